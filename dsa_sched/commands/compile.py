@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import click
 
 from dsa_sched.commands.options import (
+    Binding,
     PerPass,
     Shape,
     compile_options,
     division_options,
+    feed_option,
     host_option,
     roll_option,
     schedule_option,
@@ -48,6 +50,7 @@ may choose between two by their programs."""
     is_flag=True,
     help="Let every value that reaches the main memory keep a place of its own, so that it can be read after the run.",
 )
+@feed_option("An .npz file with one array an input: say which values leave the range of the chip's type. Repeatable.")
 @click.option("-o", "--output", "folder", type=click.Path(path_type=Path), metavar="DIR", help="The artifact folder.")
 @uncollected()
 def compile_command(
@@ -60,6 +63,7 @@ def compile_command(
     tune: bool,
     batch: int | None,
     shapes: tuple[Shape, ...],
+    bindings: tuple[Binding, ...],
     clusters: int,
     per_pass: PerPass,
     stage: str | None,
@@ -67,6 +71,7 @@ def compile_command(
     roll: bool | None,
     host: bool,
     keep_values: bool,
+    feeds: tuple[Path, ...],
     folder: Path | None,
 ) -> None:
     """Compile MODEL, an ONNX file or a network of the zoo (see: dsa-sched models), for a chip.
@@ -89,6 +94,10 @@ def compile_command(
 
     The folder holds the program (machine code and weights), its assembly, a source map, the plan, and manifest.json,
     which says where inputs and outputs lie. It is written as a whole or not at all.
+
+    With --feed, onnxruntime computes the network for those inputs, and the operators are named whose values leave the
+    range of the type in which the chip stores them, or fall below its smallest normal number. Without, those are of
+    which constants and declared input ranges tell it.
 
     --print graph, plan and (without --schedule) layout alone need no code generator for the chip: the plan then rests
     on the costs in the chip file, and is the one for which they are least.
@@ -116,6 +125,7 @@ def compile_command(
         force_groups=force_groups,
         tune=tune,
         roll=roll,
+        bindings=bindings,
     )
     if host:
         if stage is not None or clusters > 1 or per_pass is not None:
@@ -129,7 +139,7 @@ def compile_command(
     with Steps() as steps:
         parts = compile_clusters(model, chip, clusters, options, steps.say, per_pass)
     done = parts[0]
-    for warning in done.model.warnings:
+    for warning in (*done.model.warnings, *_ranges(done, feeds)):
         click.echo(f"dsa-sched: warning: {warning}", err=True)
     if stage is not None:
         click.echo(_text(done, stage), nl=False)
@@ -138,6 +148,15 @@ def compile_command(
             steps.say("writing the artifact")
             gather_artifact(parts).save(folder)
         click.echo(_summary(parts, folder), err=stage is not None)
+
+
+def _ranges(done: Compilation, feeds: tuple[Path, ...]) -> tuple[str, ...]:
+    """What the stored type cannot hold, of these inputs or of all."""
+    from dsa_sched.verification.floors import stored_type
+    from dsa_sched.verification.given_ranges import ranges_of_any, ranges_of_feeds
+
+    source, dtype = done.model.source, stored_type(done.model.graph)
+    return ranges_of_feeds(source, feeds, dtype) if feeds else ranges_of_any(source, dtype)
 
 
 def _compile_with_host(model: str, chip: str, options: CompileOptions, folder: Path) -> None:
@@ -184,7 +203,9 @@ def _print_early(model: str, chip: str, options: CompileOptions, stage: str, clu
         if stage == "graph" and clusters == 1 and per_pass is None:
             steps.say("reading the model")
             target = find_target(described.isa) or GenericTarget(described.isa)
-            read = load_model(model, dict(options.shapes), options.batch, reader_of(described, target))
+            read = load_model(
+                model, dict(options.shapes), options.batch, reader_of(described, target), dict(options.bindings)
+            )
             text = str(read.graph)
         else:
             planned = plan_clusters(model, described, clusters, options, steps.say, per_pass)

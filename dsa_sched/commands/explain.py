@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dsa_sched.commands.options import PerPass, Shape, compile_options, division_options, schedule_option
+from dsa_sched.commands.options import Binding, PerPass, Shape, compile_options, division_options, schedule_option
 from dsa_sched.pipeline.gc_pause import uncollected
 
 __all__ = ["explain"]
@@ -33,6 +33,7 @@ def explain(
     tune: bool,
     batch: int | None,
     shapes: tuple[Shape, ...],
+    bindings: tuple[Binding, ...],
     clusters: int,
     per_pass: PerPass,
     schedule: bool | None,
@@ -81,7 +82,15 @@ def explain(
         require_file(json_file)
     with Steps() as steps:
         options = CompileOptions(
-            level, batch, shapes, schedule=schedule, spill=spill, effort=effort, force_groups=force_groups, tune=tune
+            level,
+            batch,
+            shapes,
+            schedule=schedule,
+            spill=spill,
+            effort=effort,
+            force_groups=force_groups,
+            tune=tune,
+            bindings=bindings,
         )
         explained = explain_model(model, chip, options, steps.say, clusters, per_pass)
     if isinstance(explained, KernelExplanation):

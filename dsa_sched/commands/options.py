@@ -28,12 +28,14 @@ from partitioner.planners.levels import (
 
 __all__ = [
     "CHIP",
+    "Binding",
     "PerPass",
     "Shape",
     "columns_option",
     "compile_options",
     "division_options",
     "elf_options",
+    "feed_option",
     "host_option",
     "require_different",
     "require_elf",
@@ -46,6 +48,7 @@ __all__ = [
 
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 Shape = tuple[str, tuple[int, ...]]
+Binding = tuple[str, tuple[int | float, ...]]
 PerPass = int | Literal["auto"] | None
 
 MOST_DIGITS = 9
@@ -84,6 +87,35 @@ class ShapeOption(click.ParamType[Shape]):
         return name, tuple(int(dim) for dim in dims.split(","))
 
 
+class BindOption(click.ParamType[Binding]):
+    """One `--bind`: the name of an input, then its elements: numbers, `true`, `false`."""
+
+    name = "NAME=VALUE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Binding:
+        if isinstance(value, tuple):
+            return value
+        name, equals, listed = str(value).rpartition("=")
+        elements = [_element(text) for text in listed.split(",")]
+        known = [element for element in elements if element is not None]
+        if not equals or not name or len(known) < len(elements):
+            self.fail(f"{value!r} is not NAME=VALUE, for example sr=16000 or flag=true or size=2,3", param, ctx)
+        return name, tuple(known)
+
+
+def _element(text: str) -> int | float | None:
+    """A number or a truth value; None for other texts."""
+    truths = {"true": 1, "false": 0}
+    if text.strip().lower() in truths:
+        return truths[text.strip().lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return None
+
+
 class PerPassOption(click.ParamType[PerPass]):
     """`--per-pass`: a number, or `auto`."""
 
@@ -118,6 +150,13 @@ def shape_options(command: AnyFunction) -> AnyFunction:
             help="The shape of an input whose dimensions the model leaves open. May be repeated.",
         ),
         click.option("--batch", type=click.IntRange(1, LARGEST), help="Replace the leading dimension of every input."),
+        click.option(
+            "--bind",
+            "bindings",
+            type=BindOption(),
+            multiple=True,
+            help="Make an input a constant, such as a sampling rate: sr=16000; it is no input then. May be repeated.",
+        ),
     ):
         command = option(command)
     return command
@@ -177,6 +216,12 @@ def compile_options(command: AnyFunction) -> AnyFunction:
     ):
         command = option(command)
     return command
+
+
+def feed_option(words: str) -> Callable[[AnyFunction], AnyFunction]:
+    """`--feed FILE`, any number of times."""
+    path = click.Path(path_type=Path)
+    return click.option("--feed", "feeds", type=path, multiple=True, metavar="FILE", help=words)
 
 
 trace_option = click.option(

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from dsa_sched.commands.options import Shape, columns_option, require_different, shape_options, trace_option
+from dsa_sched.commands.options import Binding, Shape, columns_option, require_different, shape_options, trace_option
 
 __all__ = ["place"]
 
@@ -86,6 +86,7 @@ def place(
     list_methods: bool,
     batch: int | None,
     shapes: tuple[Shape, ...],
+    bindings: tuple[Binding, ...],
     measure: bool,
     execute: bool,
     seed: int,
@@ -136,7 +137,7 @@ def place(
         require_file(path)
     names = methods or (tuple(METHODS) if compare else ("sphinx",))
     search = Search(seed, evaluations, seconds, dict(options))
-    job = Job(model, scenario, names, search, batch, shapes, measure, execute)
+    job = Job(model, scenario, names, search, batch, shapes, measure, execute, bindings)
     with Steps() as steps:
         placed = place_model(job, steps.say)
     print_placed(placed, emit, columns)

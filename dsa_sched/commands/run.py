@@ -29,14 +29,15 @@ def run(folder: Path, source: Path, target: Path, runner: str | None, seed: int)
     python -c "import numpy as np; np.savez('x.npz', x=np.zeros((1, 3, 64, 64), np.float32))"
     dsa-sched run mine.out --input x.npz --output y.npz
 
-    Arrays are named, shaped and typed as in the ONNX file. Values that the device's type cannot hold are told.
+    Arrays are named, shaped and typed as in the ONNX file. Values that the device's type cannot hold are told, and how
+    many elements of an output are NaN or infinite.
     """
     from dsa_sched.artifact.format import Artifact
     from dsa_sched.host.staged_artifact import StagedArtifact, is_staged
     from dsa_sched.io.atomic_write import require_file
     from dsa_sched.io.npz import read_arrays, write_arrays
     from dsa_sched.report.progress import Steps
-    from dsa_sched.verification.feed_range import range_warnings
+    from dsa_sched.verification.feed_range import not_finite, range_warnings
 
     require_file(target, folders_made=True)
     artifact = StagedArtifact.load(folder) if is_staged(folder) else Artifact.load(folder)
@@ -48,5 +49,7 @@ def run(folder: Path, source: Path, target: Path, runner: str | None, seed: int)
         steps.say("running")
         outputs = artifact.run(arrays, runner, seed, steps.say)
     write_arrays(target, outputs)
+    for line in not_finite(outputs):
+        click.echo(f"dsa-sched: warning: {line}", err=True)
     for name, array in outputs.items():
         click.echo(f"{name}: {array.dtype} {list(array.shape)} in {target}")

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dsa_sched.commands.options import Shape, compile_options, host_option, roll_option, runner_option, schedule_option
+from dsa_sched.commands.options import (
+    Binding,
+    Shape,
+    compile_options,
+    feed_option,
+    host_option,
+    roll_option,
+    runner_option,
+    schedule_option,
+)
 from partitioner.planners.levels import NO_SPILLS
 
 if TYPE_CHECKING:
@@ -19,7 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["verify"]
 
-MISMATCH = 3
+EXITS = {"passed": 0, "failed": 3, "inconclusive": 4}
+"""By verdict."""
 
 
 @click.command(short_help="Compile a model, run it, compare with onnxruntime.")
@@ -30,14 +40,7 @@ MISMATCH = 3
 @click.option(
     "--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the report as JSON too."
 )
-@click.option(
-    "--feed",
-    "feeds",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    metavar="FILE",
-    help="An .npz file with one array an input, instead of drawn inputs. Give two or more.",
-)
+@feed_option("An .npz file with one array an input, instead of drawn inputs. Repeatable.")
 @click.option("--bisect", is_flag=True, help="After a failure, look for the smallest part of the model that fails.")
 @click.option(
     "-o",
@@ -67,6 +70,7 @@ def verify(
     roll: bool | None,
     batch: int | None,
     shapes: tuple[Shape, ...],
+    bindings: tuple[Binding, ...],
     inputs: int,
     seed: int,
     host: bool,
@@ -99,7 +103,9 @@ def verify(
     With --host each stage on the chip is judged so, fed with the reference's values, and then the outputs of all stages
     one after another.
 
-    Exits with 3 when something does not hold. The keys of the JSON report are documented in docs/verify.md.
+    Exits with 0 when all holds (passed), with 3 when something does not (failed), and with 4 when rounding alone may
+    make an output wrong, so that nothing can be said of it (inconclusive). The keys of the JSON report are documented
+    in docs/verify.md.
     """
     from dsa_sched.io.atomic_write import require_file
     from dsa_sched.pipeline.compilation import CompileOptions
@@ -128,6 +134,7 @@ def verify(
         force_groups=force_groups,
         tune=tune,
         roll=roll,
+        bindings=bindings,
     )
     options = VerifyOptions(inputs, seed, feeds=feeds)
     if host:
@@ -144,9 +151,9 @@ def verify(
     print_report(report)
     if json_file is not None:
         write_report(report, json_file)
-    if bisect and not report.passed:
+    if bisect and report.failures:
         narrow(report)
-    context.exit(0 if report.passed else MISMATCH)
+    context.exit(EXITS[report.verdict])
 
 
 def _verify_with_host(
@@ -168,7 +175,7 @@ def _verify_with_host(
     print_hosted_report(report)
     if json_file is not None:
         write_hosted_report(report, json_file)
-    return 0 if report.passed else MISMATCH
+    return EXITS[report.verdict]
 
 
 def _bisect(

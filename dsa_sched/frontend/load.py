@@ -20,6 +20,8 @@ from dsa_sched.frontend.graph.build import Built, build_graph
 from dsa_sched.frontend.graph.tables import with_tables
 from dsa_sched.frontend.integers.preparation import prepare
 from dsa_sched.frontend.model_file import ModelFile, checked_model, read_model
+from dsa_sched.frontend.network.bindings import Bindings
+from dsa_sched.frontend.network.branches import with_chosen_branches
 from dsa_sched.frontend.network.constant_folding import fold_constants
 from dsa_sched.frontend.network.network import Found, Network, Origin, Value
 from dsa_sched.frontend.network.refusals import (
@@ -32,8 +34,9 @@ from dsa_sched.frontend.network.refusals import (
 )
 from dsa_sched.frontend.network.shapes import fix_shapes, sized_values
 from dsa_sched.frontend.network.terms import Term
+from dsa_sched.frontend.rewrites.row_lookups import with_row_lookups
 from dsa_sched.frontend.rewrites.simplify import simplify
-from dsa_sched.frontend.rules.operators import RefusedNodes, require_whole
+from dsa_sched.frontend.rules.operators import Known, RefusedNodes, require_whole, unknown_nodes
 from dsa_sched.zoo import zoo_file, zoo_names
 from hw_models.errors import ModelError
 from partitioner.ir.graph import Graph
@@ -63,10 +66,11 @@ class Opened:
 class Model:
     """A compiled-ready network and the file that it came from.
 
-    `source` is the checked original with external data and static shapes, never the simplified one: what verification
-    judges by. `constants` are in device layout by content hash. `sha256` is that of the bytes of the file. `origins`
-    says of values that a rewrite put in the place of the file's how the file's follow from them, `terms` of the
-    graph's constants how they follow from the file's, `found` which norms, activations and attentions it has.
+    `source` is the checked original with external data, static shapes and the branches that these choose, never the
+    simplified one: what verification judges by. `constants` are in device layout by content hash. `sha256` is that of
+    the bytes of the file. `origins` says of values that a rewrite put in the place of the file's how the file's follow
+    from them, `terms` of the graph's constants how they follow from the file's, `found` which norms, activations and
+    attentions it has.
     """
 
     graph: Graph
@@ -79,10 +83,10 @@ class Model:
     found: tuple[Found, ...] = ()
 
 
-def open_model(source: str | Path) -> Opened:
-    """Read and check a file or a network of the zoo. Raises ModelError, for unknown operators only where the model is
-    loaded."""
-    return Opened(*_open(source))
+def open_model(source: str | Path, bindings: Bindings | None = None) -> Opened:
+    """Read and check a file or a network of the zoo, in which inputs among the `bindings` are constants. Raises
+    ModelError, for unknown operators only where the model is loaded."""
+    return Opened(*_open(source, bindings=bindings))
 
 
 def load_model(
@@ -90,16 +94,18 @@ def load_model(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     batch: int | None = None,
     judge: Judge | None = None,
+    bindings: Bindings | None = None,
 ) -> Model:
     """Read, check, simplify and build. `batch` replaces the leading dimension of every input. A model in memory is
-    taken over: its nodes get names, its inputs the shapes.
+    taken over: its nodes get names, its inputs the shapes. Inputs among the `bindings` become constants; of an opened
+    model they are already.
 
     The graph is as the target of `judge` wants it; without one, as a target of which nothing is known. Raises
     ModelError: file, shape, batch or operators that cannot be compiled; all operators at once, with those that the chip
     of `judge` cannot compute. Raises TargetError for a target that wants what the frontend cannot give.
     """
     judge = judge or NOBODY
-    who, file = _open(source)
+    who, file = _open(source, bindings=bindings)
     if file.refused:
         refused = (*file.refused, *_rest_refused(file, shapes or {}, batch, judge))
         raise _unsupported(who, file.model, refused, judge)
@@ -174,27 +180,34 @@ def load_network(
 
 
 def load_source(
-    source: str | Path, shapes: Mapping[str, tuple[int, ...]] | None = None, batch: int | None = None
+    source: str | Path,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    batch: int | None = None,
+    bindings: Bindings | None = None,
 ) -> onnx.ModelProto:
     """The checked model with static input shapes, of any standard operators: those that onnxruntime may know and the
     compiler does not. Raises ModelError."""
-    return read_source(source, shapes, batch).model
+    return read_source(source, shapes, batch, bindings).model
 
 
 def read_source(
-    source: str | Path | onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]] | None = None, batch: int | None = None
+    source: str | Path | onnx.ModelProto,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    batch: int | None = None,
+    bindings: Bindings | None = None,
+    known: Known = "standard",
 ) -> ModelFile:
-    """The same with the hash of its file. Raises ModelError."""
-    file = _known(source, any_standard=True)
-    fix_shapes(file.model, shapes or {}, batch)
+    """The same with the hash of its file, and of as many operators as are to be `known`. Raises ModelError."""
+    file = _known(source, known=known, bindings=bindings)
+    _with_shapes(file.model, shapes or {}, batch, known)
     return file
 
 
 def _simplified(
     model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None, wants: Wants
 ) -> Network:
-    network = fold_constants(model, fix_shapes(model, shapes, batch))
-    network = prepare(network) if wants.words else network
+    network = fold_constants(model, _with_shapes(model, shapes, batch))
+    network = prepare(with_row_lookups(network)) if wants.words else network
     halves = wants.dtype("float32") == "float16"
     return simplify(
         network,
@@ -205,27 +218,46 @@ def _simplified(
     )
 
 
-def _known(source: str | Path | onnx.ModelProto, *, any_standard: bool = False) -> ModelFile:
+def _with_shapes(
+    model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None, known: Known = "compiled"
+) -> dict[str, Value]:
+    """Shape of every value. Writes into `model` the shapes of inputs and outputs and, in the place of each If whose
+    condition is known, the branch that it chooses. Raises Unsupported for nodes of unknown types in these."""
+    values = fix_shapes(model, shapes, batch)
+    chosen = with_chosen_branches(model)
+    if chosen is model:
+        return values
+    model.CopyFrom(chosen)
+    if refused := unknown_nodes(model, known):
+        raise Unsupported(model.graph.name or "model", refused)
+    return fix_shapes(model, {}, None)
+
+
+def _known(
+    source: str | Path | onnx.ModelProto, *, known: Known = "compiled", bindings: Bindings | None = None
+) -> ModelFile:
     """Raises ModelError for nodes of unknown types too."""
-    who, file = _open(source, any_standard=any_standard)
+    who, file = _open(source, known=known, bindings=bindings)
     if file.refused:
         raise Unsupported(who, file.refused)
     return file
 
 
-def _open(source: str | Path | onnx.ModelProto | Opened, *, any_standard: bool = False) -> tuple[str, ModelFile]:
+def _open(
+    source: str | Path | onnx.ModelProto | Opened, *, known: Known = "compiled", bindings: Bindings | None = None
+) -> tuple[str, ModelFile]:
     """What messages call the model, and the model. A path wins over a zoo name when the file exists."""
     if isinstance(source, Opened):
         return source.who, source.copy()
     if isinstance(source, onnx.ModelProto):
         who = source.graph.name or "model"
-        return who, checked_model(source, who, any_standard=any_standard)
+        return who, checked_model(source, who, known=known, bindings=bindings)
     path = Path(source)
     if path.is_file():
-        return str(path), read_model(path, any_standard=any_standard)
+        return str(path), read_model(path, known=known, bindings=bindings)
     if str(source) in zoo_names():
         model, sha256 = zoo_file(str(source))
-        return str(source), checked_model(model, str(source), sha256=sha256)
+        return str(source), checked_model(model, str(source), sha256=sha256, bindings=bindings)
     close = difflib.get_close_matches(str(source), zoo_names(), n=1)
     raise ModelError(
         f"model {source}",

@@ -17,12 +17,13 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, helper
 
+from dsa_sched.frontend.network.bindings import Bindings, bind_inputs
 from dsa_sched.frontend.network.functions import inline_functions
 from dsa_sched.frontend.network.names import keep_names_apart
 from dsa_sched.frontend.network.network import name_nodes
 from dsa_sched.frontend.network.refusals import RefusedNode
 from dsa_sched.frontend.network.shapes import first_line, skeleton
-from dsa_sched.frontend.rules.operators import unknown_nodes
+from dsa_sched.frontend.rules.operators import Known, unknown_nodes
 from hw_models.errors import ModelError, size_text
 
 __all__ = ["LARGEST_MODEL_BYTES", "ModelFile", "checked_model", "read_model"]
@@ -47,10 +48,10 @@ class ModelFile:
     refused: tuple[RefusedNode, ...] = ()
 
 
-def read_model(path: Path, *, any_standard: bool = False) -> ModelFile:
+def read_model(path: Path, *, known: Known = "compiled", bindings: Bindings | None = None) -> ModelFile:
     """Read and check one ONNX file. Raises ModelError naming the file, tensor or node, but not for `refused` ones.
 
-    With `any_standard`, operators may be any of standard ONNX, not only those that can be compiled.
+    Which operators are no refused ones is what is `known`. Inputs among the `bindings` become constants.
     """
     raw = _bytes_of(path)
     model = onnx.ModelProto()
@@ -67,7 +68,8 @@ def read_model(path: Path, *, any_standard: bool = False) -> ModelFile:
     _require_text(model, path)
     digest = hashlib.sha256(raw)
     _resolve_external(path, model, digest, len(raw))
-    return _checked(model, str(path), digest.hexdigest(), any_standard)
+    bind_inputs(model, bindings or {})
+    return _checked(model, str(path), digest.hexdigest(), known)
 
 
 def _require_text(model: onnx.ModelProto, path: Path) -> None:
@@ -96,12 +98,18 @@ def _names(model: onnx.ModelProto) -> Iterator[str | bytes]:
 
 
 def checked_model(
-    model: onnx.ModelProto, who: str, *, sha256: str | None = None, any_standard: bool = False
+    model: onnx.ModelProto,
+    who: str,
+    *,
+    sha256: str | None = None,
+    known: Known = "compiled",
+    bindings: Bindings | None = None,
 ) -> ModelFile:
     """The same checks for a model in memory. Its hash is that of its deterministic serialisation, which is found where
     the caller does not say it."""
     digest = sha256 or hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()
-    return _checked(model, who, digest, any_standard)
+    bind_inputs(model, bindings or {})
+    return _checked(model, who, digest, known)
 
 
 def _bytes_of(path: Path) -> bytes:
@@ -114,13 +122,13 @@ def _bytes_of(path: Path) -> bytes:
         raise ModelError(str(path), needs="a file that can be read", has=error.strerror or str(error)) from error
 
 
-def _checked(model: onnx.ModelProto, who: str, sha256: str, any_standard: bool) -> ModelFile:
+def _checked(model: onnx.ModelProto, who: str, sha256: str, known: Known) -> ModelFile:
     """The model without functions, all nodes named, no name like those that rewrites make. Operators first, because
     the checker would stop at the first unknown one."""
     inline_functions(model, who)
     name_nodes(model)
     keep_names_apart(model, who)
-    refused = unknown_nodes(model, any_standard=any_standard)
+    refused = unknown_nodes(model, known)
     if not refused:
         _check(model, who)
     return ModelFile(model, sha256, refused)

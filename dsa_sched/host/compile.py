@@ -76,7 +76,7 @@ def compile_with_host(
     target = target_of(described)
     require_able(options, target)
     progress("reading the model")
-    file = read_source(source, dict(options.shapes), options.batch)
+    file = read_source(source, dict(options.shapes), options.batch, dict(options.bindings), known="runtime")
     folded = folded_model(file.model)
     for name in folded.network.outputs:
         if name not in folded.network.producer:
@@ -84,7 +84,7 @@ def compile_with_host(
                 f"output {name}", needs="a value that an operator makes of inputs", has="an input or a constant"
             )
     division = divide(folded, judge_of(described, target), progress)
-    rest = replace(options, batch=None, shapes=())
+    rest = replace(options, batch=None, shapes=(), bindings=())
 
     def compiled(number: int) -> Compilation | onnx.ModelProto:
         stage = division.stages[number]

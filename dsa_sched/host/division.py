@@ -8,7 +8,7 @@ few as the two ways of starting and the earliest and the latest place of every o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from dsa_sched.frontend import Model, load_model
@@ -58,7 +58,7 @@ def divide(folded: FoldedModel, judge: Judge, progress: Progress = lambda _step:
     """Ask the chip until it takes all that is left to it. Raises ModelError for values between stages without a static
     shape, and for what the frontend cannot read at all."""
     network = folded.network
-    host = set[str]()
+    host = set(_without_shapes(network))
     while True:
         progress(f"dividing between chip and host, {len(host)} operators on the host")
         stages, more = _tried(folded, frozenset(host), judge)
@@ -66,6 +66,15 @@ def divide(folded: FoldedModel, judge: Judge, progress: Progress = lambda _step:
             types = {node.name: node.op_type for node in network.nodes}
             return Division(tuple(stages), len(types), tuple(f"{types[name]} {name}" for name in types if name in host))
         host |= more
+
+
+def _without_shapes(network: Network) -> Iterator[str]:
+    """Nodes that make or read values whose shapes follow from numbers: a program has static ones."""
+    for node in network.nodes:
+        for name in (*node.reads, *filter(None, node.outputs)):
+            if name not in network.values and name not in network.constants:
+                yield node.name
+                break
 
 
 def _tried(folded: FoldedModel, host: frozenset[str], judge: Judge) -> tuple[list[Stage], frozenset[str]]:
@@ -103,7 +112,7 @@ def _earliest(network: Network, host: frozenset[str], host_first: bool) -> dict[
     numbers: dict[str, int] = {}
     for node in network.nodes:
         own = int((node.name in host) != host_first)
-        for name in node.inputs:
+        for name in node.reads:
             if producer := network.producer.get(name):
                 before = numbers[producer.name]
                 own = max(own, before + (before - own) % 2)

@@ -209,7 +209,7 @@ def _stage_files(entry: StageEntry, stage: Artifact | onnx.ModelProto) -> Iterat
 def _loaded(root: Path, entry: StageEntry) -> Artifact | onnx.ModelProto:
     path = root / entry.file
     if entry.place == "host":
-        return read_model(path, any_standard=True).model
+        return read_model(path, known="runtime").model
     if path.name != MANIFEST:
         raise TargetError(str(root / MANIFEST), needs=f"a stage of the chip to be a {MANIFEST}", has=entry.file)
     return Artifact.load(path.parent)

@@ -16,7 +16,7 @@ from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.verification.inputs import seeded_or_given
 from dsa_sched.verification.onnx_reference import Reference
 from dsa_sched.verification.tolerances import LogitsResult, judge_logits
-from dsa_sched.verification.verdict import VerifyReport
+from dsa_sched.verification.verdict import Verdict, VerifyReport
 from dsa_sched.verification.verify import (
     VerifyOptions,
     command_runner,
@@ -41,9 +41,17 @@ class HostedReport:
     unequal: tuple[tuple[str, int, int, int], ...]
 
     @property
-    def passed(self) -> bool:
+    def verdict(self) -> Verdict:
         """Elements of other types decide nothing: they follow from numbers that rounding moves."""
-        return all(stage.passed for stage in self.stages) and all(end.passed for end in self.ends)
+        verdicts = [stage.verdict for stage in self.stages]
+        if "failed" in verdicts or not all(end.passed for end in self.ends):
+            return "failed"
+        doubtful = "inconclusive" in verdicts or any(end.doubtful for end in self.ends)
+        return "inconclusive" if doubtful else "passed"
+
+    @property
+    def passed(self) -> bool:
+        return self.verdict == "passed"
 
 
 def verify_with_host(
@@ -57,7 +65,7 @@ def verify_with_host(
     """Compile a model of which the host takes what the chip cannot compute, run it and judge the run. Raises as
     `verify_model` does; wrong results are in the report."""
     hosted = compile_with_host(source, chip, replace(compile_options, keep_values=True), progress)
-    feeds = seeded_or_given(hosted.file.model, options)
+    feeds = seeded_or_given(hosted.file.model, options).feeds
     reference = Reference(hosted.file.model)
     exact = tuple(reference.values(feed) for feed in feeds)
     reports = []

@@ -77,7 +77,7 @@ def compile_fastest_batch(
 
     Ctrl-C keeps the best program there is; before there is one, it ends the compilation."""
     progress("reading the model")
-    opened = open_model(source)
+    opened = open_model(source, dict(options.bindings))
 
     def load(batch: int) -> Model:
         return load_model(opened, dict(options.shapes), batch, judge_of(chip, target))

@@ -165,7 +165,8 @@ def _require_apart(
     """Refuse to divide a batch whose items meet; that can be seen in a graph of two items or more."""
     if len(shares) > 1 or pass_count(shares[0], batch) > 1:
         progress("checking that items of the batch stay apart")
-        _refuse_dependent_items(load_model(source, dict(options.shapes), max(2, batch), judge), options)
+        loaded = load_model(source, dict(options.shapes), max(2, batch), judge, dict(options.bindings))
+        _refuse_dependent_items(loaded, options)
 
 
 def _refuse_dependent_items(model: Model, options: CompileOptions) -> None:
@@ -248,7 +249,8 @@ class _Search(Generic[TargetT]):
         return plan_cycles(self._plan(ctx, "O0"), ctx).cycles
 
     def _load(self, batch: int) -> Model:
-        return load_model(self.source, dict(self.options.shapes), batch, judge_of(self.chip, self.target))
+        options, judge = self.options, judge_of(self.chip, self.target)
+        return load_model(self.source, dict(options.shapes), batch, judge, dict(options.bindings))
 
     def _context(self, model: Model) -> Context[TargetT]:
         return Context(model.graph, model.constants, self.chip, self.target)

@@ -58,7 +58,8 @@ class CompileOptions:
     finds; with `chunks`, hidden values that find no room on the cores are made and read in chunks; `force_groups`
     are groups that a target of whole groups makes whatever they cost, as `A,B,C` or `A,B,C:FAMILY`; with `tune`,
     candidates of each group are timed on the device; machine code has loops, and one text for all cores, where the
-    target can, unless `roll` is False, and with True it must."""
+    target can, unless `roll` is False, and with True it must; inputs among the `bindings` are constants of these
+    elements."""
 
     level: str = DEFAULT_LEVEL
     batch: int | None = None
@@ -75,6 +76,7 @@ class CompileOptions:
     force_groups: tuple[str, ...] = ()
     tune: bool = False
     roll: bool | None = None
+    bindings: tuple[tuple[str, tuple[int | float, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ def plan_model(
     require_level(target, options.level, options.spill, options.segments, options.image_groups)
     require_groups(options, target)
     progress("reading the model")
-    model = load_model(source, dict(options.shapes), options.batch, judge_of(described, target))
+    model = load_model(source, dict(options.shapes), options.batch, judge_of(described, target), dict(options.bindings))
     progress("partitioning")
     if isinstance(target, GroupTarget):
         return plan_kernels(model, described, target, options, progress)
@@ -120,7 +120,7 @@ def compile_model(
     target = target_of(described)
     require_able(options, target)
     progress("reading the model")
-    model = load_model(source, dict(options.shapes), options.batch, judge_of(described, target))
+    model = load_model(source, dict(options.shapes), options.batch, judge_of(described, target), dict(options.bindings))
     return compile_graph(model, described, target, options, progress)
 
 

@@ -37,7 +37,8 @@ Timed = tuple[Outcome, float]
 
 @dataclass(frozen=True)
 class Job:
-    """What to place, where and how. `shapes` and `batch` fix inputs that the model leaves open.
+    """What to place, where and how. `shapes` and `batch` fix inputs that the model leaves open,
+    `bindings` make inputs constants.
 
     With `measure`, prices are times taken on the devices, not rooflines; with `run`, the best schedule is run there.
     """
@@ -50,6 +51,7 @@ class Job:
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
     measure: bool = False
     run: bool = False
+    bindings: tuple[tuple[str, tuple[int | float, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ def place_model(job: Job, say: Say = lambda _: None) -> Placed:
     verify_options(job.methods, job.search.options)
     scenario = read_scenario(job.scenario)
     say("reading the model")
-    tasks = task_model_of(load_source(job.model, dict(job.shapes), job.batch))
+    tasks = task_model_of(load_source(job.model, dict(job.shapes), job.batch, dict(job.bindings)))
     if not (job.measure or job.run):  # devices need not be there
         problem, refusals = _priced(tasks, scenario)
         return replace(place(problem, methods, job.search, say), refusals=refusals)

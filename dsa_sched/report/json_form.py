@@ -32,9 +32,12 @@ def report_json(report: VerifyReport) -> str:
 def _report(report: VerifyReport) -> dict[str, object]:
     whole = {
         "format": FORMAT,
+        "verdict": report.verdict,
+        "reason": report.reason,
         "passed": report.passed,
         "end_to_end": report.end_to_end,
         **asdict(report),
+        "doubts": report.said_doubts,
         "seconds": dict(report.seconds),
     }
     return whole | {"logits": [_logits(result) for result in report.logits]}
@@ -71,6 +74,7 @@ def write_hosted_report(report: HostedReport, path: Path) -> None:
     """The same of a network in stages: their reports, then what holds of the whole."""
     whole = {
         "format": HOSTED_FORMAT,
+        "verdict": report.verdict,
         "passed": report.passed,
         "line": report.line,
         "stages": [_report(stage) for stage in report.stages],

@@ -10,7 +10,14 @@ from dsa_sched.analysis.work import LayerWork
 from dsa_sched.host.verify import HostedReport
 from dsa_sched.report.listing import PLAIN_WIDTH, output_console, print_table
 from dsa_sched.verification.tolerances import LogitsResult
-from dsa_sched.verification.verdict import BoundedLevelResult, ConstantsResult, LayerResult, LevelResult, VerifyReport
+from dsa_sched.verification.verdict import (
+    BoundedLevelResult,
+    ConstantsResult,
+    LayerResult,
+    LevelResult,
+    Verdict,
+    VerifyReport,
+)
 from hw_models.errors import size_text
 
 __all__ = ["print_hosted_report", "print_report"]
@@ -33,8 +40,16 @@ def print_report(report: VerifyReport, console: Console | None = None) -> None:
         console.print(Text(f"warning: {warning}", "yellow"), soft_wrap=True)
     for failure in report.failures:
         console.print(Text(f"failed: {failure}", "red"), soft_wrap=True)
-    said = "passed" if report.end_to_end != "no statement" else "passed, with no statement about the end to end"
-    console.print(Text(said, "bold green") if report.passed else Text("FAILED", "bold red"))
+    for doubt in report.said_doubts:
+        console.print(Text(f"inconclusive: {doubt}", "yellow"), soft_wrap=True)
+    if report.passed:
+        console.print(f"holds: {report.reason}", markup=False, highlight=False, soft_wrap=True)
+    console.print(_verdict(report.verdict))
+
+
+def _verdict(verdict: Verdict) -> Text:
+    styles = {"passed": "bold green", "failed": "bold red", "inconclusive": "bold yellow"}
+    return Text(verdict if verdict == "passed" else verdict.upper(), styles[verdict])
 
 
 def print_hosted_report(report: HostedReport, console: Console | None = None) -> None:
@@ -51,7 +66,7 @@ def print_hosted_report(report: HostedReport, console: Console | None = None) ->
     for name, number, wrong, count in report.unequal:
         line = f"output {name}, input {number}: {wrong} of {count} elements differ from the reference's"
         console.print(line, markup=False, highlight=False, soft_wrap=True)
-    console.print(Text("passed", "bold green") if report.passed else Text("FAILED", "bold red"))
+    console.print(_verdict(report.verdict))
 
 
 def _layers(report: VerifyReport, engines: tuple[str, ...], ways: tuple[str, ...]) -> Table:
@@ -140,6 +155,7 @@ def _facts(report: VerifyReport) -> list[str]:
     lines = [*_programs(report), *((_levels(report.against_o0),) if report.against_o0 else ())]
     lines.append(_channel(report))
     lines += [_logits(result) for result in report.logits]
+    lines += [f"{each.label}: {each.outcome}: {each.line}" for each in report.extremes if each.outcome != "failed"]
     lines.append(f"constants: {report.constants}, {size_text(report.constant_bytes)}, read back after the run")
     lines.append(_against_file(report.against_file))
     lines += _instructions(report) if report.total.instructions else [f"code: {size_text(report.program_bytes)}"]

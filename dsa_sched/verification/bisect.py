@@ -27,6 +27,7 @@ from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
 from dsa_sched.pipeline.targets import settled, target_of
 from dsa_sched.verification.evidence import Loads
+from dsa_sched.verification.extreme_inputs import extreme_inputs
 from dsa_sched.verification.inputs import seeded_or_given
 from dsa_sched.verification.onnx_reference import Reference
 from dsa_sched.verification.subgraph import Part, cut
@@ -79,7 +80,7 @@ def failing_check(report: VerifyReport) -> tuple[str, str]:
     From the most local on: samples, layer, constants, level, logits.
     The most local one comes first, because a part that fails it says more than one that fails at its end.
     """
-    if report.passed:
+    if not report.failures:
         return "", ""
     for layer in report.layers:
         if layer.samples_wrong:
@@ -117,12 +118,18 @@ def bisect(
     `report` is that of the failing verification; None when the run ended in a fault, which is then what is looked for.
     Raises UserError for a model that cannot be read.
     """
-    model = load_model(source, dict(compile_options.shapes), compile_options.batch).source
-    feeds = seeded_or_given(model, options)
+    model = load_model(
+        source, dict(compile_options.shapes), compile_options.batch, bindings=dict(compile_options.bindings)
+    ).source
+    check = failing_check(report)[0] if report else "fault"
+    feeds = seeded_or_given(model, options).feeds
+    extreme = _failing_extreme(report, check)
+    if extreme:
+        found = next(each for each in extreme_inputs(model, feeds, options.seed) if each.label == extreme)
+        feeds = (found.feed, found.other)
     reference = Reference(model)
     values = tuple(reference.values(feed) for feed in feeds)
-    check = failing_check(report)[0] if report else "fault"
-    plain = replace(compile_options, batch=None, shapes=(), isolated=False, keep_values=True)
+    plain = replace(compile_options, batch=None, shapes=(), bindings=(), isolated=False, keep_values=True)
     seen: dict[tuple[int, int], tuple[str, str]] = {}
     total = len(model.graph.node)
     with scratch_folder(Path(gettempdir())) as scratch:
@@ -132,13 +139,23 @@ def bisect(
                 part = cut(model, values, start, end)
                 progress(f"bisecting: nodes {start + 1} to {end} of {total}")
                 seen[start, end] = _judge_part(part, scratch.path, chip, plain, options, runner) if part else ("", "")
-            return seen[start, end][0] == check
+            failed = seen[start, end][0]
+            return failed not in ("", "fault") if extreme else failed == check
 
         start, end = narrow(total, fails, _suspects(model, report))
         part = cut(model, values, start, end)
         if part is None or not fails(start, end):
             return None
-    return Bisection(part, start, end, total, check, seen[start, end][1], len(seen))
+    return Bisection(part, start, end, total, *seen[start, end], len(seen))
+
+
+def _failing_extreme(report: VerifyReport | None, check: str) -> str:
+    """The label of the inputs of extreme size that are to be looked at: where nothing else fails. Layers of such inputs
+    were not judged, so that any check of a part may fail for them."""
+    if report is None or check != "logits":
+        return ""
+    labels = [result.label for result in report.extremes if result.outcome == "failed"]
+    return next((label for label in labels if report.failures[0].startswith(f"{label}: ")), "")
 
 
 def narrow(total: int, fails: Callable[[int, int], bool], suspects: tuple[int, int] | None = None) -> tuple[int, int]:

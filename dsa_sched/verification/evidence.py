@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from dsa_sched.artifact.tensors import from_device, to_device
+from dsa_sched.artifact.tensors import TensorEntry, from_device, to_device
 from dsa_sched.frontend import Model
 from dsa_sched.pipeline.compilation import Compilation
-from dsa_sched.verification.masked_values import held_in_range, masked_values
+from dsa_sched.verification.masked_values import held_in_range, leaves_range, masked_values
 from dsa_sched.verification.tolerances import (
     Share,
     first_difference,
@@ -36,11 +36,13 @@ __all__ = [
     "changed_constants",
     "compare_levels",
     "comparable",
+    "compared_name",
     "computing_layers",
     "file_array",
     "file_name",
     "isolated_shares",
     "logits_names",
+    "misshapen_outputs",
     "of_file",
     "probe_loads",
     "stored_values",
@@ -104,6 +106,21 @@ def comparable(model: Model, name: str, exact: Feed) -> bool:
     return permutes and theirs in exact and of_file(model, name, exact[theirs]).shape == tensor.source_shape
 
 
+def compared_name(model: Model, name: str, exact: Feed) -> str:
+    """The value by which a layer's output `name` is compared: itself, or the first view of it that the reference has,
+    as a rank more or less makes one. `name` where there is none."""
+    graph = model.graph
+    if comparable(model, name, exact):
+        return name
+    same = {name}
+    for op in graph.ops:
+        if op.is_view and op.inputs[0] in same:
+            if comparable(model, op.outputs[0], exact):
+                return op.outputs[0]
+            same.update(op.outputs)
+    return name
+
+
 def file_array(compilation: Compilation, name: str, dump: Dump) -> Array:
     """The file's value as the run's value of this name has it."""
     ours, origin = from_device(compilation.artifact.tensor(name), dump[name]), compilation.model.origins.get(name)
@@ -120,14 +137,16 @@ def probe_loads(isolated: Compilation, feed: Feed, stored: Dump, exact: Feed) ->
     """Everything to place before an isolated run: the inputs, and the copies that layers read, as the reference has it.
 
     A view holds the bytes of its source. What the reference does not know (a value that only our rewriting made) is
-    taken from the run of the whole network.
+    taken from the run of the whole network, and so is what the stored type cannot hold: a guard of a division that is
+    1e-12 in the file is another small number there.
     """
     graph, artifact, model = isolated.model.graph, isolated.artifact, isolated.model
     placed = {name: to_device(artifact.tensor(name), feed[name]) for name in graph.fed}
     for op in graph.ops:
         for name in op.outputs:
             if comparable(model, name, exact):
-                placed[name] = to_device(artifact.tensor(f"{name}::probe"), _exact(model, name, exact))
+                probe = artifact.tensor(f"{name}::probe")
+                placed[name] = to_device(probe, _holdable(probe, _exact(model, name, exact), stored.get(name)))
             elif op.is_view and op.inputs[0] in placed:
                 placed[name] = placed[op.inputs[0]]
             elif name in stored:
@@ -136,16 +155,33 @@ def probe_loads(isolated: Compilation, feed: Feed, stored: Dump, exact: Feed) ->
     return {artifact.tensor(place[name]).address: data for name, data in placed.items()}
 
 
+def _holdable(entry: TensorEntry, reference: Array, stored: bytes | None) -> Array:
+    """The reference's value but for elements that its type makes zero or infinite, where the run stored others."""
+    if stored is None or reference.dtype.kind != "f" or np.dtype(entry.device_dtype).kind != "f":
+        return reference
+    with np.errstate(over="ignore"):
+        narrow = reference.astype(entry.device_dtype)
+    lost = ((narrow == 0) & (reference != 0)) | (np.isinf(narrow) & np.isfinite(reference))
+    if not lost.any():
+        return reference
+    ours = from_device(entry, stored)
+    return np.where(lost & np.isfinite(ours), ours, reference)
+
+
 def worst_error(whole: Compilation, name: str, dumps: tuple[Dump, ...], exact: tuple[Feed, ...]) -> float | None:
-    """The largest relative error of a value over all inputs; None where the reference has no such value."""
+    """The largest relative error of a value over all inputs; None where the reference has no such value. What a mask
+    holds beyond the range of the stored type, as -3.4e38 stored as -65504, is compared as the range's end."""
     if not comparable(whole.model, name, exact[0]):
         return None
-    theirs = file_name(whole.model, name)
-    pairs = zip(dumps, exact, strict=True)
-    return max(
-        relative_error(file_array(whole, name, dump), of_file(whole.model, name, values[theirs]))
-        for dump, values in pairs
-    )
+    theirs, dtype = file_name(whole.model, name), whole.model.graph.by_name[name].dtype
+    masked = name in masked_values(whole.model.graph, whole.model.constants)
+    found = []
+    for dump, values in zip(dumps, exact, strict=True):
+        ours, reference = file_array(whole, name, dump), of_file(whole.model, name, values[theirs])
+        if masked or leaves_range(reference, dtype):
+            ours, reference = held_in_range(ours, dtype), held_in_range(reference, dtype)
+        found.append(relative_error(ours, reference))
+    return max(found)
 
 
 def isolated_shares(
@@ -167,13 +203,19 @@ def isolated_shares(
     for dump, values, floor in zip(dumps, exact, rounded, strict=True):
         ours, reference = file_array(judged, name, dump), of_file(judged.model, name, values[theirs])
         floor = None if floor is None else of_file(judged.model, name, floor)
-        if masked:
+        if masked or leaves_range(reference, tensor.dtype):
             ours, reference = (held_in_range(array, tensor.dtype) for array in (ours, reference))
             floor = None if floor is None else held_in_range(floor, tensor.dtype)
         draws = _independent_rows(judged.model, layer, values, tensor.dtype)
-        found.append(judge_layer(ours, reference, floor, channel, draws))
+        found.append(judge_layer(ours, reference, floor, channel, draws, _sums_by_channel(judged.model.graph, layer)))
     wholes, channels = zip(*found, strict=True)
     return max(wholes, key=lambda share: share.share), max(channels, key=lambda share: share.share)
+
+
+def _sums_by_channel(graph: Graph, layer: Layer) -> bool:
+    """Whether each channel of a layer is a sum of products with weights of its own."""
+    product = layer.anchor(graph)
+    return product.kind in ("conv", "matmul") and graph.by_name[product.inputs[1]].constant != ""
 
 
 def _independent_rows(model: Model, layer: Layer, values: Feed, dtype: str) -> int | None:
@@ -204,6 +246,18 @@ def logits_names(model: Model, exact: Feed) -> tuple[str, ...]:
     before = {output: _before_softmax(graph, output) for output in computed}
     names = (name if comparable(model, name, exact) else output for output, name in before.items())
     return tuple(dict.fromkeys(name for name in names if comparable(model, name, exact)))
+
+
+def misshapen_outputs(model: Model, exact: Feed) -> Iterator[str]:
+    """A sentence for each output that the reference has in another shape."""
+    graph = model.graph
+    for name in dict.fromkeys((*graph.outputs, *graph.answers)):
+        theirs = file_name(model, name)
+        if theirs not in exact:
+            continue
+        needed, shape = of_file(model, name, exact[theirs]).shape, graph.by_name[name].source_shape
+        if tuple(needed) != tuple(shape):
+            yield f"output {name}: its shape is {list(shape)}, that of the reference is {list(needed)}"
 
 
 def _before_softmax(graph: Graph, output: str) -> str:

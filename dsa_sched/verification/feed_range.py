@@ -1,4 +1,4 @@
-"""Inputs that the device's type cannot hold: what is lost before anything is computed, in a sentence an input.
+"""Inputs that the device's type cannot hold, in a sentence an input, and outputs that are no numbers.
 
 inputs of an artifact + arrays in the file's type  -->  "input x: 3 of 192 values are beyond ..."
 """
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from dsa_sched.artifact.tensors import TensorEntry
 
-__all__ = ["range_warnings"]
+__all__ = ["not_finite", "range_warnings"]
 
 Array = npt.NDArray[np.generic]
 
@@ -28,6 +28,18 @@ def range_warnings(inputs: Sequence[TensorEntry], feeds: Sequence[Mapping[str, A
         arrays = [np.asarray(feed[entry.name]).reshape(-1) for feed in feeds if entry.name in feed]
         if arrays and all(array.dtype.kind in "fiu" for array in arrays):
             found += _lost(entry, np.concatenate(arrays))
+    return tuple(found)
+
+
+def not_finite(outputs: Mapping[str, Array]) -> tuple[str, ...]:
+    """A sentence for each output that has elements which are NaN or infinite."""
+    found: list[str] = []
+    for name, array in outputs.items():
+        if array.dtype.kind != "f" or np.isfinite(array).all():
+            continue
+        counts = ((int(np.isnan(array).sum()), "NaN"), (int(np.isinf(array).sum()), "infinite"))
+        said = ", ".join(f"{count} of {array.size} elements are {what}" for count, what in counts if count)
+        found.append(f"output {name}: {said}")
     return tuple(found)
 
 

@@ -8,7 +8,7 @@ that it does not stand alone: what rounding from the network's inputs on makes o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 
@@ -20,6 +20,7 @@ from dsa_sched.verification.evidence import (
     Array,
     Feed,
     comparable,
+    compared_name,
     computing_layers,
     file_name,
     logits_names,
@@ -41,6 +42,8 @@ class Floors:
     alone: tuple[Feed, ...]
     end: tuple[tuple[Feed, Feed], ...]
     linked: frozenset[str]
+    extremes: tuple[tuple[Feed, Feed], ...] = ()
+    """The same two draws for inputs of extreme sizes."""
     warning: str = ""
     """Why nothing is known, if so: then all bounds are without floors."""
 
@@ -53,32 +56,43 @@ class Floors:
         return tuple((apart[name], together[name]) for apart, together in self.end if name in apart)
 
 
-def start_floors(judged: Compilation, exact: tuple[Feed, ...], pool: Executor) -> Callable[[], Floors]:
-    """Compute in the pool; the function that comes back waits. `judged` stores the values of all layers."""
+def start_floors(
+    judged: Compilation,
+    exact: tuple[Feed, ...],
+    pool: Executor,
+    extremes: tuple[Feed, ...] = (),
+    end_of_extremes: Sequence[str] = (),
+) -> Callable[[], Floors]:
+    """Compute in the pool; the function that comes back waits. `judged` stores the values of all layers; of `extremes`
+    only the end is rounded, which is `end_of_extremes`."""
     model = judged.model
     stored = frozenset(file_name(model, name) for name in stored_values(judged) if comparable(model, name, exact[0]))
-    layers = [layer for layer in computing_layers(judged) if comparable(model, layer.output, exact[0])]
+    named = [(layer, compared_name(model, layer.output, exact[0])) for layer in computing_layers(judged)]
+    layers = [(layer, name) for layer, name in named if comparable(model, name, exact[0])]
     given = _given_by_reference(model, exact[0])
-    linked = frozenset(file_name(model, x.output) for x in layers if not _stands_alone(model, x, given))
-    ends = frozenset(file_name(model, name) for name in logits_names(model, exact[0]))
-    outputs = frozenset(file_name(model, layer.output) for layer in layers)
+    linked = frozenset(file_name(model, name) for layer, name in layers if not _stands_alone(model, layer, given))
+    ends = frozenset(file_name(model, name) for name in (*logits_names(model, exact[0]), *end_of_extremes))
+    outputs = frozenset(file_name(model, name) for _, name in layers)
 
     try:  # made here: shapes of values, which they need, are those of every input
         dtype = stored_type(model.graph)
         layer_by_layer = RoundedReference(model.source, exact[0], outputs - linked, dtype, stored)
         whole = RoundedReference(model.source, exact[0], ends | linked, dtype)
     except ModelError as error:
-        unknown = _unknown(len(exact), error)
+        unknown = _unknown(len(exact), len(extremes), error)
         return lambda: unknown
     alone: list[Future[Feed]] = [pool.submit(layer_by_layer.values, feed) for feed in exact]
-    end = [(pool.submit(whole.values, feed, False), pool.submit(whole.values, feed, True)) for feed in exact]
+    end, far = (
+        [(pool.submit(whole.values, feed, False), pool.submit(whole.values, feed, True)) for feed in feeds]
+        for feeds in (exact, extremes)
+    )
 
     def wait() -> Floors:
         try:
-            ends = tuple((one.result(), other.result()) for one, other in end)
-            return Floors(tuple(job.result() for job in alone), ends, linked)
+            ends, of_extremes = (tuple((one.result(), other.result()) for one, other in each) for each in (end, far))
+            return Floors(tuple(job.result() for job in alone), ends, linked, of_extremes)
         except ModelError as error:
-            return _unknown(len(exact), error)
+            return _unknown(len(exact), len(extremes), error)
 
     return wait
 
@@ -89,10 +103,11 @@ def stored_type(graph: Graph) -> str:
     return max(sorted(found), key=lambda dtype: float(np.finfo(dtype).eps), default="float32")
 
 
-def _unknown(inputs: int, error: ModelError) -> Floors:
+def _unknown(inputs: int, extremes: int, error: ModelError) -> Floors:
     """No floors: every bound is that of a value which rounding does not change."""
     nothing: Feed = {}
-    return Floors((nothing,) * inputs, ((nothing, nothing),) * inputs, frozenset(), f"bounds without rounding: {error}")
+    ends, warning = (nothing, nothing), f"bounds without rounding: {error}"
+    return Floors((nothing,) * inputs, (ends,) * inputs, frozenset(), (ends,) * extremes, warning)
 
 
 def _given_by_reference(model: Model, exact: Feed) -> frozenset[str]:

@@ -6,6 +6,7 @@ model + seed --reference--> the clearest of several draws, or model + a.npz, b.n
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Protocol
@@ -16,13 +17,17 @@ from onnx import helper
 
 from dsa_sched.io.npz import read_arrays
 from dsa_sched.verification.evidence import Array, Feed
-from dsa_sched.verification.onnx_reference import Reference
+from dsa_sched.verification.onnx_reference import Reference, RefusedInput
+from dsa_sched.zoo.meanings.declared_meanings import Range
 from hw_models.errors import ModelError
 
-__all__ = ["FeedOptions", "seeded_or_given"]
+__all__ = ["Drawn", "FeedOptions", "given_inputs", "seeded_or_given"]
 
 CANDIDATES = 12
 """Draws to choose from: an input between two classes says nothing about which of them wins."""
+
+NARROWER = (Range(0, 7), Range(1, 7), Range(1, 3), Range(0, 3), Range(0, 1), Range(1, 1), Range(0, 0))
+"""What integers are drawn from, one after the other, where the reference refuses those that seem to be meant."""
 
 LARGEST_ITEM_BYTES = 8
 """Inputs may come in a wider type than the model's."""
@@ -41,24 +46,66 @@ class FeedOptions(Protocol):
     def feeds(self) -> Sequence[Path]: ...
 
 
-def seeded_or_given(model: onnx.ModelProto, options: FeedOptions) -> tuple[Feed, ...]:
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Sets of inputs that the reference takes, and a sentence for each kind of drawn ones that it refused."""
+
+    feeds: tuple[Feed, ...]
+    refused: tuple[str, ...] = ()
+
+
+def seeded_or_given(model: onnx.ModelProto, options: FeedOptions) -> Drawn:
     """One set of inputs a file, or `inputs` drawn ones: those of CANDIDATES for which the reference decides most
     clearly which entry of the first output is the largest. `model` has static shapes.
 
-    Raises UserError for a file that cannot be read, ModelError for arrays that are not those of the model's inputs.
+    What onnxruntime refuses (an index beyond a computed table) is drawn again from fewer integers. Raises UserError for
+    a file that cannot be read, ModelError for arrays that are not those of the model's inputs, and where no integers
+    are found that the reference takes.
     """
     if options.feeds:
-        return tuple(_read(model, path) for path in options.feeds)
+        return Drawn(given_inputs(model, options.feeds))
     from dsa_sched.zoo import seeded_inputs
 
-    drawn = seeded_inputs(model, max(options.inputs, CANDIDATES), options.seed)
-    name = _classes(model)
-    if len(drawn) == options.inputs or not name:
-        return tuple(drawn[: options.inputs])
-    values = Reference(model, only=name)
-    margins = np.array([_margin(values.values(feed)[name]) for feed in drawn])
-    clearest = np.argsort(-margins, kind="stable")[: options.inputs]
-    return tuple(drawn[number] for number in sorted(clearest))
+    count, name, refused = max(options.inputs, CANDIDATES), _classes(model), list[str]()
+    reference = Reference(model, only=name) if name else None
+    for integers in (None, *NARROWER):
+        taken, margins, last = [], list[float](), None
+        for feed in seeded_inputs(model, count, options.seed, integers):
+            try:
+                values = reference.values(feed) if reference else {}
+            except RefusedInput as error:
+                last = error
+                continue
+            taken.append(feed)
+            margins.append(_margin(values[name]) if name else 0.0)
+        if last is not None:
+            which = "as they seem to be meant" if integers is None else f"from {integers.least:g} to {integers.most:g}"
+            refused.append(f"{count - len(taken)} of {count} drawn inputs, integers {which}, were refused: {last.has}")
+        if len(taken) >= options.inputs:
+            clearest = np.argsort(-np.array(margins), kind="stable")[: options.inputs]
+            return Drawn(tuple(taken[number] for number in sorted(clearest)), tuple(refused))
+        if last is not None and not _draws_integers(model):
+            break
+    raise ModelError(
+        model.graph.name or "model",
+        needs="inputs that onnxruntime takes; none of those drawn is",
+        has=last.has if last else "none",
+        change="give some with --feed, or say what integers mean in the file's metadata_props (docs/verify.md)",
+    )
+
+
+def given_inputs(model: onnx.ModelProto, files: Sequence[Path]) -> tuple[Feed, ...]:
+    """One set of inputs a file. Raises UserError for a file that cannot be read, ModelError for other arrays."""
+    return tuple(_read(model, path) for path in files)
+
+
+def _draws_integers(model: onnx.ModelProto) -> bool:
+    constants = {item.name for item in model.graph.initializer}
+    return any(
+        helper.tensor_dtype_to_np_dtype(item.type.tensor_type.elem_type).kind in "iu"
+        for item in model.graph.input
+        if item.name not in constants
+    )
 
 
 def _classes(model: onnx.ModelProto) -> str:

@@ -4,8 +4,9 @@
     absent x -3.4e38, where absent is 0 or 1  -->  the mask, and what it is added to
 
 A file masks by numbers that no narrower type has, so that a Softmax makes zeros of them; on the device they are the
-largest half or an infinity. Which of these says nothing about the network. Other values are not touched: where these
-leave the range, that is an error.
+largest half or an infinity. Which of these says nothing about the network. So are values of which the reference itself
+has finite numbers beyond the type's range: nothing can be stored for them but its end. What reads them is judged by
+what the reference makes of the numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy.typing as npt
 
 from partitioner.ir.graph import Graph
 
-__all__ = ["held_in_range", "masked_values"]
+__all__ = ["held_in_range", "leaves_range", "masked_values"]
 
 Array = npt.NDArray[np.generic]
 
@@ -53,3 +54,10 @@ def held_in_range(array: Array, dtype: str) -> Array:
     """The numbers with those beyond a type's range, and infinities, at its ends."""
     largest = float(np.finfo(dtype).max)
     return np.clip(array.astype(np.float64), -largest, largest)
+
+
+def leaves_range(array: Array, dtype: str) -> bool:
+    """Whether finite numbers are beyond the range of a floating-point type."""
+    if array.dtype.kind != "f" or np.dtype(dtype).kind != "f":
+        return False
+    return bool((np.isfinite(array) & (np.abs(array) > float(np.finfo(dtype).max))).any())

@@ -7,7 +7,7 @@ Never our simplified network: a rewrite of ours that is wrong must show.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,14 +18,18 @@ from hw_models.errors import ModelError
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["Reference"]
+__all__ = ["Reference", "RefusedInput"]
 
 Array = npt.NDArray[np.generic]
 
 
+class RefusedInput(ModelError):
+    """onnxruntime computes the network, but not for these inputs."""
+
+
 class Reference:
-    """A session over the original model, for every value or for `only` one. `values` may be called from several
-    threads."""
+    """A session over the original model, for every value, or with `only` for the outputs and that value. `values` may
+    be called from several threads."""
 
     def __init__(self, source: onnx.ModelProto, threads: int = 0, only: str = "") -> None:
         import onnxruntime
@@ -35,7 +39,8 @@ class Reference:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.log_severity_level = 3
         options.intra_op_num_threads = threads
-        model = _with_only(source, only) if only else _with_every_value(source)
+        model = _with_more(source, [only] if only else [name for node in source.graph.node for name in node.output])
+        self._who = source.graph.name or "model"
         try:
             self._session: Any = onnxruntime.InferenceSession(
                 model.SerializeToString(), options, providers=["CPUExecutionProvider"]
@@ -47,31 +52,34 @@ class Reference:
         self._names = [output.name for output in self._session.get_outputs()]
 
     def values(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Every value of the network for these inputs, the inputs themselves too."""
-        return dict(inputs) | dict(zip(self._names, self._session.run(self._names, dict(inputs)), strict=True))
+        """Every value of the network for these inputs, the inputs themselves too. Raises RefusedInput for inputs that
+        onnxruntime does not take, as an index beyond its table."""
+        try:
+            found = self._session.run(self._names, dict(inputs))
+        except Exception as error:  # onnxruntime has a class of its own for each reason
+            raise RefusedInput(
+                self._who, needs="inputs for which onnxruntime computes the network", has=_reason(error),
+                change="give inputs that the network is meant for with --feed, or say what integers mean in the file's "
+                "metadata_props (docs/verify.md)",
+            ) from error  # fmt: skip
+        return dict(inputs) | dict(zip(self._names, found, strict=True))
 
 
-def _with_only(source: onnx.ModelProto, name: str) -> onnx.ModelProto:
-    """A copy with one value as its output."""
-    import onnx
-
-    model = onnx.ModelProto()
-    model.CopyFrom(source)
-    del model.graph.output[:]
-    model.graph.output.append(onnx.ValueInfoProto(name=name))
-    return model
+def _reason(error: Exception) -> str:
+    """What onnxruntime says, without its own words around it."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    words = lines[0].split("Status Message:")
+    node = words[0].split("Name:")[-1].strip() if len(words) > 1 else ""
+    return f"{node}: {words[-1].strip()}" if node else lines[0].strip()
 
 
-def _with_every_value(source: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy whose outputs are all values that its nodes compute."""
+def _with_more(source: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelProto:
+    """A copy of which these values are outputs too."""
     import onnx
 
     model = onnx.ModelProto()
     model.CopyFrom(source)
     known = {output.name for output in model.graph.output}
-    for node in model.graph.node:
-        for name in node.output:
-            if name and name not in known:
-                known.add(name)
-                model.graph.output.append(onnx.ValueInfoProto(name=name))
+    fresh = dict.fromkeys(name for name in names if name and name not in known)
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in fresh)
     return model

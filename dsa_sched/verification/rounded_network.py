@@ -38,8 +38,8 @@ LONGEST_AVERAGE = 256
 are summed in pieces by whoever wants to keep that."""
 
 STEPS_INSIDE = 8
-"""Roundings in a function that is put together of others (sigmoid, softmax, norms). They are the same wherever the
-argument is, so that they add up and do not cancel."""
+"""Roundings in an operator that is put together of others (softmax, norms). They are the same wherever the argument is,
+so that they add up and do not cancel."""
 
 EXACT = frozenset(
     [
@@ -51,14 +51,20 @@ EXACT = frozenset(
 )  # fmt: skip
 """Operators whose results are among the numbers that they read."""
 
-FROM_ONE = frozenset(
+FUNCTIONS = frozenset(
     [
-        "Celu", "Elu", "Erf", "Gelu", "GroupNormalization", "InstanceNormalization", "LayerNormalization", "Log",
-        "LogSoftmax", "Mish", "Selu", "Softplus", "Tanh",
+        "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Celu", "Cos", "Cosh", "Elu", "Erf", "Exp", "Gelu",
+        "HardSigmoid", "HardSwish", "Log", "Mish", "Pow", "Reciprocal", "Selu", "Sigmoid", "Sin", "Sinh", "Softplus",
+        "Softsign", "Swish", "Tan", "Tanh",
     ]
 )  # fmt: skip
-"""Functions that a device with an exponential, a reciprocal and a root alone computes as a difference of numbers about
-one (tanh x = 1 - 2 / (exp 2x + 1)), so that near zero they are as exact as those are."""
+"""Functions of one operand, which a device can round correctly: how it computes them is no law of rounding."""
+
+FLUSHED = frozenset(["Softmax"])
+"""Others that may make zero of results below the smallest normal number."""
+
+FROM_ONE = frozenset(["GroupNormalization", "InstanceNormalization", "LayerNormalization", "LogSoftmax"])
+"""Results that are differences of numbers about one, and as exact near zero as those are."""
 
 SCALED = frozenset(["GroupNormalization", "InstanceNormalization", "LayerNormalization"])
 """Those of them that multiply by their second operand, a number a channel."""
@@ -67,9 +73,20 @@ ONE_ROUNDING = frozenset(
     ["Add", "Sub", "Mul", "Div", "Sqrt", "LeakyRelu", "PRelu", "Sum", "Mean", "BatchNormalization"]
 )
 PRODUCTS = frozenset(["Conv", "Gemm", "MatMul"])
+RECURRENT = frozenset(["GRU", "LSTM", "RNN"])
+STORED_A_STEP = 8
+"""Numbers that a recurrent network rounds for one element of its state in a step: gates, products, sums."""
+
 AVERAGES = frozenset(["AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum"])
 ARITHMETIC = PRODUCTS | ONE_ROUNDING | EXACT
 """Their constants are data, not shapes or scales."""
+
+JUMPS = frozenset(["Ceil", "Floor", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Round", "Shrink", "Sign",
+                   "ThresholdedRelu"])  # fmt: skip
+"""Functions that jump: of an operand that is as near to the jump as rounding moves it, either side is right."""
+
+JUMP_DEVIATIONS = 4.0
+"""Root mean squares of its rounding by which an operand may be on the other side."""
 
 PATTERN = 1.0386219
 """Any number with many digits: a value times this lies anywhere between two numbers of fp16."""
@@ -98,10 +115,13 @@ class RoundedNetwork:
         self.source, self.exact, self.cut, self.stored = source, exact, cut, stored
         self.unit = float(np.finfo(stored).eps) / 2
         self.largest = float(np.finfo(stored).max)
+        self.smallest_normal = float(np.finfo(stored).smallest_normal)
         self.smallest_step = float(np.finfo(stored).smallest_subnormal) / 2
         self.nodes: list[onnx.NodeProto] = []
         self.inputs: dict[str, onnx.ValueInfoProto] = {}
         self.extra: dict[str, onnx.TensorProto] = {}
+        self.plain: set[str] = set()
+        """Results before they are moved."""
         self.initializers = {tensor.name: tensor for tensor in source.graph.initializer}
         self.varying = {item.name for item in source.graph.input if item.name not in self.initializers}
 
@@ -148,6 +168,9 @@ class RoundedNetwork:
         del copy.input[:], copy.output[:]
         copy.input.extend(self.operand(node, name) for name in node.input)
         self.varying.update(filter(None, node.output))
+        if node.op_type in JUMPS and self.floating(node.input[0]):
+            self.jump(node, copy)
+            return
         for name in node.output:
             plain = not self.floating(name) or node.op_type in EXACT
             copy.output.append(self.rounded(name) if name and plain else f"{name}::plain" if name else "")
@@ -177,8 +200,11 @@ class RoundedNetwork:
     def move(self, node: onnx.NodeProto, name: str) -> None:
         """`name` rounded: the plain result, up or down by the root mean square of its rounding errors."""
         dtype = self.kind(name)
+        self.plain.add(f"{name}::plain")
         plain = self.wide(f"{name}::plain", dtype)
-        inside = 1 if node.op_type in ONE_ROUNDING | PRODUCTS | AVERAGES else STEPS_INSIDE**2
+        inside: float = 1 if node.op_type in ONE_ROUNDING | FUNCTIONS | PRODUCTS | AVERAGES else STEPS_INSIDE**2
+        if node.op_type in RECURRENT:
+            inside = self.recurrent(node)
         # Beyond the range, as masks are, nothing is said of rounding, and squares would leave the wider type's too.
         ends = [self.scalar(end, dtype) for end in (-self.largest, self.largest)]
         held = self.op("Min", name, self.op("Max", name, plain, ends[0]), ends[1])
@@ -193,13 +219,53 @@ class RoundedNetwork:
             energy = self.op("Add", name, energy, self.product_and_shift(node, name))
         size = self.op("Sqrt", name, self.product(self.unit**2 / 6, energy, dtype))
         step = self.scalar(self.smallest_step / sqrt(3), dtype)
-        if node.op_type in ONE_ROUNDING:  # zero is exact, as one less one of a mask is
+        if node.op_type in ONE_ROUNDING | FUNCTIONS:  # zero is exact, as one less one of a mask is
             other = self.op("Cast", name, plain, to=onnx.TensorProto.BOOL)
             step = self.op("Mul", name, self.op("Cast", name, other, to=helper.np_dtype_to_tensor_dtype(dtype)), step)
         size = self.op("Add", name, size, step)
+        if node.op_type in FUNCTIONS | FLUSHED:
+            size = self.op("Add", name, size, self.flushed(plain, name, dtype))
         moved = self.op("Add", name, plain, self.op("Mul", name, size, self.sign(name)))
         back = helper.np_dtype_to_tensor_dtype(self.exact[name].dtype)
         self.nodes.append(helper.make_node("Cast", [moved], [self.rounded(name)], to=back))
+
+    def flushed(self, plain: str, name: str, dtype: np.dtype[Any]) -> str:
+        """The sizes of results below the smallest normal number: a function may make zero of them."""
+        sizes = self.op("Abs", name, plain)
+        below = self.op("Less", name, sizes, self.scalar(self.smallest_normal, dtype))
+        return self.op("Mul", name, sizes, self.op("Cast", name, below, to=helper.np_dtype_to_tensor_dtype(dtype)))
+
+    def jump(self, node: onnx.NodeProto, copy: onnx.NodeProto) -> None:
+        """A function that jumps, of its operand and of numbers on both sides that rounding may make of it: the result
+        that is another one, where one is. An operand that is exactly at the jump stays there."""
+        name, read, x = node.output[0], node.input[0], copy.input[0]
+        dtype = self.exact[read].dtype
+        kind = helper.np_dtype_to_tensor_dtype(dtype)
+        size = self.product(2 * self.unit, self.op("Abs", name, x), dtype)
+        size = self.op("Add", name, size, self.scalar(self.smallest_step, dtype))
+        if x == self.rounded(read) and f"{read}::plain" in self.plain:
+            moved = self.op("Abs", name, self.op("Sub", name, x, f"{read}::plain"))
+            size = self.op("Add", name, size, self.product(JUMP_DEVIATIONS, moved, dtype))
+        sides = [x, self.op("Add", name, x, size), self.op("Sub", name, x, size)]
+        made = []
+        for number, side in enumerate(sides):
+            again = onnx.NodeProto()
+            again.CopyFrom(copy)
+            again.name, again.input[0] = f"{node.name}::side{number}", side
+            again.output.append(f"{name}::side{number}")
+            self.nodes.append(again)
+            floats = self.exact[name].dtype.kind == "f"
+            made.append(again.output[0] if floats else self.op("Cast", name, again.output[0], to=kind))
+        plain, up, down = made
+        far = [self.op("Abs", name, self.op("Sub", name, side, plain)) for side in (up, down)]
+        other = self.op("Where", name, self.op("Less", name, *far), down, up)
+        jumped = self.op("Less", name, self.product(2.0, size, dtype), self.op("Max", name, *far))
+        at = copy.input[1] if len(copy.input) > 1 else plain
+        exact = self.op("Equal", name, x, at)
+        free = self.op("And", name, jumped, self.op("Not", name, exact))
+        result = self.op("Where", name, free, other, plain)
+        back = helper.np_dtype_to_tensor_dtype(self.exact[name].dtype)
+        self.nodes.append(helper.make_node("Cast", [result], [self.rounded(name)], to=back))
 
     def one(self, node: onnx.NodeProto, name: str) -> str:
         """The square of the numbers of which a function of FROM_ONE is a difference: of ones, which a norm multiplies
@@ -212,6 +278,13 @@ class RoundedNetwork:
         if node.op_type != "LayerNormalization":
             wide = self.op("Reshape", name, wide, self.whole(-1, *(1,) * (len(shape) - 2)))
         return self.op("Mul", name, wide, wide)
+
+    def recurrent(self, node: onnx.NodeProto) -> float:
+        """How many independent roundings reach the state after all steps, where nothing is forgotten: in each those of
+        the numbers that are stored, and of the sum of the products."""
+        steps, *_ = self.shape(node.input[0])
+        products = min(LONGEST_SUM, self.shape(node.input[1])[-1] + self.shape(node.input[2])[-1])
+        return steps * (STORED_A_STEP + products / 6)
 
     def kind(self, name: str) -> np.dtype[Any]:
         """The type in which errors of a value are computed: its own, but wider than halves."""

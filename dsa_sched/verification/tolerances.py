@@ -10,7 +10,7 @@ two inputs apart, nothing is said about the logits. Samples: bit for bit.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import sqrt
+from math import log, sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -28,12 +28,20 @@ __all__ = [
     "judge_logits",
     "relative_error",
     "sample_points",
+    "way_allowance",
 ]
 
 LAYER_BOUND = 1.5e-2
 LOGITS_SHARE_BOUND = 0.1
 CANDIDATE_DEVIATIONS = 4.0
 """Two normally distributed errors change places of two entries beyond it once in 30,000 times."""
+
+WAY_SQUARE, WAY_CHANCE, WAY_RATE = 1.168, 1e-3, 4.935
+"""Of the mean square of a random walk between fixed ends: it is larger than the first with the chance of the second,
+and that chance falls as exp(-pi^2 / 2 x)."""
+
+STORED_UNIT = 2.0**-11
+"""Half the distance of numbers of fp16, relative: what is nearer cannot be stored."""
 
 MOST_DRAWS = 64
 """Independent errors that are told apart: more change an allowance by little."""
@@ -79,6 +87,20 @@ def allowance(draws: int) -> float:
     return 2 + 4 / sqrt(max(draws, 1))
 
 
+def way_allowance(channels: int) -> float:
+    """By how much the norm of a channel's rounding errors may exceed what is expected, for the channel of so many of
+    which it exceeds it most, where each channel sums products with weights of its own.
+
+    What is rounded is the sum on its way. The squares of a random walk between fixed ends have the mean 1/6, and each
+    channel has one way, not one for each element: activations are positive and alike, so that the weights make it.
+    Their sum is distributed as Cramer's and von Mises' statistic (Anderson and Darling, 1952), and the largest of many
+    channels is the bound that one in ten times as many exceeds. Never less than twice what is expected.
+    """
+    chance = 1 / (10 * max(channels, 1))
+    square = WAY_SQUARE + log(WAY_CHANCE / chance) / WAY_RATE
+    return max(2.0, sqrt(6 * max(square, 0.0)))
+
+
 def independent_rows(rows: Array, eps: float) -> int:
     """How many of the rows [R, K] are rounded apart where they are multiplied with the same weights: at most R, and R
     beyond MOST_DRAWS. A running sum of K terms is about sqrt(K) of them large, so terms that differ by less than its
@@ -117,13 +139,19 @@ class Share:
 
 
 def judge_layer(
-    ours: Array, reference: Array, rounded: Array | None, axis: int, most_draws: int | None = None
+    ours: Array,
+    reference: Array,
+    rounded: Array | None,
+    axis: int,
+    most_draws: int | None = None,
+    ways: bool = False,
 ) -> tuple[Share, Share]:
     """(the whole value, its worst channel along `axis`). `rounded` is what rounding makes of the reference: where that
     costs more than LAYER_BOUND, it is the bound, times its `allowance`.
 
     What a channel's rounding costs is never taken for less than the mean of all channels: single elements of few may be
-    exact by chance. The elements of a channel count as `most_draws` independent ones at most.
+    exact by chance. The elements of a channel count as `most_draws` independent ones at most. With `ways` each channel
+    is a sum of products with weights of its own (`way_allowance`).
     """
     rank = max(1, reference.ndim)
     shape = reference.shape or (1,)
@@ -136,24 +164,25 @@ def judge_layer(
     squares = [np.sum(np.square(part.reshape(shape)), axis=flat) for part in (error, floor, exact)]
     errors, floors, norms = (np.sqrt(part) for part in squares)
     floors = np.maximum(floors, sqrt(squares[1].mean()))
-    whole = _share(_root(squares[0]), _root(squares[1]), _root(squares[2]), error.size)
+    whole = _share(_root(squares[0]), _root(squares[1]), _root(squares[2]), allowance(error.size))
     draws = min(error.size // len(errors), error.size if most_draws is None else most_draws)
-    allowed = np.maximum(LAYER_BOUND * norms, allowance(draws) * floors)
+    times = allowance(draws) + (way_allowance(len(errors)) - 2 if ways else 0)
+    allowed = np.maximum(LAYER_BOUND * norms, times * floors)
     with np.errstate(divide="ignore", invalid="ignore"):
         worst = int(np.argmax(np.where(errors == 0, 0.0, errors / allowed)))
-    return whole, _share(float(errors[worst]), float(floors[worst]), float(norms[worst]), draws, worst)
+    return whole, _share(float(errors[worst]), float(floors[worst]), float(norms[worst]), times, worst)
 
 
 def _root(squares: Doubles) -> float:
     return float(np.sqrt(squares.sum()))
 
 
-def _share(error: float, floor: float, norm: float, draws: int, channel: int = -1) -> Share:
-    """Relative to the norm; zeros, which have none, relative to what rounding may make of them."""
-    scale = norm or allowance(draws) * floor
+def _share(error: float, floor: float, norm: float, times: float, channel: int = -1) -> Share:
+    """Relative to the norm; zeros, which have none, relative to what rounding may make of them: `times` its floor."""
+    scale = norm or times * floor
     if not scale:
         return Share(0.0 if error == 0 else float("inf"), 0.0, LAYER_BOUND, channel)
-    bound = max(LAYER_BOUND, allowance(draws) * floor / scale)
+    bound = max(LAYER_BOUND, times * floor / scale)
     return Share(error / scale, floor / scale, bound, channel)
 
 
@@ -175,6 +204,17 @@ class LogitsResult:
     top1_wrong: int
     top1_candidates: int
     top1_entries: int
+    norm: float = 0.0
+    """L2 norm of the reference's finite elements."""
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether rounding may have made it wrong: no statement, and more off than a tenth of the distance and than
+        numbers of fp16 are apart; where inputs change nothing, than a layer may be."""
+        if self.statement:
+            return False
+        near = max(LOGITS_SHARE_BOUND * self.distance, STORED_UNIT * self.norm)
+        return not self.error <= (near if self.distance else max(LAYER_BOUND * self.norm, self.floor))
 
     @property
     def share(self) -> float:
@@ -209,19 +249,22 @@ def judge_logits(
     ours: tuple[Array, ...],
     reference: tuple[Array, ...],
     rounded: tuple[tuple[Array, Array], ...] = (),
+    neighbours: tuple[Array, ...] = (),
 ) -> tuple[LogitsResult, ...]:
     """One result for each input; the distance is that to the nearest other input's reference, of elements that are
     finite for both: an infinite one would allow every error. `rounded` holds, for each input, what rounding makes of
-    the reference: errors apart, and together."""
+    the reference: errors apart, and together. `neighbours` are the reference for other inputs, which are not judged."""
     pairs = rounded or tuple((exact, exact) for exact in reference)
     moved = [tuple(_rounding(draw, exact) for draw in draws) for draws, exact in zip(pairs, reference, strict=True)]
     apart, together = (_mean_norm([draws[way] for draws in moved]) for way in (0, 1))
     results = []
     for position, (mine, exact) in enumerate(zip(ours, reference, strict=True)):
-        others = [_norm(_where_finite(difference(other, exact))) for k, other in enumerate(reference) if k != position]
+        rest = (*reference[:position], *reference[position + 1 :], *neighbours)
+        others = [_norm(_where_finite(difference(other, exact))) for other in rest]
         error = _norm(difference(mine, exact))
         top1 = _top1(mine, exact.astype(np.float64), moved[position][0], apart)
-        results.append(LogitsResult(tensor, position, error, min(others, default=0.0), apart, together, *top1))
+        norm = _norm(_where_finite(np.asarray(exact, np.float64)))
+        results.append(LogitsResult(tensor, position, error, min(others, default=0.0), apart, together, *top1, norm))
     return tuple(results)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from dsa_sched.analysis.figures import ProgramFigures
 from dsa_sched.analysis.work import LayerWork
@@ -12,12 +13,16 @@ from dsa_sched.verification.tolerances import LAYER_BOUND, LogitsResult, Share
 __all__ = [
     "BoundedLevelResult",
     "ConstantsResult",
+    "ExtremeResult",
     "LayerResult",
     "LevelResult",
+    "Verdict",
     "VerifyReport",
     "failures",
     "level_failures",
 ]
+
+Verdict = Literal["passed", "failed", "inconclusive"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +90,19 @@ class ConstantsResult:
 
 
 @dataclass(frozen=True, slots=True)
+class ExtremeResult:
+    """The outputs for inputs of an extreme size. `outcome` is `held`, `failed` or `not judged`; `line` says it of
+    `label` in a clause."""
+
+    label: str
+    outcome: str
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """The verdict and what led to it. It passed when `failures` is empty. `against_o0` is None at level O0; at others
+    """The verdict and what led to it: `failed` where `failures` has anything, else `inconclusive` where `doubts` has,
+    else `passed`. `extremes` are the outputs for inputs of extreme sizes. `against_o0` is None at level O0; at others
     errors and samples of `layers` are those of the run at O0, which stores every value, and `work` is the level's.
     `against_file` is what the constants in memory are beside the file's initializers, `programs` what was compiled: the
     network as asked for, at other levels after the program at O0 without schedule. `exact` is whether the target was
@@ -110,17 +126,51 @@ class VerifyReport:
     programs: tuple[ProgramFigures, ...]
     against_o0: LevelResult | BoundedLevelResult | None = None
     exact: bool = True
+    doubts: tuple[str, ...] = ()
+    extremes: tuple[ExtremeResult, ...] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.failures:
+            return "failed"
+        return "inconclusive" if self.said_doubts else "passed"
+
+    @property
+    def said_doubts(self) -> tuple[str, ...]:
+        """The doubts, and a sentence about each output of which rounding may make more than it is."""
+        named = {result.tensor for result in self.logits if any(result.tensor in doubt for doubt in self.doubts)}
+        silent = {result.tensor: result for result in self.logits if result.doubtful and result.tensor not in named}
+        return (
+            *self.doubts,
+            *(
+                f"{name} for input {result.input}: off by {result.error:.3g}, where the outputs of two inputs differ "
+                f"by {result.distance:.3g} and rounding alone may make {result.floor:.3g}"
+                for name, result in silent.items()
+            ),
+        )
 
     @property
     def passed(self) -> bool:
-        return not self.failures
+        return self.verdict == "passed"
+
+    @property
+    def reason(self) -> str:
+        """Why the verdict is what it is: the first thing that does not hold or is in doubt, or what was held."""
+        first = next(iter((*self.failures, *self.said_doubts)), "")
+        if first:
+            return first
+        sizes = [result.label for result in self.extremes if result.outcome == "held"]
+        judged = ((len(self.layers), "layer"), (len({result.tensor for result in self.logits}), "output"))
+        what = " and ".join(f"{count} {word}" + "s" * (count != 1) for count, word in judged)
+        said = f"{what} within their bounds for {self.inputs} input" + "s" * (self.inputs != 1)
+        return f"{said}, the outputs also for {', '.join(sizes)}" if sizes else said
 
     @property
     def end_to_end(self) -> str:
         """What is said about the outputs: `failed`, `no statement` where none of them says anything, else `passed`.
         Where all of them are words, what is said of these is in the failures."""
         if not self.logits:
-            return "passed" if self.passed else "failed"
+            return "failed" if self.failures else "passed"
         if not all(result.passed for result in self.logits):
             return "failed"
         return "passed" if any(result.statement for result in self.logits) else "no statement"

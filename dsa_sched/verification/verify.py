@@ -22,40 +22,51 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
+import numpy as np
+
 from codegen.judgement import Exact
 from codegen.target import Execution
-from dsa_sched.analysis.figures import compiled_work, program_figures
+from dsa_sched.analysis.figures import ProgramFigures, compiled_work, program_figures
 from dsa_sched.analysis.work import NO_WORK, LayerWork, add_work
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.artifact.runner import execute
 from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import compile_graph, compile_model
+from dsa_sched.verification.doubts import doubts_of
 from dsa_sched.verification.evidence import (
+    Array,
     Dump,
     Feed,
     Loads,
     changed_constants,
     compare_levels,
+    compared_name,
     computing_layers,
     file_array,
     file_name,
     isolated_shares,
     logits_names,
+    misshapen_outputs,
     of_file,
     probe_loads,
     stored_values,
     worst_error,
 )
+from dsa_sched.verification.extreme_inputs import Extreme, extreme_inputs
+from dsa_sched.verification.extremes import end_names, judge_extreme, not_judged, planned_extremes
 from dsa_sched.verification.feed_range import range_warnings
 from dsa_sched.verification.file_constants import compare_constants
-from dsa_sched.verification.floors import Floors, start_floors
+from dsa_sched.verification.floors import Floors, start_floors, stored_type
 from dsa_sched.verification.inputs import seeded_or_given
-from dsa_sched.verification.onnx_reference import Reference
+from dsa_sched.verification.masked_values import held_in_range, leaves_range
+from dsa_sched.verification.onnx_reference import Reference, RefusedInput
 from dsa_sched.verification.prepared_values import prepared_names, wrong_prepared
 from dsa_sched.verification.samples import Samples, Values, check_level, check_samples
 from dsa_sched.verification.tolerances import LAYER_BOUND, LogitsResult, judge_logits
+from dsa_sched.verification.value_ranges import range_sentences
 from dsa_sched.verification.verdict import (
     BoundedLevelResult,
+    ExtremeResult,
     LayerResult,
     LevelResult,
     VerifyReport,
@@ -120,10 +131,12 @@ def verify_model(
     started = perf_counter()
     whole = compile_model(source, chip, replace(compile_options, keep_values=True), progress)
     isolated, plain = judged_twins(whole, progress)
-    feeds = seeded_or_given(whole.model.source, options)
+    drawn = seeded_or_given(whole.model.source, options)
+    extremes = () if options.feeds else extreme_inputs(whole.model.source, drawn.feeds, options.seed)
+    run = command_runner(runner)
     seconds = perf_counter() - started
-    report = verify_compiled(whole, isolated, feeds, options, command_runner(runner), progress, plain)
-    return replace(report, seconds=(("compile", seconds), *report.seconds))
+    report = verify_compiled(whole, isolated, drawn.feeds, options, run, progress, plain, extremes)
+    return replace(report, warnings=(*report.warnings, *drawn.refused), seconds=(("compile", seconds), *report.seconds))
 
 
 def judged_twins(whole: Compilation, progress: Progress = lambda _step: None) -> tuple[Compilation, Compilation | None]:
@@ -163,19 +176,26 @@ def verify_compiled(
     run: Runner = simulator,
     progress: Progress = lambda _step: None,
     plain: Compilation | None = None,
+    extremes: tuple[Extreme, ...] = (),
 ) -> VerifyReport:
-    """Judge a compiled network and its isolated twin on at least two inputs. Raises UserError for a run that fails.
+    """Judge a compiled network and its isolated twin. Raises UserError for a run that fails.
 
     With `plain`, the same network at level O0, layers are judged in its run, and what `whole` stores is compared to it.
+    Of `extremes` only the outputs of `whole` are judged.
 
-    Raises ModelError for options that do not fit what was compiled.
+    Raises ModelError for options that do not fit what was compiled, RefusedInput for inputs that onnxruntime refuses.
     """
-    if len(feeds) < 2:
+    if len(feeds) < 2 and not options.feeds:
         raise ModelError("--inputs", needs="at least 2: the bound of the logits is a distance", has=str(len(feeds)))
     clock = _Clock()
     progress("running the reference")
     reference = Reference(whole.model.source)
     exact = tuple(reference.values(feed) for feed in feeds)
+    neighbours = _neighbours(reference, feeds) if _alike(feeds) else ()
+    dtype = stored_type(whole.model.graph)
+    figures = program_figures(whole) if extremes else None
+    planned = planned_extremes(whole, reference, extremes, dtype, figures.cycles if figures else None)
+    far = tuple(each for each in planned if not each.reason)
     clock.lap("reference")
     with ThreadPoolExecutor(options.workers) as pool:
         start = _Starter(pool, run, options.seed, progress)
@@ -186,7 +206,10 @@ def verify_compiled(
         ours = stored = start(whole.artifact, loads, names, "ran the network on input")()
         clock.lap("network")
         judged = plain or whole
-        rounding = start_floors(judged, exact, pool)
+        ends = end_names(whole, exact[0]) if far else ()
+        rounding = start_floors(judged, exact, pool, tuple(each.exact for each in far), ends)
+        beyond = [whole.artifact.encode(each.extreme.feed) for each in far]
+        extreme = start(whole.artifact, beyond, [ends] * len(far), "ran the network on inputs of extreme size")
         values = stored_values(judged)
         if plain:
             loads = [plain.artifact.encode(feed) for feed in feeds]
@@ -198,7 +221,7 @@ def verify_compiled(
         checks = [
             pool.submit(check_samples, layer, runs, options.samples, options.seed) for layer in computing_layers(judged)
         ]
-        alone = finish()
+        alone, dumps = finish(), extreme()
         exact_target = isinstance(whole.target.judgement, Exact)
         progress("comparing samples bit for bit" if exact_target else "comparing samples by the target's bound")
         samples = tuple(check.result() for check in checks)
@@ -207,7 +230,30 @@ def verify_compiled(
         floors = rounding()
         clock.lap("rounding")
         levels = _levels(whole, ours, stored, options) if plain else None
-    return _report(whole, judged, _Findings(exact, ours, stored, alone, samples, floors, levels), clock.laps)
+    found = zip(far, dumps, floors.extremes, strict=True)
+    results = {id(each): judge_extreme(whole, each, dump, of_end, ends, dtype) for each, dump, of_end in found}
+    said = tuple(results.get(id(each)) or not_judged(each) for each in planned)
+    findings = _Findings(exact, neighbours, ours, stored, alone, samples, floors, levels, said)
+    figures = figures or program_figures(whole)
+    programs = (figures,) if judged is whole else (program_figures(judged), figures)
+    return _report(whole, judged, findings, programs, clock.laps)
+
+
+def _alike(feeds: Sequence[Feed]) -> bool:
+    """Whether no two of these inputs differ."""
+    return all(np.array_equal(feed[name], feeds[0][name]) for feed in feeds[1:] for name in feed)
+
+
+def _neighbours(reference: Reference, feeds: Sequence[Feed]) -> tuple[Feed, ...]:
+    """The reference for the elements of the given inputs in another order: what outputs of such numbers are apart.
+    Nothing where onnxruntime refuses that."""
+    rolled = {
+        name: np.roll(array.reshape(-1), array.size // 3 + 1).reshape(array.shape) for name, array in feeds[0].items()
+    }
+    try:
+        return (reference.values(rolled),)
+    except RefusedInput:
+        return ()
 
 
 def _levels(
@@ -222,23 +268,30 @@ def _levels(
 @dataclass(frozen=True, slots=True)
 class _Findings:
     """One entry an input: what the reference computed, what the network stored, what it stored at level O0, what the
-    isolated layers stored; one entry a layer: its samples. `floors` is what rounding makes of the reference, `levels`
-    how a level beyond O0 was found."""
+    isolated layers stored; one entry a layer: its samples. `neighbours` are the reference for other inputs, `floors` is
+    what rounding makes of the reference, `levels` how a level beyond O0 was found, `extremes` what holds for inputs of
+    extreme sizes."""
 
     exact: tuple[Feed, ...]
+    neighbours: tuple[Feed, ...]
     ours: tuple[Dump, ...]
     stored: tuple[Dump, ...]
     alone: tuple[Dump, ...]
     samples: tuple[Samples, ...]
     floors: Floors
     levels: LevelResult | BoundedLevelResult | None
+    extremes: tuple[ExtremeResult, ...]
 
 
 def _report(
-    whole: Compilation, judged: Compilation, found: _Findings, seconds: tuple[tuple[str, float], ...]
+    whole: Compilation,
+    judged: Compilation,
+    found: _Findings,
+    programs: tuple[ProgramFigures, ...],
+    seconds: tuple[tuple[str, float], ...],
 ) -> VerifyReport:
     """`judged` is the network whose layers were judged: `whole` itself, or its twin at level O0."""
-    work = compiled_work(whole)
+    work, dtype = compiled_work(whole), stored_type(whole.model.graph)
     layers, logits, constants = _layer_results(judged, found, work), _logits(judged, found), _constants(whole)
     against_file = compare_constants(whole.model, found.ours[0], found.exact[0])
     return VerifyReport(
@@ -255,6 +308,7 @@ def _report(
         total=add_work(work.values()),
         failures=(
             *failures(layers, logits, ends=bool(judged.model.graph.outputs)),
+            *misshapen_outputs(judged.model, found.exact[0]),
             *changed_constants(whole, found.ours[0]),
             *(
                 sentence
@@ -262,19 +316,32 @@ def _report(
                 for sentence in wrong_prepared(whole, dump, exact, number)
             ),
             *against_file.sentences,
+            *(f"{each.label}: {each.line}" for each in found.extremes if each.outcome == "failed"),
             *(level_failures(found.levels) if found.levels else ()),
         ),
         warnings=(
             *whole.model.warnings,
             *range_warnings(whole.artifact.manifest.inputs, found.exact),
+            *range_sentences(whole.model.source, found.exact, dtype),
             *filter(None, [found.floors.warning]),
         ),
         seconds=seconds,
         against_file=against_file,
-        programs=tuple(program_figures(each) for each in ((whole,) if judged is whole else (judged, whole))),
+        programs=programs,
         against_o0=found.levels,
         exact=isinstance(whole.target.judgement, Exact),
+        doubts=tuple(doubts_of(whole.model.source, logits, _exact_ends(judged, found), found.exact, dtype)),
+        extremes=found.extremes,
     )
+
+
+def _exact_ends(judged: Compilation, found: _Findings) -> dict[str, tuple[Array, ...]]:
+    """The reference's values of judged outputs."""
+    model = judged.model
+    return {
+        name: tuple(of_file(model, name, values[file_name(model, name)]) for values in found.exact)
+        for name in logits_names(model, found.exact[0])
+    }
 
 
 def _constants(compilation: Compilation) -> tuple[str, ...]:
@@ -285,16 +352,17 @@ def _layer_results(judged: Compilation, found: _Findings, work: Mapping[str, Lay
     graph = judged.model.graph
 
     def result(layer: Layer, samples: Samples) -> LayerResult:
-        theirs = file_name(judged.model, layer.output)
+        name = compared_name(judged.model, layer.output, found.exact[0])
+        theirs = file_name(judged.model, name)
         rounded = tuple(found.floors.of_layer(theirs, number) for number in range(len(found.exact)))
-        shares = isolated_shares(judged, layer.output, found.alone, found.exact, rounded, layer)
+        shares = isolated_shares(judged, name, found.alone, found.exact, rounded, layer)
         return LayerResult(
             name=layer.name,
             operators=tuple(graph.op_by_name[name].source for name in layer.ops),
             output=layer.output,
             work=work.get(layer.name, NO_WORK),
             isolated_error=shares[0].error if shares else None,
-            whole_error=worst_error(judged, layer.output, found.stored, found.exact),
+            whole_error=worst_error(judged, name, found.stored, found.exact),
             samples=samples.count,
             samples_wrong=samples.wrong,
             first_wrong=samples.first,
@@ -308,22 +376,25 @@ def _layer_results(judged: Compilation, found: _Findings, work: Mapping[str, Lay
 
 def _logits(judged: Compilation, found: _Findings) -> tuple[LogitsResult, ...]:
     """Those of level O0 where the level does not store the value before a softmax: the outputs behind it are equal."""
-    return tuple(
-        result
-        for name in logits_names(judged.model, found.exact[0])
-        for result in judge_logits(
-            name,
-            tuple(
-                file_array(judged, name, ours if name in ours else stored)
-                for ours, stored in zip(found.ours, found.stored, strict=True)
-            ),
-            tuple(of_file(judged.model, name, values[file_name(judged.model, name)]) for values in found.exact),
-            tuple(
-                (of_file(judged.model, name, apart), of_file(judged.model, name, together))
-                for apart, together in found.floors.of_end(file_name(judged.model, name))
-            ),
-        )
+    return tuple(result for name in logits_names(judged.model, found.exact[0]) for result in _end(judged, found, name))
+
+
+def _end(judged: Compilation, found: _Findings, name: str) -> tuple[LogitsResult, ...]:
+    """One output for all inputs; where the reference leaves the range of the stored type, up to its ends."""
+    model, theirs = judged.model, file_name(judged.model, name)
+    dtype = model.graph.by_name[name].dtype
+    dumps = (ours if name in ours else stored for ours, stored in zip(found.ours, found.stored, strict=True))
+    ours = tuple(file_array(judged, name, dump) for dump in dumps)
+    exact, others = (
+        tuple(of_file(model, name, values[theirs]) for values in feeds) for feeds in (found.exact, found.neighbours)
     )
+    moved = tuple(
+        (of_file(model, name, apart), of_file(model, name, together)) for apart, together in found.floors.of_end(theirs)
+    )
+    if any(leaves_range(array, dtype) for array in exact):
+        ours, exact, others = (tuple(held_in_range(a, dtype) for a in arrays) for arrays in (ours, exact, others))
+        moved = tuple((held_in_range(apart, dtype), held_in_range(together, dtype)) for apart, together in moved)
+    return judge_logits(name, ours, exact, moved, others)
 
 
 class _Clock:

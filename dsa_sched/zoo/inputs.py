@@ -9,7 +9,7 @@ import onnx
 from onnx import helper
 
 from dsa_sched.zoo.evaluation import Doubles, Tensor
-from dsa_sched.zoo.meanings.declared_meanings import Mask, Meaning, declared_meanings, drawn_integers
+from dsa_sched.zoo.meanings.declared_meanings import Mask, Meaning, Range, declared_meanings, drawn_integers
 from dsa_sched.zoo.meanings.inferred_meanings import inferred_meanings
 from dsa_sched.zoo.weights import seed_of
 from hw_models.errors import ModelError
@@ -19,23 +19,35 @@ __all__ = ["low_frequency", "seeded_inputs"]
 WAVES = 6
 MOST_CYCLES = 4.0
 NOISE = 0.05
+DEVIATIONS = 3
+"""Of a declared range: so far from its middle are its ends."""
+
 INTEGERS = 8
 """Those of which nothing is known are below."""
 
 
-def seeded_inputs(model: onnx.ModelProto, count: int, seed: int) -> tuple[dict[str, Tensor], ...]:
+def seeded_inputs(
+    model: onnx.ModelProto, count: int, seed: int, integers: Range | None = None
+) -> tuple[dict[str, Tensor], ...]:
     """`count` different sets of inputs: name -> array in the model's dtype and ONNX layout.
 
     Each array depends on the seed, its set's number and the input's name only. Feature maps of rank 4 get waves, other
     floats normal numbers, integers what the model says of them (`declared_meanings`) or does with them, else small
-    non-negative ones, truth values masks. Raises ModelError for a dynamic shape.
+    non-negative ones, truth values masks. With `integers`, those of which the model itself says nothing are in this
+    range. Raises ModelError for a dynamic shape.
     """
     constants = {item.name for item in model.graph.initializer}
     inputs = tuple(item for item in model.graph.input if item.name not in constants)
-    said = inferred_meanings(model) | declared_meanings(model)
+    said = (_all(inputs, integers) if integers else inferred_meanings(model)) | declared_meanings(model)
     return tuple(
         {item.name: _seeded(item, said.get(item.name), seed, number) for item in inputs} for number in range(count)
     )
+
+
+def _all(inputs: tuple[onnx.ValueInfoProto, ...], meaning: Range) -> dict[str, Meaning]:
+    """Of the integers among them."""
+    kinds = {item.name: helper.tensor_dtype_to_np_dtype(item.type.tensor_type.elem_type).kind for item in inputs}
+    return {name: meaning for name, kind in kinds.items() if kind in "iu"}
 
 
 def _seeded(item: onnx.ValueInfoProto, meaning: Meaning | None, seed: int, number: int) -> Tensor:
@@ -52,7 +64,11 @@ def _seeded(item: onnx.ValueInfoProto, meaning: Meaning | None, seed: int, numbe
         return generator.integers(0, INTEGERS, shape).astype(dtype)
     if dtype.kind == "b":
         return drawn_integers(item.name, Mask(), generator, shape).astype(dtype)
-    return (low_frequency(generator, shape) if len(shape) == 4 else generator.standard_normal(shape)).astype(dtype)
+    drawn = low_frequency(generator, shape) if len(shape) == 4 else generator.standard_normal(shape)
+    if isinstance(meaning, Range):
+        middle, half = (meaning.most + meaning.least) / 2, (meaning.most - meaning.least) / 2
+        drawn = middle + half * np.clip(drawn / DEVIATIONS, -1, 1)
+    return drawn.astype(dtype)
 
 
 def low_frequency(generator: np.random.Generator, shape: tuple[int, ...]) -> Doubles:

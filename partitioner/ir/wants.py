@@ -41,7 +41,9 @@ class Wants:
     `words`, operators on integers and lookups by them are prepared in the main memory (`Graph.prepared`), else refused;
     with `norms_of_lines`, a norm along lines is one operator `normalise`, its scale and bias others behind it;
     an attention of which a head has at most `attention_elements` elements of keys and values is one operator `attend`
-    of heads side by side; 0 for none.
+    of heads side by side; 0 for none; with `full_operand`, one operand of an element-wise operator has the shape of
+    the result; where windows are over images, those of convolutions have at most `longest_window` taps, steps and
+    elements of padding along an axis; 0 for any.
 
     Raises TargetError for types that no graph has, or a floating-point type that a graph does not have and for which
     nothing is said.
@@ -55,6 +57,8 @@ class Wants:
     words: bool = False
     norms_of_lines: bool = False
     attention_elements: int = 0
+    full_operand: bool = False
+    longest_window: int = 0
 
     def __post_init__(self) -> None:
         for source in FLOATS:

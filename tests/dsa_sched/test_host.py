@@ -39,6 +39,8 @@ def saved(path: Path, nodes: list[onnx.NodeProto], inputs: dict[str, list[int]],
         for name, shape in shapes.items()
     ]
     constants.append(numpy_helper.from_array(np.array([2]), "two"))
+    constants.append(numpy_helper.from_array(np.array(3), "three"))
+    constants.append(numpy_helper.from_array(np.array(0.1, np.float32), "tenth"))
     graph = helper.make_graph(
         nodes,
         "hosted",
@@ -123,6 +125,56 @@ def test_a_wrong_stage_fails_the_whole(mixed: Path, tmp_path: Path) -> None:
     done = call("verify", mixed, "--chip", CHIP, "--level", "O0", "--host", "--runner", runner)
     assert done.exit_code == 3, done.output
     assert done.stdout.endswith("FAILED\n")
+
+
+def branch(op_type: str, *inputs: str) -> onnx.GraphProto:
+    node = helper.make_node(op_type, inputs, ["t"], name=op_type)
+    return helper.make_graph([node], op_type, [], [onnx.ValueInfoProto(name="t")])
+
+
+def body() -> onnx.GraphProto:
+    """Adds a value of the graph around it, again and again."""
+    value = helper.make_tensor_value_info
+    inputs = [value("i", INT64, []), value("go", TensorProto.BOOL, []), value("sum", FLOAT, [1, 4])]
+    outputs = [value("goes", TensorProto.BOOL, []), value("more", FLOAT, [1, 4])]
+    nodes = [helper.make_node("Identity", ["go"], ["goes"]), helper.make_node("Add", ["sum", "m"], ["more"])]
+    return helper.make_graph(nodes, "body", inputs, outputs)
+
+
+FOREIGN: dict[str, tuple[onnx.NodeProto, ...]] = {
+    "QuickGelu": (helper.make_node("QuickGelu", ["m"], ["g"], name="foreign", domain="com.microsoft"),),
+    "If": (
+        helper.make_node("ReduceMax", ["m"], ["most"], name="most", keepdims=0),
+        helper.make_node("Greater", ["most", "tenth"], ["c"], name="large"),
+        helper.make_node(
+            "If", ["c"], ["g"], name="foreign", then_branch=branch("Exp", "m"), else_branch=branch("Abs", "m")
+        ),
+    ),
+    "Loop": (helper.make_node("Loop", ["three", "", "m"], ["g"], name="foreign", body=body()),),
+}
+
+
+@pytest.mark.parametrize("op_type", FOREIGN)
+def test_whatever_onnxruntime_runs(op_type: str, tmp_path: Path) -> None:
+    """Operators of its own domain, branches that data choose, loops that read what is around them."""
+    nodes = [
+        helper.make_node("Conv", ["x", "kernel"], ["a"], name="conv"),
+        helper.make_node("ReduceMean", ["a"], ["m"], name="mean", axes=[2, 3], keepdims=0),
+        *FOREIGN[op_type],
+        helper.make_node("Add", ["g", "m"], ["y"], name="sum"),
+    ]
+    path = saved(tmp_path / "foreign.onnx", nodes, {"x": [1, 3, 6, 6]}, {"y": FLOAT})
+    model = onnx.load(path)
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", FLOAT, [1, 4]))
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    onnx.save(model, path)
+    done = call("compile", path, "--chip", CHIP, "--level", "O0", "--host", "-o", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert f"{op_type} foreign" in done.stdout
+    x = np.random.default_rng(1).standard_normal((1, 3, 6, 6)).astype(np.float32)
+    wanted = onnxruntime.InferenceSession(path).run(["y"], {"x": x})[0]
+    found = StagedArtifact.load(tmp_path / "out").run({"x": x})["y"].astype(np.float64)
+    assert np.linalg.norm(found - wanted) < 1e-2 * np.linalg.norm(wanted)
 
 
 def test_nothing_for_the_host_is_the_same_program(tmp_path: Path) -> None:

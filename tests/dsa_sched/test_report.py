@@ -143,14 +143,23 @@ def test_an_end_about_which_nothing_is_said_is_said() -> None:
     silent = replace(LOGITS, distance=0.5, error=3.0)
     assert report(GOOD, logits=(LOGITS, silent)).end_to_end == "passed"
     what = report(GOOD, logits=(silent, silent))
-    assert (what.passed, what.end_to_end) == (True, "no statement")
+    assert (what.verdict, what.passed, what.end_to_end) == ("inconclusive", False, "no statement")
     text = shown(what, 300)
     assert (
         "logits s, input 0: no statement: the outputs of two inputs differ by 0.5, rounding alone may make 0.3" in text
     )
-    assert text.splitlines()[-1] == "passed, with no statement about the end to end"
+    assert text.splitlines()[-2:] == [
+        "inconclusive: s for input 0: off by 3, where the outputs of two inputs differ by 0.5 and rounding alone may "
+        "make 0.3",
+        "INCONCLUSIVE",
+    ]
     data = json.loads(report_json(what))
-    assert (data["passed"], data["end_to_end"]) == (True, "no statement")
+    assert (data["verdict"], data["passed"], data["end_to_end"]) == ("inconclusive", False, "no statement")
+    assert data["reason"] == data["doubts"][0] == text.splitlines()[-2].removeprefix("inconclusive: ")
+    near = report(GOOD, logits=(replace(silent, error=0.04),))
+    assert near.verdict == "passed", "what is off by less than a tenth is right, whatever rounding might have made"
+    named = replace(what, doubts=("s for input 0: off; Sub v: a difference of nearly equal values, 51 times off",))
+    assert named.reason == named.doubts[0]
     assert [logits["statement"] for logits in data["logits"]] == [False, False]
     assert report(GOOD, logits=(replace(LOGITS, error=2.0), silent)).end_to_end == "failed"
 

@@ -10,7 +10,15 @@ import pytest
 from onnx import TensorProto, helper
 
 from dsa_sched.zoo import seeded_inputs
-from dsa_sched.zoo.meanings.declared_meanings import Indices, Lengths, Mask, Meaning, declared_meanings, with_declared
+from dsa_sched.zoo.meanings.declared_meanings import (
+    Indices,
+    Lengths,
+    Mask,
+    Meaning,
+    Range,
+    declared_meanings,
+    with_declared,
+)
 from hw_models.errors import ModelError
 
 KEY = "dsa-sched.input.x"
@@ -29,7 +37,14 @@ def model_of(
 
 @pytest.mark.parametrize(
     ("meaning", "text"),
-    [(Mask(), "mask"), (Lengths(12), "lengths 12"), (Indices((5,)), "indices 5"), (Indices((5, 7)), "indices 5, 7")],
+    [
+        (Mask(), "mask"),
+        (Lengths(12), "lengths 12"),
+        (Indices((5,)), "indices 5"),
+        (Indices((5, 7)), "indices 5, 7"),
+        (Range(-32768, 32767), "range -32768 32767"),
+        (Range(-0.1, 1.5e7), "range -0.1 15000000"),
+    ],
 )
 def test_what_is_said_is_read_again(meaning: Meaning, text: str, tmp_path: Path) -> None:
     model = model_of([2, 2], meaning)
@@ -62,6 +77,10 @@ def test_other_entries_are_nobodys_business() -> None:
         "lengths",
         "lengths 0",
         "lengths 3, 4",
+        "range",
+        "range 3",
+        "range 3 3",
+        "range 5 inf",
         " ",
     ],
 )
@@ -126,6 +145,15 @@ def test_floats_are_drawn_whatever_is_said() -> None:
         seeded_inputs(model_of([5], meaning, kind=TensorProto.FLOAT), 1, 0)[0]["x"] for meaning in (Mask(), None)
     )
     np.testing.assert_array_equal(said, unsaid)
+
+
+def test_a_range_holds_for_integers_and_numbers() -> None:
+    (integers,) = seeded_inputs(model_of([400], Range(-3, 5)), 1, 0)
+    assert (integers["x"].min(), integers["x"].max()) == (-3, 5)
+    (floats,) = seeded_inputs(model_of([400], Range(10, 20.5), kind=TensorProto.FLOAT), 1, 0)
+    assert floats["x"].min() >= 10
+    assert floats["x"].max() <= 20.5
+    assert floats["x"].std() > 1
 
 
 def test_sets_differ() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
+from partitioner.ir.formula import steps_of
 from partitioner.ir.graph import Op
 
 __all__ = ["BINARY", "UNARY", "binary", "literal", "ternary", "unary"]
@@ -80,6 +81,28 @@ def _swish(op: Op, v: str) -> str:
     return f"({v} / (1.f + expf({literal(-op.number('alpha'))} * {v})))"
 
 
+STEPS: Mapping[str, str] = {
+    "square": "({v} * {v})",
+    "abs": "fabsf({v})",
+    "neg": "(-{v})",
+    "sqrt": "sqrtf({v})",
+    "reciprocal": "(1.f / {v})",
+    "log": "logf({v})",
+    "power": "expf({number} * logf({v}))",
+    "add": "({v} + {number})",
+    "mul": "({v} * {number})",
+    "max": "larger({v}, {number})",
+    "min": "smaller({v}, {number})",
+}
+"""Steps of a formula."""
+
+
+def _formula(op: Op, v: str) -> str:
+    for name, number in steps_of(str(op.attribute("steps"))):
+        v = STEPS[name].format(v=v, number=literal(number))
+    return v
+
+
 UNARY: Mapping[str, Callable[[Op, str], str]] = {
     "relu": lambda _op, v: f"({v} < 0.f ? 0.f : {v})",
     "leaky_relu": _leaky,
@@ -102,6 +125,7 @@ UNARY: Mapping[str, Callable[[Op, str], str]] = {
     "celu": _celu,
     "gelu": _gelu,
     "swish": _swish,
+    "formula": _formula,
     "softsign": lambda _op, v: f"({v} / (1.f + fabsf({v})))",
 }
 

@@ -16,6 +16,7 @@ import numpy as np
 from codegen.cutlass.reference import evaluated as single
 from codegen.cutlass.reference.evaluated import Evaluated, add, divide, immediate, maximum, minimum, mul, sub
 from codegen.cutlass.reference.operands import Asked, Rule
+from partitioner.ir.formula import steps_of
 from partitioner.ir.graph import Op
 
 __all__ = ["ELEMENTWISE"]
@@ -81,6 +82,27 @@ def softsign(x: Evaluated) -> Evaluated:
     return divide(x, add(ONE, magnitude(x)))
 
 
+STEPS: Mapping[str, Callable[[Evaluated, float], Evaluated]] = {
+    "square": lambda x, _: mul(x, x),
+    "abs": lambda x, _: magnitude(x),
+    "neg": lambda x, _: single.negate(x),
+    "sqrt": lambda x, _: single.sqrt(x),
+    "reciprocal": lambda x, _: divide(ONE, x),
+    "log": lambda x, _: single.log(x),
+    "power": lambda x, number: single.exp(mul(immediate(number), single.log(x))),
+    "add": lambda x, number: add(x, immediate(number)),
+    "mul": lambda x, number: mul(x, immediate(number)),
+    "max": lambda x, number: maximum(x, immediate(number)),
+    "min": lambda x, number: minimum(x, immediate(number)),
+}
+
+
+def formula(op: Op, x: Evaluated) -> Evaluated:
+    for name, number in steps_of(str(op.attribute("steps"))):
+        x = STEPS[name](x, number)
+    return x
+
+
 UNARY: Mapping[str, Callable[[Op, Evaluated], Evaluated]] = {
     "relu": lambda _, x: maximum(x, ZERO),
     "leaky_relu": leaky_relu,
@@ -103,6 +125,7 @@ UNARY: Mapping[str, Callable[[Op, Evaluated], Evaluated]] = {
     "celu": elu,
     "gelu": gelu,
     "swish": swish,
+    "formula": formula,
     "softsign": lambda _, x: softsign(x),
 }
 

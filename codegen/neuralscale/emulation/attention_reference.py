@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from codegen.neuralscale.emulation import arithmetic as chip
 from codegen.neuralscale.emulation.arithmetic import Halves
+from codegen.neuralscale.emulation.curves_reference import refined
 from partitioner.ir.graph import Op
 
 __all__ = ["attended"]
@@ -26,7 +27,8 @@ SUMMED = 128
 def attended(op: Op, operands: Sequence[Halves], points: Points) -> Halves:
     """k times the scale; scores are products of the matrix engine over the elements of a head, plus the mask; less
     their largest (plus ln 2 for each doubling of the keys beyond 128), to the power of e. These times v, in equal runs
-    of at most `_longest_run` keys that are added in order, times the reciprocal of their sum in pieces."""
+    of at most `_longest_run` keys that are added in order, times the refined reciprocal of their sum in
+    pieces."""
     q, k, v, *masks = operands
     heads, groups = int(op.number("heads")), int(op.number("groups"))
     k = chip.mul(k, np.asarray(np.float16(op.number("scale")), np.float64))
@@ -34,7 +36,7 @@ def attended(op: Op, operands: Sequence[Halves], points: Points) -> Halves:
     head = points[:, 2] // width
     rows, back = np.unique(np.stack([points[:, 0], points[:, 1], head], 1), axis=0, return_inverse=True)
     powers = np.stack([_powers(q, k, masks, row, size, heads // groups) for row in rows])
-    inverse = chip.recip(chip.total(powers))
+    inverse = refined(chip.total(powers))
     back = back.reshape(-1)
     column = head // (heads // groups) * width + points[:, 2] % width
     taken = _summed(powers[back], v[points[:, 0], :, column], _longest_run(size, width))

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from codegen.neuralscale.emulation import arithmetic as chip
 from codegen.neuralscale.emulation.arithmetic import Bits, Halves
 from codegen.neuralscale.emulation.attention_reference import attended
-from codegen.neuralscale.emulation.curves_reference import EMULATED
+from codegen.neuralscale.emulation.curves_reference import EMULATED, divisor, refined
 from codegen.neuralscale.emulation.movement_reference import RULES, Rule
 from codegen.neuralscale.emulation.tables_reference import looked_up
 from codegen.neuralscale.instructions.depthwise_forms import Form, depthwise_form, is_depthwise
@@ -270,14 +270,14 @@ def _windowed(s: _Sampled, x: Halves, start: float, combine: Callable[[Halves, H
 
 
 def _softmax(s: _Sampled) -> Halves:
-    """exp(x - max of the line), summed in pieces; the exponential times the reciprocal of that sum."""
+    """exp(x - max of the line), summed in pieces; the exponential times the refined reciprocal of that sum."""
     x = s.tensor(s.op.inputs[0])
     axis = int(s.op.number("axis")) % x.ndim
     length = x.shape[axis]
     which, back = np.unique(np.delete(s.points, axis, 1), axis=0, return_inverse=True)
     rows = np.moveaxis(x, axis, -1)[tuple(which.T)].reshape(-1, length)
     powers = chip.exp(chip.sub(rows, chip.largest(rows, 1)[:, None]))
-    scale = chip.recip(chip.total(powers))
+    scale = refined(chip.total(powers))
     back = back.reshape(-1)
     return chip.mul(powers[back, s.points[:, axis]], scale[back])
 
@@ -332,20 +332,20 @@ def _first_full(s: _Sampled) -> str:
 
 
 def _binary(s: _Sampled, kind: str, x: Halves, other: str, swapped: bool) -> Halves:
-    """`x op other`, x being the running value. other - x is (-1 * x) + other. x / other is x * recip(other + 2^-24),
-    but by a constant of one element x * half(1 / constant); other / x is recip(x + 2^-24) * other."""
+    """`x op other`, x being the running value. other - x is (-1 * x) + other. x / other is x * (1 / other) by
+    `divisor`, but by a constant of one element x * half(1 / constant); other / x is (1 / x) * other."""
     y = s.operand(other)
     tensor = s.graph.by_name[other]
     match kind:
         case "sub":
             return chip.add(chip.mul(x, _half(-1.0)), y) if swapped else chip.sub(x, y)
         case "div" if swapped:
-            return chip.mul(_reciprocal(x), y)
+            return chip.mul(divisor(x), y)
         case "div" if tensor.constant and prod(tensor.shape) == 1:
             value = float(s.tensor(other).reshape(-1)[0])
             return chip.mul(x, _half(1.0 / value if value else np.copysign(np.inf, value)))
         case "div":
-            return chip.mul(x, _reciprocal(y))
+            return chip.mul(x, divisor(y))
     return {"add": chip.add, "mul": chip.mul, "max": chip.maximum, "min": chip.minimum}[kind](x, y)
 
 
@@ -361,35 +361,15 @@ def _unary(op: Op, x: Halves) -> Halves:
             return chip.mul(x, _half(-1.0))
         case "clip":
             return _clip(x, op.number("min"), op.number("max"))
-        case "sigmoid":
-            return _sigmoid(x, -1.0)
-        case "tanh":
-            return chip.add(chip.mul(_sigmoid(x, -2.0), _half(2.0)), _half(-1.0))
         case "hard_sigmoid":
             return _ramp(x, op.number("alpha"), op.number("beta"))
-        case "hard_swish":
-            return chip.mul(x, _ramp(x, 1 / 6, 0.5))
-        case "sqrt":
-            return chip.sqrt(chip.add(x, _half(0.0)))  # -0 has a root, too
-        case "reciprocal":
-            return _reciprocal(x)
         case kind if kind in EMULATED:
             return EMULATED[kind](op, x)
-    return chip.exp(x)
-
-
-def _reciprocal(x: Halves) -> Halves:
-    """recip(x + 2^-24): infinite at zero."""
-    return chip.recip(chip.add(x, _half(2.0**-24)))
+    raise ValueError(f"no emulation of {op.kind}")
 
 
 def _clip(x: Halves, low: float, high: float) -> Halves:
     return chip.minimum(chip.maximum(x, _half(low)), _half(high))
-
-
-def _sigmoid(x: Halves, factor: float) -> Halves:
-    """recip(exp(factor * x) + 1)"""
-    return chip.recip(chip.add(chip.exp(chip.mul(x, _half(factor))), _half(1.0)))
 
 
 def _ramp(x: Halves, slope: float, offset: float) -> Halves:

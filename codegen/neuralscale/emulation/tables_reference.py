@@ -65,8 +65,7 @@ def _sign(_op: Op, x: float) -> float:
     return float((x > 0) - (x < 0))
 
 
-def _power(op: Op, x: float) -> float:
-    exponent = op.number("exponent")
+def _power(x: float, exponent: float) -> float:
     if x == 0 and exponent < 0:
         odd = exponent == math.floor(exponent) and exponent % 2 == 1
         return math.copysign(math.inf, x) if odd else math.inf
@@ -76,7 +75,97 @@ def _power(op: Op, x: float) -> float:
         return -math.inf if x < 0 and exponent % 2 == 1 else math.inf
 
 
+def _formula(op: Op, x: float) -> float:
+    """The steps as the operator's text has them, read here by itself."""
+    for step in str(op.attribute("steps")).split(", "):
+        name, _, text = step.partition(" ")
+        x = _step(op, name, x, float(text or 0))
+    return x
+
+
+def _step(op: Op, name: str, x: float, number: float) -> float:
+    match name:
+        case "square":
+            return x * x
+        case "abs":
+            return abs(x)
+        case "neg":
+            return -x
+        case "sqrt":
+            return math.sqrt(x)
+        case "reciprocal":
+            return math.copysign(math.inf, x) if x == 0 else 1 / x
+        case "log":
+            return _log(op, x)
+        case "power":
+            return _power(x, number)
+        case "add":
+            return x + number
+        case "mul":
+            return x * number
+        case "max":
+            return max(x, number)
+        case "min":
+            return min(x, number)
+    raise AssertionError(name)
+
+
+def _beyond(function: Callable[[float], float]) -> Callable[[Op, float], float]:
+    """A function that may leave the range of doubles upwards."""
+
+    def value(_op: Op, x: float) -> float:
+        try:
+            return function(x)
+        except OverflowError:
+            return math.inf
+
+    return value
+
+
+def _gate(x: float) -> float:
+    """The logistic function; a double holds e^-x for x of -700 and more."""
+    return 1 / (1 + math.exp(-x)) if x > -700 else 0.0
+
+
+def _shared(x: float, share: float) -> float:
+    """A share of x, of infinity too."""
+    return 0.0 if math.isinf(x) and share == 0 else x * share
+
+
+def _swish(op: Op, x: float) -> float:
+    return _shared(x, _gate(op.number("alpha") * x))
+
+
+def _gelu(op: Op, x: float) -> float:
+    if op.attribute("approximate") == "none":
+        return _shared(x, 0.5 * math.erfc(-x / math.sqrt(2)))
+    return _shared(x, _gate(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def _softplus(_op: Op, x: float) -> float:
+    return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
+
+
+def _elu(op: Op, x: float) -> float:
+    alpha, function = op.number("alpha"), op.attribute("function")
+    gamma, rate = (op.number("gamma") if function == "selu" else 1.0), (alpha if function == "celu" else 1.0)
+    return gamma * (x if x >= 0 else alpha * math.expm1(x / rate))
+
+
 FUNCTIONS: Mapping[str, Callable[[Op, float], float]] = {
+    "exp": _beyond(math.exp),
+    "sigmoid": lambda _op, x: _gate(x),
+    "swish": _swish,
+    "tanh": lambda _op, x: math.tanh(x),
+    "softplus": _softplus,
+    "elu": _elu,
+    "selu": _elu,
+    "celu": _elu,
+    "gelu": _gelu,
+    "erf": lambda _op, x: math.erf(x),
+    "mish": lambda op, x: _shared(x, math.tanh(_softplus(op, x))),
+    "sqrt": lambda _op, x: math.sqrt(x),
+    "reciprocal": lambda _op, x: 1 / x if x else math.copysign(math.inf, x),
     "log": _log,
     "sin": lambda _op, x: math.sin(x),
     "cos": lambda _op, x: math.cos(x),
@@ -93,5 +182,6 @@ FUNCTIONS: Mapping[str, Callable[[Op, float], float]] = {
     "ceil": _whole(math.ceil),
     "round": _whole(round),
     "sign": _sign,
-    "power": _power,
+    "power": lambda op, x: _power(x, op.number("exponent")),
+    "formula": _formula,
 }

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from inspect import cleandoc
+from math import prod
 from typing import TypeGuard
 
 import numpy as np
@@ -18,12 +19,13 @@ from codegen.neuralscale.instructions.depthwise_forms import is_depthwise
 from codegen.neuralscale.instructions.halves import DTYPE
 from codegen.neuralscale.instructions.reductions import reduction_runs
 from codegen.neuralscale.kernels.preparation import looked_up_rows, preparation_instructions, refused_preparation
-from codegen.neuralscale.kernels.tables import TABLED, no_table, table_of
+from codegen.neuralscale.kernels.tables import CURVED, TABLED, no_table, pays, table_of
 from codegen.neuralscale.kernels.transfers import copy_instructions
 from codegen.neuralscale.templates.attention import LONGEST_HEAD, AttentionTemplate
 from codegen.neuralscale.templates.broadcast import same_shape
 from codegen.neuralscale.templates.concat import ConcatTemplate
-from codegen.neuralscale.templates.convolution import ConvolutionTemplate
+from codegen.neuralscale.templates.convolution import MAX_FIELD, ConvolutionTemplate
+from codegen.neuralscale.templates.curves import CURVES
 from codegen.neuralscale.templates.depthwise import DepthwiseTemplate
 from codegen.neuralscale.templates.elementwise import BINARY, UNARY
 from codegen.neuralscale.templates.lrn import LrnTemplate
@@ -62,17 +64,19 @@ TEMPLATES: Mapping[str, Template] = {
     **{kind: ScalingTemplate() for kind in ("reduce_nearest", "reduce_power")},
     "lrn": LrnTemplate(),
     "resize": ResizeTemplate(),
-    **{kind: PointwiseTemplate() for kind in sorted({*UNARY, *BINARY, "lookup", "scale_shift"})},
+    **{kind: PointwiseTemplate() for kind in sorted({*UNARY, *CURVES, *BINARY, "lookup", "scale_shift"})},
 }
 
 WANTS = Wants(
     floats_as(DTYPE),
     "channels_last",
-    frozenset({"Gelu", "Mish"}),
+    frozenset({"Gelu", "Mish", "Swish", "Elu", "Selu", "Celu"}),
     windows="images",
     words=True,
     norms_of_lines=True,
     attention_elements=LONGEST_HEAD,
+    full_operand=True,
+    longest_window=MAX_FIELD,
 )
 """Templates compute in halves along channels, windows over images; norms other than along lines are put together of
 what they have."""
@@ -126,9 +130,12 @@ class NeuralScaleKernels:
         return template_of(graph, op).accepts(graph, op, chip)
 
     def table_for(self, graph: Graph, op: Op, chip: Chip) -> npt.NDArray[np.generic] | None:
-        """The operator's function of each half, where the chip looks it up."""
-        del graph
-        return table_of(op) if op.kind in TABLED and not no_table(chip) else None
+        """The operator's function of each half, where the chip looks it up: what has no formula, and what takes fewer
+        cycles so for an item of its size."""
+        if op.kind not in TABLED and op.kind not in CURVED:
+            return None
+        elements = prod(graph.by_name[op.outputs[0]].shape[1:])
+        return table_of(op) if not no_table(chip) and pays(op, elements, chip) else None
 
     def product_runs(self, graph: Graph, op: Op) -> tuple[tuple[int, int], ...]:
         """As the template of products cuts them."""

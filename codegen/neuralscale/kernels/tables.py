@@ -11,18 +11,24 @@ the kind and the chip alone say what is looked up, never level, tiling or batch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
+from codegen.neuralscale.instructions.halves import lookup_cycles, vector_cycles
+from codegen.neuralscale.kernels.preparation import MAIN, STAGING
+from codegen.neuralscale.templates.curves import curve
 from codegen.neuralscale.templates.elementwise import LOOKUP_BYTES
 from codegen.neuralscale.templates.tile import WEIGHTS
 from hw_models.chip import Chip
+from hw_models.cost import dma_cycles, transfer_cycles
 from hw_models.memory_parts import part_bytes, place_of
+from partitioner.ir.formula import steps_of
 from partitioner.ir.graph import Op
 
-__all__ = ["TABLED", "no_table", "table_of"]
+__all__ = ["CURVED", "TABLED", "no_table", "pays", "table_of"]
 
 Doubles = npt.NDArray[np.float64]
 Halves = npt.NDArray[np.float16]
@@ -37,6 +43,54 @@ def _plain(function: Callable[[Doubles], Doubles]) -> Function:
 
 def _sign(x: Doubles) -> Doubles:
     return np.where(np.isnan(x), np.nan, np.sign(x))
+
+
+STEPS: Mapping[str, Callable[[Doubles, float], Doubles]] = {
+    "square": lambda x, _: x * x,
+    "abs": lambda x, _: np.abs(x),
+    "neg": lambda x, _: -x,
+    "sqrt": lambda x, _: np.sqrt(x),
+    "reciprocal": lambda x, _: 1 / x,
+    "log": lambda x, _: np.log(x),
+    "power": lambda x, number: np.power(x, number),
+    "add": lambda x, number: x + number,
+    "mul": lambda x, number: x * number,
+    "max": lambda x, number: np.maximum(x, number),
+    "min": lambda x, number: np.minimum(x, number),
+}
+"""Steps of a formula, in float64."""
+
+
+def _formula(op: Op, x: Doubles) -> Doubles:
+    for name, number in steps_of(str(op.attribute("steps"))):
+        x = STEPS[name](x, number)
+    return x
+
+
+def _sigmoid(x: Doubles) -> Doubles:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def _shared(x: Doubles, share: Doubles) -> Doubles:
+    """A share of x; no share of infinity is none."""
+    return np.where(np.isinf(x) & (share == 0), 0.0, x * share)
+
+
+def _softplus(x: Doubles) -> Doubles:
+    return np.asarray(np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))))
+
+
+def _elu(x: Doubles, alpha: float, gamma: float, rate: float) -> Doubles:
+    return gamma * np.where(x >= 0, x, alpha * np.expm1(np.minimum(x, 0) / rate))
+
+
+def _normal(x: Doubles) -> Doubles:
+    """The share of the normal distribution below x."""
+    return np.asarray(0.5 * np.vectorize(math.erfc)(-x / math.sqrt(2)))
+
+
+def _near_gelu(x: Doubles) -> Doubles:
+    return _shared(x, _sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
 FUNCTIONS: Mapping[str, Function] = {
@@ -57,11 +111,29 @@ FUNCTIONS: Mapping[str, Function] = {
     "round": _plain(np.rint),
     "sign": _plain(_sign),
     "power": lambda op, x: np.power(x, op.number("exponent")),
+    "formula": _formula,
 }
 """By kind, in float64."""
 
+CURVED: Mapping[str, Function] = {
+    "exp": _plain(np.exp),
+    "sigmoid": _plain(_sigmoid),
+    "swish": lambda op, x: _shared(x, _sigmoid(op.number("alpha") * x)),
+    "tanh": _plain(np.tanh),
+    "softplus": _plain(_softplus),
+    "elu": lambda op, x: _elu(x, op.number("alpha"), 1.0, 1.0),
+    "selu": lambda op, x: _elu(x, op.number("alpha"), op.number("gamma"), 1.0),
+    "celu": lambda op, x: _elu(x, op.number("alpha"), 1.0, op.number("alpha")),
+    "gelu": lambda op, x: _near_gelu(x) if op.attribute("approximate") == "tanh" else _shared(x, _normal(x)),
+    "erf": _plain(np.vectorize(math.erf)),
+    "mish": _plain(lambda x: _shared(x, np.tanh(_softplus(x)))),
+    "sqrt": _plain(np.sqrt),
+    "reciprocal": _plain(np.reciprocal),
+}
+"""The same of kinds that have formulas, too."""
+
 TABLED = tuple(FUNCTIONS)
-"""Kinds that are looked up."""
+"""Kinds that are looked up, whatever it takes."""
 
 
 def table_of(op: Op) -> Halves:
@@ -69,7 +141,7 @@ def table_of(op: Op) -> Halves:
     bits = np.arange(1 << 16, dtype=np.uint16)
     x = np.where((bits & 0x7FFF) > 0x7C00, np.nan, _values(bits))
     with np.errstate(all="ignore"):
-        values = FUNCTIONS[op.kind](op, x)
+        values = (FUNCTIONS.get(op.kind) or CURVED[op.kind])(op, x)
         rounded = values.astype(np.float16)
     return np.where(np.isnan(values), np.uint16(NAN_BITS), rounded.view(np.uint16)).view(np.float16)
 
@@ -77,6 +149,16 @@ def table_of(op: Op) -> Halves:
 def _values(bits: npt.NDArray[np.uint16]) -> Doubles:
     with np.errstate(invalid="ignore"):  # NaNs whose highest bit is not set
         return bits.view(np.float16).astype(np.float64)
+
+
+def pays(op: Op, elements: int, chip: Chip) -> bool:
+    """Whether a table takes fewer cycles than the formula for an item of so many elements over a cluster's cores: one
+    lookup and the table's way from the main memory into L1, against all passes."""
+    if op.kind not in CURVED:
+        return op.kind in FUNCTIONS
+    share = -(-elements // chip.cores_per_cluster)
+    way = dma_cycles(chip, MAIN, STAGING, LOOKUP_BYTES) + transfer_cycles(chip, STAGING, "L1", LOOKUP_BYTES)
+    return lookup_cycles(chip, share) + way < vector_cycles(chip, share, len(curve(op)))
 
 
 def no_table(chip: Chip) -> str | None:

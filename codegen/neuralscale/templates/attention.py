@@ -3,7 +3,7 @@
     t = transposed k * scale          metr.m into IM, a product on the way out
     s = q t + mask                    memul into IM, the mask added on the way out
     p = exp(s - max of the row - c)
-    y = p v * recip(sum of p, in pieces)    memul into IM, the quotient on the way out
+    y = p v / (sum of p, in pieces)    memul into IM, the quotient on the way out
 
 Keys are taken in runs, so that what the matrix engine multiplies by has room among the weights: scores of all runs side
 by side, sums of all runs added in order. c is 0 up to SUMMED keys, beyond so many powers of two as keep the sum of p,
@@ -25,6 +25,7 @@ from math import ceil, log, log2
 from codegen.neuralscale.instructions.builder import Matrix
 from codegen.neuralscale.instructions.halves import ITEM_BYTES, matrix_cycles, vector_cycles
 from codegen.neuralscale.templates.lines import Lines, apply, reduce, total
+from codegen.neuralscale.templates.steps import instructions, refined_reciprocal
 from codegen.neuralscale.templates.tile import (
     DATA,
     WEIGHTS,
@@ -222,6 +223,7 @@ def _cycles(graph: Graph, layer: Layer, shape: _Shape, chip: Chip) -> tuple[tupl
         )
         vector += vector_cycles(chip, rows * shape.keys, 5 if masked else 4)
         vector += shape.lines(rows).sum_instructions * vector_cycles(chip, 1)
+        vector += vector_cycles(chip, rows, len(refined_reciprocal("inverse", "sum")))
         vector += vector_cycles(chip, rows * shape.width, len(lengths) + (len(lengths) > 1))
     vector = moved * copied + heads * vector
     if layer.epilogue(graph):
@@ -294,9 +296,10 @@ def _attended(block: _Block, *, held: bool) -> Iterator[Instr]:
         yield from issue.scalar("veadd", line, line, ceil(log2(shape.keys / SUMMED)) * log(2))
     yield from apply(issue, "vesub", lines, weights, data, line)
     yield from issue.unary("veexp.m", weights, weights)
-    yield from total(issue, lines, weights, block.scratch("partial", 1, block.rows), line)
-    yield from issue.unary("verecip.m", line, line)
-    yield from _values(block, line, held=held)
+    inverse = block.scratch("partial", 1, block.rows)
+    yield from total(issue, lines, weights, inverse, line)
+    yield from instructions(refined_reciprocal("inverse", "sum"), issue, {"inverse": inverse, "sum": line})
+    yield from _values(block, inverse, held=held)
 
 
 def _scores(block: _Block, run: Span, *, held: bool) -> Iterator[Instr]:

@@ -37,7 +37,7 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape
 from partitioner.ir.target import Buffer, Load, Pass, Work
 
-__all__ = ["ConvolutionShape", "ConvolutionTemplate", "bias_loads"]
+__all__ = ["MAX_FIELD", "ConvolutionShape", "ConvolutionTemplate", "bias_loads"]
 
 MAX_FIELD = 255
 

@@ -1,122 +1,224 @@
-"""Functions of one operand that the vector engine has no instruction for, by formulas of those that it has.
+"""Functions of one operand that the vector engine computes in several passes: each kind's list (`steps.py`).
 
-    gelu       x * sigmoid(x * (a + b * x^2))            a, b by what is approximated: erf or a hyperbolic tangent
-    erf        y * P(2 y^2 / c^2 - 1), y = x between -c and c; the result between -1 and 1
-    softplus   max(x, 0) + z * P(z), z = exp(-|x|)
-    mish       x * n / (n + 2), n = e * (e + 2), e = exp(min(x, 4.5))
+    gelu        max(x, 0) - w * exp(P(w) + (v - w) * (v + w) / 2) * exp(-v * v / 2), w = |x|, v = w rounded to eighths
+    erf         c + c * (s * P(s) + A - exp(Q(w))), c = x between -1 and 1, s = c^2, w = max(|x|, 1)
+    mish        c * E * r / K + x - c, c = min(x, 9/2), E = exp(c + 5/2), K = exp(5/2), e = E / K,
+                r = (e + 2) / (e * (e + 2) + 2)
+    sqrt        G(max(x, 1)) * G(min(x, 1) * 2^10) / 32, G(v) = s - (s * s - v) / (2 * s), s the chip's own
+    reciprocal  R(max(|x|, 2^-14)) * R(x * 2^14 between -1 and 1), R(v) = r - r * (v * r - 1), r the chip's own
+    hard_swish  x * (min(max(x + 3, 0), 6) / 6)
 
-Each returns instructions from `current` to `output`, maybe the same matrix, by way of scratch tiles. Coefficients
-are those of the smallest largest error, found once in float64 and rounded to halves; docs/fidelity.md has the errors of
-all halves. NaN stays NaN; what the formulas make of infinities is what the functions' limits are, but that gelu and
-mish of -inf are NaN, as by their definitions.
+Those by an exponential alone are in `exponentials.py`, which says how small results and monotone ones are kept. The
+exponent of gelu is taken in two parts, of which the larger is exact: fp16 holds numbers near 10 only to 1/256. The
+chip's root is wrong for operands that are no normal numbers, its reciprocal infinite, and neither is monotone. So both
+are products of that of a normal number and that of what is left, of which one is 1, and each is refined by a step of
+Newton's. 1 / 0 is infinite because a number is added first that changes nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from functools import cache
 
-from codegen.neuralscale.instructions.builder import Issue, Matrix
-from isched.program.program import Instr
-from partitioner.ir.graph import Op
+from codegen.neuralscale.templates import exponentials
+from codegen.neuralscale.templates.exponentials import EIGHTHS
+from codegen.neuralscale.templates.steps import Step, polynomial, refined_reciprocal
+from partitioner.ir.graph import Attribute, Op
 
-__all__ = ["CURVES", "Curve"]
+__all__ = ["CURVES", "DIVISOR", "curve"]
 
-GELU = {"none": (1.6044921875, 0.06976318359375), "tanh": (1.5966796875, 0.0714111328125)}
-"""(a, b) by what ONNX calls `approximate`."""
+GELU = {
+    "none": (-0.69384765625, -0.7900390625, 0.165771484375, -0.024993896484375, 0.0017223358154296875),
+    "tanh": (-0.69482421875, -0.78173828125, 0.1417236328125, -0.0014734268188476562, -0.00507354736328125),
+}
+"""P by what ONNX calls `approximate`: the logarithm of the normal distribution's tail at w, plus w^2 / 2."""
 
-ERF_END = 2.5
-ERF = (
-    0.55859375,
-    -0.2548828125,
-    0.1519775390625,
-    -0.083984375,
-    0.044342041015625,
-    -0.0253143310546875,
-    0.00902557373046875,
-)
-"""Of x^0, x^1, ..."""
+GELU_END = 6.0
+"""From here on the result is x or 0."""
 
-SOFTPLUS = (0.99951171875, -0.491943359375, 0.28955078125, -0.135986328125, 0.03216552734375)
+ERF = (-0.37548828125, 0.1082763671875, -0.0186309814453125)
+ERF_END = 0.28564453125
+ERF_TAIL = (-0.0958251953125, -0.875, -0.87939453125)
+"""P, A and Q: the last is the logarithm of 1 - erf beyond 1."""
 
 MISH_END = 4.5
-"""From here on x itself is as near as the formula; e^x beyond would leave the range of halves when squared."""
+"""From here on x itself is as near as the formula; e^x beyond would leave the range when squared."""
+MISH_SHIFT, MISH_POWER = 2.5, 12.1875
+
+LEAST, NORMAL, LARGEST = 2.0**-24, 2.0**-14, 65504.0
+LARGEST_ROOT = 255.875
 
 
-def _gelu(op: Op, issue: Issue, current: Matrix, output: Matrix, scratch: Sequence[Matrix]) -> Iterator[Instr]:
-    (t,) = scratch
-    slope, cubic = GELU[str(op.attribute("approximate"))]
-    yield from issue.binary("veemul", t, current, current)
-    yield from issue.scalar("veemul", t, t, -cubic)
-    yield from issue.scalar("veadd", t, t, -slope)
-    yield from issue.binary("veemul", t, t, current)
-    yield from issue.unary("veexp.m", t, t)
-    yield from issue.scalar("veadd", t, t, 1.0)
-    yield from issue.unary("verecip.m", t, t)
-    yield from issue.binary("veemul", output, current, t)
+def _gelu(op: Op) -> tuple[Step, ...]:
+    return (
+        Step("w", "velkrelu", "x", -1.0),
+        Step("w", "vemin", "w", GELU_END),
+        Step("v", "veadd", "w", EIGHTHS),
+        Step("v", "veadd", "v", -EIGHTHS),
+        Step("d", "vesub", "v", "w"),
+        Step("t", "veadd", "w", "v"),
+        Step("d", "veemul", "d", "t"),
+        Step("d", "veemul", "d", 0.5),
+        *polynomial("t", "w", GELU[str(op.attribute("approximate"))]),
+        Step("d", "veadd", "t", "d"),
+        Step("d", "veexp.m", "d"),
+        Step("v", "veemul", "v", "v"),
+        Step("v", "veemul", "v", -0.5),
+        Step("v", "veexp.m", "v"),
+        Step("w", "veemul", "w", "d"),
+        Step("w", "veemul", "w", "v"),
+        Step("y", "vemax", "x", 0.0),
+        Step("y", "vesub", "y", "w"),
+    )
 
 
-def _erf(op: Op, issue: Issue, current: Matrix, output: Matrix, scratch: Sequence[Matrix]) -> Iterator[Instr]:
+def _erf(op: Op) -> tuple[Step, ...]:
     del op
-    y, s, total = output, *scratch
-    yield from issue.scalar("vemax", y, current, -ERF_END)
-    yield from issue.scalar("vemin", y, y, ERF_END)
-    yield from issue.binary("veemul", s, y, y)
-    yield from issue.scalar("veemul", s, s, 2 / ERF_END**2)
-    yield from issue.scalar("veadd", s, s, -1.0)
-    yield from _polynomial(issue, ERF, s, total)
-    yield from issue.binary("veemul", y, y, total)
-    yield from issue.scalar("vemax", y, y, -1.0)
-    yield from issue.scalar("vemin", y, y, 1.0)
+    return (
+        Step("c", "vemax", "x", -1.0),
+        Step("c", "vemin", "c", 1.0),
+        Step("y", "velkrelu", "x", -1.0),
+        Step("y", "vemax", "y", 1.0),
+        *polynomial("t", "y", ERF_TAIL),
+        Step("t", "veexp.m", "t"),
+        Step("s", "veemul", "c", "c"),
+        *polynomial("y", "s", ERF),
+        Step("y", "veemul", "y", "s"),
+        Step("y", "vesub", "y", "t"),
+        Step("y", "veadd", "y", ERF_END),
+        Step("y", "veemul", "y", "c"),
+        Step("y", "veadd", "y", "c"),
+    )
 
 
-def _softplus(op: Op, issue: Issue, current: Matrix, output: Matrix, scratch: Sequence[Matrix]) -> Iterator[Instr]:
+def _mish(op: Op) -> tuple[Step, ...]:
     del op
-    z, total = scratch
-    yield from issue.scalar("velkrelu", z, current, -1.0)
-    yield from issue.scalar("veemul", z, z, -1.0)
-    yield from issue.unary("veexp.m", z, z)
-    yield from _polynomial(issue, SOFTPLUS, z, total)
-    yield from issue.binary("veemul", total, total, z)
-    yield from issue.scalar("vemax", output, current, 0.0)
-    yield from issue.binary("veadd", output, output, total)
+    return (
+        Step("c", "vemin", "x", MISH_END),
+        Step("y", "vesub", "x", "c"),
+        Step("e", "veadd", "c", MISH_SHIFT),
+        Step("e", "veexp.m", "e"),
+        Step("c", "veemul", "c", "e"),
+        Step("e", "veemul", "e", 1 / MISH_POWER),
+        Step("u", "veadd", "e", 2.0),
+        Step("e", "veemul", "e", "u"),
+        Step("e", "veadd", "e", 2.0),
+        Step("r", "verecip.m", "e"),
+        Step("e", "veemul", "e", "r"),
+        Step("e", "veadd", "e", -2.0),
+        Step("e", "veemul", "e", "r"),
+        Step("e", "veemul", "e", "u"),
+        Step("c", "veemul", "c", "e"),
+        Step("c", "veemul", "c", -1 / MISH_POWER),
+        Step("y", "veadd", "y", "c"),
+    )
 
 
-def _mish(op: Op, issue: Issue, current: Matrix, output: Matrix, scratch: Sequence[Matrix]) -> Iterator[Instr]:
+def _sqrt(op: Op) -> tuple[Step, ...]:
+    """The roots of both factors, one after the other; infinity keeps its root."""
     del op
-    n, t = scratch
-    yield from issue.scalar("vemin", n, current, MISH_END)
-    yield from issue.unary("veexp.m", n, n)
-    yield from issue.scalar("veadd", t, n, 2.0)
-    yield from issue.binary("veemul", n, n, t)
-    yield from issue.scalar("veadd", t, n, 2.0)
-    yield from issue.unary("verecip.m", t, t)
-    yield from issue.binary("veemul", n, n, t)
-    yield from issue.binary("veemul", output, current, n)
+    return (
+        Step("y", "veadd", "x", 0.0),  # -0 has a root, too
+        Step("b", "vemin", "y", 1.0),
+        Step("b", "veemul", "b", 1024.0),
+        Step("s", "vesqrt.m", "b"),
+        Step("r", "vemax", "s", 2.0**-8),
+        Step("r", "verecip.m", "r"),
+        *_root_error("t", "s", "b", "r"),
+        Step("s", "vesub", "s", "t"),
+        Step("s", "veemul", "s", 1 / 32),
+        Step("y", "vemax", "y", 1.0),
+        Step("b", "vesqrt.m", "y"),
+        Step("r", "verecip.m", "b"),
+        Step("y", "vemin", "y", LARGEST),
+        Step("u", "vemin", "b", LARGEST_ROOT),
+        *_root_error("t", "u", "y", "r"),
+        Step("y", "vesub", "b", "t"),
+        Step("y", "veemul", "y", "s"),
+    )
 
 
-def _polynomial(issue: Issue, coefficients: Sequence[float], x: Matrix, total: Matrix) -> Iterator[Instr]:
-    """By Horner's rule, two passes a coefficient but the first."""
-    *others, last = coefficients
-    yield from issue.scalar("veemul", total, x, last)
-    for coefficient in others[:0:-1]:
-        yield from issue.scalar("veadd", total, total, coefficient)
-        yield from issue.binary("veemul", total, total, x)
-    yield from issue.scalar("veadd", total, total, others[0])
+def _root_error(off: str, root: str, value: str, reciprocal: str) -> tuple[Step, ...]:
+    """off = (root * root - value) * reciprocal / 2, a step of Newton's; the reciprocal of the root is lost."""
+    return (
+        Step(reciprocal, "veemul", reciprocal, 0.5),
+        Step(off, "veemul", root, root),
+        Step(off, "vesub", off, value),
+        Step(off, "veemul", off, reciprocal),
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """How many passes over a tile a function takes, how many tiles beside the output, and its instructions."""
+DIVISOR = (
+    Step("d", "veadd", "x", LEAST),
+    Step("y", "verecip.m", "d"),
+    Step("r", "vemax", "y", -LARGEST),
+    Step("r", "vemin", "r", LARGEST),
+    Step("d", "vemax", "d", -LARGEST),
+    Step("d", "vemin", "d", LARGEST),
+    Step("d", "veemul", "d", "r"),
+    Step("d", "veadd", "d", -1.0),
+    Step("d", "veemul", "d", "r"),
+    Step("y", "vesub", "y", "d"),
+)
+"""The reciprocal of a divisor: one step of Newton's on values held between finite numbers, so that zero and infinity
+keep their reciprocals. Of divisors that are no normal numbers it is infinite."""
 
-    passes: int
-    scratch_tiles: int
-    instructions: Callable[[Op, Issue, Matrix, Matrix, Sequence[Matrix]], Iterator[Instr]]
+
+def _reciprocal(op: Op) -> tuple[Step, ...]:
+    del op
+    return (
+        Step("b", "veemul", "x", 1 / NORMAL),
+        Step("b", "veadd", "b", NORMAL),
+        Step("b", "vemax", "b", -1.0),
+        Step("b", "vemin", "b", 1.0),
+        Step("y", "velkrelu", "x", -1.0),
+        Step("y", "vemax", "y", NORMAL),
+        *refined_reciprocal("a", "y"),
+        Step("r", "verecip.m", "b"),
+        Step("b", "veemul", "b", "r"),
+        Step("b", "veadd", "b", -1.0),
+        Step("b", "veemul", "b", "r"),
+        Step("r", "vesub", "r", "b"),
+        Step("y", "veemul", "a", "r"),
+    )
 
 
-CURVES: Mapping[str, Curve] = {
-    "gelu": Curve(8, 1, _gelu),
-    "erf": Curve(8 + 2 * (len(ERF) - 1), 2, _erf),
-    "softplus": Curve(6 + 2 * (len(SOFTPLUS) - 1), 2, _softplus),
-    "mish": Curve(8, 2, _mish),
+def _hard_swish(op: Op) -> tuple[Step, ...]:
+    del op
+    return (
+        Step("t", "veadd", "x", 3.0),
+        Step("t", "vemax", "t", 0.0),
+        Step("t", "vemin", "t", 6.0),
+        Step("t", "veemul", "t", 1 / 6),
+        Step("y", "veemul", "x", "t"),
+    )
+
+
+CURVES: Mapping[str, Callable[[Op], tuple[Step, ...]]] = {
+    "exp": exponentials.exp,
+    "sigmoid": exponentials.sigmoid,
+    "swish": exponentials.swish,
+    "tanh": exponentials.tanh,
+    "softplus": exponentials.softplus,
+    "elu": exponentials.elu,
+    "selu": exponentials.elu,
+    "celu": exponentials.elu,
+    "gelu": _gelu,
+    "erf": _erf,
+    "mish": _mish,
+    "sqrt": _sqrt,
+    "reciprocal": _reciprocal,
+    "hard_swish": _hard_swish,
 }
+"""The passes of an operator, by its kind."""
+
+
+def curve(op: Op) -> tuple[Step, ...]:
+    """The passes of an operator. Raises KeyError where its kind has none."""
+    return _curve(op.kind, op.attributes)
+
+
+@cache
+def _curve(kind: str, attributes: tuple[tuple[str, Attribute], ...]) -> tuple[Step, ...]:
+    """Kept, since planning asks for every box."""
+    return CURVES[kind](Op(kind, kind, (), (), attributes))

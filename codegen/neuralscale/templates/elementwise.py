@@ -1,23 +1,22 @@
 """Element-wise operators on the vector engine: as anchors of their own kernel and in the epilogue of another.
 
 Order of operations (`reference.py` follows it): binary operators compute `running value op other operand`; a
-subtraction whose running value is the second operand is (-1 * value) + first. Division multiplies by a reciprocal. The
-chip's own is NaN at zero: 2^-24, the least half, is added first, so that it is infinite there (and a bit off between
-2^-14 and 2^-12). Its root is NaN at -0: 0 is added first. Sigmoid is recip(1 + exp(-1 * x)), tanh
-2 * sigmoid(2 x) - 1, hard swish x * clip(x / 6 + 0.5, 0, 1); others are in `curves.py`. A lookup takes the entry of
+subtraction whose running value is the second operand is (-1 * value) + first. Division multiplies by a reciprocal,
+which is refined as in `curves.py`; functions that take several passes are there. A lookup takes the entry of
 its second operand, a table of a value for each half, that the bits of its first one are the number of.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import copysign, inf, prod
 from typing import TYPE_CHECKING
 
 from codegen.neuralscale.instructions.builder import Issue, Matrix
 from codegen.neuralscale.instructions.halves import ITEM_BYTES
 from codegen.neuralscale.templates.broadcast import combine, is_immediate, operand_box, padded_shape, same_shape
-from codegen.neuralscale.templates.curves import CURVES
+from codegen.neuralscale.templates.curves import CURVES, DIVISOR, curve
+from codegen.neuralscale.templates.steps import Step, instructions, registers
 from hw_models.chip import Chip
 from isched.program.program import Instr
 from partitioner.ir.graph import Constants, Graph, Op
@@ -42,7 +41,7 @@ __all__ = [
 
 BINARY = {"add": "veadd", "sub": "vesub", "mul": "veemul", "max": "vemax", "min": "vemin", "div": "veemul"}
 
-BINARY_PASSES = {"scale_shift": 2, "sub": 2, "div": 3}
+BINARY_PASSES = {"scale_shift": 2, "sub": 2, "div": len(DIVISOR) + 1}
 """Vector passes of operators with several operands, where they are more than one."""
 
 UNARY = {
@@ -51,18 +50,9 @@ UNARY = {
     "clip": 2,
     "neg": 1,
     "abs": 1,
-    "exp": 1,
-    "sqrt": 2,
-    "reciprocal": 2,
-    "sigmoid": 4,
-    "tanh": 6,
     "hard_sigmoid": 4,
-    "hard_swish": 5,
-    **{kind: curve.passes for kind, curve in CURVES.items()},
 }
-"""Vector passes of each unary operator."""
-
-LEAST = 2.0**-24
+"""Vector passes of each unary operator that has no list of them in `curves.py`."""
 
 LOOKUP_BYTES = 1 << 17
 """Of a table: a half for each half. `velut.m` checks the range of the first half of it and reads all."""
@@ -96,7 +86,7 @@ def _read_box(graph: Graph, op: Op, name: str, box: Box) -> Box:
 def accepts(graph: Graph, op: Op, chip: Chip) -> str | None:
     """None, or why the vector engine cannot compute `op`."""
     del chip
-    if op.kind in UNARY or op.kind == "lookup":
+    if op.kind in UNARY or op.kind in CURVES or op.kind == "lookup":
         return None
     if op.kind == "scale_shift":
         wide = [name for name in op.inputs[1:] if graph.by_name[name].shape != graph.by_name[op.outputs[0]].shape[-1:]]
@@ -108,16 +98,23 @@ def accepts(graph: Graph, op: Op, chip: Chip) -> str | None:
     return None
 
 
-def passes(op: Op) -> int:
-    """Vector instructions over the whole tile that `op` takes; of a lookup, which has a rate of its own, none."""
+def passes(graph: Graph, op: Op) -> int:
+    """Vector instructions over the whole tile that `op` takes; of a lookup, which has a rate of its own, none. The
+    reciprocal of a divisor that is broadcast counts as two."""
     if op.kind == "lookup":
         return 0
+    if op.kind in CURVES:
+        return len(curve(op))
+    if op.kind == "div" and not same_shape(graph, op.inputs[1], op.outputs[0]):
+        return 3
     return BINARY_PASSES.get(op.kind) or UNARY.get(op.kind, 1)
 
 
 def scratch_tiles(op: Op) -> int:
-    """How many more tiles the operator needs: its input again after the output was written, a reciprocal, a sum."""
-    return CURVES[op.kind].scratch_tiles if op.kind in CURVES else int(op.kind in ("hard_swish", "div"))
+    """How many more tiles the operator needs: registers of a function, or of a reciprocal and one for that itself."""
+    if op.kind == "div":
+        return len(registers(DIVISOR)) + 1
+    return len(registers(curve(op))) if op.kind in CURVES else 0
 
 
 def apply(tile: Tile, issue: Issue, op: Op, current: Matrix, output: Matrix, prefix: str) -> Iterator[Instr]:
@@ -126,7 +123,9 @@ def apply(tile: Tile, issue: Issue, op: Op, current: Matrix, output: Matrix, pre
         table = tile.matrix(f"{prefix}.{table_operand(op)}", 1, LOOKUP_BYTES // ITEM_BYTES)
         yield from issue.lookup(output, current, table)
     elif op.kind in UNARY:
-        yield from _unary(tile, issue, op, current, output)
+        yield from _unary(issue, op, current, output)
+    elif op.kind in CURVES:
+        yield from _computed(tile, issue, curve(op), current, output)
     elif op.kind == "scale_shift":
         for mnemonic, name, source in zip(("veemul", "veadd"), op.inputs[1:], (current, output), strict=True):
             if is_immediate(tile.graph, name):  # of a single channel
@@ -144,7 +143,7 @@ def _binary(tile: Tile, issue: Issue, op: Op, current: Matrix, output: Matrix, p
     swapped = op.inputs[1] == running != other
     if is_immediate(tile.graph, other) and other != running:
         value = scalar_value(tile.graph, tile.constants, other)
-        yield from _with_scalar(issue, op.kind, current, output, value, swapped)
+        yield from _with_scalar(tile, issue, op.kind, current, output, value, swapped)
         return
     operand = current if other == running else _operand(tile, other, op, prefix)
     mnemonic = BINARY[op.kind]
@@ -152,11 +151,11 @@ def _binary(tile: Tile, issue: Issue, op: Op, current: Matrix, output: Matrix, p
         yield from issue.scalar("veemul", output, current, -1.0)
         current, mnemonic = output, "veadd"
     elif op.kind == "div" and swapped:
-        yield from _reciprocal(issue, output, current)
+        yield from _computed(tile, issue, DIVISOR, current, output)
         current = output
     elif op.kind == "div":
         scratch = tile.scratch(operand.rows, operand.columns)
-        yield from _reciprocal(issue, scratch, operand)
+        yield from _computed(tile, issue, DIVISOR, operand, scratch, 1)
         operand = scratch
     shape = box_shape(tile.box)
     padded = padded_shape(tile.graph, other, op.outputs[0])
@@ -165,13 +164,13 @@ def _binary(tile: Tile, issue: Issue, op: Op, current: Matrix, output: Matrix, p
 
 
 def _with_scalar(
-    issue: Issue, kind: str, current: Matrix, output: Matrix, value: float, swapped: bool
+    tile: Tile, issue: Issue, kind: str, current: Matrix, output: Matrix, value: float, swapped: bool
 ) -> Iterator[Instr]:
     if kind == "sub" and swapped:
         yield from issue.scalar("veemul", output, current, -1.0)
         yield from issue.scalar("veadd", output, output, value)
     elif kind == "div" and swapped:
-        yield from _reciprocal(issue, output, current)
+        yield from _computed(tile, issue, DIVISOR, current, output)
         yield from issue.scalar("veemul", output, output, value)
     elif kind == "div":
         yield from issue.scalar("veemul", output, current, 1.0 / value if value else copysign(inf, value))
@@ -179,7 +178,7 @@ def _with_scalar(
         yield from issue.scalar(BINARY[kind], output, current, value)
 
 
-def _unary(tile: Tile, issue: Issue, op: Op, current: Matrix, output: Matrix) -> Iterator[Instr]:
+def _unary(issue: Issue, op: Op, current: Matrix, output: Matrix) -> Iterator[Instr]:
     match op.kind:
         case "relu":
             yield from issue.scalar("vemax", output, current, 0.0)
@@ -191,50 +190,22 @@ def _unary(tile: Tile, issue: Issue, op: Op, current: Matrix, output: Matrix) ->
             yield from issue.scalar("veemul", output, current, -1.0)
         case "abs":
             yield from issue.scalar("velkrelu", output, current, -1.0)
-        case "exp":
-            yield from issue.unary("veexp.m", output, current)
-        case "sqrt":
-            yield from issue.scalar("veadd", output, current, 0.0)
-            yield from issue.unary("vesqrt.m", output, output)
-        case "reciprocal":
-            yield from _reciprocal(issue, output, current)
-        case "sigmoid":
-            yield from _sigmoid(issue, current, output, -1.0)
-        case "tanh":
-            yield from _sigmoid(issue, current, output, -2.0)
-            yield from issue.scalar("veemul", output, output, 2.0)
-            yield from issue.scalar("veadd", output, output, -1.0)
         case "hard_sigmoid":
             yield from issue.scalar("veemul", output, current, op.number("alpha"))
             yield from issue.scalar("veadd", output, output, op.number("beta"))
             yield from _clip(issue, output, output, 0.0, 1.0)
-        case "hard_swish":
-            scratch = tile.scratch(output.rows, output.columns)
-            yield from issue.scalar("veemul", scratch, current, 1 / 6)
-            yield from issue.scalar("veadd", scratch, scratch, 0.5)
-            yield from _clip(issue, scratch, scratch, 0.0, 1.0)
-            yield from issue.binary("veemul", output, current, scratch)
-        case kind if kind in CURVES:
-            curve = CURVES[kind]
-            tiles = [tile.scratch(output.rows, output.columns, number) for number in range(curve.scratch_tiles)]
-            yield from curve.instructions(op, issue, current, output, tiles)
 
 
-def _reciprocal(issue: Issue, output: Matrix, values: Matrix) -> Iterator[Instr]:
-    yield from issue.scalar("veadd", output, values, LEAST)
-    yield from issue.unary("verecip.m", output, output)
+def _computed(tile: Tile, issue: Issue, steps: Sequence[Step], x: Matrix, y: Matrix, first: int = 0) -> Iterator[Instr]:
+    """The steps from `x` to `y`; their registers are scratch tiles from number `first` on."""
+    names = registers(steps)
+    scratch = {name: tile.scratch(x.rows, x.columns, number) for number, name in enumerate(names, first)}
+    yield from instructions(steps, issue, {"x": x, "y": y, **scratch})
 
 
 def _clip(issue: Issue, current: Matrix, output: Matrix, low: float, high: float) -> Iterator[Instr]:
     yield from issue.scalar("vemax", output, current, low)
     yield from issue.scalar("vemin", output, output, high)
-
-
-def _sigmoid(issue: Issue, current: Matrix, output: Matrix, factor: float) -> Iterator[Instr]:
-    yield from issue.scalar("veemul", output, current, factor)
-    yield from issue.unary("veexp.m", output, output)
-    yield from issue.scalar("veadd", output, output, 1.0)
-    yield from issue.unary("verecip.m", output, output)
 
 
 def _operand(tile: Tile, name: str, op: Op, prefix: str) -> Matrix:

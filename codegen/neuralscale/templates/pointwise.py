@@ -35,7 +35,7 @@ class PointwiseTemplate:
         operands = elementwise.operand_loads(graph, op, op.inputs, box, "anchor")
         buffers = [operand_buffer(graph, layer, load, box) for load in operands]
         loads = (*operands, *finish_loads(graph, layer, box))
-        cycles = finish_cycles(graph, layer, box, chip, elementwise.passes(op))
+        cycles = finish_cycles(graph, layer, box, chip, elementwise.passes(graph, op))
         return Work((*buffers, *finish_buffers(graph, layer, box)), (Pass(loads),), "output", cycles)
 
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:

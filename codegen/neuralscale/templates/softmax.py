@@ -1,12 +1,13 @@
-"""Softmax over one axis: maximum, difference, exponential, sum, product with the reciprocal of the sum.
+"""Softmax over one axis: maximum, difference, exponential, sum, product with the refined reciprocal of the sum.
 
-t = exp(x - max of the line)    y = t * recip(sum of t, in pieces)
+t = exp(x - max of the line)    y = t * refined reciprocal of (sum of t, in pieces)
 """
 
 from __future__ import annotations
 
 from codegen.neuralscale.instructions.halves import vector_cycles
 from codegen.neuralscale.templates.lines import Lines, apply, line_problem, lines_along, reduce, total
+from codegen.neuralscale.templates.steps import instructions, refined_reciprocal
 from codegen.neuralscale.templates.tile import (
     DATA,
     Tile,
@@ -51,6 +52,7 @@ class SoftmaxTemplate:
         )
         loads = (Load(layer.anchor(graph).inputs[0], box, "input"), *finish_loads(graph, layer, box))
         cycles = (lines.sum_instructions + 3 * lines.instructions) * vector_cycles(chip, 1)
+        cycles += vector_cycles(chip, lines.count, len(refined_reciprocal("partial", "line")))
         after = finish_cycles(graph, layer, box, chip, 5)
         return Work(buffers, (Pass(loads),), "output", (("vector", cycles), *after))
 
@@ -62,8 +64,8 @@ class SoftmaxTemplate:
         instrs += apply(issue, "vesub", lines, output, data, line)
         instrs += issue.unary("veexp.m", output, output)
         instrs += total(issue, lines, output, partial, line)
-        instrs += issue.unary("verecip.m", line, line)
-        instrs += apply(issue, "veemul", lines, output, output, line)
+        instrs += instructions(refined_reciprocal("partial", "line"), issue, {"partial": partial, "line": line})
+        instrs += apply(issue, "veemul", lines, output, output, partial)
         instrs += finish(tile, output)
         return (tuple(instrs),)
 

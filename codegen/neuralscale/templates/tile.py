@@ -166,7 +166,7 @@ def finish_buffers(graph: Graph, layer: Layer, box: Box, strided: bool = True) -
 
 def finish_cycles(graph: Graph, layer: Layer, box: Box, chip: Chip, before: int = 0) -> tuple[tuple[str, float], ...]:
     """Vector work of the epilogue, of lookups, and of `before` passes that the anchor itself adds."""
-    count = before + sum(passes(op) for op in layer.epilogue(graph))
+    count = before + sum(passes(graph, op) for op in layer.epilogue(graph))
     lookups = sum(graph.op_by_name[name].kind == "lookup" for name in layer.ops)
     elements = box_size(box)
     cycles = lookups * lookup_cycles(chip, elements) + vector_cycles(chip, elements, max(not lookups, count))

@@ -14,14 +14,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import pi, sqrt
 
+import numpy as np
+
 from dsa_sched.frontend.decomposition import norms
 from dsa_sched.frontend.decomposition.attention import ATTENTION, ATTENTION_LIMITS, ATTENTION_WHOLE, stays_whole
+from dsa_sched.frontend.decomposition.einsum import einsum
 from dsa_sched.frontend.decomposition.heads import attending, joined_heads
+from dsa_sched.frontend.decomposition.resampling import resample
 from dsa_sched.frontend.decomposition.rotary import ROTARY, ROTARY_LIMITS, ROTARY_WHOLE
+from dsa_sched.frontend.decomposition.running_sums import running_sum
 from dsa_sched.frontend.network.chain import Chain, Rule, Settings, Shape
-from dsa_sched.frontend.network.network import Network, Node
+from dsa_sched.frontend.network.network import FLOATING, Network, Node
 
-__all__ = ["DECOMPOSED", "LIMITS", "TAKEN_APART", "decompose", "decompose_attention"]
+__all__ = ["DECOMPOSED", "LIMITS", "TAKEN_APART", "decompose", "decompose_attention", "decompose_first"]
 
 SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
 """Defaults of Selu's attributes, as ONNX gives them."""
@@ -32,6 +37,11 @@ def decompose(network: Network, whole: frozenset[str] = frozenset(), *, norms_of
     `norms_of_lines`, norms along lines have an operator of their own."""
     table = {**DECOMPOSED, **(norms.NORMS_OF_LINES if norms_of_lines else {})}
     return _decomposed(network, lambda node: None if node.op_type in whole else table.get(node.op_type))
+
+
+def decompose_first(network: Network, whole: frozenset[str] = frozenset()) -> Network:
+    """The same before anything is looked for that a file spells out: operators by which others are spelled."""
+    return _decomposed(network, lambda node: None if node.op_type in whole else FIRST.get(node.op_type))
 
 
 def decompose_attention(
@@ -252,6 +262,43 @@ def _space_to_depth(chain: Chain, node: Node) -> bool:
     channels_first = node.text("mode", "DCR") == "CRD"
     return _rearranged(chain, x, split, (0, 1, 3, 5, 2, 4) if channels_first else (0, 3, 5, 1, 2, 4), joined)
 
+
+def _vector_factor(chain: Chain, node: Node) -> bool:
+    """A factor of one axis as one row or one column, which the result then does not have."""
+    a, b = (chain.shape(name) for name in node.inputs[:2])
+    if min(len(a), len(b)) != 1:
+        return False
+    left = chain.reshaped(node.inputs[0], 1, *a) if len(a) == 1 else node.inputs[0]
+    right = chain.reshaped(node.inputs[1], *b, 1) if len(b) == 1 else node.inputs[1]
+    a, b = chain.shape(left), chain.shape(right)
+    y = chain.add("MatMul", left, right, shape=(*np.broadcast_shapes(a[:-2], b[:-2]), a[-2], b[-1]))
+    chain.add("Flatten", y, shape=chain.shape(node.outputs[0]))
+    return True
+
+
+def _clip_computed(chain: Chain, node: Node) -> bool:
+    """By bounds that are computed: the larger of value and lower bound, the smaller of that and the upper bound."""
+    bounds = ((op_type, node.input(position)) for position, op_type in ((1, "Max"), (2, "Min")))
+    given = [(op_type, name) for op_type, name in bounds if name]
+    if chain.network.values[node.outputs[0]].dtype not in FLOATING or not any(
+        chain.computed(name) for _, name in given
+    ):
+        return False
+    x = node.inputs[0]
+    for op_type, name in given:
+        x = chain.add(op_type, x, name)
+    return True
+
+
+FIRST: Mapping[str, Rule] = {
+    "Einsum": einsum,
+    "CumSum": running_sum,
+    "MatMul": _vector_factor,
+    "Clip": _clip_computed,
+    "Resize": resample,
+    "Upsample": resample,
+}
+"""What becomes of each; where a rule says no, the operator's own rule is asked."""
 
 DECOMPOSED: Mapping[str, Rule] = {
     "CastLike": _cast_like,

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
+from dsa_sched.frontend.graph.constant_losses import Loss, loss_sentences, masking_constants
 from dsa_sched.frontend.graph.layout import Axes, assign_layouts, channels_last, keeps_order, row_major
 from dsa_sched.frontend.graph.operator_stages import Placed, device_stages
 from dsa_sched.frontend.network.network import Array, Network, Value
@@ -74,7 +75,10 @@ def build_graph(network: Network, wants: Wants) -> Built:
         network.answers,
     )
     verify_graph(graph)
-    return Built(graph, builder.store, (*_precision(graph), *builder.warnings), builder.terms)
+    masks = masking_constants(operations.operations, constants, frozenset(network.outputs))
+    largest = float(np.finfo(wants.dtype("float32")).max)
+    losses = loss_sentences(tuple(builder.losses.values()), masks, largest)
+    return Built(graph, builder.store, (*_precision(graph), *losses), builder.terms)
 
 
 def _precision(graph: Graph) -> tuple[str, ...]:
@@ -99,7 +103,8 @@ class _Builder:
     ops: list[Op] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
     store: dict[str, Array] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
+    losses: dict[tuple[str, str], Loss] = field(default_factory=dict)
+    """By operator and constant."""
     terms: dict[str, Term] = field(default_factory=dict)
     row_orders: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     """Flattened value -> for each of its device columns, the column in the file's order."""
@@ -207,11 +212,7 @@ class _Builder:
         type, as `dtype`. Returns the tensor's name, which is unique for each content."""
         array = self.source.constants[name]
         stored, saturated = _on_device(array, dtype)
-        if saturated:
-            at = f"{np.finfo(dtype).max:g} in {dtype.replace('float', 'fp')}"
-            self.warnings.append(f"{layer}: {saturated} of {array.size} elements of {name} saturate at {at}")
-        if missing := int(np.isnan(stored).sum()):
-            self.warnings.append(f"{layer}: {missing} of {array.size} elements of {name} are not numbers (NaN)")
+        self.losses.setdefault((layer, name), Loss.of(layer, name, array, stored, saturated))
         data = np.asarray(arrange(stored), order="C")
         key = content_hash(data)
         unique, count = name, 1

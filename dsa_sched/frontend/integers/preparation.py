@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 
 from dsa_sched.frontend.integers.word_rules import RULES
@@ -39,6 +40,8 @@ from dsa_sched.frontend.network.network import FLOATING, Network, Node, Value
 from partitioner.ir.graph import Attribute, Op
 
 __all__ = ["WORD_OPERATORS", "prepare"]
+
+Words = npt.NDArray[np.int64]
 
 WORD_OPERATORS = frozenset({*RULES, "OneHot"})
 """ONNX operators on integers that are prepared."""
@@ -237,6 +240,10 @@ class _Border:
 
     def _product(self, node: Node) -> None:
         """Rows of a computed table: the product of ones at the places of the indices with the table."""
+        shape = self.words.shape(node.inputs[0])
+        if node.op_type == "Gather" and prod(shape[: node.integer("axis", 0) % len(shape)]) > 1:
+            self._inner_product(node, node.integer("axis", 0) % len(shape))
+            return
         data, output = node.inputs[0], node.outputs[0]
         rows, index = self.words.rows(node)
         width = prod(self.words.shape(data)) // rows
@@ -244,21 +251,45 @@ class _Border:
         if count * rows > MOST_WORDS:
             raise Unprepared
         index = self.words.from_the_front(node, index, (count,), rows)
-        spread = self.words.taken(node, index, np.repeat(np.arange(count), rows))
-        places = self.words.constant(node, np.tile(np.arange(rows), count))
-        truth = self.words.function(node, "equal", (spread, places), (count * rows,))
-        ones = f"{output}::ones"
-        self.words.add(node, "number", (truth,), ones)
-        dtype = self.network.values[output].dtype
-        shapes = {"table": (rows, width), "rows": (count, width), "ones": (count, rows)}
-        self.words.values |= {f"{output}::{name}": Value(shape, dtype) for name, shape in shapes.items()}
-        self.results.add(ones)
-        for name, shape in (("table", (rows, width)), ("rows", self.words.shape(output))):
+        self._ones(node, index, np.repeat(np.arange(count), rows), np.tile(np.arange(rows), count), (count, rows))
+        self._multiplied(node, (rows, width), (count, width), ones_first=True)
+
+    def _inner_product(self, node: Node, axis: int) -> None:
+        """Along an inner axis: the same ones for every part of the table, in front of its matrices, or behind its rows
+        where these lie along the axis."""
+        shape, where = self.words.shape(node.inputs[0]), self.words.shape(node.inputs[1])
+        outer, extent, inner, count = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]), prod(where)
+        if count * extent > MOST_WORDS:
+            raise Unprepared
+        index = self.words.from_the_front(node, self.words.word(node.inputs[1]), where, extent)
+        of_index, of_place = np.indices((count, extent)) if inner > 1 else np.indices((extent, count))[::-1]
+        self._ones(node, index, of_index.reshape(-1), of_place.reshape(-1), of_index.shape)
+        if inner > 1:
+            self._multiplied(node, (outer, extent, inner), (outer, count, inner), ones_first=True)
+        else:
+            self._multiplied(node, (outer, extent), (outer, count), ones_first=False)
+
+    def _ones(self, node: Node, index: str, of_index: Words, of_place: Words, shape: tuple[int, ...]) -> None:
+        """A matrix that is one where the index, of this number among the indices, is the place."""
+        output = node.outputs[0]
+        places = self.words.constant(node, of_place)
+        truth = self.words.function(node, "equal", (self.words.taken(node, index, of_index), places), (prod(shape),))
+        self.words.add(node, "number", (truth,), f"{output}::ones")
+        self.words.values[f"{output}::ones"] = Value(shape, self.network.values[output].dtype)
+        self.results.add(f"{output}::ones")
+
+    def _multiplied(self, node: Node, table: tuple[int, ...], rows: tuple[int, ...], *, ones_first: bool) -> None:
+        """In place of the node the product of the ones with its table, and both in the shapes that they need."""
+        data, output = node.inputs[0], node.outputs[0]
+        for name, shape in (("table", table), ("rows", rows)):
+            self.words.values[f"{output}::{name}"] = Value(shape, self.network.values[output].dtype)
+        for name, shape in (("table", table), ("rows", self.words.shape(output))):
             self.words.constants[f"{output}::{name}_shape"] = np.array(shape, np.int64)
             self.words.values[f"{output}::{name}_shape"] = Value((len(shape),), INT64)
+        factors = (f"{output}::ones", f"{output}::table")
         self.instead[node.name] = (
             Node(f"{node.name}::table", "Reshape", (data, f"{output}::table_shape"), (f"{output}::table",)),
-            Node(f"{node.name}::product", "MatMul", (ones, f"{output}::table"), (f"{output}::rows",)),
+            Node(f"{node.name}::product", "MatMul", factors if ones_first else factors[::-1], (f"{output}::rows",)),
             Node(node.name, "Reshape", (f"{output}::rows", f"{output}::rows_shape"), (output,)),
         )
 

@@ -41,6 +41,10 @@ class Chain:
     def shape(self, name: str) -> Shape:
         return self.values[name].shape if name in self.values else self.network.shape(name)
 
+    def computed(self, name: str) -> bool:
+        """Whether it is no constant."""
+        return name not in self.constants and name not in self.network.constants
+
     def number(self, value: float) -> str:
         return self.array(np.array(value), number(value))
 
@@ -72,6 +76,57 @@ class Chain:
         self.values[output] = Value(shape, self.network.values[self.stem].dtype)
         self.nodes.append(Node(name, op_type, inputs, (output,), settings))
         return output
+
+    def reshaped(self, x: str, *shape: int) -> str:
+        """The value in another shape: a constant at compile time, else by a node; itself where it has the shape."""
+        if self.shape(x) == shape:
+            return x
+        known = self._constant(x)
+        if known is None:
+            return self.add("Flatten", x, shape=shape)  # any view is a Flatten, Reshape or Squeeze; the shape decides
+        array, term = known
+        return self.array(array.reshape(shape), term.reshape(*shape))
+
+    def transposed(self, x: str, *perm: int) -> str:
+        """Its axes in another order; a constant's at compile time."""
+        if perm == tuple(range(len(perm))):
+            return x
+        known = self._constant(x)
+        if known is None:
+            before = self.shape(x)
+            return self.add("Transpose", x, shape=tuple(before[axis] for axis in perm), settings=(("perm", perm),))
+        array, term = known
+        return self.array(array.transpose(perm), term.transpose(*perm))
+
+    def summed(self, x: str, *axes: int) -> str:
+        """Without these axes, of which it has the sums; a constant's at compile time."""
+        if not axes:
+            return x
+        left = tuple(extent for axis, extent in enumerate(self.shape(x)) if axis not in axes)
+        known = self._constant(x)
+        if known is None:
+            kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(self.shape(x)))
+            total = self.add("ReduceSum", x, shape=kept, settings=(("axes", axes), ("keepdims", 1)))
+            return self.reshaped(total, *left)
+        array, term = known
+        return self.array(np.asarray(array.astype(np.float64).sum(axis=axes)), term.sum(axes))
+
+    def sliced(self, x: str, axis: int, start: int, step: int, count: int) -> str:
+        """So many elements along one axis; of the first axis of a constant at compile time."""
+        shape, known = self.shape(x), self._constant(x)
+        if known is not None and axis == 0:
+            rows = tuple(range(start, start + step * count, step))
+            return self.array(known[0][list(rows)], known[1].take(rows))
+        bounds = (start, start + step * (count - 1) + 1, axis, step)
+        names = [self.array(np.array([value], np.int64), number(float(value))) for value in bounds]
+        return self.add("Slice", x, *names, shape=(*shape[:axis], count, *shape[axis + 1 :]))
+
+    def _constant(self, name: str) -> tuple[Array, Term] | None:
+        if name in self.constants:
+            return (self.constants[name], self.terms[name]) if name in self.terms else None
+        if name in self.network.constants:
+            return self.network.constants[name], self.network.term(name)
+        return None
 
     def finished(self) -> tuple[Node, ...]:
         """The nodes, the last of them under the name and with the output of the node that was."""

@@ -3,18 +3,21 @@
     ConstantOfShape, Constant, Shape -> Gather -> Concat, Unsqueeze(weights)  -->  constants of a Network
 
 Filling and shapes are done here; everything else is run once in onnxruntime as one small model of the constant part.
+Where onnxruntime refuses that model, it is asked node by node, and what it has no kernel for is left to the reference
+evaluator of ONNX; a node that neither can compute stays, with the reason, and spoils no other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from dsa_sched.frontend.network.network import Array, Network, Value, array_of, network_of
-from dsa_sched.frontend.network.shapes import infer_values, typed
+from dsa_sched.frontend.network.network import Array, Network, Value, array_of, captured_by, network_of
+from dsa_sched.frontend.network.shapes import LARGEST_EMBEDDED_ELEMENTS, first_line, infer_values, typed
 from hw_models.errors import ModelError, size_text
 
 __all__ = ["fold_constants"]
@@ -26,6 +29,8 @@ CAST_TYPES = frozenset([1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13])
 """TensorProto types of plain numbers."""
 LARGEST_CONSTANT_BYTES = 2 << 30
 MOST_ROUNDS = 20
+BOUNDED = frozenset(["NonZero", "Compress", "Unique"])
+"""Operators whose results follow in size from numbers, but are never larger than a few times their operands."""
 
 
 def fold_constants(model: onnx.ModelProto, values: Mapping[str, Value]) -> Network:
@@ -36,20 +41,25 @@ def fold_constants(model: onnx.ModelProto, values: Mapping[str, Value]) -> Netwo
     constants: dict[str, Array] = {tensor.name: array_of(tensor) for tensor in model.graph.initializer}
     nodes = list(model.graph.node)
     known = dict(values)
+    reasons: dict[str, str] = {}
     for _ in range(MOST_ROUNDS):
-        remaining = _one_sweep(model, nodes, constants, known)
+        remaining = _one_sweep(model, nodes, constants, known, reasons)
         if len(remaining) == len(nodes):
             break
         nodes = remaining
         if any(output not in known for node in nodes for output in node.output if output):
             known |= infer_values(_part(model, nodes, constants))
-    return network_of(model, nodes, constants, known)
+    return replace(network_of(model, nodes, constants, known), unfolded=reasons)
 
 
 def _one_sweep(
-    model: onnx.ModelProto, nodes: list[onnx.NodeProto], constants: dict[str, Array], values: Mapping[str, Value]
+    model: onnx.ModelProto,
+    nodes: list[onnx.NodeProto],
+    constants: dict[str, Array],
+    values: Mapping[str, Value],
+    reasons: dict[str, str],
 ) -> list[onnx.NodeProto]:
-    """Adds to `constants` and returns the nodes that are left."""
+    """Adds to `constants` and returns the nodes that are left; `reasons` says of some why nobody could compute them."""
     remaining: list[onnx.NodeProto] = []
     deferred: list[onnx.NodeProto] = []
     known = set(constants)
@@ -58,23 +68,32 @@ def _one_sweep(
         if array is not None:
             constants[node.output[0]] = array
             known.add(node.output[0])
-        elif _foldable(node, known, values):
+        elif node.name not in reasons and _foldable(node, known, values):
             deferred.append(node)
             known.update(node.output)
         else:
             remaining.append(node)
     if not deferred:
         return remaining
-    wanted = {name for node in remaining for name in node.input} | {item.name for item in model.graph.output}
-    arrays = _run(model, deferred, wanted, constants, values)
-    constants.update(arrays or {})
-    return remaining if arrays is not None else [node for node in nodes if node.output[0] not in constants]
+    for output in (name for node in deferred for name in node.output if name in values):
+        _require_size(output, values[output].shape)
+    wanted = {name for node in remaining for name in (*node.input, *captured_by(node))} | {
+        item.name for item in model.graph.output
+    }
+    arrays = _run(model, deferred, wanted, constants)
+    if arrays is not None:
+        constants.update(arrays)
+        return remaining
+    _run_each(model, deferred, constants, reasons)
+    folded = {node.name for node in deferred if node.output[0] in constants}
+    return [node for node in nodes if node.name not in folded and node.output[0] not in constants]
 
 
 def _foldable(node: onnx.NodeProto, known: set[str], values: Mapping[str, Value]) -> bool:
     """On constants only, deterministic, and of a size that is known before it is computed."""
-    sized = all(output in values for output in node.output if output)
-    return sized and node.op_type not in RANDOM and known.issuperset(filter(None, node.input))
+    sized = node.op_type in BOUNDED or all(output in values for output in node.output if output)
+    read = (*filter(None, node.input), *captured_by(node))
+    return sized and node.op_type not in RANDOM and known.issuperset(read)
 
 
 def _immediate(node: onnx.NodeProto, constants: Mapping[str, Array], values: Mapping[str, Value]) -> Array | None:
@@ -120,40 +139,77 @@ def _require_size(name: str, shape: tuple[int, ...]) -> None:
 
 
 def _run(
-    model: onnx.ModelProto,
-    nodes: Sequence[onnx.NodeProto],
-    wanted: set[str],
-    constants: Mapping[str, Array],
-    values: Mapping[str, Value],
+    model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], wanted: set[str], constants: Mapping[str, Array]
 ) -> dict[str, Array] | None:
-    """Values of the constant nodes that others read; None when onnxruntime has no kernel for one of them.
-
-    What stays unfolded is then reported as unsupported, with its node's name.
-    """
-    import onnxruntime
-
-    for node in nodes:
-        for output in filter(None, node.output):
-            _require_size(output, values[output].shape)
+    """Values of the constant nodes that others read; None when onnxruntime does not run one of them."""
     outputs = [output for node in nodes for output in node.output if output in wanted]
-    inputs = dict.fromkeys(name for node in nodes for name in node.input if name in constants)
+    try:
+        return _by_onnxruntime(_part_of_constants(model, nodes, outputs, constants), constants)
+    except Exception:  # onnxruntime has a class of its own for each reason
+        return None
+
+
+def _run_each(
+    model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], constants: dict[str, Array], reasons: dict[str, str]
+) -> None:
+    """The same node by node, as far as they can be computed. Adds to `constants`, and to `reasons` why one cannot."""
+    for node in nodes:
+        if not set(constants).issuperset(filter(None, node.input)):
+            continue
+        part = _part_of_constants(model, [node], [name for name in node.output if name], constants)
+        try:
+            constants.update(_by_onnxruntime(part, constants))
+        except Exception as refused:
+            try:
+                constants.update(_by_reference(part, constants))
+            except Exception:  # of any class: what numpy says of operands that do not fit
+                reasons[node.name] = first_line(refused)
+
+
+def _part_of_constants(
+    model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], outputs: Sequence[str], constants: Mapping[str, Array]
+) -> onnx.ModelProto:
+    """A model of these nodes. Small constants are initializers, so that shapes can follow from them; large ones are
+    inputs."""
+    read = dict.fromkeys(name for node in nodes for name in (*node.input, *captured_by(node)) if name in constants)
     graph = helper.make_graph(
         nodes,
         "constants",
-        [typed(name, constants[name]) for name in inputs],
+        [typed(name, constants[name]) for name in read if constants[name].size > LARGEST_EMBEDDED_ELEMENTS],
         [onnx.ValueInfoProto(name=name) for name in outputs],
+        [
+            numpy_helper.from_array(constants[name], name)
+            for name in read
+            if constants[name].size <= LARGEST_EMBEDDED_ELEMENTS
+        ],
     )
+    return helper.make_model(graph, opset_imports=model.opset_import, ir_version=max(8, model.ir_version))
+
+
+def _by_onnxruntime(part: onnx.ModelProto, constants: Mapping[str, Array]) -> dict[str, Array]:
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
-    part = helper.make_model(graph, opset_imports=model.opset_import, ir_version=max(8, model.ir_version))
-    try:
-        session = onnxruntime.InferenceSession(part.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        arrays = session.run(outputs, {name: constants[name] for name in inputs})
-    except Exception:
-        return None
-    return dict(zip(outputs, arrays, strict=True))
+    session = onnxruntime.InferenceSession(part.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return _named(part, session.run(None, _fed(part, constants)))
+
+
+def _by_reference(part: onnx.ModelProto, constants: Mapping[str, Array]) -> dict[str, Array]:
+    from onnx.reference import ReferenceEvaluator
+
+    return _named(part, [np.asarray(array) for array in ReferenceEvaluator(part).run(None, _fed(part, constants))])
+
+
+def _fed(part: onnx.ModelProto, constants: Mapping[str, Array]) -> dict[str, Array]:
+    return {item.name: constants[item.name] for item in part.graph.input}
+
+
+def _named(part: onnx.ModelProto, arrays: Sequence[Array]) -> dict[str, Array]:
+    names = (item.name for item in part.graph.output)
+    return {name: np.asarray(array) for name, array in zip(names, arrays, strict=True)}
 
 
 def _part(model: onnx.ModelProto, nodes: list[onnx.NodeProto], constants: Mapping[str, Array]) -> onnx.ModelProto:
@@ -166,9 +222,9 @@ def _part(model: onnx.ModelProto, nodes: list[onnx.NodeProto], constants: Mappin
     graph.input.extend(item for item in model.graph.input if item.name not in initial)
     graph.output.extend(model.graph.output)
     graph.node.extend(nodes)
-    used = {name for node in nodes for name in node.input}
+    used = {name for node in nodes for name in (*node.input, *captured_by(node))}
     for name, array in constants.items():
-        if name in used and array.size <= 64:
+        if name in used and array.size <= LARGEST_EMBEDDED_ELEMENTS:
             graph.initializer.append(numpy_helper.from_array(array, name))
         elif name in used:
             graph.input.append(typed(name, array))

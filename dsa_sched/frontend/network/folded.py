@@ -3,7 +3,7 @@
     ModelProto --fold--> FoldedModel(network) --cut(names of nodes)--> Cut(model, inputs, outputs)
 
 Constants and what is computed from them or from shapes belong to whoever reads them, in each part anew. Operators may
-be any of standard ONNX.
+be any of standard ONNX, and others that onnxruntime knows, which then says what their results are like.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from onnx import helper, numpy_helper
 
 from dsa_sched.frontend.network.constant_folding import fold_constants
 from dsa_sched.frontend.network.network import Network, Value, name_nodes
+from dsa_sched.frontend.network.runtime_values import runtime_values
 from dsa_sched.frontend.network.shapes import fix_shapes
 from hw_models.errors import ModelError
 
@@ -50,7 +51,7 @@ class FoldedModel:
         network = self.network
         nodes = [node for node in network.nodes if node.name in wanted]
         made = {output for node in nodes for output in node.outputs if output}
-        read = dict.fromkeys(value for node in nodes for value in node.inputs if value and value not in made)
+        read = dict.fromkeys(value for node in nodes for value in node.reads if value not in made)
         constants = [value for value in read if value in network.constants]
         inputs = tuple(dict.fromkeys((*(value for value in read if value not in network.constants), *through)))
         given = set(network.outputs)
@@ -86,7 +87,8 @@ def folded_model(model: onnx.ModelProto) -> FoldedModel:
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     name_nodes(copy)
-    network = fold_constants(copy, fix_shapes(copy, {}, None))
+    values = fix_shapes(copy, {}, None)
+    network = fold_constants(copy, {**runtime_values(copy, values), **values})
     if not network.nodes:
         raise ModelError(network.name, needs="a node that depends on an input", has="constants alone")
     opsets = tuple((item.domain, int(item.version)) for item in copy.opset_import)

@@ -8,7 +8,7 @@ or float64 where a rewrite computed them. `values` gives shape and element type 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -24,6 +24,7 @@ from partitioner.ir.graph import Op
 __all__ = [
     "ATTEND",
     "FLOATING",
+    "FORMULA",
     "NEAREST",
     "NORMALISE",
     "OURS",
@@ -38,6 +39,8 @@ __all__ = [
     "Setting",
     "Value",
     "array_of",
+    "captured_by",
+    "graphs_of",
     "name_nodes",
     "network_of",
     "node_proto",
@@ -54,6 +57,9 @@ element; and 64 over the power of two at or above the largest magnitude, after s
 NORMALISE = "Normalise"
 """And x, less its mean over `axes` if `centred`, over the root of the mean of its squares plus `epsilon`."""
 
+FORMULA = "Formula"
+"""And a function of one operand in `steps` (`partitioner/ir/formula.py`)."""
+
 ATTEND = "Attend"
 """And attention of q, k, v and a mask that is added, heads side by side: (item, row, column) each."""
 
@@ -65,7 +71,7 @@ FLOATING = (
 )
 """Types of values that the network computes."""
 
-OURS = (SCALE_SHIFT, NEAREST, POWER, NORMALISE, ATTEND)
+OURS = (SCALE_SHIFT, NEAREST, POWER, NORMALISE, FORMULA, ATTEND)
 """Operator types that no file can hold."""
 
 Array = npt.NDArray[np.generic]
@@ -83,13 +89,20 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One ONNX node. An absent optional input is an empty name."""
+    """One ONNX node. An absent optional input is an empty name; `captured` are values that graphs inside it read of
+    the graph around them."""
 
     name: str
     op_type: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     settings: tuple[tuple[str, Setting], ...] = ()
+    captured: tuple[str, ...] = ()
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """All that must be there before it runs."""
+        return (*filter(None, self.inputs), *self.captured)
 
     def setting(self, name: str, default: Setting) -> Setting:
         return dict(self.settings).get(name, default)
@@ -186,7 +199,7 @@ class Found:
 class Network:
     """Nodes in topological order. `origins` has our values that are none of the file's, but map to one; `terms` says of
     constants that are none of the file's how they follow from it; `found` lists operators before any was taken
-    apart."""
+    apart; `unfolded` says of nodes on constants alone why they could not be computed."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -202,6 +215,7 @@ class Network:
     raw: tuple[str, ...] = ()
     concluded: tuple[Op, ...] = ()
     answers: tuple[str, ...] = ()
+    unfolded: Mapping[str, str] = field(default_factory=dict)
 
     def term(self, name: str) -> Term:
         """How a constant follows from the file: as a rewrite says, else as the file's own value of that name."""
@@ -216,7 +230,7 @@ class Network:
         """Name -> nodes that read it, each once, in order."""
         result: dict[str, list[Node]] = {}
         for node in self.nodes:
-            for name in dict.fromkeys(node.inputs):
+            for name in dict.fromkeys((*node.inputs, *node.captured)):
                 result.setdefault(name, []).append(node)
         return {name: tuple(nodes) for name, nodes in result.items()}
 
@@ -233,7 +247,7 @@ class Network:
         needed, kept = set(self.outputs), []
         for node in reversed(self.nodes):
             if needed.intersection(node.outputs):
-                needed.update(node.inputs)
+                needed.update((*node.inputs, *node.captured))
                 kept.append(node)
         read = needed | {name for op in (*self.prepared, *self.concluded) for name in op.inputs}
         constants = {name: array for name, array in self.constants.items() if name in read}
@@ -264,7 +278,27 @@ def node_of(proto: onnx.NodeProto) -> Node:
             settings.append((attribute.name, tuple(value)))
         elif isinstance(value, (list, tuple)) and all(isinstance(v, bytes) for v in value):
             settings.append((attribute.name, tuple(v.decode("utf-8", "replace") for v in value)))
-    return Node(proto.name, proto.op_type, tuple(proto.input), tuple(proto.output), tuple(sorted(settings)))
+    inputs, outputs = tuple(proto.input), tuple(proto.output)
+    return Node(proto.name, proto.op_type, inputs, outputs, tuple(sorted(settings)), captured_by(proto))
+
+
+def captured_by(proto: onnx.NodeProto) -> tuple[str, ...]:
+    """What graphs inside a node read of the graph around it."""
+    found: dict[str, None] = {}
+    for graph in graphs_of(proto):
+        own = {item.name for item in (*graph.input, *graph.initializer)}
+        own |= {name for node in graph.node for name in node.output}
+        read = [name for node in graph.node for name in (*node.input, *captured_by(node))]
+        found |= dict.fromkeys(name for name in (*read, *(item.name for item in graph.output)) if name not in own)
+    return tuple(name for name in found if name)
+
+
+def graphs_of(proto: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The graphs inside a node: branches, bodies of loops."""
+    for attribute in proto.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            yield attribute.g
+        yield from attribute.graphs
 
 
 def name_nodes(model: onnx.ModelProto) -> None:

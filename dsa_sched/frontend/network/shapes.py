@@ -15,10 +15,13 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper, shape_inference
 
-from dsa_sched.frontend.network.network import Array, Value, array_of
+from dsa_sched.frontend.network.network import Array, Value, array_of, graphs_of
+from dsa_sched.frontend.network.other_extents import require_free_extents
+from dsa_sched.frontend.network.pool_windows import drop_windows_in_padding
 from hw_models.errors import ModelError
 
 __all__ = [
+    "LARGEST_EMBEDDED_ELEMENTS",
     "fix_shapes",
     "first_line",
     "infer_values",
@@ -93,17 +96,28 @@ def infer_values(model: onnx.ModelProto) -> dict[str, Value]:
 
     Raises ModelError with the checker's own words when operators contradict each other.
     """
+    # The branch of an If that is not taken may contradict what is known; of foreign domains nothing is.
+    open_ = any(node.domain not in ("", "ai.onnx") or any(graphs_of(node)) for node in model.graph.node)
     try:
-        inferred = shape_inference.infer_shapes(skeleton(model), check_type=True, strict_mode=True, data_prop=True)
+        values = _inferred(model, strict=not open_)
     except Exception as error:  # onnx raises several unrelated classes here
         who, said = _node_and_reason(first_line(error))
         raise ModelError(who, needs="shapes that agree", has=said) from error
-    values = _static_values(inferred, model)
     for node in model.graph.node:
         value = values.get(node.input[0]) if node.input else None
         if value is not None and node.op_type in ("Transpose", "LayerNormalization", "RMSNormalization"):
             _require_axes(node, len(value.shape))
     return values
+
+
+def _inferred(model: onnx.ModelProto, *, strict: bool) -> dict[str, Value]:
+    """Raises what inference raises. Where windows are fewer than it counts, it goes on from what there is of them."""
+    light = skeleton(model)
+    while True:
+        inferred = shape_inference.infer_shapes(light, check_type=strict, strict_mode=strict, data_prop=True)
+        values = _static_values(inferred, model)
+        if not drop_windows_in_padding(light, values):
+            return values
 
 
 def _require_axes(node: onnx.NodeProto, rank: int) -> None:
@@ -136,7 +150,7 @@ def _static_values(inferred: onnx.ModelProto, model: onnx.ModelProto) -> dict[st
 def known_values(model: onnx.ModelProto) -> dict[str, Value]:
     """Whatever shapes can be found, of a model that may be wrong; for messages only."""
     try:
-        return _static_values(shape_inference.infer_shapes(skeleton(model)), model)
+        return _inferred(model, strict=False)
     except Exception:  # a message with fewer shapes is better than none
         return {}
 
@@ -152,12 +166,41 @@ def fix_shapes(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], ba
 
     Raises ModelError for an unknown input name, a rank that differs, a dimension left open, a batch that cannot be set.
     """
+    as_fixed = _values_as_fixed(model, shapes)
     before = _size_inputs(model, shapes, batch)
     values = infer_values(model)
     if before is not None:
         _require_same_but_batch(model, before, values)
+    if as_fixed is not None:
+        require_free_extents(model, as_fixed, values)
     _declare(model, values)
     return values
+
+
+def _values_as_fixed(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Value] | None:
+    """The values as the file fixes them, open dimensions as given; None where nothing that is fixed is to change."""
+    inputs = {item.name: item for item in model.graph.input}
+    declared = {name: _dims(inputs[name]) for name in shapes if name in inputs}
+    if all(_agrees(dims, shapes[name]) or len(dims) != len(shapes[name]) for name, dims in declared.items()):
+        return None
+    old = onnx.ModelProto()
+    old.CopyFrom(model)
+    _size_inputs(
+        old,
+        {
+            name: tuple(d if isinstance(d, int) else s for d, s in zip(dims, shapes[name], strict=True))
+            for name, dims in declared.items()
+            if len(dims) == len(shapes[name])
+        },
+        None,
+    )
+    return infer_values(old)
+
+
+def _agrees(declared: list[int | str], shape: tuple[int, ...]) -> bool:
+    return len(declared) == len(shape) and all(
+        d == s or isinstance(d, str) for d, s in zip(declared, shape, strict=True)
+    )
 
 
 def sized_values(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None) -> dict[str, Value]:
@@ -196,15 +239,12 @@ def _dims(item: onnx.ValueInfoProto) -> list[int | str]:
 def _set_shape(item: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
     declared = _dims(item)
     has_rank = item.type.tensor_type.HasField("shape")
-    fits = len(declared) == len(shape) and all(
-        d == s or isinstance(d, str) for d, s in zip(declared, shape, strict=True)
-    )
-    if not all(1 <= extent <= LARGEST_EXTENT for extent in shape) or (has_rank and not fits):
+    if not all(1 <= extent <= LARGEST_EXTENT for extent in shape) or (has_rank and len(declared) != len(shape)):
         raise ModelError(
             f"--shape {item.name}={','.join(map(str, shape))}",
             needs=f"a shape that agrees with the model's [{', '.join(map(str, declared))}]",
             has=f"[{', '.join(map(str, shape))}]",
-            change="size the open dimensions and leave the fixed ones as they are; --batch replaces a fixed batch",
+            change="give as many extents, each from 1 on",
         )
     del item.type.tensor_type.shape.dim[:]
     for extent in shape:

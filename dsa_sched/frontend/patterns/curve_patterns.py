@@ -5,6 +5,7 @@
     x * Sigmoid(1.5958 * (x + 0.0447 * x^3))             -->  Gelu(x, approximate=tanh)
     x * Tanh(Softplus(x))                                -->  Mish(x)
     x * Sigmoid(x), x * Sigmoid(1.702 * x)               -->  Swish(x), Swish(x, alpha=1.702)
+    x * Clip(x + 3, 0, 6) / 6, x * HardSigmoid(x, 1/6)   -->  HardSwish(x)
 
 Sums, products and powers around the curve are read as a polynomial in x and in the curve's value, so that it does not
 matter how a file orders or groups them. Values in between that something else reads stay beside the new operator.
@@ -73,8 +74,10 @@ def curve_matches(network: Network) -> Iterator[Match]:
     for node in network.nodes:
         if node.op_type in ("Erf", "Tanh", "Sigmoid"):
             found = next(_ends(network, node), None)
-            if found is not None:
-                yield found
+        else:
+            found = next(_hard_swish(network, node), None)
+        if found is not None:
+            yield found
 
 
 def _ends(network: Network, curve: Node) -> Iterator[Match]:
@@ -89,6 +92,49 @@ def _ends(network: Network, curve: Node) -> Iterator[Match]:
                 yield from _whole(network, curve, form.op_type, x, form.settings, form.whole)
         if curve.op_type == "Sigmoid" and polynomial is not None and polynomial.keys() == {(1, 0)}:
             yield from _whole(network, curve, "Swish", x, (("alpha", polynomial[1, 0]),), PRODUCT)
+
+
+def _hard_swish(network: Network, curve: Node) -> Iterator[Match]:
+    """The operator around a ramp from 0 to `high` of which x / 6 + 1/2 is the inner part, once divided by that."""
+    ramp = _ramp(network, curve)
+    if ramp is None:
+        return
+    name, slope, middle, high = ramp
+    for x in _variables(network, name):
+        polynomial = _Polynomials(network, {x: (1, 0)}).of(name)
+        if polynomial is None or not polynomial.keys() <= {(1, 0), (0, 0)}:
+            continue
+        steepness, offset = slope * polynomial.get((1, 0), 0.0), slope * polynomial.get((0, 0), 0.0) + middle
+        if _alike({(1, 0): steepness / high, (0, 0): offset / high}, {(1, 0): 1 / 6, (0, 0): 0.5}):
+            yield from _whole(network, curve, "HardSwish", x, (), {(1, 1): 1 / high})
+
+
+def _ramp(network: Network, node: Node) -> tuple[str, float, float, float] | None:
+    """x, a, b and c of a node that computes a * x + b, held between 0 and c > 0."""
+    match node.op_type:
+        case "HardSigmoid":
+            return node.inputs[0], node.number("alpha", 0.2), node.number("beta", 0.5), 1.0
+        case "Clip":
+            low = number_of(network, node.input(1)) if node.input(1) else node.number("min", -np.inf)
+            high = number_of(network, node.input(2)) if node.input(2) else node.number("max", np.inf)
+            return (node.inputs[0], 1.0, 0.0, high) if low == 0 and high and 0 < high < np.inf else None
+        case "Min" if len(node.inputs) == 2:
+            for inner, bound in (node.inputs, node.inputs[::-1]):
+                high, made = number_of(network, bound), network.producer.get(inner)
+                if high and 0 < high < np.inf and made is not None and (x := _above_zero(network, made)):
+                    return x, 1.0, 0.0, high
+    return None
+
+
+def _above_zero(network: Network, node: Node) -> str:
+    """x of a node that computes max(x, 0); empty for others."""
+    if node.op_type == "Relu":
+        return node.inputs[0]
+    if node.op_type == "Max" and len(node.inputs) == 2:
+        for x, zero in (node.inputs, node.inputs[::-1]):
+            if number_of(network, zero) == 0.0 and is_computed(network, x):
+                return x
+    return ""
 
 
 def _whole(

@@ -32,6 +32,16 @@ LABELS = {
 }
 """What is counted, and in which order and by which word."""
 
+SCALED, WHOLE, DIVIDED, RAISED = "sum of squares", "logarithm or power", "root of squares", "guard of a division"
+
+RANGED = {
+    SCALED: "on lines that are scaled by a power of two, so that no square leaves the range of fp16",
+    WHOLE: "with what it is of, so that values in between may leave the range of fp16",
+    DIVIDED: "of what is squared over the largest magnitude, so that no square leaves the range of fp16",
+    RAISED: "raised, since fp16 has no normal number as small",
+}
+"""What rules of `ranges/` write in another way, and how."""
+
 
 def recorded(network: Network, spelled: Collection[str]) -> tuple[Found, ...]:
     """All nodes that are counted, in order; `spelled` names those that the file has as several nodes. What a view was
@@ -61,12 +71,15 @@ def counts(found: Iterable[Found]) -> dict[str, int]:
 
 def decisions(found: tuple[Found, ...]) -> Iterator[Decision]:
     """How many there are, then a line for each that was found in pieces. Nothing where there are none."""
-    if not found:
-        return
-    spelled = counts(each for each in found if each.spelled)
-    reason = f"of these in pieces {_text(spelled)}" if spelled else "each one node of the file"
-    yield Decision(SUBJECT, f"found: {_text(counts(found))}", reason)
-    for each in found:
+    ranged = [each for each in found if each.label in RANGED]
+    operators = [each for each in found if each.label not in RANGED]
+    if operators:
+        spelled = counts(each for each in operators if each.spelled)
+        reason = f"of these in pieces {_text(spelled)}" if spelled else "each one node of the file"
+        yield Decision(SUBJECT, f"found: {_text(counts(operators))}", reason)
+    for each in ranged:
+        yield Decision(each.name, f"kept in range: {each.label}", RANGED[each.label])
+    for each in operators:
         if each.spelled:
             yield Decision(
                 each.name, f"found: {each.label}", "put together from the nodes that the file has in its place"

@@ -2,9 +2,11 @@
 
     d = x - ReduceMean(x)      d / Sqrt(ReduceMean(d * d) + epsilon) * scale + bias  -->  LayerNormalization(x)
                                x / Sqrt(ReduceMean(x * x) + epsilon) * scale         -->  RMSNormalization(x)
+    k = scale / Sqrt(ReduceMean(d * d) + epsilon)
+    d * k + bias, x * k + (bias - ReduceMean(x) * k)                                 -->  LayerNormalization(x)
 
 Over all axes from one on to the last. The quotient may be a product with a reciprocal, or a power; without a scale it
-is one. What lies between serves nothing else: norms whose root is read too are left to `norm_patterns.py`.
+is one. What lies between serves nothing else: norms whose root is read too are left to `ranges/scaled_sums.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from dsa_sched.frontend.decomposition.norms import epsilon_in_range, reduced_axe
 from dsa_sched.frontend.network.chain import Chain, Shape
 from dsa_sched.frontend.network.network import Network, Node
 from dsa_sched.frontend.network.terms import number
-from dsa_sched.frontend.patterns.pattern_search import Match, made_for, number_of, reader_of, shape_of
+from dsa_sched.frontend.patterns.pattern_search import Match, exponent_of, made_for, number_of, reader_of, shape_of
 
 __all__ = ["norm_matches"]
 
@@ -37,8 +39,11 @@ def _norm(network: Network, mean: Node) -> Match | None:
     root = _root(network, mean)
     if root is None:
         return None
-    inverse, epsilon, inverted = root
-    quotient = _inverted_quotient(network, inverse) if inverted else _quotient(network, inverse)
+    name, epsilon, inverted = root
+    quotient = _inverted_quotient(network, name) if inverted else _quotient(network, name)
+    inverse = name if inverted else _inverse(network, name)
+    if inverse and (product := _product(network, inverse, shape_of(network, d), axes)) is not None:
+        return _scaled_first(network, product, d, axes, epsilon)
     if quotient is None:
         return None
     end, dividend = quotient
@@ -56,7 +61,7 @@ def _squared(network: Network, name: str) -> str:
     node = made_for(network, name, "Mul", "Pow")
     if node is None:
         return ""
-    square = node.inputs[0] == node.inputs[1] if node.op_type == "Mul" else number_of(network, node.inputs[1]) == 2.0
+    square = node.inputs[0] == node.inputs[1] if node.op_type == "Mul" else exponent_of(network, node) == 2.0
     return node.inputs[0] if square and node.inputs[0] not in network.constants else ""
 
 
@@ -84,7 +89,7 @@ def _root(network: Network, mean: Node) -> tuple[str, float, bool] | None:
     root = reader_of(network, name, "Sqrt", "Pow")
     if root is None or root.inputs[0] != name:
         return None
-    exponent = 0.5 if root.op_type == "Sqrt" else number_of(network, root.inputs[1])
+    exponent = 0.5 if root.op_type == "Sqrt" else exponent_of(network, root)
     if exponent not in (0.5, -0.5) or shape_of(network, root.outputs[0]) != shape_of(network, name):
         return None
     return root.outputs[0], epsilon, exponent < 0
@@ -107,6 +112,64 @@ def _inverted_quotient(network: Network, inverse: str) -> tuple[Node, str] | Non
     if node is None or node.inputs[0] == node.inputs[1]:
         return None
     return node, node.inputs[1] if node.inputs[0] == inverse else node.inputs[0]
+
+
+def _inverse(network: Network, root: str) -> str:
+    """The value that is one over a root, which nothing else reads; empty where there is none."""
+    node = reader_of(network, root, "Div", "Reciprocal")
+    if node is None or (
+        node.op_type == "Div" and (node.inputs[1] != root or number_of(network, node.inputs[0]) != 1.0)
+    ):
+        return ""
+    return node.outputs[0]
+
+
+def _product(network: Network, inverse: str, shape: Shape | None, axes: Shape) -> tuple[Node, str] | None:
+    """The node that multiplies one over a root by a scale, and that: one number for each place along the axes."""
+    node = reader_of(network, inverse, "Mul")
+    if node is None or shape is None or node.inputs[0] == node.inputs[1]:
+        return None
+    scale = node.inputs[1] if node.inputs[0] == inverse else node.inputs[0]
+    return (node, scale) if _is_vector(network, scale, shape[axes[0] :]) else None
+
+
+def _is_vector(network: Network, name: str, wide: Shape) -> bool:
+    """Of this shape, but for leading axes of one element."""
+    shape = shape_of(network, name)
+    return shape is not None and shape[len(shape) - len(wide) :] == wide and set(shape[: len(shape) - len(wide)]) <= {1}
+
+
+def _scaled_first(network: Network, product: tuple[Node, str], d: str, axes: Shape, epsilon: float) -> Match | None:
+    """The norm whose root and scale are multiplied with each other before the line is."""
+    node, scale = product
+    x, average = _centred(network, d, axes)
+    readers = network.readers.get(node.outputs[0], ())
+    if node.outputs[0] in network.outputs or not all(reader.op_type == "Mul" for reader in readers):
+        return None
+    others = [next((name for name in reader.inputs if name != node.outputs[0]), "") for reader in readers]
+    if len(readers) == 1 and _same(network, others[0], d):
+        end, bias = readers[0], ""
+    elif len(readers) == 2 and x and set(others) == {x, average}:
+        found = _keras_end(network, readers[others.index(x)], readers[others.index(average)])
+        if found is None:
+            return None
+        end, bias = found
+    else:
+        return None
+    if shape_of(network, end.outputs[0]) != shape_of(network, d):
+        return None
+    return _with_affine(network, end, x or d, axes, epsilon, centred=bool(x), given=(scale, bias))
+
+
+def _keras_end(network: Network, line: Node, middle: Node) -> tuple[Node, str] | None:
+    """The node x * k + (bias - mean * k), and the bias."""
+    end = reader_of(network, line.outputs[0], "Add")
+    shift = reader_of(network, middle.outputs[0], "Sub")
+    if end is None or shift is None or shift.inputs[1] != middle.outputs[0] or shift.inputs[0] == shift.inputs[1]:
+        return None
+    if reader_of(network, shift.outputs[0], "Add") is not end:
+        return None
+    return end, shift.inputs[0]
 
 
 def _same(network: Network, a: str, b: str) -> bool:
@@ -133,22 +196,41 @@ def _serve_only(network: Network, names: set[str], results: set[str]) -> bool:
     return not names & set(network.outputs) and all(results & set(reader.outputs) for reader in readers)
 
 
-def _with_affine(network: Network, end: Node, x: str, axes: Shape, epsilon: float, *, centred: bool) -> Match:
-    """The norm with the scale behind it, and the bias behind that."""
+def _with_affine(
+    network: Network,
+    end: Node,
+    x: str,
+    axes: Shape,
+    epsilon: float,
+    *,
+    centred: bool,
+    given: tuple[str, str] = ("", ""),
+) -> Match:
+    """The norm with the scale behind it, and the bias behind that, as far as they are not given."""
     shape = network.shape(x)
-    wide, scale, bias = shape[axes[0] :], "", ""
-    if (found := _vector(network, end.outputs[0], "Mul", wide)) is not None:
+    wide, (scale, bias) = shape[axes[0] :], given
+    if not scale and (found := _vector(network, end.outputs[0], "Mul", wide)) is not None:
         end, scale = found
-        if centred and (found := _vector(network, end.outputs[0], "Add", wide)) is not None:
-            end, bias = found
+    if scale and not bias and centred and (found := _vector(network, end.outputs[0], "Add", wide)) is not None:
+        end, bias = found
 
     def write(chain: Chain) -> None:
         ones = scale or chain.array(np.ones(wide, np.float32), number(1).broadcast(*wide))
         settings = (("axis", axes[0] - len(shape)), ("epsilon", epsilon))
-        inputs = (x, ones, *filter(None, (bias,)))
-        chain.add("LayerNormalization" if centred else "RMSNormalization", *inputs, shape=shape, settings=settings)
+        inputs = tuple(_flat(chain, name, wide) for name in (ones, bias) if name)
+        chain.add("LayerNormalization" if centred else "RMSNormalization", x, *inputs, shape=shape, settings=settings)
 
     return Match(end, write)
+
+
+def _flat(chain: Chain, name: str, wide: Shape) -> str:
+    """A vector without leading axes."""
+    if chain.shape(name) == wide:
+        return name
+    constant = chain.network.constants.get(name)
+    if constant is not None:
+        return chain.array(constant.reshape(wide), chain.network.term(name).reshape(*wide))
+    return chain.add("Flatten", name, shape=wide)
 
 
 def _vector(network: Network, name: str, op_type: str, wide: Shape) -> tuple[Node, str] | None:
@@ -158,4 +240,5 @@ def _vector(network: Network, name: str, op_type: str, wide: Shape) -> tuple[Nod
     if node is None or node.inputs[0] == node.inputs[1]:
         return None
     other = node.inputs[1] if node.inputs[0] == name else node.inputs[0]
-    return (node, other) if shape_of(network, other) == wide else None
+    same = shape_of(network, node.outputs[0]) == shape_of(network, name)
+    return (node, other) if same and _is_vector(network, other, wide) else None

@@ -15,7 +15,21 @@ import numpy as np
 from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.network import Network, Node
 
-__all__ = ["Match", "factor_of", "is_computed", "made_for", "number_of", "reader_of", "replaced", "shape_of"]
+__all__ = [
+    "Match",
+    "exponent_of",
+    "factor_of",
+    "is_alike",
+    "is_computed",
+    "made_for",
+    "number_of",
+    "reader_of",
+    "replaced",
+    "shape_of",
+]
+
+MOST_ALIKE = 4
+"""How many nodes deep two values are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +79,28 @@ def number_of(network: Network, name: str) -> float | None:
     """A constant of one floating-point number; None for everything else."""
     array = network.constants.get(name)
     return float(array.reshape(-1)[0]) if array is not None and array.size == 1 and array.dtype.kind in "fV" else None
+
+
+def exponent_of(network: Network, node: Node) -> float | None:
+    """The one number that a Pow raises to, of any type; None where it is computed, or of several numbers."""
+    array = network.constants.get(node.inputs[1])
+    return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
+
+
+def is_alike(network: Network, a: str, b: str, depth: int = MOST_ALIKE) -> bool:
+    """Whether two values are one, or made of the same by the same nodes: exporters write some of them twice."""
+    if a == b:
+        return True
+    if a in network.constants or b in network.constants:
+        both = network.constants.get(a), network.constants.get(b)
+        return both[0] is not None and both[1] is not None and np.array_equal(both[0], both[1])
+    first, second = network.producer.get(a), network.producer.get(b)
+    if first is None or second is None or not depth:
+        return False
+    same = first.op_type == second.op_type and first.settings == second.settings
+    if not same or len(first.inputs) != len(second.inputs) or len(first.outputs) + len(second.outputs) != 2:
+        return False
+    return all(is_alike(network, one, other, depth - 1) for one, other in zip(first.inputs, second.inputs, strict=True))
 
 
 def factor_of(network: Network, node: Node | None) -> tuple[str, float] | None:

@@ -14,8 +14,10 @@ from dataclasses import replace
 from dsa_sched.frontend.network.network import Network
 from dsa_sched.frontend.patterns.attention_patterns import attention_matches
 from dsa_sched.frontend.patterns.curve_patterns import curve_matches
+from dsa_sched.frontend.patterns.exponential_patterns import exponential_matches
 from dsa_sched.frontend.patterns.found import recorded
 from dsa_sched.frontend.patterns.layer_norm_patterns import norm_matches
+from dsa_sched.frontend.patterns.mean_patterns import mean_matches, variance_matches
 from dsa_sched.frontend.patterns.pattern_search import Match, replaced
 from dsa_sched.frontend.patterns.rotary_patterns import rotary_matches
 from dsa_sched.frontend.patterns.softmax_patterns import softmax_matches
@@ -24,12 +26,16 @@ __all__ = ["find_patterns"]
 
 SEARCHES: tuple[Callable[[Network], Iterator[Match]], ...] = (
     softmax_matches,
+    mean_matches,
+    variance_matches,
     norm_matches,
+    exponential_matches,
     curve_matches,
     rotary_matches,
     attention_matches,
 )
-"""An attention is around a softmax, and so comes after it."""
+"""An attention is around a softmax, a norm around means, an activation around a function of exponentials: each comes
+after what it is around."""
 
 
 def find_patterns(network: Network) -> Network:

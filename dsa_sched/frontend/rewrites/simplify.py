@@ -17,21 +17,30 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from dsa_sched.frontend.decomposition.decompose import decompose, decompose_attention
+from dsa_sched.frontend.decomposition.decompose import decompose, decompose_attention, decompose_first
 from dsa_sched.frontend.decomposition.recurrent import unroll_recurrent
 from dsa_sched.frontend.network.network import FLOATING, SCALE_SHIFT, Array, Network, Node, Value
 from dsa_sched.frontend.network.terms import Term, from_file, number
 from dsa_sched.frontend.patterns.patterns import find_patterns
+from dsa_sched.frontend.ranges.rules import keep_ranges
 from dsa_sched.frontend.rewrites.constant_gathers import flatten_gathers
 from dsa_sched.frontend.rewrites.gains import MEAN, VARIANCE, move_gains
 from dsa_sched.frontend.rewrites.masks import replace_masks, without_guards
 from dsa_sched.frontend.rewrites.norm_gains import move_norm_gains
-from dsa_sched.frontend.rewrites.scale_norms import scale_norms
 from dsa_sched.frontend.rewrites.unread_rows import without_unread_rows
 
 __all__ = ["PASSES", "simplify"]
 
 Floats = npt.NDArray[np.float64]
+
+SMALLEST_NORMAL = 2.0**-14
+"""Of fp16."""
+
+LARGEST_MOVED_SHIFT = 2.0**12
+"""The largest shift behind a scale that was one before it: a sixteenth of the range is left to what is shifted."""
+
+LARGEST_ERROR = 2.0**-11
+"""That a channel of weights may have more, relative to its norm, with a scale in it than apart from it."""
 
 
 def simplify(
@@ -49,10 +58,12 @@ def simplify(
     """
     of_file = network.values.keys()
     network = drop_no_ops(without_guards(network) if halves else network).pruned()
-    network = find_patterns(flatten_gathers(unroll_recurrent(network, whole)))
+    network = decompose_first(flatten_gathers(unroll_recurrent(network, whole)), whole)
+    network = find_patterns(network)
     network = decompose_attention(network, whole, attention_elements=attention_elements).pruned()
     network = replace_masks(network) if halves else network
     network = without_unread_rows(network.pruned()).pruned()
+    network = keep_ranges(network) if halves else network
     network = decompose(network, whole, norms_of_lines=norms_of_lines).pruned()
     for apply in PASSES:
         network = apply(network).pruned()
@@ -133,7 +144,8 @@ def split_many_operands(network: Network) -> Network:
     nodes: list[Node] = []
     values = dict(network.values)
     for node in network.nodes:
-        if node.op_type not in ("Sum", "Max", "Min"):
+        known = all(name in values for name in (*node.inputs, node.outputs[0]))
+        if node.op_type not in ("Sum", "Max", "Min") or not known:
             nodes.append(node)
             continue
         op_type = "Add" if node.op_type == "Sum" else node.op_type
@@ -224,9 +236,24 @@ class _Store:
 
 
 def _merge(first: Affine, second: Affine) -> Affine | None:
-    """Two maps in a row as one along axis 1; None where neither, or one of another axis, is channel-wise."""
+    """Two maps in a row as one along axis 1; None where neither, or one of another axis, is channel-wise, and where one
+    has numbers that fp16 has not as exactly as those of both. A shift that a scale makes large is left before it, too:
+    what is shifted first may be small where what is scaled first is beyond the range."""
     axes = {affine.axis for affine in (first, second) if not affine.uniform}
-    return second.after(first) if axes == {1} else None
+    if axes != {1}:
+        return None
+    merged = second.after(first)
+    exact = _as_exact(merged.scale, first.scale, second.scale) and _as_exact(merged.shift, first.shift, second.shift)
+    return merged if exact and np.all(np.abs(first.shift * second.scale) <= LARGEST_MOVED_SHIFT) else None
+
+
+def _as_exact(product: Floats, *factors: Floats) -> bool:
+    """Whether fp16 has each product, if it has all factors, without overflow and not with fewer digits."""
+    size, factor_sizes = np.abs(product), [np.abs(factor[factor != 0]) for factor in factors]
+    largest, least = np.finfo(np.float16).max, SMALLEST_NORMAL
+    overflows = np.any(size > largest) and all(np.all(sizes <= largest) for sizes in factor_sizes)
+    vanishes = np.any((size > 0) & (size < least)) and all(np.all(sizes >= least) for sizes in factor_sizes)
+    return not overflows and not vanishes
 
 
 def affine_of(network: Network, node: Node) -> Affine | None:
@@ -315,6 +342,8 @@ def _absorb(network: Network, store: _Store, node: Node, affine: Affine) -> Node
     scale, shift = np.broadcast_to(affine.scale, channels), np.broadcast_to(affine.shift, channels)
     spread = [1] * weights.ndim
     spread[along] = channels
+    if not _takes_scale(weights.astype(np.float64), along, scale):
+        return None
     slope, offset = (term.broadcast(channels) for term in affine.terms)
     own = store.term(node.input(2)).reshape(-1) if node.input(2) else number(0)
     names = (
@@ -326,6 +355,20 @@ def _absorb(network: Network, store: _Store, node: Node, affine: Affine) -> Node
         store.add(f"{node.name}::bias", bias.reshape(-1) * scale + shift, own * slope + offset),
     )
     return replace(node, inputs=(node.inputs[0], *names))
+
+
+def _takes_scale(weights: Floats, along: int, scale: Floats) -> bool:
+    """Whether fp16 has the scaled weights of each channel about as exactly as it has the weights and their scale."""
+    rows = np.moveaxis(weights, along, 0).reshape(len(scale), -1)
+    apart = _rounding(rows) + _rounding(scale[:, None])
+    return bool(np.all(_rounding(rows * scale[:, None]) <= apart + LARGEST_ERROR))
+
+
+def _rounding(rows: Floats) -> Floats:
+    """The error of each row in fp16, relative to its norm: 1 for what vanishes, infinite beyond the range."""
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        error = np.linalg.norm(rows.astype(np.float16).astype(np.float64) - rows, axis=1) / np.linalg.norm(rows, axis=1)
+    return np.asarray(np.where(np.any(rows != 0, axis=1), np.nan_to_num(error, nan=np.inf, posinf=np.inf), 0.0))
 
 
 def _scale_shift(network: Network, store: _Store, node: Node, affine: Affine) -> Node:
@@ -357,7 +400,6 @@ PASSES: tuple[Callable[[Network], Network], ...] = (
     drop_empty_pieces,
     drop_no_ops,
     unify_reshapes,
-    scale_norms,
     fold_affine,
     move_gains,
     move_norm_gains,

@@ -42,6 +42,11 @@ class Window:
     def reach(self) -> Shape:
         return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
 
+    @property
+    def pads_less_than_it_reaches(self) -> bool:
+        """Whether no window lies in the padding as a whole, as kernels of images have it."""
+        return all(0 <= pad < reach for pad, reach in zip(self.begins + self.ends, self.reach * 2, strict=True))
+
     def outputs(self, extents: Shape) -> Shape:
         """How many windows fit along each axis."""
         along = zip(extents, self.begins, self.ends, self.reach, self.strides, strict=True)
@@ -174,8 +179,7 @@ def image_conv(steps: Steps, x: str, weights: str, bias: tuple[str, ...], window
 
 def _with_own_padding(steps: Steps, x: str, window: Window) -> tuple[Window, str]:
     """Padding that is negative, or a whole window, is an operator of its own."""
-    usual = all(0 <= pad < size for pad, size in zip(window.begins + window.ends, window.reach * 2, strict=True))
-    if usual:
+    if window.pads_less_than_it_reaches:
         return window, x
     x = steps.pad(x, (0, 0, *window.begins), (0, 0, *window.ends))
     none = (0,) * window.rank

@@ -11,17 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
-from typing import cast
+from typing import Literal, cast
 
 import onnx
 
 from dsa_sched.frontend.decomposition.decompose import LIMITS, TAKEN_APART
+from dsa_sched.frontend.decomposition.einsum import refuse_einsum
 from dsa_sched.frontend.decomposition.recurrent import RECURRENT, refuse_recurrent
+from dsa_sched.frontend.decomposition.running_sums import refuse_running_sum
 from dsa_sched.frontend.integers.preparation import WORD_OPERATORS
 from dsa_sched.frontend.integers.words import MOST_WORDS
 from dsa_sched.frontend.network.network import (
     ATTEND,
     FLOATING,
+    FORMULA,
     NEAREST,
     NORMALISE,
     OURS,
@@ -48,7 +51,16 @@ from dsa_sched.frontend.rules.whole import WHOLE
 from hw_models.errors import ModelError, TargetError
 from partitioner.ir.wants import Wants
 
-__all__ = ["OPERATORS", "RefusedNodes", "operations_of", "operator_names", "require_whole", "rule_of", "unknown_nodes"]
+__all__ = [
+    "OPERATORS",
+    "Known",
+    "RefusedNodes",
+    "operations_of",
+    "operator_names",
+    "require_whole",
+    "rule_of",
+    "unknown_nodes",
+]
 
 ENTRY_POINT_GROUP = "dsa_sched.operators"
 
@@ -81,7 +93,7 @@ def _loaded(point: EntryPoint) -> Rule:
 
 def require_whole(names: frozenset[str]) -> frozenset[str]:
     """The names, of operators that can stay whole. Raises TargetError naming those that cannot."""
-    possible = {*WHOLE, *OPERATORS} - {*OURS}
+    possible = {*WHOLE, *OPERATORS} - {*OURS, *ONLY_REFUSED}
     if unknown := sorted(names - possible):
         needs = f"operators that can stay whole, which are {', '.join(sorted(possible))}"
         raise TargetError("a target's wants", needs=needs, has=", ".join(unknown))
@@ -101,7 +113,8 @@ def operations_of(network: Network, wants: Wants) -> Operations:
             rule = (WHOLE.get(node.op_type) if node.op_type in wants.whole else None) or rule_of(node.op_type)
             if rule is None:
                 raise Refusal(_unwritten(node.op_type))
-            _require_computable(writer, node, lost)
+            if node.op_type != "If":  # its condition is a truth value
+                _require_computable(writer, node, lost)
             first = len(writer.operations)
             rule(writer, node)
             give_axes(writer, first)
@@ -111,6 +124,11 @@ def operations_of(network: Network, wants: Wants) -> Operations:
     if reasons:
         raise RefusedNodes(network, reasons, values)
     return Operations(tuple(writer.operations), writer.constants, writer.values, writer.terms)
+
+
+def refuse_branches(_writer: Writer, _node: Node) -> None:
+    """Of an If whose condition is not known."""
+    raise Refusal("its condition is computed at run time; a branch is compiled where shapes or constants choose it")
 
 
 def _unwritten(op_type: str) -> str:
@@ -132,7 +150,8 @@ class RefusedNodes(Exception):
 
 def _require_computable(writer: Writer, node: Node, lost: set[str]) -> None:
     if all(name in writer.constants for name in node.inputs if name):
-        raise Refusal("all operands are constant, but onnxruntime could not compute it")
+        why = writer.network.unfolded.get(node.name)
+        raise Refusal("all operands are constant, but onnxruntime could not compute it" + (f": {why}" if why else ""))
     if any(name and name not in writer.values for name in node.inputs):
         raise Refusal("")  # what makes the operand is refused for its shape
     for name in (*node.inputs, *node.outputs):
@@ -155,12 +174,18 @@ def _type_name(dtype: int) -> str:
     return str(onnx.TensorProto.DataType.Name(dtype)).lower()
 
 
-def unknown_nodes(model: onnx.ModelProto, *, any_standard: bool = False) -> tuple[RefusedNode, ...]:
+Known = Literal["compiled", "standard", "runtime"]
+"""Which nodes of a file are known: what can be compiled; all of standard ONNX but graphs inside nodes, for programs
+that leave computing to onnxruntime; or whatever that runs, of other domains and with graphs inside."""
+
+
+def unknown_nodes(model: onnx.ModelProto, known: Known = "compiled") -> tuple[RefusedNode, ...]:
     """Before any work: every node of a type that can never be compiled, with names and shapes.
 
-    Nodes that depend on no input of the model may be of any standard type: they become constants. With `any_standard`,
-    all others may be too, as for programs that leave computing to onnxruntime.
+    Nodes that depend on no input of the model may be of any standard type: they become constants.
     """
+    if known == "runtime":
+        return ()
     values = known_values(model)
     constants = {tensor.name for tensor in model.graph.initializer}
     varying = {item.name for item in model.graph.input} - constants
@@ -168,22 +193,22 @@ def unknown_nodes(model: onnx.ModelProto, *, any_standard: bool = False) -> tupl
     for proto in model.graph.node:
         foreign = proto.domain not in ("", "ai.onnx")
         nested = any(a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for a in proto.attribute)
-        known = onnx.defs.has(proto.op_type) and not foreign
+        standard = onnx.defs.has(proto.op_type) and not foreign
         live = any(name in varying for name in proto.input) and proto.op_type not in SHAPE_ONLY
         if live:
             varying.update(proto.output)
         if foreign:
             reason = f"domain {proto.domain} is not standard ONNX"
-        elif not known:
+        elif not standard:
             reason = "no such operator in standard ONNX"
-        elif nested:
+        elif nested and proto.op_type != "If":
             reason = "control flow with nested graphs"
-        elif live and not (any_standard or proto.op_type in SIMPLIFIED_AWAY or rule_of(proto.op_type) is not None):
+        elif live and known == "compiled" and proto.op_type not in SIMPLIFIED_AWAY and rule_of(proto.op_type) is None:
             reason = _unwritten(proto.op_type)
         else:
             continue
         shapes = [shape_text(values[name].shape) if name in values else "?" for name in proto.input if name]
-        found.append(RefusedNode(proto.name, proto.op_type, tuple(shapes), reason, known and not nested))
+        found.append(RefusedNode(proto.name, proto.op_type, tuple(shapes), reason, standard and not nested))
     return tuple(found)
 
 
@@ -202,7 +227,15 @@ SHAPE_ONLY = frozenset(["Shape", "Size"])
 """Their results are constants once shapes are static, so that nothing behind them varies."""
 
 
+ONLY_REFUSED: dict[str, Rule] = {
+    "Einsum": refuse_einsum,
+    "CumSum": refuse_running_sum,
+    "If": refuse_branches,
+}
+"""Rules of operators that never come to a rule but where they cannot be compiled: they say why."""
+
 OPERATORS: dict[str, Rule] = {
+    **ONLY_REFUSED,
     "Conv": rules_window.conv,
     "ConvTranspose": rules_transposed.conv_transpose,
     "MaxPool": rules_window.pool,
@@ -219,6 +252,7 @@ OPERATORS: dict[str, Rule] = {
     "HardSigmoid": rules_elementwise.hard_sigmoid,
     "Clip": rules_elementwise.clip,
     SCALE_SHIFT: rules_elementwise.scale_shift,
+    FORMULA: rules_elementwise.formula,
     NEAREST: rules_axes.reduce_line,
     POWER: rules_axes.reduce_line,
     NORMALISE: rules_axes.normalise,

@@ -137,10 +137,12 @@ REPEATED: Mapping[str, Callable[[int, int], int]] = {
 
 
 def _pad_by_own(writer: Writer, node: Node, mode: str, begins: tuple[int, ...], ends: tuple[int, ...]) -> None:
-    """The elements before, the value, the elements behind: along one axis after the other."""
-    if min((*begins, *ends), default=0) < 0:
-        raise Refusal(f"negative pads {[*begins, *ends]} with mode {mode}")
-    steps, x = Steps(writer, node), node.inputs[0]
+    """The elements before, the value, the elements behind: along one axis after the other. What negative pads cut off
+    goes first, so that what is repeated is what is left."""
+    steps, shape = Steps(writer, node), writer.shape(node.inputs[0])
+    firsts = tuple(max(0, -begin) for begin in begins)
+    counts = tuple(extent - first + min(0, end) for extent, first, end in zip(shape, firsts, ends, strict=True))
+    x = steps.part(node.inputs[0], firsts, counts)
     for axis, (begin, end) in enumerate(zip(begins, ends, strict=True)):
         extent = writer.shape(x)[axis]
         before = tuple(REPEATED[mode](place, extent) for place in range(-begin, 0))

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
+
+import numpy as np
+
 from dsa_sched.frontend.network.network import Node
 from dsa_sched.frontend.network.operation import Refusal, Writer
+from dsa_sched.frontend.rules.image_windows import Steps
 
 __all__ = [
     "BINARY_KINDS",
@@ -12,6 +17,8 @@ __all__ = [
     "batch_norm",
     "binary",
     "clip",
+    "expanded",
+    "formula",
     "hard_sigmoid",
     "leaky_relu",
     "left_over",
@@ -50,6 +57,8 @@ UNARY_KINDS = {
     "Round": "round",
     "Sign": "sign",
 }
+MOST_EXPANDED_ELEMENTS = 1 << 20
+"""Of a constant that is stored with all its repeated elements: what moves little data."""
 BINARY_KINDS = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Max": "max", "Min": "min"}
 
 
@@ -80,12 +89,50 @@ def power(writer: Writer, node: Node) -> None:
     writer.add(node, "power", {"exponent": float(exponent.reshape(-1)[0])})
 
 
+def formula(writer: Writer, node: Node) -> None:
+    """Our own, of a function that the file spells out in steps."""
+    writer.add(node, "formula", {"steps": node.text("steps", "")})
+
+
 def binary(writer: Writer, node: Node) -> None:
     add_binary(writer, node, BINARY_KINDS[node.op_type], node.inputs)
 
 
 def add_binary(writer: Writer, node: Node, kind: str, inputs: tuple[str, ...]) -> None:
-    writer.add(node, kind, inputs=of_equal_rank(writer, node, inputs))
+    operands = of_equal_rank(writer, node, inputs)
+    if writer.wants.full_operand and not any(_is_full(writer, node, name) for name in operands):
+        operands = _with_full_operand(writer, node, operands)
+    writer.add(node, kind, inputs=operands)
+
+
+def _is_full(writer: Writer, node: Node, name: str) -> bool:
+    shape, target = writer.shape(name), writer.shape(node.outputs[0])
+    return (1,) * (len(target) - len(shape)) + shape == target
+
+
+def _with_full_operand(writer: Writer, node: Node, operands: tuple[str, ...]) -> tuple[str, ...]:
+    """One of them expanded to the shape of the result: a constant, at compile time, unless it would become large; else
+    the computed one that is repeated less often."""
+    target = writer.shape(node.outputs[0])
+    fixed = [name for name in operands if name in writer.constants and prod(target) <= MOST_EXPANDED_ELEMENTS]
+    computed = [name for name in operands if name not in writer.constants]
+    if fixed:
+        (chosen,) = fixed
+        array, term = np.broadcast_to(writer.constants[chosen], target), writer.term(chosen).broadcast(*target)
+        full = writer.constant(f"{chosen}::{node.name}::expanded", array, term)
+    else:
+        chosen = max(computed, key=lambda name: prod(writer.shape(name)))
+        full = expanded(Steps(writer, node), chosen, target)
+    return tuple(full if name == chosen else name for name in operands)
+
+
+def expanded(steps: Steps, x: str, target: tuple[int, ...]) -> str:
+    """A value of as many axes as the target, each element as often as the target has it: inner axes first, so that
+    outer ones repeat what is long."""
+    for axis in reversed(range(len(target))):
+        if steps.writer.shape(x)[axis] != target[axis]:
+            (x,) = steps.taken(x, axis, (0,) * target[axis])
+    return x
 
 
 def of_equal_rank(writer: Writer, node: Node, inputs: tuple[str, ...]) -> tuple[str, ...]:

@@ -17,7 +17,8 @@ import numpy as np
 from dsa_sched.frontend.network.network import Array, Node
 from dsa_sched.frontend.network.operation import Refusal, Writer
 from dsa_sched.frontend.network.terms import Term
-from dsa_sched.frontend.rules.image_windows import Steps, Window, image_conv
+from dsa_sched.frontend.rules.image_windows import Steps, Window
+from dsa_sched.frontend.rules.long_windows import long_conv, spread_bias
 
 __all__ = ["conv_transpose"]
 
@@ -42,7 +43,7 @@ def conv_transpose(writer: Writer, node: Node) -> None:
     filters, phases = weights.shape[1] * groups, prod(strides)
     names = [steps.constant(node.inputs[1], "phases", phased, term)]
     if node.input(2):
-        names.append(_spread_bias(steps, node.inputs[2], phases))
+        names.append(spread_bias(steps, node.inputs[2], phases))
     counts = tuple(
         max(extent, -(-(first + wanted) // stride))
         for extent, first, wanted, stride in zip(shape[2:], firsts, extents, strides, strict=True)
@@ -117,22 +118,10 @@ def _behind(weights: Array, term: Term, counts: Iterable[int]) -> tuple[Array, T
     return np.pad(weights, [(0, count) for count in counts]), term.pad(*counts)
 
 
-def _spread_bias(steps: Steps, bias: str, phases: int) -> str:
-    """The same for all phases of a filter."""
-    array, term = steps.writer.constants[bias].reshape(-1), steps.writer.term(bias)
-    spread, wide = (len(array), phases), len(array) * phases
-    return steps.constant(
-        bias,
-        "phases",
-        np.broadcast_to(array[:, None], spread).reshape(wide),
-        term.reshape(len(array), 1).broadcast(*spread).reshape(wide),
-    )
-
-
 def _convolution(steps: Steps, names: list[str], window: Window, groups: int, shape: Shape) -> str:
     x, (weights, *bias) = steps.node.inputs[0], names
     if steps.writer.wants.windows == "images":
-        return image_conv(steps, x, weights, tuple(bias), window, groups)
+        return long_conv(steps, x, weights, tuple(bias), window, groups)
     return steps.add("conv", shape, {**window.attributes(), "groups": groups}, x, weights, *bias)
 
 

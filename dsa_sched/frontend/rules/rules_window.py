@@ -13,7 +13,8 @@ from math import prod
 
 from dsa_sched.frontend.network.network import Node
 from dsa_sched.frontend.network.operation import Refusal, Writer
-from dsa_sched.frontend.rules.image_windows import Steps, Window, image_conv, image_pool
+from dsa_sched.frontend.rules.image_windows import Steps, Window, image_pool
+from dsa_sched.frontend.rules.long_windows import has_long_windows, long_conv
 from partitioner.ir.graph import Attribute
 
 __all__ = ["conv", "global_pool", "lrn", "pool", "whole_pool"]
@@ -50,9 +51,11 @@ def conv(writer: Writer, node: Node) -> None:
         raise Refusal(f"{channels} channels for weights of {weights.shape[1]} in each of {groups} groups")
     windows = _windows(node, tuple(weights.shape[2:]), writer.shape(node.inputs[0]))
     inputs = tuple(name for name in node.inputs if name)
-    if writer.wants.windows == "images" and not _is_image(windows):
+    window, limit = _window_of(windows), writer.wants.longest_window
+    plain = _is_image(windows) and window.pads_less_than_it_reaches and not has_long_windows(window, limit)
+    if writer.wants.windows == "images" and not plain:
         steps = Steps(writer, node)
-        steps.finish(image_conv(steps, inputs[0], inputs[1], inputs[2:], _window_of(windows), groups))
+        steps.finish(long_conv(steps, inputs[0], inputs[1], inputs[2:], window, groups))
     else:
         writer.add(node, "conv", {**windows, "groups": groups}, inputs=inputs)
 

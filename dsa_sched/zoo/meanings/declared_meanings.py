@@ -1,4 +1,4 @@
-"""What a model file says of its integer inputs, so that they are drawn as they are meant.
+"""What a model file says of its inputs, so that they are drawn as they are meant.
 
     Indices((30522,)) of input_ids  <-->  metadata_props of the model file: dsa-sched.input.input_ids = indices 30522
 
@@ -8,12 +8,14 @@ A file of a user's own may say it in the same words.
     indices N, M, ... the same, each place along the last axis with its own bound
     mask              ones and then zeros along the last axis, at least one 1: what is there and what only fills up
     lengths N         from 1 to N
+    range LOW HIGH    numbers from LOW to HIGH, both included: of integers, and of floating-point inputs too
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil, floor, isfinite
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +23,7 @@ import onnx
 
 from hw_models.errors import ModelError
 
-__all__ = ["Indices", "Lengths", "Mask", "Meaning", "declared_meanings", "drawn_integers", "with_declared"]
+__all__ = ["Indices", "Lengths", "Mask", "Meaning", "Range", "declared_meanings", "drawn_integers", "with_declared"]
 
 KEY = "dsa-sched.input."
 MOST_PLACES = 4096
@@ -56,7 +58,18 @@ class Lengths:
         return f"lengths {self.most}"
 
 
-Meaning = Indices | Mask | Lengths
+@dataclass(frozen=True, slots=True)
+class Range:
+    """From `least` to `most`."""
+
+    least: float
+    most: float
+
+    def __str__(self) -> str:
+        return "range " + " ".join(str(int(end)) if end == int(end) else repr(end) for end in (self.least, self.most))
+
+
+Meaning = Indices | Mask | Lengths | Range
 
 
 def with_declared(model: onnx.ModelProto, said: Mapping[str, Meaning]) -> onnx.ModelProto:
@@ -77,6 +90,8 @@ def declared_meanings(model: onnx.ModelProto) -> dict[str, Meaning]:
 
 def _parsed(name: str, text: str) -> Meaning:
     word, _, rest = text.strip().partition(" ")
+    if word == "range" and (ends := _ends(rest)):
+        return Range(*ends)
     places = [part.strip() for part in rest.split(",")] if rest else []
     if all(part.isascii() and part.isdigit() and len(part) <= MOST_DIGITS for part in places):
         bounds = tuple(map(int, places))
@@ -88,10 +103,20 @@ def _parsed(name: str, text: str) -> Meaning:
             return Indices(bounds)
     raise ModelError(
         f"input {name}",
-        needs=f"`mask`, `lengths N` or `indices N, M, ...` (at most {MOST_PLACES} bounds) in {KEY}{name}",
+        needs=f"`mask`, `lengths N` or `indices N, M, ...` (at most {MOST_PLACES} bounds), or `range LOW HIGH`, in "
+        f"{KEY}{name}",
         has=repr(text[:60]),
         change="correct or remove this entry of the model's metadata_props",
     )
+
+
+def _ends(text: str) -> tuple[float, float] | None:
+    """Two numbers of which the first is smaller."""
+    try:
+        least, most = (float(part) for part in text.replace(",", " ").split())
+    except ValueError:
+        return None
+    return (least, most) if isfinite(least) and isfinite(most) and least < most else None
 
 
 def drawn_integers(
@@ -106,6 +131,8 @@ def drawn_integers(
             return (np.arange(shape[-1]) < lengths[..., None]).astype(np.int64)
         case Lengths(most):
             return generator.integers(1, most, shape, endpoint=True)
+        case Range(least, most):
+            return generator.integers(ceil(least), floor(most), shape, endpoint=True)
         case Indices(below):
             if len(below) not in (1, shape[-1] if shape else 1):
                 raise ModelError(

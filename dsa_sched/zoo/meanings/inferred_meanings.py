@@ -1,21 +1,29 @@
 """What an integer input of a model means that does not say it (`declared_meanings.py`), by what reads it.
 
 ids -> Gather(table of 100 rows)          indices, 0 to 99
+ids -> Sub 1 -> Gather(100 rows)          1 to 100: what the arithmetic on the way makes of them is in the table
+count -> Div                              from 1 on: a divisor is never 0
 mask -> Cast, Not, Where                  0 or 1
 lengths -> Less(arange(12), lengths)      lengths, 1 to 12
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-from dsa_sched.zoo.meanings.declared_meanings import Indices, Lengths, Mask, Meaning
+from dsa_sched.zoo.meanings.declared_meanings import Indices, Lengths, Mask, Meaning, Range
 
 __all__ = ["inferred_meanings"]
+
+Integers = npt.NDArray[np.int64]
+Way = Callable[[Integers], Integers]
+"""What the nodes between an input and its reader make of the input's elements."""
 
 MOVES = frozenset(
     [
@@ -26,8 +34,24 @@ MOVES = frozenset(
 GATHERS = ("Gather", "GatherND", "GatherElements")
 COMPARISONS = frozenset(["Less", "LessOrEqual", "Greater", "GreaterOrEqual"])
 TRUTHS = frozenset(["Cast", "Not", "And", "Or", "Xor", "Where"])
+DIVISIONS = ("Div", "Mod")
 MOST_NODES = 10_000
 """Readers that are followed from one input."""
+
+LARGEST_TRIED = 1 << 16
+"""Elements up to this one are tried where arithmetic stands between an input and a table."""
+
+SMALL_DIVISOR = 7
+"""Divisors of which nothing else is known are from 1 to this."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """`value` is what `way` makes of an input (None: its own elements); `node` reads it."""
+
+    value: str
+    node: onnx.NodeProto
+    way: Way | None
 
 
 def inferred_meanings(model: onnx.ModelProto) -> dict[str, Meaning]:
@@ -42,50 +66,148 @@ def inferred_meanings(model: onnx.ModelProto) -> dict[str, Meaning]:
     for node in model.graph.node:
         for name in dict.fromkeys(node.input):
             readers.setdefault(name, []).append(node)
+    shapes = {name: tuple(tensor.dims) for name, tensor in constants.items()} | _given_shapes(model)
     found = {
-        item.name: _meaning(item.name, readers, constants)
+        item.name: _meaning(item.name, readers, constants, shapes)
         for item in model.graph.input
         if item.name not in constants and helper.tensor_dtype_to_np_dtype(item.type.tensor_type.elem_type).kind in "iu"
     }
     return {name: meaning for name, meaning in found.items() if meaning is not None}
 
 
+def _given_shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
+    """Static shapes of inputs and of computed values, as the file or shape inference has them."""
+    gathers = [node for node in model.graph.node if node.op_type in GATHERS]
+    known = {tensor.name for tensor in model.graph.initializer} | {item.name for item in model.graph.input}
+    computed = any(node.input[0] not in known for node in gathers)
+    items = [*model.graph.input, *model.graph.value_info, *(_inferred_values(model) if computed else ())]
+    found = {}
+    for item in items:
+        dims = item.type.tensor_type.shape.dim
+        if dims and all(dim.HasField("dim_value") for dim in dims):
+            found[item.name] = tuple(int(dim.dim_value) for dim in dims)
+    return found
+
+
+def _inferred_values(model: onnx.ModelProto) -> tuple[onnx.ValueInfoProto, ...]:
+    """By shape inference; large initializers only as values of their shape."""
+    bare = onnx.ModelProto()
+    bare.CopyFrom(model)
+    del bare.graph.initializer[:]
+    for tensor in model.graph.initializer:
+        if np.prod(tensor.dims, dtype=np.int64) <= MOST_NODES:
+            bare.graph.initializer.append(tensor)
+        elif tensor.name not in {item.name for item in model.graph.input}:
+            bare.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    try:
+        return tuple(onnx.shape_inference.infer_shapes(bare).graph.value_info)
+    except (onnx.shape_inference.InferenceError, ValueError):
+        return ()
+
+
 def _meaning(
-    name: str, readers: Mapping[str, list[onnx.NodeProto]], constants: Mapping[str, onnx.TensorProto]
+    name: str,
+    readers: Mapping[str, list[onnx.NodeProto]],
+    constants: Mapping[str, onnx.TensorProto],
+    shapes: Mapping[str, tuple[int, ...]],
 ) -> Meaning | None:
-    rows, lengths, truths = [], list[int](), False
-    for value, node in _read(name, readers):
-        if node.op_type in GATHERS and node.input[1] == value and node.input[0] in constants:
-            rows.append(_extent(node, constants[node.input[0]]))
+    rows, held, lengths, truths, divides = [], list[Range](), list[int](), False, False
+    for seen in _read(name, readers, constants):
+        node, value = seen.node, seen.value
+        if node.op_type in GATHERS and node.input[1] == value and node.input[0] in shapes:
+            extent = _extent(node, shapes[node.input[0]])
+            if seen.way is None:
+                rows.append(extent)
+            elif (inside := _inside(seen.way, extent)) is not None:
+                held.append(inside)
         elif node.op_type in COMPARISONS:
             lengths += [_largest(constants[other]) for other in node.input if other in constants]
+        elif node.op_type in DIVISIONS and len(node.input) == 2 and node.input[1] == value:
+            divides = True
         truths |= node.op_type in TRUTHS
-    if rows:
-        return Indices((min(rows),))
+    if rows or held:
+        least = max([0, *(int(each.least) for each in held), *([1] if divides else [])])
+        most = min([*(extent - 1 for extent in rows), *(int(each.most) for each in held)])
+        return Indices((most + 1,)) if least == 0 else Range(least, max(least, most))
+    if divides:
+        return Lengths(SMALL_DIVISOR)
     if lengths and max(lengths) > 1:
         return Lengths(max(lengths) + 1)
     return Mask() if truths else None
 
 
-def _read(name: str, readers: Mapping[str, list[onnx.NodeProto]]) -> Iterator[tuple[str, onnx.NodeProto]]:
-    """Nodes that read a value, or what only moves it or changes its type."""
-    open_, seen = [name], {name}
+def _read(
+    name: str, readers: Mapping[str, list[onnx.NodeProto]], constants: Mapping[str, onnx.TensorProto]
+) -> Iterator[_Seen]:
+    """Nodes that read a value, or what only moves it, changes its type or computes it from it and a constant."""
+    open_: list[tuple[str, Way | None]] = [(name, None)]
+    seen = {name}
     while open_ and len(seen) < MOST_NODES:
-        value = open_.pop()
+        value, way = open_.pop()
         for node in readers.get(value, ()):
-            yield value, node
-            if (node.op_type in MOVES and node.input[0] == value) or node.op_type == "Cast":
+            yield _Seen(value, node, way)
+            moved = (node.op_type in MOVES and node.input[0] == value) or node.op_type == "Cast"
+            step = None if moved else _step(node, value, constants)
+            if moved or step is not None:
                 fresh = [output for output in node.output if output not in seen]
                 seen.update(fresh)
-                open_ += fresh
+                open_ += [(output, way if step is None else _after(way, step)) for output in fresh]
 
 
-def _extent(node: onnx.NodeProto, table: onnx.TensorProto) -> int:
+def _after(way: Way | None, step: Way) -> Way:
+    return step if way is None else lambda elements: step(way(elements))
+
+
+def _step(node: onnx.NodeProto, value: str, constants: Mapping[str, onnx.TensorProto]) -> Way | None:
+    """What a node makes of the elements of an integer value and one constant number; of a quotient by a number that is
+    not known, the dividend: no quotient of integers is larger."""
+    kind, others = node.op_type, [other for other in node.input if other != value]
+    if kind == "Neg":
+        return lambda elements: -elements
+    if kind == "Abs":
+        return np.abs
+    if kind == "Div" and node.input[0] == value and others and others[0] not in constants:
+        return lambda elements: elements
+    numbers = [_one_number(constants[other]) for other in others if other in constants]
+    if len(others) != 1 or len(numbers) != 1 or numbers[0] is None:
+        return None
+    number, first = numbers[0], node.input[0] == value
+    ways: dict[str, Way] = {
+        "Add": lambda elements: elements + number,
+        "Mul": lambda elements: elements * number,
+        "Sub": lambda elements: elements - number if first else number - elements,
+        "Max": lambda elements: np.maximum(elements, number),
+        "Min": lambda elements: np.minimum(elements, number),
+    }
+    if first and number:
+        ways["Mod"] = lambda elements: elements % number
+        ways["Div"] = lambda elements: np.trunc(elements / number).astype(np.int64)
+    return ways.get(kind)
+
+
+def _one_number(tensor: onnx.TensorProto) -> int | None:
+    array = numpy_helper.to_array(tensor)
+    return int(array.reshape(-1)[0]) if array.size == 1 and array.dtype.kind in "iu" else None
+
+
+def _inside(way: Way, extent: int) -> Range | None:
+    """The first run of elements of which the way makes indices of so many rows."""
+    elements = np.arange(LARGEST_TRIED, dtype=np.int64)
+    made = way(elements)
+    good = (made >= 0) & (made < extent)
+    if not good.any():
+        return None
+    first = int(np.argmax(good))
+    beyond = np.flatnonzero(~good[first:])
+    return Range(first, first + int(beyond[0]) - 1 if len(beyond) else LARGEST_TRIED - 1)
+
+
+def _extent(node: onnx.NodeProto, table: tuple[int, ...]) -> int:
     """Rows among which every index of a gather may choose."""
     if node.op_type == "GatherND":
-        return int(min(table.dims))
+        return min(table)
     axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
-    return int(table.dims[axis])
+    return table[axis]
 
 
 def _largest(tensor: onnx.TensorProto) -> int:

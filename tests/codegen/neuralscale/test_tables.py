@@ -11,7 +11,7 @@ from mpmath import mp, mpf
 from codegen.neuralscale.emulation import arithmetic as chip
 from codegen.neuralscale.emulation.tables_reference import FUNCTIONS as EMULATED
 from codegen.neuralscale.emulation.tables_reference import looked_up
-from codegen.neuralscale.kernels.tables import TABLED, no_table, table_of
+from codegen.neuralscale.kernels.tables import CURVED, TABLED, no_table, table_of
 from codegen.neuralscale.target import TARGET
 from dsa_sched.frontend.graph.build import Built
 from dsa_sched.frontend.graph.tables import with_tables
@@ -33,8 +33,24 @@ def power(exponent: float) -> Callable[[mpf], mpf]:
     return lambda x: mp.power(x, mpf(exponent))
 
 
+def softplus(x: mpf) -> mpf:
+    return mp.log1p(mp.exp(x)) if x < 0 else x + mp.log1p(mp.exp(-x))
+
+
+def elu(x: mpf, alpha: float, rate: float = 1.0) -> mpf:
+    return x if x > 0 else alpha * mp.expm1(x / mpf(rate))
+
+
+def near_gelu(x: mpf) -> mpf:
+    return x * mp.sigmoid(2 * mp.sqrt(2 / mp.pi) * (x + mpf("0.044715") * x**3))
+
+
 def sign(x: mpf) -> mpf:
     return mp.sign(x)
+
+
+def held(x: mpf, least: float) -> mpf:
+    return max(x, mpf(least))
 
 
 Case = tuple[str, Attributes, Callable[[mpf], mpf]]
@@ -55,8 +71,30 @@ CASES: list[Case] = [
     ("ceil", (), mp.ceil),
     ("round", (), mp.nint),
     ("sign", (), sign),
+    ("exp", (), mp.exp),
+    ("sigmoid", (), lambda x: mp.sigmoid(x)),
+    ("swish", (("alpha", 1.702),), lambda x: x * mp.sigmoid(mpf(1.702) * x)),
+    ("tanh", (), mp.tanh),
+    ("softplus", (), softplus),
+    ("elu", (("alpha", 1.5),), lambda x: elu(x, 1.5)),
+    ("selu", (("alpha", 1.67), ("gamma", 1.0507)), lambda x: elu(x, 1.67) * mpf(1.0507)),
+    ("celu", (("alpha", 2.0),), lambda x: elu(x, 2.0, 2.0)),
+    ("gelu", (("approximate", "none"),), lambda x: x * mp.ncdf(x)),
+    ("gelu", (("approximate", "tanh"),), near_gelu),
+    ("erf", (), mp.erf),
+    ("mish", (), lambda x: x * mp.tanh(softplus(x))),
+    ("sqrt", (), mp.sqrt),
+    ("reciprocal", (), lambda x: 1 / x),
     ("power", (("exponent", 1.7),), power(1.7)),
     ("power", (("exponent", -3.0),), power(-3.0)),
+    ("formula", (("steps", "square, add 1e-10, log"),), lambda x: mp.log(x * x + mpf(1e-10))),
+    (
+        "formula",
+        (("steps", "max 1e-12, log, mul 4.25, min 3.0, neg"),),
+        lambda x: -min(mp.log(held(x, 1e-12)) * 4.25, 3),
+    ),
+    ("formula", (("steps", "abs, add 1e-06, power -0.98"),), lambda x: power(-0.98)(abs(x) + mpf(1e-6))),
+    ("formula", (("steps", "reciprocal, abs, sqrt, log"),), lambda x: mp.log(mp.sqrt(abs(1 / x)))),
 ]
 """Kind, attributes, the function by 40 digits."""
 
@@ -163,7 +201,7 @@ def test_the_emulation_says_the_same_of_every_half(case: Case) -> None:
 
 
 def test_every_function_is_emulated_and_tested() -> None:
-    assert {*TABLED} == EMULATED.keys() == {kind for kind, *_ in CASES}
+    assert {*TABLED, *CURVED} == EMULATED.keys() == {kind for kind, *_ in CASES}
 
 
 def tabled(graph: Graph, constants: Constants) -> tuple[Graph, Constants]:
@@ -245,8 +283,23 @@ def test_what_has_no_formula_is_refused_by_name_on_a_small_chip() -> None:
     assert TARGET.accepts(graph, op, {}, small) == f"cos needs {no_table(small)}"
 
 
-@pytest.mark.parametrize("kind", ["erf", "tanh", "sigmoid", "softplus", "mish", "relu"])
-def test_what_has_a_formula_keeps_it(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["erf", "tanh", "sigmoid", "softplus", "mish"])
+def test_large_items_are_looked_up_where_that_is_cheaper(kind: str) -> None:
+    """Of one item's elements, however many items there are."""
+
+    def looked_up(*shape: int) -> bool:
+        builder = GraphBuilder("unary")
+        graph, _ = builder.build(builder.elementwise(kind, builder.input("x", *shape)))
+        return TARGET.table_for(graph, graph.ops[0], stcp920()) is not None
+
+    assert looked_up(1, 1 << 20)
+    assert looked_up(3, 1 << 20)
+    assert not looked_up(1, 1 << 14)
+    assert not looked_up(1 << 8, 1 << 14)
+
+
+@pytest.mark.parametrize("kind", ["relu", "hard_swish", "abs"])
+def test_what_takes_few_passes_keeps_them(kind: str) -> None:
     builder = GraphBuilder("unary")
     graph, _ = builder.build(builder.elementwise(kind, builder.input("x", 1, 1 << 22)))
     assert TARGET.table_for(graph, graph.ops[0], stcp920()) is None

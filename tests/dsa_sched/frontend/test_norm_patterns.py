@@ -68,10 +68,10 @@ def test_a_quotient_the_other_way_round_is_none(tmp_path: Path) -> None:
     assert found["div"] == 2
 
 
-@pytest.mark.parametrize("kept", ["q", "m", "a"])
-def test_squares_that_are_outputs_are_computed_as_they_are(kept: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kept", ["q", "m", "a", "r"])
+def test_the_norm_is_scaled_whatever_else_is_an_output(kept: str, tmp_path: Path) -> None:
     found = kinds(tmp_path, [*ROOT, node("Div", ["x", "r"], ["y"])], "y", kept)
-    assert found["reduce_power"] == 0
+    assert found["reduce_power"] == 1
 
 
 def test_products_of_two_values_are_no_squares(tmp_path: Path) -> None:

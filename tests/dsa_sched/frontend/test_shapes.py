@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from dsa_sched.frontend import Model, load_model
 from hw_models.errors import ModelError
 from tests.dsa_sched.frontend.numpy_graph import layer_errors
-from tests.dsa_sched.frontend.onnx_models import ModelBuilder
+from tests.dsa_sched.frontend.onnx_models import Attribute, ModelBuilder
 
 Dim = int | str | None
 
@@ -60,13 +61,74 @@ def test_open_dimensions_given(tmp_path: Path) -> None:
     ("shapes", "said"),
     [
         ({"picture": (1, 3, 6, 6)}, "--shape picture: needs the name of an input of the model; has inputs image"),
-        ({"image": (1, 4, 6, 6)}, "needs a shape that agrees with the model's [N, 3, ?, ?]; has [1, 4, 6, 6]"),
+        ({"image": (1, 4, 6, 6)}, "Conv conv0 (1x4x6x6, 4x3x3x3): 4 channels for weights of 3 in each of 1 groups"),
         ({"image": (1, 3, 6)}, "needs a shape that agrees with the model's [N, 3, ?, ?]; has [1, 3, 6]"),
         ({"image": (0, 3, 6, 6)}, "needs a shape that agrees with the model's"),
     ],
 )
 def test_shapes_that_do_not_agree(shapes: dict[str, tuple[int, ...]], said: str, tmp_path: Path) -> None:
     assert said in refusal(image_model(tmp_path, "N", 3, None, None), shapes)
+
+
+def follower(*nodes: tuple[str, tuple[int, ...], dict[str, Attribute]]) -> Callable[[Path], Path]:
+    """A convolution of [1, 3, 8, 8] to [1, 4, 8, 8], and operators by constants behind it."""
+
+    def build(folder: Path) -> Path:
+        b = ModelBuilder()
+        y = b.node("Conv", b.input(1, 3, 8, 8, name="image"), b.weights(4, 3, 3, 3), pads=[1, 1, 1, 1])
+        for op_type, numbers, settings in nodes:
+            y = b.node(op_type, y, *([b.integers(*numbers)] if numbers else ()), name=op_type, attributes=settings)
+        return b.save(folder, y)
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("nodes", "shape"),
+    [
+        ([("MaxPool", (), {"kernel_shape": [2, 2], "strides": [2, 2]})], (1, 4, 6, 5)),
+        ([("Reshape", (1, 4, -1), {})], (1, 4, 120)),
+        ([("Reshape", (0, 0, -1), {}), ("Softmax", (), {"axis": -1})], (1, 4, 120)),
+        ([("GlobalAveragePool", (), {}), ("Reshape", (1, 4), {})], (1, 4)),
+    ],
+)
+def test_fixed_extents_that_operators_follow(
+    nodes: list[tuple[str, tuple[int, ...], dict[str, Attribute]]], shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    model = load_model(follower(*nodes)(tmp_path), {"image": (1, 3, 12, 10)})
+    assert input_shape(model) == (1, 3, 12, 10)
+    assert model.graph.by_name[model.graph.outputs[0]].source_shape == shape
+
+
+@pytest.mark.parametrize(
+    ("op_type", "numbers"), [("Reshape", (1, 256)), ("Reshape", (-1, 256)), ("Reshape", (1, 4, 8, -1))]
+)
+def test_fixed_extents_that_an_operator_holds(op_type: str, numbers: tuple[int, ...], tmp_path: Path) -> None:
+    said = refusal(follower((op_type, numbers, {}))(tmp_path), {"image": (1, 3, 16, 16)})
+    assert f"{op_type} {op_type}: needs extents that follow its operand, [1, 4, 8, 8] in the file" in said
+
+
+def test_a_window_that_no_longer_fits(tmp_path: Path) -> None:
+    path = follower(("AveragePool", (), {"kernel_shape": [8, 8]}))(tmp_path)
+    said = refusal(path, {"image": (1, 3, 6, 8)})
+    assert said.startswith("AveragePool AveragePool: needs at least one element along each axis of its result")
+
+
+def test_an_extent_that_weights_hold(tmp_path: Path) -> None:
+    """The product behind a Flatten has a row for each element."""
+    b = ModelBuilder()
+    y = b.node("Flatten", b.node("Relu", b.input(1, 3, 4, 4, name="image")))
+    path = b.save(tmp_path, b.node("Gemm", y, b.weights(48, 2), name="fc"))
+    assert refusal(path, {"image": (1, 3, 5, 4)}).startswith("Gemm fc: needs shapes that agree")
+
+
+def test_ends_and_sizes_that_are_fixed(tmp_path: Path) -> None:
+    b = ModelBuilder()
+    y = b.node("Relu", b.input(1, 3, 4, 4, name="image"))
+    y = b.node("Slice", y, b.integers(1), b.integers(4), b.integers(2), name="cut")
+    path = b.save(tmp_path, b.node("Resize", y, "", "", b.integers(1, 3, 6, 8), name="up"))
+    assert "Slice cut: needs extents that follow" in refusal(path, {"image": (1, 3, 6, 4)})
+    assert "Resize up: needs extents that follow" in refusal(path, {"image": (1, 3, 4, 6)})
 
 
 def test_shapes_that_the_operators_cannot_take(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_an_operator_that_is_wanted_whole_stays_one(build: Build, kind: str, tmp
 def test_nobody_who_wants_nothing_whole_is_given_something_else_than_before(tmp_path: Path) -> None:
     model, _ = load(norm("LayerNormalization"), tmp_path, 23)
     assert "layer_norm" not in {op.kind for op in model.graph.ops}
-    plain = replace(TARGET.wants, whole=frozenset(), windows="any", words=False)
+    plain = replace(TARGET.wants, whole=frozenset(), windows="any", words=False, full_operand=False, longest_window=0)
     assert replace(plain, norms_of_lines=False, attention_elements=0) == NEUTRAL
 
 

@@ -1,0 +1,232 @@
+"""Functions of one operand by the vector engine's exponential, as lists of passes (`steps.py`).
+
+    exp       max(E(x - 2^-12), E(x - 2^-11)), E the chip's own
+    sigmoid   K / (K + exp(-5/16 - x)), K = exp(-5/16)
+    swish     max(x, 0) - w * z / (z + K), w = |x|, z = exp(s - alpha * w), K = exp(s), s = 5/2 for alpha of 1 and
+              more; of a negative alpha min(x, 0) + the same
+    tanh      c + c * (s * P(s) + A - 2 / (1 + exp(2 w))), c = x between -1 and 1, s = c^2, w = max(|x|, 1)
+    softplus  c / 2 + s * Q(s) - A + max(x, 1) + z + z * z * P(z), c and s as for tanh, z = exp(-max(|x|, 1))
+    elu       max(x, 0) + alpha * (c + c * c * P(c) + exp(min(x, -3/4)) - exp(-3/4)), c = x between -3/4 and 0
+
+The chip's exponential is right to 0.23 %, but steps down at three places between 0.21 and 0.25, is 1 + 2^-10 for small
+positive operands, and is wrong where its result is no normal number. So sigmoid keeps its argument off those places,
+swish its exponential in the range. Parts that cancel are taken apart: where one part of tanh, softplus or elu acts, the
+other is a constant, bit for bit, so that small results keep their precision and the functions are monotone. Reciprocals
+of what decides small results are refined. Coefficients are those of the smallest largest error, found in float64,
+rounded to fp16, and measured over all operands (docs/fidelity.md). NaN stays NaN, and infinities become the limits.
+"""
+
+from __future__ import annotations
+
+from math import e, floor, log, log2
+
+from codegen.neuralscale.templates.steps import Step, polynomial, refined_reciprocal
+from partitioner.ir.graph import Op
+
+__all__ = ["EIGHTHS", "elu", "exp", "sigmoid", "softplus", "swish", "tanh"]
+
+EXP_SHIFT = 2.0**-12
+
+SIGMOID_SHIFT, SIGMOID_POWER = -0.3125, 0.73193359375
+SWISH_SHIFTS = (
+    (0.0, 1.0),
+    (2.5, 12.1875),
+    (3.25, 25.796875),
+    (4.0, 54.59375),
+    (5.0, 148.375),
+    (6.0, 403.5),
+    (7.0, 1098.0),
+)
+"""Arguments and what the chip's exponential makes of them."""
+
+SMALLEST_UNIT = 2.0**-7
+EIGHTHS = 192.0
+"""Adding it and taking it away rounds numbers below 64 to eighths."""
+
+TANH = (-0.3310546875, 0.11944580078125, -0.0267486572265625)
+TANH_END = 0.2384033203125
+"""What the terms of s and of the exponential are at 1, so that their sum there is 0."""
+
+SOFTPLUS = (-0.489990234375, 0.237060546875)
+SOFTPLUS_BEND = (0.1241455078125, -0.004001617431640625)
+SOFTPLUS_END = -0.6201171875
+"""What takes softplus of 1, without the logarithm that belongs to -1, to 0, and that of -1 to -1, both exactly."""
+
+ELU = (0.491455078125, 0.12890625)
+ELU_END, ELU_POWER = -0.75, 0.472412109375
+"""From here down it is an exponential; its value there."""
+
+
+def exp(op: Op) -> tuple[Step, ...]:
+    del op
+    return (
+        Step("t", "veadd", "x", -EXP_SHIFT),
+        Step("y", "veadd", "t", -EXP_SHIFT),
+        Step("t", "veexp.m", "t"),
+        Step("y", "veexp.m", "y"),
+        Step("y", "vemax", "t", "y"),
+    )
+
+
+def sigmoid(op: Op) -> tuple[Step, ...]:
+    del op
+    return (
+        Step("d", "veemul", "x", -1.0),
+        Step("d", "veadd", "d", SIGMOID_SHIFT),
+        Step("d", "veexp.m", "d"),
+        Step("d", "veadd", "d", SIGMOID_POWER),
+        *refined_reciprocal("y", "d"),
+        Step("y", "veemul", "y", SIGMOID_POWER),
+    )
+
+
+def swish(op: Op) -> tuple[Step, ...]:
+    """The reciprocal r of d becomes r * (d * r - 2), which is -1 / d: one step less than with the right sign."""
+    alpha = op.number("alpha")
+    if alpha == 0:
+        return (Step("y", "veemul", "x", 0.5),)
+    shift, power = _swish_shift(abs(alpha))
+    return (
+        Step("w", "velkrelu", "x", -1.0),
+        Step("w", "vemin", "w", min(64 / _power_of_two(abs(alpha)), 65504.0)),
+        *_swish_power(abs(alpha), shift),
+        Step("d", "veadd", "z", power),
+        Step("w", "veemul", "w", "z"),
+        Step("z", "verecip.m", "d"),
+        Step("d", "veemul", "d", "z"),
+        Step("d", "veadd", "d", -2.0),
+        Step("d", "veemul", "d", "z"),
+        Step("w", "veemul", "w", "d"),
+        Step("y", "vemax" if alpha >= 0 else "vemin", "x", 0.0),
+        Step("y", "veadd" if alpha >= 0 else "vesub", "y", "w"),
+    )
+
+
+def _swish_shift(alpha: float) -> tuple[float, float]:
+    """The least shift by which the exponential is a normal number wherever w times it, over the power, is one; no more
+    than keeps that product, at most power / (e * alpha), in the range."""
+    most = max(65504 * e * alpha, 1.0)
+    possible = [pair for pair in SWISH_SHIFTS if pair[1] <= most]
+    return next((pair for pair in possible if pair[0] >= log(14 / alpha)), possible[-1])
+
+
+def _power_of_two(alpha: float) -> float:
+    """The one at or below alpha."""
+    return 2.0 ** floor(log2(alpha))
+
+
+def _swish_power(alpha: float, shift: float) -> tuple[Step, ...]:
+    """z = exp(shift - alpha * w). fp16 holds a product near 10 only to 1/256, so where alpha is no power of two it is
+    taken in two parts: v, w in steps of an eighth (of one over alpha's power of two), times alpha's first four bits,
+    which is exact, and the rest, which is small. Of an alpha so small that there is no room to round w it is not."""
+    unit = _power_of_two(alpha)
+    first = floor(alpha / unit * 8) / 8 * unit
+    if alpha == unit or unit < SMALLEST_UNIT:
+        return (
+            Step("z", "veemul", "w", -alpha),
+            Step("z", "veadd", "z", shift),
+            Step("z", "veexp.m", "z"),
+        )
+    return (
+        Step("z", "veadd", "w", EIGHTHS / unit),
+        Step("z", "veadd", "z", -EIGHTHS / unit),
+        Step("d", "vesub", "w", "z"),
+        Step("d", "veemul", "d", -first),
+        Step("u", "veemul", "w", first - alpha),
+        Step("d", "veadd", "d", "u"),
+        Step("d", "veexp.m", "d"),
+        Step("z", "veemul", "z", -first),
+        Step("z", "veadd", "z", shift),
+        Step("z", "veexp.m", "z"),
+        Step("z", "veemul", "z", "d"),
+    )
+
+
+def tanh(op: Op) -> tuple[Step, ...]:
+    del op
+    return (
+        Step("c", "vemax", "x", -1.0),
+        Step("c", "vemin", "c", 1.0),
+        Step("y", "velkrelu", "x", -1.0),
+        Step("y", "vemax", "y", 1.0),
+        Step("y", "veemul", "y", 2.0),
+        Step("y", "veexp.m", "y"),
+        Step("y", "veadd", "y", 1.0),
+        Step("y", "verecip.m", "y"),
+        Step("y", "veemul", "y", -2.0),
+        Step("y", "veadd", "y", TANH_END),
+        Step("s", "veemul", "c", "c"),
+        *polynomial("t", "s", TANH),
+        Step("t", "veemul", "t", "s"),
+        Step("y", "veadd", "y", "t"),
+        Step("y", "veemul", "y", "c"),
+        Step("y", "veadd", "y", "c"),
+    )
+
+
+def softplus(op: Op) -> tuple[Step, ...]:
+    """Beyond 1 and -1 the first terms are x or nothing, exactly; between, the last one is a constant."""
+    del op
+    return (
+        Step("c", "vemax", "x", -1.0),
+        Step("c", "vemin", "c", 1.0),
+        Step("s", "veemul", "c", "c"),
+        Step("t", "veemul", "s", SOFTPLUS_BEND[1]),
+        Step("t", "veadd", "t", SOFTPLUS_BEND[0]),
+        Step("t", "veemul", "t", "s"),
+        Step("c", "veemul", "c", 0.5),
+        Step("c", "veadd", "c", "t"),
+        Step("c", "veadd", "c", SOFTPLUS_END),
+        Step("s", "velkrelu", "x", -1.0),
+        Step("s", "vemax", "s", 1.0),
+        Step("s", "veemul", "s", -1.0),
+        Step("s", "veexp.m", "s"),
+        *polynomial("t", "s", SOFTPLUS),
+        Step("t", "veemul", "t", "s"),
+        Step("t", "veemul", "t", "s"),
+        Step("t", "veadd", "t", "s"),
+        Step("y", "vemax", "x", 1.0),
+        Step("y", "veadd", "y", "c"),
+        Step("y", "veadd", "y", "t"),
+    )
+
+
+def elu(op: Op) -> tuple[Step, ...]:
+    """Elu, Selu and Celu: gamma * elu(x, alpha), alpha * elu(x / alpha)."""
+    alpha = op.number("alpha")
+    gamma = op.number("gamma") if op.kind == "selu" else 1.0
+    if op.kind == "celu" and alpha <= 0:
+        return _rising_celu(alpha)
+    rate = (Step("s", "veemul", "x", 1 / alpha),) if op.kind == "celu" and alpha != 1.0 else ()
+    x = "s" if rate else "x"
+    return (
+        *rate,
+        Step("t", "vemin", x, ELU_END),
+        Step("t", "veexp.m", "t"),
+        Step("t", "veadd", "t", -ELU_POWER),
+        Step("c", "vemax", x, ELU_END),
+        Step("c", "vemin", "c", 0.0),
+        *polynomial("q", "c", ELU),
+        Step("q", "veemul", "q", "c"),
+        Step("q", "veemul", "q", "c"),
+        Step("c", "veadd", "c", "q"),
+        Step("c", "veadd", "c", "t"),
+        *((Step("c", "veemul", "c", alpha * gamma),) if alpha * gamma != 1.0 else ()),
+        Step("y", "vemax", "x", 0.0),
+        *((Step("y", "veemul", "y", gamma),) if gamma != 1.0 else ()),
+        Step("y", "veadd", "y", "c"),
+    )
+
+
+def _rising_celu(alpha: float) -> tuple[Step, ...]:
+    """Celu of an alpha below zero, which grows as an exponential to the left: max(x, 0) + alpha * (exp(x / alpha) - 1)
+    of x at most 0."""
+    return (
+        Step("t", "vemin", "x", 0.0),
+        Step("t", "veemul", "t", 1 / alpha),
+        Step("t", "veexp.m", "t"),
+        Step("t", "veadd", "t", -1.0),
+        Step("t", "veemul", "t", alpha),
+        Step("y", "vemax", "x", 0.0),
+        Step("y", "veadd", "y", "t"),
+    )

@@ -1,0 +1,88 @@
+"""Functions of one operand as lists of vector passes over registers, each register a tile.
+
+    Step("t", "vemax", "x", -1.0), Step("y", "veexp.m", "t")  --instructions-->  vemax.mf, veexp.m
+
+`x` is the operand, `y` the result, which may lie where x does; any other name is a scratch tile. How many passes and
+tiles a function takes is read from its list, so that what is planned is what is issued.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from codegen.neuralscale.instructions.builder import Issue, Matrix
+from isched.program.program import Instr
+
+__all__ = ["Step", "instructions", "polynomial", "refined_reciprocal", "registers", "verify"]
+
+WITH_SCALAR_OR_TILE = ("veadd", "vesub", "veemul", "vemax", "vemin", "velkrelu")
+ALONE = ("veexp.m", "vesqrt.m", "verecip.m")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`to` = `op` of register `a`, and of `b` where the operation has two operands: a register or a number."""
+
+    to: str
+    op: str
+    a: str
+    b: str | float | None = None
+
+
+def polynomial(total: str, x: str, coefficients: Sequence[float]) -> tuple[Step, ...]:
+    """`total` = c[0] + c[1] x + ... by Horner's rule: two passes per coefficient but the last."""
+    *others, last = coefficients
+    passes = [Step(total, "veemul", x, last)]
+    for coefficient in others[:0:-1]:
+        passes += [Step(total, "veadd", total, coefficient), Step(total, "veemul", total, x)]
+    return (*passes, Step(total, "veadd", total, others[0]))
+
+
+def refined_reciprocal(result: str, value: str) -> tuple[Step, ...]:
+    """`result` = 1 / value for values of 1 and more, infinity too; `value` is lost. The chip's own r becomes
+    r - r * (v * r - 1), a step of Newton's: right to 0.08 % and monotone, and that of 1 is 1. The product is of v at
+    most 65,504, because infinity times zero is not a number."""
+    return (
+        Step(result, "verecip.m", value),
+        Step(value, "vemin", value, 65504.0),
+        Step(value, "veemul", value, result),
+        Step(value, "veadd", value, -1.0),
+        Step(value, "veemul", value, result),
+        Step(result, "vesub", result, value),
+    )
+
+
+def registers(passes: Sequence[Step]) -> tuple[str, ...]:
+    """The scratch tiles of a list, in the order in which they are first written."""
+    return tuple(dict.fromkeys(each.to for each in passes if each.to not in "xy"))
+
+
+def verify(passes: Sequence[Step]) -> None:
+    """Raises ValueError for an unknown operation, a register that is read before it is written, an operand that is
+    read after the result, which may lie in its place, was begun, or a list that writes the operand or no result."""
+    written = {"x"}
+    for number, each in enumerate(passes):
+        if each.op not in (ALONE if each.b is None else WITH_SCALAR_OR_TILE):
+            raise ValueError(f"pass {number} has no operation {each.op}")
+        for name in {each.a, each.b}:
+            if isinstance(name, str) and name not in written:
+                raise ValueError(f"pass {number} reads {name}, which holds nothing")
+        written.add(each.to)
+        if each.to == "x":
+            raise ValueError(f"pass {number} writes its operand")
+        if each.to == "y":
+            written.discard("x")
+    if "y" not in written:
+        raise ValueError("no pass writes the result")
+
+
+def instructions(passes: Sequence[Step], issue: Issue, tiles: Mapping[str, Matrix]) -> Iterator[Instr]:
+    """The passes over the tiles of their registers."""
+    for each in passes:
+        if each.b is None:
+            yield from issue.unary(each.op, tiles[each.to], tiles[each.a])
+        elif isinstance(each.b, str):
+            yield from issue.binary(each.op, tiles[each.to], tiles[each.a], tiles[each.b])
+        else:
+            yield from issue.scalar(each.op, tiles[each.to], tiles[each.a], each.b)

@@ -1,0 +1,137 @@
+"""What constants lose in the type in which they are stored, in sentences for the user.
+
+array of the file + dtype  -->  "Conv_3: 2 of 9 elements of w become zero in fp16, ..."
+
+A mask of attention loses nothing: large negative numbers that are added before a Softmax make zeros of it, whichever
+they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dsa_sched.frontend.network.operation import Operation
+
+__all__ = ["Loss", "loss_sentences", "masking_constants"]
+
+Array = npt.NDArray[np.generic]
+
+CARRIES_MASKS = frozenset(
+    ["add", "concat", "max", "min", "mul", "pad", "scale_shift", "slice", "sub", "take", "transpose", "view", "where"]
+)
+"""Kinds behind which a masked score still is one."""
+
+READS_MASKS = frozenset(["attend", "softmax", "log_softmax"])
+"""Kinds that make zeros of masked scores."""
+
+NAMED = 3
+"""Constants that are named where many lose a few small elements."""
+
+MOST_OPERATORS = 64
+"""Operators that are followed from one constant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What one constant of an operator loses. Of `elements`, `saturated` are beyond the range, `zeroed` become zero
+    though they are not, `infinite` and `nan` are so in the file; `largest_zeroed` is the largest that becomes zero,
+    `kept` says whether other elements do not."""
+
+    operator: str
+    constant: str
+    dtype: str
+    elements: int
+    saturated: int
+    zeroed: int
+    infinite: int
+    nan: int
+    largest_zeroed: float
+    kept: bool
+
+    @classmethod
+    def of(cls, operator: str, constant: str, array: Array, stored: Array, saturated: int) -> Loss:
+        """`stored` is the array in the device's type, `saturated` of its elements at the end of the range."""
+        if array.dtype.kind not in "fV":
+            return cls(operator, constant, str(stored.dtype), array.size, 0, 0, 0, 0, 0.0, True)
+        numbers = array.astype(np.float64)
+        zeroed = (numbers != 0) & (stored.astype(np.float64) == 0)
+        return cls(
+            operator,
+            constant,
+            str(stored.dtype).replace("float", "fp"),
+            array.size,
+            saturated,
+            int(zeroed.sum()),
+            int(np.isinf(numbers).sum()),
+            int(np.isnan(numbers).sum()),
+            float(np.abs(numbers[zeroed]).max(initial=0.0)),
+            bool((stored.astype(np.float64) != 0).any()),
+        )
+
+    @property
+    def beside_larger(self) -> bool:
+        """Whether nothing is lost but elements that are as good as zero beside others."""
+        return self.zeroed > 0 and self.kept and not (self.saturated or self.infinite or self.nan)
+
+
+def loss_sentences(losses: Sequence[Loss], masks: frozenset[str], largest: float) -> tuple[str, ...]:
+    """A sentence for each way in which a constant loses what counts; one for all that lose a few small elements. Of
+    `masks` nothing is said but that they are not numbers."""
+    said: list[str] = []
+    for loss in losses:
+        who = f"{loss.operator}: {{}} of {loss.elements} elements of {loss.constant}"
+        mask = loss.constant in masks
+        if loss.saturated and not mask:
+            said.append(f"{who.format(loss.saturated)} saturate at {largest:g} in {loss.dtype}")
+        if loss.infinite and not mask:
+            said.append(f"{who.format(loss.infinite)} are infinite: products with them are infinite or NaN")
+        if loss.nan:
+            said.append(f"{who.format(loss.nan)} are not numbers (NaN)")
+        if loss.zeroed and not loss.beside_larger and not mask:
+            said.append(
+                f"{who.format(loss.zeroed)} become zero in {loss.dtype}, the largest is {loss.largest_zeroed:.3g}"
+            )
+    small = [loss for loss in losses if loss.beside_larger]
+    if small:
+        named = ", ".join(
+            f"{loss.operator} ({loss.constant}, {loss.zeroed} of {loss.elements})" for loss in small[:NAMED]
+        )
+        more = f" and {len(small) - NAMED} more" if len(small) > NAMED else ""
+        largest_zeroed = max(loss.largest_zeroed for loss in small)
+        said.append(
+            f"elements that become zero in {small[0].dtype} beside larger ones, the largest {largest_zeroed:.3g}: "
+            f"{named}{more}"
+        )
+    return tuple(said)
+
+
+def masking_constants(
+    operations: Sequence[Operation], constants: frozenset[str], outputs: frozenset[str]
+) -> frozenset[str]:
+    """Constants that only ever reach a Softmax, by operators that add, choose or move scores."""
+    readers: dict[str, list[Operation]] = {}
+    for operation in operations:
+        for name in dict.fromkeys(operation.inputs):
+            readers.setdefault(name, []).append(operation)
+    return frozenset(name for name in constants if name in readers and _masks(name, readers, outputs))
+
+
+def _masks(name: str, readers: dict[str, list[Operation]], outputs: frozenset[str]) -> bool:
+    open_, seen = [name], {name}
+    while open_:
+        value = open_.pop()
+        if value in outputs or value not in readers or len(seen) > MOST_OPERATORS:
+            return False
+        for operation in readers[value]:
+            if operation.kind in READS_MASKS:
+                continue
+            if operation.kind not in CARRIES_MASKS:
+                return False
+            fresh = [output for output in operation.outputs if output not in seen]
+            seen.update(fresh)
+            open_ += fresh
+    return True

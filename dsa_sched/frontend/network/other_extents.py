@@ -1,0 +1,126 @@
+"""Inputs of other extents than the file fixes: whether its operators let them.
+
+    image [1, 3, 224, 224] --shape image=1,3,320,256-->  Conv, Relu, GlobalAveragePool ...     all follow
+                                                        Reshape to [1, 25088]                  refused, by its name
+
+Most operators follow their operands or contradict each other, which shape inference says. Those that hold extents as
+constants may instead go on with other elements than were meant; these are looked at here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+
+import onnx
+
+from dsa_sched.frontend.network.network import Array, Node, Value, array_of, node_of
+from hw_models.errors import ModelError
+
+__all__ = ["require_free_extents"]
+
+Shape = tuple[int, ...]
+CHANGE = "leave --shape as the file has it, or export the model with open dimensions"
+
+
+def require_free_extents(model: onnx.ModelProto, before: Mapping[str, Value], after: Mapping[str, Value]) -> None:
+    """Raises ModelError for the first operator that holds an extent of the shapes `before` where `after` has another
+    one."""
+    constants = {tensor.name: array_of(tensor) for tensor in model.graph.initializer if prod(tensor.dims) <= 64}
+    for proto in model.graph.node:
+        if proto.op_type == "Constant" and proto.attribute and proto.attribute[0].name == "value":
+            constants[proto.output[0]] = array_of(proto.attribute[0].t)
+            continue
+        gone = [name for name in proto.output if name in after and min(after[name].shape, default=1) < 1]
+        if gone and all(min(before[name].shape, default=1) >= 1 for name in gone if name in before):
+            raise ModelError(
+                f"{proto.op_type} {proto.name}",
+                needs="at least one element along each axis of its result",
+                has=f"{list(after[gone[0]].shape)}",
+                change=CHANGE,
+            )
+        data = proto.input[0] if proto.input else ""
+        if data not in before or data not in after or before[data].shape == after[data].shape:
+            continue
+        held = _held(node_of(proto), constants, before[data].shape, after[data].shape)
+        if held:
+            raise ModelError(
+                f"{proto.op_type} {proto.name}",
+                needs=f"extents that follow its operand, {list(before[data].shape)} in the file",
+                has=f"{held} for {list(after[data].shape)}",
+                change=CHANGE,
+            )
+
+
+def _held(node: Node, constants: Mapping[str, Array], old: Shape, new: Shape) -> str:
+    """What a node has as a constant that does not fit the new extents; empty where nothing is."""
+    match node.op_type:
+        case "Reshape":
+            return _of_reshape(node, constants, old, new)
+        case "Resize":
+            sizes = constants.get(node.input(3)) if len(node.inputs) > 3 else None
+            fixed = [] if sizes is None else [int(size) for size in sizes.reshape(-1)]
+            axes = node.integers("axes", tuple(range(len(old)))) if fixed else ()
+            changed = [size for axis, size in zip(axes, fixed, strict=True) if old[axis] != new[axis]]
+            return f"the extents {fixed}" if changed else ""
+        case "Slice":
+            return _of_slice(node, constants, old, new)
+    return ""
+
+
+def _of_reshape(node: Node, constants: Mapping[str, Array], old: Shape, new: Shape) -> str:
+    """A target all of whose numbers are made of extents that are the same as before, but for one that follows."""
+    target = constants.get(node.input(1))
+    if target is None:
+        return ""
+    numbers = [int(number) for number in target.reshape(-1)]
+    resolved = [old[place] if number == 0 and place < len(old) else number for place, number in enumerate(numbers)]
+    rest = prod(number for number in resolved if number != -1)
+    resolved = [prod(old) // max(rest, 1) if number == -1 else number for number in resolved]
+    for first, last in _groups(old, tuple(resolved)):
+        axes = range(*first)
+        if all(old[axis] == new[axis] for axis in axes):
+            continue
+        kept = prod(old[axis] for axis in axes if old[axis] == new[axis])
+        # One number may follow: -1, or 0 where it stands for the operand's own extent.
+        fixed = prod(numbers[place] for place in range(*last) if numbers[place] > 0)
+        follows = any(numbers[place] <= 0 for place in range(*last))
+        if not follows or kept % fixed:
+            return f"the target {numbers}"
+    return ""
+
+
+def _groups(old: Shape, target: Shape) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    """Runs of axes of both that have equally many elements, each as short as can be."""
+    i = j = 0
+    while i < len(old) or j < len(target):
+        first, last = i, j
+        left = right = 1
+        if i < len(old):
+            left, i = old[i], i + 1
+        if j < len(target):
+            right, j = target[j], j + 1
+        while left != right and (i < len(old) or j < len(target)):
+            if left < right and i < len(old):
+                left, i = left * old[i], i + 1
+            elif j < len(target):
+                right, j = right * target[j], j + 1
+            else:
+                break
+        yield (first, i), (last, j)
+
+
+def _of_slice(node: Node, constants: Mapping[str, Array], old: Shape, new: Shape) -> str:
+    """An end that was at least that of the axis, and no longer is."""
+    if len(node.inputs) > 2:
+        given = constants.get(node.inputs[2])
+        ends = () if given is None else tuple(int(end) for end in given.reshape(-1))
+        named = constants.get(node.input(3)) if node.input(3) else None
+        axes = tuple(range(len(ends))) if named is None else tuple(int(axis) for axis in named.reshape(-1))
+    else:
+        ends = node.integers("ends", ())
+        axes = node.integers("axes", tuple(range(len(ends))))
+    for axis, end in zip(axes, ends, strict=False):
+        if old[axis] <= end < new[axis]:
+            return f"the end {end} along axis {axis % len(old)}"
+    return ""

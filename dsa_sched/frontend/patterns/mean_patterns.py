@@ -1,0 +1,174 @@
+"""Means and variances that a file spells out by sums and squares, in the form that loses nothing in a narrow type.
+
+    ReduceSum(x) / n, ReduceSum(x) * (1 / n)              -->  ReduceMean(x)
+    ReduceSum(x) / m                                      -->  ReduceMean(x) * (n / m)
+    ReduceMean(x * x) - ReduceMean(x)^2, at least zero    -->  ReduceMean(d * d), d = x - ReduceMean(x)
+    (ReduceSum(x * x) - ReduceSum(x)^2 / n) / m           -->  ReduceMean(d * d) * (n / m)
+
+A sum leaves the range of fp16 where the mean does not. The difference of two nearly equal means loses all digits of the
+variance where the mean is larger than the deviation; the mean of the squared differences loses none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import prod
+
+from dsa_sched.frontend.decomposition.norms import average, reduced_axes
+from dsa_sched.frontend.network.chain import Chain, Shape
+from dsa_sched.frontend.network.network import FLOATING, Network, Node
+from dsa_sched.frontend.patterns.pattern_search import (
+    Match,
+    exponent_of,
+    factor_of,
+    is_alike,
+    is_computed,
+    number_of,
+    reader_of,
+    shape_of,
+)
+
+__all__ = ["mean_matches", "square_of", "variance_matches"]
+
+EXACT = 2.0**-20
+"""Relative distance from 1 of a factor that is 1 but for the rounding of fp32."""
+
+LARGEST_SHARE = 4.0
+"""Times a mean, what a sum is divided to at most: of a larger share the mean may have lost digits that the sum has."""
+
+
+def mean_matches(network: Network) -> Iterator[Match]:
+    """Sums that are divided by a number larger than one."""
+    for node in network.nodes:
+        scaled = factor_of(network, node)
+        total = network.producer.get(scaled[0]) if scaled is not None else None
+        if scaled is None or total is None or total.op_type != "ReduceSum":
+            continue
+        shape = shape_of(network, total.inputs[0])
+        axes = reduced_axes(network, total) if shape else None
+        if not shape or not axes or network.values[total.outputs[0]].dtype not in FLOATING:
+            continue
+        share = prod(shape[axis] for axis in axes) * scaled[1]
+        if abs(scaled[1]) < 1 and abs(share) <= LARGEST_SHARE:
+            yield _mean(network, node, total, axes, share)
+
+
+def _mean(network: Network, end: Node, total: Node, axes: Shape, factor: float) -> Match:
+    settings = (("axes", axes), ("keepdims", total.integer("keepdims", 1)))
+
+    def write(chain: Chain) -> None:
+        mean = chain.add(
+            "ReduceMean", total.inputs[0], shape=network.shape(total.outputs[0]), settings=settings, suffix="mean"
+        )
+        if abs(factor - 1) > EXACT:
+            chain.add("Mul", mean, chain.number(factor), shape=network.shape(end.outputs[0]))
+
+    return Match(end, write)
+
+
+def variance_matches(network: Network) -> Iterator[Match]:
+    """Sums of squares less the square of the sum, both scaled so that a variance is left."""
+    for node in network.nodes:
+        if node.op_type != "Sub" or any(shape_of(network, name) is None for name in (*node.inputs, *node.outputs)):
+            continue
+        factor, squares = _unscaled(network, node.inputs[0])
+        first = _sum_of(network, squares)
+        second = _square_of_sum(network, node.inputs[1])
+        if first is None or second is None or not is_alike(network, square_of(network, first.x), second.x):
+            continue
+        factor *= first.factor
+        alike = abs(second.factor * second.count - factor) <= EXACT * factor
+        if alike and (first.axes, first.kept) == (second.axes, second.kept):
+            yield _variance(network, node, second, factor)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """factor * (sum of x over `axes`, `count` elements), or its square; where `kept`, the axes stay with one element.
+    `mean` is a value that is the mean itself, with its axes, if there is one."""
+
+    x: str
+    axes: Shape
+    kept: bool
+    count: int
+    factor: float
+    mean: str = ""
+
+
+def _variance(network: Network, difference: Node, total: _Sum, factor: float) -> Match:
+    shape = network.shape(difference.outputs[0])
+
+    def write(chain: Chain) -> None:
+        d = chain.add("Sub", total.x, total.mean or average(chain, total.x, total.axes))
+        settings = (("axes", total.axes), ("keepdims", int(total.kept)))
+        variance = chain.add("ReduceMean", chain.add("Mul", d, d), shape=shape, settings=settings)
+        if abs(factor * total.count - 1) > EXACT:
+            chain.add("Mul", variance, chain.number(factor * total.count))
+
+    return Match(_at_least_zero(network, difference), write)
+
+
+def _at_least_zero(network: Network, node: Node) -> Node:
+    """The node that holds a variance at or above zero, if that is all that reads it; else what computes it."""
+    reader = reader_of(network, node.outputs[0], "Max", "Relu", "Clip")
+    if reader is None or shape_of(network, reader.outputs[0]) != shape_of(network, node.outputs[0]):
+        return node
+    match reader.op_type:
+        case "Relu":
+            return reader
+        case "Max" if len(reader.inputs) == 2:
+            other = reader.inputs[1] if reader.inputs[0] == node.outputs[0] else reader.inputs[0]
+            return reader if number_of(network, other) == 0.0 else node
+        case "Clip" if reader.inputs[0] == node.outputs[0] and not reader.input(2) and not reader.settings:
+            return reader if number_of(network, reader.input(1)) == 0.0 else node
+    return node
+
+
+def _unscaled(network: Network, name: str) -> tuple[float, str]:
+    """c and v of a value that is c * v, as far as positive numbers multiply or divide it."""
+    factor = 1.0
+    while (found := factor_of(network, network.producer.get(name))) is not None and found[1] > 0:
+        name, factor = found[0], factor * found[1]
+    return factor, name
+
+
+def _sum_of(network: Network, name: str) -> _Sum | None:
+    """What the value is the sum or mean of, along which axes."""
+    node = network.producer.get(name)
+    shape = shape_of(network, node.inputs[0]) if node is not None else None
+    if node is None or not shape or not is_computed(network, node.inputs[0]):
+        return None
+    if node.op_type == "GlobalAveragePool":
+        axes: Shape | None = tuple(range(2, len(shape)))
+    else:
+        axes = reduced_axes(network, node) if node.op_type in ("ReduceMean", "ReduceSum") else None
+    if not axes:
+        return None
+    kept = node.op_type == "GlobalAveragePool" or bool(node.integer("keepdims", 1))
+    count = prod(shape[axis] for axis in axes)
+    if node.op_type == "ReduceSum":
+        return _Sum(node.inputs[0], axes, kept, count, 1.0)
+    return _Sum(node.inputs[0], axes, kept, count, 1 / count, name if kept else "")
+
+
+def _square_of_sum(network: Network, name: str) -> _Sum | None:
+    """What the value is the square of the sum of, scaled in any way."""
+    outer, squared = _unscaled(network, name)
+    node = network.producer.get(squared)
+    root = square_of(network, squared)
+    if not root and node is not None and node.op_type == "Mul" and is_alike(network, node.inputs[0], node.inputs[1]):
+        root = node.inputs[0]
+    inner, total = _unscaled(network, root)
+    found = _sum_of(network, total)
+    return replace(found, factor=outer * (inner * found.factor) ** 2) if found is not None else None
+
+
+def square_of(network: Network, name: str) -> str:
+    """x of a value that is x * x or x ^ 2, of its own shape; empty where it is no square."""
+    node = network.producer.get(name)
+    if node is None or node.op_type not in ("Mul", "Pow") or shape_of(network, node.inputs[0]) is None:
+        return ""
+    square = node.inputs[0] == node.inputs[1] if node.op_type == "Mul" else exponent_of(network, node) == 2.0
+    same = shape_of(network, node.inputs[0]) == shape_of(network, name)
+    return node.inputs[0] if square and same and is_computed(network, node.inputs[0]) else ""

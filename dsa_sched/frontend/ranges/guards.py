@@ -1,0 +1,160 @@
+"""Numbers that guard a division or a root against zero, where fp16 would make zero of them.
+
+    y / Max(s, 1e-12), y / Clip(s, 1e-12)    -->  y / Max(s, 2^-14)
+    y / (s + 1e-9), s never negative         -->  y / Max(s, 2^-14)
+    y / (s + 1e-5), s never negative         -->  y / Max(s + 1e-5, 2^-14)
+    y / (s + 1e-9), s of either sign         -->  y / (s + 2^-14 where s is zero)
+    y / Sqrt(s + 1e-12)                      -->  y / Sqrt(Max(s, 2^-24))
+
+2^-14 is the smallest normal number of fp16, the smallest of which engines have a finite reciprocal; 2^-24 is the
+smallest number of all. Where the guard is raised, results differ as far as the file divides by less
+than that. Values that only move between guard and division are followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from dsa_sched.frontend.network.chain import Chain
+from dsa_sched.frontend.network.network import FLOATING, Network, Node
+from dsa_sched.frontend.patterns.found import RAISED
+from dsa_sched.frontend.patterns.mean_patterns import square_of
+from dsa_sched.frontend.patterns.pattern_search import exponent_of, is_computed, number_of, shape_of
+from dsa_sched.frontend.ranges.draft import Draft
+
+__all__ = ["raise_guards"]
+
+SMALLEST_DIVISOR = 2.0**-14
+SMALLEST_SQUARE = 2.0**-24
+"""What is held from below under a root: its root is a normal number."""
+NO_NUMBER = 2.0**-25
+"""A positive number up to this is zero in fp16."""
+STEP = 2.0**15
+"""Twice this times the smallest number of fp16 is more than one."""
+MOST_NODES = 16
+
+MOVES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand", "Tile", "Identity", "Slice", "Concat")
+
+
+def raise_guards(network: Network) -> Network:
+    """All guards of divisors raised where fp16 has no number for them."""
+    guards = dict(guard for name, root in _divisors(network) for guard in _guards(network, name, root))
+    draft = Draft(network)
+    for node in network.nodes:
+        chain = draft.chain(node)
+        if node.outputs[0] in guards and _write(network, chain, node, guards[node.outputs[0]]):
+            draft.put(chain, RAISED)
+        else:
+            draft.keep(node)
+    return draft.finished()
+
+
+def _divisors(network: Network) -> Iterator[tuple[str, bool]]:
+    """Every value that something is divided by, and whether by its root."""
+    for node in network.nodes:
+        match node.op_type:
+            case "Div":
+                yield node.inputs[1], False
+            case "Reciprocal":
+                yield node.inputs[0], False
+            case "Pow" if (exponent := exponent_of(network, node)) is not None and exponent < 0:
+                yield node.inputs[0], exponent >= -0.5
+
+
+def _guards(network: Network, name: str, root: bool) -> Iterator[tuple[str, float]]:
+    """The guards that a divisor comes out of, each with what it must be at least."""
+    waiting = [(name, root)]
+    for _ in range(MOST_NODES):
+        if not waiting:
+            return
+        name, root = waiting.pop()
+        node = network.producer.get(name)
+        if node is None or shape_of(network, name) is None or network.values[name].dtype not in FLOATING:
+            continue
+        if node.op_type in MOVES:
+            operands = node.inputs if node.op_type == "Concat" else node.inputs[:1]
+            waiting += [(operand, root) for operand in operands]
+        elif node.op_type == "Sqrt":
+            waiting.append((node.inputs[0], True))
+        elif node.op_type in ("Add", "Max", "Clip"):
+            yield name, SMALLEST_SQUARE if root else SMALLEST_DIVISOR
+
+
+def _write(network: Network, chain: Chain, node: Node, least: float) -> bool:
+    """The node with its guard raised to `least`; False where it is large enough, or none."""
+    found = _guard(network, node)
+    if found is None or not 0 < found[1] < least:
+        return False
+    x, guard = found
+    if node.op_type != "Add" or _is_nonnegative(network, x):
+        if node.op_type == "Add" and guard > NO_NUMBER:
+            x = chain.add("Add", *node.inputs)
+        chain.add("Max", x, chain.number(least), shape=network.shape(node.outputs[0]))
+    elif guard <= NO_NUMBER:
+        far = chain.add("Mul", chain.add("Mul", chain.add("Abs", x), chain.number(STEP)), chain.number(STEP))
+        at_zero = chain.add("Sub", chain.number(1.0), chain.add("Min", far, chain.number(1.0)))
+        chain.add("Add", x, chain.add("Mul", at_zero, chain.number(least)))
+    else:
+        return False
+    return True
+
+
+def _guard(network: Network, node: Node) -> tuple[str, float] | None:
+    """The value that a node guards, and by what number, the smallest of several."""
+    if node.op_type == "Clip":
+        low = number_of(network, node.input(1)) if node.input(1) else node.number("min", -np.inf)
+        high = number_of(network, node.input(2)) if node.input(2) else node.number("max", np.inf)
+        wide = high is not None and high >= np.finfo(np.float16).max
+        return (node.inputs[0], low) if low is not None and wide else None
+    for x, constant in (node.inputs, node.inputs[::-1]) if len(node.inputs) == 2 else ():
+        array = network.constants.get(constant)
+        same = shape_of(network, x) == shape_of(network, node.outputs[0])
+        if array is not None and array.dtype.kind in "fV" and array.size and same and is_computed(network, x):
+            return x, float(array.astype(np.float64).min())
+    return None
+
+
+def _is_nonnegative(network: Network, name: str, steps: int = MOST_NODES) -> bool:
+    """Whether a value cannot be below zero, by what makes it."""
+    constant, node = network.constants.get(name), network.producer.get(name)
+    if constant is not None:
+        return constant.dtype.kind in "fV" and bool((constant.astype(np.float64) >= 0).all())
+    if node is None or not steps:
+        return False
+    match node.op_type:
+        case op_type if op_type in NEVER_NEGATIVE:
+            return True
+        case "Mul" | "Pow" if square_of(network, name):
+            return True
+        case "Clip":
+            low = number_of(network, node.input(1)) if node.input(1) else node.number("min", -np.inf)
+            return (low is not None and low >= 0) or _is_nonnegative(network, node.inputs[0], steps - 1)
+        case "Max":
+            return any(_is_nonnegative(network, operand, steps - 1) for operand in node.inputs)
+        case op_type if op_type in KEEPS_SIGN:
+            return _all(network, node.inputs, steps)
+        case op_type if op_type in MOVES or op_type in KEEPS_SIGN_OF_FIRST:
+            return _all(network, node.inputs if op_type == "Concat" else node.inputs[:1], steps)
+    return False
+
+
+def _all(network: Network, names: tuple[str, ...], steps: int) -> bool:
+    return all(_is_nonnegative(network, name, steps - 1) for name in names)
+
+
+NEVER_NEGATIVE = frozenset(
+    [
+        *("Abs", "Exp", "HardSigmoid", "Relu", "Sigmoid", "Softmax", "Softplus", "Sqrt"),
+        *("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReducePower"),
+    ]
+)
+KEEPS_SIGN = frozenset(["Add", "Sum", "Mul", "Div", "Min", "MatMul"])
+"""Not negative where no operand is."""
+KEEPS_SIGN_OF_FIRST = frozenset(
+    [
+        *("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "Reciprocal"),
+        *("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"),
+    ]
+)

@@ -1,0 +1,176 @@
+"""Outputs of the compiled program for inputs of extreme sizes: what must hold there, and of which nothing can be said.
+
+    reference at 2^7: products and outputs in fp16's range  --run-->  outputs judged: held, failed
+    reference at 2^7: a convolution's result beyond it      ------->  not judged, and why
+
+Only the program itself runs, once for each kind of inputs. Layers, samples and constants are judged by ordinary ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dsa_sched.pipeline.compilation import Compilation
+from dsa_sched.verification.evidence import (
+    Dump,
+    Feed,
+    comparable,
+    file_array,
+    file_name,
+    logits_names,
+    of_file,
+    stored_values,
+)
+from dsa_sched.verification.extreme_inputs import Extreme
+from dsa_sched.verification.masked_values import held_in_range
+from dsa_sched.verification.onnx_reference import Reference, RefusedInput
+from dsa_sched.verification.tolerances import LAYER_BOUND, LogitsResult, judge_logits
+from dsa_sched.verification.value_ranges import Limits, Lost, beyond_at_products, limits_of, lost_values
+from dsa_sched.verification.verdict import ExtremeResult
+
+__all__ = ["Planned", "end_names", "judge_extreme", "not_judged", "planned_extremes"]
+
+LARGEST_RUN_CYCLES = 500_000
+"""Of a program, by the cycle model, that is run for every kind of inputs. A larger one is run where the reference shows
+that something may be lost: its simulation takes minutes."""
+
+LARGEST_RUN_MACS = 1 << 27
+"""Multiply-adds of one, where the target has no cycle model."""
+
+SHARE_BOUND = 0.25
+"""Error over distance. Small inputs beside biases of ordinary size change outputs by little more than rounding does, so
+that more is allowed here than of ordinary inputs: what leaves the range is off by all of the distance."""
+
+REACTS_TO_ZEROS = frozenset(["Div", "Log", "Pow", "Reciprocal"])
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """Inputs that are run, with the reference's values for them and for others of their kind; without these where
+    `reason` says why they are not."""
+
+    extreme: Extreme
+    exact: Feed
+    other: Feed
+    lost: tuple[Lost, ...]
+    reason: str = ""
+
+
+def planned_extremes(
+    whole: Compilation, reference: Reference, extremes: Sequence[Extreme], dtype: str, cycles: float | None
+) -> tuple[Planned, ...]:
+    """What the reference says of each before anything is run. `cycles` are those of the program."""
+    macs = sum(op.macs for op in whole.model.graph.ops)
+    large = macs > LARGEST_RUN_MACS if cycles is None else cycles > LARGEST_RUN_CYCLES
+    return tuple(_planned(whole, reference, extreme, limits_of(dtype), large) for extreme in extremes)
+
+
+def _planned(whole: Compilation, reference: Reference, extreme: Extreme, limits: Limits, large: bool) -> Planned:
+    source = whole.model.source
+    if large and extreme.zeros and not _reacts_to_zeros(whole):
+        return Planned(extreme, {}, {}, (), "not run, as a large network that divides by nothing it computes")
+    try:
+        exact = reference.values(extreme.feed)
+    except RefusedInput as error:
+        return Planned(extreme, {}, {}, (), f"onnxruntime refuses them: {error.has}")
+    lost = lost_values(source, (exact,), limits)
+    ends = frozenset(item.name for item in source.graph.output)
+    reason = beyond_at_products(source, lost, limits, ends)
+    if not reason and large and not extreme.zeros and not any(each.beyond or each.all_tiny for each in lost):
+        reason = f"not run, as a large network: by the reference no value leaves the range of {limits.name}"
+    try:
+        other = {} if reason else reference.values(extreme.other)
+    except RefusedInput:
+        other = exact
+    return Planned(extreme, exact, other, lost, reason)
+
+
+def _reacts_to_zeros(whole: Compilation) -> bool:
+    """Whether the file divides by what it computes, or takes logarithms."""
+    nodes = whole.model.source.graph.node
+    constants = {tensor.name for tensor in whole.model.source.graph.initializer}
+    constants.update(name for node in nodes if node.op_type == "Constant" for name in node.output)
+    return any(node.op_type in REACTS_TO_ZEROS and node.input[-1] not in constants for node in nodes)
+
+
+def not_judged(planned: Planned) -> ExtremeResult:
+    """Of inputs that were not run."""
+    return ExtremeResult(planned.extreme.label, "not judged", planned.reason)
+
+
+def end_names(whole: Compilation, exact: Feed) -> tuple[str, ...]:
+    """Values by which outputs are judged, those that the program stores."""
+    stored = frozenset(stored_values(whole))
+    before = [name for name in logits_names(whole.model, exact) if name in stored]
+    rest = [name for name in whole.model.graph.outputs if name in stored and comparable(whole.model, name, exact)]
+    return tuple(dict.fromkeys(before)) or tuple(dict.fromkeys(rest))
+
+
+def judge_extreme(
+    whole: Compilation, planned: Planned, dump: Dump, floors: tuple[Feed, Feed], names: Sequence[str], dtype: str
+) -> ExtremeResult:
+    """By each output that has finite values in the reference."""
+    label, limits = planned.extreme.label, limits_of(dtype)
+    results = [_judge(whole, planned, name, dump, floors, limits) for name in names]
+    failed = [line for outcome, line in results if outcome == "failed"]
+    if failed:
+        return ExtremeResult(label, "failed", failed[0])
+    held = [line for outcome, line in results if outcome == "held"]
+    if held:
+        return ExtremeResult(label, "held", held[0])
+    return ExtremeResult(label, "not judged", results[0][1] if results else "no output that the reference has")
+
+
+def _judge(
+    whole: Compilation, planned: Planned, name: str, dump: Dump, floors: tuple[Feed, Feed], limits: Limits
+) -> tuple[str, str]:
+    model, theirs = whole.model, file_name(whole.model, name)
+    ours = file_array(whole, name, dump)
+    exact, other = (of_file(model, name, values[theirs]) for values in (planned.exact, planned.other))
+    moved = tuple(of_file(model, name, values[theirs]) if theirs in values else exact for values in floors)
+    known = np.isfinite(exact) & (np.abs(exact) <= limits.largest)
+    if not known.any():
+        return "not judged", f"{name}: the reference has no finite value in the range of {limits.name}"
+    gone = known & ~np.isfinite(ours)
+    if gone.any():
+        largest = float(np.abs(np.where(known, exact, 0)).max())
+        return "failed", (
+            f"{name}: {int(gone.sum())} of {gone.size} elements are NaN or infinite, where the reference has "
+            f"{largest:.3g} at most{_excursion(planned.lost, limits)}"
+        )
+    arrays = [np.where(known, held_in_range(array, limits.dtype), 0) for array in (ours, exact, other, *moved)]
+    mine, reference, neighbour, apart, together = (np.nan_to_num(array) for array in arrays)
+    (result,) = judge_logits(name, (mine,), (reference,), ((apart, together),), (neighbour,))
+    if not result.distance:
+        return _of_equal_outputs(name, result)
+    if not result.statement:
+        return "not judged", (
+            f"{name}: rounding alone may make {result.floor:.3g} of the distance {result.distance:.3g} between inputs"
+        )
+    share = f"error {result.error:.3g} is {result.share:.3g} of the distance {result.distance:.3g} between inputs"
+    allowed = max(result.bound, SHARE_BOUND * result.distance, LAYER_BOUND * result.norm)
+    if result.error > allowed:
+        at_most = f", at most {allowed / result.distance:.3g} is allowed"
+        return "failed", f"{name}: {share}{at_most}{_excursion(planned.lost, limits)}"
+    return "held", f"{name}: {share}"
+
+
+def _of_equal_outputs(name: str, result: LogitsResult) -> tuple[str, str]:
+    """Of outputs that such inputs do not change."""
+    allowed = max(LAYER_BOUND * result.norm, result.floor)
+    line = f"{name}: error {result.error:.3g} of the norm {result.norm:.3g}, where such inputs change nothing"
+    return ("held", line) if result.error <= allowed else ("failed", f"{line}, at most {allowed:.3g} is allowed")
+
+
+def _excursion(lost: Sequence[Lost], limits: Limits) -> str:
+    """The value in between that leaves the range farthest."""
+    far = max((each for each in lost if each.beyond), key=lambda each: each.largest, default=None)
+    if far is not None:
+        return f"; {far.operator} {far.value} reaches {far.largest:.3g} in between, beyond {limits.name}"
+    low = min((each for each in lost if each.all_tiny), key=lambda each: each.of_tiny, default=None)
+    if low is None:
+        return ""
+    return f"; {low.operator} {low.value} is {low.of_tiny:.3g} at most in between, below the normal {limits.name}"

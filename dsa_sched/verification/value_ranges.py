@@ -1,0 +1,191 @@
+"""Which values of the reference the device's type cannot hold, by the operators of the file that compute them.
+
+    all values of the reference + fp16  -->  "ReduceSum s2: 1 of 1 values are beyond 65504, the largest 1.58e+05"
+
+A value that leaves the range between two operators that keep it (a sum of squares before its root) is the compiler's to
+avoid. Results and operands of products by weights are numbers that the file itself names: where these leave the range,
+no other order of computing helps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import numpy_helper
+
+__all__ = ["Limits", "Lost", "beyond_at_products", "limits_of", "lost_values", "mask_values", "range_sentences"]
+
+Array = npt.NDArray[np.generic]
+Values = Mapping[str, Array]
+
+PRODUCTS = frozenset(["BatchNormalization", "Conv", "ConvTranspose", "Einsum", "GRU", "Gemm", "LSTM", "MatMul", "RNN"])
+"""Their results and operands are numbers of the file's own, whichever way they are computed."""
+
+DIFFERENCES = frozenset(["LogSoftmax", "Softmax"])
+"""Likewise their operands: only differences of these count, which an infinity does not have."""
+
+CARRY_MASKS = frozenset(
+    [
+        "Add", "Cast", "Concat", "Expand", "Max", "Min", "Mul", "Reshape", "Slice", "Squeeze", "Sub", "Transpose",
+        "Unsqueeze", "Where",
+    ]
+)  # fmt: skip
+FLOATS = frozenset([onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE])
+
+SHOWN = 5
+"""Operators that are named; the rest is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The largest number of a type, its smallest normal one, and half the smallest of all, which becomes zero."""
+
+    dtype: str
+    largest: float
+    smallest_normal: float
+    becomes_zero: float
+
+    @property
+    def name(self) -> str:
+        return self.dtype.replace("float", "fp")
+
+
+def limits_of(dtype: str) -> Limits:
+    kind = np.finfo(dtype)
+    return Limits(dtype, float(kind.max), float(kind.smallest_normal), float(kind.smallest_subnormal) / 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A value of an operator of the file of which elements are lost, over all inputs together. `beyond` are larger than
+    the largest number, `tiny` smaller than the smallest normal one though not zero, both of `elements`; `largest` is
+    the largest finite magnitude, `of_tiny` that of the tiny ones; `all_tiny`: no element is larger."""
+
+    operator: str
+    value: str
+    elements: int
+    beyond: int
+    tiny: int
+    largest: float
+    of_tiny: float
+
+    @property
+    def all_tiny(self) -> bool:
+        return self.tiny > 0 and self.of_tiny == self.largest
+
+    def beyond_text(self, limits: Limits) -> str:
+        """How far it is beyond the range."""
+        verb = "is" if self.beyond == 1 else "are"
+        return (
+            f"{self.operator} {self.value}: {self.beyond} of {self.elements} values {verb} beyond {limits.largest:g}, "
+            f"the largest of {limits.name}; they reach {self.largest:.3g}"
+        )
+
+    def tiny_text(self, limits: Limits) -> str:
+        """What becomes of its small elements."""
+        zero = self.of_tiny <= limits.becomes_zero
+        what = (
+            "become zero" if zero else f"are below {limits.smallest_normal:.3g}, the smallest normal of {limits.name}"
+        )
+        return (
+            f"{self.operator} {self.value}: all {self.tiny} values that are not zero {what}, the largest is "
+            f"{self.of_tiny:.3g}"
+        )
+
+
+def lost_values(source: onnx.ModelProto, exact: Sequence[Values], limits: Limits) -> tuple[Lost, ...]:
+    """Values of which anything is lost, in the order of the file, the inputs first."""
+    constants = {tensor.name for tensor in source.graph.initializer}
+    names = [(name, "input") for name in (item.name for item in source.graph.input) if name not in constants]
+    names += [(name, node.op_type) for node in source.graph.node if node.op_type != "Constant" for name in node.output]
+    masked = mask_values(source, limits)
+    found = (
+        _lost(name, operator, exact, limits) for name, operator in names if name in exact[0] and name not in masked
+    )
+    return tuple(lost for lost in found if lost is not None)
+
+
+def mask_values(source: onnx.ModelProto, limits: Limits) -> frozenset[str]:
+    """Values that hold numbers of a mask: constants beyond the range, what is chosen or computed of these, and scores
+    to which they are added."""
+    masks = {tensor.name for tensor in source.graph.initializer if _is_mask(tensor, limits)}
+    for node in source.graph.node:
+        if node.op_type == "Constant":
+            if any(a.type == onnx.AttributeProto.TENSOR and _is_mask(a.t, limits) for a in node.attribute):
+                masks.update(node.output)
+        elif node.op_type in CARRY_MASKS and masks.intersection(node.input):
+            masks.update(node.output)
+    return frozenset(masks)
+
+
+def _is_mask(tensor: onnx.TensorProto, limits: Limits) -> bool:
+    if tensor.data_type not in FLOATS or tensor.data_location == onnx.TensorProto.EXTERNAL:
+        return False
+    array = numpy_helper.to_array(tensor).astype(np.float64)
+    return bool(array.size) and bool((array <= -limits.largest).any())
+
+
+def _lost(name: str, operator: str, exact: Sequence[Values], limits: Limits) -> Lost | None:
+    arrays = [values[name] for values in exact if name in values]
+    if any(array.dtype.kind not in "f" for array in arrays) or not sum(array.size for array in arrays):
+        return None
+    beyond = tiny = 0
+    largest = of_tiny = 0.0
+    for array in arrays:
+        sizes = np.abs(array.reshape(-1))
+        sizes = sizes[np.isfinite(sizes)]
+        if not sizes.size:
+            continue
+        largest = max(largest, float(sizes.max()))
+        beyond += int(np.count_nonzero(sizes > limits.largest))
+        small = sizes[(sizes < limits.smallest_normal) & (sizes > 0)]
+        tiny += small.size
+        of_tiny = max(of_tiny, float(small.max(initial=0)))
+    if not beyond and not tiny:
+        return None
+    return Lost(operator, name, sum(array.size for array in arrays), beyond, tiny, largest, of_tiny)
+
+
+def range_sentences(
+    source: onnx.ModelProto, exact: Sequence[Values], dtype: str, inputs: bool = False
+) -> tuple[str, ...]:
+    """What a type loses of the values for these inputs: the worst few operators, and how many more; with `inputs` of
+    the inputs too. Of small values only those are named of which no element is larger: beside larger ones they are zero
+    to within rounding."""
+    limits = limits_of(dtype)
+    lost = [each for each in lost_values(source, exact, limits) if inputs or each.operator != "input"]
+    far = sorted((each for each in lost if each.beyond), key=lambda each: -each.largest)
+    low = sorted((each for each in lost if each.all_tiny), key=lambda each: each.of_tiny)
+    said = [each.beyond_text(limits) for each in far[:SHOWN]] + [each.tiny_text(limits) for each in low[:SHOWN]]
+    rest = max(0, len(far) - SHOWN), max(0, len(low) - SHOWN)
+    if rest[0]:
+        said.append(f"{rest[0]} more operators have values beyond {limits.largest:g}")
+    if rest[1]:
+        said.append(f"{rest[1]} more operators have only values below {limits.smallest_normal:.3g}")
+    return tuple(said)
+
+
+def beyond_at_products(
+    source: onnx.ModelProto, lost: Sequence[Lost], limits: Limits, ends: frozenset[str] = frozenset()
+) -> str:
+    """Why nothing can be said of inputs for which the file's own numbers leave the range: a clause about the first of
+    them; empty where only values in between do. `ends` are outputs of the network."""
+    named = set(ends) | {item.name for item in source.graph.input}
+    for node in source.graph.node:
+        if node.op_type in PRODUCTS:
+            named.update((*node.input, *node.output))
+        elif node.op_type in DIFFERENCES:
+            named.update(node.input)
+    for each in lost:
+        if each.value in named and each.beyond:
+            return f"values of {each.value} ({each.operator}) reach {each.largest:.3g}, beyond {limits.name}"
+        if each.value in named and each.all_tiny:
+            return (
+                f"values of {each.value} ({each.operator}) are {each.of_tiny:.3g} at most, below the smallest normal "
+                f"number of {limits.name}"
+            )
+    return ""
