@@ -74,7 +74,7 @@ def measure(network: Network) -> Row:
     except UserError as error:
         return row | {"refused": _reason(str(error))}
     return row | {
-        "equal": judged.our_decision == judged.decision,
+        "equal": judged.equal,
         "errors": _numbers(judged.errors),
         "stored": _numbers(judged.stored),
         "summed": _numbers(judged.summed),

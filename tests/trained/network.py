@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +23,7 @@ Outputs = Mapping[str, Sequence[npt.NDArray[Any]]]
 @dataclass(frozen=True, slots=True)
 class Network:
     """`file` is a path in the folder of packages, `fed` says what `feeds` makes, which takes that folder. `decide`
-    reads from the outputs what a user would, as something that can be compared and printed.
+    reads from the outputs what a user would, as something that can be compared, by `agree`, and printed.
 
     `state` names for each output of state the input by which the next run reads it; `constants` are inputs that are
     known when the file is compiled; `opened` lists inputs whose fixed shape the package itself opens before use.
@@ -37,6 +38,7 @@ class Network:
     fed: str
     feeds: Callable[[Path], Sequence[Arrays]]
     decide: Callable[[Outputs, Path], Any]
+    agree: Callable[[Any, Any], bool] = operator.eq
     state: Mapping[str, str] = field(default_factory=dict)
     constants: Mapping[str, int] = field(default_factory=dict)
     opened: tuple[str, ...] = ()
