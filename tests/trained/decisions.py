@@ -12,7 +12,7 @@ import onnx
 
 from tests.trained.network import Outputs
 
-__all__ = ["above", "best_class", "boxes", "loudest", "nearest", "order", "peaks", "sounding", "text"]
+__all__ = ["above", "best_class", "boxes", "loudest", "nearest", "order", "peaks", "sounding", "text", "within_a_pixel"]
 
 Decide = Callable[[Outputs, Path], Any]
 
@@ -62,6 +62,11 @@ def boxes(name: str, threshold: float) -> Decide:
         return tuple(box for array in outputs[name] for box in _regions(array[0, 0] > threshold))
 
     return decide
+
+
+def within_a_pixel(ours: tuple[tuple[int, ...], ...], theirs: tuple[tuple[int, ...], ...]) -> bool:
+    """Boxes are as many, and no edge is more than a pixel off: one at the threshold may fall to either side."""
+    return len(ours) == len(theirs) and bool(np.all(np.abs(np.subtract(ours, theirs)) <= 1))
 
 
 def _regions(mask: npt.NDArray[np.bool_]) -> list[tuple[int, ...]]:

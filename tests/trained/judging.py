@@ -41,6 +41,7 @@ class Judged:
 
     decision: Any
     our_decision: Any
+    equal: bool
     errors: Errors
     stored: Errors
     summed: Errors = field(default_factory=dict)
@@ -76,10 +77,14 @@ def judge(network: Network, folder: Path, level: str = "O0", sums: bool = False)
     if range_left:
         stored = _outputs(RoundedRun(model, range_kept=True), feeds, network.state)
     summed = _outputs(RoundedRun(model, range_left, fp16_sums=True), feeds, network.state) if sums else {}
+    with np.errstate(invalid="ignore"):  # outputs may be no numbers
+        decision, our_decision = (network.decide(outputs, folder) for outputs in (exact, ours))
+        errors = _errors(ours, exact, network.state)
     return Judged(
-        decision=network.decide(exact, folder),
-        our_decision=network.decide(ours, folder),
-        errors=_errors(ours, exact, network.state),
+        decision=decision,
+        our_decision=our_decision,
+        equal=network.agree(our_decision, decision),
+        errors=errors,
         stored=_errors(stored, exact, network.state),
         summed=_errors(summed, exact, network.state),
         range_left=range_left,

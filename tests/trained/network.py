@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
+from onnx import numpy_helper
 
 __all__ = ["Arrays", "Network", "Outputs"]
 
@@ -21,10 +23,11 @@ Outputs = Mapping[str, Sequence[npt.NDArray[Any]]]
 @dataclass(frozen=True, slots=True)
 class Network:
     """`file` is a path in the folder of packages, `fed` says what `feeds` makes, which takes that folder. `decide`
-    reads from the outputs what a user would, as something that can be compared and printed.
+    reads from the outputs what a user would, as something that can be compared, by `agree`, and printed.
 
     `state` names for each output of state the input by which the next run reads it; `constants` are inputs that are
     known when the file is compiled; `opened` lists inputs whose fixed shape the package itself opens before use.
+    `sums` says whether the engine's sums are imitated, which takes an hour for the largest.
     `refused` is a part of what the compiler says as long as it refuses the file, `wrong` why its results are not right
     yet, `remark` why an error is larger than usual."""
 
@@ -35,19 +38,25 @@ class Network:
     fed: str
     feeds: Callable[[Path], Sequence[Arrays]]
     decide: Callable[[Outputs, Path], Any]
+    agree: Callable[[Any, Any], bool] = operator.eq
     state: Mapping[str, str] = field(default_factory=dict)
     constants: Mapping[str, int] = field(default_factory=dict)
     opened: tuple[str, ...] = ()
     recurrent: bool = False
+    sums: bool = True
     refused: str = ""
     wrong: str = ""
     remark: str = ""
 
     def prepared(self, folder: Path, scratch: Path) -> Path:
-        """The file to compile: the package's own, or a copy whose shapes are opened."""
-        if not self.opened:
+        """The file to compile: the package's own, or a copy whose shapes are opened and whose constants are bound."""
+        if not self.opened and not self.constants:
             return folder / self.file
         model = onnx.load(folder / self.file)
+        for name, value in self.constants.items():
+            (item,) = (item for item in model.graph.input if item.name == name)
+            model.graph.input.remove(item)
+            model.graph.initializer.append(numpy_helper.from_array(np.array(value, np.int64), name))
         for item in (*model.graph.input, *model.graph.output):
             shape = item.type.tensor_type.shape.dim
             for place in range(len(shape)):

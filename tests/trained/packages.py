@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
+from packaging.utils import canonicalize_name
+
 __all__ = ["FOLDER", "Package", "installed", "missing"]
 
 FOLDER = Path(sys.prefix) / "trained"
@@ -26,7 +28,7 @@ class Package:
 def installed() -> dict[str, Package]:
     """What there is, by name."""
     found = distributions(path=[str(FOLDER)])
-    return {each.metadata["Name"].replace("_", "-"): Package(each.version, _licence(each)) for each in found}
+    return {canonicalize_name(each.metadata["Name"]): Package(each.version, _licence(each)) for each in found}
 
 
 def missing(package: str) -> str:

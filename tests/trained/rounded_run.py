@@ -19,7 +19,7 @@ import onnx
 import onnxruntime
 from onnx import helper, numpy_helper
 
-from tests.trained.fp16_sums import convolution, matrix_product, summed
+from tests.trained.fp16_sums import convolution, eleven_bits, half, matrix_product, summed
 from tests.trained.recurrence import gru, lstm
 
 __all__ = ["RoundedRun", "rounded"]
@@ -49,6 +49,7 @@ class RoundedRun:
         exact = {name for node in model.graph.node if node.op_type in EXACT_OPERANDS for name in node.input[1:]}
         self.exact = frozenset(exact)
         self.constants = {tensor.name: self._constant(tensor, tensor.name) for tensor in model.graph.initializer}
+        self.round_sum = eleven_bits if range_kept else half
         self.overflowed = False
         self.sessions: dict[tuple[bytes | str, ...], Any] = {}
 
@@ -76,9 +77,9 @@ class RoundedRun:
             case "GRU":
                 return gru(node, operands, self._rounded, self._product)
             case "Conv" if self.fp16_sums:
-                return [convolution(node, operands)]
+                return [convolution(node, operands, self.round_sum)]
             case "MatMul" | "Gemm" if self.fp16_sums:
-                return [matrix_product(node, operands)]
+                return [matrix_product(node, operands, self.round_sum)]
         return [self._rounded(array) for array in self._run(node, operands)]
 
     def _rounded(self, array: Array) -> Array:
@@ -88,7 +89,7 @@ class RoundedRun:
         return made
 
     def _product(self, left: Array, right: Array) -> Array:
-        return summed(left, right) if self.fp16_sums else self._rounded(left @ right)
+        return summed(left, right, self.round_sum) if self.fp16_sums else self._rounded(left @ right)
 
     def _branch(self, node: onnx.NodeProto, values: dict[str, Array]) -> Sequence[Array]:
         taken = "then_branch" if values[node.input[0]].item() else "else_branch"

