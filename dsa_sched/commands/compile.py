@@ -152,11 +152,12 @@ def compile_command(
 
 def _ranges(done: Compilation, feeds: tuple[Path, ...]) -> tuple[str, ...]:
     """What the stored type cannot hold, of these inputs or of all."""
+    from dsa_sched.verification.evidence import computed_values
     from dsa_sched.verification.floors import stored_type
     from dsa_sched.verification.given_ranges import ranges_of_any, ranges_of_feeds
 
     source, dtype = done.model.source, stored_type(done.model.graph)
-    return ranges_of_feeds(source, feeds, dtype) if feeds else ranges_of_any(source, dtype)
+    return ranges_of_feeds(source, feeds, dtype, computed_values(done.model)) if feeds else ranges_of_any(source, dtype)
 
 
 def _compile_with_host(model: str, chip: str, options: CompileOptions, folder: Path) -> None:

@@ -37,6 +37,7 @@ __all__ = [
     "compare_levels",
     "comparable",
     "compared_name",
+    "computed_values",
     "computing_layers",
     "file_array",
     "file_name",
@@ -246,6 +247,11 @@ def logits_names(model: Model, exact: Feed) -> tuple[str, ...]:
     before = {output: _before_softmax(graph, output) for output in computed}
     names = (name if comparable(model, name, exact) else output for output, name in before.items())
     return tuple(dict.fromkeys(name for name in names if comparable(model, name, exact)))
+
+
+def computed_values(model: Model) -> frozenset[str]:
+    """The file's values that the compiled network computes, by their names in the file."""
+    return frozenset(file_name(model, tensor.name) for tensor in model.graph.tensors)
 
 
 def misshapen_outputs(model: Model, exact: Feed) -> Iterator[str]:

@@ -29,11 +29,14 @@ SHOWN = 5
 """Operators that are named; the rest is counted."""
 
 
-def ranges_of_feeds(source: onnx.ModelProto, files: Sequence[Path], dtype: str) -> tuple[str, ...]:
-    """Sentences about the values for inputs in .npz files. Raises UserError for files that hold no such inputs."""
+def ranges_of_feeds(
+    source: onnx.ModelProto, files: Sequence[Path], dtype: str, computed: frozenset[str]
+) -> tuple[str, ...]:
+    """Sentences about the values for inputs in .npz files; `computed` are those of the file's values that the compiler
+    computes. Raises UserError for files that hold no such inputs."""
     feeds = given_inputs(source, files)
     reference = Reference(source)
-    return range_sentences(source, tuple(reference.values(feed) for feed in feeds), dtype, inputs=True)
+    return range_sentences(source, tuple(reference.values(feed) for feed in feeds), dtype, True, computed)
 
 
 @dataclass(frozen=True, slots=True)

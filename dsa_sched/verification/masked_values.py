@@ -53,7 +53,8 @@ def _masks(array: Array) -> bool:
 def held_in_range(array: Array, dtype: str) -> Array:
     """The numbers with those beyond a type's range, and infinities, at its ends."""
     largest = float(np.finfo(dtype).max)
-    return np.clip(array.astype(np.float64), -largest, largest)
+    with np.errstate(invalid="ignore"):  # of NaN as the device has it
+        return np.clip(array.astype(np.float64), -largest, largest)
 
 
 def leaves_range(array: Array, dtype: str) -> bool:

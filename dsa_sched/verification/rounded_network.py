@@ -225,6 +225,8 @@ class RoundedNetwork:
         size = self.op("Add", name, size, step)
         if node.op_type in FUNCTIONS | FLUSHED:
             size = self.op("Add", name, size, self.flushed(plain, name, dtype))
+        if node.op_type == "Softmax" and (share := self.flushed_share(node, name, plain, dtype)):
+            size = self.op("Add", name, size, self.op("Mul", name, plain, share))
         moved = self.op("Add", name, plain, self.op("Mul", name, size, self.sign(name)))
         back = helper.np_dtype_to_tensor_dtype(self.exact[name].dtype)
         self.nodes.append(helper.make_node("Cast", [moved], [self.rounded(name)], to=back))
@@ -234,6 +236,26 @@ class RoundedNetwork:
         sizes = self.op("Abs", name, plain)
         below = self.op("Less", name, sizes, self.scalar(self.smallest_normal, dtype))
         return self.op("Mul", name, sizes, self.op("Cast", name, below, to=helper.np_dtype_to_tensor_dtype(dtype)))
+
+    def flushed_share(self, node: onnx.NodeProto, name: str, plain: str, dtype: np.dtype[Any]) -> str:
+        """What is missing in the sum of a Softmax whose exponentials below the smallest normal number, beside that of
+        the largest element, become zero; empty for the Softmax over several axes of old operator sets."""
+        opset = next((item.version for item in self.source.opset_import if not item.domain), 1)
+        rank = len(self.exact[name].shape)
+        axis = next((int(a.i) for a in node.attribute if a.name == "axis"), -1 if opset >= 13 else 1) % rank
+        if opset < 13 and axis != rank - 1:
+            return ""
+        by_input = [self.whole(axis)]
+        if opset >= 18:
+            largest = self.op("ReduceMax", name, plain, *by_input, keepdims=1)
+        else:
+            largest = self.op("ReduceMax", name, plain, axes=[axis], keepdims=1)
+        below = self.op("Less", name, plain, self.product(self.smallest_normal, largest, dtype))
+        kind = helper.np_dtype_to_tensor_dtype(dtype)
+        lost = self.op("Mul", name, plain, self.op("Cast", name, below, to=kind))
+        if opset >= 13:
+            return self.op("ReduceSum", name, lost, *by_input, keepdims=1)
+        return self.op("ReduceSum", name, lost, axes=[axis], keepdims=1)
 
     def jump(self, node: onnx.NodeProto, copy: onnx.NodeProto) -> None:
         """A function that jumps, of its operand and of numbers on both sides that rounding may make of it: the result

@@ -151,22 +151,33 @@ def _lost(name: str, operator: str, exact: Sequence[Values], limits: Limits) -> 
 
 
 def range_sentences(
-    source: onnx.ModelProto, exact: Sequence[Values], dtype: str, inputs: bool = False
+    source: onnx.ModelProto,
+    exact: Sequence[Values],
+    dtype: str,
+    inputs: bool = False,
+    computed: frozenset[str] | None = None,
 ) -> tuple[str, ...]:
     """What a type loses of the values for these inputs: the worst few operators, and how many more; with `inputs` of
     the inputs too. Of small values only those are named of which no element is larger: beside larger ones they are zero
-    to within rounding."""
+    to within rounding. With `computed`, those of the file's values that the compiler computes, it is said of others
+    that a rule put another form in their place."""
     limits = limits_of(dtype)
     lost = [each for each in lost_values(source, exact, limits) if inputs or each.operator != "input"]
     far = sorted((each for each in lost if each.beyond), key=lambda each: -each.largest)
     low = sorted((each for each in lost if each.all_tiny), key=lambda each: each.of_tiny)
-    said = [each.beyond_text(limits) for each in far[:SHOWN]] + [each.tiny_text(limits) for each in low[:SHOWN]]
+    said = [each.beyond_text(limits) + _otherwise(each, computed) for each in far[:SHOWN]]
+    said += [each.tiny_text(limits) + _otherwise(each, computed) for each in low[:SHOWN]]
     rest = max(0, len(far) - SHOWN), max(0, len(low) - SHOWN)
     if rest[0]:
         said.append(f"{rest[0]} more operators have values beyond {limits.largest:g}")
     if rest[1]:
         said.append(f"{rest[1]} more operators have only values below {limits.smallest_normal:.3g}")
     return tuple(said)
+
+
+def _otherwise(lost: Lost, computed: frozenset[str] | None) -> str:
+    replaced = computed is not None and lost.operator != "input" and lost.value not in computed
+    return " (the compiler computes it in another form, without this value)" if replaced else ""
 
 
 def beyond_at_products(

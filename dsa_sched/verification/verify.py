@@ -41,6 +41,7 @@ from dsa_sched.verification.evidence import (
     changed_constants,
     compare_levels,
     compared_name,
+    computed_values,
     computing_layers,
     file_array,
     file_name,
@@ -322,7 +323,7 @@ def _report(
         warnings=(
             *whole.model.warnings,
             *range_warnings(whole.artifact.manifest.inputs, found.exact),
-            *range_sentences(whole.model.source, found.exact, dtype),
+            *range_sentences(whole.model.source, found.exact, dtype, computed=computed_values(whole.model)),
             *filter(None, [found.floors.warning]),
         ),
         seconds=seconds,

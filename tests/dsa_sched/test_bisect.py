@@ -228,7 +228,7 @@ def test_a_refusal_is_no_failure(tmp_path: Path) -> None:
 def test_names_of_a_model_never_become_paths(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Relu", ["x"], ["../../escaped"], name="/etc/relu"),
-        helper.make_node("Sqrt", ["../../escaped"], ["file"], name="\u202esqrt"),
+        helper.make_node("Neg", ["../../escaped"], ["file"], name="\u202eneg"),
         helper.make_node("Sub", ["file", "../../escaped"], ["a b;`c`"], name="../sub\n\x1b[2J"),
         helper.make_node("Neg", ["a b;`c`"], ["y"], name="neg"),
     ]

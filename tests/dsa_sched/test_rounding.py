@@ -261,6 +261,21 @@ def jumping(builder: ModelBuilder, x: str, jump: str) -> str:
     return builder.node(jump, x)
 
 
+@pytest.mark.parametrize("opset", [12, 13, 18])
+def test_a_softmax_may_miss_exponentials_below_the_smallest_normal_number(opset: int) -> None:
+    """Of thousands of entries they are a few hundredths of the sum, which no device adds that makes zero of each."""
+    builder = ModelBuilder(opset=opset)
+    y = builder.node("Softmax", builder.input(1, 4096), axis=1)
+    x = np.full((1, 4096), -11.5, np.float32)
+    x[0, 7] = 0
+    exact, found = rounded(builder.model(y), {"x0": x})
+    tail = 1 - float(exact[y][0, 7])
+    assert 0.03 < tail < 0.06
+    assert abs(float(found[y][0, 7] / exact[y][0, 7]) - 1) == pytest.approx(tail, rel=0.1)
+    exact, found = rounded(builder.model(y), {"x0": x[:, :1].repeat(4096, 1)})
+    assert np.abs(found[y] / exact[y] - 1).max() < 0.01
+
+
 @pytest.mark.parametrize("jump", ["ThresholdedRelu", "Less", "Floor"])
 def test_an_element_at_a_jump_may_be_on_either_side(jump: str) -> None:
     """Unless it is exactly there: integers that are compared or rounded down stay what they are."""
