@@ -163,7 +163,9 @@ def write_model(case: Case, path: Path, shape: tuple[int, ...]) -> None:
         for name in inputs:
             if "." in name:
                 constants[name] = numpy_helper.from_array(np.array(float(name), np.float32), name)
-        nodes.append(helper.make_node(op_type, list(inputs), ["y" if last else str(number)], **attributes))
+        node = helper.make_node(op_type, list(inputs), ["y" if last else str(number)])
+        node.attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
+        nodes.append(node)
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy"]
     graph = helper.make_graph(nodes, "function", ends[:1], ends[1:], list(constants.values()))
     save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10), path)

@@ -23,6 +23,7 @@ from dsa_sched.frontend.model_file import ModelFile, checked_model, read_model
 from dsa_sched.frontend.network.bindings import Bindings
 from dsa_sched.frontend.network.branches import with_chosen_branches
 from dsa_sched.frontend.network.constant_folding import fold_constants
+from dsa_sched.frontend.network.names import keep_names_apart
 from dsa_sched.frontend.network.network import Found, Network, Origin, Value
 from dsa_sched.frontend.network.refusals import (
     Judge,
@@ -228,6 +229,7 @@ def _with_shapes(
     if chosen is model:
         return values
     model.CopyFrom(chosen)
+    keep_names_apart(model, model.graph.name or "model")
     if refused := unknown_nodes(model, known):
         raise Unsupported(model.graph.name or "model", refused)
     return fix_shapes(model, {}, None)

@@ -20,7 +20,7 @@ from onnx import TensorProto, helper
 from dsa_sched.frontend.network.bindings import Bindings, bind_inputs
 from dsa_sched.frontend.network.functions import inline_functions
 from dsa_sched.frontend.network.names import keep_names_apart
-from dsa_sched.frontend.network.network import name_nodes
+from dsa_sched.frontend.network.network import graphs_of, name_nodes
 from dsa_sched.frontend.network.refusals import RefusedNode
 from dsa_sched.frontend.network.shapes import first_line, skeleton
 from dsa_sched.frontend.rules.operators import Known, unknown_nodes
@@ -147,7 +147,7 @@ def _check(model: onnx.ModelProto, who: str) -> None:
         raise ModelError(who, needs="dense constants", has="sparse constants")
     model.ir_version = min(model.ir_version, _needed_ir(model))
     _require_values(model)
-    for tensor in _tensors(model):
+    for tensor in _tensors(model.graph):
         _require_data(tensor)
     light = skeleton(model)  # the weights were checked above, and inference finds the shapes that are not declared
     for item in (*light.graph.input, *light.graph.output):
@@ -192,19 +192,22 @@ def _require_data(tensor: TensorProto) -> None:
         raise ModelError(f"tensor {tensor.name}", needs=f"{size_text(needed)} for [{shape}]", has=size_text(available))
 
 
-def _tensors(model: onnx.ModelProto) -> Iterator[TensorProto]:
-    yield from model.graph.initializer
-    for node in model.graph.node:
+def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
+    """Those of graphs inside its nodes, too."""
+    yield from graph.initializer
+    for node in graph.node:
         for attribute in node.attribute:
             if attribute.HasField("t"):
                 yield attribute.t
             yield from attribute.tensors
+        for inner in graphs_of(node):
+            yield from _tensors(inner)
 
 
 def _resolve_external(path: Path, model: onnx.ModelProto, digest: hashlib._Hash, size_bytes: int) -> None:
     """Load every external tensor into the model. Sizes add up under the same bound as the file's own."""
     folder = path.resolve().parent
-    for tensor in _tensors(model):
+    for tensor in _tensors(model.graph):
         if tensor.data_location != TensorProto.EXTERNAL:
             continue
         fields = {entry.key: entry.value for entry in tensor.external_data}

@@ -260,12 +260,25 @@ class RoundedNetwork:
         far = [self.op("Abs", name, self.op("Sub", name, side, plain)) for side in (up, down)]
         other = self.op("Where", name, self.op("Less", name, *far), down, up)
         jumped = self.op("Less", name, self.product(2.0, size, dtype), self.op("Max", name, *far))
-        at = copy.input[1] if len(copy.input) > 1 else plain
-        exact = self.op("Equal", name, x, at)
+        exact = self.op("Equal", name, x, self.place_of_jump(copy, plain, dtype))
         free = self.op("And", name, jumped, self.op("Not", name, exact))
         result = self.op("Where", name, free, other, plain)
         back = helper.np_dtype_to_tensor_dtype(self.exact[name].dtype)
         self.nodes.append(helper.make_node("Cast", [result], [self.rounded(name)], to=back))
+
+    def place_of_jump(self, node: onnx.NodeProto, plain: str, dtype: np.dtype[Any]) -> str:
+        """Where a function jumps: at its other operand, at a number of its own, or at integers, which it keeps."""
+        numbers = {a.name: float(a.f) for a in node.attribute if a.type == onnx.AttributeProto.FLOAT}
+        match node.op_type:
+            case "ThresholdedRelu":
+                return self.scalar(numbers.get("alpha", 1.0), dtype)
+            case "Shrink":
+                return self.scalar(numbers.get("lambd", 0.5), dtype)
+            case "Sign":
+                return self.scalar(0.0, dtype)
+            case "Ceil" | "Floor" | "Round":
+                return plain
+        return str(node.input[1])
 
     def one(self, node: onnx.NodeProto, name: str) -> str:
         """The square of the numbers of which a function of FROM_ONE is a difference: of ones, which a norm multiplies

@@ -40,8 +40,8 @@ WAY_SQUARE, WAY_CHANCE, WAY_RATE = 1.168, 1e-3, 4.935
 """Of the mean square of a random walk between fixed ends: it is larger than the first with the chance of the second,
 and that chance falls as exp(-pi^2 / 2 x)."""
 
-STORED_UNIT = 2.0**-11
-"""Half the distance of numbers of fp16, relative: what is nearer cannot be stored."""
+FUNCTION_ERROR = 2.0**-8
+"""Relative error of a function that is right: an output that is nearer than one is, however little inputs change."""
 
 MOST_DRAWS = 64
 """Independent errors that are told apart: more change an allowance by little."""
@@ -210,10 +210,10 @@ class LogitsResult:
     @property
     def doubtful(self) -> bool:
         """Whether rounding may have made it wrong: no statement, and more off than a tenth of the distance and than
-        numbers of fp16 are apart; where inputs change nothing, than a layer may be."""
+        a function may be; where inputs change nothing, than a layer may be."""
         if self.statement:
             return False
-        near = max(LOGITS_SHARE_BOUND * self.distance, STORED_UNIT * self.norm)
+        near = max(LOGITS_SHARE_BOUND * self.distance, FUNCTION_ERROR * self.norm)
         return not self.error <= (near if self.distance else max(LAYER_BOUND * self.norm, self.floor))
 
     @property

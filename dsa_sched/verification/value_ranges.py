@@ -79,10 +79,10 @@ class Lost:
 
     def beyond_text(self, limits: Limits) -> str:
         """How far it is beyond the range."""
-        verb = "is" if self.beyond == 1 else "are"
+        verb, reach = ("is", "it reaches") if self.beyond == 1 else ("are", "they reach")
         return (
             f"{self.operator} {self.value}: {self.beyond} of {self.elements} values {verb} beyond {limits.largest:g}, "
-            f"the largest of {limits.name}; they reach {self.largest:.3g}"
+            f"the largest of {limits.name}; {reach} {self.largest:.3g}"
         )
 
     def tiny_text(self, limits: Limits) -> str:

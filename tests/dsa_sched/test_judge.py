@@ -18,6 +18,7 @@ from dsa_sched.verification.tolerances import (
     judge_logits,
     relative_error,
     sample_points,
+    way_allowance,
 )
 
 Array = npt.NDArray[np.float64]
@@ -255,3 +256,50 @@ def test_small_tensors_are_sampled_in_full(shape: tuple[int, ...]) -> None:
 def test_first_difference() -> None:
     assert first_difference(b"abcd", b"abcd") == (0, -1)
     assert first_difference(b"abcd", b"aXcX") == (2, 1)
+
+
+def test_an_output_without_a_statement_is_doubtful_only_where_it_is_off() -> None:
+    reference = (np.full((1, 4), 100.0), np.full((1, 4), 101.0))  # 2 apart
+    rounding = moved(reference, 3.0, 3.0)
+    near, same = judge_logits("l", (reference[0] + 0.09, reference[1]), reference, rounding)
+    assert (near.statement, near.doubtful, same.doubtful) == (False, False, False)
+    far, _ = judge_logits("l", (reference[0] + 0.5, reference[1]), reference, rounding)
+    assert (far.statement, far.doubtful, far.passed) == (False, True, True)
+    small = (np.full((1, 4), 100.0), np.full((1, 4), 100.001))
+    stored, _ = judge_logits("l", (small[0] + 0.03, small[1]), small, moved(small, 3.0, 3.0))
+    assert not stored.doubtful, "no function is more exact"
+
+
+def test_neighbours_say_how_far_outputs_are_apart() -> None:
+    (only,) = judge_logits("l", (np.zeros((1, 4)),), (np.zeros((1, 4)),), (), (np.full((1, 4), 2.0),))
+    assert only.distance == pytest.approx(4.0)
+
+
+def test_the_worst_of_many_channels_of_products_may_be_off_by_its_way() -> None:
+    """Sums in fp16 of activations that are alike: each channel has one way for all its elements."""
+    random, length, channels = np.random.default_rng(3), 1152, 256
+    alike = np.maximum(random.normal(0.3, 1, (1, length)), 0)
+    x = (0.8 * alike + 0.2 * np.maximum(random.normal(0.3, 1, (40, length)), 0)).astype(np.float16).astype(np.float32)
+    weights = (random.normal(0, 1, (length, channels)) / length**0.5).astype(np.float16).astype(np.float32)
+    total = np.zeros((40, channels), np.float16)
+    for k in range(length):
+        total = (total.astype(np.float32) + x[:, k : k + 1] * weights[k]).astype(np.float16)
+    exact = x.astype(np.float64) @ weights
+    squares = np.square(x.astype(np.float64)) @ np.square(weights)
+    floor = 2.0**-11 / 6**0.5 * np.sqrt(exact**2 + length * (exact**2 / 3 + squares / 6))
+    errors, floors = (np.linalg.norm(part, axis=0) for part in (total - exact, floor))
+    times = (errors / np.maximum(floors, np.sqrt(np.mean(floors**2)))).max()
+    assert 1.5 < times < way_allowance(channels), "beyond what independent errors do"
+    assert way_allowance(1) == way_allowance(8) == 2
+    assert 2.5 < way_allowance(64) < way_allowance(512) < 3.1
+    together = np.full((40, 64), 1.0)
+    off, moves = together.copy(), together + 0.02
+    off[:, 5] += 0.046
+    _, plain = judge_layer(off, together, moves, 1)
+    _, channel = judge_layer(off, together, moves, 1, ways=True)
+    assert (plain.channel, plain.passed, channel.channel, channel.passed) == (5, True, 5, True)
+    off[:, 5] += 0.008
+    assert not judge_layer(off, together, moves, 1)[1].passed
+    assert judge_layer(off, together, moves, 1, ways=True)[1].passed
+    off[:, 5] += 0.02
+    assert not judge_layer(off, together, moves, 1, ways=True)[1].passed

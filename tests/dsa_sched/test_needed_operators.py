@@ -163,6 +163,10 @@ PADDED: dict[str, Build] = {
 CONVOLUTIONS: dict[str, Build] = {
     "one tap, padded": conv((1, 3, 6, 6), (5, 3, 1, 1), pads=[1, 1, 1, 1]),
     "padding beyond the window, groups": conv((2, 4, 5, 4), (4, 2, 2, 3), pads=[2, 0, 3, 4], group=2, strides=[2, 2]),
+    "one window along an axis whose step is larger": conv(
+        (2, 3, 5, 4), (4, 3, 1, 3), strides=[1, 3], dilations=[1, 2], pads=[2, 2, 3, 0]
+    ),
+    "one window among rows of several": conv((1, 2, 9, 6), (3, 2, 3, 2), strides=[2, 5]),
     "a long window": conv((1, 1, 640), (6, 1, 256), strides=[128]),
     "a long window, no multiple of the step, padded": conv((2, 2, 900), (5, 2, 300), strides=[70], pads=[150, 130]),
     "a long window, step by step": conv((1, 2, 320), (3, 2, 300), pads=[9, 4]),

@@ -241,3 +241,49 @@ def test_the_type_that_rounds_most_is_taken() -> None:
 
     assert stored_type(graph("float32", "float16", "int64")) == "float16"
     assert stored_type(graph("float32", "int8")) == "float32"
+
+
+def test_results_below_the_smallest_normal_number_may_become_zero() -> None:
+    builder = ModelBuilder()
+    y = builder.node("Sigmoid", builder.input(1, 64))
+    exact, found = rounded(builder.model(y), {"x0": np.full((1, 64), -12.0, np.float32)})
+    assert moves(exact[y], found[y]) == pytest.approx(float(exact[y].max()), rel=0.05)
+    exact, found = rounded(builder.model(y), {"x0": np.full((1, 64), -9.0, np.float32)})
+    assert moves(exact[y], found[y]) < 1e-3 * float(exact[y].max())
+
+
+def jumping(builder: ModelBuilder, x: str, jump: str) -> str:
+    """A function that jumps at 1, in numbers."""
+    if jump == "ThresholdedRelu":
+        return builder.node(jump, x, alpha=1.0)
+    if jump == "Less":
+        return builder.node("Cast", builder.node(jump, x, builder.constant(1.0)), to=TensorProto.FLOAT)
+    return builder.node(jump, x)
+
+
+@pytest.mark.parametrize("jump", ["ThresholdedRelu", "Less", "Floor"])
+def test_an_element_at_a_jump_may_be_on_either_side(jump: str) -> None:
+    """Unless it is exactly there: integers that are compared or rounded down stay what they are."""
+    builder = ModelBuilder()
+    y = jumping(builder, builder.node("Add", builder.input(1, 4), builder.constant([3.5, 4.5, 1.0, 1.0])), jump)
+    exact, found = rounded(builder.model(y), {"x0": np.array([[0, 0, 5e-4, -5e-4]], np.float32)})
+    off = np.abs(found[y].astype(np.float64) - exact[y])[0]
+    assert (off[:2] <= 0.01).all()
+    assert (off[2:] >= 0.99).all()
+    builder = ModelBuilder()
+    y = jumping(builder, builder.input(1, 4), jump)
+    exact, found = rounded(builder.model(y), {"x0": np.array([[0, 1, 2, 3]], np.float32)})
+    assert (np.abs(found[y] - exact[y]) <= 0.01).all()
+
+
+def test_rounding_adds_up_over_the_steps_of_a_recurrent_network() -> None:
+    moved = []
+    for steps in (4, 64):
+        builder = ModelBuilder()
+        y = builder.node(
+            "LSTM", builder.input(steps, 1, 2), builder.weights(1, 16, 2), builder.weights(1, 16, 4), hidden_size=4
+        )
+        exact, found = rounded(builder.model(y), {"x0": halves(steps, 1, 2)})
+        moved.append(moves(exact[y], found[y]) / float(np.sqrt(np.mean(exact[y] ** 2))))
+    assert moved[1] == pytest.approx(4 * moved[0], rel=0.2)
+    assert moved[1] == pytest.approx(UNIT / 6**0.5 * (64 * (8 + 6 / 6)) ** 0.5, rel=0.2)

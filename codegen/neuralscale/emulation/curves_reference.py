@@ -7,11 +7,11 @@ are the nearest fp16 numbers; E, R and Q are the chip's exponential, reciprocal 
 
 * exp: the larger of E(t) and E(t - 2^-12), t = x - 2^-12.
 * sigmoid: 1 / d times k by `refined`, d = E(-x - 0.3125) + k, k = 0.73193359375.
-* swish: p = alpha's power of two, k the first of 0, 2.5, 3.25, 4, 5, 6, 7 that is at least ln(14 / alpha), or the
-  last for which E(k) / (e * alpha) is in the range; w = |x|, at most 64 / p and 65504; z = E(-alpha * w + k). But where alpha is not p, nor p below 2^-7, b = alpha's first four bits,
-  v = (w + 192 / p) - 192 / p, z = E(-b * v + k) * E((w - v) * -b + w * (b - alpha)). d = z + E(k); r = R(d);
-  h = w * z * ((d * r - 2) * r); max(x, 0) + h. Of a negative alpha its magnitude is taken, and min(x, 0) - h; of 0
-  half of x.
+* swish: p = alpha's power of two, k the first of 0, 2.5, 3.25, 4, 5, 6, 7 that is at least ln(14 / alpha), or the last
+  for which E(k) / (e * alpha) is in the range; w = |x|, at most 64 / p and 65504; z = E(-alpha * w + k). But where
+  alpha is not p, nor p below 2^-7, b = alpha's first four bits, v = (w + 192 / p) - 192 / p,
+  z = E(-b * v + k) * E((w - v) * -b + w * (b - alpha)). d = z + E(k); r = R(d); h = w * z * ((d * r - 2) * r);
+  max(x, 0) + h. Of a negative alpha its magnitude is taken, and min(x, 0) - h; of 0 half of x.
 * tanh: c = x between -1 and 1, s = c * c; ((R(E(2 max(|x|, 1)) + 1) * -2 + a) + P(s) * s) * c + c.
 * softplus: c, s as for tanh, n = (c / 2 + Q(s) * s) - a; z = E(-max(|x|, 1)); (max(x, 1) + n) + (P(z) * z * z + z).
 * elu, selu, celu: c = x between -0.75 and 0; e = E(min(x, -0.75)) - k; (c + P(c) * c * c) + e, times alpha (and gamma),

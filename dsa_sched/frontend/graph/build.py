@@ -19,7 +19,13 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from dsa_sched.frontend.graph.constant_losses import Loss, loss_sentences, masking_constants
+from dsa_sched.frontend.graph.constant_losses import (
+    Loss,
+    bounding_constants,
+    chosen_by_rules,
+    loss_sentences,
+    masking_constants,
+)
 from dsa_sched.frontend.graph.layout import Axes, assign_layouts, channels_last, keeps_order, row_major
 from dsa_sched.frontend.graph.operator_stages import Placed, device_stages
 from dsa_sched.frontend.network.network import Array, Network, Value
@@ -77,7 +83,8 @@ def build_graph(network: Network, wants: Wants) -> Built:
     verify_graph(graph)
     masks = masking_constants(operations.operations, constants, frozenset(network.outputs))
     largest = float(np.finfo(wants.dtype("float32")).max)
-    losses = loss_sentences(tuple(builder.losses.values()), masks, largest)
+    bounds = bounding_constants(operations.operations, constants)
+    losses = loss_sentences(tuple(builder.losses.values()), masks, bounds, largest)
     return Built(graph, builder.store, (*_precision(graph), *losses), builder.terms)
 
 
@@ -212,7 +219,8 @@ class _Builder:
         type, as `dtype`. Returns the tensor's name, which is unique for each content."""
         array = self.source.constants[name]
         stored, saturated = _on_device(array, dtype)
-        self.losses.setdefault((layer, name), Loss.of(layer, name, array, stored, saturated))
+        if not chosen_by_rules(array, self.source.term(name)):
+            self.losses.setdefault((layer, name), Loss.of(layer, name, array, stored, saturated))
         data = np.asarray(arrange(stored), order="C")
         key = content_hash(data)
         unique, count = name, 1

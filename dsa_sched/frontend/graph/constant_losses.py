@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dsa_sched.frontend.network.operation import Operation
+from dsa_sched.frontend.network.terms import Term
 
-__all__ = ["Loss", "loss_sentences", "masking_constants"]
+__all__ = ["Loss", "bounding_constants", "chosen_by_rules", "loss_sentences", "masking_constants"]
 
 Array = npt.NDArray[np.generic]
 
@@ -27,6 +28,9 @@ CARRIES_MASKS = frozenset(
 
 READS_MASKS = frozenset(["attend", "softmax", "log_softmax"])
 """Kinds that make zeros of masked scores."""
+
+BOUNDS = frozenset(["max", "min"])
+"""Kinds that choose one of two numbers."""
 
 NAMED = 3
 """Constants that are named where many lose a few small elements."""
@@ -78,16 +82,18 @@ class Loss:
         return self.zeroed > 0 and self.kept and not (self.saturated or self.infinite or self.nan)
 
 
-def loss_sentences(losses: Sequence[Loss], masks: frozenset[str], largest: float) -> tuple[str, ...]:
+def loss_sentences(
+    losses: Sequence[Loss], masks: frozenset[str], bounds: frozenset[str], largest: float
+) -> tuple[str, ...]:
     """A sentence for each way in which a constant loses what counts; one for all that lose a few small elements. Of
-    `masks` nothing is said but that they are not numbers."""
+    `masks` nothing is said but that they are not numbers, of `bounds` not that they are infinite."""
     said: list[str] = []
     for loss in losses:
         who = f"{loss.operator}: {{}} of {loss.elements} elements of {loss.constant}"
         mask = loss.constant in masks
         if loss.saturated and not mask:
             said.append(f"{who.format(loss.saturated)} saturate at {largest:g} in {loss.dtype}")
-        if loss.infinite and not mask:
+        if loss.infinite and not mask and loss.constant not in bounds:
             said.append(f"{who.format(loss.infinite)} are infinite: products with them are infinite or NaN")
         if loss.nan:
             said.append(f"{who.format(loss.nan)} are not numbers (NaN)")
@@ -109,6 +115,28 @@ def loss_sentences(losses: Sequence[Loss], masks: frozenset[str], largest: float
     return tuple(said)
 
 
+def chosen_by_rules(array: Array, term: Term) -> bool:
+    """Whether a constant is a rule's own: made of nothing in the file, of infinities and of powers of two alone, by
+    which it chooses or scales exactly."""
+    if array.dtype.kind not in "fV" or _reads_file(term):
+        return False
+    numbers = np.abs(array.astype(np.float64))
+    finite = numbers[np.isfinite(numbers) & (numbers != 0)]
+    return not np.isnan(numbers).any() and bool((np.frexp(finite)[0] == 0.5).all())
+
+
+def _reads_file(term: Term) -> bool:
+    open_, seen = [term], {id(term)}
+    while open_:
+        part = open_.pop()
+        if part.kind == "file":
+            return True
+        fresh = [operand for operand in part.operands if id(operand) not in seen]
+        seen.update(map(id, fresh))
+        open_ += fresh
+    return False
+
+
 def masking_constants(
     operations: Sequence[Operation], constants: frozenset[str], outputs: frozenset[str]
 ) -> frozenset[str]:
@@ -118,6 +146,15 @@ def masking_constants(
         for name in dict.fromkeys(operation.inputs):
             readers.setdefault(name, []).append(operation)
     return frozenset(name for name in constants if name in readers and _masks(name, readers, outputs))
+
+
+def bounding_constants(operations: Sequence[Operation], constants: frozenset[str]) -> frozenset[str]:
+    """Constants that are only ever the larger or smaller of two, so that an infinity of them changes nothing."""
+    kinds: dict[str, set[str]] = {}
+    for operation in operations:
+        for name in operation.inputs:
+            kinds.setdefault(name, set()).add(operation.kind)
+    return frozenset(name for name in constants if kinds.get(name) and kinds[name] <= BOUNDS)
 
 
 def _masks(name: str, readers: dict[str, list[Operation]], outputs: frozenset[str]) -> bool:

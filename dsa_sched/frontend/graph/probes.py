@@ -61,7 +61,7 @@ class Probe:
     op_type: str
     says: str
     operands: tuple[Operand, ...] = (IMAGE,)
-    settings: Mapping[str, Setting] | None = None
+    settings: Mapping[str, Setting | onnx.GraphProto] | None = None
     outputs: int = 1
     opset: int = OPSET
 
@@ -133,6 +133,8 @@ def _convolutions() -> tuple[Probe, ...]:
         Probe("Conv", "dilations", (IMAGE, kernel), {"dilations": (2, 2)}),
         Probe("Conv", "pads", (IMAGE, kernel), {"pads": (1, 0, 1, 2)}),
         Probe("Conv", "auto_pad", (IMAGE, kernel), {"auto_pad": "SAME_UPPER"}),
+        Probe("Conv", "pads beyond the window", (IMAGE, _numbers(4, 4, 1, 1)), {"pads": (1, 1, 1, 1)}),
+        Probe("Conv", "300 taps", ((1, 2, 900), _numbers(4, 2, 300)), {"strides": (100,)}),
         Probe("Conv", "computed weights", (IMAGE, (4, 4, 3, 3))),
         Probe("Conv", "computed bias", (IMAGE, kernel, (4,))),
     )
@@ -172,6 +174,11 @@ def _products() -> tuple[Probe, ...]:
         Probe("MatMul", "more than 2 axes", ((2, 3, *a), (2, 3, 6, 5))),
         Probe("MatMul", "factors of unequal rank", ((2, *a), (6, 5))),
         Probe("MatMul", "a factor of 1 axis", (a, (6,))),
+        Probe("Einsum", "one operand", (IMAGE,), {"equation": "bcij->cb"}),
+        Probe("Einsum", "two operands", (a, constant), {"equation": "ij,jk->ki"}),
+        Probe("Einsum", "three operands", (a, constant, (5, 3)), {"equation": "ij,jk,kl->il"}),
+        Probe("Einsum", "a diagonal", ((6, 6),), {"equation": "ii->i"}),
+        Probe("Einsum", "ellipsis", ((2, *a), (2, 6, 5)), {"equation": "...ij,...jk->...ik"}),
         Probe("Gemm", "constant B", (a, constant)),
         Probe("Gemm", "computed B", (a, (6, 5))),
         Probe("Gemm", "transA", ((6, 4), constant), {"transA": 1}),
@@ -191,6 +198,7 @@ def _elementwise() -> tuple[Probe, ...]:
         found += (
             Probe(op_type, "equal shapes", (IMAGE, IMAGE)),
             Probe(op_type, "broadcast", (IMAGE, (6, 1))),
+            Probe(op_type, "both broadcast", ((4, 1), (1, 6))),
             Probe(op_type, "constant operand", (IMAGE, _numbers(4, 1, 1))),
             Probe(op_type, "no axes", ((), ())),
         )
@@ -230,8 +238,13 @@ def _whole_axes() -> tuple[Probe, ...]:
             Probe(op_type, "noop_with_empty_axes", (IMAGE,), {"noop_with_empty_axes": 1}),
         )
     vector, channels = _numbers(6), _numbers(4)
+    last = np.array(-1, np.int64)
     return (
         *found,
+        Probe("CumSum", "constant axis", (IMAGE, last)),
+        Probe("CumSum", "exclusive", (IMAGE, last), {"exclusive": 1}),
+        Probe("CumSum", "reverse", (IMAGE, last), {"reverse": 1}),
+        Probe("CumSum", "computed axis", (IMAGE, Whole(()))),
         *(Probe("Softmax", f"axis={axis}", (IMAGE,), {"axis": axis}) for axis in (-1, 1)),
         Probe("Softmax", "several axes, before opset 13", (IMAGE,), {"axis": 1}, opset=11),
         Probe("LayerNormalization", "last axis", (IMAGE, vector, vector)),
@@ -290,6 +303,10 @@ def _movement() -> tuple[Probe, ...]:
         *(Probe("Pad", f"mode={m}", (IMAGE, pads), {"mode": m}) for m in ("constant", "reflect", "edge", "wrap")),
         Probe("Pad", "axes", (IMAGE, _whole(1, 1), None, _whole(2))),
         Probe("Pad", "negative pads", (IMAGE, _whole(0, 0, -1, 0, 0, 0, 0, 0))),
+        *(
+            Probe("Pad", f"negative pads, mode={m}", (IMAGE, _whole(0, 0, -1, 0, 0, 0, 0, 1)), {"mode": m})
+            for m in ("reflect", "edge", "wrap")
+        ),
         Probe("Pad", "computed value", (IMAGE, pads, ())),
         Probe("Gather", "evenly spaced constant indices", (IMAGE, _whole(0, 2)), {"axis": 1}),
         Probe("Gather", "any constant indices", (IMAGE, _whole(0, 3, 1)), {"axis": 1}),
@@ -375,7 +392,19 @@ def _resizing() -> tuple[Probe, ...]:
 
 
 def _constants() -> tuple[Probe, ...]:
+    branches = {
+        f"{name}_branch": helper.make_graph(
+            [helper.make_node(op_type, ["number"], ["chosen"])],
+            name,
+            [],
+            [helper.make_tensor_value_info("chosen", TensorProto.FLOAT, [])],
+            [numpy_helper.from_array(np.array(0.5, np.float32), "number")],
+        )
+        for name, op_type in (("then", "Neg"), ("else", "Identity"))
+    }
     return (
+        Probe("If", "constant condition", (np.array(True),), branches),
+        Probe("If", "computed condition", (Truth(()),), branches),
         Probe("Constant", "", (), {"value_floats": (1.0, 2.0)}),
         Probe("ConstantOfShape", "constant shape", (_whole(2, 3),)),
         Probe("ConstantOfShape", "computed shape", (Whole((2,)),)),

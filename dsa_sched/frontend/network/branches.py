@@ -14,6 +14,7 @@ import onnx
 from onnx import helper
 
 from dsa_sched.frontend.network.constant_folding import fold_constants
+from dsa_sched.frontend.network.names import rename_captured
 from dsa_sched.frontend.network.network import graphs_of
 from dsa_sched.frontend.network.shapes import known_values
 
@@ -106,18 +107,5 @@ def _renamed(node: onnx.NodeProto, names: Mapping[str, str], title: str) -> onnx
         for place, name in enumerate(listed):
             listed[place] = names.get(name, name)
     for graph in graphs_of(result):
-        _rename_within(graph, names)
+        rename_captured(graph, names)
     return result
-
-
-def _rename_within(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
-    """What a graph inside reads of the graphs around it."""
-    own = {name for node in graph.node for name in node.output}
-    own |= {item.name for item in (*graph.input, *graph.initializer)}
-    around = {old: new for old, new in names.items() if old not in own}
-    nodes = [_renamed(node, around, node.name) for node in graph.node]
-    del graph.node[:]
-    graph.node.extend(nodes)
-    outputs = {item.name for item in graph.output} & {*around}
-    for name in sorted(outputs):  # a value of the graph around it, given out as it is
-        graph.node.append(helper.make_node("Identity", [around[name]], [name], name=f"{around[name]}::copy"))

@@ -7,11 +7,15 @@ another one, unless it is an input or output itself.
 
 from __future__ import annotations
 
-import onnx
+from collections.abc import Mapping
 
+import onnx
+from onnx import helper
+
+from dsa_sched.frontend.network.network import graphs_of
 from hw_models.errors import ModelError
 
-__all__ = ["keep_names_apart"]
+__all__ = ["keep_names_apart", "rename_captured"]
 
 SEPARATOR = "::"
 
@@ -75,3 +79,20 @@ def _rename(graph: onnx.GraphProto, renamed: dict[str, str]) -> None:
             for place, name in enumerate(names):
                 if name in renamed:
                     names[place] = renamed[name]
+        for inner in graphs_of(node):
+            rename_captured(inner, renamed)
+
+
+def rename_captured(graph: onnx.GraphProto, renamed: Mapping[str, str]) -> None:
+    """What a graph inside a node reads of the graphs around it, under new names. One that it gives out as it is comes
+    by a node of its own."""
+    own = {name for node in graph.node for name in node.output}
+    own |= {item.name for item in (*graph.input, *graph.initializer)}
+    around = {old: new for old, new in renamed.items() if old not in own}
+    for node in graph.node:
+        for place, name in enumerate(node.input):
+            node.input[place] = around.get(name, name)
+        for inner in graphs_of(node):
+            rename_captured(inner, around)
+    for name in sorted({item.name for item in graph.output} & {*around}):
+        graph.node.append(helper.make_node("Identity", [around[name]], [name], name=f"{name}::copy"))

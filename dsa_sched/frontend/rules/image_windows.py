@@ -170,6 +170,7 @@ def image_conv(steps: Steps, x: str, weights: str, bias: tuple[str, ...], window
         return steps.view(y, n, filters, *outputs)
     even = _with_equal_steps(window, outputs)
     if even is not None:
+        even, x = _with_no_more_windows(steps, x, even, outputs)
         return steps.add("conv", (n, filters, *outputs), {**even.attributes(), "groups": groups}, x, weights, *bias)
     planes, weights = _planes(steps, x, weights, window, outputs[0], groups)
     y = image_conv(steps, planes, weights, bias, window.over(*range(1, window.rank)), groups)
@@ -195,6 +196,19 @@ def _with_equal_steps(window: Window, outputs: Shape) -> Window | None:
     if strides is None or dilations is None:
         return None
     return Window(window.kernel, strides, dilations, window.begins, window.ends)
+
+
+def _with_no_more_windows(steps: Steps, x: str, window: Window, outputs: Shape) -> tuple[Window, str]:
+    """As many windows as are wanted: with a smaller step along an axis of one window, more may fit than that."""
+    n, c, *extents = steps.writer.shape(x)
+    if window.outputs(tuple(extents)) == outputs:
+        return window, x
+    along = zip(outputs, window.strides, window.reach, window.begins, extents, window.ends, strict=True)
+    behind = [(o - 1) * s + r - b - e for o, s, r, b, e, _ in along]
+    ends = tuple(max(0, min(end, more)) for end, more in zip(window.ends, behind, strict=True))
+    kept = tuple(extent + min(0, more) for extent, more in zip(extents, behind, strict=True))
+    x = steps.part(x, (0,) * (2 + window.rank), (n, c, *kept))
+    return Window(window.kernel, window.strides, window.dilations, window.begins, ends), x
 
 
 def _equal(numbers: Shape, counts: tuple[bool, ...]) -> Shape | None:

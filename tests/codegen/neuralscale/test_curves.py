@@ -45,7 +45,7 @@ KINDS: tuple[tuple[str, Attributes, tuple[float, float]], ...] = (
     ("swish", (("alpha", 0.7),), (0.0, np.inf)),
     ("swish", (("alpha", -3.0),), (-np.inf, 0.0)),
     ("swish", (("alpha", 0.0),), (-np.inf, np.inf)),
-    ("swish", (("alpha", 1e-4),), (0.0, np.inf)),
+    ("swish", (("alpha", 0.01),), (0.0, np.inf)),
     ("tanh", (), (-1.0, 1.0)),
     ("softplus", (), (0.0, np.inf)),
     ("elu", (("alpha", 0.5),), (-0.5, np.inf)),

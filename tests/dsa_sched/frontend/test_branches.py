@@ -134,3 +134,23 @@ def test_what_a_chosen_branch_holds_is_judged() -> None:
     file.opset_import.append(helper.make_opsetid("com.example", 1))
     with pytest.raises(ModelError, match=r"Magic If_y::Magic_0::0 .*domain com.example is not standard ONNX"):
         load_model(file)
+
+
+def test_names_that_rewrites_could_make_too(tmp_path: Path) -> None:
+    """A value `x::t` beside `x`, which gets another name outside of a branch and in it, and the same within one."""
+    inner = branch([node("Exp", ["x::t"], "e"), node("Neg", ["e"], "e::0"), node("Softsign", ["e::0"], "r")])
+    other = branch([node("Identity", ["x"], "r")])
+    nodes = [node("Abs", ["x"], "x::t"), node("If", ["yes"], "y", then_branch=inner, else_branch=other)]
+    require_near(model(nodes, yes=np.array(True)), tmp_path, tolerance=1e-2)
+
+
+def test_data_of_a_branch_may_not_lie_anywhere(tmp_path: Path) -> None:
+    """As data of the graph itself: inside the model's folder."""
+    tensor = onnx.TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[1], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="../outside.bin")
+    inside = branch([node("Mul", ["x", "w"], "r")], constants=[tensor])
+    file = model([node("If", ["yes"], "y", then_branch=inside, else_branch=inside)], yes=np.array(True))
+    path = tmp_path / "m.onnx"
+    path.write_bytes(file.SerializeToString())
+    with pytest.raises(ModelError, match="external data inside the model's folder"):
+        load_model(path)
