@@ -50,7 +50,7 @@ HEADINGS = (
 
 
 def measured(names: Sequence[str]) -> Iterator[Row]:
-    """Rows as they come. Raises SystemExit where networks are unknown or their packages missing, which has been said."""
+    """Rows as they come. Raises SystemExit where networks are unknown or packages missing, which has been said."""
     command = [sys.executable, "-m", "tests.trained.measuring", *names]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
