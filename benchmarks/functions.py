@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +45,7 @@ MARKS = ("<!-- functions -->", "<!-- end of functions -->")
 
 Doubles = npt.NDArray[np.float64]
 Function = Callable[[Doubles], Doubles]
-Spelling = tuple[tuple[str, tuple[str, ...], Mapping[str, float | int | str]], ...]
+Spelling = tuple[tuple[str, tuple[str, ...], Mapping[str, Any]], ...]
 """Nodes in order: operator, inputs, attributes. `x` is the network's input; `0`, `1`, ... are the nodes before, and
 other names numbers, as constants of one element."""
 

@@ -28,22 +28,17 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import onnx
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the packages that are not installed
 
 from benchmarks.output import add_outputs, finish, keep, output_file, table
-from hw_models.errors import UserError
-from tests.trained.judging import Errors, judge, operators
-from tests.trained.network import Network
-from tests.trained.packages import FOLDER, installed, missing
-from tests.trained.table import NETWORKS
 
+ROOT = Path(__file__).resolve().parents[1]
 Row = dict[str, Any]
 
 MARKS = ("<!-- table: benchmarks/trained.py --page docs/trained.md -->\n", "<!-- end of table -->\n")
@@ -54,50 +49,14 @@ HEADINGS = (
 )  # fmt: skip
 
 
-def measure(network: Network) -> Row:
-    """Compile, run, compare."""
-    package = installed()[network.package]
-    counted = operators(onnx.load(FOLDER / network.file))
-    row: Row = {
-        "network": network.name,
-        "kind": network.kind,
-        "package": network.package,
-        "version": package.version,
-        "licence": package.licence,
-        "fed": network.fed,
-        "remark": network.wrong or network.remark,
-        "operators": dict(counted.most_common()),
-        "refused": None,
-    }
-    try:
-        judged = judge(network, FOLDER, sums=network.sums)
-    except UserError as error:
-        return row | {"refused": _reason(str(error))}
-    return row | {
-        "equal": judged.equal,
-        "errors": _numbers(judged.errors),
-        "stored": _numbers(judged.stored),
-        "summed": _numbers(judged.summed),
-        "range_left": judged.range_left,
-        "compile_seconds": round(judged.compile_seconds, 1),
-        "run_seconds": round(judged.run_seconds, 1),
-    }
-
-
-def _numbers(errors: Errors) -> dict[str, float | None]:
-    return {name: float(f"{error:.3g}") if math.isfinite(error) else None for name, error in errors.items()}
-
-
-def _reason(message: str) -> str:
-    """Of a refusal the first operator's reason."""
-    lines = message.splitlines()
-    return lines[min(1, len(lines) - 1)].strip()
-
-
-def measured(networks: Sequence[Network]) -> Iterator[Row]:
-    for network in networks:
-        print(network.name, file=sys.stderr)
-        yield measure(network)
+def measured(names: Sequence[str]) -> Iterator[Row]:
+    """Rows as they come. Raises SystemExit where networks are unknown or packages missing, which has been said."""
+    command = [sys.executable, "-m", "tests.trained.measuring", *names]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        yield from map(json.loads, running.stdout)
+    if running.returncode:
+        raise SystemExit(running.returncode)
 
 
 def markdown(rows: Sequence[Row]) -> str:
@@ -147,13 +106,10 @@ def with_table(page: str, made: str) -> str:
     return before + MARKS[0] + made + MARKS[1] + rest.split(MARKS[1])[1]
 
 
-def _merged(options: argparse.Namespace, rows: Sequence[Row]) -> list[Row]:
-    """New rows, and those of the JSON file that were not measured again."""
-    kept = {}
-    if options.networks and options.json is not None and options.json.exists():
-        kept = {row["network"]: row for row in json.loads(options.json.read_text(encoding="utf-8"))["rows"]}
-    kept |= {row["network"]: row for row in rows}
-    return [kept[network.name] for network in NETWORKS if network.name in kept]
+def merged(old: Sequence[Row], new: Sequence[Row]) -> list[Row]:
+    """New rows in the place of old ones, others behind."""
+    rows = {row["network"]: row for row in old} | {row["network"]: row for row in new}
+    return list(rows.values())
 
 
 def main() -> int:
@@ -162,22 +118,18 @@ def main() -> int:
     parser.add_argument("--page", type=output_file, metavar="FILE", help="replace the table of this page")
     add_outputs(parser)
     options = parser.parse_args()
-    if unknown := set(options.networks) - {network.name for network in NETWORKS}:
-        parser.error(f"there is no network {min(unknown)}; there are {', '.join(each.name for each in NETWORKS)}")
-    chosen = [network for network in NETWORKS if not options.networks or network.name in options.networks]
-    if reason := next((reason for network in chosen if (reason := missing(network.package))), ""):
-        print(f"error: {reason}", file=sys.stderr)
-        return 1
+    kept: list[Row] = []
+    if options.networks and options.json is not None and options.json.exists():
+        kept = json.loads(options.json.read_text(encoding="utf-8"))["rows"]
     rows: list[Row] = []
-    for row in measured(chosen):
+    for row in measured(options.networks):
+        print(row["network"], file=sys.stderr)
         rows.append(row)
-        keep(options, {"rows": _merged(options, rows)})
-    merged = _merged(options, rows)
-    finish(options, {"rows": merged}, "# Trained networks\n\n" + markdown(merged))
+        keep(options, {"rows": merged(kept, rows)})
+    made = merged(kept, rows)
+    finish(options, {"rows": made}, "# Trained networks\n\n" + markdown(made))
     if options.page is not None:
-        options.page.write_text(
-            with_table(options.page.read_text(encoding="utf-8"), markdown(merged)), encoding="utf-8"
-        )
+        options.page.write_text(with_table(options.page.read_text(encoding="utf-8"), markdown(made)), encoding="utf-8")
     return 0 if all(row.get("equal", True) for row in rows) else 1
 
 

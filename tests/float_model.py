@@ -90,6 +90,12 @@ def _unary(op: Op, x: Values) -> Values:
             if op.attribute("approximate") == "tanh":
                 return np.asarray(0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))))
             return np.asarray(0.5 * x * (1 + UNARY["erf"](x / np.sqrt(2))))
+        case "swish":
+            return np.asarray(x / (1 + np.exp(-op.number("alpha") * x)))
+        case "elu" | "selu" | "celu":
+            alpha = op.number("alpha")
+            below = alpha * np.expm1(np.minimum(x, 0) / (alpha if op.kind == "celu" else 1))
+            return np.asarray((np.maximum(x, 0) + below) * (op.number("gamma") if op.kind == "selu" else 1))
         case "mish":
             return np.asarray(x * np.tanh(np.logaddexp(0, x)))
     return UNARY[op.kind](x)

@@ -183,6 +183,11 @@ SAMPLES: Mapping[str, Sample] = {
     "hard_sigmoid": _unary("hard_sigmoid", ("alpha", 0.2), ("beta", 0.5)),
     "gelu": _unary("gelu", ("approximate", "none")),
     "gelu by a hyperbolic tangent": _unary("gelu", ("approximate", "tanh")),
+    "swish": _unary("swish", ("alpha", 1.0)),
+    "swish of a factor": _unary("swish", ("alpha", 1.702)),
+    "elu": _unary("elu", ("alpha", 1.0)),
+    "selu": _unary("selu", ("alpha", 1.67), ("gamma", 1.05)),
+    "celu": _unary("celu", ("alpha", 0.5)),
     **{
         kind: _unary(kind)
         for kind in ("relu", "neg", "abs", "exp", "sqrt", "reciprocal", "sigmoid", "tanh", "hard_swish", "erf")

