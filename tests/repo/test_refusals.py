@@ -17,8 +17,8 @@ PACKAGES = ("hw_models", "partitioner", "isched", "codegen", "dsa_sched")
 PLANNING = ("partitioner", "isched")
 
 ERRORS = frozenset({
-    "UserError", "FileError", "ChipError", "ModelError", "PlacementError", "PlanError", "DoesNotFit", "TargetError",
-    "TextError", "Unsupported",
+    "UserError", "FileError", "ChipError", "ModelError", "PlacementError", "PlanError", "DoesNotFit", "RefusedInput",
+    "TargetError", "TextError", "Unsupported",
 })  # fmt: skip
 EVERYTHING = frozenset({"Exception", "BaseException", ""})
 """Handlers that catch our errors too."""

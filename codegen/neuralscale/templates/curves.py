@@ -18,7 +18,7 @@ Newton's. 1 / 0 is infinite because a number is added first that changes nothing
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import lru_cache
 
 from codegen.neuralscale.templates import exponentials
 from codegen.neuralscale.templates.exponentials import EIGHTHS
@@ -213,12 +213,16 @@ CURVES: Mapping[str, Callable[[Op], tuple[Step, ...]]] = {
 """The passes of an operator, by its kind."""
 
 
+MOST_CURVES = 256
+"""Functions with their numbers that are kept."""
+
+
 def curve(op: Op) -> tuple[Step, ...]:
     """The passes of an operator. Raises KeyError where its kind has none."""
     return _curve(op.kind, op.attributes)
 
 
-@cache
+@lru_cache(maxsize=MOST_CURVES)
 def _curve(kind: str, attributes: tuple[tuple[str, Attribute], ...]) -> tuple[Step, ...]:
     """Kept, since planning asks for every box."""
     return CURVES[kind](Op(kind, kind, (), (), attributes))

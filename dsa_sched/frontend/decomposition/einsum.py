@@ -53,7 +53,7 @@ def einsum(chain: Chain, node: Node) -> bool:
 
 
 def refuse_einsum(_writer: Writer, node: Node) -> None:
-    """What the decomposition leaves."""
+    """Raises Refusal for what the decomposition leaves."""
     raise Refusal(f"equation {node.text('equation', '')!r} does not fit the operands")
 
 

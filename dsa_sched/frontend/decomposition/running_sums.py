@@ -38,7 +38,7 @@ def running_sum(chain: Chain, node: Node) -> bool:
 
 
 def refuse_running_sum(_writer: Writer, _node: Node) -> None:
-    """What the decomposition leaves."""
+    """Raises Refusal for what the decomposition leaves."""
     raise Refusal("the axis is computed at run time; it must be constant")
 
 

@@ -39,18 +39,20 @@ LARGEST_SHARE = 4.0
 
 
 def mean_matches(network: Network) -> Iterator[Match]:
-    """Sums that are divided by a number larger than one."""
+    """Sums that are divided by a number larger than one, perhaps in several steps."""
     for node in network.nodes:
-        scaled = factor_of(network, node)
-        total = network.producer.get(scaled[0]) if scaled is not None else None
-        if scaled is None or total is None or total.op_type != "ReduceSum":
+        if factor_of(network, node) is None:
+            continue
+        factor, name = _unscaled(network, node.outputs[0])
+        total = network.producer.get(name)
+        if total is None or total.op_type != "ReduceSum":
             continue
         shape = shape_of(network, total.inputs[0])
         axes = reduced_axes(network, total) if shape else None
         if not shape or not axes or network.values[total.outputs[0]].dtype not in FLOATING:
             continue
-        share = prod(shape[axis] for axis in axes) * scaled[1]
-        if abs(scaled[1]) < 1 and abs(share) <= LARGEST_SHARE:
+        share = prod(shape[axis] for axis in axes) * factor
+        if factor < 1 and share <= LARGEST_SHARE:
             yield _mean(network, node, total, axes, share)
 
 

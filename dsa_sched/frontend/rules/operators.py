@@ -127,7 +127,7 @@ def operations_of(network: Network, wants: Wants) -> Operations:
 
 
 def refuse_branches(_writer: Writer, _node: Node) -> None:
-    """Of an If whose condition is not known."""
+    """Raises Refusal for an If whose condition is not known."""
     raise Refusal(
         "its condition is computed at run time; a branch is compiled where shapes or constants choose it (--bind makes "
         "an input a constant)"

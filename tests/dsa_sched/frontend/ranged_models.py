@@ -243,6 +243,11 @@ CASES: dict[str, Case] = {
     "mean by a sum, without its axis": Case(
         lambda b, x: b.node("Mul", b.constant(1 / 48), _sum(b, x, 0)), mean=20_000, deviation=100
     ),
+    "mean by a sum, in two steps": Case(
+        lambda b, x: b.node("Div", b.node("Mul", _sum(b, x), b.constant(4.0)), b.constant(192.0)),
+        mean=20_000,
+        deviation=100,
+    ),
     "root mean square": Case(lambda b, x: b.node("Sqrt", _mean(b, _power(b, x))), deviation=5000),
     "magnitude": Case(_magnitude, deviation=3000),
     "small magnitude": Case(lambda b, x: _magnitude(b, x, 1e-9, _power), deviation=2.0**-11, bound=8e-3),
