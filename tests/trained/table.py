@@ -41,7 +41,7 @@ NETWORKS = (
     Network(
         "silero-half", "silero-vad", f"{VOICE}/silero_vad_half.onnx", "voice detection",
         WINDOWS, inputs.voice_windows(1.5), decisions.above("output", 0.5),
-        state={"stateN": "state"}, recurrent=True,
+        state={"stateN": "state"}, recurrent=True, remark=SUMS,
     ),
     Network(
         "silero", "silero-vad", f"{VOICE}/silero_vad.onnx", "voice detection",
