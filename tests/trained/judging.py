@@ -22,7 +22,7 @@ import onnxruntime
 
 import dsa_sched
 from tests.trained.network import Arrays, Network
-from tests.trained.rounded_run import RoundedRun
+from tests.trained.rounded_run import RangeLeft, RoundedRun
 
 __all__ = ["Errors", "Judged", "judge", "operators"]
 
@@ -71,11 +71,7 @@ def judge(network: Network, folder: Path, level: str = "O0", sums: bool = False)
         ran = time.process_time()
         exact = _outputs(_exact(path), feeds, network.state)
         model = onnx.load(path)
-    plain = RoundedRun(model)
-    stored = _outputs(plain, feeds, network.state)
-    range_left = plain.overflowed or not _finite(stored)
-    if range_left:
-        stored = _outputs(RoundedRun(model, range_kept=True), feeds, network.state)
+    stored, range_left = _stored(model, feeds, network.state)
     summed = _outputs(RoundedRun(model, range_left, fp16_sums=True), feeds, network.state) if sums else {}
     with np.errstate(invalid="ignore"):  # outputs may be no numbers
         decision, our_decision = (network.decide(outputs, folder) for outputs in (exact, ours))
@@ -134,8 +130,12 @@ def _exact(path: Path) -> Runs:
     return lambda feed: dict(zip(names, session.run(names, {name: feed[name] for name in read}), strict=True))
 
 
-def _finite(outputs: Lists) -> bool:
-    return all(np.isfinite(array).all() for arrays in outputs.values() for array in arrays if array.dtype.kind == "f")
+def _stored(model: onnx.ModelProto, feeds: Sequence[Arrays], state: Mapping[str, str]) -> tuple[Lists, bool]:
+    """The outputs where values are stored in fp16, and whether that was possible in its range alone."""
+    try:
+        return _outputs(RoundedRun(model), feeds, state), False
+    except RangeLeft:
+        return _outputs(RoundedRun(model, range_kept=True), feeds, state), True
 
 
 def _errors(found: Lists, exact: Lists, state: Mapping[str, str]) -> Errors:

@@ -22,7 +22,7 @@ from onnx import helper, numpy_helper
 from tests.trained.fp16_sums import convolution, eleven_bits, half, matrix_product, summed
 from tests.trained.recurrence import gru, lstm
 
-__all__ = ["RoundedRun", "rounded"]
+__all__ = ["RangeLeft", "RoundedRun", "rounded"]
 
 Array = npt.NDArray[Any]
 LARGEST = float(np.finfo(np.float16).max)
@@ -41,8 +41,12 @@ def rounded(array: Array, range_kept: bool = False) -> Array:
         return np.asarray(array.astype(np.float16), np.float32)
 
 
+class RangeLeft(Exception):
+    """The node makes infinities, or no numbers, of finite operands: their values, or its own, do not fit into fp16."""
+
+
 class RoundedRun:
-    """Runs a model; sessions are kept by operator and attributes. `overflowed`: rounding made an infinity."""
+    """Runs a model; sessions are kept by operator and attributes."""
 
     def __init__(self, model: onnx.ModelProto, range_kept: bool = False, fp16_sums: bool = False) -> None:
         self.model, self.range_kept, self.fp16_sums = model, range_kept, fp16_sums
@@ -50,10 +54,10 @@ class RoundedRun:
         self.exact = frozenset(exact)
         self.constants = {tensor.name: self._constant(tensor, tensor.name) for tensor in model.graph.initializer}
         self.round_sum = eleven_bits if range_kept else half
-        self.overflowed = False
         self.sessions: dict[tuple[bytes | str, ...], Any] = {}
 
     def __call__(self, feed: Mapping[str, Array]) -> dict[str, Array]:
+        """The outputs. Raises RangeLeft, unless the range is kept."""
         values = self.constants | {name: rounded(array, self.range_kept) for name, array in feed.items()}
         self._graph(self.model.graph, values)
         return {output.name: values[output.name] for output in self.model.graph.output}
@@ -80,13 +84,13 @@ class RoundedRun:
                 return [convolution(node, operands, self.round_sum)]
             case "MatMul" | "Gemm" if self.fp16_sums:
                 return [matrix_product(node, operands, self.round_sum)]
-        return [self._rounded(array) for array in self._run(node, operands)]
+        results = [self._rounded(array) for array in self._run(node, operands)]
+        if not self.range_kept and not _finite(results) and _finite(operands):
+            raise RangeLeft(node.name)
+        return results
 
     def _rounded(self, array: Array) -> Array:
-        made = rounded(array, self.range_kept)
-        if array.dtype == np.float32:
-            self.overflowed |= bool(np.any(np.isinf(made) & np.isfinite(array)))
-        return made
+        return rounded(array, self.range_kept)
 
     def _product(self, left: Array, right: Array) -> Array:
         return summed(left, right, self.round_sum) if self.fp16_sums else self._rounded(left @ right)
@@ -116,6 +120,10 @@ class RoundedRun:
         names = [name for name in alone.output if name]
         results = iter(self.sessions[key].run(names, feed))
         return [next(results) if name else np.zeros(0) for name in alone.output]
+
+
+def _finite(arrays: Sequence[Array | None]) -> bool:
+    return all(array is None or array.dtype.kind != "f" or bool(np.isfinite(array).all()) for array in arrays)
 
 
 def _session(node: onnx.NodeProto, operands: Sequence[Array | None], model: onnx.ModelProto) -> Any:

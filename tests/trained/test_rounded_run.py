@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 from tests.trained import recurrence
 from tests.trained.fp16_sums import convolution, summed
-from tests.trained.rounded_run import RoundedRun, rounded
+from tests.trained.rounded_run import RangeLeft, RoundedRun, rounded
 
 Array = npt.NDArray[Any]
 
@@ -91,6 +91,17 @@ def test_values_are_rounded_where_they_are_stored() -> None:
     (found,) = RoundedRun(model_of(node, {"x": x}, {"c": constant}))({"x": x}).values()
     narrow = x.astype(np.float16).astype(np.float32) * np.float32(np.float16(1.1))
     np.testing.assert_array_equal(found, narrow.astype(np.float16).astype(np.float32))
+
+
+def test_leaving_the_range_is_said() -> None:
+    """300 * 300 is beyond fp16; what becomes zero in it has an infinite logarithm."""
+    for op_type, value in (("Mul", 300.0), ("Log", 0.0)):
+        operands = ["x", "x"] if op_type == "Mul" else ["x"]
+        x = np.full(3, value, np.float32)
+        model = model_of(helper.make_node(op_type, operands, ["y"]), {"x": x}, {})
+        with pytest.raises(RangeLeft):
+            RoundedRun(model)({"x": x})
+        RoundedRun(model, range_kept=True)({"x": x})
 
 
 def test_eleven_bits_with_the_range_of_float32_are_those_of_fp16_where_both_reach() -> None:
