@@ -36,7 +36,6 @@ ALLOWED = {
     "codegen/neuralscale/simulator/core/code.py:_fetched": WORDS,
     "codegen/neuralscale/simulator/core/code.py:table": A_TABLE,
     "codegen/neuralscale/simulator/core/compressed.py:expand": WORDS,
-    "codegen/neuralscale/templates/curves.py:_curve": "passes of a function by its kind and numbers, bounded",
     "codegen/neuralscale/templates/strided.py:best_form": FORMS,
     "codegen/neuralscale/templates/strided.py:move_form": FORMS,
 }

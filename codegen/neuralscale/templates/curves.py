@@ -18,12 +18,11 @@ Newton's. 1 / 0 is infinite because a number is added first that changes nothing
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 
 from codegen.neuralscale.templates import exponentials
 from codegen.neuralscale.templates.exponentials import EIGHTHS
 from codegen.neuralscale.templates.steps import Step, polynomial, refined_reciprocal
-from partitioner.ir.graph import Attribute, Op
+from partitioner.ir.graph import Op
 
 __all__ = ["CURVES", "DIVISOR", "curve"]
 
@@ -213,16 +212,13 @@ CURVES: Mapping[str, Callable[[Op], tuple[Step, ...]]] = {
 """The passes of an operator, by its kind."""
 
 
-MOST_CURVES = 256
-"""Functions with their numbers that are kept."""
+FIXED: Mapping[str, tuple[Step, ...]] = {
+    kind: CURVES[kind](Op(kind, kind, (), ()))
+    for kind in ("exp", "sigmoid", "tanh", "softplus", "erf", "mish", "sqrt", "reciprocal", "hard_swish")
+}
+"""Those of kinds without attributes, made once, since planning asks for every box."""
 
 
 def curve(op: Op) -> tuple[Step, ...]:
     """The passes of an operator. Raises KeyError where its kind has none."""
-    return _curve(op.kind, op.attributes)
-
-
-@lru_cache(maxsize=MOST_CURVES)
-def _curve(kind: str, attributes: tuple[tuple[str, Attribute], ...]) -> tuple[Step, ...]:
-    """Kept, since planning asks for every box."""
-    return CURVES[kind](Op(kind, kind, (), (), attributes))
+    return FIXED.get(op.kind) or CURVES[op.kind](op)
