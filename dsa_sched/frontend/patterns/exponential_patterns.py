@@ -65,7 +65,7 @@ def _exponents(network: Network, name: str, op_type: str) -> tuple[str, str] | N
 def _quotient(network: Network, end: Node, dividend: str, divisor: str) -> Iterator[Match]:
     """Sigmoids and hyperbolic tangents; an empty dividend is 1."""
     pair = _exponents(network, divisor, "Add")
-    if pair is None:
+    if pair is None or shape_of(network, divisor) != shape_of(network, end.outputs[0]):
         return
     u, v = pair
     if dividend and (above := _exponents(network, dividend, "Sub")) is not None and set(above) == {u, v}:
@@ -76,7 +76,7 @@ def _quotient(network: Network, end: Node, dividend: str, divisor: str) -> Itera
         yield Match(end, lambda chain: chain.add("Sigmoid", _difference(chain, own, v if own == u else u)))
     elif not dividend and ONE in (u, v):
         yield Match(end, lambda chain: chain.add("Sigmoid", _difference(chain, ONE, v if u == ONE else u)))
-    elif ONE in (u, v) and shape_of(network, divisor) == shape_of(network, end.outputs[0]):
+    elif ONE in (u, v):
         yield Match(end, lambda chain: _times_sigmoid(chain, dividend, _difference(chain, ONE, v if u == ONE else u)))
 
 

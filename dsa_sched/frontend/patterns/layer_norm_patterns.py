@@ -151,7 +151,7 @@ def _scaled_first(network: Network, product: tuple[Node, str], d: str, axes: Sha
         end, bias = readers[0], ""
     elif len(readers) == 2 and x and set(others) == {x, average}:
         found = _keras_end(network, readers[others.index(x)], readers[others.index(average)])
-        if found is None:
+        if found is None or not _is_vector(network, found[1], network.shape(d)[axes[0] :]):
             return None
         end, bias = found
     else:

@@ -87,12 +87,12 @@ def _write(network: Network, chain: Chain, node: Node, least: float) -> bool:
     found = _guard(network, node)
     if found is None or not 0 < found[1] < least:
         return False
-    x, guard = found
+    x, _, largest = found
     if node.op_type != "Add" or _is_nonnegative(network, x):
-        if node.op_type == "Add" and guard > NO_NUMBER:
-            x = chain.add("Add", *node.inputs)
-        chain.add("Max", x, chain.number(least), shape=network.shape(node.outputs[0]))
-    elif guard <= NO_NUMBER:
+        counts = largest > (NO_NUMBER if node.op_type == "Add" else least)
+        held = chain.add(node.op_type, *node.inputs) if counts else x
+        chain.add("Max", held, chain.number(least), shape=network.shape(node.outputs[0]))
+    elif largest <= NO_NUMBER:
         far = chain.add("Mul", chain.add("Mul", chain.add("Abs", x), chain.number(STEP)), chain.number(STEP))
         at_zero = chain.add("Sub", chain.number(1.0), chain.add("Min", far, chain.number(1.0)))
         chain.add("Add", x, chain.add("Mul", at_zero, chain.number(least)))
@@ -101,18 +101,19 @@ def _write(network: Network, chain: Chain, node: Node, least: float) -> bool:
     return True
 
 
-def _guard(network: Network, node: Node) -> tuple[str, float] | None:
-    """The value that a node guards, and by what number, the smallest of several."""
+def _guard(network: Network, node: Node) -> tuple[str, float, float] | None:
+    """The value that a node guards, and the smallest and the largest number by which it does."""
     if node.op_type == "Clip":
         low = number_of(network, node.input(1)) if node.input(1) else node.number("min", -np.inf)
         high = number_of(network, node.input(2)) if node.input(2) else node.number("max", np.inf)
         wide = high is not None and high >= np.finfo(np.float16).max
-        return (node.inputs[0], low) if low is not None and wide else None
+        return (node.inputs[0], low, low) if low is not None and wide else None
     for x, constant in (node.inputs, node.inputs[::-1]) if len(node.inputs) == 2 else ():
         array = network.constants.get(constant)
         same = shape_of(network, x) == shape_of(network, node.outputs[0])
         if array is not None and array.dtype.kind in "fV" and array.size and same and is_computed(network, x):
-            return x, float(array.astype(np.float64).min())
+            guards = array.astype(np.float64)
+            return x, float(guards.min()), float(guards.max())
     return None
 
 

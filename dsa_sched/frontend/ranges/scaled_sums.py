@@ -255,8 +255,11 @@ def _end(network: Network, chain: Chain, node: Node, name: str, v: _Scaled) -> b
             return _logarithm(chain, v, network.shape(node.outputs[0]))
         case _:
             return None
-    if network.shape(node.outputs[0]) != network.shape(v.line.x):
-        return None
+    shape = network.shape(v.line.x)
+    kept = tuple(1 if axis in v.line.axes else extent for axis, extent in enumerate(shape))
+    own = chain.shape(v.value)
+    if network.shape(node.outputs[0]) != shape or (1,) * (len(shape) - len(own)) + own != kept:
+        return None  # values without their axis may meet other lines than their own
     coefficient = 1 / v.coefficient if v.power == 1 else v.coefficient
     if coefficient != 1.0:
         inverse = chain.add("Mul", inverse, chain.number(coefficient))

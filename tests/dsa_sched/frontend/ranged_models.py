@@ -222,6 +222,31 @@ def _log_sum_exp(b: ModelBuilder, x: str) -> str:
     return b.node("Log", _sum(b, _exp(b, x), kept=0))
 
 
+def _across(b: ModelBuilder, x: str) -> str:
+    """Rows of a square over the norms of the rows, but along the columns: no row meets its own norm."""
+    return b.node("Div", x, b.node("ReduceL2", x, axes=[-1], keepdims=0))
+
+
+def _vector_of_guards(b: ModelBuilder, x: str, op_type: str) -> str:
+    """Of the numbers some are guards and some are not."""
+    numbers = b.constant(np.where(np.arange(48) % 2, 1e-9, 0.75))
+    return b.node("Div", x, b.node(op_type, b.node("Abs", x), numbers))
+
+
+def _logistic_with_an_axis(b: ModelBuilder, x: str) -> str:
+    return b.node("Div", b.constant(np.ones((1, 1, 1, 1))), _logistic(b, x))
+
+
+def _keras_norm_of_two(b: ModelBuilder, x: str) -> str:
+    """What is added to the norm is another value, not a bias."""
+    middle = _mean(b, x)
+    variance = _mean(b, _square(b, b.node("Sub", x, middle)))
+    inverse = b.node("Reciprocal", b.node("Sqrt", b.node("Add", variance, b.constant(1e-3))))
+    inverse = b.node("Mul", inverse, b.constant(np.linspace(0.5, 1.5, SHAPE[-1])))
+    shift = b.node("Sub", b.node("Relu", x), b.node("Mul", middle, inverse))
+    return b.node("Add", b.node("Mul", x, inverse), shift)
+
+
 CASES: dict[str, Case] = {
     "flax norm": Case(_flax_norm, mean=40, deviation=15),
     "flax norm, deviations far below the mean": Case(_flax_norm, mean=8, deviation=0.25, bound=2e-2),
@@ -316,6 +341,11 @@ CASES: dict[str, Case] = {
     "hard swish, Min of Relu": Case(lambda b, x: _hard_swish(b, x, "min"), deviation=8_000),
     "softmax without maximum": Case(lambda b, x: _softmax(b, x, (-1,)), deviation=15),
     "softmax by a reciprocal": Case(lambda b, x: _softmax(b, x, (-1,), inverse=True), deviation=15),
+    "over the norms of others": Case(_across, shape=(24, 24), bound=1e-2),
+    "held by numbers, some of them guards": Case(lambda b, x: _vector_of_guards(b, x, "Max"), zeros=True),
+    "some numbers added, some guards": Case(lambda b, x: _vector_of_guards(b, x, "Add"), zeros=True),
+    "logistic with one more axis": Case(_logistic_with_an_axis),
+    "keras norm and another value": Case(_keras_norm_of_two, deviation=3, bound=1e-2),
     "softmax over two axes": Case(lambda b, x: _softmax(b, x, (1, 2)), deviation=15),
 }
 """By what a reader calls it."""
