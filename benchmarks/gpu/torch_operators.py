@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from partitioner.ir.formula import steps_of
 from partitioner.ir.graph import Graph, Op
 
 __all__ = ["KINDS", "Asked", "Tensor", "Unknown"]
@@ -217,6 +218,36 @@ def _reduced(name: str) -> Callable[[Asked], Tensor]:
     return lambda asked: getattr(asked.torch, name)(asked.x, dim=asked.op.ints("axes"), keepdim=True)
 
 
+def _nearest(asked: Asked) -> Tensor:
+    """Of the span of a line the number nearest to zero."""
+    low, high = (_reduced(name)(asked) for name in ("amin", "amax"))
+    return asked.torch.clamp(low, min=0.0) + asked.torch.clamp(high, max=0.0)
+
+
+def _power(asked: Asked) -> Tensor:
+    """64 over the power of two at or above the largest magnitude of a line, held between 2^-9 and 65504."""
+    x = asked.x - _nearest(asked) if asked.op.number("centred") else asked.x
+    size = asked.torch.amax(asked.torch.abs(x), dim=asked.op.ints("axes"), keepdim=True).float()
+    exponent = asked.torch.ceil(asked.torch.log2(asked.torch.clamp(size, 2.0**-9, 65504.0)))
+    return asked.torch.exp2(6.0 - exponent).to(asked.x.dtype)
+
+
+def _formula(asked: Asked) -> Tensor:
+    """In fp32, as the target does."""
+    x = asked.x.float()
+    for name, number in steps_of(str(asked.op.attribute("steps"))):
+        match name:
+            case "add" | "mul":
+                x = getattr(asked.torch, name)(x, number)
+            case "max" | "min":
+                x = asked.torch.clamp(x, **{name: number})
+            case "power":
+                x = asked.torch.pow(x, number)
+            case _:
+                x = getattr(asked.torch, name)(x)
+    return x.to(asked.x.dtype)
+
+
 KINDS: Mapping[str, Callable[[Asked], Tensor]] = {
     "conv": _conv,
     "matmul": _matmul,
@@ -230,6 +261,9 @@ KINDS: Mapping[str, Callable[[Asked], Tensor]] = {
     "reduce_sum": _reduced("sum"),
     "reduce_mean": _reduced("mean"),
     "reduce_max": _reduced("amax"),
+    "reduce_nearest": _nearest,
+    "reduce_power": _power,
+    "formula": _formula,
     "transpose": lambda asked: asked.x.permute(asked.op.ints("perm")),
     "slice": _slice,
     "take": _take,

@@ -157,7 +157,10 @@ def test_constants_are_fp16_by_rounding_to_even_and_saturate_with_a_warning(tmp_
     (stored,) = model.constants.values()
     assert stored.dtype == np.float16
     assert stored.tolist() == [[1.0, 1 + 2.0**-9, 65504.0, 65504.0, -65504.0, 0.0]]
-    assert model.warnings == ("adder: 2 of 6 elements of w saturate at 65504 in fp16",)
+    assert model.warnings == (
+        "adder: 2 of 6 elements of w saturate at 65504 in fp16",
+        "adder: 1 of 6 elements of w become zero in fp16, the largest is 2.98e-08",
+    )
 
 
 def test_weights_that_are_not_numbers_are_allowed_with_a_warning(tmp_path: Path) -> None:
