@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from tests.fuzz.draft import Attribute, Draft, Maker, Shape
+from tests.fuzz.draft import Attribute, Draft, Maker, Shape, with_extent
 from tests.fuzz.draw_elementwise import away_from_zero
 
 __all__ = ["AXES"]
@@ -149,6 +149,28 @@ def _matmul(draft: Draft, op_type: str, x: str) -> bool:
     return True
 
 
+def _einsum(draft: Draft, op_type: str, x: str) -> bool:
+    """Axes in another order, one of them summed perhaps; or a product with weights along one axis."""
+    shape = draft.shapes[x]
+    labels = "abcde"[: len(shape)]
+    axis = draft.axis(shape)
+    others = [label for label in labels if label != labels[axis]]
+    if draft.flip():
+        extent = shape[axis] if draft.keep else draft.number(1, LONGEST_CONSTANT_SIDE)
+        w = draft.weights(shape[axis], extent, length=shape[axis])
+        result = labels.replace(labels[axis], "z")
+        draft.add(op_type, [x, w], with_extent(shape, axis, extent), equation=f"{labels},{labels[axis]}z->{result}")
+        return True
+    kept = others if len(others) > 0 and not draft.keep else list(labels)
+    shift = draft.number(0, len(kept) - 1)
+    kept = kept[shift:] + kept[:shift]
+    scaled = draft.add("Mul", [x, draft.number_constant(1 / shape[axis])], shape) if len(kept) < len(labels) else x
+    draft.add(
+        op_type, [scaled], tuple(shape[labels.index(label)] for label in kept), equation=f"{labels}->{''.join(kept)}"
+    )
+    return True
+
+
 def _gemm(draft: Draft, op_type: str, x: str) -> bool:
     """As first factor, or as second; the third operand in any shape that is broadcast to the result."""
     shape = draft.shapes[x]
@@ -198,5 +220,6 @@ AXES: Mapping[str, Maker] = {
     "InstanceNormalization": _instance_norm,
     "LpNormalization": _lp_norm,
     "MatMul": _matmul,
+    "Einsum": _einsum,
     "Gemm": _gemm,
 }

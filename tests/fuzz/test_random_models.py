@@ -23,8 +23,8 @@ from tests.fuzz.levels_agree import load
 from tests.fuzz.random_models import MAKERS, NOT_DRAWN, OPSETS, available, featured_by, model_of
 
 ORDINARY, SOME, MANY = 70, 340, 2_500
-READ = {*operator_names(), *SIMPLIFIED_AWAY, *SHAPE_ONLY, "Constant", "ConstantOfShape"} - {*OURS}
-"""What the frontend reads."""
+READ = {*operator_names(), *SIMPLIFIED_AWAY, *SHAPE_ONLY, "Constant", "ConstantOfShape"} - {*OURS, "If"}
+"""What the frontend reads. Branches are drawn by `tests/dsa_sched/frontend/test_branches.py`."""
 
 UNDRAWN: Mapping[tuple[str, str], str] = {
     **{("Constant", name): "no value of numbers" for name in ("sparse_value", "value_string", "value_strings")},
@@ -36,9 +36,10 @@ UNDRAWN: Mapping[tuple[str, str], str] = {
     ("BatchNormalization", "spatial"): "only until version 8 of the operator set",
     **{(op_type, "layout"): "onnxruntime has the first one alone" for op_type in ("LSTM", "GRU", "RNN")},
     ("Resize", "antialias"): "refused",
-    ("Resize", "cubic_coeff_a"): "of a mode that is refused",
-    ("Resize", "exclude_outside"): "of a mode that is refused",
-    ("Resize", "extrapolation_value"): "of coordinates that are refused",
+    **{
+        ("Resize", name): "tests/dsa_sched/test_needed_operators.py has it"
+        for name in ("cubic_coeff_a", "exclude_outside", "extrapolation_value")
+    },
 }
 """Attributes that no maker writes, and why."""
 
