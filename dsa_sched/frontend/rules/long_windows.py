@@ -9,6 +9,8 @@ part of one sum as before, so that nothing is rounded in between. Axes are short
 
 from __future__ import annotations
 
+from math import inf
+
 import numpy as np
 
 from dsa_sched.frontend.network.network import Array
@@ -29,9 +31,14 @@ def _longest(window: Window) -> int:
     return max(*window.kernel, *window.strides, *window.dilations, *window.begins, *window.ends)
 
 
+def _limit(steps: Steps) -> float:
+    """The largest number that the target encodes."""
+    return steps.writer.wants.longest_window or inf
+
+
 def long_conv(steps: Steps, x: str, weights: str, bias: tuple[str, ...], window: Window, groups: int) -> str:
     """The convolution as `image_conv` makes it, by windows that the target can encode."""
-    limit = steps.writer.wants.longest_window
+    limit = _limit(steps)
     along = (window.over(axis) for axis in range(window.rank))
     long = [axis for axis, one in enumerate(along) if max(*one.kernel, *one.strides, *one.dilations) > limit]
     if long:
@@ -47,7 +54,7 @@ def _blocked(steps: Steps, x: str, weights: str, bias: tuple[str, ...], window: 
     """With blocks of one axis as channels."""
     writer = steps.writer
     n, c, *extents = writer.shape(x)
-    outputs, limit = window.outputs(tuple(extents)), writer.wants.longest_window
+    outputs, limit = window.outputs(tuple(extents)), _limit(steps)
     (reach,), (stride,), (begin,) = window.over(axis).reach, window.over(axis).strides, window.over(axis).begins
     phases = 1
     while (taps := -(-(reach + (phases - 1) * stride) // (stride * phases))) > limit:

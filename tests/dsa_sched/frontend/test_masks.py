@@ -264,12 +264,12 @@ def test_a_value_inside_an_activation_that_is_an_output_stays(tmp_path: Path) ->
 @pytest.mark.parametrize("level", ["O0", "O3"])
 @pytest.mark.parametrize("masked", [-np.inf, -3.4028235e38, -1e9])
 def test_masked_attention_is_right(masked: float, level: str, tmp_path: Path) -> None:
-    """Masks beyond the range are the largest half, which a line says, and compared as such."""
+    """Masks beyond the range are the largest number of fp16, which needs no warning, and compared as such."""
     builder = ModelBuilder()
     path = builder.save(tmp_path, causal(True, masked)(builder))
     report = verify_model(path, "stcp920", CompileOptions(level=level, schedule=True), VerifyOptions(samples=256))
     assert report.failures == ()
-    assert any("saturate at 65504" in line for line in report.warnings) == np.isfinite(masked)
+    assert not any("saturate" in line for line in report.warnings)
 
 
 def by_a_product(builder: ModelBuilder, shares: bool) -> str:
@@ -290,7 +290,7 @@ def test_a_mask_that_is_a_product_is_right(tmp_path: Path) -> None:
     path = builder.save(tmp_path, by_a_product(builder, shares=False))
     report = verify_model(path, "stcp920", CompileOptions(level="O0"), VerifyOptions(samples=256))
     assert report.failures == ()
-    assert any("saturate at 65504" in line for line in report.warnings)
+    assert not any("saturate" in line for line in report.warnings)
 
 
 def test_a_part_of_a_mask_is_not_the_end_of_the_range(tmp_path: Path) -> None:
