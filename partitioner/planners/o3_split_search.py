@@ -138,6 +138,7 @@ class SplitSearch:
         while True:
             layout = self._laid_out(group, spread)
             if not isinstance(layout, Infeasible):
+                self._require_whole_views(group, spread)
                 return Prepared(group, spread, layout, tuple(spills))
             if self.policy is None:
                 return layout
@@ -152,6 +153,20 @@ class SplitSearch:
         """Typical instances of a group, everything outside it in the main memory."""
         numbers = self._typical(group.layers, group.split)
         return tuple(self.run_step(group, spread, number, self.ctx.main) for number in numbers)
+
+    def _require_whole_views(self, group: Group, spread: Spread) -> None:
+        """Raises PlanError where an instance that no typical one stands for cuts what a view of the group renames."""
+        graph = self.ctx.graph
+        inside = {layer.output for layer in group.layers}
+        views = [layer for layer in group.layers if layer.is_view(graph)]
+        if not any(layer.anchor(graph).inputs[0] in inside for layer in views):
+            return
+        typical = self._typical(group.layers, group.split)
+        if len(typical) == 1:
+            return
+        others = sorted(set(range(group.split.instances)) - set(typical))
+        steps = tuple(self.run_step(group, spread, number, self.ctx.main) for number in others)
+        walked((group,), steps, self.ctx, group.inputs(graph))
 
     def _laid_out(self, group: Group, spread: Spread) -> Layout | Infeasible:
         options = LayoutOptions(in_main=group.inputs(self.ctx.graph))

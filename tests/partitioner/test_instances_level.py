@@ -121,3 +121,14 @@ def test_a_chip_without_a_code_generator_is_planned_too() -> None:
     model = resnet50()
     plan = make_plan(PlanContext(model.graph, model.constants, stcp920(), GenericTarget("neuralscale-v1")), "O3")
     assert len(plan.groups) < len(plan_of("O0").groups) / 4
+
+
+def test_every_instance_cuts_a_view_into_whole_parts_of_its_source() -> None:
+    """Typical instances may do so where one between them does not: rows of 8 elements, cut in pieces of 5 and 6."""
+    builder = GraphBuilder("column")
+    rows = builder.elementwise("relu", builder.input("x", 1, 7, 8, 8))
+    column = builder.view(rows, 448, 1)
+    graph, constants = builder.build(builder.matmul(column, builder.normal(1, 448)))
+    ctx = PlanContext(graph, constants, stcp920(), TARGET)
+    plan = make_plan(ctx, "O3")
+    assert lay_out(plan, ctx).peaks
