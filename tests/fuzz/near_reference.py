@@ -109,10 +109,13 @@ def judge(model: onnx.ModelProto, feed: Mapping[str, Array], ours: Mapping[str, 
 
 
 def _nudged(value: Array, factor: float) -> Array:
-    return (value * factor).astype(value.dtype) if np.issubdtype(value.dtype, np.floating) else value
+    return (value.astype(np.float64) * factor).astype(value.dtype) if np.issubdtype(value.dtype, np.floating) else value
 
 
 def _steady(exact: npt.NDArray[np.float64], nudged: list[npt.NDArray[np.float64]]) -> npt.NDArray[np.bool_]:
     """The elements that are not at a jump."""
     far = JUMP * float(np.max(np.abs(exact), initial=0.0))
-    return np.all([~(np.abs(moved - exact) > far) for moved in nudged], axis=0)
+    steady = np.ones(exact.shape, np.bool_)
+    for moved in nudged:
+        steady &= ~(np.abs(moved - exact) > far)
+    return steady
