@@ -3,7 +3,7 @@
     architecture, exporter --export--> file --verify at O0--> every layer beside onnxruntime
                                             --O3, auto------> outputs bit for bit those of O0
 
-Every third export is marked `slow`, which `.ci/run` runs with the extra `exports` installed; the others are `full`.
+A few are run at every commit, with the extra `exports` installed; all of them at night.
 """
 
 from __future__ import annotations

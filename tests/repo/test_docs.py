@@ -42,13 +42,13 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_shell_snippets_run(workplace: Path) -> None:
+def test_shell_snippets_run(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(workplace)
     for line in "".join(snippets("sh")).splitlines():
         words = shlex.split(line)
         assert words[0] == "dsa-sched"
-        command = [sys.executable, "-m", "dsa_sched", *words[1:]]
-        done = subprocess.run(command, cwd=workplace, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, (line, done.stderr, done.stdout)
+        done = CliRunner().invoke(cli, words[1:])
+        assert done.exit_code == 0, (line, done.output, done.exception)
     assert np.load(workplace / "y.npz")["y"].shape == (1, 10)
 
 
