@@ -8,11 +8,12 @@ GPU_PACK ?= build/gpu-pack
 GPU_PYTHON ?= python3
 GPU_RESULTS ?= $(or $(OUT),benchmarks/results)
 
-.PHONY: setup demo test lint clean help gpu-pack gpu gpu-rehearsal
+.PHONY: setup demo test lint docs clean help gpu-pack gpu gpu-rehearsal
 
 help:
 	@echo "make demo   ResNet-50 on the stcp920 beside O0: compile, run on the simulator, compare with onnxruntime"
 	@echo "make test   ruff, strict mypy and all tests"
+	@echo "make docs   the documentation as a site in build/site: warnings are errors, links between pages are checked"
 	@echo "make gpu-pack  build what a GPU machine is given: kernels, plans, seeds of weights"
 	@echo "make gpu       on that machine, with Python and NumPy: is it right, how long does it take"
 	@echo "make gpu-rehearsal  the same without a GPU, small networks on the executor of PTX"
@@ -38,6 +39,14 @@ lint: setup
 # Bytecode is kept, whatever the environment says: dozens of tests start a Python of their own.
 test: lint
 	PYTHONDONTWRITEBYTECODE= $(RUN)/python -m pytest -n 2 --dist worksteal -m 'not slow and not full'
+
+$(VENV)/.docs: $(VENV)/.installed
+	$(RUN)/pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[docs]'
+	touch $@
+
+# Needs no network: links to other sites are not followed.
+docs: $(VENV)/.docs
+	$(RUN)/python -m sphinx -q -W --keep-going -n -c docs -d build/doctrees . build/site
 
 gpu-pack: setup
 	$(RUN)/python benchmarks/gpu/pack.py -o $(GPU_PACK)
