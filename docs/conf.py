@@ -20,11 +20,10 @@ nitpicky = True
 
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
-suppress_warnings = ["misc.highlighting_failure"]
+highlight_language = "none"  # of blocks that name none
 
 html_theme = "furo"
 html_title = "dsa-sched"
 html_copy_source = False
 html_show_sourcelink = False
-html_additional_pages: dict[str, str] = {}
 html_extra_path = ["site"]  # index.html at the root, which leads to docs/index.html

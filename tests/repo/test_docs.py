@@ -37,9 +37,9 @@ DOCUMENTS = [
 ]
 MAKERS = runpy.run_path(str(ROOT / "docs" / "reference" / "generate.py"))
 GENERATED = frozenset(MAKERS["PAGES"])
-MADE_BY_SCRIPTS = ("neuralscale-isa.md", "results")
-"""Pages whose lines are those of a table's rows, which a script writes."""
-LONGEST_LINE = 650
+LONG_LINES = ("neuralscale-isa.md", "results", "architecture.md")
+"""Pages whose lines a script writes, and the one that is mostly paths."""
+LONGEST_LINE = 130
 MOST_LINES = {"README.md": 150, "CHANGELOG.md": 120}
 
 
@@ -189,7 +189,7 @@ def test_links_between_documents_lead_somewhere(document: Path) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_lines_of_pages_are_short_outside_of_tables(document: Path) -> None:
-    if not set(MADE_BY_SCRIPTS) & {document.name, document.parent.name}:
+    if not set(LONG_LINES) & {document.name, document.parent.name}:
         text = re.sub(r"^```.*?^```", "", document.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
         lines = [line for line in text.splitlines() if not line.startswith(("|", "    "))]
         assert [line for line in lines if len(line) > LONGEST_LINE] == []
