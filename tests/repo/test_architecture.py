@@ -124,6 +124,16 @@ def test_docstrings_name_what_exists() -> None:
     assert wrong == []
 
 
+def test_pages_that_the_code_names_exist() -> None:
+    """In docstrings and in messages."""
+    files = [path for home in HOMES[:8] for path in (ROOT / home).rglob("*.py")]
+    named = {
+        (path, page) for path in files for page in re.findall(r"\b(?:docs|benchmarks)/[\w./-]+\.md\b", path.read_text())
+    }
+    assert len(named) >= 20
+    assert [(path, page) for path, page in sorted(named) if not (ROOT / page).exists()] == []
+
+
 def test_a_name_that_is_stale_is_found() -> None:
     text = (
         "`plan_with` of `levels.py`, `Planner`, `NoPlanner`, `registry.py`, `isched.timing.cycle_model.no_such_thing`"
