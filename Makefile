@@ -15,13 +15,14 @@ GPU_PACK ?= build/gpu-pack
 GPU_PYTHON ?= python3
 GPU_RESULTS ?= $(or $(OUT),benchmarks/results)
 
-.PHONY: setup setup-all demo test commit nightly lint clean help gpu-pack gpu gpu-rehearsal
+.PHONY: setup setup-all demo test commit nightly lint docs clean help gpu-pack gpu gpu-rehearsal
 
 help:
 	@echo "make demo   ResNet-50 on the stcp920 beside O0: compile, run on the simulator, compare with onnxruntime"
 	@echo "make test   ruff, strict mypy and the ordinary tests"
 	@echo "make commit    these and some of the slow tests: what every commit must pass"
 	@echo "make nightly   all tests, in parts, each as soon as it is done a row of benchmarks/results/nightly.md"
+	@echo "make docs   the documentation as a site in build/site: warnings are errors, links between pages are checked"
 	@echo "make gpu-pack  build what a GPU machine is given: kernels, plans, seeds of weights"
 	@echo "make gpu       on that machine, with Python and NumPy: is it right, how long does it take"
 	@echo "make gpu-rehearsal  the same without a GPU, small networks on the executor of PTX"
@@ -56,11 +57,19 @@ lint: setup
 test: lint
 	$(PYTEST) -m 'not slow and not nightly'
 
-commit: lint setup-all
+commit: lint docs setup-all
 	$(PYTEST) -m 'not nightly'
 
 nightly: setup-all
 	$(RUN)/python -m tests.nightly $(PARTS)
+
+$(VENV)/.docs: $(VENV)/.installed
+	$(RUN)/pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[docs]'
+	touch $@
+
+# Needs no network: links to other sites are not followed.
+docs: $(VENV)/.docs
+	$(RUN)/python -m sphinx -q -W --keep-going -n -c docs -d build/doctrees . build/site
 
 gpu-pack: setup
 	$(RUN)/python benchmarks/gpu/pack.py -o $(GPU_PACK)

@@ -54,6 +54,12 @@ setup(
             "nvidia-cuda-cccl==13.0.85",
         ],
         "cluster": ["distributed>=2026.1"],  # searches on a Dask cluster
+        # The documentation as a site: `make docs`.
+        "docs": [
+            "sphinx>=8.2,<10",
+            "myst-parser>=4,<6",  # Sphinx reads the Markdown pages
+            "furo>=2025.9",  # its theme
+        ],
         # What tests/exports has PyTorch write. Exact: another release's exporters write another graph.
         "exports": [
             "torch==2.13.0",

@@ -3,7 +3,7 @@
 Each function is compiled as a network of one operator, run on the simulator with every one of the 65,536 operands, and
 held against float64. What is counted are finite operands whose exact result is a normal fp16 number. Keys of a row:
 
-    function           as in the table of docs/fidelity.md
+    function           as in the table of benchmarks/results/functions.md
     way                `formula`, or `table` where the chip looks the function up
     largest, mean      relative errors: the largest magnitude, and the mean of the signed ones
     steps_back         operands whose result is on the wrong side of the one before, null where the function turns

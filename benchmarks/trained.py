@@ -41,7 +41,7 @@ from benchmarks.output import add_outputs, finish, keep, output_file, table
 ROOT = Path(__file__).resolve().parents[1]
 Row = dict[str, Any]
 
-MARKS = ("<!-- table: benchmarks/trained.py --page docs/trained.md -->\n", "<!-- end of table -->\n")
+MARKS = ("<!-- table: benchmarks/trained.py --page benchmarks/results/trained.md -->\n", "<!-- end of table -->\n")
 NAMED_OPERATORS = 6
 HEADINGS = (
     "network", "kind", "package", "licence", "operators", "inputs", "decisions", "error", "fp16 storage",

@@ -1,1 +1,1 @@
-"""From a plan to per-core instruction streams with addresses: tiling, allocation, ordering, verification."""
+"""From a layout to per-core instruction streams with addresses: lowering, hazards, timing, scheduling, verification."""

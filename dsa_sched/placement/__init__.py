@@ -2,6 +2,6 @@
 
     model.onnx --task_graph--> TaskGraph --devices price it--> Problem --a method--> Schedule --run_time--> results
 
-Methods (IOS, DUET, SPHINX, list scheduling, exact) have one signature (`methods.py`), and one simulator (`simulate.py`)
-judges what they find. docs/placement.md is the manual.
+Methods (IOS, DUET, SPHINX, list scheduling, exact) have one signature (`methods/registry.py`), and one simulator
+(`schedule/simulate.py`) judges what they find. docs/placement.md is the manual.
 """

@@ -1,6 +1,6 @@
 """An explanation for a reader, and as JSON: a summary, a row a group, the order of instances, the decisions.
 
-Plain text without a terminal. The keys of the JSON form are documented in docs/partitioning.md.
+Plain text without a terminal. The keys of the JSON form are documented in docs/reference/json.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The JSON form of a verification report; its keys are documented in docs/verify.md and do not depend on the day.
+"""The JSON form of a verification report; docs/reference/json.md has its keys, none of which depends on the day.
 
 Numbers are plain; an error that is not finite is the string "inf", because JSON has no word for it.
 """

@@ -1,6 +1,6 @@
 """A timed run for a reader and as JSON: time, work and waiting of each engine, what worked at the same time.
 
-The keys of the JSON form are documented in docs/timing.md.
+The keys of the JSON form are documented in docs/reference/json.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a timeline shows as JSON: usage by part and over time, and what the memories held.
 
-The keys are documented in docs/timing.md.
+The keys are documented in docs/reference/json.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Levels of optimisation: planners as data, each with its name and its options.
 
-    "O3", spill "auto"  --planner_of-->  O3(spill="auto")  --plan_with (registry.py)-->  Plan
+    "O3", spill "auto"  --planner_of-->  O3(spill="auto")  --make_plan (registry.py)-->  Plan
 
 The command line reads names, choices and help from here, so nothing heavy is loaded; `registry.py` carries them out.
 Targets whose kernels are whole groups have planners of their own under some of the names.

@@ -1,8 +1,10 @@
-"""The pages name files and folders that exist, and the pictures of docs/architecture.md are those of the code."""
+"""Pages and docstrings name what exists, and the pictures of docs/architecture.md are those of the code."""
 
 from __future__ import annotations
 
+import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,12 +13,22 @@ from tests.repo.test_layers import folder_imports
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if "generated" not in page.parts),
+)
 HOMES = ("hw_models", "partitioner", "isched", "codegen", "dsa_sched", "tests", "benchmarks", "samples", "docs")
 FRONTEND, PLACEMENT = "dsa_sched/frontend", "dsa_sched/placement"
 PICTURES = ("partitioner", "isched", "codegen", "codegen/neuralscale", "dsa_sched", FRONTEND, PLACEMENT)
 ORDERED = ("partitioner", "isched", "dsa_sched", FRONTEND, PLACEMENT)
 """Those whose folders stand in the order of their imports."""
+
+
+FOREIGN = frozenset({"expect_tx", "complete_tx", "OpType_index", "GPT2LMHeadModel", "BertModel"})
+"""Names of PTX, ONNX and transformers that docstrings have in code font."""
+GROUPS = ("dsa_sched.operators", "dsa_sched.targets")
+"""Entry points, which look like modules."""
 
 
 def named_paths(page: str) -> set[str]:
@@ -56,6 +68,78 @@ def test_a_path_that_is_none_is_found() -> None:
     )
     assert named == {"evidence.py", "isched/timing/", "hw_models/chips/a.yaml"}
     assert len(named_paths(PAGE)) >= 70
+
+
+@cache
+def docstrings() -> tuple[tuple[Path, int, str], ...]:
+    """Module, line and text of every docstring in the packages, those under constants and fields too."""
+    return tuple(
+        (path, node.lineno, node.value.value)
+        for home in HOMES[:5]
+        for path in (ROOT / home).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    )
+
+
+@cache
+def known_names() -> frozenset[str]:
+    """Every word of the code outside of docstrings and comments, and what CUDA and YAML files hold."""
+    known: set[str] = set()
+    written: dict[Path, str] = {}
+    for path, _, text in docstrings():
+        source = written.setdefault(path, path.read_text("utf-8"))
+        written[path] = source.replace(text, "", 1)
+    for path in (path for home in HOMES[:5] for path in (ROOT / home).rglob("*")):
+        if path.suffix in (".py", ".yaml", ".cu", ".cuh", ".h", ".c"):
+            known |= {path.stem, path.parent.name}
+            known.update(re.findall(r"\w+", re.sub(r"#.*", "", written.get(path) or path.read_text("utf-8"))))
+    return frozenset(known)
+
+
+def missing_files(path: Path, text: str) -> list[str]:
+    """Python files that a docstring of `path` names, by the path from the root or from a folder above the module."""
+    folders = [folder for folder in path.parents if folder == ROOT or ROOT in folder.parents]
+    return [
+        name
+        for name in re.findall(r"`([\w./-]+\.py)`", text)
+        if not any((folder / name).exists() for folder in folders)
+    ]
+
+
+def missing_names(text: str) -> list[str]:
+    """Names with an underscore, names of classes, and dotted names of the packages that the code does not have."""
+    dotted = rf"(?:{'|'.join(HOMES[:5])})(?:\.\w+)+"
+    names = rf"`({dotted}|[a-z]\w*_\w+(?:\.\w+)*|[A-Z]\w*[a-z]\w*(?:\.\w+)*)`"
+    found = (name for name in re.findall(names, text) if name not in GROUPS)
+    return [name for name in found if not {*name.split(".")} <= known_names() | FOREIGN]
+
+
+def test_docstrings_name_what_exists() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path, line, text in docstrings()
+        for name in (*missing_files(path, text), *missing_names(text))
+    ]
+    assert wrong == []
+
+
+def test_pages_that_the_code_names_exist() -> None:
+    """In docstrings and in messages."""
+    files = [path for home in HOMES[:8] for path in (ROOT / home).rglob("*.py")]
+    named = {
+        (path, page) for path in files for page in re.findall(r"\b(?:docs|benchmarks)/[\w./-]+\.md\b", path.read_text())
+    }
+    assert len(named) >= 20
+    assert [(path, page) for path, page in sorted(named) if not (ROOT / page).exists()] == []
+
+
+def test_a_name_that_is_stale_is_found() -> None:
+    text = (
+        "`plan_with` of `levels.py`, `Planner`, `NoPlanner`, `registry.py`, `isched.timing.cycle_model.no_such_thing`"
+    )
+    assert missing_files(ROOT / "partitioner/planners/o0.py", f"{text}, `breed.py`") == ["breed.py"]
+    assert missing_names(text) == ["plan_with", "NoPlanner", "isched.timing.cycle_model.no_such_thing"]
 
 
 @pytest.mark.parametrize("package", PICTURES)

@@ -76,7 +76,7 @@ def test_the_lock_file_pins_what_setup_admits(requirement: Requirement) -> None:
 def test_the_tests_run_with_what_is_installed() -> None:
     """Not with what is pinned, necessarily: but within what setup.py admits."""
     lists = setting("extras_require")
-    optional = {Requirement(line).name for line in (*lists["exports"], *lists["trained"])}
+    optional = {Requirement(line).name for line in (*lists["exports"], *lists["trained"], *lists["docs"])}
     for requirement in asked():
         try:
             has = version(requirement.name)

@@ -1,4 +1,4 @@
-"""docs/trained.md has the table of the last run of the benchmark, and that is of the networks that there are."""
+"""benchmarks/results/trained.md has the table of the last run of the benchmark, with all networks that there are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.trained.network import Network
 from tests.trained.results import rows
 from tests.trained.table import NETWORKS
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "trained.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "trained.md").read_text(encoding="utf-8")
 CONVOLUTIONAL, RECURRENT = 3.0, 4.0
 """Times the error of storage that need no remark."""
 

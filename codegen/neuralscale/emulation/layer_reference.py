@@ -305,7 +305,7 @@ def _view(s: _Sampled) -> Halves:
 
 
 def _of_input(rule: Rule) -> Callable[[_Sampled], Halves]:
-    """A rule of `reference_movement`, which takes the whole first input."""
+    """A rule of `movement_reference.py`, which takes the whole first input."""
     return lambda s: rule(s.graph, s.op, s.tensor(s.op.inputs[0]), s.points)
 
 

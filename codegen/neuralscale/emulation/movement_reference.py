@@ -1,4 +1,4 @@
-"""The rules of `reference.py` for operators that move data, reduce axes, normalise across channels or resize.
+"""The rules of `layer_reference.py` for operators that move data, reduce axes, normalise across channels or resize.
 
     whole input [..] + positions [S, rank] of the output  -->  values there [S]
 

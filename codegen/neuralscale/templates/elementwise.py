@@ -1,6 +1,6 @@
 """Element-wise operators on the vector engine: as anchors of their own kernel and in the epilogue of another.
 
-Order of operations (`reference.py` follows it): binary operators compute `running value op other operand`; a
+Order of operations (the emulation follows it): binary operators compute `running value op other operand`; a
 subtraction whose running value is the second operand is (-1 * value) + first. Division multiplies by a reciprocal,
 which is refined as in `curves.py`; functions that take several passes are there. A lookup takes the entry of
 its second operand, a table of a value for each half, that the bits of its first one are the number of.

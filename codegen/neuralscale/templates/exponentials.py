@@ -13,7 +13,8 @@ positive operands, and is wrong where its result is no normal number. So sigmoid
 swish its exponential in the range. Parts that cancel are taken apart: where one part of tanh, softplus or elu acts, the
 other is a constant, bit for bit, so that small results keep their precision and the functions are monotone. Reciprocals
 of what decides small results are refined. Coefficients are those of the smallest largest error, found in float64,
-rounded to fp16, and measured over all operands (docs/fidelity.md). NaN stays NaN, and infinities become the limits.
+rounded to fp16, and measured over all operands (benchmarks/results/functions.md). NaN stays NaN, and infinities become
+the limits.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     Resize(x [n, c, h, w], cubic)  -->  (A [H, h] x x) x B [w, W]        nearest: Gather by constant indices
 
 The coordinates are ONNX's; they are worked out in float32 as onnxruntime does, so that both round a half the same way.
-Every coordinate transformation is known. Rules of images take what they can (`rules_resize.py`): linear and nearest
-along the spatial axes. The rest comes here, antialiased reduction excepted, which is refused.
+Every coordinate transformation is known. Rules of images take what they can (`rules/rules_resize.py`): linear and
+nearest along the spatial axes. The rest comes here, antialiased reduction excepted, which is refused.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ LEFT_TO_TRUTHS = frozenset(["And", "Or", "Xor", "Not", "Identity", "Reshape", "F
     "Expand",
     "Tile",
 }
-"""What the network itself does with truth values (`masks.py`)."""
+"""What the network itself does with truth values (`rewrites/masks.py`)."""
 CHOOSING = frozenset(["ArgMax", "ArgMin", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Equal", "Cast"])
 """What makes integers and truth values of numbers."""
 OF_NUMBERS = frozenset(["ordered", "whole"])

@@ -2,8 +2,8 @@
 
     ModelProto  -->  Network(nodes, constants, values, inputs, outputs, opset)  -->  ModelProto
 
-Nodes are frozen and axes are ONNX's; layout comes later, in `layout.py`. Constants are arrays in the file's own type,
-or float64 where a rewrite computed them. `values` gives shape and element type of every tensor, constants too.
+Nodes are frozen and axes are ONNX's; layout comes later, in `graph/layout.py`. Constants are arrays in the file's own
+type, or float64 where a rewrite computed them. `values` gives shape and element type of every tensor, constants too.
 """
 
 from __future__ import annotations

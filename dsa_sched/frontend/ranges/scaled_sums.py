@@ -4,10 +4,12 @@
     Div(x, r), Mul(x, Reciprocal(r))             y * (1 / Sqrt(m + e * s * s))
     Log(v), v = the mean                         Log(m) - 2 * Log(s)
 
-s takes the largest magnitude of a line to 64 (`norms.py`), so squares neither leave the range nor vanish. A value that
-follows from the sum is known as `coefficient * value / s^power`; s is divided out only where something else reads it.
+s takes the largest magnitude of a line to 64 (`decomposition/norms.py`), so squares neither leave the range nor
+vanish. A value that follows from the sum is known as `coefficient * value / s^power`; s is divided out only where
+something else reads it.
 So it does not matter how a file spells the norm, nor whether its mean, variance or deviation is read elsewhere.
-Where x is itself y - ReduceMean(y), as in a layer norm of primitive operators, y is centred as `norms.py` centres it.
+Where x is itself y - ReduceMean(y), as in a layer norm of primitive operators, y is centred as in
+`decomposition/norms.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Operators that a target may want as one, where the frontend would take them apart (`decompose.py`).
+"""Operators that a target may want as one, where the frontend would take them apart (`decomposition/decompose.py`).
 
     LayerNormalization(axis=-1)  -->  Operation(layer_norm, axes=(2,), epsilon=1e-5)
 

@@ -2,9 +2,9 @@
 
     Problem --ranks--> priorities (+ fixed machines, or a bias) --Decoder.run--> Placement
 
-The compiled list scheduler (`decode.py`) does the rest: tasks in the order of their priorities, each in the earliest
-gap of a stream. Unlike in the papers, copies take turns on wires, and a value travels to a machine once; a machine
-with several streams is as good as several machines without copies between them.
+The compiled list scheduler (`schedule/list_decoder.py`) does the rest: tasks in the order of their priorities, each in
+the earliest gap of a stream. Unlike in the papers, copies take turns on wires, and a value travels to a machine once;
+a machine with several streams is as good as several machines without copies between them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The plain searches: random, simulated annealing, and a genetic algorithm without knowledge of critical paths.
 
 They start from random genes and know nothing of the network but which devices accept a task. Each decodes by the list
-scheduler of `decode.py`; where streams contend, the simulator judges the last few (`best_placement`).
+scheduler of `schedule/list_decoder.py`; where streams contend, the simulator judges the last few (`best_placement`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def random_search(problem: Problem, search: Search) -> Outcome:
 
 
 def annealing(problem: Problem, search: Search) -> Outcome:
-    """Simulated annealing (Kirkpatrick, Gelatt, Vecchi 1983) over the operators of `breed.py`, one change a step.
+    """Simulated annealing (Kirkpatrick, Gelatt, Vecchi 1983) by the operators of `genetic_ops.py`, one change per step.
 
     Options: `hot` and `cold` (0.02 and 0.0001; given alone, one takes the other along), the first and last heat as
     parts of the first makespan; `hurry` (0.3), how often a change is one of priority. Raises PlacementError where cold

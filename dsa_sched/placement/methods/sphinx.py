@@ -4,8 +4,8 @@
             --expanded--> CPGA once more, over single tasks --> the best
 
 After the abstract of SPHINX (Yuchi, Shi, Bao, ICPP 2024), which names the pruned space, a cost model and the Critical
-Path Genetic Algorithm, and gives no details: they are this project's reading. The cost model is the list
-scheduler with copies of `decode.py`. CPGA has the operators of the plain genetic algorithm (`genetic_ops.py`); it
+Path Genetic Algorithm, and gives no details: they are this project's reading. The cost model is the list scheduler
+with copies of `schedule/list_decoder.py`. CPGA has the operators of the plain genetic algorithm (`genetic_ops.py`); it
 starts from schedules that are good on critical paths, changes tasks that are on the current one, by the operator that
 answers what they wait for there, and searches the segments between cuts of the network each for itself (`segments.py`).
 Groups are searched first where a segment has more tasks than there are individuals.

@@ -16,7 +16,7 @@ code:
 All compiled loops of the simulator's arithmetic live in this one file: numba's disk cache notices a change of the
 file that holds a function, not of the files its callees come from.
 
-Source: the vendor's instruction-set simulator as observed by running programs; the tests compare with `emulation.py`.
+Source: the vendor's instruction-set simulator as observed by running programs; the tests compare with the emulation.
 """
 
 from __future__ import annotations
