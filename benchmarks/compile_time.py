@@ -51,6 +51,7 @@ from dsa_sched.pipeline.driver import compile_model
 from dsa_sched.pipeline.targets import target_of
 from hw_models.errors import UserError
 from hw_models.loading import load_chip
+from partitioner.planners.levels import planner_or_auto
 
 Row = dict[str, Any]
 
@@ -96,7 +97,7 @@ def measure(model: str, batch: int, chip: str) -> Row:
     """Compile once; the first thing that a process does."""
     began = time.perf_counter()
     stages = _Stages()
-    done = compile_model(model, chip, CompileOptions(LEVEL, batch, schedule=True), stages.said)
+    done = compile_model(model, chip, CompileOptions(planner_or_auto(LEVEL), batch, schedule=True), stages.said)
     stages.begin("emit")
     files = done.files
     stages.begin("write")

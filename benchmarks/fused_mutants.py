@@ -44,6 +44,7 @@ from hw_models.loading import load_chip
 from partitioner.context.plan_context import GraphContext
 from partitioner.ir.kernels import read_kernel
 from partitioner.ir.layers import Layer
+from partitioner.planners.levels import O0
 
 __all__ = ["CHANGES", "EQUIVALENT", "LEAST", "Excuses", "Studied", "cases", "main"]
 
@@ -158,7 +159,7 @@ def _studied(name: str, block: Block | Products, chip: Chip, target: GroupTarget
         if all(kernel.text != offer.kernel.text for kernel in target.kernels(model.graph, layers, chip)):
             continue
         planned = forced_plan(model, chip, target, layers, offer.kernel.text)
-        files = compile_plan(planned, CompileOptions("O0", BATCH)).files
+        files = compile_plan(planned, CompileOptions(O0(), BATCH)).files
         run = _launched(model, planned, files)
         (module,) = {entry.module for entry in run.listed.launches}
         own = files.files[run.listed.modules[module].ptx].decode()

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from partitioner.planners.levels import DEFAULT_LEVEL
+from partitioner.planners.levels import DEFAULT_LEVEL, planner_or_auto
 
 if TYPE_CHECKING:
     from dsa_sched.artifact.format import Artifact
@@ -41,7 +41,9 @@ def compile(
     from dsa_sched.pipeline.batches import compile_clusters  # a plain import of the package stays fast
     from dsa_sched.pipeline.compilation import CompileOptions, gather_artifact
 
-    options = CompileOptions(level, batch, tuple((shapes or {}).items()), schedule=schedule, effort=effort)
+    options = CompileOptions(
+        planner_or_auto(level), batch, tuple((shapes or {}).items()), schedule=schedule, effort=effort
+    )
     return gather_artifact(compile_clusters(model, chip, clusters, options, per_pass=per_pass))
 
 

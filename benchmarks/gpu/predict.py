@@ -42,6 +42,7 @@ from dsa_sched.pipeline.targets import judge_of, target_of
 from hw_models.chip import Chip
 from hw_models.errors import TargetError, UserError
 from hw_models.loading import load_chip
+from partitioner.planners.levels import planner_or_auto
 
 Row = dict[str, Any]
 
@@ -77,7 +78,7 @@ def _target(chip: Chip) -> GroupTarget:
 def _rows(model: Model, network: str, batch: int, chip: Chip, target: GroupTarget) -> Iterator[Row]:
     plain = 0.0
     for level in LEVELS:
-        plan = plan_kernels(model, chip, target, CompileOptions(level, batch)).plan
+        plan = plan_kernels(model, chip, target, CompileOptions(planner_or_auto(level), batch)).plan
         if level != "O0" and not is_fused(plan, model.graph):
             continue
         kernels = floors_of(plan, model.graph, target, chip)

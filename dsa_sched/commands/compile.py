@@ -19,7 +19,7 @@ from dsa_sched.commands.options import (
     schedule_option,
 )
 from dsa_sched.pipeline.gc_pause import uncollected
-from partitioner.planners.levels import AUTO
+from partitioner.planners.levels import Auto, planner_or_auto
 
 if TYPE_CHECKING:
     from dsa_sched.pipeline.compilation import Compilation, CompileOptions
@@ -115,12 +115,11 @@ def compile_command(
         require_place(folder)
         require_folder(folder, beside=True)
     options = CompileOptions(
-        level,
+        planner_or_auto(level, spill),
         batch,
         shapes,
         schedule=schedule,
         keep_values=keep_values,
-        spill=spill,
         effort=effort,
         force_groups=force_groups,
         tune=tune,
@@ -183,7 +182,9 @@ def _asks_programs(chip: str, options: CompileOptions) -> bool:
     from codegen.target_registry import find_target
     from hw_models.loading import load_chip
 
-    return bool(options.schedule) or (options.level == AUTO and find_target(load_chip(chip).isa) is not None)
+    return bool(options.schedule) or (
+        isinstance(options.planner, Auto) and find_target(load_chip(chip).isa) is not None
+    )
 
 
 def _print_early(model: str, chip: str, options: CompileOptions, stage: str, clusters: int, per_pass: PerPass) -> None:

@@ -8,6 +8,7 @@ import click
 
 from dsa_sched.commands.options import Binding, PerPass, Shape, compile_options, division_options, schedule_option
 from dsa_sched.pipeline.gc_pause import uncollected
+from partitioner.planners.levels import planner_or_auto
 
 __all__ = ["explain"]
 
@@ -82,11 +83,10 @@ def explain(
         require_file(json_file)
     with Steps() as steps:
         options = CompileOptions(
-            level,
+            planner_or_auto(level, spill),
             batch,
             shapes,
             schedule=schedule,
-            spill=spill,
             effort=effort,
             force_groups=force_groups,
             tune=tune,

@@ -19,7 +19,7 @@ from dsa_sched.commands.options import (
     runner_option,
     schedule_option,
 )
-from partitioner.planners.levels import NO_SPILLS
+from partitioner.planners.levels import NO_SPILLS, O3, planner_or_auto
 
 if TYPE_CHECKING:
     from dsa_sched.pipeline.compilation import CompileOptions
@@ -125,11 +125,10 @@ def verify(
     if bisect:
         require_place(folder)
     compile_options = CompileOptions(
-        level,
+        planner_or_auto(level, spill),
         batch,
         shapes,
         schedule=schedule,
-        spill=spill,
         effort=effort,
         force_groups=force_groups,
         tune=tune,
@@ -200,8 +199,9 @@ def _bisect(
         click.echo("bisect: no part of the model, cut out by itself, fails again", err=report is None)
         return
     file, *feeds, _ = save(found, folder)
-    words = ["dsa-sched", "verify", str(file), "--chip", chip, "--level", compile_options.level]
-    words += ["--spill", compile_options.spill] if compile_options.spill != NO_SPILLS else []
+    words = ["dsa-sched", "verify", str(file), "--chip", chip, "--level", compile_options.planner.name]
+    if isinstance(compile_options.planner, O3) and compile_options.planner.spill != NO_SPILLS:
+        words += ["--spill", compile_options.planner.spill]
     if compile_options.schedule is not None:
         words.append("--schedule" if compile_options.schedule else "--no-schedule")
     if compile_options.roll is not None:

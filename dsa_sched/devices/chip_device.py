@@ -27,7 +27,7 @@ from dsa_sched.placement.model.from_onnx import Part
 from hw_models.chip import Chip
 from hw_models.errors import ModelError, UserError
 from hw_models.loading import load_chip
-from partitioner.planners.levels import DEFAULT_LEVEL
+from partitioner.planners.levels import DEFAULT_LEVEL, planner_or_auto
 
 if TYPE_CHECKING:
     from dsa_sched.artifact.format import Artifact
@@ -79,7 +79,7 @@ class ChipCluster:
         from dsa_sched.pipeline.driver import compile_graph
         from dsa_sched.pipeline.targets import reader_of, target_of
 
-        options = CompileOptions(self.level, schedule=True)
+        options = CompileOptions(planner_or_auto(self.level), schedule=True)
         copy = onnx.ModelProto()
         copy.CopyFrom(part.model)
         try:

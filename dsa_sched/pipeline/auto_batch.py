@@ -29,7 +29,7 @@ from partitioner.cost.micro_batching import candidate_batches, pass_count
 from partitioner.cost.roofline import peak_cycles
 from partitioner.ir.batch_independence import batch_problem
 from partitioner.ir.decisions import Decision
-from partitioner.planners.levels import EFFORTS, NORMAL_EFFORT, O3
+from partitioner.planners.levels import O3, Segments
 
 __all__ = ["compile_fastest_batch", "sizes_to_try"]
 
@@ -136,7 +136,7 @@ class _Search:
     def other_sizes(self) -> None:
         """Those of `sizes_to_try`, and smaller ones by halves for as long as a smaller one pays. Where the share has no
         program, all powers of two below it, the smallest first: its program is soon there, and a limit for the rest."""
-        sizes = deque(sizes_to_try(self.share, self.chip.cores_per_cluster, self.options.effort))
+        sizes = deque(sizes_to_try(self.share, self.chip.cores_per_cluster, self.options))
         if self.best is None:
             sizes = deque(1 << power for power in range((self.share - 1).bit_length()))
         if sizes and batch_problem(self.model.graph, self.model.constants):
@@ -218,15 +218,15 @@ class _Search:
         return made.told(plan, model, self.share, self.level_times)
 
 
-def sizes_to_try(share: int, cores: int, effort: str) -> tuple[int, ...]:
+def sizes_to_try(share: int, cores: int, options: CompileOptions) -> tuple[int, ...]:
     """Items a pass beside the share, the most promising first: the power of two below it, an item a core, and the power
     of two above it, whose last places stay empty; with more effort than normal all that divide it well, with less none.
     One item alone is one pass."""
-    if share == 1 or EFFORTS[effort] < EFFORTS[NORMAL_EFFORT]:
+    if share == 1 or options.is_hasty:
         return ()
     below, above = 1 << (share - 1).bit_length() - 1, 1 << share.bit_length()
     near = tuple(dict.fromkeys((below, min(below, cores), above)))
-    if EFFORTS[effort] == EFFORTS[NORMAL_EFFORT]:
+    if not options.is_thorough:
         return near
     return (*near, *(size for size in reversed(candidate_batches(share)) if size not in (*near, share)))
 
@@ -235,9 +235,10 @@ def _without(best: _Best, o3_cycles: float) -> frozenset[Way]:
     """What is not tried for another size of a pass: all but the level that is best so far, or those of its segments,
     and O3, whose plans depend most on the batch, unless the cost model expects no less of it than of the best."""
     way = best.found.chosen.way
-    tried = {way, Way(O3.name), *(Way(each.level, each.spill) for each in way.segments)}
+    parts = way.planner.parts if isinstance(way.planner, Segments) else ()
+    tried = {way, Way(O3()), *(Way(each.planner) for each in parts)}
     if o3_cycles >= best.expected_cycles:
-        tried.remove(Way(O3.name))
+        tried.remove(Way(O3()))
     return frozenset(WAYS) - tried
 
 

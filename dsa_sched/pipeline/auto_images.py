@@ -22,7 +22,7 @@ from partitioner.ir.batch_independence import batch_problem
 from partitioner.ir.decisions import Decision
 from partitioner.memory.no_plan import NoPlan, reason_of
 from partitioner.planners.image_groups import plan_like
-from partitioner.planners.levels import EFFORTS, IMAGES, NORMAL_EFFORT, O3
+from partitioner.planners.levels import O3, Images
 from partitioner.planners.registry import make_plan
 from partitioner.verification.verify_plan import verify_plan
 
@@ -31,10 +31,10 @@ __all__ = ["ImageGroups", "batches_beside"]
 SUBJECT = "batch"
 
 
-def batches_beside(share: int, cores: int, effort: str) -> tuple[int, ...]:
+def batches_beside(share: int, cores: int, options: CompileOptions) -> tuple[int, ...]:
     """Batches of whose groups the share may be made: the power of two below it, an image a core, and the power of two
     above it where the share is none itself; with less effort than normal none. One image is no sum."""
-    if share == 1 or EFFORTS[effort] < EFFORTS[NORMAL_EFFORT]:
+    if share == 1 or options.is_hasty:
         return ()
     below, above = 1 << (share - 1).bit_length() - 1, 1 << (share - 1).bit_length()
     beside = (below, *((cores,) if cores < share else ()), *((above,) if above != share else ()))
@@ -65,7 +65,7 @@ class ImageGroups:
             if self.share == 1 or batch_problem(self.model.graph, self.model.constants):
                 return ()
             ctx = Context(self.model.graph, self.model.constants, self.chip, self.target)
-            for batch in batches_beside(self.share, self.chip.cores_per_cluster, self.options.effort):
+            for batch in batches_beside(self.share, self.chip.cores_per_cluster, self.options):
                 self.progress(f"level auto: groups of {batch} a pass for {self.share}")
                 candidate = self._of(ctx, batch, promising_cycles)
                 if isinstance(candidate, str):
@@ -80,8 +80,8 @@ class ImageGroups:
         try:
             there = self.load(batch)
             beside = Context(there.graph, there.constants, self.chip, self.target)
-            plan = make_plan(beside, O3.name)
-            cycles = costed(beside, Way(O3.name), plan, self.options).expected_cycles
+            plan = make_plan(beside, O3())
+            cycles = costed(beside, Way(O3()), plan, self.options).expected_cycles
             self.expected_cycles[batch] = cycles
             if cycles * self.share / batch >= promising_cycles:
                 return f"the cost model expects {cycles:,.0f} cycles for these, as many an item as for {self.share}"
@@ -92,7 +92,7 @@ class ImageGroups:
             if isinstance(made, NoPlan):
                 return f"no plan: {reason_of(made)}"
             verify_plan(made, ctx)
-            return costed(ctx, Way(IMAGES, image_groups=groups), made, self.options)
+            return costed(ctx, Way(Images(groups)), made, self.options)
         except PlanError as error:
             return f"no plan: {one_line(error)}"
         except UserError:

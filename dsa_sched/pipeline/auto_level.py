@@ -52,13 +52,13 @@ from partitioner.cost.roofline import binding_floor, network_floors
 from partitioner.ir.decisions import Decision
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
-from partitioner.planners.levels import EFFORTS, IMAGES, LEVELS, NORMAL_EFFORT
+from partitioner.planners.levels import EFFORTS, PLANNERS, Images, Segments
 
 __all__ = ["MOST_EXPECTED", "Chosen", "cheapest_level", "fastest_level"]
 
 TargetT = TypeVar("TargetT", bound=PlanTarget)
 
-PLAIN_LEVELS = frozenset(Way(level) for level in LEVELS)
+PLAIN_LEVELS = frozenset(Way(kind()) for kind in PLANNERS.values())
 """Ways that a user can ask for by the level's name alone."""
 
 LEAST_PATIENCE, MOST_PATIENCE = 3, 8
@@ -167,7 +167,7 @@ def _of_chunks(model: Model, chip: Chip, target: TileTarget, before: _Search) ->
     """The search among plans of the model with its hidden values in chunks, if one of them is faster than what was
     found before; else what they take is said there."""
     options = before.options
-    if EFFORTS[options.effort] < EFFORTS[NORMAL_EFFORT] or not options.schedule or before.interrupted:
+    if options.is_hasty or not options.schedule or before.interrupted:
         return None
     chunked = chunked_model(model, chip, target)
     if chunked is None:
@@ -223,7 +223,7 @@ class _Search:
 
     def run_segments(self) -> None:
         """Plans of segments of those that were timed, then also of those that were ruled out as a whole."""
-        if EFFORTS[self.options.effort] < EFFORTS[NORMAL_EFFORT] or self.interrupted:
+        if self.options.is_hasty or self.interrupted:
             return
         ctx, options = self.plans.context, self.options
         try:
@@ -248,7 +248,7 @@ class _Search:
             failed = 0 if better else failed + 1
             if better:
                 self.of_segments = each.decisions
-            if failed >= self._patience() and EFFORTS[self.options.effort] == EFFORTS[NORMAL_EFFORT]:
+            if failed >= self._patience() and not self.options.is_thorough:
                 return
 
     def _patience(self) -> int:
@@ -278,12 +278,11 @@ class _Search:
             return f"the search was interrupted; {expects(candidate)}"
         if candidate.expected_cycles >= self.promising_cycles:
             return expects(candidate)
-        normal = EFFORTS[self.options.effort] == EFFORTS[NORMAL_EFFORT]
-        if self.tried >= EFFORTS[self.options.effort] and not (normal and candidate.way.segments):
+        segments = isinstance(candidate.way.planner, Segments) and not self.options.is_thorough
+        if self.tried >= EFFORTS[self.options.effort] and not segments:
             return f"not tried at effort {self.options.effort}; {expects(candidate)}"
         ctx, limit_cycles = self.plans.context, self.limit_cycles
-        thorough = EFFORTS[self.options.effort] > EFFORTS[NORMAL_EFFORT]
-        if candidate.expected_cycles > MOST_EXPECTED * limit_cycles and not thorough:
+        if candidate.expected_cycles > MOST_EXPECTED * limit_cycles and not self.options.is_thorough:
             self._rules_out(candidate, 0.0)
             return f"{expects(candidate)}, more than {MOST_EXPECTED:g} times what the best takes"
         if candidate.way.ahead and not has_region(candidate.plan, ctx):
@@ -300,7 +299,7 @@ class _Search:
 
     def _try(self, candidate: Candidate) -> None:
         planned = Planned(self.plans.model, self.plans.context, candidate.plan)
-        whole = candidate.way.level in LEVELS and EFFORTS[self.options.effort] >= EFFORTS[NORMAL_EFFORT]
+        whole = candidate.way.is_whole and not self.options.is_hasty
         limit = self.limit_cycles * (MOST_TIMES if whole else 1.0)
         found = lower_below(planned, candidate.way.of(self.options), self._say, limit)
         if found is None:
@@ -312,7 +311,7 @@ class _Search:
         self._learned(candidate, run.cycles, timed=True)
         if run.cycles < self.limit_cycles:
             verified(planned, lowered, self._say)
-        if whole or candidate.way.level == IMAGES:
+        if whole or isinstance(candidate.way.planner, Images):
             if run.cycles < min((each.cycles for each in self.timed), default=inf):
                 self.instructions = sum(len(stream.instrs) for stream in lowered.program.streams)
             self.timed.append(timed(candidate, run, self.plans.context))
@@ -325,12 +324,12 @@ class _Search:
         self.progress(f"level auto: best so far {candidate.way}, {run.cycles:,.0f} cycles")
 
     def _rules_out(self, candidate: Candidate, least_cycles: float) -> None:
-        if not candidate.way.segments:
+        if not isinstance(candidate.way.planner, Segments):
             self.ruled_out.append(RuledOut(candidate, least_cycles))
 
     def _learned(self, candidate: Candidate, cycles: float, timed: bool) -> None:
         if candidate.way in PLAIN_LEVELS:
-            self.level_times.append(LevelTime(candidate.way.level, cycles, timed))
+            self.level_times.append(LevelTime(candidate.way.planner.name, cycles, timed))
 
     def _say(self, step: str) -> None:
         """A step, with what Ctrl-C would keep."""

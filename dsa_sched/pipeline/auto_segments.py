@@ -25,7 +25,7 @@ from isched.timing.waiting_by_part import path_cycles_by
 from partitioner.context.plan_context import Context
 from partitioner.ir.decisions import Decision
 from partitioner.memory.no_plan import NoPlan
-from partitioner.planners.levels import IMAGES, SEGMENTS, Segment
+from partitioner.planners.levels import Images, Segment, Segments
 from partitioner.planners.segment_choice import Column, Division, column_of, divide, expected_layer_cycles
 from partitioner.planners.segments import PlanPart, fit_segments
 from partitioner.verification.verify_plan import verify_plan
@@ -134,7 +134,7 @@ def _whole_plans(found: Sequence[Timed], ruled_out: Sequence[RuledOut]) -> list[
     ):
         if (way := replace(each.candidate.way, ahead=False)) not in known:
             plans.setdefault(way, each)
-    images = [way for way in (*known, *plans) if way.level == IMAGES]
+    images = [way for way in (*known, *plans) if isinstance(way.planner, Images)]
     return [each for way, each in plans.items() if way not in images or way == images[0]]
 
 
@@ -169,7 +169,7 @@ def _offered(
 def _sources(ctx: Context[TileTarget], found: Sequence[Timed]) -> Iterator[_Source]:
     """The plans as columns: by the cost model, by the clock, and by the clock with constants ahead where that was
     timed. Groups of images once, as options have them once: the fastest of these."""
-    once = [each for each in found if each.candidate.way.level != IMAGES]
+    once = [each for each in found if not isinstance(each.candidate.way.planner, Images)]
     once += sorted((each for each in found if each not in once), key=lambda each: each.cycles)[:1]
     plain = {each.whole: each for each in sorted(once, key=lambda each: not each.candidate.way.ahead)}
     ahead = {each.whole: each for each in sorted(once, key=lambda each: each.candidate.way.ahead)}
@@ -183,11 +183,12 @@ def _sources(ctx: Context[TileTarget], found: Sequence[Timed]) -> Iterator[_Sour
 
 
 def _segments(ctx: Context[TileTarget], plans: Sequence[Candidate], division: Division) -> tuple[Segment, ...]:
-    ways = [plans[part.column].way for part in division.parts]
-    return tuple(
-        Segment(way.level, way.spill, ctx.layers[part.first].name)
-        for way, part in zip(ways, division.parts, strict=True)
-    )
+    found = []
+    for part in division.parts:
+        planner = plans[part.column].way.planner
+        assert not isinstance(planner, Segments)  # only whole plans are timed or ruled out
+        found.append(Segment(planner, ctx.layers[part.first].name))
+    return tuple(found)
 
 
 def _candidate(
@@ -203,10 +204,7 @@ def _candidate(
         return None
     verify_plan(plan, ctx)
     ahead = any(each.way.ahead for each in plans) or (bool(options.schedule) and ctx.staging != ctx.main)
-    images = {way.image_groups for part in division.parts if (way := plans[part.column].way).level == IMAGES}
-    groups = images.pop() if images else ()
-    way = Way(SEGMENTS, ahead=ahead and has_region(plan, ctx), segments=segments, image_groups=groups)
-    return costed(ctx, way, plan, options)
+    return costed(ctx, Way(Segments(segments), ahead and has_region(plan, ctx)), plan, options)
 
 
 def _decisions(

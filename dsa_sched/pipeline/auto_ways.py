@@ -23,17 +23,15 @@ from partitioner.ir.target import PlanTarget
 from partitioner.memory.memory_plan import Layout, lay_out
 from partitioner.planners.auto_spill import BEST_POLICY
 from partitioner.planners.levels import (
-    EFFORTS,
-    IMAGES,
-    LEVELS,
-    NO_SPILLS,
-    NORMAL_EFFORT,
     O1,
     O2,
     O3,
-    ImageGroup,
-    Segment,
+    PLANNERS,
+    Images,
+    Planner,
+    Segments,
     Streamed,
+    planner_text,
 )
 from partitioner.planners.registry import make_plan
 
@@ -63,50 +61,33 @@ TargetT = TypeVar("TargetT", bound=PlanTarget)
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A level with its options, or groups in instances of given images, or `segments` of several; with `ahead`,
-    constants arrive as early as the staging memory has room for them; with `chunks`, hidden values without room on the
-    cores are in chunks."""
+    """A planner, whose plan becomes a program: with `ahead`, one whose constants arrive as early as the staging memory
+    has room for them."""
 
-    level: str
-    spill: str = NO_SPILLS
+    planner: Planner
     ahead: bool = False
-    segments: tuple[Segment, ...] = ()
-    image_groups: tuple[ImageGroup, ...] = ()
-    chunks: bool = False
 
     def __str__(self) -> str:
-        whole = f"{self.level}{'' if self.spill == NO_SPILLS else ' with spills'}"
-        if self.image_groups:
-            most = max(max(group.images) for group in self.image_groups)
-            whole = f"groups of up to {most} images an instance"
-        if self.segments:
-            ways = {Way(segment.level, segment.spill) for segment in self.segments}
-            levels = sorted(whole if way.level == IMAGES else str(way) for way in ways)
-            whole = f"{len(self.segments)} segments of {', '.join(levels)}"
-        chunks = ", hidden values in chunks" if self.chunks else ""
-        return f"{whole}{chunks}{', constants ahead' if self.ahead else ''}"
+        return f"{planner_text(self.planner)}{', constants ahead' if self.ahead else ''}"
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a level made the plan, for the whole network."""
+        return not isinstance(self.planner, Segments | Images)
 
     def of(self, options: CompileOptions) -> CompileOptions:
         """The options that make this program without a search."""
-        return replace(
-            options,
-            level=self.level,
-            spill=self.spill,
-            constants_ahead=self.ahead,
-            segments=self.segments,
-            image_groups=self.image_groups,
-            chunks=self.chunks,
-        )
+        return replace(options, planner=self.planner, constants_ahead=self.ahead)
 
 
-PLAIN_WAYS = (*(Way(level) for level in LEVELS), Way(O3.name, BEST_POLICY))
-WAYS = (*PLAIN_WAYS, *(Way(level, ahead=True) for level in (O1.name, O2.name, O3.name, Streamed.name)))
+PLAIN_WAYS = (*(Way(kind()) for kind in PLANNERS.values()), Way(O3(BEST_POLICY)))
+WAYS = (*PLAIN_WAYS, *(Way(planner, ahead=True) for planner in (O1(), O2(), O3(), Streamed())))
 """What there is to try; constants ahead only at levels that keep values away from the main memory."""
 
-CHUNK_WAYS = tuple(Way(Streamed.name, ahead=ahead, chunks=True) for ahead in (False, True))
+CHUNK_WAYS = tuple(Way(Streamed(chunks=True), ahead) for ahead in (False, True))
 """What is tried of a model whose hidden values are in chunks: the level that has all rows of a layer together."""
 
-FAST_WAYS = (Way(O2.name), Way(O3.name))
+FAST_WAYS = (Way(O2()), Way(O3()))
 """All that effort fast plans where one of them has a plan: the fastest for few images, and for an image a core; of
 batches with an image for every core the last one alone."""
 
@@ -148,7 +129,7 @@ def plans_of(
     decisions: list[Decision] = []
     errors: list[PlanError] = []
     made: dict[Way, Candidate] = {}
-    little = EFFORTS[options.effort] < EFFORTS[NORMAL_EFFORT]
+    little = options.is_hasty
     ahead = options.schedule and _may_run_ahead(ctx)
     fast = _fast_ways(ctx)
     ways = dict.fromkeys((*fast, *WAYS) if little else WAYS)
@@ -160,12 +141,12 @@ def plans_of(
         try:
             if plain not in made:
                 progress(f"level auto: planning {plain}")
-                made[plain] = costed(ctx, plain, make_plan(ctx, way.level, way.spill), options)
+                made[plain] = costed(ctx, plain, make_plan(ctx, way.planner), options)
         except PlanError as error:
             errors.append(error.with_traceback(None))  # its frames hold the plan
             decisions.append(Decision(SUBJECT, f"not {way}", f"no plan: {one_line(error)}"))
             continue
-        if way.spill == NO_SPILLS or any(group.spills for group in made[plain].plan.groups):
+        if way.planner != O3(BEST_POLICY) or any(group.spills for group in made[plain].plan.groups):
             candidates.append(replace(made[plain], way=way))
     candidates.sort(key=lambda candidate: candidate.expected_cycles)
     return Plans(model, ctx, tuple(candidates), tuple(decisions), tuple(errors))
@@ -180,7 +161,7 @@ def chunk_plans_of(
     without: frozenset[Way],
 ) -> Plans[TargetT]:
     """The same for a model whose hidden values are in chunks already, of `CHUNK_WAYS`."""
-    wanted = {replace(way, chunks=False): way for way in CHUNK_WAYS if way not in without}
+    wanted = {Way(Streamed(), way.ahead): way for way in CHUNK_WAYS if way not in without}
     plans = plans_of(model, chip, target, options, progress, frozenset(WAYS) - wanted.keys())
     return replace(plans, candidates=tuple(replace(each, way=wanted[each.way]) for each in plans.candidates))
 

@@ -27,9 +27,8 @@ from partitioner.context.plan_context import Context
 from partitioner.cost.cost_model import PlanCost, plan_cycles
 from partitioner.cost.micro_batching import Batching, candidate_batches, choose_batch, pass_count, shares_of
 from partitioner.ir.batch_independence import batch_problem
-from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
-from partitioner.planners.levels import AUTO, NO_SPILLS, require_known
+from partitioner.planners.levels import AUTO, O0, Auto, Planner
 from partitioner.planners.registry import make_plan
 
 __all__ = ["PerPass", "compile_clusters", "plan_clusters"]
@@ -66,8 +65,8 @@ def compile_clusters(
         return (compile_model(source, described, options, progress),)
     if per_pass == "auto":
         tiled = require_tiles(target, "--per-pass auto")
-        _require_planner(options)
-        return _compile_chosen(_Search(source, described, tiled, options, shares, progress))
+        planner = _require_planner(options)
+        return _compile_chosen(_Search(source, described, tiled, options, planner, shares, progress))
     batch = per_pass or shares[0]
     _require_apart(source, options, batch, shares, judge_of(described, target), progress)
     sizes = shares if per_pass is None or pass_count(shares[0], batch) == 1 else (batch,) * clusters
@@ -78,15 +77,16 @@ def compile_clusters(
     )
 
 
-def _require_planner(options: CompileOptions) -> None:
-    if options.level == AUTO:
+def _require_planner(options: CompileOptions) -> Planner:
+    if isinstance(options.planner, Auto):
         needs = "a target whose programs the cycle model can time, or a level by its name"
         raise ModelError("--per-pass auto", needs=needs, has=f"--level {AUTO}")
+    return options.planner
 
 
 def _searched(options: CompileOptions, per_pass: PerPass) -> bool:
     """Whether level auto also says what a pass is."""
-    return options.level == AUTO and options.batch is not None and not isinstance(per_pass, int)
+    return isinstance(options.planner, Auto) and options.batch is not None and not isinstance(per_pass, int)
 
 
 def _compile_fastest(
@@ -128,8 +128,7 @@ def plan_clusters(
         return Planned(model, context, made.plan, made.layout.options)
     if per_pass == "auto":
         tiled: PlanTarget = require_tiles(target, "--per-pass auto")
-        _require_planner(options)
-        search = _Search(source, chip, tiled, options, shares, progress)
+        search = _Search(source, chip, tiled, options, _require_planner(options), shares, progress)
         return search.planned(search.choose())
     batch = options.batch and (per_pass or shares[0])
     if batch is not None:
@@ -140,7 +139,6 @@ def plan_clusters(
 def _shares(chip: Chip, clusters: int, options: CompileOptions, per_pass: PerPass) -> tuple[int, ...]:
     """Items of each cluster. Raises ModelError naming the option that cannot be."""
     batch = options.batch
-    require_known(options.level, options.effort)
     if not 1 <= clusters <= chip.clusters:
         raise ModelError("--clusters", needs=f"1 to {chip.clusters}, as {chip.name} has", has=str(clusters))
     if clusters > 1 and (batch is None or batch < clusters):
@@ -187,6 +185,7 @@ class _Search(Generic[TargetT]):
     chip: Chip
     target: TargetT
     options: CompileOptions
+    planner: Planner
     shares: tuple[int, ...]
     progress: Progress
     costs: dict[int, PlanCost | str] = field(default_factory=dict)
@@ -213,7 +212,7 @@ class _Search(Generic[TargetT]):
             self.progress(f"batch {batching.batch_per_pass} a pass")
             model = self._load(batching.batch_per_pass)
             ctx = self._context(model)
-            self.kept = (batching.batch_per_pass, Planned(model, ctx, self._plan(ctx, self.options.level)))
+            self.kept = (batching.batch_per_pass, Planned(model, ctx, make_plan(ctx, self.planner)))
         found = self.kept[1]
         return replace(found, plan=replace(found.plan, decisions=(*batching.decisions, *found.plan.decisions)))
 
@@ -231,7 +230,7 @@ class _Search(Generic[TargetT]):
                 checked = True
             ctx = self._context(model)
             try:
-                plan = self._plan(ctx, self.options.level)
+                plan = make_plan(ctx, self.planner)
                 cost = self.costs[batch] = plan_cycles(plan, ctx)
             except PlanError as error:
                 self.refuse(batch, error)
@@ -244,9 +243,7 @@ class _Search(Generic[TargetT]):
 
     def _base(self, ctx: Context[TargetT], cost: PlanCost) -> float:
         """Cycles of level O0 for the same graph."""
-        if self.options.level == "O0":
-            return cost.cycles
-        return plan_cycles(self._plan(ctx, "O0"), ctx).cycles
+        return cost.cycles if self.planner == O0() else plan_cycles(make_plan(ctx, O0()), ctx).cycles
 
     def _load(self, batch: int) -> Model:
         options, judge = self.options, judge_of(self.chip, self.target)
@@ -254,9 +251,6 @@ class _Search(Generic[TargetT]):
 
     def _context(self, model: Model) -> Context[TargetT]:
         return Context(model.graph, model.constants, self.chip, self.target)
-
-    def _plan(self, ctx: Context[TargetT], level: str) -> Plan:
-        return make_plan(ctx, level, self.options.spill if level == self.options.level else NO_SPILLS)
 
 
 def _compile_chosen(search: _Search[TileTarget]) -> tuple[Compilation, ...]:

@@ -35,8 +35,8 @@ from isched.program.target import Timeable
 from partitioner.context.plan_context import GraphContext
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
-from partitioner.planners.levels import AUTO, require_known
-from partitioner.planners.registry import make_kernel_plan, require_level
+from partitioner.planners.levels import Auto, kernel_planner_of
+from partitioner.planners.registry import make_kernel_plan, require_planner
 from partitioner.verification.kernel_plan import verify_kernel_plan
 
 __all__ = [
@@ -86,16 +86,15 @@ def plan_model(
     """
     described = chip if isinstance(chip, Chip) else load_chip(str(chip))
     target = planning_target(described)
-    require_known(options.level, options.effort)
-    require_level(target, options.level, options.spill, options.segments, options.image_groups)
+    require_planner(target, options.planner)
     require_groups(options, target)
     progress("reading the model")
     model = load_model(source, dict(options.shapes), options.batch, judge_of(described, target), dict(options.bindings))
     progress("partitioning")
     if isinstance(target, GroupTarget):
         return plan_kernels(model, described, target, options, progress)
-    if options.level != AUTO:
-        return plan_tiles(model, described, target, options)
+    if not isinstance(options.planner, Auto):
+        return plan_tiles(model, described, target, options.planner)
     options = settled(options, target)
     if isinstance(target, TileTarget) and isinstance(target, Timeable):
         found = fastest_level(model, described, target, options, progress)
@@ -115,7 +114,6 @@ def compile_model(
 
     Raises ModelError, ChipError, TargetError or DoesNotFit, each naming the user's own thing and what to change.
     """
-    require_known(options.level, options.effort)
     described = chip if isinstance(chip, Chip) else load_chip(str(chip))
     target = target_of(described)
     require_able(options, target)
@@ -139,8 +137,8 @@ def compile_graph(
     progress("partitioning")
     if isinstance(target, GroupTarget):
         return compile_plan(plan_kernels(model, chip, target, options, progress), options, progress)
-    if options.level != AUTO:
-        return compile_plan(plan_tiles(model, chip, target, options), options, progress)
+    if not isinstance(options.planner, Auto):
+        return compile_plan(plan_tiles(model, chip, target, options.planner), options, progress)
     if isinstance(target, Timeable):
         found = compile_fastest(model, chip, target, options, progress)
         assert found is not None  # a search without a limit ends with a program or an error
@@ -169,7 +167,8 @@ def plan_kernels(
     """Graph -> Plan of kernels that are whole groups, verified. Raises ModelError, PlanError or DoesNotFit, and
     TargetError where kernels are to be timed and there is no device."""
     ctx = GraphContext(model.graph, model.constants, chip, target)
-    planned = PlannedKernels(model, ctx, make_kernel_plan(ctx, options.level, options.spill, options.force_groups))
+    planner = kernel_planner_of(target.name, options.planner)
+    planned = PlannedKernels(model, ctx, make_kernel_plan(ctx, planner, options.force_groups))
     if not options.tune or not isinstance(target, Measures):
         return planned
 

@@ -22,8 +22,8 @@ from hw_models.errors import TargetError
 from isched.program.target import Schedulable, Timeable
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.target import AcceptingTarget, PlanTarget, Tabulates
-from partitioner.planners.levels import AUTO, require_known
-from partitioner.planners.registry import require_level, unsupported_ops
+from partitioner.planners.levels import Auto
+from partitioner.planners.registry import require_planner, unsupported_ops
 
 __all__ = [
     "judge_of",
@@ -84,10 +84,9 @@ def reader_of(chip: Chip, target: AcceptingTarget) -> Judge:
 
 
 def require_able(options: CompileOptions, target: Target) -> None:
-    """Before any work. Raises ModelError for a level, an effort or a way of spilling that there is not for such a
-    target, and TargetError for a schedule or loops that it cannot have."""
-    require_known(options.level, options.effort)
-    require_level(target, options.level, options.spill, options.segments, options.image_groups)
+    """Before any work. Raises ModelError for a planner, or a way of spilling, that there is not for such a target, and
+    TargetError for a schedule or loops that it cannot have."""
+    require_planner(target, options.planner)
     require_groups(options, target)
     if options.schedule:
         if isinstance(target, GroupTarget):
@@ -119,7 +118,7 @@ def settled(options: CompileOptions, target: AcceptingTarget) -> CompileOptions:
     if options.schedule is not None:
         return options
     able = isinstance(target, Timeable) and isinstance(target, Schedulable)
-    return replace(options, schedule=options.level == AUTO and able)
+    return replace(options, schedule=isinstance(options.planner, Auto) and able)
 
 
 def require_tiles(target: Tiled | GroupTarget, who: str) -> Tiled:

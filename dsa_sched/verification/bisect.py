@@ -36,7 +36,7 @@ from dsa_sched.verification.verify import VerifyOptions, judged_twins, verify_co
 from hw_models.chip import Chip
 from hw_models.errors import TargetError, UserError
 from hw_models.scratch import scratch_folder
-from partitioner.planners.levels import AUTO, IMAGES, SEGMENTS
+from partitioner.planners.levels import IMAGES, SEGMENTS, Auto, planner_or_auto
 
 __all__ = ["Bisection", "as_judged", "bisect", "failing_check", "narrow", "require_place", "save"]
 
@@ -69,9 +69,9 @@ class Bisection:
 def as_judged(options: CompileOptions, report: VerifyReport, chip: Chip) -> CompileOptions:
     """The options by which the whole model was judged: those of the level that auto chose for it, since auto may choose
     another one for a part. Segments name layers of the whole: a part of it is left to auto again."""
-    if options.level != AUTO or report.level in (IMAGES, SEGMENTS):
+    if not isinstance(options.planner, Auto) or report.level in (IMAGES, SEGMENTS):
         return options
-    return replace(settled(options, target_of(chip)), level=report.level)
+    return replace(settled(options, target_of(chip)), planner=planner_or_auto(report.level))
 
 
 def failing_check(report: VerifyReport) -> tuple[str, str]:

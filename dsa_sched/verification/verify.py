@@ -77,8 +77,7 @@ from dsa_sched.verification.verdict import (
 from hw_models.chip import Chip
 from hw_models.errors import ModelError
 from partitioner.ir.layers import Layer
-from partitioner.planners.levels import NO_SPILLS
-from partitioner.planners.registry import LEVELS
+from partitioner.planners.levels import O0
 
 __all__ = ["Runner", "VerifyOptions", "command_runner", "judged_twins", "simulator", "verify_compiled", "verify_model"]
 
@@ -150,22 +149,19 @@ def judged_twins(whole: Compilation, progress: Progress = lambda _step: None) ->
     options = whole.options
     at_o0 = replace(
         options,
-        level=LEVELS[0],
+        planner=O0(),
         keep_values=True,
-        spill=NO_SPILLS,
         schedule=False,
-        segments=(),
-        image_groups=(),
-        chunks=False,
+        constants_ahead=False,
         force_groups=(),
         tune=False,
         roll=False,
     )
     progress("compiling each layer by itself")
     isolated = twin(replace(at_o0, isolated=True))
-    if whole.plan.level == LEVELS[0] and not (options.schedule or options.roll or options.force_groups):
+    if whole.plan.level == O0.name and not (options.schedule or options.roll or options.force_groups):
         return isolated, None
-    progress(f"compiling at level {LEVELS[0]}")
+    progress(f"compiling at level {O0.name}")
     return isolated, twin(at_o0)
 
 
@@ -214,8 +210,8 @@ def verify_compiled(
         values = stored_values(judged)
         if plain:
             loads = [plain.artifact.encode(feed) for feed in feeds]
-            stored = start(plain.artifact, loads, [values] * len(feeds), f"ran level {LEVELS[0]} on input")()
-            clock.lap(f"level {LEVELS[0]}")
+            stored = start(plain.artifact, loads, [values] * len(feeds), f"ran level {O0.name} on input")()
+            clock.lap(f"level {O0.name}")
         probes = [probe_loads(isolated, *of_input) for of_input in zip(feeds, stored, exact, strict=True)]
         finish = start(isolated.artifact, probes, [values] * len(feeds), "ran each layer by itself on input")
         runs = tuple(Values(judged, dump) for dump in stored)

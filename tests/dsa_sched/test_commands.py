@@ -28,7 +28,7 @@ from partitioner.context.plan_context import Context
 from partitioner.ir.graph_text import parse_graph
 from partitioner.ir.plan import parse_plan
 from partitioner.memory.layout_parsing import parse_layout
-from partitioner.planners.levels import AUTO, EFFORTS, PLANNERS
+from partitioner.planners.levels import AUTO, EFFORTS, O3, PLANNERS
 from partitioner.planners.registry import LEVELS, SPILLS
 from tests.small_models import classifier, one_node, save
 
@@ -136,7 +136,7 @@ def test_the_layout_that_is_printed_is_that_of_the_build(model: Path, tmp_path: 
     assert alone == beside
     assert not parse_layout(alone).options.rounds_ahead
     ahead = parse_layout(invoke(*how, "--schedule").stdout).options
-    found = compile_model(model, "stcp920", CompileOptions("O3", 2, schedule=True))
+    found = compile_model(model, "stcp920", CompileOptions(O3(), 2, schedule=True))
     assert ahead == found.layout.options
     assert isinstance(found.made, Lowered)
     ctx = Context(found.model.graph, found.model.constants, found.chip, found.made.target)

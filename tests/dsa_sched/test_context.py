@@ -20,6 +20,7 @@ from dsa_sched.pipeline.driver import Planned, compile_plan
 from hw_models.chip import Chip
 from partitioner.context.plan_context import Context
 from partitioner.ir.target import Work
+from partitioner.planners.levels import planner_of, planner_or_auto
 from partitioner.planners.registry import LEVELS, make_plan
 from tests.chip_runs import small_chip, stcp920
 from tests.small_graphs import GraphBuilder
@@ -43,8 +44,8 @@ def network() -> Model:
 
 def compiled(model: Model, chip: Chip, level: str) -> tuple[Compilation, ref[Context[TileTarget]]]:
     ctx: Context[TileTarget] = Context(model.graph, model.constants, chip, TARGET)
-    planned = Planned(model, ctx, make_plan(ctx, level))
-    return compile_plan(planned, CompileOptions(level, schedule=True)), ref(ctx)
+    planned = Planned(model, ctx, make_plan(ctx, planner_of(level)))
+    return compile_plan(planned, CompileOptions(planner_or_auto(level), schedule=True)), ref(ctx)
 
 
 def digest(compilation: Compilation) -> str:

@@ -23,7 +23,7 @@ from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
 from dsa_sched.placement.model.scenario import ChipDevice
 from partitioner.ir.plan import parse_plan
-from partitioner.planners.levels import AUTO, DEFAULT_LEVEL
+from partitioner.planners.levels import AUTO, DEFAULT_LEVEL, Auto
 from tests.small_models import classifier, save
 from tests.small_networks import save_small_network
 
@@ -47,12 +47,12 @@ def test_there_is_one_default() -> None:
     assert DEFAULT_LEVEL == AUTO
     assert {level_option(command) for command in (compile_command, verify, explain)} == {DEFAULT_LEVEL}
     assert inspect.signature(dsa_sched.compile).parameters["level"].default == DEFAULT_LEVEL
-    assert CompileOptions().level == DEFAULT_LEVEL
+    assert CompileOptions().planner.name == DEFAULT_LEVEL
     assert ChipDevice(kind="chip", name="npu", chip="stcp920").level == DEFAULT_LEVEL
 
 
 def test_it_is_what_the_level_by_its_name_makes(model: Path, tmp_path: Path) -> None:
-    said = compile_model(model, "stcp920", CompileOptions(AUTO, batch=2))
+    said = compile_model(model, "stcp920", CompileOptions(Auto(), batch=2))
     taken = compile_model(model, "stcp920", CompileOptions(batch=2))
     assert taken.artifact.manifest == said.artifact.manifest
     assert taken.options.schedule is True

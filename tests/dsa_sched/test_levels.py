@@ -37,6 +37,7 @@ from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import parse_plan
 from partitioner.ir.steps import MOVES
+from partitioner.planners.levels import O3, planner_of, planner_or_auto
 from partitioner.planners.registry import LEVELS, make_plan
 from tests.chip_runs import Compiled, small_chip, stcp920
 from tests.movement_graphs import MovementBuilder
@@ -111,7 +112,7 @@ def loaded(case: Case) -> Model:
 
 
 def compiled(case: Case, level: str, spill: str = "none", schedule: bool = False) -> Compilation:
-    options = CompileOptions(level=level, batch=case.batch, schedule=schedule, keep_values=True, spill=spill)
+    options = CompileOptions(planner_or_auto(level, spill), batch=case.batch, schedule=schedule, keep_values=True)
     return compile_graph(loaded(case), case.chip, TARGET, options)
 
 
@@ -206,7 +207,7 @@ def test_a_network_of_full_size_has_the_bits_of_o0(level: str, case: Case) -> No
 
 
 def plan_and_lower(graph: Graph, constants: Constants, chip: Chip, level: str) -> Compiled:
-    plan = make_plan(PlanContext(graph, constants, chip, TARGET), level)
+    plan = make_plan(PlanContext(graph, constants, chip, TARGET), planner_of(level))
     assert plan.level == level
     assert parse_plan(str(plan)) == plan
     covered = [name for group in plan.groups for layer in group.layers for name in layer.ops]
@@ -268,7 +269,7 @@ def test_random_networks_have_the_bits_of_o0(level: str, tight: bool) -> None:
 def test_tight_chips_lead_to_plans_with_many_instances() -> None:
     """Or the test above would not see what it is there for."""
     plans = [
-        make_plan(PlanContext(*random_graph(Seeded(s)), tight_chip(Seeded(s + 1000)), TARGET), "O3")
+        make_plan(PlanContext(*random_graph(Seeded(s)), tight_chip(Seeded(s + 1000)), TARGET), O3())
         for s in TIGHT_SEEDS
     ]
     assert any(group.split.instances > 1 for plan in plans for group in plan.groups)
@@ -329,7 +330,7 @@ def test_a_result_without_axes_is_refused(level: str) -> None:
     builder = MovementBuilder("scalar")
     graph, constants = builder.build(builder.elementwise("relu", builder.input("x")))
     with pytest.raises(ModelError, match="a result without axes"):
-        make_plan(PlanContext(graph, constants, small_chip(), TARGET), level)
+        make_plan(PlanContext(graph, constants, small_chip(), TARGET), planner_of(level))
 
 
 @pytest.mark.parametrize("level", BEYOND_O0)

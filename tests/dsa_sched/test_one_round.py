@@ -18,6 +18,7 @@ from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
 from hw_models.errors import ModelError
 from partitioner.ir.graph import Graph, Op
+from partitioner.planners.levels import O0
 from tests.chip_runs import small_chip
 from tests.small_models import save
 
@@ -43,7 +44,7 @@ def model(
 
 def told(path: Path, options: CompileOptions | None = None) -> list[str]:
     with pytest.raises(Unsupported) as error:
-        compile_model(path, CHIP, options or CompileOptions("O0"))
+        compile_model(path, CHIP, options or CompileOptions(O0()))
     return str(error.value).splitlines()
 
 
@@ -70,7 +71,7 @@ def test_unknown_operators_rules_and_the_chip_speak_in_one_list(tmp_path: Path) 
 
 def test_what_clusters_and_plans_refuse_is_the_same_list(tmp_path: Path) -> None:
     path = model(MIXED, ["y"], tmp_path)
-    options = CompileOptions("O0", batch=4)
+    options = CompileOptions(O0(), batch=4)
     for attempt in (
         lambda: compile_clusters(path, CHIP, 2, options),
         lambda: compile_clusters(path, CHIP, 1, options, per_pass="auto"),
@@ -83,7 +84,7 @@ def test_what_clusters_and_plans_refuse_is_the_same_list(tmp_path: Path) -> None
 
 def test_shapes_that_the_user_gives_count_for_the_rest(tmp_path: Path) -> None:
     path = model(MIXED, ["y"], tmp_path, ("N", 3, "H", 8))
-    said = told(path, CompileOptions("O0", shapes=(("x", (1, 3, 6, 8)),)))
+    said = told(path, CompileOptions(O0(), shapes=(("x", (1, 3, 6, 8)),)))
     assert f"  Log entropy (1x3x6x8): {NO_LOG}" in said
 
 
@@ -138,7 +139,7 @@ def test_without_a_chip_nothing_points_to_other_devices(tmp_path: Path) -> None:
 def test_a_chip_without_a_code_generator_refuses_what_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(Unsupported) as error:
         plan_clusters(
-            model(MIXED, ["y"], tmp_path), CHIP.model_copy(update={"isa": "abacus-v2"}), 1, CompileOptions("O0")
+            model(MIXED, ["y"], tmp_path), CHIP.model_copy(update={"isa": "abacus-v2"}), 1, CompileOptions(O0())
         )
     assert [refused.name for refused in error.value.refused] == ["angle", "border"]
 

@@ -18,6 +18,7 @@ from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
 from hw_models.errors import ModelError
 from hw_models.loading import load_chip
+from partitioner.planners.levels import O0
 from tests.onnx_backend.table import read_table
 
 CHIP = load_chip("stcp920")
@@ -45,10 +46,10 @@ def test_what_is_listed_is_what_compile_does(op_type: str, supports: Mapping[str
     for probe, reason in ways(op_type, supports):
         path.write_bytes(probe.model().SerializeToString())
         if reason is None:
-            assert compile_model(path, CHIP, CompileOptions("O0")).artifact.clusters, probe.says
+            assert compile_model(path, CHIP, CompileOptions(O0())).artifact.clusters, probe.says
         else:
             with pytest.raises(ModelError) as error:
-                compile_model(path, CHIP, CompileOptions("O0"))
+                compile_model(path, CHIP, CompileOptions(O0()))
             assert reason in str(error.value), probe.says
 
 

@@ -22,6 +22,7 @@ from dsa_sched.cli import cli
 from dsa_sched.pipeline.batches import PerPass, compile_clusters, plan_clusters
 from dsa_sched.pipeline.compilation import CompileOptions
 from hw_models.errors import DoesNotFit, ModelError, TargetError
+from partitioner.planners.levels import O0, O1
 from tests.chip_runs import stcp920
 from tests.small_models import classifier, save
 
@@ -111,7 +112,7 @@ def test_without_per_pass_the_share_is_one_run(model: Path) -> None:
 
 
 def test_the_choice_is_reproducible_and_says_its_numbers(model: Path) -> None:
-    options = CompileOptions("O1", 8)
+    options = CompileOptions(O1(), 8)
     plans = [plan_clusters(model, stcp920(), 2, options, per_pass="auto").plan for _ in range(2)]
     assert str(plans[0]) == str(plans[1])
     about = [decision for decision in plans[0].decisions if decision.subject == "batch"]
@@ -128,14 +129,14 @@ def test_the_choice_is_reproducible_and_says_its_numbers(model: Path) -> None:
 def test_what_has_a_plan_but_no_program_gives_way(model: Path) -> None:
     """Plans do not ask whether the main memory holds all tensors, programs must: here only four images find room."""
     chip = stcp920()
-    best = compile_clusters(model, chip, 1, CompileOptions("O0", batch=8), per_pass="auto")[0]
+    best = compile_clusters(model, chip, 1, CompileOptions(O0(), batch=8), per_pass="auto")[0]
     assert best.plan.batch_per_cluster == 8
     least = dict.fromkeys(("DDR",), max(p.offset_bytes + p.size_bytes for p in best.program.placements) - 1)
     memories = tuple(m.model_copy(update={"size_bytes": least.get(m.name, m.size_bytes)}) for m in chip.memories)
     small = chip.model_copy(update={"memories": memories})
     with pytest.raises(DoesNotFit, match="DDR"):
-        compile_clusters(model, small, 1, CompileOptions("O0", batch=8))
-    (part,) = compile_clusters(model, small, 1, CompileOptions("O0", batch=8), per_pass="auto")
+        compile_clusters(model, small, 1, CompileOptions(O0(), batch=8))
+    (part,) = compile_clusters(model, small, 1, CompileOptions(O0(), batch=8), per_pass="auto")
     assert (part.plan.batch_per_cluster, part.passes, part.rows) == (4, 2, 8)
     refused = [decision for decision in part.plan.decisions if decision.verdict == "not 8 a pass"]
     assert len(refused) == 1

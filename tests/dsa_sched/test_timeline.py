@@ -27,6 +27,7 @@ from isched.timing.occupancy import occupancies
 from isched.timing.timeline import Timeline
 from isched.timing.utilisation import usage_of_run
 from partitioner.ir.plan import parse_plan
+from partitioner.planners.levels import O0
 from tests.chip_runs import stcp920
 from tests.small_models import classifier, save
 
@@ -38,7 +39,7 @@ Event = dict[str, Any]
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model")
     model = save(classifier(), path / "classifier.onnx")
-    compile_model(str(model), "stcp920", CompileOptions("O0")).artifact.save(path / "out")
+    compile_model(str(model), "stcp920", CompileOptions(O0())).artifact.save(path / "out")
     return path / "out"
 
 

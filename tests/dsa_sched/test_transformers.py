@@ -20,6 +20,7 @@ from dsa_sched.zoo.topologies.bert import bert_base_mini_topology
 from hw_models.chip import Chip
 from hw_models.errors import UserError
 from isched.timing.cycle_model import time_program
+from partitioner.planners.levels import Auto, Streamed
 from tests.chip_runs import small_chip, stcp920
 
 NAME = "bert_base-mini"
@@ -50,7 +51,7 @@ def spent_by_level(model: Model, chip: Chip) -> dict[str, float]:
 
 def kept_by_layer(layers: int, chip: Chip, folder: Path) -> list[set[str]]:
     """Values of each encoder layer that stay in the cores' memories, by their names in the layer."""
-    plan = plan_tiles(encoder(layers, 8, chip, folder), chip, TARGET, CompileOptions("streamed")).plan
+    plan = plan_tiles(encoder(layers, 8, chip, folder), chip, TARGET, Streamed()).plan
     kept = [decision.subject for decision in plan.decisions if decision.verdict == "kept in L1"]
     prefixes = [f"layer{number}." for number in range(layers)]
     return [{name.removeprefix(prefix) for name in kept if name.startswith(prefix)} for prefix in prefixes]
@@ -71,7 +72,7 @@ def test_layers_of_a_deep_encoder_keep_what_those_of_a_shallow_one_keep(data_kib
 def test_auto_is_never_slower_than_a_level(layers: int, scarce: bool, tmp_path: Path) -> None:
     chip = small_chip(4, data_bytes=48 << 10, weights_bytes=16 << 10, llb_bytes=256 << 10) if scarce else stcp920()
     model = encoder(layers, 8, chip, tmp_path)
-    auto = cycles_of(compile_graph(model, chip, TARGET, CompileOptions("auto")))
+    auto = cycles_of(compile_graph(model, chip, TARGET, CompileOptions(Auto())))
     spent = spent_by_level(model, chip)
     assert len(spent) >= len(WAYS)
     assert {way: cycles for way, cycles in spent.items() if cycles < auto} == {}

@@ -26,6 +26,7 @@ from dsa_sched.pipeline.targets import reader_of
 from dsa_sched.verification.evidence import stored_values
 from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit
+from partitioner.planners.levels import planner_or_auto
 from partitioner.planners.registry import LEVELS
 from tests.chip_runs import small_chip, stcp920
 from tests.fuzz.draw_elementwise import TABLED
@@ -134,7 +135,7 @@ def feed_of(model: onnx.ModelProto, seed: int) -> dict[str, Array]:
 
 def compiled(model: Model, chip: Chip, way: Way) -> Compilation:
     options = CompileOptions(
-        level=way.level, schedule=way.schedule, keep_values=True, constants_ahead=way.constants_ahead
+        planner_or_auto(way.level), schedule=way.schedule, keep_values=True, constants_ahead=way.constants_ahead
     )
     return compile_graph(model, chip, TARGET, options)
 

@@ -19,6 +19,7 @@ from dsa_sched.zoo import seeded_inputs
 from hw_models.errors import TargetError
 from partitioner.ir.kernels import Kernel
 from partitioner.ir.plan import Group
+from partitioner.planners.levels import O0
 from tests.codegen.cutlass.families.product_models import (
     CASES,
     LARGE_CASES,
@@ -29,13 +30,13 @@ from tests.codegen.cutlass.families.product_models import (
     saved,
 )
 
-O0 = CompileOptions("O0")
-KEPT = replace(O0, keep_values=True)
+AT_O0 = CompileOptions(O0())
+KEPT = replace(AT_O0, keep_values=True)
 SAMPLES = VerifyOptions(samples=2048)
 
 
 def planned(cases: Mapping[str, Case], folder: Path) -> PlannedKernels:
-    found = plan_model(saved(cases.items(), folder), "a100", O0)
+    found = plan_model(saved(cases.items(), folder), "a100", AT_O0)
     assert isinstance(found, PlannedKernels)
     return found
 
@@ -110,7 +111,7 @@ def test_larger_tiles_are_within_the_bound(tile: str, tmp_path: Path) -> None:
 def test_attention_on_an_h200(tmp_path: Path) -> None:
     """Products with other kernels between."""
     cases = {"attention": attention, "odd depth": CASES["odd depth"]}
-    assert verify_model(saved(cases.items(), tmp_path), "h200", O0, SAMPLES).failures == ()
+    assert verify_model(saved(cases.items(), tmp_path), "h200", AT_O0, SAMPLES).failures == ()
 
 
 @pytest.mark.slow
@@ -133,7 +134,9 @@ def test_infinities_and_nans_stay_in_their_rows(template: str, tmp_path: Path) -
     x[1, 3], x[2, 12], x[3, 0] = np.nan, np.inf, -np.inf
     x[4] = 60000.0
     forced = by_template(plan, template)
-    (result,) = compile_plan(forced, O0).artifact.run({"x0": x.astype(np.float32), "x1": y.astype(np.float32)}).values()
+    (result,) = (
+        compile_plan(forced, AT_O0).artifact.run({"x0": x.astype(np.float32), "x1": y.astype(np.float32)}).values()
+    )
     wanted = (x.astype(np.float64) @ y.astype(np.float64)).astype(np.float16)
     assert not np.isfinite(wanted[1:5]).all()
     assert np.isfinite(wanted[[0, 5, 6, 7]]).all()
@@ -211,5 +214,5 @@ def test_a_tile_that_is_not_offered_is_refused(tile: str | int, tmp_path: Path) 
 
 def test_equal_input_gives_equal_bytes(tmp_path: Path) -> None:
     path = saved([("odd depth", CASES["odd depth"])], tmp_path)
-    first, second = (compile_model(path, "a100", O0).files for _ in range(2))
+    first, second = (compile_model(path, "a100", AT_O0).files for _ in range(2))
     assert first == second
