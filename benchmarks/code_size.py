@@ -37,9 +37,9 @@ from codegen.neuralscale.asm.elf import read_elf
 from codegen.neuralscale.target import TARGET
 from codegen.neuralscale.trace.trace import trace_elf
 from codegen.target import ClusterFiles
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import compile_model
-from dsa_sched.pipeline.gc_pause import uncollected
+from dsa_sched.stages.compilation import Compilation, CompileOptions
+from dsa_sched.stages.gc_pause import uncollected
 from hw_models.chip import Chip, ScalarEngine
 from hw_models.loading import load_chip
 from isched.program.timed_ops import Issue, TimedOp, TimedStream

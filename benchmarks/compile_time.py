@@ -46,9 +46,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the two pack
 from benchmarks.kernel_compile_time import above_limits, kernel_markdown, measure_kernels
 from benchmarks.output import add_outputs, finish, keep
 from codegen.target import GroupTarget
-from dsa_sched.pipeline.compilation import CompileOptions, gather_artifact
 from dsa_sched.pipeline.driver import compile_model
-from dsa_sched.pipeline.targets import target_of
+from dsa_sched.stages.compilation import CompileOptions, gather_artifact
+from dsa_sched.stages.targets import target_of
 from hw_models.errors import UserError
 from hw_models.loading import load_chip
 from partitioner.planners.levels import planner_or_auto

@@ -33,8 +33,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the package 
 import dsa_sched
 from benchmarks.output import add_outputs, finish, table
 from dsa_sched.io.atomic_write import write_whole
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import CompileOptions
 from partitioner.planners.levels import O0
 
 CHIP = "stcp920"

@@ -20,8 +20,8 @@ from typing import Any
 
 from benchmarks.output import table
 from dsa_sched.frontend.load import load_source
-from dsa_sched.pipeline.compilation import CompileOptions, gather_artifact
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import CompileOptions, gather_artifact
 from dsa_sched.zoo import zoo_names
 from hw_models.user_cache import cache_directory
 from partitioner.planners.levels import planner_or_auto

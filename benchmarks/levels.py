@@ -47,11 +47,11 @@ from codegen.neuralscale.target import TARGET
 from dsa_sched.devices.chip_device import COMPILER, source_hash
 from dsa_sched.frontend import load_model
 from dsa_sched.io.atomic_write import write_whole
-from dsa_sched.pipeline.auto_floors import memory_floor_cycles
 from dsa_sched.pipeline.batches import compile_clusters
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions, LevelTime, Lowered
-from dsa_sched.pipeline.targets import judge_of
-from dsa_sched.pipeline.tile_stages import lower_below, plan_tiles
+from dsa_sched.search.floors import memory_floor_cycles
+from dsa_sched.stages.compilation import Compilation, CompileOptions, LevelTime, Lowered
+from dsa_sched.stages.targets import judge_of
+from dsa_sched.stages.tile_stages import lower_below, plan_tiles
 from hw_models.errors import UserError
 from hw_models.loading import load_chip
 from isched.bounds.lower_bounds import program_bounds

@@ -39,8 +39,8 @@ from benchmarks.output import add_outputs, finish, keep, table
 from codegen.neuralscale.target import TARGET
 from dsa_sched.frontend import load_model
 from dsa_sched.pipeline.batches import compile_clusters
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions, Lowered
-from dsa_sched.pipeline.targets import judge_of
+from dsa_sched.stages.compilation import Compilation, CompileOptions, Lowered
+from dsa_sched.stages.targets import judge_of
 from dsa_sched.zoo.drawn import drawn_model
 from dsa_sched.zoo.topologies.bert import bert_base_topology, bert_large_topology
 from dsa_sched.zoo.topologies.vit import vit_b16_topology

@@ -39,7 +39,7 @@ def compile(
     Raises hw_models.errors.UserError: one clear message that names the operator, field or file and what to change.
     """
     from dsa_sched.pipeline.batches import compile_clusters  # a plain import of the package stays fast
-    from dsa_sched.pipeline.compilation import CompileOptions, gather_artifact
+    from dsa_sched.stages.compilation import CompileOptions, gather_artifact
 
     options = CompileOptions(
         planner_or_auto(level), batch, tuple((shapes or {}).items()), schedule=schedule, effort=effort

@@ -12,8 +12,8 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import Compilation, CompileOptions
 from dsa_sched.verification.onnx_reference import Reference
 from dsa_sched.verification.prepared_values import wrong_prepared
 from partitioner.planners.levels import planner_or_auto

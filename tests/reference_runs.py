@@ -12,8 +12,8 @@ import onnxruntime
 from onnx import helper
 
 from dsa_sched.frontend.network.shapes import initializer_names
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import Compilation, CompileOptions
 from partitioner.planners.levels import planner_or_auto
 
 __all__ = ["Array", "drawn", "reference", "require_near"]

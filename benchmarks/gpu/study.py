@@ -21,9 +21,9 @@ from codegen.cutlass.kernel.family import Work
 from codegen.cutlass.kernel.launches import ComputedLaunch
 from codegen.target import GroupTarget
 from dsa_sched.frontend import Model
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import PlannedKernels, plan_kernels
-from dsa_sched.pipeline.targets import judge_of
+from dsa_sched.stages.compilation import CompileOptions
+from dsa_sched.stages.targets import judge_of
 from hw_models.chip import Chip
 from partitioner.context.plan_context import GraphContext
 from partitioner.ir.kernels import Kernel, read_kernel

@@ -35,11 +35,11 @@ from benchmarks.graphturbo.sums import Sums, sums_of
 from codegen.neuralscale.target import TARGET
 from codegen.target import TileTarget
 from dsa_sched.analysis.explanation import tensors_by_memory
+from dsa_sched.analysis.network_stages import pixel_stages
 from dsa_sched.frontend import Model, load_model
 from dsa_sched.pipeline.batches import compile_clusters
-from dsa_sched.pipeline.compilation import CompileOptions
-from dsa_sched.pipeline.stages import pixel_stages
-from dsa_sched.pipeline.targets import judge_of
+from dsa_sched.stages.compilation import CompileOptions
+from dsa_sched.stages.targets import judge_of
 from dsa_sched.zoo.drawn import drawn_model
 from hw_models.chip import Chip
 from isched.bounds.lower_bounds import stream_bounds

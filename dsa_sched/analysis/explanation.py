@@ -16,9 +16,9 @@ from dsa_sched.analysis.kernel_explanation import KernelExplanation, explain_ker
 from dsa_sched.analysis.letters import letter
 from dsa_sched.frontend.patterns.found import decisions
 from dsa_sched.pipeline.batches import PerPass, plan_clusters
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import PlannedKernels, laid_out
-from dsa_sched.pipeline.targets import require_able, settled
+from dsa_sched.stages.compilation import CompileOptions
+from dsa_sched.stages.targets import require_able, settled
 from hw_models.chip import Chip
 from hw_models.loading import load_chip
 from hw_models.memory_parts import aligned, part_bytes

@@ -18,11 +18,11 @@ from dsa_sched.commands.options import (
     roll_option,
     schedule_option,
 )
-from dsa_sched.pipeline.gc_pause import uncollected
+from dsa_sched.stages.gc_pause import uncollected
 from partitioner.planners.levels import Auto, planner_or_auto
 
 if TYPE_CHECKING:
-    from dsa_sched.pipeline.compilation import Compilation, CompileOptions
+    from dsa_sched.stages.compilation import Compilation, CompileOptions
 
 __all__ = ["compile_command"]
 
@@ -105,8 +105,8 @@ def compile_command(
     if stage is None and folder is None:
         raise click.UsageError("Nothing to do: give -o DIR, --print STAGE or both.")
     from dsa_sched.pipeline.batches import compile_clusters
-    from dsa_sched.pipeline.compilation import CompileOptions, gather_artifact
     from dsa_sched.report.progress import Steps
+    from dsa_sched.stages.compilation import CompileOptions, gather_artifact
 
     if folder is not None:
         from dsa_sched.artifact.whole_folder import require_place
@@ -161,8 +161,8 @@ def _ranges(done: Compilation, feeds: tuple[Path, ...]) -> tuple[str, ...]:
 
 def _compile_with_host(model: str, chip: str, options: CompileOptions, folder: Path) -> None:
     from dsa_sched.host.compile import compile_with_host
-    from dsa_sched.pipeline.compilation import Compilation
     from dsa_sched.report.progress import Steps
+    from dsa_sched.stages.compilation import Compilation
 
     with Steps() as steps:
         hosted = compile_with_host(model, chip, options, steps.say)
@@ -193,10 +193,10 @@ def _print_early(model: str, chip: str, options: CompileOptions, stage: str, clu
     from codegen.target_registry import find_target
     from dsa_sched.frontend import load_model
     from dsa_sched.pipeline.batches import plan_clusters
-    from dsa_sched.pipeline.compilation import no_layout
     from dsa_sched.pipeline.driver import PlannedKernels, laid_out
-    from dsa_sched.pipeline.targets import reader_of
     from dsa_sched.report.progress import Steps
+    from dsa_sched.stages.compilation import no_layout
+    from dsa_sched.stages.targets import reader_of
     from hw_models.loading import load_chip
     from partitioner.memory.memory_plan_types import PLAIN
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from dsa_sched.commands.options import Binding, PerPass, Shape, compile_options, division_options, schedule_option
-from dsa_sched.pipeline.gc_pause import uncollected
+from dsa_sched.stages.gc_pause import uncollected
 from partitioner.planners.levels import planner_or_auto
 
 __all__ = ["explain"]
@@ -74,10 +74,10 @@ def explain(
     from dsa_sched.analysis.group_detail import detail_of
     from dsa_sched.analysis.kernel_explanation import KernelExplanation
     from dsa_sched.io.atomic_write import require_file
-    from dsa_sched.pipeline.compilation import CompileOptions
     from dsa_sched.report.explain import print_detail, print_explanation, write_explanation
     from dsa_sched.report.kernel_explain import print_kernels, write_kernels
     from dsa_sched.report.progress import Steps
+    from dsa_sched.stages.compilation import CompileOptions
 
     if json_file is not None:
         require_file(json_file)

@@ -22,7 +22,7 @@ from dsa_sched.commands.options import (
 from partitioner.planners.levels import NO_SPILLS, O3, planner_or_auto
 
 if TYPE_CHECKING:
-    from dsa_sched.pipeline.compilation import CompileOptions
+    from dsa_sched.stages.compilation import CompileOptions
     from dsa_sched.verification.verdict import VerifyReport
     from dsa_sched.verification.verify import VerifyOptions
 
@@ -108,10 +108,10 @@ def verify(
     in docs/verify.md.
     """
     from dsa_sched.io.atomic_write import require_file
-    from dsa_sched.pipeline.compilation import CompileOptions
     from dsa_sched.report.json_form import write_report
     from dsa_sched.report.progress import Steps
     from dsa_sched.report.tables import print_report
+    from dsa_sched.stages.compilation import CompileOptions
     from dsa_sched.verification.bisect import require_place
     from dsa_sched.verification.verify import VerifyOptions, verify_model
     from hw_models.errors import TargetError

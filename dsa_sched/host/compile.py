@@ -18,9 +18,9 @@ from dsa_sched.frontend.model_file import ModelFile
 from dsa_sched.frontend.network.folded import FoldedModel, folded_model
 from dsa_sched.host.division import Division, divide
 from dsa_sched.host.staged_artifact import EndEntry, StagedArtifact, staged_artifact
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import compile_graph
-from dsa_sched.pipeline.targets import judge_of, require_able, target_of
+from dsa_sched.stages.compilation import Compilation, CompileOptions
+from dsa_sched.stages.targets import judge_of, require_able, target_of
 from hw_models.chip import Chip
 from hw_models.errors import ModelError
 from hw_models.loading import load_chip

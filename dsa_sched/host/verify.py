@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from dsa_sched.host.compile import compile_with_host
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions
+from dsa_sched.stages.compilation import Compilation, CompileOptions
 from dsa_sched.verification.inputs import seeded_or_given
 from dsa_sched.verification.onnx_reference import Reference
 from dsa_sched.verification.tolerances import LogitsResult, judge_logits

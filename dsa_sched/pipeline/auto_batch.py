@@ -16,11 +16,11 @@ from pathlib import Path
 
 from codegen.target import TileTarget
 from dsa_sched.frontend import Model, load_model, open_model
-from dsa_sched.pipeline.auto_images import ImageGroups
-from dsa_sched.pipeline.auto_ways import WAYS, Way, one_line
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions, LevelTime
 from dsa_sched.pipeline.driver import FastestLevel, compile_fastest
-from dsa_sched.pipeline.targets import judge_of
+from dsa_sched.search.candidates import WAYS, Way, one_line
+from dsa_sched.search.image_groups import ImageGroups
+from dsa_sched.stages.compilation import Compilation, CompileOptions, LevelTime
+from dsa_sched.stages.targets import judge_of
 from hw_models.chip import Chip
 from hw_models.errors import PlanError, UserError
 from isched.program.target import Timeable

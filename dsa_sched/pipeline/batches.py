@@ -16,9 +16,9 @@ from codegen.target import GroupTarget, TileTarget
 from dsa_sched.frontend import Model, load_model
 from dsa_sched.frontend.network.refusals import Judge
 from dsa_sched.pipeline.auto_batch import compile_fastest_batch
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import Planned, PlannedKernels, compile_model, compile_plan, plan_model
-from dsa_sched.pipeline.targets import judge_of, planning_target, require_able, require_tiles, settled, target_of
+from dsa_sched.stages.compilation import Compilation, CompileOptions
+from dsa_sched.stages.targets import judge_of, planning_target, require_able, require_tiles, settled, target_of
 from hw_models.chip import Chip
 from hw_models.errors import ModelError, PlanError
 from hw_models.loading import load_chip

@@ -19,13 +19,13 @@ from pathlib import Path
 
 from codegen.target import ClusterFiles, GroupTarget, Measures, Target, TensorPlaces, TileTarget
 from dsa_sched.frontend import Model, load_model
-from dsa_sched.pipeline.auto_level import Chosen, cheapest_level, fastest_level
-from dsa_sched.pipeline.auto_ways import Candidate, Way
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions, Lowered, Placed
-from dsa_sched.pipeline.gc_pause import uncollected
-from dsa_sched.pipeline.targets import judge_of, planning_target, require_able, require_groups, settled, target_of
-from dsa_sched.pipeline.tile_stages import Planned, laid_out, lower, plan_tiles
-from dsa_sched.pipeline.tuning import kernel_times, tuned
+from dsa_sched.search.candidates import Candidate, Way
+from dsa_sched.search.loop import Chosen, cheapest_level, fastest_level
+from dsa_sched.search.tuning import kernel_times, tuned
+from dsa_sched.stages.compilation import Compilation, CompileOptions, Lowered, Placed
+from dsa_sched.stages.gc_pause import uncollected
+from dsa_sched.stages.targets import judge_of, planning_target, require_able, require_groups, settled, target_of
+from dsa_sched.stages.tile_stages import Planned, laid_out, lower, plan_tiles
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
 from hw_models.loading import load_chip

@@ -23,9 +23,9 @@ from dsa_sched.artifact.runner import execute
 from dsa_sched.frontend import load_model
 from dsa_sched.io.atomic_write import require_folder, write_whole
 from dsa_sched.io.npz import write_arrays
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
-from dsa_sched.pipeline.targets import settled, target_of
+from dsa_sched.stages.compilation import CompileOptions
+from dsa_sched.stages.targets import settled, target_of
 from dsa_sched.verification.evidence import Loads
 from dsa_sched.verification.extreme_inputs import extreme_inputs
 from dsa_sched.verification.inputs import seeded_or_given

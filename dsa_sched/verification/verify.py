@@ -30,8 +30,8 @@ from dsa_sched.analysis.figures import ProgramFigures, compiled_work, program_fi
 from dsa_sched.analysis.work import NO_WORK, LayerWork, add_work
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.artifact.runner import execute
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import compile_graph, compile_model
+from dsa_sched.stages.compilation import Compilation, CompileOptions
 from dsa_sched.verification.doubts import doubts_of
 from dsa_sched.verification.evidence import (
     Array,

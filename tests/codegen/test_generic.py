@@ -11,8 +11,8 @@ from codegen.generic import GenericTarget, local_memory
 from codegen.target import TileTarget
 from codegen.target_registry import find_target, target_members
 from dsa_sched.cli import cli
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import plan_model
+from dsa_sched.stages.compilation import CompileOptions
 from hw_models.chip import Chip
 from hw_models.cost import matrix_cycles, vector_cycles
 from hw_models.errors import ChipError, TargetError

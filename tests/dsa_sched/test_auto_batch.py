@@ -13,7 +13,7 @@ import dsa_sched
 from dsa_sched.analysis.artifact_timing import time_path
 from dsa_sched.pipeline.auto_batch import sizes_to_try
 from dsa_sched.pipeline.batches import compile_clusters, plan_clusters
-from dsa_sched.pipeline.compilation import CompileOptions, Lowered, gather_artifact
+from dsa_sched.stages.compilation import CompileOptions, Lowered, gather_artifact
 from hw_models.errors import ModelError, PlanError
 from partitioner.planners.levels import O0, O3, Auto
 from tests.chip_runs import small_chip, stcp920

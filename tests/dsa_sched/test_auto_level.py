@@ -19,13 +19,13 @@ from dsa_sched.analysis.explanation import explain_model
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.cli import cli
 from dsa_sched.frontend import Model, load_model
-from dsa_sched.pipeline.auto_floors import has_region, memory_floor_cycles
-from dsa_sched.pipeline.auto_level import MOST_EXPECTED, fastest_level
-from dsa_sched.pipeline.auto_ways import PLAIN_WAYS, WAYS, Way, costed
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions, Lowered
 from dsa_sched.pipeline.driver import compile_graph, compile_model, plan_model
-from dsa_sched.pipeline.targets import settled
 from dsa_sched.report.progress import Steps
+from dsa_sched.search.candidates import PLAIN_WAYS, WAYS, Way, costed
+from dsa_sched.search.floors import has_region, memory_floor_cycles
+from dsa_sched.search.loop import MOST_EXPECTED, fastest_level
+from dsa_sched.stages.compilation import Compilation, CompileOptions, Lowered
+from dsa_sched.stages.targets import settled
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit, ModelError, PlanError, TargetError, UserError

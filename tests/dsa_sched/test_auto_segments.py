@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from codegen.neuralscale.target import TARGET, NeuralScaleTarget
-from dsa_sched.pipeline.auto_segments import RuledOut, SegmentCandidate, Timed, segment_candidates, with_ruled_out
-from dsa_sched.pipeline.auto_ways import Candidate, Way, costed
-from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.search.candidates import Candidate, Way, costed
+from dsa_sched.search.segments import RuledOut, SegmentCandidate, Timed, segment_candidates, with_ruled_out
+from dsa_sched.stages.compilation import CompileOptions
 from partitioner.context.plan_context import Context
 from partitioner.ir.steps import RunStep
 from partitioner.planners.levels import O0, O2, ImageGroup, Images, Segment, Segments, planner_of

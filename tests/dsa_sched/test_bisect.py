@@ -19,7 +19,7 @@ from dsa_sched.cli import cli
 from dsa_sched.frontend.network.network import Node
 from dsa_sched.frontend.network.operation import Writer
 from dsa_sched.frontend.rules.operators import OPERATORS
-from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.bisect import Bisection, bisect, narrow, require_place, save
 from dsa_sched.verification.onnx_reference import Reference
 from dsa_sched.verification.subgraph import cut

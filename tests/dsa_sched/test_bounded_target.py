@@ -13,8 +13,8 @@ from codegen.judgement import rounded_sum_error
 from codegen.target import Execution
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.cli import cli
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.evidence import Loads
 from dsa_sched.verification.verdict import BoundedLevelResult
 from dsa_sched.verification.verify import VerifyOptions, judged_twins, simulator, verify_compiled

@@ -19,8 +19,8 @@ from onnx import TensorProto, helper
 
 import dsa_sched
 from dsa_sched.cli import cli
-from dsa_sched.pipeline.compilation import CompileOptions, Lowered
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import CompileOptions, Lowered
 from dsa_sched.zoo import zoo_names
 from isched.lowering.lower import lower_layout
 from isched.program.program import parse_program

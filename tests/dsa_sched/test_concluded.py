@@ -16,8 +16,8 @@ from codegen.neuralscale.target import TARGET
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.artifact.runner import execute
 from dsa_sched.host.compile import compile_with_host
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.onnx_reference import Reference
 from dsa_sched.verification.prepared_values import wrong_prepared
 from dsa_sched.verification.verify import VerifyOptions, verify_model

@@ -19,9 +19,9 @@ from dsa_sched.cli import cli
 from dsa_sched.commands.compile import compile_command
 from dsa_sched.commands.explain import explain
 from dsa_sched.commands.verify import verify
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
 from dsa_sched.placement.model.scenario import ChipDevice
+from dsa_sched.stages.compilation import CompileOptions
 from partitioner.ir.plan import parse_plan
 from partitioner.planners.levels import AUTO, DEFAULT_LEVEL, Auto
 from tests.small_models import classifier, save

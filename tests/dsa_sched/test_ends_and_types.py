@@ -17,8 +17,8 @@ from onnx import TensorProto, helper, numpy_helper
 from dsa_sched.cli import cli
 from dsa_sched.frontend import load_model
 from dsa_sched.pipeline.batches import compile_clusters
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from hw_models.errors import ModelError
 from partitioner.planners.levels import O0, O2, planner_or_auto

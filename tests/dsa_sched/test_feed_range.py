@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from dsa_sched.artifact.tensors import TensorEntry
 from dsa_sched.cli import cli
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.feed_range import range_warnings
 from partitioner.planners.levels import O0
 from tests.small_models import one_node, save

@@ -16,7 +16,7 @@ from dsa_sched.frontend import load, load_model
 from dsa_sched.frontend.network import constant_folding
 from dsa_sched.frontend.network.network import Network, Value
 from dsa_sched.frontend.network.terms import Term, from_file, number
-from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.bisect import bisect, failing_check
 from dsa_sched.verification.file_constants import compare_constants, initializer, worked_out
 from dsa_sched.verification.onnx_reference import Reference

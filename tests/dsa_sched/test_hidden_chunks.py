@@ -10,8 +10,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import dsa_sched
 from codegen.neuralscale.target import TARGET
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import Compilation, CompileOptions
 from dsa_sched.verification.verify import verify_model
 from hw_models.chip import Chip
 from isched.timing.cycle_model import time_program

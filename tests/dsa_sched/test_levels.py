@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from codegen.neuralscale.target import TARGET
 from dsa_sched.artifact.runner import execute
 from dsa_sched.frontend import Model, load_model
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions, Lowered
 from dsa_sched.pipeline.driver import compile_graph
+from dsa_sched.stages.compilation import Compilation, CompileOptions, Lowered
 from dsa_sched.verification.evidence import stored_values, values_in_main
 from dsa_sched.zoo import seeded_inputs
 from hw_models.chip import Chip

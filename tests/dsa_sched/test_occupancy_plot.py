@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.cli import cli
 from dsa_sched.pipeline.batches import compile_clusters
-from dsa_sched.pipeline.compilation import CompileOptions, gather_artifact
+from dsa_sched.stages.compilation import CompileOptions, gather_artifact
 from partitioner.planners.levels import O3
 from tests.small_models import classifier, save
 

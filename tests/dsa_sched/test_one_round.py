@@ -14,8 +14,8 @@ from codegen.generic import NEUTRAL
 from dsa_sched.frontend import load_model
 from dsa_sched.frontend.network.refusals import PLACE, Judge, Unsupported
 from dsa_sched.pipeline.batches import compile_clusters, plan_clusters
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import CompileOptions
 from hw_models.errors import ModelError
 from partitioner.ir.graph import Graph, Op
 from partitioner.planners.levels import O0

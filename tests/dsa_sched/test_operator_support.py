@@ -14,8 +14,8 @@ from codegen.neuralscale.target import TARGET
 from dsa_sched.analysis.operator_support import Support, operator_support, read_operators
 from dsa_sched.cli import cli
 from dsa_sched.frontend.graph.probes import PROBES, Probe, probes_of
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import CompileOptions
 from hw_models.errors import ModelError
 from hw_models.loading import load_chip
 from partitioner.planners.levels import O0

@@ -20,7 +20,7 @@ from dsa_sched.analysis.artifact_timing import time_path
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.cli import cli
 from dsa_sched.pipeline.batches import PerPass, compile_clusters, plan_clusters
-from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.stages.compilation import CompileOptions
 from hw_models.errors import DoesNotFit, ModelError, TargetError
 from partitioner.planners.levels import O0, O1
 from tests.chip_runs import stcp920

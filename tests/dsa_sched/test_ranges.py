@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from dsa_sched.cli import cli
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.feed_range import not_finite
 from dsa_sched.verification.given_ranges import ranges_of_any
 from dsa_sched.zoo.meanings.declared_meanings import Range, with_declared

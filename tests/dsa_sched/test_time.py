@@ -16,8 +16,8 @@ from dsa_sched.artifact.format import Artifact
 from dsa_sched.artifact.whole_folder import file_entry
 from dsa_sched.cli import cli
 from dsa_sched.pipeline.batches import compile_clusters
-from dsa_sched.pipeline.compilation import CompileOptions, gather_artifact
 from dsa_sched.report.timed_run import times_json
+from dsa_sched.stages.compilation import CompileOptions, gather_artifact
 from hw_models.errors import TargetError
 from isched.program.timed_ops import TimedStream
 from isched.timing.cycle_model import time_program, time_streams

@@ -11,15 +11,15 @@ import pytest
 from click.testing import CliRunner
 
 from dsa_sched.analysis.artifact_timing import RunTime, TimedProgram, time_path
+from dsa_sched.analysis.network_stages import plan_groups
 from dsa_sched.analysis.parts import parts_of
 from dsa_sched.cli import cli
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
-from dsa_sched.pipeline.stages import plan_groups
 from dsa_sched.report.gantt import GANTT_LEVELS, busy_shares, gantt_lines, operator_rows
 from dsa_sched.report.memory import memory_rows
 from dsa_sched.report.trace_events import COLOURS, trace_events
 from dsa_sched.report.usage import part_rows, stretch_rows
+from dsa_sched.stages.compilation import CompileOptions
 from hw_models.errors import size_text
 from isched.program.timed_ops import Flow, Issue, TimedOp, TimedStream
 from isched.timing.cycle_model import time_streams

@@ -10,11 +10,11 @@ import pytest
 
 from codegen.neuralscale.target import TARGET
 from dsa_sched.frontend import Model, load_model
-from dsa_sched.pipeline.auto_ways import WAYS
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import compile_graph
-from dsa_sched.pipeline.targets import judge_of
-from dsa_sched.pipeline.tile_stages import plan_tiles
+from dsa_sched.search.candidates import WAYS
+from dsa_sched.stages.compilation import Compilation, CompileOptions
+from dsa_sched.stages.targets import judge_of
+from dsa_sched.stages.tile_stages import plan_tiles
 from dsa_sched.zoo.drawn import drawn_model
 from dsa_sched.zoo.topologies.bert import bert_base_mini_topology
 from hw_models.chip import Chip

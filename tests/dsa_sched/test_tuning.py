@@ -13,9 +13,9 @@ import pytest
 
 from codegen.target import ClusterFiles
 from dsa_sched.io.cost_cache import CostCache
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model, plan_model
-from dsa_sched.pipeline.tuning import tuned
+from dsa_sched.search.tuning import tuned
+from dsa_sched.stages.compilation import CompileOptions
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from partitioner.context.plan_context import KernelContext

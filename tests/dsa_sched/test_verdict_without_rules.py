@@ -9,7 +9,7 @@ import pytest
 
 from dsa_sched.frontend.patterns import patterns
 from dsa_sched.frontend.ranges import rules
-from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from partitioner.planners.levels import O0
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder

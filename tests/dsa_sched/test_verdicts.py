@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from onnx import TensorProto
 
 from dsa_sched.cli import cli
-from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.bisect import bisect
 from dsa_sched.verification.onnx_reference import Reference
 from dsa_sched.verification.verdict import VerifyReport

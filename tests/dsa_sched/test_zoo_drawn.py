@@ -17,8 +17,8 @@ from onnx import numpy_helper
 
 from dsa_sched.frontend import load_model
 from dsa_sched.frontend.network.shapes import fix_shapes
-from dsa_sched.pipeline.compilation import CompileOptions
-from dsa_sched.pipeline.targets import judge_of, target_of
+from dsa_sched.stages.compilation import CompileOptions
+from dsa_sched.stages.targets import judge_of, target_of
 from dsa_sched.verification.verify import verify_model
 from dsa_sched.zoo import seeded_inputs, zoo_file, zoo_model
 from dsa_sched.zoo.cache import cached_file

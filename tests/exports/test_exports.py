@@ -18,7 +18,7 @@ import onnxruntime
 import pytest
 
 import dsa_sched
-from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from hw_models.errors import UserError
 from partitioner.planners.levels import planner_or_auto

@@ -20,9 +20,9 @@ from codegen.neuralscale.target import TARGET
 from dsa_sched.artifact.runner import execute
 from dsa_sched.artifact.tensors import from_device
 from dsa_sched.frontend import Model, load_model
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import compile_graph
-from dsa_sched.pipeline.targets import reader_of
+from dsa_sched.stages.compilation import Compilation, CompileOptions
+from dsa_sched.stages.targets import reader_of
 from dsa_sched.verification.evidence import stored_values
 from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit

@@ -16,8 +16,8 @@ from google.protobuf.message import Message  # type: ignore[import-untyped]
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import CompileOptions
 from hw_models.errors import UserError
 from partitioner.planners.levels import O0
 from tests.fuzz.onnx_graphs import models

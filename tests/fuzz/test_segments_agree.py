@@ -12,8 +12,8 @@ import pytest
 
 from codegen.neuralscale.target import TARGET
 from dsa_sched.frontend import Model
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_graph
+from dsa_sched.stages.compilation import CompileOptions
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
 from partitioner.context.plan_context import Context

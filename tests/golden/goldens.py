@@ -18,8 +18,8 @@ from codegen.neuralscale.asm.elf import read_elf
 from codegen.neuralscale.target import TARGET
 from dsa_sched.analysis.work import add_work, layer_work
 from dsa_sched.frontend import Model, load_model
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import compile_graph
+from dsa_sched.stages.compilation import Compilation, CompileOptions
 from hw_models.loading import load_chip
 from isched.timing.cycle_model import time_program
 from partitioner.planners.levels import planner_or_auto

@@ -10,8 +10,8 @@ import onnx
 import pytest
 
 from dsa_sched.artifact.runner import execute
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import Compilation, CompileOptions
 from isched.hazards.verify_program import verify_program
 from isched.program.program import Instr
 from partitioner.planners.levels import O1, planner_or_auto

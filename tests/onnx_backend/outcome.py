@@ -21,8 +21,8 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 
 from dsa_sched.frontend.network.refusals import Unsupported
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import CompileOptions
 from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit, UserError, place_text
 from partitioner.planners.levels import O0

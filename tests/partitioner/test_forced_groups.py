@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from dsa_sched.cli import cli
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model, plan_model
+from dsa_sched.stages.compilation import CompileOptions
 from hw_models.errors import ModelError, TargetError
 from partitioner.ir.plan import Plan
 from partitioner.planners.levels import KERNEL_PLANNERS, FusedKernels

@@ -9,8 +9,8 @@ import pytest
 
 from dsa_sched.analysis.kernel_explanation import explain_kernels
 from dsa_sched.frontend import load_model
-from dsa_sched.pipeline.targets import judge_of, target_of
 from dsa_sched.report.kernel_explain import print_kernels
+from dsa_sched.stages.targets import judge_of, target_of
 from dsa_sched.zoo.drawn_networks import DRAWN
 from dsa_sched.zoo.networks import NAMES
 from hw_models.loading import load_chip

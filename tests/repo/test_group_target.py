@@ -25,8 +25,8 @@ import hw_models
 from codegen.target import GroupTarget
 from codegen.target_registry import find_target
 from dsa_sched.cli import cli
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model, plan_model
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from hw_models.errors import ModelError, TargetError
 from hw_models.loading import load_chip

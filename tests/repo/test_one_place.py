@@ -23,7 +23,7 @@ from codegen.target_registry import find_target
 from dsa_sched.cli import cli
 from dsa_sched.frontend.rules.operators import OPERATORS, rule_of
 from dsa_sched.pipeline.batches import compile_clusters
-from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from hw_models.errors import ModelError
 from partitioner.planners.levels import O0, Auto

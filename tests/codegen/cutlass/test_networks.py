@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.verify import verify_model
 from partitioner.planners.levels import planner_or_auto
 

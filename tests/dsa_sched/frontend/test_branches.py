@@ -12,8 +12,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from dsa_sched.frontend import load_model
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import CompileOptions
 from hw_models.errors import ModelError
 from partitioner.planners.levels import O0
 from tests.reference_runs import reference, require_near

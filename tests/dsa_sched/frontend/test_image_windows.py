@@ -13,7 +13,7 @@ import pytest
 from onnx import numpy_helper
 
 from codegen.generic import NEUTRAL
-from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.file_constants import worked_out
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from hw_models.errors import ModelError

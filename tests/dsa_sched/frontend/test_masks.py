@@ -10,7 +10,7 @@ import pytest
 
 from codegen.generic import NEUTRAL
 from codegen.neuralscale.target import TARGET
-from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from hw_models.errors import ModelError
 from partitioner.ir.wants import Wants

@@ -15,8 +15,8 @@ from dsa_sched.frontend.network.shapes import fix_shapes
 from dsa_sched.frontend.patterns.found import counts, decisions
 from dsa_sched.frontend.patterns.patterns import SEARCHES
 from dsa_sched.frontend.rewrites.simplify import drop_no_ops
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from partitioner.planners.levels import O0, planner_or_auto
 from tests.dsa_sched.frontend.numpy_graph import layer_errors

@@ -16,8 +16,8 @@ from dsa_sched.analysis.figures import compiled_work
 from dsa_sched.analysis.work import add_work
 from dsa_sched.frontend import Model, load_model
 from dsa_sched.frontend.network.refusals import Judge
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from hw_models.errors import ModelError
 from partitioner.ir.wants import Wants

@@ -13,10 +13,10 @@ import pytest
 from onnx import TensorProto, helper
 
 from dsa_sched.frontend.load import load_source
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import plan_model
 from dsa_sched.placement.model.from_onnx import TaskModel, plan_groups, task_graph_of, task_model_of
 from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS
+from dsa_sched.stages.compilation import CompileOptions
 from hw_models.errors import ModelError
 from partitioner.planners.levels import O3
 from tests.placement_models import draw, model_of

@@ -16,8 +16,8 @@ import hw_models
 from codegen.cutlass import rules
 from codegen.cutlass.emission import emit
 from codegen.cutlass.families import registry
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import plan_model
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.verdict import VerifyReport
 from partitioner.ir.kernels import read_kernel
 from partitioner.planners.levels import O3

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 
 import hw_models
 from dsa_sched.cli import cli
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import plan_model
+from dsa_sched.stages.compilation import CompileOptions
 from hw_models.errors import UserError
 from partitioner.ir.kernels import read_kernel
 from partitioner.ir.plan import Plan

@@ -10,8 +10,8 @@ import pytest
 
 from codegen.cutlass.families.fused.product_pair import PRODUCT_PAIR
 from codegen.cutlass.kernel.family import Work
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import plan_model
+from dsa_sched.stages.compilation import CompileOptions
 from hw_models.errors import TargetError
 from partitioner.ir.kernels import read_kernel
 from partitioner.planners.levels import O3

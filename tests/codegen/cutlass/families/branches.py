@@ -20,8 +20,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from codegen.cutlass.emission.launch_list import read_launch_list
 from codegen.judgement import rounded_sum_error
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import Compilation, CompileOptions
 from partitioner.planners.levels import O0
 from tests.dsa_sched.frontend.numpy_graph import reference_values
 

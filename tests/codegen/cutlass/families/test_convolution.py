@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import plan_model
+from dsa_sched.stages.compilation import CompileOptions
 from partitioner.ir.kernels import read_kernel
 from partitioner.planners.levels import O0
 from tests.codegen.cutlass.families.networks import Network, judged

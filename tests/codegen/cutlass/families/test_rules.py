@@ -9,8 +9,8 @@ import pytest
 
 from codegen.cutlass.rules import accepts
 from codegen.target_registry import find_target
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import plan_model
+from dsa_sched.stages.compilation import CompileOptions
 from hw_models.errors import ModelError
 from hw_models.loading import load_chip
 from partitioner.ir.graph import Graph, Op, Tensor

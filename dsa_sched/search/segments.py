@@ -17,9 +17,9 @@ from functools import partial
 from typing import TypeAlias
 
 from codegen.target import TileTarget
-from dsa_sched.pipeline.auto_floors import has_region
-from dsa_sched.pipeline.auto_ways import SUBJECT, Candidate, Way, costed
-from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.search.candidates import SUBJECT, Candidate, Way, costed
+from dsa_sched.search.floors import has_region
+from dsa_sched.stages.compilation import CompileOptions
 from isched.timing.cycle_model import EndedRun
 from isched.timing.waiting_by_part import path_cycles_by
 from partitioner.context.plan_context import Context

@@ -11,7 +11,7 @@ from math import inf
 from typing import Generic, TypeVar
 
 from dsa_sched.frontend import Model
-from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.stages.compilation import CompileOptions
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
 from partitioner.context.plan_context import Context, PlanContext

@@ -18,17 +18,7 @@ from typing import Generic, TypeVar
 
 from codegen.target import TileTarget
 from dsa_sched.frontend import Model
-from dsa_sched.pipeline.auto_floors import has_region, memory_floor_cycles
-from dsa_sched.pipeline.auto_segments import (
-    MOST_TIMES,
-    RuledOut,
-    SegmentCandidate,
-    Timed,
-    segment_candidates,
-    timed,
-    with_ruled_out,
-)
-from dsa_sched.pipeline.auto_ways import (
+from dsa_sched.search.candidates import (
     PLAIN_WAYS,
     SUBJECT,
     WAYS,
@@ -42,9 +32,19 @@ from dsa_sched.pipeline.auto_ways import (
     plans_of,
     with_others,
 )
-from dsa_sched.pipeline.chunked_model import chunked_model
-from dsa_sched.pipeline.compilation import CompileOptions, LevelTime, Lowered
-from dsa_sched.pipeline.tile_stages import Planned, lower_below, verified
+from dsa_sched.search.floors import has_region, memory_floor_cycles
+from dsa_sched.search.segments import (
+    MOST_TIMES,
+    RuledOut,
+    SegmentCandidate,
+    Timed,
+    segment_candidates,
+    timed,
+    with_ruled_out,
+)
+from dsa_sched.stages.chunked_model import chunked_model
+from dsa_sched.stages.compilation import CompileOptions, LevelTime, Lowered
+from dsa_sched.stages.tile_stages import Planned, lower_below, verified
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
 from partitioner.context.plan_context import Context

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from codegen.target import TileTarget
 from dsa_sched.frontend import Model
-from dsa_sched.pipeline.auto_ways import Candidate, Progress, Way, costed, one_line
-from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.search.candidates import Candidate, Progress, Way, costed, one_line
+from dsa_sched.stages.compilation import CompileOptions
 from hw_models.chip import Chip
 from hw_models.errors import PlanError, UserError
 from partitioner.context.plan_context import Context

@@ -14,8 +14,8 @@ from typing import Generic, TypeVar
 
 from codegen.target import TileTarget
 from dsa_sched.frontend import Model
-from dsa_sched.pipeline.chunked_model import chunked_model
-from dsa_sched.pipeline.compilation import CompileOptions, Lowered
+from dsa_sched.stages.chunked_model import chunked_model
+from dsa_sched.stages.compilation import CompileOptions, Lowered
 from hw_models.chip import Chip
 from isched.hazards.verify_program import verify_program
 from isched.lowering.lower import lower_layout

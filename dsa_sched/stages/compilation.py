@@ -29,8 +29,8 @@ from dsa_sched.artifact.format import (
 from dsa_sched.artifact.tensors import IndexBounds, TensorEntry
 from dsa_sched.artifact.whole_folder import file_entry
 from dsa_sched.frontend import Model
-from dsa_sched.pipeline.gc_pause import uncollected
-from dsa_sched.pipeline.index_bounds import index_bounds
+from dsa_sched.stages.gc_pause import uncollected
+from dsa_sched.stages.index_bounds import index_bounds
 from hw_models.chip import Chip
 from hw_models.errors import ModelError, TargetError
 from isched.program.program import Placement, Program
