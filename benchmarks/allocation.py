@@ -52,8 +52,9 @@ from benchmarks.output import add_outputs, finish, table
 from codegen.neuralscale.target import TARGET
 from codegen.target import TileTarget
 from dsa_sched.frontend import load_model
-from dsa_sched.pipeline.driver import Planned, compile_plan
+from dsa_sched.pipeline.driver import compile_plan
 from dsa_sched.stages.compilation import CompileOptions
+from dsa_sched.stages.tile_stages import Planned
 from hw_models.chip import Chip
 from hw_models.errors import UserError
 from hw_models.loading import load_chip

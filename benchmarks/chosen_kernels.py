@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from codegen.cutlass.target import CutlassTarget
 from codegen.target import GroupTarget
 from dsa_sched.frontend import Model
-from dsa_sched.pipeline.driver import PlannedKernels
+from dsa_sched.stages.kernel_stages import PlannedKernels
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from partitioner.context.plan_context import GraphContext

@@ -36,8 +36,9 @@ from codegen.cutlass.ptx import Limits, Module, Statistics, parse
 from codegen.judgement import Doubles
 from codegen.target import ClusterFiles, GroupTarget
 from dsa_sched.frontend import Model, load_model
-from dsa_sched.pipeline.driver import PlannedKernels, compile_plan
+from dsa_sched.pipeline.driver import compile_plan
 from dsa_sched.stages.compilation import CompileOptions
+from dsa_sched.stages.kernel_stages import PlannedKernels
 from dsa_sched.stages.targets import judge_of, target_of
 from hw_models.chip import Chip
 from hw_models.loading import load_chip

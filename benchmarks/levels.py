@@ -47,7 +47,7 @@ from codegen.neuralscale.target import TARGET
 from dsa_sched.devices.chip_device import COMPILER, source_hash
 from dsa_sched.frontend import load_model
 from dsa_sched.io.atomic_write import write_whole
-from dsa_sched.pipeline.batches import compile_clusters
+from dsa_sched.pipeline.driver import compile_clusters
 from dsa_sched.search.floors import memory_floor_cycles
 from dsa_sched.stages.compilation import Compilation, CompileOptions, LevelTime, Lowered
 from dsa_sched.stages.targets import judge_of
@@ -75,7 +75,7 @@ def measure(network: str, batch: int, level: str) -> Row:
     began = time.process_time()
     row = _empty(network, batch, level)
     try:
-        (made,) = compile_clusters(network, CHIP, 1, CompileOptions(planner_or_auto(level), batch, schedule=True))
+        (made,) = compile_clusters(network, CHIP, CompileOptions(planner_or_auto(level), batch, schedule=True))
     except UserError as error:
         return row | {"refusal": " ".join(str(error).split())}
     return row | _figures(network, batch, level, made, time.process_time() - began)
@@ -85,7 +85,7 @@ def measure_all(network: str, batch: int) -> list[Row]:
     """A row for each level and for auto of one search; what it leaves open is compiled as far as that is needed."""
     began = time.process_time()
     try:
-        (made,) = compile_clusters(network, CHIP, 1, CompileOptions(Auto(), batch, schedule=True))
+        (made,) = compile_clusters(network, CHIP, CompileOptions(Auto(), batch, schedule=True))
     except UserError:
         return [measure(network, batch, level) for level in LEVEL_CHOICES]
     seconds = round(time.process_time() - began, 1)

@@ -38,7 +38,7 @@ import onnx
 from benchmarks.output import add_outputs, finish, keep, table
 from codegen.neuralscale.target import TARGET
 from dsa_sched.frontend import load_model
-from dsa_sched.pipeline.batches import compile_clusters
+from dsa_sched.pipeline.driver import compile_clusters
 from dsa_sched.stages.compilation import Compilation, CompileOptions, Lowered
 from dsa_sched.stages.targets import judge_of
 from dsa_sched.zoo.drawn import drawn_model
@@ -111,7 +111,7 @@ def made(case: Case, layers: int, level: str, folder: Path) -> Made:
     file = saved(case, layers, folder)
     began = time.process_time()
     options = CompileOptions(planner_or_auto(level), case.batch, tuple(case.shapes.items()), schedule=True)
-    (compiled,) = compile_clusters(str(file), CHIP, 1, options)
+    (compiled,) = compile_clusters(str(file), CHIP, options)
     seconds = time.process_time() - began
     assert isinstance(compiled.made, Lowered)
     assert compiled.made.cycles is not None

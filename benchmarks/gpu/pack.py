@@ -58,8 +58,9 @@ from codegen.cutlass.emission.launch_list import LaunchList, read_launch_list
 from codegen.cutlass.kernel.launches import ComputedLaunch, Data
 from codegen.target import GroupTarget
 from dsa_sched.frontend import Model
-from dsa_sched.pipeline.driver import compile_plan, plan_kernels
+from dsa_sched.pipeline.driver import compile_plan
 from dsa_sched.stages.compilation import Compilation, CompileOptions
+from dsa_sched.stages.kernel_stages import plan_kernels
 from dsa_sched.stages.targets import judge_of, target_of
 from hw_models.chip import Chip
 from hw_models.errors import TargetError, UserError

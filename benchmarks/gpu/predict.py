@@ -36,8 +36,8 @@ from benchmarks.gpu.study_floors import study_rows
 from benchmarks.output import add_outputs, at_least_one, finish, keep, table
 from codegen.target import GroupTarget
 from dsa_sched.frontend import Model
-from dsa_sched.pipeline.driver import plan_kernels
 from dsa_sched.stages.compilation import CompileOptions
+from dsa_sched.stages.kernel_stages import plan_kernels
 from dsa_sched.stages.targets import judge_of, target_of
 from hw_models.chip import Chip
 from hw_models.errors import TargetError, UserError

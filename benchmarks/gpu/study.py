@@ -21,8 +21,8 @@ from codegen.cutlass.kernel.family import Work
 from codegen.cutlass.kernel.launches import ComputedLaunch
 from codegen.target import GroupTarget
 from dsa_sched.frontend import Model
-from dsa_sched.pipeline.driver import PlannedKernels, plan_kernels
 from dsa_sched.stages.compilation import CompileOptions
+from dsa_sched.stages.kernel_stages import PlannedKernels, plan_kernels
 from dsa_sched.stages.targets import judge_of
 from hw_models.chip import Chip
 from partitioner.context.plan_context import GraphContext

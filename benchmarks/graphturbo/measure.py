@@ -37,7 +37,7 @@ from codegen.target import TileTarget
 from dsa_sched.analysis.explanation import tensors_by_memory
 from dsa_sched.analysis.network_stages import pixel_stages
 from dsa_sched.frontend import Model, load_model
-from dsa_sched.pipeline.batches import compile_clusters
+from dsa_sched.pipeline.driver import compile_clusters
 from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.stages.targets import judge_of
 from dsa_sched.zoo.drawn import drawn_model
@@ -176,7 +176,7 @@ def compiled(configuration: Configuration, variant: str, batch: int, source: str
 
 def _auto(source: str, shapes: Mapping[str, tuple[int, ...]], batch: int, chip: Chip, start: float) -> Compiled:
     options = CompileOptions(Auto(), batch, tuple(shapes.items()), schedule=True)
-    (made,) = compile_clusters(source, chip, 1, options)
+    (made,) = compile_clusters(source, chip, options)
     seconds = time.process_time() - start
     model = made.model
     found = tensors_by_memory(made.plan, made.layout)

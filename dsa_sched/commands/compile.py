@@ -104,7 +104,7 @@ def compile_command(
     """
     if stage is None and folder is None:
         raise click.UsageError("Nothing to do: give -o DIR, --print STAGE or both.")
-    from dsa_sched.pipeline.batches import compile_clusters
+    from dsa_sched.pipeline.driver import compile_clusters
     from dsa_sched.report.progress import Steps
     from dsa_sched.stages.compilation import CompileOptions, gather_artifact
 
@@ -118,6 +118,8 @@ def compile_command(
         planner_or_auto(level, spill),
         batch,
         shapes,
+        clusters,
+        per_pass,
         schedule=schedule,
         keep_values=keep_values,
         effort=effort,
@@ -133,10 +135,10 @@ def compile_command(
         _compile_with_host(model, chip, options, folder)
         return
     if folder is None and stage in EARLY_STAGES and not (stage == "layout" and _asks_programs(chip, options)):
-        _print_early(model, chip, options, stage, clusters, per_pass)
+        _print_early(model, chip, options, stage)
         return
     with Steps() as steps:
-        parts = compile_clusters(model, chip, clusters, options, steps.say, per_pass)
+        parts = compile_clusters(model, chip, options, steps.say)
     done = parts[0]
     for warning in (*done.model.warnings, *_ranges(done, feeds)):
         click.echo(f"dsa-sched: warning: {warning}", err=True)
@@ -187,22 +189,23 @@ def _asks_programs(chip: str, options: CompileOptions) -> bool:
     )
 
 
-def _print_early(model: str, chip: str, options: CompileOptions, stage: str, clusters: int, per_pass: PerPass) -> None:
+def _print_early(model: str, chip: str, options: CompileOptions, stage: str) -> None:
     """Stop at the stage that is asked for, so that it can be had for a chip without a code generator."""
     from codegen.generic import GenericTarget
     from codegen.target_registry import find_target
     from dsa_sched.frontend import load_model
-    from dsa_sched.pipeline.batches import plan_clusters
-    from dsa_sched.pipeline.driver import PlannedKernels, laid_out
+    from dsa_sched.pipeline.driver import plan_model
     from dsa_sched.report.progress import Steps
     from dsa_sched.stages.compilation import no_layout
+    from dsa_sched.stages.kernel_stages import PlannedKernels
     from dsa_sched.stages.targets import reader_of
+    from dsa_sched.stages.tile_stages import laid_out
     from hw_models.loading import load_chip
     from partitioner.memory.memory_plan_types import PLAIN
 
     with Steps() as steps:
         described = load_chip(chip)
-        if stage == "graph" and clusters == 1 and per_pass is None:
+        if stage == "graph" and options.clusters == 1 and options.per_pass is None:
             steps.say("reading the model")
             target = find_target(described.isa) or GenericTarget(described.isa)
             read = load_model(
@@ -210,7 +213,7 @@ def _print_early(model: str, chip: str, options: CompileOptions, stage: str, clu
             )
             text = str(read.graph)
         else:
-            planned = plan_clusters(model, described, clusters, options, steps.say, per_pass)
+            planned = plan_model(model, described, options, steps.say)
             read, text = planned.model, str(planned.model.graph if stage == "graph" else planned.plan)
             if stage == "layout":
                 if isinstance(planned, PlannedKernels):

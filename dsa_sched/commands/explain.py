@@ -86,13 +86,15 @@ def explain(
             planner_or_auto(level, spill),
             batch,
             shapes,
+            clusters,
+            per_pass,
             schedule=schedule,
             effort=effort,
             force_groups=force_groups,
             tune=tune,
             bindings=bindings,
         )
-        explained = explain_model(model, chip, options, steps.say, clusters, per_pass)
+        explained = explain_model(model, chip, options, steps.say)
     if isinstance(explained, KernelExplanation):
         shown = explained.of(group) if group is not None else explained
         print_kernels(shown, full)

@@ -1,6 +1,6 @@
-"""What level auto has to try: every level with its options, planned, the most promising first.
+"""The candidates of the search: planners with their options, and what the cost model expects of their plans.
 
-model, levels --plan, lay out, cost model--> candidates in order of promise, and why there are not more
+model, planners --plan, lay out, cost model--> candidates, the most promising first, and why there are not more
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from partitioner.planners.levels import (
 from partitioner.planners.registry import make_plan
 
 __all__ = [
-    "CHUNK_WAYS",
-    "PLAIN_WAYS",
+    "CHUNK_CONFIGS",
+    "PLAIN_CONFIGS",
     "SUBJECT",
-    "WAYS",
+    "CONFIGS",
     "Candidate",
     "Plans",
     "Progress",
-    "Way",
+    "Config",
     "chunk_plans_of",
     "costed",
     "expects",
@@ -57,12 +57,26 @@ SUBJECT = "level"
 
 Progress = Callable[[str], None]
 TargetT = TypeVar("TargetT", bound=PlanTarget)
+RequestedT = TypeVar("RequestedT", bound=PlanTarget, covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """A planner, whose plan becomes a program: with `ahead`, one whose constants arrive as early as the staging memory
-    has room for them."""
+class SearchRequest(Generic[RequestedT]):
+    """What the fastest program is searched for; `options` are settled."""
+
+    chip: Chip
+    target: RequestedT
+    options: CompileOptions
+    progress: Progress
+
+    def context(self, model: Model) -> Context[RequestedT]:
+        return Context(model.graph, model.constants, self.chip, self.target)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A planner, and how its plan becomes a program: with `ahead`, constants arrive as early as the staging memory has
+    room for them."""
 
     planner: Planner
     ahead: bool = False
@@ -80,14 +94,26 @@ class Way:
         return replace(options, planner=self.planner, constants_ahead=self.ahead)
 
 
-PLAIN_WAYS = (*(Way(kind()) for kind in PLANNERS.values()), Way(O3(BEST_POLICY)))
-WAYS = (*PLAIN_WAYS, *(Way(planner, ahead=True) for planner in (O1(), O2(), O3(), Streamed())))
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """What need not be tried: programs that take `limit_cycles` or more, plans of which the cost model expects
+    `promising_cycles` or more, and the configurations `without`."""
+
+    limit_cycles: float = inf
+    promising_cycles: float = inf
+    without: frozenset[Config] = frozenset()
+
+
+NOTHING_PRUNED = Pruning()
+
+PLAIN_CONFIGS = (*(Config(kind()) for kind in PLANNERS.values()), Config(O3(BEST_POLICY)))
+CONFIGS = (*PLAIN_CONFIGS, *(Config(planner, ahead=True) for planner in (O1(), O2(), O3(), Streamed())))
 """What there is to try; constants ahead only at levels that keep values away from the main memory."""
 
-CHUNK_WAYS = tuple(Way(Streamed(chunks=True), ahead) for ahead in (False, True))
+CHUNK_CONFIGS = tuple(Config(Streamed(chunks=True), ahead) for ahead in (False, True))
 """What is tried of a model whose hidden values are in chunks: the level that has all rows of a layer together."""
 
-FAST_WAYS = (Way(O2()), Way(O3()))
+FAST_CONFIGS = (Config(O2()), Config(O3()))
 """All that effort fast plans where one of them has a plan: the fastest for few images, and for an image a core; of
 batches with an image for every core the last one alone."""
 
@@ -96,7 +122,7 @@ batches with an image for every core the last one alone."""
 class Candidate:
     """A plan, its layout where nothing runs ahead, what it costs by the cost model, and the cycles expected for it."""
 
-    way: Way
+    config: Config
     plan: Plan
     plain: Layout
     cost: PlanCost
@@ -114,70 +140,63 @@ class Plans(Generic[TargetT]):
     errors: tuple[PlanError, ...]
 
 
-def plans_of(
-    model: Model,
-    chip: Chip,
-    target: TargetT,
-    options: CompileOptions,
-    progress: Progress,
-    without: frozenset[Way],
-) -> Plans[TargetT]:
-    """A candidate for each way that is not in `without` and has a plan; `options` are settled. Raises ModelError for
-    operators that cannot be computed."""
-    ctx = Context(model.graph, model.constants, chip, target)
+def plans_of(request: SearchRequest[TargetT], model: Model, without: frozenset[Config] = frozenset()) -> Plans[TargetT]:
+    """A candidate for each configuration that is not in `without` and has a plan. Raises ModelError for operators that
+    cannot be computed."""
+    ctx, options = request.context(model), request.options
     candidates: list[Candidate] = []
     decisions: list[Decision] = []
     errors: list[PlanError] = []
-    made: dict[Way, Candidate] = {}
+    made: dict[Config, Candidate] = {}
     little = options.is_hasty
     ahead = options.schedule and _may_run_ahead(ctx)
-    fast = _fast_ways(ctx)
-    ways = dict.fromkeys((*fast, *WAYS) if little else WAYS)
-    for way in (way for way in ways if way not in without and (ahead or not way.ahead)):
-        if little and candidates and way not in fast:
-            decisions.append(Decision(SUBJECT, f"not {way}", f"not planned at effort {options.effort}"))
+    fast = _fast_configs(ctx)
+    configs = dict.fromkeys((*fast, *CONFIGS) if little else CONFIGS)
+    for config in (config for config in configs if config not in without and (ahead or not config.ahead)):
+        if little and candidates and config not in fast:
+            decisions.append(Decision(SUBJECT, f"not {config}", f"not planned at effort {options.effort}"))
             continue
-        plain = replace(way, ahead=False)
+        plain = replace(config, ahead=False)
         try:
             if plain not in made:
-                progress(f"level auto: planning {plain}")
-                made[plain] = costed(ctx, plain, make_plan(ctx, way.planner), options)
+                request.progress(f"level auto: planning {plain}")
+                made[plain] = costed(ctx, plain, make_plan(ctx, config.planner), options)
         except PlanError as error:
             errors.append(error.with_traceback(None))  # its frames hold the plan
-            decisions.append(Decision(SUBJECT, f"not {way}", f"no plan: {one_line(error)}"))
+            decisions.append(Decision(SUBJECT, f"not {config}", f"no plan: {one_line(error)}"))
             continue
-        if way.planner != O3(BEST_POLICY) or any(group.spills for group in made[plain].plan.groups):
-            candidates.append(replace(made[plain], way=way))
+        if config.planner != O3(BEST_POLICY) or any(group.spills for group in made[plain].plan.groups):
+            candidates.append(replace(made[plain], config=config))
     candidates.sort(key=lambda candidate: candidate.expected_cycles)
     return Plans(model, ctx, tuple(candidates), tuple(decisions), tuple(errors))
 
 
-def chunk_plans_of(
-    model: Model,
-    chip: Chip,
-    target: TargetT,
-    options: CompileOptions,
-    progress: Progress,
-    without: frozenset[Way],
-) -> Plans[TargetT]:
-    """The same for a model whose hidden values are in chunks already, of `CHUNK_WAYS`."""
-    wanted = {Way(Streamed(), way.ahead): way for way in CHUNK_WAYS if way not in without}
-    plans = plans_of(model, chip, target, options, progress, frozenset(WAYS) - wanted.keys())
-    return replace(plans, candidates=tuple(replace(each, way=wanted[each.way]) for each in plans.candidates))
+def chunk_plans_of(request: SearchRequest[TargetT], model: Model, without: frozenset[Config]) -> Plans[TargetT]:
+    """The same for a model whose hidden values are in chunks already, of `CHUNK_CONFIGS`."""
+    wanted = {Config(Streamed(), config.ahead): config for config in CHUNK_CONFIGS if config not in without}
+    plans = plans_of(request, model, frozenset(CONFIGS) - wanted.keys())
+    return replace(plans, candidates=tuple(replace(each, config=wanted[each.config]) for each in plans.candidates))
 
 
-def _fast_ways(ctx: PlanContext) -> tuple[Way, ...]:
+def _fast_configs(ctx: PlanContext) -> tuple[Config, ...]:
     shapes = [ctx.graph.by_name[name].shape for name in ctx.graph.inputs]
     items = min((shape[0] if shape else 1 for shape in shapes), default=1)
-    return FAST_WAYS if items < ctx.chip.cores_per_cluster else FAST_WAYS[1:]
+    return FAST_CONFIGS if items < ctx.chip.cores_per_cluster else FAST_CONFIGS[1:]
 
 
-def with_others(
-    plans: Plans[TargetT], others: Callable[[float], tuple[Candidate, ...]], without: frozenset[Way]
-) -> Plans[TargetT]:
-    """The same with candidates beside the levels, in their places by what is expected of them."""
+Others = Callable[[float], tuple[Candidate, ...]]
+"""Candidates next to the levels, given the cycles that the cost model expects of the best of these."""
+
+
+def no_others(promising_cycles: float) -> tuple[Candidate, ...]:
+    del promising_cycles
+    return ()
+
+
+def with_others(plans: Plans[TargetT], others: Others, without: frozenset[Config]) -> Plans[TargetT]:
+    """The same with candidates next to the levels, in their places by what is expected of them."""
     promising = plans.candidates[0].expected_cycles if plans.candidates else inf
-    found = (*(other for other in others(promising) if other.way not in without), *plans.candidates)
+    found = (*(other for other in others(promising) if other.config not in without), *plans.candidates)
     return replace(plans, candidates=tuple(sorted(found, key=lambda candidate: candidate.expected_cycles)))
 
 
@@ -185,11 +204,11 @@ def _may_run_ahead(ctx: PlanContext) -> bool:
     return ctx.staging != ctx.main and any(tensor.constant for tensor in ctx.graph.tensors)
 
 
-def costed(ctx: PlanContext, way: Way, plan: Plan, options: CompileOptions) -> Candidate:
+def costed(ctx: PlanContext, config: Config, plan: Plan, options: CompileOptions) -> Candidate:
     """A plan with what the cost model expects of it. Raises PlanError or DoesNotFit where it cannot be laid out."""
     layout = lay_out(plan, ctx)
     cost = cost_of(plan, plan_traffic(plan, layout, ctx), ctx)
-    return Candidate(way, plan, layout, cost, _expected_cycles(cost, options))
+    return Candidate(config, plan, layout, cost, _expected_cycles(cost, options))
 
 
 def _expected_cycles(cost: PlanCost, options: CompileOptions) -> float:

@@ -1,33 +1,37 @@
-"""Level auto: what the levels make of a model, judged by the cycle model; the fastest program is kept.
+"""The loop of the search: candidates become programs one after the other, and the cycle model judges them.
 
-    model --every level, with spills or without--> plans --cost model--> in order of promise
-          --lower, schedule, time, the best so far as limit--> the fastest program, and what was decided against
+    model --every planner, with its options--> plans --cost model--> candidates, the most promising first
+          --floor below the best? lower, schedule, time, the best so far as limit--> the fastest program
           --parts of the plans that were timed, or ruled out as a whole--> plans of segments --the same--> the fastest
 
 A plan with which no program can win is not lowered: one whose bytes of the shared memories alone take longer than the
-best program so far. Where programs cannot be timed, the cost model decides. What is found is a plan of the level, or of
-the segments, that made it in every respect but the decisions about `level`, so nothing behind this stage knows of auto.
+best program so far. Where programs cannot be timed, the cost model decides. What is found is a plan of the planner, or
+of the segments, that made it in every respect but the decisions about `level`, so nothing after the search knows of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from codegen.target import TileTarget
 from dsa_sched.frontend import Model
 from dsa_sched.search.candidates import (
-    PLAIN_WAYS,
+    CONFIGS,
+    NOTHING_PRUNED,
+    PLAIN_CONFIGS,
     SUBJECT,
-    WAYS,
     Candidate,
+    Config,
+    Others,
     Plans,
-    Progress,
-    Way,
+    Pruning,
+    SearchRequest,
     chunk_plans_of,
     expects,
+    no_others,
     one_line,
     plans_of,
     with_others,
@@ -43,9 +47,8 @@ from dsa_sched.search.segments import (
     with_ruled_out,
 )
 from dsa_sched.stages.chunked_model import chunked_model
-from dsa_sched.stages.compilation import CompileOptions, LevelTime, Lowered
+from dsa_sched.stages.compilation import Compilation, CompileOptions, LevelTime, Lowered
 from dsa_sched.stages.tile_stages import Planned, lower_below, verified
-from hw_models.chip import Chip
 from hw_models.errors import PlanError
 from partitioner.context.plan_context import Context
 from partitioner.cost.roofline import binding_floor, network_floors
@@ -54,12 +57,12 @@ from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
 from partitioner.planners.levels import EFFORTS, PLANNERS, Images, Segments
 
-__all__ = ["MOST_EXPECTED", "Chosen", "cheapest_level", "fastest_level"]
+__all__ = ["MOST_EXPECTED", "Fastest", "cheapest_plan", "fastest_program", "fastest_timed"]
 
 TargetT = TypeVar("TargetT", bound=PlanTarget)
 
-PLAIN_LEVELS = frozenset(Way(kind()) for kind in PLANNERS.values())
-"""Ways that a user can ask for by the level's name alone."""
+PLAIN_LEVELS = frozenset(Config(kind()) for kind in PLANNERS.values())
+"""Configurations that a user can ask for by the level's name alone."""
 
 LEAST_PATIENCE, MOST_PATIENCE = 3, 8
 """So many plans of segments one after the other that are not faster end the search at normal effort, which nothing else
@@ -80,131 +83,125 @@ too: there is little to win, and it is as much work again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen(Generic[TargetT]):
-    """What a search keeps: the plan, with the decisions of the search in front; the options that make this plan without
-    a search, and its way; the program, where it could be timed. `cycles` are the program's, else the cost model's,
-    whose own are `expected_cycles`. `level_times` is what was learned of the plain levels."""
+class Fastest:
+    """The fastest program that a search has found, compiled with the options that make it without a search; its plan
+    has the decisions of the search in front. `cycles` are the program's by the cycle model, `expected_cycles` those of
+    the cost model. `interrupted` says whether Ctrl-C has ended the search."""
 
-    way: Way
-    planned: Planned[TargetT]
-    options: CompileOptions
+    config: Config
+    compilation: Compilation
+    context: Context[TileTarget]
     cycles: float
     expected_cycles: float
-    lowered: Lowered | None = None
     interrupted: bool = False
-    level_times: tuple[LevelTime, ...] = ()
+
+    @property
+    def planned(self) -> Planned[TileTarget]:
+        made = self.compilation
+        return Planned(made.model, self.context, made.plan, made.layout.options)
 
 
-def cheapest_level(
-    model: Model, chip: Chip, target: TargetT, options: CompileOptions, progress: Progress
-) -> Chosen[TargetT]:
-    """The plan that takes the fewest cycles by the cost model, for targets whose programs cannot be timed; `options`
-    are settled. Raises ModelError for operators that cannot be computed, and what the first level raises where none has
-    a plan."""
-    plans = plans_of(model, chip, target, options, progress, frozenset(WAYS) - frozenset(PLAIN_WAYS))
+def cheapest_plan(request: SearchRequest[TargetT], model: Model) -> tuple[Planned[TargetT], CompileOptions]:
+    """The plan that takes the fewest cycles by the cost model, for targets whose programs cannot be timed, and the
+    options that make it without a search. Raises ModelError for operators that cannot be computed, and what the first
+    level raises where none has a plan."""
+    plans = plans_of(request, model, frozenset(CONFIGS) - frozenset(PLAIN_CONFIGS))
     if not plans.candidates:
         raise plans.errors[0]
     best, *others = plans.candidates
-    verdict = Decision(SUBJECT, f"{best.way}, by auto", f"{best.expected_cycles:,.0f} cycles by the cost model")
-    losers = (Decision(SUBJECT, f"not {c.way}", f"{c.expected_cycles:,.0f} cycles by the cost model") for c in others)
-    plan = _decided(best.plan, (verdict, *losers, *plans.decisions))
-    return Chosen(
-        best.way, Planned(model, plans.context, plan), best.way.of(options), best.expected_cycles, best.expected_cycles
+    verdict = Decision(SUBJECT, f"{best.config}, by auto", f"{best.expected_cycles:,.0f} cycles by the cost model")
+    losers = (
+        Decision(SUBJECT, f"not {c.config}", f"{c.expected_cycles:,.0f} cycles by the cost model") for c in others
     )
+    plan = _decided(best.plan, (verdict, *losers, *plans.decisions))
+    return Planned(model, plans.context, plan), best.config.of(request.options)
 
 
-def fastest_level(
+def fastest_program(
+    request: SearchRequest[TileTarget],
     model: Model,
-    chip: Chip,
-    target: TileTarget,
-    options: CompileOptions,
-    progress: Progress,
-    limit_cycles: float = inf,
-    without: frozenset[Way] = frozenset(),
-    promising_cycles: float = inf,
-    others: Callable[[float], tuple[Candidate, ...]] = lambda _promising: (),
-) -> Chosen[TileTarget] | None:
-    """The fastest program by the cycle model, which the target must be made for; None where none takes fewer cycles
-    than the limit, or nothing is left to try. `options` are settled; `without` names what is not to be tried,
-    and what the cost model does not expect below `promising_cycles` is not lowered. `others` are candidates
-    beside the levels, asked for with the cycles that the cost model expects of the best of these.
+    pruning: Pruning = NOTHING_PRUNED,
+    others: Others = no_others,
+) -> Fastest | None:
+    """As `fastest_timed`, with files: a program whose code overflows its space gives way to the next one. Raises
+    PlanError or DoesNotFit where nothing is left."""
+    refused: PlanError | None = None
+    while found := fastest_timed(request, model, pruning, others):
+        try:
+            _ = found.compilation.files
+        except PlanError as error:
+            pruning = replace(pruning, without=pruning.without | {found.config})
+            refused = error
+            continue
+        return found
+    if refused is not None:
+        raise refused
+    return None
+
+
+def fastest_timed(
+    request: SearchRequest[TileTarget],
+    model: Model,
+    pruning: Pruning = NOTHING_PRUNED,
+    others: Others = no_others,
+) -> Fastest | None:
+    """The fastest program by the cycle model, which the target must be made for; None where nothing is left of what
+    `pruning` lets be tried.
 
     A search that Ctrl-C ends keeps the best program that it has, and says so among the decisions and warnings; with
     none yet, KeyboardInterrupt goes on. Raises ModelError for operators that cannot be computed, and what the first
     level raises where none has a plan or a program.
     """
-    if limit_cycles < inf and binding_floor(network_floors(model.graph, chip)).cycles >= limit_cycles:
+    limit = pruning.limit_cycles
+    if limit < inf and binding_floor(network_floors(model.graph, request.chip)).cycles >= limit:
         return None
-    plans = with_others(plans_of(model, chip, target, options, progress, without), others, without)
-    search = _Search(plans, options, progress, limit_cycles, promising_cycles, without)
-    search.run()
-    search.run_segments()
-    if chunks := _of_chunks(model, chip, target, search):
-        plans, search = chunks.plans, chunks
-    errors = (*plans.errors, *search.errors)
-    if search.best is None:
-        if errors and limit_cycles == inf:
-            raise errors[0]
-        return None
-    candidate, lowered, cycles = search.best
-    verdict = Decision(SUBJECT, f"{candidate.way}, by auto", f"{cycles:,.0f} cycles by the cycle model")
-    plan = _decided(candidate.plan, (verdict, *search.of_segments, *search.decisions, *plans.decisions))
-    planned = Planned(plans.model, plans.context, plan, lowered.layout.options)
-    plain = candidate.way.of(options)
-    times = tuple(search.level_times)
-    found = Chosen(candidate.way, planned, plain, cycles, candidate.expected_cycles, lowered, level_times=times)
-    if not search.interrupted:
-        return found
-    # What was interrupted may have left the context's tables half written.
-    warned = replace(
-        plans.model, warnings=(*plans.model.warnings, f"the search of level auto was interrupted: {verdict}")
-    )
-    context = Context(warned.graph, warned.constants, chip, target)
-    return replace(found, planned=replace(planned, model=warned, context=context), interrupted=True)
+    plans = with_others(plans_of(request, model, pruning.without), others, pruning.without)
+    loop = _TimingLoop(request, plans, pruning)
+    loop.run()
+    loop.run_segments()
+    loop = _of_chunks(model, loop) or loop
+    if loop.best is not None:
+        return loop.found(loop.best)
+    errors = (*loop.plans.errors, *loop.errors)
+    if errors and limit == inf:
+        raise errors[0]
+    return None
 
 
-def _of_chunks(model: Model, chip: Chip, target: TileTarget, before: _Search) -> _Search | None:
-    """The search among plans of the model with its hidden values in chunks, if one of them is faster than what was
-    found before; else what they take is said there."""
-    options = before.options
-    if options.is_hasty or not options.schedule or before.interrupted:
+def _of_chunks(model: Model, before: _TimingLoop) -> _TimingLoop | None:
+    """The loop over plans of the model with its hidden values in chunks, if one of them is faster than what was found
+    before; else what they take is said there."""
+    request = before.request
+    if request.options.is_hasty or not request.options.schedule or before.interrupted:
         return None
-    chunked = chunked_model(model, chip, target)
+    chunked = chunked_model(model, request.chip, request.target)
     if chunked is None:
         return None
-    floor = binding_floor(network_floors(model.graph, chip))
+    floor = binding_floor(network_floors(model.graph, request.chip))
     if before.limit_cycles <= NEAR_FLOOR * floor.cycles:
         reason = f"{floor.cycles:,.0f} cycles at least, for {floor.name}: little to win"
         before.decisions.append(Decision(SUBJECT, "not with hidden values in chunks", reason))
         return None
-    plans = chunk_plans_of(chunked, chip, target, options, before.progress, before.without)
-    search = _Search(plans, options, before.progress, before.limit_cycles, before.promising_cycles, before.without)
-    search.run()
-    if search.best is None:
-        before.decisions += [*search.decisions, *plans.decisions]
-        before.interrupted |= search.interrupted
+    plans = chunk_plans_of(request, chunked, before.pruning.without)
+    loop = _TimingLoop(request, plans, replace(before.pruning, limit_cycles=before.limit_cycles))
+    loop.run()
+    if loop.best is None:
+        before.decisions += [*loop.decisions, *plans.decisions]
+        before.interrupted |= loop.interrupted
         return None
     if before.best is not None:
-        search.against(before.best[0], f"{before.best[2]:,.0f} cycles by the cycle model")
-    search.decisions += [*before.decisions, *before.plans.decisions]
-    search.level_times += before.level_times
-    return search
+        loop.against(before.best[0], f"{before.best[2]:,.0f} cycles by the cycle model")
+    loop.decisions += [*before.decisions, *before.plans.decisions]
+    loop.level_times += before.level_times
+    return loop
 
 
-class _Search:
-    """Candidates one after the other; the fastest so far is the limit for the next."""
+class _TimingLoop:
+    """Candidates for one model, one after the other; the fastest so far is the limit for the next."""
 
-    def __init__(
-        self,
-        plans: Plans[TileTarget],
-        options: CompileOptions,
-        progress: Progress,
-        limit_cycles: float,
-        promising_cycles: float,
-        without: frozenset[Way],
-    ) -> None:
-        self.plans, self.options, self.progress, self.without = plans, options, progress, without
-        self.limit_cycles, self.promising_cycles = limit_cycles, promising_cycles
+    def __init__(self, request: SearchRequest[TileTarget], plans: Plans[TileTarget], pruning: Pruning) -> None:
+        self.request, self.plans, self.pruning = request, plans, pruning
+        self.options, self.limit_cycles = request.options, pruning.limit_cycles
         self.best: tuple[Candidate, Lowered, float] | None = None
         self.decisions: list[Decision] = []
         self.errors: list[PlanError] = []
@@ -241,7 +238,7 @@ class _Search:
         for each in candidates:
             if self.interrupted:
                 return
-            if each.candidate.way in self.without:
+            if each.candidate.config in self.pruning.without:
                 continue
             self._attempt(each.candidate, "beside whole levels")
             better = self.best is not None and self.best[0] is each.candidate
@@ -261,7 +258,7 @@ class _Search:
                 self.against(candidate, reason)
                 return
             self.tried += 1
-            self._say(f"level auto: {candidate.way}, {which}")
+            self._say(f"level auto: {candidate.config}, {which}")
             self._try(candidate)
         except PlanError as error:
             self.errors.append(error.with_traceback(None))  # its frames hold the program that was refused
@@ -276,20 +273,20 @@ class _Search:
         """Why a candidate is not lowered; empty for one that is."""
         if self.interrupted:
             return f"the search was interrupted; {expects(candidate)}"
-        if candidate.expected_cycles >= self.promising_cycles:
+        if candidate.expected_cycles >= self.pruning.promising_cycles:
             return expects(candidate)
-        segments = isinstance(candidate.way.planner, Segments) and not self.options.is_thorough
+        segments = isinstance(candidate.config.planner, Segments) and not self.options.is_thorough
         if self.tried >= EFFORTS[self.options.effort] and not segments:
             return f"not tried at effort {self.options.effort}; {expects(candidate)}"
         ctx, limit_cycles = self.plans.context, self.limit_cycles
         if candidate.expected_cycles > MOST_EXPECTED * limit_cycles and not self.options.is_thorough:
             self._rules_out(candidate, 0.0)
             return f"{expects(candidate)}, more than {MOST_EXPECTED:g} times what the best takes"
-        if candidate.way.ahead and not has_region(candidate.plan, ctx):
+        if candidate.config.ahead and not has_region(candidate.plan, ctx):
             return f"values leave no region of {ctx.staging} free throughout; {expects(candidate)}"
         if limit_cycles == inf:
             return ""
-        options = candidate.way.of(self.options)
+        options = candidate.config.of(self.options)
         floor = memory_floor_cycles(candidate.plan, ctx, options, limit_cycles, candidate.plain)
         if floor >= self.limit_cycles:
             self._learned(candidate, floor, timed=False)
@@ -299,9 +296,9 @@ class _Search:
 
     def _try(self, candidate: Candidate) -> None:
         planned = Planned(self.plans.model, self.plans.context, candidate.plan)
-        whole = candidate.way.is_whole and not self.options.is_hasty
+        whole = candidate.config.is_whole and not self.options.is_hasty
         limit = self.limit_cycles * (MOST_TIMES if whole else 1.0)
-        found = lower_below(planned, candidate.way.of(self.options), self._say, limit)
+        found = lower_below(planned, candidate.config.of(self.options), self._say, limit)
         if found is None:
             self._learned(candidate, limit, timed=False)
             self._rules_out(candidate, limit)
@@ -311,7 +308,7 @@ class _Search:
         self._learned(candidate, run.cycles, timed=True)
         if run.cycles < self.limit_cycles:
             verified(planned, lowered, self._say)
-        if whole or isinstance(candidate.way.planner, Images):
+        if whole or isinstance(candidate.config.planner, Images):
             if run.cycles < min((each.cycles for each in self.timed), default=inf):
                 self.instructions = sum(len(stream.instrs) for stream in lowered.program.streams)
             self.timed.append(timed(candidate, run, self.plans.context))
@@ -321,23 +318,37 @@ class _Search:
         if self.best is not None:
             self.against(self.best[0], f"{self.best[2]:,.0f} cycles by the cycle model")
         self.best, self.limit_cycles = (candidate, lowered, run.cycles), run.cycles
-        self.progress(f"level auto: best so far {candidate.way}, {run.cycles:,.0f} cycles")
+        self.request.progress(f"level auto: best so far {candidate.config}, {run.cycles:,.0f} cycles")
 
     def _rules_out(self, candidate: Candidate, least_cycles: float) -> None:
-        if not isinstance(candidate.way.planner, Segments):
+        if not isinstance(candidate.config.planner, Segments):
             self.ruled_out.append(RuledOut(candidate, least_cycles))
 
     def _learned(self, candidate: Candidate, cycles: float, timed: bool) -> None:
-        if candidate.way in PLAIN_LEVELS:
-            self.level_times.append(LevelTime(candidate.way.planner.name, cycles, timed))
+        if candidate.config in PLAIN_LEVELS:
+            self.level_times.append(LevelTime(candidate.config.planner.name, cycles, timed))
 
     def _say(self, step: str) -> None:
         """A step, with what Ctrl-C would keep."""
-        found = "" if self.best is None else f" (best so far {self.best[0].way}, {self.best[2]:,.0f} cycles)"
-        self.progress(step + found)
+        found = "" if self.best is None else f" (best so far {self.best[0].config}, {self.best[2]:,.0f} cycles)"
+        self.request.progress(step + found)
 
     def against(self, candidate: Candidate, reason: str) -> None:
-        self.decisions.append(Decision(SUBJECT, f"not {candidate.way}", reason))
+        self.decisions.append(Decision(SUBJECT, f"not {candidate.config}", reason))
+
+    def found(self, best: tuple[Candidate, Lowered, float]) -> Fastest:
+        """The best program, with all that was decided on the way to it."""
+        candidate, lowered, cycles = best
+        verdict = Decision(SUBJECT, f"{candidate.config}, by auto", f"{cycles:,.0f} cycles by the cycle model")
+        plan = _decided(candidate.plan, (verdict, *self.of_segments, *self.decisions, *self.plans.decisions))
+        model, context = self.plans.model, self.plans.context
+        if self.interrupted:
+            warning = f"the search of level auto was interrupted: {verdict}"
+            model = replace(model, warnings=(*model.warnings, warning))
+            context = self.request.context(model)  # the tables of the other one may be half written
+        times, options = tuple(self.level_times), candidate.config.of(self.options)
+        made = Compilation(model, self.request.chip, options, plan, lowered, level_times=times)
+        return Fastest(candidate.config, made, context, cycles, candidate.expected_cycles, self.interrupted)
 
 
 def _decided(plan: Plan, decisions: Sequence[Decision]) -> Plan:

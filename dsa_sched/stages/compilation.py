@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
+from typing import Literal, TypeAlias
 
 from codegen.target import ELF, ClusterFiles, GroupTarget, Rolls, Target, TensorPlaces, TileTarget
 from dsa_sched.artifact.format import (
@@ -39,7 +40,9 @@ from partitioner.ir.plan import Plan
 from partitioner.memory.memory_plan_types import Layout
 from partitioner.planners.levels import EFFORTS, NORMAL_EFFORT, Auto, Planner
 
-__all__ = ["Compilation", "CompileOptions", "LevelTime", "Lowered", "Placed", "gather_artifact", "no_layout"]
+__all__ = ["Compilation", "CompileOptions", "LevelTime", "Lowered", "PerPass", "Placed", "gather_artifact", "no_layout"]
+
+PerPass: TypeAlias = int | Literal["auto"] | None
 
 AUTO_PLANNER = Auto()
 """The default everywhere: on the command line, in Python, and for chips that tasks are placed on."""
@@ -53,18 +56,22 @@ SAVED_AS = {"bfloat16": "float32"}
 class CompileOptions:
     """What to compile for. `planner` makes the plan, or level auto searches for the one to make it; `effort` says how
     much is tried of plans at level auto, and of orders of instructions wherever they are ordered. `batch` replaces the
-    leading dimension of every input. `isolated` gives every layer its own copies of its inputs, so that it can be
-    judged by itself. `schedule` orders instructions so that engines work at the same time (see
-    `isched.scheduling.schedule`); None does so at level auto alone, where the target can; with `constants_ahead` such a
-    program has its constants as early as the staging memory has room for them. With `keep_values` nothing in the main
-    memory is overwritten once it is written. `force_groups` are groups that a target of whole groups makes whatever
-    they cost, as `A,B,C` or `A,B,C:FAMILY`; with `tune`, candidates of each group are timed on the device. Machine code
-    has loops, and one text for all cores, where the target can, unless `roll` is False; with True it must. Inputs among
-    the `bindings` are constants of these elements. Raises ModelError for an effort that there is not."""
+    leading dimension of every input; `clusters` of the chip divide it, and each runs its share in passes of `per_pass`
+    items: a number, "auto" for the best one, or None for the whole share, at level auto for the best one. `isolated`
+    gives every layer its own copies of its inputs, so that it can be judged by itself. `schedule` orders instructions
+    so that engines work at the same time (see `isched.scheduling.schedule`); None does so at level auto alone, where
+    the target can; with `constants_ahead` such a program has its constants as early as the staging memory has room for
+    them. With `keep_values` nothing in the main memory is overwritten once it is written. `force_groups` are groups
+    that a target of whole groups makes whatever they cost, as `A,B,C` or `A,B,C:FAMILY`; with `tune`, candidates of
+    each group are timed on the device. Machine code has loops, and one text for all cores, where the target can, unless
+    `roll` is False; with True it must. Inputs among the `bindings` are constants of these elements. Raises ModelError
+    for an effort that there is not."""
 
     planner: Planner | Auto = AUTO_PLANNER
     batch: int | None = None
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    clusters: int = 1
+    per_pass: PerPass = None
     isolated: bool = False
     schedule: bool | None = None
     keep_values: bool = False

@@ -152,7 +152,6 @@ def judged_twins(whole: Compilation, progress: Progress = lambda _step: None) ->
         planner=O0(),
         keep_values=True,
         schedule=False,
-        constants_ahead=False,
         force_groups=(),
         tune=False,
         roll=False,

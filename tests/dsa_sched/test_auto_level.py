@@ -21,9 +21,9 @@ from dsa_sched.cli import cli
 from dsa_sched.frontend import Model, load_model
 from dsa_sched.pipeline.driver import compile_graph, compile_model, plan_model
 from dsa_sched.report.progress import Steps
-from dsa_sched.search.candidates import PLAIN_WAYS, WAYS, Way, costed
+from dsa_sched.search.candidates import CONFIGS, PLAIN_CONFIGS, Config, Pruning, SearchRequest, costed
 from dsa_sched.search.floors import has_region, memory_floor_cycles
-from dsa_sched.search.loop import MOST_EXPECTED, fastest_level
+from dsa_sched.search.loop import MOST_EXPECTED, fastest_timed
 from dsa_sched.stages.compilation import Compilation, CompileOptions, Lowered
 from dsa_sched.stages.targets import settled
 from dsa_sched.verification.verify import VerifyOptions, verify_model
@@ -80,11 +80,11 @@ def compiled(model: Model, chip: Chip, options: CompileOptions) -> Compilation |
 
 
 @cache
-def made(case: str, way: Way | None, schedule: bool | None = None) -> Compilation | None:
-    """As one way has it, or as level auto finds it."""
+def made(case: str, config: Config | None, schedule: bool | None = None) -> Compilation | None:
+    """As one configuration has it, or as level auto finds it."""
     model, chip = {**CASES, **SLOW}[case]()
     options = CompileOptions(schedule=schedule)
-    return compiled(model, chip, way.of(options) if way else options)
+    return compiled(model, chip, config.of(options) if config else options)
 
 
 def auto(case: str, schedule: bool | None = None) -> Compilation:
@@ -104,9 +104,9 @@ def check_against(found: Compilation, others: list[float]) -> None:
 def check_fastest(case: str, schedule: bool | None) -> None:
     found, scheduled = auto(case, schedule), schedule is None
     assert found.options.schedule is scheduled
-    ways = WAYS if scheduled else PLAIN_WAYS
-    others = [other for way in ways if (other := made(case, way, scheduled))]
-    assert len(others) >= len(ways) - 1
+    configs = CONFIGS if scheduled else PLAIN_CONFIGS
+    others = [other for config in configs if (other := made(case, config, scheduled))]
+    assert len(others) >= len(configs) - 1
     check_against(found, [cycles_of(other) for other in others])
     assert isinstance(found.made, Lowered)
     assert found.made.cycles == cycles_of(found)
@@ -124,7 +124,7 @@ def test_what_the_search_says_of_levels_is_what_they_take_alone(case: str) -> No
     times = auto(case).level_times
     assert {learned.timed for learned in times} == {True, False}
     for learned in times:
-        alone = made(case, Way(planner_of(learned.level)), schedule=True)
+        alone = made(case, Config(planner_of(learned.level)), schedule=True)
         assert alone is not None
         assert learned.cycles == cycles_of(alone) if learned.timed else learned.cycles <= cycles_of(alone)
 
@@ -133,10 +133,10 @@ def test_no_plan_is_made_for_a_limit_below_what_the_network_needs() -> None:
     model, chip = CASES["squeezenet"]()
     floor = binding_floor(network_floors(model.graph, chip)).cycles
     said: list[str] = []
-    options = settled(CompileOptions(), TARGET)
-    assert fastest_level(model, chip, TARGET, options, said.append, floor) is None
+    request = SearchRequest(chip, TARGET, settled(CompileOptions(), TARGET), said.append)
+    assert fastest_timed(request, model, Pruning(floor)) is None
     assert said == []
-    assert fastest_level(model, chip, TARGET, options, said.append, floor + 1) is None
+    assert fastest_timed(request, model, Pruning(floor + 1)) is None
     assert any("planning" in step for step in said)
 
 
@@ -147,7 +147,8 @@ def test_the_best_is_found_where_no_whole_level_is_below_the_limit() -> None:
     best = auto("squeezenet")
     limit = cycles_of(best) + 1
     assert limit <= min(learned.cycles for learned in best.level_times)
-    found = fastest_level(model, chip, TARGET, settled(CompileOptions(), TARGET), lambda _step: None, limit)
+    request = SearchRequest(chip, TARGET, settled(CompileOptions(), TARGET), lambda _step: None)
+    found = fastest_timed(request, model, Pruning(limit))
     assert found is not None
     assert found.planned.plan.level == best.plan.level
     assert found.cycles == cycles_of(best)
@@ -173,12 +174,12 @@ def test_auto_is_slower_than_no_level_with_or_without_a_schedule(name: str) -> N
     found = compiled(model, chip, CompileOptions())
     assert found is not None
     spent: dict[str, float] = {}
-    for way in WAYS:
-        for schedule in (True, *(() if way.ahead else (False,))):
-            options = replace(way.of(CompileOptions()), schedule=schedule)
+    for config in CONFIGS:
+        for schedule in (True, *(() if config.ahead else (False,))):
+            options = replace(config.of(CompileOptions()), schedule=schedule)
             if other := compiled(model, chip, options):
-                spent[f"{way}, {schedule}"] = cycles_of(other)
-    assert len(spent) >= 2 * (len(PLAIN_WAYS) - 1)
+                spent[f"{config}, {schedule}"] = cycles_of(other)
+    assert len(spent) >= 2 * (len(PLAIN_CONFIGS) - 1)
     assert {name: cycles for name, cycles in spent.items() if cycles < cycles_of(found)} == {}
     check_against(found, list(spent.values()))
 
@@ -216,7 +217,7 @@ def test_random_networks_on_random_chips(seed: int) -> None:
     graph, constants = random_graph(choose)
     chip = random_chip(choose)
     model = Model(graph, dict(constants), network("squeezenet", 32, 1).source, (), "")
-    options = [way.of(CompileOptions(schedule=True)) for way in WAYS]
+    options = [config.of(CompileOptions(schedule=True)) for config in CONFIGS]
     others = [other for each in options if (other := compiled(model, chip, each))]
     found = compiled(model, chip, CompileOptions(Auto()))
     if not others:
@@ -230,11 +231,11 @@ def test_random_networks_on_random_chips(seed: int) -> None:
 def test_every_way_is_accounted_for_with_its_numbers(case: str) -> None:
     plan = auto(case).plan
     said = {decision.verdict: decision.reason for decision in plan.decisions if decision.subject == "level"}
-    spilling = made(case, PLAIN_WAYS[-1], True)
+    spilling = made(case, PLAIN_CONFIGS[-1], True)
     spills = spilling is None or any(group.spills for group in spilling.plan.groups)
-    ways = {str(way) for way in WAYS if spills or way != PLAIN_WAYS[-1]}
+    configs = {str(config) for config in CONFIGS if spills or config != PLAIN_CONFIGS[-1]}
     known = {verdict.removeprefix("not ").removesuffix(", by auto") for verdict in said}
-    assert {verdict for verdict in known if "segment" not in verdict} == ways
+    assert {verdict for verdict in known if "segment" not in verdict} == configs
     assert all("cycles" in reason for reason in said.values())
 
 
@@ -242,14 +243,14 @@ def test_every_way_is_accounted_for_with_its_numbers(case: str) -> None:
 @pytest.mark.parametrize("schedule", [True, False])
 def test_no_program_is_faster_than_the_floor_by_which_plans_are_left_out(case: str, schedule: bool) -> None:
     model, chip = CASES[case]()
-    for way in WAYS if schedule else PLAIN_WAYS:
-        options = way.of(CompileOptions(schedule=schedule))
-        found = made(case, way, schedule)
+    for config in CONFIGS if schedule else PLAIN_CONFIGS:
+        options = config.of(CompileOptions(schedule=schedule))
+        found = made(case, config, schedule)
         if found is None:
             continue
         ctx: PlanContext = Context(model.graph, model.constants, chip, TARGET)
-        floor = memory_floor_cycles(make_plan(ctx, way.planner), ctx, options, 0.0)
-        assert 0 < floor <= cycles_of(found), way
+        floor = memory_floor_cycles(make_plan(ctx, config.planner), ctx, options, 0.0)
+        assert 0 < floor <= cycles_of(found), config
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -258,10 +259,10 @@ def test_no_program_is_much_faster_than_the_cost_model_expects(case: str) -> Non
     model, chip = CASES[case]()
     ctx: PlanContext = Context(model.graph, model.constants, chip, TARGET)
     options = CompileOptions(schedule=True)
-    for way in WAYS:
-        if (found := made(case, way, True)) is not None:
-            expected = costed(ctx, way, make_plan(ctx, way.planner), options).expected_cycles
-            assert expected <= 0.75 * MOST_EXPECTED * cycles_of(found), way
+    for config in CONFIGS:
+        if (found := made(case, config, True)) is not None:
+            expected = costed(ctx, config, make_plan(ctx, config.planner), options).expected_cycles
+            assert expected <= 0.75 * MOST_EXPECTED * cycles_of(found), config
 
 
 def heard(options: CompileOptions, until: str = "", times: int = 1) -> tuple[Compilation, list[str]]:
@@ -349,7 +350,7 @@ def test_a_chip_without_a_code_generator_is_planned_by_its_costs(model: Path) ->
     chip = stcp920().model_copy(update={"isa": "not-there-yet"})
     plan = plan_model(model, chip, CompileOptions(Auto())).plan
     reasons = [decision.reason for decision in plan.decisions if decision.subject == "level"]
-    assert len(reasons) >= len(PLAIN_WAYS) - 1
+    assert len(reasons) >= len(PLAIN_CONFIGS) - 1
     assert all(reason.endswith("cycles by the cost model") for reason in reasons)
     cycles = [float(reason.split()[0].replace(",", "")) for reason in reasons]
     assert cycles == sorted(cycles)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from codegen.neuralscale.target import TARGET, NeuralScaleTarget
-from dsa_sched.search.candidates import Candidate, Way, costed
+from dsa_sched.search.candidates import Candidate, Config, costed
 from dsa_sched.search.segments import RuledOut, SegmentCandidate, Timed, segment_candidates, with_ruled_out
 from dsa_sched.stages.compilation import CompileOptions
 from partitioner.context.plan_context import Context
@@ -25,12 +25,12 @@ def context() -> Context[NeuralScaleTarget]:
 
 
 def planned(ctx: Context[NeuralScaleTarget], level: str) -> Candidate:
-    return costed(ctx, Way(planner_of(level)), make_plan(ctx, planner_of(level)), OPTIONS)
+    return costed(ctx, Config(planner_of(level)), make_plan(ctx, planner_of(level)), OPTIONS)
 
 
 def segments(made: SegmentCandidate) -> tuple[Segment, ...]:
-    assert isinstance(made.candidate.way.planner, Segments)
-    return made.candidate.way.planner.parts
+    assert isinstance(made.candidate.config.planner, Segments)
+    return made.candidate.config.planner.parts
 
 
 def slow_in_front(ctx: Context[NeuralScaleTarget], candidate: Candidate, factor: float = 20.0) -> Timed:
@@ -51,7 +51,7 @@ def test_a_plan_that_was_ruled_out_as_a_whole_may_be_the_best_for_a_part() -> No
         planners = [segment.planner for segment in segments(each)]
         assert set(planners) == {O0(), O2()}
         verify_plan(each.candidate.plan, ctx)
-        assert make_plan(ctx, each.candidate.way.planner) == each.candidate.plan
+        assert make_plan(ctx, each.candidate.config.planner) == each.candidate.plan
         assert [decision.subject for decision in each.decisions] == ["level"] * len(planners)
     assert any(segments(each)[0].planner == O2() for each in made)
 
@@ -68,7 +68,7 @@ def test_nothing_is_ruled_out_that_was_timed_in_another_way() -> None:
     ctx = context()
     one = planned(ctx, "O2")
     found = [slow_in_front(ctx, planned(ctx, "O0")), slow_in_front(ctx, one)]
-    ahead = RuledOut(replace(one, way=replace(one.way, ahead=True)), 0.0)
+    ahead = RuledOut(replace(one, config=replace(one.config, ahead=True)), 0.0)
     assert not list(with_ruled_out(ctx, found, [ahead], OPTIONS, found[0].cycles))
 
 
@@ -81,14 +81,14 @@ def test_without_a_program_nothing_is_expected_of_parts() -> None:
 def test_groups_of_images_are_parts_too() -> None:
     ctx = context()
     groups = tuple(ImageGroup((layer.name,), (1, 1)) for layer in ctx.layers)
-    images = costed(ctx, Way(Images(groups)), make_plan(ctx, Images(groups)), OPTIONS)
+    images = costed(ctx, Config(Images(groups)), make_plan(ctx, Images(groups)), OPTIONS)
     found = [slow_in_front(ctx, planned(ctx, "O0"))]
     made = list(with_ruled_out(ctx, found, [RuledOut(images, 0.0)], OPTIONS, found[0].cycles))
     assert made
     for each in made:
         assert Images(groups) in {segment.planner for segment in segments(each)}
-        assert "groups of up to" in str(each.candidate.way)
-        assert make_plan(ctx, each.candidate.way.planner) == each.candidate.plan
+        assert "groups of up to" in str(each.candidate.config)
+        assert make_plan(ctx, each.candidate.config.planner) == each.candidate.plan
 
 
 def test_a_part_in_groups_of_images_is_that_part_of_the_whole() -> None:

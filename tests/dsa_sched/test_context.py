@@ -15,8 +15,9 @@ import pytest
 from codegen.neuralscale.target import TARGET
 from codegen.target import TileTarget
 from dsa_sched.frontend import Model
-from dsa_sched.pipeline.driver import Planned, compile_plan
+from dsa_sched.pipeline.driver import compile_plan
 from dsa_sched.stages.compilation import Compilation, CompileOptions
+from dsa_sched.stages.tile_stages import Planned
 from hw_models.chip import Chip
 from partitioner.context.plan_context import Context
 from partitioner.ir.target import Work

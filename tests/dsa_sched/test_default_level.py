@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import click
@@ -23,7 +24,7 @@ from dsa_sched.pipeline.driver import compile_model
 from dsa_sched.placement.model.scenario import ChipDevice
 from dsa_sched.stages.compilation import CompileOptions
 from partitioner.ir.plan import parse_plan
-from partitioner.planners.levels import AUTO, DEFAULT_LEVEL, Auto
+from partitioner.planners.levels import AUTO, DEFAULT_LEVEL, PLANNERS, Auto, Images, Segments
 from tests.small_models import classifier, save
 from tests.small_networks import save_small_network
 
@@ -49,6 +50,12 @@ def test_there_is_one_default() -> None:
     assert inspect.signature(dsa_sched.compile).parameters["level"].default == DEFAULT_LEVEL
     assert CompileOptions().planner.name == DEFAULT_LEVEL
     assert ChipDevice(kind="chip", name="npu", chip="stcp920").level == DEFAULT_LEVEL
+
+
+def test_the_options_of_planners_are_those_of_their_classes_alone() -> None:
+    of_planners = {field.name for kind in (*PLANNERS.values(), Images, Segments) for field in fields(kind)}
+    assert of_planners == {"spill", "chunks", "groups", "parts"}
+    assert not of_planners & {field.name for field in fields(CompileOptions)}
 
 
 def test_it_is_what_the_level_by_its_name_makes(model: Path, tmp_path: Path) -> None:

@@ -16,8 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from dsa_sched.cli import cli
 from dsa_sched.frontend import load_model
-from dsa_sched.pipeline.batches import compile_clusters
-from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.pipeline.driver import compile_clusters, compile_model
 from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from hw_models.errors import ModelError
@@ -152,7 +151,7 @@ def test_a_constant_that_no_device_holds_is_no_output(array: np.ndarray, tmp_pat
 def test_constants_are_no_items_of_a_batch(tmp_path: Path) -> None:
     model = network([node("Relu", ["x"], ["y"])], [ROW], [("y", F, (2, 3)), ("c", F, (2,))], c=THREE[:2])
     with pytest.raises(ModelError, match="c is constant: its items do not belong to those of the inputs"):
-        compile_clusters(save(model, tmp_path / "m.onnx"), "stcp920", 2, CompileOptions(O0(), batch=4))
+        compile_clusters(save(model, tmp_path / "m.onnx"), "stcp920", CompileOptions(O0(), batch=4, clusters=2))
 
 
 def test_double_precision_is_told_once(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from codegen.neuralscale.target import TARGET
 from dsa_sched.frontend import Model, load_model
 from dsa_sched.pipeline.driver import compile_graph
-from dsa_sched.search.candidates import WAYS
+from dsa_sched.search.candidates import CONFIGS
 from dsa_sched.stages.compilation import Compilation, CompileOptions
 from dsa_sched.stages.targets import judge_of
 from dsa_sched.stages.tile_stages import plan_tiles
@@ -37,15 +37,15 @@ def cycles_of(found: Compilation) -> float:
 
 
 def spent_by_level(model: Model, chip: Chip) -> dict[str, float]:
-    """Cycles of every way, scheduled and not; of those that have a program."""
+    """Cycles of every configuration, scheduled and not; of those that have a program."""
     spent: dict[str, float] = {}
-    for way in WAYS:
-        for schedule in (True,) if way.ahead else (True, False):
+    for config in CONFIGS:
+        for schedule in (True,) if config.ahead else (True, False):
             try:
-                found = compile_graph(model, chip, TARGET, replace(way.of(CompileOptions()), schedule=schedule))
+                found = compile_graph(model, chip, TARGET, replace(config.of(CompileOptions()), schedule=schedule))
             except UserError:
                 continue
-            spent[f"{way}, {'scheduled' if schedule else 'as it is'}"] = cycles_of(found)
+            spent[f"{config}, {'scheduled' if schedule else 'as it is'}"] = cycles_of(found)
     return spent
 
 
@@ -74,8 +74,8 @@ def test_auto_is_never_slower_than_a_level(layers: int, scarce: bool, tmp_path: 
     model = encoder(layers, 8, chip, tmp_path)
     auto = cycles_of(compile_graph(model, chip, TARGET, CompileOptions(Auto())))
     spent = spent_by_level(model, chip)
-    assert len(spent) >= len(WAYS)
-    assert {way: cycles for way, cycles in spent.items() if cycles < auto} == {}
-    for way, cycles in spent.items():
-        if way.endswith("scheduled"):
-            assert cycles <= spent.get(way.replace("scheduled", "as it is"), cycles)
+    assert len(spent) >= len(CONFIGS)
+    assert {config: cycles for config, cycles in spent.items() if cycles < auto} == {}
+    for config, cycles in spent.items():
+        if config.endswith("scheduled"):
+            assert cycles <= spent.get(config.replace("scheduled", "as it is"), cycles)

@@ -22,7 +22,7 @@ import dsa_sched
 from codegen.target_registry import find_target
 from dsa_sched.cli import cli
 from dsa_sched.frontend.rules.operators import OPERATORS, rule_of
-from dsa_sched.pipeline.batches import compile_clusters
+from dsa_sched.pipeline.driver import compile_clusters
 from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from hw_models.errors import ModelError
@@ -343,7 +343,7 @@ def test_level_auto_asks_the_cost_model_where_no_program_can_be_timed(toys: Path
     path = save(network("Relu", "Shrink", "Relu"), toys / "net.onnx")
     report = verify_model(path, toys / "toy.yaml", CompileOptions(Auto()), VerifyOptions(samples=256))
     assert report.failures == ()
-    (part,) = compile_clusters(path, toys / "toy.yaml", 1, CompileOptions(Auto()))
+    (part,) = compile_clusters(path, toys / "toy.yaml", CompileOptions(Auto()))
     assert part.options.schedule is False
     said = [decision for decision in part.plan.decisions if decision.subject == "level"]
     assert said[0].verdict == f"{part.plan.level}, by auto"

@@ -33,7 +33,6 @@ BOUNDARIES = frozenset({
 PRINTERS = frozenset({
     "dsa_sched/analysis/operator_support.py",  # the table of operators: the words of a refusal without its name
     "dsa_sched/search/candidates.py",  # a refusal as one line of a decision
-    "dsa_sched/pipeline/batches.py",  # a refusal as one line of a list
 })  # fmt: skip
 
 

@@ -13,8 +13,9 @@ from codegen.cutlass.families.registry import FAMILIES
 from codegen.cutlass.kernel.family import Work
 from codegen.cutlass.kernel.launches import ComputedLaunch, Launch, Source
 from codegen.cutlass.ptx import Module, parse
-from dsa_sched.pipeline.driver import PlannedKernels, plan_model
+from dsa_sched.pipeline.driver import plan_model
 from dsa_sched.stages.compilation import CompileOptions
+from dsa_sched.stages.kernel_stages import PlannedKernels
 from hw_models.errors import TargetError
 from partitioner.planners.levels import O0
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder

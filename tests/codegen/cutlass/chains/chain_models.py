@@ -20,8 +20,9 @@ from codegen.cutlass.kernel.launches import Address, Data, Launch
 from codegen.cutlass.ptx import GlobalMemory, launch, parameters, parse
 from codegen.cutlass.reference import JUDGEMENT, emulate
 from codegen.judgement import Doubles, Sampled
-from dsa_sched.pipeline.driver import PlannedKernels, plan_model
+from dsa_sched.pipeline.driver import plan_model
 from dsa_sched.stages.compilation import CompileOptions
+from dsa_sched.stages.kernel_stages import PlannedKernels
 from partitioner.ir.graph import Constants
 from partitioner.ir.kernels import Kernel
 from partitioner.planners.levels import O0

@@ -11,8 +11,9 @@ import pytest
 
 from codegen.cutlass.families.registry import FAMILIES
 from codegen.cutlass.kernel.family import Work
-from dsa_sched.pipeline.driver import PlannedKernels, plan_model
+from dsa_sched.pipeline.driver import plan_model
 from dsa_sched.stages.compilation import CompileOptions
+from dsa_sched.stages.kernel_stages import PlannedKernels
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from hw_models.errors import TargetError
 from partitioner.planners.levels import O0

@@ -10,8 +10,9 @@ import pytest
 
 from codegen.cutlass.families.matrix.products import BatchAxis, Product, product_of
 from codegen.cutlass.kernel.family import Work
-from dsa_sched.pipeline.driver import PlannedKernels, plan_model
+from dsa_sched.pipeline.driver import plan_model
 from dsa_sched.stages.compilation import CompileOptions
+from dsa_sched.stages.kernel_stages import PlannedKernels
 from partitioner.planners.levels import O0
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 

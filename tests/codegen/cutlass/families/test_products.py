@@ -12,8 +12,9 @@ import pytest
 
 from codegen.cutlass.families.registry import FAMILIES
 from codegen.cutlass.kernel.family import Work
-from dsa_sched.pipeline.driver import PlannedKernels, compile_model, compile_plan, plan_model
+from dsa_sched.pipeline.driver import compile_model, compile_plan, plan_model
 from dsa_sched.stages.compilation import Compilation, CompileOptions
+from dsa_sched.stages.kernel_stages import PlannedKernels
 from dsa_sched.verification.verify import VerifyOptions, judged_twins, verify_compiled, verify_model
 from dsa_sched.zoo import seeded_inputs
 from hw_models.errors import TargetError
