@@ -66,8 +66,8 @@ from partitioner.cost.cost_model import plan_cycles
 from partitioner.cost.roofline import binding_floor
 from partitioner.ir.graph import Graph
 from partitioner.ir.plan import Plan
-from partitioner.planners.levels import planner_of
-from partitioner.planners.registry import LEVELS, make_plan
+from partitioner.planners.levels import LEVELS, planner_of
+from partitioner.planners.registry import make_plan
 
 Row = dict[str, Any]
 

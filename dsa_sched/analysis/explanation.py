@@ -18,7 +18,7 @@ from dsa_sched.frontend.patterns.found import decisions
 from dsa_sched.pipeline.driver import plan_model
 from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.stages.kernel_stages import PlannedKernels
-from dsa_sched.stages.targets import require_able, settled
+from dsa_sched.stages.targets import require_able, with_defaults
 from dsa_sched.stages.tile_stages import laid_out
 from hw_models.chip import Chip
 from hw_models.memory_parts import aligned, part_bytes
@@ -155,7 +155,7 @@ def explain_model(
         kernels = explain_kernels(planned.plan, planned.context)
         return replace(kernels, decisions=(*decisions(planned.model.found), *kernels.decisions))
     progress("laying out")
-    schedule = settled(options, planned.context.target).schedule
+    schedule = with_defaults(options, planned.context.target).schedule
     as_made = planned.layout_options or (FOR_SCHEDULING if schedule else PLAIN)
     explained = explain_plan(planned.plan, planned.context, as_made)
     found = (*decisions(planned.model.found), *explained.explanation.decisions)

@@ -8,21 +8,20 @@ from typing import TYPE_CHECKING
 import click
 
 from dsa_sched.commands.options import (
-    Binding,
-    PerPass,
-    Shape,
     compile_options,
     division_options,
     feed_option,
+    gathered_options,
     host_option,
     roll_option,
     schedule_option,
 )
 from dsa_sched.stages.gc_pause import uncollected
-from partitioner.planners.levels import Auto, planner_or_auto
+from partitioner.planners.levels import Auto
 
 if TYPE_CHECKING:
     from dsa_sched.stages.compilation import Compilation, CompileOptions
+    from hw_models.chip import Chip
 
 __all__ = ["compile_command"]
 
@@ -52,25 +51,14 @@ may choose between two by their programs."""
 )
 @feed_option("An .npz file with one array an input: say which values leave the range of the chip's type. Repeatable.")
 @click.option("-o", "--output", "folder", type=click.Path(path_type=Path), metavar="DIR", help="The artifact folder.")
+@gathered_options
 @uncollected()
 def compile_command(
     model: str,
     chip: str,
-    level: str,
-    spill: str,
-    effort: str,
-    force_groups: tuple[str, ...],
-    tune: bool,
-    batch: int | None,
-    shapes: tuple[Shape, ...],
-    bindings: tuple[Binding, ...],
-    clusters: int,
-    per_pass: PerPass,
+    options: CompileOptions,
     stage: str | None,
-    schedule: bool | None,
-    roll: bool | None,
     host: bool,
-    keep_values: bool,
     feeds: tuple[Path, ...],
     folder: Path | None,
 ) -> None:
@@ -106,7 +94,8 @@ def compile_command(
         raise click.UsageError("Nothing to do: give -o DIR, --print STAGE or both.")
     from dsa_sched.pipeline.driver import compile_clusters
     from dsa_sched.report.progress import Steps
-    from dsa_sched.stages.compilation import CompileOptions, gather_artifact
+    from dsa_sched.stages.compilation import gather_artifact
+    from hw_models.loading import load_chip
 
     if folder is not None:
         from dsa_sched.artifact.whole_folder import require_place
@@ -114,31 +103,18 @@ def compile_command(
 
         require_place(folder)
         require_folder(folder, beside=True)
-    options = CompileOptions(
-        planner_or_auto(level, spill),
-        batch,
-        shapes,
-        clusters,
-        per_pass,
-        schedule=schedule,
-        keep_values=keep_values,
-        effort=effort,
-        force_groups=force_groups,
-        tune=tune,
-        roll=roll,
-        bindings=bindings,
-    )
     if host:
-        if stage is not None or clusters > 1 or per_pass is not None:
+        if stage is not None or options.clusters > 1 or options.per_pass is not None:
             raise click.UsageError("--host makes an artifact for one cluster, of the whole batch: give -o DIR alone.")
         assert folder is not None
         _compile_with_host(model, chip, options, folder)
         return
-    if folder is None and stage in EARLY_STAGES and not (stage == "layout" and _asks_programs(chip, options)):
-        _print_early(model, chip, options, stage)
+    described = load_chip(chip)
+    if folder is None and stage in EARLY_STAGES and not (stage == "layout" and _asks_programs(described, options)):
+        _print_early(model, described, options, stage)
         return
     with Steps() as steps:
-        parts = compile_clusters(model, chip, options, steps.say)
+        parts = compile_clusters(model, described, options, steps.say)
     done = parts[0]
     for warning in (*done.model.warnings, *_ranges(done, feeds)):
         click.echo(f"dsa-sched: warning: {warning}", err=True)
@@ -178,18 +154,15 @@ def _compile_with_host(model: str, chip: str, options: CompileOptions, folder: P
             click.echo(_summary((stage,), folder / f"stage{number}"))
 
 
-def _asks_programs(chip: str, options: CompileOptions) -> bool:
+def _asks_programs(chip: Chip, options: CompileOptions) -> bool:
     """Whether the layout depends on how fast programs are: of a schedule, and at level auto where the chip has a code
-    generator. Raises ChipError."""
+    generator."""
     from codegen.target_registry import find_target
-    from hw_models.loading import load_chip
 
-    return bool(options.schedule) or (
-        isinstance(options.planner, Auto) and find_target(load_chip(chip).isa) is not None
-    )
+    return bool(options.schedule) or (isinstance(options.planner, Auto) and find_target(chip.isa) is not None)
 
 
-def _print_early(model: str, chip: str, options: CompileOptions, stage: str) -> None:
+def _print_early(model: str, described: Chip, options: CompileOptions, stage: str) -> None:
     """Stop at the stage that is asked for, so that it can be had for a chip without a code generator."""
     from codegen.generic import GenericTarget
     from codegen.target_registry import find_target
@@ -200,11 +173,9 @@ def _print_early(model: str, chip: str, options: CompileOptions, stage: str) -> 
     from dsa_sched.stages.kernel_stages import PlannedKernels
     from dsa_sched.stages.targets import reader_of
     from dsa_sched.stages.tile_stages import laid_out
-    from hw_models.loading import load_chip
     from partitioner.memory.memory_plan_types import PLAIN
 
     with Steps() as steps:
-        described = load_chip(chip)
         if stage == "graph" and options.clusters == 1 and options.per_pass is None:
             steps.say("reading the model")
             target = find_target(described.isa) or GenericTarget(described.isa)

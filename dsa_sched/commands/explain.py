@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from dsa_sched.commands.options import Binding, PerPass, Shape, compile_options, division_options, schedule_option
+from dsa_sched.commands.options import compile_options, division_options, gathered_options, schedule_option
 from dsa_sched.stages.gc_pause import uncollected
-from partitioner.planners.levels import planner_or_auto
+
+if TYPE_CHECKING:
+    from dsa_sched.stages.compilation import CompileOptions
 
 __all__ = ["explain"]
 
@@ -23,21 +26,12 @@ __all__ = ["explain"]
 @click.option(
     "--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the same data as JSON too."
 )
+@gathered_options
 @uncollected()
 def explain(
     model: str,
     chip: str,
-    level: str,
-    spill: str,
-    effort: str,
-    force_groups: tuple[str, ...],
-    tune: bool,
-    batch: int | None,
-    shapes: tuple[Shape, ...],
-    bindings: tuple[Binding, ...],
-    clusters: int,
-    per_pass: PerPass,
-    schedule: bool | None,
+    options: CompileOptions,
     group: str | None,
     full: bool,
     json_file: Path | None,
@@ -77,23 +71,10 @@ def explain(
     from dsa_sched.report.explain import print_detail, print_explanation, write_explanation
     from dsa_sched.report.kernel_explain import print_kernels, write_kernels
     from dsa_sched.report.progress import Steps
-    from dsa_sched.stages.compilation import CompileOptions
 
     if json_file is not None:
         require_file(json_file)
     with Steps() as steps:
-        options = CompileOptions(
-            planner_or_auto(level, spill),
-            batch,
-            shapes,
-            clusters,
-            per_pass,
-            schedule=schedule,
-            effort=effort,
-            force_groups=force_groups,
-            tune=tune,
-            bindings=bindings,
-        )
         explained = explain_model(model, chip, options, steps.say)
     if isinstance(explained, KernelExplanation):
         shown = explained.of(group) if group is not None else explained

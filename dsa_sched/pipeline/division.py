@@ -14,8 +14,6 @@ from hw_models.chip import Chip
 from hw_models.errors import ModelError
 from partitioner.cost.micro_batching import pass_count, shares_of
 
-__all__ = ["on_clusters", "require_apart", "shares_of_clusters"]
-
 
 def shares_of_clusters(chip: Chip, options: CompileOptions) -> tuple[int, ...]:
     """Items of each cluster. Raises ModelError naming the option that cannot be."""

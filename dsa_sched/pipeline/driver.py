@@ -37,8 +37,8 @@ from dsa_sched.stages.targets import (
     require_able,
     require_groups,
     require_tiles,
-    settled,
     target_of,
+    with_defaults,
 )
 from dsa_sched.stages.tile_stages import Planned, lower, plan_tiles
 from hw_models.chip import Chip
@@ -49,14 +49,6 @@ from partitioner.context.plan_context import Context
 from partitioner.ir.target import AcceptingTarget, PlanTarget
 from partitioner.planners.levels import AUTO, Auto, Planner
 from partitioner.planners.registry import require_planner
-
-__all__ = [
-    "compile_clusters",
-    "compile_graph",
-    "compile_model",
-    "compile_plan",
-    "plan_model",
-]
 
 Progress = Callable[[str], None]
 TiledT = TypeVar("TiledT", bound=PlanTarget)
@@ -127,7 +119,7 @@ def compile_graph(
     """The steps after the frontend, for callers that load a model once and compile it more than once. Raises as
     `compile_model` does."""
     require_able(options, target)
-    options = settled(options, target)
+    options = with_defaults(options, target)
     progress("partitioning")
     if _is_timed(target, options):
         found = fastest_program(SearchRequest(chip, target, options, progress), model)
@@ -184,7 +176,7 @@ def plan_model(
     progress("reading the model")
     model = load(options.batch)
     progress("partitioning")
-    options = settled(options, target)
+    options = with_defaults(options, target)
     if _is_timed(target, options):
         found = fastest_timed(SearchRequest(described, target, options, progress), model)
         assert found is not None  # nothing reaches an endless limit
@@ -248,7 +240,7 @@ def _fastest_pass(
         require_apart(_loader(source, chip, target, options), options, shares[0], shares, progress)
     progress("reading the model")
     load = _loader(open_model(source, dict(options.bindings)), chip, target, replace(options, bindings=()))
-    return fastest_pass(SearchRequest(chip, target, settled(options, target), progress), shares[0], load)
+    return fastest_pass(SearchRequest(chip, target, with_defaults(options, target), progress), shares[0], load)
 
 
 def _compile_cheapest_pass(

@@ -35,23 +35,6 @@ from partitioner.planners.levels import (
 )
 from partitioner.planners.registry import make_plan
 
-__all__ = [
-    "CHUNK_CONFIGS",
-    "PLAIN_CONFIGS",
-    "SUBJECT",
-    "CONFIGS",
-    "Candidate",
-    "Plans",
-    "Progress",
-    "Config",
-    "chunk_plans_of",
-    "costed",
-    "expects",
-    "one_line",
-    "plans_of",
-    "with_others",
-]
-
 SUBJECT = "level"
 """Of all decisions of the search."""
 
@@ -62,7 +45,7 @@ RequestedT = TypeVar("RequestedT", bound=PlanTarget, covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest(Generic[RequestedT]):
-    """What the fastest program is searched for; `options` are settled."""
+    """What the fastest program is searched for; `options` have no default left open."""
 
     chip: Chip
     target: RequestedT
@@ -114,8 +97,8 @@ CHUNK_CONFIGS = tuple(Config(Streamed(chunks=True), ahead) for ahead in (False, 
 """What is tried of a model whose hidden values are in chunks: the level that has all rows of a layer together."""
 
 FAST_CONFIGS = (Config(O2()), Config(O3()))
-"""All that effort fast plans where one of them has a plan: the fastest for few images, and for an image a core; of
-batches with an image for every core the last one alone."""
+"""The only configurations tried at effort fast, unless none has a plan: the fastest for few images, and for one image
+per core. A batch with an image for every core is planned by the last one alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,11 +169,6 @@ def _fast_configs(ctx: PlanContext) -> tuple[Config, ...]:
 
 Others = Callable[[float], tuple[Candidate, ...]]
 """Candidates next to the levels, given the cycles that the cost model expects of the best of these."""
-
-
-def no_others(promising_cycles: float) -> tuple[Candidate, ...]:
-    del promising_cycles
-    return ()
 
 
 def with_others(plans: Plans[TargetT], others: Others, without: frozenset[Config]) -> Plans[TargetT]:

@@ -22,8 +22,6 @@ from partitioner.memory.memory_plan import (
     lay_out,
 )
 
-__all__ = ["has_region", "memory_floor_cycles"]
-
 
 def memory_floor_cycles(
     plan: Plan, ctx: PlanContext, options: CompileOptions, enough_cycles: float = inf, plain: Layout | None = None

@@ -25,8 +25,6 @@ from partitioner.planners.levels import O3, Images
 from partitioner.planners.registry import make_plan
 from partitioner.verification.verify_plan import verify_plan
 
-__all__ = ["ImageGroups", "batches_beside"]
-
 SUBJECT = "batch"
 
 

@@ -31,7 +31,6 @@ from dsa_sched.search.candidates import (
     SearchRequest,
     chunk_plans_of,
     expects,
-    no_others,
     one_line,
     plans_of,
     with_others,
@@ -57,29 +56,29 @@ from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
 from partitioner.planners.levels import EFFORTS, PLANNERS, Images, Segments
 
-__all__ = ["MOST_EXPECTED", "Fastest", "cheapest_plan", "fastest_program", "fastest_timed"]
-
 TargetT = TypeVar("TargetT", bound=PlanTarget)
 
 PLAIN_LEVELS = frozenset(Config(kind()) for kind in PLANNERS.values())
 """Configurations that a user can ask for by the level's name alone."""
 
 LEAST_PATIENCE, MOST_PATIENCE = 3, 8
-"""So many plans of segments one after the other that are not faster end the search at normal effort, which nothing else
-does there: the most where programs are small."""
+"""Plans of segments in a row without improvement after which the search ends at normal effort: the most where programs
+are small."""
 
 PATIENT_INSTRUCTIONS = 60_000
-"""In all programs that fail one after the other, the size of the fastest whole level taken for each: a few seconds."""
+"""Instructions of all programs that fail in a row, each counted as large as the fastest whole program: a few
+seconds."""
 
 
 MOST_EXPECTED = 2.0
-"""A plan of which the cost model expects more than so many times what the best program takes has none, unless effort is
-high: scheduled programs take three quarters of what is expected at the least (SqueezeNet, O2, constants ahead)."""
+"""A plan of which the cost model expects more than this many times the cycles of the best program is not lowered,
+unless effort is high. Scheduled programs take at least three quarters of what is expected (SqueezeNet, O2, constants
+ahead)."""
 
 
 NEAR_FLOOR = 1.1
-"""Where a program takes at most so many times the cycles that none is below, hidden values are not tried in chunks
-too: there is little to win, and it is as much work again."""
+"""Where the best program takes at most this many times the floor of all programs, hidden values are not tried in
+chunks: there is little to win, and it is as much work again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +120,7 @@ def fastest_program(
     request: SearchRequest[TileTarget],
     model: Model,
     pruning: Pruning = NOTHING_PRUNED,
-    others: Others = no_others,
+    others: Others | None = None,
 ) -> Fastest | None:
     """As `fastest_timed`, with files: a program whose code overflows its space gives way to the next one. Raises
     PlanError or DoesNotFit where nothing is left."""
@@ -143,7 +142,7 @@ def fastest_timed(
     request: SearchRequest[TileTarget],
     model: Model,
     pruning: Pruning = NOTHING_PRUNED,
-    others: Others = no_others,
+    others: Others | None = None,
 ) -> Fastest | None:
     """The fastest program by the cycle model, which the target must be made for; None where nothing is left of what
     `pruning` lets be tried.
@@ -155,7 +154,9 @@ def fastest_timed(
     limit = pruning.limit_cycles
     if limit < inf and binding_floor(network_floors(model.graph, request.chip)).cycles >= limit:
         return None
-    plans = with_others(plans_of(request, model, pruning.without), others, pruning.without)
+    plans = plans_of(request, model, pruning.without)
+    if others is not None:
+        plans = with_others(plans, others, pruning.without)
     loop = _TimingLoop(request, plans, pruning)
     loop.run()
     loop.run_segments()
@@ -337,7 +338,7 @@ class _TimingLoop:
         self.decisions.append(Decision(SUBJECT, f"not {candidate.config}", reason))
 
     def found(self, best: tuple[Candidate, Lowered, float]) -> Fastest:
-        """The best program, with all that was decided on the way to it."""
+        """The best program, with all decisions that led to it."""
         candidate, lowered, cycles = best
         verdict = Decision(SUBJECT, f"{candidate.config}, by auto", f"{cycles:,.0f} cycles by the cycle model")
         plan = _decided(candidate.plan, (verdict, *self.of_segments, *self.decisions, *self.plans.decisions))

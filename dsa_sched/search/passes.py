@@ -33,13 +33,11 @@ from partitioner.ir.target import PlanTarget
 from partitioner.planners.levels import O0, O3, Planner, Segments
 from partitioner.planners.registry import make_plan
 
-__all__ = ["CheapestPass", "fastest_pass", "require_independent_items", "sizes_to_try"]
-
 SUBJECT = "batch"
 
 LEAST_BUSY = 0.5
-"""Where the busiest engine works for a smaller share of the time, another size of a pass may win much: all is tried of
-it that is tried of the share. Else only the level that is best so far and O3 are."""
+"""Where the busiest engine of the best program works for a smaller share of its time, every planner is tried for other
+sizes of a pass too. Otherwise only the best planner so far and O3 are."""
 
 TargetT = TypeVar("TargetT", bound=PlanTarget)
 Load = Callable[[int], Model]
@@ -86,7 +84,7 @@ def fastest_pass(request: SearchRequest[TileTarget], share: int, load: Load) -> 
     if search.best is None:
         assert search.refused is not None  # else the share as one pass is the best
         raise search.refused
-    return search.told(search.best)
+    return search.result(search.best)
 
 
 class _PassSizes:
@@ -144,7 +142,7 @@ class _PassSizes:
             self.decisions.append(Decision(SUBJECT, "search ended", "interrupted"))
 
     def _try(self, batch: int) -> bool:
-        """Whether passes of so many items are faster than the best so far, which they become then."""
+        """Whether passes of this many items are faster than the best so far, which they become then."""
         passes, best = pass_count(self.share, batch), self.best
         floor_cycles = passes * batch * peak_cycles(self.model.graph, self.request.chip) / self.share
         if best is not None and floor_cycles >= best.cycles:
@@ -192,8 +190,8 @@ class _PassSizes:
     def _against(self, batch: int, reason: str) -> None:
         self.decisions.append(Decision(SUBJECT, f"not {batch} a pass", reason))
 
-    def told(self, best: _Best) -> Compilation:
-        """The best program with what was decided on the way to it."""
+    def result(self, best: _Best) -> Compilation:
+        """The best program with the decisions that led to it."""
         made = best.found.compilation
         verdict = Decision(SUBJECT, str(best), f"{best.cycles:,.0f} cycles in all by the cycle model")
         plan = made.plan
@@ -203,7 +201,7 @@ class _PassSizes:
         if self.interrupted and not best.found.interrupted:  # else it says so itself
             warnings = (f"the search of level auto was interrupted: {verdict}",)
         model = replace(made.model, warnings=(*made.model.warnings, *warnings))
-        return made.told(plan, model, self.share, self.level_times)
+        return made.with_decisions(plan, model, self.share, self.level_times)
 
 
 def sizes_to_try(share: int, cores: int, options: CompileOptions) -> tuple[int, ...]:

@@ -30,10 +30,8 @@ from partitioner.planners.segment_choice import Column, Division, column_of, div
 from partitioner.planners.segments import PlanPart, fit_segments
 from partitioner.verification.verify_plan import verify_plan
 
-__all__ = ["MOST_TIMES", "RuledOut", "SegmentCandidate", "Timed", "segment_candidates", "timed", "with_ruled_out"]
-
 MOST_TIMES = 1.6
-"""Programs that take up to so many times as long as the best are timed to the end: parts of them may be faster."""
+"""Programs that take up to this many times as long as the best are timed to the end: parts of them may be faster."""
 
 BORDER_WEIGHTS = (4.0, 2.0, 1.0, 8.0)
 """How often a border's cost counts, one division after the other: a change of plans also breaks what runs ahead."""

@@ -25,8 +25,6 @@ from partitioner.ir.plan import Plan
 from partitioner.planners.kernel_level import candidates_in_place, with_kernels
 from partitioner.verification.kernel_plan import verify_kernel_plan
 
-__all__ = ["MOST_CANDIDATES", "tuned", "tuned_kernels"]
-
 MOST_CANDIDATES = 3
 
 Emit = Callable[[Plan], ClusterFiles]

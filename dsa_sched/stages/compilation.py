@@ -40,8 +40,6 @@ from partitioner.ir.plan import Plan
 from partitioner.memory.memory_plan_types import Layout
 from partitioner.planners.levels import EFFORTS, NORMAL_EFFORT, Auto, Planner
 
-__all__ = ["Compilation", "CompileOptions", "LevelTime", "Lowered", "PerPass", "Placed", "gather_artifact", "no_layout"]
-
 PerPass: TypeAlias = int | Literal["auto"] | None
 
 AUTO_PLANNER = Auto()
@@ -228,15 +226,17 @@ class Compilation:
     def passes(self) -> int:
         return pass_count(self.rows, self.plan.batch_per_cluster)
 
-    def told(self, plan: Plan, model: Model, items: int, level_times: tuple[LevelTime, ...] = ()) -> Compilation:
-        """The same with other decisions and warnings, for so many rows of the batch; the files stay those that were
+    def with_decisions(
+        self, plan: Plan, model: Model, items: int, level_times: tuple[LevelTime, ...] = ()
+    ) -> Compilation:
+        """The same with other decisions and warnings, for this many rows of the batch; the files stay those that were
         made. Raises as `files` does."""
         found = replace(self, plan=plan, model=model, items=items, level_times=level_times)
         found.__dict__["files"] = self.files  # where cached_property keeps it
         return found
 
     def on_cluster(self, cluster: int, items: int) -> Compilation:
-        """The same on another cluster of the chip, for so many rows of the batch."""
+        """The same on another cluster of the chip, for this many rows of the batch."""
         return replace(self, made=self.made.on_cluster(cluster), items=items)
 
     @property

@@ -21,8 +21,6 @@ from partitioner.ir.plan import Plan
 from partitioner.planners.levels import kernel_planner_of
 from partitioner.planners.registry import make_kernel_plan
 
-__all__ = ["PlannedKernels", "place", "plan_kernels"]
-
 
 @dataclass(frozen=True, slots=True)
 class PlannedKernels:

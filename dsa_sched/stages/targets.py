@@ -25,19 +25,6 @@ from partitioner.ir.target import AcceptingTarget, PlanTarget, Tabulates
 from partitioner.planners.levels import Auto
 from partitioner.planners.registry import require_planner, unsupported_ops
 
-__all__ = [
-    "judge_of",
-    "planning_target",
-    "reader_of",
-    "require_able",
-    "require_groups",
-    "require_tiles",
-    "require_timeable",
-    "settled",
-    "target_of",
-]
-
-
 Tiled = TypeVar("Tiled", bound=PlanTarget)
 
 
@@ -113,7 +100,7 @@ def require_groups(options: CompileOptions, target: AcceptingTarget) -> None:
         raise TargetError("--tune", needs="a target whose kernels can be timed on their device", has=target.name)
 
 
-def settled(options: CompileOptions, target: AcceptingTarget) -> CompileOptions:
+def with_defaults(options: CompileOptions, target: AcceptingTarget) -> CompileOptions:
     """The options with what was left open decided: level auto orders instructions where the target can have it."""
     if options.schedule is not None:
         return options

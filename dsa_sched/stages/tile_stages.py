@@ -1,4 +1,4 @@
-"""The stages for a target of in-order cores, behind the frontend; `driver.py` puts them in a row.
+"""The stages for a target of in-order cores, after the frontend; the driver puts them in a row.
 
     model --plan_tiles--> Planned --laid_out--> Layout --lower, schedule--> Lowered
 
@@ -30,8 +30,6 @@ from partitioner.memory.memory_plan import FOR_CONSTANTS_AHEAD, FOR_SCHEDULING, 
 from partitioner.planners.levels import Planner, Streamed
 from partitioner.planners.registry import make_plan
 from partitioner.verification.verify_layout import verify_layout
-
-__all__ = ["Planned", "laid_out", "lower", "lower_below", "plan_tiles", "verified"]
 
 Progress = Callable[[str], None]
 TargetT = TypeVar("TargetT", bound=PlanTarget, covariant=True)

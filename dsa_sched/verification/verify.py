@@ -79,7 +79,15 @@ from hw_models.errors import ModelError
 from partitioner.ir.layers import Layer
 from partitioner.planners.levels import O0
 
-__all__ = ["Runner", "VerifyOptions", "command_runner", "judged_twins", "simulator", "verify_compiled", "verify_model"]
+__all__ = [
+    "Runner",
+    "VerifyOptions",
+    "command_runner",
+    "reference_builds",
+    "simulator",
+    "verify_compiled",
+    "verify_model",
+]
 
 Progress = Callable[[str], None]
 Runner = Callable[[Artifact, Loads, tuple[tuple[int, int], ...], int], Execution]
@@ -130,7 +138,7 @@ def verify_model(
     """
     started = perf_counter()
     whole = compile_model(source, chip, replace(compile_options, keep_values=True), progress)
-    isolated, plain = judged_twins(whole, progress)
+    isolated, plain = reference_builds(whole, progress)
     drawn = seeded_or_given(whole.model.source, options)
     extremes = () if options.feeds else extreme_inputs(whole.model.source, drawn.feeds, options.seed)
     run = command_runner(runner)
@@ -139,9 +147,11 @@ def verify_model(
     return replace(report, warnings=(*report.warnings, *drawn.refused), seconds=(("compile", seconds), *report.seconds))
 
 
-def judged_twins(whole: Compilation, progress: Progress = lambda _step: None) -> tuple[Compilation, Compilation | None]:
-    """The same network with each layer by itself, and, for a level that does not store every value, forced groups, a
-    program in another order or one with loops, at level O0 as it is lowered."""
+def reference_builds(
+    whole: Compilation, progress: Progress = lambda _step: None
+) -> tuple[Compilation, Compilation | None]:
+    """The builds that a run is judged by: the network with each layer by itself; and the network at level O0, in the
+    plan's order and without loops, unless `whole` is that already."""
 
     def twin(wanted: CompileOptions) -> Compilation:
         return compile_graph(whole.model, whole.chip, whole.target, wanted)

@@ -18,45 +18,6 @@ from typing import ClassVar, TypeAlias
 from hw_models.errors import ModelError
 from partitioner.memory.spill_policies import POLICIES
 
-__all__ = [
-    "AUTO",
-    "AUTO_SPILL",
-    "DEFAULT_LEVEL",
-    "EFFORTS",
-    "IMAGES",
-    "KERNEL_PLANNERS",
-    "LEVELS",
-    "LEVEL_CHOICES",
-    "NORMAL_EFFORT",
-    "NO_SPILLS",
-    "O0",
-    "O1",
-    "O2",
-    "O3",
-    "PLANNERS",
-    "SEGMENTS",
-    "SPILLS",
-    "SPILL_HELP",
-    "Astitch",
-    "Auto",
-    "FastestKernels",
-    "FusedKernels",
-    "ImageGroup",
-    "Images",
-    "KernelPlanner",
-    "LayerKernels",
-    "Planner",
-    "Segment",
-    "Segments",
-    "Streamed",
-    "WholePlanner",
-    "kernel_planner_of",
-    "level_help",
-    "planner_of",
-    "planner_or_auto",
-    "planner_text",
-]
-
 NO_SPILLS = "none"
 """The choice of the vendor's compiler too, whose automatic spilling is off unless asked for."""
 

@@ -19,13 +19,11 @@ from partitioner.planners.image_groups import in_image_groups
 from partitioner.planners.kernel_level import fastest_kernels, kernels_by_layer, kernels_fused
 from partitioner.planners.levels import (
     AUTO_SPILL,
-    LEVELS,
     NO_SPILLS,
     O0,
     O1,
     O2,
     O3,
-    SPILLS,
     Astitch,
     Auto,
     FastestKernels,
@@ -46,8 +44,6 @@ from partitioner.planners.segments import in_segments
 from partitioner.planners.streamed import in_streams
 from partitioner.verification.kernel_plan import verify_kernel_plan
 from partitioner.verification.verify_plan import verify_plan
-
-__all__ = ["LEVELS", "SPILLS", "make_kernel_plan", "make_plan", "require_planner", "unsupported_ops"]
 
 PLAINEST = O0()
 

@@ -87,7 +87,7 @@ def test_a_pass_may_be_filled_up(model: Path) -> None:
     images = np.random.default_rng(1).normal(size=(1, 3, 12, 12)).astype(np.float32)
     whole = dsa_sched.compile(model, "stcp920", "O0", batch=1).run({"x": images})["y"]
     (part,) = compile_clusters(model, "stcp920", CompileOptions(O0(), 2))
-    filled = gather_artifact((part.told(part.plan, part.model, 1),))
+    filled = gather_artifact((part.with_decisions(part.plan, part.model, 1),))
     assert (filled.manifest.batch, filled.manifest.programs[0].passes) == (1, 1)
     assert np.array_equal(filled.run({"x": images})["y"], whole)
 

@@ -25,7 +25,7 @@ from dsa_sched.search.candidates import CONFIGS, PLAIN_CONFIGS, Config, Pruning,
 from dsa_sched.search.floors import has_region, memory_floor_cycles
 from dsa_sched.search.loop import MOST_EXPECTED, fastest_timed
 from dsa_sched.stages.compilation import Compilation, CompileOptions, Lowered
-from dsa_sched.stages.targets import settled
+from dsa_sched.stages.targets import with_defaults
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit, ModelError, PlanError, TargetError, UserError
@@ -133,7 +133,7 @@ def test_no_plan_is_made_for_a_limit_below_what_the_network_needs() -> None:
     model, chip = CASES["squeezenet"]()
     floor = binding_floor(network_floors(model.graph, chip)).cycles
     said: list[str] = []
-    request = SearchRequest(chip, TARGET, settled(CompileOptions(), TARGET), said.append)
+    request = SearchRequest(chip, TARGET, with_defaults(CompileOptions(), TARGET), said.append)
     assert fastest_timed(request, model, Pruning(floor)) is None
     assert said == []
     assert fastest_timed(request, model, Pruning(floor + 1)) is None
@@ -147,7 +147,7 @@ def test_the_best_is_found_where_no_whole_level_is_below_the_limit() -> None:
     best = auto("squeezenet")
     limit = cycles_of(best) + 1
     assert limit <= min(learned.cycles for learned in best.level_times)
-    request = SearchRequest(chip, TARGET, settled(CompileOptions(), TARGET), lambda _step: None)
+    request = SearchRequest(chip, TARGET, with_defaults(CompileOptions(), TARGET), lambda _step: None)
     found = fastest_timed(request, model, Pruning(limit))
     assert found is not None
     assert found.planned.plan.level == best.plan.level

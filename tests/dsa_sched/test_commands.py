@@ -28,8 +28,7 @@ from partitioner.context.plan_context import Context
 from partitioner.ir.graph_text import parse_graph
 from partitioner.ir.plan import parse_plan
 from partitioner.memory.layout_parsing import parse_layout
-from partitioner.planners.levels import AUTO, EFFORTS, O3, PLANNERS
-from partitioner.planners.registry import LEVELS, SPILLS
+from partitioner.planners.levels import AUTO, EFFORTS, LEVELS, O3, PLANNERS, SPILLS
 from tests.small_models import classifier, one_node, save
 
 

@@ -21,8 +21,8 @@ from dsa_sched.stages.tile_stages import Planned
 from hw_models.chip import Chip
 from partitioner.context.plan_context import Context
 from partitioner.ir.target import Work
-from partitioner.planners.levels import planner_of, planner_or_auto
-from partitioner.planners.registry import LEVELS, make_plan
+from partitioner.planners.levels import LEVELS, planner_of, planner_or_auto
+from partitioner.planners.registry import make_plan
 from tests.chip_runs import small_chip, stcp920
 from tests.small_graphs import GraphBuilder
 

@@ -27,8 +27,8 @@ from partitioner.ir.graph import Graph
 from partitioner.ir.plan import Group, Split
 from partitioner.ir.steps import Binding, MoveStep, RunStep, Step
 from partitioner.memory.memory_plan import FOR_SCHEDULING, PLAIN, lay_out
-from partitioner.planners.levels import O3
-from partitioner.planners.registry import LEVELS, make_plan
+from partitioner.planners.levels import LEVELS, O3
+from partitioner.planners.registry import make_plan
 from partitioner.tiling.core_regions import instance_box
 from tests.chip_runs import small_chip
 from tests.small_graphs import GraphBuilder

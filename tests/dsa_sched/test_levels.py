@@ -37,8 +37,8 @@ from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import parse_plan
 from partitioner.ir.steps import MOVES
-from partitioner.planners.levels import O3, planner_of, planner_or_auto
-from partitioner.planners.registry import LEVELS, make_plan
+from partitioner.planners.levels import LEVELS, O3, planner_of, planner_or_auto
+from partitioner.planners.registry import make_plan
 from tests.chip_runs import Compiled, small_chip, stcp920
 from tests.movement_graphs import MovementBuilder
 from tests.partition_graphs import Seeded, chips, graphs, random_chip, random_graph, tight_chip

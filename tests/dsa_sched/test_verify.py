@@ -25,8 +25,7 @@ from dsa_sched.zoo.drawn_networks import DRAWN
 from hw_models.errors import ModelError, PlanError, TargetError
 from isched.hazards.verify_program import verify_program
 from isched.program.program import Instr, Program
-from partitioner.planners.levels import O0, O2, O3, planner_or_auto
-from partitioner.planners.registry import LEVELS
+from partitioner.planners.levels import LEVELS, O0, O2, O3, planner_or_auto
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 from tests.small_models import classifier, save
 

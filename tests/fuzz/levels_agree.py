@@ -26,8 +26,7 @@ from dsa_sched.stages.targets import reader_of
 from dsa_sched.verification.evidence import stored_values
 from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit
-from partitioner.planners.levels import planner_or_auto
-from partitioner.planners.registry import LEVELS
+from partitioner.planners.levels import LEVELS, planner_or_auto
 from tests.chip_runs import small_chip, stcp920
 from tests.fuzz.draw_elementwise import TABLED
 from tests.fuzz.draw_words import LEAST_ROWS

@@ -16,8 +16,8 @@ from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Plan
 from partitioner.memory.memory_plan import lay_out
-from partitioner.planners.levels import O3, planner_of
-from partitioner.planners.registry import LEVELS, make_plan
+from partitioner.planners.levels import LEVELS, O3, planner_of
+from partitioner.planners.registry import make_plan
 from tests.chip_runs import Compiled, small_chip
 from tests.movement_graphs import MovementBuilder
 from tests.partition_graphs import Seeded, chain_graph, random_chip, random_graph

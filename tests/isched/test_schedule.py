@@ -21,8 +21,8 @@ from isched.timing.cycle_model import cycles_below, run_below, time_program
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Plan
-from partitioner.planners.levels import O0, O3, planner_of
-from partitioner.planners.registry import LEVELS, make_plan
+from partitioner.planners.levels import LEVELS, O0, O3, planner_of
+from partitioner.planners.registry import make_plan
 from tests.chip_runs import Compiled, small_chip
 from tests.partition_graphs import Seeded, random_chip, random_graph
 from tests.small_graphs import GraphBuilder

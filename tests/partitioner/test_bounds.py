@@ -22,8 +22,8 @@ from partitioner.cost.traffic import Traffic, plan_traffic
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.target import PlanTarget
 from partitioner.memory.memory_plan import lay_out
-from partitioner.planners.levels import planner_of
-from partitioner.planners.registry import LEVELS, make_plan
+from partitioner.planners.levels import LEVELS, planner_of
+from partitioner.planners.registry import make_plan
 from tests.chip_runs import small_chip, stcp920
 from tests.small_graphs import GraphBuilder
 

@@ -15,8 +15,8 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_size
 from partitioner.ir.target import Work
 from partitioner.ir.wants import Wants
-from partitioner.planners.levels import planner_of
-from partitioner.planners.registry import LEVELS, make_plan
+from partitioner.planners.levels import LEVELS, planner_of
+from partitioner.planners.registry import make_plan
 from tests.chip_runs import small_chip
 from tests.small_graphs import GraphBuilder
 

@@ -20,8 +20,8 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Plan
 from partitioner.ir.regions import Box
 from partitioner.ir.steps import Binding, RunStep, Step
-from partitioner.planners.levels import O3, planner_of
-from partitioner.planners.registry import LEVELS, make_plan
+from partitioner.planners.levels import LEVELS, O3, planner_of
+from partitioner.planners.registry import make_plan
 from partitioner.verification.coverage import covered
 from partitioner.verification.verify_plan import verify_plan
 from tests.chip_runs import small_chip, stcp920

@@ -23,8 +23,8 @@ from partitioner.memory.memory_plan import (
     Place,
     lay_out,
 )
-from partitioner.planners.levels import O1, planner_of
-from partitioner.planners.registry import LEVELS, make_plan
+from partitioner.planners.levels import LEVELS, O1, planner_of
+from partitioner.planners.registry import make_plan
 from tests.chip_runs import small_chip
 from tests.group_plans import one_group
 from tests.small_graphs import GraphBuilder

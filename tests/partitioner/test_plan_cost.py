@@ -11,8 +11,8 @@ from isched.timing.cycle_model import time_streams
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.cost.cost_model import PlanCost, StepCost, plan_cycles
 from partitioner.ir.graph import Constants, Graph
-from partitioner.planners.levels import planner_of
-from partitioner.planners.registry import LEVELS, make_plan
+from partitioner.planners.levels import LEVELS, planner_of
+from partitioner.planners.registry import make_plan
 from tests.chip_runs import small_chip, stcp920
 from tests.small_graphs import GraphBuilder
 

@@ -14,8 +14,8 @@ from partitioner.cost.traffic import plan_traffic
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Plan, parse_plan
 from partitioner.memory.memory_plan import lay_out
-from partitioner.planners.levels import O3, planner_of
-from partitioner.planners.registry import SPILLS, make_plan
+from partitioner.planners.levels import O3, SPILLS, planner_of
+from partitioner.planners.registry import make_plan
 from tests.chip_runs import small_chip
 from tests.group_plans import check_against_o0
 from tests.partition_graphs import Seeded, random_graph

@@ -19,8 +19,8 @@ from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Exchange, Group, Plan, Spill, Split
 from partitioner.ir.steps import Binding, MoveStep, RunStep, Step
 from partitioner.memory.memory_plan import FOR_SCHEDULING, PLAIN, LayoutOptions, lay_out
-from partitioner.planners.levels import planner_of
-from partitioner.planners.registry import LEVELS, make_plan
+from partitioner.planners.levels import LEVELS, planner_of
+from partitioner.planners.registry import make_plan
 from partitioner.tiling.core_regions import instance_box
 from partitioner.tiling.tile_loads import relay
 from partitioner.verification.verify_plan import verify_plan

@@ -28,8 +28,8 @@ from isched.program.timed_ops import Issue, TimedOp
 from isched.scheduling.schedule import list_scheduled
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.graph import Constants, Graph
-from partitioner.planners.levels import O3, planner_of
-from partitioner.planners.registry import LEVELS, make_plan
+from partitioner.planners.levels import LEVELS, O3, planner_of
+from partitioner.planners.registry import make_plan
 from tests.chip_runs import Compiled, small_chip, stcp920
 from tests.codegen.neuralscale.test_trace import GRAPHS, SMALL, chips, networks, residual
 

@@ -24,8 +24,8 @@ from isched.program.timed_ops import TimedOp, TimedStream, timed_streams
 from isched.timing.cycle_model import time_streams
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.graph import Constants, Graph
-from partitioner.planners.levels import planner_of
-from partitioner.planners.registry import LEVELS, make_plan
+from partitioner.planners.levels import LEVELS, planner_of
+from partitioner.planners.registry import make_plan
 from tests.chip_runs import Compiled, compile_graph, small_chip, stcp920
 from tests.codegen.neuralscale.test_corpus import CASES, Case
 from tests.movement_graphs import MovementBuilder

@@ -16,7 +16,7 @@ from dsa_sched.pipeline.driver import compile_model, compile_plan, plan_model
 from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.stages.kernel_stages import PlannedKernels
 from dsa_sched.verification.verdict import VerifyReport
-from dsa_sched.verification.verify import VerifyOptions, judged_twins, verify_compiled, verify_model
+from dsa_sched.verification.verify import VerifyOptions, reference_builds, verify_compiled, verify_model
 from dsa_sched.zoo import seeded_inputs
 from hw_models.errors import ModelError, TargetError
 from partitioner.ir.kernels import Kernel, read_kernel
@@ -101,7 +101,7 @@ def test_every_number_of_threads_is_within_the_bound(case: str, tmp_path: Path) 
         "columns": [32, 8, 1],
     }[case]
     chosen = compile_plan(plan, replace(AT_O0, keep_values=True))
-    isolated, _ = judged_twins(chosen)
+    isolated, _ = reference_builds(chosen)
     feeds = tuple(seeded_inputs(chosen.model.source, 2, 0))
     for kernel in candidates:
         forced = replace(plan, plan=replace(plan.plan, groups=(replace(group, kernel=kernel.text),)))

@@ -15,7 +15,7 @@ from codegen.cutlass.kernel.family import Work
 from dsa_sched.pipeline.driver import compile_model, compile_plan, plan_model
 from dsa_sched.stages.compilation import Compilation, CompileOptions
 from dsa_sched.stages.kernel_stages import PlannedKernels
-from dsa_sched.verification.verify import VerifyOptions, judged_twins, verify_compiled, verify_model
+from dsa_sched.verification.verify import VerifyOptions, reference_builds, verify_compiled, verify_model
 from dsa_sched.zoo import seeded_inputs
 from hw_models.errors import TargetError
 from partitioner.ir.kernels import Kernel
@@ -67,7 +67,7 @@ def candidates(case: Case, folder: Path) -> dict[str, Kernel]:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[PlannedKernels, Compilation]:
     """All cases, and what their layers are judged by."""
     plan = planned(CASES, tmp_path_factory.mktemp("products"))
-    isolated, _ = judged_twins(compile_plan(plan, KEPT))
+    isolated, _ = reference_builds(compile_plan(plan, KEPT))
     return plan, isolated
 
 
@@ -104,7 +104,7 @@ def with_tile(plan: PlannedKernels, group: Group, tile: str) -> PlannedKernels:
 def test_larger_tiles_are_within_the_bound(tile: str, tmp_path: Path) -> None:
     """Ragged in rows, columns and depth."""
     plan, group = only(CASES["many tiles"], tmp_path)
-    isolated, _ = judged_twins(compile_plan(plan, KEPT))
+    isolated, _ = reference_builds(compile_plan(plan, KEPT))
     feeds = tuple(seeded_inputs(plan.model.source, 2, 0))
     assert verify_compiled(compile_plan(with_tile(plan, group, tile), KEPT), isolated, feeds, SAMPLES).failures == ()
 
@@ -119,7 +119,7 @@ def test_attention_on_an_h200(tmp_path: Path) -> None:
 @pytest.mark.parametrize("case", LARGE_CASES)
 def test_large_products_are_within_the_bound(case: str, tmp_path: Path) -> None:
     plan, group = only(LARGE_CASES[case], tmp_path)
-    isolated, _ = judged_twins(compile_plan(plan, KEPT))
+    isolated, _ = reference_builds(compile_plan(plan, KEPT))
     feeds = tuple(seeded_inputs(plan.model.source, 2, 0))
     for kernel in offered(plan, group):
         forced = replace(plan, plan=replace(plan.plan, groups=(replace(group, kernel=kernel.text),)))
