@@ -52,8 +52,9 @@ from benchmarks.output import add_outputs, finish, table
 from codegen.neuralscale.target import TARGET
 from codegen.target import TileTarget
 from dsa_sched.frontend import load_model
-from dsa_sched.pipeline.compilation import CompileOptions
-from dsa_sched.pipeline.driver import Planned, compile_plan
+from dsa_sched.pipeline.driver import compile_plan
+from dsa_sched.stages.compilation import CompileOptions
+from dsa_sched.stages.tile_stages import Planned
 from hw_models.chip import Chip
 from hw_models.errors import UserError
 from hw_models.loading import load_chip
@@ -70,6 +71,7 @@ from partitioner.memory.offset_assignment import Item, lowest, peak_bytes
 from partitioner.memory.offset_assignment_cpsat import exact_height, exact_spill
 from partitioner.memory.spill_policies import POLICIES, Allocation, Memory, Value, allocate
 from partitioner.memory.spilling import held_values
+from partitioner.planners.levels import O0, O3, planner_of
 from partitioner.planners.registry import make_plan
 
 Row = dict[str, Any]
@@ -172,7 +174,7 @@ def zoo_values(chip: Chip, networks: Iterable[str]) -> tuple[list[tuple[Value, .
     for network in networks:
         model = load_model(network, {}, NETWORKS[network])
         ctx = Context(model.graph, model.constants, chip, TARGET)
-        plan = make_plan(ctx, "O3")
+        plan = make_plan(ctx, O3())
         for group in plan.groups:
             if len(group.layers) < 3:
                 continue
@@ -183,7 +185,7 @@ def zoo_values(chip: Chip, networks: Iterable[str]) -> tuple[list[tuple[Value, .
                 print(f"{network}, group {group.name}: {error.line}", file=sys.stderr)
                 continue
             groups.append(tuple(held_values(walk, walk.ctx.local.memory).values()))
-        whole.append(network_values(make_plan(ctx, "O0"), model.graph))
+        whole.append(network_values(make_plan(ctx, O0()), model.graph))
         print(f"{network}: {len(plan.groups)} groups, {len(whole[-1])} values", flush=True)
     return groups, whole
 
@@ -276,7 +278,7 @@ def measure_plans(cases: Iterable[tuple[str, int, int]]) -> Iterator[Row]:
         for spill in SPILLS:
             row: Row = {"network": network, "batch_per_cluster": batch, "data_bytes": data_bytes, "spill": spill}
             try:
-                plan = make_plan(ctx, "O3", spill)
+                plan = make_plan(ctx, O3(spill))
             except UserError as error:
                 yield {**row, "refusal": error.line}
                 continue
@@ -293,8 +295,8 @@ def plan_figures(planned: Planned[TileTarget]) -> Row:
         "instances": [group.split.instances for group in plan.groups],
         "spilled": sum(len(group.spills) for group in plan.groups),
         "model_cycles": plan_cycles(plan, planned.context).cycles,
-        "clock_cycles": clock_cycles(planned, CompileOptions("O3")),
-        "scheduled_cycles": clock_cycles(planned, CompileOptions("O3", schedule=True)),
+        "clock_cycles": clock_cycles(planned, CompileOptions(O3())),
+        "scheduled_cycles": clock_cycles(planned, CompileOptions(O3(), schedule=True)),
     }
 
 
@@ -308,7 +310,7 @@ def measure_main_memory(cases: Iterable[tuple[str, int, str]], chip: Chip) -> It
         model = load_model(network, {}, batch)
         graph = model.graph
         ctx = Context(graph, model.constants, chip, TARGET)
-        plan = make_plan(ctx, level)
+        plan = make_plan(ctx, planner_of(level))
         layout = lay_out(plan, ctx)
         kept, shared = (place_tensors(ctx, 0, layout, keep) for keep in (True, False))
         yield {

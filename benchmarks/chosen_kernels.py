@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from codegen.cutlass.target import CutlassTarget
 from codegen.target import GroupTarget
 from dsa_sched.frontend import Model
-from dsa_sched.pipeline.driver import PlannedKernels
+from dsa_sched.stages.kernel_stages import PlannedKernels
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from partitioner.context.plan_context import GraphContext
 from partitioner.ir.graph import Graph
 from partitioner.ir.kernels import Kernel
 from partitioner.ir.layers import Layer
+from partitioner.planners.levels import KERNEL_PLANNERS, LayerKernels
 from partitioner.planners.registry import make_kernel_plan
 
 __all__ = ["Restricted", "forced_plan", "gpu_target", "restricted_plan"]
@@ -56,10 +57,10 @@ def forced_plan(
     wanted = frozenset(layers)
     context = GraphContext(model.graph, model.constants, chip, Restricted(target.name, choose=choose))
     forced = (",".join(layer.name for layer in layers),) if len(layers) > 1 else ()
-    return PlannedKernels(model, context, make_kernel_plan(context, "O0", forced=forced))
+    return PlannedKernels(model, context, make_kernel_plan(context, LayerKernels(), forced=forced))
 
 
 def restricted_plan(model: Model, chip: Chip, target: GroupTarget, level: str, choose: Choose) -> PlannedKernels:
     """A plan of what `choose` keeps. Raises PlanError where that leaves a layer without a kernel."""
     context = GraphContext(model.graph, model.constants, chip, Restricted(target.name, choose=choose))
-    return PlannedKernels(model, context, make_kernel_plan(context, level))
+    return PlannedKernels(model, context, make_kernel_plan(context, KERNEL_PLANNERS[level]()))

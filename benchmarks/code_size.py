@@ -37,13 +37,14 @@ from codegen.neuralscale.asm.elf import read_elf
 from codegen.neuralscale.target import TARGET
 from codegen.neuralscale.trace.trace import trace_elf
 from codegen.target import ClusterFiles
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import compile_model
-from dsa_sched.pipeline.gc_pause import uncollected
+from dsa_sched.stages.compilation import Compilation, CompileOptions
+from dsa_sched.stages.gc_pause import uncollected
 from hw_models.chip import Chip, ScalarEngine
 from hw_models.loading import load_chip
 from isched.program.timed_ops import Issue, TimedOp, TimedStream
 from isched.timing.cycle_model import time_streams
+from partitioner.planners.levels import planner_or_auto
 
 NETWORKS = ("squeezenet:4", "bert_base-mini:4", "unet:1", "resnet50:16", "densenet121:8")
 MISS_CYCLES = 140.0
@@ -151,7 +152,7 @@ def both_forms(network: str, batch: int, level: str, run: bool) -> tuple[Row, Ro
     """Raises SystemExit where the two forms ask different things."""
     chip = load_chip("stcp920")
     start = time.process_time()
-    made = compile_model(network, chip, CompileOptions(level, batch, schedule=True, effort="fast"))
+    made = compile_model(network, chip, CompileOptions(planner_or_auto(level), batch, schedule=True, effort="fast"))
     compile_s = time.process_time() - start
     straight, ours = measured(made, network, "straight", chip, compile_s, run)
     rolled, theirs = measured(made, network, "rolled", chip, compile_s, run)

@@ -46,11 +46,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the two pack
 from benchmarks.kernel_compile_time import above_limits, kernel_markdown, measure_kernels
 from benchmarks.output import add_outputs, finish, keep
 from codegen.target import GroupTarget
-from dsa_sched.pipeline.compilation import CompileOptions, gather_artifact
 from dsa_sched.pipeline.driver import compile_model
-from dsa_sched.pipeline.targets import target_of
+from dsa_sched.stages.compilation import CompileOptions, gather_artifact
+from dsa_sched.stages.targets import target_of
 from hw_models.errors import UserError
 from hw_models.loading import load_chip
+from partitioner.planners.levels import planner_or_auto
 
 Row = dict[str, Any]
 
@@ -96,7 +97,7 @@ def measure(model: str, batch: int, chip: str) -> Row:
     """Compile once; the first thing that a process does."""
     began = time.perf_counter()
     stages = _Stages()
-    done = compile_model(model, chip, CompileOptions(LEVEL, batch, schedule=True), stages.said)
+    done = compile_model(model, chip, CompileOptions(planner_or_auto(LEVEL), batch, schedule=True), stages.said)
     stages.begin("emit")
     files = done.files
     stages.begin("write")

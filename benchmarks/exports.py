@@ -45,10 +45,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the two pack
 
 from benchmarks.output import add_outputs, finish, keep, table
 from dsa_sched.analysis.figures import program_figures
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from hw_models.errors import UserError
+from partitioner.planners.levels import planner_or_auto
 
 ROOT = Path(__file__).resolve().parents[1]
 Row = dict[str, Any]
@@ -65,7 +66,9 @@ def measure(model: Path, levels: Sequence[str]) -> Row:
     try:
         found = {level: compiled(model, level) for level in levels}
         feeds = tuple(sorted(model.parent.glob("*.npz")))
-        report = verify_model(model, CHIP, CompileOptions(PLAIN), VerifyOptions(samples=SAMPLES, feeds=feeds))
+        report = verify_model(
+            model, CHIP, CompileOptions(planner_or_auto(PLAIN)), VerifyOptions(samples=SAMPLES, feeds=feeds)
+        )
     except UserError as error:
         return row | {"refused": str(error).splitlines()[0].removeprefix(f"{model}: ")}
     errors = [layer.isolated_error for layer in report.layers if layer.isolated_error is not None]
@@ -81,7 +84,7 @@ def measure(model: Path, levels: Sequence[str]) -> Row:
 
 def compiled(model: Path, level: str) -> Row:
     began = time.process_time()
-    compilation = compile_model(model, CHIP, CompileOptions(level))
+    compilation = compile_model(model, CHIP, CompileOptions(planner_or_auto(level)))
     assert compilation.artifact.clusters
     seconds = time.process_time() - began
     figures = program_figures(compilation)

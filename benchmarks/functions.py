@@ -33,8 +33,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the package 
 import dsa_sched
 from benchmarks.output import add_outputs, finish, table
 from dsa_sched.io.atomic_write import write_whole
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import CompileOptions
+from partitioner.planners.levels import O0
 
 CHIP = "stcp920"
 SMALLEST_NORMAL, LARGEST = 2.0**-14, 65504.0
@@ -209,7 +210,7 @@ def vector_cycles(case: Case) -> tuple[str, float]:
     with TemporaryDirectory() as folder:
         path = Path(folder, "function.onnx")
         write_model(case, path, (64, 1024))
-        compiled = compile_model(path, CHIP, CompileOptions("O0"))
+        compiled = compile_model(path, CHIP, CompileOptions(O0()))
     instrs = [each for stream in compiled.program.streams for each in stream.instrs if each.engine == "vector"]
     way = "table" if any(each.opcode == "velut.m" for each in instrs) else "formula"
     return way, sum(each.cycles for each in instrs) / 65.536

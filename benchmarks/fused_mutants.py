@@ -36,14 +36,16 @@ from codegen.cutlass.ptx import Limits, Module, Statistics, parse
 from codegen.judgement import Doubles
 from codegen.target import ClusterFiles, GroupTarget
 from dsa_sched.frontend import Model, load_model
-from dsa_sched.pipeline.compilation import CompileOptions
-from dsa_sched.pipeline.driver import PlannedKernels, compile_plan
-from dsa_sched.pipeline.targets import judge_of, target_of
+from dsa_sched.pipeline.driver import compile_plan
+from dsa_sched.stages.compilation import CompileOptions
+from dsa_sched.stages.kernel_stages import PlannedKernels
+from dsa_sched.stages.targets import judge_of, target_of
 from hw_models.chip import Chip
 from hw_models.loading import load_chip
 from partitioner.context.plan_context import GraphContext
 from partitioner.ir.kernels import read_kernel
 from partitioner.ir.layers import Layer
+from partitioner.planners.levels import O0
 
 __all__ = ["CHANGES", "EQUIVALENT", "LEAST", "Excuses", "Studied", "cases", "main"]
 
@@ -158,7 +160,7 @@ def _studied(name: str, block: Block | Products, chip: Chip, target: GroupTarget
         if all(kernel.text != offer.kernel.text for kernel in target.kernels(model.graph, layers, chip)):
             continue
         planned = forced_plan(model, chip, target, layers, offer.kernel.text)
-        files = compile_plan(planned, CompileOptions("O0", BATCH)).files
+        files = compile_plan(planned, CompileOptions(O0(), BATCH)).files
         run = _launched(model, planned, files)
         (module,) = {entry.module for entry in run.listed.launches}
         own = files.files[run.listed.modules[module].ptx].decode()

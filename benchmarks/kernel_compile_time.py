@@ -20,10 +20,11 @@ from typing import Any
 
 from benchmarks.output import table
 from dsa_sched.frontend.load import load_source
-from dsa_sched.pipeline.compilation import CompileOptions, gather_artifact
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import CompileOptions, gather_artifact
 from dsa_sched.zoo import zoo_names
 from hw_models.user_cache import cache_directory
+from partitioner.planners.levels import planner_or_auto
 
 __all__ = ["LIMITS", "STAGES", "above_limits", "kernel_markdown", "measure_kernels"]
 
@@ -60,7 +61,7 @@ class _Stages:
 def _compiled(model: str, batch: int, chip: str, began: float) -> Row:
     """The first thing that a process does."""
     stages = _Stages(began)
-    done = compile_model(model, chip, CompileOptions(LEVEL, batch), stages.said)
+    done = compile_model(model, chip, CompileOptions(planner_or_auto(LEVEL), batch), stages.said)
     stages.begin("emit")
     files = done.files
     stages.begin("write")

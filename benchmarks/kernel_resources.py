@@ -30,7 +30,7 @@ from codegen.cutlass.kernel.family import Work
 from codegen.cutlass.kernel.launches import ComputedLaunch, Launch
 from codegen.cutlass.ptx import PtxError, parse
 from codegen.target import GroupTarget
-from dsa_sched.pipeline.targets import judge_of, target_of
+from dsa_sched.stages.targets import judge_of, target_of
 from hw_models.chip import Chip
 from hw_models.errors import TargetError, UserError
 from hw_models.loading import load_chip

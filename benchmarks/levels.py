@@ -47,16 +47,16 @@ from codegen.neuralscale.target import TARGET
 from dsa_sched.devices.chip_device import COMPILER, source_hash
 from dsa_sched.frontend import load_model
 from dsa_sched.io.atomic_write import write_whole
-from dsa_sched.pipeline.auto_floors import memory_floor_cycles
-from dsa_sched.pipeline.batches import compile_clusters
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions, LevelTime, Lowered
-from dsa_sched.pipeline.targets import judge_of
-from dsa_sched.pipeline.tile_stages import lower_below, plan_tiles
+from dsa_sched.pipeline.driver import compile_clusters
+from dsa_sched.search.floors import memory_floor_cycles
+from dsa_sched.stages.compilation import Compilation, CompileOptions, LevelTime, Lowered
+from dsa_sched.stages.targets import judge_of
+from dsa_sched.stages.tile_stages import lower_below, plan_tiles
 from hw_models.errors import UserError
 from hw_models.loading import load_chip
 from isched.bounds.lower_bounds import program_bounds
 from partitioner.cost.roofline import network_floors
-from partitioner.planners.levels import AUTO, LEVEL_CHOICES, LEVELS
+from partitioner.planners.levels import AUTO, LEVEL_CHOICES, LEVELS, Auto, planner_of, planner_or_auto
 
 Row = dict[str, Any]
 Key = tuple[str, int, str]
@@ -75,7 +75,7 @@ def measure(network: str, batch: int, level: str) -> Row:
     began = time.process_time()
     row = _empty(network, batch, level)
     try:
-        (made,) = compile_clusters(network, CHIP, 1, CompileOptions(level, batch, schedule=True))
+        (made,) = compile_clusters(network, CHIP, CompileOptions(planner_or_auto(level), batch, schedule=True))
     except UserError as error:
         return row | {"refusal": " ".join(str(error).split())}
     return row | _figures(network, batch, level, made, time.process_time() - began)
@@ -85,7 +85,7 @@ def measure_all(network: str, batch: int) -> list[Row]:
     """A row for each level and for auto of one search; what it leaves open is compiled as far as that is needed."""
     began = time.process_time()
     try:
-        (made,) = compile_clusters(network, CHIP, 1, CompileOptions(AUTO, batch, schedule=True))
+        (made,) = compile_clusters(network, CHIP, CompileOptions(Auto(), batch, schedule=True))
     except UserError:
         return [measure(network, batch, level) for level in LEVEL_CHOICES]
     seconds = round(time.process_time() - began, 1)
@@ -106,9 +106,9 @@ def measure_all(network: str, batch: int) -> list[Row]:
 def least_of(network: str, batch: int, level: str, enough_cycles: float) -> LevelTime | None:
     """What no program of a level is below, if that is not less than `enough_cycles`; None where the level must be
     compiled to know its cycles, or has no plan."""
-    options = CompileOptions(level, batch, schedule=True)
+    options = CompileOptions(planner_or_auto(level), batch, schedule=True)
     try:
-        planned = plan_tiles(load_model(network, {}, batch, judge_of(CHIP, TARGET)), CHIP, TARGET, options)
+        planned = plan_tiles(load_model(network, {}, batch, judge_of(CHIP, TARGET)), CHIP, TARGET, planner_of(level))
         floor = memory_floor_cycles(planned.plan, planned.context, options, enough_cycles)
         if floor < enough_cycles and lower_below(planned, options, lambda _step: None, enough_cycles) is not None:
             return None

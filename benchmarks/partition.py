@@ -66,7 +66,8 @@ from partitioner.cost.cost_model import plan_cycles
 from partitioner.cost.roofline import binding_floor
 from partitioner.ir.graph import Graph
 from partitioner.ir.plan import Plan
-from partitioner.planners.registry import LEVELS, make_plan
+from partitioner.planners.levels import LEVELS, planner_of
+from partitioner.planners.registry import make_plan
 
 Row = dict[str, Any]
 
@@ -97,7 +98,7 @@ MIB = 1 << 20
 
 def planned(model: Model, chip: Chip, level: str) -> tuple[Plan, float]:
     start = time.perf_counter()
-    plan = make_plan(PlanContext(model.graph, model.constants, chip, TARGET), level)
+    plan = make_plan(PlanContext(model.graph, model.constants, chip, TARGET), planner_of(level))
     return plan, time.perf_counter() - start
 
 
@@ -222,7 +223,7 @@ def measure_scaling(sizes: Iterable[int], chip: Chip) -> Iterator[Row]:
             graph, constants = model.graph, model.constants
             for level in ("O0", "O3"):
                 start = time.perf_counter()
-                plan = make_plan(PlanContext(graph, constants, chip, TARGET), level)
+                plan = make_plan(PlanContext(graph, constants, chip, TARGET), planner_of(level))
                 seconds = time.perf_counter() - start
                 print(f"{name} of {len(graph.ops)} operators, {level}: {seconds:.2f} s", flush=True)
                 row = {"graph": name, "operators": len(graph.ops), "level": level}

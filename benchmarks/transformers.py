@@ -38,16 +38,16 @@ import onnx
 from benchmarks.output import add_outputs, finish, keep, table
 from codegen.neuralscale.target import TARGET
 from dsa_sched.frontend import load_model
-from dsa_sched.pipeline.batches import compile_clusters
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions, Lowered
-from dsa_sched.pipeline.targets import judge_of
+from dsa_sched.pipeline.driver import compile_clusters
+from dsa_sched.stages.compilation import Compilation, CompileOptions, Lowered
+from dsa_sched.stages.targets import judge_of
 from dsa_sched.zoo.drawn import drawn_model
 from dsa_sched.zoo.topologies.bert import bert_base_topology, bert_large_topology
 from dsa_sched.zoo.topologies.vit import vit_b16_topology
 from hw_models.loading import load_chip
 from partitioner.context.plan_context import Context
 from partitioner.cost.traffic import Traffic, plan_traffic
-from partitioner.planners.levels import AUTO, LEVEL_CHOICES, Streamed
+from partitioner.planners.levels import AUTO, LEVEL_CHOICES, Streamed, planner_or_auto
 from partitioner.planners.registry import make_plan
 
 Row = dict[str, Any]
@@ -110,8 +110,8 @@ def made(case: Case, layers: int, level: str, folder: Path) -> Made:
     """Compile so many layers of the case."""
     file = saved(case, layers, folder)
     began = time.process_time()
-    options = CompileOptions(level, case.batch, tuple(case.shapes.items()), schedule=True)
-    (compiled,) = compile_clusters(str(file), CHIP, 1, options)
+    options = CompileOptions(planner_or_auto(level), case.batch, tuple(case.shapes.items()), schedule=True)
+    (compiled,) = compile_clusters(str(file), CHIP, options)
     seconds = time.process_time() - began
     assert isinstance(compiled.made, Lowered)
     assert compiled.made.cycles is not None
@@ -188,7 +188,7 @@ def plan_ratio(case: Case, folder: Path) -> float:
         trials = []
         for _ in range(PLAN_TRIALS):
             began = time.process_time()
-            make_plan(Context(model.graph, model.constants, CHIP, TARGET), Streamed.name)
+            make_plan(Context(model.graph, model.constants, CHIP, TARGET), Streamed())
             trials.append(time.process_time() - began)
         spent.append(min(trials))
     gc.unfreeze()

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from partitioner.planners.levels import DEFAULT_LEVEL
+from partitioner.planners.levels import DEFAULT_LEVEL, planner_or_auto
 
 if TYPE_CHECKING:
     from dsa_sched.artifact.format import Artifact
@@ -38,11 +38,19 @@ def compile(
     False, and tries as many plans as `effort` says.
     Raises hw_models.errors.UserError: one clear message that names the operator, field or file and what to change.
     """
-    from dsa_sched.pipeline.batches import compile_clusters  # a plain import of the package stays fast
-    from dsa_sched.pipeline.compilation import CompileOptions, gather_artifact
+    from dsa_sched.pipeline.driver import compile_clusters  # a plain import of the package stays fast
+    from dsa_sched.stages.compilation import CompileOptions, gather_artifact
 
-    options = CompileOptions(level, batch, tuple((shapes or {}).items()), schedule=schedule, effort=effort)
-    return gather_artifact(compile_clusters(model, chip, clusters, options, per_pass=per_pass))
+    options = CompileOptions(
+        planner_or_auto(level),
+        batch,
+        tuple((shapes or {}).items()),
+        clusters,
+        per_pass,
+        schedule=schedule,
+        effort=effort,
+    )
+    return gather_artifact(compile_clusters(model, chip, options))
 
 
 def load(folder: str | Path) -> Artifact:

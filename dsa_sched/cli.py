@@ -25,7 +25,7 @@ from dsa_sched.commands.run import run
 from dsa_sched.commands.time import time
 from dsa_sched.commands.timeline import timeline
 from dsa_sched.commands.verify import verify
-from dsa_sched.pipeline.gc_pause import uncollected_at_exit
+from dsa_sched.stages.gc_pause import uncollected_at_exit
 from hw_models.errors import UserError
 
 __all__ = ["cli", "main"]

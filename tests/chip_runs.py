@@ -24,6 +24,7 @@ from isched.program.program import Program
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Plan
+from partitioner.planners.levels import planner_of
 from partitioner.planners.registry import make_plan
 
 __all__ = ["Compiled", "compile_graph", "small_chip", "stcp920"]
@@ -132,7 +133,7 @@ def compile_graph(
 ) -> Compiled:
     """All stages up to a verified program, on the stcp920 unless told otherwise."""
     described = chip or stcp920()
-    plan = make_plan(PlanContext(graph, constants, described, TARGET), level)
+    plan = make_plan(PlanContext(graph, constants, described, TARGET), planner_of(level))
     program = lower_plan(
         plan, Context(graph, constants, described, TARGET), TARGET.data_base_bytes, isolated, keep_values=True
     )

@@ -12,10 +12,11 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import Compilation, CompileOptions
 from dsa_sched.verification.onnx_reference import Reference
 from dsa_sched.verification.prepared_values import wrong_prepared
+from partitioner.planners.levels import planner_or_auto
 
 __all__ = ["Array", "compiled", "model_of", "node", "reference", "run_whole", "table"]
 
@@ -57,7 +58,7 @@ def model_of(
 def compiled(model: onnx.ModelProto, folder: Path, level: str = "O0", **options: Any) -> Compilation:
     path = folder / "model.onnx"
     onnx.save(onnx.shape_inference.infer_shapes(model), path)
-    return compile_model(path, "stcp920", CompileOptions(level=level, keep_values=True, **options))
+    return compile_model(path, "stcp920", CompileOptions(planner_or_auto(level), keep_values=True, **options))
 
 
 def reference(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> list[Array]:

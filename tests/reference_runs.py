@@ -12,8 +12,9 @@ import onnxruntime
 from onnx import helper
 
 from dsa_sched.frontend.network.shapes import initializer_names
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import Compilation, CompileOptions
+from partitioner.planners.levels import planner_or_auto
 
 __all__ = ["Array", "drawn", "reference", "require_near"]
 
@@ -62,7 +63,7 @@ def require_near(
     wanted = reference(model, feed) if wanted is None else wanted
     first: dict[str, Array] = {}
     for level in levels:
-        made = compile_model(path, chip, CompileOptions(level))
+        made = compile_model(path, chip, CompileOptions(planner_or_auto(level)))
         got = made.artifact.run(feed)
         for name, value in wanted.items():
             assert got[name].shape == value.shape, name

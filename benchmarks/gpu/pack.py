@@ -58,13 +58,15 @@ from codegen.cutlass.emission.launch_list import LaunchList, read_launch_list
 from codegen.cutlass.kernel.launches import ComputedLaunch, Data
 from codegen.target import GroupTarget
 from dsa_sched.frontend import Model
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions
-from dsa_sched.pipeline.driver import compile_plan, plan_kernels
-from dsa_sched.pipeline.targets import judge_of, target_of
+from dsa_sched.pipeline.driver import compile_plan
+from dsa_sched.stages.compilation import Compilation, CompileOptions
+from dsa_sched.stages.kernel_stages import plan_kernels
+from dsa_sched.stages.targets import judge_of, target_of
 from hw_models.chip import Chip
 from hw_models.errors import TargetError, UserError
 from hw_models.loading import load_chip
 from partitioner.ir.graph import Constants
+from partitioner.planners.levels import planner_or_auto
 
 ROOT = Path(__file__).resolve().parents[2]
 CHIPS = ("h200",)
@@ -132,16 +134,16 @@ def _packed(
     model, recipes = _with_drawn_weights(loaded(network, batch, judge_of(chip, target)))
     made = {"network": name_of(network), "batch": batch, "chip": chip.name}
     for level in LEVELS:
-        planned = plan_kernels(model, chip, target, CompileOptions(level, batch))
+        planned = plan_kernels(model, chip, target, CompileOptions(planner_or_auto(level), batch))
         if level != "O0" and not is_fused(planned.plan, model.graph):
             continue
         kernels = floors_of(planned.plan, model.graph, target, chip)
-        done = compile_plan(planned, CompileOptions(level, batch))
+        done = compile_plan(planned, CompileOptions(planner_or_auto(level), batch))
         entry = {**made, "level": level, "reuses": True, "kernels": kernels}
         yield {**entry, **_objects(done, model, recipes, writer, ptx)}
         stages = stage_lists(planned.plan, model.graph, kernels) if level == "O0" else {}
         if stages:
-            kept = compile_plan(planned, CompileOptions(level, batch, keep_values=True))
+            kept = compile_plan(planned, CompileOptions(planner_or_auto(level), batch, keep_values=True))
             paths = phase_lists(planned.plan, model.graph, kernels)
             apart = {**entry, "reuses": False, "stages": stages, "phases": paths}
             yield {**apart, **_objects(kept, model, recipes, writer, ptx)}
@@ -161,7 +163,7 @@ def _studied(
                 yield {**entry, "same": packed[kernels]}
                 continue
             packed[kernels] = way.name
-            done = compile_plan(way.planned, CompileOptions(way.planned.plan.level, batch))
+            done = compile_plan(way.planned, CompileOptions(planner_or_auto(way.planned.plan.level), batch))
             yield {**entry, **_objects(done, model, recipes, writer, ptx)}
 
 
@@ -174,7 +176,7 @@ def _candidates(
         return
     model, recipes = _with_drawn_weights(studied_model(subject.name, batch, chip, target))
     for way in candidate_ways(model, chip, target, *((2,) if wanted.small else ())):
-        done = compile_plan(way.planned, CompileOptions(way.planned.plan.level, batch))
+        done = compile_plan(way.planned, CompileOptions(planner_or_auto(way.planned.plan.level), batch))
         entry = _study_entry(subject.name, batch, chip, target, way)
         yield {**entry, **_objects(done, model, recipes, writer, wanted.ptx)}
 

@@ -36,12 +36,13 @@ from benchmarks.gpu.study_floors import study_rows
 from benchmarks.output import add_outputs, at_least_one, finish, keep, table
 from codegen.target import GroupTarget
 from dsa_sched.frontend import Model
-from dsa_sched.pipeline.compilation import CompileOptions
-from dsa_sched.pipeline.driver import plan_kernels
-from dsa_sched.pipeline.targets import judge_of, target_of
+from dsa_sched.stages.compilation import CompileOptions
+from dsa_sched.stages.kernel_stages import plan_kernels
+from dsa_sched.stages.targets import judge_of, target_of
 from hw_models.chip import Chip
 from hw_models.errors import TargetError, UserError
 from hw_models.loading import load_chip
+from partitioner.planners.levels import planner_or_auto
 
 Row = dict[str, Any]
 
@@ -77,7 +78,7 @@ def _target(chip: Chip) -> GroupTarget:
 def _rows(model: Model, network: str, batch: int, chip: Chip, target: GroupTarget) -> Iterator[Row]:
     plain = 0.0
     for level in LEVELS:
-        plan = plan_kernels(model, chip, target, CompileOptions(level, batch)).plan
+        plan = plan_kernels(model, chip, target, CompileOptions(planner_or_auto(level), batch)).plan
         if level != "O0" and not is_fused(plan, model.graph):
             continue
         kernels = floors_of(plan, model.graph, target, chip)

@@ -21,13 +21,14 @@ from codegen.cutlass.kernel.family import Work
 from codegen.cutlass.kernel.launches import ComputedLaunch
 from codegen.target import GroupTarget
 from dsa_sched.frontend import Model
-from dsa_sched.pipeline.compilation import CompileOptions
-from dsa_sched.pipeline.driver import PlannedKernels, plan_kernels
-from dsa_sched.pipeline.targets import judge_of
+from dsa_sched.stages.compilation import CompileOptions
+from dsa_sched.stages.kernel_stages import PlannedKernels, plan_kernels
+from dsa_sched.stages.targets import judge_of
 from hw_models.chip import Chip
 from partitioner.context.plan_context import GraphContext
 from partitioner.ir.kernels import Kernel, read_kernel
 from partitioner.ir.layers import Layer
+from partitioner.planners.levels import O0, O3
 
 __all__ = ["ORDERED_BATCH", "SMALL_SUBJECTS", "SUBJECTS", "Subject", "Way", "candidate_ways", "studied_model", "ways"]
 
@@ -86,15 +87,15 @@ def ways(
         return kernel if len(layers) == 1 or _is_cutlass(model, layers, kernel, chip) else None
 
     yield Way("default", restricted_plan(model, chip, target, "O0", _with_default_tile))
-    yield Way("layers", plan_kernels(model, chip, target, CompileOptions("O0", batch)))
+    yield Way("layers", plan_kernels(model, chip, target, CompileOptions(O0(), batch)))
     context = GraphContext(model.graph, model.constants, chip, target)
     offers = list(fused_offers(context))
     if any(_is_cutlass(model, offer.layers, offer.kernel, chip) for offer in offers):
         yield Way("pairs", restricted_plan(model, chip, target, "O3", by_cutlass))
-    ours = plan_kernels(model, chip, target, CompileOptions("O3", batch))
+    ours = plan_kernels(model, chip, target, CompileOptions(O3(), batch))
     yield Way("ours", ours)
     for text in forced:
-        options = CompileOptions("O3", batch, force_groups=(text,))
+        options = CompileOptions(O3(), batch, force_groups=(text,))
         yield Way(f"asked {text}", plan_kernels(model, chip, target, options))
     if not subject.whole:
         yield from _forced(model, chip, target, offers, ours)

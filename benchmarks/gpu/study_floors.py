@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.chosen_kernels import gpu_target
 from benchmarks.gpu.floors import floor_ms, floors_of
 from benchmarks.gpu.study import Subject, Way, studied_model, ways
-from dsa_sched.pipeline.targets import target_of
+from dsa_sched.stages.targets import target_of
 from hw_models.loading import load_chip
 
 __all__ = ["LAYERS", "Row", "study_rows"]

@@ -35,11 +35,11 @@ from benchmarks.graphturbo.sums import Sums, sums_of
 from codegen.neuralscale.target import TARGET
 from codegen.target import TileTarget
 from dsa_sched.analysis.explanation import tensors_by_memory
+from dsa_sched.analysis.network_stages import pixel_stages
 from dsa_sched.frontend import Model, load_model
-from dsa_sched.pipeline.batches import compile_clusters
-from dsa_sched.pipeline.compilation import CompileOptions
-from dsa_sched.pipeline.stages import pixel_stages
-from dsa_sched.pipeline.targets import judge_of
+from dsa_sched.pipeline.driver import compile_clusters
+from dsa_sched.stages.compilation import CompileOptions
+from dsa_sched.stages.targets import judge_of
 from dsa_sched.zoo.drawn import drawn_model
 from hw_models.chip import Chip
 from isched.bounds.lower_bounds import stream_bounds
@@ -56,7 +56,7 @@ from partitioner.cost.roofline import network_floors
 from partitioner.ir.plan import Plan
 from partitioner.ir.steps import RunStep
 from partitioner.memory.memory_plan import lay_out
-from partitioner.planners.levels import AUTO
+from partitioner.planners.levels import AUTO, Auto, planner_of
 from partitioner.planners.registry import make_plan
 
 __all__ = ["ALONE", "AWAITED", "BEYOND", "VARIANTS", "Compiled", "Run", "compiled", "run", "source_of"]
@@ -150,7 +150,7 @@ def compiled(configuration: Configuration, variant: str, batch: int, source: str
         return _auto(source, shapes, batch, chip, start)
     model = load_model(source, shapes, batch, judge_of(chip, TARGET))
     ctx = Context(model.graph, model.constants, chip, TARGET)
-    plan = make_plan(ctx, VARIANTS[variant])
+    plan = make_plan(ctx, planner_of(VARIANTS[variant]))
     program = lower_plan(plan, ctx, TARGET.data_base_bytes, False, variant not in ALONE, apart=variant == BEYOND)
     if variant not in AWAITED:
         program = schedule_program(program, chip, TARGET)
@@ -175,8 +175,8 @@ def compiled(configuration: Configuration, variant: str, batch: int, source: str
 
 
 def _auto(source: str, shapes: Mapping[str, tuple[int, ...]], batch: int, chip: Chip, start: float) -> Compiled:
-    options = CompileOptions(AUTO, batch, tuple(shapes.items()), schedule=True)
-    (made,) = compile_clusters(source, chip, 1, options)
+    options = CompileOptions(Auto(), batch, tuple(shapes.items()), schedule=True)
+    (made,) = compile_clusters(source, chip, options)
     seconds = time.process_time() - start
     model = made.model
     found = tensors_by_memory(made.plan, made.layout)

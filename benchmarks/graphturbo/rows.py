@@ -21,7 +21,7 @@ from benchmarks.graphturbo.measure import Compiled, Run, compiled, run, source_o
 from benchmarks.graphturbo.published import FIGURE_16, TABLE_1
 from benchmarks.graphturbo.settings import PIN_DDR_BYTES, Setting, favourable, mid_range
 from benchmarks.graphturbo.sums import Sums, read_sums
-from dsa_sched.pipeline.gc_pause import uncollected
+from dsa_sched.stages.gc_pause import uncollected
 from hw_models.chip import Chip
 from hw_models.errors import UserError
 

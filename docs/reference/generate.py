@@ -177,7 +177,7 @@ def operators() -> str:
 
 def _operators() -> Iterator[str]:
     from dsa_sched.analysis.operator_support import operator_support
-    from dsa_sched.pipeline.targets import target_of
+    from dsa_sched.stages.targets import target_of
     from hw_models.loading import load_chip
 
     yield "`yes` is what `compile` takes, `no` what it refuses, with its words. `--host` leaves the rest to the host."

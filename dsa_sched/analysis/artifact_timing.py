@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, TypeVar
 from codegen.target import Identifies, MadeFor, Target
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.artifact.kinds import require_machine_code
-from dsa_sched.pipeline.gc_pause import uncollected
-from dsa_sched.pipeline.targets import require_timeable, target_of
+from dsa_sched.stages.gc_pause import uncollected
+from dsa_sched.stages.targets import require_timeable, target_of
 from hw_models.chip import Chip
 from hw_models.errors import TargetError, size_text
 from hw_models.loading import load_chip

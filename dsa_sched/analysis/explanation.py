@@ -15,12 +15,12 @@ from pathlib import Path
 from dsa_sched.analysis.kernel_explanation import KernelExplanation, explain_kernels
 from dsa_sched.analysis.letters import letter
 from dsa_sched.frontend.patterns.found import decisions
-from dsa_sched.pipeline.batches import PerPass, plan_clusters
-from dsa_sched.pipeline.compilation import CompileOptions
-from dsa_sched.pipeline.driver import PlannedKernels, laid_out
-from dsa_sched.pipeline.targets import require_able, settled
+from dsa_sched.pipeline.driver import plan_model
+from dsa_sched.stages.compilation import CompileOptions
+from dsa_sched.stages.kernel_stages import PlannedKernels
+from dsa_sched.stages.targets import require_able, with_defaults
+from dsa_sched.stages.tile_stages import laid_out
 from hw_models.chip import Chip
-from hw_models.loading import load_chip
 from hw_models.memory_parts import aligned, part_bytes
 from partitioner.context.plan_context import PlanContext
 from partitioner.cost.roofline import Floor, binding_floor, compulsory_bytes, network_floors, plan_floors
@@ -144,21 +144,18 @@ def explain_model(
     chip: str | Path | Chip,
     options: CompileOptions,
     progress: Callable[[str], None] = lambda _step: None,
-    clusters: int = 1,
-    per_pass: PerPass = None,
 ) -> Explained | KernelExplanation:
     """Plan a model for a chip and explain the plan: one pass of the cluster with the largest share of the batch.
 
     Raises ModelError, ChipError, TargetError, PlanError or DoesNotFit.
     """
-    described = chip if isinstance(chip, Chip) else load_chip(str(chip))
-    planned = plan_clusters(source, described, clusters, options, progress, per_pass)
+    planned = plan_model(source, chip, options, progress)
     if isinstance(planned, PlannedKernels):
         require_able(options, planned.context.target)
         kernels = explain_kernels(planned.plan, planned.context)
         return replace(kernels, decisions=(*decisions(planned.model.found), *kernels.decisions))
     progress("laying out")
-    schedule = settled(options, planned.context.target).schedule
+    schedule = with_defaults(options, planned.context.target).schedule
     as_made = planned.layout_options or (FOR_SCHEDULING if schedule else PLAIN)
     explained = explain_plan(planned.plan, planned.context, as_made)
     found = (*decisions(planned.model.found), *explained.explanation.decisions)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dsa_sched.analysis.work import LayerWork, add_work, layer_work
-from dsa_sched.pipeline.compilation import Compilation, Placed
+from dsa_sched.stages.compilation import Compilation, Placed
 from hw_models.routes import main_memory
 from isched.program.target import Timeable
 from isched.timing.cycle_model import time_streams

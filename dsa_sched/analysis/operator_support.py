@@ -15,7 +15,7 @@ from dsa_sched.frontend.graph.probes import Probe, probes_of
 from dsa_sched.frontend.network.network import OURS
 from dsa_sched.frontend.network.refusals import Judge, Unsupported
 from dsa_sched.frontend.rules.operators import SHAPE_ONLY, SIMPLIFIED_AWAY, operator_names
-from dsa_sched.pipeline.targets import judge_of
+from dsa_sched.stages.targets import judge_of
 from hw_models.chip import Chip
 from hw_models.errors import UserError
 from partitioner.ir.target import AcceptingTarget

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from dsa_sched.analysis.artifact_timing import RunTime
 from dsa_sched.analysis.letters import letter
+from dsa_sched.analysis.network_stages import artifact_parts
 from dsa_sched.artifact.format import GRAPH_FILE, PLAN_FILE
-from dsa_sched.pipeline.stages import artifact_parts
 from hw_models.errors import TargetError
 from isched.timing.timeline import Timeline
 from isched.timing.utilisation import Usage, usage_by

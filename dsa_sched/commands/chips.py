@@ -44,7 +44,7 @@ def check(file: Path) -> None:
     Further lines warn of what is possible but hardly meant, with what is usual, and say why for a good chip
     no machine code can be made, where that is so, and whether it can be planned for.
     """
-    from dsa_sched.pipeline.targets import target_of
+    from dsa_sched.stages.targets import target_of
     from hw_models.errors import TargetError
     from hw_models.loading import inspect_chip
 

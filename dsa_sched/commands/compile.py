@@ -8,21 +8,20 @@ from typing import TYPE_CHECKING
 import click
 
 from dsa_sched.commands.options import (
-    Binding,
-    PerPass,
-    Shape,
     compile_options,
     division_options,
     feed_option,
+    gathered_options,
     host_option,
     roll_option,
     schedule_option,
 )
-from dsa_sched.pipeline.gc_pause import uncollected
-from partitioner.planners.levels import AUTO
+from dsa_sched.stages.gc_pause import uncollected
+from partitioner.planners.levels import Auto
 
 if TYPE_CHECKING:
-    from dsa_sched.pipeline.compilation import Compilation, CompileOptions
+    from dsa_sched.stages.compilation import Compilation, CompileOptions
+    from hw_models.chip import Chip
 
 __all__ = ["compile_command"]
 
@@ -52,25 +51,14 @@ may choose between two by their programs."""
 )
 @feed_option("An .npz file with one array an input: say which values leave the range of the chip's type. Repeatable.")
 @click.option("-o", "--output", "folder", type=click.Path(path_type=Path), metavar="DIR", help="The artifact folder.")
+@gathered_options
 @uncollected()
 def compile_command(
     model: str,
     chip: str,
-    level: str,
-    spill: str,
-    effort: str,
-    force_groups: tuple[str, ...],
-    tune: bool,
-    batch: int | None,
-    shapes: tuple[Shape, ...],
-    bindings: tuple[Binding, ...],
-    clusters: int,
-    per_pass: PerPass,
+    options: CompileOptions,
     stage: str | None,
-    schedule: bool | None,
-    roll: bool | None,
     host: bool,
-    keep_values: bool,
     feeds: tuple[Path, ...],
     folder: Path | None,
 ) -> None:
@@ -104,9 +92,10 @@ def compile_command(
     """
     if stage is None and folder is None:
         raise click.UsageError("Nothing to do: give -o DIR, --print STAGE or both.")
-    from dsa_sched.pipeline.batches import compile_clusters
-    from dsa_sched.pipeline.compilation import CompileOptions, gather_artifact
+    from dsa_sched.pipeline.driver import compile_clusters
     from dsa_sched.report.progress import Steps
+    from dsa_sched.stages.compilation import gather_artifact
+    from hw_models.loading import load_chip
 
     if folder is not None:
         from dsa_sched.artifact.whole_folder import require_place
@@ -114,30 +103,18 @@ def compile_command(
 
         require_place(folder)
         require_folder(folder, beside=True)
-    options = CompileOptions(
-        level,
-        batch,
-        shapes,
-        schedule=schedule,
-        keep_values=keep_values,
-        spill=spill,
-        effort=effort,
-        force_groups=force_groups,
-        tune=tune,
-        roll=roll,
-        bindings=bindings,
-    )
     if host:
-        if stage is not None or clusters > 1 or per_pass is not None:
+        if stage is not None or options.clusters > 1 or options.per_pass is not None:
             raise click.UsageError("--host makes an artifact for one cluster, of the whole batch: give -o DIR alone.")
         assert folder is not None
         _compile_with_host(model, chip, options, folder)
         return
-    if folder is None and stage in EARLY_STAGES and not (stage == "layout" and _asks_programs(chip, options)):
-        _print_early(model, chip, options, stage, clusters, per_pass)
+    described = load_chip(chip)
+    if folder is None and stage in EARLY_STAGES and not (stage == "layout" and _asks_programs(described, options)):
+        _print_early(model, described, options, stage)
         return
     with Steps() as steps:
-        parts = compile_clusters(model, chip, clusters, options, steps.say, per_pass)
+        parts = compile_clusters(model, described, options, steps.say)
     done = parts[0]
     for warning in (*done.model.warnings, *_ranges(done, feeds)):
         click.echo(f"dsa-sched: warning: {warning}", err=True)
@@ -162,8 +139,8 @@ def _ranges(done: Compilation, feeds: tuple[Path, ...]) -> tuple[str, ...]:
 
 def _compile_with_host(model: str, chip: str, options: CompileOptions, folder: Path) -> None:
     from dsa_sched.host.compile import compile_with_host
-    from dsa_sched.pipeline.compilation import Compilation
     from dsa_sched.report.progress import Steps
+    from dsa_sched.stages.compilation import Compilation
 
     with Steps() as steps:
         hosted = compile_with_host(model, chip, options, steps.say)
@@ -177,31 +154,29 @@ def _compile_with_host(model: str, chip: str, options: CompileOptions, folder: P
             click.echo(_summary((stage,), folder / f"stage{number}"))
 
 
-def _asks_programs(chip: str, options: CompileOptions) -> bool:
+def _asks_programs(chip: Chip, options: CompileOptions) -> bool:
     """Whether the layout depends on how fast programs are: of a schedule, and at level auto where the chip has a code
-    generator. Raises ChipError."""
+    generator."""
     from codegen.target_registry import find_target
-    from hw_models.loading import load_chip
 
-    return bool(options.schedule) or (options.level == AUTO and find_target(load_chip(chip).isa) is not None)
+    return bool(options.schedule) or (isinstance(options.planner, Auto) and find_target(chip.isa) is not None)
 
 
-def _print_early(model: str, chip: str, options: CompileOptions, stage: str, clusters: int, per_pass: PerPass) -> None:
+def _print_early(model: str, described: Chip, options: CompileOptions, stage: str) -> None:
     """Stop at the stage that is asked for, so that it can be had for a chip without a code generator."""
     from codegen.generic import GenericTarget
     from codegen.target_registry import find_target
     from dsa_sched.frontend import load_model
-    from dsa_sched.pipeline.batches import plan_clusters
-    from dsa_sched.pipeline.compilation import no_layout
-    from dsa_sched.pipeline.driver import PlannedKernels, laid_out
-    from dsa_sched.pipeline.targets import reader_of
+    from dsa_sched.pipeline.driver import plan_model
     from dsa_sched.report.progress import Steps
-    from hw_models.loading import load_chip
+    from dsa_sched.stages.compilation import no_layout
+    from dsa_sched.stages.kernel_stages import PlannedKernels
+    from dsa_sched.stages.targets import reader_of
+    from dsa_sched.stages.tile_stages import laid_out
     from partitioner.memory.memory_plan_types import PLAIN
 
     with Steps() as steps:
-        described = load_chip(chip)
-        if stage == "graph" and clusters == 1 and per_pass is None:
+        if stage == "graph" and options.clusters == 1 and options.per_pass is None:
             steps.say("reading the model")
             target = find_target(described.isa) or GenericTarget(described.isa)
             read = load_model(
@@ -209,7 +184,7 @@ def _print_early(model: str, chip: str, options: CompileOptions, stage: str, clu
             )
             text = str(read.graph)
         else:
-            planned = plan_clusters(model, described, clusters, options, steps.say, per_pass)
+            planned = plan_model(model, described, options, steps.say)
             read, text = planned.model, str(planned.model.graph if stage == "graph" else planned.plan)
             if stage == "layout":
                 if isinstance(planned, PlannedKernels):

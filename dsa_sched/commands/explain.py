@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from dsa_sched.commands.options import Binding, PerPass, Shape, compile_options, division_options, schedule_option
-from dsa_sched.pipeline.gc_pause import uncollected
+from dsa_sched.commands.options import compile_options, division_options, gathered_options, schedule_option
+from dsa_sched.stages.gc_pause import uncollected
+
+if TYPE_CHECKING:
+    from dsa_sched.stages.compilation import CompileOptions
 
 __all__ = ["explain"]
 
@@ -22,21 +26,12 @@ __all__ = ["explain"]
 @click.option(
     "--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the same data as JSON too."
 )
+@gathered_options
 @uncollected()
 def explain(
     model: str,
     chip: str,
-    level: str,
-    spill: str,
-    effort: str,
-    force_groups: tuple[str, ...],
-    tune: bool,
-    batch: int | None,
-    shapes: tuple[Shape, ...],
-    bindings: tuple[Binding, ...],
-    clusters: int,
-    per_pass: PerPass,
-    schedule: bool | None,
+    options: CompileOptions,
     group: str | None,
     full: bool,
     json_file: Path | None,
@@ -73,7 +68,6 @@ def explain(
     from dsa_sched.analysis.group_detail import detail_of
     from dsa_sched.analysis.kernel_explanation import KernelExplanation
     from dsa_sched.io.atomic_write import require_file
-    from dsa_sched.pipeline.compilation import CompileOptions
     from dsa_sched.report.explain import print_detail, print_explanation, write_explanation
     from dsa_sched.report.kernel_explain import print_kernels, write_kernels
     from dsa_sched.report.progress import Steps
@@ -81,18 +75,7 @@ def explain(
     if json_file is not None:
         require_file(json_file)
     with Steps() as steps:
-        options = CompileOptions(
-            level,
-            batch,
-            shapes,
-            schedule=schedule,
-            spill=spill,
-            effort=effort,
-            force_groups=force_groups,
-            tune=tune,
-            bindings=bindings,
-        )
-        explained = explain_model(model, chip, options, steps.say, clusters, per_pass)
+        explained = explain_model(model, chip, options, steps.say)
     if isinstance(explained, KernelExplanation):
         shown = explained.of(group) if group is not None else explained
         print_kernels(shown, full)

@@ -22,9 +22,9 @@ def ops(chip: str) -> None:
     a model needs beyond that is refused before any work, all at once; `dsa-sched place` gives it to other devices.
     """
     from dsa_sched.analysis.operator_support import GENERAL, operator_support
-    from dsa_sched.pipeline.targets import target_of
     from dsa_sched.report.listing import print_listing
     from dsa_sched.report.progress import Steps
+    from dsa_sched.stages.targets import target_of
     from hw_models.loading import load_chip
 
     described = load_chip(chip)

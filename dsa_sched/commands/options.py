@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import fields
+from functools import wraps
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -24,6 +26,7 @@ from partitioner.planners.levels import (
     SPILL_HELP,
     SPILLS,
     level_help,
+    planner_or_auto,
 )
 
 __all__ = [
@@ -36,6 +39,7 @@ __all__ = [
     "division_options",
     "elf_options",
     "feed_option",
+    "gathered_options",
     "host_option",
     "require_different",
     "require_elf",
@@ -216,6 +220,21 @@ def compile_options(command: AnyFunction) -> AnyFunction:
     ):
         command = option(command)
     return command
+
+
+def gathered_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with one value of `CompileOptions`, called `options`, in place of the arguments that are its fields.
+    Raises ModelError for `--spill` at a level that has none."""
+
+    @wraps(command)
+    def run(*args: Any, level: str, spill: str, **said: Any) -> None:
+        from dsa_sched.stages.compilation import CompileOptions  # what it imports takes a second
+
+        named = [field.name for field in fields(CompileOptions) if field.name in said]
+        options = CompileOptions(planner_or_auto(level, spill), **{name: said.pop(name) for name in named})
+        command(*args, options=options, **said)
+
+    return run
 
 
 def feed_option(words: str) -> Callable[[AnyFunction], AnyFunction]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from dsa_sched.commands.options import CHIP, elf_options, require_elf
-from dsa_sched.pipeline.gc_pause import uncollected
+from dsa_sched.stages.gc_pause import uncollected
 
 __all__ = ["time"]
 

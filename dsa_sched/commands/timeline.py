@@ -14,7 +14,7 @@ from dsa_sched.commands.options import (
     require_elf,
     trace_option,
 )
-from dsa_sched.pipeline.gc_pause import uncollected
+from dsa_sched.stages.gc_pause import uncollected
 
 __all__ = ["timeline"]
 

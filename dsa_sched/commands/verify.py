@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING
 import click
 
 from dsa_sched.commands.options import (
-    Binding,
-    Shape,
     compile_options,
     feed_option,
+    gathered_options,
     host_option,
     roll_option,
     runner_option,
     schedule_option,
 )
-from partitioner.planners.levels import NO_SPILLS
+from partitioner.planners.levels import NO_SPILLS, O3
 
 if TYPE_CHECKING:
-    from dsa_sched.pipeline.compilation import CompileOptions
+    from dsa_sched.stages.compilation import CompileOptions
     from dsa_sched.verification.verdict import VerifyReport
     from dsa_sched.verification.verify import VerifyOptions
 
@@ -57,20 +56,12 @@ EXITS = {"passed": 0, "failed": 3, "inconclusive": 4}
 @roll_option
 @runner_option
 @click.pass_context
+@gathered_options
 def verify(
     context: click.Context,
     model: str,
     chip: str,
-    level: str,
-    spill: str,
-    effort: str,
-    force_groups: tuple[str, ...],
-    tune: bool,
-    schedule: bool | None,
-    roll: bool | None,
-    batch: int | None,
-    shapes: tuple[Shape, ...],
-    bindings: tuple[Binding, ...],
+    options: CompileOptions,
     inputs: int,
     seed: int,
     host: bool,
@@ -108,7 +99,6 @@ def verify(
     in docs/verify.md.
     """
     from dsa_sched.io.atomic_write import require_file
-    from dsa_sched.pipeline.compilation import CompileOptions
     from dsa_sched.report.json_form import write_report
     from dsa_sched.report.progress import Steps
     from dsa_sched.report.tables import print_report
@@ -118,31 +108,19 @@ def verify(
 
     if bisect and host:
         raise click.UsageError("--bisect is for networks that the chip computes alone, without --host.")
-    if bisect and force_groups:
+    if bisect and options.force_groups:
         raise click.UsageError("--bisect verifies parts of the model, which have not all layers of a --force-group.")
     if json_file is not None:
         require_file(json_file)
     if bisect:
         require_place(folder)
-    compile_options = CompileOptions(
-        level,
-        batch,
-        shapes,
-        schedule=schedule,
-        spill=spill,
-        effort=effort,
-        force_groups=force_groups,
-        tune=tune,
-        roll=roll,
-        bindings=bindings,
-    )
-    options = VerifyOptions(inputs, seed, feeds=feeds)
+    how = VerifyOptions(inputs, seed, feeds=feeds)
     if host:
-        context.exit(_verify_with_host(model, chip, compile_options, options, runner, json_file))
-    narrow = partial(_bisect, model, chip, compile_options, options, runner, folder)
+        context.exit(_verify_with_host(model, chip, options, how, runner, json_file))
+    narrow = partial(_bisect, model, chip, options, how, runner, folder)
     try:
         with Steps() as steps:
-            report = verify_model(model, chip, compile_options, options, runner, steps.say)
+            report = verify_model(model, chip, options, how, runner, steps.say)
     except TargetError:
         # A run that ends in a fault; any other error of the target comes again from the smallest part, and is not.
         if bisect:
@@ -200,8 +178,9 @@ def _bisect(
         click.echo("bisect: no part of the model, cut out by itself, fails again", err=report is None)
         return
     file, *feeds, _ = save(found, folder)
-    words = ["dsa-sched", "verify", str(file), "--chip", chip, "--level", compile_options.level]
-    words += ["--spill", compile_options.spill] if compile_options.spill != NO_SPILLS else []
+    words = ["dsa-sched", "verify", str(file), "--chip", chip, "--level", compile_options.planner.name]
+    if isinstance(compile_options.planner, O3) and compile_options.planner.spill != NO_SPILLS:
+        words += ["--spill", compile_options.planner.spill]
     if compile_options.schedule is not None:
         words.append("--schedule" if compile_options.schedule else "--no-schedule")
     if compile_options.roll is not None:

@@ -27,7 +27,7 @@ from dsa_sched.placement.model.from_onnx import Part
 from hw_models.chip import Chip
 from hw_models.errors import ModelError, UserError
 from hw_models.loading import load_chip
-from partitioner.planners.levels import DEFAULT_LEVEL
+from partitioner.planners.levels import DEFAULT_LEVEL, planner_or_auto
 
 if TYPE_CHECKING:
     from dsa_sched.artifact.format import Artifact
@@ -75,11 +75,11 @@ class ChipCluster:
     def compile(self, part: Part) -> Compiled:
         """Raises Refused for a part that the chip cannot compute."""
         from dsa_sched.frontend import load_model
-        from dsa_sched.pipeline.compilation import CompileOptions
         from dsa_sched.pipeline.driver import compile_graph
-        from dsa_sched.pipeline.targets import reader_of, target_of
+        from dsa_sched.stages.compilation import CompileOptions
+        from dsa_sched.stages.targets import reader_of, target_of
 
-        options = CompileOptions(self.level, schedule=True)
+        options = CompileOptions(planner_or_auto(self.level), schedule=True)
         copy = onnx.ModelProto()
         copy.CopyFrom(part.model)
         try:
@@ -91,7 +91,7 @@ class ChipCluster:
 
     def profile(self, compiled: Compiled) -> int:
         from dsa_sched.analysis.artifact_timing import time_artifact
-        from dsa_sched.pipeline.targets import target_of
+        from dsa_sched.stages.targets import target_of
 
         assert isinstance(compiled, ChipPart)
         run = time_artifact(compiled.artifact, self.chip, target_of(self.chip), compiled.part.task)
@@ -111,7 +111,7 @@ def refusal(part: Part, chip: Chip) -> str | None:
     """
     from dsa_sched.frontend import load_model
     from dsa_sched.frontend.network.refusals import Unsupported
-    from dsa_sched.pipeline.targets import judge_of, planning_target
+    from dsa_sched.stages.targets import judge_of, planning_target
 
     values = (*part.model.graph.input, *part.model.graph.output)
     if others := [item.name for item in values if item.type.tensor_type.elem_type not in FLOATING]:

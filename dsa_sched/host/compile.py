@@ -18,13 +18,12 @@ from dsa_sched.frontend.model_file import ModelFile
 from dsa_sched.frontend.network.folded import FoldedModel, folded_model
 from dsa_sched.host.division import Division, divide
 from dsa_sched.host.staged_artifact import EndEntry, StagedArtifact, staged_artifact
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import compile_graph
-from dsa_sched.pipeline.targets import judge_of, require_able, target_of
+from dsa_sched.stages.compilation import Compilation, CompileOptions
+from dsa_sched.stages.targets import judge_of, require_able, target_of
 from hw_models.chip import Chip
 from hw_models.errors import ModelError
 from hw_models.loading import load_chip
-from partitioner.planners.levels import require_known
 
 __all__ = ["Hosted", "compile_with_host"]
 
@@ -71,7 +70,6 @@ def compile_with_host(
     Raises as `compile_model` does, but for operators that onnxruntime knows and the chip does not; and ModelError for a
     value between chip and host without a static shape, and for an output that depends on no input.
     """
-    require_known(options.level, options.effort)
     described = chip if isinstance(chip, Chip) else load_chip(str(chip))
     target = target_of(described)
     require_able(options, target)

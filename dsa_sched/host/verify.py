@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from dsa_sched.host.compile import compile_with_host
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions
+from dsa_sched.stages.compilation import Compilation, CompileOptions
 from dsa_sched.verification.inputs import seeded_or_given
 from dsa_sched.verification.onnx_reference import Reference
 from dsa_sched.verification.tolerances import LogitsResult, judge_logits
@@ -20,7 +20,7 @@ from dsa_sched.verification.verdict import Verdict, VerifyReport
 from dsa_sched.verification.verify import (
     VerifyOptions,
     command_runner,
-    judged_twins,
+    reference_builds,
     verify_compiled,
 )
 from hw_models.chip import Chip
@@ -73,7 +73,7 @@ def verify_with_host(
         if isinstance(stage, Compilation):
             inputs = hosted.division.stages[number].cut.inputs
             of_stage = tuple({name: values[name] for name in inputs} for values in exact)
-            isolated, plain = judged_twins(stage, progress)
+            isolated, plain = reference_builds(stage, progress)
             run = command_runner(runner)
             reports.append(verify_compiled(stage, isolated, of_stage, options, run, progress, plain))
     outputs = [hosted.artifact.run(feed, runner, options.seed, progress) for feed in feeds]

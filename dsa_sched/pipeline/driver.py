@@ -1,107 +1,95 @@
-"""The driver: one function a step, from a model file to an artifact.
+"""The driver, the only door: one function a step, from a model file to an artifact.
 
     target whose kernels are tiles of in-order cores (TileTarget)
         load_model -> Graph -> make_plan -> Plan -> lay_out -> Layout -> lower_layout -> Program -> emit -> Artifact
     target whose kernels are whole groups of layers (GroupTarget)
         load_model -> Graph -> make_kernel_plan -> Plan -> place_group_tensors -> TensorPlaces -> emit_plan -> Artifact
+    level auto, and --per-pass auto
+        load_model -> Graph -> dsa_sched/search/ -> the same, of the planner and the items per pass that are best
+    a batch for several clusters
+        batch -> shares -> passes -> one program per cluster, run again and again
 
-Every stage behind the frontend is given the context of the compilation and is verified as it ends. Equal input gives
+Every stage after the frontend is given the context of the compilation and is verified as it ends. Equal input gives
 equal bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
-from dataclasses import dataclass, replace
-from math import inf
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeGuard, TypeVar
 
-from codegen.target import ClusterFiles, GroupTarget, Measures, Target, TensorPlaces, TileTarget
-from dsa_sched.frontend import Model, load_model
-from dsa_sched.pipeline.auto_level import Chosen, cheapest_level, fastest_level
-from dsa_sched.pipeline.auto_ways import Candidate, Way
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions, Lowered, Placed
-from dsa_sched.pipeline.gc_pause import uncollected
-from dsa_sched.pipeline.targets import judge_of, planning_target, require_able, require_groups, settled, target_of
-from dsa_sched.pipeline.tile_stages import Planned, laid_out, lower, plan_tiles
-from dsa_sched.pipeline.tuning import kernel_times, tuned
+from codegen.target import GroupTarget, Target, TileTarget
+from dsa_sched.frontend import Model, load_model, open_model
+from dsa_sched.frontend.load import Opened
+from dsa_sched.pipeline.division import on_clusters, require_apart, shares_of_clusters
+from dsa_sched.search.candidates import SearchRequest, one_line
+from dsa_sched.search.loop import cheapest_plan, fastest_program, fastest_timed
+from dsa_sched.search.passes import CheapestPass, fastest_pass
+from dsa_sched.search.tuning import tuned_kernels
+from dsa_sched.stages.compilation import Compilation, CompileOptions, Lowered, Placed
+from dsa_sched.stages.gc_pause import uncollected
+from dsa_sched.stages.kernel_stages import PlannedKernels, place, plan_kernels
+from dsa_sched.stages.targets import (
+    judge_of,
+    planning_target,
+    require_able,
+    require_groups,
+    require_tiles,
+    target_of,
+    with_defaults,
+)
+from dsa_sched.stages.tile_stages import Planned, lower, plan_tiles
 from hw_models.chip import Chip
-from hw_models.errors import PlanError
+from hw_models.errors import ModelError, PlanError
 from hw_models.loading import load_chip
-from isched.hazards.verify_places import verify_places
-from isched.lowering.main_memory_allocation import place_group_tensors
 from isched.program.target import Timeable
-from partitioner.context.plan_context import GraphContext
-from partitioner.ir.plan import Plan
-from partitioner.ir.target import PlanTarget
-from partitioner.planners.levels import AUTO, require_known
-from partitioner.planners.registry import make_kernel_plan, require_level
-from partitioner.verification.kernel_plan import verify_kernel_plan
-
-__all__ = [
-    "FastestLevel",
-    "Planned",
-    "PlannedKernels",
-    "compile_fastest",
-    "compile_graph",
-    "compile_model",
-    "compile_plan",
-    "laid_out",
-    "plan_model",
-]
+from partitioner.context.plan_context import Context
+from partitioner.ir.target import AcceptingTarget, PlanTarget
+from partitioner.planners.levels import AUTO, Auto, Planner
+from partitioner.planners.registry import require_planner
 
 Progress = Callable[[str], None]
+TiledT = TypeVar("TiledT", bound=PlanTarget)
 DEFAULTS = CompileOptions()
+PER_PASS_AUTO = "--per-pass auto"
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedKernels:
-    """The same where kernels are whole groups: what comes before placing."""
-
-    model: Model
-    context: GraphContext[GroupTarget]
-    plan: Plan
-
-
-@dataclass(frozen=True, slots=True)
-class FastestLevel:
-    """What level auto found, compiled."""
-
-    compilation: Compilation
-    chosen: Chosen[TileTarget]
-
-
-def plan_model(
+@uncollected()
+def compile_clusters(
     source: str | Path,
     chip: str | Path | Chip,
     options: CompileOptions = DEFAULTS,
     progress: Progress = lambda _step: None,
-) -> Planned[PlanTarget] | PlannedKernels:
-    """The first two steps alone. An array of cores without a code generator is planned by its costs and may lack
-    nothing else.
+) -> tuple[Compilation, ...]:
+    """Compile an ONNX file or a network of the zoo for a chip (a name or a chip file), one part for each of
+    `options.clusters`, which divide the batch; `gather_artifact` makes one artifact of the parts.
 
-    Raises ModelError, ChipError, PlanError or DoesNotFit, and TargetError for a chip of another kind without a code
-    generator and for a code generator that lacks members.
+    The first clusters take one row more where the batch does not divide evenly. Raises ModelError, ChipError,
+    TargetError or DoesNotFit, each naming the user's own thing and what to change.
     """
-    described = chip if isinstance(chip, Chip) else load_chip(str(chip))
-    target = planning_target(described)
-    require_known(options.level, options.effort)
-    require_level(target, options.level, options.spill, options.segments, options.image_groups)
-    require_groups(options, target)
-    progress("reading the model")
-    model = load_model(source, dict(options.shapes), options.batch, judge_of(described, target), dict(options.bindings))
-    progress("partitioning")
-    if isinstance(target, GroupTarget):
-        return plan_kernels(model, described, target, options, progress)
-    if options.level != AUTO:
-        return plan_tiles(model, described, target, options)
-    options = settled(options, target)
-    if isinstance(target, TileTarget) and isinstance(target, Timeable):
-        found = fastest_level(model, described, target, options, progress)
-        assert found is not None  # nothing reaches an endless limit
-        return found.planned
-    return cheapest_level(model, described, target, options, progress).planned
+    described = _described(chip)
+    shares = shares_of_clusters(described, options)
+    target = target_of(described)
+    require_able(options, target)
+    load = _loader(source, described, target, options)
+
+    def one_pass(batch: int) -> Compilation:
+        return compile_model(source, described, replace(options, batch=batch), progress)
+
+    if _searches_passes(options) and _is_timed(target, options):
+        first = _fastest_pass(source, described, target, options, shares, progress)
+        return on_clusters(shares, first.plan.batch_per_cluster, one_pass, first)
+    if options.batch is None or (options.clusters == 1 and options.per_pass is None):
+        return (compile_model(source, described, options, progress),)
+    if options.per_pass == "auto":
+        tiled = require_tiles(target, PER_PASS_AUTO)
+        request = SearchRequest(described, tiled, options, progress)
+        return _compile_cheapest_pass(CheapestPass(request, _by_name(options), shares, load), one_pass)
+    batch = options.per_pass or shares[0]
+    require_apart(load, options, batch, shares, progress)
+    return on_clusters(shares, batch, one_pass)
 
 
 @uncollected()
@@ -111,16 +99,12 @@ def compile_model(
     options: CompileOptions = DEFAULTS,
     progress: Progress = lambda _step: None,
 ) -> Compilation:
-    """Compile an ONNX file or a network of the zoo for a chip (a name or a chip file).
-
-    Raises ModelError, ChipError, TargetError or DoesNotFit, each naming the user's own thing and what to change.
-    """
-    require_known(options.level, options.effort)
-    described = chip if isinstance(chip, Chip) else load_chip(str(chip))
+    """The same as one program: the whole batch is one pass on one cluster, whatever the options say of its division."""
+    described = _described(chip)
     target = target_of(described)
     require_able(options, target)
     progress("reading the model")
-    model = load_model(source, dict(options.shapes), options.batch, judge_of(described, target), dict(options.bindings))
+    model = _loader(source, described, target, options)(options.batch)
     return compile_graph(model, described, target, options, progress)
 
 
@@ -135,18 +119,13 @@ def compile_graph(
     """The steps after the frontend, for callers that load a model once and compile it more than once. Raises as
     `compile_model` does."""
     require_able(options, target)
-    options = settled(options, target)
+    options = with_defaults(options, target)
     progress("partitioning")
-    if isinstance(target, GroupTarget):
-        return compile_plan(plan_kernels(model, chip, target, options, progress), options, progress)
-    if options.level != AUTO:
-        return compile_plan(plan_tiles(model, chip, target, options), options, progress)
-    if isinstance(target, Timeable):
-        found = compile_fastest(model, chip, target, options, progress)
+    if _is_timed(target, options):
+        found = fastest_program(SearchRequest(chip, target, options, progress), model)
         assert found is not None  # a search without a limit ends with a program or an error
         return found.compilation
-    cheapest = cheapest_level(model, chip, target, options, progress)
-    return compile_plan(cheapest.planned, cheapest.options, progress)
+    return compile_plan(*_planned(model, chip, target, options, progress), progress)
 
 
 @uncollected()
@@ -163,64 +142,121 @@ def compile_plan(
     return Compilation(planned.model, planned.context.chip, options, planned.plan, made)
 
 
-def plan_kernels(
-    model: Model, chip: Chip, target: GroupTarget, options: CompileOptions, progress: Progress = lambda _step: None
-) -> PlannedKernels:
-    """Graph -> Plan of kernels that are whole groups, verified. Raises ModelError, PlanError or DoesNotFit, and
-    TargetError where kernels are to be timed and there is no device."""
-    ctx = GraphContext(model.graph, model.constants, chip, target)
-    planned = PlannedKernels(model, ctx, make_kernel_plan(ctx, options.level, options.spill, options.force_groups))
-    if not options.tune or not isinstance(target, Measures):
-        return planned
+def plan_model(
+    source: str | Path,
+    chip: str | Path | Chip,
+    options: CompileOptions = DEFAULTS,
+    progress: Progress = lambda _step: None,
+) -> Planned[PlanTarget] | PlannedKernels:
+    """The first two steps alone: the plan of one pass on the cluster with the largest share of the batch. An array of
+    cores without a code generator is planned by its costs and may lack nothing else.
 
-    def emitted(plan: Plan) -> ClusterFiles:
-        return place(replace(planned, plan=plan), options, progress).emit(plan, model, chip)
+    Raises ModelError, ChipError, PlanError or DoesNotFit, and TargetError for a chip of another kind without a code
+    generator and for a code generator that lacks members.
+    """
+    described = _described(chip)
+    shares = shares_of_clusters(described, options)
+    target = planning_target(described)
+    require_planner(target, options.planner)
+    require_groups(options, target)
+    if _searches_passes(options) and _is_timed(target, options):
+        require_able(options, target)
+        made = _fastest_pass(source, described, target, options, shares, progress)
+        context = Context(made.model.graph, made.model.constants, described, target)
+        return Planned(made.model, context, made.plan, made.layout.options)
+    load = _loader(source, described, target, options)
+    if options.per_pass == "auto":
+        tiled: PlanTarget = require_tiles(target, PER_PASS_AUTO)
+        request = SearchRequest(described, tiled, options, progress)
+        return CheapestPass(request, _by_name(options), shares, load).find()[1]
+    if options.batch is not None:
+        batch = options.per_pass or shares[0]
+        require_apart(load, options, batch, shares, progress)
+        options = replace(options, batch=batch)
+    progress("reading the model")
+    model = load(options.batch)
+    progress("partitioning")
+    options = with_defaults(options, target)
+    if _is_timed(target, options):
+        found = fastest_timed(SearchRequest(described, target, options, progress), model)
+        assert found is not None  # nothing reaches an endless limit
+        return found.planned
+    return _planned(model, described, target, options, progress)[0]
 
-    with closing(target.open_device()) as device:
-        plan = tuned(planned.plan, ctx, options.force_groups, device, emitted, kernel_times(), progress)
-    verify_kernel_plan(plan, ctx)
-    return replace(planned, plan=plan)
+
+def _planned(
+    model: Model, chip: Chip, target: TiledT | GroupTarget, options: CompileOptions, progress: Progress
+) -> tuple[Planned[TiledT] | PlannedKernels, CompileOptions]:
+    """A plan, and the options that make it without a search."""
+    if isinstance(target, GroupTarget):
+        planned = plan_kernels(model, chip, target, options)
+        return (tuned_kernels(planned, options, progress) if options.tune else planned), options
+    if isinstance(options.planner, Auto):
+        return cheapest_plan(SearchRequest(chip, target, options, progress), model)
+    return plan_tiles(model, chip, target, options.planner), options
 
 
-@uncollected()
-def compile_fastest(
-    model: Model,
+def _described(chip: str | Path | Chip) -> Chip:
+    return chip if isinstance(chip, Chip) else load_chip(str(chip))
+
+
+def _loader(
+    source: str | Path | Opened, chip: Chip, target: AcceptingTarget, options: CompileOptions
+) -> Callable[[int | None], Model]:
+    """What loads the model for this many items."""
+    judge = judge_of(chip, target)
+    return lambda batch: load_model(source, dict(options.shapes), batch, judge, dict(options.bindings))
+
+
+def _is_timed(target: AcceptingTarget, options: CompileOptions) -> TypeGuard[TileTarget]:
+    """Whether level auto is asked for, and can judge by programs that the cycle model times."""
+    timeable = isinstance(target, TileTarget) and isinstance(target, Timeable)
+    return timeable and isinstance(options.planner, Auto)
+
+
+def _searches_passes(options: CompileOptions) -> bool:
+    """Whether level auto, where it times programs, also says what a pass is."""
+    return options.batch is not None and not isinstance(options.per_pass, int)
+
+
+def _by_name(options: CompileOptions) -> Planner:
+    """The planner of which the cost model says what a pass is. Raises ModelError at level auto."""
+    if isinstance(options.planner, Auto):
+        needs = "a target whose programs the cycle model can time, or a level by its name"
+        raise ModelError(PER_PASS_AUTO, needs=needs, has=f"--level {AUTO}")
+    return options.planner
+
+
+def _fastest_pass(
+    source: str | Path,
     chip: Chip,
     target: TileTarget,
     options: CompileOptions,
+    shares: tuple[int, ...],
     progress: Progress,
-    limit_cycles: float = inf,
-    without: frozenset[Way] = frozenset(),
-    promising_cycles: float = inf,
-    others: Callable[[float], tuple[Candidate, ...]] = lambda _promising: (),
-) -> FastestLevel | None:
-    """What level auto finds, for parameters as `fastest_level` takes them; a program whose code overflows its space
-    gives way to the next one. Raises PlanError or DoesNotFit where nothing is left."""
-    refused: PlanError | None = None
-    search = model, chip, target, options, progress, limit_cycles
-    while found := fastest_level(*search, without, promising_cycles, others):
-        assert found.lowered is not None  # it was timed
-        made = Compilation(
-            found.planned.model, chip, found.options, found.planned.plan, found.lowered, level_times=found.level_times
-        )
+) -> Compilation:
+    """Level auto for the largest share, which also says what a pass is."""
+    if len(shares) > 1:
+        require_apart(_loader(source, chip, target, options), options, shares[0], shares, progress)
+    progress("reading the model")
+    load = _loader(open_model(source, dict(options.bindings)), chip, target, replace(options, bindings=()))
+    return fastest_pass(SearchRequest(chip, target, with_defaults(options, target), progress), shares[0], load)
+
+
+def _compile_cheapest_pass(
+    search: CheapestPass[TileTarget], one_pass: Callable[[int], Compilation]
+) -> tuple[Compilation, ...]:
+    """The cheapest pass that becomes machine code: what cannot be lowered or emitted gives way to the next one."""
+    options, progress, shares = search.request.options, search.request.progress, search.shares
+    while True:
+        batching, planned = search.find()
+        batch = batching.batch_per_pass
         try:
-            _ = made.files
+            first = replace(compile_plan(planned, replace(options, batch=batch), progress), items=shares[0])
+            made = on_clusters(shares, batch, one_pass, first)
+            _ = first.files
         except PlanError as error:
-            without |= {found.way}
-            refused = error
+            progress(f"batch {batch} a pass has no program: {one_line(error)}")
+            search.refuse(batch, error)
             continue
-        return FastestLevel(made, found)
-    if refused is not None:
-        raise refused
-    return None
-
-
-def place(planned: PlannedKernels, options: CompileOptions, progress: Progress) -> Placed:
-    """Plan -> TensorPlaces, verified: what lies between the kernels. Raises DoesNotFit where the main memory cannot
-    hold it."""
-    progress("placing tensors")
-    plan, ctx, kept = planned.plan, planned.context, options.keep_values or options.isolated
-    found = place_group_tensors(ctx, ctx.target.data_base_bytes, plan, kept, options.isolated)
-    progress("verifying the places")
-    verify_places(plan, ctx.graph, found)
-    return Placed(ctx.target, TensorPlaces(found), progress=progress)
+        return made

@@ -23,20 +23,20 @@ from dsa_sched.artifact.runner import execute
 from dsa_sched.frontend import load_model
 from dsa_sched.io.atomic_write import require_folder, write_whole
 from dsa_sched.io.npz import write_arrays
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
-from dsa_sched.pipeline.targets import settled, target_of
+from dsa_sched.stages.compilation import CompileOptions
+from dsa_sched.stages.targets import target_of, with_defaults
 from dsa_sched.verification.evidence import Loads
 from dsa_sched.verification.extreme_inputs import extreme_inputs
 from dsa_sched.verification.inputs import seeded_or_given
 from dsa_sched.verification.onnx_reference import Reference
 from dsa_sched.verification.subgraph import Part, cut
 from dsa_sched.verification.verdict import LayerResult, VerifyReport
-from dsa_sched.verification.verify import VerifyOptions, judged_twins, verify_compiled
+from dsa_sched.verification.verify import VerifyOptions, reference_builds, verify_compiled
 from hw_models.chip import Chip
 from hw_models.errors import TargetError, UserError
 from hw_models.scratch import scratch_folder
-from partitioner.planners.levels import AUTO, IMAGES, SEGMENTS
+from partitioner.planners.levels import IMAGES, SEGMENTS, Auto, planner_or_auto
 
 __all__ = ["Bisection", "as_judged", "bisect", "failing_check", "narrow", "require_place", "save"]
 
@@ -69,9 +69,9 @@ class Bisection:
 def as_judged(options: CompileOptions, report: VerifyReport, chip: Chip) -> CompileOptions:
     """The options by which the whole model was judged: those of the level that auto chose for it, since auto may choose
     another one for a part. Segments name layers of the whole: a part of it is left to auto again."""
-    if options.level != AUTO or report.level in (IMAGES, SEGMENTS):
+    if not isinstance(options.planner, Auto) or report.level in (IMAGES, SEGMENTS):
         return options
-    return replace(settled(options, target_of(chip)), level=report.level)
+    return replace(with_defaults(options, target_of(chip)), planner=planner_or_auto(report.level))
 
 
 def failing_check(report: VerifyReport) -> tuple[str, str]:
@@ -210,7 +210,7 @@ def _judge_part(
     file.write_bytes(part.model.SerializeToString())
     try:
         whole = compile_model(file, chip, compile_options)
-        isolated, plain = judged_twins(whole)
+        isolated, plain = reference_builds(whole)
     except UserError:
         return "", ""
     try:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from dsa_sched.artifact.tensors import TensorEntry, from_device, to_device
 from dsa_sched.frontend import Model
-from dsa_sched.pipeline.compilation import Compilation
+from dsa_sched.stages.compilation import Compilation
 from dsa_sched.verification.masked_values import held_in_range, leaves_range, masked_values
 from dsa_sched.verification.tolerances import (
     Share,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dsa_sched.pipeline.compilation import Compilation
+from dsa_sched.stages.compilation import Compilation
 from dsa_sched.verification.evidence import (
     Dump,
     Feed,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dsa_sched.frontend import Model
-from dsa_sched.pipeline.compilation import Compilation
+from dsa_sched.stages.compilation import Compilation
 from dsa_sched.verification.evidence import (
     Array,
     Feed,

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from dsa_sched.pipeline.compilation import Compilation
+from dsa_sched.stages.compilation import Compilation
 from dsa_sched.verification.concluded_answers import answers_of_stored
 from dsa_sched.verification.evidence import Dump, Feed
 from isched.program.target import Prepares

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from codegen.judgement import Array, Bound, Doubles, Exact, Points, Sampled
-from dsa_sched.pipeline.compilation import Compilation
+from dsa_sched.stages.compilation import Compilation
 from dsa_sched.verification.evidence import Dump, computing_layers, stored_values
 from dsa_sched.verification.tolerances import difference, sample_points
 from dsa_sched.verification.verdict import BoundedLevelResult

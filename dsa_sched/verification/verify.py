@@ -30,8 +30,8 @@ from dsa_sched.analysis.figures import ProgramFigures, compiled_work, program_fi
 from dsa_sched.analysis.work import NO_WORK, LayerWork, add_work
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.artifact.runner import execute
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import compile_graph, compile_model
+from dsa_sched.stages.compilation import Compilation, CompileOptions
 from dsa_sched.verification.doubts import doubts_of
 from dsa_sched.verification.evidence import (
     Array,
@@ -77,10 +77,17 @@ from dsa_sched.verification.verdict import (
 from hw_models.chip import Chip
 from hw_models.errors import ModelError
 from partitioner.ir.layers import Layer
-from partitioner.planners.levels import NO_SPILLS
-from partitioner.planners.registry import LEVELS
+from partitioner.planners.levels import O0
 
-__all__ = ["Runner", "VerifyOptions", "command_runner", "judged_twins", "simulator", "verify_compiled", "verify_model"]
+__all__ = [
+    "Runner",
+    "VerifyOptions",
+    "command_runner",
+    "reference_builds",
+    "simulator",
+    "verify_compiled",
+    "verify_model",
+]
 
 Progress = Callable[[str], None]
 Runner = Callable[[Artifact, Loads, tuple[tuple[int, int], ...], int], Execution]
@@ -131,7 +138,7 @@ def verify_model(
     """
     started = perf_counter()
     whole = compile_model(source, chip, replace(compile_options, keep_values=True), progress)
-    isolated, plain = judged_twins(whole, progress)
+    isolated, plain = reference_builds(whole, progress)
     drawn = seeded_or_given(whole.model.source, options)
     extremes = () if options.feeds else extreme_inputs(whole.model.source, drawn.feeds, options.seed)
     run = command_runner(runner)
@@ -140,9 +147,11 @@ def verify_model(
     return replace(report, warnings=(*report.warnings, *drawn.refused), seconds=(("compile", seconds), *report.seconds))
 
 
-def judged_twins(whole: Compilation, progress: Progress = lambda _step: None) -> tuple[Compilation, Compilation | None]:
-    """The same network with each layer by itself, and, for a level that does not store every value, forced groups, a
-    program in another order or one with loops, at level O0 as it is lowered."""
+def reference_builds(
+    whole: Compilation, progress: Progress = lambda _step: None
+) -> tuple[Compilation, Compilation | None]:
+    """The builds that a run is judged by: the network with each layer by itself; and the network at level O0, in the
+    plan's order and without loops, unless `whole` is that already."""
 
     def twin(wanted: CompileOptions) -> Compilation:
         return compile_graph(whole.model, whole.chip, whole.target, wanted)
@@ -150,22 +159,18 @@ def judged_twins(whole: Compilation, progress: Progress = lambda _step: None) ->
     options = whole.options
     at_o0 = replace(
         options,
-        level=LEVELS[0],
+        planner=O0(),
         keep_values=True,
-        spill=NO_SPILLS,
         schedule=False,
-        segments=(),
-        image_groups=(),
-        chunks=False,
         force_groups=(),
         tune=False,
         roll=False,
     )
     progress("compiling each layer by itself")
     isolated = twin(replace(at_o0, isolated=True))
-    if whole.plan.level == LEVELS[0] and not (options.schedule or options.roll or options.force_groups):
+    if whole.plan.level == O0.name and not (options.schedule or options.roll or options.force_groups):
         return isolated, None
-    progress(f"compiling at level {LEVELS[0]}")
+    progress(f"compiling at level {O0.name}")
     return isolated, twin(at_o0)
 
 
@@ -214,8 +219,8 @@ def verify_compiled(
         values = stored_values(judged)
         if plain:
             loads = [plain.artifact.encode(feed) for feed in feeds]
-            stored = start(plain.artifact, loads, [values] * len(feeds), f"ran level {LEVELS[0]} on input")()
-            clock.lap(f"level {LEVELS[0]}")
+            stored = start(plain.artifact, loads, [values] * len(feeds), f"ran level {O0.name} on input")()
+            clock.lap(f"level {O0.name}")
         probes = [probe_loads(isolated, *of_input) for of_input in zip(feeds, stored, exact, strict=True)]
         finish = start(isolated.artifact, probes, [values] * len(feeds), "ran each layer by itself on input")
         runs = tuple(Values(judged, dump) for dump in stored)

@@ -1,9 +1,11 @@
 """Levels of optimisation: planners as data, each with its name and its options.
 
     "O3", spill "auto"  --planner_of-->  O3(spill="auto")  --make_plan (registry.py)-->  Plan
+    "auto"              --planner_or_auto-->  Auto()       --dsa_sched/search/-->        one of these values
 
-The command line reads names, choices and help from here, so nothing heavy is loaded; `registry.py` carries them out.
-Targets whose kernels are whole groups have planners of their own under some of the names.
+A planner's options are the fields of its class and stand nowhere else. The command line reads names, choices and help
+from here, so nothing heavy is loaded; `registry.py` carries planners out. Targets whose kernels are whole groups have
+planners of their own under some of the names.
 """
 
 from __future__ import annotations
@@ -15,42 +17,6 @@ from typing import ClassVar, TypeAlias
 
 from hw_models.errors import ModelError
 from partitioner.memory.spill_policies import POLICIES
-
-__all__ = [
-    "AUTO",
-    "AUTO_SPILL",
-    "DEFAULT_LEVEL",
-    "EFFORTS",
-    "IMAGES",
-    "KERNEL_PLANNERS",
-    "LEVELS",
-    "LEVEL_CHOICES",
-    "NORMAL_EFFORT",
-    "NO_SPILLS",
-    "O0",
-    "O1",
-    "O2",
-    "O3",
-    "PLANNERS",
-    "SEGMENTS",
-    "SPILLS",
-    "SPILL_HELP",
-    "Astitch",
-    "FastestKernels",
-    "FusedKernels",
-    "ImageGroup",
-    "Images",
-    "KernelPlanner",
-    "LayerKernels",
-    "Planner",
-    "Segment",
-    "Segments",
-    "Streamed",
-    "kernel_planner_of",
-    "level_help",
-    "planner_of",
-    "require_known",
-]
 
 NO_SPILLS = "none"
 """The choice of the vendor's compiler too, whose automatic spilling is off unless asked for."""
@@ -104,10 +70,13 @@ class O3:
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """As O2, for layers whose constants are much of what moves."""
+    """As O2, for layers whose constants are much of what moves. With `chunks`, it is given the graph in which hidden
+    values without room on the cores are computed in chunks: what level auto finds."""
 
     name: ClassVar[str] = "streamed"
     summary: ClassVar[str] = "as O2, cut such that constants stream once through all cores while these compute"
+
+    chunks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,28 +85,6 @@ class Astitch:
 
     name: ClassVar[str] = "astitch"
     summary: ClassVar[str] = "memory-bound layers stitched into one kernel, what is between kernels in the main memory"
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """Layers from the one named `first` to that before the next segment, as a plan of that level for the whole network
-    has them."""
-
-    level: str
-    spill: str
-    first: str
-
-
-@dataclass(frozen=True, slots=True)
-class Segments:
-    """Parts of the network as different levels have them: what level auto finds, with `parts` that say which, and the
-    groups of those of level `IMAGES`."""
-
-    name: ClassVar[str] = "segments"
-    summary: ClassVar[str] = "parts of the network as different levels have them"
-
-    parts: tuple[Segment, ...]
-    image_groups: tuple[ImageGroup, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +105,40 @@ class Images:
     summary: ClassVar[str] = "groups of O3 for another batch, in instances of given images"
 
     groups: tuple[ImageGroup, ...]
+
+
+WholePlanner: TypeAlias = O0 | O1 | O2 | O3 | Streamed | Astitch | Images
+"""Planners that have one method for the whole network."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The layers from the one named `first` to the one before the next segment, as that planner's plan of the whole
+    network has them."""
+
+    planner: WholePlanner
+    first: str
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """Parts of the network as different planners have them: what level auto finds, with `parts` that say which."""
+
+    name: ClassVar[str] = "segments"
+    summary: ClassVar[str] = "parts of the network as different levels have them"
+
+    parts: tuple[Segment, ...]
+
+
+Planner: TypeAlias = WholePlanner | Segments
+
+
+@dataclass(frozen=True, slots=True)
+class Auto:
+    """No planner: the search for the one whose program is the fastest by the cycle model (`dsa_sched/search/`)."""
+
+    name: ClassVar[str] = "auto"
+    summary: ClassVar[str] = "the fastest of what these make, by the cycle model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +163,10 @@ class FusedKernels:
 class FastestKernels:
     """For targets whose kernels are whole groups: the same, and it says what O0 would take."""
 
-    name: ClassVar[str] = "auto"
+    name: ClassVar[str] = Auto.name
     summary: ClassVar[str] = "the fastest of O0 and all covers, by the floors of their kernels"
 
 
-Planner: TypeAlias = O0 | O1 | O2 | O3 | Streamed | Astitch | Segments | Images
 KernelPlanner: TypeAlias = LayerKernels | FusedKernels | FastestKernels
 
 PLANNERS: Mapping[str, type[O0 | O1 | O2 | O3 | Streamed | Astitch]] = MappingProxyType(
@@ -197,66 +177,73 @@ KERNEL_PLANNERS: Mapping[str, type[KernelPlanner]] = MappingProxyType(
 )
 LEVELS = tuple(PLANNERS)
 
-SEGMENTS = Segments.name
-"""No choice of a user's: a plan of it needs the parts that level auto has found."""
+SEGMENTS, IMAGES = Segments.name, Images.name
+"""Levels that no user can name: their plans need the parts or groups that level auto has found."""
 
-IMAGES = Images.name
-"""No choice of a user's either: a plan of it needs the groups."""
-
-AUTO = FastestKernels.name
-"""No planner of its own: the fastest of what the levels make, as the cycle model judges their programs."""
-AUTO_SUMMARY = "the fastest of what these make, by the cycle model"
+AUTO = Auto.name
 LEVEL_CHOICES = (*LEVELS, AUTO)
 DEFAULT_LEVEL = AUTO
 """Where nobody says another one: on the command line, in Python, and for chips that tasks are placed on."""
 
 NORMAL_EFFORT = "normal"
 EFFORTS: Mapping[str, int] = MappingProxyType({"fast": 1, NORMAL_EFFORT: 14, "high": 48})
-"""At level auto: how many plans at most become programs that the cycle model judges."""
+"""Names of efforts, and how many plans at level auto become programs that the cycle model judges, at most. Effort below
+the normal one also orders the instructions of a scheduled program in one way only."""
 
 
 def level_help() -> str:
     """What each level does, in a line."""
-    return "; ".join([*(f"{name}: {kind.summary}" for name, kind in PLANNERS.items()), f"{AUTO}: {AUTO_SUMMARY}"])
+    return "; ".join(f"{kind.name}: {kind.summary}" for kind in (*PLANNERS.values(), Auto))
 
 
-def require_known(level: str, effort: str = NORMAL_EFFORT) -> None:
-    """Raises ModelError for the name of no level, and of no effort."""
-    if level not in (*LEVEL_CHOICES, SEGMENTS, IMAGES):
-        raise ModelError("--level", needs=f"one of {', '.join(LEVEL_CHOICES)}", has=level)
-    if effort not in EFFORTS:
-        raise ModelError("--effort", needs=f"one of {', '.join(EFFORTS)}", has=effort)
+def planner_text(planner: Planner) -> str:
+    """A planner with its options, as decisions and progress name it."""
+    match planner:
+        case O3(spill) if spill != NO_SPILLS:
+            return f"{O3.name} with spills"
+        case Streamed(chunks=True):
+            return f"{Streamed.name}, hidden values in chunks"
+        case Images(groups):
+            return f"groups of up to {max(max(group.images) for group in groups)} images an instance"
+        case Segments(parts):
+            return f"{len(parts)} segments of {', '.join(sorted({planner_text(part.planner) for part in parts}))}"
+    return planner.name
 
 
-def planner_of(
-    level: str,
-    spill: str = NO_SPILLS,
-    segments: tuple[Segment, ...] = (),
-    image_groups: tuple[ImageGroup, ...] = (),
-) -> Planner:
-    """A planner by its name, with its options. Raises ModelError for a name of none, a value that there is not, and an
-    option that planners of this name do not have."""
-    require_known(level)
-    if level == SEGMENTS and segments:
-        return Segments(segments, image_groups)
-    if level == IMAGES and image_groups:
-        return Images(image_groups)
-    if level in (AUTO, SEGMENTS, IMAGES):
-        raise ModelError("--level", needs=f"a planner: {', '.join(LEVELS)}", has=level)
+def planner_of(level: str, spill: str = NO_SPILLS) -> WholePlanner:
+    """A planner by the name that users give it. Raises ModelError for a name of none, a policy of spilling that there
+    is not, and one for a planner that has none."""
+    if level not in PLANNERS:
+        needs = f"one of {', '.join(LEVEL_CHOICES)}"
+        if level in (AUTO, SEGMENTS, IMAGES):
+            needs = f"a planner: {', '.join(LEVELS)}"
+        raise ModelError("--level", needs=needs, has=level)
     if level == O3.name:
         return O3(spill)
-    if spill != NO_SPILLS:
-        O3(spill)  # a value that there is not is told first
-        raise ModelError("--spill", needs=f"a level that makes groups of several layers: {O3.name}", has=level)
+    _refuse_spill(spill, level, "a level that makes groups of several layers")
     return PLANNERS[level]()
 
 
-def kernel_planner_of(target: str, level: str, spill: str = NO_SPILLS) -> KernelPlanner:
-    """The same for a target (named) whose kernels are whole groups. Raises ModelError."""
-    require_known(level)
-    who = f"for {target}, whose kernels are whole groups of layers"
-    if level not in KERNEL_PLANNERS:
-        raise ModelError("--level", needs=f"{' or '.join(KERNEL_PLANNERS)} {who}", has=level)
+def planner_or_auto(level: str, spill: str = NO_SPILLS) -> WholePlanner | Auto:
+    """The same, or the search for the fastest planner, which tries spills by itself."""
+    if level != AUTO:
+        return planner_of(level, spill)
+    _refuse_spill(spill, level, "a level that does not try spills by itself")
+    return Auto()
+
+
+def _refuse_spill(spill: str, level: str, needs: str) -> None:
     if spill != NO_SPILLS:
-        raise ModelError("--spill", needs=f"{NO_SPILLS} {who}", has=spill)
-    return KERNEL_PLANNERS[level]()
+        O3(spill)  # a value that there is not is told first
+        raise ModelError("--spill", needs=f"{needs}: {O3.name}", has=level)
+
+
+def kernel_planner_of(target: str, asked: Planner | Auto) -> KernelPlanner:
+    """The planner of the same name for a target (named) whose kernels are whole groups. Raises ModelError where there
+    is none, and for spills, which such a target has not."""
+    who = f"for {target}, whose kernels are whole groups of layers"
+    if asked.name not in KERNEL_PLANNERS:
+        raise ModelError("--level", needs=f"{' or '.join(KERNEL_PLANNERS)} {who}", has=asked.name)
+    if isinstance(asked, O3) and asked.spill != NO_SPILLS:
+        raise ModelError("--spill", needs=f"{NO_SPILLS} {who}", has=asked.spill)
+    return KERNEL_PLANNERS[asked.name]()

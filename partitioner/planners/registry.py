@@ -18,28 +18,23 @@ from partitioner.planners.auto_spill import plan_with_worthwhile_spills
 from partitioner.planners.image_groups import in_image_groups
 from partitioner.planners.kernel_level import fastest_kernels, kernels_by_layer, kernels_fused
 from partitioner.planners.levels import (
-    AUTO,
     AUTO_SPILL,
-    LEVELS,
     NO_SPILLS,
     O0,
     O1,
     O2,
     O3,
-    SPILLS,
     Astitch,
+    Auto,
     FastestKernels,
     FusedKernels,
-    ImageGroup,
     Images,
     KernelPlanner,
     LayerKernels,
     Planner,
-    Segment,
     Segments,
     Streamed,
     kernel_planner_of,
-    planner_of,
 )
 from partitioner.planners.o0 import in_main
 from partitioner.planners.o1 import in_staging
@@ -50,37 +45,26 @@ from partitioner.planners.streamed import in_streams
 from partitioner.verification.kernel_plan import verify_kernel_plan
 from partitioner.verification.verify_plan import verify_plan
 
-__all__ = ["LEVELS", "SPILLS", "make_kernel_plan", "make_plan", "require_level", "unsupported_ops"]
+PLAINEST = O0()
 
 
-def make_plan(
-    ctx: PlanContext,
-    level: str = "O0",
-    spill: str = NO_SPILLS,
-    segments: tuple[Segment, ...] = (),
-    image_groups: tuple[ImageGroup, ...] = (),
-) -> Plan:
-    """Partition the graph for one cluster of the chip. At O3, `spill` says which values of a group leave the cores
-    where they do not all fit; `segments` are the parts of a plan of level `SEGMENTS`, `image_groups` the groups of
-    one of level `IMAGES`, as a whole or a part. Raises ModelError listing all operators it cannot compute, or
-    saying which levels there are, and DoesNotFit, before any planning, where the main memory cannot even hold
-    inputs, outputs and constants."""
+def make_plan(ctx: PlanContext, planner: Planner = PLAINEST) -> Plan:
+    """Partition the graph for one cluster of the chip. Raises ModelError listing all operators it cannot compute, and
+    DoesNotFit, before any planning, where the main memory cannot even hold inputs, outputs and constants."""
     refuse_unsupported(ctx)
     require_main_room(ctx)
-    plan = _planned(ctx, planner_of(level, spill, segments, image_groups))
+    plan = _planned(ctx, planner)
     verify_plan(plan, ctx)
     return plan
 
 
-def make_kernel_plan(
-    ctx: KernelContext, level: str = "O0", spill: str = NO_SPILLS, forced: tuple[str, ...] = ()
-) -> Plan:
-    """The same for a target whose kernels are whole groups, for which there are fewer levels and no spills; `forced`
-    names groups that are made whatever they cost (`forced_groups`). Raises PlanError too, naming a layer for which
-    there is no kernel, and ModelError for a forced group that cannot be made."""
+def make_kernel_plan(ctx: KernelContext, planner: KernelPlanner, forced: tuple[str, ...] = ()) -> Plan:
+    """The same for a target whose kernels are whole groups; `forced` names groups that are made whatever they cost
+    (`forced_groups`). Raises PlanError too, naming a layer for which there is no kernel, and ModelError for a forced
+    group that cannot be made."""
     refuse_unsupported(ctx)
     require_main_room(ctx)
-    plan = _kernels_planned(ctx, kernel_planner_of(ctx.target.name, level, spill), forced)
+    plan = _kernels_planned(ctx, planner, forced)
     verify_kernel_plan(plan, ctx)
     return plan
 
@@ -103,10 +87,9 @@ def _planned(ctx: PlanContext, planner: Planner) -> Plan:
             return stitched(ctx)
         case Images(groups):
             return in_image_groups(ctx, groups)
-        case Segments(parts, groups):
-            wanted = dict.fromkeys((part.level, part.spill) for part in parts)
-            planners = {key: planner_of(*key, image_groups=groups) for key in wanted}
-            return in_segments(ctx, parts, {key: _planned(ctx, planner) for key, planner in planners.items()})
+        case Segments(parts):
+            wanted = dict.fromkeys(part.planner for part in parts)
+            return in_segments(ctx, parts, {one: _planned(ctx, one) for one in wanted})
 
 
 def _kernels_planned(ctx: KernelContext, planner: KernelPlanner, forced: tuple[str, ...]) -> Plan:
@@ -119,22 +102,10 @@ def _kernels_planned(ctx: KernelContext, planner: KernelPlanner, forced: tuple[s
             return fastest_kernels(ctx, forced)
 
 
-def require_level(
-    target: AcceptingTarget,
-    level: str,
-    spill: str = NO_SPILLS,
-    segments: tuple[Segment, ...] = (),
-    image_groups: tuple[ImageGroup, ...] = (),
-) -> None:
-    """Raises ModelError for a level or a way of spilling that there is not, or not for such a target."""
+def require_planner(target: AcceptingTarget, asked: Planner | Auto) -> None:
+    """Raises ModelError for a planner, or a way of spilling, that there is not for such a target."""
     if isinstance(target, KernelTarget):
-        kernel_planner_of(target.name, level, spill)
-    elif level == AUTO:
-        if spill != NO_SPILLS:
-            O3(spill)  # a value that there is not is told first
-            raise ModelError("--spill", needs=f"a level that does not try spills by itself: {O3.name}", has=level)
-    else:
-        planner_of(level, spill, segments, image_groups)
+        kernel_planner_of(target.name, asked)
 
 
 def refuse_unsupported(ctx: GraphContext[AcceptingTarget]) -> None:

@@ -24,7 +24,7 @@ from partitioner.ir.steps import MoveStep, RunStep, Step
 from partitioner.ir.value_lifetimes import own_names, waiting_values
 from partitioner.memory.memory_plan import fit_layout
 from partitioner.memory.no_plan import NoPlan, planned, unless_forbidden
-from partitioner.planners.levels import SEGMENTS, Segment
+from partitioner.planners.levels import SEGMENTS, Segment, WholePlanner
 
 __all__ = ["PlanPart", "border_values", "cut_points", "fit_segments", "in_segments"]
 
@@ -38,9 +38,9 @@ class PlanPart:
     end: int
 
 
-def in_segments(ctx: PlanContext, segments: Sequence[Segment], plans: Mapping[tuple[str, str], Plan]) -> Plan:
-    """The plan of these segments, out of plans by level and spill. Raises ModelError for segments that do not cover the
-    network in the order of its layers, PlanError for one that would cut a group, and DoesNotFit."""
+def in_segments(ctx: PlanContext, segments: Sequence[Segment], plans: Mapping[WholePlanner, Plan]) -> Plan:
+    """The plan of these segments, out of the plans of the whole network by planner. Raises ModelError for segments that
+    do not cover the network in the order of its layers, PlanError for one that would cut a group, and DoesNotFit."""
     index = {layer.name: number for number, layer in enumerate(ctx.layers)}
     starts = [index.get(segment.first, -1) for segment in segments]
     if not starts or starts[0] or any(before >= behind for before, behind in pairwise(starts)):
@@ -51,18 +51,17 @@ def in_segments(ctx: PlanContext, segments: Sequence[Segment], plans: Mapping[tu
         )
     ends = (*starts[1:], len(ctx.layers))
     parts = [
-        PlanPart(plans[segment.level, segment.spill], first, end)
-        for segment, first, end in zip(segments, starts, ends, strict=True)
+        PlanPart(plans[segment.planner], first, end) for segment, first, end in zip(segments, starts, ends, strict=True)
     ]
     for part, segment in zip(parts, segments, strict=True):
         whole = cut_points(ctx.layers, part.plan)
         if odd := [cut for cut in (part.first, part.end) if cut not in whole]:
             name = ctx.layers[odd[0]].name
             raise PlanError(
-                f"the segment of {segment.level} from {segment.first}",
+                f"the segment of {segment.planner.name} from {segment.first}",
                 needs="borders between groups",
-                has=f"a group of {segment.level} that goes on at {name}",
-                change=f"begin a segment where {segment.level} begins a group",
+                has=f"a group of {segment.planner.name} that goes on at {name}",
+                change=f"begin a segment where {segment.planner.name} begins a group",
             )
     return planned(fit_segments(ctx, parts))
 

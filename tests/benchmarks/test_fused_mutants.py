@@ -19,7 +19,7 @@ from benchmarks.fused_mutants import CHANGES, EQUIVALENT, Studied
 from benchmarks.gpu.blocks import SMALL_BLOCKS
 from benchmarks.gpu.networks import loaded
 from codegen.cutlass.ptx import parse
-from dsa_sched.pipeline.targets import judge_of, target_of
+from dsa_sched.stages.targets import judge_of, target_of
 from hw_models.loading import load_chip
 from partitioner.context.plan_context import GraphContext
 

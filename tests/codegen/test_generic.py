@@ -11,8 +11,8 @@ from codegen.generic import GenericTarget, local_memory
 from codegen.target import TileTarget
 from codegen.target_registry import find_target, target_members
 from dsa_sched.cli import cli
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import plan_model
+from dsa_sched.stages.compilation import CompileOptions
 from hw_models.chip import Chip
 from hw_models.cost import matrix_cycles, vector_cycles
 from hw_models.errors import ChipError, TargetError
@@ -20,6 +20,7 @@ from hw_models.loading import load_chip
 from partitioner.ir.graph_text import parse_graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import parse_plan
+from partitioner.planners.levels import O0
 from tests.small_models import classifier, save
 
 ISA = "abacus-v2"
@@ -77,7 +78,7 @@ def test_a_target_has_all_that_the_message_lists() -> None:
 
 
 def test_a_tile_of_a_convolution_costs_its_halo_and_its_products(folder: Path, chip: Chip) -> None:
-    model = plan_model(folder / "mine.onnx", chip, CompileOptions("O0")).model
+    model = plan_model(folder / "mine.onnx", chip, CompileOptions(O0())).model
     box = ((0, 1), (4, 8), (0, 12), (0, 8))
     work = GenericTarget(ISA).work(model.graph, Layer("conv1", ("conv1", "relu1"), "r1"), box, chip)
     loads = {load.tensor: load.box for load in work.passes[0].loads}
@@ -90,7 +91,7 @@ def test_a_tile_of_a_convolution_costs_its_halo_and_its_products(folder: Path, c
 
 def test_a_chip_without_a_matrix_engine_sums_products_on_its_vectors(folder: Path, chip: Chip) -> None:
     plain = chip.model_copy(update={"engines": tuple(e for e in chip.engines if e.kind != "matrix")})
-    planned = plan_model(folder / "mine.onnx", plain, CompileOptions("O0"))
+    planned = plan_model(folder / "mine.onnx", plain, CompileOptions(O0()))
     assert planned.plan.chip_hash == plain.hash
     work = GenericTarget(ISA).work(
         planned.model.graph, Layer("conv2", ("conv2",), "c2"), ((0, 1), (0, 12), (0, 12), (0, 8)), plain
@@ -103,11 +104,11 @@ def test_a_chip_without_memories_of_cores_says_so(folder: Path, chip: Chip) -> N
     with pytest.raises(ChipError, match="a memory of scope core that links reach from DDR"):
         local_memory(shared)
     with pytest.raises(ChipError, match="a memory of scope core"):
-        plan_model(folder / "mine.onnx", shared, CompileOptions("O0"))
+        plan_model(folder / "mine.onnx", shared, CompileOptions(O0()))
 
 
 def test_compiling_in_python_raises_the_same(folder: Path, chip: Chip) -> None:
     from dsa_sched.pipeline.driver import compile_model
 
     with pytest.raises(TargetError, match="a code generator for abacus-v2"):
-        compile_model(folder / "mine.onnx", chip, CompileOptions("O0"))
+        compile_model(folder / "mine.onnx", chip, CompileOptions(O0()))

@@ -11,10 +11,11 @@ from onnx import TensorProto, helper
 
 import dsa_sched
 from dsa_sched.analysis.artifact_timing import time_path
-from dsa_sched.pipeline.auto_batch import sizes_to_try
-from dsa_sched.pipeline.batches import compile_clusters, plan_clusters
-from dsa_sched.pipeline.compilation import CompileOptions, Lowered, gather_artifact
+from dsa_sched.pipeline.driver import compile_clusters, plan_model
+from dsa_sched.search.passes import sizes_to_try
+from dsa_sched.stages.compilation import CompileOptions, Lowered, gather_artifact
 from hw_models.errors import ModelError, PlanError
+from partitioner.planners.levels import O0, O3, Auto
 from tests.chip_runs import small_chip, stcp920
 from tests.small_models import classifier, save
 from tests.small_networks import save_small_network
@@ -45,26 +46,26 @@ def squeezenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_sizes_to_try(share: int, effort: str, sizes: tuple[int, ...]) -> None:
-    assert sizes_to_try(share, 8, effort) == sizes
+    assert sizes_to_try(share, 8, CompileOptions(effort=effort)) == sizes
 
 
 @pytest.mark.parametrize("batch", [2, 3, 6])
 def test_no_size_of_a_pass_that_is_tried_is_faster(squeezenet: Path, batch: int, tmp_path: Path) -> None:
     """On a chip with memory for few images: a larger pass leaves the cores."""
     chip = small_chip(2, data_bytes=24 * KIB, llb_bytes=64 * KIB)
-    (part,) = compile_clusters(squeezenet, chip, 1, CompileOptions("auto", batch, roll=False))
+    (part,) = compile_clusters(squeezenet, chip, CompileOptions(Auto(), batch, roll=False))
     assert isinstance(part.made, Lowered)
     assert part.made.cycles is not None
     assert part.rows == batch
     found = part.passes * part.made.cycles
     gather_artifact((part,)).save(tmp_path / "out")
     assert time_path(tmp_path / "out", chip).cycles == found
-    level = part.options.level
-    for size in (batch, *sizes_to_try(batch, 2, "normal")):
-        (other,) = compile_clusters(squeezenet, chip, 1, CompileOptions("auto", size), per_pass=size)
+    planner = part.options.planner
+    for size in (batch, *sizes_to_try(batch, 2, CompileOptions())):
+        (other,) = compile_clusters(squeezenet, chip, CompileOptions(Auto(), size, per_pass=size))
         assert isinstance(other.made, Lowered)
         assert other.made.cycles is not None
-        if other.options.level in (level, "O3"):
+        if other.options.planner in (planner, O3()):
             assert found <= -(-batch // size) * other.made.cycles
     about = [decision for decision in part.plan.decisions if decision.subject == "batch"]
     assert about[0].verdict.startswith(f"{part.plan.batch_per_cluster} a pass, ")
@@ -85,8 +86,8 @@ def test_a_pass_may_be_filled_up(model: Path) -> None:
     """The image of a batch of one, computed as the first of two."""
     images = np.random.default_rng(1).normal(size=(1, 3, 12, 12)).astype(np.float32)
     whole = dsa_sched.compile(model, "stcp920", "O0", batch=1).run({"x": images})["y"]
-    (part,) = compile_clusters(model, "stcp920", 1, CompileOptions("O0", 2))
-    filled = gather_artifact((part.told(part.plan, part.model, 1),))
+    (part,) = compile_clusters(model, "stcp920", CompileOptions(O0(), 2))
+    filled = gather_artifact((part.with_decisions(part.plan, part.model, 1),))
     assert (filled.manifest.batch, filled.manifest.programs[0].passes) == (1, 1)
     assert np.array_equal(filled.run({"x": images})["y"], whole)
 
@@ -97,9 +98,9 @@ def test_a_number_of_items_a_pass_is_kept_to(model: Path) -> None:
 
 
 def test_explain_and_compile_agree(model: Path) -> None:
-    options = CompileOptions("auto", 6)
-    (part,) = compile_clusters(model, "stcp920", 1, options)
-    assert plan_clusters(model, stcp920(), 1, options).plan == part.plan
+    options = CompileOptions(Auto(), 6)
+    (part,) = compile_clusters(model, "stcp920", options)
+    assert plan_model(model, stcp920(), options).plan == part.plan
 
 
 def test_a_batch_whose_items_meet_stays_whole(tmp_path: Path) -> None:
@@ -107,10 +108,10 @@ def test_a_batch_whose_items_meet_stays_whole(tmp_path: Path) -> None:
     node = helper.make_node("Softmax", ["x"], ["y"], axis=0)
     graph = helper.make_graph([node], "odd", [next(ends)], [next(ends)])
     odd: onnx.ModelProto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    (part,) = compile_clusters(save(odd, tmp_path / "odd.onnx"), "stcp920", 1, CompileOptions("auto", 4))
+    (part,) = compile_clusters(save(odd, tmp_path / "odd.onnx"), "stcp920", CompileOptions(Auto(), 4))
     assert (part.plan.batch_per_cluster, part.passes) == (4, 1)
     with pytest.raises(ModelError, match="reads items 0 to"):
-        compile_clusters(tmp_path / "odd.onnx", "stcp920", 2, CompileOptions("auto", 4))
+        compile_clusters(tmp_path / "odd.onnx", "stcp920", CompileOptions(Auto(), 4, clusters=2))
 
 
 @pytest.mark.parametrize("until", ["level auto: 4 a pass", "level auto: 16 a pass"])
@@ -119,8 +120,8 @@ def test_ctrl_c_keeps_the_best_pass(squeezenet: Path, until: str) -> None:
         if step == until:
             raise KeyboardInterrupt
 
-    whole = compile_clusters(squeezenet, "stcp920", 1, CompileOptions("auto", 8, effort="fast"), say)[0]
-    (part,) = compile_clusters(squeezenet, "stcp920", 1, CompileOptions("auto", 8), say)
+    whole = compile_clusters(squeezenet, "stcp920", CompileOptions(Auto(), 8, effort="fast"), say)[0]
+    (part,) = compile_clusters(squeezenet, "stcp920", CompileOptions(Auto(), 8), say)
     assert isinstance(part.made, Lowered)
     assert isinstance(whole.made, Lowered)
     assert part.made.cycles is not None
@@ -131,23 +132,23 @@ def test_ctrl_c_keeps_the_best_pass(squeezenet: Path, until: str) -> None:
 @pytest.mark.parametrize("effort", ["fast", "normal"])
 def test_a_share_without_a_program_is_divided(squeezenet: Path, effort: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The program of two images has too many instructions here, and so have those of four and eight."""
-    (one,) = compile_clusters(squeezenet, "stcp920", 1, CompileOptions("O0"))
+    (one,) = compile_clusters(squeezenet, "stcp920", CompileOptions(O0()))
     most = sum(len(stream.instrs) for stream in one.program.streams)
     monkeypatch.setattr("isched.lowering.program_size.MOST_INSTRUCTIONS", most)
-    options = CompileOptions("auto", 8, effort=effort)
-    (part,) = compile_clusters(squeezenet, "stcp920", 1, options)
+    options = CompileOptions(Auto(), 8, effort=effort)
+    (part,) = compile_clusters(squeezenet, "stcp920", options)
     about = {decision.verdict: decision.reason for decision in part.plan.decisions if decision.subject == "batch"}
     assert f"needs at most {most:,} instructions" in about["not 8 a pass"]
     assert part.passes * part.plan.batch_per_cluster == 8
     assert part.passes > 1
     monkeypatch.setattr("isched.lowering.program_size.MOST_INSTRUCTIONS", 10)
     with pytest.raises(PlanError, match="needs at most 10 instructions"):
-        compile_clusters(squeezenet, "stcp920", 1, options)
+        compile_clusters(squeezenet, "stcp920", options)
 
 
 def test_a_target_that_cannot_be_timed_asks_for_a_level(model: Path) -> None:
     chip = stcp920().model_copy(update={"isa": "not-there-yet"})
     with pytest.raises(ModelError) as raised:
-        plan_clusters(model, chip, 1, CompileOptions("auto", 4), per_pass="auto")
+        plan_model(model, chip, CompileOptions(Auto(), 4, per_pass="auto"))
     needs = "a target whose programs the cycle model can time, or a level by its name"
     assert str(raised.value) == f"--per-pass auto: needs {needs}; has --level auto"

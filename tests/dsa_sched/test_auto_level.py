@@ -19,13 +19,13 @@ from dsa_sched.analysis.explanation import explain_model
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.cli import cli
 from dsa_sched.frontend import Model, load_model
-from dsa_sched.pipeline.auto_floors import has_region, memory_floor_cycles
-from dsa_sched.pipeline.auto_level import MOST_EXPECTED, fastest_level
-from dsa_sched.pipeline.auto_ways import PLAIN_WAYS, WAYS, Way, costed
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions, Lowered
 from dsa_sched.pipeline.driver import compile_graph, compile_model, plan_model
-from dsa_sched.pipeline.targets import settled
 from dsa_sched.report.progress import Steps
+from dsa_sched.search.candidates import CONFIGS, PLAIN_CONFIGS, Config, Pruning, SearchRequest, costed
+from dsa_sched.search.floors import has_region, memory_floor_cycles
+from dsa_sched.search.loop import MOST_EXPECTED, fastest_timed
+from dsa_sched.stages.compilation import Compilation, CompileOptions, Lowered
+from dsa_sched.stages.targets import with_defaults
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit, ModelError, PlanError, TargetError, UserError
@@ -35,7 +35,7 @@ from partitioner.context.plan_context import Context, PlanContext
 from partitioner.cost.roofline import binding_floor, network_floors
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import parse_plan
-from partitioner.planners.levels import SEGMENTS
+from partitioner.planners.levels import SEGMENTS, Auto, Streamed, planner_of, planner_or_auto
 from partitioner.planners.registry import make_plan
 from tests.chip_runs import small_chip, stcp920
 from tests.partition_graphs import Seeded, random_chip, random_graph
@@ -80,13 +80,15 @@ def compiled(model: Model, chip: Chip, options: CompileOptions) -> Compilation |
 
 
 @cache
-def made(case: str, way: Way, schedule: bool | None = None) -> Compilation | None:
+def made(case: str, config: Config | None, schedule: bool | None = None) -> Compilation | None:
+    """As one configuration has it, or as level auto finds it."""
     model, chip = {**CASES, **SLOW}[case]()
-    return compiled(model, chip, way.of(CompileOptions(schedule=schedule)))
+    options = CompileOptions(schedule=schedule)
+    return compiled(model, chip, config.of(options) if config else options)
 
 
 def auto(case: str, schedule: bool | None = None) -> Compilation:
-    found = made(case, Way("auto"), schedule)
+    found = made(case, None, schedule)
     assert found is not None
     return found
 
@@ -102,9 +104,9 @@ def check_against(found: Compilation, others: list[float]) -> None:
 def check_fastest(case: str, schedule: bool | None) -> None:
     found, scheduled = auto(case, schedule), schedule is None
     assert found.options.schedule is scheduled
-    ways = WAYS if scheduled else PLAIN_WAYS
-    others = [other for way in ways if (other := made(case, way, scheduled))]
-    assert len(others) >= len(ways) - 1
+    configs = CONFIGS if scheduled else PLAIN_CONFIGS
+    others = [other for config in configs if (other := made(case, config, scheduled))]
+    assert len(others) >= len(configs) - 1
     check_against(found, [cycles_of(other) for other in others])
     assert isinstance(found.made, Lowered)
     assert found.made.cycles == cycles_of(found)
@@ -122,7 +124,7 @@ def test_what_the_search_says_of_levels_is_what_they_take_alone(case: str) -> No
     times = auto(case).level_times
     assert {learned.timed for learned in times} == {True, False}
     for learned in times:
-        alone = made(case, Way(learned.level), schedule=True)
+        alone = made(case, Config(planner_of(learned.level)), schedule=True)
         assert alone is not None
         assert learned.cycles == cycles_of(alone) if learned.timed else learned.cycles <= cycles_of(alone)
 
@@ -131,10 +133,10 @@ def test_no_plan_is_made_for_a_limit_below_what_the_network_needs() -> None:
     model, chip = CASES["squeezenet"]()
     floor = binding_floor(network_floors(model.graph, chip)).cycles
     said: list[str] = []
-    options = settled(CompileOptions(), TARGET)
-    assert fastest_level(model, chip, TARGET, options, said.append, floor) is None
+    request = SearchRequest(chip, TARGET, with_defaults(CompileOptions(), TARGET), said.append)
+    assert fastest_timed(request, model, Pruning(floor)) is None
     assert said == []
-    assert fastest_level(model, chip, TARGET, options, said.append, floor + 1) is None
+    assert fastest_timed(request, model, Pruning(floor + 1)) is None
     assert any("planning" in step for step in said)
 
 
@@ -145,7 +147,8 @@ def test_the_best_is_found_where_no_whole_level_is_below_the_limit() -> None:
     best = auto("squeezenet")
     limit = cycles_of(best) + 1
     assert limit <= min(learned.cycles for learned in best.level_times)
-    found = fastest_level(model, chip, TARGET, settled(CompileOptions(), TARGET), lambda _step: None, limit)
+    request = SearchRequest(chip, TARGET, with_defaults(CompileOptions(), TARGET), lambda _step: None)
+    found = fastest_timed(request, model, Pruning(limit))
     assert found is not None
     assert found.planned.plan.level == best.plan.level
     assert found.cycles == cycles_of(best)
@@ -173,12 +176,12 @@ def test_auto_is_slower_than_no_level_with_or_without_a_schedule(name: str) -> N
     found = compiled(model, chip, CompileOptions())
     assert found is not None
     spent: dict[str, float] = {}
-    for way in WAYS:
-        for schedule in (True, *(() if way.ahead else (False,))):
-            options = replace(way.of(CompileOptions()), schedule=schedule)
+    for config in CONFIGS:
+        for schedule in (True, *(() if config.ahead else (False,))):
+            options = replace(config.of(CompileOptions()), schedule=schedule)
             if other := compiled(model, chip, options):
-                spent[f"{way}, {schedule}"] = cycles_of(other)
-    assert len(spent) >= 2 * (len(PLAIN_WAYS) - 1)
+                spent[f"{config}, {schedule}"] = cycles_of(other)
+    assert len(spent) >= 2 * (len(PLAIN_CONFIGS) - 1)
     assert {name: cycles for name, cycles in spent.items() if cycles < cycles_of(found)} == {}
     check_against(found, list(spent.values()))
 
@@ -201,7 +204,7 @@ def test_what_auto_makes_is_what_its_level_makes(case: str) -> None:
     of O0."""
     found = auto(case)
     model, chip = CASES[case]()
-    assert found.options.level == found.plan.level != "auto"
+    assert found.options.planner.name == found.plan.level != "auto"
     same = compile_graph(model, chip, TARGET, found.options)
     assert found.program == same.program
     assert found.files == same.files
@@ -209,7 +212,7 @@ def test_what_auto_makes_is_what_its_level_makes(case: str) -> None:
     assert replace(found.plan, decisions=found.plan.decisions[len(about) :]) == same.plan
     assert about[0].verdict.endswith(", by auto")
     assert parse_plan(str(found.plan)) == found.plan
-    again = compile_graph(model, chip, TARGET, CompileOptions("auto"))
+    again = compile_graph(model, chip, TARGET, CompileOptions(Auto()))
     assert again.artifact.manifest == found.artifact.manifest
     assert found.artifact.manifest.level == found.plan.level
 
@@ -220,9 +223,9 @@ def test_random_networks_on_random_chips(seed: int) -> None:
     graph, constants = random_graph(choose)
     chip = random_chip(choose)
     model = Model(graph, dict(constants), network("squeezenet", 32, 1).source, (), "")
-    options = [way.of(CompileOptions(schedule=True)) for way in WAYS]
+    options = [config.of(CompileOptions(schedule=True)) for config in CONFIGS]
     others = [other for each in options if (other := compiled(model, chip, each))]
-    found = compiled(model, chip, CompileOptions("auto"))
+    found = compiled(model, chip, CompileOptions(Auto()))
     if not others:
         assert found is None
         return
@@ -234,11 +237,11 @@ def test_random_networks_on_random_chips(seed: int) -> None:
 def test_every_way_is_accounted_for_with_its_numbers(case: str) -> None:
     plan = auto(case).plan
     said = {decision.verdict: decision.reason for decision in plan.decisions if decision.subject == "level"}
-    spilling = made(case, PLAIN_WAYS[-1], True)
+    spilling = made(case, PLAIN_CONFIGS[-1], True)
     spills = spilling is None or any(group.spills for group in spilling.plan.groups)
-    ways = {str(way) for way in WAYS if spills or way != PLAIN_WAYS[-1]}
+    configs = {str(config) for config in CONFIGS if spills or config != PLAIN_CONFIGS[-1]}
     known = {verdict.removeprefix("not ").removesuffix(", by auto") for verdict in said}
-    assert {verdict for verdict in known if "segment" not in verdict} == ways
+    assert {verdict for verdict in known if "segment" not in verdict} == configs
     assert all("cycles" in reason for reason in said.values())
 
 
@@ -246,14 +249,14 @@ def test_every_way_is_accounted_for_with_its_numbers(case: str) -> None:
 @pytest.mark.parametrize("schedule", [True, False])
 def test_no_program_is_faster_than_the_floor_by_which_plans_are_left_out(case: str, schedule: bool) -> None:
     model, chip = CASES[case]()
-    for way in WAYS if schedule else PLAIN_WAYS:
-        options = way.of(CompileOptions(schedule=schedule))
-        found = made(case, way, schedule)
+    for config in CONFIGS if schedule else PLAIN_CONFIGS:
+        options = config.of(CompileOptions(schedule=schedule))
+        found = made(case, config, schedule)
         if found is None:
             continue
         ctx: PlanContext = Context(model.graph, model.constants, chip, TARGET)
-        floor = memory_floor_cycles(make_plan(ctx, way.level, way.spill), ctx, options, 0.0)
-        assert 0 < floor <= cycles_of(found), way
+        floor = memory_floor_cycles(make_plan(ctx, config.planner), ctx, options, 0.0)
+        assert 0 < floor <= cycles_of(found), config
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -262,10 +265,10 @@ def test_no_program_is_much_faster_than_the_cost_model_expects(case: str) -> Non
     model, chip = CASES[case]()
     ctx: PlanContext = Context(model.graph, model.constants, chip, TARGET)
     options = CompileOptions(schedule=True)
-    for way in WAYS:
-        if (found := made(case, way, True)) is not None:
-            expected = costed(ctx, way, make_plan(ctx, way.level, way.spill), options).expected_cycles
-            assert expected <= 0.75 * MOST_EXPECTED * cycles_of(found), way
+    for config in CONFIGS:
+        if (found := made(case, config, True)) is not None:
+            expected = costed(ctx, config, make_plan(ctx, config.planner), options).expected_cycles
+            assert expected <= 0.75 * MOST_EXPECTED * cycles_of(found), config
 
 
 def heard(options: CompileOptions, until: str = "", times: int = 1) -> tuple[Compilation, list[str]]:
@@ -285,9 +288,9 @@ def tried(words: list[str]) -> list[str]:
 
 
 def test_effort_bounds_what_becomes_a_program() -> None:
-    quick, words = heard(CompileOptions("auto", effort="fast"))
+    quick, words = heard(CompileOptions(Auto(), effort="fast"))
     assert len(tried(words)) == 1
-    whole, more = heard(CompileOptions("auto"))
+    whole, more = heard(CompileOptions(Auto()))
     assert len(tried(more)) > 1
     assert cycles_of(whole) <= cycles_of(quick)
     assert any("not tried at effort fast" in decision.reason for decision in quick.plan.decisions)
@@ -295,8 +298,8 @@ def test_effort_bounds_what_becomes_a_program() -> None:
 
 
 def test_ctrl_c_keeps_what_was_found_and_says_so() -> None:
-    first = heard(CompileOptions("auto", effort="fast"))[0]
-    found, _ = heard(CompileOptions("auto"), until="scheduling", times=3)
+    first = heard(CompileOptions(Auto(), effort="fast"))[0]
+    found, _ = heard(CompileOptions(Auto()), until="scheduling", times=3)
     assert found.program == first.program
     assert found.files == first.files
     assert sum("interrupted" in decision.reason for decision in found.plan.decisions) >= 2
@@ -307,7 +310,7 @@ def test_ctrl_c_keeps_what_was_found_and_says_so() -> None:
 @pytest.mark.parametrize("until", ["partitioning", "level auto: planning O3", "verifying the program"])
 def test_ctrl_c_before_there_is_a_program_ends_the_compilation(until: str) -> None:
     with pytest.raises(KeyboardInterrupt):
-        heard(CompileOptions("auto"), until)
+        heard(CompileOptions(Auto()), until)
 
 
 @pytest.fixture
@@ -329,7 +332,7 @@ def test_the_command_keeps_what_was_found(model: Path, tmp_path: Path, monkeypat
 
 
 def test_verify_holds_auto_to_the_bits_of_o0(model: Path) -> None:
-    report = verify_model(model, "stcp920", CompileOptions("auto"), VerifyOptions(samples=64))
+    report = verify_model(model, "stcp920", CompileOptions(Auto()), VerifyOptions(samples=64))
     assert report.failures == ()
     assert report.level != "auto"
 
@@ -351,19 +354,19 @@ def test_commands_take_it(model: Path) -> None:
 
 def test_a_chip_without_a_code_generator_is_planned_by_its_costs(model: Path) -> None:
     chip = stcp920().model_copy(update={"isa": "not-there-yet"})
-    plan = plan_model(model, chip, CompileOptions("auto")).plan
+    plan = plan_model(model, chip, CompileOptions(Auto())).plan
     reasons = [decision.reason for decision in plan.decisions if decision.subject == "level"]
-    assert len(reasons) >= len(PLAIN_WAYS) - 1
+    assert len(reasons) >= len(PLAIN_CONFIGS) - 1
     assert all(reason.endswith("cycles by the cost model") for reason in reasons)
     cycles = [float(reason.split()[0].replace(",", "")) for reason in reasons]
     assert cycles == sorted(cycles)
     with pytest.raises(TargetError, match="a code generator for not-there-yet"):
-        compile_model(model, chip, CompileOptions("auto"))
+        compile_model(model, chip, CompileOptions(Auto()))
 
 
 def test_explain_shows_the_plan_that_compile_takes(model: Path) -> None:
-    explained = explain_model(model, "stcp920", CompileOptions("auto"))
-    assert getattr(explained, "plan", None) == compile_model(model, "stcp920", CompileOptions("auto")).plan
+    explained = explain_model(model, "stcp920", CompileOptions(Auto()))
+    assert getattr(explained, "plan", None) == compile_model(model, "stcp920", CompileOptions(Auto())).plan
 
 
 @dataclass(frozen=True)
@@ -388,35 +391,40 @@ class Picky(NeuralScaleTarget):
 @pytest.mark.slow
 def test_code_that_overflows_its_space_gives_way_to_the_next_best() -> None:
     net, chip = network("squeezenet", 32, 1, "r9"), stcp920()
-    best = compile_graph(net, chip, TARGET, CompileOptions("auto"))
+    best = compile_graph(net, chip, TARGET, CompileOptions(Auto()))
     picky = Picky(fits=lambda program: program != best.program)
-    second = compile_graph(net, chip, picky, CompileOptions("auto"))
+    second = compile_graph(net, chip, picky, CompileOptions(Auto()))
     assert second.options != best.options  # another level, or the same one with its constants elsewhere
     assert second.program != best.program
-    levels = {"O1", "O2", "O3"} - {best.options.level}
-    others = [compile_graph(net, chip, TARGET, CompileOptions(level, schedule=True)) for level in sorted(levels)]
+    levels = {"O1", "O2", "O3"} - {best.options.planner.name}
+    others = [
+        compile_graph(net, chip, TARGET, CompileOptions(planner_or_auto(level), schedule=True))
+        for level in sorted(levels)
+    ]
     assert cycles_of(second) <= min(map(cycles_of, others))
     with pytest.raises(PlanError, match="code: needs less; has more"):
-        compile_graph(net, chip, Picky(fits=lambda _program: False), CompileOptions("auto"))
+        compile_graph(net, chip, Picky(fits=lambda _program: False), CompileOptions(Auto()))
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("refused", "said"),
     [
-        (CompileOptions("best"), "--level: needs one of O0, O1, O2, O3, streamed, astitch, auto; has best"),
-        (CompileOptions("auto", effort="none"), "--effort: needs one of fast, normal, high; has none"),
         (
-            CompileOptions("auto", spill="cost"),
+            lambda: planner_or_auto("best"),
+            "--level: needs one of O0, O1, O2, O3, streamed, astitch, auto; has best",
+        ),
+        (lambda: CompileOptions(effort="none"), "--effort: needs one of fast, normal, high; has none"),
+        (
+            lambda: planner_or_auto("auto", "cost"),
             "--spill: needs a level that does not try spills by itself: O3; has auto",
         ),
-        (CompileOptions("auto", spill="never"), "--spill: needs one of none, "),
+        (lambda: planner_or_auto("auto", "never"), "--spill: needs one of none, "),
     ],
 )
-def test_refusals(model: Path, options: CompileOptions, said: str) -> None:
-    for refuse in (compile_model, plan_model):
-        with pytest.raises(ModelError) as raised:
-            refuse(model, "stcp920", options)
-        assert str(raised.value).startswith(said)
+def test_refusals(refused: Callable[[], object], said: str) -> None:
+    with pytest.raises(ModelError) as raised:
+        refused()
+    assert str(raised.value).startswith(said)
 
 
 def test_a_network_for_which_no_level_has_room_is_refused_as_by_the_first() -> None:
@@ -425,7 +433,7 @@ def test_a_network_for_which_no_level_has_room_is_refused_as_by_the_first() -> N
     said: list[str] = []
     for level in ("O0", "auto"):
         with pytest.raises(UserError) as raised:
-            compile_graph(net, tiny, TARGET, CompileOptions(level))
+            compile_graph(net, tiny, TARGET, CompileOptions(planner_or_auto(level)))
         assert isinstance(raised.value, DoesNotFit)
         said.append(str(raised.value))
     assert said[0] == said[1]
@@ -435,4 +443,4 @@ def test_a_layer_staged_where_no_value_lies_yet_leaves_constants_their_region() 
     graph, constants = patches_before_large_values()
     chip = small_chip(8, 96 * KIB, 64 * KIB, 64 * KIB, 256 * KIB)
     ctx = PlanContext(graph, constants, chip, TARGET)
-    assert has_region(make_plan(ctx, "streamed"), ctx)
+    assert has_region(make_plan(ctx, Streamed()), ctx)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from codegen.neuralscale.target import TARGET, NeuralScaleTarget
-from dsa_sched.pipeline.auto_segments import RuledOut, Timed, segment_candidates, with_ruled_out
-from dsa_sched.pipeline.auto_ways import Candidate, Way, costed
-from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.search.candidates import Candidate, Config, costed
+from dsa_sched.search.segments import RuledOut, SegmentCandidate, Timed, segment_candidates, with_ruled_out
+from dsa_sched.stages.compilation import CompileOptions
 from partitioner.context.plan_context import Context
 from partitioner.ir.steps import RunStep
-from partitioner.planners.levels import IMAGES, ImageGroup, Segment
+from partitioner.planners.levels import O0, O2, ImageGroup, Images, Segment, Segments, planner_of
 from partitioner.planners.registry import make_plan
 from partitioner.verification.verify_plan import verify_plan
 from tests.chip_runs import stcp920
@@ -25,7 +25,12 @@ def context() -> Context[NeuralScaleTarget]:
 
 
 def planned(ctx: Context[NeuralScaleTarget], level: str) -> Candidate:
-    return costed(ctx, Way(level), make_plan(ctx, level), OPTIONS)
+    return costed(ctx, Config(planner_of(level)), make_plan(ctx, planner_of(level)), OPTIONS)
+
+
+def segments(made: SegmentCandidate) -> tuple[Segment, ...]:
+    assert isinstance(made.candidate.config.planner, Segments)
+    return made.candidate.config.planner.parts
 
 
 def slow_in_front(ctx: Context[NeuralScaleTarget], candidate: Candidate, factor: float = 20.0) -> Timed:
@@ -43,13 +48,12 @@ def test_a_plan_that_was_ruled_out_as_a_whole_may_be_the_best_for_a_part() -> No
     made = list(with_ruled_out(ctx, found, [RuledOut(planned(ctx, "O2"), least)], OPTIONS, found[0].cycles))
     assert made
     for each in made:
-        levels = [segment.level for segment in each.candidate.way.segments]
-        assert set(levels) == {"O0", "O2"}
+        planners = [segment.planner for segment in segments(each)]
+        assert set(planners) == {O0(), O2()}
         verify_plan(each.candidate.plan, ctx)
-        same = make_plan(ctx, each.candidate.way.level, segments=each.candidate.way.segments)
-        assert same == each.candidate.plan
-        assert [decision.subject for decision in each.decisions] == ["level"] * len(levels)
-    assert any(each.candidate.way.segments[0].level == "O2" for each in made)
+        assert make_plan(ctx, each.candidate.config.planner) == each.candidate.plan
+        assert [decision.subject for decision in each.decisions] == ["level"] * len(planners)
+    assert any(segments(each)[0].planner == O2() for each in made)
 
 
 def test_what_is_known_of_the_whole_is_what_its_parts_make() -> None:
@@ -64,7 +68,7 @@ def test_nothing_is_ruled_out_that_was_timed_in_another_way() -> None:
     ctx = context()
     one = planned(ctx, "O2")
     found = [slow_in_front(ctx, planned(ctx, "O0")), slow_in_front(ctx, one)]
-    ahead = RuledOut(replace(one, way=replace(one.way, ahead=True)), 0.0)
+    ahead = RuledOut(replace(one, config=replace(one.config, ahead=True)), 0.0)
     assert not list(with_ruled_out(ctx, found, [ahead], OPTIONS, found[0].cycles))
 
 
@@ -77,25 +81,20 @@ def test_without_a_program_nothing_is_expected_of_parts() -> None:
 def test_groups_of_images_are_parts_too() -> None:
     ctx = context()
     groups = tuple(ImageGroup((layer.name,), (1, 1)) for layer in ctx.layers)
-    way = Way(IMAGES, image_groups=groups)
-    images = costed(ctx, way, make_plan(ctx, IMAGES, image_groups=groups), OPTIONS)
+    images = costed(ctx, Config(Images(groups)), make_plan(ctx, Images(groups)), OPTIONS)
     found = [slow_in_front(ctx, planned(ctx, "O0"))]
     made = list(with_ruled_out(ctx, found, [RuledOut(images, 0.0)], OPTIONS, found[0].cycles))
     assert made
     for each in made:
-        assert IMAGES in {segment.level for segment in each.candidate.way.segments}
-        assert "groups of up to" in str(each.candidate.way)
-        options = each.candidate.way.of(OPTIONS)
-        assert (
-            make_plan(ctx, options.level, options.spill, options.segments, options.image_groups) == each.candidate.plan
-        )
+        assert Images(groups) in {segment.planner for segment in segments(each)}
+        assert "groups of up to" in str(each.candidate.config)
+        assert make_plan(ctx, each.candidate.config.planner) == each.candidate.plan
 
 
 def test_a_part_in_groups_of_images_is_that_part_of_the_whole() -> None:
     ctx = context()
     groups = tuple(ImageGroup((layer.name,), (1, 1)) for layer in ctx.layers)
-    whole = make_plan(ctx, IMAGES, image_groups=groups)
-    first = ctx.layers[0].name
-    alone = make_plan(ctx, "segments", segments=(Segment(IMAGES, "none", first),), image_groups=groups)
+    whole = make_plan(ctx, Images(groups))
+    alone = make_plan(ctx, Segments((Segment(Images(groups), ctx.layers[0].name),)))
     assert (alone.groups, alone.steps) == (whole.groups, whole.steps)
     assert any(isinstance(step, RunStep) for step in alone.steps)

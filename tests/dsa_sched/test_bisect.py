@@ -19,7 +19,7 @@ from dsa_sched.cli import cli
 from dsa_sched.frontend.network.network import Node
 from dsa_sched.frontend.network.operation import Writer
 from dsa_sched.frontend.rules.operators import OPERATORS
-from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.bisect import Bisection, bisect, narrow, require_place, save
 from dsa_sched.verification.onnx_reference import Reference
 from dsa_sched.verification.subgraph import cut
@@ -33,6 +33,7 @@ from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box
 from partitioner.ir.target import Work
+from partitioner.planners.levels import O0
 from tests.small_models import classifier
 from tests.small_models import save as save_model
 
@@ -81,9 +82,9 @@ def model(nodes: list[onnx.NodeProto], shape: list[int], result: list[int], **co
 
 
 def narrowed(path: Path) -> Bisection:
-    report = verify_model(path, "stcp920", CompileOptions("O0"), OPTIONS)
+    report = verify_model(path, "stcp920", CompileOptions(O0()), OPTIONS)
     assert report.failures
-    found = bisect(path, "stcp920", CompileOptions("O0"), OPTIONS, report=report)
+    found = bisect(path, "stcp920", CompileOptions(O0()), OPTIONS, report=report)
     assert found is not None
     return found
 
@@ -242,7 +243,7 @@ def test_names_of_a_model_never_become_paths(tmp_path: Path) -> None:
     assert said == f"{found.line}\n"
     assert found.line.isprintable()
     again = VerifyOptions(samples=256, feeds=tuple(files[1:-1]))
-    assert verify_model(files[0], "stcp920", CompileOptions("O0"), again).failures
+    assert verify_model(files[0], "stcp920", CompileOptions(O0()), again).failures
 
 
 def test_a_folder_with_other_things_is_refused_before_any_work(tmp_path: Path) -> None:

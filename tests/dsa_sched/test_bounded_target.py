@@ -13,12 +13,13 @@ from codegen.judgement import rounded_sum_error
 from codegen.target import Execution
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.cli import cli
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.evidence import Loads
 from dsa_sched.verification.verdict import BoundedLevelResult
-from dsa_sched.verification.verify import VerifyOptions, judged_twins, simulator, verify_compiled
+from dsa_sched.verification.verify import VerifyOptions, reference_builds, simulator, verify_compiled
 from dsa_sched.zoo import seeded_inputs
+from partitioner.planners.levels import O2
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 from tests.wide_target import chip_text
 
@@ -79,9 +80,9 @@ def test_a_level_is_judged_by_what_it_stored_and_what_is_emulated_between(instal
     """At O2 most values stay on the cores: the output follows from the input through whole emulated layers, each with
     what the bound allows of it. A wrong element is found, one within the bound is not held against it."""
     (installed / "chip.yaml").write_text(chip_text("wide-v1"), encoding="utf-8")
-    options = CompileOptions(level="O2", keep_values=True)
+    options = CompileOptions(O2(), keep_values=True)
     whole = compile_model(installed / "small.onnx", installed / "chip.yaml", options)
-    isolated, plain = judged_twins(whole)
+    isolated, plain = reference_builds(whole)
     feeds = tuple(seeded_inputs(whole.model.source, 2, 0))
     output = whole.artifact.tensor(whole.model.graph.outputs[0])
     where = (output.address, output.bytes)

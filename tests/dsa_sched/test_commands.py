@@ -19,8 +19,8 @@ from onnx import TensorProto, helper
 
 import dsa_sched
 from dsa_sched.cli import cli
-from dsa_sched.pipeline.compilation import CompileOptions, Lowered
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import CompileOptions, Lowered
 from dsa_sched.zoo import zoo_names
 from isched.lowering.lower import lower_layout
 from isched.program.program import parse_program
@@ -28,8 +28,7 @@ from partitioner.context.plan_context import Context
 from partitioner.ir.graph_text import parse_graph
 from partitioner.ir.plan import parse_plan
 from partitioner.memory.layout_parsing import parse_layout
-from partitioner.planners.levels import AUTO, EFFORTS, PLANNERS
-from partitioner.planners.registry import LEVELS, SPILLS
+from partitioner.planners.levels import AUTO, EFFORTS, LEVELS, O3, PLANNERS, SPILLS
 from tests.small_models import classifier, one_node, save
 
 
@@ -136,7 +135,7 @@ def test_the_layout_that_is_printed_is_that_of_the_build(model: Path, tmp_path: 
     assert alone == beside
     assert not parse_layout(alone).options.rounds_ahead
     ahead = parse_layout(invoke(*how, "--schedule").stdout).options
-    found = compile_model(model, "stcp920", CompileOptions("O3", 2, schedule=True))
+    found = compile_model(model, "stcp920", CompileOptions(O3(), 2, schedule=True))
     assert ahead == found.layout.options
     assert isinstance(found.made, Lowered)
     ctx = Context(found.model.graph, found.model.constants, found.chip, found.made.target)

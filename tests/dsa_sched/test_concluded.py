@@ -16,8 +16,8 @@ from codegen.neuralscale.target import TARGET
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.artifact.runner import execute
 from dsa_sched.host.compile import compile_with_host
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.onnx_reference import Reference
 from dsa_sched.verification.prepared_values import wrong_prepared
 from dsa_sched.verification.verify import VerifyOptions, verify_model
@@ -27,6 +27,7 @@ from isched.hazards.verify_program import verify_program
 from isched.timing.cycle_model import time_program, time_streams
 from partitioner.ir.batch_independence import batch_problem
 from partitioner.ir.graph_text import parse_graph
+from partitioner.planners.levels import O0, O3, planner_or_auto
 from tests.integer_models import Array, compiled, model_of, node, reference, run_whole, table
 
 RANDOM = np.random.default_rng(23)
@@ -160,7 +161,7 @@ def test_verify_judges_what_numbers_decide(level: str, tmp_path: Path) -> None:
     model, _ = greedy()
     path = tmp_path / "greedy.onnx"
     onnx.save(onnx.shape_inference.infer_shapes(model), path)
-    report = verify_model(path, "stcp920", CompileOptions(level), VerifyOptions(samples=64))
+    report = verify_model(path, "stcp920", CompileOptions(planner_or_auto(level)), VerifyOptions(samples=64))
     assert report.failures == ()
     assert {result.tensor for result in report.logits} == {"logits"}
     assert report.end_to_end == "passed"
@@ -175,7 +176,7 @@ def test_a_network_of_integers_alone(level: str, tmp_path: Path) -> None:
     found = run_whole(compiled(model, tmp_path, level), inputs)
     for name, wanted in zip(("next", "best", "i"), reference(model, inputs), strict=True):
         np.testing.assert_array_equal(found[name], wanted)
-    report = verify_model(tmp_path / "model.onnx", "stcp920", CompileOptions(level))
+    report = verify_model(tmp_path / "model.onnx", "stcp920", CompileOptions(planner_or_auto(level)))
     assert report.failures == ()
     assert report.end_to_end == "passed"
 
@@ -200,7 +201,7 @@ def test_a_mask_that_leaves_and_is_used(level: str, tmp_path: Path) -> None:
     wanted = dict(zip(("classes", "bright", "z"), reference(model, inputs), strict=True))
     np.testing.assert_array_equal(found["bright"], wanted["bright"])
     np.testing.assert_array_equal(found["z"], wanted["z"])
-    report = verify_model(tmp_path / "model.onnx", "stcp920", CompileOptions(level))
+    report = verify_model(tmp_path / "model.onnx", "stcp920", CompileOptions(planner_or_auto(level)))
     assert report.failures == ()
     assert {result.tensor for result in report.logits} == {"image", "z", "scores"}
 
@@ -302,7 +303,7 @@ def test_answers_of_a_divided_batch(tmp_path: Path) -> None:
     nodes = [node("MatMul", ["x", "weights"], "scores"), node("ArgMax", ["scores"], axis=1)]
     constants = {"weights": RANDOM.normal(0, 0.3, (9, 11)).astype(np.float32)}
     made = compiled(giving(nodes, inputs, constants, y=INT64, scores=FLOAT), tmp_path)
-    artifact = compile_model(tmp_path / "model.onnx", "stcp920", CompileOptions("O3", batch=5)).artifact
+    artifact = compile_model(tmp_path / "model.onnx", "stcp920", CompileOptions(O3(), batch=5)).artifact
     rows = {"x": inputs["x"][:5]}
     found = artifact.run(rows)
     np.testing.assert_array_equal(found["y"], found["scores"].argmax(1, keepdims=True))
@@ -328,7 +329,7 @@ def test_indices_that_numbers_decide_are_refused(tmp_path: Path) -> None:
         "inputs alone"
     ) in said
     assert "--host" in said
-    staged = compile_with_host(tmp_path / "model.onnx", "stcp920", CompileOptions("O0"))
+    staged = compile_with_host(tmp_path / "model.onnx", "stcp920", CompileOptions(O0()))
     assert staged is not None
 
 

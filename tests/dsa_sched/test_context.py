@@ -15,12 +15,14 @@ import pytest
 from codegen.neuralscale.target import TARGET
 from codegen.target import TileTarget
 from dsa_sched.frontend import Model
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions
-from dsa_sched.pipeline.driver import Planned, compile_plan
+from dsa_sched.pipeline.driver import compile_plan
+from dsa_sched.stages.compilation import Compilation, CompileOptions
+from dsa_sched.stages.tile_stages import Planned
 from hw_models.chip import Chip
 from partitioner.context.plan_context import Context
 from partitioner.ir.target import Work
-from partitioner.planners.registry import LEVELS, make_plan
+from partitioner.planners.levels import LEVELS, planner_of, planner_or_auto
+from partitioner.planners.registry import make_plan
 from tests.chip_runs import small_chip, stcp920
 from tests.small_graphs import GraphBuilder
 
@@ -43,8 +45,8 @@ def network() -> Model:
 
 def compiled(model: Model, chip: Chip, level: str) -> tuple[Compilation, ref[Context[TileTarget]]]:
     ctx: Context[TileTarget] = Context(model.graph, model.constants, chip, TARGET)
-    planned = Planned(model, ctx, make_plan(ctx, level))
-    return compile_plan(planned, CompileOptions(level, schedule=True)), ref(ctx)
+    planned = Planned(model, ctx, make_plan(ctx, planner_of(level)))
+    return compile_plan(planned, CompileOptions(planner_or_auto(level), schedule=True)), ref(ctx)
 
 
 def digest(compilation: Compilation) -> str:

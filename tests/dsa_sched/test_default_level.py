@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import click
@@ -19,11 +20,11 @@ from dsa_sched.cli import cli
 from dsa_sched.commands.compile import compile_command
 from dsa_sched.commands.explain import explain
 from dsa_sched.commands.verify import verify
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
 from dsa_sched.placement.model.scenario import ChipDevice
+from dsa_sched.stages.compilation import CompileOptions
 from partitioner.ir.plan import parse_plan
-from partitioner.planners.levels import AUTO, DEFAULT_LEVEL
+from partitioner.planners.levels import AUTO, DEFAULT_LEVEL, PLANNERS, Auto, Images, Segments
 from tests.small_models import classifier, save
 from tests.small_networks import save_small_network
 
@@ -47,12 +48,18 @@ def test_there_is_one_default() -> None:
     assert DEFAULT_LEVEL == AUTO
     assert {level_option(command) for command in (compile_command, verify, explain)} == {DEFAULT_LEVEL}
     assert inspect.signature(dsa_sched.compile).parameters["level"].default == DEFAULT_LEVEL
-    assert CompileOptions().level == DEFAULT_LEVEL
+    assert CompileOptions().planner.name == DEFAULT_LEVEL
     assert ChipDevice(kind="chip", name="npu", chip="stcp920").level == DEFAULT_LEVEL
 
 
+def test_the_options_of_planners_are_those_of_their_classes_alone() -> None:
+    of_planners = {field.name for kind in (*PLANNERS.values(), Images, Segments) for field in fields(kind)}
+    assert of_planners == {"spill", "chunks", "groups", "parts"}
+    assert not of_planners & {field.name for field in fields(CompileOptions)}
+
+
 def test_it_is_what_the_level_by_its_name_makes(model: Path, tmp_path: Path) -> None:
-    said = compile_model(model, "stcp920", CompileOptions(AUTO, batch=2))
+    said = compile_model(model, "stcp920", CompileOptions(Auto(), batch=2))
     taken = compile_model(model, "stcp920", CompileOptions(batch=2))
     assert taken.artifact.manifest == said.artifact.manifest
     assert taken.options.schedule is True

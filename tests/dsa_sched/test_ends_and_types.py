@@ -16,11 +16,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 from dsa_sched.cli import cli
 from dsa_sched.frontend import load_model
-from dsa_sched.pipeline.batches import compile_clusters
-from dsa_sched.pipeline.compilation import CompileOptions
-from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.pipeline.driver import compile_clusters, compile_model
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from hw_models.errors import ModelError
+from partitioner.planners.levels import O0, O2, planner_or_auto
 from tests.small_models import save
 
 node = helper.make_node
@@ -111,7 +111,7 @@ def test_it_compiles_and_runs(name: str, level: str, tmp_path: Path) -> None:
     """Values, shapes and types are those of onnxruntime."""
     path = save(MODELS[name], tmp_path / "m.onnx")
     feeds = drawn(MODELS[name])
-    found = compile_model(path, "stcp920", CompileOptions(level)).artifact.run(feeds)
+    found = compile_model(path, "stcp920", CompileOptions(planner_or_auto(level))).artifact.run(feeds)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     names = [item.name for item in session.get_outputs()]
     assert list(found) == names
@@ -123,13 +123,13 @@ def test_it_compiles_and_runs(name: str, level: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [name for name in MODELS if not name.startswith("constants alone")])
 def test_verify_judges_it(name: str, tmp_path: Path) -> None:
     path = save(MODELS[name], tmp_path / "m.onnx")
-    assert verify_model(path, "stcp920", CompileOptions("O2"), VerifyOptions(samples=64)).failures == ()
+    assert verify_model(path, "stcp920", CompileOptions(O2()), VerifyOptions(samples=64)).failures == ()
 
 
 def test_verify_has_nothing_to_judge_where_nothing_is_computed(tmp_path: Path) -> None:
     path = save(MODELS["constants alone"], tmp_path / "m.onnx")
     with pytest.raises(ModelError, match="ends: needs an output that depends on an input; has outputs that are const"):
-        verify_model(path, "stcp920", CompileOptions("O0"))
+        verify_model(path, "stcp920", CompileOptions(O0()))
 
 
 def test_a_model_without_outputs_is_refused(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_a_constant_that_no_device_holds_is_no_output(array: np.ndarray, tmp_pat
 def test_constants_are_no_items_of_a_batch(tmp_path: Path) -> None:
     model = network([node("Relu", ["x"], ["y"])], [ROW], [("y", F, (2, 3)), ("c", F, (2,))], c=THREE[:2])
     with pytest.raises(ModelError, match="c is constant: its items do not belong to those of the inputs"):
-        compile_clusters(save(model, tmp_path / "m.onnx"), "stcp920", 2, CompileOptions("O0", batch=4))
+        compile_clusters(save(model, tmp_path / "m.onnx"), "stcp920", CompileOptions(O0(), batch=4, clusters=2))
 
 
 def test_double_precision_is_told_once(tmp_path: Path) -> None:
@@ -177,6 +177,6 @@ def test_bfloat16_comes_and_goes_as_float32(tmp_path: Path) -> None:
     scale = THREE.astype(ml_dtypes.bfloat16)
     model = network([node("Mul", ["x", "c"], ["y"])], [("x", kind, (2, 3))], [("y", kind, (2, 3))], c=scale)
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
-    found = compile_model(save(model, tmp_path / "m.onnx"), "stcp920", CompileOptions("O0")).artifact.run({"x": x})["y"]
+    found = compile_model(save(model, tmp_path / "m.onnx"), "stcp920", CompileOptions(O0())).artifact.run({"x": x})["y"]
     assert found.dtype == np.float32
     assert np.array_equal(found, x * THREE)

@@ -27,7 +27,8 @@ from partitioner.ir.graph import Graph
 from partitioner.ir.plan import Group, Split
 from partitioner.ir.steps import Binding, MoveStep, RunStep, Step
 from partitioner.memory.memory_plan import FOR_SCHEDULING, PLAIN, lay_out
-from partitioner.planners.registry import LEVELS, make_plan
+from partitioner.planners.levels import LEVELS, O3
+from partitioner.planners.registry import make_plan
 from partitioner.tiling.core_regions import instance_box
 from tests.chip_runs import small_chip
 from tests.small_graphs import GraphBuilder
@@ -323,7 +324,7 @@ def test_a_spilled_value_says_where_its_readers_find_it() -> None:
     graph, constants = builder.build(builder.conv(builder.concat(3, first, y), 16))
     chip = small_chip(data_bytes=8 << 10)
     ctx = PlanContext(graph, constants, chip, TARGET)
-    explained = explain_plan(make_plan(ctx, "O3", "longest"), ctx)
+    explained = explain_plan(make_plan(ctx, O3("longest")), ctx)
     (group,) = explained.explanation.groups
     console = Console(file=StringIO(), width=200)
     print_detail(explained.explanation, detail_of(explained, group.name), console)

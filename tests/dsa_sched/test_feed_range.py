@@ -10,9 +10,10 @@ from click.testing import CliRunner
 
 from dsa_sched.artifact.tensors import TensorEntry
 from dsa_sched.cli import cli
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.feed_range import range_warnings
+from partitioner.planners.levels import O0
 from tests.small_models import one_node, save
 
 SHAPE = (1, 3, 2, 2)
@@ -75,7 +76,7 @@ def test_texts_and_missing_arrays_are_left_to_others() -> None:
 
 def test_run_and_verify_warn(tmp_path: Path) -> None:
     model, folder, feed = save(one_node("Relu", SHAPE), tmp_path / "m.onnx"), tmp_path / "out", tmp_path / "x.npz"
-    compile_model(model, "stcp920", CompileOptions("O0")).artifact.save(folder)
+    compile_model(model, "stcp920", CompileOptions(O0())).artifact.save(folder)
     x = np.ones(SHAPE, np.float32)
     x[0, 0, 0, 0] = 1e6
     np.savez(feed, x=x)

@@ -16,12 +16,13 @@ from dsa_sched.frontend import load, load_model
 from dsa_sched.frontend.network import constant_folding
 from dsa_sched.frontend.network.network import Network, Value
 from dsa_sched.frontend.network.terms import Term, from_file, number
-from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.bisect import bisect, failing_check
 from dsa_sched.verification.file_constants import compare_constants, initializer, worked_out
 from dsa_sched.verification.onnx_reference import Reference
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from dsa_sched.zoo import seeded_inputs
+from partitioner.planners.levels import O0
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 from tests.small_models import classifier
 
@@ -138,7 +139,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, name: str, damage: Damage) -> None:
 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_a_right_network_holds_the_files_constants(network: Callable[[Path], Path], tmp_path: Path) -> None:
-    report = verify_model(network(tmp_path), "stcp920", CompileOptions("O0"), OPTIONS)
+    report = verify_model(network(tmp_path), "stcp920", CompileOptions(O0()), OPTIONS)
     assert report.failures == ()
     assert (report.against_file.undeclared, report.against_file.different) == ((), ())
     assert report.against_file.copied + report.against_file.computed == report.constants
@@ -150,7 +151,7 @@ def test_damage_between_file_and_graph_is_caught(
     network: Callable[[Path], Path], damage: Damage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch, NETWORKS[network][DAMAGES[damage]], damage)
-    report = verify_model(network(tmp_path), "stcp920", CompileOptions("O0"), OPTIONS)
+    report = verify_model(network(tmp_path), "stcp920", CompileOptions(O0()), OPTIONS)
     assert any("are not what the file gives" in failure for failure in report.failures)
 
 
@@ -159,11 +160,11 @@ def test_damage_that_is_caught_by_constants_is_narrowed_to_its_node(
 ) -> None:
     plant(monkeypatch, "w2", all_scaled)
     path = small_classifier(tmp_path)
-    report = verify_model(path, "stcp920", CompileOptions("O0"), OPTIONS)
+    report = verify_model(path, "stcp920", CompileOptions(O0()), OPTIONS)
     check, sentence = failing_check(report)
     assert check == "constants"
     assert sentence.startswith("constant w2: 576 of 576 elements are not what the file gives")
-    found = bisect(path, "stcp920", CompileOptions("O0"), OPTIONS, report=report)
+    found = bisect(path, "stcp920", CompileOptions(O0()), OPTIONS, report=report)
     assert found is not None
     assert [node.name for node in found.part.model.graph.node] == ["conv2"]
 
@@ -227,7 +228,7 @@ def test_infinite_constants_stay_infinite(tmp_path: Path) -> None:
     builder = ModelBuilder()
     mask = builder.constant(np.triu(np.full((4, 4), -np.inf), 1))
     path = builder.save(tmp_path, builder.node("Softmax", builder.node("Add", builder.input(2, 4, 4), mask), axis=-1))
-    report = verify_model(path, "stcp920", CompileOptions("O0"), OPTIONS)
+    report = verify_model(path, "stcp920", CompileOptions(O0()), OPTIONS)
     assert report.failures == ()
     assert report.warnings == ()
 

@@ -10,11 +10,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 import dsa_sched
 from codegen.neuralscale.target import TARGET
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import Compilation, CompileOptions
 from dsa_sched.verification.verify import verify_model
 from hw_models.chip import Chip
 from isched.timing.cycle_model import time_program
+from partitioner.planners.levels import Auto, Streamed
 from tests.chip_runs import small_chip
 from tests.small_models import save
 
@@ -57,11 +58,11 @@ def feed_forward(tmp_path: Path) -> Path:
 
 
 def test_auto_takes_them_where_they_are_faster_and_says_so(feed_forward: Path) -> None:
-    made = compile_model(feed_forward, chip(), CompileOptions("auto"))
-    assert made.options.chunks
+    made = compile_model(feed_forward, chip(), CompileOptions(Auto()))
+    assert made.options.planner == Streamed(chunks=True)
     reasons = [f"{each.verdict}: {each.reason}" for each in made.plan.decisions if each.subject == "level"]
     assert any(", hidden values in chunks" in reason for reason in reasons)
-    streamed = compile_model(feed_forward, chip(), CompileOptions("streamed", schedule=True))
+    streamed = compile_model(feed_forward, chip(), CompileOptions(Streamed(), schedule=True))
     assert cycles_of(made) < cycles_of(streamed)
 
 
@@ -70,6 +71,6 @@ def test_their_results_are_those_of_o0_and_the_verdict_is_passed(feed_forward: P
     feed = {INPUT: np.random.default_rng(1).normal(size=(4, 16, WIDTH)).astype(np.float32)}
     plain, auto = (dsa_sched.compile(feed_forward, chip=chip(), level=level).run(feed)["y"] for level in ("O0", "auto"))
     assert plain.tobytes() == auto.tobytes()
-    report = verify_model(feed_forward, chip(), CompileOptions("auto"))
+    report = verify_model(feed_forward, chip(), CompileOptions(Auto()))
     assert report.failures == ()
     assert {layer.name for layer in report.layers} >= {f"{name}::{n}" for name in ("wide", "narrow") for n in range(3)}

@@ -10,8 +10,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.verify import VerifyOptions, verify_model
+from partitioner.planners.levels import O0
 
 Shape = tuple[int, ...]
 Nodes = Sequence[onnx.NodeProto]
@@ -196,5 +197,5 @@ KINDS: dict[str, onnx.ModelProto] = {
 def test_the_kind_verifies(kind: str, tmp_path: Path) -> None:
     path = tmp_path / f"{kind}.onnx"
     path.write_bytes(KINDS[kind].SerializeToString())
-    report = verify_model(path, "stcp920", CompileOptions("O0"), VerifyOptions(workers=1))
+    report = verify_model(path, "stcp920", CompileOptions(O0()), VerifyOptions(workers=1))
     assert report.passed, report.failures

@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from codegen.neuralscale.target import TARGET
 from dsa_sched.artifact.runner import execute
 from dsa_sched.frontend import Model, load_model
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions, Lowered
 from dsa_sched.pipeline.driver import compile_graph
+from dsa_sched.stages.compilation import Compilation, CompileOptions, Lowered
 from dsa_sched.verification.evidence import stored_values, values_in_main
 from dsa_sched.zoo import seeded_inputs
 from hw_models.chip import Chip
@@ -37,7 +37,8 @@ from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import parse_plan
 from partitioner.ir.steps import MOVES
-from partitioner.planners.registry import LEVELS, make_plan
+from partitioner.planners.levels import LEVELS, O3, planner_of, planner_or_auto
+from partitioner.planners.registry import make_plan
 from tests.chip_runs import Compiled, small_chip, stcp920
 from tests.movement_graphs import MovementBuilder
 from tests.partition_graphs import Seeded, chips, graphs, random_chip, random_graph, tight_chip
@@ -112,7 +113,7 @@ def loaded(case: Case) -> Model:
 
 @cache
 def compiled(case: Case, level: str, spill: str = "none", schedule: bool = False) -> Compilation:
-    options = CompileOptions(level=level, batch=case.batch, schedule=schedule, keep_values=True, spill=spill)
+    options = CompileOptions(planner_or_auto(level, spill), batch=case.batch, schedule=schedule, keep_values=True)
     return compile_graph(loaded(case), case.chip, TARGET, options)
 
 
@@ -209,7 +210,7 @@ def test_a_network_of_full_size_has_the_bits_of_o0(level: str, case: Case) -> No
 
 
 def plan_and_lower(graph: Graph, constants: Constants, chip: Chip, level: str) -> Compiled:
-    plan = make_plan(PlanContext(graph, constants, chip, TARGET), level)
+    plan = make_plan(PlanContext(graph, constants, chip, TARGET), planner_of(level))
     assert plan.level == level
     assert parse_plan(str(plan)) == plan
     covered = [name for group in plan.groups for layer in group.layers for name in layer.ops]
@@ -271,7 +272,7 @@ def test_random_networks_have_the_bits_of_o0(level: str, tight: bool) -> None:
 def test_tight_chips_lead_to_plans_with_many_instances() -> None:
     """Or the test above would not see what it is there for."""
     plans = [
-        make_plan(PlanContext(*random_graph(Seeded(s)), tight_chip(Seeded(s + 1000)), TARGET), "O3")
+        make_plan(PlanContext(*random_graph(Seeded(s)), tight_chip(Seeded(s + 1000)), TARGET), O3())
         for s in TIGHT_SEEDS
     ]
     assert any(group.split.instances > 1 for plan in plans for group in plan.groups)
@@ -332,7 +333,7 @@ def test_a_result_without_axes_is_refused(level: str) -> None:
     builder = MovementBuilder("scalar")
     graph, constants = builder.build(builder.elementwise("relu", builder.input("x")))
     with pytest.raises(ModelError, match="a result without axes"):
-        make_plan(PlanContext(graph, constants, small_chip(), TARGET), level)
+        make_plan(PlanContext(graph, constants, small_chip(), TARGET), planner_of(level))
 
 
 @pytest.mark.parametrize("level", BEYOND_O0)

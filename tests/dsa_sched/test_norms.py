@@ -25,6 +25,7 @@ from hw_models.errors import ModelError
 from isched.hazards.verify_program import verify_program
 from isched.lowering.lower import lower_plan
 from partitioner.context.plan_context import Context, PlanContext
+from partitioner.planners.levels import planner_of
 from partitioner.planners.registry import make_plan
 from tests.chip_runs import Compiled, compile_graph, stcp920
 
@@ -89,7 +90,7 @@ def _compiled(norm: Norm, epsilon: float, level: str) -> Compiled:
     if level == "O0":
         return compile_graph(loaded.graph, loaded.constants)
     chip = stcp920()
-    plan = make_plan(PlanContext(loaded.graph, loaded.constants, chip, TARGET), level)
+    plan = make_plan(PlanContext(loaded.graph, loaded.constants, chip, TARGET), planner_of(level))
     program = lower_plan(plan, Context(loaded.graph, loaded.constants, chip, TARGET), TARGET.data_base_bytes)
     verify_program(program, chip)
     return Compiled(loaded.graph, loaded.constants, chip, plan, program)

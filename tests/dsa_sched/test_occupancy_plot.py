@@ -14,8 +14,9 @@ from click.testing import CliRunner, Result
 
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.cli import cli
-from dsa_sched.pipeline.batches import compile_clusters
-from dsa_sched.pipeline.compilation import CompileOptions, gather_artifact
+from dsa_sched.pipeline.driver import compile_clusters
+from dsa_sched.stages.compilation import CompileOptions, gather_artifact
+from partitioner.planners.levels import O3
 from tests.small_models import classifier, save
 
 
@@ -32,7 +33,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An artifact for two clusters."""
     path = tmp_path_factory.mktemp("model")
     model = save(classifier(batch="n"), path / "classifier.onnx")
-    gather_artifact(compile_clusters(str(model), "stcp920", 2, CompileOptions(batch=3, level="O3"))).save(path / "out")
+    gather_artifact(compile_clusters(str(model), "stcp920", CompileOptions(batch=3, planner=O3(), clusters=2))).save(
+        path / "out"
+    )
     return path / "out"
 
 

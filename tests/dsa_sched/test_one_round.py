@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +14,11 @@ from onnx import TensorProto, helper, numpy_helper
 from codegen.generic import NEUTRAL
 from dsa_sched.frontend import load_model
 from dsa_sched.frontend.network.refusals import PLACE, Judge, Unsupported
-from dsa_sched.pipeline.batches import compile_clusters, plan_clusters
-from dsa_sched.pipeline.compilation import CompileOptions
-from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.pipeline.driver import compile_clusters, compile_model, plan_model
+from dsa_sched.stages.compilation import CompileOptions
 from hw_models.errors import ModelError
 from partitioner.ir.graph import Graph, Op
+from partitioner.planners.levels import O0
 from tests.chip_runs import small_chip
 from tests.small_models import save
 
@@ -43,7 +44,7 @@ def model(
 
 def told(path: Path, options: CompileOptions | None = None) -> list[str]:
     with pytest.raises(Unsupported) as error:
-        compile_model(path, CHIP, options or CompileOptions("O0"))
+        compile_model(path, CHIP, options or CompileOptions(O0()))
     return str(error.value).splitlines()
 
 
@@ -70,11 +71,11 @@ def test_unknown_operators_rules_and_the_chip_speak_in_one_list(tmp_path: Path) 
 
 def test_what_clusters_and_plans_refuse_is_the_same_list(tmp_path: Path) -> None:
     path = model(MIXED, ["y"], tmp_path)
-    options = CompileOptions("O0", batch=4)
+    options = CompileOptions(O0(), batch=4)
     for attempt in (
-        lambda: compile_clusters(path, CHIP, 2, options),
-        lambda: compile_clusters(path, CHIP, 1, options, per_pass="auto"),
-        lambda: plan_clusters(path, CHIP, 2, options),
+        lambda: compile_clusters(path, CHIP, replace(options, clusters=2)),
+        lambda: compile_clusters(path, CHIP, replace(options, per_pass="auto")),
+        lambda: plan_model(path, CHIP, replace(options, clusters=2)),
     ):
         with pytest.raises(Unsupported) as error:
             attempt()
@@ -83,7 +84,7 @@ def test_what_clusters_and_plans_refuse_is_the_same_list(tmp_path: Path) -> None
 
 def test_shapes_that_the_user_gives_count_for_the_rest(tmp_path: Path) -> None:
     path = model(MIXED, ["y"], tmp_path, ("N", 3, "H", 8))
-    said = told(path, CompileOptions("O0", shapes=(("x", (1, 3, 6, 8)),)))
+    said = told(path, CompileOptions(O0(), shapes=(("x", (1, 3, 6, 8)),)))
     assert f"  Log entropy (1x3x6x8): {NO_LOG}" in said
 
 
@@ -137,9 +138,7 @@ def test_without_a_chip_nothing_points_to_other_devices(tmp_path: Path) -> None:
 
 def test_a_chip_without_a_code_generator_refuses_what_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(Unsupported) as error:
-        plan_clusters(
-            model(MIXED, ["y"], tmp_path), CHIP.model_copy(update={"isa": "abacus-v2"}), 1, CompileOptions("O0")
-        )
+        plan_model(model(MIXED, ["y"], tmp_path), CHIP.model_copy(update={"isa": "abacus-v2"}), CompileOptions(O0()))
     assert [refused.name for refused in error.value.refused] == ["angle", "border"]
 
 

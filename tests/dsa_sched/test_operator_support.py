@@ -14,10 +14,11 @@ from codegen.neuralscale.target import TARGET
 from dsa_sched.analysis.operator_support import Support, operator_support, read_operators
 from dsa_sched.cli import cli
 from dsa_sched.frontend.graph.probes import PROBES, Probe, probes_of
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import CompileOptions
 from hw_models.errors import ModelError
 from hw_models.loading import load_chip
+from partitioner.planners.levels import O0
 from tests.onnx_backend.table import read_table
 
 CHIP = load_chip("stcp920")
@@ -45,10 +46,10 @@ def test_what_is_listed_is_what_compile_does(op_type: str, supports: Mapping[str
     for probe, reason in ways(op_type, supports):
         path.write_bytes(probe.model().SerializeToString())
         if reason is None:
-            assert compile_model(path, CHIP, CompileOptions("O0")).artifact.clusters, probe.says
+            assert compile_model(path, CHIP, CompileOptions(O0())).artifact.clusters, probe.says
         else:
             with pytest.raises(ModelError) as error:
-                compile_model(path, CHIP, CompileOptions("O0"))
+                compile_model(path, CHIP, CompileOptions(O0()))
             assert reason in str(error.value), probe.says
 
 

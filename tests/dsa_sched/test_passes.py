@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,10 @@ import dsa_sched
 from dsa_sched.analysis.artifact_timing import time_path
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.cli import cli
-from dsa_sched.pipeline.batches import PerPass, compile_clusters, plan_clusters
-from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.pipeline.driver import compile_clusters, plan_model
+from dsa_sched.stages.compilation import CompileOptions, PerPass
 from hw_models.errors import DoesNotFit, ModelError, TargetError
+from partitioner.planners.levels import O0, O1
 from tests.chip_runs import stcp920
 from tests.small_models import classifier, save
 
@@ -111,8 +113,8 @@ def test_without_per_pass_the_share_is_one_run(model: Path) -> None:
 
 
 def test_the_choice_is_reproducible_and_says_its_numbers(model: Path) -> None:
-    options = CompileOptions("O1", 8)
-    plans = [plan_clusters(model, stcp920(), 2, options, per_pass="auto").plan for _ in range(2)]
+    options = CompileOptions(O1(), 8)
+    plans = [plan_model(model, stcp920(), replace(options, clusters=2, per_pass="auto")).plan for _ in range(2)]
     assert str(plans[0]) == str(plans[1])
     about = [decision for decision in plans[0].decisions if decision.subject == "batch"]
     chosen = plans[0].batch_per_cluster
@@ -121,21 +123,21 @@ def test_the_choice_is_reproducible_and_says_its_numbers(model: Path) -> None:
         assert f" at {candidate}" in about[0].reason
         assert candidate == chosen or any(d.verdict == f"not {candidate} a pass" for d in about)
     assert "O0 at batch 1" in about[1].reason
-    parts = compile_clusters(model, "stcp920", 2, options, per_pass="auto")
+    parts = compile_clusters(model, "stcp920", replace(options, clusters=2, per_pass="auto"))
     assert [str(part.plan) for part in parts] == [str(plans[0])] * 2
 
 
 def test_what_has_a_plan_but_no_program_gives_way(model: Path) -> None:
     """Plans do not ask whether the main memory holds all tensors, programs must: here only four images find room."""
     chip = stcp920()
-    best = compile_clusters(model, chip, 1, CompileOptions("O0", batch=8), per_pass="auto")[0]
+    best = compile_clusters(model, chip, CompileOptions(O0(), batch=8, per_pass="auto"))[0]
     assert best.plan.batch_per_cluster == 8
     least = dict.fromkeys(("DDR",), max(p.offset_bytes + p.size_bytes for p in best.program.placements) - 1)
     memories = tuple(m.model_copy(update={"size_bytes": least.get(m.name, m.size_bytes)}) for m in chip.memories)
     small = chip.model_copy(update={"memories": memories})
     with pytest.raises(DoesNotFit, match="DDR"):
-        compile_clusters(model, small, 1, CompileOptions("O0", batch=8))
-    (part,) = compile_clusters(model, small, 1, CompileOptions("O0", batch=8), per_pass="auto")
+        compile_clusters(model, small, CompileOptions(O0(), batch=8))
+    (part,) = compile_clusters(model, small, CompileOptions(O0(), batch=8, per_pass="auto"))
     assert (part.plan.batch_per_cluster, part.passes, part.rows) == (4, 2, 8)
     refused = [decision for decision in part.plan.decisions if decision.verdict == "not 8 a pass"]
     assert len(refused) == 1

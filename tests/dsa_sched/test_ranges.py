@@ -11,11 +11,12 @@ import pytest
 from click.testing import CliRunner
 
 from dsa_sched.cli import cli
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.feed_range import not_finite
 from dsa_sched.verification.given_ranges import ranges_of_any
 from dsa_sched.zoo.meanings.declared_meanings import Range, with_declared
+from partitioner.planners.levels import O0
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 from tests.small_models import save
 
@@ -97,7 +98,7 @@ def test_without_declared_ranges_functions_alone_have_one() -> None:
 
 def warnings(made: Callable[[ModelBuilder], str], folder: Path) -> tuple[str, ...]:
     builder = ModelBuilder()
-    return compile_model(builder.save(folder, made(builder)), "stcp920", CompileOptions("O0")).model.warnings
+    return compile_model(builder.save(folder, made(builder)), "stcp920", CompileOptions(O0())).model.warnings
 
 
 def scaled(*factors: float) -> Callable[[ModelBuilder], str]:
@@ -139,7 +140,7 @@ def test_run_says_how_many_elements_are_no_numbers(tmp_path: Path) -> None:
     builder = ModelBuilder()
     model = builder.save(tmp_path, builder.node("Mul", builder.input(1, 64), builder.constant(2.0)))
     folder, feed = tmp_path / "out", tmp_path / "x.npz"
-    compile_model(model, "stcp920", CompileOptions("O0")).artifact.save(folder)
+    compile_model(model, "stcp920", CompileOptions(O0())).artifact.save(folder)
     np.savez(feed, x0=np.full((1, 64), 60_000.0, np.float32))
     done = CliRunner().invoke(cli, ["run", str(folder), "--input", str(feed), "--output", str(tmp_path / "y.npz")])
     assert done.exit_code == 0

@@ -9,9 +9,9 @@ import pytest
 
 import dsa_sched
 from dsa_sched.analysis.artifact_timing import time_path
+from dsa_sched.analysis.network_stages import artifact_parts, pixel_stages, plan_groups
 from dsa_sched.artifact.format import GRAPH_FILE, Artifact
 from dsa_sched.frontend.load import load_model
-from dsa_sched.pipeline.stages import artifact_parts, pixel_stages, plan_groups
 from hw_models.errors import TargetError
 from partitioner.ir.graph_text import parse_graph
 from partitioner.ir.plan import parse_plan

@@ -15,13 +15,14 @@ from dsa_sched.analysis.artifact_timing import time_path
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.artifact.whole_folder import file_entry
 from dsa_sched.cli import cli
-from dsa_sched.pipeline.batches import compile_clusters
-from dsa_sched.pipeline.compilation import CompileOptions, gather_artifact
+from dsa_sched.pipeline.driver import compile_clusters
 from dsa_sched.report.timed_run import times_json
+from dsa_sched.stages.compilation import CompileOptions, gather_artifact
 from hw_models.errors import TargetError
 from isched.program.timed_ops import TimedStream
 from isched.timing.cycle_model import time_program, time_streams
 from isched.timing.timeline import Timeline
+from partitioner.planners.levels import O0
 from tests.chip_runs import stcp920
 from tests.small_models import classifier, save
 
@@ -41,14 +42,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def folder(model: Path) -> Path:
     """An artifact for two clusters that compute two rows and one."""
-    parts = compile_clusters(str(model), "stcp920", 2, CompileOptions("O0", batch=3))
+    parts = compile_clusters(str(model), "stcp920", CompileOptions(O0(), batch=3, clusters=2))
     gather_artifact(parts).save(model.parent / "out")
     return model.parent / "out"
 
 
 def test_the_cycles_are_those_of_the_compiled_programs(model: Path, folder: Path, tmp_path: Path) -> None:
     """Of code without loops to the cycle; with loops other scalar instructions lead to the same ones."""
-    parts = compile_clusters(str(model), "stcp920", 2, CompileOptions("O0", batch=3, roll=False))
+    parts = compile_clusters(str(model), "stcp920", CompileOptions(O0(), batch=3, roll=False, clusters=2))
     expected = [time_program(part.program, part.chip, TARGET).cycles for part in parts]
     gather_artifact(parts).save(tmp_path / "straight")
     run = time_path(tmp_path / "straight", "stcp920")
@@ -72,7 +73,9 @@ def test_equal_programs_of_several_clusters_are_timed_once(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Seven rows on four clusters: three programs of two rows and one of one, and each has the time of its own ELF."""
-    gather_artifact(compile_clusters(str(model), "stcp920", 4, CompileOptions("O0", batch=7))).save(tmp_path / "out")
+    gather_artifact(compile_clusters(str(model), "stcp920", CompileOptions(O0(), batch=7, clusters=4))).save(
+        tmp_path / "out"
+    )
     chip = stcp920()
     files = Artifact.load(tmp_path / "out").clusters
     traced = [TARGET.trace(f.files[f.executable], f.cores, chip, f.cluster) for f in files]

@@ -11,15 +11,15 @@ import pytest
 from click.testing import CliRunner
 
 from dsa_sched.analysis.artifact_timing import RunTime, TimedProgram, time_path
+from dsa_sched.analysis.network_stages import plan_groups
 from dsa_sched.analysis.parts import parts_of
 from dsa_sched.cli import cli
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
-from dsa_sched.pipeline.stages import plan_groups
 from dsa_sched.report.gantt import GANTT_LEVELS, busy_shares, gantt_lines, operator_rows
 from dsa_sched.report.memory import memory_rows
 from dsa_sched.report.trace_events import COLOURS, trace_events
 from dsa_sched.report.usage import part_rows, stretch_rows
+from dsa_sched.stages.compilation import CompileOptions
 from hw_models.errors import size_text
 from isched.program.timed_ops import Flow, Issue, TimedOp, TimedStream
 from isched.timing.cycle_model import time_streams
@@ -27,6 +27,7 @@ from isched.timing.occupancy import occupancies
 from isched.timing.timeline import Timeline
 from isched.timing.utilisation import usage_of_run
 from partitioner.ir.plan import parse_plan
+from partitioner.planners.levels import O0
 from tests.chip_runs import stcp920
 from tests.small_models import classifier, save
 
@@ -38,7 +39,7 @@ Event = dict[str, Any]
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model")
     model = save(classifier(), path / "classifier.onnx")
-    compile_model(str(model), "stcp920", CompileOptions("O0")).artifact.save(path / "out")
+    compile_model(str(model), "stcp920", CompileOptions(O0())).artifact.save(path / "out")
     return path / "out"
 
 

@@ -10,16 +10,17 @@ import pytest
 
 from codegen.neuralscale.target import TARGET
 from dsa_sched.frontend import Model, load_model
-from dsa_sched.pipeline.auto_ways import WAYS
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import compile_graph
-from dsa_sched.pipeline.targets import judge_of
-from dsa_sched.pipeline.tile_stages import plan_tiles
+from dsa_sched.search.candidates import CONFIGS
+from dsa_sched.stages.compilation import Compilation, CompileOptions
+from dsa_sched.stages.targets import judge_of
+from dsa_sched.stages.tile_stages import plan_tiles
 from dsa_sched.zoo.drawn import drawn_model
 from dsa_sched.zoo.topologies.bert import bert_base_mini_topology
 from hw_models.chip import Chip
 from hw_models.errors import UserError
 from isched.timing.cycle_model import time_program
+from partitioner.planners.levels import Auto, Streamed
 from tests.chip_runs import small_chip, stcp920
 
 NAME = "bert_base-mini"
@@ -36,21 +37,21 @@ def cycles_of(found: Compilation) -> float:
 
 
 def spent_by_level(model: Model, chip: Chip) -> dict[str, float]:
-    """Cycles of every way, scheduled and not; of those that have a program."""
+    """Cycles of every configuration, scheduled and not; of those that have a program."""
     spent: dict[str, float] = {}
-    for way in WAYS:
-        for schedule in (True,) if way.ahead else (True, False):
+    for config in CONFIGS:
+        for schedule in (True,) if config.ahead else (True, False):
             try:
-                found = compile_graph(model, chip, TARGET, replace(way.of(CompileOptions()), schedule=schedule))
+                found = compile_graph(model, chip, TARGET, replace(config.of(CompileOptions()), schedule=schedule))
             except UserError:
                 continue
-            spent[f"{way}, {'scheduled' if schedule else 'as it is'}"] = cycles_of(found)
+            spent[f"{config}, {'scheduled' if schedule else 'as it is'}"] = cycles_of(found)
     return spent
 
 
 def kept_by_layer(layers: int, chip: Chip, folder: Path) -> list[set[str]]:
     """Values of each encoder layer that stay in the cores' memories, by their names in the layer."""
-    plan = plan_tiles(encoder(layers, 8, chip, folder), chip, TARGET, CompileOptions("streamed")).plan
+    plan = plan_tiles(encoder(layers, 8, chip, folder), chip, TARGET, Streamed()).plan
     kept = [decision.subject for decision in plan.decisions if decision.verdict == "kept in L1"]
     prefixes = [f"layer{number}." for number in range(layers)]
     return [{name.removeprefix(prefix) for name in kept if name.startswith(prefix)} for prefix in prefixes]
@@ -71,10 +72,10 @@ def test_layers_of_a_deep_encoder_keep_what_those_of_a_shallow_one_keep(data_kib
 def test_auto_is_never_slower_than_a_level(layers: int, scarce: bool, tmp_path: Path) -> None:
     chip = small_chip(4, data_bytes=48 << 10, weights_bytes=16 << 10, llb_bytes=256 << 10) if scarce else stcp920()
     model = encoder(layers, 8, chip, tmp_path)
-    auto = cycles_of(compile_graph(model, chip, TARGET, CompileOptions("auto")))
+    auto = cycles_of(compile_graph(model, chip, TARGET, CompileOptions(Auto())))
     spent = spent_by_level(model, chip)
-    assert len(spent) >= len(WAYS)
-    assert {way: cycles for way, cycles in spent.items() if cycles < auto} == {}
-    for way, cycles in spent.items():
-        if way.endswith("scheduled"):
-            assert cycles <= spent.get(way.replace("scheduled", "as it is"), cycles)
+    assert len(spent) >= len(CONFIGS)
+    assert {config: cycles for config, cycles in spent.items() if cycles < auto} == {}
+    for config, cycles in spent.items():
+        if config.endswith("scheduled"):
+            assert cycles <= spent.get(config.replace("scheduled", "as it is"), cycles)

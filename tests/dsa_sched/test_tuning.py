@@ -13,9 +13,9 @@ import pytest
 
 from codegen.target import ClusterFiles
 from dsa_sched.io.cost_cache import CostCache
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model, plan_model
-from dsa_sched.pipeline.tuning import tuned
+from dsa_sched.search.tuning import tuned
+from dsa_sched.stages.compilation import CompileOptions
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from partitioner.context.plan_context import KernelContext
@@ -23,6 +23,7 @@ from partitioner.ir.graph import Graph
 from partitioner.ir.kernels import Kernel
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Plan
+from partitioner.planners.levels import FusedKernels
 from partitioner.planners.registry import make_kernel_plan
 from partitioner.verification.kernel_plan import verify_kernel_plan
 from tests.partitioner.kernel_networks import Moves, gpu_context, network
@@ -76,7 +77,7 @@ def _tiles(files: ClusterFiles) -> tuple[int, ...]:
 
 def example() -> tuple[KernelContext, Plan]:
     ctx = gpu_context(network("a x", "v a", "b v"), Tiles(lambda _: 0, lambda names: US if len(names) == 1 else None))
-    return ctx, make_kernel_plan(ctx, "O3")
+    return ctx, make_kernel_plan(ctx, FusedKernels())
 
 
 def tiles(plan: Plan) -> tuple[int, ...]:

@@ -9,8 +9,9 @@ import pytest
 
 from dsa_sched.frontend.patterns import patterns
 from dsa_sched.frontend.ranges import rules
-from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.verify import VerifyOptions, verify_model
+from partitioner.planners.levels import O0
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 
 Made = Callable[[ModelBuilder, str], str]
@@ -73,7 +74,7 @@ KINDS: tuple[Made, ...] = (
 def verdict(made: Made, folder: Path) -> str:
     builder = ModelBuilder()
     model = builder.save(folder, made(builder, builder.input(1, 8, 256)))
-    return verify_model(model, "stcp920", CompileOptions("O0"), VerifyOptions(samples=128)).verdict
+    return verify_model(model, "stcp920", CompileOptions(O0()), VerifyOptions(samples=128)).verdict
 
 
 @pytest.mark.parametrize("made", KINDS)

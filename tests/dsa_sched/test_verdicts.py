@@ -13,15 +13,16 @@ from click.testing import CliRunner
 from onnx import TensorProto
 
 from dsa_sched.cli import cli
-from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.bisect import bisect
 from dsa_sched.verification.onnx_reference import Reference
 from dsa_sched.verification.verdict import VerifyReport
 from dsa_sched.verification.verify import VerifyOptions, verify_model
+from partitioner.planners.levels import O0
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 from tests.small_models import one_node, save
 
-O0 = CompileOptions("O0")
+AT_O0 = CompileOptions(O0())
 
 
 def judged(model: onnx.ModelProto, folder: Path, *feeds: dict[str, np.ndarray]) -> VerifyReport:
@@ -31,7 +32,7 @@ def judged(model: onnx.ModelProto, folder: Path, *feeds: dict[str, np.ndarray]) 
         files.append(folder / f"feed{number}.npz")
         np.savez(files[-1], **feed)  # type: ignore[arg-type]
     options = VerifyOptions(samples=256, feeds=tuple(files))
-    return verify_model(save(model, folder / "m.onnx"), "stcp920", O0, options)
+    return verify_model(save(model, folder / "m.onnx"), "stcp920", AT_O0, options)
 
 
 def outcomes(report: VerifyReport) -> dict[str, str]:
@@ -194,8 +195,8 @@ def test_a_part_that_leaves_the_range_for_large_inputs_is_found(tmp_path: Path) 
     builder = ModelBuilder()
     y = cubed(builder, builder.node("Relu", builder.input(1, 4, 8, 8)))
     model = save(builder.model(builder.node("Add", y, builder.constant(1.0))), tmp_path / "m.onnx")
-    report = verify_model(model, "stcp920", O0, VerifyOptions(samples=256))
-    found = bisect(model, "stcp920", O0, VerifyOptions(samples=256), None, report)
+    report = verify_model(model, "stcp920", AT_O0, VerifyOptions(samples=256))
+    found = bisect(model, "stcp920", AT_O0, VerifyOptions(samples=256), None, report)
     assert found is not None
     assert {node.op_type for node in found.part.model.graph.node} <= {"Mul", "Div"}
 

@@ -13,9 +13,9 @@ import pytest
 
 from codegen.target import ClusterFiles, Execution
 from dsa_sched.artifact.format import Artifact
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions, Lowered
 from dsa_sched.pipeline.driver import compile_graph, compile_model
 from dsa_sched.report.json_form import FORMAT, report_json
+from dsa_sched.stages.compilation import Compilation, CompileOptions, Lowered
 from dsa_sched.verification.bisect import failing_check
 from dsa_sched.verification.tolerances import allowance
 from dsa_sched.verification.verdict import LevelResult, VerifyReport
@@ -25,7 +25,7 @@ from dsa_sched.zoo.drawn_networks import DRAWN
 from hw_models.errors import ModelError, PlanError, TargetError
 from isched.hazards.verify_program import verify_program
 from isched.program.program import Instr, Program
-from partitioner.planners.registry import LEVELS
+from partitioner.planners.levels import LEVELS, O0, O2, O3, planner_or_auto
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 from tests.small_models import classifier, save
 
@@ -40,12 +40,12 @@ def model_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(model_file: Path) -> Compilation:
-    return compile_model(model_file, "stcp920", CompileOptions("O0", keep_values=True))
+    return compile_model(model_file, "stcp920", CompileOptions(O0(), keep_values=True))
 
 
 @pytest.fixture(scope="module")
 def isolated(whole: Compilation) -> Compilation:
-    return compile_graph(whole.model, whole.chip, whole.target, CompileOptions("O0", isolated=True))
+    return compile_graph(whole.model, whole.chip, whole.target, CompileOptions(O0(), isolated=True))
 
 
 def judge(whole: Compilation, isolated: Compilation, run: Runner = simulator) -> VerifyReport:
@@ -125,13 +125,13 @@ def preactivated(tmp_path_factory: pytest.TempPathFactory) -> Compilation:
         y = builder.node("Conv", builder.node("Relu", y), builder.weights(8, 8, 3, 3), pads=[pad] * 4)
         y = builder.node("MaxPool", y, kernel_shape=[2, 2])
     path = builder.save(tmp_path_factory.mktemp("preactivated"), y)
-    compiled = compile_model(path, "stcp920", CompileOptions("O0", keep_values=True))
+    compiled = compile_model(path, "stcp920", CompileOptions(O0(), keep_values=True))
     assert sorted(origin.name for origin in compiled.model.origins.values()) == ["v0", "v1", "v5"]
     return compiled
 
 
 def twin(whole: Compilation) -> Compilation:
-    return compile_graph(whole.model, whole.chip, whole.target, CompileOptions("O0", isolated=True))
+    return compile_graph(whole.model, whole.chip, whole.target, CompileOptions(O0(), isolated=True))
 
 
 def test_values_that_a_rewrite_put_in_the_place_of_the_files_are_judged_by_them(preactivated: Compilation) -> None:
@@ -217,7 +217,7 @@ def test_a_fault_in_one_program_only_is_caught_by_the_samples(whole: Compilation
 
 @pytest.fixture(scope="module")
 def at_o2(whole: Compilation) -> Compilation:
-    return compile_graph(whole.model, whole.chip, whole.target, CompileOptions(level="O2", keep_values=True))
+    return compile_graph(whole.model, whole.chip, whole.target, CompileOptions(O2(), keep_values=True))
 
 
 def judge_level(at_o2: Compilation, whole: Compilation, isolated: Compilation) -> VerifyReport:
@@ -252,7 +252,7 @@ def test_a_fault_in_the_program_of_a_level_is_caught(
 
 def test_every_level_is_compiled_with_the_twins_that_judge_it(model_file: Path) -> None:
     for level in LEVELS:
-        report = verify_model(model_file, "stcp920", CompileOptions(level=level), OPTIONS)
+        report = verify_model(model_file, "stcp920", CompileOptions(planner_or_auto(level)), OPTIONS)
         assert report.failures == ()
         assert report.level == level
         assert (report.against_o0 is None) == (level == "O0")
@@ -293,7 +293,7 @@ def test_another_runner_gives_the_same_verdict(model_file: Path) -> None:
         f"{sys.executable} -m dsa_sched iss {{elf}} --cores {{cores}} --cluster {{cluster}} --load {{loads}} "
         "--dump {dumps} --dump-path {out}"
     )
-    report = verify_model(model_file, "stcp920", CompileOptions("O0", batch=2), OPTIONS, command)
+    report = verify_model(model_file, "stcp920", CompileOptions(O0(), batch=2), OPTIONS, command)
     assert report.failures == ()
     assert report.batch == 2
     assert all(result.rows == 2 for result in report.logits)
@@ -305,7 +305,7 @@ OTHERS = tuple(name for name in zoo_names() if name not in ("resnet50", "squeeze
 
 @pytest.mark.parametrize("network", ["mobilenet_v2-mini", "resnet18_tailor-mini"])
 def test_minis_of_the_zoo_pass_at_o3(network: str) -> None:
-    report = verify_model(network, "stcp920", CompileOptions(level="O3"))
+    report = verify_model(network, "stcp920", CompileOptions(O3()))
     assert report.failures == ()
     assert all(layer.isolated_error is not None for layer in report.layers)
     assert report.end_to_end == "passed"
@@ -314,7 +314,7 @@ def test_minis_of_the_zoo_pass_at_o3(network: str) -> None:
 @pytest.mark.slow(at_commit=1)
 @pytest.mark.parametrize("network", ["mobilenet_v2", "resnet18_tailor"])
 def test_networks_of_full_size_pass_at_o3_with_schedule(network: str) -> None:
-    assert verify_model(network, "stcp920", CompileOptions(level="O3", schedule=True)).failures == ()
+    assert verify_model(network, "stcp920", CompileOptions(O3(), schedule=True)).failures == ()
 
 
 LONG = ("nasnet", "vgg19")
@@ -336,7 +336,7 @@ LONG = ("nasnet", "vgg19")
     ],
 )
 def test_networks_of_the_zoo_pass(network: str, batch: int) -> None:
-    report = verify_model(network, "stcp920", CompileOptions("O0", batch=batch))
+    report = verify_model(network, "stcp920", CompileOptions(O0(), batch=batch))
     assert report.failures == ()
     assert [result.rows for result in report.logits] == [batch, batch]
     assert all(layer.isolated_error is not None for layer in report.layers)
@@ -352,7 +352,7 @@ def test_rows_that_are_alike_may_be_off_together(tmp_path: Path) -> None:
     each = b.node("Mul", b.input(1, 64, width, name="x"), b.constant(1e-4))
     rows = b.node("Add", each, b.input(1, 1, width, name="row"))
     model = b.model(b.node("MatMul", rows, b.weights(width, width, scale=width**-0.5)))
-    report = verify_model(save(model, tmp_path / "alike.onnx"), "stcp920", CompileOptions("O0"), OPTIONS)
+    report = verify_model(save(model, tmp_path / "alike.onnx"), "stcp920", CompileOptions(O0()), OPTIONS)
     assert report.failures == ()
     product = report.layers[-1].channel
     assert product is not None

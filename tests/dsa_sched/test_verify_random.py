@@ -14,11 +14,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
 
-from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification import floors
 from dsa_sched.verification.verdict import VerifyReport
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from hw_models.errors import ModelError, UserError
+from partitioner.planners.levels import O0
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 from tests.fuzz.onnx_graphs import models
 
@@ -30,7 +31,7 @@ def judged(model: onnx.ModelProto, path: Path) -> VerifyReport | None:
     """The report; None for a model that is refused."""
     path.write_bytes(model.SerializeToString())
     try:
-        return verify_model(path, "stcp920", CompileOptions("O0"), OPTIONS)
+        return verify_model(path, "stcp920", CompileOptions(O0()), OPTIONS)
     except UserError:
         return None
 

@@ -17,8 +17,8 @@ from onnx import numpy_helper
 
 from dsa_sched.frontend import load_model
 from dsa_sched.frontend.network.shapes import fix_shapes
-from dsa_sched.pipeline.compilation import CompileOptions
-from dsa_sched.pipeline.targets import judge_of, target_of
+from dsa_sched.stages.compilation import CompileOptions
+from dsa_sched.stages.targets import judge_of, target_of
 from dsa_sched.verification.verify import verify_model
 from dsa_sched.zoo import seeded_inputs, zoo_file, zoo_model
 from dsa_sched.zoo.cache import cached_file
@@ -32,6 +32,7 @@ from dsa_sched.zoo.topologies.swin import shift_mask
 from dsa_sched.zoo.weights import Role, drawn
 from hw_models.errors import ModelError
 from hw_models.loading import load_chip
+from partitioner.planners.levels import O0, O3
 
 Array = npt.NDArray[np.generic]
 
@@ -148,7 +149,7 @@ def test_macs_are_those_of_the_graph_that_is_compiled(name: str) -> None:
 @pytest.mark.parametrize("name", COMPILED)
 def test_minis_pass(name: str) -> None:
     """At O3, and at O0, where layers are judged."""
-    report = verify_model(name, "stcp920", CompileOptions(level="O3"))
+    report = verify_model(name, "stcp920", CompileOptions(O3()))
     assert report.failures == ()
     # Two probabilities of wide_deep are nearer to each other than rounding can tell.
     assert report.end_to_end == ("no statement" if name == "wide_deep-mini" else "passed")
@@ -158,7 +159,7 @@ def test_minis_pass(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in COMPILED if name in DRAWN and name != "wide_deep-mini"])
 def test_a_mini_takes_any_batch(name: str) -> None:
     """Reshapes copy the batch. Recurrent operators have the steps in front of it, so wide_deep has one of its own."""
-    report = verify_model(name, "stcp920", CompileOptions("O0", batch=2))
+    report = verify_model(name, "stcp920", CompileOptions(O0(), batch=2))
     assert report.failures == ()
     assert report.batch == 2
 

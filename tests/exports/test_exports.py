@@ -18,9 +18,10 @@ import onnxruntime
 import pytest
 
 import dsa_sched
-from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from hw_models.errors import UserError
+from partitioner.planners.levels import planner_or_auto
 from tests.exports.table import EXPORTERS, EXPORTS, NAMES, REFUSED, Which
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def same_bytes(one: Outputs, other: Outputs) -> bool:
 def test_an_export_compiles_and_agrees_with_onnxruntime(which: Which, write: Callable[[Which], Export]) -> None:
     export = write(which)
     options = VerifyOptions(samples=SAMPLES, feeds=export.inputs)
-    report = verify_model(export.model, CHIP, CompileOptions(PLAIN), options)
+    report = verify_model(export.model, CHIP, CompileOptions(planner_or_auto(PLAIN)), options)
     assert report.failures == ()
     errors = {layer.name: layer.isolated_error for layer in report.layers if layer.isolated_error is not None}
     assert errors

@@ -20,13 +20,13 @@ from codegen.neuralscale.target import TARGET
 from dsa_sched.artifact.runner import execute
 from dsa_sched.artifact.tensors import from_device
 from dsa_sched.frontend import Model, load_model
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import compile_graph
-from dsa_sched.pipeline.targets import reader_of
+from dsa_sched.stages.compilation import Compilation, CompileOptions
+from dsa_sched.stages.targets import reader_of
 from dsa_sched.verification.evidence import stored_values
 from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit
-from partitioner.planners.registry import LEVELS
+from partitioner.planners.levels import LEVELS, planner_or_auto
 from tests.chip_runs import small_chip, stcp920
 from tests.fuzz.draw_elementwise import TABLED
 from tests.fuzz.draw_words import LEAST_ROWS
@@ -134,7 +134,7 @@ def feed_of(model: onnx.ModelProto, seed: int) -> dict[str, Array]:
 
 def compiled(model: Model, chip: Chip, way: Way) -> Compilation:
     options = CompileOptions(
-        level=way.level, schedule=way.schedule, keep_values=True, constants_ahead=way.constants_ahead
+        planner_or_auto(way.level), schedule=way.schedule, keep_values=True, constants_ahead=way.constants_ahead
     )
     return compile_graph(model, chip, TARGET, options)
 

@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 
 from codegen.neuralscale.target import TARGET
-from dsa_sched.pipeline.compilation import Lowered
+from dsa_sched.stages.compilation import Lowered
 from hw_models.errors import DoesNotFit
 from isched.hazards.verify_program import verify_program
 from partitioner.context.plan_context import Context

@@ -16,9 +16,10 @@ from google.protobuf.message import Message  # type: ignore[import-untyped]
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import CompileOptions
 from hw_models.errors import UserError
+from partitioner.planners.levels import O0
 from tests.fuzz.onnx_graphs import models
 from tests.small_models import classifier
 
@@ -36,7 +37,7 @@ def compile_bytes(data: bytes) -> str:
         path = Path(folder) / "model.onnx"
         path.write_bytes(data)
         try:
-            _ = compile_model(path, "stcp920", CompileOptions("O0")).artifact
+            _ = compile_model(path, "stcp920", CompileOptions(O0())).artifact
         except UserError as error:
             return type(error).__name__ if str(error) else "an error without words"
     return "compiles"

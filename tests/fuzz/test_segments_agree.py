@@ -12,13 +12,13 @@ import pytest
 
 from codegen.neuralscale.target import TARGET
 from dsa_sched.frontend import Model
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_graph
+from dsa_sched.stages.compilation import CompileOptions
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
 from partitioner.context.plan_context import Context
 from partitioner.planners.auto_spill import BEST_POLICY
-from partitioner.planners.levels import NO_SPILLS, SEGMENTS, Segment
+from partitioner.planners.levels import O0, O1, O2, O3, SEGMENTS, Astitch, Segment, Segments, WholePlanner
 from partitioner.planners.registry import make_plan
 from partitioner.planners.segments import cut_points
 from tests.fuzz.levels_agree import Way, at_o0, chip_of, differences, feed_of, load, run
@@ -30,32 +30,25 @@ TOGETHER = 12
 """Seeds a test: how many ran in several segments is asserted for all of them."""
 SMALLEST_SHARE = 0.25
 """Small models have few borders, and small chips no room for some."""
-KINDS = (
-    ("O0", NO_SPILLS),
-    ("O1", NO_SPILLS),
-    ("O2", NO_SPILLS),
-    ("O3", NO_SPILLS),
-    ("O3", BEST_POLICY),
-    ("astitch", NO_SPILLS),
-)
+KINDS: tuple[WholePlanner, ...] = (O0(), O1(), O2(), O3(), O3(BEST_POLICY), Astitch())
 
 
 def drawn(model: Model, chip: Chip, choose: Seeded) -> tuple[Segment, ...]:
     """Segments of levels that have a plan; a new one begins where both plans can be cut, in half of these places."""
     ctx = Context(model.graph, model.constants, chip, TARGET)
-    cuts: dict[tuple[str, str], frozenset[int]] = {}
+    cuts: dict[WholePlanner, frozenset[int]] = {}
     for kind in KINDS:
         try:
-            cuts[kind] = cut_points(ctx.layers, make_plan(ctx, *kind))
+            cuts[kind] = cut_points(ctx.layers, make_plan(ctx, kind))
         except PlanError:
             continue
     kind = choose.one_of(tuple(cuts))
-    segments = [Segment(*kind, ctx.layers[0].name)]
+    segments = [Segment(kind, ctx.layers[0].name)]
     for cut in range(1, len(ctx.layers)):
         other = choose.one_of(tuple(cuts))
         if other != kind and cut in cuts[kind] and cut in cuts[other] and choose.number(0, 1):
             kind = other
-            segments.append(Segment(*kind, ctx.layers[cut].name))
+            segments.append(Segment(kind, ctx.layers[cut].name))
     return tuple(segments)
 
 
@@ -66,7 +59,7 @@ def check_seed(seed: int) -> bool:
     segments = drawn(model, chip, choose)
     schedule = choose.number(0, 2) > 0
     ahead = schedule and choose.number(0, 1) == 1
-    options = CompileOptions(SEGMENTS, segments=segments, schedule=schedule, constants_ahead=ahead, keep_values=True)
+    options = CompileOptions(Segments(segments), schedule=schedule, constants_ahead=ahead, keep_values=True)
     try:
         found = compile_graph(model, chip, TARGET, options)
     except PlanError:

@@ -18,10 +18,11 @@ from codegen.neuralscale.asm.elf import read_elf
 from codegen.neuralscale.target import TARGET
 from dsa_sched.analysis.work import add_work, layer_work
 from dsa_sched.frontend import Model, load_model
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import compile_graph
+from dsa_sched.stages.compilation import Compilation, CompileOptions
 from hw_models.loading import load_chip
 from isched.timing.cycle_model import time_program
+from partitioner.planners.levels import planner_or_auto
 from tests.small_networks import small_network
 
 __all__ = ["Case", "FOLDER", "compare", "cycles", "plan_text", "program_text"]
@@ -56,7 +57,7 @@ def _model(network: str, extent: int, batch: int) -> Model:
 
 def compiled(case: Case) -> Compilation:
     model = _model(case.network, case.extent, case.batch)
-    options = CompileOptions(level=case.level, batch=case.batch, schedule=case.scheduled)
+    options = CompileOptions(planner_or_auto(case.level), batch=case.batch, schedule=case.scheduled)
     return compile_graph(model, load_chip("stcp920"), TARGET, options)
 
 

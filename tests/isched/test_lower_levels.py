@@ -14,6 +14,7 @@ from isched.lowering.lower import lower_plan
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Plan, parse_plan
+from partitioner.planners.levels import planner_of
 from partitioner.planners.registry import make_plan
 from tests.chip_runs import Compiled, small_chip
 from tests.small_graphs import GraphBuilder
@@ -125,7 +126,7 @@ def test_every_level_stores_what_o0_stores(build: Callable[[int], Built], name: 
     (graph, constants), chip = build(batch), CHIPS[name]
     wanted = stored_outputs(graph, constants, chip, make_plan(PlanContext(graph, constants, chip, TARGET)))
     for level in ("O1", "O2", "astitch"):
-        plan = make_plan(PlanContext(graph, constants, chip, TARGET), level)
+        plan = make_plan(PlanContext(graph, constants, chip, TARGET), planner_of(level))
         assert parse_plan(str(plan)) == plan
         for output, got, bits in zip(graph.outputs, stored_outputs(graph, constants, chip, plan), wanted, strict=True):
             np.testing.assert_array_equal(
@@ -140,7 +141,7 @@ def test_the_cases_use_all_scopes_and_moves() -> None:
         for build in (residual, viewed, cheap):
             graph, constants = build()
             for level in ("O1", "O2"):
-                plan = make_plan(PlanContext(graph, constants, CHIPS[name], TARGET), level)
+                plan = make_plan(PlanContext(graph, constants, CHIPS[name], TARGET), planner_of(level))
                 seen |= {(level, step.kind, step.scope) for step in plan.steps}
     assert seen >= {("O1", "run", "LLB"), ("O1", "view", "LLB"), ("O2", "run", "L1"), ("O2", "run", "LLB")}
     assert seen >= {("O2", "view", "L1"), ("O2", "redistribute", "L1"), ("O2", "run", "DDR")}

@@ -16,7 +16,8 @@ from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Plan
 from partitioner.memory.memory_plan import lay_out
-from partitioner.planners.registry import LEVELS, make_plan
+from partitioner.planners.levels import LEVELS, O3, planner_of
+from partitioner.planners.registry import make_plan
 from tests.chip_runs import Compiled, small_chip
 from tests.movement_graphs import MovementBuilder
 from tests.partition_graphs import Seeded, chain_graph, random_chip, random_graph
@@ -50,7 +51,7 @@ def test_reuse_changes_no_output_and_never_needs_more(level: str, seed: int) -> 
     graph, constants = random_graph(Seeded(seed))
     chip = random_chip(Seeded(seed + 1000))
     try:
-        plan = make_plan(PlanContext(graph, constants, chip, TARGET), level)
+        plan = make_plan(PlanContext(graph, constants, chip, TARGET), planner_of(level))
         kept, shared = (lowered(graph, constants, chip, plan, keep) for keep in (True, False))
     except UserError as error:
         pytest.skip(error.line)
@@ -65,7 +66,7 @@ def test_what_lives_at_the_same_time_lies_apart(level: str, seed: int) -> None:
     graph, constants = random_graph(Seeded(seed))
     chip = random_chip(Seeded(seed + 1000))
     try:
-        plan = make_plan(PlanContext(graph, constants, chip, TARGET), level)
+        plan = make_plan(PlanContext(graph, constants, chip, TARGET), planner_of(level))
         program = lowered(graph, constants, chip, plan, keep_values=False)
     except UserError as error:
         pytest.skip(error.line)
@@ -100,7 +101,7 @@ def test_a_chain_takes_turns_in_two_places() -> None:
 def test_what_never_reaches_the_main_memory_has_no_place_there() -> None:
     graph, constants = chain_graph(8)
     chip = small_chip()
-    plan = make_plan(PlanContext(graph, constants, chip, TARGET), "O3")
+    plan = make_plan(PlanContext(graph, constants, chip, TARGET), O3())
     program = lowered(graph, constants, chip, plan, keep_values=True)
     assert {p.tensor for p in program.placements if p.kind != "constant"} == {*graph.inputs, *graph.outputs}
 

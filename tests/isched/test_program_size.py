@@ -9,6 +9,7 @@ from hw_models.errors import PlanError
 from isched.lowering.lower import lower_plan
 from isched.program.program import Program
 from partitioner.context.plan_context import Context
+from partitioner.planners.levels import O1
 from partitioner.planners.registry import make_plan
 from tests.chip_runs import stcp920
 from tests.small_graphs import GraphBuilder
@@ -22,7 +23,7 @@ def lowered(layers: int) -> Program:
     for _ in range(layers):
         x = b.conv(x, 32)
     ctx = Context(*b.build(x), stcp920(), TARGET)
-    return lower_plan(make_plan(ctx, "O1"), ctx, TARGET.data_base_bytes)
+    return lower_plan(make_plan(ctx, O1()), ctx, TARGET.data_base_bytes)
 
 
 def count(program: Program) -> int:

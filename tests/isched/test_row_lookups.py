@@ -10,10 +10,11 @@ import onnx
 import pytest
 
 from dsa_sched.artifact.runner import execute
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import Compilation, CompileOptions
 from isched.hazards.verify_program import verify_program
 from isched.program.program import Instr
+from partitioner.planners.levels import O1, planner_or_auto
 from tests.integer_models import Array, model_of, node, reference, table
 
 ROWS, COLUMNS = 40, 64
@@ -25,7 +26,7 @@ INPUTS: dict[str, Array] = {"ids": IDS}
 def compiled(nodes: Sequence[onnx.NodeProto], folder: Path, level: str, outputs: Sequence[str] = ("y",)) -> Compilation:
     path = folder / "model.onnx"
     onnx.save(onnx.shape_inference.infer_shapes(model_of(nodes, INPUTS, TABLES, outputs)), path)
-    return compile_model(path, "stcp920", CompileOptions(level, schedule=level != "O0"))
+    return compile_model(path, "stcp920", CompileOptions(planner_or_auto(level), schedule=level != "O0"))
 
 
 def equal_to_reference(made: Compilation, nodes: Sequence[onnx.NodeProto], outputs: Sequence[str] = ("y",)) -> None:
@@ -77,6 +78,6 @@ def test_rows_have_a_place_where_every_value_is_kept(tmp_path: Path) -> None:
     nodes = [node("Gather", ["words", "ids"], "rows"), node("Add", ["rows", "places"])]
     path = tmp_path / "model.onnx"
     onnx.save(onnx.shape_inference.infer_shapes(model_of(nodes, INPUTS, TABLES)), path)
-    made = compile_model(path, "stcp920", CompileOptions("O1", keep_values=True))
+    made = compile_model(path, "stcp920", CompileOptions(O1(), keep_values=True))
     assert "rows" in placed(made)
     assert {instr.source for instr in gathers(made)} == {"the_rows", "the_y"}

@@ -21,7 +21,8 @@ from isched.timing.cycle_model import cycles_below, run_below, time_program
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Plan
-from partitioner.planners.registry import LEVELS, make_plan
+from partitioner.planners.levels import LEVELS, O0, O3, planner_of
+from partitioner.planners.registry import make_plan
 from tests.chip_runs import Compiled, small_chip
 from tests.partition_graphs import Seeded, random_chip, random_graph
 from tests.small_graphs import GraphBuilder
@@ -59,7 +60,7 @@ def deep(batch: int = 4) -> tuple[Graph, Constants]:
 @pytest.mark.parametrize("chip", [small_chip(), small_chip(cores=3, data_bytes=48 * KIB, weights_bytes=32 * KIB)])
 def test_the_bits_are_those_of_the_plain_program(level: str, chip: Chip) -> None:
     graph, constants = deep()
-    plan = make_plan(PlanContext(graph, constants, chip, TARGET), level)
+    plan = make_plan(PlanContext(graph, constants, chip, TARGET), planner_of(level))
     plain, scheduled = (lowered(graph, constants, chip, plan, scheduled) for scheduled in (False, True))
     wanted = outputs(graph, constants, chip, plan, plain, 0)
     for seed in (1, 2, 3):
@@ -69,7 +70,7 @@ def test_the_bits_are_those_of_the_plain_program(level: str, chip: Chip) -> None
 def lowerings(level: str) -> dict[bool, Program]:
     graph, constants = deep()
     ctx = Context(graph, constants, small_chip(), TARGET)
-    plan = make_plan(ctx, level)
+    plan = make_plan(ctx, planner_of(level))
     return {ahead: lower_plan(plan, ctx, TARGET.data_base_bytes, overlap=ahead) for ahead in (False, True)}
 
 
@@ -117,7 +118,7 @@ def test_random_networks_on_random_chips(seed: int) -> None:
     chip = random_chip(choose)
     level = LEVELS[seed % len(LEVELS)]
     try:
-        plan = make_plan(PlanContext(graph, constants, chip, TARGET), level)
+        plan = make_plan(PlanContext(graph, constants, chip, TARGET), planner_of(level))
         plain, scheduled = (lowered(graph, constants, chip, plan, scheduled) for scheduled in (False, True))
     except UserError:
         pytest.skip("this network does not fit this chip")
@@ -129,7 +130,7 @@ def test_the_same_instructions_in_another_order() -> None:
     """Nothing is lost, barriers apart; the cycle model sees the gain; two runs give equal streams."""
     graph, constants = deep(8)
     chip = small_chip(data_bytes=96 * KIB, weights_bytes=32 * KIB)
-    plan = make_plan(PlanContext(graph, constants, chip, TARGET), "O3")
+    plan = make_plan(PlanContext(graph, constants, chip, TARGET), O3())
     program = lower_plan(plan, Context(graph, constants, chip, TARGET), TARGET.data_base_bytes, overlap=True)
     scheduled = schedule_program(program, chip, TARGET)
     assert scheduled == schedule_program(program, chip, TARGET)
@@ -153,7 +154,7 @@ def test_any_order_that_keeps_the_dependences_is_right(seed: int) -> None:
     choose = Seeded(seed)
     graph, constants = deep(4)
     chip = small_chip(cores=3, data_bytes=48 * KIB, weights_bytes=32 * KIB)
-    plan = make_plan(PlanContext(graph, constants, chip, TARGET), "O3")
+    plan = make_plan(PlanContext(graph, constants, chip, TARGET), O3())
     program = lower_plan(plan, Context(graph, constants, chip, TARGET), TARGET.data_base_bytes, overlap=True)
     wanted = outputs(graph, constants, chip, plan, program, 0)
     shuffled = in_random_order(program, chip, choose)
@@ -251,7 +252,7 @@ def test_weights_of_the_next_run_arrive_while_the_array_multiplies() -> None:
     builder = GraphBuilder("runs")
     graph, constants = builder.build(builder.conv(builder.input("x", 1, 4, 4, 256), 96))
     chip = small_chip(cores=1)
-    plan = make_plan(PlanContext(graph, constants, chip, TARGET), "O0")
+    plan = make_plan(PlanContext(graph, constants, chip, TARGET), O0())
     plain, scheduled = (lowered(graph, constants, chip, plan, scheduled) for scheduled in (False, True))
     products = [instr for instr in scheduled.streams[0].instrs if instr.opcode == "meconv.mm"]
     places = [dict(instr.operands)["rs2"] for instr in products]

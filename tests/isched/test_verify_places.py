@@ -16,6 +16,7 @@ from isched.lowering.main_memory_allocation import place_group_tensors
 from isched.program.program import Placement
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Plan
+from partitioner.planners.levels import KERNEL_PLANNERS, LayerKernels
 from partitioner.planners.registry import make_kernel_plan
 from tests.partition_graphs import graphs
 from tests.partitioner.kernel_networks import Names, network
@@ -27,7 +28,7 @@ Places = tuple[Placement, ...]
 def placed(lines: tuple[str, ...], **options: bool) -> tuple[Graph, Plan, Places]:
     made = network(*lines)
     ctx = context(made, one_second_each())
-    plan = make_kernel_plan(ctx, "O0")
+    plan = make_kernel_plan(ctx, LayerKernels())
     return made[0], plan, place_group_tensors(ctx, 64, plan, **options)
 
 
@@ -40,7 +41,7 @@ def test_places_of_random_plans_hold_what_is_read(
 
     level = "O0" if isolated else "O3"
     ctx = context(made, Offers(offer))
-    plan = make_kernel_plan(ctx, level)
+    plan = make_kernel_plan(ctx, KERNEL_PLANNERS[level]())
     places = place_group_tensors(ctx, 64, plan, keep or isolated, isolated)
     verify_places(plan, made[0], places)
     assert all(place.offset_bytes >= 64 for place in places)
@@ -97,7 +98,7 @@ def test_an_input_that_shares_bytes_is_found() -> None:
 
 def test_what_does_not_fit_says_who_holds_the_memory() -> None:
     ctx = context(network("a x", "b a", "c b"), one_second_each())
-    plan = make_kernel_plan(ctx, "O0")
+    plan = make_kernel_plan(ctx, LayerKernels())
     with pytest.raises(DoesNotFit) as refused:
         place_group_tensors(ctx, CHIP.memory("DDR").size_bytes - 300, plan)
     assert "from a0 to b1" in str(refused.value)

@@ -21,10 +21,11 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 
 from dsa_sched.frontend.network.refusals import Unsupported
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import CompileOptions
 from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit, UserError, place_text
+from partitioner.planners.levels import O0
 from tests.onnx_backend.node_cases import NodeCase, bind, parameters
 
 __all__ = ["RANKS", "Outcome", "Status", "judge"]
@@ -87,7 +88,7 @@ def _attempt(case: NodeCase, constants: tuple[str, ...], chip: Chip, folder: Pat
         model = bind(case, constants)
         path.write_bytes(model.SerializeToString())
         shapes = tuple((item.name, case.inputs[item.name]) for item in _open(model))
-        options = CompileOptions("O0", shapes=tuple((name, value.shape) for name, value in shapes if value is not None))
+        options = CompileOptions(O0(), shapes=tuple((name, value.shape) for name, value in shapes if value is not None))
         artifact = compile_model(path, chip, options).artifact
     except UserError as error:
         return Outcome("refused", _reason(error))

@@ -22,7 +22,8 @@ from partitioner.cost.traffic import Traffic, plan_traffic
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.target import PlanTarget
 from partitioner.memory.memory_plan import lay_out
-from partitioner.planners.registry import LEVELS, make_plan
+from partitioner.planners.levels import LEVELS, planner_of
+from partitioner.planners.registry import make_plan
 from tests.chip_runs import small_chip, stcp920
 from tests.small_graphs import GraphBuilder
 
@@ -45,7 +46,7 @@ def network(batch: int = 2) -> tuple[Graph, Constants]:
 
 def traffic_of(graph: Graph, constants: Constants, chip: Chip, target: PlanTarget, level: str) -> Traffic:
     ctx = PlanContext(graph, constants, chip, target)
-    plan = make_plan(ctx, level)
+    plan = make_plan(ctx, planner_of(level))
     return plan_traffic(plan, lay_out(plan, ctx), ctx)
 
 

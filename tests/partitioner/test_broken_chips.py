@@ -15,7 +15,8 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_size
 from partitioner.ir.target import Work
 from partitioner.ir.wants import Wants
-from partitioner.planners.registry import LEVELS, make_plan
+from partitioner.planners.levels import LEVELS, planner_of
+from partitioner.planners.registry import make_plan
 from tests.chip_runs import small_chip
 from tests.small_graphs import GraphBuilder
 
@@ -47,7 +48,7 @@ def without_link(chip: Chip, source: str, destination: str) -> Chip:
 def test_a_missing_engine(kind: str, level: str, spill: str) -> None:
     chip = without_engine(small_chip(cores=4, data_bytes=16 * KIB), kind)
     with pytest.raises(ChipError, match=f"chip small: needs an engine of kind {kind}; has scalar"):
-        make_plan(PlanContext(*blocks(), chip, TARGET), level, spill)
+        make_plan(PlanContext(*blocks(), chip, TARGET), planner_of(level, spill))
 
 
 @pytest.mark.parametrize(("level", "spill"), WAYS)
@@ -55,7 +56,7 @@ def test_a_missing_engine(kind: str, level: str, spill: str) -> None:
 def test_a_missing_way_to_the_cores(source: str, destination: str, level: str, spill: str) -> None:
     chip = without_link(small_chip(cores=4, data_bytes=16 * KIB), source, destination)
     with pytest.raises(ChipError, match="chip small: needs links from DDR to L1; has none"):
-        make_plan(PlanContext(*blocks(), chip, TARGET), level, spill)
+        make_plan(PlanContext(*blocks(), chip, TARGET), planner_of(level, spill))
 
 
 @dataclass(frozen=True)
@@ -98,5 +99,7 @@ def test_groups_that_need_what_the_chip_lacks_are_no_groups_that_do_not_fit(leve
     """Where no group finds room for all images, it is cut, and asks for the link."""
     target = AsksForLink()
     with pytest.raises(ChipError, match="chip small: needs a link IM -> LLB"):
-        make_plan(PlanContext(*blocks(batch=4), small_chip(cores=4, data_bytes=8 * KIB), target), level, spill)
+        make_plan(
+            PlanContext(*blocks(batch=4), small_chip(cores=4, data_bytes=8 * KIB), target), planner_of(level, spill)
+        )
     assert len(target.asked) == 1, "it is told at once: no other group is tried in its place"

@@ -20,7 +20,8 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Plan
 from partitioner.ir.regions import Box
 from partitioner.ir.steps import Binding, RunStep, Step
-from partitioner.planners.registry import LEVELS, make_plan
+from partitioner.planners.levels import LEVELS, O3, planner_of
+from partitioner.planners.registry import make_plan
 from partitioner.verification.coverage import covered
 from partitioner.verification.verify_plan import verify_plan
 from tests.chip_runs import small_chip, stcp920
@@ -55,7 +56,9 @@ GRAPHS = (softmax_over_rows, norm_over_channels, softmax_that_leaves)
 def test_every_level_computes_whole_lines(network: Callable[[], tuple[Graph, Constants]], level: str) -> None:
     graph, constants = network()
     for chip in (stcp920(), small_chip(4, data_bytes=8 << 10, llb_bytes=64 << 10)):
-        check_against_o0(graph, constants, chip, make_plan(PlanContext(graph, constants, chip, TARGET), level))
+        check_against_o0(
+            graph, constants, chip, make_plan(PlanContext(graph, constants, chip, TARGET), planner_of(level))
+        )
 
 
 @pytest.mark.parametrize("network", GRAPHS)
@@ -83,7 +86,7 @@ def test_without_whole_lines_the_plan_is_refused() -> None:
     with pytest.raises(
         PlanError, match=r"layer softmax0: needs \[0:1, 0:8, .* of x for \[0:1, 0:2, .*a kernel that loads"
     ):
-        make_plan(PlanContext(graph, constants, stcp920(), Forgetful()), "O3")
+        make_plan(PlanContext(graph, constants, stcp920(), Forgetful()), O3())
 
 
 def cut_plan() -> tuple[Graph, Plan]:

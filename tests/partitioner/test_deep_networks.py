@@ -14,6 +14,7 @@ from partitioner.memory import layer_rounds as layer_rounds_module
 from partitioner.memory.layer_rounds import Cut, layer_rounds
 from partitioner.memory.memory_plan import lay_out
 from partitioner.planners.core_binding import Binder
+from partitioner.planners.levels import planner_of
 from partitioner.planners.registry import make_plan
 from partitioner.tiling.staging_traffic import StagedBytes
 from tests.chip_runs import stcp920
@@ -49,14 +50,14 @@ def test_more_equal_layers_ask_no_more(monkeypatch: pytest.MonkeyPatch, owner: o
     monkeypatch.setattr(owner, name, counted)
     for layers in (FEW, MANY):
         asked.append(0)
-        make_plan(deep(layers), level)
+        make_plan(deep(layers), planner_of(level))
     assert asked[0] == asked[1]
 
 
 @pytest.mark.parametrize("level", ["O0", "O2", "streamed"])
 def test_rounds_of_equal_layers_are_those_of_each_alone(level: str) -> None:
     ctx = deep(FEW)
-    plan = make_plan(ctx, level)
+    plan = make_plan(ctx, planner_of(level))
     runs = {step.group: step for step in plan.steps if isinstance(step, RunStep)}
     entries = [entry for step in lay_out(plan, ctx).steps if isinstance(step, tuple) for entry in step]
     assert len(entries) > FEW

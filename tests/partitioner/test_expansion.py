@@ -23,7 +23,8 @@ from partitioner.memory.memory_plan import (
     Place,
     lay_out,
 )
-from partitioner.planners.registry import LEVELS, make_plan
+from partitioner.planners.levels import LEVELS, O1, planner_of
+from partitioner.planners.registry import make_plan
 from tests.chip_runs import small_chip
 from tests.group_plans import one_group
 from tests.small_graphs import GraphBuilder
@@ -101,7 +102,7 @@ def test_programs_have_the_barriers_of_the_expansion(level: str, options: Layout
     graph, constants = chain()
     chip = small_chip(2, 24 << 10, 24 << 10, 24 << 10, 16 << 10)
     ctx = Context(graph, constants, chip, TARGET)
-    layout = lay_out(make_plan(ctx, level), ctx, options)
+    layout = lay_out(make_plan(ctx, planner_of(level)), ctx, options)
     barriers = sum(isinstance(event, Barrier) for event in expand(layout, ctx))
     for stream in lower_layout(layout, ctx, TARGET.data_base_bytes).streams:
         assert sum(instr.opcode == "sync" and not instr.meets for instr in stream.instrs) == barriers
@@ -111,7 +112,7 @@ def test_a_plan_is_laid_out_once_a_compilation() -> None:
     """Reasons make no difference, options and pinned constants do."""
     graph, constants = chain()
     ctx = PlanContext(graph, constants, small_chip(2), TARGET)
-    plan = make_plan(ctx, "O1")
+    plan = make_plan(ctx, O1())
     layout = lay_out(plan, ctx)
     assert lay_out(replace(plan, decisions=(Decision("a", "b", "c"),)), ctx) is layout
     assert lay_out(plan, ctx, FOR_SCHEDULING) is not layout
@@ -123,7 +124,7 @@ def ahead(llb_bytes: int) -> tuple[PlanContext, Layout]:
     """Two convolutions on two cores, the value between them in the staging memory, constants ahead."""
     graph, constants = chain()
     ctx = PlanContext(graph, constants, small_chip(2, llb_bytes=llb_bytes), TARGET)
-    return ctx, lay_out(make_plan(ctx, "O1"), ctx, FOR_CONSTANTS_AHEAD)
+    return ctx, lay_out(make_plan(ctx, O1()), ctx, FOR_CONSTANTS_AHEAD)
 
 
 def test_constants_ahead_come_together_and_lie_clear_of_all_values() -> None:

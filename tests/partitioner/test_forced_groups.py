@@ -9,10 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 from dsa_sched.cli import cli
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model, plan_model
+from dsa_sched.stages.compilation import CompileOptions
 from hw_models.errors import ModelError, TargetError
 from partitioner.ir.plan import Plan
+from partitioner.planners.levels import KERNEL_PLANNERS, FusedKernels
 from partitioner.planners.registry import make_kernel_plan
 from tests.partitioner.kernel_networks import Moves, Names, gpu_context, network
 
@@ -27,7 +28,9 @@ def seconds(names: Names) -> float | None:
 
 
 def plan_of(*forced: str, level: str = "O3") -> Plan:
-    return make_kernel_plan(gpu_context(network(*LINES), Moves(lambda _: 0, seconds)), level, forced=forced)
+    return make_kernel_plan(
+        gpu_context(network(*LINES), Moves(lambda _: 0, seconds)), KERNEL_PLANNERS[level](), forced=forced
+    )
 
 
 def groups(plan: Plan) -> str:
@@ -80,7 +83,7 @@ def test_groups_that_need_each_other() -> None:
     made = network("a x", "c x", "b a c", "d c a")
     target = Moves(lambda _: 0, lambda _: US)
     with pytest.raises(ModelError, match="--force-group: needs groups that can run one after the other; has each"):
-        make_kernel_plan(gpu_context(made, target), "O3", forced=("a0,b2", "c1,d3"))
+        make_kernel_plan(gpu_context(made, target), FusedKernels(), forced=("a0,b2", "c1,d3"))
 
 
 def test_targets_of_in_order_cores_have_none() -> None:

@@ -14,6 +14,7 @@ from partitioner.cost.traffic import plan_traffic
 from partitioner.fusion.hidden_chunks import Part, in_chunks
 from partitioner.ir.graph import Constants, Graph, verify_graph
 from partitioner.memory.memory_plan import FOR_CONSTANTS_AHEAD, FOR_SCHEDULING, MoveLayout, lay_out
+from partitioner.planners.levels import Streamed, planner_of
 from partitioner.planners.registry import make_plan
 from tests.chip_runs import Bits, Compiled, small_chip, stcp920
 from tests.small_graphs import GraphBuilder
@@ -41,7 +42,7 @@ def built(
 
 def stored(graph: Graph, constants: Constants, chip: Chip, level: str) -> dict[str, Bits]:
     ctx = Context(graph, constants, chip, TARGET)
-    plan = make_plan(ctx, level)
+    plan = make_plan(ctx, planner_of(level))
     program = lower_plan(plan, ctx, TARGET.data_base_bytes)
     verify_program(program, chip)
     made = Compiled(graph, constants, chip, plan, program)
@@ -117,7 +118,7 @@ def test_weights_come_once_where_whole_hidden_values_let_them_come_twice() -> No
     reads = []
     for each in ((graph, constants), (chunked.graph, chunked.constants)):
         ctx = Context(*each, stcp920(), TARGET)
-        plan = make_plan(ctx, "streamed")
+        plan = make_plan(ctx, Streamed())
         loaded = plan_traffic(plan, lay_out(plan, ctx, FOR_SCHEDULING), ctx).loaded_bytes
         reads.append(sum(size for name, size in loaded.items() if ctx.graph.by_name[name].constant))
     once = sum(t.size_bytes for t in graph.tensors if t.constant)
@@ -130,7 +131,7 @@ def test_constants_have_a_region_beside_values_packed_low_and_come_in_small_roun
     chunked = in_chunks(graph, constants, TARGET, CORES << 20)
     assert chunked is not None
     ctx = Context(chunked.graph, chunked.constants, small_chip(llb_bytes=6 << 20), TARGET)
-    plan = make_plan(ctx, "streamed")
+    plan = make_plan(ctx, Streamed())
     layout = lay_out(plan, ctx, FOR_CONSTANTS_AHEAD)
     entries = [entry for step in layout.steps if not isinstance(step, MoveLayout) for entry in step]
     products = [entry for entry in entries if entry.layer.anchor(ctx.graph).macs]

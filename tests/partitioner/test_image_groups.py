@@ -16,7 +16,7 @@ from partitioner.context.plan_context import PlanContext
 from partitioner.ir.plan import Exchange, Plan, parse_plan
 from partitioner.memory.memory_plan import lay_out
 from partitioner.planners.image_groups import cheapest_division, groups_like, plan_like, sizes_to_try
-from partitioner.planners.levels import IMAGES, ImageGroup
+from partitioner.planners.levels import IMAGES, O3, ImageGroup, Images, planner_of
 from partitioner.planners.registry import make_plan
 from partitioner.verification.verify_layout import verify_layout
 from partitioner.verification.verify_plan import verify_plan
@@ -47,7 +47,7 @@ def context(path: Path, batch: int) -> PlanContext:
 def like(path: Path, batch: int, other: int) -> tuple[PlanContext, tuple[ImageGroup, ...], Plan]:
     """A batch in groups as for another one."""
     ctx = context(path, batch)
-    found = plan_like(ctx, make_plan(context(path, other), "O3"))
+    found = plan_like(ctx, make_plan(context(path, other), O3()))
     assert found is not None
     groups, plan = found
     assert isinstance(plan, Plan)
@@ -88,7 +88,7 @@ def uneven(tmp_path_factory: pytest.TempPathFactory) -> tuple[PlanContext, Plan]
     model = load_model(path, {}, 3)
     ctx = PlanContext(model.graph, model.constants, small_chip(4), TARGET)
     whole = ImageGroup(tuple(layer.name for layer in ctx.layers), (2, 1))
-    return ctx, make_plan(ctx, IMAGES, image_groups=(whole,))
+    return ctx, make_plan(ctx, Images((whole,)))
 
 
 def test_instances_of_two_sizes_are_spread_in_their_own_ways(uneven: tuple[PlanContext, Plan]) -> None:
@@ -110,7 +110,7 @@ def _instances(exchange: object) -> tuple[int, ...]:
 def test_values_are_those_of_o0(squeezenet: Path, batch: int, other: int) -> None:
     ctx, groups, plan = like(squeezenet, batch, other)
     check_against_o0(ctx.graph, ctx.constants, CHIP, plan)
-    assert make_plan(ctx, IMAGES, image_groups=groups) == plan
+    assert make_plan(ctx, Images(groups)) == plan
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -118,13 +118,13 @@ def test_any_division_of_each_group_has_the_values_of_o0(squeezenet: Path, seed:
     """Whatever is fast: sizes of all kinds after each other, in any order."""
     choose, batch = Seeded(seed), 5
     ctx = context(squeezenet, batch)
-    found = groups_like(ctx, make_plan(context(squeezenet, 4), "O3"))
+    found = groups_like(ctx, make_plan(context(squeezenet, 4), O3()))
     assert found is not None
     groups = tuple(replace(group, images=_drawn(choose, batch, max(group.images))) for group in found)
     try:
-        plan = make_plan(ctx, IMAGES, image_groups=groups)
+        plan = make_plan(ctx, Images(groups))
     except DoesNotFit:
-        plan = make_plan(ctx, IMAGES, image_groups=tuple(replace(group, images=(1,) * batch) for group in found))
+        plan = make_plan(ctx, Images(tuple(replace(group, images=(1,) * batch) for group in found)))
     check_against_o0(ctx.graph, ctx.constants, CHIP, plan)
 
 
@@ -143,14 +143,14 @@ def test_twelve_images_of_resnet50_are_eight_and_four() -> None:
         model = load_model("resnet50", {}, batch)
         return PlanContext(model.graph, model.constants, stcp920(), TARGET)
 
-    found = groups_like(ctx(12), make_plan(ctx(16), "O3"))
+    found = groups_like(ctx(12), make_plan(ctx(16), O3()))
     assert found is not None
     assert [group.images for group in found] == [(2,) * 6, (4,) * 3, (8, 4), (12,)]
 
 
 def test_items_that_meet_are_cut_into_no_images(squeezenet: Path) -> None:
     """A plan of another network has groups that this one lacks."""
-    other = make_plan(context(squeezenet, 2), "O3")
+    other = make_plan(context(squeezenet, 2), O3())
     renamed = replace(other.groups[0], layers=(replace(other.groups[0].layers[0], name="nobody"),))
     assert groups_like(context(squeezenet, 3), replace(other, groups=(renamed, *other.groups[1:]))) is None
 
@@ -158,12 +158,12 @@ def test_items_that_meet_are_cut_into_no_images(squeezenet: Path) -> None:
 def test_refusals(squeezenet: Path) -> None:
     ctx, groups, _ = like(squeezenet, 3, 2)
     with pytest.raises(ModelError, match=r"--level: needs a planner: .*; has images"):
-        make_plan(ctx, IMAGES)
+        make_plan(ctx, planner_of(IMAGES))
     with pytest.raises(ModelError, match=f"groups of images: needs each of the {len(ctx.layers)} layers of .* once"):
-        make_plan(ctx, IMAGES, image_groups=(replace(groups[0], layers=groups[0].layers * 2), *groups[1:]))
+        make_plan(ctx, Images((replace(groups[0], layers=groups[0].layers * 2), *groups[1:])))
     wrong = (*groups[:-1], replace(groups[-1], images=(2,)))
     with pytest.raises(ModelError, match=r"needs instances of 3 images in all; has \[2\]"):
-        make_plan(ctx, IMAGES, image_groups=wrong)
+        make_plan(ctx, Images(wrong))
 
 
 def test_exchanges_of_instances_are_checked(uneven: tuple[PlanContext, Plan]) -> None:

@@ -14,6 +14,7 @@ from partitioner.context.plan_context import PlanContext
 from partitioner.cost.traffic import Traffic, plan_traffic
 from partitioner.ir.plan import Plan, parse_plan
 from partitioner.memory.memory_plan import lay_out
+from partitioner.planners.levels import O3, planner_of
 from partitioner.planners.registry import make_plan
 from tests.chip_runs import small_chip, stcp920
 from tests.group_plans import check_against_o0
@@ -30,7 +31,7 @@ def resnet50() -> Model:
 @cache
 def plan_of(level: str) -> Plan:
     model = resnet50()
-    return make_plan(PlanContext(model.graph, model.constants, stcp920(), TARGET), level)
+    return make_plan(PlanContext(model.graph, model.constants, stcp920(), TARGET), planner_of(level))
 
 
 @cache
@@ -61,7 +62,7 @@ def test_traffic_to_the_main_memory_is_at_least_nine_times_below_o0() -> None:
 
 def test_the_text_form_and_the_bytes_are_the_same_every_time() -> None:
     model = resnet50()
-    again = make_plan(PlanContext(model.graph, model.constants, stcp920(), TARGET), "O3")
+    again = make_plan(PlanContext(model.graph, model.constants, stcp920(), TARGET), O3())
     assert str(again) == str(plan_of("O3"))
     assert parse_plan(str(again)) == again
 
@@ -83,7 +84,7 @@ def test_a_chip_too_small_for_the_smallest_tile_is_refused_with_numbers() -> Non
     x = builder.input("x", 1, 4, 4, 512)
     graph, constants = builder.build(builder.conv(x, 8))
     with pytest.raises(DoesNotFit) as refusal:
-        make_plan(PlanContext(graph, constants, small_chip(weights_bytes=KIB), TARGET), "O3")
+        make_plan(PlanContext(graph, constants, small_chip(weights_bytes=KIB), TARGET), O3())
     text = str(refusal.value)
     assert "conv0" in text
     assert "needs" in text
@@ -96,7 +97,7 @@ def test_more_instances_than_a_program_can_hold_are_refused_with_their_number() 
     x = builder.input("x", 5000, 16, 16, 8)
     graph, constants = builder.build(builder.elementwise("relu", builder.pool("max_pool", x, (2, 2), stride=2)))
     with pytest.raises(PlanError, match=r"graph many: needs at most 4,096 instances; has 5,000; .*--per-pass"):
-        make_plan(PlanContext(graph, constants, small_chip(cores=1, data_bytes=6 * KIB), TARGET), "O3")
+        make_plan(PlanContext(graph, constants, small_chip(cores=1, data_bytes=6 * KIB), TARGET), O3())
 
 
 @pytest.mark.parametrize("data_bytes", [6 * KIB, 16 * KIB, 64 * KIB, 1024 * KIB])
@@ -108,7 +109,7 @@ def test_groups_shrink_with_the_local_memory_and_the_bits_stay(data_bytes: int) 
         x = builder.elementwise("relu", builder.elementwise("add", builder.conv(inner, 8), x))
     graph, constants = builder.build(builder.pool("max_pool", x, (2, 2), stride=2))
     chip = small_chip(cores=4, data_bytes=data_bytes)
-    plan = make_plan(PlanContext(graph, constants, chip, TARGET), "O3")
+    plan = make_plan(PlanContext(graph, constants, chip, TARGET), O3())
     if data_bytes == 1024 * KIB:
         assert len(plan.groups) == 1
         assert plan.groups[0].split.instances == 1
@@ -119,7 +120,7 @@ def test_groups_shrink_with_the_local_memory_and_the_bits_stay(data_bytes: int) 
 
 def test_a_chip_without_a_code_generator_is_planned_too() -> None:
     model = resnet50()
-    plan = make_plan(PlanContext(model.graph, model.constants, stcp920(), GenericTarget("neuralscale-v1")), "O3")
+    plan = make_plan(PlanContext(model.graph, model.constants, stcp920(), GenericTarget("neuralscale-v1")), O3())
     assert len(plan.groups) < len(plan_of("O0").groups) / 4
 
 
@@ -130,5 +131,5 @@ def test_every_instance_cuts_a_view_into_whole_parts_of_its_source() -> None:
     column = builder.view(rows, 448, 1)
     graph, constants = builder.build(builder.matmul(column, builder.normal(1, 448)))
     ctx = PlanContext(graph, constants, stcp920(), TARGET)
-    plan = make_plan(ctx, "O3")
+    plan = make_plan(ctx, O3())
     assert lay_out(plan, ctx).peaks

@@ -9,8 +9,8 @@ import pytest
 
 from dsa_sched.analysis.kernel_explanation import explain_kernels
 from dsa_sched.frontend import load_model
-from dsa_sched.pipeline.targets import judge_of, target_of
 from dsa_sched.report.kernel_explain import print_kernels
+from dsa_sched.stages.targets import judge_of, target_of
 from dsa_sched.zoo.drawn_networks import DRAWN
 from dsa_sched.zoo.networks import NAMES
 from hw_models.loading import load_chip
@@ -19,6 +19,7 @@ from partitioner.ir.graph import Op
 from partitioner.ir.kernels import KernelTarget
 from partitioner.ir.plan import Plan
 from partitioner.planners.kernel_level import kernels_in_place
+from partitioner.planners.levels import KERNEL_PLANNERS, FusedKernels, LayerKernels
 from partitioner.planners.registry import make_kernel_plan
 
 MOST_SECONDS = 20.0
@@ -50,7 +51,7 @@ def seconds(plan: Plan, ctx: KernelContext) -> float:
 
 def test_bottlenecks_of_the_first_stage_are_one_kernel_those_of_the_last_two_are_not() -> None:
     ctx = context("resnet50", 32)
-    plan = make_kernel_plan(ctx, "O3")
+    plan = make_kernel_plan(ctx, FusedKernels())
     kernels = convolutions(plan, ctx)
     whole = [ops for ops in kernels if [op.ints("kernel") for op in ops] == BOTTLENECK]
     assert [pixels(ops[1], ctx) for ops in whole].count(56) == 3
@@ -60,7 +61,7 @@ def test_bottlenecks_of_the_first_stage_are_one_kernel_those_of_the_last_two_are
 def test_every_block_of_mobilenet_from_112_to_14_pixels_is_one_kernel() -> None:
     """The first one too, a depthwise and a 1x1 convolution alone."""
     ctx = context("mobilenet_v2", 32)
-    plan = make_kernel_plan(ctx, "O3")
+    plan = make_kernel_plan(ctx, FusedKernels())
     alone = {ops[0].name for ops in convolutions(plan, ctx) if len(ops) == 1}
     depthwise = [op for op in ctx.graph.ops if op.kind == "conv" and op.number("groups") > 1]
     blocks = {op.name.rpartition(".depthwise")[0] for op in depthwise if pixels(op, ctx) >= 14}
@@ -71,7 +72,7 @@ def test_every_block_of_mobilenet_from_112_to_14_pixels_is_one_kernel() -> None:
 
 def test_explain_prints_both_ways_of_every_set(capsys: pytest.CaptureFixture[str]) -> None:
     ctx = context("resnet18_tailor", 64)
-    plan = make_kernel_plan(ctx, "O3")
+    plan = make_kernel_plan(ctx, FusedKernels())
     print_kernels(explain_kernels(plan, ctx))
     lines = capsys.readouterr().out.splitlines()
     first, last = lines.index("one kernel or several"), lines.index("decisions")
@@ -98,7 +99,7 @@ def test_explain_prints_both_ways_of_every_set(capsys: pytest.CaptureFixture[str
 )
 def test_networks_are_never_slower_than_at_o0(network: str) -> None:
     ctx = context(network, 8)
-    plans = {level: make_kernel_plan(ctx, level) for level in ("O0", "O3", "auto")}
+    plans = {level: make_kernel_plan(ctx, KERNEL_PLANNERS[level]()) for level in ("O0", "O3", "auto")}
     assert seconds(plans["O3"], ctx) <= seconds(plans["O0"], ctx)
     assert seconds(plans["auto"], ctx) == seconds(plans["O3"], ctx)
 
@@ -110,6 +111,6 @@ def test_every_network_is_planned_soon_and_no_slower_than_at_o0(network: str, ba
     ctx = context(network, batch)
     assert ctx.layers
     start = process_time()
-    plan = make_kernel_plan(ctx, "O3")
+    plan = make_kernel_plan(ctx, FusedKernels())
     assert process_time() - start < MOST_SECONDS
-    assert seconds(plan, ctx) <= seconds(make_kernel_plan(ctx, "O0"), ctx)
+    assert seconds(plan, ctx) <= seconds(make_kernel_plan(ctx, LayerKernels()), ctx)

@@ -15,6 +15,7 @@ from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Plan
 from partitioner.planners.kernel_level import kernels_in_place
+from partitioner.planners.levels import KERNEL_PLANNERS, FusedKernels
 from partitioner.planners.registry import make_kernel_plan
 from tests.partitioner.kernel_networks import GPU, LAUNCH_SECONDS, Moves, Names, all_covers, gpu_context, network
 
@@ -112,7 +113,7 @@ def drawn_context(seed: int, made: tuple[Graph, Constants], sizes: Mapping[str, 
 def test_no_cover_is_cheaper(seed: int) -> None:
     """Chains, diamonds and branches that cross, kernels that take as long whatever ran before."""
     ctx = drawn_context(seed, drawn_network(Random(seed), 7), {}, 5 * US)
-    plan = make_kernel_plan(ctx, "O3")
+    plan = make_kernel_plan(ctx, FusedKernels())
     best = min(slow_seconds(ctx, in_order(ctx.graph, cover), MARGIN) for cover in all_covers(ctx))
     assert slow_seconds(ctx, groups_of(plan), MARGIN) == pytest.approx(best, rel=1e-12)
 
@@ -124,7 +125,7 @@ def test_no_cover_of_a_chain_is_cheaper_with_a_cache(seed: int) -> None:
     made = network(*lines)
     names = ["x", *(f"{letter}{number}" for number, letter in enumerate(LETTERS))]
     ctx = drawn_context(seed, made, {name: random.randint(1, 24) * MIB for name in names}, 4 * US)
-    plan = make_kernel_plan(ctx, "O3")
+    plan = make_kernel_plan(ctx, FusedKernels())
     best = min(slow_seconds(ctx, in_order(ctx.graph, cover), MARGIN) for cover in all_covers(ctx))
     assert slow_seconds(ctx, groups_of(plan), MARGIN) == pytest.approx(best, rel=1e-12)
 
@@ -137,7 +138,7 @@ def test_any_network_is_no_slower_than_o0_and_floors_are_those_of_the_slow_accou
     ctx = drawn_context(seed, made, {name: random.randint(1, 24) * MIB for name in names}, 4 * US)
     seconds = []
     for level in ("O3", "O0", "auto"):
-        plan = make_kernel_plan(ctx, level)
+        plan = make_kernel_plan(ctx, KERNEL_PLANNERS[level]())
         seconds.append(sum(kernel.seconds for kernel in kernels_in_place(plan, ctx).values()))
         assert seconds[-1] == pytest.approx(slow_seconds(ctx, groups_of(plan)), rel=1e-12)
     assert seconds[0] <= seconds[1]
@@ -152,7 +153,7 @@ def test_networks_with_branches_and_a_cache_get_the_best_cover_too() -> None:
         made = drawn_network(random, 6)
         names = ["x", *(f"{letter}{number}" for number, letter in enumerate(LETTERS))]
         ctx = drawn_context(seed, made, {name: random.randint(1, 24) * MIB for name in names}, 4 * US)
-        chosen = slow_seconds(ctx, groups_of(make_kernel_plan(ctx, "O3")), MARGIN)
+        chosen = slow_seconds(ctx, groups_of(make_kernel_plan(ctx, FusedKernels())), MARGIN)
         best = min(slow_seconds(ctx, in_order(ctx.graph, cover), MARGIN) for cover in all_covers(ctx))
         worse += chosen > best * (1 + 1e-9)
     assert worse <= 2
@@ -172,5 +173,5 @@ def test_groups_that_need_each_other_in_a_circle_are_not_all_made(
 ) -> None:
     together = {tuple(words.split()) for words in sets}
     target = Moves(lambda _: 0, lambda names: US if len(names) == 1 or names in together else None)
-    plan = make_kernel_plan(gpu_context(network(*lines), target), "O3")
+    plan = make_kernel_plan(gpu_context(network(*lines), target), FusedKernels())
     assert sorted(len(group.layers) for group in plan.groups) == sizes

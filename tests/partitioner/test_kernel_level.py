@@ -23,6 +23,7 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Group, Plan, parse_plan
 from partitioner.ir.steps import Binding, MoveStep, RunStep, Step, ViewStep
 from partitioner.ir.wants import Wants, floats_as
+from partitioner.planners.levels import KERNEL_PLANNERS, FusedKernels, kernel_planner_of, planner_or_auto
 from partitioner.planners.registry import make_kernel_plan
 from partitioner.verification.kernel_plan import verify_kernel_plan
 from tests.partition_graphs import graphs
@@ -73,7 +74,7 @@ def context(made: tuple[Graph, Constants], target: Offers) -> KernelContext:
 
 
 def plan_of(made: tuple[Graph, Constants], target: Offers, level: str = "O3") -> Plan:
-    plan = make_kernel_plan(context(made, target), level)
+    plan = make_kernel_plan(context(made, target), KERNEL_PLANNERS[level]())
     assert parse_plan(str(plan)) == plan
     return plan
 
@@ -152,7 +153,7 @@ def test_long_networks_are_planned_soon() -> None:
         return 1.0 if len(names) <= 6 else None
 
     lines = ["a x", *(f"{chr(97 + (k + 1) % 20)} {chr(97 + k % 20)}" for k in range(399))]
-    plan = make_kernel_plan(context(network(*lines), Offers(offer)), "O3")
+    plan = make_kernel_plan(context(network(*lines), Offers(offer)), FusedKernels())
     assert len(plan.groups) == 67
     planned = [names for names in asked if len(names) > 1]
     assert len(planned) <= 400 * 10
@@ -205,7 +206,7 @@ def test_a_layer_without_a_kernel_is_named() -> None:
     target = Offers(lambda names: None if "b1" in names else 1.0)
     for level in ("O0", "O3"):
         with pytest.raises(PlanError, match="layer b1: needs a kernel of offers for b1; has none"):
-            make_kernel_plan(context(network("a x", "b a"), target), level)
+            make_kernel_plan(context(network("a x", "b a"), target), KERNEL_PLANNERS[level]())
 
 
 @pytest.mark.parametrize(
@@ -218,7 +219,7 @@ def test_a_layer_without_a_kernel_is_named() -> None:
 )
 def test_levels_that_such_targets_do_not_have(level: str, spill: str, said: str) -> None:
     with pytest.raises(ModelError, match=said):
-        make_kernel_plan(context(network("a x"), one_second_each()), level, spill)
+        kernel_planner_of(one_second_each().name, planner_or_auto(level, spill))
 
 
 @pytest.mark.parametrize("parameters", [(), (("m", 128),), (("m", 128), ("kind", "row.major"), ("shift", -3))])

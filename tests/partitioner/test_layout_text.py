@@ -17,7 +17,8 @@ from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.text import TextError
 from partitioner.memory.layout_parsing import parse_layout
 from partitioner.memory.memory_plan import FOR_CONSTANTS_AHEAD, FOR_SCHEDULING, PLAIN, Layout, LayoutOptions, lay_out
-from partitioner.planners.registry import LEVELS, make_plan
+from partitioner.planners.levels import LEVELS, planner_of
+from partitioner.planners.registry import make_plan
 from partitioner.verification.verify_layout import verify_layout
 from tests.chip_runs import small_chip
 from tests.group_plans import one_group
@@ -75,7 +76,7 @@ def test_layouts_are_read_back_and_verified(
     graph, constants = network
     ctx = PlanContext(graph, constants, chip, TARGET)
     try:
-        plan = make_plan(ctx, level)
+        plan = make_plan(ctx, planner_of(level))
         layout = lay_out(plan, ctx, options)
     except UserError:
         assume(False)

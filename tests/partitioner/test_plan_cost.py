@@ -11,7 +11,8 @@ from isched.timing.cycle_model import time_streams
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.cost.cost_model import PlanCost, StepCost, plan_cycles
 from partitioner.ir.graph import Constants, Graph
-from partitioner.planners.registry import LEVELS, make_plan
+from partitioner.planners.levels import LEVELS, planner_of
+from partitioner.planners.registry import make_plan
 from tests.chip_runs import small_chip, stcp920
 from tests.small_graphs import GraphBuilder
 
@@ -31,7 +32,7 @@ def test_barriers_are_those_of_the_lowered_program(level: str, llb_bytes: int) -
     """With a small LLB layers need several rounds, each with two barriers."""
     graph, constants = residual(4)
     chip = small_chip(4, data_bytes=1 << 16, llb_bytes=llb_bytes)
-    plan = make_plan(PlanContext(graph, constants, chip, TARGET), level)
+    plan = make_plan(PlanContext(graph, constants, chip, TARGET), planner_of(level))
     program = lower_plan(plan, Context(graph, constants, chip, TARGET), TARGET.data_base_bytes)
     counts = {sum(instr.opcode == program.barrier for instr in stream.instrs) for stream in program.streams}
     assert counts == {plan_cycles(plan, PlanContext(graph, {}, chip, TARGET)).barriers}
@@ -42,7 +43,7 @@ def test_the_two_sums_bracket_the_clock(level: str) -> None:
     """The serial sum is what decides: it must be near the cycle model, not only above it."""
     graph, constants = residual(8, 32)
     chip = stcp920()
-    plan = make_plan(PlanContext(graph, constants, chip, TARGET), level)
+    plan = make_plan(PlanContext(graph, constants, chip, TARGET), planner_of(level))
     program = lower_plan(plan, Context(graph, constants, chip, TARGET), TARGET.data_base_bytes)
     clock = time_streams(timed_streams(program, chip, TARGET.issue_costs(program)), chip).cycles
     cost = plan_cycles(plan, PlanContext(graph, {}, chip, TARGET))
@@ -69,5 +70,5 @@ def test_launch_and_barriers_count_once_a_run() -> None:
 def test_values_that_stay_on_the_chip_make_a_plan_cheaper() -> None:
     graph, constants = residual(4)
     ctx = PlanContext(graph, constants, stcp920(), TARGET)
-    costs = {level: plan_cycles(make_plan(ctx, level), ctx) for level in ("O0", "O1")}
+    costs = {level: plan_cycles(make_plan(ctx, planner_of(level)), ctx) for level in ("O0", "O1")}
     assert costs["O1"].cycles < costs["O0"].cycles

@@ -12,6 +12,7 @@ from isched.lowering.lower import lower_plan
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.regions import Box, box_size
 from partitioner.memory.memory_plan import MoveLayout, lay_out
+from partitioner.planners.levels import O0, O1, O2
 from partitioner.planners.registry import make_plan
 from partitioner.tiling.staging_rounds import Round, Stager, own_rounds
 from tests.chip_runs import small_chip
@@ -28,7 +29,7 @@ def test_outputs_reach_the_main_memory_in_long_runs(llb_kib: int) -> None:
     b = GraphBuilder("rounds", 1)
     x = b.conv(b.input("x", 8, 24, 24, 8), 32)
     graph, constants = b.build(b.conv(x, 128, (1, 1), pads=(0, 0, 0, 0)))
-    plan = make_plan(PlanContext(graph, constants, chip, TARGET), "O2")
+    plan = make_plan(PlanContext(graph, constants, chip, TARGET), O2())
     program = lower_plan(plan, Context(graph, constants, chip, TARGET), TARGET.data_base_bytes)
     chains = [instr.reads for stream in program.streams for instr in stream.instrs if instr.starts]
     assert sum(map(len, chains)) < 256
@@ -41,7 +42,7 @@ def test_every_round_has_work_for_all_cores(images: int) -> None:
     b = GraphBuilder("rounds", 1)
     graph, constants = b.build(b.conv(b.input("x", images, 24, 24, 32), 64, (1, 1), pads=(0, 0, 0, 0)))
     ctx = PlanContext(graph, constants, chip, TARGET)
-    layout = lay_out(make_plan(ctx, "O1"), ctx)
+    layout = lay_out(make_plan(ctx, O1()), ctx)
     (entry,) = (entry for step in layout.steps if not isinstance(step, MoveLayout) for entry in step)
     assert len(entry.rounds) > 1
     for this_round, _ in entry.rounds:
@@ -53,7 +54,7 @@ def _channel_rounds(granules: int, room: int) -> list[int]:
     b = GraphBuilder("rounds", 1)
     graph, constants = b.build(b.conv(b.input("x", 8, 2, 2, 64), 64 * granules, (1, 1), pads=(0, 0, 0, 0)))
     ctx = PlanContext(graph, constants, small_chip(8, 256 * KIB, 64 * KIB, 64 * KIB, 256 * KIB), TARGET)
-    (layer,) = make_plan(ctx, "O0").groups[0].layers
+    (layer,) = make_plan(ctx, O0()).groups[0].layers
     boxes: tuple[Box, ...] = tuple(((image, image + 1), (0, 2), (0, 2), (0, 64 * granules)) for image in range(8))
     narrow = Round(tuple((*box[:3], (0, 64 * room)) for box in boxes))
     unbounded = Stager(ctx, layer, lambda name: bool(ctx.graph.by_name[name].constant), output=False, room_bytes=0)

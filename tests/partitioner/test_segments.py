@@ -13,7 +13,7 @@ from partitioner.cost.cost_model import plan_cycles
 from partitioner.ir.plan import parse_plan
 from partitioner.ir.steps import MoveStep
 from partitioner.memory.memory_plan import lay_out
-from partitioner.planners.levels import LEVELS, SEGMENTS, Segment
+from partitioner.planners.levels import LEVELS, O0, O1, O2, O3, SEGMENTS, Segment, Segments, planner_of
 from partitioner.planners.registry import make_plan
 from partitioner.planners.segment_choice import Column, column_of, divide, expected_layer_cycles
 from partitioner.planners.segments import border_values, cut_points
@@ -30,13 +30,13 @@ def context(layers: int = 6) -> PlanContext:
     return PlanContext(graph, constants, stcp920(), TARGET)
 
 
-def recipe(ctx: PlanContext, *parts: tuple[str, int]) -> tuple[Segment, ...]:
-    return tuple(Segment(level, "none", ctx.layers[first].name) for level, first in parts)
+def recipe(ctx: PlanContext, *parts: tuple[str, int]) -> Segments:
+    return Segments(tuple(Segment(planner_of(level), ctx.layers[first].name) for level, first in parts))
 
 
 def test_each_part_is_as_its_level_has_it_and_borders_lie_in_the_staging_memory() -> None:
     ctx = context()
-    plan = make_plan(ctx, SEGMENTS, segments=recipe(ctx, ("O2", 0), ("O0", 2), ("O2", 4)))
+    plan = make_plan(ctx, recipe(ctx, ("O2", 0), ("O0", 2), ("O2", 4)))
     assert plan.level == SEGMENTS
     assert scopes(plan) == ["L1", "LLB", "DDR", "LLB", "L1", "DDR"]
     between = [decision for decision in plan.decisions if decision.verdict == "between segments in LLB"]
@@ -48,15 +48,15 @@ def test_each_part_is_as_its_level_has_it_and_borders_lie_in_the_staging_memory(
 def test_one_segment_is_the_level_itself() -> None:
     ctx = context()
     for level in LEVELS:
-        whole, alone = make_plan(ctx, level), make_plan(ctx, SEGMENTS, segments=recipe(ctx, (level, 0)))
+        whole, alone = make_plan(ctx, planner_of(level)), make_plan(ctx, recipe(ctx, (level, 0)))
         assert (alone.groups, alone.steps, alone.pinned) == (whole.groups, whole.steps, whole.pinned)
 
 
 def test_what_crosses_a_border_is_moved_to_no_core() -> None:
     graph, constants = chain(batch=1, kernel=3, layers=6)
     ctx = PlanContext(graph, constants, stcp920(), TARGET)
-    assert any(isinstance(step, MoveStep) for step in make_plan(ctx, "O2").steps)
-    plan = make_plan(ctx, SEGMENTS, segments=recipe(ctx, ("O2", 0), ("O1", 3)))
+    assert any(isinstance(step, MoveStep) for step in make_plan(ctx, O2()).steps)
+    plan = make_plan(ctx, recipe(ctx, ("O2", 0), ("O1", 3)))
     crossing = border_values(graph, ctx.layers, [3])
     assert list(crossing) == [ctx.layers[2].output]
     assert not any(isinstance(step, MoveStep) and step.tensor in crossing for step in plan.steps)
@@ -65,7 +65,7 @@ def test_what_crosses_a_border_is_moved_to_no_core() -> None:
 def test_a_border_value_without_room_in_the_staging_memory_goes_to_the_main_one() -> None:
     graph, constants = chain(batch=8)  # values of 98 KiB
     ctx = PlanContext(graph, constants, small_chip(data_bytes=12 * KIB, llb_bytes=64 * KIB), TARGET)
-    plan = make_plan(ctx, SEGMENTS, segments=recipe(ctx, ("O1", 0), ("O0", 2)))
+    plan = make_plan(ctx, recipe(ctx, ("O1", 0), ("O0", 2)))
     assert "between segments in DDR" in {decision.verdict for decision in plan.decisions}
     verify_layout(lay_out(plan, ctx), plan, ctx)
 
@@ -75,21 +75,21 @@ def test_segments_that_do_not_cover_the_network_are_refused() -> None:
     names = [layer.name for layer in ctx.layers]
     for odd in ((names[1],), (names[0], names[3], names[2]), (names[0], "nobody")):
         with pytest.raises(ModelError, match=f"segments: needs layers of chain in their order, {names[0]} first; has"):
-            make_plan(ctx, SEGMENTS, segments=tuple(Segment("O1", "none", name) for name in odd))
+            make_plan(ctx, Segments(tuple(Segment(O1(), name) for name in odd)))
 
 
 def test_a_border_within_a_group_is_refused() -> None:
     ctx = context()
-    inside = next(cut for cut in range(1, 6) if cut not in cut_points(ctx.layers, make_plan(ctx, "O3")))
+    inside = next(cut for cut in range(1, 6) if cut not in cut_points(ctx.layers, make_plan(ctx, O3())))
     with pytest.raises(PlanError) as raised:
-        make_plan(ctx, SEGMENTS, segments=recipe(ctx, ("O3", 0), ("O1", inside)))
+        make_plan(ctx, recipe(ctx, ("O3", 0), ("O1", inside)))
     assert str(raised.value).startswith("the segment of O3 from ")
     assert f"has a group of O3 that goes on at {ctx.layers[inside].name}" in str(raised.value)
 
 
 def test_segments_by_name_alone_are_refused() -> None:
     with pytest.raises(ModelError, match="--level: needs a planner: O0, O1, O2, O3, streamed, astitch; has segments"):
-        make_plan(context(), SEGMENTS)
+        make_plan(context(), planner_of(SEGMENTS))
 
 
 # The division.
@@ -97,7 +97,7 @@ def test_segments_by_name_alone_are_refused() -> None:
 
 def columns_of(ctx: PlanContext, *cycles: tuple[float, ...]) -> tuple[Column, ...]:
     """Plans of one group a layer, whose values lie in the main memory, and such cycles."""
-    return tuple(column_of(ctx, make_plan(ctx, "O0"), each) for each in cycles)
+    return tuple(column_of(ctx, make_plan(ctx, O0()), each) for each in cycles)
 
 
 def cost_by_hand(ctx: PlanContext, columns: tuple[Column, ...], numbers: tuple[int, ...], weight: float) -> float:
@@ -126,7 +126,7 @@ def test_no_division_costs_less(seed: int) -> None:
 
 def test_values_on_cores_make_a_border_dearer_and_weight_makes_borders_fewer() -> None:
     ctx = context()
-    local, main = make_plan(ctx, "O2"), make_plan(ctx, "O0")
+    local, main = make_plan(ctx, O2()), make_plan(ctx, O0())
     cheap = (0.0, 900.0, 0.0, 900.0, 0.0, 900.0), (900.0, 0.0, 900.0, 0.0, 900.0, 0.0)
     between_main = divide(ctx, [column_of(ctx, main, each) for each in cheap])
     between_local = divide(ctx, [column_of(ctx, local, each) for each in cheap])
@@ -139,7 +139,7 @@ def test_values_on_cores_make_a_border_dearer_and_weight_makes_borders_fewer() -
 
 def test_plans_are_not_cut_within_groups() -> None:
     ctx = context()
-    grouped, single = make_plan(ctx, "O3"), make_plan(ctx, "O0")
+    grouped, single = make_plan(ctx, O3()), make_plan(ctx, O0())
     cuts = cut_points(ctx.layers, grouped)
     assert cuts < cut_points(ctx.layers, single) == frozenset(range(len(ctx.layers) + 1))
     for first, end in combinations(range(len(ctx.layers) + 1), 2):
@@ -151,7 +151,7 @@ def test_plans_are_not_cut_within_groups() -> None:
 def test_cycles_of_layers_add_up_to_those_of_the_plan() -> None:
     ctx = context()
     for level in LEVELS:
-        plan = make_plan(ctx, level)
+        plan = make_plan(ctx, planner_of(level))
         cycles = expected_layer_cycles(ctx, plan, plan_cycles(plan, ctx), 12_345.0)
         assert len(cycles) == len(ctx.layers)
         assert sum(cycles) == pytest.approx(12_345.0)

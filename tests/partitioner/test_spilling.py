@@ -14,7 +14,8 @@ from partitioner.cost.traffic import plan_traffic
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Plan, parse_plan
 from partitioner.memory.memory_plan import lay_out
-from partitioner.planners.registry import SPILLS, make_plan
+from partitioner.planners.levels import O3, SPILLS, planner_of
+from partitioner.planners.registry import make_plan
 from tests.chip_runs import small_chip
 from tests.group_plans import check_against_o0
 from tests.partition_graphs import Seeded, random_graph
@@ -43,8 +44,8 @@ def spilled(plan: Plan) -> dict[str, str]:
 def test_a_spill_replaces_a_finer_cut(policy: str, kib: int) -> None:
     graph, constants = skip_network()
     chip = small_chip(data_bytes=kib * KIB)
-    cut = make_plan(PlanContext(graph, constants, chip, TARGET), "O3")
-    plan = make_plan(PlanContext(graph, constants, chip, TARGET), "O3", policy)
+    cut = make_plan(PlanContext(graph, constants, chip, TARGET), O3())
+    plan = make_plan(PlanContext(graph, constants, chip, TARGET), O3(policy))
     assert not spilled(cut)
     assert set(spilled(plan).values()) == {"LLB"}
     assert len(plan.steps) < len(cut.steps)
@@ -55,7 +56,7 @@ def test_a_spill_replaces_a_finer_cut(policy: str, kib: int) -> None:
 
 def test_longest_liveness_spills_what_skips() -> None:
     graph, constants = skip_network()
-    plan = make_plan(PlanContext(graph, constants, small_chip(data_bytes=8 * KIB), TARGET), "O3", "longest")
+    plan = make_plan(PlanContext(graph, constants, small_chip(data_bytes=8 * KIB), TARGET), O3("longest"))
     assert spilled(plan) == {"relu1.out": "LLB"}
     (reason,) = (d.reason for d in plan.decisions if d.subject == "relu1.out" and d.verdict == "spilled to LLB")
     assert reason.startswith("longest: 4 KiB on a core, held for 5 slots, used in 3; 3.50 KiB of L1 ")
@@ -63,15 +64,15 @@ def test_longest_liveness_spills_what_skips() -> None:
 
 def test_nothing_is_spilled_where_all_fits() -> None:
     graph, constants = skip_network()
-    plain = make_plan(PlanContext(graph, constants, small_chip(), TARGET), "O3")
+    plain = make_plan(PlanContext(graph, constants, small_chip(), TARGET), O3())
     for policy in POLICIES:
-        assert make_plan(PlanContext(graph, constants, small_chip(), TARGET), "O3", policy) == plain
+        assert make_plan(PlanContext(graph, constants, small_chip(), TARGET), O3(policy)) == plain
 
 
 def test_what_exceeds_the_staging_memory_goes_on_to_the_main_memory() -> None:
     graph, constants = skip_network()
     chip = small_chip(data_bytes=4 * KIB, llb_bytes=20 * KIB)
-    plan = make_plan(PlanContext(graph, constants, chip, TARGET), "O3", "longest")
+    plan = make_plan(PlanContext(graph, constants, chip, TARGET), O3("longest"))
     assert spilled(plan) == {"relu1.out": "DDR", "relu3.out": "LLB", "concat8.out": "LLB"}
     check_against_o0(graph, constants, chip, plan, overlap=True)
 
@@ -79,7 +80,7 @@ def test_what_exceeds_the_staging_memory_goes_on_to_the_main_memory() -> None:
 def test_a_spilled_value_is_written_once_and_read_by_each_that_needs_it() -> None:
     graph, constants = skip_network()
     chip = small_chip(data_bytes=11 * KIB)
-    plan = make_plan(PlanContext(graph, constants, chip, TARGET), "O3", "longest")
+    plan = make_plan(PlanContext(graph, constants, chip, TARGET), O3("longest"))
     assert spilled(plan) == {"relu1.out": "LLB"}
     parts = plan_traffic(
         plan, lay_out(plan, PlanContext(graph, {}, chip, TARGET)), PlanContext(graph, {}, chip, TARGET)
@@ -99,7 +100,7 @@ def test_a_spilled_value_is_written_once_and_read_by_each_that_needs_it() -> Non
 def test_random_networks_keep_their_bits(seed: int, policy: str) -> None:
     graph, constants = random_graph(Seeded(seed))
     chip = small_chip(cores=4, data_bytes=768)
-    plan = make_plan(PlanContext(graph, constants, chip, TARGET), "O3", policy)
+    plan = make_plan(PlanContext(graph, constants, chip, TARGET), O3(policy))
     assert spilled(plan)
     check_against_o0(graph, constants, chip, plan)
 
@@ -109,8 +110,8 @@ def test_auto_takes_the_cheaper_plan_and_says_both_numbers(kib: int) -> None:
     graph, constants = skip_network()
     chip = small_chip(data_bytes=kib * KIB)
     ctx = PlanContext(graph, constants, chip, TARGET)
-    cycles = {spill: plan_cycles(make_plan(ctx, "O3", spill), ctx).cycles for spill in ("none", "cost")}
-    plan = make_plan(PlanContext(graph, constants, chip, TARGET), "O3", "auto")
+    cycles = {spill: plan_cycles(make_plan(ctx, O3(spill)), ctx).cycles for spill in ("none", "cost")}
+    plan = make_plan(PlanContext(graph, constants, chip, TARGET), O3("auto"))
     assert plan_cycles(plan, PlanContext(graph, {}, chip, TARGET)).cycles == min(cycles.values())
     assert bool(spilled(plan)) == (cycles["cost"] < cycles["none"])
     (reason,) = (d.reason for d in plan.decisions if d.subject == "spilling")
@@ -119,8 +120,8 @@ def test_auto_takes_the_cheaper_plan_and_says_both_numbers(kib: int) -> None:
 
 def test_auto_without_anything_to_spill_is_the_plain_plan() -> None:
     graph, constants = skip_network()
-    plain = make_plan(PlanContext(graph, constants, small_chip(), TARGET), "O3")
-    assert make_plan(PlanContext(graph, constants, small_chip(), TARGET), "O3", "auto") == plain
+    plain = make_plan(PlanContext(graph, constants, small_chip(), TARGET), O3())
+    assert make_plan(PlanContext(graph, constants, small_chip(), TARGET), O3("auto")) == plain
 
 
 def test_a_spill_needs_a_policy_that_exists_and_a_level_with_groups() -> None:
@@ -128,6 +129,6 @@ def test_a_spill_needs_a_policy_that_exists_and_a_level_with_groups() -> None:
     with pytest.raises(
         ModelError, match="--spill: needs one of none, longest, largest, furthest, cost, auto; has smallest"
     ):
-        make_plan(PlanContext(graph, constants, small_chip(), TARGET), "O3", "smallest")
+        make_plan(PlanContext(graph, constants, small_chip(), TARGET), O3("smallest"))
     with pytest.raises(ModelError, match="--spill: needs a level that makes groups of several layers: O3; has O1"):
-        make_plan(PlanContext(graph, constants, small_chip(), TARGET), "O1", "longest")
+        make_plan(PlanContext(graph, constants, small_chip(), TARGET), planner_of("O1", "longest"))

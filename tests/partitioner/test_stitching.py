@@ -16,6 +16,7 @@ from partitioner.ir.plan import Plan
 from partitioner.ir.value_lifetimes import activations
 from partitioner.memory.memory_plan import lay_out
 from partitioner.planners.astitch import COMPUTE_BOUND_KINDS, neighbours
+from partitioner.planners.levels import Astitch
 from partitioner.planners.registry import make_plan
 from partitioner.verification.verify_plan import verify_plan
 from tests.chip_runs import small_chip, stcp920
@@ -37,7 +38,7 @@ def sizes(plan: Plan) -> list[int]:
 
 def test_neighbours_that_multiply_nothing_are_one_kernel() -> None:
     graph, constants = cheap_chain()
-    plan = make_plan(PlanContext(graph, constants, stcp920(), TARGET), "astitch")
+    plan = make_plan(PlanContext(graph, constants, stcp920(), TARGET), Astitch())
     assert sizes(plan) == [1, 3, 1]
     assert [step.scope for step in plan.steps] == ["DDR"] * 3
     (decision,) = (d for d in plan.decisions if d.verdict.startswith("stitched"))
@@ -48,7 +49,7 @@ def test_neighbours_that_multiply_nothing_are_one_kernel() -> None:
 def test_a_group_that_does_not_fit_is_cut_and_says_why() -> None:
     graph, constants = cheap_chain(size=64)
     chip = small_chip(data_bytes=40 << 10)
-    plan = make_plan(PlanContext(graph, constants, chip, TARGET), "astitch")
+    plan = make_plan(PlanContext(graph, constants, chip, TARGET), Astitch())
     assert max(sizes(plan)) < 3
     decision = next(d for d in plan.decisions if "not stitched" in d.verdict)
     assert decision.verdict.startswith("3 layers not stitched: cut before ")
@@ -62,7 +63,7 @@ def test_a_convolution_between_keeps_two_operators_apart() -> None:
     first = b.pool("max_pool", b.input("x", 1, 8, 8, 16), (3, 3), pads=(1, 1, 1, 1))
     side = b.pool("average_pool", first, (3, 3), pads=(1, 1, 1, 1))
     graph, constants = b.build(b.concat(3, b.conv(first, 16), side))
-    plan = make_plan(PlanContext(graph, constants, stcp920(), TARGET), "astitch")
+    plan = make_plan(PlanContext(graph, constants, stcp920(), TARGET), Astitch())
     homes = {layer.output: group.name for group in plan.groups for layer in group.layers}
     assert homes[first] == homes[side]
     assert homes[graph.outputs[0]] != homes[side]
@@ -73,7 +74,7 @@ def test_a_view_whose_name_leaves_is_a_group_of_its_own() -> None:
     x = b.pool("max_pool", b.input("x", 1, 8, 8, 16), (2, 2), 2)
     flat = b.view(x, 1, 256)
     graph, constants = b.build(flat, b.softmax(flat))
-    plan = make_plan(PlanContext(graph, constants, stcp920(), TARGET), "astitch")
+    plan = make_plan(PlanContext(graph, constants, stcp920(), TARGET), Astitch())
     assert [step.kind for step in plan.steps] == ["run", "view", "run"]
 
 
@@ -81,7 +82,7 @@ def test_a_target_without_templates_is_planned_too() -> None:
     graph, constants = cheap_chain()
     target = GenericTarget("any")
     ctx = PlanContext(graph, constants, stcp920(), target)
-    verify_plan(make_plan(ctx, "astitch"), ctx)
+    verify_plan(make_plan(ctx, Astitch()), ctx)
 
 
 @st.composite
@@ -127,5 +128,5 @@ def test_sets_can_be_put_in_an_order_and_hold_no_products_with_others(graph: Gra
 def test_every_chip_gets_a_plan_that_can_be_laid_out(data_bytes: int) -> None:
     graph, constants = cheap_chain(size=16)
     chip = small_chip(data_bytes=data_bytes, weights_bytes=16 << 10)
-    plan = make_plan(PlanContext(graph, constants, chip, TARGET), "astitch")
+    plan = make_plan(PlanContext(graph, constants, chip, TARGET), Astitch())
     lay_out(plan, PlanContext(graph, {}, chip, TARGET))

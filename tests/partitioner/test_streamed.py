@@ -24,6 +24,7 @@ from partitioner.memory.memory_plan import (
     MoveLayout,
     lay_out,
 )
+from partitioner.planners.levels import Streamed, planner_of
 from partitioner.planners.registry import make_plan
 from partitioner.planners.streamed import streamed_cycles
 from tests.chip_runs import Bits, Compiled, small_chip, stcp920
@@ -56,11 +57,11 @@ def of_bert_base() -> PlanContext:
 
 @cache
 def planned(level: str) -> Plan:
-    return make_plan(of_bert_base(), level)
+    return make_plan(of_bert_base(), planner_of(level))
 
 
 def traffic_of(ctx: PlanContext, level: str) -> Traffic:
-    plan = make_plan(ctx, level)
+    plan = make_plan(ctx, planner_of(level))
     return plan_traffic(plan, lay_out(plan, ctx, FOR_SCHEDULING), ctx)
 
 
@@ -114,7 +115,7 @@ def test_a_copy_that_finds_no_room_is_not_made() -> None:
     """The same with so little room on a core that no part of the wide layer's input could wait there."""
     graph, constants = feed_forward(4, 64, 128, 512)
     ctx = context(graph, constants, small_chip(4, data_bytes=80 << 10, llb_bytes=1 << 20))
-    plan = make_plan(ctx, "streamed")
+    plan = make_plan(ctx, Streamed())
     lay_out(plan, ctx)
     lay_out(plan, ctx, FOR_SCHEDULING)
 
@@ -139,7 +140,7 @@ def test_constants_are_hidden_behind_products_but_do_not_come_faster_than_the_ma
 def of_two_texts_a_core() -> tuple[PlanContext, Plan]:
     """Hidden values of 256 rows a core, 1.5 MiB, find no room there."""
     ctx = context(*feed_forward(2 * CORES, 128, WIDTH, HIDDEN), stcp920())
-    return ctx, make_plan(ctx, "streamed")
+    return ctx, make_plan(ctx, Streamed())
 
 
 def test_hidden_values_without_room_stay_in_the_cores_for_half_of_the_rows_at_a_time() -> None:
@@ -168,14 +169,14 @@ def test_no_other_value_goes_to_the_main_memory() -> None:
 def test_where_weights_are_more_than_hidden_values_the_rows_are_not_cut() -> None:
     """One row a core: the hidden values find no room only because the cores have none."""
     ctx = context(*feed_forward(4, 1, 256, 2048), small_chip(4, data_bytes=4 << 10, llb_bytes=48 << 10))
-    assert all(len(group.layers) == 1 for group in make_plan(ctx, "streamed").groups)
+    assert all(len(group.layers) == 1 for group in make_plan(ctx, Streamed()).groups)
 
 
 def stored(
     graph: Graph, constants: Constants, chip: Chip, level: str, options: LayoutOptions = PLAIN
 ) -> dict[str, Bits]:
     ctx = Context(graph, constants, chip, TARGET)
-    plan = make_plan(ctx, level)
+    plan = make_plan(ctx, planner_of(level))
     program = lower_layout(lay_out(plan, ctx, options), ctx, TARGET.data_base_bytes)
     verify_program(program, chip)
     made = Compiled(graph, constants, chip, plan, program)
@@ -193,7 +194,7 @@ def test_values_are_those_of_o0(data_kib: int) -> None:
 def test_values_of_rows_in_several_instances_are_those_of_o0(items: int, rows: int, axis: int) -> None:
     chip = small_chip(4, data_bytes=160 << 10, llb_bytes=400 << 10)
     graph, constants = feed_forward(items, rows, 128, 640, seed=rows)
-    plan = make_plan(context(graph, constants, chip), "streamed")
+    plan = make_plan(context(graph, constants, chip), Streamed())
     assert [group.split.cuts[0][0] for group in plan.groups if group.split.cuts] == [axis]
     check_values((graph, constants), chip)
 
@@ -219,7 +220,7 @@ def test_keys_and_values_without_room_are_made_some_heads_at_a_time(
     chip = small_chip(4, data_bytes=data_kib << 10, llb_bytes=llb_kib << 10)
     graph, constants = encoder_layer(8, 32, 128, 4)
     ctx = context(graph, constants, chip)
-    plan = make_plan(ctx, "streamed")
+    plan = make_plan(ctx, Streamed())
     (group,) = [group for group in plan.groups if group.split.cuts]
     assert group.layers[-1].anchor(graph).kind == "attend"
     assert group.split.cuts == ((2, points),)
@@ -244,7 +245,7 @@ def test_values_that_cores_handed_to_each_other_are_made_where_they_are_read_in_
     """Before the layers were put together, keys or values went from core to core; inside there is nothing to hand."""
     chip = small_chip(cores, data_bytes=data_kib << 10, llb_bytes=llb_kib << 10)
     graph, constants = encoder_layer(items, rows, width, heads)
-    plan = make_plan(context(graph, constants, chip), "streamed")
+    plan = make_plan(context(graph, constants, chip), Streamed())
     inside = {layer.output for group in plan.groups for layer in group.layers[:-1]}
     assert inside
     assert not [step for step in plan.steps if isinstance(step, MoveStep) and step.tensor in inside]
@@ -257,7 +258,7 @@ def test_rows_that_windows_of_two_instances_read_are_made_twice() -> None:
     wide = builder.conv(builder.input("x", 4, 32, 32, 8), 48, (1, 1), pads=(0, 0, 0, 0))
     graph, constants = builder.build(builder.conv(wide, 8, (3, 3)))
     chip = small_chip(4, data_bytes=64 << 10, llb_bytes=128 << 10)
-    plan = make_plan(context(graph, constants, chip), "streamed")
+    plan = make_plan(context(graph, constants, chip), Streamed())
     (group,) = plan.groups
     assert group.split.cuts == ((1, (0, 16, 32)),)
     check_values((graph, constants), chip)
@@ -267,7 +268,7 @@ def test_patches_come_once_to_room_that_no_value_takes_yet() -> None:
     graph, constants = patches_before_large_values()
     chip = small_chip(8, 96 << 10, 64 << 10, 64 << 10, 256 << 10)
     ctx = context(graph, constants, chip)
-    plan = make_plan(ctx, "streamed")
+    plan = make_plan(ctx, Streamed())
     layout = lay_out(plan, ctx, FOR_CONSTANTS_AHEAD)
     first, *others = (entry for step in layout.steps if not isinstance(step, MoveLayout) for entry in step)
     ((low, size),) = {entry.staging for entry in others}

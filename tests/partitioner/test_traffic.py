@@ -19,7 +19,8 @@ from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Exchange, Group, Plan, Spill, Split
 from partitioner.ir.steps import Binding, MoveStep, RunStep, Step
 from partitioner.memory.memory_plan import FOR_SCHEDULING, PLAIN, LayoutOptions, lay_out
-from partitioner.planners.registry import LEVELS, make_plan
+from partitioner.planners.levels import LEVELS, planner_of
+from partitioner.planners.registry import make_plan
 from partitioner.tiling.core_regions import instance_box
 from partitioner.tiling.tile_loads import relay
 from partitioner.verification.verify_plan import verify_plan
@@ -111,7 +112,7 @@ def check(graph: Graph, constants: Constants, chip: Chip, plan: Plan) -> Traffic
 def test_levels_move_what_the_simulator_counts(level: str, batch: int) -> None:
     graph, constants = residual(batch)
     chip = small_chip(4, 48 << 10, 24 << 10, 24 << 10, 160 << 10)
-    check(graph, constants, chip, make_plan(PlanContext(graph, constants, chip, TARGET), level))
+    check(graph, constants, chip, make_plan(PlanContext(graph, constants, chip, TARGET), planner_of(level)))
 
 
 def test_random_networks_on_random_chips_move_what_the_simulator_counts() -> None:
@@ -122,7 +123,7 @@ def test_random_networks_on_random_chips_move_what_the_simulator_counts() -> Non
         chip = random_chip(choose)
         for level in LEVELS:
             try:
-                plan = make_plan(PlanContext(graph, constants, chip, TARGET), level)
+                plan = make_plan(PlanContext(graph, constants, chip, TARGET), planner_of(level))
             except UserError:  # too small a chip, or an operator that it lacks
                 continue
             check(graph, constants, chip, plan)
@@ -135,7 +136,7 @@ def test_a_layout_for_a_scheduler_moves_what_the_simulator_counts(level: str) ->
     """One broadcast serves all cores and is counted once by the simulator, so loads of tiles can only be more here."""
     graph, constants = residual(3)
     chip = small_chip(4, 48 << 10, 24 << 10, 24 << 10, 64 << 10)
-    plan = make_plan(PlanContext(graph, constants, chip, TARGET), level)
+    plan = make_plan(PlanContext(graph, constants, chip, TARGET), planner_of(level))
     full, main_only, moved = counted(graph, constants, chip, plan, FOR_SCHEDULING)
     ways = between_memories(full)
     assert ways.pop("LLB->L1") >= moved.pop("LLB->L1")

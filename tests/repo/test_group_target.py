@@ -25,13 +25,14 @@ import hw_models
 from codegen.target import GroupTarget
 from codegen.target_registry import find_target
 from dsa_sched.cli import cli
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model, plan_model
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from hw_models.errors import ModelError, TargetError
 from hw_models.loading import load_chip
 from partitioner.ir.plan import parse_plan
 from partitioner.ir.steps import RunStep
+from partitioner.planners.levels import O0, O3, planner_or_auto
 from tests.repo.test_one_place import CHIP, LINK, REST, WAYS
 from tests.small_models import save
 
@@ -221,7 +222,7 @@ def expected(x: Array) -> dict[str, Array]:
 
 @pytest.mark.parametrize("level", ["O0", "O3", "auto"])
 def test_a_network_compiles_runs_and_is_verified(toys: Path, model: Path, level: str) -> None:
-    report = verify_model(model, toys / "toy.yaml", CompileOptions(level), VerifyOptions(samples=256))
+    report = verify_model(model, toys / "toy.yaml", CompileOptions(planner_or_auto(level)), VerifyOptions(samples=256))
     assert report.failures == ()
     assert all(layer.samples > 0 and layer.isolated_error is not None for layer in report.layers)
     assert [layer.name for layer in report.layers] == ["relu", "tanh", "neg", "exp", "sum", "scale"]
@@ -243,16 +244,16 @@ def test_a_chip_file_of_a_gpu_will_do(toys: Path, model: Path) -> None:
     gpu = toys / "gpu.yaml"
     text = (CHIPS / "a100.yaml").read_text(encoding="utf-8")
     gpu.write_text(text.replace(f"isa: {load_chip('a100').isa}", "isa: toy-groups"), encoding="utf-8")
-    report = verify_model(model, gpu, CompileOptions("O3"), VerifyOptions(samples=256))
+    report = verify_model(model, gpu, CompileOptions(O3()), VerifyOptions(samples=256))
     assert report.failures == ()
     explained = CliRunner().invoke(cli, ["explain", str(model), "--chip", str(gpu), "--level", "O3"])
     assert "relu_tanh_neg_exp(unroll=4)" in explained.stdout
 
 
 def test_layers_are_merged_where_one_kernel_for_them_pays(toys: Path, model: Path) -> None:
-    alone = plan_model(model, toys / "toy.yaml", CompileOptions("O0")).plan
+    alone = plan_model(model, toys / "toy.yaml", CompileOptions(O0())).plan
     assert [len(group.layers) for group in alone.groups] == [1] * 7
-    plan = plan_model(model, toys / "toy.yaml", CompileOptions("O3")).plan
+    plan = plan_model(model, toys / "toy.yaml", CompileOptions(O3())).plan
     names = [tuple(layer.name for layer in group.layers) for group in plan.groups]
     assert names == [("relu", "tanh", "neg", "exp"), ("sum", "scale"), ("flat",)]
     assert [group.kernel for group in plan.groups] == ["relu_tanh_neg_exp(unroll=4)", "add_mul(unroll=4)", ""]
@@ -267,23 +268,23 @@ def test_layers_are_merged_where_one_kernel_for_them_pays(toys: Path, model: Pat
 def test_auto_is_the_faster_of_the_two(toys: Path, model: Path) -> None:
     """By floors and launches."""
     chip = toys / "toy.yaml"
-    fused, found = (plan_model(model, chip, CompileOptions(level)).plan for level in ("O3", "auto"))
+    fused, found = (plan_model(model, chip, CompileOptions(planner_or_auto(level))).plan for level in ("O3", "auto"))
     assert (found.level, found.groups, found.steps) == ("O3", fused.groups, fused.steps)
     chosen, left = found.decisions[:2]
     assert (chosen.subject, chosen.verdict, left.verdict) == ("level", "O3, by auto", "not O0")
     assert float(chosen.reason.split()[0]) < float(left.reason.split()[0])
 
 
-def test_auto_refuses_what_level_o3_refuses(toys: Path, model: Path) -> None:
+def test_spills_are_refused(toys: Path, model: Path) -> None:
     with pytest.raises(ModelError, match="--spill: needs none for toy-groups"):
-        plan_model(model, toys / "toy.yaml", CompileOptions("auto", spill="cost"))
+        plan_model(model, toys / "toy.yaml", CompileOptions(O3("cost")))
 
 
 def test_a_kernel_that_is_wrong_only_when_fused_is_caught(toys: Path, model: Path) -> None:
     code = toys / "toy_groups.py"
     wrong = 'inside[output] = compute(kind, operands) if len(launch["ops"]) < 4 else compute(kind, operands) ^ 1'
     code.write_text(code.read_text().replace("inside[output] = compute(kind, operands)", wrong), encoding="utf-8")
-    report = verify_model(model, toys / "toy.yaml", CompileOptions("O3"), VerifyOptions(samples=256))
+    report = verify_model(model, toys / "toy.yaml", CompileOptions(O3()), VerifyOptions(samples=256))
     assert any(failure.startswith("level O3: ") for failure in report.failures)
 
 
@@ -379,7 +380,7 @@ def test_a_target_is_checked_when_it_is_found(toys: Path, model: Path) -> None:
         code.read_text().replace('execution: str = "toy-launches"', "execution: object = print"), encoding="utf-8"
     )
     with pytest.raises(TargetError) as refused:
-        compile_model(model, toys / "toy.yaml", CompileOptions("O0"))
+        compile_model(model, toys / "toy.yaml", CompileOptions(O0()))
     assert refused.value.who == "target toy-groups"
     assert refused.value.needs == "all members of codegen.target.GroupTarget"
     assert refused.value.has == "ToyGroups with no emulate, execution as a method, not a value, no emit_plan"

@@ -107,6 +107,16 @@ def test_what_the_rules_allow_is_no_breach(source: str, path: str) -> None:
     assert breaches(source, path) == []
 
 
+@pytest.mark.parametrize("folder", ["dsa_sched/search", "dsa_sched/stages"])
+def test_the_driver_is_never_called_back(folder: str) -> None:
+    """It calls the search, and both call the stages; not even a function imports it there."""
+    files = sources(folder)
+    assert len(files) > 5
+    for file in files:
+        names = {name for _, name in imported(ast.parse(file.read_text()), "dsa_sched.pipeline")}
+        assert not any(name.startswith("dsa_sched.pipeline") for name in names), file
+
+
 def test_every_folder_of_code_is_a_package_and_installed() -> None:
     """setup.py finds packages by their `__init__.py`; a folder without one works here and nowhere else."""
     for package in LAYERS:

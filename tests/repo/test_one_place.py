@@ -22,10 +22,11 @@ import dsa_sched
 from codegen.target_registry import find_target
 from dsa_sched.cli import cli
 from dsa_sched.frontend.rules.operators import OPERATORS, rule_of
-from dsa_sched.pipeline.batches import compile_clusters
-from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.pipeline.driver import compile_clusters
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from hw_models.errors import ModelError
+from partitioner.planners.levels import O0, Auto
 from tests.small_models import save
 
 MODULES = ("toy_target", "toy_operators")
@@ -308,7 +309,7 @@ def network(*types: str, bias: float = 0.0) -> onnx.ModelProto:
 
 def test_a_toy_chip_with_a_toy_target_runs_a_network_with_a_toy_operator(toys: Path) -> None:
     path = save(network("Relu", "Shrink"), toys / "net.onnx")
-    report = verify_model(path, toys / "toy.yaml", CompileOptions("O0"), VerifyOptions(samples=256))
+    report = verify_model(path, toys / "toy.yaml", CompileOptions(O0()), VerifyOptions(samples=256))
     assert report.failures == ()
     assert [layer.name for layer in report.layers] == ["relu0", "shrink1", "sum"]
     assert all(layer.samples > 0 and layer.isolated_error is not None for layer in report.layers)
@@ -325,14 +326,14 @@ def test_a_wrong_toy_kernel_is_caught(toys: Path) -> None:
     code = toys / "toy_target.py"
     code.write_text(code.read_text().replace("np.abs(x) > 0.5", "x > 0.5"), encoding="utf-8")
     path = save(network("Shrink"), toys / "net.onnx")
-    report = verify_model(path, toys / "toy.yaml", CompileOptions("O0"), VerifyOptions(samples=256))
+    report = verify_model(path, toys / "toy.yaml", CompileOptions(O0()), VerifyOptions(samples=256))
     assert any(failure.startswith("layer shrink0: relative error") for failure in report.failures)
 
 
 @pytest.mark.usefixtures("toys")
 def test_a_toy_operator_in_known_kinds_runs_on_a_built_in_chip(tmp_path: Path) -> None:
     path = save(network("Shrink", "Relu", bias=0.5), tmp_path / "net.onnx")
-    report = verify_model(path, "stcp920", CompileOptions("O0"), VerifyOptions(samples=256))
+    report = verify_model(path, "stcp920", CompileOptions(O0()), VerifyOptions(samples=256))
     assert report.failures == ()
     assert {"Shrink"} <= {operator for layer in report.layers for operator in layer.operators}
 
@@ -340,9 +341,9 @@ def test_a_toy_operator_in_known_kinds_runs_on_a_built_in_chip(tmp_path: Path) -
 def test_level_auto_asks_the_cost_model_where_no_program_can_be_timed(toys: Path) -> None:
     """And leaves the order of instructions alone, which the toy's programs cannot be given either."""
     path = save(network("Relu", "Shrink", "Relu"), toys / "net.onnx")
-    report = verify_model(path, toys / "toy.yaml", CompileOptions("auto"), VerifyOptions(samples=256))
+    report = verify_model(path, toys / "toy.yaml", CompileOptions(Auto()), VerifyOptions(samples=256))
     assert report.failures == ()
-    (part,) = compile_clusters(path, toys / "toy.yaml", 1, CompileOptions("auto"))
+    (part,) = compile_clusters(path, toys / "toy.yaml", CompileOptions(Auto()))
     assert part.options.schedule is False
     said = [decision for decision in part.plan.decisions if decision.subject == "level"]
     assert said[0].verdict == f"{part.plan.level}, by auto"

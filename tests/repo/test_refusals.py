@@ -32,8 +32,7 @@ BOUNDARIES = frozenset({
 })  # fmt: skip
 PRINTERS = frozenset({
     "dsa_sched/analysis/operator_support.py",  # the table of operators: the words of a refusal without its name
-    "dsa_sched/pipeline/auto_ways.py",  # a refusal as one line of a decision
-    "dsa_sched/pipeline/batches.py",  # a refusal as one line of a list
+    "dsa_sched/search/candidates.py",  # a refusal as one line of a decision
 })  # fmt: skip
 
 

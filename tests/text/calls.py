@@ -23,6 +23,7 @@ from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.plan import Plan, parse_plan
 from partitioner.memory.offset_assignment import largest_gap, lowest, pack, peak_bytes
 from partitioner.ordering.methods import choose_order
+from partitioner.planners.levels import planner_of
 from partitioner.planners.registry import make_plan
 from partitioner.verification.verify_plan import verify_plan
 from tests.chip_runs import small_chip
@@ -123,7 +124,7 @@ def _chip(text: str) -> Chip:
 
 
 def _planned(case: Case, ctx: PlanContext) -> Plan:
-    return make_plan(ctx, case.options["level"], case.options.get("spill", "none"))
+    return make_plan(ctx, planner_of(case.options["level"], case.options.get("spill", "none")))
 
 
 def _require(case: Case, options: tuple[str, ...], sections: tuple[str, ...]) -> None:

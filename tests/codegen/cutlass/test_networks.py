@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.verify import verify_model
+from partitioner.planners.levels import planner_or_auto
 
 
 @pytest.mark.parametrize(
@@ -18,6 +19,6 @@ from dsa_sched.verification.verify import verify_model
     ],
 )
 def test_every_layer_is_within_its_bound(network: str, level: str) -> None:
-    report = verify_model(network, "a100", CompileOptions(level))
+    report = verify_model(network, "a100", CompileOptions(planner_or_auto(level)))
     assert report.failures == ()
     assert all(layer.samples and layer.samples_wrong == 0 for layer in report.layers)

@@ -13,9 +13,11 @@ from codegen.cutlass.families.registry import FAMILIES
 from codegen.cutlass.kernel.family import Work
 from codegen.cutlass.kernel.launches import ComputedLaunch, Launch, Source
 from codegen.cutlass.ptx import Module, parse
-from dsa_sched.pipeline.compilation import CompileOptions
-from dsa_sched.pipeline.driver import PlannedKernels, plan_model
+from dsa_sched.pipeline.driver import plan_model
+from dsa_sched.stages.compilation import CompileOptions
+from dsa_sched.stages.kernel_stages import PlannedKernels
 from hw_models.errors import TargetError
+from partitioner.planners.levels import O0
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 
 PROGRAM = """
@@ -47,7 +49,7 @@ def launches(tmp_path_factory: pytest.TempPathFactory) -> tuple[ComputedLaunch, 
     for shape, filters, attributes, bias in settings:
         operands = [b.input(*shape), b.weights(*filters), *([b.weights(filters[0])] if bias else [])]
         outputs.append(b.node("Conv", *operands, attributes=attributes))
-    plan = plan_model(b.save(tmp_path_factory.mktemp("blocks"), *outputs), "a100", CompileOptions("O0"))
+    plan = plan_model(b.save(tmp_path_factory.mktemp("blocks"), *outputs), "a100", CompileOptions(O0()))
     assert isinstance(plan, PlannedKernels)
     ctx = plan.context
     found: list[Launch | ComputedLaunch] = []

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from codegen.neuralscale.emit.limits import unsuited
-from dsa_sched.pipeline.targets import target_of
+from dsa_sched.stages.targets import target_of
 from hw_models.errors import TargetError
 from hw_models.loading import load_chip
 from tests.small_models import one_node, save

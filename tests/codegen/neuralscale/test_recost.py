@@ -13,6 +13,7 @@ from hw_models.loading import load_chip
 from isched.lowering.lower import lower_plan
 from isched.program.timed_ops import timed_streams
 from partitioner.context.plan_context import Context, PlanContext
+from partitioner.planners.levels import planner_of
 from partitioner.planners.registry import make_plan
 from tests.small_graphs import GraphBuilder
 
@@ -37,7 +38,7 @@ def test_recosted_programs_cost_what_their_machine_code_does(level: str) -> None
     x = b.conv(b.elementwise("relu", x), 33, (1, 1), pads=(0, 0, 0, 0))
     x = b.conv(b.pool("max_pool", x, (2, 2), 1, (1, 1, 0, 0)), 33, groups=33)
     graph, constants = b.build(b.softmax(x))
-    plan = make_plan(PlanContext(graph, constants, CHIP, TARGET), level)
+    plan = make_plan(PlanContext(graph, constants, CHIP, TARGET), planner_of(level))
     program = lower_plan(plan, Context(graph, constants, CHIP, TARGET), TARGET.data_base_bytes)
     assert recosted(program, CHIP) == program
     chip = other()

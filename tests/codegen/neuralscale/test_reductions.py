@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from codegen.neuralscale.instructions.reductions import LONGEST_REDUCTION, reduction_runs, staged_runs
 from codegen.neuralscale.target import TARGET
 from partitioner.context.plan_context import PlanContext
+from partitioner.planners.levels import O0
 from partitioner.planners.registry import make_plan
 from tests.chip_runs import small_chip
 from tests.small_graphs import GraphBuilder
@@ -35,7 +36,7 @@ def test_images_of_a_tile_are_one_where_pixels_stand_alone(kernel: tuple[int, in
         builder.conv(builder.input("x", 4, 5, 5, 16), 24, kernel, pads=(pad, pad, pad, pad))
     )
     chip = small_chip(cores=1)
-    ((layer,),) = (group.layers for group in make_plan(PlanContext(graph, constants, chip, TARGET), "O0").groups)
+    ((layer,),) = (group.layers for group in make_plan(PlanContext(graph, constants, chip, TARGET), O0()).groups)
     box = ((0, 4), (0, 5), (0, 5), (0, 24))
     work = TARGET.work(graph, layer, box, chip)
     offsets = {buffer.name: position << 20 for position, buffer in enumerate(work.buffers)}

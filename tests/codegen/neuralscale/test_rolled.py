@@ -28,7 +28,8 @@ from isched.program.timed_ops import Issue, TimedOp
 from isched.scheduling.schedule import list_scheduled
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.graph import Constants, Graph
-from partitioner.planners.registry import LEVELS, make_plan
+from partitioner.planners.levels import LEVELS, O3, planner_of
+from partitioner.planners.registry import make_plan
 from tests.chip_runs import Compiled, small_chip, stcp920
 from tests.codegen.neuralscale.test_trace import GRAPHS, SMALL, chips, networks, residual
 
@@ -57,7 +58,7 @@ def same_work(program: Program, graph: Graph, constants: Constants, chip: Chip) 
 
 
 def lowered(graph: Graph, constants: Constants, chip: Chip, level: str) -> Program:
-    plan = make_plan(PlanContext(graph, constants, chip, TARGET), level)
+    plan = make_plan(PlanContext(graph, constants, chip, TARGET), planner_of(level))
     return lower_plan(plan, Context(graph, constants, chip, TARGET), TARGET.data_base_bytes)
 
 
@@ -103,7 +104,7 @@ def test_the_same_bits_are_stored(name: str) -> None:
     graph, constants = GRAPHS[name]()
     context = PlanContext(graph, constants, SMALL, TARGET)
     program = lowered(graph, constants, SMALL, "O3")
-    run = Compiled(graph, constants, SMALL, make_plan(context, "O3"), program)
+    run = Compiled(graph, constants, SMALL, make_plan(context, O3()), program)
     loads = {
         TARGET.address("DDR", program.placement[name].offset_bytes): np.ascontiguousarray(bits).tobytes()
         for name, bits in run.inputs(3).items()

@@ -24,7 +24,8 @@ from isched.program.timed_ops import TimedOp, TimedStream, timed_streams
 from isched.timing.cycle_model import time_streams
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.graph import Constants, Graph
-from partitioner.planners.registry import LEVELS, make_plan
+from partitioner.planners.levels import LEVELS, planner_of
+from partitioner.planners.registry import make_plan
 from tests.chip_runs import Compiled, compile_graph, small_chip, stcp920
 from tests.codegen.neuralscale.test_corpus import CASES, Case
 from tests.movement_graphs import MovementBuilder
@@ -107,7 +108,7 @@ def test_the_elf_takes_the_time_of_its_program(name: str, chip: Chip) -> None:
 @pytest.mark.parametrize("level", [level for level in LEVELS if level != "O0"])
 def test_every_level_has_one_clock(level: str) -> None:
     graph, constants = residual()
-    plan = make_plan(PlanContext(graph, constants, SMALL, TARGET), level)
+    plan = make_plan(PlanContext(graph, constants, SMALL, TARGET), planner_of(level))
     program = lower_plan(plan, Context(graph, constants, SMALL, TARGET), TARGET.data_base_bytes)
     same_time(Compiled(graph, constants, SMALL, plan, program), program)
 
@@ -242,7 +243,7 @@ def test_random_networks_on_random_chips_have_one_clock(
 ) -> None:
     graph, constants = made
     try:
-        plan = make_plan(PlanContext(graph, constants, chip, TARGET), level)
+        plan = make_plan(PlanContext(graph, constants, chip, TARGET), planner_of(level))
         program = lower_plan(plan, Context(graph, constants, chip, TARGET), TARGET.data_base_bytes)
     except PlanError:
         reject()

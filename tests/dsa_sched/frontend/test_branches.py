@@ -12,9 +12,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from dsa_sched.frontend import load_model
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import CompileOptions
 from hw_models.errors import ModelError
+from partitioner.planners.levels import O0
 from tests.reference_runs import reference, require_near
 
 Shape = Sequence[int | str]
@@ -72,7 +73,7 @@ def test_a_shape_given_later_chooses(extent: int, tmp_path: Path) -> None:
     path = tmp_path / "open.onnx"
     onnx.save(file, path)
     x = np.random.default_rng(0).normal(0, 1, (1, 4, extent)).astype(np.float32)
-    made = compile_model(path, "stcp920", CompileOptions("O0", shapes=(("x", (1, 4, extent)),)))
+    made = compile_model(path, "stcp920", CompileOptions(O0(), shapes=(("x", (1, 4, extent)),)))
     got, wanted = made.artifact.run({"x": x})["y"], reference(file, {"x": x})["y"]
     assert np.linalg.norm(got.astype(np.float64) - wanted.astype(np.float64)) < 1e-2
 

@@ -13,11 +13,12 @@ import pytest
 from onnx import numpy_helper
 
 from codegen.generic import NEUTRAL
-from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.file_constants import worked_out
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from hw_models.errors import ModelError
 from partitioner.ir.wants import Wants, floats_as
+from partitioner.planners.levels import planner_or_auto
 from tests.dsa_sched.frontend.numpy_graph import layer_errors
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 from tests.dsa_sched.frontend.test_operators import LARGEST_ERROR, Build, conv, load, pool
@@ -205,6 +206,8 @@ def test_machine_code_is_right(name: str, level: str, tmp_path: Path) -> None:
     """Every layer as the emulation has it, every constant as the file has it, the end as onnxruntime has it."""
     builder = ModelBuilder()
     path = builder.save(tmp_path, CHOSEN[name](builder))
-    report = verify_model(path, "stcp920", CompileOptions(level=level, schedule=True), VerifyOptions(samples=256))
+    report = verify_model(
+        path, "stcp920", CompileOptions(planner_or_auto(level), schedule=True), VerifyOptions(samples=256)
+    )
     assert report.failures == ()
     assert report.against_file.undeclared == ()

@@ -10,10 +10,11 @@ import pytest
 
 from codegen.generic import NEUTRAL
 from codegen.neuralscale.target import TARGET
-from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from hw_models.errors import ModelError
 from partitioner.ir.wants import Wants
+from partitioner.planners.levels import O0, O3, planner_or_auto
 from tests.dsa_sched.frontend.numpy_graph import layer_errors
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 from tests.dsa_sched.frontend.test_operators import LARGEST_ERROR, Build, load
@@ -267,7 +268,9 @@ def test_masked_attention_is_right(masked: float, level: str, tmp_path: Path) ->
     """Masks beyond the range are the largest number of fp16, which needs no warning, and compared as such."""
     builder = ModelBuilder()
     path = builder.save(tmp_path, causal(True, masked)(builder))
-    report = verify_model(path, "stcp920", CompileOptions(level=level, schedule=True), VerifyOptions(samples=256))
+    report = verify_model(
+        path, "stcp920", CompileOptions(planner_or_auto(level), schedule=True), VerifyOptions(samples=256)
+    )
     assert report.failures == ()
     assert not any("saturate" in line for line in report.warnings)
 
@@ -288,7 +291,7 @@ def by_a_product(builder: ModelBuilder, shares: bool) -> str:
 def test_a_mask_that_is_a_product_is_right(tmp_path: Path) -> None:
     builder = ModelBuilder()
     path = builder.save(tmp_path, by_a_product(builder, shares=False))
-    report = verify_model(path, "stcp920", CompileOptions(level="O0"), VerifyOptions(samples=256))
+    report = verify_model(path, "stcp920", CompileOptions(O0()), VerifyOptions(samples=256))
     assert report.failures == ()
     assert not any("saturate" in line for line in report.warnings)
 
@@ -297,7 +300,7 @@ def test_a_part_of_a_mask_is_not_the_end_of_the_range(tmp_path: Path) -> None:
     """A third of the least float32 is beyond the range, a third of the largest half is not."""
     builder = ModelBuilder()
     path = builder.save(tmp_path, by_a_product(builder, shares=True))
-    report = verify_model(path, "stcp920", CompileOptions(level="O0"), VerifyOptions(samples=256))
+    report = verify_model(path, "stcp920", CompileOptions(O0()), VerifyOptions(samples=256))
     assert report.failures
 
 
@@ -305,6 +308,6 @@ def test_a_part_of_a_mask_is_not_the_end_of_the_range(tmp_path: Path) -> None:
 def test_machine_code_chooses_as_the_file_says(name: str, tmp_path: Path) -> None:
     builder = ModelBuilder()
     path = builder.save(tmp_path, CASES[name](builder))
-    report = verify_model(path, "stcp920", CompileOptions(level="O3"), VerifyOptions(samples=256))
+    report = verify_model(path, "stcp920", CompileOptions(O3()), VerifyOptions(samples=256))
     assert report.failures == ()
     assert report.against_file.undeclared == ()

@@ -15,9 +15,10 @@ from dsa_sched.frontend.network.shapes import fix_shapes
 from dsa_sched.frontend.patterns.found import counts, decisions
 from dsa_sched.frontend.patterns.patterns import SEARCHES
 from dsa_sched.frontend.rewrites.simplify import drop_no_ops
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.verify import VerifyOptions, verify_model
+from partitioner.planners.levels import O0, planner_or_auto
 from tests.dsa_sched.frontend.numpy_graph import layer_errors
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 from tests.dsa_sched.frontend.spelled_out import (
@@ -249,7 +250,7 @@ def drawn(b: ModelBuilder) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("name", SAME)
 def test_what_is_spelled_out_compiles_to_the_bytes_of_the_node(name: str, tmp_path: Path) -> None:
     spelled, native = (
-        compile_model(saved(build, tmp_path, opset)[0], "stcp920", CompileOptions(level="O0"))
+        compile_model(saved(build, tmp_path, opset)[0], "stcp920", CompileOptions(O0()))
         for build, opset in zip(SAME[name], (17, 24), strict=True)
     )
     assert spelled.files.files[spelled.files.executable] == native.files.files[native.files.executable]
@@ -295,7 +296,7 @@ def test_another_epsilon_is_another_program(tmp_path: Path) -> None:
         )
 
     first, second = (
-        compile_model(saved(build(epsilon), tmp_path)[0], "stcp920", CompileOptions(level="O0")).files
+        compile_model(saved(build(epsilon), tmp_path)[0], "stcp920", CompileOptions(O0())).files
         for epsilon in (1e-5, 1e-3)
     )
     assert first.files[first.executable] != second.files[second.executable]
@@ -313,7 +314,9 @@ def test_rows_that_see_nothing_are_zeros(level: str, tmp_path: Path) -> None:
         feeds.append(tmp_path / f"{number}.npz")
         q, k, v, added = (value.astype(np.float32) for value in (*given, mask))
         np.savez(feeds[-1], x0=q, x1=k, x2=v, x3=added)
-    report = verify_model(path, "stcp920", CompileOptions(level=level), VerifyOptions(samples=256, feeds=tuple(feeds)))
+    report = verify_model(
+        path, "stcp920", CompileOptions(planner_or_auto(level)), VerifyOptions(samples=256, feeds=tuple(feeds))
+    )
     assert report.failures == ()
 
 

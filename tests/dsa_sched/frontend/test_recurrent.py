@@ -16,11 +16,12 @@ from dsa_sched.analysis.figures import compiled_work
 from dsa_sched.analysis.work import add_work
 from dsa_sched.frontend import Model, load_model
 from dsa_sched.frontend.network.refusals import Judge
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from hw_models.errors import ModelError
 from partitioner.ir.wants import Wants
+from partitioner.planners.levels import O0, planner_or_auto
 from tests.chip_runs import stcp920
 from tests.dsa_sched.frontend.numpy_graph import layer_errors
 from tests.dsa_sched.frontend.onnx_models import Attribute, ModelBuilder
@@ -143,7 +144,7 @@ def test_time_may_be_the_second_axis(op_type: str, tmp_path: Path) -> None:
         build = recurrent(op_type, states="computed", direction="bidirectional", layout=layout)
         path = builder.save(tmp_path, *build(builder))
         inputs = {name: array.swapaxes(0, 1) for name, array in inputs.items()} if layout else drawn(builder)
-        results.append(compile_model(path, stcp920(), CompileOptions("O0")).artifact.run(inputs))
+        results.append(compile_model(path, stcp920(), CompileOptions(O0())).artifact.run(inputs))
     for name, wanted in results[0].items():
         perm = (2, 0, 1, 3) if wanted.ndim == 4 else (1, 0, 2)
         np.testing.assert_array_equal(results[1][name], wanted.transpose(perm))
@@ -223,7 +224,7 @@ def test_every_level_stores_the_same_bits(op_type: str, tmp_path: Path) -> None:
     build = recurrent(op_type, lengths=(2, 4, 3), states="computed", direction="bidirectional")
     path = builder.save(tmp_path, *build(builder))
     for level in ("O1", "O2", "O3", "auto"):
-        report = verify_model(path, stcp920(), CompileOptions(level), VerifyOptions(workers=1))
+        report = verify_model(path, stcp920(), CompileOptions(planner_or_auto(level)), VerifyOptions(workers=1))
         assert report.failures == (), level
 
 
@@ -234,7 +235,7 @@ def test_weights_that_all_steps_read_come_from_the_main_memory_once(level: str, 
     x = builder.input(steps, 1, hidden)
     weights = (builder.weights(1, 4 * hidden, hidden) for _ in range(2))
     path = builder.save(tmp_path, builder.node("LSTM", x, *weights, attributes={"hidden_size": hidden}))
-    made = compile_model(path, stcp920(), CompileOptions(level))
+    made = compile_model(path, stcp920(), CompileOptions(planner_or_auto(level)))
     constants = sum(array.nbytes for array in made.model.constants.values())
     moved = add_work(compiled_work(made).values()).moved_bytes["DDR->LLB"]
     assert constants <= moved < 1.1 * constants

@@ -13,11 +13,12 @@ import pytest
 from onnx import TensorProto, helper
 
 from dsa_sched.frontend.load import load_source
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import plan_model
 from dsa_sched.placement.model.from_onnx import TaskModel, plan_groups, task_graph_of, task_model_of
 from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS
+from dsa_sched.stages.compilation import CompileOptions
 from hw_models.errors import ModelError
+from partitioner.planners.levels import O3
 from tests.placement_models import draw, model_of
 
 Array = npt.NDArray[Any]
@@ -165,7 +166,7 @@ def test_networks_of_the_zoo_part_by_part(name: str) -> None:
 
 def test_groups_of_a_plan_are_tasks() -> None:
     tasks = task_model_of(load_source("squeezenet"))
-    plan = plan_model("squeezenet", "stcp920", CompileOptions("O3")).plan
+    plan = plan_model("squeezenet", "stcp920", CompileOptions(O3())).plan
     coarse = tasks.with_groups(plan_groups(tasks.graph, plan))
     assert len(coarse.graph.tasks) == 2 + len(plan.groups) < len(tasks.graph.tasks)
 

@@ -219,7 +219,7 @@ def test_tasks_that_no_device_takes_are_named_with_reasons(refused: tuple[str, s
     assert needs in result.stderr
 
 
-@pytest.mark.parametrize(("chip", "loaded"), [("stcp920", {"tvm", "dsa_sched.pipeline.targets"}), ("", set())])
+@pytest.mark.parametrize(("chip", "loaded"), [("stcp920", {"tvm", "dsa_sched.stages.targets"}), ("", set())])
 def test_rooflines_load_only_what_chips_are_asked_with(refused: tuple[str, str], chip: str, loaded: set[str]) -> None:
     if not chip:
         other = "{kind: roofline, name: npu, roofline: {flops_per_second: 1e6, bytes_per_second: 1e6}}"
@@ -227,7 +227,7 @@ def test_rooflines_load_only_what_chips_are_asked_with(refused: tuple[str, str],
     program = (
         "import sys; from dsa_sched.cli import cli\n"
         "cli(sys.argv[1:], standalone_mode=False)\n"
-        "asked = {'tvm', 'dsa_sched.pipeline.targets'}\n"
+        "asked = {'tvm', 'dsa_sched.stages.targets'}\n"
         "asked |= {'dsa_sched.devices.cuda_device', 'dsa_sched.devices.tvm_device'}\n"
         "print('loaded', *asked & {*sys.modules}, file=sys.stderr)"
     )

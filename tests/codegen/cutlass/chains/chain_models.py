@@ -20,10 +20,12 @@ from codegen.cutlass.kernel.launches import Address, Data, Launch
 from codegen.cutlass.ptx import GlobalMemory, launch, parameters, parse
 from codegen.cutlass.reference import JUDGEMENT, emulate
 from codegen.judgement import Doubles, Sampled
-from dsa_sched.pipeline.compilation import CompileOptions
-from dsa_sched.pipeline.driver import PlannedKernels, plan_model
+from dsa_sched.pipeline.driver import plan_model
+from dsa_sched.stages.compilation import CompileOptions
+from dsa_sched.stages.kernel_stages import PlannedKernels
 from partitioner.ir.graph import Constants
 from partitioner.ir.kernels import Kernel
+from partitioner.planners.levels import O0
 from tests.codegen.cutlass.families.networks import Network
 from tests.small_models import save
 
@@ -92,7 +94,7 @@ def drawn_chain(kernels: tuple[int, ...], seed: int) -> tuple[onnx.ModelProto, r
 
 def work_of(model: onnx.ModelProto, folder: Path, chip: str) -> tuple[Work, Constants]:
     """All layers of the model, as a planner asks for a kernel for them."""
-    planned = plan_model(save(model, folder / "net.onnx"), chip, CompileOptions("O0"))
+    planned = plan_model(save(model, folder / "net.onnx"), chip, CompileOptions(O0()))
     assert isinstance(planned, PlannedKernels)
     layers = tuple(layer for group in planned.plan.groups for layer in group.layers)
     return Work(planned.model.graph, layers, planned.context.chip), planned.model.constants

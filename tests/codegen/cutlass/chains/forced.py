@@ -16,10 +16,11 @@ import hw_models
 from codegen.cutlass import rules
 from codegen.cutlass.emission import emit
 from codegen.cutlass.families import registry
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import plan_model
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.verdict import VerifyReport
 from partitioner.ir.kernels import read_kernel
+from partitioner.planners.levels import O3
 from tests.codegen.cutlass.families.networks import judged
 from tests.small_models import save
 
@@ -54,6 +55,6 @@ def judged_as(
     """The report of a network of one group, which that template computes."""
     only(patch, template)
     file = slow_launches(chip, folder)
-    (group,) = plan_model(save(model, folder / "net.onnx"), file, CompileOptions("O3")).plan.groups
+    (group,) = plan_model(save(model, folder / "net.onnx"), file, CompileOptions(O3())).plan.groups
     assert read_kernel(group.kernel)[0] == template
     return judged(model, folder, str(file), level="O3", samples=1024)

@@ -12,10 +12,11 @@ from codegen.cutlass.families.fused import convolution_chain
 from codegen.cutlass.families.fused.convolution_chain import CONVOLUTION_CHAIN
 from codegen.cutlass.families.registry import offered
 from codegen.cutlass.kernel.family import Work
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import plan_model
+from dsa_sched.stages.compilation import CompileOptions
 from hw_models.errors import TargetError
 from partitioner.ir.kernels import read_kernel
+from partitioner.planners.levels import O3
 from tests.codegen.cutlass.chains.chain_models import convolutions, drawn_chain, judged_chain, work_of
 from tests.codegen.cutlass.families.networks import Network, judged
 from tests.small_models import save
@@ -104,7 +105,7 @@ def test_any_padding(pads: list[int], strides: list[int], tmp_path: Path, compil
 def test_a_network_that_is_one_chain(tmp_path: Path) -> None:
     """By the planner's choice, through the artifact, against onnxruntime."""
     model = convolutions((2, 32, 11, 13), [(16, 1, 1), (16, 3, 1), (32, 1, 1)], summed="x")
-    plan = plan_model(save(model, tmp_path / "planned.onnx"), "h200", CompileOptions("O3")).plan
+    plan = plan_model(save(model, tmp_path / "planned.onnx"), "h200", CompileOptions(O3())).plan
     assert [read_kernel(group.kernel)[0] for group in plan.groups] == ["convolution_chain"]
     assert judged(model, tmp_path, "h200", "O3").failures == ()
 

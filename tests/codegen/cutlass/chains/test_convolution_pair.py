@@ -15,10 +15,11 @@ from codegen.cutlass.emission.parameter_blocks import parameter_blocks
 from codegen.cutlass.families.fused.convolution_pair import CONVOLUTION_PAIR
 from codegen.cutlass.kernel.family import Work
 from codegen.cutlass.ptx import parse
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import plan_model
+from dsa_sched.stages.compilation import CompileOptions
 from hw_models.errors import TargetError
 from partitioner.ir.kernels import read_kernel
+from partitioner.planners.levels import O3
 from tests.codegen.cutlass.chains.forced import judged_as, only, slow_launches
 from tests.codegen.cutlass.families.networks import Network
 from tests.small_models import save
@@ -111,7 +112,7 @@ def test_what_the_template_does_not_take(tmp_path: Path, monkeypatch: pytest.Mon
     refused.append(net.model(net.conv(hidden, 64, 1), hidden))
     chip = slow_launches("h200", tmp_path)
     for model in refused:
-        groups = plan_model(save(model, tmp_path / "net.onnx"), chip, CompileOptions("O3")).plan.groups
+        groups = plan_model(save(model, tmp_path / "net.onnx"), chip, CompileOptions(O3())).plan.groups
         kernels = [read_kernel(group.kernel)[0] for group in groups]
         assert len(kernels) == 2
         assert TEMPLATE not in kernels
@@ -128,7 +129,7 @@ def test_parameters_that_were_not_offered(tmp_path: Path, monkeypatch: pytest.Mo
 def planned(model: onnx.ModelProto, folder: Path) -> Work:
     """The layers of the only group, on an H200."""
     file = save(model, folder / "net.onnx")
-    compiled = plan_model(file, slow_launches("h200", folder), CompileOptions("O3"))
+    compiled = plan_model(file, slow_launches("h200", folder), CompileOptions(O3()))
     (group,) = compiled.plan.groups
     return Work(compiled.context.graph, group.layers, compiled.context.chip)
 

@@ -13,11 +13,12 @@ from click.testing import CliRunner
 
 import hw_models
 from dsa_sched.cli import cli
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import plan_model
+from dsa_sched.stages.compilation import CompileOptions
 from hw_models.errors import UserError
 from partitioner.ir.kernels import read_kernel
 from partitioner.ir.plan import Plan
+from partitioner.planners.levels import O0, O3
 from tests.codegen.cutlass.chains.forced import judged_as, only, slow_launches
 from tests.codegen.cutlass.families.networks import Network, judged
 from tests.small_models import save
@@ -51,7 +52,7 @@ def block(
 
 
 def fused(model: onnx.ModelProto, folder: Path, chip: str = "a100") -> Plan:
-    return plan_model(save(model, folder / "net.onnx"), chip, CompileOptions("O3")).plan
+    return plan_model(save(model, folder / "net.onnx"), chip, CompileOptions(O3())).plan
 
 
 def drawn(seed: int) -> onnx.ModelProto:
@@ -102,7 +103,7 @@ def test_blocks_that_keep_their_weights_go_from_tile_to_tile(tmp_path: Path, mon
     chip.write_text(re.sub(r"cores_per_cluster: \d+", "cores_per_cluster: 3", text), encoding="utf-8")
     model = block((3, 16, 29, 31), 96, 16)
     file = save(model, tmp_path / "net.onnx")
-    (group,) = plan_model(file, chip, CompileOptions("O3")).plan.groups
+    (group,) = plan_model(file, chip, CompileOptions(O3())).plan.groups
     assert read_kernel(group.kernel)[1]["weights"] == "resident"
     assert judged(model, tmp_path, str(chip), level="O3", samples=4096).failures == ()
 
@@ -137,7 +138,7 @@ def test_what_the_template_does_not_take(tmp_path: Path, change: dict[str, objec
 
 
 def test_blocks_of_mobilenet_are_fused_and_explained() -> None:
-    planned = plan_model("mobilenet_v2", "h200", CompileOptions("O3", batch=32))
+    planned = plan_model("mobilenet_v2", "h200", CompileOptions(O3(), batch=32))
     plan, graph = planned.plan, planned.context.graph
     blocks = [group for group in plan.groups if read_kernel(group.kernel or "none")[0] == TEMPLATE]
     large = [group for group in blocks if graph.by_name[group.layers[0].anchor(graph).inputs[0]].shape[1] >= 14]
@@ -157,10 +158,10 @@ def test_what_a_block_of_the_chip_may_occupy(tmp_path: Path) -> None:
     chip = tmp_path / "small.yaml"
     chip.write_text(text.replace("shared_bytes_per_block: 166_912", "shared_bytes_per_block: 40_000"), encoding="utf-8")
     file = save(block((2, 24, 13, 19), 144, 24), tmp_path / "net.onnx")
-    plan = plan_model(file, chip, CompileOptions("O3")).plan
+    plan = plan_model(file, chip, CompileOptions(O3())).plan
     used = [size for d in plan.decisions for size in re.findall(r"(\d+) shared_bytes", d.reason)]
     assert all(int(size) <= 40_000 for size in used)
     assert "inverted_residual" in str(plan)
     chip.write_text(text.replace("threads_per_block: 1_024", "threads_per_block: 64"), encoding="utf-8")
     with pytest.raises(UserError, match="with what a block of a100 may occupy"):
-        plan_model(file, chip, CompileOptions("O0"))
+        plan_model(file, chip, CompileOptions(O0()))

@@ -10,10 +10,11 @@ import pytest
 
 from codegen.cutlass.families.fused.product_pair import PRODUCT_PAIR
 from codegen.cutlass.kernel.family import Work
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import plan_model
+from dsa_sched.stages.compilation import CompileOptions
 from hw_models.errors import TargetError
 from partitioner.ir.kernels import read_kernel
+from partitioner.planners.levels import O3
 from tests.codegen.cutlass.chains.forced import judged_as, only, slow_launches
 from tests.codegen.cutlass.families.networks import Network
 from tests.small_models import save
@@ -77,7 +78,7 @@ def test_more_drawn_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed:
 
 def planned(model: onnx.ModelProto, folder: Path, chip: str = "h200") -> list[str]:
     """Templates that the chip as it is would run."""
-    plan = plan_model(save(model, folder / "net.onnx"), chip, CompileOptions("O3")).plan
+    plan = plan_model(save(model, folder / "net.onnx"), chip, CompileOptions(O3())).plan
     return [read_kernel(group.kernel)[0] for group in plan.groups if group.kernel]
 
 
@@ -107,7 +108,7 @@ def test_parameters_that_were_not_offered(tmp_path: Path, monkeypatch: pytest.Mo
     """A plan that names a block of another shape is refused, and says what it was."""
     only(monkeypatch, TEMPLATE)
     file = save(pair((40, 64), 64, 64), tmp_path / "net.onnx")
-    compiled = plan_model(file, slow_launches("h200", tmp_path), CompileOptions("O3"))
+    compiled = plan_model(file, slow_launches("h200", tmp_path), CompileOptions(O3()))
     (group,) = compiled.plan.groups
     work = Work(compiled.context.graph, group.layers, compiled.context.chip)
     with pytest.raises(TargetError, match="the parameters that it was offered with"):

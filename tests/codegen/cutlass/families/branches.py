@@ -20,8 +20,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from codegen.cutlass.emission.launch_list import read_launch_list
 from codegen.judgement import rounded_sum_error
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions
 from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compilation import Compilation, CompileOptions
+from partitioner.planners.levels import O0
 from tests.dsa_sched.frontend.numpy_graph import reference_values
 
 __all__ = ["Branches", "Executed", "executed", "saved"]
@@ -137,7 +138,7 @@ def saved(branches: Branches, folder: Path, opset: int = 17) -> Path:
 
 def executed(branches: Branches, folder: Path, chip: str = "a100", opset: int = 17) -> Executed:
     """The model compiled at O0 and run once."""
-    compiled = compile_model(saved(branches, folder, opset), chip, CompileOptions("O0"))
+    compiled = compile_model(saved(branches, folder, opset), chip, CompileOptions(O0()))
     found = compiled.artifact.run(branches.inputs)
     absolute = {name: np.abs(array) for name, array in branches.inputs.items()}
     return Executed(

@@ -12,9 +12,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.verdict import VerifyReport
 from dsa_sched.verification.verify import VerifyOptions, verify_model
+from partitioner.planners.levels import planner_or_auto
 from tests.small_models import save
 
 __all__ = ["Network", "judged"]
@@ -81,4 +82,6 @@ def judged(
     model: onnx.ModelProto, folder: Path, chip: str = "a100", level: str = "O0", samples: int = 512
 ) -> VerifyReport:
     """Compiled, executed and compared with onnxruntime; every layer is judged by the target's bound."""
-    return verify_model(save(model, folder / "net.onnx"), chip, CompileOptions(level), VerifyOptions(samples=samples))
+    return verify_model(
+        save(model, folder / "net.onnx"), chip, CompileOptions(planner_or_auto(level)), VerifyOptions(samples=samples)
+    )

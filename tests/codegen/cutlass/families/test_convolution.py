@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import plan_model
+from dsa_sched.stages.compilation import CompileOptions
 from partitioner.ir.kernels import read_kernel
+from partitioner.planners.levels import O0
 from tests.codegen.cutlass.families.networks import Network, judged
 from tests.small_models import save
 
@@ -34,7 +35,7 @@ def test_channels_that_are_no_multiple_of_eight(tmp_path: Path) -> None:
     summed = net.add("Relu", net.add("Add", net.add("Tanh", second), "r"))
     last = net.conv(net.conv(summed, 10, 1), 6, 3, bias=False)
     model = net.model(last)
-    planned = plan_model(save(model, tmp_path / "net.onnx"), "a100", CompileOptions("O0"))
+    planned = plan_model(save(model, tmp_path / "net.onnx"), "a100", CompileOptions(O0()))
     kernels = [read_kernel(group.kernel) for group in planned.plan.groups]
     assert [parameters["aligned"] for _, parameters in kernels] == [8, 4, 4, 2]
     assert [len(layer.ops) for group in planned.plan.groups for layer in group.layers] == [2, 4, 1, 1]
@@ -48,7 +49,7 @@ def test_large_maps_take_large_tiles(tmp_path: Path, chip: str) -> None:
     net = Network([("x", (3, 64, 60, 60))])
     net.add("Relu", net.conv("x", 256, 3, pads=[1, 1, 1, 1]))
     model = net.model()
-    planned = plan_model(save(model, tmp_path / "net.onnx"), chip, CompileOptions("O0"))
+    planned = plan_model(save(model, tmp_path / "net.onnx"), chip, CompileOptions(O0()))
     (group,) = planned.plan.groups
     assert read_kernel(group.kernel)[1]["tile"] != "64x64"
     assert judged(model, tmp_path, chip).failures == ()
@@ -59,7 +60,7 @@ def test_long_kernels_are_left_to_the_cuda_cores(tmp_path: Path) -> None:
     net = Network([("x", (1, 8, 44, 44))])
     ends = [net.conv("x", 8, taps) for taps in ((1, 32), (32, 1), (1, 33), (33, 1))]
     model = net.model(*ends)
-    planned = plan_model(save(model, tmp_path / "net.onnx"), "a100", CompileOptions("O0"))
+    planned = plan_model(save(model, tmp_path / "net.onnx"), "a100", CompileOptions(O0()))
     templates = [read_kernel(group.kernel)[0] for group in planned.plan.groups]
     assert templates == ["conv2d", "conv2d", "direct_conv", "direct_conv"]
     assert judged(model, tmp_path, samples=256).failures == ()
@@ -77,7 +78,7 @@ def test_sums_of_many_maps_are_several_kernels(tmp_path: Path) -> None:
     net = Network([(name, (1, 8)) for name in names])
     net.add("Sum", *names)
     model = net.model()
-    planned = plan_model(save(model, tmp_path / "net.onnx"), "a100", CompileOptions("O0"))
+    planned = plan_model(save(model, tmp_path / "net.onnx"), "a100", CompileOptions(O0()))
     assert 2 <= len(planned.plan.groups) <= 5
     assert judged(model, tmp_path, samples=8).failures == ()
 

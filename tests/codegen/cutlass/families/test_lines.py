@@ -12,14 +12,16 @@ import pytest
 
 from codegen.cutlass.families.registry import FAMILIES
 from codegen.cutlass.kernel.family import Work
-from dsa_sched.pipeline.compilation import CompileOptions
-from dsa_sched.pipeline.driver import PlannedKernels, compile_model, compile_plan, plan_model
+from dsa_sched.pipeline.driver import compile_model, compile_plan, plan_model
+from dsa_sched.stages.compilation import CompileOptions
+from dsa_sched.stages.kernel_stages import PlannedKernels
 from dsa_sched.verification.verdict import VerifyReport
-from dsa_sched.verification.verify import VerifyOptions, judged_twins, verify_compiled, verify_model
+from dsa_sched.verification.verify import VerifyOptions, reference_builds, verify_compiled, verify_model
 from dsa_sched.zoo import seeded_inputs
 from hw_models.errors import ModelError, TargetError
 from partitioner.ir.kernels import Kernel, read_kernel
 from partitioner.ir.layers import Layer
+from partitioner.planners.levels import O0
 from tests.codegen.cutlass.families.line_models import (
     CASES,
     LONG_CASES,
@@ -31,14 +33,14 @@ from tests.codegen.cutlass.families.line_models import (
 )
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 
-O0 = CompileOptions("O0")
+AT_O0 = CompileOptions(O0())
 SAMPLES = VerifyOptions(samples=2048)
 
 Floats = npt.NDArray[np.floating]
 
 
 def planned(path: Path, chip: str = "a100") -> PlannedKernels:
-    found = plan_model(path, chip, O0)
+    found = plan_model(path, chip, AT_O0)
     assert isinstance(found, PlannedKernels)
     return found
 
@@ -57,7 +59,7 @@ def kernels(plan: PlannedKernels) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def verified(tmp_path_factory: pytest.TempPathFactory) -> VerifyReport:
-    return verify_model(saved(CASES.items(), tmp_path_factory.mktemp("lines")), "a100", O0, SAMPLES)
+    return verify_model(saved(CASES.items(), tmp_path_factory.mktemp("lines")), "a100", AT_O0, SAMPLES)
 
 
 def test_every_operator_is_within_the_bound(verified: VerifyReport) -> None:
@@ -74,19 +76,19 @@ def test_every_operator_is_judged(verified: VerifyReport) -> None:
 
 @pytest.mark.slow
 def test_long_lines_are_within_the_bound(tmp_path: Path) -> None:
-    assert verify_model(saved(LONG_CASES.items(), tmp_path), "a100", O0, SAMPLES).failures == ()
+    assert verify_model(saved(LONG_CASES.items(), tmp_path), "a100", AT_O0, SAMPLES).failures == ()
 
 
 @pytest.mark.slow(at_commit=1)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_random_shapes_are_within_the_bound(seed: int, tmp_path: Path) -> None:
-    assert verify_model(saved(random_cases(24, seed).items(), tmp_path), "a100", O0, SAMPLES).failures == ()
+    assert verify_model(saved(random_cases(24, seed).items(), tmp_path), "a100", AT_O0, SAMPLES).failures == ()
 
 
 def test_lines_on_an_h200(tmp_path: Path) -> None:
     names = ("softmax last", "softmax and more", "norm and more", "mean pool")
     cases = [(name, CASES[name]) for name in names]
-    assert verify_model(saved(cases, tmp_path), "h200", O0, SAMPLES).failures == ()
+    assert verify_model(saved(cases, tmp_path), "h200", AT_O0, SAMPLES).failures == ()
 
 
 @pytest.mark.parametrize("case", TEAM_CASES)
@@ -98,12 +100,12 @@ def test_every_number_of_threads_is_within_the_bound(case: str, tmp_path: Path) 
         "rows": [512, 128, 32, 8],
         "columns": [32, 8, 1],
     }[case]
-    chosen = compile_plan(plan, replace(O0, keep_values=True))
-    isolated, _ = judged_twins(chosen)
+    chosen = compile_plan(plan, replace(AT_O0, keep_values=True))
+    isolated, _ = reference_builds(chosen)
     feeds = tuple(seeded_inputs(chosen.model.source, 2, 0))
     for kernel in candidates:
         forced = replace(plan, plan=replace(plan.plan, groups=(replace(group, kernel=kernel.text),)))
-        whole = compile_plan(forced, replace(O0, keep_values=True))
+        whole = compile_plan(forced, replace(AT_O0, keep_values=True))
         assert verify_compiled(whole, isolated, feeds, SAMPLES).failures == (), kernel.text
 
 
@@ -170,14 +172,14 @@ def test_arrays_of_more_axes_than_kernels_index_are_refused(tmp_path: Path) -> N
     b = ModelBuilder()
     y = b.node("ReduceMean", b.input(2, 2, 2, 2, 2, 2, 2), b.integers(0, 2), name="mean")
     with pytest.raises(ModelError, match=r"ReduceMean mean.*has 7 axes, at most 6 are indexed"):
-        compile_model(b.save(tmp_path, y), "a100", O0)
+        compile_model(b.save(tmp_path, y), "a100", AT_O0)
 
 
 def test_statistics_of_a_norm_are_refused(tmp_path: Path) -> None:
     b = ModelBuilder()
     b.node("LayerNormalization", b.input(2, 8), b.weights(8), outputs=["y", "mean"], name="norm")
     with pytest.raises(ModelError, match=r"LayerNormalization norm.*its mean and deviation are read too"):
-        compile_model(b.save(tmp_path, "y", "mean"), "a100", O0)
+        compile_model(b.save(tmp_path, "y", "mean"), "a100", AT_O0)
 
 
 # special numbers ------------------------------------------------------------------------------------------------------
@@ -201,7 +203,7 @@ def special(tmp_path_factory: pytest.TempPathFactory) -> tuple[Floats, dict[str,
     ]
     path = b.save(tmp_path_factory.mktemp("special"), *names)
     rows = special_rows(COLUMNS)
-    results = compile_model(path, "a100", O0).artifact.run({"x": rows})
+    results = compile_model(path, "a100", AT_O0).artifact.run({"x": rows})
     return rows.astype(np.float16).astype(np.float64), {
         name: value.astype(np.float64) for name, value in results.items()
     }

@@ -11,10 +11,12 @@ import pytest
 
 from codegen.cutlass.families.registry import FAMILIES
 from codegen.cutlass.kernel.family import Work
-from dsa_sched.pipeline.compilation import CompileOptions
-from dsa_sched.pipeline.driver import PlannedKernels, plan_model
+from dsa_sched.pipeline.driver import plan_model
+from dsa_sched.stages.compilation import CompileOptions
+from dsa_sched.stages.kernel_stages import PlannedKernels
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from hw_models.errors import TargetError
+from partitioner.planners.levels import O0
 from tests.codegen.cutlass.families.branches import Branches, Executed, executed, saved
 
 
@@ -250,7 +252,7 @@ def test_the_reference_agrees_on_factors_that_leave_an_extent(tmp_path: Path) ->
     for scales in ((1, 1, 2, 1.05), (1, 1, 1.05, 1.05)):
         b.node("Resize", x, "", b.constant(np.array(scales, np.float32)), mode="linear")
         b.node("Resize", x, "", b.constant(np.array(scales, np.float32)))
-    assert verify_model(saved(b, tmp_path), "a100", CompileOptions("O0"), VerifyOptions(samples=512)).failures == ()
+    assert verify_model(saved(b, tmp_path), "a100", CompileOptions(O0()), VerifyOptions(samples=512)).failures == ()
 
 
 def test_convolutions_that_cutlass_does_not_take_are_right(
@@ -308,7 +310,7 @@ def test_launches_that_were_never_offered_are_refused(
 ) -> None:
     b = Branches()
     b.node("Transpose", b.input(3, 7), perm=[1, 0])
-    plan = plan_model(saved(b, tmp_path), "a100", CompileOptions("O0"))
+    plan = plan_model(saved(b, tmp_path), "a100", CompileOptions(O0()))
     assert isinstance(plan, PlannedKernels)
     work = Work(plan.context.graph, plan.plan.groups[0].layers, plan.context.chip)
     with pytest.raises(TargetError, match=needs):

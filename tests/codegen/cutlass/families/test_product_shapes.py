@@ -10,8 +10,10 @@ import pytest
 
 from codegen.cutlass.families.matrix.products import BatchAxis, Product, product_of
 from codegen.cutlass.kernel.family import Work
-from dsa_sched.pipeline.compilation import CompileOptions
-from dsa_sched.pipeline.driver import PlannedKernels, plan_model
+from dsa_sched.pipeline.driver import plan_model
+from dsa_sched.stages.compilation import CompileOptions
+from dsa_sched.stages.kernel_stages import PlannedKernels
+from partitioner.planners.levels import O0
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 
 Shape = tuple[int, ...]
@@ -20,7 +22,7 @@ Shape = tuple[int, ...]
 def described(left: Shape, right: Shape, folder: Path, *, weights: bool = False) -> Product:
     b = ModelBuilder()
     b.node("MatMul", b.input(*left), b.weights(*right) if weights else b.input(*right), outputs=["y"])
-    plan = plan_model(b.save(folder, "y"), "a100", CompileOptions("O0"))
+    plan = plan_model(b.save(folder, "y"), "a100", CompileOptions(O0()))
     assert isinstance(plan, PlannedKernels)
     (group,) = (group for group in plan.plan.groups if group.kernel)
     return product_of(Work(plan.context.graph, group.layers, plan.context.chip))

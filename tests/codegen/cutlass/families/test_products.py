@@ -12,13 +12,15 @@ import pytest
 
 from codegen.cutlass.families.registry import FAMILIES
 from codegen.cutlass.kernel.family import Work
-from dsa_sched.pipeline.compilation import Compilation, CompileOptions
-from dsa_sched.pipeline.driver import PlannedKernels, compile_model, compile_plan, plan_model
-from dsa_sched.verification.verify import VerifyOptions, judged_twins, verify_compiled, verify_model
+from dsa_sched.pipeline.driver import compile_model, compile_plan, plan_model
+from dsa_sched.stages.compilation import Compilation, CompileOptions
+from dsa_sched.stages.kernel_stages import PlannedKernels
+from dsa_sched.verification.verify import VerifyOptions, reference_builds, verify_compiled, verify_model
 from dsa_sched.zoo import seeded_inputs
 from hw_models.errors import TargetError
 from partitioner.ir.kernels import Kernel
 from partitioner.ir.plan import Group
+from partitioner.planners.levels import O0
 from tests.codegen.cutlass.families.product_models import (
     CASES,
     LARGE_CASES,
@@ -29,13 +31,13 @@ from tests.codegen.cutlass.families.product_models import (
     saved,
 )
 
-O0 = CompileOptions("O0")
-KEPT = replace(O0, keep_values=True)
+AT_O0 = CompileOptions(O0())
+KEPT = replace(AT_O0, keep_values=True)
 SAMPLES = VerifyOptions(samples=2048)
 
 
 def planned(cases: Mapping[str, Case], folder: Path) -> PlannedKernels:
-    found = plan_model(saved(cases.items(), folder), "a100", O0)
+    found = plan_model(saved(cases.items(), folder), "a100", AT_O0)
     assert isinstance(found, PlannedKernels)
     return found
 
@@ -65,7 +67,7 @@ def candidates(case: Case, folder: Path) -> dict[str, Kernel]:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[PlannedKernels, Compilation]:
     """All cases, and what their layers are judged by."""
     plan = planned(CASES, tmp_path_factory.mktemp("products"))
-    isolated, _ = judged_twins(compile_plan(plan, KEPT))
+    isolated, _ = reference_builds(compile_plan(plan, KEPT))
     return plan, isolated
 
 
@@ -102,7 +104,7 @@ def with_tile(plan: PlannedKernels, group: Group, tile: str) -> PlannedKernels:
 def test_larger_tiles_are_within_the_bound(tile: str, tmp_path: Path) -> None:
     """Ragged in rows, columns and depth."""
     plan, group = only(CASES["many tiles"], tmp_path)
-    isolated, _ = judged_twins(compile_plan(plan, KEPT))
+    isolated, _ = reference_builds(compile_plan(plan, KEPT))
     feeds = tuple(seeded_inputs(plan.model.source, 2, 0))
     assert verify_compiled(compile_plan(with_tile(plan, group, tile), KEPT), isolated, feeds, SAMPLES).failures == ()
 
@@ -110,14 +112,14 @@ def test_larger_tiles_are_within_the_bound(tile: str, tmp_path: Path) -> None:
 def test_attention_on_an_h200(tmp_path: Path) -> None:
     """Products with other kernels between."""
     cases = {"attention": attention, "odd depth": CASES["odd depth"]}
-    assert verify_model(saved(cases.items(), tmp_path), "h200", O0, SAMPLES).failures == ()
+    assert verify_model(saved(cases.items(), tmp_path), "h200", AT_O0, SAMPLES).failures == ()
 
 
 @pytest.mark.slow(at_commit=1)
 @pytest.mark.parametrize("case", LARGE_CASES)
 def test_large_products_are_within_the_bound(case: str, tmp_path: Path) -> None:
     plan, group = only(LARGE_CASES[case], tmp_path)
-    isolated, _ = judged_twins(compile_plan(plan, KEPT))
+    isolated, _ = reference_builds(compile_plan(plan, KEPT))
     feeds = tuple(seeded_inputs(plan.model.source, 2, 0))
     for kernel in offered(plan, group):
         forced = replace(plan, plan=replace(plan.plan, groups=(replace(group, kernel=kernel.text),)))
@@ -133,7 +135,9 @@ def test_infinities_and_nans_stay_in_their_rows(template: str, tmp_path: Path) -
     x[1, 3], x[2, 12], x[3, 0] = np.nan, np.inf, -np.inf
     x[4] = 60000.0
     forced = by_template(plan, template)
-    (result,) = compile_plan(forced, O0).artifact.run({"x0": x.astype(np.float32), "x1": y.astype(np.float32)}).values()
+    (result,) = (
+        compile_plan(forced, AT_O0).artifact.run({"x0": x.astype(np.float32), "x1": y.astype(np.float32)}).values()
+    )
     wanted = (x.astype(np.float64) @ y.astype(np.float64)).astype(np.float16)
     assert not np.isfinite(wanted[1:5]).all()
     assert np.isfinite(wanted[[0, 5, 6, 7]]).all()
@@ -211,5 +215,5 @@ def test_a_tile_that_is_not_offered_is_refused(tile: str | int, tmp_path: Path) 
 
 def test_equal_input_gives_equal_bytes(tmp_path: Path) -> None:
     path = saved([("odd depth", CASES["odd depth"])], tmp_path)
-    first, second = (compile_model(path, "a100", O0).files for _ in range(2))
+    first, second = (compile_model(path, "a100", AT_O0).files for _ in range(2))
     assert first == second

@@ -9,11 +9,12 @@ import pytest
 
 from codegen.cutlass.rules import accepts
 from codegen.target_registry import find_target
-from dsa_sched.pipeline.compilation import CompileOptions
 from dsa_sched.pipeline.driver import plan_model
+from dsa_sched.stages.compilation import CompileOptions
 from hw_models.errors import ModelError
 from hw_models.loading import load_chip
 from partitioner.ir.graph import Graph, Op, Tensor
+from partitioner.planners.levels import O0
 from tests.codegen.cutlass.families.branches import Branches, saved
 
 A100 = load_chip("a100")
@@ -21,7 +22,7 @@ A100 = load_chip("a100")
 
 def refused(b: Branches, folder: Path) -> str:
     with pytest.raises(ModelError) as error:
-        plan_model(saved(b, folder), "a100", CompileOptions("O0"))
+        plan_model(saved(b, folder), "a100", CompileOptions(O0()))
     return str(error.value)
 
 

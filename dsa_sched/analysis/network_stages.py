@@ -21,8 +21,6 @@ from partitioner.ir.graph import Graph
 from partitioner.ir.graph_text import parse_graph
 from partitioner.ir.plan import Plan, parse_plan
 
-__all__ = ["artifact_parts", "pixel_stages", "plan_groups"]
-
 
 def pixel_stages(graph: Graph) -> dict[str, str]:
     """Operator -> stage, in the order of the graph."""

@@ -1,4 +1,4 @@
-"""The stages for a target of in-order cores, behind the frontend; `driver.py` puts them in a row.
+"""The stages for a target of in-order cores, after the frontend; the driver puts them in a row.
 
     model --plan_tiles--> Planned --laid_out--> Layout --lower, schedule--> Lowered
 
@@ -14,8 +14,8 @@ from typing import Generic, TypeVar
 
 from codegen.target import TileTarget
 from dsa_sched.frontend import Model
-from dsa_sched.pipeline.chunked_model import chunked_model
-from dsa_sched.pipeline.compilation import CompileOptions, Lowered
+from dsa_sched.stages.chunked_model import chunked_model
+from dsa_sched.stages.compilation import CompileOptions, Lowered
 from hw_models.chip import Chip
 from isched.hazards.verify_program import verify_program
 from isched.lowering.lower import lower_layout
@@ -27,11 +27,9 @@ from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
 from partitioner.memory.memory_plan import FOR_CONSTANTS_AHEAD, FOR_SCHEDULING, PLAIN, Layout, LayoutOptions, lay_out
-from partitioner.planners.levels import EFFORTS, NORMAL_EFFORT
+from partitioner.planners.levels import Planner, Streamed
 from partitioner.planners.registry import make_plan
 from partitioner.verification.verify_layout import verify_layout
-
-__all__ = ["Planned", "laid_out", "lower", "lower_below", "plan_tiles", "verified"]
 
 Progress = Callable[[str], None]
 TargetT = TypeVar("TargetT", bound=PlanTarget, covariant=True)
@@ -49,12 +47,12 @@ class Planned(Generic[TargetT]):
     layout_options: LayoutOptions | None = None
 
 
-def plan_tiles(model: Model, chip: Chip, target: TiledT, options: CompileOptions) -> Planned[TiledT]:
+def plan_tiles(model: Model, chip: Chip, target: TiledT, planner: Planner) -> Planned[TiledT]:
     """Graph -> Plan for in-order cores, verified. Raises ModelError, PlanError or DoesNotFit."""
-    if options.chunks:
+    if planner == Streamed(chunks=True):
         model = chunked_model(model, chip, target) or model
     ctx = Context(model.graph, model.constants, chip, target)
-    return Planned(model, ctx, make_plan(ctx, options.level, options.spill, options.segments, options.image_groups))
+    return Planned(model, ctx, make_plan(ctx, planner))
 
 
 def laid_out(plan: Plan, ctx: PlanContext, options: LayoutOptions = PLAIN) -> Layout:
@@ -94,7 +92,7 @@ def lower_below(
 
     if options.schedule and options.constants_ahead:
         return _one_order(planned, options, FOR_CONSTANTS_AHEAD, progress, limit_cycles)
-    if options.schedule and EFFORTS[options.effort] < EFFORTS[NORMAL_EFFORT]:
+    if options.schedule and options.is_hasty:
         return _one_order(planned, options, FOR_SCHEDULING, progress, limit_cycles)
     if options.schedule:
         best = scheduled_lowering(lowered, chip, target, limit_cycles)

@@ -12,28 +12,26 @@ A plan that one part of the network rules out may still be the best for another 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
 from codegen.target import TileTarget
-from dsa_sched.pipeline.auto_floors import has_region
-from dsa_sched.pipeline.auto_ways import SUBJECT, Candidate, Way, costed
-from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.search.candidates import SUBJECT, Candidate, Config, costed
+from dsa_sched.search.floors import has_region
+from dsa_sched.stages.compilation import CompileOptions
 from isched.timing.cycle_model import EndedRun
 from isched.timing.waiting_by_part import path_cycles_by
 from partitioner.context.plan_context import Context
 from partitioner.ir.decisions import Decision
 from partitioner.memory.no_plan import NoPlan
-from partitioner.planners.levels import IMAGES, SEGMENTS, Segment
+from partitioner.planners.levels import Images, Planner, Segment, Segments, planner_text
 from partitioner.planners.segment_choice import Column, Division, column_of, divide, expected_layer_cycles
 from partitioner.planners.segments import PlanPart, fit_segments
 from partitioner.verification.verify_plan import verify_plan
 
-__all__ = ["MOST_TIMES", "RuledOut", "SegmentCandidate", "Timed", "segment_candidates", "timed", "with_ruled_out"]
-
 MOST_TIMES = 1.6
-"""Programs that take up to so many times as long as the best are timed to the end: parts of them may be faster."""
+"""Programs that take up to this many times as long as the best are timed to the end: parts of them may be faster."""
 
 BORDER_WEIGHTS = (4.0, 2.0, 1.0, 8.0)
 """How often a border's cost counts, one division after the other: a change of plans also breaks what runs ahead."""
@@ -54,9 +52,9 @@ class Timed:
     layer_cycles: tuple[float, ...]
 
     @property
-    def whole(self) -> Way:
-        """The way without what only moves constants: what the plan is of."""
-        return replace(self.candidate.way, ahead=False)
+    def planner(self) -> Planner:
+        """Whose plan it is; constants that run ahead change its program only."""
+        return self.candidate.config.planner
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +115,7 @@ def with_ruled_out(
         for source in _sources(ctx, found):
             yield [*source, *beside]
 
-    timed_plans = frozenset(each.candidate.way for each in found)
+    timed_plans = frozenset(each.candidate.config for each in found)
     return _offered(ctx, sources, options, (1 - LEAST_UNTIMED_GAIN) * best, timed_plans)
 
 
@@ -127,15 +125,15 @@ _Source: TypeAlias = Sequence[tuple[Candidate, Column]]
 def _whole_plans(found: Sequence[Timed], ruled_out: Sequence[RuledOut]) -> list[RuledOut]:
     """What was ruled out, each plan once and by the least that is known of it, and none of which a program was timed.
     Groups of images only where no such program was timed, and then the most promising ones: options have them once."""
-    known = {each.whole for each in found}
-    plans: dict[Way, RuledOut] = {}
+    known = {each.planner for each in found}
+    plans: dict[Planner, RuledOut] = {}
     for each in (
         sorted(ruled_out, key=lambda each: (each.least_cycles, each.candidate.expected_cycles)) if found else ()
     ):
-        if (way := replace(each.candidate.way, ahead=False)) not in known:
-            plans.setdefault(way, each)
-    images = [way for way in (*known, *plans) if way.level == IMAGES]
-    return [each for way, each in plans.items() if way not in images or way == images[0]]
+        if (planner := each.candidate.config.planner) not in known:
+            plans.setdefault(planner, each)
+    images = [planner for planner in (*known, *plans) if isinstance(planner, Images)]
+    return [each for planner, each in plans.items() if planner not in images or planner == images[0]]
 
 
 def _fastest(found: Sequence[Timed]) -> float:
@@ -147,9 +145,10 @@ def _offered(
     sources: Callable[[], Iterator[_Source]],
     options: CompileOptions,
     enough: float,
-    among: frozenset[Way] = frozenset(),
+    among: frozenset[Config] = frozenset(),
 ) -> Iterator[SegmentCandidate]:
-    """Divisions of which no more than `enough` cycles are expected, none of plans `among` these ways alone."""
+    """Divisions of which no more than `enough` cycles are expected, none of plans `among` these configurations
+    alone."""
     seen: set[object] = set()
     for weight in BORDER_WEIGHTS if ctx.layers else ():  # all may be prepared or concluded
         for source in sources():
@@ -158,7 +157,7 @@ def _offered(
             segments = _segments(ctx, plans, division)
             if len(segments) == 1 or segments in seen or division.cycles > enough:
                 continue
-            if among.issuperset(plans[part.column].way for part in division.parts):
+            if among.issuperset(plans[part.column].config for part in division.parts):
                 continue
             seen.add(segments)
             fitted = _candidate(ctx, plans, division, segments, options)
@@ -169,10 +168,10 @@ def _offered(
 def _sources(ctx: Context[TileTarget], found: Sequence[Timed]) -> Iterator[_Source]:
     """The plans as columns: by the cost model, by the clock, and by the clock with constants ahead where that was
     timed. Groups of images once, as options have them once: the fastest of these."""
-    once = [each for each in found if each.candidate.way.level != IMAGES]
+    once = [each for each in found if not isinstance(each.planner, Images)]
     once += sorted((each for each in found if each not in once), key=lambda each: each.cycles)[:1]
-    plain = {each.whole: each for each in sorted(once, key=lambda each: not each.candidate.way.ahead)}
-    ahead = {each.whole: each for each in sorted(once, key=lambda each: each.candidate.way.ahead)}
+    plain = {each.planner: each for each in sorted(once, key=lambda each: not each.candidate.config.ahead)}
+    ahead = {each.planner: each for each in sorted(once, key=lambda each: each.candidate.config.ahead)}
     for chosen, by_clock in ((plain, False), (plain, True), (ahead, True)):
         columns = []
         for each in chosen.values():
@@ -183,11 +182,12 @@ def _sources(ctx: Context[TileTarget], found: Sequence[Timed]) -> Iterator[_Sour
 
 
 def _segments(ctx: Context[TileTarget], plans: Sequence[Candidate], division: Division) -> tuple[Segment, ...]:
-    ways = [plans[part.column].way for part in division.parts]
-    return tuple(
-        Segment(way.level, way.spill, ctx.layers[part.first].name)
-        for way, part in zip(ways, division.parts, strict=True)
-    )
+    found = []
+    for part in division.parts:
+        planner = plans[part.column].config.planner
+        assert not isinstance(planner, Segments)  # only whole plans are timed or ruled out
+        found.append(Segment(planner, ctx.layers[part.first].name))
+    return tuple(found)
 
 
 def _candidate(
@@ -202,11 +202,8 @@ def _candidate(
     if isinstance(plan, NoPlan):
         return None
     verify_plan(plan, ctx)
-    ahead = any(each.way.ahead for each in plans) or (bool(options.schedule) and ctx.staging != ctx.main)
-    images = {way.image_groups for part in division.parts if (way := plans[part.column].way).level == IMAGES}
-    groups = images.pop() if images else ()
-    way = Way(SEGMENTS, ahead=ahead and has_region(plan, ctx), segments=segments, image_groups=groups)
-    return costed(ctx, way, plan, options)
+    ahead = any(each.config.ahead for each in plans) or (bool(options.schedule) and ctx.staging != ctx.main)
+    return costed(ctx, Config(Segments(segments), ahead and has_region(plan, ctx)), plan, options)
 
 
 def _decisions(
@@ -216,10 +213,10 @@ def _decisions(
     for part in division.parts:
         cycles = [column.cycles(part.first, part.end) for column in columns]
         others = ", ".join(
-            f"{replace(plan.way, ahead=False)} {spent:,.0f}"
+            f"{planner_text(plan.config.planner)} {spent:,.0f}"
             for number, (plan, column, spent) in enumerate(zip(plans, columns, cycles, strict=True))
             if number != part.column and {part.first, part.end} <= column.cuts
         )
         layers = f"{ctx.layers[part.first].name} to {ctx.layers[part.end - 1].name}"
-        verdict = f"segment {layers} as {replace(plans[part.column].way, ahead=False)}"
+        verdict = f"segment {layers} as {planner_text(plans[part.column].config.planner)}"
         yield Decision(SUBJECT, verdict, f"{cycles[part.column]:,.0f} cycles expected{'; ' if others else ''}{others}")

@@ -13,8 +13,6 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["uncollected", "uncollected_at_exit"]
-
 
 @contextmanager
 def uncollected() -> Iterator[None]:

@@ -13,28 +13,25 @@ from dataclasses import dataclass, field
 
 from codegen.target import TileTarget
 from dsa_sched.frontend import Model
-from dsa_sched.pipeline.auto_ways import Candidate, Progress, Way, costed, one_line
-from dsa_sched.pipeline.compilation import CompileOptions
-from hw_models.chip import Chip
+from dsa_sched.search.candidates import Candidate, Config, SearchRequest, costed, one_line
+from dsa_sched.stages.compilation import CompileOptions
 from hw_models.errors import PlanError, UserError
 from partitioner.context.plan_context import Context
 from partitioner.ir.batch_independence import batch_problem
 from partitioner.ir.decisions import Decision
 from partitioner.memory.no_plan import NoPlan, reason_of
 from partitioner.planners.image_groups import plan_like
-from partitioner.planners.levels import EFFORTS, IMAGES, NORMAL_EFFORT, O3
+from partitioner.planners.levels import O3, Images
 from partitioner.planners.registry import make_plan
 from partitioner.verification.verify_plan import verify_plan
-
-__all__ = ["ImageGroups", "batches_beside"]
 
 SUBJECT = "batch"
 
 
-def batches_beside(share: int, cores: int, effort: str) -> tuple[int, ...]:
+def batches_beside(share: int, cores: int, options: CompileOptions) -> tuple[int, ...]:
     """Batches of whose groups the share may be made: the power of two below it, an image a core, and the power of two
     above it where the share is none itself; with less effort than normal none. One image is no sum."""
-    if share == 1 or EFFORTS[effort] < EFFORTS[NORMAL_EFFORT]:
+    if share == 1 or options.is_hasty:
         return ()
     below, above = 1 << (share - 1).bit_length() - 1, 1 << (share - 1).bit_length()
     beside = (below, *((cores,) if cores < share else ()), *((above,) if above != share else ()))
@@ -43,20 +40,17 @@ def batches_beside(share: int, cores: int, effort: str) -> tuple[int, ...]:
 
 @dataclass
 class ImageGroups:
-    """What batches beside the share give. `options` are settled; `load` makes the model for another batch. Called with
-    the cycles that the cost model expects of the best level, it returns the candidates that may be better; then
-    `decisions` says why there are not more, and `expected_cycles` what is expected of O3's own plan by batch."""
+    """What batches next to the share give; `load` makes the model for another batch. Called with the cycles that the
+    cost model expects of the best level, it returns the candidates that may be better; then `decisions` says why there
+    are not more, and `expected_cycles` what is expected of O3's own plan by batch."""
 
+    request: SearchRequest[TileTarget]
     model: Model
-    chip: Chip
-    target: TileTarget
-    options: CompileOptions
     share: int
     load: Callable[[int], Model]
-    progress: Progress
     decisions: list[Decision] = field(default_factory=list)
     expected_cycles: dict[int, float] = field(default_factory=dict)
-    found: dict[Way, Candidate] | None = None
+    found: dict[Config, Candidate] | None = None
 
     def __call__(self, promising_cycles: float) -> tuple[Candidate, ...]:
         """A candidate for each of `batches_beside`, the same plan once; found when it is asked first."""
@@ -64,24 +58,23 @@ class ImageGroups:
             self.found = {}
             if self.share == 1 or batch_problem(self.model.graph, self.model.constants):
                 return ()
-            ctx = Context(self.model.graph, self.model.constants, self.chip, self.target)
-            for batch in batches_beside(self.share, self.chip.cores_per_cluster, self.options.effort):
-                self.progress(f"level auto: groups of {batch} a pass for {self.share}")
+            ctx = self.request.context(self.model)
+            for batch in batches_beside(self.share, ctx.chip.cores_per_cluster, self.request.options):
+                self.request.progress(f"level auto: groups of {batch} a pass for {self.share}")
                 candidate = self._of(ctx, batch, promising_cycles)
                 if isinstance(candidate, str):
                     self.decisions.append(Decision(SUBJECT, f"not in groups as for {batch}", candidate))
                 else:
-                    self.found.setdefault(candidate.way, candidate)
+                    self.found.setdefault(candidate.config, candidate)
         return tuple(self.found.values())
 
     def _of(self, ctx: Context[TileTarget], batch: int, promising_cycles: float) -> Candidate | str:
         """The share in groups as for another batch, or why not: nothing is expected to take less for an item than it
         does there."""
         try:
-            there = self.load(batch)
-            beside = Context(there.graph, there.constants, self.chip, self.target)
-            plan = make_plan(beside, O3.name)
-            cycles = costed(beside, Way(O3.name), plan, self.options).expected_cycles
+            beside = self.request.context(self.load(batch))
+            plan = make_plan(beside, O3())
+            cycles = costed(beside, Config(O3()), plan, self.request.options).expected_cycles
             self.expected_cycles[batch] = cycles
             if cycles * self.share / batch >= promising_cycles:
                 return f"the cost model expects {cycles:,.0f} cycles for these, as many an item as for {self.share}"
@@ -92,7 +85,7 @@ class ImageGroups:
             if isinstance(made, NoPlan):
                 return f"no plan: {reason_of(made)}"
             verify_plan(made, ctx)
-            return costed(ctx, Way(IMAGES, image_groups=groups), made, self.options)
+            return costed(ctx, Config(Images(groups)), made, self.request.options)
         except PlanError as error:
             return f"no plan: {one_line(error)}"
         except UserError:

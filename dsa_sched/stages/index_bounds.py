@@ -12,8 +12,6 @@ import numpy as np
 from dsa_sched.artifact.tensors import IndexBounds
 from partitioner.ir.graph import Constants, Graph, Op
 
-__all__ = ["index_bounds"]
-
 
 def index_bounds(graph: Graph, constants: Constants) -> dict[str, tuple[IndexBounds, ...]]:
     """By raw input. Elements that are no evenly spaced ones, and indices that are computed, are not told: the machine

@@ -10,21 +10,38 @@ equal plans here.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 
-from codegen.target import ClusterFiles, Measurer
+from codegen.target import ClusterFiles, Measurer, Measures
 from dsa_sched.io.cost_cache import CostCache
+from dsa_sched.stages.compilation import CompileOptions
+from dsa_sched.stages.kernel_stages import PlannedKernels, place
 from hw_models.user_cache import cache_directory
 from partitioner.context.plan_context import KernelContext
 from partitioner.ir.decisions import Decision
 from partitioner.ir.kernels import Kernel
 from partitioner.ir.plan import Plan
 from partitioner.planners.kernel_level import candidates_in_place, with_kernels
-
-__all__ = ["MOST_CANDIDATES", "kernel_times", "tuned"]
+from partitioner.verification.kernel_plan import verify_kernel_plan
 
 MOST_CANDIDATES = 3
 
 Emit = Callable[[Plan], ClusterFiles]
+
+
+def tuned_kernels(planned: PlannedKernels, options: CompileOptions, progress: Callable[[str], None]) -> PlannedKernels:
+    """The plan with the kernels that are fastest on the device, verified. Raises TargetError where there is none."""
+    target, ctx = planned.context.target, planned.context
+    assert isinstance(target, Measures)  # asked before any work
+
+    def emitted(plan: Plan) -> ClusterFiles:
+        return place(replace(planned, plan=plan), options, progress).emit(plan, planned.model, ctx.chip)
+
+    with closing(target.open_device()) as device:
+        plan = tuned(planned.plan, ctx, options.force_groups, device, emitted, kernel_times(), progress)
+    verify_kernel_plan(plan, ctx)
+    return replace(planned, plan=plan)
 
 
 def kernel_times() -> CostCache | None:

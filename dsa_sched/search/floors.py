@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import inf
 
-from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.stages.compilation import CompileOptions
 from hw_models.infeasible import Infeasible
 from partitioner.context.plan_context import PlanContext
 from partitioner.cost.roofline import plan_floors
@@ -21,8 +21,6 @@ from partitioner.memory.memory_plan import (
     fit_layout,
     lay_out,
 )
-
-__all__ = ["has_region", "memory_floor_cycles"]
 
 
 def memory_floor_cycles(

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
+from typing import Literal, TypeAlias
 
 from codegen.target import ELF, ClusterFiles, GroupTarget, Rolls, Target, TensorPlaces, TileTarget
 from dsa_sched.artifact.format import (
@@ -29,17 +30,20 @@ from dsa_sched.artifact.format import (
 from dsa_sched.artifact.tensors import IndexBounds, TensorEntry
 from dsa_sched.artifact.whole_folder import file_entry
 from dsa_sched.frontend import Model
-from dsa_sched.pipeline.gc_pause import uncollected
-from dsa_sched.pipeline.index_bounds import index_bounds
+from dsa_sched.stages.gc_pause import uncollected
+from dsa_sched.stages.index_bounds import index_bounds
 from hw_models.chip import Chip
-from hw_models.errors import TargetError
+from hw_models.errors import ModelError, TargetError
 from isched.program.program import Placement, Program
 from partitioner.cost.micro_batching import pass_count
 from partitioner.ir.plan import Plan
 from partitioner.memory.memory_plan_types import Layout
-from partitioner.planners.levels import DEFAULT_LEVEL, NO_SPILLS, NORMAL_EFFORT, ImageGroup, Segment
+from partitioner.planners.levels import EFFORTS, NORMAL_EFFORT, Auto, Planner
 
-__all__ = ["Compilation", "CompileOptions", "LevelTime", "Lowered", "Placed", "gather_artifact", "no_layout"]
+PerPass: TypeAlias = int | Literal["auto"] | None
+
+AUTO_PLANNER = Auto()
+"""The default everywhere: on the command line, in Python, and for chips that tasks are placed on."""
 
 VERSIONED = ("dsa-sched", "apache-tvm", "numpy", "onnx")
 SAVED_AS = {"bfloat16": "float32"}
@@ -48,35 +52,47 @@ SAVED_AS = {"bfloat16": "float32"}
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """What to compile for. `batch` replaces the leading dimension of every input; `isolated` gives every layer its
-    own copies of its inputs, so that it can be judged by itself; `schedule` orders instructions so that engines work at
-    the same time (see `isched.scheduling.schedule`), None does so at level auto alone, where the target can; with
-    `keep_values` nothing in the main memory is overwritten once it is written; `spill` names the policy by which values
-    of a group that find no room on the cores leave them; `effort` bounds what level auto tries; with `constants_ahead`
-    a program that is scheduled has its constants as early as the staging memory has room for them; `segments` are the
-    parts of level "segments" and `image_groups` the groups of level "images", alone or in a segment, which level auto
-    finds; with `chunks`, hidden values that find no room on the cores are made and read in chunks; `force_groups`
-    are groups that a target of whole groups makes whatever they cost, as `A,B,C` or `A,B,C:FAMILY`; with `tune`,
-    candidates of each group are timed on the device; machine code has loops, and one text for all cores, where the
-    target can, unless `roll` is False, and with True it must; inputs among the `bindings` are constants of these
-    elements."""
+    """What to compile for. `planner` makes the plan, or level auto searches for the one to make it; `effort` says how
+    much is tried of plans at level auto, and of orders of instructions wherever they are ordered. `batch` replaces the
+    leading dimension of every input; `clusters` of the chip divide it, and each runs its share in passes of `per_pass`
+    items: a number, "auto" for the best one, or None for the whole share, at level auto for the best one. `isolated`
+    gives every layer its own copies of its inputs, so that it can be judged by itself. `schedule` orders instructions
+    so that engines work at the same time (see `isched.scheduling.schedule`); None does so at level auto alone, where
+    the target can; with `constants_ahead` such a program has its constants as early as the staging memory has room for
+    them. With `keep_values` nothing in the main memory is overwritten once it is written. `force_groups` are groups
+    that a target of whole groups makes whatever they cost, as `A,B,C` or `A,B,C:FAMILY`; with `tune`, candidates of
+    each group are timed on the device. Machine code has loops, and one text for all cores, where the target can, unless
+    `roll` is False; with True it must. Inputs among the `bindings` are constants of these elements. Raises ModelError
+    for an effort that there is not."""
 
-    level: str = DEFAULT_LEVEL
+    planner: Planner | Auto = AUTO_PLANNER
     batch: int | None = None
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    clusters: int = 1
+    per_pass: PerPass = None
     isolated: bool = False
     schedule: bool | None = None
     keep_values: bool = False
-    spill: str = NO_SPILLS
     effort: str = NORMAL_EFFORT
     constants_ahead: bool = False
-    segments: tuple[Segment, ...] = ()
-    image_groups: tuple[ImageGroup, ...] = ()
-    chunks: bool = False
     force_groups: tuple[str, ...] = ()
     tune: bool = False
     roll: bool | None = None
     bindings: tuple[tuple[str, tuple[int | float, ...]], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.effort not in EFFORTS:
+            raise ModelError("--effort", needs=f"one of {', '.join(EFFORTS)}", has=self.effort)
+
+    @property
+    def is_hasty(self) -> bool:
+        """Whether less is tried than at normal effort."""
+        return EFFORTS[self.effort] < EFFORTS[NORMAL_EFFORT]
+
+    @property
+    def is_thorough(self) -> bool:
+        """Whether more is tried than at normal effort."""
+        return EFFORTS[self.effort] > EFFORTS[NORMAL_EFFORT]
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,15 +226,17 @@ class Compilation:
     def passes(self) -> int:
         return pass_count(self.rows, self.plan.batch_per_cluster)
 
-    def told(self, plan: Plan, model: Model, items: int, level_times: tuple[LevelTime, ...] = ()) -> Compilation:
-        """The same with other decisions and warnings, for so many rows of the batch; the files stay those that were
+    def with_decisions(
+        self, plan: Plan, model: Model, items: int, level_times: tuple[LevelTime, ...] = ()
+    ) -> Compilation:
+        """The same with other decisions and warnings, for this many rows of the batch; the files stay those that were
         made. Raises as `files` does."""
         found = replace(self, plan=plan, model=model, items=items, level_times=level_times)
         found.__dict__["files"] = self.files  # where cached_property keeps it
         return found
 
     def on_cluster(self, cluster: int, items: int) -> Compilation:
-        """The same on another cluster of the chip, for so many rows of the batch."""
+        """The same on another cluster of the chip, for this many rows of the batch."""
         return replace(self, made=self.made.on_cluster(cluster), items=items)
 
     @property

@@ -16,27 +16,14 @@ from codegen.generic import GenericTarget, generic_target
 from codegen.target import GroupTarget, Measures, Rolls, Target
 from codegen.target_registry import ENTRY_POINT_GROUP, find_target, target_members, target_names
 from dsa_sched.frontend.network.refusals import Judge
-from dsa_sched.pipeline.compilation import CompileOptions
+from dsa_sched.stages.compilation import CompileOptions
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from isched.program.target import Schedulable, Timeable
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.target import AcceptingTarget, PlanTarget, Tabulates
-from partitioner.planners.levels import AUTO, require_known
-from partitioner.planners.registry import require_level, unsupported_ops
-
-__all__ = [
-    "judge_of",
-    "planning_target",
-    "reader_of",
-    "require_able",
-    "require_groups",
-    "require_tiles",
-    "require_timeable",
-    "settled",
-    "target_of",
-]
-
+from partitioner.planners.levels import Auto
+from partitioner.planners.registry import require_planner, unsupported_ops
 
 Tiled = TypeVar("Tiled", bound=PlanTarget)
 
@@ -84,10 +71,9 @@ def reader_of(chip: Chip, target: AcceptingTarget) -> Judge:
 
 
 def require_able(options: CompileOptions, target: Target) -> None:
-    """Before any work. Raises ModelError for a level, an effort or a way of spilling that there is not for such a
-    target, and TargetError for a schedule or loops that it cannot have."""
-    require_known(options.level, options.effort)
-    require_level(target, options.level, options.spill, options.segments, options.image_groups)
+    """Before any work. Raises ModelError for a planner, or a way of spilling, that there is not for such a target, and
+    TargetError for a schedule or loops that it cannot have."""
+    require_planner(target, options.planner)
     require_groups(options, target)
     if options.schedule:
         if isinstance(target, GroupTarget):
@@ -114,12 +100,12 @@ def require_groups(options: CompileOptions, target: AcceptingTarget) -> None:
         raise TargetError("--tune", needs="a target whose kernels can be timed on their device", has=target.name)
 
 
-def settled(options: CompileOptions, target: AcceptingTarget) -> CompileOptions:
+def with_defaults(options: CompileOptions, target: AcceptingTarget) -> CompileOptions:
     """The options with what was left open decided: level auto orders instructions where the target can have it."""
     if options.schedule is not None:
         return options
     able = isinstance(target, Timeable) and isinstance(target, Schedulable)
-    return replace(options, schedule=options.level == AUTO and able)
+    return replace(options, schedule=isinstance(options.planner, Auto) and able)
 
 
 def require_tiles(target: Tiled | GroupTarget, who: str) -> Tiled:

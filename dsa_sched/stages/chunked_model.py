@@ -14,8 +14,6 @@ from partitioner.context.plan_context import Context
 from partitioner.fusion.hidden_chunks import Part, in_chunks
 from partitioner.ir.target import PlanTarget
 
-__all__ = ["chunked_model"]
-
 
 def chunked_model(model: Model, chip: Chip, target: PlanTarget) -> Model | None:
     """None where no block, with its hidden value, what it reads and what it makes, is larger than the local memories of

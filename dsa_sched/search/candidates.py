@@ -1,0 +1,204 @@
+"""The candidates of the search: planners with their options, and what the cost model expects of their plans.
+
+model, planners --plan, lay out, cost model--> candidates, the most promising first, and why there are not more
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Generic, TypeVar
+
+from dsa_sched.frontend import Model
+from dsa_sched.stages.compilation import CompileOptions
+from hw_models.chip import Chip
+from hw_models.errors import PlanError
+from partitioner.context.plan_context import Context, PlanContext
+from partitioner.cost.cost_model import PlanCost, cost_of
+from partitioner.cost.traffic import plan_traffic
+from partitioner.ir.decisions import Decision
+from partitioner.ir.plan import Plan
+from partitioner.ir.target import PlanTarget
+from partitioner.memory.memory_plan import Layout, lay_out
+from partitioner.planners.auto_spill import BEST_POLICY
+from partitioner.planners.levels import (
+    O1,
+    O2,
+    O3,
+    PLANNERS,
+    Images,
+    Planner,
+    Segments,
+    Streamed,
+    planner_text,
+)
+from partitioner.planners.registry import make_plan
+
+SUBJECT = "level"
+"""Of all decisions of the search."""
+
+Progress = Callable[[str], None]
+TargetT = TypeVar("TargetT", bound=PlanTarget)
+RequestedT = TypeVar("RequestedT", bound=PlanTarget, covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest(Generic[RequestedT]):
+    """What the fastest program is searched for; `options` have no default left open."""
+
+    chip: Chip
+    target: RequestedT
+    options: CompileOptions
+    progress: Progress
+
+    def context(self, model: Model) -> Context[RequestedT]:
+        return Context(model.graph, model.constants, self.chip, self.target)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A planner, and how its plan becomes a program: with `ahead`, constants arrive as early as the staging memory has
+    room for them."""
+
+    planner: Planner
+    ahead: bool = False
+
+    def __str__(self) -> str:
+        return f"{planner_text(self.planner)}{', constants ahead' if self.ahead else ''}"
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a level made the plan, for the whole network."""
+        return not isinstance(self.planner, Segments | Images)
+
+    def of(self, options: CompileOptions) -> CompileOptions:
+        """The options that make this program without a search."""
+        return replace(options, planner=self.planner, constants_ahead=self.ahead)
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """What need not be tried: programs that take `limit_cycles` or more, plans of which the cost model expects
+    `promising_cycles` or more, and the configurations `without`."""
+
+    limit_cycles: float = inf
+    promising_cycles: float = inf
+    without: frozenset[Config] = frozenset()
+
+
+NOTHING_PRUNED = Pruning()
+
+PLAIN_CONFIGS = (*(Config(kind()) for kind in PLANNERS.values()), Config(O3(BEST_POLICY)))
+CONFIGS = (*PLAIN_CONFIGS, *(Config(planner, ahead=True) for planner in (O1(), O2(), O3(), Streamed())))
+"""What there is to try; constants ahead only at levels that keep values away from the main memory."""
+
+CHUNK_CONFIGS = tuple(Config(Streamed(chunks=True), ahead) for ahead in (False, True))
+"""What is tried of a model whose hidden values are in chunks: the level that has all rows of a layer together."""
+
+FAST_CONFIGS = (Config(O2()), Config(O3()))
+"""The only configurations tried at effort fast, unless none has a plan: the fastest for few images, and for one image
+per core. A batch with an image for every core is planned by the last one alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A plan, its layout where nothing runs ahead, what it costs by the cost model, and the cycles expected for it."""
+
+    config: Config
+    plan: Plan
+    plain: Layout
+    cost: PlanCost
+    expected_cycles: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plans(Generic[TargetT]):
+    """All candidates, the most promising first; why there are not more; the refusals among these reasons."""
+
+    model: Model
+    context: Context[TargetT]
+    candidates: tuple[Candidate, ...]
+    decisions: tuple[Decision, ...]
+    errors: tuple[PlanError, ...]
+
+
+def plans_of(request: SearchRequest[TargetT], model: Model, without: frozenset[Config] = frozenset()) -> Plans[TargetT]:
+    """A candidate for each configuration that is not in `without` and has a plan. Raises ModelError for operators that
+    cannot be computed."""
+    ctx, options = request.context(model), request.options
+    candidates: list[Candidate] = []
+    decisions: list[Decision] = []
+    errors: list[PlanError] = []
+    made: dict[Config, Candidate] = {}
+    little = options.is_hasty
+    ahead = options.schedule and _may_run_ahead(ctx)
+    fast = _fast_configs(ctx)
+    configs = dict.fromkeys((*fast, *CONFIGS) if little else CONFIGS)
+    for config in (config for config in configs if config not in without and (ahead or not config.ahead)):
+        if little and candidates and config not in fast:
+            decisions.append(Decision(SUBJECT, f"not {config}", f"not planned at effort {options.effort}"))
+            continue
+        plain = replace(config, ahead=False)
+        try:
+            if plain not in made:
+                request.progress(f"level auto: planning {plain}")
+                made[plain] = costed(ctx, plain, make_plan(ctx, config.planner), options)
+        except PlanError as error:
+            errors.append(error.with_traceback(None))  # its frames hold the plan
+            decisions.append(Decision(SUBJECT, f"not {config}", f"no plan: {one_line(error)}"))
+            continue
+        if config.planner != O3(BEST_POLICY) or any(group.spills for group in made[plain].plan.groups):
+            candidates.append(replace(made[plain], config=config))
+    candidates.sort(key=lambda candidate: candidate.expected_cycles)
+    return Plans(model, ctx, tuple(candidates), tuple(decisions), tuple(errors))
+
+
+def chunk_plans_of(request: SearchRequest[TargetT], model: Model, without: frozenset[Config]) -> Plans[TargetT]:
+    """The same for a model whose hidden values are in chunks already, of `CHUNK_CONFIGS`."""
+    wanted = {Config(Streamed(), config.ahead): config for config in CHUNK_CONFIGS if config not in without}
+    plans = plans_of(request, model, frozenset(CONFIGS) - wanted.keys())
+    return replace(plans, candidates=tuple(replace(each, config=wanted[each.config]) for each in plans.candidates))
+
+
+def _fast_configs(ctx: PlanContext) -> tuple[Config, ...]:
+    shapes = [ctx.graph.by_name[name].shape for name in ctx.graph.inputs]
+    items = min((shape[0] if shape else 1 for shape in shapes), default=1)
+    return FAST_CONFIGS if items < ctx.chip.cores_per_cluster else FAST_CONFIGS[1:]
+
+
+Others = Callable[[float], tuple[Candidate, ...]]
+"""Candidates next to the levels, given the cycles that the cost model expects of the best of these."""
+
+
+def with_others(plans: Plans[TargetT], others: Others, without: frozenset[Config]) -> Plans[TargetT]:
+    """The same with candidates next to the levels, in their places by what is expected of them."""
+    promising = plans.candidates[0].expected_cycles if plans.candidates else inf
+    found = (*(other for other in others(promising) if other.config not in without), *plans.candidates)
+    return replace(plans, candidates=tuple(sorted(found, key=lambda candidate: candidate.expected_cycles)))
+
+
+def _may_run_ahead(ctx: PlanContext) -> bool:
+    return ctx.staging != ctx.main and any(tensor.constant for tensor in ctx.graph.tensors)
+
+
+def costed(ctx: PlanContext, config: Config, plan: Plan, options: CompileOptions) -> Candidate:
+    """A plan with what the cost model expects of it. Raises PlanError or DoesNotFit where it cannot be laid out."""
+    layout = lay_out(plan, ctx)
+    cost = cost_of(plan, plan_traffic(plan, layout, ctx), ctx)
+    return Candidate(config, plan, layout, cost, _expected_cycles(cost, options))
+
+
+def _expected_cycles(cost: PlanCost, options: CompileOptions) -> float:
+    """Engines of a scheduled program work at once within a step, of another one they mostly wait for each other."""
+    return cost.overlapped_cycles if options.schedule else cost.cycles
+
+
+def expects(candidate: Candidate) -> str:
+    """For the reason why a candidate has no program."""
+    return f"the cost model expects {candidate.expected_cycles:,.0f} cycles"
+
+
+def one_line(error: PlanError) -> str:
+    """A refusal as one line of a decision."""
+    return " ".join(error.line.split())

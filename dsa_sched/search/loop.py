@@ -1,0 +1,356 @@
+"""The loop of the search: candidates become programs one after the other, and the cycle model judges them.
+
+    model --every planner, with its options--> plans --cost model--> candidates, the most promising first
+          --floor below the best? lower, schedule, time, the best so far as limit--> the fastest program
+          --parts of the plans that were timed, or ruled out as a whole--> plans of segments --the same--> the fastest
+
+A plan with which no program can win is not lowered: one whose bytes of the shared memories alone take longer than the
+best program so far. Where programs cannot be timed, the cost model decides. What is found is a plan of the planner, or
+of the segments, that made it in every respect but the decisions about `level`, so nothing after the search knows of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import TypeVar
+
+from codegen.target import TileTarget
+from dsa_sched.frontend import Model
+from dsa_sched.search.candidates import (
+    CONFIGS,
+    NOTHING_PRUNED,
+    PLAIN_CONFIGS,
+    SUBJECT,
+    Candidate,
+    Config,
+    Others,
+    Plans,
+    Pruning,
+    SearchRequest,
+    chunk_plans_of,
+    expects,
+    one_line,
+    plans_of,
+    with_others,
+)
+from dsa_sched.search.floors import has_region, memory_floor_cycles
+from dsa_sched.search.segments import (
+    MOST_TIMES,
+    RuledOut,
+    SegmentCandidate,
+    Timed,
+    segment_candidates,
+    timed,
+    with_ruled_out,
+)
+from dsa_sched.stages.chunked_model import chunked_model
+from dsa_sched.stages.compilation import Compilation, CompileOptions, LevelTime, Lowered
+from dsa_sched.stages.tile_stages import Planned, lower_below, verified
+from hw_models.errors import PlanError
+from partitioner.context.plan_context import Context
+from partitioner.cost.roofline import binding_floor, network_floors
+from partitioner.ir.decisions import Decision
+from partitioner.ir.plan import Plan
+from partitioner.ir.target import PlanTarget
+from partitioner.planners.levels import EFFORTS, PLANNERS, Images, Segments
+
+TargetT = TypeVar("TargetT", bound=PlanTarget)
+
+PLAIN_LEVELS = frozenset(Config(kind()) for kind in PLANNERS.values())
+"""Configurations that a user can ask for by the level's name alone."""
+
+LEAST_PATIENCE, MOST_PATIENCE = 3, 8
+"""Plans of segments in a row without improvement after which the search ends at normal effort: the most where programs
+are small."""
+
+PATIENT_INSTRUCTIONS = 60_000
+"""Instructions of all programs that fail in a row, each counted as large as the fastest whole program: a few
+seconds."""
+
+
+MOST_EXPECTED = 2.0
+"""A plan of which the cost model expects more than this many times the cycles of the best program is not lowered,
+unless effort is high. Scheduled programs take at least three quarters of what is expected (SqueezeNet, O2, constants
+ahead)."""
+
+
+NEAR_FLOOR = 1.1
+"""Where the best program takes at most this many times the floor of all programs, hidden values are not tried in
+chunks: there is little to win, and it is as much work again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fastest:
+    """The fastest program that a search has found, compiled with the options that make it without a search; its plan
+    has the decisions of the search in front. `cycles` are the program's by the cycle model, `expected_cycles` those of
+    the cost model. `interrupted` says whether Ctrl-C has ended the search."""
+
+    config: Config
+    compilation: Compilation
+    context: Context[TileTarget]
+    cycles: float
+    expected_cycles: float
+    interrupted: bool = False
+
+    @property
+    def planned(self) -> Planned[TileTarget]:
+        made = self.compilation
+        return Planned(made.model, self.context, made.plan, made.layout.options)
+
+
+def cheapest_plan(request: SearchRequest[TargetT], model: Model) -> tuple[Planned[TargetT], CompileOptions]:
+    """The plan that takes the fewest cycles by the cost model, for targets whose programs cannot be timed, and the
+    options that make it without a search. Raises ModelError for operators that cannot be computed, and what the first
+    level raises where none has a plan."""
+    plans = plans_of(request, model, frozenset(CONFIGS) - frozenset(PLAIN_CONFIGS))
+    if not plans.candidates:
+        raise plans.errors[0]
+    best, *others = plans.candidates
+    verdict = Decision(SUBJECT, f"{best.config}, by auto", f"{best.expected_cycles:,.0f} cycles by the cost model")
+    losers = (
+        Decision(SUBJECT, f"not {c.config}", f"{c.expected_cycles:,.0f} cycles by the cost model") for c in others
+    )
+    plan = _decided(best.plan, (verdict, *losers, *plans.decisions))
+    return Planned(model, plans.context, plan), best.config.of(request.options)
+
+
+def fastest_program(
+    request: SearchRequest[TileTarget],
+    model: Model,
+    pruning: Pruning = NOTHING_PRUNED,
+    others: Others | None = None,
+) -> Fastest | None:
+    """As `fastest_timed`, with files: a program whose code overflows its space gives way to the next one. Raises
+    PlanError or DoesNotFit where nothing is left."""
+    refused: PlanError | None = None
+    while found := fastest_timed(request, model, pruning, others):
+        try:
+            _ = found.compilation.files
+        except PlanError as error:
+            pruning = replace(pruning, without=pruning.without | {found.config})
+            refused = error
+            continue
+        return found
+    if refused is not None:
+        raise refused
+    return None
+
+
+def fastest_timed(
+    request: SearchRequest[TileTarget],
+    model: Model,
+    pruning: Pruning = NOTHING_PRUNED,
+    others: Others | None = None,
+) -> Fastest | None:
+    """The fastest program by the cycle model, which the target must be made for; None where nothing is left of what
+    `pruning` lets be tried.
+
+    A search that Ctrl-C ends keeps the best program that it has, and says so among the decisions and warnings; with
+    none yet, KeyboardInterrupt goes on. Raises ModelError for operators that cannot be computed, and what the first
+    level raises where none has a plan or a program.
+    """
+    limit = pruning.limit_cycles
+    if limit < inf and binding_floor(network_floors(model.graph, request.chip)).cycles >= limit:
+        return None
+    plans = plans_of(request, model, pruning.without)
+    if others is not None:
+        plans = with_others(plans, others, pruning.without)
+    loop = _TimingLoop(request, plans, pruning)
+    loop.run()
+    loop.run_segments()
+    loop = _of_chunks(model, loop) or loop
+    if loop.best is not None:
+        return loop.found(loop.best)
+    errors = (*loop.plans.errors, *loop.errors)
+    if errors and limit == inf:
+        raise errors[0]
+    return None
+
+
+def _of_chunks(model: Model, before: _TimingLoop) -> _TimingLoop | None:
+    """The loop over plans of the model with its hidden values in chunks, if one of them is faster than what was found
+    before; else what they take is said there."""
+    request = before.request
+    if request.options.is_hasty or not request.options.schedule or before.interrupted:
+        return None
+    chunked = chunked_model(model, request.chip, request.target)
+    if chunked is None:
+        return None
+    floor = binding_floor(network_floors(model.graph, request.chip))
+    if before.limit_cycles <= NEAR_FLOOR * floor.cycles:
+        reason = f"{floor.cycles:,.0f} cycles at least, for {floor.name}: little to win"
+        before.decisions.append(Decision(SUBJECT, "not with hidden values in chunks", reason))
+        return None
+    plans = chunk_plans_of(request, chunked, before.pruning.without)
+    loop = _TimingLoop(request, plans, replace(before.pruning, limit_cycles=before.limit_cycles))
+    loop.run()
+    if loop.best is None:
+        before.decisions += [*loop.decisions, *plans.decisions]
+        before.interrupted |= loop.interrupted
+        return None
+    if before.best is not None:
+        loop.against(before.best[0], f"{before.best[2]:,.0f} cycles by the cycle model")
+    loop.decisions += [*before.decisions, *before.plans.decisions]
+    loop.level_times += before.level_times
+    return loop
+
+
+class _TimingLoop:
+    """Candidates for one model, one after the other; the fastest so far is the limit for the next."""
+
+    def __init__(self, request: SearchRequest[TileTarget], plans: Plans[TileTarget], pruning: Pruning) -> None:
+        self.request, self.plans, self.pruning = request, plans, pruning
+        self.options, self.limit_cycles = request.options, pruning.limit_cycles
+        self.best: tuple[Candidate, Lowered, float] | None = None
+        self.decisions: list[Decision] = []
+        self.errors: list[PlanError] = []
+        self.interrupted = False
+        self.tried = 0
+        self.timed: list[Timed] = []
+        self.ruled_out: list[RuledOut] = []
+        self.instructions = 0
+        self.of_segments: tuple[Decision, ...] = ()
+        self.level_times: list[LevelTime] = []
+
+    def run(self) -> None:
+        """All whole plans."""
+        for number, candidate in enumerate(self.plans.candidates, 1):
+            self._attempt(candidate, f"{number} of {len(self.plans.candidates)}")
+
+    def run_segments(self) -> None:
+        """Plans of segments of those that were timed, then also of those that were ruled out as a whole."""
+        if self.options.is_hasty or self.interrupted:
+            return
+        ctx, options = self.plans.context, self.options
+        try:
+            limit = MOST_TIMES * self.limit_cycles
+            found = [each for each in self.timed if each.cycles < limit]
+            if len(found) > 1:
+                self._attempt_while_promising(segment_candidates(ctx, found, options))
+            best = min(self.limit_cycles, min((each.cycles for each in found), default=inf))
+            self._attempt_while_promising(with_ruled_out(ctx, found, self.ruled_out, options, best))
+        except KeyboardInterrupt:
+            self.interrupted = True
+
+    def _attempt_while_promising(self, candidates: Iterator[SegmentCandidate]) -> None:
+        failed = 0
+        for each in candidates:
+            if self.interrupted:
+                return
+            if each.candidate.config in self.pruning.without:
+                continue
+            self._attempt(each.candidate, "beside whole levels")
+            better = self.best is not None and self.best[0] is each.candidate
+            failed = 0 if better else failed + 1
+            if better:
+                self.of_segments = each.decisions
+            if failed >= self._patience() and not self.options.is_thorough:
+                return
+
+    def _patience(self) -> int:
+        """How many failures one after the other are borne."""
+        return min(max(PATIENT_INSTRUCTIONS // max(self.instructions, 1), LEAST_PATIENCE), MOST_PATIENCE)
+
+    def _attempt(self, candidate: Candidate, which: str) -> None:
+        try:
+            if reason := self._skipped(candidate):
+                self.against(candidate, reason)
+                return
+            self.tried += 1
+            self._say(f"level auto: {candidate.config}, {which}")
+            self._try(candidate)
+        except PlanError as error:
+            self.errors.append(error.with_traceback(None))  # its frames hold the program that was refused
+            self.against(candidate, f"no program: {one_line(error)}")
+        except KeyboardInterrupt:
+            if self.best is None:
+                raise
+            self.interrupted = True
+            self.against(candidate, "the search was interrupted")
+
+    def _skipped(self, candidate: Candidate) -> str:
+        """Why a candidate is not lowered; empty for one that is."""
+        if self.interrupted:
+            return f"the search was interrupted; {expects(candidate)}"
+        if candidate.expected_cycles >= self.pruning.promising_cycles:
+            return expects(candidate)
+        segments = isinstance(candidate.config.planner, Segments) and not self.options.is_thorough
+        if self.tried >= EFFORTS[self.options.effort] and not segments:
+            return f"not tried at effort {self.options.effort}; {expects(candidate)}"
+        ctx, limit_cycles = self.plans.context, self.limit_cycles
+        if candidate.expected_cycles > MOST_EXPECTED * limit_cycles and not self.options.is_thorough:
+            self._rules_out(candidate, 0.0)
+            return f"{expects(candidate)}, more than {MOST_EXPECTED:g} times what the best takes"
+        if candidate.config.ahead and not has_region(candidate.plan, ctx):
+            return f"values leave no region of {ctx.staging} free throughout; {expects(candidate)}"
+        if limit_cycles == inf:
+            return ""
+        options = candidate.config.of(self.options)
+        floor = memory_floor_cycles(candidate.plan, ctx, options, limit_cycles, candidate.plain)
+        if floor >= self.limit_cycles:
+            self._learned(candidate, floor, timed=False)
+            self._rules_out(candidate, floor)
+            return f"{floor:,.0f} cycles at least, for the bytes of a shared memory"
+        return ""
+
+    def _try(self, candidate: Candidate) -> None:
+        planned = Planned(self.plans.model, self.plans.context, candidate.plan)
+        whole = candidate.config.is_whole and not self.options.is_hasty
+        limit = self.limit_cycles * (MOST_TIMES if whole else 1.0)
+        found = lower_below(planned, candidate.config.of(self.options), self._say, limit)
+        if found is None:
+            self._learned(candidate, limit, timed=False)
+            self._rules_out(candidate, limit)
+            self.against(candidate, f"no faster than {limit:,.0f} cycles; {expects(candidate)}")
+            return
+        lowered, run = found
+        self._learned(candidate, run.cycles, timed=True)
+        if run.cycles < self.limit_cycles:
+            verified(planned, lowered, self._say)
+        if whole or isinstance(candidate.config.planner, Images):
+            if run.cycles < min((each.cycles for each in self.timed), default=inf):
+                self.instructions = sum(len(stream.instrs) for stream in lowered.program.streams)
+            self.timed.append(timed(candidate, run, self.plans.context))
+        if run.cycles >= self.limit_cycles:
+            self.against(candidate, f"{run.cycles:,.0f} cycles by the cycle model")
+            return
+        if self.best is not None:
+            self.against(self.best[0], f"{self.best[2]:,.0f} cycles by the cycle model")
+        self.best, self.limit_cycles = (candidate, lowered, run.cycles), run.cycles
+        self.request.progress(f"level auto: best so far {candidate.config}, {run.cycles:,.0f} cycles")
+
+    def _rules_out(self, candidate: Candidate, least_cycles: float) -> None:
+        if not isinstance(candidate.config.planner, Segments):
+            self.ruled_out.append(RuledOut(candidate, least_cycles))
+
+    def _learned(self, candidate: Candidate, cycles: float, timed: bool) -> None:
+        if candidate.config in PLAIN_LEVELS:
+            self.level_times.append(LevelTime(candidate.config.planner.name, cycles, timed))
+
+    def _say(self, step: str) -> None:
+        """A step, with what Ctrl-C would keep."""
+        found = "" if self.best is None else f" (best so far {self.best[0].config}, {self.best[2]:,.0f} cycles)"
+        self.request.progress(step + found)
+
+    def against(self, candidate: Candidate, reason: str) -> None:
+        self.decisions.append(Decision(SUBJECT, f"not {candidate.config}", reason))
+
+    def found(self, best: tuple[Candidate, Lowered, float]) -> Fastest:
+        """The best program, with all decisions that led to it."""
+        candidate, lowered, cycles = best
+        verdict = Decision(SUBJECT, f"{candidate.config}, by auto", f"{cycles:,.0f} cycles by the cycle model")
+        plan = _decided(candidate.plan, (verdict, *self.of_segments, *self.decisions, *self.plans.decisions))
+        model, context = self.plans.model, self.plans.context
+        if self.interrupted:
+            warning = f"the search of level auto was interrupted: {verdict}"
+            model = replace(model, warnings=(*model.warnings, warning))
+            context = self.request.context(model)  # the tables of the other one may be half written
+        times, options = tuple(self.level_times), candidate.config.of(self.options)
+        made = Compilation(model, self.request.chip, options, plan, lowered, level_times=times)
+        return Fastest(candidate.config, made, context, cycles, candidate.expected_cycles, self.interrupted)
+
+
+def _decided(plan: Plan, decisions: Sequence[Decision]) -> Plan:
+    return replace(plan, decisions=(*decisions, *plan.decisions))

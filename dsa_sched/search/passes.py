@@ -1,0 +1,306 @@
+"""How many items of a batch are one pass: all of a cluster's share, fewer in several passes, or more with places empty.
+
+    level auto              share --sizes--> the loop for each, the best so far as limit --> the fastest program
+    a planner by its name   share --sizes--> plans --cost model--> the cheapest one, or the next if it has no program
+
+Items must not meet where a pass is not the share: a batch of which that cannot be shown stays whole.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from codegen.target import TileTarget
+from dsa_sched.frontend import Model
+from dsa_sched.search.candidates import CONFIGS, NOTHING_PRUNED, Config, Progress, Pruning, SearchRequest, one_line
+from dsa_sched.search.image_groups import ImageGroups
+from dsa_sched.search.loop import Fastest, fastest_program
+from dsa_sched.stages.compilation import Compilation, CompileOptions, LevelTime
+from dsa_sched.stages.tile_stages import Planned
+from hw_models.chip import Chip
+from hw_models.errors import ModelError, PlanError, UserError
+from isched.program.target import Timeable
+from isched.program.timed_ops import busiest_engine_cycles, timed_streams
+from partitioner.cost.cost_model import PlanCost, plan_cycles
+from partitioner.cost.micro_batching import Batching, candidate_batches, choose_batch, pass_count
+from partitioner.cost.roofline import peak_cycles
+from partitioner.ir.batch_independence import batch_problem
+from partitioner.ir.decisions import Decision
+from partitioner.ir.target import PlanTarget
+from partitioner.planners.levels import O0, O3, Planner, Segments
+from partitioner.planners.registry import make_plan
+
+SUBJECT = "batch"
+
+LEAST_BUSY = 0.5
+"""Where the busiest engine of the best program works for a smaller share of its time, every planner is tried for other
+sizes of a pass too. Otherwise only the best planner so far and O3 are."""
+
+TargetT = TypeVar("TargetT", bound=PlanTarget)
+Load = Callable[[int], Model]
+"""Makes the model for this many items per pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Best:
+    """The best so far: items per pass, how often it runs, what was compiled."""
+
+    batch: int
+    passes: int
+    found: Fastest
+
+    @property
+    def cycles(self) -> float:
+        return self.passes * self.found.cycles
+
+    @property
+    def expected_cycles(self) -> float:
+        return self.passes * self.found.expected_cycles
+
+    def is_busy(self, chip: Chip, target: Timeable) -> bool:
+        program = self.found.compilation.program
+        streams = timed_streams(program, chip, target.issue_costs(program))
+        return busiest_engine_cycles(streams) >= LEAST_BUSY * self.found.cycles
+
+    def __str__(self) -> str:
+        runs = "1 pass" if self.passes == 1 else f"{self.passes} passes"
+        return f"{self.batch} a pass, {runs}"
+
+
+def fastest_pass(request: SearchRequest[TileTarget], share: int, load: Load) -> Compilation:
+    """The program of one pass whose passes over the share take the fewest cycles; the target is one that the cycle
+    model can ask. Raises ModelError, PlanError or DoesNotFit for the share as one pass, where no smaller pass has a
+    program either.
+
+    Ctrl-C keeps the best program there is; before there is one, it ends the compilation."""
+    request.progress(f"level auto: {share} a pass")
+    search = _PassSizes(request, share, load)
+    search.whole()
+    if not search.interrupted:
+        search.other_sizes()
+    if search.best is None:
+        assert search.refused is not None  # else the share as one pass is the best
+        raise search.refused
+    return search.result(search.best)
+
+
+class _PassSizes:
+    """Sizes of a pass one after the other, each with the loop over its planners; the fastest so far is the limit for
+    the next. `model` is that of the share."""
+
+    def __init__(self, request: SearchRequest[TileTarget], share: int, load: Load) -> None:
+        self.request, self.share, self.load = request, share, load
+        self.model = load(share)
+        self.o3_cycles: dict[int, float] = {}  # by batch what the cost model expects of O3's own plan
+        self.best: _Best | None = None
+        self.busy: bool | None = None  # the best one's, asked where another size may be tried
+        self.decisions: list[Decision] = []
+        self.refused: PlanError | None = None
+        self.interrupted = False
+        self.level_times: tuple[LevelTime, ...] = ()
+
+    def whole(self) -> None:
+        """The share as one pass."""
+        beside = ImageGroups(self.request, self.model, self.share, self.load)
+        try:
+            found = fastest_program(self.request, self.model, others=beside)
+        except PlanError as error:
+            self.refused = error.with_traceback(None)  # its frames hold all that was made
+            self._against(self.share, f"no program: {one_line(error)}")
+            return
+        assert found is not None  # a search without a limit ends with a program or an error
+        self.best, self.level_times = _Best(self.share, 1, found), found.compilation.level_times
+        self.interrupted = found.interrupted
+        self.o3_cycles = beside.expected_cycles
+        self.decisions += beside.decisions
+
+    def other_sizes(self) -> None:
+        """Those of `sizes_to_try`, and smaller ones by halves for as long as a smaller one pays. Where the share has no
+        program, all powers of two below it, the smallest first: its program is soon there, and a limit for the rest."""
+        sizes = deque(sizes_to_try(self.share, self.request.chip.cores_per_cluster, self.request.options))
+        if self.best is None:
+            sizes = deque(1 << power for power in range((self.share - 1).bit_length()))
+        if sizes and batch_problem(self.model.graph, self.model.constants):
+            reason = "items of the batch are not known to be computed apart"
+            self.decisions.append(Decision(SUBJECT, "neither divided nor filled up", reason))
+            return
+        tried = set(sizes)
+        try:
+            while sizes and not self.interrupted:
+                batch = sizes.popleft()
+                pays = self._try(batch)
+                if pays and batch < self.share and batch // 2 not in {0, *tried}:
+                    tried.add(batch // 2)
+                    sizes.appendleft(batch // 2)
+        except KeyboardInterrupt:
+            if self.best is None:
+                raise
+            self.interrupted = True
+            self.decisions.append(Decision(SUBJECT, "search ended", "interrupted"))
+
+    def _try(self, batch: int) -> bool:
+        """Whether passes of this many items are faster than the best so far, which they become then."""
+        passes, best = pass_count(self.share, batch), self.best
+        floor_cycles = passes * batch * peak_cycles(self.model.graph, self.request.chip) / self.share
+        if best is not None and floor_cycles >= best.cycles:
+            self._against(batch, f"{floor_cycles:,.0f} cycles at least, for the engines")
+            return False
+        self.request.progress(f"level auto: {batch} a pass")
+        pruning = self._pruning(batch, passes)
+        if not frozenset(CONFIGS) - pruning.without:
+            self._against(batch, "the cost model expects no less of it than of the best")
+            return False
+        request = self.request
+        if best is not None:
+            request = replace(request, progress=_with(request.progress, best))
+        try:
+            found = fastest_program(request, self.load(batch), pruning)
+        except UserError:
+            self._against(batch, "cannot be had: for this batch there is no model, plan or program")
+            return False
+        if found is None:
+            assert best is not None  # nothing is too slow where there is no limit
+            reason = f"no faster than {best}, {best.cycles:,.0f} cycles, by the cycle model or else the cost model"
+            self._against(batch, reason)
+            return False
+        if best is not None:
+            self._against(best.batch, f"{best.cycles:,.0f} cycles in all")
+        self.best, self.busy = _Best(batch, passes, found), None
+        self.interrupted = found.interrupted
+        return True
+
+    def _pruning(self, batch: int, passes: int) -> Pruning:
+        """What need not be tried for a size: little is tried where the engines are busy in the best program."""
+        best = self.best
+        if best is None:
+            return NOTHING_PRUNED
+        limit_cycles = best.cycles / passes
+        if self.busy is None:
+            target = self.request.target
+            assert isinstance(target, Timeable)  # who calls makes sure
+            self.busy = best.is_busy(self.request.chip, target)
+        if not self.busy:
+            return Pruning(limit_cycles)
+        without = _without(best, passes * self.o3_cycles.get(batch, 0.0))
+        return Pruning(limit_cycles, best.expected_cycles / passes, without)
+
+    def _against(self, batch: int, reason: str) -> None:
+        self.decisions.append(Decision(SUBJECT, f"not {batch} a pass", reason))
+
+    def result(self, best: _Best) -> Compilation:
+        """The best program with the decisions that led to it."""
+        made = best.found.compilation
+        verdict = Decision(SUBJECT, str(best), f"{best.cycles:,.0f} cycles in all by the cycle model")
+        plan = made.plan
+        if self.decisions:
+            plan = replace(plan, decisions=(verdict, *self.decisions, *plan.decisions))
+        warnings: tuple[str, ...] = ()
+        if self.interrupted and not best.found.interrupted:  # else it says so itself
+            warnings = (f"the search of level auto was interrupted: {verdict}",)
+        model = replace(made.model, warnings=(*made.model.warnings, *warnings))
+        return made.with_decisions(plan, model, self.share, self.level_times)
+
+
+def sizes_to_try(share: int, cores: int, options: CompileOptions) -> tuple[int, ...]:
+    """Items per pass other than the share, the most promising first: the power of two below it, an item a core, and the
+    power of two above it, whose last places stay empty; with more effort than normal all that divide it well, with less
+    none. One item alone is one pass."""
+    if share == 1 or options.is_hasty:
+        return ()
+    below, above = 1 << (share - 1).bit_length() - 1, 1 << share.bit_length()
+    near = tuple(dict.fromkeys((below, min(below, cores), above)))
+    if not options.is_thorough:
+        return near
+    return (*near, *(size for size in reversed(candidate_batches(share)) if size not in (*near, share)))
+
+
+def _without(best: _Best, o3_cycles: float) -> frozenset[Config]:
+    """What is not tried for another size of a pass: all but the level that is best so far, or those of its segments,
+    and O3, whose plans depend most on the batch, unless the cost model expects no less of it than of the best."""
+    config = best.found.config
+    parts = config.planner.parts if isinstance(config.planner, Segments) else ()
+    tried = {config, Config(O3()), *(Config(each.planner) for each in parts)}
+    if o3_cycles >= best.expected_cycles:
+        tried.remove(Config(O3()))
+    return frozenset(CONFIGS) - tried
+
+
+def _with(progress: Progress, best: _Best) -> Progress:
+    """Steps with what Ctrl-C would keep."""
+    return lambda step: progress(f"{step} (best so far {best}: {best.cycles:,.0f} cycles in all)")
+
+
+class CheapestPass(Generic[TargetT]):
+    """Sizes of a pass for one planner, judged by the cost model, and the plan of the cheapest one; who finds that it
+    has no program refuses it and asks again. Of models, plans and their contexts only the best are kept."""
+
+    def __init__(self, request: SearchRequest[TargetT], planner: Planner, shares: tuple[int, ...], load: Load) -> None:
+        self.request, self.planner, self.shares, self.load = request, planner, shares, load
+        self.costs: dict[int, PlanCost | str] = {}
+        self.errors: dict[int, PlanError] = {}
+        self.base_cycles_per_item: float | None = None
+        self.kept: tuple[int, Planned[TargetT]] | None = None
+
+    def find(self) -> tuple[Batching, Planned[TargetT]]:
+        """The best of what was not refused yet, with the decisions about the batch in front of those of its plan.
+        Raises the refusal of the smallest batch where nothing is left."""
+        if not self.costs:
+            self._try_all()
+        if len(self.errors) == len(self.costs):
+            raise self.errors[min(self.errors)]
+        found = choose_batch(self.costs, sum(self.shares), len(self.shares), self.base_cycles_per_item)
+        if self.kept is None or self.kept[0] != found.batch_per_pass:
+            self.request.progress(f"batch {found.batch_per_pass} a pass")
+            self.kept = found.batch_per_pass, self._planned(self.load(found.batch_per_pass))
+        planned = self.kept[1]
+        decisions = (*found.decisions, *planned.plan.decisions)
+        return found, replace(planned, plan=replace(planned.plan, decisions=decisions))
+
+    def refuse(self, batch: int, error: PlanError) -> None:
+        """A size that has a plan but no program."""
+        self.errors[batch] = error
+        self.costs[batch] = one_line(error)
+
+    def _try_all(self) -> None:
+        share, options = self.shares[0], self.request.options
+        candidates = candidate_batches(share)
+        if candidates[-1] == 1 and len(self.shares) > 1:
+            require_independent_items(self.load(2), options)
+        best: tuple[float, int] | None = None
+        checked = False
+        for number, batch in enumerate(candidates, 1):
+            self.request.progress(f"trying batch {batch} a pass ({number} of {len(candidates)})")
+            model = self.load(batch)
+            if batch > 1 and not checked:
+                require_independent_items(model, options)
+                checked = True
+            try:
+                planned = self._planned(model)
+                cost = self.costs[batch] = plan_cycles(planned.plan, planned.context)
+            except PlanError as error:
+                self.refuse(batch, error)
+                continue
+            if self.base_cycles_per_item is None:
+                at_o0 = cost if self.planner == O0() else plan_cycles(make_plan(planned.context), planned.context)
+                self.base_cycles_per_item = at_o0.cycles / batch
+            rank = (pass_count(share, batch) * cost.cycles, -batch)
+            if best is None or rank < best:
+                best, self.kept = rank, (batch, planned)
+
+    def _planned(self, model: Model) -> Planned[TargetT]:
+        ctx = self.request.context(model)
+        return Planned(model, ctx, make_plan(ctx, self.planner))
+
+
+def require_independent_items(model: Model, options: CompileOptions) -> None:
+    """Raises ModelError for a batch whose items are not computed each by itself, which cannot be divided."""
+    if problem := batch_problem(model.graph, model.constants):
+        raise ModelError(
+            f"model {model.graph.name}",
+            needs="inputs and outputs whose outermost axis counts items that are computed by themselves",
+            has=problem,
+            change=f"compile the batch of {options.batch} as one, without --clusters and --per-pass",
+        )
