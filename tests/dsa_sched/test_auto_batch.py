@@ -49,6 +49,7 @@ def test_sizes_to_try(share: int, effort: str, sizes: tuple[int, ...]) -> None:
     assert sizes_to_try(share, 8, CompileOptions(effort=effort)) == sizes
 
 
+@pytest.mark.slow(at_commit=1)
 @pytest.mark.parametrize("batch", [2, 3, 6])
 def test_no_size_of_a_pass_that_is_tried_is_faster(squeezenet: Path, batch: int, tmp_path: Path) -> None:
     """On a chip with memory for few images: a larger pass leaves the cores."""

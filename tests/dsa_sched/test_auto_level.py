@@ -112,6 +112,7 @@ def check_fastest(case: str, schedule: bool | None) -> None:
     assert found.made.cycles == cycles_of(found)
 
 
+@pytest.mark.slow(at_commit=2)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("schedule", [None, False])
 def test_auto_is_slower_than_no_level(case: str, schedule: bool | None) -> None:
@@ -129,6 +130,7 @@ def test_what_the_search_says_of_levels_is_what_they_take_alone(case: str) -> No
         assert learned.cycles == cycles_of(alone) if learned.timed else learned.cycles <= cycles_of(alone)
 
 
+@pytest.mark.slow
 def test_no_plan_is_made_for_a_limit_below_what_the_network_needs() -> None:
     model, chip = CASES["squeezenet"]()
     floor = binding_floor(network_floors(model.graph, chip)).cycles
@@ -140,6 +142,7 @@ def test_no_plan_is_made_for_a_limit_below_what_the_network_needs() -> None:
     assert any("planning" in step for step in said)
 
 
+@pytest.mark.slow
 def test_the_best_is_found_where_no_whole_level_is_below_the_limit() -> None:
     """Another size of a pass is searched with the best so far as limit, which segments or constants ahead alone may be
     below."""
@@ -154,6 +157,7 @@ def test_the_best_is_found_where_no_whole_level_is_below_the_limit() -> None:
     assert found.cycles == cycles_of(best)
 
 
+@pytest.mark.slow
 def test_more_plans_of_segments_are_tried_where_programs_are_small() -> None:
     """The first three divisions of this network that are tried are not faster; the search does not end there."""
     said: list[str] = []
@@ -198,6 +202,7 @@ def test_auto_is_slower_than_no_level_on_larger_networks(case: str, schedule: bo
     check_fastest(case, schedule)
 
 
+@pytest.mark.slow(at_commit=1)
 @pytest.mark.parametrize("case", CASES)
 def test_what_auto_makes_is_what_its_level_makes(case: str) -> None:
     """Program, plan and files, but for the decisions of the search: so values are those of the level, which are those
@@ -287,6 +292,7 @@ def tried(words: list[str]) -> list[str]:
     return [word for word in words if re.match(r"level auto: .*, \d+ of \d+\b", word)]
 
 
+@pytest.mark.slow
 def test_effort_bounds_what_becomes_a_program() -> None:
     quick, words = heard(CompileOptions(Auto(), effort="fast"))
     assert len(tried(words)) == 1

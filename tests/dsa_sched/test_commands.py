@@ -174,6 +174,7 @@ def test_verify_passes_prints_a_table_and_writes_json(model: Path, tmp_path: Pat
     assert json.loads(report.read_text(encoding="utf-8"))["passed"] is True
 
 
+@pytest.mark.slow
 def test_verify_exits_3_on_a_mismatch(model: Path, tmp_path: Path) -> None:
     """A runner that runs the program well and then zeroes its last bytes."""
     runner = tmp_path / "runner.py"

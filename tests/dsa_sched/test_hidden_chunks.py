@@ -57,6 +57,7 @@ def feed_forward(tmp_path: Path) -> Path:
     return save(model, tmp_path / "feed_forward.onnx")
 
 
+@pytest.mark.slow
 def test_auto_takes_them_where_they_are_faster_and_says_so(feed_forward: Path) -> None:
     made = compile_model(feed_forward, chip(), CompileOptions(Auto()))
     assert made.options.planner == Streamed(chunks=True)

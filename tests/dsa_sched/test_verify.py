@@ -287,6 +287,7 @@ def test_two_inputs_are_needed(whole: Compilation, isolated: Compilation) -> Non
         verify_compiled(whole, isolated, tuple(seeded_inputs(whole.model.source, 1, 0)))
 
 
+@pytest.mark.slow
 def test_another_runner_gives_the_same_verdict(model_file: Path) -> None:
     """Our own `iss` in the place of another simulator, told everything by the command line."""
     command = (

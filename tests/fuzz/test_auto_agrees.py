@@ -21,7 +21,7 @@ from partitioner.verification.verify_plan import verify_plan
 from tests.fuzz.levels_agree import Way, at_o0, chip_of, compiled, differences, feed_of, load, run
 from tests.fuzz.random_models import model_of
 
-ORDINARY, SLOW, FULL = 10, 300, 3_000
+FEW, ORDINARY, SLOW, FULL = 4, 10, 300, 3_000
 TOGETHER = 10
 """Seeds a test: their share of what ran, and the levels that were chosen, are asserted together."""
 SMALLEST_SHARE = 0.9
@@ -61,6 +61,11 @@ def check(seeds: range) -> None:
     assert AUTO not in chosen
 
 
+def test_a_few_random_models_have_the_bits_of_o0() -> None:
+    check(range(FEW))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", blocks(0, ORDINARY), ids=block_name)
 def test_random_models_have_the_bits_of_o0(seeds: range) -> None:
     check(seeds)

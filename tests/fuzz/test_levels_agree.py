@@ -16,7 +16,7 @@ from tests.fuzz.levels_agree import WAYS, Way, chip_of, compare, feed_of, load, 
 from tests.fuzz.near_reference import judge
 from tests.fuzz.random_models import model_of
 
-ORDINARY, SLOW, FULL = 40, 300, 3_000
+FEW, ORDINARY, SLOW, FULL = 4, 40, 300, 3_000
 TOGETHER = 10
 """Seeds a test: their shares of what ran and of what was judged are asserted together."""
 SMALLEST_SHARE = 0.9
@@ -68,6 +68,11 @@ def check(seeds: range, ways: Callable[[int], tuple[Way, ...]] = all_ways) -> No
     assert outputs["judged"] >= SMALLEST_SHARE * outputs["outputs"]
 
 
+def test_a_few_random_models_have_the_bits_of_o0_at_every_level() -> None:
+    check(range(FEW), every_other)
+
+
+@pytest.mark.slow(at_commit=2)
 @pytest.mark.parametrize("seeds", blocks(0, ORDINARY), ids=block_name)
 def test_random_models_have_the_bits_of_o0_at_every_level(seeds: range) -> None:
     check(seeds, every_other)

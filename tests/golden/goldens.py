@@ -18,11 +18,12 @@ from codegen.neuralscale.asm.elf import read_elf
 from codegen.neuralscale.target import TARGET
 from dsa_sched.analysis.work import add_work, layer_work
 from dsa_sched.frontend import Model, load_model
-from dsa_sched.pipeline.driver import compile_graph
+from dsa_sched.pipeline.driver import compile_plan
 from dsa_sched.stages.compilation import Compilation, CompileOptions
+from dsa_sched.stages.tile_stages import plan_tiles
 from hw_models.loading import load_chip
 from isched.timing.cycle_model import time_program
-from partitioner.planners.levels import planner_or_auto
+from partitioner.planners.levels import planner_of
 from tests.small_networks import small_network
 
 __all__ = ["Case", "FOLDER", "compare", "cycles", "plan_text", "program_text"]
@@ -38,11 +39,10 @@ class Case:
     extent: int
     batch: int
     level: str
-    scheduled: bool = False
 
     def __str__(self) -> str:
         size = f"-{self.extent}" if self.extent else ""
-        return f"{self.network}{size}-{self.batch}-{self.level}{'-scheduled' if self.scheduled else ''}"
+        return f"{self.network}{size}-{self.batch}-{self.level}"
 
     @property
     def folder(self) -> Path:
@@ -55,10 +55,12 @@ def _model(network: str, extent: int, batch: int) -> Model:
     return load_model(small_network(network, extent) if extent else network, {}, batch)
 
 
-def compiled(case: Case) -> Compilation:
-    model = _model(case.network, case.extent, case.batch)
-    options = CompileOptions(planner_or_auto(case.level), batch=case.batch, schedule=case.scheduled)
-    return compile_graph(model, load_chip("stcp920"), TARGET, options)
+def compiled(case: Case) -> tuple[Compilation, Compilation]:
+    """In the plan's own order, and scheduled: a plan knows nothing of that."""
+    planner = planner_of(case.level)
+    planned = plan_tiles(_model(case.network, case.extent, case.batch), load_chip("stcp920"), TARGET, planner)
+    plain, scheduled = (CompileOptions(planner, batch=case.batch, schedule=schedule) for schedule in (False, True))
+    return compile_plan(planned, plain), compile_plan(planned, scheduled)
 
 
 def plan_text(compilation: Compilation) -> str:

@@ -111,6 +111,7 @@ def test_a_run_below_a_limit_has_the_timeline_of_the_whole_run() -> None:
     assert run_below(program, chip, TARGET, whole.cycles) is None
 
 
+@pytest.mark.slow(at_commit=2)
 @pytest.mark.parametrize("seed", range(8))
 def test_random_networks_on_random_chips(seed: int) -> None:
     choose = Seeded(seed)

@@ -136,6 +136,7 @@ def _drawn(choose: Seeded, batch: int, most: int) -> tuple[int, ...]:
     return tuple(images)
 
 
+@pytest.mark.slow
 def test_twelve_images_of_resnet50_are_eight_and_four() -> None:
     """O3 refuses the merges of 16 images for 12, because no such factor divides them; here the groups are the same."""
 

@@ -69,6 +69,7 @@ def test_nothing_is_spilled_where_all_fits() -> None:
         assert make_plan(PlanContext(graph, constants, small_chip(), TARGET), O3(policy)) == plain
 
 
+@pytest.mark.slow
 def test_what_exceeds_the_staging_memory_goes_on_to_the_main_memory() -> None:
     graph, constants = skip_network()
     chip = small_chip(data_bytes=4 * KIB, llb_bytes=20 * KIB)

@@ -264,6 +264,7 @@ def test_rows_that_windows_of_two_instances_read_are_made_twice() -> None:
     check_values((graph, constants), chip)
 
 
+@pytest.mark.slow
 def test_patches_come_once_to_room_that_no_value_takes_yet() -> None:
     graph, constants = patches_before_large_values()
     chip = small_chip(8, 96 << 10, 64 << 10, 64 << 10, 256 << 10)

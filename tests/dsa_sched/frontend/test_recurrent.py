@@ -217,6 +217,7 @@ def test_weights_of_another_size_are_refused(tmp_path: Path) -> None:
         load(build, tmp_path)
 
 
+@pytest.mark.slow(at_commit=2)
 @pytest.mark.parametrize("op_type", GATES)
 def test_every_level_stores_the_same_bits(op_type: str, tmp_path: Path) -> None:
     """Of lengths that differ and both directions, on the simulated chip; each level is held to O0 bit by bit."""
