@@ -15,7 +15,6 @@ setup(
     ),
     package_data={
         "dsa_sched": ["py.typed"],
-        "dsa_sched.placement.ios": ["networks/*.json"],
         "hw_models": ["py.typed", "chips/*.yaml"],
         "partitioner": ["py.typed"],
         "isched": ["py.typed"],

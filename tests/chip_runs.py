@@ -13,11 +13,11 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.lab.resizing import resized
 from codegen.neuralscale.target import TARGET
 from codegen.target import ClusterFiles
 from hw_models.chip import Chip
 from hw_models.loading import load_chip
-from hw_models.resizing import resized
 from isched.hazards.verify_program import verify_program
 from isched.lowering.lower import lower_plan
 from isched.program.program import Program
