@@ -22,7 +22,6 @@ ALLOWED = {
     "dsa_sched.placement.mlir.operation_work": "for the user's scripts: imported by tensor_functions",
     "dsa_sched.placement.mlir.passes": "for the user's scripts: docs/placement.md, MLIR, and samples/05_mlir.py",
     "dsa_sched.placement.mlir.tensor_functions": "for the user's scripts: samples/05_mlir.py",
-    "partitioner.footprint.footprint_symbolic": "to be used by explain",
 }
 """Module -> why it stays in the product though nothing reaches it."""
 
