@@ -2,6 +2,7 @@
 
 exact_schedule/   the best order of small programs, by CP-SAT
 ios/              networks, a GPU model and measured stages of the IOS paper
+placement_searches.py and the other files: baselines and exact answers, one a file
 
 The packages of the product do not import it, and it does not import tests (`tests/repo/test_reachability.py`).
 """
