@@ -3,7 +3,7 @@
     Layout  --format_layout-->  step, layer, here, round, ... lines
 
 A place is written `memory@offset+bytes [low:high, ...]`: its first byte, its size and the box of the value that lies
-there. Sizes follow from boxes; they are for the reader. `benchmarks/lab/layout_parsing.py` reads the lines back.
+there. Sizes follow from boxes; they are for the reader. `benchmarks/lab/readers/layouts.py` reads the lines back.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.lab.layout_parsing import parse_layout
+from benchmarks.lab.readers.layouts import parse_layout
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from hw_models.errors import UserError

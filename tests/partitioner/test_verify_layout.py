@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 import pytest
 
-from benchmarks.lab.layout_parsing import parse_layout
+from benchmarks.lab.readers.layouts import parse_layout
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from hw_models.errors import PlanError

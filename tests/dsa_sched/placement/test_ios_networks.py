@@ -23,8 +23,9 @@ from benchmarks.lab.ios.schema import (
     read_networks,
 )
 from benchmarks.lab.ios.tasks import task_graph, task_parts
+from benchmarks.lab.readers.schedules import parse_task_graph
 from dsa_sched.frontend import load_model
-from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS, parse_task_graph, verify_task_graph
+from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS, verify_task_graph
 from hw_models.errors import ModelError, UserError
 
 FACTS = {

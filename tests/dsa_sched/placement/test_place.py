@@ -14,11 +14,11 @@ import pytest
 from click.testing import CliRunner, Result
 from onnx import helper
 
+from benchmarks.lab.readers.schedules import parse_schedule, parse_task_graph
 from dsa_sched.cli import cli
 from dsa_sched.placement.methods.registry import METHODS
 from dsa_sched.placement.mlir.convert import parse_module, problem_of, schedule_of
-from dsa_sched.placement.model.task_graph import parse_task_graph
-from dsa_sched.placement.schedule.schedule import parse_schedule, verify_schedule
+from dsa_sched.placement.schedule.schedule import verify_schedule
 from tests.placement_models import draw, model_of
 from tests.small_models import classifier, save
 
