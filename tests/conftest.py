@@ -11,6 +11,8 @@ import gc
 import pytest
 from hypothesis import settings
 
+from tests.processor_times import ProcessorTimes
+
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None, derandomize=False)
 settings.load_profile("repeatable")
@@ -18,12 +20,32 @@ settings.load_profile("repeatable")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-goldens", action="store_true", help="write the goldens of the tests that run")
+    parser.addoption("--processor-times", metavar="FILE", help="write the processor seconds of every test as JSON")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(ProcessorTimes(config.getoption("--processor-times")), "processor_times")
 
 
 def pytest_collection_finish() -> None:
     """Thousands of tests and all modules stay to the end: the collector need not walk them after every network."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`slow(at_commit=N)`: N cases of a function, evenly spread, are run at every commit; the others are nightly."""
+    cases: dict[tuple[str, int], list[pytest.Item]] = {}
+    for item in items:
+        marker = item.get_closest_marker("slow")
+        if marker and "at_commit" in marker.kwargs:
+            cases.setdefault((item.nodeid.split("[")[0], marker.kwargs["at_commit"]), []).append(item)
+    for (_, count), together in cases.items():
+        chosen = {number * len(together) // count for number in range(count)}
+        for number, item in enumerate(together):
+            if number not in chosen:
+                item.add_marker(pytest.mark.nightly)
 
 
 @pytest.fixture

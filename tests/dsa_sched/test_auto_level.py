@@ -164,7 +164,9 @@ SMALL = ["mobilenet_v2-mini", "resnet18_tailor-mini", "vit_b16-mini"]
 DEEP = {"mobilenet_v2-mini", "vit_b16-mini"}
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in DEEP)) for name in SMALL])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow(at_commit=1)] * (name in DEEP)) for name in SMALL]
+)
 def test_auto_is_slower_than_no_level_with_or_without_a_schedule(name: str) -> None:
     """Small networks of the zoo on the stcp920."""
     model, chip = load_model(name), stcp920()
@@ -182,7 +184,11 @@ def test_auto_is_slower_than_no_level_with_or_without_a_schedule(name: str) -> N
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=pytest.mark.full if case == "densenet121" else pytest.mark.slow) for case in SLOW]
+    "case",
+    [
+        pytest.param(case, marks=pytest.mark.nightly if case == "densenet121" else pytest.mark.slow(at_commit=1))
+        for case in SLOW
+    ],
 )
 @pytest.mark.parametrize("schedule", [None, False])
 def test_auto_is_slower_than_no_level_on_larger_networks(case: str, schedule: bool | None) -> None:

@@ -3,7 +3,7 @@
     architecture, exporter --export--> file --verify at O0--> every layer beside onnxruntime
                                             --O3, auto------> outputs bit for bit those of O0
 
-Every third export is marked `slow`, which `.ci/run` runs with the extra `exports` installed; the others are `full`.
+A few are run at every commit, with the extra `exports` installed; all of them at night.
 """
 
 from __future__ import annotations
@@ -39,9 +39,8 @@ Outputs = dict[str, npt.NDArray[np.generic]]
 
 
 def marked(exports: Iterable[Which]) -> list[object]:
-    """Every third is run by `.ci/run`, so that both exporters and all kinds of networks are among them."""
-    marks = {each: pytest.mark.full if number % 3 else pytest.mark.slow for number, each in enumerate(EXPORTS)}
-    return [pytest.param(each, marks=marks[each], id="-".join(each)) for each in exports]
+    """Those that `.ci/run` takes lie far apart, so that both exporters and several kinds of networks are among them."""
+    return [pytest.param(each, marks=pytest.mark.slow(at_commit=4), id="-".join(each)) for each in exports]
 
 
 @pytest.fixture
@@ -117,7 +116,7 @@ def test_the_table_names_the_architectures_that_there_are() -> None:
     assert set(REFUSED) <= set(EXPORTS)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(at_commit=1)
 @pytest.mark.parametrize("exporter", EXPORTERS)
 def test_an_architecture_is_written_with_the_same_bytes_again(exporter: str, write: Callable[[Which], Export]) -> None:
     first, second = (write((name, exporter)).model.read_bytes() for name in ("mlp_mixer", "mlp_mixer"))

@@ -66,13 +66,13 @@ def test_random_models_have_the_bits_of_o0(seeds: range) -> None:
     check(seeds)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(at_commit=3)
 @pytest.mark.parametrize("seeds", blocks(ORDINARY, ORDINARY + SLOW), ids=block_name)
 def test_many_random_models_have_the_bits_of_o0(seeds: range) -> None:
     check(seeds)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("seeds", blocks(ORDINARY + SLOW, ORDINARY + SLOW + FULL), ids=block_name)
 def test_thousands_of_random_models_have_the_bits_of_o0(seeds: range) -> None:
     check(seeds)

@@ -90,13 +90,13 @@ def test_random_segments_have_the_bits_of_o0(seeds: range) -> None:
     check(seeds)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(at_commit=1)
 @pytest.mark.parametrize("seeds", blocks(ORDINARY, ORDINARY + SLOW), ids=str)
 def test_many_random_segments_have_the_bits_of_o0(seeds: range) -> None:
     check(seeds)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("seeds", blocks(ORDINARY + SLOW, ORDINARY + SLOW + FULL), ids=str)
 def test_thousands_of_random_segments_have_the_bits_of_o0(seeds: range) -> None:
     check(seeds)

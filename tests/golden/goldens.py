@@ -24,7 +24,7 @@ from hw_models.loading import load_chip
 from isched.timing.cycle_model import time_program
 from tests.small_networks import small_network
 
-__all__ = ["Case", "FOLDER", "compare", "plan_text", "program_text"]
+__all__ = ["Case", "FOLDER", "compare", "cycles", "plan_text", "program_text"]
 
 FOLDER = Path(__file__).parent / "files"
 
@@ -90,6 +90,12 @@ def program_text(compilation: Compilation) -> str:
         f"code: {code.hexdigest()}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def cycles(path: Path) -> int:
+    """Of the whole program that a golden tells of."""
+    (line,) = (line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("cycles: "))
+    return int(line.removeprefix("cycles: ").replace(",", ""))
 
 
 def compare(path: Path, text: str, update: bool) -> None:

@@ -1,14 +1,14 @@
-"""Plans and programs of networks of the zoo are those of the files here; two small networks in the usual run.
+"""Plans and programs of networks of the zoo are those of the files here; two small networks in the ordinary run.
 
-python -m pytest tests/golden --update-goldens                # accept what the usual run makes
-python -m pytest tests/golden --update-goldens -m slow        # and what the slow one makes, at full size
+python -m pytest tests/golden --update-goldens -m 'not slow'  # accept what the ordinary run makes
+python -m pytest tests/golden --update-goldens                # and what the nightly one makes, at full size
 """
 
 from __future__ import annotations
 
 import pytest
 
-from tests.golden.goldens import FOLDER, Case, compare, compiled, plan_text, program_text
+from tests.golden.goldens import FOLDER, Case, compare, compiled, cycles, plan_text, program_text
 
 SMALL = (("shufflenet", 32, 2), ("unet", 32, 2))
 LARGE = (
@@ -42,10 +42,17 @@ def test_small_networks(case: Case, update_goldens: bool) -> None:
     check(case, update_goldens)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(at_commit=7)
 @pytest.mark.parametrize("case", cases(LARGE), ids=str)
 def test_large_networks(case: Case, update_goldens: bool) -> None:
     check(case, update_goldens)
+
+
+@pytest.mark.parametrize("case", cases((*SMALL, *LARGE)), ids=str)
+def test_with_schedule_a_program_takes_no_longer(case: Case) -> None:
+    """By what the files here say."""
+    plain, scheduled = (cycles(case.folder / f"{case.level}{kind}.txt") for kind in ("", "-scheduled"))
+    assert scheduled <= plain
 
 
 def test_no_golden_is_left_behind() -> None:

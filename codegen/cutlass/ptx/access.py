@@ -16,8 +16,6 @@ from codegen.cutlass.ptx.scalars import BYTES, DTYPES, Array
 if TYPE_CHECKING:
     from codegen.cutlass.ptx.core import Core
 
-__all__ = ["ACCESS", "addresses_of", "bound_addresses", "nothing", "take"]
-
 Load: TypeAlias = "Callable[[Core, Array, Array, np.dtype[Any], int], Array]"
 Store: TypeAlias = "Callable[[Core, Array, Array, Array], None]"
 

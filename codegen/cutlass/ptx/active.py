@@ -12,8 +12,6 @@ import numpy as np
 from codegen.cutlass.ptx.errors import Fault, FaultKind
 from codegen.cutlass.ptx.scalars import Array
 
-__all__ = ["WARP", "Active"]
-
 WARP = 32
 
 

@@ -15,8 +15,6 @@ from codegen.cutlass.ptx.ordering import Ordering
 from codegen.cutlass.ptx.scalars import Array
 from codegen.cutlass.ptx.strands import Join, Strand, Strands
 
-__all__ = ["BARRIERS", "Barriers", "Vote"]
-
 BARRIERS = 16
 
 

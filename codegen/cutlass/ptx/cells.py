@@ -5,8 +5,6 @@ from __future__ import annotations
 from codegen.cutlass.ptx.module import Immediate, Instruction, Kernel
 from codegen.cutlass.ptx.scalars import BYTES
 
-__all__ = ["cell_bytes"]
-
 LARGEST = 16
 OBJECT_BYTES = 8
 """Of an mbarrier."""

@@ -16,8 +16,6 @@ from codegen.cutlass.ptx.scalars import BYTES, DTYPES, Array, is_float
 if TYPE_CHECKING:
     from codegen.cutlass.ptx.core import Core
 
-__all__ = ["CHOICES"]
-
 COMPARE: Final[dict[str, Any]] = {
     "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
     "lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal,

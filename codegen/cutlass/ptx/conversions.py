@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from codegen.cutlass.ptx.active import Active
+from codegen.cutlass.ptx.arithmetic import DIRECTIONS, convert_directed
 from codegen.cutlass.ptx.elementwise import saturate, store
 from codegen.cutlass.ptx.errors import Unsupported
 from codegen.cutlass.ptx.module import Instruction
-from codegen.cutlass.ptx.rounding import DIRECTIONS, convert_directed
 from codegen.cutlass.ptx.rows import Form, Row, Step, need
 from codegen.cutlass.ptx.scalars import DTYPES, Array, is_float
 
 if TYPE_CHECKING:
     from codegen.cutlass.ptx.core import Core
-
-__all__ = ["CONVERSIONS"]
 
 TO_WHOLE: Final[dict[str, Callable[[Array], Array]]] = {
     "rni": np.rint,

@@ -18,8 +18,6 @@ from codegen.cutlass.ptx.scalars import DTYPES, Array
 if TYPE_CHECKING:
     from codegen.cutlass.ptx.core import Core
 
-__all__ = ["COPIES"]
-
 
 def _cp(instruction: Instruction, form: Form, core: Core) -> Step:
     """cp.async and its groups."""

@@ -1,4 +1,8 @@
-"""What an instruction is bound to when a kernel is decoded: registers, memories and the shape of the batch."""
+"""What an instruction is bound to when a kernel is decoded: registers, memories and the shape of the batch.
+
+Registers are one array over all threads each, typed as the instruction asks; they start as poison. Operands are
+resolved once: a view of the right type, or a constant of one element.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,99 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from codegen.cutlass.ptx.async_copies import AsyncCopies
+import numpy as np
+
 from codegen.cutlass.ptx.barriers import Barriers
-from codegen.cutlass.ptx.errors import Unsupported
+from codegen.cutlass.ptx.errors import PtxError, Unsupported
 from codegen.cutlass.ptx.global_memory import GlobalMemory
-from codegen.cutlass.ptx.matrix_groups import MatrixGroups
+from codegen.cutlass.ptx.in_flight import AsyncCopies, MatrixGroups
 from codegen.cutlass.ptx.mbarriers import MBarriers
-from codegen.cutlass.ptx.registers import Registers
-from codegen.cutlass.ptx.scalars import Array
+from codegen.cutlass.ptx.module import Immediate, Operand, Register
+from codegen.cutlass.ptx.scalars import BYTES, DTYPES, POISON, Array, constant
 from codegen.cutlass.ptx.shared_memory import SharedMemory
 
-__all__ = ["WINDOWS", "Core"]
+
+class Registers:
+    """`special` holds registers of the machine (`%tid.x`) as uint32 arrays or constants of one element."""
+
+    def __init__(self, declared: Mapping[str, str], threads: int, special: Mapping[str, Array]) -> None:
+        self._threads = threads
+        self._special = special
+        self._arrays: dict[str, Array] = {}
+        for name, kind in declared.items():
+            size = BYTES.get(kind, 16)
+            if kind == "pred":
+                self._arrays[name] = np.ones(threads, np.bool_)
+            elif size == 16:
+                raise Unsupported("registers of 128 bits are not executed")
+            else:
+                self._arrays[name] = np.full(threads * size, POISON, np.uint8).view(f"u{size}")
+
+    def clear(self) -> None:
+        """Poison everywhere, for the next batch."""
+        for array in self._arrays.values():
+            array.view(np.uint8).fill(POISON if array.dtype != np.bool_ else 1)
+
+    def source(self, operand: Operand, kind: str) -> Array:
+        """Values of an operand as `kind`, one a thread or one for all. A wider register gives its low part. Raises
+        Unsupported for an operand of another kind."""
+        _known(kind)
+        match operand:
+            case Immediate():
+                return constant(operand, kind)
+            case Register(name, "sreg"):
+                if name not in self._special:
+                    raise Unsupported(f"special register {name} is not known")
+                return self._view(
+                    self._special[name], "b32", kind
+                )  # the array itself: its values change with the batch
+            case Register(name, declared, negated):
+                if negated:
+                    raise Unsupported("a negated predicate as this operand is not executed")
+                return self._view(self._arrays[name], declared, kind)
+        raise Unsupported("an operand of this form is not executed here")
+
+    def predicate(self, operand: Operand) -> tuple[Array, bool]:
+        """A predicate and whether it is negated. Raises PtxError for one that is not declared."""
+        match operand:
+            case Register(name, "pred", negated):
+                return self._arrays[name], negated
+            case Immediate(value):
+                return np.array([value != 0]), False
+        raise PtxError("a predicate is needed")
+
+    def target(self, operand: Operand, kind: str) -> Array:
+        """The register to be written with values of `kind`; a wider one extends them by their sign. Raises PtxError
+        for one that is not declared, Unsupported for an operand of another kind."""
+        _known(kind)
+        match operand:
+            case Register(name, declared, False) if declared != "sreg":
+                array = self._arrays[name]
+                if declared == "pred" or kind == "pred":
+                    return self._view(array, declared, kind)
+                size = BYTES[kind]
+                if size == array.itemsize:
+                    return array.view(DTYPES[kind])
+                if size > array.itemsize:
+                    raise PtxError(f"{name} has {array.itemsize} bytes, the instruction gives {size}")
+                return array.view(f"{'i' if kind[0] == 's' else 'u'}{array.itemsize}")
+        raise Unsupported("a result of this form is not executed here")
+
+    def _view(self, array: Array, declared: str, kind: str) -> Array:
+        if (declared == "pred") != (kind == "pred"):
+            raise PtxError(f"a register of type {declared} where {kind} is needed")
+        size = BYTES[kind]
+        if size > array.itemsize:
+            raise PtxError(f"a register of type {declared} is too small for {kind}")
+        if size == array.itemsize:
+            return array.view(DTYPES[kind])
+        return array.view(DTYPES[kind])[:: array.itemsize // size]
+
+
+def _known(kind: str) -> None:
+    if kind not in DTYPES:
+        raise Unsupported(f"type {kind} is not executed here")
+
 
 WINDOWS: Final = {
     "global": 0,

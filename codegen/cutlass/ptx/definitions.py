@@ -14,8 +14,6 @@ from codegen.cutlass.ptx.errors import PtxError
 from codegen.cutlass.ptx.flow import EXIT, Block
 from codegen.cutlass.ptx.module import Address, Instruction, Operand, Register, Vector
 
-__all__ = ["Place", "undefined", "unfenced"]
-
 Place: TypeAlias = tuple[int, int]
 """A block's number and the instruction's place in it; the block's end comes after its steps."""
 

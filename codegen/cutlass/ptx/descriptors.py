@@ -17,8 +17,6 @@ import numpy as np
 from codegen.cutlass.ptx.errors import Fault, FaultKind
 from codegen.cutlass.ptx.scalars import Array
 
-__all__ = ["Descriptor", "units"]
-
 UNITS_OF: Final = {0: 1, 1: 8, 2: 4, 3: 2}
 """Units in a row of each swizzle."""
 

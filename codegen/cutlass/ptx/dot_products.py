@@ -19,8 +19,6 @@ from codegen.cutlass.ptx.scalars import Array
 if TYPE_CHECKING:
     from codegen.cutlass.ptx.core import Core
 
-__all__ = ["DOT_PRODUCTS"]
-
 
 def _part(register: Array, start: int, bits: int, *, signed: bool) -> Array:
     """`bits` from `start`, as a number of 64 bits."""

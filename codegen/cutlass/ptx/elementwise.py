@@ -13,23 +13,31 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from codegen.cutlass.ptx.active import Active
-from codegen.cutlass.ptx.bits import bfe, bfi, bfind, bfind_shift, brev, clz, lop3, mul_hi, popc, prmt, shf
-from codegen.cutlass.ptx.errors import Unsupported
-from codegen.cutlass.ptx.module import Instruction
-from codegen.cutlass.ptx.rounding import (
+from codegen.cutlass.ptx.arithmetic import (
     DIRECTIONS,
     add_directed,
+    bfe,
+    bfi,
+    bfind,
+    bfind_shift,
+    brev,
+    clz,
     fma_directed,
+    lop3,
+    mul_hi,
     multiply_directed,
+    popc,
+    prmt,
+    shf,
     subtract_directed,
 )
+from codegen.cutlass.ptx.errors import Unsupported
+from codegen.cutlass.ptx.module import Instruction
 from codegen.cutlass.ptx.rows import Form, Row, Step, need
 from codegen.cutlass.ptx.scalars import DTYPES, Array, wider
 
 if TYPE_CHECKING:
     from codegen.cutlass.ptx.core import Core
-
-__all__ = ["ELEMENTWISE", "store"]
 
 INTEGERS: Final = "u16 s16 u32 s32 u64 s64"
 FLOATS: Final = "f16 f16x2 f32 f64"

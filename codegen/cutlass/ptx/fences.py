@@ -20,8 +20,6 @@ from codegen.cutlass.ptx.warp import members
 if TYPE_CHECKING:
     from codegen.cutlass.ptx.core import Core
 
-__all__ = ["FENCES"]
-
 
 def _fence(instruction: Instruction, form: Form, core: Core) -> Step:
     if "proxy" not in form.modifiers:

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from codegen.cutlass.ptx.errors import PtxError, Unsupported
 from codegen.cutlass.ptx.module import Instruction, Kernel, Mark, Register, Symbol
 
-__all__ = ["EXIT", "Block", "blocks_of"]
-
 EXIT = -1
 """The block number of the end of every thread."""
 

@@ -14,11 +14,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import DTypeLike
 
-from codegen.cutlass.ptx.errors import Fault, FaultKind, PtxError
-from codegen.cutlass.ptx.limits import Limits
+from codegen.cutlass.ptx.errors import Fault, FaultKind, Limits, PtxError
 from codegen.cutlass.ptx.scalars import POISON, Array
-
-__all__ = ["GlobalMemory"]
 
 BASE: Final = 0x7F00_0000_0000
 GRANULE: Final = 256

@@ -17,15 +17,12 @@ import numpy as np
 
 from codegen.cutlass.ptx.active import WARP
 from codegen.cutlass.ptx.cells import cell_bytes
-from codegen.cutlass.ptx.errors import PtxError
+from codegen.cutlass.ptx.errors import Limits, PtxError
 from codegen.cutlass.ptx.global_memory import GlobalMemory
 from codegen.cutlass.ptx.layout import Layout, layout_of
-from codegen.cutlass.ptx.limits import Limits
 from codegen.cutlass.ptx.machine import Machine
 from codegen.cutlass.ptx.module import Kernel, Module
 from codegen.cutlass.ptx.special import Geometry
-
-__all__ = ["Statistics", "launch", "parameters"]
 
 WITHOUT_SHARED = 4
 """Times the threads of a batch where no order of accesses to shared memory is kept: numpy's best lengths."""

@@ -7,14 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from codegen.cutlass.ptx.errors import PtxError
+from codegen.cutlass.ptx.errors import Limits, PtxError
 from codegen.cutlass.ptx.global_memory import GlobalMemory
-from codegen.cutlass.ptx.limits import Limits
 from codegen.cutlass.ptx.module import Kernel, Module, Variable
 from codegen.cutlass.ptx.scalars import Array
 from codegen.cutlass.ptx.shared_memory import SHARED_BASE
-
-__all__ = ["Layout", "layout_of"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,29 +11,24 @@ from typing import Final
 import numpy as np
 
 from codegen.cutlass.ptx.active import WARP, Active
-from codegen.cutlass.ptx.async_copies import AsyncCopies
 from codegen.cutlass.ptx.barriers import Barriers, Vote
 from codegen.cutlass.ptx.cells import cell_bytes
-from codegen.cutlass.ptx.core import Core
+from codegen.cutlass.ptx.core import Core, Registers
 from codegen.cutlass.ptx.definitions import undefined, unfenced
-from codegen.cutlass.ptx.errors import Fault, FaultKind, PtxError, Unsupported
+from codegen.cutlass.ptx.errors import Fault, FaultKind, Limits, PtxError, Unsupported
 from codegen.cutlass.ptx.flow import EXIT, Block, blocks_of
 from codegen.cutlass.ptx.global_memory import GlobalMemory
+from codegen.cutlass.ptx.in_flight import AsyncCopies, MatrixGroups
 from codegen.cutlass.ptx.layout import Layout
-from codegen.cutlass.ptx.limits import Limits
-from codegen.cutlass.ptx.matrix_groups import MatrixGroups
 from codegen.cutlass.ptx.mbarrier_operations import bound_question
 from codegen.cutlass.ptx.mbarriers import MBarriers, Question
 from codegen.cutlass.ptx.module import Instruction, Kernel, Vector
-from codegen.cutlass.ptx.registers import Registers
 from codegen.cutlass.ptx.rows import Step
 from codegen.cutlass.ptx.scalars import POISON, Array
 from codegen.cutlass.ptx.shared_memory import SharedMemory
 from codegen.cutlass.ptx.special import Geometry, Special
 from codegen.cutlass.ptx.strands import Strand, Strands
 from codegen.cutlass.ptx.table import decode, guarded
-
-__all__ = ["Machine"]
 
 BARRIER_WORDS: Final = frozenset({"sync", "red", "aligned", "cta", "and", "or", "popc", "pred", "u32"})
 

@@ -20,8 +20,6 @@ from codegen.cutlass.ptx.scalars import Array
 if TYPE_CHECKING:
     from codegen.cutlass.ptx.core import Core
 
-__all__ = ["MATRIX", "by_warps", "from_fragments", "to_fragments"]
-
 HALVES: Final = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
 """Every half as f32, by its bits: reading a table takes half the time of converting."""
 

@@ -22,8 +22,6 @@ from codegen.cutlass.ptx.scalars import Array
 if TYPE_CHECKING:
     from codegen.cutlass.ptx.core import Core
 
-__all__ = ["MBARRIERS", "bound_addresses_in_shared", "bound_question"]
-
 SPACES: Final = frozenset({"shared", "shared::cta", "shared::cluster"})
 """A cluster is one CTA here, so its shared memory is the CTA's own."""
 

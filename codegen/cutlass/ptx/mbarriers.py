@@ -17,14 +17,12 @@ from typing import Final
 import numpy as np
 
 from codegen.cutlass.ptx.active import Active
-from codegen.cutlass.ptx.async_copies import AsyncCopies
 from codegen.cutlass.ptx.cells import OBJECT_BYTES
 from codegen.cutlass.ptx.errors import Fault, FaultKind
+from codegen.cutlass.ptx.in_flight import AsyncCopies
 from codegen.cutlass.ptx.scalars import Array
 from codegen.cutlass.ptx.shared_memory import SharedMemory
 from codegen.cutlass.ptx.strands import Join, Strand, Strands
-
-__all__ = ["MBarriers", "Question"]
 
 MOST_ARRIVALS: Final = (1 << 20) - 1
 

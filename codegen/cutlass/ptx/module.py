@@ -10,21 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = [
-    "Address",
-    "Immediate",
-    "Instruction",
-    "Kernel",
-    "Mark",
-    "Module",
-    "Operand",
-    "Parameter",
-    "Register",
-    "Symbol",
-    "Variable",
-    "Vector",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Register:

@@ -19,8 +19,6 @@ import numpy as np
 from codegen.cutlass.ptx.errors import Fault, FaultKind
 from codegen.cutlass.ptx.scalars import Array
 
-__all__ = ["Ordering"]
-
 IN_FLIGHT: Final = (1 << 31) - 1
 NEVER: Final = IN_FLIGHT - 1
 OBJECT: Final = IN_FLIGHT - 2

@@ -19,8 +19,6 @@ from codegen.cutlass.ptx.scalars import BYTES
 if TYPE_CHECKING:
     from codegen.cutlass.ptx.core import Core
 
-__all__ = ["Build", "Row", "Step", "need", "split"]
-
 Step: TypeAlias = Callable[[Active], None]
 """An instruction ready to run: the operands are bound, only the active threads are missing."""
 

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from codegen.cutlass.ptx.errors import PtxError
 from codegen.cutlass.ptx.module import Immediate
 
-__all__ = ["BYTES", "DTYPES", "POISON", "Array", "constant", "is_float", "wider"]
-
 Array: TypeAlias = NDArray[Any]
 
 POISON: Final = 0xFF

@@ -14,8 +14,6 @@ from codegen.cutlass.ptx.errors import Fault, FaultKind
 from codegen.cutlass.ptx.ordering import Ordering
 from codegen.cutlass.ptx.scalars import POISON, Array
 
-__all__ = ["SHARED_BASE", "SharedMemory"]
-
 SHARED_BASE: Final = 1024
 ROUND: Final = 1024
 

@@ -11,8 +11,6 @@ from codegen.cutlass.ptx.active import WARP
 from codegen.cutlass.ptx.layout import Layout
 from codegen.cutlass.ptx.scalars import Array
 
-__all__ = ["Geometry", "Special"]
-
 AXES = "xyz"
 
 

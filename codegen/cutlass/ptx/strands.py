@@ -16,8 +16,6 @@ import numpy as np
 from codegen.cutlass.ptx.active import WARP, Active
 from codegen.cutlass.ptx.scalars import Array
 
-__all__ = ["Join", "Strand", "Strands"]
-
 
 @dataclass(slots=True, eq=False)
 class Join:

@@ -23,8 +23,6 @@ from codegen.cutlass.ptx.wgmma import WGMMA
 if TYPE_CHECKING:
     from codegen.cutlass.ptx.core import Core
 
-__all__ = ["OPCODES", "decode", "guarded"]
-
 OPCODES: Final[dict[str, Row]] = {
     row.head: row
     for row in (

@@ -15,8 +15,6 @@ from codegen.cutlass.ptx.scalars import DTYPES, Array
 if TYPE_CHECKING:
     from codegen.cutlass.ptx.core import Core
 
-__all__ = ["WARPS"]
-
 LANE: Final = np.arange(WARP)
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from codegen.cutlass.ptx.active import WARP, Active
 from codegen.cutlass.ptx.descriptors import Descriptor, units
 from codegen.cutlass.ptx.errors import Fault, FaultKind, Unsupported
+from codegen.cutlass.ptx.in_flight import Sums
 from codegen.cutlass.ptx.matrix import from_fragments, numbers, to_fragments, vector
-from codegen.cutlass.ptx.matrix_groups import Sums
 from codegen.cutlass.ptx.module import Immediate, Instruction, Operand, Register, Vector
 from codegen.cutlass.ptx.rows import Form, Row, Step, need
 from codegen.cutlass.ptx.scalars import POISON, Array
@@ -21,8 +21,6 @@ from codegen.cutlass.ptx.shared_memory import SHARED_BASE
 
 if TYPE_CHECKING:
     from codegen.cutlass.ptx.core import Core
-
-__all__ = ["WGMMA"]
 
 GROUP: Final = 4
 ROWS: Final = 64

@@ -11,10 +11,10 @@ from dsa_sched.verification.verify import verify_model
 @pytest.mark.parametrize(
     ("network", "level"),
     [
-        pytest.param("mobilenet_v2-mini", "O3", marks=pytest.mark.slow),
-        pytest.param("squeezenet", "O0", marks=pytest.mark.slow),
-        pytest.param("resnet50", "O0", marks=pytest.mark.full),
-        pytest.param("mobilenet_v2", "O3", marks=pytest.mark.full),
+        pytest.param("mobilenet_v2-mini", "O3", marks=pytest.mark.slow(at_commit=1)),
+        pytest.param("squeezenet", "O0", marks=pytest.mark.slow(at_commit=1)),
+        pytest.param("resnet50", "O0", marks=pytest.mark.nightly),
+        pytest.param("mobilenet_v2", "O3", marks=pytest.mark.nightly),
     ],
 )
 def test_every_layer_is_within_its_bound(network: str, level: str) -> None:

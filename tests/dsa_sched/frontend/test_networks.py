@@ -16,7 +16,7 @@ from partitioner.ir.graph_text import parse_graph
 from tests.dsa_sched.frontend.numpy_graph import layer_errors
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 
-slow = pytest.mark.slow
+slow = pytest.mark.slow(at_commit=1)
 
 
 CLASSIFIER = "view matmul softmax"

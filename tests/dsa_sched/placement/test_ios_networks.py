@@ -142,7 +142,7 @@ def test_the_frontend_reads_what_is_written(tmp_path: Path) -> None:
     assert sum(op.macs for op in model.graph.ops) == sum(task.macs for task in task_graph(network).tasks)
 
 
-LARGE = [pytest.param(name, marks=pytest.mark.slow) for name in ("randwire_large", "nasnet_large")]
+LARGE = [pytest.param(name, marks=pytest.mark.slow(at_commit=1)) for name in ("randwire_large", "nasnet_large")]
 
 
 @pytest.mark.parametrize("name", ["squeezenet", "inception_v3", *LARGE])

@@ -49,7 +49,7 @@ def test_drawn_chains(kernels: tuple[int, ...], instruction: str, tmp_path: Path
     right(kernels, instruction, 0, tmp_path, compiler)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(at_commit=3)
 @pytest.mark.usefixtures("all_offered")
 @pytest.mark.parametrize("seed", range(1, 10))
 @pytest.mark.parametrize("instruction", ["mma", "wgmma"])
@@ -60,7 +60,7 @@ def test_more_drawn_chains(
     right(kernels, instruction, seed, tmp_path, compiler)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(at_commit=1)
 @pytest.mark.parametrize(
     ("shape", "layers", "summed"),
     [

@@ -68,7 +68,7 @@ def test_drawn_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int)
     assert judged_as(TEMPLATE, drawn(seed), tmp_path, monkeypatch, chip).failures == ()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(at_commit=3)
 @pytest.mark.parametrize("seed", range(6, 56))
 def test_more_drawn_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     chip = ("h200", "a100")[seed % 2]

@@ -41,7 +41,7 @@ def test_channels_that_are_no_multiple_of_eight(tmp_path: Path) -> None:
     assert judged(model, tmp_path).failures == ()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(at_commit=1)
 @pytest.mark.parametrize("chip", ["a100", "h200"])
 def test_large_maps_take_large_tiles(tmp_path: Path, chip: str) -> None:
     """Blocks for all cores are left with them."""

@@ -113,7 +113,7 @@ def test_attention_on_an_h200(tmp_path: Path) -> None:
     assert verify_model(saved(cases.items(), tmp_path), "h200", O0, SAMPLES).failures == ()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(at_commit=1)
 @pytest.mark.parametrize("case", LARGE_CASES)
 def test_large_products_are_within_the_bound(case: str, tmp_path: Path) -> None:
     plan, group = only(LARGE_CASES[case], tmp_path)
