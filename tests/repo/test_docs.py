@@ -77,11 +77,18 @@ def followed(workplace: Path) -> dict[str, str]:
 
 def test_shell_snippets_run(workplace: Path, followed: dict[str, str]) -> None:
     assert len(followed) >= 6
-    assert np.load(workplace / "y.npz")["y"].shape == (1, 10)
+    with np.load(workplace / "y.npz") as outputs:
+        assert outputs["y"].shape == (1, 10)
+
+
+def stored(path: Path) -> dict[str, bytes]:
+    """The arrays of an .npz file as bytes."""
+    with np.load(path) as arrays:
+        return {name: arrays[name].tobytes() for name in arrays}
 
 
 @pytest.mark.usefixtures("followed")
-def test_the_commands_of_the_runners_contract_run(workplace: Path) -> None:
+def test_the_commands_of_the_runners_contract_run(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the page's own adapter, on the README's artifact; the values are those of the built-in simulator."""
     page = (ROOT / "docs" / "runner.md").read_text(encoding="utf-8")
     (commands,) = re.findall(r"<!-- runnable -->\n```sh\n(.*?)```", page, re.DOTALL)
@@ -92,16 +99,14 @@ def test_the_commands_of_the_runners_contract_run(workplace: Path) -> None:
     for name, words in (("python", ""), ("dsa-sched", " -m dsa_sched")):
         (workplace / "bin" / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)}{words} "$@"\n')
         (workplace / "bin" / name).chmod(0o755)
-    paths = f"{workplace / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": paths, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    monkeypatch.chdir(workplace)
+    monkeypatch.setenv("PATH", f"{workplace / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     assert len(commands.splitlines()) == 2
     for line in commands.splitlines():
-        done = subprocess.run(
-            shlex.split(line), cwd=workplace, env=environment, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, (line, done.stderr, done.stdout)
-    ours, theirs = np.load(workplace / "ours.npz"), np.load(workplace / "y.npz")
-    assert {name: ours[name].tobytes() for name in ours} == {name: theirs[name].tobytes() for name in theirs}
+        done = CliRunner().invoke(cli, shlex.split(line)[1:])
+        assert done.exit_code == 0, (line, done.output)
+    assert stored(workplace / "ours.npz") == stored(workplace / "y.npz")
 
 
 def test_every_placeholder_is_in_the_runners_contract() -> None:
