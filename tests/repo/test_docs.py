@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from codegen.target_registry import target_members
 from dsa_sched.artifact.format import Manifest, ProgramEntry
 from dsa_sched.artifact.runner import PLACEHOLDERS
 from dsa_sched.cli import cli
@@ -200,6 +201,12 @@ def test_lines_of_pages_are_short_outside_of_tables(document: Path) -> None:
         assert [line for line in lines if len(line) > LONGEST_LINE] == []
     lines = document.read_text(encoding="utf-8").splitlines()
     assert len(lines) <= MOST_LINES.get(document.name, len(lines))
+
+
+def test_the_guide_to_tile_targets_names_every_member() -> None:
+    guide = (ROOT / "docs" / "how-to" / "tile-target.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", guide, re.MULTILINE)
+    assert set(target_members()) <= {name for row in rows for name in re.findall(r"\w+", row)}
 
 
 def test_every_page_is_in_a_table_of_contents() -> None:

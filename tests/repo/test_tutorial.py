@@ -18,9 +18,12 @@ from tests.repo.test_docs import ROOT, documented_keys
 
 PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 CHIP = "samples/tutorial/two_cores.yaml"
+SCENARIO = ROOT / "samples" / "scenarios" / "big_little.yaml"
+REPORTS = {"explain": "explain", "kernels": "explain", "time": "time", "timeline": "timeline", "place": "place"}
+"""Name of a JSON file -> the command that wrote it."""
 NAMED_BY_THE_DATA = frozenset({
     "busiest_cycles", "busy_core_cycles", "capacity_bytes", "critical_cycles", "moved_bytes", "overlaps", "parts",
-    "peak_bytes", "scopes", "stall_cycles", "tensors", "utilisation",
+    "peak_bytes", "resources", "scopes", "stall_cycles", "tensors", "utilisation",
 })  # fmt: skip
 """Objects whose keys are names of memories, engines, ways or parts."""
 
@@ -36,6 +39,8 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, st
         f"dsa-sched explain blocks.onnx --chip {CHIP} --level O3 --json explain.json",
         f"dsa-sched time best.out --chip {CHIP} --bounds --json time.json",
         f"dsa-sched timeline best.out --chip {CHIP} --json timeline.json",
+        "dsa-sched explain blocks.onnx --chip a100 --level O3 --json kernels.json",
+        f"dsa-sched place blocks.onnx --scenario {SCENARIO} --compare --json place.json",
     )
     assert len(commands) >= 10
     with pytest.MonkeyPatch.context() as patch:
@@ -60,8 +65,8 @@ def test_what_the_tutorial_quotes_is_printed(printed: tuple[Path, str]) -> None:
     assert [line for line in quoted if figures(line) not in lines] == []
 
 
-@pytest.mark.parametrize("command", ["explain", "time", "timeline"])
-def test_every_key_of_a_report_is_documented(command: str, printed: tuple[Path, str]) -> None:
+@pytest.mark.parametrize(("name", "command"), REPORTS.items())
+def test_every_key_of_a_report_is_documented(name: str, command: str, printed: tuple[Path, str]) -> None:
     def keys(value: object, free: bool = False) -> Iterator[str]:
         match value:
             case dict():
@@ -72,7 +77,7 @@ def test_every_key_of_a_report_is_documented(command: str, printed: tuple[Path, 
                 for inner in value:
                     yield from keys(inner, free)
 
-    report = json.loads((printed[0] / f"{command}.json").read_text(encoding="utf-8"))
+    report = json.loads((printed[0] / f"{name}.json").read_text(encoding="utf-8"))
     assert set(keys(report)) - documented_keys(command) == set()
 
 
