@@ -15,7 +15,6 @@ setup(
     ),
     package_data={
         "dsa_sched": ["py.typed"],
-        "dsa_sched.placement.ios": ["networks/*.json"],
         "hw_models": ["py.typed", "chips/*.yaml"],
         "partitioner": ["py.typed"],
         "isched": ["py.typed"],
@@ -32,7 +31,7 @@ setup(
         "onnx>=1.19,<2",  # model files, their checker and shape inference
         "onnxruntime>=1.22,<2",  # the reference that verify judges by
         "numpy>=2.1,<3",
-        "sympy>=1.13,<2",  # closed forms of footprints
+        "sympy>=1.13,<2",  # closed forms of footprints, which explain prints
         "pydantic>=2.12,<3",  # chip files: errors that name the field
         "ruamel.yaml>=0.18.6,<0.20",  # a YAML reader that knows line numbers
         "click>=8.4,<9",  # command line without further dependencies

@@ -48,6 +48,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the two packages that are not installed
 
+from benchmarks.lab.offset_assignment_cpsat import exact_height, exact_spill
+from benchmarks.lab.resizing import resized
 from benchmarks.output import add_outputs, finish, table
 from codegen.neuralscale.target import TARGET
 from codegen.target import TileTarget
@@ -58,7 +60,6 @@ from dsa_sched.stages.tile_stages import Planned
 from hw_models.chip import Chip
 from hw_models.errors import UserError
 from hw_models.loading import load_chip
-from hw_models.resizing import resized
 from hw_models.routes import main_memory
 from isched.lowering.main_memory_allocation import place_tensors
 from isched.timing.cycle_model import time_program
@@ -68,7 +69,6 @@ from partitioner.ir.plan import Plan
 from partitioner.ir.steps import RunStep
 from partitioner.memory.memory_plan import lay_out, walked
 from partitioner.memory.offset_assignment import Item, lowest, peak_bytes
-from partitioner.memory.offset_assignment_cpsat import exact_height, exact_spill
 from partitioner.memory.spill_policies import POLICIES, Allocation, Memory, Value, allocate
 from partitioner.memory.spilling import held_values
 from partitioner.planners.levels import O0, O3, planner_of

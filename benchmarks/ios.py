@@ -4,7 +4,7 @@
     networks of the paper --explore--> search spaces, counted beside the published ones
                           --a model of a V100, search_stages--> latencies, speed-ups beside the measured ones
 
-Counts are exact and must be equal. Latencies here are a MODEL (`dsa_sched.placement.ios.gpu`, a roofline with occupancy
+Counts are exact and must be equal. Latencies here are a MODEL (`benchmarks.lab.ios.gpu`, a roofline with occupancy
 from public numbers, fitted to nothing); the published ones were measured on a V100. What may be compared are ratios.
 With `--file`, the networks of a file of the same schema, of which nothing is published. With `--measure cuda`, stages
 are timed on an NVIDIA GPU through onnxruntime and its CUDA provider as the search asks for them, in single and half
@@ -50,21 +50,21 @@ import llvmlite.binding
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the package that is not installed
 
+from benchmarks.lab.ios.gpu import V100, V100_HALF, Gpu, gpu_problem
+from benchmarks.lab.ios.network import Network
+from benchmarks.lab.ios.onnx_file import onnx_model
+from benchmarks.lab.ios.schema import load_network, read_networks
+from benchmarks.lab.ios.stage_times import StageTimes
+from benchmarks.lab.ios.tasks import task_graph, task_parts
 from benchmarks.output import add_outputs, finish, table
 from dsa_sched.devices.cuda_device import CudaGpu
 from dsa_sched.devices.device import Device
 from dsa_sched.devices.onnxruntime_device import OnnxruntimeCpu
-from dsa_sched.devices.stage_times import StageTimes
 from dsa_sched.placement.ios.blocks import successors_within
 from dsa_sched.placement.ios.costs import Contention, stage_prices
-from dsa_sched.placement.ios.gpu import V100, V100_HALF, Gpu, gpu_problem
-from dsa_sched.placement.ios.network import Network
-from dsa_sched.placement.ios.onnx_file import onnx_model
-from dsa_sched.placement.ios.schema import load_network, read_networks
 from dsa_sched.placement.ios.search import BOTH, MERGE, PARALLEL, StageSearch, search_stages
 from dsa_sched.placement.ios.space import Limits, Space, closures, explore, width
 from dsa_sched.placement.ios.stages import GREEDY_STREAMS, greedy_stages, placed, sequential_stages
-from dsa_sched.placement.ios.tasks import task_graph, task_parts
 from dsa_sched.placement.methods.ios_limits import MOST_TRANSITIONS
 from dsa_sched.placement.methods.registry import Search, find_method, finished
 from dsa_sched.placement.model.from_onnx import task_model_of

@@ -19,8 +19,8 @@ from typing import Any
 from benchmarks.fused_kernels import Offer, fused_offers
 from benchmarks.gpu.blocks import STUDIED_BLOCKS
 from benchmarks.gpu.networks import NETWORKS, batches_of, loaded, name_of
+from benchmarks.lab.assembly_report import Taken, read_report
 from benchmarks.output import add_outputs, at_least_one, finish, table
-from codegen.cutlass.emission.assembly_report import Taken, read_report
 from codegen.cutlass.emission.nvcc import Compiler, NvccError, find_nvcc
 from codegen.cutlass.emission.parameter_blocks import parameter_blocks
 from codegen.cutlass.families.fused.occupancy import REGISTERS_STEP, RESERVED_BYTES

@@ -42,6 +42,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,16 +51,18 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the package that is not installed
 
+from benchmarks.lab.placement_searches import PLAIN, annealing, cpop, genetic, peft, random_search
 from benchmarks.output import add_outputs, at_least_one, finish, table
+from dsa_sched.placement.methods.exact import exact
+from dsa_sched.placement.methods.list_scheduling import heft
 from dsa_sched.placement.methods.list_starts import list_starts
 from dsa_sched.placement.methods.parallel import dask_executor, processes
-from dsa_sched.placement.methods.registry import Outcome, Search, find_method
+from dsa_sched.placement.methods.registry import Method, Search
 from dsa_sched.placement.methods.search_space import Rates, Space
-from dsa_sched.placement.methods.searches import PLAIN
-from dsa_sched.placement.methods.sphinx import CRITICAL
+from dsa_sched.placement.methods.sphinx import CRITICAL, Sphinx, sphinx
 from dsa_sched.placement.model.from_onnx import task_graph_of
 from dsa_sched.placement.model.pricing import priced
-from dsa_sched.placement.model.problem import Problem
+from dsa_sched.placement.model.problem import Problem, verify_problem
 from dsa_sched.placement.model.scenario import read_scenario
 from dsa_sched.placement.schedule.bounds import lower_bound_ns
 from dsa_sched.zoo import zoo_model
@@ -77,8 +80,9 @@ FEW_SEEDS = 5
 
 BUDGETS = (500, 1500, 5000)
 EVALUATIONS = BUDGETS[-1]
-STARTS = {"random": 0, "listed": 1}
-LISTS = ("heft", "cpop", "peft")
+STARTS = {"random": False, "listed": True}
+LISTS: dict[str, Method] = {"heft": heft, "cpop": cpop, "peft": peft}
+OTHERS: dict[str, Method] = {"annealing": annealing, "random": random_search}
 MOST_EXACT = 200
 """Tasks that the exact method is asked about."""
 
@@ -91,8 +95,12 @@ VALUES = {
 }
 """What is tried in tuning; CPGA's bias is tried too."""
 
-WITHOUT = {"segments": {"parts": 0}, "bias": {"bias": 0}, "pruning": {"prune": 0}}
-"""CPGA without a part of it, as options."""
+WITHOUT = {
+    "segments": Sphinx(replace(CRITICAL, parts=0.0)),
+    "bias": Sphinx(replace(CRITICAL, bias=0.0)),
+    "pruning": Sphinx(prune=False),
+}
+"""CPGA without a part of it."""
 
 LOOKS = (100, 300, 1000, 2000, EVALUATIONS)
 """CPGA is tuned for the mean of what it has after so many evaluations, the plain one for what it has at the end."""
@@ -105,7 +113,7 @@ class Run:
     network: str
     scenario: str
     problem: Problem
-    method: str
+    method: Method
     search: Search
 
 
@@ -134,7 +142,8 @@ class Result:
 
 def measured(run: Run) -> Result:
     began = time.process_time()
-    outcome: Outcome = find_method(run.method)(run.problem, run.search)
+    verify_problem(run.problem)
+    outcome = run.method(run.problem, run.search)
     seconds = time.process_time() - began
     return Result(outcome.makespan_ns, outcome.bound_ns, outcome.evaluations, outcome.history, seconds)
 
@@ -167,22 +176,22 @@ def fewer(plain: Sequence[Result], other: Sequence[Result], budget: int) -> list
     return ratios
 
 
-def searched(method: str, evaluations: int, seeds: int, **options: float) -> list[tuple[str, Search]]:
-    return [(method, Search(seed, evaluations, options=options)) for seed in range(seeds)]
+def searched(method: Method, evaluations: int, seeds: int) -> list[tuple[Method, Search]]:
+    return [(method, Search(seed, evaluations)) for seed in range(seeds)]
 
 
-def plan(seeds: int) -> dict[str, list[tuple[str, Search]]]:
+def plan(seeds: int) -> dict[str, list[tuple[Method, Search]]]:
     """What is run on each problem, by the part that it plays. The plain one does the same whatever its budget is; CPGA
     does not where it searches groups first, so each budget is a search of its own."""
     few = min(seeds, FEW_SEEDS)
-    found = {"list": [(name, Search()) for name in LISTS]}
+    found = {"list": [(method, Search()) for method in LISTS.values()]}
     for start, listed in STARTS.items():
-        found[f"plain {start}"] = searched("ga", EVALUATIONS, seeds, listed=listed)
+        found[f"plain {start}"] = searched(partial(genetic, listed=listed), EVALUATIONS, seeds)
         for budget in BUDGETS:
-            found[f"cpga {start} {budget}"] = searched("sphinx", budget, seeds, listed=listed)
-    for part, options in WITHOUT.items():
-        found[f"without {part}"] = searched("sphinx", EVALUATIONS, few, **options)
-    return found | {name: searched(name, EVALUATIONS, few) for name in ("annealing", "random")}
+            found[f"cpga {start} {budget}"] = searched(partial(sphinx, how=Sphinx(listed=listed)), budget, seeds)
+    for part, how in WITHOUT.items():
+        found[f"without {part}"] = searched(partial(sphinx, how=how), EVALUATIONS, few)
+    return found | {name: searched(method, EVALUATIONS, few) for name, method in OTHERS.items()}
 
 
 def compared(plain: Sequence[Result], cpga: Sequence[Result], budget: int) -> Row:
@@ -249,7 +258,7 @@ def row_of(case: tuple[str, str], problem: Problem, found: dict[str, list[Result
     row["without"] = {
         part: statistics.median(fewer(found["plain listed"], found[f"without {part}"], EVALUATIONS)) for part in WITHOUT
     }
-    row |= {f"{name}_ns": statistics.median(r.makespan_ns for r in found[name]) for name in ("annealing", "random")}
+    row |= {f"{name}_ns": statistics.median(r.makespan_ns for r in found[name]) for name in OTHERS}
     return row
 
 
@@ -293,7 +302,7 @@ def rows(
     found = gathered(executor, runs)
     later = {
         (case, "again"): [
-            Run(*case, problem, "sphinx", replace(search, options={"enough_ns": result.found(EVALUATIONS)[1]}))
+            Run(*case, problem, sphinx, replace(search, options={"enough_ns": result.found(EVALUATIONS)[1]}))
             for (_, search), result in zip(
                 parts[f"cpga listed {EVALUATIONS}"], found[case, "plain listed"], strict=True
             )
@@ -308,7 +317,7 @@ def rows(
     for case, problem in cases.items():
         best = min(result.makespan_ns for (other, _), own in found.items() if other == case for result in own)
         if len(problem.graph.tasks) <= MOST_EXACT and not bounds[case] and best > lower_bound_ns(problem):
-            later[case, "exact"] = [Run(*case, problem, "exact", last)]
+            later[case, "exact"] = [Run(*case, problem, exact, last)]
     found |= gathered(executor, later)
     return [
         row_of(case, problem, {part: own for (other, part), own in found.items() if other == case}, bounds[case])
@@ -316,7 +325,7 @@ def rows(
     ]
 
 
-def tuned(executor: Any, method: str, first: Rates, seeds: int = 5) -> Rates:
+def tuned(executor: Any, name: str, method: Callable[[Rates], Method], first: Rates, seeds: int = 5) -> Rates:
     """The best rates on TUNED_ON, one after the other: least mean of logarithms of makespans."""
     cases = problems((TUNED_ON,))
     values = VALUES | ({"bias": (0.2, 0.4, 0.6, 0.8)} if first.bias else {})
@@ -324,7 +333,7 @@ def tuned(executor: Any, method: str, first: Rates, seeds: int = 5) -> Rates:
 
     def score(rates: Rates) -> float:
         runs = [
-            Run(network, scenario, problem, method, Search(seed, EVALUATIONS, options=asdict(rates)))
+            Run(network, scenario, problem, method(rates), Search(seed, EVALUATIONS))
             for (network, scenario), problem in cases.items()
             for seed in range(seeds)
         ]
@@ -332,12 +341,12 @@ def tuned(executor: Any, method: str, first: Rates, seeds: int = 5) -> Rates:
         return float(np.mean([math.log(result.found(look)[1]) for result in found for look in looks]))
 
     best, least = first, score(first)
-    for name in values:
-        for value in values[name]:
-            rates = Rates(**(asdict(best) | {name: value}))
+    for rate in values:
+        for value in values[rate]:
+            rates = Rates(**(asdict(best) | {rate: value}))
             if rates != best and (reached := score(rates)) < least:
                 best, least = rates, reached
-        print(f"{method}: {name}: {best}, {least:.6f}", file=sys.stderr, flush=True)
+        print(f"{name}: {rate}: {best}, {least:.6f}", file=sys.stderr, flush=True)
     return best
 
 
@@ -454,8 +463,8 @@ def main() -> None:
     figures["load_average"] = os.getloadavg()[0]
     with dask_executor(given.cluster) if given.cluster else processes(given.workers) as executor:
         if given.tune:
-            print(tuned(executor, "ga", PLAIN))
-            print(tuned(executor, "sphinx", CRITICAL))
+            print(tuned(executor, "plain", lambda rates: partial(genetic, rates=rates), PLAIN))
+            print(tuned(executor, "cpga", lambda rates: partial(sphinx, how=Sphinx(rates)), CRITICAL))
             return
         found = rows(executor, given.network or NETWORKS, given.seeds, given.effort, proven_before(given.bounds))
     figures |= {"budgets": list(BUDGETS), "seeds": given.seeds, "rows": found}

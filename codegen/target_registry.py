@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
 
-from codegen.target import ELF, EXECUTION_KIND, GroupTarget, Target, TileTarget
+from codegen.target import CAPABILITIES, ELF, EXECUTION_KIND, GroupTarget, Target, TileTarget
 from hw_models.errors import TargetError
 
 __all__ = ["BUILTIN", "ENTRY_POINT_GROUP", "checked_target", "find_target", "target_members", "target_names"]
@@ -65,7 +65,7 @@ def checked_target(found: object, isa: str) -> Target:
         f"target {isa}",
         needs=f"all members of codegen.target.{protocol.__name__}",
         has=f"{type(found).__name__} with {', '.join(wrong)}",
-        change="add them; only protocols of their own, such as Timeable and Schedulable, may be left out",
+        change="add them; what codegen.target.CAPABILITIES has for targets that can may be left out",
     )
 
 
@@ -77,18 +77,15 @@ def _require_kind(target: GroupTarget, isa: str) -> None:
 
 
 def target_members(protocol: type = TileTarget) -> tuple[str, ...]:
-    """Attributes and methods of a kind of target, in the order of the protocols that define them."""
+    """Attributes and methods of a kind of target, in the order of `CAPABILITIES`."""
     return tuple(name for name, _ in _members(protocol))
 
 
 def _members(protocol: type) -> Iterator[tuple[str, bool]]:
-    """Each member once, with whether it is a value and not a method."""
-    seen = set()
-    for part in reversed(protocol.__mro__):
-        for name, member in vars(part).items():
-            if getattr(part, "_is_protocol", False) and not name.startswith("_") and name not in seen:
-                seen.add(name)
-                yield name, isinstance(member, property)
+    """Each member with whether it is a value and not a method."""
+    for part in CAPABILITIES:
+        if part.protocol in protocol.__mro__:
+            yield from ((name, isinstance(vars(part.protocol)[name], property)) for name in part.members)
 
 
 def _problem(found: object, name: str, value: bool) -> str | None:

@@ -47,7 +47,6 @@ from hw_models.parts import (
 
 __all__ = [
     "PARTS_OF",
-    "SCHEMA_VERSION",
     "Assumed",
     "Buffer",
     "Chip",
@@ -70,8 +69,6 @@ __all__ = [
     "TransferEngine",
     "VectorEngine",
 ]
-
-SCHEMA_VERSION = 1
 
 PARTS_OF: Mapping[Kind, tuple[str, ...]] = MappingProxyType({"cores": ("links", "dma", "assumed"), "gpu": ("simt",)})
 """Fields that a chip of a kind needs beside those of every chip, and that no other kind has."""

@@ -8,62 +8,43 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from hw_models import chip as schema
+from hw_models.chip import Chip
 from hw_models.errors import Problem
 from hw_models.yaml_nodes import Document, Path
 
 __all__ = ["CHIP_FILE", "FileSchema", "field_problems"]
 
+Models = tuple[type[BaseModel], ...]
+
 
 @dataclass(frozen=True)
 class FileSchema:
-    """The classes of one sort of file. `parts` are by the fields on the way to them, without places in lists.
+    """One sort of file: the class of its fields, and what messages call it and the items of its lists, by their name.
 
-    Items of the list `variants` are of the classes `kinds`, by their field kind. `owners` says in words what a list of
-    that name holds.
-    """
+    Where a list holds several classes, each has a field `kind` that says which."""
 
     whole: str
-    variant: str
-    variants: str
-    kinds: Mapping[str, type[BaseModel]]
-    parts: Mapping[tuple[str, ...], type[BaseModel]]
+    model: type[BaseModel]
     owners: Mapping[str, str]
-    version: int
 
 
-CHIP_FILE = FileSchema(
-    whole="a chip",
-    variant="an engine",
-    variants="engines",
-    kinds={
-        "scalar": schema.ScalarEngine,
-        "matrix": schema.MatrixEngine,
-        "vector": schema.VectorEngine,
-        "transfer": schema.TransferEngine,
-        "dma": schema.DmaEngine,
-        "sync": schema.SyncEngine,
-        "simt": schema.SimtEngine,
-        "tensor": schema.TensorEngine,
-    },
-    parts={
-        (): schema.Chip,
-        ("memories",): schema.Memory,
-        ("memories", "buffers"): schema.Buffer,
-        ("engines", "rates"): schema.Rate,
-        ("engines", "instruction_cache"): schema.InstructionCache,
-        ("links",): schema.Link,
-        ("dma",): schema.Dma,
-        ("assumed",): schema.Assumed,
-        ("simt",): schema.Simt,
-    },
-    owners={"memories": "a memory", "engines": "an engine of this kind", "links": "a link"},
-    version=schema.SCHEMA_VERSION,
-)
+CHIP_FILE = FileSchema("a chip", Chip, {"memories": "a memory", "engines": "an engine", "links": "a link"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a finding is: its path in the file, the class whose field that is, whether a `kind` chose that class, and
+    the classes that the value may have."""
+
+    path: Path
+    owner: type[BaseModel] | None
+    chosen: bool
+    models: Models
 
 
 def field_problems(error: ValidationError, document: Document, file: FileSchema = CHIP_FILE) -> tuple[Problem, ...]:
@@ -81,27 +62,51 @@ def _follows(details: ErrorDetails, found: list[ErrorDetails]) -> bool:
 
 
 def _problem(details: ErrorDetails, document: Document, file: FileSchema) -> Problem:
-    path = _path(details["loc"], file)
-    wrong, allowed = _words(details, path, document, file)
-    return document.problem(path, wrong, allowed)
+    place = _place(details["loc"], file)
+    return document.problem(place.path, *_words(details, place, file))
 
 
-def _path(location: tuple[int | str, ...], file: FileSchema) -> Path:
-    """Pydantic's location without the kind that it inserts: that is no field of the file."""
-    if location[:1] == (file.variants,) and len(location) > 2:
-        return (*location[:2], *location[3:])
-    return location
+def _place(location: tuple[int | str, ...], file: FileSchema) -> _Place:
+    """Pydantic's location without the kinds that it inserts, which are no fields of the file."""
+    found = _Place((), None, False, (file.model,))
+    chosen = False
+    for step in location:
+        if isinstance(step, int):
+            found = _Place((*found.path, step), found.owner, found.chosen, found.models)
+        elif len(found.models) > 1:
+            models = tuple(model for model in found.models if _kind(model) == step)
+            found, chosen = _Place(found.path, found.owner, found.chosen, models), True
+        else:
+            owner = next(iter(found.models), None)
+            found, chosen = _Place((*found.path, step), owner, chosen, _field_models(owner, step)), False
+    return found
 
 
-def _words(details: ErrorDetails, path: Path, document: Document, file: FileSchema) -> tuple[str, str]:
+def _field_models(owner: type[BaseModel] | None, name: str) -> Models:
+    fields = owner.model_fields.items() if owner is not None else ()
+    return next((_models(field.annotation) for own, field in fields if (field.alias or own) == name), ())
+
+
+def _models(annotation: object) -> Models:
+    """The classes of fields that an annotation names, in lists and unions too."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return (annotation,)
+    return tuple(model for part in get_args(annotation) for model in _models(part))
+
+
+def _kind(model: type[BaseModel]) -> str:
+    return str(get_args(model.model_fields["kind"].annotation)[0])
+
+
+def _words(details: ErrorDetails, place: _Place, file: FileSchema) -> tuple[str, str]:
     """What is wrong and what is allowed, for one kind of finding."""
-    context = details.get("ctx", {})
+    context, path = details.get("ctx", {}), place.path
     given = _given(details["input"])
     match details["type"]:
         case "missing":
-            return "missing", f"{_owner(path, file)} needs this field"
+            return "missing", f"{_owner(place, file)} needs this field"
         case "extra_forbidden":
-            return "unknown field", _known_fields(path, document, file)
+            return "unknown field", _known_fields(place)
         case "int_type" | "int_parsing" | "int_from_float":
             return f"{given} is not a whole number", "write a whole number such as 1_048_576"
         case "float_type" | "float_parsing" | "finite_number":
@@ -113,12 +118,12 @@ def _words(details: ErrorDetails, path: Path, document: Document, file: FileSche
         case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal":
             return f"{given} is out of range", _range(details["type"], context)
         case "literal_error" if path == ("schema_version",):
-            return f"{given} is not a schema version that is known", f"this program reads {file.version}"
+            return f"{given} is not a schema version that is known", f"this program reads {context['expected']}"
         case "literal_error" | "union_tag_invalid":
             expected = str(context.get("expected") or context.get("expected_tags"))
             return f"{_tag_given(details)} is not allowed", f"allowed: {expected}{_close(details, expected)}"
         case "union_tag_not_found":
-            return f"{file.variant} needs the field kind", f"allowed: {', '.join(file.kinds)}"
+            return f"{_item(path, file)} needs the field kind", f"allowed: {', '.join(map(_kind, place.models))}"
         case "tuple_type" | "list_type":
             return f"{given} is not a list", "write one item a line, each after '- '"
         case "too_short":
@@ -135,29 +140,24 @@ def _words(details: ErrorDetails, path: Path, document: Document, file: FileSche
             return f"{given}: {details['msg'][:1].lower()}{details['msg'][1:]}", ""
 
 
-def _owner(path: Path, file: FileSchema) -> str:
-    if len(path) == 1:
+def _owner(place: _Place, file: FileSchema) -> str:
+    if len(place.path) == 1:
         return file.whole
-    names = [step for step in path[:-1] if isinstance(step, str)]
-    return file.owners.get(names[-1], f"{names[-1]}")
+    return _item(place.path[:-1], file) + (" of this kind" if place.chosen else "")
 
 
-def _known_fields(path: Path, document: Document, file: FileSchema) -> str:
-    part = _part(path[:-1], document, file)
-    if part is None:
+def _item(path: Path, file: FileSchema) -> str:
+    """What the list or the group of fields at a path holds, in words."""
+    name = next(step for step in reversed(path) if isinstance(step, str))
+    return file.owners.get(name, name)
+
+
+def _known_fields(place: _Place) -> str:
+    if place.owner is None:
         return "remove it"
-    names = tuple(field.alias or name for name, field in part.model_fields.items())
-    close = difflib.get_close_matches(str(path[-1]), names, 1)
+    names = tuple(field.alias or name for name, field in place.owner.model_fields.items())
+    close = difflib.get_close_matches(str(place.path[-1]), names, 1)
     return f"did you mean {close[0]!r}?" if close else f"known fields: {', '.join(names)}"
-
-
-def _part(path: Path, document: Document, file: FileSchema) -> type[BaseModel] | None:
-    names = tuple(step for step in path if isinstance(step, str))
-    if names != (file.variants,):
-        return file.parts.get(names)
-    value = document.at(path)
-    kind = value.get("kind") if isinstance(value, dict) else None
-    return file.kinds.get(kind) if isinstance(kind, str) else None
 
 
 def _range(kind: str, context: dict[str, object]) -> str:

@@ -38,18 +38,6 @@ class Document:
             path = path[:-1]
         return self.lines.get(path, 0)
 
-    def at(self, path: Path) -> Value:
-        """The value at a path; None when there is nothing."""
-        value = self.value
-        for step in path:
-            if isinstance(value, dict) and isinstance(step, str):
-                value = value.get(step)
-            elif isinstance(value, list) and isinstance(step, int) and step < len(value):
-                value = value[step]
-            else:
-                return None
-        return value
-
     def problem(self, path: Path, wrong: str, allowed: str) -> Problem:
         """A problem of the field at a path, with its line."""
         return Problem(self.line(path), path_text(path), wrong, allowed)

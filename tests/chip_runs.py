@@ -13,11 +13,12 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.lab.resizing import resized
+from codegen.judgement import Sampled
 from codegen.neuralscale.target import TARGET
 from codegen.target import ClusterFiles
 from hw_models.chip import Chip
 from hw_models.loading import load_chip
-from hw_models.resizing import resized
 from isched.hazards.verify_program import verify_program
 from isched.lowering.lower import lower_plan
 from isched.program.program import Program
@@ -103,7 +104,9 @@ class Compiled:
             for layer in group.layers:
                 shape = self.graph.by_name[layer.output].shape
                 points = np.stack(np.unravel_index(_positions(shape), shape), 1).astype(np.int64)
-                wanted = TARGET.emulate(self.graph, self.constants, layer, points, _halves_of(stored), self.chip)
+                read = _halves_of(stored)
+                sampled = Sampled(self.graph, self.constants, layer, points, read, lambda _: np.zeros(()), self.chip)
+                wanted = TARGET.emulate(sampled)
                 result[layer.output] = (stored[layer.output][tuple(points.T)], wanted.view(np.uint16))
         return result
 

@@ -9,15 +9,15 @@ not allow. `chip_text(isa)` is a chip for each.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from math import erf
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from codegen.judgement import EXACT, Array, Bound, Doubles, Judgement, Points, Sampled, rounded_sum_error
+from codegen.judgement import EXACT, Array, Bound, Doubles, Judgement, Sampled, rounded_sum_error
 from codegen.target import ClusterFiles, Execution
 from hw_models.chip import Chip
 from isched.program.program import Instr, Program, Region
@@ -252,17 +252,8 @@ class WideTarget:
         code = json.dumps({"streams": streams, "data": data}).encode()
         return ClusterFiles(len(streams), "program.json", {"program.json": code}, program.cluster)
 
-    def emulate(
-        self,
-        graph: Graph,
-        constants: Constants,
-        layer: Layer,
-        points: Points,
-        read: Callable[[str], Array],
-        chip: Chip,
-    ) -> Array:
-        exact = Sampled(graph, constants, layer, points, read, lambda name: np.zeros(graph.by_name[name].shape), chip)
-        found = numbers(exact)[0]
+    def emulate(self, sampled: Sampled) -> Array:
+        found = numbers(replace(sampled, errors=lambda name: np.zeros(sampled.graph.by_name[name].shape)))[0]
         return found.astype(np.float32) if self.judgement == EXACT else found
 
     def run(

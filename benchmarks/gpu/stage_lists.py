@@ -29,7 +29,7 @@ MOST_TASKS = 24
 """Of a part that is searched as one."""
 LIMITS = Limits(3, 8)
 BARRIER_NS = 4000
-"""As `dsa_sched.placement.ios.gpu` takes it."""
+"""As `benchmarks.lab.ios.gpu` takes it."""
 
 StageLists = dict[str, list[list[list[str]]]]
 """Method -> stages, each with its streams, each with its groups in order."""

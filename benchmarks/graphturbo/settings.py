@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
-from codegen.neuralscale.kernels.recost import work_cycles
+from benchmarks.lab.recost import work_cycles
 from hw_models.chip import Chip, Engine, Link, Memory, ScalarEngine
 from hw_models.cost import dma_cycles, matrix_cycles, transfer_cycles, vector_cycles
 from isched.program.program import Instr, Program

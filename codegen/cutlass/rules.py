@@ -11,7 +11,7 @@ from codegen.cutlass.families.registry import FAMILIES, offered
 from codegen.cutlass.kernel.expressions import BINARY, UNARY
 from codegen.cutlass.kernel.family import Work
 from hw_models.chip import Chip
-from partitioner.ir.graph import Graph, Op
+from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.layers import ELEMENTWISE_KINDS, Layer
 
 __all__ = ["OPERATORS", "accepts", "can_fuse_epilogue"]
@@ -57,8 +57,9 @@ OPERATORS: Mapping[str, str] = {
 """Kinds of operators, each with its rules for a reader."""
 
 
-def accepts(graph: Graph, op: Op, chip: Chip) -> str | None:
+def accepts(graph: Graph, op: Op, constants: Constants, chip: Chip) -> str | None:
     """None where some family has a kernel for the operator by itself, else why not."""
+    del constants  # no kernel depends on them
     if op.is_view:
         return None
     for name in (*op.inputs, *op.outputs):

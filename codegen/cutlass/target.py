@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from codegen.cutlass.emission.emit import emit_launches
@@ -12,13 +11,11 @@ from codegen.cutlass.kernel.family import Work
 from codegen.cutlass.measuring import open_gpu
 from codegen.cutlass.reference import JUDGEMENT, emulate
 from codegen.cutlass.rules import OPERATORS, accepts, can_fuse_epilogue
-from codegen.judgement import Array, Judgement, Points
-from codegen.target import ClusterFiles, Execution, Measurer, TensorPlaces
+from codegen.judgement import Judgement
 from hw_models.chip import Chip
-from partitioner.ir.graph import Constants, Graph, Op
+from partitioner.ir.graph import Graph
 from partitioner.ir.kernels import Kernel
 from partitioner.ir.layers import Layer
-from partitioner.ir.plan import Plan
 from partitioner.ir.wants import Wants, floats_as
 
 __all__ = ["SM80", "SM90A", "CutlassTarget"]
@@ -34,7 +31,7 @@ WANTS = Wants(floats_as("float16"), "channels_last", WHOLE, "outputs_first")
 
 @dataclass(frozen=True, slots=True)
 class CutlassTarget:
-    """One architecture."""
+    """One architecture. The table `codegen.target.CAPABILITIES` says what each member is for."""
 
     name: str
     execution: str = "launches"
@@ -53,13 +50,6 @@ class CutlassTarget:
     def operators(self) -> tuple[tuple[str, str], ...]:
         return tuple(OPERATORS.items())
 
-    def accepts(self, graph: Graph, op: Op, constants: Constants, chip: Chip) -> str | None:
-        del constants
-        return accepts(graph, op, chip)
-
-    def can_fuse_epilogue(self, graph: Graph, layer: tuple[Op, ...], op: Op, operand: str) -> str | None:
-        return can_fuse_epilogue(graph, layer, op, operand)
-
     def kernels(self, graph: Graph, layers: tuple[Layer, ...], chip: Chip) -> tuple[Kernel, ...]:
         return offered(Work(graph, layers, chip))
 
@@ -67,35 +57,12 @@ class CutlassTarget:
         del memory
         return offset_bytes
 
-    def emit_plan(
-        self,
-        plan: Plan,
-        graph: Graph,
-        constants: Constants,
-        places: TensorPlaces,
-        chip: Chip,
-        progress: Callable[[str], None],
-    ) -> ClusterFiles:
-        return emit_launches(plan, graph, constants, places, chip, progress)
-
-    def emulate(
-        self,
-        graph: Graph,
-        constants: Constants,
-        layer: Layer,
-        points: Points,
-        read: Callable[[str], Array],
-        chip: Chip,
-    ) -> Array:
-        return emulate(graph, constants, layer, points, read, chip)
-
-    def open_device(self) -> Measurer:
-        return open_gpu()
-
-    def run(
-        self, files: ClusterFiles, loads: Mapping[int, bytes], dumps: tuple[tuple[int, int], ...], seed: int
-    ) -> Execution:
-        return execute_launches(files, loads, dumps, seed)
+    accepts = staticmethod(accepts)
+    can_fuse_epilogue = staticmethod(can_fuse_epilogue)
+    emit_plan = staticmethod(emit_launches)
+    emulate = staticmethod(emulate)
+    open_device = staticmethod(open_gpu)
+    run = staticmethod(execute_launches)
 
 
 SM80 = CutlassTarget("sm_80")

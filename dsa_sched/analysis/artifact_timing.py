@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from codegen.target import Identifies, MadeFor, Target
+from codegen.target import Identifies, KeepsCode, MadeFor, Target
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.artifact.kinds import require_machine_code
 from dsa_sched.stages.gc_pause import uncollected
@@ -20,7 +20,6 @@ from dsa_sched.stages.targets import require_timeable, target_of
 from hw_models.chip import Chip
 from hw_models.errors import TargetError, size_text
 from hw_models.loading import load_chip
-from isched.program.target import KeepsCode
 from isched.program.timed_ops import TimedStream, same_streams
 from isched.timing.cycle_model import time_streams
 from isched.timing.timeline import Timeline

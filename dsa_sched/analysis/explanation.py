@@ -132,11 +132,18 @@ class Explained:
     """An explanation with all that it was made of; `dsa_sched.analysis.group_detail` asks it about one group."""
 
     explanation: Explanation
-    graph: Graph
-    chip: Chip
+    ctx: PlanContext
     plan: Plan
     layout: Layout
     traffic: Traffic
+
+    @property
+    def graph(self) -> Graph:
+        return self.ctx.graph
+
+    @property
+    def chip(self) -> Chip:
+        return self.ctx.chip
 
 
 def explain_model(
@@ -192,7 +199,7 @@ def explain_plan(plan: Plan, ctx: PlanContext, options: LayoutOptions = PLAIN) -
         serial_cycles=sum(traffic.busy().values()),
         decisions=plan.decisions,
     )
-    return Explained(explanation, graph, chip, plan, layout, traffic)
+    return Explained(explanation, ctx, plan, layout, traffic)
 
 
 def way_text(way: tuple[str, str]) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from dsa_sched.analysis.explanation import Explained, GroupFacts
+from dsa_sched.analysis.group_footprint import GroupFootprint, group_footprint
 from hw_models.errors import ModelError
 from partitioner.ir.decisions import Decision
 from partitioner.ir.plan import Exchange, Group, Plan, Spill
@@ -61,9 +62,11 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class GroupDetail:
-    """One group for a reader. `steps` are (position in the plan, its run steps and moves)."""
+    """One group for a reader. `steps` are (position in the plan, its run steps and moves); `footprint` is None for a
+    group that is not cut along exactly one axis."""
 
     facts: GroupFacts
+    footprint: GroupFootprint | None
     layers: tuple[LayerDetail, ...]
     shown_instance: int
     reads: tuple[str, ...]
@@ -94,6 +97,7 @@ def detail_of(explained: Explained, name: str) -> GroupDetail:
     told = {decision for neighbour in neighbours for decision in neighbour.reasons}
     return GroupDetail(
         facts=facts,
+        footprint=group_footprint(group, explained.ctx),
         layers=tuple(_layer(explained, group, shown, entry) for entry in entries),
         shown_instance=shown.instance,
         reads=group.inputs(graph),

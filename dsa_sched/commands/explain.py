@@ -60,9 +60,9 @@ def explain(
 
     With --clusters and --per-pass the plan is that of one pass on the cluster with the largest share of the batch.
 
-    With --group: layers and the box of each core, constants, steps, what was decided about it and about merging it with
-    its neighbours. Works for chips without a code generator. docs/partitioning.md says how to read it, and what the
-    keys of the JSON form are.
+    With --group: what an instance holds for any number of instances, in closed form; layers and the box of each core,
+    constants, steps, what was decided about it and about merging it with its neighbours. Works for chips without a code
+    generator. docs/partitioning.md says how to read it, and what the keys of the JSON form are.
     """
     from dsa_sched.analysis.explanation import explain_model
     from dsa_sched.analysis.group_detail import detail_of

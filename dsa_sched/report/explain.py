@@ -16,6 +16,7 @@ from rich.text import Text
 
 from dsa_sched.analysis.explanation import Explanation, GroupFacts
 from dsa_sched.analysis.group_detail import Constant, GroupDetail, LayerDetail, Neighbour
+from dsa_sched.analysis.group_footprint import GroupFootprint
 from dsa_sched.analysis.what_binds import Bound, what_binds
 from dsa_sched.io.atomic_write import write_whole
 from dsa_sched.report.decisions import decision_lines
@@ -199,6 +200,8 @@ def print_detail(found: Explanation, detail: GroupDetail, console: Console | Non
     console.print(Text(_title(found), "bold"))
     console.print()
     _say(console, _facts(found, detail))
+    if detail.footprint is not None:
+        _say(console, ["", *_footprint(detail.footprint)])
     _say(console, ["", f"layers, with what each core computes of the output in instance {detail.shown_instance}"])
     for layer in detail.layers:
         _say(console, [_layer(layer), *(f"    core {core}: {_box(box)}" for core, box in layer.boxes)])
@@ -242,6 +245,25 @@ def _facts(found: Explanation, detail: GroupDetail) -> Iterator[str]:
         mark = ", which binds" if floor.name == group.binding.name else ""
         yield f"  {floor.name}: {floor.cycles:,.0f} cycles{mark} ({floor.reason})"
     yield f"  {group.binding.cycles / found.phase_cycles:.1%} of the time where no group overlaps another"
+
+
+ROOM = {
+    False: "which is too much",
+    True: "which fits; tile buffers, constants and what several cores hold need room besides",
+}
+"""Whether values alone find room."""
+
+
+def _footprint(found: GroupFootprint) -> Iterator[str]:
+    """Closed forms, and what they say of the number of pieces that the group has and of one piece fewer."""
+    pieces, fewer, room = found.worst.pieces, found.coarser, size_text(found.room_bytes)
+    yield f"values of all cores that piece k of f pieces along axis {found.axis} holds at its worst step, {found.layer}"
+    yield from (f"  {' or '.join(value.tensors)}: {value.bytes_formula} bytes" for value in found.held)
+    yield f"  f = {pieces}: {size_text(found.worst.held_bytes)} in piece {found.worst.piece}, of {room} in all cores"
+    yield f"  f = {fewer.pieces}: {size_text(fewer.held_bytes)}, {ROOM[fewer.held_bytes <= found.room_bytes]}"
+    yield f"all pieces read {found.input_formula} bytes from outside the group"
+    for layer, formula in found.again_formulas.items():
+        yield f"  {layer} computes {formula} multiply-accumulates again"
 
 
 def _count(number: int, thing: str) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from codegen.generic import GenericTarget, generic_target
-from codegen.target import GroupTarget, Measures, Rolls, Target
+from codegen.target import GroupTarget, Measures, Rolls, Tabulates, Target
 from codegen.target_registry import ENTRY_POINT_GROUP, find_target, target_members, target_names
 from dsa_sched.frontend.network.refusals import Judge
 from dsa_sched.stages.compilation import CompileOptions
@@ -21,7 +21,7 @@ from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from isched.program.target import Schedulable, Timeable
 from partitioner.ir.graph import Graph, Op
-from partitioner.ir.target import AcceptingTarget, PlanTarget, Tabulates
+from partitioner.ir.target import AcceptingTarget, PlanTarget
 from partitioner.planners.levels import Auto
 from partitioner.planners.registry import require_planner, unsupported_ops
 

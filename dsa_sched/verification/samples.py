@@ -144,7 +144,7 @@ def _judged(whole: Compilation, sampled: Sampled, ours: Array) -> tuple[npt.NDAr
 
 
 def _by_bits(whole: Compilation, sampled: Sampled, ours: Array) -> tuple[npt.NDArray[np.intp], Said]:
-    stored, emulated = _bits(ours), _bits(_emulated(whole, sampled))
+    stored, emulated = _bits(ours), _bits(whole.target.emulate(sampled))
     if stored.dtype != emulated.dtype:
         needs, has = f"to emulate {sampled.layer.output} in {ours.dtype}", f"elements of {emulated.itemsize} bytes"
         raise TargetError(f"target {whole.target.name}", needs=needs, has=has)
@@ -156,17 +156,11 @@ def _by_bits(whole: Compilation, sampled: Sampled, ours: Array) -> tuple[npt.NDA
     return np.flatnonzero(stored != emulated), said
 
 
-def _emulated(whole: Compilation, sampled: Sampled) -> Array:
-    return whole.target.emulate(
-        sampled.graph, sampled.constants, sampled.layer, sampled.points, sampled.read, sampled.chip
-    )
-
-
 def _bounded(whole: Compilation, sampled: Sampled) -> tuple[Doubles, Doubles]:
     """The numbers that the target emulates, and how far a stored one may be from each."""
     judgement = whole.target.judgement
     assert isinstance(judgement, Bound)  # an exact target's runs store every value that is sampled
-    return _emulated(whole, sampled).astype(np.float64), judgement.allowed(sampled)
+    return whole.target.emulate(sampled).astype(np.float64), judgement.allowed(sampled)
 
 
 def _beyond(ours: Array, numbers: Doubles, allowed: Doubles) -> npt.NDArray[np.bool_]:

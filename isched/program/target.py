@@ -21,7 +21,7 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box
 from partitioner.ir.target import PlanTarget, Work
 
-__all__ = ["DENSE", "Copy", "KeepsCode", "LowerTarget", "Prepares", "RowRun", "Schedulable", "Timeable"]
+__all__ = ["DENSE", "Copy", "LowerTarget", "Prepares", "RowRun", "Schedulable", "Timeable"]
 
 DENSE: Mapping[str, int] = MappingProxyType({})
 """No buffer has a pitch."""
@@ -107,14 +107,6 @@ class Timeable(Protocol):
 
     def trace(self, executable: bytes, cores: int, chip: Chip, cluster: int = 0) -> tuple[TimedStream, ...]:
         """What machine code asks of each core, for the cycle model; read from the bytes alone. Raises TargetError."""
-
-
-@runtime_checkable
-class KeepsCode(Protocol):
-    """A target whose cores keep code in instruction caches."""
-
-    def trace_again(self, executable: bytes, cores: int, chip: Chip, cluster: int = 0) -> tuple[TimedStream, ...]:
-        """As `Timeable.trace`, of a run that finds in the caches what the run before it has left there."""
 
 
 @runtime_checkable

@@ -138,6 +138,10 @@ class Footprint:
         """The peak of the group when it is not cut."""
         return peak_of_places(self.places, {v.tensor: box_size(v.box) * v.item_bytes for v in self.values})
 
+    def places_at(self, step: int) -> tuple[Place, ...]:
+        """The places that are occupied at a step."""
+        return tuple(place for place in self.places if place.first <= step <= place.last)
+
     def value(self, tensor: str) -> Value:
         return next(value for value in self.values if value.tensor == tensor)
 

@@ -1,4 +1,4 @@
-"""Footprints as closed forms in the split factor, for decisions, reports and golden tests.
+"""Footprints as closed forms in the split factor, with which `explain` says why a group is cut as it is.
 
     value r18 of a stage  -->  [Max(0, 56*k/f - 2), Min(56, 56*(k + 1)/f + 2)) of axis 1,  100352*... bytes
 

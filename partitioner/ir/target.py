@@ -12,9 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-import numpy as np
-import numpy.typing as npt
-
 from hw_models.chip import Chip
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.layers import Layer
@@ -29,7 +26,6 @@ __all__ = [
     "Load",
     "Pass",
     "PlanTarget",
-    "Tabulates",
     "Work",
 ]
 
@@ -111,16 +107,6 @@ class JudgesPrepared(Protocol):
 
     def refuses_prepared(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         """None when the target can do a prepared operator, else the sentence that the user reads."""
-
-
-@runtime_checkable
-class Tabulates(Protocol):
-    """A target that looks some functions of one operand up in tables."""
-
-    def table_for(self, graph: Graph, op: Op, chip: Chip) -> npt.NDArray[np.generic] | None:
-        """A table [entries] of the operator's function, by the bits of its operand, where the chip does better to look
-        it up, else None. Of the operator's kind, an item's elements and the chip alone: not of level, tiling or batch.
-        """
 
 
 @runtime_checkable

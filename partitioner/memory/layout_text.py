@@ -1,9 +1,9 @@
 """The text form of a layout: one block a step, one line a layer, resident value, round or place.
 
-    Layout  --format_layout-->  step, layer, here, round, ... lines  --layout_parsing.parse_layout-->  an equal Layout
+    Layout  --format_layout-->  step, layer, here, round, ... lines
 
 A place is written `memory@offset+bytes [low:high, ...]`: its first byte, its size and the box of the value that lies
-there. Sizes follow from boxes; they are for the reader.
+there. Sizes follow from boxes; they are for the reader. `benchmarks/lab/readers/layouts.py` reads the lines back.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The nouns of a layout: places of values, what a layer or a move of one step uses, all of it together.
 
 Offsets are bytes in a memory, boxes are dense row-major arrays there. `memory_plan.py` makes these from a plan,
-`layout_text.py` prints and `layout_parsing.py` parses them, `partitioner.verification.verify_layout` checks them,
+`layout_text.py` prints them, `partitioner.verification.verify_layout` checks them,
 `partitioner.expansion.expansion` says what a program of them does.
 """
 

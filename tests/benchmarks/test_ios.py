@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.ios import COUNTS, latency
-from dsa_sched.placement.ios.schema import load_network
+from benchmarks.lab.ios.schema import load_network
 
 ROOT = Path(__file__).resolve().parents[2]
 KEYS = {"network", "operators", "r", "s", "largest_block", "width", "transitions", "schedules", "total_states",

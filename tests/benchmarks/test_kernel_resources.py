@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import kernel_resources
 from benchmarks.kernel_resources import asked_of, blocks_of_a_core, complaints, measured
-from codegen.cutlass.emission.assembly_report import Taken
+from benchmarks.lab.assembly_report import Taken
 from codegen.cutlass.emission.nvcc import find_nvcc
 from codegen.cutlass.families.registry import FAMILIES
 from hw_models.loading import load_chip

@@ -10,7 +10,6 @@ import pytest
 
 from benchmarks.sphinx import BUDGETS, Result, compared, fewer, markdown, plan, proven_before
 from dsa_sched.placement.methods.list_starts import list_starts, shaken
-from dsa_sched.placement.methods.registry import find_method
 from dsa_sched.placement.methods.search_space import Space, random_state
 from tests.placement_problems import random_problem
 
@@ -41,9 +40,9 @@ def test_both_begin_with_the_same_individuals(start: str) -> None:
     genes, priorities = space.random(60, random_state(search))
     listed = [list_starts(space), shaken(space, priorities)] if start == "listed" else [(genes, priorities)]
     makespans = [int(ns) for rows in listed for ns in space.decoder.evaluate(*rows)[0]]
-    plain = find_method(method)(problem, replace(search, evaluations=FEW))
+    plain = method(problem, replace(search, evaluations=FEW))
     method, search = parts[f"cpga {start} {BUDGETS[-1]}"][0]
-    cpga = find_method(method)(problem, replace(search, evaluations=FEW))
+    cpga = method(problem, replace(search, evaluations=FEW))
     assert plain.history[0] == cpga.history[0]
     assert plain.history[0][1] == makespans[0]
     assert {ns for count, ns in plain.history if count <= len(makespans)} <= set(makespans)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from benchmarks.lab.readers.assembly import parse_instruction
 from codegen.neuralscale.asm.elf_writer import Segment, SegmentFlags, Symbol, elf_bytes
-from codegen.neuralscale.isa.syntax import parse_instruction
 from codegen.neuralscale.isa.table import encode
 from codegen.neuralscale.target import TARGET
 from dsa_sched.cli import cli

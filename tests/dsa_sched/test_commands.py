@@ -18,16 +18,16 @@ from click.testing import CliRunner, Result
 from onnx import TensorProto, helper
 
 import dsa_sched
+from benchmarks.lab.readers.layouts import parse_layout
+from benchmarks.lab.readers.programs import parse_program
 from dsa_sched.cli import cli
 from dsa_sched.pipeline.driver import compile_model
 from dsa_sched.stages.compilation import CompileOptions, Lowered
 from dsa_sched.zoo import zoo_names
 from isched.lowering.lower import lower_layout
-from isched.program.program import parse_program
 from partitioner.context.plan_context import Context
 from partitioner.ir.graph_text import parse_graph
 from partitioner.ir.plan import parse_plan
-from partitioner.memory.layout_parsing import parse_layout
 from partitioner.planners.levels import AUTO, EFFORTS, LEVELS, O3, PLANNERS, SPILLS
 from tests.small_models import classifier, one_node, save
 

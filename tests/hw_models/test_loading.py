@@ -44,6 +44,14 @@ def line_of(text: str, part: str) -> int:
     return text[: text.index(part)].count("\n") + 1
 
 
+def test_known_fields_are_those_of_the_part_that_the_kind_chooses() -> None:
+    """A rate of a tensor engine names an instruction, one of a vector engine does not."""
+    text = (resources.files("hw_models") / "chips" / "a100.yaml").read_text(encoding="utf-8")
+    line = next(line for line in text.splitlines() if "instruction:" in line)
+    said = message(text.replace(line, line.replace("instruction:", "opcode:"), 1))
+    assert "rates[0].opcode: unknown field; known fields: instruction, dtype, macs_per_cycle" in said
+
+
 def test_every_built_in_chip_loads_under_its_own_name() -> None:
     assert "stcp920" in builtin_chips()
     for name in builtin_chips():

@@ -8,10 +8,10 @@ from random import Random
 
 import pytest
 
+from benchmarks.lab.exact_schedule.cpsat import exact_schedule
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from isched.bounds.lower_bounds import Bounds, program_bounds, stream_bounds
-from isched.exact.cpsat import exact_schedule
 from isched.program.program import Region
 from isched.program.timed_ops import Flow, Issue, TimedOp, TimedStream
 from isched.timing.cycle_model import time_program, time_streams

@@ -7,10 +7,10 @@ from itertools import product
 
 import pytest
 
+from benchmarks.lab.exact_schedule.cpsat import MOST_INSTRUCTIONS, exact_schedule, reordered
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
-from isched.exact.cpsat import MOST_INSTRUCTIONS, exact_schedule, reordered
 from isched.hazards.verify_program import verify_program
 from isched.program.program import Program, Stream
 from isched.timing.cycle_model import time_program

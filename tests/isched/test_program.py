@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from isched.program.program import Program, parse_program
+from benchmarks.lab.readers.programs import parse_program
+from isched.program.program import Program
 from partitioner.ir.graph_text import parse_graph
 from partitioner.ir.plan import parse_plan
 from partitioner.ir.text import TextError

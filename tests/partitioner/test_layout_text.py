@@ -9,13 +9,13 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.lab.readers.layouts import parse_layout
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from hw_models.errors import UserError
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.text import TextError
-from partitioner.memory.layout_parsing import parse_layout
 from partitioner.memory.memory_plan import FOR_CONSTANTS_AHEAD, FOR_SCHEDULING, PLAIN, Layout, LayoutOptions, lay_out
 from partitioner.planners.levels import LEVELS, planner_of
 from partitioner.planners.registry import make_plan

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.lab.offset_assignment_cpsat import exact_height, exact_spill
 from partitioner.memory.offset_assignment import Item, lowest, pack, peak_bytes
-from partitioner.memory.offset_assignment_cpsat import exact_height, exact_spill
 from partitioner.memory.spill_policies import POLICIES, Memory, Value, allocate
 
 UNIT = 2

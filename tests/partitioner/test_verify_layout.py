@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 import pytest
 
+from benchmarks.lab.readers.layouts import parse_layout
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
@@ -18,7 +19,6 @@ from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Exchange, Group, Plan, Split
 from partitioner.ir.regions import box_size
 from partitioner.ir.steps import Binding, MoveStep, RunStep
-from partitioner.memory.layout_parsing import parse_layout
 from partitioner.memory.memory_plan import (
     FOR_SCHEDULING,
     PLAIN,

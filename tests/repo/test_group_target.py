@@ -135,10 +135,10 @@ class ToyGroups:
         files = {"launches.json": json.dumps(launches).encode(), "data/constants.json": json.dumps(data).encode()}
         return ClusterFiles(0, "launches.json", files)
 
-    def emulate(self, graph, constants, layer, points, read, chip):
-        op = layer.anchor(graph)
-        shape = graph.by_name[layer.output].shape
-        operands = [np.broadcast_to(read(name), shape)[tuple(points.T)] for name in op.inputs]
+    def emulate(self, sampled):
+        op = sampled.layer.anchor(sampled.graph)
+        shape = sampled.graph.by_name[sampled.layer.output].shape
+        operands = [np.broadcast_to(sampled.read(name), shape)[tuple(sampled.points.T)] for name in op.inputs]
         return compute(op.kind, operands).view(np.float16)
 
     def run(self, files, loads, dumps, seed):

@@ -234,9 +234,9 @@ class ToyTarget:
         code = json.dumps({"streams": streams, "data": data}).encode()
         return ClusterFiles(len(streams), "program.json", {"program.json": code})
 
-    def emulate(self, graph, constants, layer, points, read, chip):
-        op = layer.anchor(graph)
-        return compute(op.kind, [read(name)[tuple(points.T)] for name in op.inputs]).view(np.float16)
+    def emulate(self, sampled):
+        op = sampled.layer.anchor(sampled.graph)
+        return compute(op.kind, [sampled.read(name)[tuple(sampled.points.T)] for name in op.inputs]).view(np.float16)
 
     def run(self, files, loads, dumps, seed):
         program = json.loads(files.files[files.executable])

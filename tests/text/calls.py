@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from benchmarks.lab.readers.programs import parse_program
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from hw_models.errors import UserError
 from hw_models.loading import load_chip
 from isched.hazards.verify_program import verify_program
 from isched.lowering.lower import lower_plan
-from isched.program.program import parse_program
 from isched.program.target import LowerTarget
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.plan import Plan, parse_plan

@@ -5,9 +5,8 @@ Sampled  -->  numbers [S] in exact arithmetic, error [S] of what a GPU has in fp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,13 +21,8 @@ from codegen.cutlass.reference.pooling import average_pool, max_pool
 from codegen.cutlass.reference.products import matrix_product
 from codegen.cutlass.reference.reductions import reduction
 from codegen.cutlass.reference.resize import resize
-from codegen.judgement import Array, Bound, Doubles, Points, Sampled, rounded_sum_error
+from codegen.judgement import Array, Bound, Doubles, Sampled, rounded_sum_error
 from hw_models.errors import TargetError
-from partitioner.ir.graph import Constants, Graph
-from partitioner.ir.layers import Layer
-
-if TYPE_CHECKING:  # judging needs no chip files, and nothing to read them by
-    from hw_models.chip import Chip
 
 __all__ = ["KINDS", "REFERENCE", "Reference"]
 
@@ -87,21 +81,13 @@ class Reference:
     def judgement(self) -> Bound:
         return Bound(self.allowed)
 
-    def emulate(
-        self,
-        graph: Graph,
-        constants: Constants,
-        layer: Layer,
-        points: Points,
-        read: Callable[[str], Array],
-        chip: Chip,
-    ) -> Array:
+    def emulate(self, sampled: Sampled) -> Array:
         """The numbers, as `codegen.target.AnyTarget.emulate` wants them. Raises TargetError as `evaluate`."""
 
         def exact(name: str) -> Doubles:
-            return np.broadcast_to(0.0, graph.by_name[name].shape)
+            return np.broadcast_to(0.0, sampled.graph.by_name[name].shape)
 
-        return self.evaluate(Sampled(graph, constants, layer, points, read, exact, chip)).numbers
+        return self.evaluate(replace(sampled, errors=exact)).numbers
 
 
 REFERENCE = Reference()

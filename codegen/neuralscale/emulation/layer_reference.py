@@ -10,13 +10,14 @@ Immediates (a clip's bounds, 1 / taps) are the nearest half. A NaN is 0x7c01 wha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
+from codegen.judgement import Array, Points, Sampled
 from codegen.neuralscale.emulation import arithmetic as chip
 from codegen.neuralscale.emulation.arithmetic import Bits, Halves
 from codegen.neuralscale.emulation.attention_reference import attended
@@ -26,11 +27,9 @@ from codegen.neuralscale.emulation.tables_reference import looked_up
 from codegen.neuralscale.instructions.depthwise_forms import Form, depthwise_form, is_depthwise
 from hw_models.chip import Chip
 from partitioner.ir.graph import Constants, Graph, Op
-from partitioner.ir.layers import Layer
 
-__all__ = ["Bits", "Points", "Read", "emulate"]
+__all__ = ["emulate"]
 
-Points = npt.NDArray[np.int64]
 Read = Callable[[str], Bits]
 
 WHOLE_REDUCTION = 2_048
@@ -70,23 +69,27 @@ class _Sampled:
         return _at(values, [np.where(extent > 1, i, 0) for i, extent in zip(aligned.T, values.shape, strict=True)])
 
 
-def emulate(graph: Graph, constants: Constants, layer: Layer, points: Points, read: Read, device: Chip) -> Bits:
-    """The bits of `layer`'s output at `points`, an int array [S, rank] of positions along its device axes.
+def emulate(sampled: Sampled) -> Array:
+    """What the layer's output holds at the sampled positions, as the chip stores it.
 
-    `read(name)` gives the stored bits (uint16, device shape) of an input that is no constant. The anchor is computed
-    first, then the epilogue in order, each rounded on its own. `device` decides the order of a depthwise
-    convolution.
+    The anchor is computed first, then the epilogue in order, each rounded on its own. The chip decides the order of a
+    depthwise convolution.
     """
+    graph, points = sampled.graph, sampled.points
     if len(points) > SAMPLES_AT_A_TIME:
         chunks = np.array_split(points, -(-len(points) // SAMPLES_AT_A_TIME))
-        return np.concatenate([emulate(graph, constants, layer, chunk, read, device) for chunk in chunks])
+        return np.concatenate([emulate(replace(sampled, points=chunk)) for chunk in chunks])
+
+    def bits(name: str) -> Bits:
+        return np.ascontiguousarray(sampled.read(name)).view(np.uint16)
+
     running: tuple[str, Halves] | None = None
-    for name in layer.ops:
+    for name in sampled.layer.ops:
         op = graph.op_by_name[name]
-        sampled = _Sampled(graph, constants, op, points, read, running, device)
-        running = (op.outputs[0], _OPERATORS.get(op.kind, _elementwise)(sampled))
+        found = _Sampled(graph, sampled.constants, op, points, bits, running, sampled.chip)
+        running = (op.outputs[0], _OPERATORS.get(op.kind, _elementwise)(found))
     assert running is not None  # a layer has an anchor
-    return chip.to_bits(running[1])
+    return chip.to_bits(running[1]).view(np.float16)
 
 
 def _at(values: Halves, indices: list[Points]) -> Halves:

@@ -1,8 +1,8 @@
-"""How one instruction is written: operand text from the row's syntax, and back.
+"""How one instruction is written: operand text from the row's syntax.
 
-    Instruction("lw", (("rd", 10), ("imm", 8), ("rs1", 2)))  <-- format and parse -->  "lw a0, 8(sp)"
+    Instruction("lw", (("rd", 10), ("imm", 8), ("rs1", 2)))  -->  "lw a0, 8(sp)"
 
-Both directions follow the row, so a new row needs no code here. CSRs are written by name or by number.
+It follows the row, so a new row needs no code here. CSRs are written by name or by number.
 """
 
 from __future__ import annotations
@@ -10,18 +10,16 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from codegen.neuralscale.isa.csr import CSRS, csr_by_number
+from codegen.neuralscale.isa.csr import csr_by_number
 from codegen.neuralscale.isa.row import Kind
-from codegen.neuralscale.isa.table import Instruction, IsaError, encode, row
+from codegen.neuralscale.isa.table import Instruction, row
 
 __all__ = [
     "FPR_NAMES",
     "GPR_NAMES",
+    "OPERAND_NAMES",
     "format_instruction",
     "format_operand",
-    "parse_instruction",
-    "parse_operand",
-    "split_operands",
 ]
 
 GPR_NAMES: tuple[str, ...] = (
@@ -43,21 +41,18 @@ _ORDER_NAMES = tuple(
     "".join(c for c, bit in zip("iorw", (8, 4, 2, 1), strict=True) if i & bit) or "0" for i in range(16)
 )
 
-_NAMES: dict[Kind, tuple[str, ...]] = {
+OPERAND_NAMES: dict[Kind, tuple[str, ...]] = {
     Kind.GPR: GPR_NAMES,
     Kind.FPR: FPR_NAMES,
     Kind.VR: _VR_NAMES,
     Kind.ROUNDING: _ROUNDING_NAMES,
     Kind.ORDER: _ORDER_NAMES,
 }
-_NUMBERS: dict[Kind, dict[str, int]] = {
-    kind: {name: number for number, name in enumerate(names)} for kind, names in _NAMES.items()
-} | {Kind.CSR: {register.name: register.number for register in CSRS}}
 
 
 def format_operand(kind: Kind, value: int) -> str:
     """One operand as text; CSRs by number, targets relative to the instruction (`.+8`)."""
-    names = _NAMES.get(kind)
+    names = OPERAND_NAMES.get(kind)
     if names is not None:
         return names[value]
     if kind is Kind.TARGET:
@@ -67,20 +62,6 @@ def format_operand(kind: Kind, value: int) -> str:
     return f"{value:#x}" if kind is Kind.UPPER else str(value)
 
 
-def parse_operand(kind: Kind, text: str) -> int:
-    """The value of one operand; IsaError if the text is no operand of that kind."""
-    number = _NUMBERS.get(kind, {}).get(text)
-    if number is not None:
-        return number
-    digits = text[1:] if kind is Kind.TARGET and text[:1] == "." else text
-    if kind in _NAMES or (kind is Kind.TARGET and digits is text):
-        raise IsaError(f"{text!r} is no {kind.value}")
-    try:
-        return int(digits, 0)
-    except ValueError:
-        raise IsaError(f"{text!r} is no {kind.value}") from None
-
-
 @cache
 def _template(mnemonic: str) -> tuple[str, tuple[tuple[str, ...] | None, ...], tuple[Kind, ...]]:
     """Operand text with a place for every field, and per field its names (None for numbers) and kind."""
@@ -88,7 +69,7 @@ def _template(mnemonic: str) -> tuple[str, tuple[tuple[str, ...] | None, ...], t
     names = {field.name for field in found.fields}
     text = re.sub(r"\w+", lambda match: "%s" if match[0] in names else match[0], found.syntax)
     kinds = tuple(field.kind for field in found.fields)
-    return f"{mnemonic} {text}".rstrip(), tuple(_NAMES.get(kind) for kind in kinds), kinds
+    return f"{mnemonic} {text}".rstrip(), tuple(OPERAND_NAMES.get(kind) for kind in kinds), kinds
 
 
 def format_instruction(instruction: Instruction, *, csr_names: bool = True) -> str:
@@ -107,31 +88,3 @@ def _number(kind: Kind, value: int, csr_names: bool) -> str:
         if register is not None:
             return register.name
     return format_operand(kind, value)
-
-
-@cache
-def _pattern(mnemonic: str) -> re.Pattern[str]:
-    """What the operand text of a row looks like, one group per field in the row's order."""
-    found = row(mnemonic)
-    names = {field.name for field in found.fields}
-    pieces = re.findall(r"\w+|[^\w\s]", found.syntax)
-    return re.compile(r"\s*".join(r"([^\s,()]+)" if piece in names else re.escape(piece) for piece in pieces) + "$")
-
-
-def split_operands(mnemonic: str, text: str) -> tuple[str, ...]:
-    """The operand texts of an instruction, in the row's order; IsaError if the text has another form."""
-    matched = _pattern(mnemonic).match(text)
-    if matched is None:
-        raise IsaError(f"{mnemonic} is written `{mnemonic} {row(mnemonic).syntax}`, got `{mnemonic} {text}`")
-    return matched.groups()
-
-
-def parse_instruction(text: str) -> Instruction:
-    """The instruction of a text such as `meconv.mm a0, a1, a2`; IsaError says what is wrong. Values are checked."""
-    mnemonic, _, rest = text.strip().partition(" ")
-    texts = split_operands(mnemonic, rest.strip())
-    fields = row(mnemonic).fields
-    operands = tuple((field.name, parse_operand(field.kind, item)) for field, item in zip(fields, texts, strict=True))
-    instruction = Instruction(mnemonic, operands)
-    encode(instruction)
-    return instruction

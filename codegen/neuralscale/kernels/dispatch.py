@@ -41,7 +41,7 @@ from codegen.neuralscale.templates.softmax import SoftmaxTemplate
 from codegen.neuralscale.templates.tile import Template, Tile, WholeLines
 from hw_models.chip import Chip
 from isched.program.program import Instr
-from isched.program.target import DENSE, Copy, RowRun
+from isched.program.target import DENSE
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box
@@ -111,6 +111,11 @@ class NeuralScaleKernels:
     name: str = "neuralscale-v1"
     barrier: str = "sync"
     wants: Wants = WANTS
+
+    copy = staticmethod(copy_instructions)
+    prepare = staticmethod(preparation_instructions)
+    look_up = staticmethod(looked_up_rows)
+    refuses_prepared = staticmethod(refused_preparation)
 
     def accepts(self, graph: Graph, op: Op, constants: Constants, chip: Chip) -> str | None:
         """None, or the sentence that the user reads beside the operator's name."""
@@ -184,20 +189,6 @@ class NeuralScaleKernels:
     ) -> tuple[tuple[Instr, ...], ...]:
         template = template_of(graph, layer.anchor(graph))
         return template.lower(Tile(graph, constants, layer, box, work, offsets_bytes, chip, pitches_bytes))
-
-    def copy(self, copies: tuple[Copy, ...], source: str, chip: Chip) -> tuple[Instr, ...]:
-        return copy_instructions(copies, source, chip)
-
-    def prepare(self, graph: Graph, op: Op, places: Mapping[str, int], chip: Chip) -> tuple[Instr, ...]:
-        return preparation_instructions(graph, op, places, chip)
-
-    def look_up(
-        self, graph: Graph, op: Op, places: Mapping[str, int], runs: tuple[RowRun, ...], source: str, chip: Chip
-    ) -> tuple[Instr, ...]:
-        return looked_up_rows(graph, op, places, runs, source, chip)
-
-    def refuses_prepared(self, graph: Graph, op: Op, chip: Chip) -> str | None:
-        return refused_preparation(graph, op, chip)
 
     def broadcast(self, instr: Instr, cores: tuple[int, ...]) -> Instr:
         """`pld` for `mov.l1.llb`: the cores of its map meet, then one read of the LLB serves all."""

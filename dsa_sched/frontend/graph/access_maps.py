@@ -4,7 +4,7 @@
 
 Every distinct signature is imported once a process; a node alone keeps the one-operator granularity and the names that
 a whole-model import loses. Stages here have ONNX axes and anonymous tensors: `0`, `1` inputs, `>0` outputs, `%` inner.
-`tests/repo/test_layers.py` lists the files that import tvm. They do so inside functions: the import takes a second.
+tvm is imported inside functions alone: the import takes a second.
 """
 
 from __future__ import annotations

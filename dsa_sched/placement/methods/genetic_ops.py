@@ -1,6 +1,4 @@
-"""The compiled operators of the searches: how genes change, and simulated annealing, which is nothing but changes.
-
-The plain genetic algorithm, the one by critical paths and annealing have the same operators:
+"""The compiled operators of the genetic algorithm: how genes change.
 
     move     another of the devices that a task may run on
     lead     the same, and some of its neighbours follow
@@ -9,9 +7,9 @@ The plain genetic algorithm, the one by critical paths and annealing have the sa
     hurry    another priority: a new one, or that of another task
     cross    a stretch of tasks, in the order of the graph, as another parent has them
 
-They differ in which task changes, and by which operator. `bias` is how often that is a task on the critical path of
-the parent, and the operator one that answers what it waited for there: a value on its way asks for join, a busy stream
-for move or hurry. Without bias both are drawn evenly.
+`bias` is how often the task that changes is on the critical path of the parent, and the operator one that answers what
+it waited for there: a value on its way asks for join, a busy stream for move or hurry. Without bias both are drawn
+evenly.
 """
 
 from __future__ import annotations
@@ -22,9 +20,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from dsa_sched.placement.schedule.list_decoder import BY_COPY, BY_LANE, FREE, decode
+from dsa_sched.placement.schedule.list_decoder import BY_COPY, BY_LANE, FREE
 
-__all__ = ["anneal", "below", "breed", "change", "drawn", "fold", "random_rows"]
+__all__ = ["below", "breed", "change", "drawn", "fold", "random_rows"]
 
 _STEP, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _30, _27, _31, _11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
@@ -235,51 +233,3 @@ def random_rows(
             count = option_from[task + 1] - option_from[task]
             genes[row, task] = option[option_from[task] + below(count, state)]
             priorities[row, task] = drawn(state)
-
-
-@njit(cache=True, nogil=True)
-def anneal(
-    tables: Any,
-    room: Any,
-    space: Any,
-    gene: NDArray[np.int64],
-    priority: NDArray[np.float64],
-    bias: NDArray[np.float64],
-    makespan: int,
-    steps: int,
-    heats: NDArray[np.float64],
-    hurry: float,
-    state: NDArray[np.uint64],
-    best_gene: NDArray[np.int64],
-    best_priority: NDArray[np.float64],
-    found: NDArray[np.int64],
-) -> Any:
-    """Change `gene` and `priority` `steps` times from heat to heat (ns); the best goes to `best_...`.
-
-    `found` gets (step, makespan) of each improvement on the best; how many there were is returned.
-    """
-    nowhere = np.zeros(0, np.int8)
-    new_gene, new_priority = gene.copy(), priority.copy()
-    best, improvements = makespan, 0
-    cooling = (heats[1] / heats[0]) ** (1.0 / max(1, steps))
-    heat = heats[0]
-    for step in range(steps):
-        new_gene[:] = gene
-        new_priority[:] = priority
-        change(space, new_gene, new_priority, nowhere, 0.0, hurry, 0, len(gene), state)
-        reached = decode(tables, room, new_gene, new_priority, bias)
-        new_gene[:] = room[1][2]  # what was chosen for a task that is free
-        if reached <= makespan or drawn(state) < np.exp((makespan - reached) / heat):
-            gene[:] = new_gene
-            priority[:] = new_priority
-            makespan = reached
-        if reached < best:
-            best = reached
-            best_gene[:] = new_gene
-            best_priority[:] = new_priority
-            if improvements < len(found):
-                found[improvements, 0] = step
-                found[improvements, 1] = reached
-                improvements += 1
-        heat *= cooling
-    return improvements

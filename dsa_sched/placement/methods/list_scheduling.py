@@ -1,4 +1,4 @@
-"""List scheduling: HEFT, CPOP and PEFT, one pass each. They differ in priorities and in what a machine is chosen by.
+"""List scheduling: HEFT, and the rules of CPOP and PEFT. They differ in priorities and in what a machine is chosen by.
 
     Problem --ranks--> priorities (+ fixed machines, or a bias) --Decoder.run--> Placement
 
@@ -18,7 +18,7 @@ from dsa_sched.placement.methods.registry import Outcome, Search, finished
 from dsa_sched.placement.model.problem import NOT_ACCEPTED, Problem
 from dsa_sched.placement.schedule.list_decoder import FREE, Decoder
 
-__all__ = ["ListRule", "cpop", "cpop_rule", "heft", "heft_rule", "list_rules", "peft", "peft_rule", "upward_ranks"]
+__all__ = ["ListRule", "cpop_rule", "heft", "heft_rule", "list_rules", "list_schedule", "peft_rule", "upward_ranks"]
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,8 @@ def list_rules(problem: Problem) -> tuple[ListRule, ...]:
     return heft_rule(problem), cpop_rule(problem), peft_rule(problem)
 
 
-def _listed(problem: Problem, rule: ListRule) -> Outcome:
+def list_schedule(problem: Problem, rule: ListRule) -> Outcome:
+    """What one pass by a rule finds."""
     decoder = Decoder.of(problem)
     decoder.run(rule.gene, rule.priority, rule.bias)
     return finished(rule.name, problem, decoder.placement())
@@ -125,15 +126,4 @@ def _listed(problem: Problem, rule: ListRule) -> Outcome:
 
 def heft(problem: Problem, search: Search) -> Outcome:  # noqa: ARG001 - one signature for all methods
     """Heterogeneous earliest finish time (Topcuoglu, Hariri, Wu 2002): by upward rank, where each task ends first."""
-    return _listed(problem, heft_rule(problem))
-
-
-def cpop(problem: Problem, search: Search) -> Outcome:  # noqa: ARG001
-    """Critical path on a processor (Topcuoglu, Hariri, Wu 2002): the tasks of the mean critical path on the machine
-    that takes least for them (among those that refuse fewest), the others where they end first."""
-    return _listed(problem, cpop_rule(problem))
-
-
-def peft(problem: Problem, search: Search) -> Outcome:  # noqa: ARG001
-    """Predict earliest finish time (Arabnejad, Barbosa 2014): where a task's end plus its optimistic rest is least."""
-    return _listed(problem, peft_rule(problem))
+    return list_schedule(problem, heft_rule(problem))

@@ -45,23 +45,10 @@ class Option:
     whole: bool = False
 
 
-_GENETIC = ("ga", "sphinx")
 _STAGES = ("ios", "ios-merge", "ios-both")
 
 OPTIONS: Mapping[str, Option] = MappingProxyType({
-    "population": Option(_GENETIC, 2, 10_000, whole=True),
-    "cross": Option(_GENETIC, 0, 1),
-    "again": Option(_GENETIC, 0, 0.95),
-    "bias": Option(_GENETIC, 0, 1),
-    "hurry": Option((*_GENETIC, "annealing"), 0, 1),
-    "rounds": Option(_GENETIC, 1, 10_000, whole=True),
-    "parts": Option(("sphinx",), 0, 1),
-    "brood": Option(_GENETIC, 0, 10_000, whole=True),
-    "listed": Option(_GENETIC, 0, 1),
-    "prune": Option(("sphinx",), 0, 1),
-    "enough_ns": Option((*_GENETIC, "annealing", "random"), 0, 1e18),
-    "hot": Option(("annealing",), 1e-12, 1e6),
-    "cold": Option(("annealing",), 1e-12, 1e6),
+    "enough_ns": Option(("sphinx",), 0, 1e18),
     "effort": Option(("exact",), 0, 1e6),
     "r": Option(_STAGES, 0, MOST_OPERATORS, whole=True),
     "s": Option(_STAGES, 0, MOST_OPERATORS, whole=True),
@@ -122,11 +109,6 @@ Method = Callable[[Problem, Search], Outcome]
 METHODS: Mapping[str, str] = MappingProxyType({
     "single": "dsa_sched.placement.methods.registry:single",
     "heft": "dsa_sched.placement.methods.list_scheduling:heft",
-    "cpop": "dsa_sched.placement.methods.list_scheduling:cpop",
-    "peft": "dsa_sched.placement.methods.list_scheduling:peft",
-    "random": "dsa_sched.placement.methods.searches:random_search",
-    "annealing": "dsa_sched.placement.methods.searches:annealing",
-    "ga": "dsa_sched.placement.methods.searches:genetic",
     "sphinx": "dsa_sched.placement.methods.sphinx:sphinx",
     "duet": "dsa_sched.placement.methods.duet:duet",
     "exact": "dsa_sched.placement.methods.exact:exact",

@@ -1,6 +1,6 @@
 """What the searches search: a device for each task that has a choice and a priority for each task; and how they count.
 
-Problem --Space.of--> options and neighbours as arrays --random_rows, breed, anneal--> genes --Tally--> the best
+Problem --Space.of--> options and neighbours as arrays --random_rows, breed--> genes --Tally--> the best
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Tally:
 
     @staticmethod
     def of(search: Search) -> Tally:
-        """With the option `enough_ns`, which all searches have."""
+        """With the option `enough_ns`."""
         budget = EVALUATIONS if search.evaluations is None else max(1, search.evaluations)
         return Tally(budget, search.seconds, search.option("enough_ns", 0.0))
 
@@ -157,20 +157,6 @@ class Rates:
     rounds: int
     parts: float = 0.0
     brood: int = 0
-
-    @staticmethod
-    def of(search: Search, default: Rates) -> Rates:
-        """The search's options, by the same names."""
-        return Rates(
-            population=int(search.option("population", default.population)),
-            cross=search.option("cross", default.cross),
-            again=search.option("again", default.again),
-            bias=search.option("bias", default.bias),
-            hurry=search.option("hurry", default.hurry),
-            rounds=int(search.option("rounds", default.rounds)),
-            parts=search.option("parts", default.parts),
-            brood=int(search.option("brood", default.brood)),
-        )
 
 
 @dataclass

@@ -5,7 +5,7 @@
 
 After the abstract of SPHINX (Yuchi, Shi, Bao, ICPP 2024), which names the pruned space, a cost model and the Critical
 Path Genetic Algorithm, and gives no details: they are this project's reading. The cost model is the list scheduler
-with copies of `schedule/list_decoder.py`. CPGA has the operators of the plain genetic algorithm (`genetic_ops.py`); it
+with copies of `schedule/list_decoder.py`. The operators of CPGA are in `genetic_ops.py`; it
 starts from schedules that are good on critical paths, changes tasks that are on the current one, by the operator that
 answers what they wait for there, and searches the segments between cuts of the network each for itself (`segments.py`).
 Groups are searched first where a segment has more tasks than there are individuals.
@@ -43,10 +43,10 @@ from dsa_sched.placement.schedule.schedule import Placement, single_machine
 from dsa_sched.placement.schedule.simulate import simulate
 from partitioner.ir.decisions import Decision
 
-__all__ = ["CRITICAL", "sphinx"]
+__all__ = ["CRITICAL", "Sphinx", "sphinx"]
 
 CRITICAL = Rates(population=60, cross=0.9, again=0.3, bias=0.4, hurry=0.1, rounds=6, parts=0.5, brood=10)
-"""Of CPGA, chosen as the plain one's (`searches.PLAIN`), but for what it has early in the search too."""
+"""Of CPGA, chosen by `benchmarks/sphinx.py --tune`, for what it has early in the search too."""
 
 COARSE_PART = 0.5
 """Of the evaluations, at most so many are of groups; the rest are of single tasks."""
@@ -55,24 +55,33 @@ PATIENCE = 0.03
 """The search of groups ends when so many of all evaluations, one after the other, found nothing better."""
 
 
-def sphinx(problem: Problem, search: Search) -> Outcome:
+@dataclass(frozen=True, slots=True)
+class Sphinx:
+    """The parts of the method, to see what each is worth: without `listed` it starts from random genes, without `prune`
+    it searches the whole space of single tasks; `rates` with `parts` 0 know no segments, with `bias` 0 no critical
+    path."""
+
+    rates: Rates = CRITICAL
+    listed: bool = True
+    prune: bool = True
+
+
+def sphinx(problem: Problem, search: Search, how: Sphinx = Sphinx()) -> Outcome:
     """Pruned space and Critical Path Genetic Algorithm; never worse than HEFT, CPOP, PEFT and any one machine.
 
-    Options: those of `search_space.Rates` by name, and to see what a part is worth: `parts` 0 knows no
-    segments, `prune` 0 searches the whole space
-    of single tasks, `listed` 0 starts from random genes, `bias` 0 changes any task.
+    Option: `enough_ns`, a makespan at which it may stop.
     """
     ways = through(problem)
     bound_ns = int(ways.min(axis=1).max(initial=0))
-    critical = _Critical(Rates.of(search, CRITICAL), random_state(search), Tally.of(search), bound_ns)
+    critical = _Critical(how.rates, random_state(search), Tally.of(search), bound_ns)
     placements, rows, known = list[Placement](), None, math.inf
-    if search.option("listed", 1):
+    if how.listed:
         space = Space.of(problem)
         rows = list_starts(space, ways)
         critical.tally.add(space.decoder.evaluate(*rows)[0])
         placements, known = _known(space, rows, critical.tally)
     options, decisions = problem.accepted, list[Decision]()
-    if search.option("prune", 1):
+    if how.prune:
         fewer = pruning.shorter(ways, known)
         decisions += _said_dominated(problem, fewer, known)
         options = fewer or options

@@ -39,7 +39,6 @@ __all__ = [
     "read_scenario",
 ]
 
-SCHEMA_VERSION = 1
 
 Rate = Annotated[float, Field(ge=1e3, le=1e18, allow_inf_nan=False)]
 Microseconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
@@ -186,22 +185,7 @@ def _ns(microseconds: float) -> int:
     return round(microseconds * 1000)
 
 
-SCENARIO_FILE = FileSchema(
-    whole="a scenario",
-    variant="a device",
-    variants="devices",
-    kinds={
-        "host": HostDevice,
-        "roofline": RooflineDevice,
-        "onnxruntime": OnnxruntimeDevice,
-        "tvm": TvmDevice,
-        "cuda": CudaDevice,
-        "chip": ChipDevice,
-    },
-    parts={(): Scenario, ("links",): Link, ("devices", "roofline"): Roofline},
-    owners={"devices": "a device of this kind", "links": "a link", "roofline": "a roofline"},
-    version=SCHEMA_VERSION,
-)
+SCENARIO_FILE = FileSchema("a scenario", Scenario, {"devices": "a device", "links": "a link", "roofline": "a roofline"})
 
 
 def read_scenario(path: Path) -> Scenario:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hw_models.errors import PlacementError
-from partitioner.ir.text import TextError, as_int, as_names, format_line, parse_lines
+from partitioner.ir.text import format_line
 
 __all__ = [
     "ENDS",
@@ -26,7 +26,6 @@ __all__ = [
     "Value",
     "group_order",
     "grouped",
-    "parse_task_graph",
     "task_bytes",
     "verify_task_graph",
 ]
@@ -133,28 +132,6 @@ class TaskGraph:
             ends = (("producer", value.producer), ("consumers", value.consumers), ("bytes", value.size_bytes))
             lines.append("  " + format_line("value", ("name", value.name), *ends))
         return "\n".join(lines) + "\n"
-
-
-def parse_task_graph(text: str) -> TaskGraph:
-    """The graph whose text form this is. Raises TextError, and PlacementError where it is no task graph."""
-    name, tasks, values = "", [], []
-    for number, tag, fields in parse_lines(text):
-        try:
-            if tag == "tasks":
-                name = str(fields["name"])
-            elif tag == "task":
-                work = as_int(fields["macs"]), as_int(fields["constant_bytes"])
-                tasks.append(Task(str(fields["name"]), as_names(fields["nodes"]), *work))
-            elif tag == "value":
-                ends = str(fields["producer"]), as_names(fields["consumers"])
-                values.append(Value(str(fields["name"]), *ends, as_int(fields["bytes"])))
-            else:
-                raise TextError(f"line {number}", needs="tasks, task or value", has=tag)
-        except (KeyError, TypeError) as error:
-            raise TextError(f"line {number}", needs=f"the fields of a {tag}", has=str(error)) from error
-    graph = TaskGraph(name, tuple(tasks), tuple(values))
-    verify_task_graph(graph)
-    return graph
 
 
 def verify_task_graph(graph: TaskGraph) -> None:

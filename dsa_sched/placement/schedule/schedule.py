@@ -12,9 +12,9 @@ from operator import itemgetter
 
 from dsa_sched.placement.model.problem import NOT_ACCEPTED, Problem
 from hw_models.errors import PlacementError
-from partitioner.ir.text import Fields, TextError, as_int, as_names, format_line, parse_lines
+from partitioner.ir.text import format_line
 
-__all__ = ["Copy", "Placement", "Run", "Schedule", "parse_schedule", "single_machine", "verify_schedule"]
+__all__ = ["Copy", "Placement", "Run", "Schedule", "single_machine", "verify_schedule"]
 
 ROUNDING = 1e-9
 """Of a long time that was added up of many parts."""
@@ -105,36 +105,6 @@ def _times(item: Run | Copy) -> tuple[tuple[str, float], ...]:
         return int(time) if time == int(time) else time
 
     return ("start_ns", plain(item.start_ns)), ("end_ns", plain(item.end_ns))
-
-
-def parse_schedule(text: str) -> Schedule:
-    """The schedule whose text form this is. Raises TextError."""
-    graph, machines = "", tuple[str, ...]()
-    runs, copies, stages = [], [], []
-    for number, tag, fields in parse_lines(text):
-        try:
-            if tag == "schedule":
-                graph, machines = str(fields["graph"]), as_names(fields["machines"])
-            elif tag == "run":
-                where = str(fields["task"]), str(fields["machine"]), as_int(fields["stream"])
-                runs.append(Run(*where, _number(fields, "start_ns"), _number(fields, "end_ns")))
-            elif tag == "copy":
-                way = str(fields["value"]), str(fields["source"]), str(fields["target"])
-                copies.append(Copy(*way, _number(fields, "start_ns"), _number(fields, "end_ns")))
-            elif tag == "stage":
-                stages.append(as_names(fields["tasks"]))
-            else:
-                raise TextError(f"line {number}", needs="schedule, run, copy or stage", has=tag)
-        except (KeyError, TypeError) as error:
-            raise TextError(f"line {number}", needs=f"the fields of a {tag}", has=str(error)) from error
-    return Schedule(graph, machines, tuple(runs), tuple(copies), tuple(stages))
-
-
-def _number(fields: Fields, name: str) -> float:
-    value = fields[name]
-    if not isinstance(value, (int, float)):
-        raise TypeError(f"a number, not {value!r}")
-    return value
 
 
 def single_machine(problem: Problem, machine: int) -> Placement | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codegen.cutlass.emission.assembly_report import Taken, read_report
+from benchmarks.lab.assembly_report import Taken, read_report
 from codegen.cutlass.emission.nvcc import Compiler, NvccError
 
 WORDS = """ptxas info    : 0 bytes gmem

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from benchmarks.lab.readers.assembly import parse_instruction, parse_operand
 from codegen.neuralscale.asm.assembler import Item, Label, Word, assemble, branch, label_addresses, load_address
 from codegen.neuralscale.asm.assembler import load_immediate as li
 from codegen.neuralscale.asm.elf_writer import Segment, SegmentFlags, Symbol, elf_bytes
 from codegen.neuralscale.isa.row import Kind
-from codegen.neuralscale.isa.syntax import GPR_NAMES, parse_instruction, parse_operand
+from codegen.neuralscale.isa.syntax import GPR_NAMES
 from codegen.neuralscale.isa.table import row
 
 CODE = 0x10_0000

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.lab.readers.assembly import parse_assembly, parse_instruction
 from codegen.neuralscale.asm.assembler import (
     AssemblyError,
     Branch,
@@ -28,11 +29,11 @@ from codegen.neuralscale.asm.assembler import (
     load_address,
     load_immediate,
 )
-from codegen.neuralscale.asm.assembly_text import parse_assembly, render
+from codegen.neuralscale.asm.assembly_text import render
 from codegen.neuralscale.asm.disassembler import disassemble, format_listing
 from codegen.neuralscale.asm.elf import Symbol
 from codegen.neuralscale.isa.row import Field, Kind
-from codegen.neuralscale.isa.syntax import format_instruction, parse_instruction
+from codegen.neuralscale.isa.syntax import format_instruction
 from codegen.neuralscale.isa.table import ROWS, Instruction, IsaError, decode, instruction
 
 GNU_AS = shutil.which("riscv64-unknown-elf-as")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from codegen.neuralscale.kernels.recost import recosted
+from benchmarks.lab.recost import recosted
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from hw_models.loading import load_chip

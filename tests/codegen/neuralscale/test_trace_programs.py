@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from benchmarks.lab.readers.assembly import parse_instruction
 from codegen.neuralscale.asm.elf import read_elf
 from codegen.neuralscale.asm.elf_writer import Segment, SegmentFlags, Symbol, elf_bytes
 from codegen.neuralscale.emit.memory_map import address_of
 from codegen.neuralscale.isa.row import Engine, Row
-from codegen.neuralscale.isa.syntax import parse_instruction
 from codegen.neuralscale.isa.table import encode
 from codegen.neuralscale.simulator.cluster import Cluster
 from codegen.neuralscale.simulator.core.hart import Hart

@@ -9,19 +9,19 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
+from benchmarks.lab.ios.gpu import gpu_problem
+from benchmarks.lab.ios.network import Network
+from benchmarks.lab.ios.onnx_file import onnx_model
+from benchmarks.lab.ios.schema import load_network
+from benchmarks.lab.ios.stage_times import StageTimes
+from benchmarks.lab.ios.tasks import task_graph
 from dsa_sched.devices.cuda_device import BoundPart, bound
 from dsa_sched.devices.device import Array, Compiled, drawn_feeds
 from dsa_sched.devices.onnxruntime_device import OnnxruntimeCpu, SessionPart
 from dsa_sched.devices.roofline_device import RooflineSimulator
-from dsa_sched.devices.stage_times import StageTimes
 from dsa_sched.placement.ios.costs import Stage
-from dsa_sched.placement.ios.gpu import gpu_problem
-from dsa_sched.placement.ios.network import Network
-from dsa_sched.placement.ios.onnx_file import onnx_model
-from dsa_sched.placement.ios.schema import load_network
 from dsa_sched.placement.ios.search import PARALLEL, search_stages
 from dsa_sched.placement.ios.space import Limits
-from dsa_sched.placement.ios.tasks import task_graph
 from dsa_sched.placement.model.from_onnx import Part, TaskModel, task_model_of
 from dsa_sched.placement.model.scenario import Roofline
 from hw_models.errors import PlacementError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.lab.fusion_oracle import fused_kernels
 from codegen.generic import NEUTRAL
-from dsa_sched.frontend.fusion_oracle import fused_kernels
 from dsa_sched.frontend.graph.build import build_graph
 from dsa_sched.frontend.load import load_network
 from partitioner.ir.layers import group_layers

@@ -7,11 +7,12 @@ from itertools import pairwise
 
 import pytest
 
+from benchmarks.lab.readers.schedules import parse_schedule, parse_task_graph
 from dsa_sched.placement.methods.coarsening import coarse, expanded
 from dsa_sched.placement.methods.registry import Search, find_method
 from dsa_sched.placement.model.problem import CostTable, Machine, Problem, Route
-from dsa_sched.placement.model.task_graph import Task, TaskGraph, Value, grouped, parse_task_graph, verify_task_graph
-from dsa_sched.placement.schedule.schedule import Placement, Run, Schedule, parse_schedule, verify_schedule
+from dsa_sched.placement.model.task_graph import Task, TaskGraph, Value, grouped, verify_task_graph
+from dsa_sched.placement.schedule.schedule import Placement, Run, Schedule, verify_schedule
 from dsa_sched.placement.schedule.simulate import simulate
 from hw_models.errors import PlacementError
 from tests.dsa_sched.placement.random_placements import random_placement

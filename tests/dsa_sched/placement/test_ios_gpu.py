@@ -7,12 +7,12 @@ from itertools import pairwise
 
 import pytest
 
+from benchmarks.lab.ios.gpu import V100, V100_HALF, gpu_problem, merged_kernel
+from benchmarks.lab.ios.network import Kernel, Operator, Slice
+from benchmarks.lab.ios.schema import load_network
+from benchmarks.lab.ios.tasks import task_parts
 from dsa_sched.placement.ios.costs import Contention
-from dsa_sched.placement.ios.gpu import V100, V100_HALF, gpu_problem, merged_kernel
-from dsa_sched.placement.ios.network import Kernel, Operator, Slice
-from dsa_sched.placement.ios.schema import load_network
 from dsa_sched.placement.ios.search import BOTH, MERGE, PARALLEL, search_stages
-from dsa_sched.placement.ios.tasks import task_parts
 from dsa_sched.placement.methods.registry import Search, find_method
 from dsa_sched.placement.model.problem import verify_problem
 from dsa_sched.placement.schedule.schedule import verify_schedule

@@ -9,14 +9,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from benchmarks.lab.ios.gpu import gpu_problem
+from benchmarks.lab.ios.schema import load_network
+from benchmarks.lab.ios.tasks import task_graph, task_parts
 from dsa_sched.placement.ios.blocks import blocks, halves, parts_of, successors_within, verify_parts
 from dsa_sched.placement.ios.costs import Contention, Stage, stage_prices
-from dsa_sched.placement.ios.gpu import gpu_problem
-from dsa_sched.placement.ios.schema import load_network
 from dsa_sched.placement.ios.search import BOTH, MERGE, PARALLEL, search_stages
 from dsa_sched.placement.ios.space import Limits, closures, explore
 from dsa_sched.placement.ios.stages import greedy_stages, placed, sequential_stages
-from dsa_sched.placement.ios.tasks import task_graph, task_parts
 from dsa_sched.placement.methods.registry import Search, find_method
 from dsa_sched.placement.model.problem import CostTable, Machine, Merged, Problem
 from dsa_sched.placement.model.task_graph import TaskGraph

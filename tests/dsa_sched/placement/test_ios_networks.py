@@ -13,18 +13,19 @@ import onnx
 import onnxruntime
 import pytest
 
-from dsa_sched.frontend import load_model
-from dsa_sched.placement.ios.network import Network
-from dsa_sched.placement.ios.onnx_file import onnx_model
-from dsa_sched.placement.ios.schema import (
+from benchmarks.lab.ios.network import Network
+from benchmarks.lab.ios.onnx_file import onnx_model
+from benchmarks.lab.ios.schema import (
     MAX_FILE_BYTES,
     builtin_networks,
     load_network,
     parse_networks,
     read_networks,
 )
-from dsa_sched.placement.ios.tasks import task_graph, task_parts
-from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS, parse_task_graph, verify_task_graph
+from benchmarks.lab.ios.tasks import task_graph, task_parts
+from benchmarks.lab.readers.schedules import parse_task_graph
+from dsa_sched.frontend import load_model
+from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS, verify_task_graph
 from hw_models.errors import ModelError, UserError
 
 FACTS = {

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from benchmarks.lab.ios.schema import load_network
+from benchmarks.lab.ios.tasks import task_graph, task_parts
 from dsa_sched.placement.ios.blocks import successors_within
-from dsa_sched.placement.ios.schema import load_network
 from dsa_sched.placement.ios.space import Limits, Space, closures, explore, width
-from dsa_sched.placement.ios.tasks import task_graph, task_parts
 from hw_models.errors import PlacementError
 
 UNPRUNED = Limits(None, None)

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dsa_sched.placement.methods.list_scheduling import cpop, heft, optimistic_costs, peft, upward_ranks
-from dsa_sched.placement.methods.registry import Search, find_method
+from benchmarks.lab.placement_searches import cpop, peft
+from dsa_sched.placement.methods.list_scheduling import heft, optimistic_costs, upward_ranks
+from dsa_sched.placement.methods.registry import Method, Search
 from dsa_sched.placement.model.problem import CostTable, Machine, Problem, Route
 from dsa_sched.placement.model.task_graph import Task, TaskGraph, Value
 from tests.placement_problems import random_problem
@@ -90,11 +91,11 @@ def test_heft_is_the_textbooks_where_copies_take_no_time(seed: int) -> None:
     assert heft(free, Search()).makespan_ns == textbook_heft(free)
 
 
-@pytest.mark.parametrize("name", ["heft", "cpop", "peft"])
+@pytest.mark.parametrize("method", [heft, cpop, peft])
 @pytest.mark.parametrize("seed", range(10))
-def test_random_problems_have_sound_schedules(name: str, seed: int) -> None:
+def test_random_problems_have_sound_schedules(method: Method, seed: int) -> None:
     """`finished` simulates and verifies."""
     problem = random_problem(seed, 15, 3, 1 + seed % 2, contended=seed % 3 == 0, refusing=True)
-    outcome = find_method(name)(problem, Search())
+    outcome = method(problem, Search())
     assert outcome.makespan_ns > 0
-    assert outcome == find_method(name)(problem, Search())
+    assert outcome == method(problem, Search())

@@ -14,11 +14,11 @@ import pytest
 from click.testing import CliRunner, Result
 from onnx import helper
 
+from benchmarks.lab.readers.schedules import parse_schedule, parse_task_graph
 from dsa_sched.cli import cli
 from dsa_sched.placement.methods.registry import METHODS
 from dsa_sched.placement.mlir.convert import parse_module, problem_of, schedule_of
-from dsa_sched.placement.model.task_graph import parse_task_graph
-from dsa_sched.placement.schedule.schedule import parse_schedule, verify_schedule
+from dsa_sched.placement.schedule.schedule import verify_schedule
 from tests.placement_models import draw, model_of
 from tests.small_models import classifier, save
 
@@ -247,10 +247,10 @@ def test_methods_are_listed() -> None:
     [
         (("{model}",), 2, "a MODEL and a --scenario are needed"),
         (("{model}", "--scenario", "{scenario}", "--method", "heftt"), 1, "did you mean heft?"),
-        (("{model}", "--scenario", "{scenario}", "--method", "heft", "--method", "peft"), 2, "--compare"),
+        (("{model}", "--scenario", "{scenario}", "--method", "heft", "--method", "duet"), 2, "--compare"),
         (("{model}", "--scenario", "{scenario}", "--option", "r"), 2, "NAME=NUMBER"),
         (("{model}", "--scenario", "{scenario}", "--option", "r=3", "--option", "r=4"), 2, "r is given twice"),
-        (("{model}", "--scenario", "{scenario}", "--option", "hurry=1e9"), 1, "from 0 to 1; has 1e+09"),
+        (("{model}", "--scenario", "{scenario}", "--option", "enough_ns=-1"), 1, "from 0 to 1e+18; has -1"),
         (("{model}", "--scenario", "{scenario}", "--seconds", "nan"), 2, "a finite number"),
         (
             ("{model}", "--scenario", "{scenario}", "-o", "{folder}/one.json", "--json", "{folder}/./one.json"),
@@ -264,9 +264,9 @@ def test_methods_are_listed() -> None:
         ),
         (("{model}", "--scenario", "{scenario}", "--method", "heft", "--option", "r=3"), 1, "heft takes no options"),
         (
-            ("{model}", "--scenario", "{scenario}", "--option", "population=1000000000"),
+            ("{model}", "--scenario", "{scenario}", "--method", "ios", "--option", "r=1000000000"),
             1,
-            "needs a whole number from 2 to 10000; has 1e+09",
+            "needs a whole number from 0 to 62; has 1e+09",
         ),
         (("{model}", "--scenario", "nowhere.yaml", "--method", "heft"), 1, "nowhere.yaml"),
         (("nowhere.onnx", "--scenario", "{scenario}", "--method", "heft"), 1, "nowhere.onnx"),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from dsa_sched.placement.methods.exact import exact
-from dsa_sched.placement.methods.registry import Search, find_method
+from dsa_sched.placement.methods.registry import Search
 from dsa_sched.placement.methods.search_space import Space, random_state
 from dsa_sched.placement.methods.segments import cuts
+from dsa_sched.placement.methods.sphinx import CRITICAL, Sphinx, sphinx
 from dsa_sched.placement.model.problem import NOT_ACCEPTED, CostTable, Machine, Problem, Route
 from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS, Task, TaskGraph, Value
 
@@ -78,14 +81,14 @@ def test_a_segment_takes_the_same_in_any_network_that_enters_it_on_the_same_devi
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("listed", [0, 1])
-def test_a_row_of_segments_is_solved_by_few_evaluations(seed: int, listed: int) -> None:
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_row_of_segments_is_solved_by_few_evaluations(seed: int, listed: bool) -> None:
     """As many as find the best of one segment, although there are ten; without segments they are not enough."""
     problem = drawn_problem(row_of_forks(10), seed, 2, 1)
     best = exact(problem, Search()).makespan_ns
-    few = {"listed": listed}
-    with_segments = find_method("sphinx")(problem, Search(seed, 1000, options=few))
-    without = find_method("sphinx")(problem, Search(seed, 1000, options={**few, "parts": 0}))
+    few = Search(seed, 1000)
+    with_segments = sphinx(problem, few, Sphinx(listed=listed))
+    without = sphinx(problem, few, Sphinx(replace(CRITICAL, parts=0.0), listed=listed))
     assert with_segments.makespan_ns == best
     assert with_segments.makespan_ns <= without.makespan_ns
 
@@ -97,5 +100,5 @@ def test_devices_that_are_alike_share_what_is_known() -> None:
     alike = tuple((row[0], *[row[1]] * 3) for row in drawn.costs.work_ns)
     costs = CostTable(drawn.machines, drawn.costs.routes, alike)
     problem = Problem(graph, costs)
-    found = find_method("sphinx")(problem, Search(3, 2000))
+    found = sphinx(problem, Search(3, 2000))
     assert found.makespan_ns == exact(problem, Search()).makespan_ns

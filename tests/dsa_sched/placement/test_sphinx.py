@@ -8,18 +8,19 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from benchmarks.lab.placement_searches import cpop, peft
 from dsa_sched.placement.methods import pruning
 from dsa_sched.placement.methods.coarsening import expanded
 from dsa_sched.placement.methods.exact import exact
-from dsa_sched.placement.methods.registry import Search, find_method
+from dsa_sched.placement.methods.list_scheduling import heft
+from dsa_sched.placement.methods.registry import Search, single
+from dsa_sched.placement.methods.sphinx import CRITICAL, Sphinx, sphinx
 from dsa_sched.placement.model.problem import CostTable, Machine, Problem, Route
 from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS, Task, TaskGraph, Value
 from dsa_sched.placement.schedule.list_decoder import Decoder
 from dsa_sched.placement.schedule.schedule import verify_schedule
 from dsa_sched.placement.schedule.simulate import simulate
 from tests.placement_problems import random_problem
-
-SPHINX = find_method("sphinx")
 
 
 def branches(lengths: tuple[int, ...], work: tuple[int, ...], size_bytes: int = 100) -> Problem:
@@ -43,7 +44,7 @@ def branches(lengths: tuple[int, ...], work: tuple[int, ...], size_bytes: int = 
 def test_dominated_devices_are_no_loss(seed: int) -> None:
     """What is left has a schedule as good as the best, unless the known one is the best."""
     problem = random_problem(seed, 7, 3, refusing=bool(seed % 2))
-    known = find_method("heft")(problem, Search()).makespan_ns
+    known = heft(problem, Search()).makespan_ns
     best = exact(problem, Search()).makespan_ns
     fewer = pruning.dominated(problem, known)
     if fewer is None:
@@ -101,13 +102,23 @@ def test_devices_and_branches_that_are_alike_are_found() -> None:
     assert pruning.alike(Problem(problem.graph, replace(problem.costs, routes=with_own_wire))).tolist() == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("options", [{}, {"prune": 0}, {"bias": 0}, {"listed": 0}, {"listed": 0, "prune": 0}])
+@pytest.mark.parametrize(
+    "how",
+    [
+        Sphinx(),
+        Sphinx(prune=False),
+        Sphinx(replace(CRITICAL, bias=0.0)),
+        Sphinx(listed=False),
+        Sphinx(listed=False, prune=False),
+    ],
+    ids=["whole", "not pruned", "no bias", "random", "random, not pruned"],
+)
 @pytest.mark.parametrize("seed", range(6))
-def test_sphinx_is_sound_and_reproducible(seed: int, options: dict[str, float]) -> None:
+def test_sphinx_is_sound_and_reproducible(seed: int, how: Sphinx) -> None:
     problem = random_problem(seed, 14, 3, 1 + seed % 2, contended=seed % 3 == 0, refusing=bool(seed % 2))
-    search = Search(seed=seed, evaluations=600, options=options)
-    outcome = SPHINX(problem, search)
-    assert outcome == SPHINX(problem, search)
+    search = Search(seed=seed, evaluations=600)
+    outcome = sphinx(problem, search, how)
+    assert outcome == sphinx(problem, search, how)
     assert outcome.evaluations <= 600
     assert 0 < outcome.bound_ns <= outcome.makespan_ns
     if not any(problem.contended):
@@ -118,14 +129,14 @@ def test_sphinx_is_sound_and_reproducible(seed: int, options: dict[str, float]) 
 def test_sphinx_is_never_worse_than_list_scheduling(seed: int) -> None:
     """Nor than one machine; also where streams contend, and with next to no evaluations."""
     problem = random_problem(seed, 20, 3, 1 + seed % 3, contended=bool(seed % 2))
-    outcome = SPHINX(problem, Search(evaluations=10 if seed % 4 else 400))
-    for name in ("heft", "cpop", "peft", "single"):
-        assert outcome.makespan_ns <= find_method(name)(problem, Search()).makespan_ns, name
+    outcome = sphinx(problem, Search(evaluations=10 if seed % 4 else 400))
+    for method in (heft, cpop, peft, single):
+        assert outcome.makespan_ns <= method(problem, Search()).makespan_ns, method
 
 
 def test_what_its_critical_path_proves_ends_the_search() -> None:
     problem = branches((5,), (-1, 500, 900))
-    outcome = SPHINX(problem, Search())
+    outcome = sphinx(problem, Search())
     assert outcome.makespan_ns <= outcome.bound_ns
     assert outcome.evaluations < 20
     assert "proven by its critical path" in {decision.verdict for decision in outcome.decisions}
@@ -135,6 +146,6 @@ def test_decisions_say_what_became_of_the_space() -> None:
     """Two chains of 31 on two equal devices, more tasks than there are individuals: 64 become four, of which two have a
     choice of two devices."""
     problem = branches((31, 31), (-1, 500, 500), size_bytes=1)
-    text = "\n".join(map(str, SPHINX(problem, Search(options={"listed": 0})).decisions))
+    text = "\n".join(map(str, sphinx(problem, Search(), Sphinx(listed=False)).decisions))
     assert "space: 64 tasks as 4: 2^62 placements become 2^2; single tasks are searched after them" in text
     assert "b0 t0: together with 30 more: up to b0 t30, 15500 ns on one device" in text

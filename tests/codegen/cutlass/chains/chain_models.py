@@ -162,8 +162,8 @@ def _numbers(work: Work, constants: Constants, held: dict[str, Halves]) -> tuple
     for layer in work.layers:
         shape = work.shape(layer.output)
         points = np.stack(np.unravel_index(np.arange(prod(shape)), shape), 1)
-        numbers = emulate(work.graph, constants, layer, points, read, work.chip).astype(np.float64)
-        allowed = JUDGEMENT.allowed(Sampled(work.graph, constants, layer, points, read, error, work.chip))
+        sampled = Sampled(work.graph, constants, layer, points, read, error, work.chip)
+        numbers, allowed = emulate(sampled).astype(np.float64), JUDGEMENT.allowed(sampled)
         rounded = numbers.astype(np.float16)
         values[layer.output] = rounded.reshape(shape)
         errors[layer.output] = (allowed + np.abs(rounded - numbers)).reshape(shape)

@@ -58,25 +58,25 @@ def graph_of(kind: str, given: tuple[int, ...], made: tuple[int, ...], **attribu
 def test_images_beyond_32_bits_are_refused() -> None:
     wide = {"kernel": (2,), "strides": (1 << 29,), "dilations": (1,), "pads": (0, 1 << 30)}
     graph = graph_of("max_pool", (1, 1 << 29, 1), (1, 3, 1), **wide)
-    said = accepts(graph, graph.ops[0], A100)
+    said = accepts(graph, graph.ops[0], {}, A100)
     assert said is not None
     assert said.startswith("padded extent of 1610612736 along an axis")
 
 
 def test_tensors_beyond_32_bits_are_refused() -> None:
     graph = graph_of("relu", (1 << 16, 1 << 15), (1 << 16, 1 << 15))
-    assert accepts(graph, graph.ops[0], A100) == "x has 2147483648 elements, at most 1073741824 are indexed"
+    assert accepts(graph, graph.ops[0], {}, A100) == "x has 2147483648 elements, at most 1073741824 are indexed"
 
 
 def test_linear_resizing_of_channels_is_refused() -> None:
     graph = graph_of("resize", (1, 4, 4), (1, 8, 8), mode="linear", coordinates="asymmetric", rounding="floor")
-    said = accepts(graph, graph.ops[0], A100)
+    said = accepts(graph, graph.ops[0], {}, A100)
     assert said == "linear resizing of the axis that runs fastest, which holds channels"
 
 
 def test_kinds_without_a_kernel_are_refused() -> None:
     graph = graph_of("gather", (4, 4), (4, 4), axis=0)
-    assert accepts(graph, graph.ops[0], A100) == "no kernel computes this gather"
+    assert accepts(graph, graph.ops[0], {}, A100) == "no kernel computes this gather"
 
 
 def test_each_kind_says_its_rules() -> None:

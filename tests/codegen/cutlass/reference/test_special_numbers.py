@@ -10,7 +10,7 @@ from codegen.judgement import Bound, Doubles
 from hw_models.errors import TargetError
 from partitioner.ir.graph import Attribute
 from partitioner.ir.layers import ELEMENTWISE_KINDS
-from tests.codegen.cutlass.reference.fed_layers import CHIP, FRONTEND, by_hand, evaluated
+from tests.codegen.cutlass.reference.fed_layers import FRONTEND, by_hand, evaluated
 
 INF, NAN = np.inf, np.nan
 WINDOW: dict[str, Attribute] = {"kernel": (2, 2), "strides": (1, 1), "dilations": (1, 1), "pads": (0, 0, 1, 1)}
@@ -132,8 +132,7 @@ def test_a_view_of_one_number_without_axes() -> None:
 def test_emulation_gives_the_numbers() -> None:
     found = by_hand("add", [np.array([1, 2], np.float16), np.array([0.25, 2**-20], np.float16)], (2,))
     sampled = found.sampled(found.layers[0])
-    layer, points = sampled.layer, sampled.points
-    numbers = emulate(found.graph, found.constants, layer, points, sampled.read, CHIP)
+    numbers = emulate(sampled)
     assert numbers.tolist() == [1.25, 2 + float(np.float16(2**-20))]
     assert isinstance(JUDGEMENT, Bound)
     assert JUDGEMENT.allowed(sampled).tolist() == REFERENCE.allowed(sampled).tolist()

@@ -13,7 +13,7 @@ cycles: fractions are cut off. Where the target's issue costs depend on the orde
 right behind itself, when registers hold all that it needs.
 
 Valid is what `verify_program` accepts and what keeps accesses to common bytes in their order
-(isched.exact.order_constraints). What meets keeps its partners.
+(benchmarks.lab.exact_schedule.order_constraints). What meets keeps its partners.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from benchmarks.lab.exact_schedule.order_constraints import add_orders
+from benchmarks.lab.exact_schedule.timing_constraints import add_times
+from benchmarks.lab.exact_schedule.variables import Op, Setting
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
-from isched.exact.order_constraints import add_orders
-from isched.exact.timing_constraints import add_times
-from isched.exact.variables import Op, Setting
 from isched.program.program import Program, Stream
 from isched.program.target import Timeable
 from isched.program.timed_ops import CoreIssue, timed_streams

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from isched.exact.variables import Op, Setting
+from benchmarks.lab.exact_schedule.variables import Op, Setting
 from isched.program.timed_ops import CoreIssue
 from isched.timing.engines import conflict
 

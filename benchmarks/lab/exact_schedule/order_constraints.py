@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from isched.exact.variables import Op, Setting
+from benchmarks.lab.exact_schedule.variables import Op, Setting
 from isched.timing.engines import Touch, conflict
 
 if TYPE_CHECKING:

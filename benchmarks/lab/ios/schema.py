@@ -8,16 +8,17 @@ node are terms that are concatenated along the channels.
 
 from __future__ import annotations
 
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from dsa_sched.placement.ios.network import Kernel, Network, Operator, Slice, verify_network
+from benchmarks.lab.ios.network import Kernel, Network, Operator, Slice, verify_network
 from hw_models.errors import ModelError
 
 __all__ = ["MAX_FILE_BYTES", "builtin_networks", "load_network", "parse_networks", "read_networks"]
+
+FOLDER = Path(__file__).parent / "networks"
 
 MAX_FILE_BYTES = 16 << 20
 
@@ -103,17 +104,15 @@ _SEVERAL = TypeAdapter(Annotated[dict[Name, _Graph], Field(max_length=100)])
 
 
 def builtin_networks() -> tuple[str, ...]:
-    """Names of the paper's networks, which come with the package."""
-    folder = resources.files("dsa_sched.placement.ios") / "networks"
-    return tuple(sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".json")))
+    """Names of the paper's networks."""
+    return tuple(sorted(file.stem for file in FOLDER.glob("*.json")))
 
 
 def load_network(name: str) -> Network:
     """One of the paper's networks. Raises ModelError."""
     if name not in builtin_networks():
         raise ModelError(f"network {name}", needs=f"one of {', '.join(builtin_networks())}")
-    source = resources.files("dsa_sched.placement.ios") / "networks" / f"{name}.json"
-    return next(iter(parse_networks(source.read_bytes(), f"{name}.json (built-in)").values()))
+    return next(iter(read_networks(FOLDER / f"{name}.json").values()))
 
 
 def read_networks(path: Path) -> dict[str, Network]:

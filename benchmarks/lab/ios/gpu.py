@@ -23,8 +23,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from dsa_sched.placement.ios.network import Kernel, Network, Operator
-from dsa_sched.placement.ios.tasks import task_graph
+from benchmarks.lab.ios.network import Kernel, Network, Operator
+from benchmarks.lab.ios.tasks import task_graph
 from dsa_sched.placement.model.problem import CostTable, Machine, Merged, Problem
 
 __all__ = ["V100", "V100_HALF", "ConvMerging", "Gpu", "gpu_problem", "merged_kernel"]

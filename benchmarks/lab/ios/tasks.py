@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-from dsa_sched.placement.ios.network import Network, Shape
-from dsa_sched.placement.ios.onnx_file import node_names
+from benchmarks.lab.ios.network import Network, Shape
+from benchmarks.lab.ios.onnx_file import node_names
 from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS, Task, TaskGraph, Value
 
 __all__ = ["task_graph", "task_parts"]

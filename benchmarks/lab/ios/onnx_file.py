@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from dsa_sched.placement.ios.network import Kernel, Network, Operator
+from benchmarks.lab.ios.network import Kernel, Network, Operator
 from hw_models.errors import ModelError
 
 __all__ = ["node_names", "onnx_model"]

@@ -1,0 +1,1 @@
+"""Optimal orders of small programs, by CP-SAT."""

@@ -1,0 +1,77 @@
+"""Machine code of one cluster as files, and what such a file says of itself.
+
+Program --image, ELF--> program.elf, program.s, source_map.json        program.elf --> listing, for whom it was made
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from codegen.neuralscale.asm.assembly_text import render
+from codegen.neuralscale.asm.elf import Elf, read_elf
+from codegen.neuralscale.asm.elf_format import ElfError
+from codegen.neuralscale.asm.elf_note import note_bytes, read_note
+from codegen.neuralscale.asm.elf_writer import elf_bytes
+from codegen.neuralscale.emit.emit import Image, SourceRange, emit_image
+from codegen.neuralscale.rolling.rolled import shared
+from codegen.target import ClusterFiles, MadeFor
+from hw_models.chip import Chip
+from hw_models.errors import TargetError
+from isched.program.program import Program
+from partitioner.ir.graph import Constants, Graph
+
+__all__ = ["SOURCE_MAP", "disassemble", "emit", "emit_rolled", "made_for"]
+
+EXECUTABLE = "program.elf"
+ASSEMBLY = "program.s"
+SOURCE_MAP = "source_map.json"
+
+
+def emit(program: Program, graph: Graph, constants: Constants, chip: Chip | None = None) -> ClusterFiles:
+    """One instruction after the other, for each core its own. Without a chip, as for an experiment on a program, the
+    executable does not say what it was made for."""
+    return _files(program, emit_image(program, graph, constants), chip)
+
+
+def emit_rolled(program: Program, graph: Graph, constants: Constants, chip: Chip | None = None) -> ClusterFiles:
+    """With loops, and one text for all cores."""
+    return _files(program, emit_image(program, graph, constants, shared), chip)
+
+
+def made_for(executable: bytes) -> MadeFor | None:
+    """Raises TargetError for bytes that are no ELF file of this instruction set."""
+    return read_note(_read(executable).note)
+
+
+def disassemble(executable: bytes) -> Iterator[str]:
+    """Raises TargetError for bytes that are no ELF file of this instruction set."""
+    from codegen.neuralscale.asm.disassembler import disassemble_elf  # not needed to compile
+
+    return map(str, disassemble_elf(_read(executable)))
+
+
+def _read(executable: bytes) -> Elf:
+    try:
+        return read_elf(executable)
+    except ElfError as error:
+        raise TargetError("program", needs="a static executable for this chip", has=str(error)) from error
+
+
+def _files(program: Program, image: Image, chip: Chip | None) -> ClusterFiles:
+    cores = len(program.streams)
+    owner = chip and MadeFor(chip.isa, chip.name, chip.hash, cores, program.cluster)
+    note = note_bytes(owner) if owner else b""
+    executable = elf_bytes(image.entry, image.segments, image.symbols, note)
+    files = {
+        EXECUTABLE: executable,
+        ASSEMBLY: render(image.items).encode(),
+        SOURCE_MAP: _source_map_text(image.source_map).encode(),
+    }
+    return ClusterFiles(cores, EXECUTABLE, files, program.cluster)
+
+
+def _source_map_text(ranges: tuple[SourceRange, ...]) -> str:
+    """One range a line: start, end, core (-1 for all), operator (empty for start-up and end)."""
+    lines = [json.dumps([r.start, r.end, r.core, r.source]) for r in ranges]
+    return '{"fields": ["start", "end", "core", "operator"],\n "ranges": [\n  ' + ",\n  ".join(lines) + "\n]}\n"

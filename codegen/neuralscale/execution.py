@@ -1,0 +1,94 @@
+"""Running machine code on the simulator, whose compiled loops are imported only then.
+
+ClusterFiles --run--> memory afterwards, counts
+program.elf --simulate--> exit code        program.elf --trace--> what each core does, for the cycle model
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from codegen.neuralscale.asm.elf_format import ElfError
+from codegen.neuralscale.executable import SOURCE_MAP
+from codegen.neuralscale.simulator.options import Load, SimulationOptions, SourceRange
+from codegen.target import ClusterFiles, Execution, SimulatorRun
+from hw_models.chip import Chip
+from hw_models.errors import TargetError
+from isched.program.timed_ops import TimedStream
+
+__all__ = ["run", "simulate", "trace", "trace_again"]
+
+
+class SourceMapError(ValueError):
+    """A source map that cannot be read."""
+
+
+def run(files: ClusterFiles, loads: Mapping[int, bytes], dumps: tuple[tuple[int, int], ...], seed: int) -> Execution:
+    """Raises TargetError where the run fails."""
+    from codegen.neuralscale.simulator.machine import simulate
+    from codegen.neuralscale.simulator.memory.faults import SimulationError
+
+    try:
+        options = SimulationOptions(
+            cores=files.cores,
+            cluster=files.cluster,
+            loads=tuple(Load(address, data) for address, data in loads.items()),
+            poison=True,
+            seed=seed,
+            source_map=_source_ranges(files.files[SOURCE_MAP]),
+        )
+        result = simulate(files.files[files.executable], options)
+        memory = {(address, size): result.read(address, size) for address, size in dumps}
+    except (ElfError, SimulationError, SourceMapError) as error:
+        raise TargetError(files.executable, needs="an artifact for this chip", has=str(error)) from error
+    if result.fault is not None or result.exit_code != 0:
+        reason = result.fault.message if result.fault else f"the program ended with exit code {result.exit_code}"
+        raise TargetError("simulation", needs="a run without faults", has=reason)
+    moved = {f"{source}->{destination}": n for (source, destination), n in result.counts.moved_bytes.items()}
+    return Execution(memory, dict(result.counts.by_engine), moved)
+
+
+def simulate(program: Path, run: SimulatorRun) -> int:
+    """Raises TargetError where the run fails."""
+    from codegen.neuralscale.simulator.iss import IssError, run_iss
+
+    try:
+        return run_iss(
+            program,
+            run.cores,
+            run.loads,
+            run.dumps,
+            run.dump_path,
+            run.max_instructions,
+            run.trace,
+            run.poison,
+            run.seed,
+            cluster=run.cluster,
+        )
+    except IssError as error:
+        raise TargetError(str(error)) from None
+
+
+def trace(executable: bytes, cores: int, chip: Chip, cluster: int = 0) -> tuple[TimedStream, ...]:
+    """A run with empty instruction caches."""
+    from codegen.neuralscale.trace.trace import trace_elf
+
+    return trace_elf(executable, cores, chip, cluster)
+
+
+def trace_again(executable: bytes, cores: int, chip: Chip, cluster: int = 0) -> tuple[TimedStream, ...]:
+    """A run that finds in the caches what the run before it has left there."""
+    from codegen.neuralscale.trace.trace import trace_elf
+
+    return trace_elf(executable, cores, chip, cluster, warm=True)
+
+
+def _source_ranges(text: bytes) -> tuple[SourceRange, ...]:
+    """The ranges of a source map that serve an operator. Raises SourceMapError."""
+    try:
+        ranges = json.loads(text)["ranges"]
+        return tuple(SourceRange(int(start), int(end), str(source)) for start, end, _, source in ranges if source)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise SourceMapError(f"{SOURCE_MAP} is damaged: {error!r}") from error

@@ -1,1 +1,0 @@
-"""Optimal orders of small programs by CP-SAT; the oracle of tests and benchmarks."""
