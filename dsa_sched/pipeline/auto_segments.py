@@ -202,7 +202,7 @@ def _candidate(
     if isinstance(plan, NoPlan):
         return None
     verify_plan(plan, ctx)
-    ahead = any(each.way.ahead for each in plans) or (bool(options.schedule) and ctx.staging != ctx.main)
+    ahead = any(each.way.ahead for each in plans) or (bool(options.schedule) and ctx.roles.has_staging)
     images = {way.image_groups for part in division.parts if (way := plans[part.column].way).level == IMAGES}
     groups = images.pop() if images else ()
     way = Way(SEGMENTS, ahead=ahead and has_region(plan, ctx), segments=segments, image_groups=groups)

@@ -201,7 +201,7 @@ def with_others(
 
 
 def _may_run_ahead(ctx: PlanContext) -> bool:
-    return ctx.staging != ctx.main and any(tensor.constant for tensor in ctx.graph.tensors)
+    return ctx.roles.has_staging and any(tensor.constant for tensor in ctx.graph.tensors)
 
 
 def costed(ctx: PlanContext, way: Way, plan: Plan, options: CompileOptions) -> Candidate:

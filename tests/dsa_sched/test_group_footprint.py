@@ -65,7 +65,7 @@ def test_a_group_that_is_cut_along_rows() -> None:
     assert found.held[1].bytes_formula == formula
     assert (found.worst.pieces, found.worst.piece, found.coarser.pieces) == (4, 1, 3)
     assert found.worst.held_bytes == (14 + 12) * 1024 < found.coarser.held_bytes
-    assert found.room_bytes == 4 * part_bytes(ctx.chip, ctx.local.memory, ctx.local.part)
+    assert found.room_bytes == 4 * part_bytes(ctx.chip, *ctx.roles.local)
     assert found.input_formula == f"{(32 + 3 * 6) * 1024:,}"
     assert found.again_formulas == {"conv0": f"{3 * 4 * 32 * 16 * 144:,}", "conv1": "147456*f - 147456 = 442,368"}
 
