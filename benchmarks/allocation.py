@@ -184,7 +184,7 @@ def zoo_values(chip: Chip, networks: Iterable[str]) -> tuple[list[tuple[Value, .
             except UserError as error:
                 print(f"{network}, group {group.name}: {error.line}", file=sys.stderr)
                 continue
-            groups.append(tuple(held_values(walk, walk.ctx.local.memory).values()))
+            groups.append(tuple(held_values(walk, walk.ctx.roles.local.memory).values()))
         whole.append(network_values(make_plan(ctx, O0()), model.graph))
         print(f"{network}: {len(plan.groups)} groups, {len(whole[-1])} values", flush=True)
     return groups, whole

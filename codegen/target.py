@@ -36,10 +36,11 @@ from partitioner.ir.plan import Plan
 from partitioner.ir.target import AcceptingTarget, AddsInRuns, JudgesPrepared, PlanTarget
 
 __all__ = [
+    "CAPABILITIES",
     "ELF",
     "EXECUTION_KIND",
-    "CAPABILITIES",
     "AnyTarget",
+    "Capability",
     "ClusterFiles",
     "Disassembles",
     "Execution",
@@ -51,7 +52,6 @@ __all__ = [
     "Measurer",
     "Measures",
     "MemoryDump",
-    "Capability",
     "Rolls",
     "Simulates",
     "SimulatorRun",
@@ -234,7 +234,7 @@ CAPABILITIES = (
     Capability(Prepares, ("prepare", "look_up", "emulate_prepared"), "models with integers before or after the layers"),
     Capability(JudgesPrepared, ("refuses_prepared",), "the same, where only some of these operators can be done"),
     Capability(Tabulates, ("table_for",), "functions in tables: the frontend makes each a constant of the graph"),
-    Capability(AddsInRuns, ("product_runs",), "long products, parts of which may run while others wait for weights"),
+    Capability(AddsInRuns, ("product_runs",), "hidden values that find no room, computed in chunks"),
     Capability(Identifies, ("made_for",), "time, iss: whose an executable is"),
     Capability(Simulates, ("simulate",), "iss, with Identifies"),
     Capability(Disassembles, ("disassemble",), "disasm"),

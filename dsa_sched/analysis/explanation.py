@@ -65,7 +65,8 @@ class LocalUse:
 class GroupFacts:
     """One group that computes something. `letter` is its name in the order of instances, `operators` the kinds of its
     operators in order; `cuts` are (axis, points), `pieces` the ways in which its instances are divided among cores;
-    `scopes` counts where outputs lie, by memory."""
+    `scopes` counts where outputs lie, by memory; `accumulator_bytes` are the most that tile buffers take of a core's
+    accumulators, by memory."""
 
     name: str
     letter: str
@@ -78,6 +79,7 @@ class GroupFacts:
     scopes: Mapping[str, int]
     exchanges: tuple[str, ...]
     local: LocalUse
+    accumulator_bytes: Mapping[str, int]
     moved_bytes: Mapping[str, int]
     macs: int
     recompute_share: float
@@ -187,7 +189,7 @@ def explain_plan(plan: Plan, ctx: PlanContext, options: LayoutOptions = PLAIN) -
         order=tuple(step for step in plan.steps if not isinstance(step, ViewStep)),
         tensors=tensors_by_memory(plan, layout),
         peak_bytes=dict(layout.peaks),
-        capacity_bytes={name: _capacity(layout, chip, name) for name in layout.peaks},
+        capacity_bytes={name: _capacity(layout, chip, name) for name in (*layout.peaks, *ctx.roles.accumulators)},
         moved_bytes={way_text(way): size for way, size in traffic.by_way.items()},
         compulsory_bytes=sum(compulsory_bytes(graph)),
         main_bytes=traffic.main_bytes(),
@@ -223,6 +225,7 @@ def _groups(plan: Plan, layout: Layout, traffic: Traffic, ctx: PlanContext) -> I
         parts.setdefault(part.group, []).append(part)
     for number, (name, runs) in enumerate(steps.items()):
         group, own = plan.group_by_name[name], parts[name]
+        uses = [_use(entry, layout, ctx) for _, laid in runs for entry in laid]
         names = tuple(layer.name for layer in group.layers)
         yield GroupFacts(
             name=name,
@@ -235,7 +238,11 @@ def _groups(plan: Plan, layout: Layout, traffic: Traffic, ctx: PlanContext) -> I
             cores=max(len(step.binding.cores) for step, _ in runs),
             scopes=dict(Counter(step.scope for step, _ in runs)),
             exchanges=tuple(exchange.tensor for exchange in group.exchanges),
-            local=_fullest(runs, layout, ctx),
+            local=max((use for use, _ in uses), key=lambda use: use.total_bytes, default=LocalUse(0, 0, 0, "")),
+            accumulator_bytes={
+                memory: max((tiles.get((memory, ""), 0) for _, tiles in uses), default=0)
+                for memory in ctx.roles.accumulators
+            },
             moved_bytes={way_text(way): size for way, size in traffic.ways(own).items()},
             macs=sum(part.macs for part in own),
             recompute_share=traffic.recompute_of(own),
@@ -243,13 +250,9 @@ def _groups(plan: Plan, layout: Layout, traffic: Traffic, ctx: PlanContext) -> I
         )
 
 
-def _fullest(runs: list[tuple[RunStep, tuple[LayerLayout, ...]]], layout: Layout, ctx: PlanContext) -> LocalUse:
-    uses = [_use(entry, layout, ctx) for _, laid in runs for entry in laid]
-    return max(uses, key=lambda use: use.total_bytes, default=LocalUse(0, 0, 0, ""))
-
-
-def _use(entry: LayerLayout, layout: Layout, ctx: PlanContext) -> LocalUse:
-    """The core with the largest box in the first round stands for all."""
+def _use(entry: LayerLayout, layout: Layout, ctx: PlanContext) -> tuple[LocalUse, Mapping[tuple[str, str], int]]:
+    """What a layer takes of the local memory, and its tile buffers by memory and part. The core with the largest box in
+    the first round stands for all."""
     graph, chip = ctx.graph, ctx.chip
     memory, part = layout.local.memory, layout.local.part
     this_round = entry.rounds[0][0]
@@ -261,9 +264,10 @@ def _use(entry: LayerLayout, layout: Layout, ctx: PlanContext) -> LocalUse:
         sizes[place.offset_bytes] = max(sizes.get(place.offset_bytes, 0), size)
     residents = Residents({name: place.box for name, place in here.items()}, part)
     tiles = piece_tiles(ctx, entry.layer, this_round.boxes[number], residents, entry.free_regions)
-    needed = demand_bytes(chip, buffer_sizes(used.spare for used in tiles.fits)).get((memory, part), 0)
+    demand = demand_bytes(chip, buffer_sizes(used.spare for used in tiles.fits))
+    needed = demand.get((memory, part), 0)
     room = entry.free_regions.get((memory, part), (0, 0))[1]
-    return LocalUse(sum(sizes.values()), min(needed, room) if room else needed, room, entry.layer.name)
+    return LocalUse(sum(sizes.values()), min(needed, room) if room else needed, room, entry.layer.name), demand
 
 
 def tensors_by_memory(plan: Plan, layout: Layout) -> dict[str, int]:

@@ -72,7 +72,7 @@ class GroupFootprint:
 def group_footprint(group: Group, ctx: PlanContext) -> GroupFootprint | None:
     """The footprint of a group with one output that is cut along one axis into nearly equal pieces, else None."""
     cuts = [(axis, points) for axis, points in group.split.cuts if len(points) > 2]
-    if len(cuts) != 1 or len(group.outputs(ctx.graph)) != 1 or not ctx.local.memory:
+    if len(cuts) != 1 or len(group.outputs(ctx.graph)) != 1 or not ctx.roles.local.memory:
         return None
     ((axis, points),) = cuts
     footprint, pieces = ctx.footprints.along(group.layers, axis), len(points) - 1
@@ -88,7 +88,7 @@ def group_footprint(group: Group, ctx: PlanContext) -> GroupFootprint | None:
         held=tuple(HeldValue(tensors, str(formula)) for tensors, formula in held.items()),
         worst=worst,
         coarser=worst_step(footprint, pieces - 1, granule),
-        room_bytes=part_bytes(ctx.chip, ctx.local.memory, ctx.local.part) * ctx.chip.cores_per_cluster,
+        room_bytes=part_bytes(ctx.chip, *ctx.roles.local) * ctx.chip.cores_per_cluster,
         input_formula=_text(input_bytes(forms), pieces),
         again_formulas={layer: _text(macs, pieces) for layer, macs in recomputed_macs(footprint, forms).items()},
     )

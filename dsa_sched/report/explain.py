@@ -105,6 +105,12 @@ def _room(found: Explanation) -> Iterator[str]:
                 "that were free"
             )
         yield line
+    for memory in fullest.accumulator_bytes if fullest is not None else ():
+        most = max(found.groups, key=lambda group: group.accumulator_bytes[memory])
+        yield (
+            f"{memory}: tile buffers take {size_text(most.accumulator_bytes[memory])} of "
+            f"{size_text(found.capacity_bytes[memory])} at most, in group {most.name}"
+        )
 
 
 def _ways(moved: Mapping[str, int]) -> str:

@@ -179,7 +179,7 @@ def with_others(plans: Plans[TargetT], others: Others, without: frozenset[Config
 
 
 def _may_run_ahead(ctx: PlanContext) -> bool:
-    return ctx.staging != ctx.main and any(tensor.constant for tensor in ctx.graph.tensors)
+    return ctx.roles.has_staging and any(tensor.constant for tensor in ctx.graph.tensors)
 
 
 def costed(ctx: PlanContext, config: Config, plan: Plan, options: CompileOptions) -> Candidate:

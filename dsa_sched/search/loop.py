@@ -284,7 +284,7 @@ class _TimingLoop:
             self._rules_out(candidate, 0.0)
             return f"{expects(candidate)}, more than {MOST_EXPECTED:g} times what the best takes"
         if candidate.config.ahead and not has_region(candidate.plan, ctx):
-            return f"values leave no region of {ctx.staging} free throughout; {expects(candidate)}"
+            return f"values leave no region of {ctx.roles.staging} free throughout; {expects(candidate)}"
         if limit_cycles == inf:
             return ""
         options = candidate.config.of(self.options)

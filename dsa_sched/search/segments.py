@@ -202,7 +202,7 @@ def _candidate(
     if isinstance(plan, NoPlan):
         return None
     verify_plan(plan, ctx)
-    ahead = any(each.config.ahead for each in plans) or (bool(options.schedule) and ctx.staging != ctx.main)
+    ahead = any(each.config.ahead for each in plans) or (bool(options.schedule) and ctx.roles.has_staging)
     return costed(ctx, Config(Segments(segments), ahead and has_region(plan, ctx)), plan, options)
 
 

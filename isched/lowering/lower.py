@@ -83,7 +83,9 @@ class _Lowering:
 
     def in_main(self, tensor: str, placements: Mapping[str, Placement]) -> Place:
         """The whole of a value in the main memory."""
-        return Place(self.ctx.main, placements[tensor].offset_bytes, full_box(self.ctx.graph.by_name[tensor].shape))
+        return Place(
+            self.ctx.roles.main, placements[tensor].offset_bytes, full_box(self.ctx.graph.by_name[tensor].shape)
+        )
 
 
 def lower_plan(

@@ -44,7 +44,9 @@ def place_tensors(
     (kind `probe`) of every computed value too. Raises DoesNotFit saying what the main memory would have to hold.
     """
     entries = (entry for step in layout.steps if isinstance(step, tuple) for entry in step)
-    lives = _Lives(main_lifetimes(ctx.graph, layout, ctx.main), {entry.slot: entry.layer.name for entry in entries})
+    lives = _Lives(
+        main_lifetimes(ctx.graph, layout, ctx.roles.main), {entry.slot: entry.layer.name for entry in entries}
+    )
     return _placed(ctx, base_bytes, lives, keep_values, isolated, absent)
 
 
@@ -80,7 +82,7 @@ def _placed(
     isolated: bool,
     absent: Collection[str] = (),
 ) -> tuple[Placement, ...]:
-    graph, main, named = ctx.graph, ctx.main, roots(ctx.graph)
+    graph, main, named = ctx.graph, ctx.roles.main, roots(ctx.graph)
     names = sorted(graph.tensors, key=lambda tensor: not tensor.constant)
     given = {*graph.fed, *(name for op in (*graph.prepared, *graph.concluded) for name in op.outputs)} - set(absent)
     own = [tensor.name for tensor in names if tensor.constant or tensor.name in given]

@@ -26,7 +26,7 @@ def looked_up_when_read(layout: Layout, ctx: PlanContext) -> Mapping[str, Op]:
     alone, each row once at most and whole."""
     graph = ctx.graph
     found = {op.outputs[0]: op for op in graph.prepared if op.kind == "lookup"}
-    if not found or ctx.staging == ctx.main:
+    if not found or not ctx.roles.has_staging:
         return {}
     others = {name for op in (*graph.prepared, *graph.concluded) for name in op.inputs}
     others.update(graph.outputs, graph.results, (name for op in graph.ops if op.is_view for name in op.inputs))

@@ -14,9 +14,9 @@ from functools import cached_property
 from typing import Generic, TypeAlias, TypeVar, cast
 
 from hw_models.chip import Chip
-from hw_models.memory_parts import part_bytes, part_start, place_of
-from hw_models.routes import main_memory, staging_memory
+from hw_models.memory_parts import place_of
 from partitioner.context.image_independence import images_of
+from partitioner.context.memory_roles import Local, MemoryRoles, memory_roles
 from partitioner.footprint.footprint import Footprints
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Constants, Graph
@@ -26,19 +26,11 @@ from partitioner.ir.regions import Box, full_box, input_boxes, join
 from partitioner.ir.structural_key import likeness
 from partitioner.ir.target import AcceptingTarget, Load, Pass, PlanTarget, Work
 
-__all__ = ["Context", "GraphContext", "KernelContext", "Likeness", "Local", "PlanContext"]
+__all__ = ["Context", "GraphContext", "KernelContext", "Likeness", "PlanContext"]
 
 AnyTargetT = TypeVar("AnyTargetT", bound=AcceptingTarget, covariant=True)
 TargetT = TypeVar("TargetT", bound=PlanTarget, covariant=True)
 Memo = TypeVar("Memo")
-
-
-@dataclass(frozen=True, slots=True)
-class Local:
-    """The memory of a core in which values stay, and its physical part; empty names where nothing is computed."""
-
-    memory: str
-    part: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +55,9 @@ class GraphContext(Generic[AnyTargetT]):
     _memos: dict[Callable[[], object], object] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
-    def main(self) -> str:
-        """The memory where inputs, constants and outputs lie. Raises ChipError for a chip without one."""
-        return main_memory(self.chip)
+    def roles(self) -> MemoryRoles:
+        """Which memory is main, staging, local. Raises ChipError where there is no main memory, or no way to it."""
+        return memory_roles(self.chip, Local("", ""))
 
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
@@ -103,30 +95,14 @@ class Context(GraphContext[TargetT]):
     # Memories.
 
     @cached_property
-    def local(self) -> Local:
-        """The memory and part in which the target leaves results of tiles."""
+    def roles(self) -> MemoryRoles:
+        """As for any kind of target; values stay where the target leaves results of tiles."""
         for layer in self.layers:
             if not layer.is_view(self.graph):
                 work = self.work(layer, full_box(self.graph.by_name[layer.output].shape))
                 buffer = next(b for b in work.buffers if b.name == work.output)
-                return Local(*place_of(self.chip, buffer.memory, buffer.part))
-        return Local("", "")
-
-    @cached_property
-    def staging(self) -> str:
-        """The memory from which data enter the local one; the main memory where there is none between, and where
-        nothing is computed. Raises ChipError where no links lead there."""
-        return staging_memory(self.chip, self.local.memory) if self.local.memory else self.main
-
-    @cached_property
-    def local_bytes(self) -> int:
-        """What values may use of each core's memory."""
-        return part_bytes(self.chip, self.local.memory, self.local.part) if self.local.memory else 0
-
-    @cached_property
-    def local_start_bytes(self) -> int:
-        """Where that begins in the memory."""
-        return part_start(self.chip, self.local.memory, self.local.part) if self.local.memory else 0
+                return memory_roles(self.chip, Local(*place_of(self.chip, buffer.memory, buffer.part)))
+        return memory_roles(self.chip, Local("", ""))
 
     # The graph.
 

@@ -110,7 +110,7 @@ class Counted:
         return Move(tensor, way, elements * self.layout.item_bytes[tensor])
 
     def _memory(self, place: Place | InMain) -> str:
-        return self.ctx.main if isinstance(place, InMain) else place.memory
+        return self.ctx.roles.main if isinstance(place, InMain) else place.memory
 
     def _copied(self, move: Move) -> str:
         """The dtype that an engine copies; of bytes on a link it does not matter."""
@@ -120,7 +120,7 @@ class Counted:
     def _spend(self, busy: Busy, way: Way, size_bytes: int, sharers: int, dtype: str) -> None:
         """Cycles of one dense move; inside one memory the vector engine copies elements of `dtype`."""
         source, destination = way
-        if source == destination == self.ctx.main:
+        if source == destination == self.ctx.roles.main:
             return
         if source != destination:
             engine = self.ctx.chip.link(source, destination).engine

@@ -137,7 +137,7 @@ def plan_traffic(plan: Plan, layout: Layout, ctx: PlanContext, tiles: bool = Tru
     parts = [_part(begin, counted, graph) for begin, counted in begun]
     values = {tensor.name: tensor.size_bytes for tensor in graph.tensors}
     macs_once = {layer.name: layer_macs(graph, layer) for group in plan.groups for layer in group.layers}
-    return Traffic(tuple(parts), ctx.main, values, macs_once)
+    return Traffic(tuple(parts), ctx.roles.main, values, macs_once)
 
 
 def _part(begun: Begin, counted: Counted, graph: Graph) -> Part:

@@ -31,9 +31,9 @@ class Transfers:
     def shared(self, name: str, boxes: Mapping[int, Box], needs: Sequence[Mapping[int, Box]]) -> float:
         """Storing a value in the shared memory and loading what each reader needs."""
         tensor = self.ctx.graph.by_name[name]
-        store = store_cycles(self.ctx.chip, self.ctx.local.memory, tensor, max(boxes.values(), key=box_size))
+        store = store_cycles(self.ctx.chip, self.ctx.roles.local.memory, tensor, max(boxes.values(), key=box_size))
         return store + sum(
-            load_cycles(self.ctx.chip, self.ctx.local.memory, tensor, max(need.values(), key=box_size))
+            load_cycles(self.ctx.chip, self.ctx.roles.local.memory, tensor, max(need.values(), key=box_size))
             for need in needs
             if need
         )
@@ -61,20 +61,22 @@ class Transfers:
             }
             if any(run_count(box_shape(box), _relative(part, box)) > MOST_RUNS for part in parts.values()):
                 taken.append(
-                    copied + self._link(self.ctx.staging, self.ctx.local.memory, box_size(box) * item_bytes, 1)
+                    copied
+                    + self._link(self.ctx.roles.staging, self.ctx.roles.local.memory, box_size(box) * item_bytes, 1)
                 )
                 parts |= {core: common(boxes[core], box)} if core in boxes else {}
             else:
                 size = sum(box_size(part) for part in parts.values())
                 taken.append(
-                    copied + self._link(self.ctx.staging, self.ctx.local.memory, size * item_bytes, len(parts))
+                    copied
+                    + self._link(self.ctx.roles.staging, self.ctx.roles.local.memory, size * item_bytes, len(parts))
                 )
             for other, part in parts.items():
                 given.setdefault(other, {})[part] = None
         stored = (
             self._link(
-                self.ctx.local.memory,
-                self.ctx.staging,
+                self.ctx.roles.local.memory,
+                self.ctx.roles.staging,
                 sum(map(box_size, _maximal(tuple(parts)))) * item_bytes,
                 len(parts),
             )
@@ -84,16 +86,16 @@ class Transfers:
 
     def main_cycles(self, size_bytes: int, readers: int) -> float:
         """What is added where a value of that size waits in the main memory: once there, and back for each reader."""
-        main = self.ctx.main
-        if main == self.ctx.staging:
+        main = self.ctx.roles.main
+        if main == self.ctx.roles.staging:
             return 0.0
-        back = transfer_cycles(self.ctx.chip, main, self.ctx.staging, size_bytes)
-        return transfer_cycles(self.ctx.chip, self.ctx.staging, main, size_bytes) + readers * back
+        back = transfer_cycles(self.ctx.chip, main, self.ctx.roles.staging, size_bytes)
+        return transfer_cycles(self.ctx.chip, self.ctx.roles.staging, main, size_bytes) + readers * back
 
     def shared_cycles(self, size_bytes: int) -> float:
         """All of a value from the cores' memories to the staging memory, or back: each core has an even part."""
         each = -(-size_bytes // self.ctx.chip.cores_per_cluster)
-        return self._link(self.ctx.local.memory, self.ctx.staging, each, 1)
+        return self._link(self.ctx.roles.local.memory, self.ctx.roles.staging, each, 1)
 
     def _link(self, source: str, destination: str, size_bytes: int, rows: int) -> float:
         sharers = self.ctx.chip.cores_per_cluster

@@ -259,7 +259,7 @@ class _Expansion:
 
         A giver is a core, a place in its memory and the box in it that it owns."""
         chip, item_bytes = self.ctx.chip, self.ctx.graph.by_name[name].item_bytes
-        link = self.ctx.local.memory, buffer.memory
+        link = self.ctx.roles.local.memory, buffer.memory
 
         def run_cycles(count: int) -> float:
             return transfer_cycles(chip, *link, count * item_bytes, sharers=chip.cores_per_cluster)

@@ -77,7 +77,7 @@ def halo_cost(
     `on_cores`: the pieces run on different cores at the same time and can exchange; instances follow each other and
     cannot. Raises ChipError when the chip lacks a link to the cores' memory.
     """
-    footprints, chip, local, where = ctx.footprints, ctx.chip, ctx.local.memory, ctx.staging
+    footprints, chip, local, where = ctx.footprints, ctx.chip, ctx.roles.local.memory, ctx.roles.staging
     footprint = footprints.along(layers, axis)
     cut = cut_pieces(footprint.extent, (pieces,), granule)
     before = _producers(footprints, layers, tensor)
@@ -90,7 +90,7 @@ def halo_cost(
     reread = sum(extra[v.tensor] * v.item_bytes for v in alone.values if v.external)
     size_bytes = prod(high - low for low, high in value.box) * value.item_bytes
     moved_bytes = int(totals(value.piece_bytes(cut), cut)[0])  # each piece reads its halo again
-    off = where if size_bytes <= chip.memory(where).size_bytes else ctx.main
+    off = where if size_bytes <= chip.memory(where).size_bytes else ctx.roles.main
     return HaloCost(
         tensor,
         pieces,

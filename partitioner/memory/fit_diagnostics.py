@@ -28,7 +28,7 @@ def unplaced(
     return Infeasible(
         walk.subjects[late.name],
         memory,
-        walk.ctx.local.part if memory == walk.ctx.local.memory else "",
+        walk.ctx.roles.local.part if memory == walk.ctx.roles.local.memory else "",
         demand_bytes=max(peak, packing.offsets[late.name] + late.size_bytes),
         room_bytes=capacity_bytes,
         levers=(Lever.FINER_CUT, Lever.LARGER_MEMORY, *gaps),

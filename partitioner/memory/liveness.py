@@ -120,7 +120,7 @@ class Walk:
 
     def keep_in_main(self, name: str) -> Held:
         box = full_box(self.ctx.graph.by_name[name].shape)
-        held = Held(name, self.ctx.main, "", {SHARED: (0, box)}, {SHARED: box})
+        held = Held(name, self.ctx.roles.main, "", {SHARED: (0, box)}, {SHARED: box})
         self.values.setdefault(name, []).append(held)
         return held
 
@@ -128,13 +128,15 @@ class Walk:
         return box_size(box) * self.ctx.graph.by_name[name].item_bytes
 
     def _keep_shared(self, name: str, box: Box, slot: int) -> Held:
-        key = self.keep(name, self.ctx.staging, slot, self._bytes(name, box))
-        return Held(name, self.ctx.staging, key, {SHARED: (0, box)}, {SHARED: box})
+        key = self.keep(name, self.ctx.roles.staging, slot, self._bytes(name, box))
+        return Held(name, self.ctx.roles.staging, key, {SHARED: (0, box)}, {SHARED: box})
 
     def _keep_local(self, name: str, boxes: Mapping[int, Box], owned: Mapping[int, Box], slot: int) -> Held:
         size = max((self._bytes(name, box) for box in boxes.values()), default=0)
-        key = self.keep(name, self.ctx.local.memory, slot, size)
-        return Held(name, self.ctx.local.memory, key, {core: (0, box) for core, box in boxes.items()}, dict(owned))
+        key = self.keep(name, self.ctx.roles.local.memory, slot, size)
+        return Held(
+            name, self.ctx.roles.local.memory, key, {core: (0, box) for core, box in boxes.items()}, dict(owned)
+        )
 
     def find(self, name: str, needs: Mapping[int, Box], reader: tuple[str, int]) -> Held | tuple[Held, ...]:
         """Where the cores find what they need of a value: in their own memories, or in shared ones. Raises
@@ -142,7 +144,7 @@ class Walk:
         if (*reader, name) in self.moved:
             return self.moved.pop((*reader, name))
         for held in self.values.get(name, ()):
-            if held.memory == self.ctx.local.memory and all(
+            if held.memory == self.ctx.roles.local.memory and all(
                 core in held.boxes and holds(held.boxes[core][1], box) for core, box in needs.items()
             ):
                 return held
@@ -151,10 +153,10 @@ class Walk:
         shared = tuple(
             held
             for held in self.values.get(name, ())
-            if held.memory != self.ctx.local.memory
+            if held.memory != self.ctx.roles.local.memory
             and any(box_size(common(box, held.owned[SHARED])) for box in needs.values())
         )
-        for memory in (self.ctx.staging, self.ctx.main):
+        for memory in (self.ctx.roles.staging, self.ctx.roles.main):
             there = tuple(held for held in shared if held.memory == memory)
             if there and all(
                 sum(box_size(common(box, held.owned[SHARED])) for held in there) >= box_size(box)
@@ -179,7 +181,7 @@ class Walk:
         """Other names for what is held of the source."""
         op = layer.anchor(self.ctx.graph)
         for held in self.values.get(op.inputs[0], ()):
-            if held.memory == self.ctx.main:
+            if held.memory == self.ctx.roles.main:
                 self.keep_in_main(layer.output)
                 continue
             boxes = {
@@ -215,22 +217,24 @@ class Walk:
             if any(box_size(common(box, owned)) for box in needs.values() for owned in held.owned.values())
         )
         for held in sources:
-            if held.memory == self.ctx.main:
+            if held.memory == self.ctx.roles.main:
                 raise PlanError(
-                    f"{step.kind} of {name}", needs=f"parts in {self.ctx.staging} or closer", has=self.ctx.main
+                    f"{step.kind} of {name}",
+                    needs=f"parts in {self.ctx.roles.staging} or closer",
+                    has=self.ctx.roles.main,
                 )
             self._touch(held, slot)
         across = any(
-            held.memory == self.ctx.local.memory and core != reader_core and box_size(common(box, owned))
+            held.memory == self.ctx.roles.local.memory and core != reader_core and box_size(common(box, owned))
             for held in sources
             for core, owned in held.owned.items()
             for reader_core, box in needs.items()
         )
         buffer = None
         if across:
-            kept = (held for held in sources if held.memory == self.ctx.local.memory)
+            kept = (held for held in sources if held.memory == self.ctx.roles.local.memory)
             union = joined(tuple(owned for held in kept for owned in held.owned.values()))
-            buffer = (self.keep(name, self.ctx.staging, slot, self._bytes(name, union), Role.BUFFER), union)
+            buffer = (self.keep(name, self.ctx.roles.staging, slot, self._bytes(name, union), Role.BUFFER), union)
         to = self._keep_local(name, needs, needs, slot)
         self.moved[(*reader, name)] = to
         return Moved(step, slot, to, sources, buffer)
@@ -260,15 +264,15 @@ class Walk:
                 continue
             owned = tuple(part.owned.get(name, empty) for part in cores)
             entry = Slot(layer, slots[name], step, boxes, {}, {}, None)
-            scope = scopes.get(name, self.ctx.local.memory) if name in outputs else self.ctx.local.memory
+            scope = scopes.get(name, self.ctx.roles.local.memory) if name in outputs else self.ctx.roles.local.memory
             done = after.get(name, entry.slot)
-            if name not in spilled and (scope == self.ctx.local.memory or _stays(name, cores)):
+            if name not in spilled and (scope == self.ctx.roles.local.memory or _stays(name, cores)):
                 local[name] = self._stay(entry, cores, owned)
                 self._touch(local[name], max(last.get(name, entry.slot), done))
             if name in exchanged:
                 union = joined(boxes)
                 size = self._bytes(name, union)
-                entry.exchange = (self.keep(name, self.ctx.staging, entry.slot + 1, size, Role.EXCHANGE), union)
+                entry.exchange = (self.keep(name, self.ctx.roles.staging, entry.slot + 1, size, Role.EXCHANGE), union)
             if name in outputs:
                 self._leave(entry, name, scope, owned, local, done)
             read = {name}.union(*(self.ctx.reads(layer, box) for box in boxes if box_size(box)))
@@ -314,10 +318,10 @@ class Walk:
     def _spill(self, entry: Slot, scope: str, last: int) -> Held:
         """A value of the group that no core keeps goes to a shared memory and is read from there."""
         name = entry.layer.output
-        if scope == self.ctx.main:
+        if scope == self.ctx.roles.main:
             self.stored.add(name)
             box = full_box(self.ctx.graph.by_name[name].shape)
-            held = Held(name, self.ctx.main, "", {SHARED: (0, box)}, {SHARED: joined(entry.boxes)})
+            held = Held(name, self.ctx.roles.main, "", {SHARED: (0, box)}, {SHARED: joined(entry.boxes)})
         else:
             held = self._keep_shared(name, joined(entry.boxes), entry.slot)
             self._touch(held, last)
@@ -328,13 +332,13 @@ class Walk:
         self, entry: Slot, name: str, scope: str, owned: tuple[Box, ...], local: dict[str, Held], slot: int
     ) -> None:
         """An output of the group goes to its scope, directly or from the local memories where it is needed too."""
-        if scope == self.ctx.local.memory:
+        if scope == self.ctx.roles.local.memory:
             self.values.setdefault(name, []).append(local[name])
             return
         whole = joined(owned)
-        if scope == self.ctx.main:
+        if scope == self.ctx.roles.main:
             self.stored.add(name)
-            held = next((h for h in self.values.get(name, ()) if h.memory == self.ctx.main), None)
+            held = next((h for h in self.values.get(name, ()) if h.memory == self.ctx.roles.main), None)
             if held is None:
                 held = self.keep_in_main(name)
                 held.owned[SHARED] = whole
@@ -347,8 +351,8 @@ class Walk:
         if name not in local:
             entry.destination = held
             return
-        stored = scope == self.ctx.main
-        buffer = self.keep(name, self.ctx.staging, slot, self._bytes(name, whole), Role.STORE) if stored else ""
+        stored = scope == self.ctx.roles.main
+        buffer = self.keep(name, self.ctx.roles.staging, slot, self._bytes(name, whole), Role.STORE) if stored else ""
         entry.stores.append((held, owned, buffer))
 
     def _slots(
@@ -371,7 +375,7 @@ class Walk:
             if name in exchanged:
                 after[name] = self.slot
                 self.slot += 1
-            if name in outputs and _stays(name, cores) and scopes.get(name) != self.ctx.local.memory:
+            if name in outputs and _stays(name, cores) and scopes.get(name) != self.ctx.roles.local.memory:
                 after[name] = self.slot
                 self.slot += 1
         return slots, after
@@ -399,9 +403,9 @@ class Walk:
         if source not in local:
             renamed = []
             for held in sources[source]:
-                if held.memory == self.ctx.main:
+                if held.memory == self.ctx.roles.main:
                     box = full_box(self.ctx.graph.by_name[name].shape)
-                    renamed.append(Held(name, self.ctx.main, "", {SHARED: (0, box)}, {SHARED: box}))
+                    renamed.append(Held(name, self.ctx.roles.main, "", {SHARED: (0, box)}, {SHARED: box}))
                 else:
                     start, box = held.boxes[SHARED]
                     box = self._renamed(source, layer, box)

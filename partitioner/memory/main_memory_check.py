@@ -25,7 +25,7 @@ def require_main_room(ctx: GraphContext[AcceptingTarget]) -> None:
     ends = {named[name] for name in graph.outputs}
     kept = [t.name for t in graph.tensors if t.constant or t.name in graph.inputs or t.name in ends]
     demand_bytes = sum(graph.by_name[name].size_bytes for name in kept)
-    if demand_bytes > ctx.chip.memory(ctx.main).size_bytes:
+    if demand_bytes > ctx.chip.memory(ctx.roles.main).size_bytes:
         raise DoesNotFit(main_overflow(ctx, demand_bytes, held_throughout(graph, kept)))
 
 
@@ -45,7 +45,7 @@ def held_throughout(graph: Graph, names: Iterable[str]) -> list[Holder]:
 
 def main_overflow(ctx: GraphContext[AcceptingTarget], demand_bytes: int, holders: Iterable[Holder]) -> Infeasible:
     """More than the main memory has, and who would hold it."""
-    graph, main = ctx.graph, ctx.main
+    graph, main = ctx.graph, ctx.roles.main
     largest = max(graph.tensors, key=lambda tensor: tensor.size_bytes)
     return Infeasible(
         GraphSubject(graph.name, largest.name),

@@ -154,10 +154,10 @@ def _placed(walk: Walk, options: LayoutOptions) -> Layout | Infeasible:
     pins: dict[str, str] = {}
     for name, (first, last) in walk.pinned.items():
         size = graph.by_name[name].size_bytes
-        key = walk.keep(name, walk.ctx.staging, first, size)
+        key = walk.keep(name, walk.ctx.roles.staging, first, size)
         walk.items[key][1] = last
         pins[name] = key
-    items: dict[str, list[Item]] = {memory: [] for memory in (walk.ctx.local.memory, walk.ctx.staging)}
+    items: dict[str, list[Item]] = {memory: [] for memory in (walk.ctx.roles.local.memory, walk.ctx.roles.staging)}
     for key, (first, last, size) in walk.items.items():
         items[walk.memory[key]].append(Item(key, first, last, size))
     offsets: dict[str, int] = {}
@@ -168,21 +168,21 @@ def _placed(walk: Walk, options: LayoutOptions) -> Layout | Infeasible:
     if isinstance(workspaces, Infeasible):
         return workspaces
     for memory, capacity, wanted in (
-        (ctx.local.memory, ctx.local_bytes, workspaces),
-        (ctx.staging, chip.memory(ctx.staging).size_bytes, {}),
+        (ctx.roles.local.memory, ctx.roles.local_bytes, workspaces),
+        (ctx.roles.staging, chip.memory(ctx.roles.staging).size_bytes, {}),
     ):
         if not memory:
             continue
         unit = chip.memory(memory).alignment_bytes
         packing = pack(items[memory], capacity, unit, wanted, ITEMS_APART if options.buffers_apart else 0)
         region = None
-        if options.constants_ahead and memory == ctx.staging:
+        if options.constants_ahead and memory == ctx.roles.staging:
             packing, region = _with_region(items[memory], packing, capacity, unit)
         if (late := unplaced(walk, memory, items[memory], packing, capacity)) is not None:
             return late
         offsets.update(packing.offsets)
         peaks[memory] = peak_bytes(items[memory])[0]
-        clear = ROOM_APART if options.buffers_apart and memory == walk.ctx.local.memory else 0
+        clear = ROOM_APART if options.buffers_apart and memory == walk.ctx.roles.local.memory else 0
         gaps[memory] = _gaps(items[memory], packing, capacity, unit, clear, wanted)
         if region is not None:
             below = _gaps(items[memory], packing, region[0], unit, 0, {})
@@ -197,9 +197,9 @@ def _placed(walk: Walk, options: LayoutOptions) -> Layout | Infeasible:
             continue
         layouts = []
         for entry in step:
-            gap = gaps.get(ctx.local.memory, {}).get(entry.slot, (0, ctx.local_bytes))
-            free_regions = {(ctx.local.memory, ctx.local.part): (gap[0] + ctx.local_start_bytes, gap[1])}
-            staging = gaps[ctx.staging].get(entry.slot, (0, chip.memory(ctx.staging).size_bytes))
+            offset, size = gaps.get(ctx.roles.local.memory, {}).get(entry.slot, (0, ctx.roles.local_bytes))
+            free_regions: FreeRegions = {ctx.roles.local: (offset + ctx.roles.local_start_bytes, size)}
+            staging = gaps[ctx.roles.staging].get(entry.slot, (0, chip.memory(ctx.roles.staging).size_bytes))
             regions = (staging, wide.get(entry.slot, staging))
             layout = _layer(walk, places, entry, free_regions, regions, options)
             if isinstance(layout, Infeasible):
@@ -207,19 +207,19 @@ def _placed(walk: Walk, options: LayoutOptions) -> Layout | Infeasible:
             layouts.append(layout)
         steps.append(tuple(layouts))
     pinned = {
-        name: (Place(walk.ctx.staging, offsets[key], full_box(graph.by_name[name].shape)), walk.pinned[name][0])
+        name: (Place(walk.ctx.roles.staging, offsets[key], full_box(graph.by_name[name].shape)), walk.pinned[name][0])
         for name, key in pins.items()
     }
     item_bytes = {tensor.name: tensor.item_bytes for tensor in graph.tensors}
     stored = frozenset(walk.stored)
-    return Layout(tuple(steps), stored, pinned, ctx.local, ctx.staging, peaks, item_bytes, options)
+    return Layout(tuple(steps), stored, pinned, ctx.roles.local, ctx.roles.staging, peaks, item_bytes, options)
 
 
 def _wanted(walk: Walk) -> dict[int, int] | Infeasible:
     """Bytes of workspace that each layer would use if all of the local memory were free, at most half of it."""
-    if not any(walk.memory[key] == walk.ctx.local.memory for key in walk.items):
+    if not any(walk.memory[key] == walk.ctx.roles.local.memory for key in walk.items):
         return {}
-    half = walk.ctx.local_bytes // 2
+    half = walk.ctx.roles.local_bytes // 2
     wanted: dict[int, int] = {}
     for step in walk.steps:
         for entry in step if isinstance(step, list) else ():
@@ -284,11 +284,11 @@ class _Places:
         begin, box = held.boxes[core]
         if not held.item:
             return Place(held.memory, 0, box)
-        base = self.walk.ctx.local_start_bytes if held.memory == self.walk.ctx.local.memory else 0
+        base = self.walk.ctx.roles.local_start_bytes if held.memory == self.walk.ctx.roles.local.memory else 0
         return Place(held.memory, base + self.offsets[held.item] + begin, box)
 
     def buffer(self, entry: tuple[str, Box]) -> Place:
-        return Place(self.walk.ctx.staging, self.offsets[entry[0]], entry[1])
+        return Place(self.walk.ctx.roles.staging, self.offsets[entry[0]], entry[1])
 
     def move(self, move: Moved) -> MoveLayout:
         targets = tuple((core, self.of(move.to, core)) for core in move.to.boxes)
@@ -304,7 +304,7 @@ class _Places:
 
 def _residents(walk: Walk, entry: Slot, core: int) -> Residents:
     boxes = {name: held.boxes[core][1] for name, held in entry.local.items() if core in held.boxes}
-    return Residents(boxes, walk.ctx.local.part)
+    return Residents(boxes, walk.ctx.roles.local.part)
 
 
 def _layer(
@@ -322,9 +322,9 @@ def _layer(
     def is_staged(name: str) -> bool:
         if graph.by_name[name].constant:
             return name not in walk.pinnable
-        return any(place.memory == walk.ctx.main for place in sources.get(name, ()))
+        return any(place.memory == walk.ctx.roles.main for place in sources.get(name, ()))
 
-    to_main = destination is not None and destination.memory == walk.ctx.main
+    to_main = destination is not None and destination.memory == walk.ctx.roles.main
     staged = frozenset(name for name in layer.inputs(graph) if is_staged(name))
     cut = Cut(entry.boxes)
     if len(walk.groups[entry.step.group].layers) == 1 and not entry.local:
@@ -367,7 +367,7 @@ def _layer(
                 held.tensor,
                 owned,
                 places.of(held, SHARED),
-                Place(walk.ctx.staging, places.offsets[buffer], joined(owned)) if buffer else None,
+                Place(walk.ctx.roles.staging, places.offsets[buffer], joined(owned)) if buffer else None,
             )
             for held, owned, buffer in entry.stores
         ),
@@ -390,7 +390,7 @@ def _rounds_in_region(
     staging, wide = regions
     room_bytes = staging[1]
     if options.rounds_ahead:
-        room_bytes = min(room_bytes, ctx.chip.memory(ctx.staging).size_bytes // ROUNDS_IN_STAGING)
+        room_bytes = min(room_bytes, ctx.chip.memory(ctx.roles.staging).size_bytes // ROUNDS_IN_STAGING)
     if options.constants_ahead and room_bytes < staging[1]:
         room_bytes = min(room_bytes, staging[1] // (2 if through else CONSTANT_ROUNDS))
     rounds = rounds_in(room_bytes, staging[1])

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from partitioner.context.plan_context import Local
+from partitioner.context.memory_roles import Local
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_size
 from partitioner.tiling.buffer_aliasing import FreeRegions

@@ -42,7 +42,7 @@ def spill_one(
     """The group with one more value spilled, of those that were held where its layout lacks room; None where that
     cannot help. Values without an exchange of their own are computed in `pieces`, as the group's output is."""
     memory = lack.memory
-    beyond = {walk.ctx.local.memory: walk.ctx.staging, walk.ctx.staging: walk.ctx.main}.get(memory, memory)
+    beyond = walk.ctx.roles.outward(memory)
     if beyond == memory or len(group.spills) >= MOST_SPILLS:
         return None
     values = _victims(walk, group, memory, {holder.name for holder in lack.holders if holder.role is Role.VALUE})

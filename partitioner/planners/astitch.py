@@ -189,14 +189,14 @@ class _Stitcher:
         layer = self.ctx.layers[index]
         group = Group(layer.name, (layer,))
         if layer.is_view(self.ctx.graph):
-            return (index,), group, view_step(self.ctx.graph, layer, self.ctx.main)
-        step, reason = bound_step(self.ctx, layer, self.ctx.main, self.known)
+            return (index,), group, view_step(self.ctx.graph, layer, self.ctx.roles.main)
+        step, reason = bound_step(self.ctx, layer, self.ctx.roles.main, self.known)
         self.decisions.append(reason)
         return (index,), group, step
 
     def _bound(self, group: Group) -> tuple[RunStep, Decision] | Infeasible:
         """The group on the cores that make all its layers soonest. Raises PlanError for one that may not be cut so."""
-        graph, main = self.ctx.graph, self.ctx.main
+        graph, main = self.ctx.graph, self.ctx.roles.main
         outputs = group.outputs(graph)
         exports = tuple((name, main) for name in outputs if name != group.output)
         box = full_box(graph.by_name[group.output].shape)

@@ -176,7 +176,7 @@ class _Sizes:
         for spread in self._spreads(group, middle):
             spreaded = replace(group, exchanges=spread.exchanges)
             numbers = sorted({0, middle, _pieces(each) - 1})
-            steps = tuple(self.search.run_step(spreaded, spread, number, self.ctx.main) for number in numbers)
+            steps = tuple(self.search.run_step(spreaded, spread, number, self.ctx.roles.main) for number in numbers)
             layout = fit_group(spreaded, steps, self.ctx, LayoutOptions(in_main=group.inputs(self.ctx.graph)))
             if not isinstance(layout, NoPlan):
                 return Prepared(spreaded, spread, layout)
@@ -216,7 +216,7 @@ def _of_group(
     for number in range(split.instances):
         one = found[each.images[number // inner]]
         alone = replace(group, exchanges=group.exchanges_of(number))
-        step = sizes.search.run_step(alone, one.spread, number, ctx.main)
+        step = sizes.search.run_step(alone, one.spread, number, ctx.roles.main)
         instances.append(Instance(group, one, step, core_boxes(ctx, group, step)))
     counts = ", ".join(f"{each.images.count(images)} of {images}" for images in found)
     costs = ", ".join(f"{images}: {prepared.spread.cycles:,.0f} cycles" for images, prepared in found.items())

@@ -150,7 +150,7 @@ def _members(asked: Sequence[Forced]) -> int:
 
 
 def _plan(ctx: KernelContext, level: str, run: KernelRun, decisions: Sequence[Decision]) -> Plan:
-    graph, main, made = ctx.graph, ctx.main, []
+    graph, main, made = ctx.graph, ctx.roles.main, []
     steps: list[Step] = []
     reasons = [*ctx.layer_decisions, *decisions]
     for work, hits in run.groups():

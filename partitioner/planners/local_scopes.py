@@ -23,7 +23,7 @@ from partitioner.ir.value_lifetimes import Waiting, activations
 from partitioner.memory.offset_assignment import Item, largest_gap, pack
 from partitioner.ordering.scope_assignment import LOCAL, STAGING, Lifetime, assign_scopes, never_local_bytes
 from partitioner.planners.core_binding import Binder, Bound, Closeness
-from partitioner.tiling.buffer_aliasing import Residents
+from partitioner.tiling.buffer_aliasing import FreeRegions, Residents
 from partitioner.tiling.tiling import piece_cycles, workspace_bytes
 
 __all__ = ["LocalScopes", "Move"]
@@ -63,7 +63,7 @@ class LocalScopes:
 
     @property
     def capacity(self) -> int:
-        return self.ctx.local_bytes
+        return self.ctx.roles.local_bytes
 
     def choose(self, banned: Mapping[str, str]) -> None:
         """The values that save most cycles as far as their bytes fit, what then finds room in the shared memory counted
@@ -139,7 +139,7 @@ class LocalScopes:
         return tuple(found)
 
     def decisions(self) -> tuple[Decision, ...]:
-        memory = self.ctx.local.memory
+        memory = self.ctx.roles.local.memory
         found = []
         for close in self.kept.values():
             value = close.value
@@ -222,7 +222,7 @@ class LocalScopes:
         if not items:
             return {}
         residents = {index: tuple(self._residents(index)) for index in slots if isinstance(index, int)}
-        unit = self.ctx.chip.memory(self.ctx.local.memory).alignment_bytes
+        unit = self.ctx.chip.memory(self.ctx.roles.local.memory).alignment_bytes
         wanted = self._wanted(slots, residents)
         if isinstance(wanted, Infeasible):
             return {}  # some layer fits nowhere, whatever stays: the layout will say so
@@ -238,14 +238,14 @@ class LocalScopes:
         odd: dict[str, str] = {}
         lost: dict[str, float] = {}
         when: dict[str, set[int]] = {}
-        start = self.ctx.local_start_bytes
+        start = self.ctx.roles.local_start_bytes
         for slot, taken in busy.items():
             index = slots[slot]
             if isinstance(index, Move):
                 continue
             layer = self.ctx.layers[index]
             offset, gap = largest_gap(taken, self.capacity)
-            room = {(self.ctx.local.memory, self.ctx.local.part): (offset + start, gap)}
+            room: FreeRegions = {self.ctx.roles.local: (offset + start, gap)}
             for box, held in residents[index]:
                 here, free = piece_cycles(self.ctx, layer, box, held, room), piece_cycles(self.ctx, layer, box, held)
                 if isinstance(here, Infeasible) or isinstance(free, Infeasible):
@@ -309,7 +309,7 @@ class LocalScopes:
             key = (box_shape(box), tuple((name, box_shape(b)) for name, b in held.items()))
             if key not in seen:
                 seen.add(key)
-                yield box, Residents(held, self.ctx.local.part)
+                yield box, Residents(held, self.ctx.roles.local.part)
 
     def _wanted(
         self, slots: Sequence[int | Move], residents: Mapping[int, Sequence[tuple[Box, Residents]]]

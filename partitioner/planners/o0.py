@@ -26,9 +26,9 @@ def in_main(ctx: PlanContext) -> Plan:
     known: dict[int, tuple[Binding, float]] = {}
     for layer in ctx.layers:
         if layer.is_view(ctx.graph):
-            steps.append(view_step(ctx.graph, layer, ctx.main))
+            steps.append(view_step(ctx.graph, layer, ctx.roles.main))
             continue
-        step, reason = bound_step(ctx, layer, ctx.main, known)
+        step, reason = bound_step(ctx, layer, ctx.roles.main, known)
         steps.append(step)
         reasons.append(reason)
     return layer_plan(ctx, "O0", steps, reasons)
@@ -45,7 +45,7 @@ def views_alone(ctx: PlanContext, level: str) -> Plan | None:
     """The plan of a graph that computes nothing; None for others."""
     if not all(layer.is_view(ctx.graph) for layer in ctx.layers):
         return None
-    steps = [view_step(ctx.graph, layer, ctx.main) for layer in ctx.layers]
+    steps = [view_step(ctx.graph, layer, ctx.roles.main) for layer in ctx.layers]
     return layer_plan(ctx, level, steps, ctx.layer_decisions)
 
 

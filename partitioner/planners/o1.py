@@ -35,13 +35,15 @@ PASSES = 3
 def in_staging(ctx: PlanContext) -> Plan:
     """Level O1. On a chip without a level between main and local memories this is O0."""
     base = in_main(ctx)
-    if ctx.staging == ctx.main:
+    if not ctx.roles.has_staging:
         return replace(base, level="O1")
     graph, layers = ctx.graph, ctx.layers
     chosen = Staging(ctx, runs_of(base.steps), StagedBytes(ctx), run_slots(graph, layers))
     chosen.choose(value for value in waiting_values(graph, layers) if not value.leaves)
     decisions = (*base.decisions, *chosen.decisions())
-    return replace(with_scopes(base, graph, dict.fromkeys(chosen.kept, ctx.staging)), level="O1", decisions=decisions)
+    return replace(
+        with_scopes(base, graph, dict.fromkeys(chosen.kept, ctx.roles.staging)), level="O1", decisions=decisions
+    )
 
 
 def runs_of(steps: Sequence[Step]) -> dict[int, RunStep]:
@@ -102,7 +104,7 @@ class Staging:
 
     @property
     def capacity(self) -> int:
-        return self.ctx.chip.memory(self.ctx.staging).size_bytes
+        return self.ctx.chip.memory(self.ctx.roles.staging).size_bytes
 
     def _span(self, value: Waiting) -> range:
         return range(self.slot_of[value.made], self.slot_of[value.last] + 1)
@@ -120,15 +122,15 @@ class Staging:
         self._pack()
 
     def decisions(self) -> tuple[Decision, ...]:
-        staging = self.ctx.staging
+        staging = self.ctx.roles.staging
         kept = [
             (value.made, Decision(value.name, f"kept in {staging}",
                       f"{size_text(value.size_bytes)} for {value.last - value.made} layers save "
-                      f"{size_text(self.saved[value.name])} of traffic with {self.ctx.main}"))
+                      f"{size_text(self.saved[value.name])} of traffic with {self.ctx.roles.main}"))
             for value in self.kept.values()
         ]  # fmt: skip
         refused = [
-            (refusal.value.made, Decision(refusal.value.name, f"goes to {self.ctx.main}", refusal.reason))
+            (refusal.value.made, Decision(refusal.value.name, f"goes to {self.ctx.roles.main}", refusal.reason))
             for refusal in self.refused.values()
         ]
         return tuple(decision for _, decision in sorted(kept + refused, key=lambda entry: entry[0]))
@@ -136,12 +138,12 @@ class Staging:
     # One value.
 
     def _try(self, value: Waiting) -> None:
-        size = aligned(self.ctx.chip, self.ctx.staging, value.size_bytes)
+        size = aligned(self.ctx.chip, self.ctx.roles.staging, value.size_bytes)
         span = self._span(value)
         peak = max(self.used[slot] for slot in span)
         if peak + size > self.capacity:
             free = size_text(max(0, self.capacity - peak))
-            needs = f"needs {size_text(size)} of {self.ctx.staging}"
+            needs = f"needs {size_text(size)} of {self.ctx.roles.staging}"
             self._refuse(value, f"{needs}, which has {free} free beside values that save more")
             return
         before = self._bytes(span)
@@ -156,7 +158,7 @@ class Staging:
             crowded = self.ctx.layers[self.slots[slot] or 0].name
             reason = f"beside its {size_text(size)} layer {crowded} finds no room for staging"
         else:
-            reason = (f"staying would cost {size_text(after - (before or 0))} more traffic with {self.ctx.main}: "
+            reason = (f"staying would cost {size_text(after - (before or 0))} more traffic with {self.ctx.roles.main}: "
                       f"{size_text(size)} less room for staging")  # fmt: skip
         self._drop(value, size)
         self._refuse(value, reason)
@@ -202,7 +204,7 @@ class Staging:
 
     def _pack(self) -> None:
         """Values go until those that are left find places that leave every layer the room that it needs."""
-        unit = self.ctx.chip.memory(self.ctx.staging).alignment_bytes
+        unit = self.ctx.chip.memory(self.ctx.roles.staging).alignment_bytes
         while self.kept:
             items = [Item(f"{slot}", slot, slot, size) for slot, size in self.buffers.items()]
             for value in self.kept.values():
@@ -228,7 +230,7 @@ class Staging:
                 return
             for name, reason in odd.items():
                 value = self.kept[name]
-                self._drop(value, aligned(self.ctx.chip, self.ctx.staging, value.size_bytes))
+                self._drop(value, aligned(self.ctx.chip, self.ctx.roles.staging, value.size_bytes))
                 self._refuse(value, reason)
 
     def _live(self, span: range) -> Waiting:

@@ -54,7 +54,7 @@ class _Level:
     cycles_of: TileCycles
 
     def plan(self) -> Plan:
-        binder = Binder(self.ctx, self.ctx.local_bytes - self.ctx.local_bytes // RESERVE, self.cycles_of)
+        binder = Binder(self.ctx, self.ctx.roles.local_bytes - self.ctx.roles.local_bytes // RESERVE, self.cycles_of)
         bound = renumbered(binder, binder.bind())
         not_local: dict[str, str] = {}
         not_staged: dict[str, str] = {}
@@ -80,14 +80,14 @@ class _Level:
         return plan if isinstance(layout, Infeasible) else with_pins(self.ctx, plan, layout)
 
     def _choose(self, binder: Binder, bound: Mapping[int, Bound], banned: Mapping[str, str]) -> LocalScopes:
-        shared = 0 if self.ctx.staging == self.ctx.main else self.ctx.chip.memory(self.ctx.staging).size_bytes
+        shared = 0 if not self.ctx.roles.has_staging else self.ctx.chip.memory(self.ctx.roles.staging).size_bytes
         scopes = LocalScopes(self.ctx, binder, bound, shared)
         scopes.choose(banned)
         return scopes
 
     def _staged(self, chosen: LocalScopes, banned: Mapping[str, str]) -> Staging | None:
         """What of the values that are not local waits in the staging memory; None on a chip without one."""
-        if self.ctx.staging == self.ctx.main:
+        if not self.ctx.roles.has_staging:
             return None
         slots = chosen.slots()
         names = own_names(self.ctx.graph, self.ctx.layers)
@@ -117,7 +117,7 @@ class _Level:
         names = own_names(self.ctx.graph, self.ctx.layers)
         steps: list[RunStep | ViewStep] = []
         for index, layer in enumerate(self.ctx.layers):
-            scope = scopes.get(names.get(layer.output, layer.output), self.ctx.main)
+            scope = scopes.get(names.get(layer.output, layer.output), self.ctx.roles.main)
             if index not in chosen.bound:
                 steps.append(view_step(self.ctx.graph, layer, scope))
                 continue
@@ -126,16 +126,16 @@ class _Level:
         return steps
 
     def _assembled(self, chosen: LocalScopes, staged: Staging | None) -> Plan:
-        scopes = dict.fromkeys(chosen.kept, self.ctx.local.memory)
+        scopes = dict.fromkeys(chosen.kept, self.ctx.roles.local.memory)
         decisions = [*self.ctx.layer_decisions, *chosen.binder.decisions(chosen.bound), *chosen.decisions()]
         if staged is not None:
-            scopes |= dict.fromkeys(staged.kept, self.ctx.staging)
+            scopes |= dict.fromkeys(staged.kept, self.ctx.roles.staging)
             decisions += staged.decisions()
         moves: dict[int, list[Move]] = {}
         for move in chosen.moves():
             moves.setdefault(move.reader, []).append(move)
         steps: list[Step] = []
-        local = self.ctx.local.memory
+        local = self.ctx.roles.local.memory
         for index, step in enumerate(self._one_each(chosen, scopes)):
             if isinstance(step, RunStep):
                 for move in moves.get(index, ()):

@@ -57,7 +57,7 @@ def fit_instances(ctx: PlanContext, policy: str | None = None) -> Plan | NoPlan:
     if (plan := views_alone(ctx, "O3")) is not None:
         return plan
     search = SplitSearch(ctx, Spreader(ctx), policy)
-    grouped = _groups(search, ctx.layers, ctx.local_bytes * ctx.chip.cores_per_cluster)
+    grouped = _groups(search, ctx.layers, ctx.roles.local_bytes * ctx.chip.cores_per_cluster)
     if isinstance(grouped, NoPlan):
         return grouped
     made, reasons = grouped
@@ -127,24 +127,24 @@ def ordered_plan(
 ) -> Plan | NoPlan:
     """Order, scopes and steps; where the layout finds no room, less may wait in local memories and then in staging."""
     flow = flow_of(ctx, instances)
-    main, staging = ctx.main, ctx.staging
+    main, staging = ctx.roles.main, ctx.roles.staging
     reasons = list(decisions)
     kept = 0 if staging == main else ctx.chip.memory(staging).size_bytes
     refused: NoPlan | None = None
     for waiting, staging_bytes in _attempts(kept):
-        capacity = Capacity(ctx.local_bytes, staging_bytes)
+        capacity = Capacity(ctx.roles.local_bytes, staging_bytes)
         ordering = InstanceGraph(_waiting_nodes(flow, waiting), flow.edges)
         if (large := too_large(ordering, capacity)) is not None:
             return large
         choice = choose_order(ordering, capacity)
         costs = ", ".join(f"{found.name} {found.cost}" for found in choice.candidates)
-        names = {"local": ctx.local.memory, "staging": staging, "main": main}
+        names = {"local": ctx.roles.local.memory, "staging": staging, "main": main}
         scopes = [main if n in flow.forced else names[scope] for n, scope in enumerate(choice.best.scopes)]
         _agree(flow, scopes, main)
         chosen = Decision(
             "order",
             choice.best.name,
-            f"weighted bytes that wait outside local memories; {waiting} may wait in {ctx.local.memory}, "
+            f"weighted bytes that wait outside local memories; {waiting} may wait in {ctx.roles.local.memory}, "
             f"others in {size_text(staging_bytes)} of {staging}: {costs}",
         )
         plan = _plan(ctx, level, flow, choice.best.order, scopes, (*reasons, chosen))
@@ -208,7 +208,7 @@ def _plan(
     decisions: tuple[Decision, ...],
 ) -> Plan:
     """Steps in order; a reader of values that wait in local memories is preceded by moves, unless they are in place."""
-    graph, main, local = ctx.graph, ctx.main, ctx.local.memory
+    graph, main, local = ctx.graph, ctx.roles.main, ctx.roles.local.memory
     groups = tuple({instance.group.name: instance.group for instance in flow.instances}.values())
     steps: list[Step] = []
     for number in order:

@@ -203,8 +203,8 @@ class Spreader:
 
     def _broadcast_cycles(self, tensor: str, box: Box) -> float:
         """Bringing a constant to a core: where the link broadcasts, all cores are served at once."""
-        local = self.ctx.local.memory
-        link = self.ctx.chip.link(self.ctx.staging, local, None)
+        local = self.ctx.roles.local.memory
+        link = self.ctx.chip.link(self.ctx.roles.staging, local, None)
         described = self.ctx.graph.by_name[tensor]
         size_bytes, shape = box_size(box) * described.item_bytes, described.shape
         sharers = 1 if link.broadcast else self.ctx.chip.cores_per_cluster
@@ -235,5 +235,5 @@ class Spreader:
 
     def _taking_cycles(self, size_bytes: int, runs: int) -> float:
         sharers = self.ctx.chip.cores_per_cluster
-        way = self.ctx.staging, self.ctx.local.memory
+        way = self.ctx.roles.staging, self.ctx.roles.local.memory
         return runs * transfer_cycles(self.ctx.chip, *way, -(-size_bytes // runs), sharers=sharers)

@@ -34,7 +34,7 @@ class Instance:
 
 
 def instances_of(search: SplitSearch, made: list[Prepared | Layer]) -> list[Instance]:
-    graph, main = search.ctx.graph, search.ctx.main
+    graph, main = search.ctx.graph, search.ctx.roles.main
     instances: list[Instance] = []
     for entry in made:
         if isinstance(entry, Layer):
@@ -112,7 +112,7 @@ def flow_of(ctx: PlanContext, instances: list[Instance]) -> Flow:
     nodes = tuple(
         Node(
             f"{instance.group.name}.{instance.step.instance}",
-            min(ctx.local_bytes, instance.prepared.local_bytes) if instance.prepared else 0,
+            min(ctx.roles.local_bytes, instance.prepared.local_bytes) if instance.prepared else 0,
             _core_bytes(graph, instance),
             sum(box_size(box) * graph.by_name[name].item_bytes for name, box in given.items()),
         )

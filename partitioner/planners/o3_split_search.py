@@ -152,7 +152,7 @@ class SplitSearch:
     def _alone(self, group: Group, spread: Spread) -> tuple[RunStep, ...]:
         """Typical instances of a group, everything outside it in the main memory."""
         numbers = self._typical(group.layers, group.split)
-        return tuple(self.run_step(group, spread, number, self.ctx.main) for number in numbers)
+        return tuple(self.run_step(group, spread, number, self.ctx.roles.main) for number in numbers)
 
     def _require_whole_views(self, group: Group, spread: Spread) -> None:
         """Raises PlanError where an instance that no typical one stands for cuts what a view of the group renames."""
@@ -165,7 +165,7 @@ class SplitSearch:
         if len(typical) == 1:
             return
         others = sorted(set(range(group.split.instances)) - set(typical))
-        steps = tuple(self.run_step(group, spread, number, self.ctx.main) for number in others)
+        steps = tuple(self.run_step(group, spread, number, self.ctx.roles.main) for number in others)
         walked((group,), steps, self.ctx, group.inputs(graph))
 
     def _laid_out(self, group: Group, spread: Spread) -> Layout | Infeasible:

@@ -99,7 +99,7 @@ def _blocks(ctx: PlanContext, plan: Plan) -> Iterator[_Block]:
     }
     free = 0
     for first, maker in enumerate(steps):
-        if first < free or maker.scope != ctx.main or made[first] in graph.outputs:
+        if first < free or maker.scope != ctx.roles.main or made[first] in graph.outputs:
             continue
         read_at = {place[op.name] for op in graph.consumers[made[first]]}
         if len(read_at) != 1:
@@ -123,7 +123,7 @@ def _attempts(ctx: PlanContext, plan: Plan, blocks: list[_Block]) -> Iterator[Pl
     make lies in the staging memory, on cores, or else in the main memory."""
     leave = any(block.values[-1] in ctx.graph.outputs for block in blocks)
     for cut in sorted(_cuts(ctx, plan, blocks[0], leave), key=lambda cut: cut.main_bytes):
-        for brought in ((ctx.main,), (ctx.main, ctx.local.memory), ()):
+        for brought in ((ctx.roles.main,), (ctx.roles.main, ctx.roles.local.memory), ()):
             attempt = plan
             for block in blocks:
                 attempt = _merged(ctx, _from_staging(ctx, attempt, block, brought), block, cut)
@@ -136,8 +136,8 @@ def _cuts(ctx: PlanContext, plan: Plan, block: _Block, leave: bool) -> Iterator[
     reader = block.reader
     box, pieces = reader.box, reader.binding.pieces
     sizes = [ctx.graph.by_name[name].size_bytes for name in block.values]
-    before = 2 * sizes[0] + (2 * sizes[-1] if reader.scope == ctx.main else 0)
-    shared = tuple(run.group for run in block.runs[:-1] if run.scope != ctx.local.memory)
+    before = 2 * sizes[0] + (2 * sizes[-1] if reader.scope == ctx.roles.main else 0)
+    shared = tuple(run.group for run in block.runs[:-1] if run.scope != ctx.roles.local.memory)
     granule = cut_granularity(ctx, plan.group_by_name[reader.group].layers[-1], box)[-1]
     for count in range(2, MOST_INSTANCES + 1):
         long = (axis for axis, (low, high) in enumerate(box[:-1]) if (high - low) // count >= max(1, pieces[axis]))
@@ -149,8 +149,8 @@ def _cuts(ctx: PlanContext, plan: Plan, block: _Block, leave: bool) -> Iterator[
             loaded = unless_forbidden(partial(_constant_bytes, ctx, group, reader, axis, spans))
             if loaded is None or isinstance(loaded, Forbidden):
                 continue
-            for scope in dict.fromkeys((ctx.main,) if leave else (ctx.staging, ctx.main)):
-                again = loaded - _whole_bytes(ctx, group) + (2 * sizes[-1] if scope == ctx.main else 0)
+            for scope in dict.fromkeys((ctx.roles.main,) if leave else (ctx.roles.staging, ctx.roles.main)):
+                again = loaded - _whole_bytes(ctx, group) + (2 * sizes[-1] if scope == ctx.roles.main else 0)
                 if again < before:
                     yield from (_Cut(axis, spans, scope, left, loaded, again) for left in dict.fromkeys(((), shared)))
 
@@ -203,7 +203,7 @@ def _from_staging(ctx: PlanContext, plan: Plan, block: _Block, brought: tuple[st
     for step in plan.steps:
         output = plan.group_by_name[step.group].output
         moved = isinstance(step, RunStep) and step.scope in brought and output in read
-        steps.append(replace(step, scope=ctx.staging) if moved and output not in ctx.graph.outputs else step)
+        steps.append(replace(step, scope=ctx.roles.staging) if moved and output not in ctx.graph.outputs else step)
     return replace(plan, steps=tuple(steps))
 
 
@@ -222,7 +222,7 @@ def _instances(reader: RunStep, group: Group, axis: int, spans: Spans, scope: st
 def _merged(ctx: PlanContext, plan: Plan, block: _Block, cut: _Cut) -> Plan:
     """The plan with one group in place of those of the block; what is brought to their cores comes to each instance."""
     left = tuple(
-        Spill(name, run.binding.pieces, ctx.staging)
+        Spill(name, run.binding.pieces, ctx.roles.staging)
         for run, name in zip(block.runs, block.values, strict=True)
         if run.group in cut.left
     )
@@ -251,7 +251,8 @@ def _others(block: _Block) -> str:
 
 def _reason(ctx: PlanContext, group: Group, block: _Block, cut: _Cut) -> str:
     hidden = ctx.graph.by_name[block.values[0]]
-    stays = f"{size_text(hidden.size_bytes)} of {hidden.name} stay in {ctx.staging if cut.left else ctx.local.memory}"
+    memory = ctx.roles.staging if cut.left else ctx.roles.local.memory
+    stays = f"{size_text(hidden.size_bytes)} of {hidden.name} stay in {memory}"
     whole_bytes = _whole_bytes(ctx, group)
     if cut.constant_bytes == whole_bytes:
         return f"{stays}, a part at a time; {size_text(whole_bytes)} of constants come once"

@@ -135,5 +135,5 @@ class _Borders:
 def _local_values(ctx: PlanContext, plan: Plan) -> frozenset[str]:
     """Outputs of groups of which some instance keeps its part in the cores' own memories."""
     outputs: Mapping[str, str] = {group.name: group.output for group in plan.groups}
-    local = ctx.local.memory
+    local = ctx.roles.local.memory
     return frozenset(outputs[step.group] for step in plan.steps if isinstance(step, RunStep) and step.scope == local)

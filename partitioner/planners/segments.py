@@ -91,9 +91,9 @@ def fit_segments(ctx: PlanContext, parts: Sequence[PlanPart]) -> Plan | NoPlan:
     """The plan of these parts, which cover all layers in order and end at `cut_points` of their plans. Values at
     borders go to the main memory, the largest first, until all fits; what is missing then is returned."""
     borders = border_values(ctx.graph, ctx.layers, (part.first for part in parts[1:]))
-    staged = [] if ctx.staging == ctx.main else sorted(borders, key=lambda name: borders[name])
+    staged = [] if not ctx.roles.has_staging else sorted(borders, key=lambda name: borders[name])
     while True:
-        scopes = {name: ctx.staging if name in staged else ctx.main for name in borders}
+        scopes = {name: ctx.roles.staging if name in staged else ctx.roles.main for name in borders}
         layout = unless_forbidden(partial(fit_layout, plan := _joined(ctx, parts, scopes), ctx))
         if not isinstance(layout, NoPlan):
             return plan

@@ -56,9 +56,9 @@ def streamed_cycles(ctx: PlanContext, layer: Layer, box: Box) -> float:
             constants += broadcast_cycles(chip, work.local, tensor, load.box)
         else:
             constants += load_cycles(chip, work.local, tensor, load.box)
-    if ctx.staging != ctx.main:
+    if ctx.roles.has_staging:
         size_bytes = sum(graph.by_name[name].size_bytes for name in read if graph.by_name[name].constant)
-        from_main = transfer_cycles(chip, ctx.main, ctx.staging, size_bytes) if size_bytes else 0.0
+        from_main = transfer_cycles(chip, ctx.roles.main, ctx.roles.staging, size_bytes) if size_bytes else 0.0
     engines = sum(cycles for _, cycles in work.engine_cycles)
     stored = store_cycles(chip, work.local, graph.by_name[layer.output], box)
     return max(engines, constants, from_main) + values + stored
@@ -86,13 +86,17 @@ def _wanted(ctx: PlanContext, plan: Plan) -> Iterator[MoveStep]:
             scopes.setdefault(plan.group_by_name[step.group].output, set()).add(step.scope)
     moved = {(step.group, step.tensor) for step in plan.steps if isinstance(step, MoveStep)}
     for step in plan.steps:
-        if not isinstance(step, RunStep) or ctx.staging == ctx.main:
+        if not isinstance(step, RunStep) or not ctx.roles.has_staging:
             continue
         group = plan.group_by_name[step.group]
         for name in group.inputs(ctx.graph):
-            if scopes.get(name) == {ctx.staging} and (group.name, name) not in moved and _again(ctx, group, step, name):
+            if (
+                scopes.get(name) == {ctx.roles.staging}
+                and (group.name, name) not in moved
+                and _again(ctx, group, step, name)
+            ):
                 box = full_box(ctx.graph.by_name[name].shape)
-                yield MoveStep("copy", group.name, step.instance, box, ctx.local.memory, step.binding, name)
+                yield MoveStep("copy", group.name, step.instance, box, ctx.roles.local.memory, step.binding, name)
 
 
 def _again(ctx: PlanContext, group: Group, step: RunStep, name: str) -> bool:
@@ -145,4 +149,4 @@ def _reasons(ctx: PlanContext, copies: list[MoveStep]) -> Iterator[Decision]:
     for group, tensor in dict.fromkeys((copy.group, copy.tensor) for copy in copies):
         size = size_text(ctx.graph.by_name[tensor].size_bytes)
         reason = f"{size} that it would bring again for each part of its channels"
-        yield Decision(group, f"reads {tensor} from a copy in {ctx.local.memory}", reason)
+        yield Decision(group, f"reads {tensor} from a copy in {ctx.roles.local.memory}", reason)

@@ -109,7 +109,7 @@ class Stager:
         return sum(RUN_BYTES * (_runs(staged.box, shape) - 1) for staged in stage.outputs)
 
     def _bytes(self, name: str, box: Box) -> int:
-        return aligned(self.ctx.chip, self.ctx.staging, box_size(box) * self.ctx.graph.by_name[name].item_bytes)
+        return aligned(self.ctx.chip, self.ctx.roles.staging, box_size(box) * self.ctx.graph.by_name[name].item_bytes)
 
 
 def _runs(box: Box, shape: tuple[int, ...]) -> int:
@@ -152,7 +152,7 @@ def shared_rounds(
         if best is not None and best[2] == 1:
             break
     if best is None:
-        return no_tile(stager.layer, Overflow(stager.ctx.staging, "", least, stager.room_bytes))
+        return no_tile(stager.layer, Overflow(stager.ctx.roles.staging, "", least, stager.room_bytes))
     return tuple(Round(piece_boxes(part, pieces, granularity), part) for part in piece_boxes(box, best[3], granularity))
 
 
@@ -186,7 +186,7 @@ def own_rounds(stager: Stager, boxes: tuple[Box, ...], granularity: tuple[int, .
         if best is not None and best.number == 1:
             break
     if best is None:
-        return no_tile(stager.layer, Overflow(stager.ctx.staging, "", least, stager.room_bytes))
+        return no_tile(stager.layer, Overflow(stager.ctx.roles.staging, "", least, stager.room_bytes))
     return best.rounds
 
 

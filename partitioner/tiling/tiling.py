@@ -279,7 +279,7 @@ def piece_cycles(
 def workspace_bytes(ctx: PlanContext, layer: Layer, piece: Box, residents: Residents) -> int | Infeasible:
     """Bytes of the local memory that the coarsest tile of `piece` uses when all of it is free."""
     free = _known(ctx, layer, piece, residents, EVERYWHERE, False)
-    return free if isinstance(free, Infeasible) else free.used_bytes.get((ctx.local.memory, ctx.local.part), 0)
+    return free if isinstance(free, Infeasible) else free.used_bytes.get(ctx.roles.local, 0)
 
 
 def missing_for_tile(

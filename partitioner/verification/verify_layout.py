@@ -33,7 +33,7 @@ def verify_layout(layout: Layout, plan: Plan, ctx: PlanContext) -> None:
     its part of its memory, nothing that is still read is overwritten, and all that a layer reads or hands on is there.
     Whether tiles fit their workspace is for lowering to say, which cuts them.
     """
-    check = _Walk(layout, ctx.graph, ctx.main, ctx.reads, Memories(layout, ctx.graph, ctx.chip))
+    check = _Walk(layout, ctx.graph, ctx.roles.main, ctx.reads, Memories(layout, ctx.graph, ctx.chip))
     for name in (*ctx.graph.inputs, *layout.options.in_main):
         check.memories.stored[name] = [full_box(ctx.graph.by_name[name].shape)]
     if len(layout.steps) != len(plan.steps):

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from importlib import resources
 from pathlib import Path
 
 import pytest
 
 from benchmarks.ios import COUNTS, latency
-from benchmarks.lab.ios.schema import load_network
+from benchmarks.lab.ios.schema import FOLDER, load_network
 
 ROOT = Path(__file__).resolve().parents[2]
 KEYS = {"network", "operators", "r", "s", "largest_block", "width", "transitions", "schedules", "total_states",
@@ -56,7 +55,7 @@ def test_what_cannot_be_written_is_told_before_the_work(tmp_path: Path) -> None:
 
 
 def test_a_file_of_ones_own_has_no_published_figures(tmp_path: Path) -> None:
-    source = resources.files("dsa_sched.placement.ios") / "networks" / "squeezenet.json"
+    source = FOLDER / "squeezenet.json"
     (tmp_path / "mine.json").write_text(source.read_text())
     command = [sys.executable, str(ROOT / "benchmarks/ios.py"), "--quick", "--file", "mine.json"]
     said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout

@@ -22,6 +22,7 @@ from partitioner.footprint.footprint_symbolic import closed_forms, value_at
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Group, Split
+from partitioner.planners.levels import O3
 from partitioner.planners.registry import make_plan
 from tests.chip_runs import small_chip
 from tests.partitioner.random_groups import groups
@@ -65,7 +66,7 @@ def test_a_group_that_is_cut_along_rows() -> None:
     assert found.held[1].bytes_formula == formula
     assert (found.worst.pieces, found.worst.piece, found.coarser.pieces) == (4, 1, 3)
     assert found.worst.held_bytes == (14 + 12) * 1024 < found.coarser.held_bytes
-    assert found.room_bytes == 4 * part_bytes(ctx.chip, ctx.local.memory, ctx.local.part)
+    assert found.room_bytes == 4 * part_bytes(ctx.chip, *ctx.roles.local)
     assert found.input_formula == f"{(32 + 3 * 6) * 1024:,}"
     assert found.again_formulas == {"conv0": f"{3 * 4 * 32 * 16 * 144:,}", "conv1": "147456*f - 147456 = 442,368"}
 
@@ -86,7 +87,7 @@ def test_explain_says_why_one_piece_fewer_is_too_few() -> None:
         x = builder.conv(x, 16)
     graph, constants = builder.build(x)
     ctx = PlanContext(graph, constants, small_chip(4, data_bytes=16 << 10), TARGET)
-    explained = explain_plan(make_plan(ctx, "O3"), ctx)
+    explained = explain_plan(make_plan(ctx, O3()), ctx)
     (group,) = explained.explanation.groups
     detail = detail_of(explained, group.name)
     assert detail.footprint is not None

@@ -110,7 +110,7 @@ def test_a_reader_counts_what_other_readers_save_with_it() -> None:
     x = b.elementwise("relu", b.input("x", 2, 577, 768))
     graph, _ = b.build(*(b.matmul(x, b.normal(768, 768)) for _ in range(3)))
     ctx = PlanContext(graph, {}, stcp920(), TARGET)
-    binds = Binder(ctx, ctx.local_bytes, streamed_cycles)
+    binds = Binder(ctx, ctx.roles.local_bytes, streamed_cycles)
     bound = binds.bind()
     value = next(value for value in binds.values.values() if len(value.readers) == 3)
     assert any(next(iter(binds.choices(reader))) != bound[value.made].pieces for reader in value.readers)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from partitioner.context.plan_context import Local
+from partitioner.context.memory_roles import Local
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_size
 from partitioner.ir.text import Fields, Json, TextError, as_int, as_ints, as_list, as_names, parse_lines
