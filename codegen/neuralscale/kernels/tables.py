@@ -45,6 +45,10 @@ def _sign(x: Doubles) -> Doubles:
     return np.where(np.isnan(x), np.nan, np.sign(x))
 
 
+def _shrink(x: Doubles, lambd: float, bias: float) -> Doubles:
+    return np.select([x < -lambd, x > lambd, np.isnan(x)], [x + bias, x - bias, x], 0.0)
+
+
 STEPS: Mapping[str, Callable[[Doubles, float], Doubles]] = {
     "square": lambda x, _: x * x,
     "abs": lambda x, _: np.abs(x),
@@ -110,6 +114,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "ceil": _plain(np.ceil),
     "round": _plain(np.rint),
     "sign": _plain(_sign),
+    "shrink": lambda op, x: _shrink(x, op.number("lambd"), op.number("bias")),
     "power": lambda op, x: np.power(x, op.number("exponent")),
     "formula": _formula,
 }

@@ -18,6 +18,7 @@ import onnx
 
 from dsa_sched.frontend.network.network import FLOATING, Array, Network, Node, Value
 from partitioner.ir.graph import Attribute, Op
+from partitioner.ir.operators import Trait, onnx_names
 
 __all__ = [
     "BOOL",
@@ -41,7 +42,7 @@ INTEGERS = frozenset([2, 3, 4, 5, INT32, INT64, BOOL])
 WIDE = frozenset([INT32, INT64])
 MOST_WORDS = 1 << 20
 """Elements of a value that a scalar loop makes; larger ones are refused as before."""
-GATHERS = frozenset(["Gather", "GatherND", "GatherElements"])
+GATHERS = onnx_names(Trait.GATHERS)
 
 
 class Unprepared(Exception):

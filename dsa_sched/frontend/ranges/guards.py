@@ -23,6 +23,7 @@ from dsa_sched.frontend.patterns.found import RAISED
 from dsa_sched.frontend.patterns.mean_patterns import square_of
 from dsa_sched.frontend.patterns.pattern_search import exponent_of, is_computed, number_of, shape_of
 from dsa_sched.frontend.ranges.draft import Draft
+from partitioner.ir.operators import REARRANGING, Trait, onnx_names
 
 __all__ = ["raise_guards"]
 
@@ -35,7 +36,7 @@ STEP = 2.0**15
 """Twice this times the smallest number of fp16 is more than one."""
 MOST_NODES = 16
 
-MOVES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand", "Tile", "Identity", "Slice", "Concat")
+MOVES = onnx_names(*REARRANGING)
 
 
 def raise_guards(network: Network) -> Network:
@@ -74,8 +75,7 @@ def _guards(network: Network, name: str, root: bool) -> Iterator[tuple[str, floa
         if node is None or shape_of(network, name) is None or network.values[name].dtype not in FLOATING:
             continue
         if node.op_type in MOVES:
-            operands = node.inputs if node.op_type == "Concat" else node.inputs[:1]
-            waiting += [(operand, root) for operand in operands]
+            waiting += [(operand, root) for operand in _numbers(network, node)]
         elif node.op_type == "Sqrt":
             waiting.append((node.inputs[0], True))
         elif node.op_type in ("Add", "Max", "Clip"):
@@ -135,27 +135,19 @@ def _is_nonnegative(network: Network, name: str, steps: int = MOST_NODES) -> boo
         case "Max":
             return any(_is_nonnegative(network, operand, steps - 1) for operand in node.inputs)
         case op_type if op_type in KEEPS_SIGN:
-            return _all(network, node.inputs, steps)
-        case op_type if op_type in MOVES or op_type in KEEPS_SIGN_OF_FIRST:
-            return _all(network, node.inputs if op_type == "Concat" else node.inputs[:1], steps)
+            return all(_is_nonnegative(network, operand, steps - 1) for operand in _numbers(network, node))
     return False
 
 
-def _all(network: Network, names: tuple[str, ...], steps: int) -> bool:
-    return all(_is_nonnegative(network, name, steps - 1) for name in names)
+def _numbers(network: Network, node: Node) -> list[str]:
+    """The operands of a node that are floating-point numbers: not the shape, axes or indices that it may read too."""
+    return [
+        name
+        for name in node.inputs
+        if (name in network.constants and network.constants[name].dtype.kind in "fV")
+        or (name in network.values and network.values[name].dtype in FLOATING)
+    ]
 
 
-NEVER_NEGATIVE = frozenset(
-    [
-        *("Abs", "Exp", "HardSigmoid", "Relu", "Sigmoid", "Softmax", "Softplus", "Sqrt"),
-        *("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReducePower"),
-    ]
-)
-KEEPS_SIGN = frozenset(["Add", "Sum", "Mul", "Div", "Min", "MatMul"])
-"""Not negative where no operand is."""
-KEEPS_SIGN_OF_FIRST = frozenset(
-    [
-        *("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "Reciprocal"),
-        *("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"),
-    ]
-)
+NEVER_NEGATIVE = onnx_names(Trait.NEVER_NEGATIVE)
+KEEPS_SIGN = onnx_names(Trait.KEEPS_SIGN) | MOVES

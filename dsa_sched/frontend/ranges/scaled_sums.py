@@ -33,11 +33,12 @@ from dsa_sched.frontend.patterns.found import SCALED
 from dsa_sched.frontend.patterns.mean_patterns import square_of
 from dsa_sched.frontend.patterns.pattern_search import exponent_of, is_alike, number_of, shape_of
 from dsa_sched.frontend.ranges.draft import Draft
+from partitioner.ir.operators import Trait, onnx_names
 
 __all__ = ["scale_sums"]
 
 SUMS = ("ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2")
-MOVES = ("Reshape", "Unsqueeze", "Squeeze", "Flatten")
+MOVES = onnx_names(Trait.VIEW)
 MOST_STEPS = 24
 """How far an epsilon is looked for behind a sum."""
 
@@ -134,7 +135,7 @@ def _followed_epsilons(network: Network, name: str, power: int, coefficient: flo
     if not steps:
         return
     for node in network.readers.get(name, ()):
-        if node.op_type in (*MOVES, "Expand", "Relu") and node.inputs[0] == name:
+        if node.op_type in MOVES | {"Expand", "Relu"} and node.inputs[0] == name:
             yield from _followed_epsilons(network, node.outputs[0], power, coefficient, steps - 1)
         elif (factor := _factor(network, node, name)) is not None:
             yield from _followed_epsilons(network, node.outputs[0], power, coefficient * factor, steps - 1)

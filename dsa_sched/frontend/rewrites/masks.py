@@ -25,6 +25,7 @@ import onnx
 from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.network import FLOATING, Array, Network, Node, Value
 from dsa_sched.frontend.network.terms import Term, number, triangle
+from partitioner.ir.operators import Trait, onnx_names
 
 __all__ = ["MASK_LIMITS", "replace_masks", "without_guards"]
 
@@ -39,8 +40,8 @@ SMALLEST_OF_A_ROW = -1e4
 
 NUMBERS = "operands are floating-point numbers or truth values of such, constant or not"
 MASK_LIMITS: Mapping[str, str] = {
-    **dict.fromkeys(("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"), NUMBERS),
-    **dict.fromkeys(("And", "Or", "Xor", "Not"), "operands are truth values of floating-point numbers"),
+    **dict.fromkeys(sorted(onnx_names(Trait.COMPARES)), NUMBERS),
+    **dict.fromkeys(sorted(onnx_names(Trait.LOGIC)), "operands are truth values of floating-point numbers"),
     "Where": "the condition is constant or a truth value of floating-point numbers, the others are such numbers; not "
     "from a Softmax of which a row may be masked as a whole, whose NaN would stay where it is not chosen",
     "Trilu": "floating-point numbers, and a constant diagonal",
@@ -49,7 +50,7 @@ MASK_LIMITS: Mapping[str, str] = {
 }
 """What the user reads where such a node cannot be expressed."""
 
-MOVES = frozenset(["Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Expand", "Tile"])
+MOVES = onnx_names(Trait.VIEW, Trait.MOVES)
 """What truth values pass through as they are."""
 
 
@@ -278,8 +279,8 @@ def _triangle(chain: Chain, node: Node, truths: set[str]) -> bool:
 Rule = Callable[[Chain, Node, set[str]], bool]
 
 RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"), _compare),
-    **dict.fromkeys(("And", "Or", "Xor", "Not"), _connect),
+    **dict.fromkeys(sorted(onnx_names(Trait.COMPARES)), _compare),
+    **dict.fromkeys(sorted(onnx_names(Trait.LOGIC)), _connect),
     "Cast": _cast,
     "Where": _where,
     "ThresholdedRelu": _thresholded,

@@ -28,6 +28,7 @@ from dsa_sched.frontend.rewrites.gains import MEAN, VARIANCE, move_gains
 from dsa_sched.frontend.rewrites.masks import replace_masks, without_guards
 from dsa_sched.frontend.rewrites.norm_gains import move_norm_gains
 from dsa_sched.frontend.rewrites.unread_rows import without_unread_rows
+from partitioner.ir.operators import Trait, onnx_names
 
 __all__ = ["PASSES", "simplify"]
 
@@ -384,11 +385,14 @@ def _scale_shift(network: Network, store: _Store, node: Node, affine: Affine) ->
     return Node(node.name, SCALE_SHIFT, (data, *names), (output,), settings)
 
 
+RESHAPES = onnx_names(Trait.VIEW) - onnx_names(Trait.ELEMENTWISE)
+
+
 def unify_reshapes(network: Network) -> Network:
     """Reshape, Flatten, Squeeze and Unsqueeze become Reshape with one input; its target is the shape of the output."""
 
     def plain(node: Node) -> Node:
-        if node.op_type in ("Reshape", "Flatten", "Squeeze", "Unsqueeze"):
+        if node.op_type in RESHAPES:
             return Node(node.name, "Reshape", node.inputs[:1], node.outputs)
         return node
 
