@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from codegen.judgement import EXACT, Array, Judgement
 from codegen.neuralscale.asm.assembly_text import render
 from codegen.neuralscale.asm.elf import read_elf
@@ -18,6 +16,7 @@ from codegen.neuralscale.asm.elf_writer import elf_bytes
 from codegen.neuralscale.emit.emit import Image, SourceRange, emit_image
 from codegen.neuralscale.emit.limits import unsuited
 from codegen.neuralscale.emit.memory_map import DATA_BASE, address_of
+from codegen.neuralscale.emulation.arithmetic import bits_of
 from codegen.neuralscale.emulation.layer_reference import Bits, Points, emulate
 from codegen.neuralscale.emulation.words_reference import emulate_prepared
 from codegen.neuralscale.kernels.dispatch import NeuralScaleKernels
@@ -124,9 +123,9 @@ class NeuralScaleTarget(NeuralScaleKernels):
         chip: Chip,
     ) -> Array:
         def bits(name: str) -> Bits:
-            return np.ascontiguousarray(read(name)).view(np.uint16)
+            return bits_of(read(name))
 
-        return emulate(graph, constants, layer, points, bits, chip).view(np.float16)
+        return emulate(graph, constants, layer, points, bits, chip).view(graph.by_name[layer.output].dtype)
 
     def emulate_prepared(self, graph: Graph, op: Op, read: Callable[[str], Array]) -> Array:
         return emulate_prepared(graph, op, read)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from codegen.neuralscale.instructions.halves import lookup_cycles, vector_cycles
+from codegen.neuralscale.instructions.arithmetic import FP16
 from codegen.neuralscale.kernels.preparation import MAIN, STAGING
 from codegen.neuralscale.templates.curves import curve
 from codegen.neuralscale.templates.elementwise import LOOKUP_BYTES
@@ -163,7 +163,7 @@ def pays(op: Op, elements: int, chip: Chip) -> bool:
         return op.kind in FUNCTIONS
     share = -(-elements // chip.cores_per_cluster)
     way = dma_cycles(chip, MAIN, STAGING, LOOKUP_BYTES) + transfer_cycles(chip, STAGING, "L1", LOOKUP_BYTES)
-    return lookup_cycles(chip, share) + way < vector_cycles(chip, share, len(curve(op)))
+    return FP16.lookup_cycles(chip, share) + way < FP16.vector_cycles(chip, share, len(curve(op)))
 
 
 def no_table(chip: Chip) -> str | None:
