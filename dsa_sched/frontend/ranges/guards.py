@@ -27,13 +27,6 @@ from partitioner.ir.operators import REARRANGING, Trait, onnx_names
 
 __all__ = ["raise_guards"]
 
-SMALLEST_DIVISOR = 2.0**-14
-SMALLEST_SQUARE = 2.0**-24
-"""What is held from below under a root: its root is a normal number."""
-NO_NUMBER = 2.0**-25
-"""A positive number up to this is zero in fp16."""
-STEP = 2.0**15
-"""Twice this times the smallest number of fp16 is more than one."""
 MOST_NODES = 16
 
 MOVES = onnx_names(*REARRANGING)
@@ -79,7 +72,7 @@ def _guards(network: Network, name: str, root: bool) -> Iterator[tuple[str, floa
         elif node.op_type == "Sqrt":
             waiting.append((node.inputs[0], True))
         elif node.op_type in ("Add", "Max", "Clip"):
-            yield name, SMALLEST_SQUARE if root else SMALLEST_DIVISOR
+            yield name, network.rounding.smallest if root else network.rounding.smallest_normal
 
 
 def _write(network: Network, chain: Chain, node: Node, least: float) -> bool:
@@ -88,12 +81,14 @@ def _write(network: Network, chain: Chain, node: Node, least: float) -> bool:
     if found is None or not 0 < found[1] < least:
         return False
     x, _, largest = found
+    no_number = network.rounding.smallest / 2  # a positive number up to this becomes zero
     if node.op_type != "Add" or _is_nonnegative(network, x):
-        counts = largest > (NO_NUMBER if node.op_type == "Add" else least)
+        counts = largest > (no_number if node.op_type == "Add" else least)
         held = chain.add(node.op_type, *node.inputs) if counts else x
         chain.add("Max", held, chain.number(least), shape=network.shape(node.outputs[0]))
-    elif largest <= NO_NUMBER:
-        far = chain.add("Mul", chain.add("Mul", chain.add("Abs", x), chain.number(STEP)), chain.number(STEP))
+    elif largest <= no_number:
+        step = network.rounding.largest_power  # its square times the smallest number is more than one
+        far = chain.add("Mul", chain.add("Mul", chain.add("Abs", x), chain.number(step)), chain.number(step))
         at_zero = chain.add("Sub", chain.number(1.0), chain.add("Min", far, chain.number(1.0)))
         chain.add("Add", x, chain.add("Mul", at_zero, chain.number(least)))
     else:
@@ -106,7 +101,7 @@ def _guard(network: Network, node: Node) -> tuple[str, float, float] | None:
     if node.op_type == "Clip":
         low = number_of(network, node.input(1)) if node.input(1) else node.number("min", -np.inf)
         high = number_of(network, node.input(2)) if node.input(2) else node.number("max", np.inf)
-        wide = high is not None and high >= np.finfo(np.float16).max
+        wide = high is not None and high >= network.rounding.largest
         return (node.inputs[0], low, low) if low is not None and wide else None
     for x, constant in (node.inputs, node.inputs[::-1]) if len(node.inputs) == 2 else ():
         array = network.constants.get(constant)

@@ -19,7 +19,6 @@ from math import frexp, log, prod, sqrt
 import numpy as np
 
 from dsa_sched.frontend.decomposition.norms import (
-    SMALLEST_ROOT,
     average,
     centred_and_scaled,
     epsilon_in_range,
@@ -92,7 +91,7 @@ def _source(network: Network, chain: Chain, node: Node) -> _Scaled | None:
         return None
     line = _Line(x, next(_centred(network, x, axes), ""), axes)
     epsilon = max(_epsilons(network, node), default=0.0)
-    if not epsilon_in_range(epsilon):
+    if not epsilon_in_range(network, epsilon):
         return None
     if line.y:
         spread, factor = centred_and_scaled(chain, line.y, axes, epsilon)
@@ -179,7 +178,7 @@ def _least(network: Network, node: Node, name: str) -> tuple[str, float] | None:
 def _upper_bound(network: Network, node: Node) -> float:
     """Of a Clip: infinite where it holds back no number of fp16; zero where it is no constant."""
     bound = number_of(network, node.input(2)) if node.input(2) else node.number("max", np.inf)
-    return np.inf if bound is not None and bound > np.finfo(np.float16).max else 0.0
+    return np.inf if bound is not None and bound > network.rounding.largest else 0.0
 
 
 def _same_shape(network: Network, node: Node, name: str) -> bool:
@@ -237,12 +236,12 @@ def _at_least(chain: Chain, v: _Scaled, kind: str, least: float) -> str:
     """The value with epsilon, which is scaled like it, added or held above that; no line becomes a division by zero."""
     if least == 0:
         return v.value
-    ratio = least / v.coefficient
+    ratio, least_root = least / v.coefficient, chain.network.rounding.smallest
     # The root has half the exponent; its fraction and its power of two apart, for the root may be no normal number.
-    fraction, exponent = frexp(max(sqrt(ratio) if v.power == 2 else ratio, SMALLEST_ROOT))
+    fraction, exponent = frexp(max(sqrt(ratio) if v.power == 2 else ratio, least_root))
     root = chain.add("Mul", chain.add("Mul", v.factor, chain.number(fraction)), chain.number(2.0**exponent))
     held = chain.add("Mul", root, root) if v.power == 2 else root
-    return chain.add("Add" if kind == "Add" and ratio >= SMALLEST_ROOT**v.power else "Max", v.value, held)
+    return chain.add("Add" if kind == "Add" and ratio >= least_root**v.power else "Max", v.value, held)
 
 
 def _end(network: Network, chain: Chain, node: Node, name: str, v: _Scaled) -> bool | None:

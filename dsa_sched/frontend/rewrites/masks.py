@@ -30,9 +30,6 @@ from partitioner.ir.operators import Trait, onnx_names
 __all__ = ["MASK_LIMITS", "replace_masks", "without_guards"]
 
 BOOL, FLOAT = int(onnx.TensorProto.BOOL), int(onnx.TensorProto.FLOAT)
-STEP = 2.0**15
-"""Twice this times the least difference of two halves is more than one."""
-LARGEST = 65504.0
 LEAST_THRESHOLD = 12.0
 """From here on x and Softplus(x) are the same half."""
 SMALLEST_OF_A_ROW = -1e4
@@ -108,8 +105,9 @@ def _number(chain: Chain, name: str, truths: set[str]) -> str:
 
 
 def _step(chain: Chain, difference: str) -> str:
-    """1 where it is above zero, else 0: of any finite difference of two halves."""
-    far = chain.add("Mul", chain.add("Mul", difference, chain.number(STEP)), chain.number(STEP))
+    """1 where it is above zero, else 0: of any finite difference of two numbers."""
+    step = chain.network.rounding.largest_power  # its square is more than one over the least difference
+    far = chain.add("Mul", chain.add("Mul", difference, chain.number(step)), chain.number(step))
     return chain.add("Max", chain.add("Min", far, chain.number(1.0)), chain.number(0.0))
 
 
@@ -139,16 +137,17 @@ def _compare(chain: Chain, node: Node, truths: set[str]) -> bool:
 
 def _is_finite(chain: Chain, name: str) -> bool:
     constant = chain.network.constants.get(name, chain.constants.get(name))
-    return constant is not None and bool((np.abs(constant.astype(np.float64)) <= LARGEST).all())
+    return constant is not None and bool((np.abs(constant.astype(np.float64)) <= chain.network.rounding.largest).all())
 
 
 def _within(chain: Chain, name: str) -> str:
-    """Infinities as the largest halves: two alike have no difference. Empty for constants of several numbers, some of
+    """Infinities as the largest numbers: two alike have no difference. Empty for constants of several numbers, some of
     them infinite."""
     constant = chain.network.constants.get(name)
+    largest = chain.network.rounding.largest
     if constant is not None:
-        return chain.number(float(np.clip(constant.reshape(-1)[0], -LARGEST, LARGEST))) if constant.size == 1 else ""
-    return chain.add("Min", chain.add("Max", name, chain.number(-LARGEST)), chain.number(LARGEST))
+        return chain.number(float(np.clip(constant.reshape(-1)[0], -largest, largest))) if constant.size == 1 else ""
+    return chain.add("Min", chain.add("Max", name, chain.number(-largest)), chain.number(largest))
 
 
 def _connect(chain: Chain, node: Node, truths: set[str]) -> bool:
@@ -294,6 +293,7 @@ def _with_open_rows(network: Network) -> Network:
     Where(IsNaN(s), 0, s), s = Softmax(x + Where(c, 0, -inf))  -->  Softmax(x + Where(c, 0, -65504)) * ReduceMax(c)
     """
     nodes: list[Node] = []
+    largest = network.rounding.largest
     values, constants, terms = dict(network.values), dict(network.constants), dict(network.terms)
     for node in network.nodes:
         found = _closing(network, node)
@@ -303,7 +303,7 @@ def _with_open_rows(network: Network) -> Network:
         softmax, total, mask, closed = found
         scores = next(name for name in total.inputs if name != mask.outputs[0])
         open_, least = (mask.inputs[0], f"{node.outputs[0]}::least")
-        constants[least], terms[least] = np.array(-LARGEST, np.float32), number(-LARGEST)
+        constants[least], terms[least] = np.array(-largest, np.float32), number(-largest)
         values[least] = Value((), FLOAT)
         chain, name = Chain(network, node), node.outputs[0]
         kept = mask.inputs[1] if closed == 2 else mask.inputs[2]
