@@ -26,10 +26,11 @@ WORD_BYTES = 2
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """`dtype` is the type of what engines read and of what a tile keeps between its instructions, `accumulate` that of
-    the sums that the matrix engine leaves in IM."""
+    """`dtype` is the type that the vector engine works in, and of what a tile keeps between its instructions;
+    `operands` that of what the matrix engine multiplies, `accumulate` that of the sums that it leaves in IM."""
 
     dtype: str
+    operands: str
     accumulate: str
 
     @property
@@ -37,13 +38,18 @@ class Arithmetic:
         return DTYPE_BYTES[self.dtype]
 
     @property
+    def operand_bytes(self) -> int:
+        """Bytes of an element that the matrix engine multiplies."""
+        return DTYPE_BYTES[self.operands]
+
+    @property
     def sum_bytes(self) -> int:
         """Bytes of one sum of the matrix engine."""
         return DTYPE_BYTES[self.accumulate]
 
     def matrix_cycles(self, chip: Chip, pixels: int, channels: int, reduction: int) -> float:
-        """`hw_models.cost.matrix_cycles` of operands of this type."""
-        return cost.matrix_cycles(chip, pixels, channels, reduction, self.dtype)
+        """`hw_models.cost.matrix_cycles` of these operands."""
+        return cost.matrix_cycles(chip, pixels, channels, reduction, self.operands)
 
     def vector_cycles(self, chip: Chip, elements: int, passes: int = 1) -> float:
         """`hw_models.cost.vector_cycles` of elements of this type."""
@@ -54,15 +60,15 @@ class Arithmetic:
         return cost.lookup_cycles(chip, elements, self.dtype)
 
 
-FP16 = Arithmetic("float16", accumulate="float16")
+FP16 = Arithmetic("float16", operands="float16", accumulate="float16")
 
-ARITHMETICS: Mapping[str, Arithmetic] = MappingProxyType({arithmetic.dtype: arithmetic for arithmetic in (FP16,)})
-"""By the type of an operator's result."""
+ARITHMETICS: Mapping[str, Arithmetic] = MappingProxyType({"float16": FP16})
+"""By the type of an operator's first operand."""
 
 
 def arithmetic_of(graph: Graph, op: Op) -> Arithmetic:
     """What an operator is computed in. Raises KeyError for a type that no template computes in."""
-    return ARITHMETICS[graph.by_name[op.outputs[0]].dtype]
+    return ARITHMETICS[graph.by_name[op.inputs[0]].dtype]
 
 
 def immediate(value: float) -> int:

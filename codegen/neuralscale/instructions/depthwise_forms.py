@@ -119,7 +119,7 @@ def depthwise_form(graph: Graph, op: Op, chip: Chip) -> Form:
     def cycles(form: Form) -> float:
         return min(_sum(form_cycles(chip, arithmetic, form, taps, (1, y, columns), (0, c), total)) for y, c in shares)
 
-    offered = [form for form in Form if form is not Form.BLOCKS or _blocks_fit(chip, taps * arithmetic.item_bytes)]
+    offered = [form for form in Form if form is not Form.BLOCKS or _blocks_fit(chip, taps * arithmetic.operand_bytes)]
     return min(offered, key=cycles)
 
 

@@ -100,7 +100,7 @@ class _Shape:
         """Rows that are computed together. All of them where they find two places in IM, or not even a tile of the
         matrix array does, or keys are several runs, which each block would turn anew."""
         run, pixels, arithmetic = self.longest, chip.matrix.array_pixels, self.arithmetic
-        room_bytes = chip.memory("IM").size_bytes - arithmetic.item_bytes * self.size * run
+        room_bytes = chip.memory("IM").size_bytes - arithmetic.operand_bytes * self.size * run
         most = room_bytes // (PLACES * arithmetic.sum_bytes * (run + self.width))
         if len(self.runs) > 1 or self.rows <= most or most < pixels:
             return ((0, self.rows),)
@@ -145,7 +145,8 @@ class AttentionTemplate:
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         op = layer.anchor(graph)
         shape = _shape(graph, op, box)
-        item_bytes, sum_bytes = shape.arithmetic.item_bytes, shape.arithmetic.sum_bytes
+        arithmetic = shape.arithmetic
+        item_bytes, operand_bytes, sum_bytes = arithmetic.item_bytes, arithmetic.operand_bytes, arithmetic.sum_bytes
         loads = (*_loads(graph, op, shape), *finish_loads(graph, layer, box))
         blocks, run = shape.blocks(chip), shape.longest
         rows, places = max(high - low for low, high in blocks), min(PLACES, len(blocks))
@@ -154,12 +155,12 @@ class AttentionTemplate:
                 Buffer(load.buffer, "L1", DATA, load_bytes(graph, load), strided=load.buffer != "mask")
                 for load in _loads(graph, op, shape)
             ),
-            Buffer("turned", "L1", WEIGHTS, item_bytes * shape.size * run),
-            Buffer("columns", "L1", WEIGHTS, item_bytes * run * shape.width),
+            Buffer("turned", "L1", WEIGHTS, operand_bytes * shape.size * run),
+            Buffer("columns", "L1", WEIGHTS, operand_bytes * run * shape.width),
             Buffer("weights", "L1", DATA, places * item_bytes * rows * shape.keys),
             Buffer("line", "L1", DATA, places * item_bytes * rows),
             Buffer("partial", "L1", DATA, places * item_bytes * shape.lines(rows).partial_elements),
-            Buffer("keys_turned", "IM", "", item_bytes * shape.size * run, passing=True),
+            Buffer("keys_turned", "IM", "", operand_bytes * shape.size * run, passing=True),
             Buffer("scores", "IM", "", places * sum_bytes * rows * run, passing=True),
             Buffer("sum", "IM", "", places * sum_bytes * rows * shape.width, passing=True),
             *finish_buffers(graph, layer, box),
@@ -321,11 +322,11 @@ def _scores(block: _Block, run: Span, *, held: bool) -> Iterator[Instr]:
     """The products of a run of keys, in IM."""
     tile, shape, item, length = block.tile, block.shape, block.item, run[1] - run[0]
     group = block.head // shape.shared - shape.groups[0]
-    turned = tile.matrix("turned", shape.size, length)
+    turned = tile.operand("turned", shape.size, length)
     if not held:
         keys = tile.matrix("keys", shape.keys, shape.size * (shape.groups[1] - shape.groups[0]))
         own = keys.part(item * shape.keys + run[0], length, group * shape.size, shape.size)
-        inside = tile.matrix("keys_turned", shape.size, length)
+        inside = tile.operand("keys_turned", shape.size, length)
         yield tile.issue.transpose(inside, own)
         yield from tile.issue.scalar("veemul", turned, inside, float(block.op.number("scale")))
     queries = tile.matrix("queries", shape.rows, shape.size * shape.heads)
@@ -347,7 +348,7 @@ def _values(block: _Block, line: Matrix, *, held: bool) -> Iterator[Instr]:
     place = tile.output.part(first_row, block.rows, first_column, high - low)
     current = total_ = block.sums("sum", block.rows, high - low)
     for number, (first, last) in enumerate(shape.runs):
-        columns = tile.matrix("columns", last - first, wide if alone else shape.width)
+        columns = tile.operand("columns", last - first, wide if alone else shape.width)
         if not held:
             start = 0 if alone else group * shape.width
             yield from issue.unary(

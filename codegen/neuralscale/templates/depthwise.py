@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
-from codegen.neuralscale.instructions.arithmetic import arithmetic_of
+from codegen.neuralscale.instructions.arithmetic import Arithmetic, arithmetic_of
 from codegen.neuralscale.instructions.builder import Convolution, Matrix
 from codegen.neuralscale.instructions.depthwise_forms import BlockPart, Form, block_parts, depthwise_form, form_cycles
 from codegen.neuralscale.templates.convolution import ConvolutionShape, ConvolutionTemplate, bias_loads
@@ -67,7 +67,7 @@ class DepthwiseTemplate:
             Buffer("input", "L1", DATA, load_bytes(graph, source), strided=True),
             *(Buffer(load.buffer, "L1", DATA, load_bytes(graph, load)) for load in (weights, *bias)),
             *_built(
-                arithmetic.item_bytes,
+                arithmetic,
                 form,
                 block_parts(box[3], total, chip.matrix.array_channels),
                 taps,
@@ -110,14 +110,14 @@ def _input_load(graph: Graph, op: Op, box: Box, form: Form, chip: Chip) -> Load:
 
 
 def _built(
-    item_bytes: int, form: Form, parts: tuple[BlockPart, ...], taps: int, count: int, columns: int
+    arithmetic: Arithmetic, form: Form, parts: tuple[BlockPart, ...], taps: int, count: int, columns: int
 ) -> tuple[Buffer, ...]:
     """What is made in L1: the block matrices that alternate, or weight rows and one line of products."""
     if form is Form.VECTOR:
-        return Buffer("rows", "L1", DATA, item_bytes * taps * count), Buffer(
-            "product", "L1", DATA, item_bytes * columns * count
-        )
-    size_bytes = max(item_bytes * taps * part.size * part.columns for part in parts)
+        item_bytes = arithmetic.item_bytes
+        rows = Buffer("rows", "L1", DATA, item_bytes * taps * count)
+        return rows, Buffer("product", "L1", DATA, item_bytes * columns * count)
+    size_bytes = max(arithmetic.operand_bytes * taps * part.size * part.columns for part in parts)
     return tuple(Buffer(f"matrix{turn}", "L1", WEIGHTS, size_bytes) for turn in range(min(2, len(parts))))
 
 
@@ -136,7 +136,7 @@ def _convolve_blocks(tile: Tile, shape: ConvolutionShape, total: Matrix) -> Iter
     padding = (*shape.padding(0, tile.box[1]), *shape.padding(1, tile.box[2]))
     start = 0
     for position, part in enumerate(block_parts(tile.box[3], shape.groups, tile.chip.matrix.array_channels)):
-        matrix = tile.matrix(f"matrix{position % 2}", taps * part.size, part.columns)
+        matrix = tile.operand(f"matrix{position % 2}", taps * part.size, part.columns)
         if part.fresh:
             yield from tile.issue.fill(matrix, 0.0)
         for tap in range(taps):

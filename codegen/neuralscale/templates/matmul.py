@@ -63,7 +63,7 @@ class MatmulTemplate:
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         op = layer.anchor(graph)
         arithmetic = arithmetic_of(graph, op)
-        item_bytes = arithmetic.item_bytes
+        operand_bytes = arithmetic.operand_bytes
         runs = _runs(graph, op)
         loads = [_product_loads(graph, op, box, *channels) for channels in zip(_staged(graph, op), runs, strict=True)]
         passes = [Pass(step) for step in loads]
@@ -91,9 +91,9 @@ class MatmulTemplate:
             matrix = _turned_cycles(chip, arithmetic, rows, rest, columns, depth)
             vector += arithmetic.vector_cycles(chip, depth * rest) + arithmetic.vector_cycles(chip, depth * columns)
             buffers += [
-                Buffer("rows_turned", "L1", WEIGHTS, item_bytes * depth * rest, briefly=True),
-                Buffer("rows_inside", "IM", "", item_bytes * depth * rest, passing=True, briefly=True),
-                Buffer("columns_inside", "IM", "", item_bytes * depth * columns, passing=True, briefly=True),
+                Buffer("rows_turned", "L1", WEIGHTS, operand_bytes * depth * rest, briefly=True),
+                Buffer("rows_inside", "IM", "", operand_bytes * depth * rest, passing=True, briefly=True),
+                Buffer("columns_inside", "IM", "", operand_bytes * depth * columns, passing=True, briefly=True),
                 Buffer("sum_turned", "IM", "", arithmetic.sum_bytes * columns * rest, passing=True, briefly=True),
             ]
         buffers += finish_buffers(graph, layer, box)
@@ -141,7 +141,7 @@ def _turned_rows(graph: Graph, op: Op, box: Box, chip: Chip) -> int:
     rest, columns, depth = rows % array.array_pixels, box[-1][1] - box[-1][0], runs[0][1]
     if products > 1 or len(runs) > 1 or rest == rows or not 0 < rest <= array.array_channels:
         return 0
-    item_bytes, sums, turned = arithmetic.item_bytes, rows * columns + columns * rest, depth * (columns + rest)
+    item_bytes, sums, turned = arithmetic.operand_bytes, rows * columns + columns * rest, depth * (columns + rest)
     inside_bytes = arithmetic.sum_bytes * sums + item_bytes * turned
     if inside_bytes > chip.memory("IM").size_bytes or item_bytes * max(depth, columns) > MAX_STRIDE_BYTES:
         return 0
@@ -164,8 +164,9 @@ def _multiply_turned(tile: Tile, rest: int) -> Iterator[Instr]:
     low, high = tile.work.passes[0].loads[1].box[-2]
     depth, whole = high - low, output.rows - rest
     rows, total = tile.matrix("rows", output.rows, depth), tile.sums("sum", output.rows, output.columns)
-    columns, columns_inside = (tile.matrix(name, depth, output.columns) for name in ("columns", "columns_inside"))
-    rows_inside, rows_turned = (tile.matrix(name, depth, rest) for name in ("rows_inside", "rows_turned"))
+    columns = tile.matrix("columns", depth, output.columns)
+    columns_inside = tile.operand("columns_inside", depth, output.columns)
+    rows_inside, rows_turned = (tile.operand(name, depth, rest) for name in ("rows_inside", "rows_turned"))
     turned = tile.sums("sum_turned", output.columns, rest)
     yield issue.transpose(rows_inside, rows.part(whole, rest))
     yield from issue.unary("mov.m", rows_turned, rows_inside)

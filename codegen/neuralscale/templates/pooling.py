@@ -123,7 +123,7 @@ class PoolingTemplate:
         elif whole:
             buffers = [
                 Buffer("input", "L1", WEIGHTS, stored_bytes(graph, op.inputs[0], region), strided=True),
-                Buffer("weight", "L1", DATA, item_bytes * pixels),
+                Buffer("weight", "L1", DATA, arithmetic.operand_bytes * pixels),
                 Buffer("sum", "IM", "", arithmetic.sum_bytes * box_size(box)),
             ]
             engine = (("matrix", (n1 - n0) * arithmetic.matrix_cycles(chip, 1, c1 - c0, pixels)),)
@@ -159,7 +159,7 @@ class PoolingTemplate:
 def _mean_of_image(tile: Tile, region: Box) -> Iterator[Instr]:
     images, height, width, channels = box_shape(region)
     pixels = height * width
-    weight = tile.matrix("weight", 1, pixels)
+    weight = tile.operand("weight", 1, pixels)
     data = tile.matrix("input", images * pixels, channels)
     total = tile.sums("sum", images, channels)
     yield from tile.issue.fill(weight, 1.0 / pixels)

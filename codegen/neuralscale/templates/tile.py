@@ -90,6 +90,10 @@ class Tile:
         """A matrix at the start of a buffer, with the buffer's pitch where it has one."""
         return self._at(buffer, rows, columns, self.item_bytes(buffer))
 
+    def operand(self, buffer: str, rows: int, columns: int) -> Matrix:
+        """Likewise of what is made for the matrix engine to multiply."""
+        return self._at(buffer, rows, columns, self.arithmetic.operand_bytes)
+
     def sums(self, buffer: str, rows: int, columns: int) -> Matrix:
         """Likewise of what the matrix engine sums up."""
         return self._at(buffer, rows, columns, self.arithmetic.sum_bytes)
