@@ -130,7 +130,8 @@ def _is_nonnegative(network: Network, name: str, steps: int = MOST_NODES) -> boo
         case "Max":
             return any(_is_nonnegative(network, operand, steps - 1) for operand in node.inputs)
         case op_type if op_type in KEEPS_SIGN:
-            return all(_is_nonnegative(network, operand, steps - 1) for operand in _numbers(network, node))
+            numbers = _numbers(network, node)  # none where integers become numbers
+            return bool(numbers) and all(_is_nonnegative(network, operand, steps - 1) for operand in numbers)
     return False
 
 
