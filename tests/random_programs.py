@@ -11,6 +11,7 @@ from itertools import permutations
 from random import Random
 from typing import cast
 
+from codegen.neuralscale.instructions.arithmetic import FP16
 from codegen.neuralscale.instructions.builder import Issue as Maker
 from codegen.neuralscale.instructions.builder import Matrix
 from codegen.neuralscale.kernels.transfers import copy_instructions
@@ -101,12 +102,12 @@ def _region(memory: str, number: int, rows: int) -> Region:
 
 def _matrix(memory: str, number: int, rows: int) -> Matrix:
     region = _region(memory, number, rows)
-    return Matrix(region.memory, region.offset_bytes, rows, SIDE)
+    return Matrix(region.memory, region.offset_bytes, rows, SIDE, FP16.item_bytes)
 
 
 def _left(number: int, rows: int, columns: int) -> Matrix:
     """The first columns of the rows of a slot."""
-    return Matrix("L1", number * SLOT_BYTES, rows, columns, SIDE * 2)
+    return Matrix("L1", number * SLOT_BYTES, rows, columns, FP16.item_bytes, SIDE * FP16.item_bytes)
 
 
 def _load(drawing: _Drawing, core: int) -> None:
@@ -143,7 +144,7 @@ def _multiply(drawing: _Drawing, core: int) -> None:
     b = drawing.slot(core, "weights", bool)
     if a >= 0 and b >= 0:
         target, depth = drawing.any(), drawing.rows[core, "weights", b]
-        make = Maker(drawing.chip, "multiply")
+        make = Maker(drawing.chip, "multiply", FP16)
         drawing.streams[core].append(
             make.memul(_matrix("IM", target, rows), _left(a, rows, depth), _matrix("weights", b, depth))
         )
@@ -155,7 +156,7 @@ def _finish(drawing: _Drawing, core: int) -> None:
     source, rows = drawing.take(core, memory)
     if source >= 0:
         target = drawing.any()
-        make = Maker(drawing.chip, "finish")
+        make = Maker(drawing.chip, "finish", FP16)
         drawing.streams[core] += make.scalar("vemax", _matrix("L1", target, rows), _matrix(memory, source, rows), 0.0)
         drawing.fill(core, "L1", target, rows)
 

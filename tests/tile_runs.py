@@ -15,6 +15,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
+from codegen.neuralscale.instructions.arithmetic import FP16
 from codegen.neuralscale.instructions.builder import Issue, Matrix
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
@@ -138,8 +139,8 @@ class _Run:
         for buffer in self.work.buffers:
             size = max([buffer.size_bytes, *(self._size(load, pitches) for load in self._loads(buffer.name))])
             offsets[buffer.name] = self.take(used, area if buffer.name == self.work.output else size, buffer.memory)
-        output = Matrix(self.work.local, offsets[self.work.output], 1, area // 2)
-        issue = Issue(self.chip, self.layer.name)
+        output = Matrix(self.work.local, offsets[self.work.output], 1, area // FP16.item_bytes, FP16.item_bytes)
+        issue = Issue(self.chip, self.layer.name, FP16)
         yield from issue.fill(output, float(np.uint16(PATTERN).view(np.float16)))
         steps = TARGET.lower(self.graph, self.constants, self.layer, self.box, self.work, offsets, self.chip, pitches)
         for step, instrs in zip(self.work.passes, steps, strict=True):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from codegen.neuralscale.instructions.halves import lookup_cycles, matrix_cycles, vector_cycles
+from codegen.neuralscale.instructions.arithmetic import FP16
 from hw_models.chip import Chip
 from isched.program.program import Instr, Program
 
@@ -35,18 +35,18 @@ def recosted(program: Program, chip: Chip) -> Program:
 
 
 def work_cycles(opcode: str, operands: Mapping[str, int], chip: Chip) -> float:
-    """Work of a half-precision matrix or vector instruction by the extents in its operands, as `issue` wrote them."""
+    """Work of an fp16 matrix or vector instruction by the extents in its operands, as `issue` wrote them."""
     if opcode in ("memul.mm", "memul.ts.mm"):
         columns, rows = _halves(operands["m_shape_s1"])
         depth, pixels = (columns, rows) if opcode == "memul.mm" else (rows, columns)
-        return matrix_cycles(chip, pixels, _halves(operands["m_shape_s2"])[0], depth)
+        return FP16.matrix_cycles(chip, pixels, _halves(operands["m_shape_s2"])[0], depth)
     if opcode == "meconv.mm":
         width, height = _halves(operands["conv_FM_out"])
         taps = (operands["conv_kernel"] >> 24) * (operands["conv_kernel"] >> 16 & 0xFF)
         channels = _halves(operands["conv_Depth_in"])[1]
-        return matrix_cycles(chip, height * width, _halves(operands["conv_Depth_out"])[1], taps * channels)
+        return FP16.matrix_cycles(chip, height * width, _halves(operands["conv_Depth_out"])[1], taps * channels)
     columns, rows = _halves(operands["m_shape_s1" if opcode == "metr.m" else "shape_s1"])
-    return (lookup_cycles if opcode == "velut.m" else vector_cycles)(chip, rows * columns)
+    return (FP16.lookup_cycles if opcode == "velut.m" else FP16.vector_cycles)(chip, rows * columns)
 
 
 def _halves(value: int) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from codegen.cutlass.kernel.expressions import BINARY, UNARY
 from codegen.cutlass.kernel.family import Work
 from hw_models.chip import Chip
 from partitioner.ir.graph import Constants, Graph, Op
-from partitioner.ir.layers import ELEMENTWISE_KINDS, Layer
+from partitioner.ir.layers import Layer
 
 __all__ = ["OPERATORS", "accepts", "can_fuse_epilogue"]
 
@@ -43,11 +43,7 @@ OPERATORS: Mapping[str, str] = {
     "matmul": "Any extents, leading axes broadcast, a bias along the columns. Sums are fp32. On the tensor cores where "
     "the matrices of a batch lie equally far apart, odd extents padded with zeros; else, or where that takes longer, "
     "on the CUDA cores.",
-    **dict.fromkeys(
-        sorted(ELEMENTWISE_KINDS & UNARY.keys()),
-        "Computed in fp32, and behind any other kernel without being stored between.",
-    ),
-    **dict.fromkeys(sorted(UNARY.keys() - ELEMENTWISE_KINDS), "Computed in fp32, in a kernel that begins with it."),
+    **dict.fromkeys(sorted(UNARY), "Computed in fp32, and behind any other kernel without being stored between."),
     **dict.fromkeys(
         sorted((*BINARY, "scale_shift")),
         "Operands are broadcast; computed in fp32, and behind any other kernel without being stored between, but that "

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -207,16 +207,10 @@ def read_source(
 def _simplified(
     model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None, wants: Wants
 ) -> Network:
-    network = fold_constants(model, _with_shapes(model, shapes, batch))
+    network = replace(fold_constants(model, _with_shapes(model, shapes, batch)), rounding=wants.rounding)
     network = prepare(with_row_lookups(network)) if wants.words else network
-    halves = wants.dtype("float32") == "float16"
-    return simplify(
-        network,
-        require_whole(wants.whole),
-        halves=halves,
-        norms_of_lines=wants.norms_of_lines,
-        attention_elements=wants.attention_elements,
-    )
+    require_whole(wants.whole)
+    return simplify(network, wants)
 
 
 def _with_shapes(

@@ -18,13 +18,14 @@ from dsa_sched.verification.rounding import RoundedReference
 from dsa_sched.verification.tolerances import LogitsResult, relative_error
 from dsa_sched.verification.value_ranges import Limits, limits_of
 from hw_models.errors import ModelError
+from partitioner.ir.operators import Trait, onnx_names
 
 __all__ = ["doubts_of", "lost_digits"]
 
 LOST = 0.25
 """A value of which rounding moves so much, relative to its norm, is lost; one that moves less than half is not."""
 
-DIFFERENCES = frozenset(["Add", "Sub", "Sum", "ReduceMean", "ReduceSum", "Conv", "Gemm", "MatMul"])
+DIFFERENCES = onnx_names(Trait.PRODUCTS) | {"Add", "Sub", "Sum", "ReduceMean", "ReduceSum"}
 """Operators whose results may be small beside what they read."""
 
 

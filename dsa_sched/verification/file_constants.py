@@ -191,6 +191,9 @@ def _step(term: Term, operands: list[Array], leaf: Leaf) -> Array:
             wide = np.zeros([extent + more for extent, more in zip(array.shape, whole, strict=True)], array.dtype)
             wide[tuple(slice(extent) for extent in array.shape)] = array
             return wide
+        case "rounded", [array]:
+            with np.errstate(over="ignore"):
+                return np.asarray(array.astype(term.name), np.float64)
         case kind, arrays:
             return _arithmetic(kind, [np.asarray(array, np.float64) for array in arrays], whole)
 
@@ -220,8 +223,6 @@ def _arithmetic(kind: str, operands: list[Doubles], axes: tuple[int, ...]) -> Ar
                 return np.asarray(np.sqrt(a))
             case "sum", [a]:
                 return np.asarray(a.sum(axis=axes))
-            case "half", [a]:
-                return np.asarray(a.astype(np.float16).astype(np.float64))
     raise AssertionError(kind)
 
 

@@ -22,6 +22,7 @@ from dsa_sched.verification.inputs import given_inputs
 from dsa_sched.verification.onnx_reference import Reference
 from dsa_sched.verification.value_ranges import Limits, limits_of, mask_values, range_sentences
 from dsa_sched.zoo.meanings.declared_meanings import Range, declared_meanings
+from partitioner.ir.operators import Trait, onnx_names
 
 __all__ = ["ranges_of_any", "ranges_of_feeds"]
 
@@ -70,13 +71,7 @@ RISING: Mapping[str, Callable[[float], float]] = {
 }
 """Functions that rise, by operator."""
 
-SAME = frozenset(
-    [
-        "AveragePool", "Cast", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "GlobalAveragePool",
-        "GlobalMaxPool", "Identity", "MaxPool", "ReduceMax", "ReduceMean", "ReduceMin", "Reshape", "Slice",
-        "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
-    ]
-)  # fmt: skip
+SAME = onnx_names(Trait.BETWEEN, Trait.VIEW, Trait.MOVES, Trait.SPLITS, Trait.GATHERS)
 """Operators whose results lie between the numbers that they read, and reach these."""
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from partitioner.ir.graph import Graph
+from partitioner.ir.operators import REARRANGING, kind_names
 
 __all__ = ["held_in_range", "leaves_range", "masked_values"]
 
@@ -26,7 +27,7 @@ MASKING = frozenset(["add", "sub", "max", "min"])
 """Kinds that put a mask on a value."""
 MAKING = MASKING | {"mul"}
 """Kinds that make one of such a constant."""
-CARRYING = MASKING | frozenset(["view", "transpose", "slice", "concat", "take", "pad"])
+CARRYING = MASKING | kind_names(*REARRANGING)
 """Kinds behind which a masked value still is one."""
 
 

@@ -25,6 +25,8 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
+from partitioner.ir.operators import REARRANGING, Trait, onnx_names
+
 __all__ = ["LONGEST_AVERAGE", "LONGEST_SUM", "RoundedNetwork", "given", "narrowed"]
 
 Array = npt.NDArray[np.generic]
@@ -41,48 +43,33 @@ STEPS_INSIDE = 8
 """Roundings in an operator that is put together of others (softmax, norms). They are the same wherever the argument is,
 so that they add up and do not cancel."""
 
-EXACT = frozenset(
-    [
-        "Abs", "Cast", "CastLike", "Clip", "Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather",
-        "GatherElements", "GatherND", "GlobalMaxPool", "Identity", "Max", "MaxPool", "Min", "Neg", "Pad", "ReduceMax",
-        "ReduceMin", "Relu", "Reshape", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
-        "Where",
-    ]
-)  # fmt: skip
+EXACT = onnx_names(Trait.EXACT, *REARRANGING)
 """Operators whose results are among the numbers that they read."""
 
-FUNCTIONS = frozenset(
-    [
-        "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Celu", "Cos", "Cosh", "Elu", "Erf", "Exp", "Gelu",
-        "HardSigmoid", "HardSwish", "Log", "Mish", "Pow", "Reciprocal", "Selu", "Sigmoid", "Sin", "Sinh", "Softplus",
-        "Softsign", "Swish", "Tan", "Tanh",
-    ]
-)  # fmt: skip
+FUNCTIONS = onnx_names(Trait.FUNCTION)
 """Functions of one operand, which a device can round correctly: how it computes them is no law of rounding."""
 
 FLUSHED = frozenset(["Softmax"])
 """Others that may make zero of results below the smallest normal number."""
 
-FROM_ONE = frozenset(["GroupNormalization", "InstanceNormalization", "LayerNormalization", "LogSoftmax"])
+FROM_ONE = onnx_names(Trait.FROM_ONE)
 """Results that are differences of numbers about one, and as exact near zero as those are."""
 
-SCALED = frozenset(["GroupNormalization", "InstanceNormalization", "LayerNormalization"])
+SCALED = FROM_ONE - {"LogSoftmax"}
 """Those of them that multiply by their second operand, a number a channel."""
 
-ONE_ROUNDING = frozenset(
-    ["Add", "Sub", "Mul", "Div", "Sqrt", "LeakyRelu", "PRelu", "Sum", "Mean", "BatchNormalization"]
-)
+ONE_ROUNDING = onnx_names(Trait.ONE_ROUNDING)
 PRODUCTS = frozenset(["Conv", "Gemm", "MatMul"])
-RECURRENT = frozenset(["GRU", "LSTM", "RNN"])
+"""Those sums of products of which `length` knows how many terms they have."""
+RECURRENT = onnx_names(Trait.RECURRENT)
 STORED_A_STEP = 8
 """Numbers that a recurrent network rounds for one element of its state in a step: gates, products, sums."""
 
-AVERAGES = frozenset(["AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum"])
+AVERAGES = onnx_names(Trait.AVERAGES)
 ARITHMETIC = PRODUCTS | ONE_ROUNDING | EXACT
 """Their constants are data, not shapes or scales."""
 
-JUMPS = frozenset(["Ceil", "Floor", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Round", "Shrink", "Sign",
-                   "ThresholdedRelu"])  # fmt: skip
+JUMPS = onnx_names(Trait.JUMPS)
 """Functions that jump: of an operand that is as near to the jump as rounding moves it, either side is right."""
 
 JUMP_DEVIATIONS = 4.0

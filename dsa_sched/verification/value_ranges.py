@@ -17,23 +17,20 @@ import numpy.typing as npt
 import onnx
 from onnx import numpy_helper
 
+from partitioner.ir.operators import REARRANGING, Trait, onnx_names
+
 __all__ = ["Limits", "Lost", "beyond_at_products", "limits_of", "lost_values", "mask_values", "range_sentences"]
 
 Array = npt.NDArray[np.generic]
 Values = Mapping[str, Array]
 
-PRODUCTS = frozenset(["BatchNormalization", "Conv", "ConvTranspose", "Einsum", "GRU", "Gemm", "LSTM", "MatMul", "RNN"])
+PRODUCTS = onnx_names(Trait.PRODUCTS, Trait.RECURRENT) | {"BatchNormalization"}
 """Their results and operands are numbers of the file's own, whichever way they are computed."""
 
 DIFFERENCES = frozenset(["LogSoftmax", "Softmax"])
 """Likewise their operands: only differences of these count, which an infinity does not have."""
 
-CARRY_MASKS = frozenset(
-    [
-        "Add", "Cast", "Concat", "Expand", "Max", "Min", "Mul", "Reshape", "Slice", "Squeeze", "Sub", "Transpose",
-        "Unsqueeze", "Where",
-    ]
-)  # fmt: skip
+CARRY_MASKS = onnx_names(*REARRANGING) | {"Add", "Cast", "Max", "Min", "Mul", "Sub", "Where"}
 FLOATS = frozenset([onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE])
 
 SHOWN = 5

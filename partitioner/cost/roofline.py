@@ -18,7 +18,8 @@ from hw_models.chip import Chip, MatrixEngine, VectorEngine
 from hw_models.routes import main_memory
 from partitioner.cost.traffic import Part, Traffic
 from partitioner.ir.graph import Graph, Op, channel_axis
-from partitioner.ir.layers import ELEMENTWISE_KINDS, group_layers
+from partitioner.ir.layers import group_layers
+from partitioner.ir.operators import Trait, kind_names
 
 __all__ = [
     "Floor",
@@ -30,9 +31,7 @@ __all__ = [
     "plan_floors",
 ]
 
-VECTOR_KINDS = ELEMENTWISE_KINDS | {
-    "softmax", "normalise", "lrn", "max_pool", "reduce_max", "reduce_nearest", "reduce_power"
-}  # fmt: skip
+VECTOR_KINDS = kind_names(Trait.ELEMENTWISE, Trait.VECTOR)
 """Sums and means can be products with ones, and data are moved by other engines."""
 
 

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from partitioner.ir.graph import Graph
-from partitioner.ir.layers import ELEMENTWISE_KINDS, Layer
+from partitioner.ir.layers import Layer
+from partitioner.ir.operators import ELEMENTWISE_KINDS
 
 __all__ = ["Activations", "Place", "best_order", "peak_of", "peak_of_places", "places_of", "segments"]
 

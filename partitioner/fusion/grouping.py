@@ -21,8 +21,9 @@ from partitioner.fusion.split_factor import Splitting
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
+from partitioner.ir.operators import Trait, kind_names
 
-__all__ = ["Allowed", "BestSplit", "group_layers_into_subgraphs", "growing_kinds"]
+__all__ = ["GROWING_KINDS", "Allowed", "BestSplit", "group_layers_into_subgraphs"]
 
 BestSplit = Callable[[tuple[Layer, ...]], Splitting | None]
 Allowed = Callable[[tuple[Layer, ...]], str | None]
@@ -33,7 +34,7 @@ MOST_GROUPS_IN_A_DIAMOND = 64
 NEVER_FITS = 1 << 62
 """The factor of a group that no splitting makes fit."""
 
-growing_kinds = frozenset(["resize", "conv_transpose"])
+GROWING_KINDS = kind_names(Trait.GROWS)
 """Kinds of operators whose output is larger than what they read: from here on factors may grow again."""
 
 
@@ -82,7 +83,7 @@ class _Merging:
         for place, layer in enumerate(layers):
             anchor = layer.anchor(self.graph)
             splitting = self.best_split((layer,))
-            group = _Group(place, (layer,), (place,), splitting, anchor.is_view, anchor.kind in growing_kinds)
+            group = _Group(place, (layer,), (place,), splitting, anchor.is_view, anchor.kind in GROWING_KINDS)
             self.groups[place] = group
             self.producers[place] = {owner[name] for name in layer.inputs(self.graph) if name in owner}
             self.consumers[place] = set()
@@ -182,7 +183,7 @@ def group_layers_into_subgraphs(
 
     `best_split` gives the splitting of any candidate (None: fits with no factor), `allowed` a sentence against it or
     None. `mirrored` applies rule (i) the other way round where a group begins with an operator that enlarges its maps
-    (`growing_kinds`): a large factor then does not spread back over small maps.
+    (`GROWING_KINDS`): a large factor then does not spread back over small maps.
     """
     state = _Merging(graph, best_split, allowed, mirrored)
     state.start(layers)

@@ -15,44 +15,10 @@ from dataclasses import dataclass
 
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph, Op
+from partitioner.ir.operators import ELEMENTWISE_KINDS
 from partitioner.ir.regions import Box, input_boxes, join
 
-__all__ = ["ELEMENTWISE_KINDS", "Layer", "group_layers", "layer_boxes"]
-
-ELEMENTWISE_KINDS = frozenset(
-    [
-        "relu",
-        "leaky_relu",
-        "clip",
-        "sigmoid",
-        "hard_sigmoid",
-        "hard_swish",
-        "tanh",
-        "exp",
-        "sqrt",
-        "reciprocal",
-        "neg",
-        "abs",
-        "add",
-        "sub",
-        "mul",
-        "div",
-        "max",
-        "min",
-        "scale_shift",
-        "elu",
-        "selu",
-        "celu",
-        "gelu",
-        "erf",
-        "softplus",
-        "mish",
-        "swish",
-        "softsign",
-        "lookup",
-    ]
-)
-
+__all__ = ["Layer", "group_layers", "layer_boxes"]
 
 CanFuse = Callable[[Graph, tuple[Op, ...], Op, str], str | None]
 

@@ -9,12 +9,16 @@ kinds, and what it does not rule about types stays as it is in the file.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import floor, log2
 from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
 
 from hw_models.errors import TargetError
 from partitioner.ir.graph import DTYPE_BYTES
 
-__all__ = ["FLOATS", "AxisOrder", "Wants", "WeightOrder", "Windows", "floats_as"]
+__all__ = ["FLOATS", "AxisOrder", "Rounding", "Wants", "WeightOrder", "Windows", "floats_as"]
 
 AxisOrder = Literal["channels_last", "channels_first"]
 WeightOrder = Literal["outputs_last", "outputs_first"]
@@ -27,10 +31,49 @@ dilation for both."""
 FLOATS = ("float16", "float32", "float64", "bfloat16")
 """Floating-point types that a file may have."""
 
+MOST_NARROW = 2.0**32
+"""The largest number of a type whose range rewrites must mind is below this."""
+
 
 def floats_as(dtype: str) -> tuple[tuple[str, str], ...]:
     """Every floating-point type of a file is stored as this one."""
     return tuple((source, dtype) for source in FLOATS)
+
+
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """What storing numbers in a floating-point type makes of them: rewrites ask before they move numbers about."""
+
+    dtype: str
+    largest: float
+    smallest_normal: float
+    smallest: float
+    """The smallest positive number."""
+
+    unit: float
+    """The largest relative error of rounding to a normal number."""
+
+    @classmethod
+    def to(cls, dtype: str) -> Rounding:
+        kind = np.finfo(dtype)
+        return cls(
+            dtype, float(kind.max), float(kind.smallest_normal), float(kind.smallest_subnormal), float(kind.eps) / 2
+        )
+
+    @property
+    def largest_power(self) -> float:
+        """The largest power of two."""
+        return 2.0 ** floor(log2(self.largest))
+
+    @property
+    def narrow(self) -> bool:
+        """Whether squares of ordinary values leave the range."""
+        return self.largest < MOST_NARROW
+
+    def rounded(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.float64]:
+        """The numbers that the type has for these; infinities beyond its range."""
+        with np.errstate(over="ignore"):
+            return np.asarray(array.astype(self.dtype), np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +111,11 @@ class Wants:
                     needs=f"to be stored as one of {', '.join(DTYPE_BYTES)}",
                     has=self.dtype(source),
                 )
+
+    @property
+    def rounding(self) -> Rounding:
+        """Of values that are fp32 in the file, as most are."""
+        return Rounding.to(self.dtype(FLOATS[1]))
 
     def dtype(self, source: str) -> str:
         """The type on the device of a value that has the type `source` in the file."""

@@ -19,6 +19,7 @@ from partitioner.context.plan_context import PlanContext
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
+from partitioner.ir.operators import Trait, kind_names
 from partitioner.ir.plan import Group, Plan
 from partitioner.ir.regions import full_box
 from partitioner.ir.steps import Binding, RunStep, ViewStep
@@ -31,7 +32,7 @@ from partitioner.tiling.core_regions import core_boxes
 
 __all__ = ["COMPUTE_BOUND_KINDS", "neighbours", "stitched"]
 
-COMPUTE_BOUND_KINDS = frozenset(["conv", "matmul"])
+COMPUTE_BOUND_KINDS = kind_names(Trait.PRODUCTS)
 """Anchors that multiply: their layers are never stitched."""
 
 

@@ -252,7 +252,7 @@ def leaves(name: str) -> Array:
         (from_file("a").reshape(-1), [1, 2, 3, 4], "reshape(a)"),
         (from_file("a").sum((0,)), [4, 6], "sum(a)"),
         ((from_file("b").root() - number(1)) / from_file("a"), [[1, 1], [1 / 3, 0.5]], "((root(b) - 1) / a)"),
-        (number(1 / 3).half(), float(np.float16(1 / 3)), "half(0.333333)"),
+        (number(1 / 3).rounded("float16"), float(np.float16(1 / 3)), "float16(0.333333)"),
         (number(2).broadcast(2) + from_file("b") * number(-1), [-2, -7], "(broadcast(2) + (b * -1))"),
     ],
 )

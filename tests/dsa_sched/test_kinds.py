@@ -50,6 +50,9 @@ def integers(*numbers: int) -> np.ndarray:
 
 W = values(0, 8, 6, 3, 3)
 KINDS: dict[str, onnx.ModelProto] = {
+    "shrink": network(
+        [node("Conv", ["x", "w"], ["c"]), node("Shrink", ["c"], ["y"], lambd=0.25, bias=0.125)], ["y"], w=W
+    ),
     "flatten_of_a_feature_map": network(
         [node("Conv", ["x", "w"], ["c"]), node("Flatten", ["c"], ["f"]), node("Gemm", ["f", "g"], ["y"])],
         ["y"],

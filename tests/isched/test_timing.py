@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from codegen.neuralscale.instructions.arithmetic import FP16
 from codegen.neuralscale.instructions.builder import Issue as Maker
 from codegen.neuralscale.instructions.builder import Matrix
 from codegen.neuralscale.kernels.transfers import copy_instructions
@@ -93,9 +94,9 @@ def profiled(timeline: Timeline) -> list[float]:
 
 def test_the_vendors_profiler_example_takes_its_published_cycles() -> None:
     """memul.mm 1x8x1: 28, mov.m of one element: 11, mov.llb.l1 of 2 bytes: 66 on average."""
-    make = Maker(CHIP, "example")
-    a, b, product = Matrix("L1", 0, 1, 8), Matrix("L1", 1 << 20, 8, 1), Matrix("IM", 0, 1, 1)
-    result = Matrix("L1", 64, 1, 1)
+    make = Maker(CHIP, "example", FP16)
+    a, b, product = Matrix("L1", 0, 1, 8, 2), Matrix("L1", 1 << 20, 8, 1, 2), Matrix("IM", 0, 1, 1, 2)
+    result = Matrix("L1", 64, 1, 1, 2)
     instrs = (
         make.memul(product, a, b),
         *make.unary("mov.m", result, product),

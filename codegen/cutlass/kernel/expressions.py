@@ -77,6 +77,12 @@ def _gelu(op: Op, v: str) -> str:
     return f"(0.5f * {v} * (1.f + erff({v} * 0.7071067812f)))"
 
 
+def _shrink(op: Op, v: str) -> str:
+    lambd, bias = op.number("lambd"), literal(op.number("bias"))
+    inside = f"({v} == {v} ? 0.f : {v})"
+    return f"({v} < {literal(-lambd)} ? {v} + {bias} : {v} > {literal(lambd)} ? {v} - {bias} : {inside})"
+
+
 def _swish(op: Op, v: str) -> str:
     return f"({v} / (1.f + expf({literal(-op.number('alpha'))} * {v})))"
 
@@ -125,6 +131,7 @@ UNARY: Mapping[str, Callable[[Op, str], str]] = {
     "celu": _celu,
     "gelu": _gelu,
     "swish": _swish,
+    "shrink": _shrink,
     "formula": _formula,
     "softsign": lambda _op, v: f"({v} / (1.f + fabsf({v})))",
 }

@@ -78,6 +78,16 @@ def elu(op: Op, x: Evaluated) -> Evaluated:
     return mul(immediate(op.number("gamma")), result) if op.kind == "selu" else result
 
 
+def shrink(op: Op, x: Evaluated) -> Evaluated:
+    """x towards zero by the bias, and zero between -lambd and lambd: an x that may lie on either side of a jump may
+    be off by that too."""
+    lambd, bias = op.number("lambd"), op.number("bias")
+    numbers = np.select([x.numbers < -lambd, x.numbers > lambd, np.isnan(x.numbers)],
+                        [x.numbers + bias, x.numbers - bias, x.numbers], 0.0)  # fmt: skip
+    either = (x.error > 0) & (np.abs(np.abs(x.numbers) - abs(lambd)) <= x.error)
+    return single.rounded(Evaluated(numbers, x.error + np.where(either, 2 * abs(lambd - bias), 0.0)))
+
+
 def softsign(x: Evaluated) -> Evaluated:
     return divide(x, add(ONE, magnitude(x)))
 
@@ -125,6 +135,7 @@ UNARY: Mapping[str, Callable[[Op, Evaluated], Evaluated]] = {
     "celu": elu,
     "gelu": gelu,
     "swish": swish,
+    "shrink": shrink,
     "formula": formula,
     "softsign": lambda _, x: softsign(x),
 }

@@ -27,7 +27,23 @@ LONGEST_PIECE = 64
 _PRODUCTS_AT_A_TIME = 1 << 20
 
 
-def from_bits(bits: Bits) -> Halves:
+def bits_of(array: npt.NDArray[np.generic]) -> npt.NDArray[np.unsignedinteger]:
+    """The patterns of elements of any type as they lie in memory."""
+    return np.ascontiguousarray(array).view(f"u{array.itemsize}")
+
+
+def immediate(value: float) -> Halves:
+    """The nearest number of fp16, as an instruction holds it."""
+    with np.errstate(over="ignore"):
+        return np.asarray(np.float16(value), np.float64)
+
+
+def stored(values: Halves) -> npt.NDArray[np.float16]:
+    """Values that are numbers of fp16, as they are stored."""
+    return values.astype(np.float16)
+
+
+def from_bits(bits: npt.NDArray[np.integer]) -> Halves:
     """fp16 bit patterns -> their values, every NaN as the quiet one (a signalling one would raise numpy warnings)."""
     with np.errstate(invalid="ignore"):
         values = bits.astype(np.uint16).view(np.float16).astype(np.float64)
@@ -153,7 +169,7 @@ def total(values: Halves, mean: bool = False) -> Halves:
     piece = min(LONGEST_PIECE, isqrt(max(0, length - 1)) + 1)
     factor = piece / length if mean else None
     if mean:
-        values = mul(values, _immediate(1 / piece))
+        values = mul(values, immediate(1 / piece))
     while True:
         length, last = values.shape[-1], values.ndim - 1
         sums = np.stack([accumulate(values[..., i : i + piece], last) for i in range(0, length, piece)], -1)
@@ -161,16 +177,11 @@ def total(values: Halves, mean: bool = False) -> Halves:
         piece = min(LONGEST_PIECE, isqrt(max(0, count - 1)) + 1)
         again = count > LONGEST_PIECE
         if factor is not None:
-            sums = mul(sums, _immediate(factor * (count / piece if again else 1)))
+            sums = mul(sums, immediate(factor * (count / piece if again else 1)))
             factor = piece / count
         if not again:
             return accumulate(sums, last)
         values = sums
-
-
-def _immediate(value: float) -> Halves:
-    """The nearest half, as an instruction holds a number."""
-    return np.asarray(np.float16(value), np.float64)
 
 
 def largest(values: Halves, axis: int) -> Halves:

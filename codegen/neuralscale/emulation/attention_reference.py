@@ -31,7 +31,7 @@ def attended(op: Op, operands: Sequence[Halves], points: Points) -> Halves:
     pieces."""
     q, k, v, *masks = operands
     heads, groups = int(op.number("heads")), int(op.number("groups"))
-    k = chip.mul(k, np.asarray(np.float16(op.number("scale")), np.float64))
+    k = chip.mul(k, chip.immediate(op.number("scale")))
     size, width = q.shape[2] // heads, v.shape[2] // groups
     head = points[:, 2] // width
     rows, back = np.unique(np.stack([points[:, 0], points[:, 1], head], 1), axis=0, return_inverse=True)
@@ -56,15 +56,15 @@ def _powers(q: Halves, k: Halves, masks: Sequence[Halves], row: Points, size: in
     largest = chip.largest(scores[None], 1)
     doublings = int(np.ceil(np.log2(len(scores) / SUMMED)))
     if doublings > 0:
-        largest = chip.add(largest, np.asarray(np.float16(doublings * np.log(2)), np.float64))
+        largest = chip.add(largest, chip.immediate(doublings * np.log(2)))
     return chip.exp(chip.sub(scores, largest))
 
 
 def _longest_run(size: int, width: int) -> int:
-    """512 keys, or more where k and v of a head, in halves, have room in 256 KiB, and k in another 256 KiB beside 128
-    rows of scores and of what is taken of v."""
-    halves = 256 * 1024 // 2
-    return max(512, min(halves // (size + width), (halves - 128 * width) // (size + 128)))
+    """512 keys, or more where k and v of a head have room among 131,072 elements, and k among as many next to 128 rows
+    of scores and of what is taken of v."""
+    room = 131_072
+    return max(512, min(room // (size + width), (room - 128 * width) // (size + 128)))
 
 
 def _summed(powers: Halves, values: Halves, longest: int) -> Halves:

@@ -35,8 +35,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-import numpy as np
-
 from codegen.neuralscale.emulation import arithmetic as chip
 from codegen.neuralscale.emulation.arithmetic import Halves
 from partitioner.ir.graph import Op
@@ -44,28 +42,24 @@ from partitioner.ir.graph import Op
 __all__ = ["EMULATED", "divisor", "refined"]
 
 
-def _half(value: float) -> Halves:
-    return np.asarray(np.float16(value), np.float64)
-
-
 def _plus(x: Halves, value: float) -> Halves:
-    return chip.add(x, _half(value))
+    return chip.add(x, chip.immediate(value))
 
 
 def _times(x: Halves, value: float) -> Halves:
-    return chip.mul(x, _half(value))
+    return chip.mul(x, chip.immediate(value))
 
 
 def _clip(x: Halves, low: float, high: float) -> Halves:
-    return chip.minimum(chip.maximum(x, _half(low)), _half(high))
+    return chip.minimum(chip.maximum(x, chip.immediate(low)), chip.immediate(high))
 
 
 def _magnitude(x: Halves) -> Halves:
-    return chip.leaky_relu(x, _half(-1.0), zero_is_scaled=True)
+    return chip.leaky_relu(x, chip.immediate(-1.0), zero_is_scaled=True)
 
 
 def _positive(x: Halves) -> Halves:
-    return chip.maximum(x, _half(0.0))
+    return chip.maximum(x, chip.immediate(0.0))
 
 
 def _horner(x: Halves, highest_first: tuple[float, ...]) -> Halves:
@@ -78,7 +72,7 @@ def _horner(x: Halves, highest_first: tuple[float, ...]) -> Halves:
 def refined(d: Halves) -> Halves:
     """R(d) - (min(d, 65504) * R(d) - 1) * R(d)"""
     r = chip.recip(d)
-    off = _plus(chip.mul(chip.minimum(d, _half(65504.0)), r), -1.0)
+    off = _plus(chip.mul(chip.minimum(d, chip.immediate(65504.0)), r), -1.0)
     return chip.sub(r, chip.mul(off, r))
 
 
@@ -91,7 +85,7 @@ def divisor(x: Halves) -> Halves:
 
 def _reciprocal(_op: Op, x: Halves) -> Halves:
     small = _clip(_plus(_times(x, 2.0**14), 2.0**-14), -1.0, 1.0)
-    return chip.mul(refined(chip.maximum(_magnitude(x), _half(2.0**-14))), refined(small))
+    return chip.mul(refined(chip.maximum(_magnitude(x), chip.immediate(2.0**-14))), refined(small))
 
 
 def _exp(_op: Op, x: Halves) -> Halves:
@@ -113,7 +107,7 @@ def _swish(op: Op, x: Halves) -> Halves:
     powers = {0.0: 1.0, 2.5: 12.1875, 3.25: 25.796875, 4.0: 54.59375, 5.0: 148.375, 6.0: 403.5, 7.0: 1098.0}
     held = {s: power for s, power in powers.items() if power == 1 or power / (math.e * size) <= 65504}
     shift = min((s for s in held if s >= math.log(14 / size)), default=max(held))
-    w = chip.minimum(_magnitude(x), _half(min(64 / unit, 65504.0)))
+    w = chip.minimum(_magnitude(x), chip.immediate(min(64 / unit, 65504.0)))
     if size == unit or unit < 2.0**-7:
         z = chip.exp(_plus(_times(w, -size), shift))
     else:
@@ -125,14 +119,14 @@ def _swish(op: Op, x: Halves) -> Halves:
     r = chip.recip(d)
     tail = chip.mul(chip.mul(w, z), chip.mul(_plus(chip.mul(d, r), -2.0), r))
     if alpha < 0:
-        return chip.sub(chip.minimum(x, _half(0.0)), tail)
+        return chip.sub(chip.minimum(x, chip.immediate(0.0)), tail)
     return chip.add(_positive(x), tail)
 
 
 def _tanh(_op: Op, x: Halves) -> Halves:
     c = _clip(x, -1.0, 1.0)
     s = chip.mul(c, c)
-    power = chip.exp(_times(chip.maximum(_magnitude(x), _half(1.0)), 2.0))
+    power = chip.exp(_times(chip.maximum(_magnitude(x), chip.immediate(1.0)), 2.0))
     far = _plus(_times(chip.recip(_plus(power, 1.0)), -2.0), 0.2384033203125)
     near = chip.mul(_horner(s, (-0.0267486572265625, 0.11944580078125, -0.3310546875)), s)
     return chip.add(chip.mul(chip.add(far, near), c), c)
@@ -143,19 +137,19 @@ def _softplus(_op: Op, x: Halves) -> Halves:
     s = chip.mul(c, c)
     bend = chip.mul(_plus(_times(s, -0.004001617431640625), 0.1241455078125), s)
     near = _plus(chip.add(_times(c, 0.5), bend), -0.6201171875)
-    z = chip.exp(_times(chip.maximum(_magnitude(x), _half(1.0)), -1.0))
+    z = chip.exp(_times(chip.maximum(_magnitude(x), chip.immediate(1.0)), -1.0))
     tail = chip.add(chip.mul(chip.mul(_horner(z, (0.237060546875, -0.489990234375)), z), z), z)
-    return chip.add(chip.add(chip.maximum(x, _half(1.0)), near), tail)
+    return chip.add(chip.add(chip.maximum(x, chip.immediate(1.0)), near), tail)
 
 
 def _elu(op: Op, x: Halves) -> Halves:
     alpha = op.number("alpha")
     gamma = op.number("gamma") if op.kind == "selu" else 1.0
     if op.kind == "celu" and alpha <= 0:
-        power = chip.exp(_times(chip.minimum(x, _half(0.0)), 1 / alpha))
+        power = chip.exp(_times(chip.minimum(x, chip.immediate(0.0)), 1 / alpha))
         return chip.add(_positive(x), _times(_plus(power, -1.0), alpha))
     inner = _times(x, 1 / alpha) if op.kind == "celu" else x
-    far = _plus(chip.exp(chip.minimum(inner, _half(-0.75))), -0.472412109375)
+    far = _plus(chip.exp(chip.minimum(inner, chip.immediate(-0.75))), -0.472412109375)
     c = _clip(inner, -0.75, 0.0)
     bent = chip.mul(chip.mul(_horner(c, (0.12890625, 0.491455078125)), c), c)
     below = _times(chip.add(chip.add(c, bent), far), alpha * gamma)
@@ -167,7 +161,7 @@ def _gelu(op: Op, x: Halves) -> Halves:
         numbers = (0.0017223358154296875, -0.024993896484375, 0.165771484375, -0.7900390625, -0.69384765625)
     else:
         numbers = (-0.00507354736328125, -0.0014734268188476562, 0.1417236328125, -0.78173828125, -0.69482421875)
-    w = chip.minimum(_magnitude(x), _half(6.0))
+    w = chip.minimum(_magnitude(x), chip.immediate(6.0))
     v = _plus(_plus(w, 192.0), -192.0)
     rest = _times(chip.mul(chip.sub(v, w), chip.add(w, v)), 0.5)
     fine = chip.exp(chip.add(_horner(w, numbers), rest))
@@ -178,14 +172,14 @@ def _gelu(op: Op, x: Halves) -> Halves:
 def _erf(_op: Op, x: Halves) -> Halves:
     c = _clip(x, -1.0, 1.0)
     s = chip.mul(c, c)
-    w = chip.maximum(_magnitude(x), _half(1.0))
+    w = chip.maximum(_magnitude(x), chip.immediate(1.0))
     tail = chip.exp(_horner(w, (-0.87939453125, -0.875, -0.0958251953125)))
     near = chip.mul(_horner(s, (-0.0186309814453125, 0.1082763671875, -0.37548828125)), s)
     return chip.add(chip.mul(_plus(chip.sub(near, tail), 0.28564453125), c), c)
 
 
 def _mish(_op: Op, x: Halves) -> Halves:
-    c = chip.minimum(x, _half(4.5))
+    c = chip.minimum(x, chip.immediate(4.5))
     e = chip.exp(_plus(c, 2.5))
     d = _times(e, 1 / 12.1875)
     u = _plus(d, 2.0)
@@ -197,14 +191,14 @@ def _mish(_op: Op, x: Halves) -> Halves:
 
 def _sqrt(_op: Op, x: Halves) -> Halves:
     y = _plus(x, 0.0)
-    small = _times(chip.minimum(y, _half(1.0)), 1024.0)
+    small = _times(chip.minimum(y, chip.immediate(1.0)), 1024.0)
     root = chip.sqrt(small)
     off = chip.sub(chip.mul(root, root), small)
-    below = chip.sub(root, chip.mul(off, _times(chip.recip(chip.maximum(root, _half(2.0**-8))), 0.5)))
-    large = chip.maximum(y, _half(1.0))
+    below = chip.sub(root, chip.mul(off, _times(chip.recip(chip.maximum(root, chip.immediate(2.0**-8))), 0.5)))
+    large = chip.maximum(y, chip.immediate(1.0))
     root = chip.sqrt(large)
-    held = chip.minimum(root, _half(255.875))
-    off = chip.sub(chip.mul(held, held), chip.minimum(large, _half(65504.0)))
+    held = chip.minimum(root, chip.immediate(255.875))
+    off = chip.sub(chip.mul(held, held), chip.minimum(large, chip.immediate(65504.0)))
     above = chip.sub(root, chip.mul(off, _times(chip.recip(root), 0.5)))
     return chip.mul(above, _times(below, 1 / 32))
 

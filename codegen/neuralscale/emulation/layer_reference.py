@@ -57,7 +57,7 @@ class _Sampled:
     def tensor(self, name: str) -> Halves:
         """A whole input, in device shape."""
         tensor = self.graph.by_name[name]
-        bits = self.constants[tensor.constant].view(np.uint16) if tensor.constant else self.read(name)
+        bits = chip.bits_of(self.constants[tensor.constant]) if tensor.constant else self.read(name)
         return chip.from_bits(bits.reshape(tensor.shape))
 
     def operand(self, name: str) -> Halves:
@@ -81,7 +81,7 @@ def emulate(sampled: Sampled) -> Array:
         return np.concatenate([emulate(replace(sampled, points=chunk)) for chunk in chunks])
 
     def bits(name: str) -> Bits:
-        return np.ascontiguousarray(sampled.read(name)).view(np.uint16)
+        return chip.bits_of(sampled.read(name))
 
     running: tuple[str, Halves] | None = None
     for name in sampled.layer.ops:
@@ -89,18 +89,12 @@ def emulate(sampled: Sampled) -> Array:
         found = _Sampled(graph, sampled.constants, op, points, bits, running, sampled.chip)
         running = (op.outputs[0], _OPERATORS.get(op.kind, _elementwise)(found))
     assert running is not None  # a layer has an anchor
-    return chip.to_bits(running[1]).view(np.float16)
+    return chip.to_bits(running[1]).view(graph.by_name[sampled.layer.output].dtype)
 
 
 def _at(values: Halves, indices: list[Points]) -> Halves:
     taken: Halves = values[tuple(indices)]
     return taken
-
-
-def _half(value: float) -> Halves:
-    """An immediate as the instruction holds it."""
-    with np.errstate(over="ignore"):
-        return np.asarray(np.float16(value), np.float64)
 
 
 def _runs(length: int, products: int) -> tuple[tuple[int, int], ...]:
@@ -241,14 +235,14 @@ def _average_pool(s: _Sampled) -> Halves:
         pixels = np.moveaxis(x.reshape(x.shape[0], taps, x.shape[3]), 1, 2)[s.points[:, 0], s.points[:, 3]]
         if taps > WHOLE_MEAN:
             return chip.total(pixels, mean=True)
-        return chip.dot(np.broadcast_to(_half(1.0 / taps), pixels.shape), pixels)
-    mean = _windowed(s, chip.mul(x, _half(1.0 / taps)), 0.0, chip.add)
+        return chip.dot(np.broadcast_to(chip.immediate(1.0 / taps), pixels.shape), pixels)
+    mean = _windowed(s, chip.mul(x, chip.immediate(1.0 / taps)), 0.0, chip.add)
     counted = np.ones(len(s.points), np.int64)
     for axis in (0, 1):
         margin = (pads[axis], pads[axis + 2]) if op.number("count_include_pad") else (0, 0)
         positions = _tap_positions(s, axis)
         counted *= ((positions >= -margin[0]) & (positions < x.shape[axis + 1] + margin[1])).sum(1)
-    factors = np.array([float(_half(taps / count)) if count else 1.0 for count in counted])
+    factors = np.array([float(chip.immediate(taps / count)) if count else 1.0 for count in counted])
     return np.where((counted == taps) | (counted == 0), mean, chip.mul(mean, factors))
 
 
@@ -341,12 +335,12 @@ def _binary(s: _Sampled, kind: str, x: Halves, other: str, swapped: bool) -> Hal
     tensor = s.graph.by_name[other]
     match kind:
         case "sub":
-            return chip.add(chip.mul(x, _half(-1.0)), y) if swapped else chip.sub(x, y)
+            return chip.add(chip.mul(x, chip.immediate(-1.0)), y) if swapped else chip.sub(x, y)
         case "div" if swapped:
             return chip.mul(divisor(x), y)
         case "div" if tensor.constant and prod(tensor.shape) == 1:
             value = float(s.tensor(other).reshape(-1)[0])
-            return chip.mul(x, _half(1.0 / value if value else np.copysign(np.inf, value)))
+            return chip.mul(x, chip.immediate(1.0 / value if value else np.copysign(np.inf, value)))
         case "div":
             return chip.mul(x, divisor(y))
     return {"add": chip.add, "mul": chip.mul, "max": chip.maximum, "min": chip.minimum}[kind](x, y)
@@ -355,13 +349,13 @@ def _binary(s: _Sampled, kind: str, x: Halves, other: str, swapped: bool) -> Hal
 def _unary(op: Op, x: Halves) -> Halves:
     match op.kind:
         case "relu":
-            return chip.maximum(x, _half(0.0))
+            return chip.maximum(x, chip.immediate(0.0))
         case "leaky_relu":
-            return chip.leaky_relu(x, _half(op.number("alpha")), zero_is_scaled=True)
+            return chip.leaky_relu(x, chip.immediate(op.number("alpha")), zero_is_scaled=True)
         case "abs":
-            return chip.leaky_relu(x, _half(-1.0), zero_is_scaled=True)
+            return chip.leaky_relu(x, chip.immediate(-1.0), zero_is_scaled=True)
         case "neg":
-            return chip.mul(x, _half(-1.0))
+            return chip.mul(x, chip.immediate(-1.0))
         case "clip":
             return _clip(x, op.number("min"), op.number("max"))
         case "hard_sigmoid":
@@ -372,12 +366,12 @@ def _unary(op: Op, x: Halves) -> Halves:
 
 
 def _clip(x: Halves, low: float, high: float) -> Halves:
-    return chip.minimum(chip.maximum(x, _half(low)), _half(high))
+    return chip.minimum(chip.maximum(x, chip.immediate(low)), chip.immediate(high))
 
 
 def _ramp(x: Halves, slope: float, offset: float) -> Halves:
     """clip(slope * x + offset, 0, 1)"""
-    return _clip(chip.add(chip.mul(x, _half(slope)), _half(offset)), 0.0, 1.0)
+    return _clip(chip.add(chip.mul(x, chip.immediate(slope)), chip.immediate(offset)), 0.0, 1.0)
 
 
 _OPERATORS: Mapping[str, Callable[[_Sampled], Halves]] = {

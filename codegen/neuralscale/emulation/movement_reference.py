@@ -24,10 +24,6 @@ Points = npt.NDArray[np.int64]
 Rule = Callable[[Graph, Op, Halves, Points], Halves]
 
 
-def _half(value: float) -> Halves:
-    return np.asarray(np.float16(value), np.float64)
-
-
 def _at(x: Halves, positions: Points) -> Halves:
     taken: Halves = x[tuple(positions.T)]
     return taken
@@ -52,7 +48,7 @@ def _pad(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
     del graph
     positions = points - np.array(op.ints("begins"))
     inside = np.all((positions >= 0) & (positions < np.array(x.shape)), 1)
-    return np.where(inside, _at(x, np.clip(positions, 0, np.array(x.shape) - 1)), _half(op.number("value")))
+    return np.where(inside, _at(x, np.clip(positions, 0, np.array(x.shape) - 1)), chip.immediate(op.number("value")))
 
 
 def _take(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
@@ -98,7 +94,8 @@ def _nearest_to_zero(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
     """max(low, 0) + min(high, 0), low and high being the smallest and the largest of what is reduced."""
     del graph
     rows = _reduced_rows(op, x, points).reshape(len(points), -1)
-    return chip.add(chip.maximum(chip.smallest(rows, 1), _half(0)), chip.minimum(chip.largest(rows, 1), _half(0)))
+    zero = chip.immediate(0)
+    return chip.add(chip.maximum(chip.smallest(rows, 1), zero), chip.minimum(chip.largest(rows, 1), zero))
 
 
 def _power_of_line(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
@@ -118,7 +115,7 @@ def _lrn(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
     size, quarters = int(op.number("size")), int(4 * op.number("beta"))
     rows: Halves = x[tuple(points[:, :-1].T)]
     channel, last = points[:, -1], x.shape[-1] - 1
-    t = chip.mul(rows, _half(float(np.sqrt(op.number("alpha") / size))))
+    t = chip.mul(rows, chip.immediate(float(np.sqrt(op.number("alpha") / size))))
     q = chip.mul(t, t)
     sample = np.arange(len(points))
     total = q[sample, channel]
@@ -126,7 +123,7 @@ def _lrn(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
         there = channel + shift
         inside = (there >= 0) & (there <= last) & (shift != 0)
         total = np.where(inside, chip.add(total, q[sample, np.clip(there, 0, last)]), total)
-    u = chip.add(total, _half(op.number("bias")))
+    u = chip.add(total, chip.immediate(op.number("bias")))
     root = chip.sqrt(u)
     factors = [root] * (quarters >> 1 & 1) + [chip.sqrt(root)] * (quarters & 1) + [u] * (quarters >> 2)
     power = factors[0]

@@ -35,7 +35,7 @@ def normalised(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
     epsilon = float(op.number("epsilon"))
     if op.number("centred"):
         low, high = chip.smallest(lines, 1), chip.largest(lines, 1)
-        below, above = chip.minimum(high, _half(0)), chip.maximum(low, _half(0))
+        below, above = chip.minimum(high, chip.immediate(0)), chip.maximum(low, chip.immediate(0))
         magnitude = chip.maximum(chip.sub(high, above), chip.sub(below, low))
         lines = chip.sub(lines, chip.add(above, below)[:, None])
     else:
@@ -47,17 +47,13 @@ def normalised(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
     power = _mean(chip.mul(lines, lines), lines.shape[1])
     if epsilon > 0:
         fraction, exponent = frexp(max(sqrt(epsilon), 2.0**-24))
-        root = chip.mul(chip.mul(scale, _half(fraction)), _half(2.0**exponent))
+        root = chip.mul(chip.mul(scale, chip.immediate(fraction)), chip.immediate(2.0**exponent))
         power = chip.add(power, chip.mul(root, root))
     inverse = chip.recip(chip.sqrt(power))
     near_one = chip.mul(chip.mul(power, inverse), inverse)
-    inverse = chip.mul(inverse, chip.add(chip.mul(near_one, _half(-0.5)), _half(1.5)))
+    inverse = chip.mul(inverse, chip.add(chip.mul(near_one, chip.immediate(-0.5)), chip.immediate(1.5)))
     place = np.ravel_multi_index(tuple(points[:, axes].T), tuple(x.shape[axis] for axis in axes))
     return chip.mul(lines[back, place], inverse[back])
-
-
-def _half(value: float) -> Halves:
-    return np.asarray(np.float16(value), np.float64)
 
 
 def _factor(magnitude: Halves, epsilon: float) -> Halves:
@@ -75,9 +71,9 @@ def _mean(values: Halves, length: int) -> Halves:
     factor = 1 / length
     while (count := sums.shape[1]) > 64:
         piece = _piece(count)
-        sums = _sums(chip.mul(sums, _half(factor * count / piece)), piece)
+        sums = _sums(chip.mul(sums, chip.immediate(factor * count / piece)), piece)
         factor = piece / count
-    return chip.accumulate(chip.mul(sums, _half(factor)), 1)
+    return chip.accumulate(chip.mul(sums, chip.immediate(factor)), 1)
 
 
 def _piece(length: int) -> int:

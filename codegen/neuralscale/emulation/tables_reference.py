@@ -65,6 +65,11 @@ def _sign(_op: Op, x: float) -> float:
     return float((x > 0) - (x < 0))
 
 
+def _shrink(op: Op, x: float) -> float:
+    lambd, bias = op.number("lambd"), op.number("bias")
+    return x + bias if x < -lambd else x - bias if x > lambd else 0.0
+
+
 def _power(x: float, exponent: float) -> float:
     if x == 0 and exponent < 0:
         odd = exponent == math.floor(exponent) and exponent % 2 == 1
@@ -182,6 +187,7 @@ FUNCTIONS: Mapping[str, Callable[[Op, float], float]] = {
     "ceil": _whole(math.ceil),
     "round": _whole(round),
     "sign": _sign,
+    "shrink": _shrink,
     "power": lambda op, x: _power(x, op.number("exponent")),
     "formula": _formula,
 }

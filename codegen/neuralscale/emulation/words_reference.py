@@ -13,6 +13,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
+from codegen.neuralscale.emulation.arithmetic import bits_of, from_bits, stored
 from partitioner.ir.graph import Graph, Op
 
 __all__ = ["emulate_prepared"]
@@ -106,15 +107,15 @@ def _half(words: Wide) -> Array:
     exponent = np.floor(np.log2(np.maximum(single, 1.0)))
     step = np.exp2(np.maximum(exponent - 10, 0))
     cut = np.minimum(np.floor(single / step) * step, LARGEST_HALF)
-    return np.asarray(np.where(words < 0, -cut, cut).astype(np.float16))
+    return stored(np.where(words < 0, -cut, cut))
 
 
 def _ordered(halves: Array) -> Array:
     """Twice the place of a half among all halves, from zero on; what is not a number lies beyond infinity."""
-    sizes = np.arange(1 << 15, dtype=np.uint16).view(np.float16)[: FINITE_HALVES + 1].astype(np.float64)
+    sizes = from_bits(np.arange(FINITE_HALVES + 1))
     wide = halves.astype(np.float64)
     places = np.searchsorted(sizes, np.abs(np.nan_to_num(wide, nan=0.0, posinf=np.inf, neginf=-np.inf)))
-    places = np.where(np.isnan(wide), halves.view(np.uint16) & 0x7FFF, places)
+    places = np.where(np.isnan(wide), bits_of(halves) & 0x7FFF, places)
     return np.asarray(2 * np.where(np.signbit(wide), -places, places))
 
 

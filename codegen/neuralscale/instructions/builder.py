@@ -11,24 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from codegen.neuralscale.emit.memory_map import address_of
-from codegen.neuralscale.instructions.halves import lookup_cycles, matrix_cycles, vector_cycles
+from codegen.neuralscale.instructions.arithmetic import Arithmetic, immediate
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from isched.program.program import Instr, Region
 
-__all__ = ["MAX_EXTENT", "MAX_STRIDE_BYTES", "Convolution", "Issue", "Matrix", "immediate"]
+__all__ = ["MAX_EXTENT", "MAX_STRIDE_BYTES", "Convolution", "Issue", "Matrix"]
 
 MAX_EXTENT = 65_535
 MAX_STRIDE_BYTES = 65_534
-
-
-def immediate(value: float) -> int:
-    """The fp32 pattern of a scalar operand: that of the nearest half, because the chip itself cuts toward zero."""
-    with np.errstate(over="ignore"):
-        return int(np.float32(np.float16(value)).view(np.uint32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +31,8 @@ class Matrix:
     offset_bytes: int
     rows: int
     columns: int
+    item_bytes: int
     stride_bytes: int = 0
-    item_bytes: int = 2
 
     @property
     def row_bytes(self) -> int:
@@ -72,7 +64,7 @@ class Matrix:
     def part(self, row: int, rows: int, column: int = 0, columns: int = 0) -> Matrix:
         """`rows` rows from `row`, `columns` columns (0 for all) from `column`."""
         offset = self.offset_bytes + row * self.pitch_bytes + column * self.item_bytes
-        return Matrix(self.memory, offset, rows, columns or self.columns, self.pitch_bytes, self.item_bytes)
+        return Matrix(self.memory, offset, rows, columns or self.columns, self.item_bytes, self.pitch_bytes)
 
     def reshaped(self, rows: int, columns: int) -> Matrix:
         """The same dense elements as another matrix; rows of -1 means as many as there are."""
@@ -104,10 +96,11 @@ class Convolution:
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """Makes instructions of one layer (`source`) for one chip."""
+    """Makes instructions of one layer (`source`) for one chip, on elements of one arithmetic."""
 
     chip: Chip
     source: str
+    arithmetic: Arithmetic
 
     def binary(self, op: str, d: Matrix, a: Matrix, b: Matrix) -> Iterator[Instr]:
         """`op`.mm: element-wise over two matrices of the shape of `d`."""
@@ -123,7 +116,7 @@ class Issue:
         """velut.m: the entry of `table`, all 65,536 of it, that each word of `a` is the number of."""
         for dd, aa in _cut((d, a)):
             instr = self._vector("velut.m", dd, aa, (("rs2", table.address),), (table.region,))
-            yield replace(instr, cycles=lookup_cycles(self.chip, dd.rows * dd.columns))
+            yield replace(instr, cycles=self.arithmetic.lookup_cycles(self.chip, dd.rows * dd.columns))
 
     def scalar(self, op: str, d: Matrix, a: Matrix, value: float) -> Iterator[Instr]:
         """`op`.mf: a matrix and one scalar."""
@@ -176,7 +169,7 @@ class Issue:
         return Instr("vector", opcode, operands, reads, (d.region,), self._passes(a), self.source)
 
     def memul(self, d: Matrix, a: Matrix, b: Matrix, *, turned: bool = False) -> Instr:
-        """d = a b, fp16; `d` in IM, `b` in L1. With `turned`, `a` is stored transposed: a column for each row of d."""
+        """d = a b; `d` in IM, `b` in L1. With `turned`, `a` is stored transposed: a column for each row of d."""
         operands = (
             ("rd", d.address),
             ("rs1", a.address),
@@ -186,7 +179,7 @@ class Issue:
             ("m_stride_d", d.stride_field),
             ("m_stride_s", self._pair(b.stride_field, a.stride_field)),
         )
-        cycles = matrix_cycles(self.chip, d.rows, b.columns, b.rows)
+        cycles = self.arithmetic.matrix_cycles(self.chip, d.rows, b.columns, b.rows)
         opcode = "memul.ts.mm" if turned else "memul.mm"
         return Instr("matrix", opcode, operands, (a.region, b.region), (d.region,), cycles, self.source)
 
@@ -217,7 +210,8 @@ class Issue:
             ("conv_kernel", shape.kernel[1] << 24 | shape.kernel[0] << 16 | shape.dilation << 8 | shape.stride),
             ("conv_padding", top << 24 | bottom << 16 | left << 8 | right),
         )
-        cycles = matrix_cycles(self.chip, shape.out_height * shape.out_width, shape.out_channels, shape.reduction)
+        pixels = shape.out_height * shape.out_width
+        cycles = self.arithmetic.matrix_cycles(self.chip, pixels, shape.out_channels, shape.reduction)
         return Instr("matrix", "meconv.mm", operands, (image.region, weights.region), (d.region,), cycles, self.source)
 
     def _vector(
@@ -243,7 +237,7 @@ class Issue:
         return high << 16 | low
 
     def _passes(self, matrix: Matrix) -> float:
-        return vector_cycles(self.chip, matrix.rows * matrix.columns)
+        return self.arithmetic.vector_cycles(self.chip, matrix.rows * matrix.columns)
 
 
 def _cut(matrices: tuple[Matrix, ...]) -> Iterator[tuple[Matrix, ...]]:

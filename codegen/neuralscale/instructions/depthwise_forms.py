@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import Enum
 from math import ceil, prod
 
-from codegen.neuralscale.instructions.halves import matrix_cycles, vector_cycles
+from codegen.neuralscale.instructions.arithmetic import Arithmetic, arithmetic_of
 from hw_models.chip import Chip
 from partitioner.ir.graph import Graph, Op
 
@@ -73,7 +73,13 @@ def is_depthwise(graph: Graph, op: Op) -> bool:
 
 
 def form_cycles(
-    chip: Chip, form: Form, taps: int, pixels: tuple[int, int, int], channels: tuple[int, int], total: int
+    chip: Chip,
+    arithmetic: Arithmetic,
+    form: Form,
+    taps: int,
+    pixels: tuple[int, int, int],
+    channels: tuple[int, int],
+    total: int,
 ) -> tuple[tuple[str, float], ...]:
     """Engine cycles of outputs of `pixels` (images, rows, columns) and a range of the layer's `total` channels.
 
@@ -82,16 +88,16 @@ def form_cycles(
     images, rows, columns = pixels
     count = channels[1] - channels[0]
     if form is Form.EACH:
-        return (("matrix", images * count * matrix_cycles(chip, rows * columns, 1, taps)),)
+        return (("matrix", images * count * arithmetic.matrix_cycles(chip, rows * columns, 1, taps)),)
     if form is Form.VECTOR:
-        line = vector_cycles(chip, columns * count, 2 * taps)
-        build = vector_cycles(chip, count, taps) + vector_cycles(chip, prod(pixels) * count)
+        line = arithmetic.vector_cycles(chip, columns * count, 2 * taps)
+        build = arithmetic.vector_cycles(chip, count, taps) + arithmetic.vector_cycles(chip, prod(pixels) * count)
         return (("vector", build + images * rows * line),)
     matrix = vector = 0.0
     for part in block_parts(channels, total, chip.matrix.array_channels):
-        matrix += images * matrix_cycles(chip, rows * columns, part.columns, taps * part.size)
-        vector += vector_cycles(chip, part.columns, taps)
-        vector += vector_cycles(chip, taps * part.size * part.columns) if part.fresh else 0.0
+        matrix += images * arithmetic.matrix_cycles(chip, rows * columns, part.columns, taps * part.size)
+        vector += arithmetic.vector_cycles(chip, part.columns, taps)
+        vector += arithmetic.vector_cycles(chip, taps * part.size * part.columns) if part.fresh else 0.0
     return (("matrix", matrix), ("vector", vector))
 
 
@@ -103,7 +109,7 @@ def depthwise_form(graph: Graph, op: Op, chip: Chip) -> Form:
     """
     _, rows, columns, total = graph.by_name[op.outputs[0]].shape
     taps = prod(op.ints("kernel"))
-    cores = chip.cores_per_cluster
+    cores, arithmetic = chip.cores_per_cluster, arithmetic_of(graph, op)
     block = chip.matrix.array_channels
     unit = block if total >= 2 * block else 1  # as the planner cuts channels
     shares = [
@@ -111,9 +117,9 @@ def depthwise_form(graph: Graph, op: Op, chip: Chip) -> Form:
     ]
 
     def cycles(form: Form) -> float:
-        return min(_sum(form_cycles(chip, form, taps, (1, y, columns), (0, c), total)) for y, c in shares)
+        return min(_sum(form_cycles(chip, arithmetic, form, taps, (1, y, columns), (0, c), total)) for y, c in shares)
 
-    offered = [form for form in Form if form is not Form.BLOCKS or _blocks_fit(chip, taps)]
+    offered = [form for form in Form if form is not Form.BLOCKS or _blocks_fit(chip, taps * arithmetic.operand_bytes)]
     return min(offered, key=cycles)
 
 
@@ -121,8 +127,8 @@ def _sum(cycles: Sequence[tuple[str, float]]) -> float:
     return sum(amount for _, amount in cycles)
 
 
-def _blocks_fit(chip: Chip, taps: int) -> bool:
-    matrix_bytes = taps * chip.matrix.array_channels**2 * 2
+def _blocks_fit(chip: Chip, taps_bytes: int) -> bool:
+    matrix_bytes = taps_bytes * chip.matrix.array_channels**2
     memory = next(memory for memory in chip.memories if memory.name == "L1")
     part_bytes = next((part.size_bytes for part in memory.buffers if part.name == "weights"), memory.size_bytes)
     return 4 * matrix_bytes <= part_bytes

@@ -15,8 +15,8 @@ from typing import TypeGuard
 import numpy as np
 import numpy.typing as npt
 
+from codegen.neuralscale.instructions.arithmetic import ARITHMETICS, FP16
 from codegen.neuralscale.instructions.depthwise_forms import is_depthwise
-from codegen.neuralscale.instructions.halves import DTYPE
 from codegen.neuralscale.instructions.reductions import reduction_runs
 from codegen.neuralscale.kernels.preparation import looked_up_rows, preparation_instructions, refused_preparation
 from codegen.neuralscale.kernels.tables import CURVED, TABLED, no_table, pays, table_of
@@ -68,7 +68,7 @@ TEMPLATES: Mapping[str, Template] = {
 }
 
 WANTS = Wants(
-    floats_as(DTYPE),
+    floats_as(FP16.dtype),
     "channels_last",
     frozenset({"Gelu", "Mish", "Swish", "Elu", "Selu", "Celu"}),
     windows="images",
@@ -126,12 +126,15 @@ class NeuralScaleKernels:
             return f"{op.kind} needs {no_table(chip)}"
         if op.kind not in TEMPLATES:
             return NO_TEMPLATE.get(op.kind, f"no template computes {op.kind} on {self.name}")
+        computed = " or ".join(ARITHMETICS)
         for name in (*op.inputs, *op.outputs):
             tensor = graph.by_name[name]
             if tensor.quantisation:
-                return f"{name} is {tensor.dtype}, {tensor.quantisation}; templates compute in {DTYPE}, not quantised"
-            if tensor.dtype != DTYPE:
-                return f"{name} is {tensor.dtype}; templates compute in {DTYPE}"
+                return (
+                    f"{name} is {tensor.dtype}, {tensor.quantisation}; templates compute in {computed}, not quantised"
+                )
+            if tensor.dtype not in ARITHMETICS:
+                return f"{name} is {tensor.dtype}; templates compute in {computed}"
         return template_of(graph, op).accepts(graph, op, chip)
 
     def table_for(self, graph: Graph, op: Op, chip: Chip) -> npt.NDArray[np.generic] | None:

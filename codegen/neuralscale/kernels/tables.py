@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from codegen.neuralscale.instructions.halves import lookup_cycles, vector_cycles
+from codegen.neuralscale.instructions.arithmetic import FP16
 from codegen.neuralscale.kernels.preparation import MAIN, STAGING
 from codegen.neuralscale.templates.curves import curve
 from codegen.neuralscale.templates.elementwise import LOOKUP_BYTES
@@ -43,6 +43,10 @@ def _plain(function: Callable[[Doubles], Doubles]) -> Function:
 
 def _sign(x: Doubles) -> Doubles:
     return np.where(np.isnan(x), np.nan, np.sign(x))
+
+
+def _shrink(x: Doubles, lambd: float, bias: float) -> Doubles:
+    return np.select([x < -lambd, x > lambd, np.isnan(x)], [x + bias, x - bias, x], 0.0)
 
 
 STEPS: Mapping[str, Callable[[Doubles, float], Doubles]] = {
@@ -110,6 +114,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "ceil": _plain(np.ceil),
     "round": _plain(np.rint),
     "sign": _plain(_sign),
+    "shrink": lambda op, x: _shrink(x, op.number("lambd"), op.number("bias")),
     "power": lambda op, x: np.power(x, op.number("exponent")),
     "formula": _formula,
 }
@@ -158,7 +163,7 @@ def pays(op: Op, elements: int, chip: Chip) -> bool:
         return op.kind in FUNCTIONS
     share = -(-elements // chip.cores_per_cluster)
     way = dma_cycles(chip, MAIN, STAGING, LOOKUP_BYTES) + transfer_cycles(chip, STAGING, "L1", LOOKUP_BYTES)
-    return lookup_cycles(chip, share) + way < vector_cycles(chip, share, len(curve(op)))
+    return FP16.lookup_cycles(chip, share) + way < FP16.vector_cycles(chip, share, len(curve(op)))
 
 
 def no_table(chip: Chip) -> str | None:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from codegen.neuralscale.emit.descriptors import BLOCK, CHAIN_SHARE, VALID, linear_control
 from codegen.neuralscale.emit.memory_map import LLB_SLICE_BYTES, address_of
+from codegen.neuralscale.instructions.arithmetic import FP16, WORD_BYTES
 from codegen.neuralscale.instructions.builder import MAX_EXTENT, MAX_STRIDE_BYTES, Issue, Matrix
-from codegen.neuralscale.instructions.halves import ITEM_BYTES
 from hw_models.chip import Chip
 from hw_models.cost import dma_cycles, transfer_cycles
 from hw_models.errors import TargetError
@@ -47,16 +47,17 @@ def copy_instructions(copies: tuple[Copy, ...], source: str, chip: Chip) -> tupl
 
 
 def _within(copy: Copy, source: str, chip: Chip) -> Iterator[Instr]:
-    """mov.m between two places of a core's L1, each with a pitch of its own. Rows are even: elements have 2 bytes."""
-    yield from Issue(chip, source).unary("mov.m", _matrix(copy.destination), _matrix(copy.source))
+    """mov.m between two places of a core's L1, each with a pitch of its own. Rows are whole words."""
+    yield from Issue(chip, source, FP16).unary("mov.m", _matrix(copy.destination), _matrix(copy.source))
 
 
 def _matrix(region: Region) -> Matrix:
-    return Matrix(region.memory, region.offset_bytes, region.rows, region.row_bytes // 2, region.stride_bytes)
+    words = region.row_bytes // WORD_BYTES
+    return Matrix(region.memory, region.offset_bytes, region.rows, words, WORD_BYTES, region.stride_bytes)
 
 
 def _transfer(copy: Copy, source: str, chip: Chip) -> Iterator[Instr]:
-    """mov.l1.llb or mov.llb.l1: rows of 2-byte elements, strided on the LLB side."""
+    """mov.l1.llb or mov.llb.l1: rows of words, strided on the LLB side."""
     inward = copy.destination.memory == "L1"
     near, far = (copy.destination, copy.source) if inward else (copy.source, copy.destination)
     offset = near.offset_bytes
@@ -68,7 +69,7 @@ def _transfer(copy: Copy, source: str, chip: Chip) -> Iterator[Instr]:
         operands = (
             ("rd", here if inward else there),
             ("rs1", there if inward else here),
-            ("mte_shape", (part.row_bytes // 2) << 16 | part.rows),
+            ("mte_shape", (part.row_bytes // WORD_BYTES) << 16 | part.rows),
             ("mte_stride_llb", part.stride_bytes if part.stride_bytes != part.row_bytes else 0),
         )
         cycles = transfer_cycles(
@@ -89,7 +90,7 @@ def _far_parts(far: Region) -> Iterator[Region]:
     if far.rows == 1 or far.stride_bytes == far.row_bytes:
         yield from _linear_parts(far.memory, far.offset_bytes, far.size_bytes)
         return
-    if far.stride_bytes > MAX_STRIDE_BYTES or far.row_bytes // 2 > MAX_EXTENT:
+    if far.stride_bytes > MAX_STRIDE_BYTES or far.row_bytes // WORD_BYTES > MAX_EXTENT:
         for row in range(far.rows):
             yield from _linear_parts(far.memory, far.offset_bytes + row * far.stride_bytes, far.row_bytes)
         return
@@ -105,9 +106,9 @@ def _far_parts(far: Region) -> Iterator[Region]:
 
 
 def _linear_parts(memory: str, offset: int, size_bytes: int) -> Iterator[Region]:
-    """A run of bytes as one or two shapes: rows of 32,768 elements, then the rest."""
+    """A run of bytes as one or two shapes: rows of 32,768 words, then the rest."""
     width = 1 << 16
-    if size_bytes <= 2 * MAX_EXTENT:
+    if size_bytes <= WORD_BYTES * MAX_EXTENT:
         yield Region(memory, offset, size_bytes)
         return
     rows = size_bytes // width
@@ -174,7 +175,7 @@ def _descriptors(copy: Copy, chip: Chip, engines: int) -> Iterator[_Descriptor]:
     packed_source = a.rows == 1 or a.stride_bytes == a.row_bytes
     packed_destination = b.rows == 1 or b.stride_bytes == b.row_bytes
     if packed_source and packed_destination:
-        share = max(LEAST_SHARE_BYTES, -(-a.size_bytes // (engines * ITEM_BYTES)) * ITEM_BYTES)
+        share = max(LEAST_SHARE_BYTES, -(-a.size_bytes // (engines * WORD_BYTES)) * WORD_BYTES)
         yield from _linear(a, b, a.offset_bytes, b.offset_bytes, a.size_bytes, min(share, chip.dma.max_linear_bytes))
     elif packed_destination and a.stride_bytes <= chip.dma.max_stride_bytes and a.row_bytes <= chip.dma.max_row_bytes:
         share = min(chip.dma.max_rows, max(1, -(-a.rows // engines)))

@@ -22,19 +22,19 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil, log, log2
 
+from codegen.neuralscale.instructions.arithmetic import Arithmetic, arithmetic_of
 from codegen.neuralscale.instructions.builder import Matrix
-from codegen.neuralscale.instructions.halves import ITEM_BYTES, matrix_cycles, vector_cycles
 from codegen.neuralscale.templates.lines import Lines, apply, reduce, total
 from codegen.neuralscale.templates.steps import instructions, refined_reciprocal
 from codegen.neuralscale.templates.tile import (
     DATA,
     WEIGHTS,
     Tile,
-    box_bytes,
     finish,
     finish_buffers,
     finish_cycles,
     finish_loads,
+    load_bytes,
 )
 from hw_models.chip import Chip
 from isched.program.program import Instr
@@ -48,6 +48,9 @@ __all__ = ["LONGEST_HEAD", "AttentionTemplate"]
 SURE_RUN = 512
 """Keys of one run: of heads of 128 elements, keys and values then fill the weights buffer of 256 KiB. Narrower heads
 have longer runs, as `_longest_run` says."""
+
+PLACES = 2
+"""Of scores and sums, in turn: the matrix engine fills one while the vector engine reads the other."""
 
 PIXELS = 64
 BUFFER_ELEMENTS = 1 << 17
@@ -78,6 +81,7 @@ class _Shape:
     width: int
     shared: int
     box: Box
+    arithmetic: Arithmetic
 
     @property
     def groups(self) -> tuple[int, int]:
@@ -95,9 +99,9 @@ class _Shape:
     def blocks(self, chip: Chip) -> tuple[Span, ...]:
         """Rows that are computed together. All of them where they find two places in IM, or not even a tile of the
         matrix array does, or keys are several runs, which each block would turn anew."""
-        run, pixels = self.longest, chip.matrix.array_pixels
-        room = chip.memory("IM").size_bytes // ITEM_BYTES - self.size * run
-        most = room // (2 * (run + self.width))
+        run, pixels, arithmetic = self.longest, chip.matrix.array_pixels, self.arithmetic
+        room_bytes = chip.memory("IM").size_bytes - arithmetic.operand_bytes * self.size * run
+        most = room_bytes // (PLACES * arithmetic.sum_bytes * (run + self.width))
         if len(self.runs) > 1 or self.rows <= most or most < pixels:
             return ((0, self.rows),)
         step = most // pixels * pixels
@@ -118,7 +122,7 @@ class _Shape:
 def _longest_run(size: int, width: int) -> int:
     """Keys that fill the weights buffer with their values, and leave room in IM, where they are turned, for two blocks
     of scores and sums; at least `SURE_RUN`."""
-    in_im = (BUFFER_ELEMENTS - 2 * PIXELS * width) // (size + 2 * PIXELS)
+    in_im = (BUFFER_ELEMENTS - PLACES * PIXELS * width) // (size + PLACES * PIXELS)
     return max(SURE_RUN, min(in_im, BUFFER_ELEMENTS // (size + width)))
 
 
@@ -141,22 +145,24 @@ class AttentionTemplate:
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         op = layer.anchor(graph)
         shape = _shape(graph, op, box)
+        arithmetic = shape.arithmetic
+        item_bytes, operand_bytes, sum_bytes = arithmetic.item_bytes, arithmetic.operand_bytes, arithmetic.sum_bytes
         loads = (*_loads(graph, op, shape), *finish_loads(graph, layer, box))
         blocks, run = shape.blocks(chip), shape.longest
-        rows, places = max(high - low for low, high in blocks), min(2, len(blocks))
+        rows, places = max(high - low for low, high in blocks), min(PLACES, len(blocks))
         buffers = (
             *(
-                Buffer(load.buffer, "L1", DATA, box_bytes(load.box), strided=load.buffer != "mask")
+                Buffer(load.buffer, "L1", DATA, load_bytes(graph, load), strided=load.buffer != "mask")
                 for load in _loads(graph, op, shape)
             ),
-            Buffer("turned", "L1", WEIGHTS, ITEM_BYTES * shape.size * run),
-            Buffer("columns", "L1", WEIGHTS, ITEM_BYTES * run * shape.width),
-            Buffer("weights", "L1", DATA, places * ITEM_BYTES * rows * shape.keys),
-            Buffer("line", "L1", DATA, places * ITEM_BYTES * rows),
-            Buffer("partial", "L1", DATA, places * ITEM_BYTES * shape.lines(rows).partial_elements),
-            Buffer("keys_turned", "IM", "", ITEM_BYTES * shape.size * run, passing=True),
-            Buffer("scores", "IM", "", places * ITEM_BYTES * rows * run, passing=True),
-            Buffer("sum", "IM", "", places * ITEM_BYTES * rows * shape.width, passing=True),
+            Buffer("turned", "L1", WEIGHTS, operand_bytes * shape.size * run),
+            Buffer("columns", "L1", WEIGHTS, operand_bytes * run * shape.width),
+            Buffer("weights", "L1", DATA, places * item_bytes * rows * shape.keys),
+            Buffer("line", "L1", DATA, places * item_bytes * rows),
+            Buffer("partial", "L1", DATA, places * item_bytes * shape.lines(rows).partial_elements),
+            Buffer("keys_turned", "IM", "", operand_bytes * shape.size * run, passing=True),
+            Buffer("scores", "IM", "", places * sum_bytes * rows * run, passing=True),
+            Buffer("sum", "IM", "", places * sum_bytes * rows * shape.width, passing=True),
             *finish_buffers(graph, layer, box),
         )
         steps = shape.items * shape.heads * len(blocks) if len(blocks) > 1 else 1
@@ -171,7 +177,7 @@ class AttentionTemplate:
             held = -1
             for head in range(shape.first, shape.first + shape.heads):
                 for number, rows in enumerate(blocks):
-                    place = (len(blocks) * (head - shape.first) + number) % min(2, len(blocks))
+                    place = (len(blocks) * (head - shape.first) + number) % min(PLACES, len(blocks))
                     block = _Block(tile, op, shape, item, head, rows, place)
                     instrs += _attended(block, held=held == head // shape.shared)
                     held = head // shape.shared if len(shape.runs) == 1 else -1
@@ -185,7 +191,9 @@ def _shape(graph: Graph, op: Op, box: Box) -> _Shape:
     width = v[2] // groups
     items, rows, _ = box_shape(box)
     first, last = box[2][0] // width, ceil(box[2][1] / width)
-    return _Shape(items, rows, first, last - first, k[1], q[2] // heads, width, heads // groups, box)
+    return _Shape(
+        items, rows, first, last - first, k[1], q[2] // heads, width, heads // groups, box, arithmetic_of(graph, op)
+    )
 
 
 def _loads(graph: Graph, op: Op, shape: _Shape) -> tuple[Load, ...]:
@@ -209,22 +217,24 @@ def _loads(graph: Graph, op: Op, shape: _Shape) -> tuple[Load, ...]:
 
 
 def _cycles(graph: Graph, layer: Layer, shape: _Shape, chip: Chip) -> tuple[tuple[str, float], ...]:
+    arithmetic = shape.arithmetic
     heads, moved = shape.items * shape.heads, shape.items * (shape.groups[1] - shape.groups[0])
     lengths = [high - low for low, high in shape.runs]
-    turned = sum(vector_cycles(chip, length * shape.size) for length in lengths)
-    copied = turned + sum(vector_cycles(chip, length * shape.width) for length in lengths)
+    turned = sum(arithmetic.vector_cycles(chip, length * shape.size) for length in lengths)
+    copied = turned + sum(arithmetic.vector_cycles(chip, length * shape.width) for length in lengths)
     masked = len(layer.anchor(graph).inputs) > 3 or len(lengths) > 1
     products = vector = 0.0
     for low, high in shape.blocks(chip):
         rows = high - low
         products += sum(
-            matrix_cycles(chip, rows, length, shape.size) + matrix_cycles(chip, rows, shape.width, length)
+            arithmetic.matrix_cycles(chip, rows, length, shape.size)
+            + arithmetic.matrix_cycles(chip, rows, shape.width, length)
             for length in lengths
         )
-        vector += vector_cycles(chip, rows * shape.keys, 5 if masked else 4)
-        vector += shape.lines(rows).sum_instructions * vector_cycles(chip, 1)
-        vector += vector_cycles(chip, rows, len(refined_reciprocal("inverse", "sum")))
-        vector += vector_cycles(chip, rows * shape.width, len(lengths) + (len(lengths) > 1))
+        vector += arithmetic.vector_cycles(chip, rows * shape.keys, 5 if masked else 4)
+        vector += shape.lines(rows).sum_instructions * arithmetic.vector_cycles(chip, 1)
+        vector += arithmetic.vector_cycles(chip, rows, len(refined_reciprocal("inverse", "sum")))
+        vector += arithmetic.vector_cycles(chip, rows * shape.width, len(lengths) + (len(lengths) > 1))
     vector = moved * copied + heads * vector
     if layer.epilogue(graph):
         vector += dict(finish_cycles(graph, layer, shape.box, chip))["vector"]
@@ -253,9 +263,15 @@ class _Block:
 
     def scratch(self, name: str, rows: int, columns: int) -> Matrix:
         """A matrix at the block's place in a buffer, of which each place has an equal share."""
+        return self._in_place(name, self.tile.matrix(name, rows, columns))
+
+    def sums(self, name: str, rows: int, columns: int) -> Matrix:
+        """Likewise of what the matrix engine sums up."""
+        return self._in_place(name, self.tile.sums(name, rows, columns))
+
+    def _in_place(self, name: str, first: Matrix) -> Matrix:
         buffer = next(buffer for buffer in self.tile.work.buffers if buffer.name == name)
-        share = buffer.size_bytes // min(2, len(self.shape.blocks(self.tile.chip)))
-        first = self.tile.matrix(name, rows, columns)
+        share = buffer.size_bytes // min(PLACES, len(self.shape.blocks(self.tile.chip)))
         return replace(first, offset_bytes=first.offset_bytes + self.place * share)
 
     @property
@@ -280,7 +296,7 @@ def _attended(block: _Block, *, held: bool) -> Iterator[Instr]:
     line = block.scratch("line", 1, block.rows)
     mask = block.mask()
     for low, high in shape.runs:
-        scores = block.scratch("scores", block.rows, high - low)
+        scores = block.sums("scores", block.rows, high - low)
         yield from _scores(block, (low, high), held=held)
         if mask is not None:
             part = mask.part(0, mask.rows, low, high - low)
@@ -306,17 +322,17 @@ def _scores(block: _Block, run: Span, *, held: bool) -> Iterator[Instr]:
     """The products of a run of keys, in IM."""
     tile, shape, item, length = block.tile, block.shape, block.item, run[1] - run[0]
     group = block.head // shape.shared - shape.groups[0]
-    turned = tile.matrix("turned", shape.size, length)
+    turned = tile.operand("turned", shape.size, length)
     if not held:
         keys = tile.matrix("keys", shape.keys, shape.size * (shape.groups[1] - shape.groups[0]))
         own = keys.part(item * shape.keys + run[0], length, group * shape.size, shape.size)
-        inside = tile.matrix("keys_turned", shape.size, length)
+        inside = tile.operand("keys_turned", shape.size, length)
         yield tile.issue.transpose(inside, own)
         yield from tile.issue.scalar("veemul", turned, inside, float(block.op.number("scale")))
     queries = tile.matrix("queries", shape.rows, shape.size * shape.heads)
     first = item * shape.rows + block.span[0]
     own = queries.part(first, block.rows, (block.head - shape.first) * shape.size, shape.size)
-    yield tile.issue.memul(block.scratch("scores", block.rows, length), own, turned)
+    yield tile.issue.memul(block.sums("scores", block.rows, length), own, turned)
 
 
 def _values(block: _Block, line: Matrix, *, held: bool) -> Iterator[Instr]:
@@ -330,9 +346,9 @@ def _values(block: _Block, line: Matrix, *, held: bool) -> Iterator[Instr]:
     values = tile.matrix("values", shape.keys, wide)
     first_row, first_column = item * shape.rows + block.span[0], max(0, head * shape.width - shape.box[2][0])
     place = tile.output.part(first_row, block.rows, first_column, high - low)
-    current = total_ = block.scratch("sum", block.rows, high - low)
+    current = total_ = block.sums("sum", block.rows, high - low)
     for number, (first, last) in enumerate(shape.runs):
-        columns = tile.matrix("columns", last - first, wide if alone else shape.width)
+        columns = tile.operand("columns", last - first, wide if alone else shape.width)
         if not held:
             start = 0 if alone else group * shape.width
             yield from issue.unary(

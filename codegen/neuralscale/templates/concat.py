@@ -8,11 +8,11 @@ from math import prod
 from codegen.neuralscale.templates.tile import (
     DATA,
     Tile,
-    box_bytes,
     finish,
     finish_buffers,
     finish_cycles,
     finish_loads,
+    load_bytes,
 )
 from hw_models.chip import Chip
 from isched.program.program import Instr
@@ -38,7 +38,7 @@ class ConcatTemplate:
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         pieces = [load for load, _ in _pieces(graph, layer.anchor(graph), box)]
-        buffers = [Buffer(load.buffer, "L1", DATA, box_bytes(load.box), strided=True) for load in pieces]
+        buffers = [Buffer(load.buffer, "L1", DATA, load_bytes(graph, load), strided=True) for load in pieces]
         loads = (*pieces, *finish_loads(graph, layer, box))
         cycles = finish_cycles(graph, layer, box, chip, 1)
         return Work((*buffers, *finish_buffers(graph, layer, box)), (Pass(loads),), "output", cycles)

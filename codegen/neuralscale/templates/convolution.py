@@ -15,18 +15,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
+from codegen.neuralscale.instructions.arithmetic import arithmetic_of
 from codegen.neuralscale.instructions.builder import MAX_EXTENT, Convolution
-from codegen.neuralscale.instructions.halves import matrix_cycles
 from codegen.neuralscale.instructions.reductions import reduction_runs, staged_runs
 from codegen.neuralscale.templates.tile import (
     DATA,
     WEIGHTS,
     Tile,
-    box_bytes,
     finish,
     finish_buffers,
     finish_cycles,
     finish_loads,
+    load_bytes,
     window_problem,
     window_region,
 )
@@ -34,7 +34,7 @@ from hw_models.chip import Chip
 from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer
-from partitioner.ir.regions import Box, box_shape
+from partitioner.ir.regions import Box, box_shape, box_size
 from partitioner.ir.target import Buffer, Load, Pass, Work
 
 __all__ = ["MAX_FIELD", "ConvolutionShape", "ConvolutionTemplate", "bias_loads"]
@@ -145,8 +145,10 @@ class ConvolutionTemplate:
             )
         if max(*op.ints("kernel"), *strides, *dilations, *op.ints("pads")) > MAX_FIELD:
             return f"kernel, stride, dilation or padding above {MAX_FIELD}, the largest that meconv can encode"
-        if 2 * max(graph.by_name[name].shape[3] for name in (op.inputs[0], op.outputs[0])) > MAX_EXTENT:
-            return "more than 32,767 channels: the pixel stride does not fit 16 bits"
+        for tensor in (graph.by_name[name] for name in (op.inputs[0], op.outputs[0])):
+            if tensor.item_bytes * tensor.shape[3] > MAX_EXTENT:
+                most = MAX_EXTENT // tensor.item_bytes
+                return f"more than {most:,} channels: the pixel stride does not fit 16 bits"
         return None
 
     def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
@@ -155,6 +157,7 @@ class ConvolutionTemplate:
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         op = layer.anchor(graph)
+        arithmetic = arithmetic_of(graph, op)
         shape = ConvolutionShape.of(graph, op)
         runs = shape.runs()
         region = window_region(graph, op, box)
@@ -163,16 +166,16 @@ class ConvolutionTemplate:
         passes = [Pass(loads) for loads in zip(inputs, weights, strict=True)]
         passes[-1] = Pass((*passes[-1].loads, *bias_loads(op, box), *finish_loads(graph, layer, box)))
         buffers = [
-            Buffer("input", "L1", DATA, max(box_bytes(load.box) for load in inputs), strided=True),
-            Buffer("weights", "L1", WEIGHTS, max(box_bytes(load.box) for load in weights)),
-            *(Buffer(load.buffer, "L1", DATA, box_bytes(load.box)) for load in bias_loads(op, box)),
-            Buffer("sum", "IM", "", box_bytes(box), passing=True),
+            Buffer("input", "L1", DATA, max(load_bytes(graph, load) for load in inputs), strided=True),
+            Buffer("weights", "L1", WEIGHTS, max(load_bytes(graph, load) for load in weights)),
+            *(Buffer(load.buffer, "L1", DATA, load_bytes(graph, load)) for load in bias_loads(op, box)),
+            Buffer("sum", "IM", "", arithmetic.sum_bytes * box_size(box), passing=True),
         ]
         images, rows = shape.folded(box)
         pixels = rows * (box[2][1] - box[2][0])
         parts = Counter(high - low for _, low, high in shape.group_parts(box[3]))
         matrix = images * sum(
-            groups * matrix_cycles(chip, pixels, outputs, prod(shape.kernel) * (high - low))
+            groups * arithmetic.matrix_cycles(chip, pixels, outputs, prod(shape.kernel) * (high - low))
             for low, high in runs
             for outputs, groups in parts.items()
         )
@@ -184,7 +187,7 @@ class ConvolutionTemplate:
         graph, op = tile.graph, tile.layer.anchor(tile.graph)
         shape = ConvolutionShape.of(graph, op)
         result: list[tuple[Instr, ...]] = []
-        total = tile.matrix("sum", tile.output.rows, tile.output.columns)
+        total = tile.sums("sum", tile.output.rows, tile.output.columns)
         runs = shape.runs()
         for position, (run, step) in enumerate(zip(runs, tile.work.passes, strict=True)):
             instrs = list(_convolve(tile, shape, run, step))
@@ -227,7 +230,7 @@ def _convolve(tile: Tile, shape: ConvolutionShape, run: tuple[int, int], step: P
     pixels_in, pixels_out = height * width, out_height * out_width
     image = tile.matrix("input", images * pixels_in, channels)
     weights = tile.matrix("weights", len(parts) * taps, held[-1][1] - held[-1][0])
-    total = tile.matrix("sum", images * pixels_out, outputs)
+    total = tile.sums("sum", images * pixels_out, outputs)
     padding = (*shape.padding(0, tile.box[1]), *shape.padding(1, tile.box[2]))
     sizes = (height, width, per_group, out_height, out_width)
     for i in range(images):

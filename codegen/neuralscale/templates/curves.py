@@ -23,6 +23,7 @@ from codegen.neuralscale.templates import exponentials
 from codegen.neuralscale.templates.exponentials import EIGHTHS
 from codegen.neuralscale.templates.steps import Step, polynomial, refined_reciprocal
 from partitioner.ir.graph import Op
+from partitioner.ir.operators import OPERATOR_TABLE
 
 __all__ = ["CURVES", "DIVISOR", "curve"]
 
@@ -213,8 +214,9 @@ CURVES: Mapping[str, Callable[[Op], tuple[Step, ...]]] = {
 
 
 FIXED: Mapping[str, tuple[Step, ...]] = {
-    kind: CURVES[kind](Op(kind, kind, (), ()))
-    for kind in ("exp", "sigmoid", "tanh", "softplus", "erf", "mish", "sqrt", "reciprocal", "hard_swish")
+    row.kind: CURVES[row.kind](Op(row.kind, row.kind, (), ()))
+    for row in OPERATOR_TABLE
+    if row.kind in CURVES and not row.settings
 }
 """Those of kinds without attributes, made once, since planning asks for every box."""
 

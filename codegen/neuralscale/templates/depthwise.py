@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
+from codegen.neuralscale.instructions.arithmetic import Arithmetic, arithmetic_of
 from codegen.neuralscale.instructions.builder import Convolution, Matrix
 from codegen.neuralscale.instructions.depthwise_forms import BlockPart, Form, block_parts, depthwise_form, form_cycles
 from codegen.neuralscale.templates.convolution import ConvolutionShape, ConvolutionTemplate, bias_loads
@@ -22,18 +23,18 @@ from codegen.neuralscale.templates.tile import (
     DATA,
     WEIGHTS,
     Tile,
-    box_bytes,
     finish,
     finish_buffers,
     finish_cycles,
     finish_loads,
+    load_bytes,
     window_region,
 )
 from hw_models.chip import Chip
 from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer
-from partitioner.ir.regions import Box, box_shape
+from partitioner.ir.regions import Box, box_shape, box_size
 from partitioner.ir.target import Buffer, Load, Pass, Work
 
 __all__ = ["DepthwiseTemplate"]
@@ -56,20 +57,28 @@ class DepthwiseTemplate:
         form = depthwise_form(graph, op, chip)
         if form is Form.EACH:
             return self.each.work(graph, layer, box, chip)
+        arithmetic = arithmetic_of(graph, op)
         shape = ConvolutionShape.of(graph, op)
         (images, rows, columns, count), taps, total = box_shape(box), prod(shape.kernel), shape.groups
         source = _input_load(graph, op, box, form, chip)
         weights = Load(op.inputs[1], (box[3], *((0, k) for k in shape.kernel), (0, 1), (0, 1)), "weights")
         bias = bias_loads(op, box)
         buffers = [
-            Buffer("input", "L1", DATA, box_bytes(source.box), strided=True),
-            *(Buffer(load.buffer, "L1", DATA, box_bytes(load.box)) for load in (weights, *bias)),
-            *_built(form, block_parts(box[3], total, chip.matrix.array_channels), taps, count, columns),
-            *((Buffer("sum", "IM", "", box_bytes(box)),) if form is Form.BLOCKS else ()),
+            Buffer("input", "L1", DATA, load_bytes(graph, source), strided=True),
+            *(Buffer(load.buffer, "L1", DATA, load_bytes(graph, load)) for load in (weights, *bias)),
+            *_built(
+                arithmetic,
+                form,
+                block_parts(box[3], total, chip.matrix.array_channels),
+                taps,
+                count,
+                columns,
+            ),
+            *((Buffer("sum", "IM", "", arithmetic.sum_bytes * box_size(box)),) if form is Form.BLOCKS else ()),
             *finish_buffers(graph, layer, box),
         ]
         cycles = (
-            *form_cycles(chip, form, taps, (images, rows, columns), box[3], total),
+            *form_cycles(chip, arithmetic, form, taps, (images, rows, columns), box[3], total),
             *finish_cycles(graph, layer, box, chip, len(bias)),
         )
         step = Pass((source, weights, *bias, *finish_loads(graph, layer, box)))
@@ -82,7 +91,7 @@ class DepthwiseTemplate:
             return self.each.lower(tile)
         shape = ConvolutionShape.of(tile.graph, op)
         if form is Form.BLOCKS:
-            result = tile.matrix("sum", tile.output.rows, tile.output.columns)
+            result = tile.sums("sum", tile.output.rows, tile.output.columns)
             instrs = list(_convolve_blocks(tile, shape, result))
         else:
             result = tile.output
@@ -100,11 +109,15 @@ def _input_load(graph: Graph, op: Op, box: Box, form: Form, chip: Chip) -> Load:
     return Load(op.inputs[0], (*region, channels), "input")
 
 
-def _built(form: Form, parts: tuple[BlockPart, ...], taps: int, count: int, columns: int) -> tuple[Buffer, ...]:
+def _built(
+    arithmetic: Arithmetic, form: Form, parts: tuple[BlockPart, ...], taps: int, count: int, columns: int
+) -> tuple[Buffer, ...]:
     """What is made in L1: the block matrices that alternate, or weight rows and one line of products."""
     if form is Form.VECTOR:
-        return Buffer("rows", "L1", DATA, 2 * taps * count), Buffer("product", "L1", DATA, 2 * columns * count)
-    size_bytes = max(2 * taps * part.size * part.columns for part in parts)
+        item_bytes = arithmetic.item_bytes
+        rows = Buffer("rows", "L1", DATA, item_bytes * taps * count)
+        return rows, Buffer("product", "L1", DATA, item_bytes * columns * count)
+    size_bytes = max(arithmetic.operand_bytes * taps * part.size * part.columns for part in parts)
     return tuple(Buffer(f"matrix{turn}", "L1", WEIGHTS, size_bytes) for turn in range(min(2, len(parts))))
 
 
@@ -123,7 +136,7 @@ def _convolve_blocks(tile: Tile, shape: ConvolutionShape, total: Matrix) -> Iter
     padding = (*shape.padding(0, tile.box[1]), *shape.padding(1, tile.box[2]))
     start = 0
     for position, part in enumerate(block_parts(tile.box[3], shape.groups, tile.chip.matrix.array_channels)):
-        matrix = tile.matrix(f"matrix{position % 2}", taps * part.size, part.columns)
+        matrix = tile.operand(f"matrix{position % 2}", taps * part.size, part.columns)
         if part.fresh:
             yield from tile.issue.fill(matrix, 0.0)
         for tap in range(taps):

@@ -13,7 +13,6 @@ from math import copysign, inf, prod
 from typing import TYPE_CHECKING
 
 from codegen.neuralscale.instructions.builder import Issue, Matrix
-from codegen.neuralscale.instructions.halves import ITEM_BYTES
 from codegen.neuralscale.templates.broadcast import combine, is_immediate, operand_box, padded_shape, same_shape
 from codegen.neuralscale.templates.curves import CURVES, DIVISOR, curve
 from codegen.neuralscale.templates.steps import Step, instructions, registers
@@ -120,7 +119,7 @@ def scratch_tiles(op: Op) -> int:
 def apply(tile: Tile, issue: Issue, op: Op, current: Matrix, output: Matrix, prefix: str) -> Iterator[Instr]:
     """`output` = `op` of the running value `current`; other operands lie in buffers named after `prefix`."""
     if op.kind == "lookup":
-        table = tile.matrix(f"{prefix}.{table_operand(op)}", 1, LOOKUP_BYTES // ITEM_BYTES)
+        table = tile.matrix(f"{prefix}.{table_operand(op)}", 1, LOOKUP_BYTES // current.item_bytes)
         yield from issue.lookup(output, current, table)
     elif op.kind in UNARY:
         yield from _unary(issue, op, current, output)

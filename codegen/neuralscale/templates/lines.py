@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from math import isqrt, prod
 
 from codegen.neuralscale.instructions.builder import MAX_EXTENT, MAX_STRIDE_BYTES, Issue, Matrix
-from codegen.neuralscale.instructions.halves import ITEM_BYTES
 from isched.program.program import Instr
 
 __all__ = ["Lines", "apply", "line_problem", "lines_along", "reduce", "total"]
@@ -107,8 +106,9 @@ def reduce(
     position, count = place
     if lines.inner == 1:
         rows = _rows(data, lines.outer, lines.length).part(0, lines.outer, low, high - low)
-        start = result.offset_bytes + ITEM_BYTES * position
-        column = Matrix(result.memory, start, lines.outer, 1, result.stride_bytes or ITEM_BYTES * count)
+        item = result.item_bytes
+        start = result.offset_bytes + item * position
+        column = Matrix(result.memory, start, lines.outer, 1, item, result.stride_bytes or item * count)
         step = lines.outer if max(rows.pitch_bytes, column.pitch_bytes) <= MAX_STRIDE_BYTES else 1
         for row in range(0, lines.outer, step):
             yield from issue.reduce_rows(op, column.part(row, step), rows.part(row, step))
@@ -138,7 +138,7 @@ def total(
         span = (piece * lines.piece, min(lines.length, (piece + 1) * lines.piece))
         yield from reduce(issue, op, lines, data, span, partial, (piece, lines.pieces))
     level = lines.sums
-    sums = Matrix(partial.memory, partial.offset_bytes, 1, level.elements)
+    sums = Matrix(partial.memory, partial.offset_bytes, 1, level.elements, partial.item_bytes)
     if mean:
         # `length` elements were divided by `piece`: their mean is the sum of that times piece / length.
         factor = (lines.piece if divided else 1) / lines.length * (level.length / level.piece if lines.in_levels else 1)
@@ -146,7 +146,7 @@ def total(
     if not lines.in_levels:
         yield from reduce(issue, "veacc", level, sums, (0, level.length), result)
         return
-    after = replace(sums, offset_bytes=sums.offset_bytes + ITEM_BYTES * level.elements)
+    after = replace(sums, offset_bytes=sums.offset_bytes + sums.item_bytes * level.elements)
     yield from total(issue, level, sums, after, result, mean)
 
 
@@ -164,4 +164,4 @@ def apply(issue: Issue, op: str, lines: Lines, output: Matrix, data: Matrix, val
 
 
 def _rows(at: Matrix, rows: int, columns: int) -> Matrix:
-    return Matrix(at.memory, at.offset_bytes, rows, columns, at.stride_bytes)
+    return Matrix(at.memory, at.offset_bytes, rows, columns, at.item_bytes, at.stride_bytes)

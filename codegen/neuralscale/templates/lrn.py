@@ -12,16 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import sqrt
 
+from codegen.neuralscale.instructions.arithmetic import arithmetic_of
 from codegen.neuralscale.instructions.builder import Matrix
-from codegen.neuralscale.instructions.halves import vector_cycles
 from codegen.neuralscale.templates.tile import (
     DATA,
     Tile,
-    box_bytes,
     finish,
     finish_buffers,
     finish_cycles,
     finish_loads,
+    stored_bytes,
 )
 from hw_models.chip import Chip
 from isched.program.program import Instr
@@ -67,11 +67,14 @@ class LrnTemplate:
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         op = layer.anchor(graph)
+        arithmetic = arithmetic_of(graph, op)
         names = ("input", "squares", "sums")
-        buffers = [Buffer(name, "L1", DATA, box_bytes(box), strided=name == "input") for name in names]
+        buffers = [
+            Buffer(name, "L1", DATA, stored_bytes(graph, op.inputs[0], box), strided=name == "input") for name in names
+        ]
         loads = (Load(op.inputs[0], box, "input"), *finish_loads(graph, layer, box))
         count = len(_shifts(op)) + 8 + int(_quarters(op))
-        cycles = (("vector", vector_cycles(chip, box_size(box), count)),)
+        cycles = (("vector", arithmetic.vector_cycles(chip, box_size(box), count)),)
         after = finish_cycles(graph, layer, box, chip) if layer.epilogue(graph) else ()
         return Work((*buffers, *finish_buffers(graph, layer, box)), (Pass(loads),), "output", (*cycles, *after))
 

@@ -20,24 +20,24 @@ from collections.abc import Iterator
 from itertools import product
 from math import prod
 
+from codegen.neuralscale.instructions.arithmetic import Arithmetic, arithmetic_of
 from codegen.neuralscale.instructions.builder import MAX_EXTENT, MAX_STRIDE_BYTES
-from codegen.neuralscale.instructions.halves import ITEM_BYTES, matrix_cycles, vector_cycles
 from codegen.neuralscale.instructions.reductions import reduction_runs, staged_runs
 from codegen.neuralscale.templates.tile import (
     DATA,
     WEIGHTS,
     Tile,
-    box_bytes,
     finish,
     finish_buffers,
     finish_cycles,
     finish_loads,
+    load_bytes,
 )
 from hw_models.chip import Chip
 from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer
-from partitioner.ir.regions import Box, box_shape
+from partitioner.ir.regions import Box, box_shape, box_size
 from partitioner.ir.target import Buffer, Load, Pass, Work
 
 __all__ = ["MatmulTemplate"]
@@ -52,8 +52,9 @@ class MatmulTemplate:
         a, b = (graph.by_name[name].shape for name in op.inputs[:2])
         if len(a) < 2 or len(b) < 2:
             return f"operands of shapes {list(a)} and {list(b)}; both need at least two axes"
-        if max(2 * a[-1], 2 * b[-1]) > MAX_STRIDE_BYTES and prod(b[:-2]) > 1:
-            return "rows longer than 32,767 elements of several matrices"
+        item_bytes = max(graph.by_name[name].item_bytes for name in op.inputs[:2])
+        if item_bytes * max(a[-1], b[-1]) > MAX_STRIDE_BYTES and prod(b[:-2]) > 1:
+            return f"rows longer than {MAX_STRIDE_BYTES // item_bytes:,} elements of several matrices"
         return None
 
     def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
@@ -61,31 +62,39 @@ class MatmulTemplate:
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         op = layer.anchor(graph)
+        arithmetic = arithmetic_of(graph, op)
+        operand_bytes = arithmetic.operand_bytes
         runs = _runs(graph, op)
         loads = [_product_loads(graph, op, box, *channels) for channels in zip(_staged(graph, op), runs, strict=True)]
         passes = [Pass(step) for step in loads]
         bias = (Load(op.inputs[2], (box[-1],), "bias"),) if len(op.inputs) > 2 else ()
         passes[-1] = Pass((*passes[-1].loads, *bias, *finish_loads(graph, layer, box)))
         buffers = [
-            Buffer("rows", "L1", DATA, max(box_bytes(rows.box) for rows, _ in loads), strided=True),
-            Buffer("columns", "L1", WEIGHTS, max(box_bytes(columns.box) for _, columns in loads), strided=True),
-            *(Buffer(load.buffer, "L1", DATA, box_bytes(load.box)) for load in bias),
-            Buffer("sum", "IM", "", box_bytes(box), passing=True),
+            Buffer("rows", "L1", DATA, max(load_bytes(graph, rows) for rows, _ in loads), strided=True),
+            Buffer(
+                "columns",
+                "L1",
+                WEIGHTS,
+                max(load_bytes(graph, columns) for _, columns in loads),
+                strided=True,
+            ),
+            *(Buffer(load.buffer, "L1", DATA, load_bytes(graph, load)) for load in bias),
+            Buffer("sum", "IM", "", arithmetic.sum_bytes * box_size(box), passing=True),
         ]
         products, rows = _products(graph, op, box)
         columns = box[-1][1] - box[-1][0]
-        matrix = products * sum(matrix_cycles(chip, rows, columns, high - low) for low, high in runs)
+        matrix = products * sum(arithmetic.matrix_cycles(chip, rows, columns, high - low) for low, high in runs)
         before = len(passes) - 1 + len(bias)
         vector = sum(cycles for _, cycles in finish_cycles(graph, layer, box, chip, before))
         if rest := _turned_rows(graph, op, box, chip):
             depth = runs[0][1]
-            matrix = _turned_cycles(chip, rows, rest, columns, depth)
-            vector += vector_cycles(chip, depth * rest) + vector_cycles(chip, depth * columns)
+            matrix = _turned_cycles(chip, arithmetic, rows, rest, columns, depth)
+            vector += arithmetic.vector_cycles(chip, depth * rest) + arithmetic.vector_cycles(chip, depth * columns)
             buffers += [
-                Buffer("rows_turned", "L1", WEIGHTS, ITEM_BYTES * depth * rest, briefly=True),
-                Buffer("rows_inside", "IM", "", ITEM_BYTES * depth * rest, passing=True, briefly=True),
-                Buffer("columns_inside", "IM", "", ITEM_BYTES * depth * columns, passing=True, briefly=True),
-                Buffer("sum_turned", "IM", "", ITEM_BYTES * columns * rest, passing=True, briefly=True),
+                Buffer("rows_turned", "L1", WEIGHTS, operand_bytes * depth * rest, briefly=True),
+                Buffer("rows_inside", "IM", "", operand_bytes * depth * rest, passing=True, briefly=True),
+                Buffer("columns_inside", "IM", "", operand_bytes * depth * columns, passing=True, briefly=True),
+                Buffer("sum_turned", "IM", "", arithmetic.sum_bytes * columns * rest, passing=True, briefly=True),
             ]
         buffers += finish_buffers(graph, layer, box)
         return Work(tuple(buffers), tuple(passes), "output", (("matrix", matrix), ("vector", vector)))
@@ -93,7 +102,7 @@ class MatmulTemplate:
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
         op = tile.layer.anchor(tile.graph)
         runs = _runs(tile.graph, op)
-        total = tile.matrix("sum", tile.output.rows, tile.output.columns)
+        total = tile.sums("sum", tile.output.rows, tile.output.columns)
         result: list[tuple[Instr, ...]] = []
         for position, run in enumerate(runs):
             rest = _turned_rows(tile.graph, op, tile.box, tile.chip)
@@ -126,23 +135,27 @@ def _products(graph: Graph, op: Op, box: Box) -> tuple[int, int]:
 
 def _turned_rows(graph: Graph, op: Op, box: Box, chip: Chip) -> int:
     """How many rows of a box, behind its last whole tile of the array, are computed as columns; 0 for none."""
+    arithmetic = arithmetic_of(graph, op)
     products, rows = _products(graph, op, box)
     runs, array = _runs(graph, op), chip.matrix
     rest, columns, depth = rows % array.array_pixels, box[-1][1] - box[-1][0], runs[0][1]
     if products > 1 or len(runs) > 1 or rest == rows or not 0 < rest <= array.array_channels:
         return 0
-    inside = rows * columns + depth * (columns + rest) + columns * rest
-    if ITEM_BYTES * inside > chip.memory("IM").size_bytes or 2 * max(depth, columns) > MAX_STRIDE_BYTES:
+    item_bytes, sums, turned = arithmetic.operand_bytes, rows * columns + columns * rest, depth * (columns + rest)
+    inside_bytes = arithmetic.sum_bytes * sums + item_bytes * turned
+    if inside_bytes > chip.memory("IM").size_bytes or item_bytes * max(depth, columns) > MAX_STRIDE_BYTES:
         return 0
-    less = _turned_cycles(chip, rows, rest, columns, depth) < matrix_cycles(chip, rows, columns, depth)
+    less = _turned_cycles(chip, arithmetic, rows, rest, columns, depth) < arithmetic.matrix_cycles(
+        chip, rows, columns, depth
+    )
     return rest if less else 0
 
 
-def _turned_cycles(chip: Chip, rows: int, rest: int, columns: int, depth: int) -> float:
+def _turned_cycles(chip: Chip, arithmetic: Arithmetic, rows: int, rest: int, columns: int, depth: int) -> float:
     """Of the matrix engine, for rows of which the last are turned."""
-    whole = matrix_cycles(chip, rows - rest, columns, depth)
-    turned = vector_cycles(chip, depth * rest) + vector_cycles(chip, columns * rest)
-    return whole + matrix_cycles(chip, columns, rest, depth) + turned
+    whole = arithmetic.matrix_cycles(chip, rows - rest, columns, depth)
+    turned = arithmetic.vector_cycles(chip, depth * rest) + arithmetic.vector_cycles(chip, columns * rest)
+    return whole + arithmetic.matrix_cycles(chip, columns, rest, depth) + turned
 
 
 def _multiply_turned(tile: Tile, rest: int) -> Iterator[Instr]:
@@ -150,10 +163,11 @@ def _multiply_turned(tile: Tile, rest: int) -> Iterator[Instr]:
     issue, output = tile.issue, tile.output
     low, high = tile.work.passes[0].loads[1].box[-2]
     depth, whole = high - low, output.rows - rest
-    rows, total = tile.matrix("rows", output.rows, depth), tile.matrix("sum", output.rows, output.columns)
-    columns, columns_inside = (tile.matrix(name, depth, output.columns) for name in ("columns", "columns_inside"))
-    rows_inside, rows_turned = (tile.matrix(name, depth, rest) for name in ("rows_inside", "rows_turned"))
-    turned = tile.matrix("sum_turned", output.columns, rest)
+    rows, total = tile.matrix("rows", output.rows, depth), tile.sums("sum", output.rows, output.columns)
+    columns = tile.matrix("columns", depth, output.columns)
+    columns_inside = tile.operand("columns_inside", depth, output.columns)
+    rows_inside, rows_turned = (tile.operand(name, depth, rest) for name in ("rows_inside", "rows_turned"))
+    turned = tile.sums("sum_turned", output.columns, rest)
     yield issue.transpose(rows_inside, rows.part(whole, rest))
     yield from issue.unary("mov.m", rows_turned, rows_inside)
     yield from issue.unary("mov.m", columns_inside, columns)
@@ -189,7 +203,7 @@ def _multiply(tile: Tile, op: Op, run: tuple[int, int], staged: tuple[int, int])
     outer = box_shape(tile.box)[:-2]
     of_a, of_b = (box_shape(_leading(tile.graph, name, tile.box)) for name in op.inputs[:2])
     a, b = tile.matrix("rows", 1, staged[1] - staged[0]), tile.matrix("columns", 1, columns)
-    total = tile.matrix("sum", products * rows, columns)
+    total = tile.sums("sum", products * rows, columns)
     points = product(*(range(extent) for extent in outer)) if products > 1 else [(0,) * len(outer)]
     for i, point in enumerate(points):
         left, right = _place(point, of_a) * rows, _place(point, of_b) * reduction

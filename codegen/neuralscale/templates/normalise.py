@@ -16,18 +16,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import floor, frexp, log2, sqrt
 
+from codegen.neuralscale.instructions.arithmetic import arithmetic_of
 from codegen.neuralscale.instructions.builder import Issue, Matrix
-from codegen.neuralscale.instructions.halves import vector_cycles
 from codegen.neuralscale.templates.lines import Lines, apply, line_problem, lines_along, reduce, total
 from codegen.neuralscale.templates.scaling import LARGEST, power_above
 from codegen.neuralscale.templates.tile import (
     DATA,
     Tile,
-    box_bytes,
     finish,
     finish_buffers,
     finish_cycles,
     finish_loads,
+    stored_bytes,
 )
 from hw_models.chip import Chip
 from isched.program.program import Instr
@@ -71,18 +71,22 @@ class NormaliseTemplate:
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         op = layer.anchor(graph)
+        arithmetic = arithmetic_of(graph, op)
+        item_bytes = arithmetic.item_bytes
         lines = _lines(op, box_shape(box))
         strided = lines.strided(box_shape(box)[-1])
         buffers = (
-            Buffer("input", "L1", DATA, box_bytes(box), strided=strided),
-            *(Buffer(name, "L1", DATA, 2 * lines.count) for name in LINE_BUFFERS),
-            Buffer("partial", "L1", DATA, 2 * lines.partial_elements),
+            Buffer("input", "L1", DATA, stored_bytes(graph, op.inputs[0], box), strided=strided),
+            *(Buffer(name, "L1", DATA, item_bytes * lines.count) for name in LINE_BUFFERS),
+            Buffer("partial", "L1", DATA, item_bytes * lines.partial_elements),
             *finish_buffers(graph, layer, box, strided),
         )
         loads = (Load(op.inputs[0], box, "input"), *finish_loads(graph, layer, box))
         centred = bool(op.number("centred"))
         reductions = (4 if centred else 3) * lines.instructions + (2 if centred else 1) * lines.sum_instructions
-        cycles = reductions * vector_cycles(chip, 1) + LINE_PASSES * vector_cycles(chip, lines.count)
+        cycles = reductions * arithmetic.vector_cycles(chip, 1) + LINE_PASSES * arithmetic.vector_cycles(
+            chip, lines.count
+        )
         after = finish_cycles(graph, layer, box, chip, 8 if centred else 5)
         return Work(buffers, (Pass(loads),), "output", (("vector", cycles), *after))
 

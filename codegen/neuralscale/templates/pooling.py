@@ -14,19 +14,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf, prod
 
+from codegen.neuralscale.instructions.arithmetic import arithmetic_of
 from codegen.neuralscale.instructions.builder import Issue, Matrix
-from codegen.neuralscale.instructions.halves import matrix_cycles, vector_cycles
 from codegen.neuralscale.templates.lines import Lines, lines_along
 from codegen.neuralscale.templates.reduction import mean
 from codegen.neuralscale.templates.tile import (
     DATA,
     WEIGHTS,
     Tile,
-    box_bytes,
     finish,
     finish_buffers,
     finish_cycles,
     finish_loads,
+    stored_bytes,
     window_problem,
     window_region,
 )
@@ -102,6 +102,8 @@ class PoolingTemplate:
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         op = layer.anchor(graph)
+        arithmetic = arithmetic_of(graph, op)
+        item_bytes = arithmetic.item_bytes
         whole = whole_image(graph, op)
         region = window_region(graph, op, box)
         loads = (Load(op.inputs[0], region, "input"), *finish_loads(graph, layer, box))
@@ -110,31 +112,35 @@ class PoolingTemplate:
         if whole and pixels > LONGEST_MEAN:
             lines = _image_lines(region)
             buffers = [
-                Buffer("input", "L1", DATA, box_bytes(region), strided=True),
-                Buffer("partial", "L1", DATA, 2 * lines.partial_elements),
-                Buffer("scaled", "L1", DATA, box_bytes(region)),
+                Buffer("input", "L1", DATA, stored_bytes(graph, op.inputs[0], region), strided=True),
+                Buffer("partial", "L1", DATA, item_bytes * lines.partial_elements),
+                Buffer("scaled", "L1", DATA, arithmetic.item_bytes * box_size(region)),
             ]
-            cycles = vector_cycles(chip, lines.elements, 2) + lines.sum_instructions * vector_cycles(chip, 1)
+            cycles = arithmetic.vector_cycles(
+                chip, lines.elements, 2
+            ) + lines.sum_instructions * arithmetic.vector_cycles(chip, 1)
             engine: tuple[tuple[str, float], ...] = (("vector", cycles),)
         elif whole:
             buffers = [
-                Buffer("input", "L1", WEIGHTS, box_bytes(region), strided=True),
-                Buffer("weight", "L1", DATA, 2 * pixels),
-                Buffer("sum", "IM", "", box_bytes(box)),
+                Buffer("input", "L1", WEIGHTS, stored_bytes(graph, op.inputs[0], region), strided=True),
+                Buffer("weight", "L1", DATA, arithmetic.operand_bytes * pixels),
+                Buffer("sum", "IM", "", arithmetic.sum_bytes * box_size(box)),
             ]
-            engine = (("matrix", (n1 - n0) * matrix_cycles(chip, 1, c1 - c0, pixels)),)
+            engine = (("matrix", (n1 - n0) * arithmetic.matrix_cycles(chip, 1, c1 - c0, pixels)),)
         else:
             down = (n1 - n0) * (y1 - y0) * (region[2][1] - region[2][0]) * (c1 - c0)
             buffers = [
-                Buffer("input", "L1", DATA, box_bytes(region), strided=True),
-                Buffer("down", "L1", DATA, 2 * down),
+                Buffer("input", "L1", DATA, stored_bytes(graph, op.inputs[0], region), strided=True),
+                Buffer("down", "L1", DATA, item_bytes * down),
             ]
             rows, columns = _windows(graph, op)
-            cycles = vector_cycles(chip, down, rows.taps + 1) + vector_cycles(chip, box_size(box), columns.taps + 1)
+            cycles = arithmetic.vector_cycles(chip, down, rows.taps + 1) + arithmetic.vector_cycles(
+                chip, box_size(box), columns.taps + 1
+            )
             cycles += (n1 - n0) * (y1 - y0) * columns.taps * chip.vector.start_latency_cycles
             if op.kind == "average_pool":
-                buffers.append(Buffer("scaled", "L1", DATA, box_bytes(region)))
-                cycles += vector_cycles(chip, box_size(region), 1)
+                buffers.append(Buffer("scaled", "L1", DATA, arithmetic.item_bytes * box_size(region)))
+                cycles += arithmetic.vector_cycles(chip, box_size(region), 1)
             engine = (("vector", cycles),)
         cycles_all = (*engine, *finish_cycles(graph, layer, box, chip))
         return Work((*buffers, *finish_buffers(graph, layer, box)), (Pass(loads),), "output", cycles_all)
@@ -153,9 +159,9 @@ class PoolingTemplate:
 def _mean_of_image(tile: Tile, region: Box) -> Iterator[Instr]:
     images, height, width, channels = box_shape(region)
     pixels = height * width
-    weight = tile.matrix("weight", 1, pixels)
+    weight = tile.operand("weight", 1, pixels)
     data = tile.matrix("input", images * pixels, channels)
-    total = tile.matrix("sum", images, channels)
+    total = tile.sums("sum", images, channels)
     yield from tile.issue.fill(weight, 1.0 / pixels)
     for image in range(images):
         yield tile.issue.memul(total.part(image, 1), weight, data.part(image * pixels, pixels))
@@ -182,6 +188,7 @@ def _pool(tile: Tile, op: Op, region: Box) -> Iterator[Instr]:
         data = scaled.reshaped(data.rows, data.columns)
     (y0, y1), (x0, x1) = tile.box[1], tile.box[2]
     down = tile.matrix("down", images * (y1 - y0), width * channels)
+    row_bytes = channels * down.item_bytes
     yield from issue.fill(down, start)
     for image in range(images):
         for tap in range(rows.taps):
@@ -199,10 +206,11 @@ def _pool(tile: Tile, op: Op, region: Box) -> Iterator[Instr]:
                 pixel = row * width + low * columns.stride + tap * columns.dilation - columns.pad - region[2][0]
                 part = Matrix(
                     down.memory,
-                    down.offset_bytes + pixel * channels * 2,
+                    down.offset_bytes + pixel * row_bytes,
                     high - low,
                     channels,
-                    columns.stride * channels * 2,
+                    down.item_bytes,
+                    columns.stride * row_bytes,
                 )
                 target = tile.output.part(row * (x1 - x0) + low - x0, high - low)
                 yield from issue.binary(mnemonic, target, target, part)
@@ -215,7 +223,8 @@ def _lines(target: Matrix, data: Matrix, first: int, step: int, width: int) -> I
     pixels lie densely or no line is left out, else one by one."""
     if data.dense:
         start, columns = data.offset_bytes + first * width * data.row_bytes, width * data.columns
-        yield target, Matrix(data.memory, start, target.rows, columns, step * width * data.row_bytes)
+        stride = step * width * data.row_bytes
+        yield target, Matrix(data.memory, start, target.rows, columns, data.item_bytes, stride)
         return
     lines = target.rows if step == 1 else 1
     for i in range(0, target.rows, lines):

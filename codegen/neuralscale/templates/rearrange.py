@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from codegen.neuralscale.instructions.halves import vector_cycles
+from codegen.neuralscale.instructions.arithmetic import arithmetic_of
 from codegen.neuralscale.templates.strided import Form, Loop, move, move_cycles, move_form, strides_of
 from codegen.neuralscale.templates.tile import (
     DATA,
     Tile,
-    box_bytes,
     finish,
     finish_buffers,
     finish_cycles,
     finish_loads,
+    load_bytes,
 )
 from hw_models.chip import Chip
 from isched.program.program import Instr
@@ -40,6 +40,7 @@ class _Read:
     axes: tuple[int, ...]
     starts: tuple[int, ...]
     steps: tuple[int, ...]
+    item_bytes: int
 
     def source_box(self) -> Box:
         """The input positions between the first and the last that are read."""
@@ -51,7 +52,9 @@ class _Read:
 
     def loops(self, output: Box, source: Box, pitches: tuple[int, int] = (0, 0)) -> tuple[Loop, ...]:
         """One loop an output axis, over boxes of output and source whose rows lie `pitches` bytes apart."""
-        into, out_of = (strides_of(box_shape(box), p) for box, p in zip((output, source), pitches, strict=True))
+        into, out_of = (
+            strides_of(box_shape(box), self.item_bytes, p) for box, p in zip((output, source), pitches, strict=True)
+        )
         return tuple(
             Loop(high - low, (into[i], self.steps[i] * out_of[self.axes[i]]))
             for i, (low, high) in enumerate(self.target)
@@ -59,7 +62,9 @@ class _Read:
 
     def starts_bytes(self, output: Box, source: Box, pitches: tuple[int, int]) -> tuple[int, int]:
         """Where the first element lies in each of the two boxes."""
-        into, out_of = (strides_of(box_shape(box), p) for box, p in zip((output, source), pitches, strict=True))
+        into, out_of = (
+            strides_of(box_shape(box), self.item_bytes, p) for box, p in zip((output, source), pitches, strict=True)
+        )
         d = a = 0
         for i, (low, _) in enumerate(self.target):
             d += (low - output[i][0]) * into[i]
@@ -83,7 +88,7 @@ def spaced_runs(values: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
 def _reads(graph: Graph, op: Op, box: Box) -> tuple[_Read, ...]:
     """The reads that together write a box of the output; none for a box that lies in the padding."""
     rank = len(box)
-    plain = _Read(box, tuple(range(rank)), (0,) * rank, (1,) * rank)
+    plain = _Read(box, tuple(range(rank)), (0,) * rank, (1,) * rank, graph.by_name[op.inputs[0]].item_bytes)
     match op.kind:
         case "transpose":
             return (replace(plain, axes=op.ints("perm")),)
@@ -142,14 +147,19 @@ class RearrangeTemplate:
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         op = layer.anchor(graph)
+        arithmetic = arithmetic_of(graph, op)
         reads = _reads(graph, op, box)
         source = _source(op, reads)
         loads = (*_input_loads(op, source), *finish_loads(graph, layer, box))
         forms = [_form(read, box, source, chip) for read in reads]
-        buffers = [Buffer("input", "L1", DATA, box_bytes(load.box), strided=True) for load in _input_loads(op, source)]
+        buffers = [
+            Buffer("input", "L1", DATA, load_bytes(graph, load), strided=True) for load in _input_loads(op, source)
+        ]
         if any(form.block for form in forms):
             buffers.append(Buffer("turned", "IM", "", max(form.block_bytes for form in forms)))
-        cycles = sum(move_cycles(chip, form) for form in forms) + vector_cycles(chip, box_size(box), op.kind == "pad")
+        cycles = sum(move_cycles(chip, arithmetic, form) for form in forms) + arithmetic.vector_cycles(
+            chip, box_size(box), op.kind == "pad"
+        )
         after = finish_cycles(graph, layer, box, chip) if layer.epilogue(graph) else ()
         return Work(
             (*buffers, *finish_buffers(graph, layer, box)), (Pass(loads),), "output", (("vector", cycles), *after)
@@ -168,7 +178,7 @@ class RearrangeTemplate:
             pitches = (output.stride_bytes, data.stride_bytes)
             form = _form(read, tile.box, source, tile.chip)
             if any(pitches):
-                form = move_form(read.loops(tile.box, source, pitches), form.block_bytes)
+                form = move_form(read.loops(tile.box, source, pitches), form.block_bytes, read.item_bytes)
             into, out_of = read.starts_bytes(tile.box, source, pitches)
             instrs += move(
                 tile.issue,
@@ -187,4 +197,4 @@ def _input_loads(op: Op, source: Box | None) -> tuple[Load, ...]:
 
 def _form(read: _Read, box: Box, source: Box | None, chip: Chip) -> Form:
     assert source is not None  # a read has a source
-    return move_form(read.loops(box, source), chip.memory("IM").size_bytes)
+    return move_form(read.loops(box, source), chip.memory("IM").size_bytes, read.item_bytes)

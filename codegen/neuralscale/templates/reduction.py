@@ -12,17 +12,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
+from codegen.neuralscale.instructions.arithmetic import arithmetic_of
 from codegen.neuralscale.instructions.builder import Matrix
-from codegen.neuralscale.instructions.halves import vector_cycles
 from codegen.neuralscale.templates.lines import Lines, line_problem, lines_along, reduce, total
 from codegen.neuralscale.templates.tile import (
     DATA,
     Tile,
-    box_bytes,
     finish,
     finish_buffers,
     finish_cycles,
     finish_loads,
+    stored_bytes,
 )
 from hw_models.chip import Chip
 from isched.program.program import Instr
@@ -65,18 +65,20 @@ class ReductionTemplate:
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         op = layer.anchor(graph)
+        arithmetic = arithmetic_of(graph, op)
+        item_bytes = arithmetic.item_bytes
         region = reduced_box(graph, op, box)
         runs = reduced_runs(box_shape(region), op.ints("axes"))
         strided = op.kind == "reduce_mean" or runs[0].strided(box_shape(region)[-1])
-        buffers = [Buffer("input", "L1", DATA, box_bytes(region), strided=strided)]
-        buffers += [Buffer(f"reduced{i}", "L1", DATA, 2 * run.count) for i, run in enumerate(runs[:-1])]
+        buffers = [Buffer("input", "L1", DATA, stored_bytes(graph, op.inputs[0], region), strided=strided)]
+        buffers += [Buffer(f"reduced{i}", "L1", DATA, item_bytes * run.count) for i, run in enumerate(runs[:-1])]
         if op.kind != "reduce_max":
-            buffers.append(Buffer("partial", "L1", DATA, max(2 * run.partial_elements for run in runs)))
+            buffers.append(Buffer("partial", "L1", DATA, max(item_bytes * run.partial_elements for run in runs)))
         if op.kind == "reduce_mean":
-            buffers.append(Buffer("scaled", "L1", DATA, max(2 * run.elements for run in runs)))
+            buffers.append(Buffer("scaled", "L1", DATA, max(item_bytes * run.elements for run in runs)))
         passes = 2 if op.kind == "reduce_mean" else 1
-        cycles = sum(vector_cycles(chip, run.elements, passes) for run in runs)
-        cycles += sum(_instructions(op.kind, run) for run in runs) * vector_cycles(chip, 1)
+        cycles = sum(arithmetic.vector_cycles(chip, run.elements, passes) for run in runs)
+        cycles += sum(_instructions(op.kind, run) for run in runs) * arithmetic.vector_cycles(chip, 1)
         after = finish_cycles(graph, layer, box, chip) if layer.epilogue(graph) else ()
         loads = (Load(op.inputs[0], region, "input"), *finish_loads(graph, layer, box))
         return Work(

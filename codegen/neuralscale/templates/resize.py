@@ -15,17 +15,17 @@ from math import ceil, floor, prod
 
 import numpy as np
 
+from codegen.neuralscale.instructions.arithmetic import Arithmetic, arithmetic_of
 from codegen.neuralscale.instructions.builder import Issue, Matrix
-from codegen.neuralscale.instructions.halves import ITEM_BYTES, vector_cycles
 from codegen.neuralscale.templates.strided import Loop, best_form, matrices
 from codegen.neuralscale.templates.tile import (
     DATA,
     Tile,
-    box_bytes,
     finish,
     finish_buffers,
     finish_cycles,
     finish_loads,
+    stored_bytes,
 )
 from hw_models.chip import Chip
 from isched.program.program import Instr
@@ -43,9 +43,6 @@ WEIGHT_UNITS = 2_048
 """Linear coordinates are rounded to multiples of 1/2048: both weights are halves then and add up to one."""
 
 LONGEST_PATTERN = 16
-
-DENSE = Matrix("L1", 0, 1, 1)
-"""Stands for a source or result without a pitch, wherever it lies."""
 
 
 def taps(op: Op, axis: int, extent: int, wanted: int) -> tuple[Taps, ...]:
@@ -148,23 +145,25 @@ class _Step:
     inner: int
     width: int
     table: tuple[Taps, ...]
+    item_bytes: int
 
     @property
     def results(self) -> int:
         return self.outer * len(self.table) * self.inner
 
-    def row_bytes(self, at: Matrix) -> int:
-        """From one position of the axis to the next in the source or the result."""
-        return self.inner // self.width * (at.stride_bytes or ITEM_BYTES * self.width)
+    def row_bytes(self, pitch_bytes: int) -> int:
+        """From one position of the axis to the next in a source or result with this pitch, 0 for none."""
+        return self.inner // self.width * (pitch_bytes or self.item_bytes * self.width)
 
-    def loops(self, pattern: _Pattern, into: Matrix = DENSE, out_of: Matrix = DENSE) -> tuple[Loop, ...]:
+    def loops(self, pattern: _Pattern, into: int = 0, out_of: int = 0) -> tuple[Loop, ...]:
+        """Over a result and a source of these pitches."""
         d, a = self.row_bytes(into), self.row_bytes(out_of)
         lines = self.inner // self.width
         return (
             Loop(self.outer, (len(self.table) * d, self.extent * a)),
             Loop(pattern.count, (pattern.step * d, pattern.taps_step * a)),
             Loop(lines, (d // lines, a // lines)),
-            Loop(self.width, (ITEM_BYTES, ITEM_BYTES)),
+            Loop(self.width, (self.item_bytes, self.item_bytes)),
         )
 
 
@@ -177,7 +176,7 @@ def _resized(graph: Graph, op: Op) -> tuple[int, ...]:
 def _plan(graph: Graph, op: Op, box: Box) -> tuple[Box, tuple[_Step, ...]]:
     """The input box of an output box, and the steps from one to the other, last axis first."""
     before, after = graph.by_name[op.inputs[0]].shape, graph.by_name[op.outputs[0]].shape
-    region, tables = list(box), {}
+    region, tables, item_bytes = list(box), {}, graph.by_name[op.inputs[0]].item_bytes
     for axis in _resized(graph, op):
         low, high = box[axis]
         table = taps(op, axis, before[axis], after[axis])[low:high]
@@ -188,7 +187,7 @@ def _plan(graph: Graph, op: Op, box: Box) -> tuple[Box, tuple[_Step, ...]]:
     steps = []
     for axis in sorted(tables, reverse=True):
         inner = shape[axis + 1 :]
-        steps.append(_Step(prod(shape[:axis]), shape[axis], prod(inner), prod(inner[-1:]), tables[axis]))
+        steps.append(_Step(prod(shape[:axis]), shape[axis], prod(inner), prod(inner[-1:]), tables[axis], item_bytes))
         shape[axis] = len(tables[axis])
     return tuple(region), tuple(steps)
 
@@ -205,13 +204,15 @@ class ResizeTemplate:
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         op = layer.anchor(graph)
+        arithmetic = arithmetic_of(graph, op)
+        item_bytes = arithmetic.item_bytes
         region, steps = _plan(graph, op, box)
         strided = len(box) - 1 not in _resized(graph, op)
-        buffers = [Buffer("input", "L1", DATA, box_bytes(region), strided=strided)]
-        buffers += [Buffer(f"resized{i}", "L1", DATA, ITEM_BYTES * step.results) for i, step in enumerate(steps[:-1])]
+        buffers = [Buffer("input", "L1", DATA, stored_bytes(graph, op.inputs[0], region), strided=strided)]
+        buffers += [Buffer(f"resized{i}", "L1", DATA, item_bytes * step.results) for i, step in enumerate(steps[:-1])]
         if op.attribute("mode") == "linear" and steps:
-            buffers.append(Buffer("second", "L1", DATA, ITEM_BYTES * max(step.results for step in steps)))
-        cycles = sum(_cycles(chip, step) for step in steps)
+            buffers.append(Buffer("second", "L1", DATA, item_bytes * max(step.results for step in steps)))
+        cycles = sum(_cycles(chip, arithmetic, step) for step in steps)
         after = finish_cycles(graph, layer, box, chip) if layer.epilogue(graph) or not steps else ()
         loads = (Load(op.inputs[0], region, "input"), *finish_loads(graph, layer, box))
         return Work(
@@ -235,18 +236,23 @@ class ResizeTemplate:
         return (tuple(instrs),)
 
 
-def _cycles(chip: Chip, step: _Step) -> float:
+def _cycles(chip: Chip, arithmetic: Arithmetic, step: _Step) -> float:
     times = max(2 * len(table) - 1 for table in step.table)
-    instructions = sum((2 * len(p.taps) - 1) * best_form(step.loops(p)).instructions for p in _patterns(step.table))
-    return instructions * vector_cycles(chip, 1) + vector_cycles(chip, step.results, times)
+    patterns = _patterns(step.table)
+    forms = (best_form(step.loops(pattern), step.item_bytes) for pattern in patterns)
+    instructions = sum((2 * len(p.taps) - 1) * form.instructions for p, form in zip(patterns, forms, strict=True))
+    return instructions * arithmetic.vector_cycles(chip, 1) + arithmetic.vector_cycles(chip, step.results, times)
 
 
 def _resample(issue: Issue, step: _Step, source: Matrix, result: Matrix, second: Matrix | None) -> Iterator[Instr]:
     for pattern in _patterns(step.table):
-        loops = step.loops(pattern, result, source)
-        form = best_form(loops)
-        into = _moved(result, pattern.first * step.row_bytes(result))
-        out_of = [(_moved(source, position * step.row_bytes(source)), weight) for position, weight in pattern.taps]
+        loops = step.loops(pattern, result.stride_bytes, source.stride_bytes)
+        form = best_form(loops, step.item_bytes)
+        into = _moved(result, pattern.first * step.row_bytes(result.stride_bytes))
+        out_of = [
+            (_moved(source, position * step.row_bytes(source.stride_bytes)), weight)
+            for position, weight in pattern.taps
+        ]
         if len(out_of) == 1:
             for d, a in matrices(form, (into, out_of[0][0])):
                 yield from issue.unary("mov.m", d, a)
@@ -254,24 +260,24 @@ def _resample(issue: Issue, step: _Step, source: Matrix, result: Matrix, second:
         assert second is not None  # two taps come from the linear mode only
         for d, a in matrices(form, (into, out_of[0][0])):
             yield from issue.scalar("veemul", d, a, out_of[0][1])
-        packed = _packed(loops)
-        for s, a in matrices(best_form(packed), (second, out_of[1][0])):
+        packed = _packed(loops, step.item_bytes)
+        for s, a in matrices(best_form(packed, step.item_bytes), (second, out_of[1][0])):
             yield from issue.scalar("veemul", s, a, out_of[1][1])
         sums = tuple(
             Loop(loop.extent, (loop.steps_bytes[0], dense.steps_bytes[0]))
             for loop, dense in zip(loops, packed, strict=True)
         )
-        for d, s in matrices(best_form(sums), (into, second)):
+        for d, s in matrices(best_form(sums, step.item_bytes), (into, second)):
             yield from issue.binary("veadd", d, d, s)
 
 
 def _moved(at: Matrix, offset_bytes: int) -> Matrix:
-    return Matrix(at.memory, at.offset_bytes + offset_bytes, 1, 1)
+    return Matrix(at.memory, at.offset_bytes + offset_bytes, 1, 1, at.item_bytes)
 
 
-def _packed(loops: tuple[Loop, ...]) -> tuple[Loop, ...]:
+def _packed(loops: tuple[Loop, ...], item_bytes: int) -> tuple[Loop, ...]:
     """The same loops with a dense destination."""
     extents = [loop.extent for loop in loops]
     return tuple(
-        Loop(loop.extent, (ITEM_BYTES * prod(extents[i + 1 :]), loop.steps_bytes[1])) for i, loop in enumerate(loops)
+        Loop(loop.extent, (item_bytes * prod(extents[i + 1 :]), loop.steps_bytes[1])) for i, loop in enumerate(loops)
     )

@@ -16,18 +16,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
+from codegen.neuralscale.instructions.arithmetic import arithmetic_of
 from codegen.neuralscale.instructions.builder import Issue, Matrix
-from codegen.neuralscale.instructions.halves import vector_cycles
 from codegen.neuralscale.templates.lines import reduce
 from codegen.neuralscale.templates.reduction import ReductionTemplate, reduced_box, reduced_runs
 from codegen.neuralscale.templates.tile import (
     DATA,
     Tile,
-    box_bytes,
     finish,
     finish_buffers,
     finish_cycles,
     finish_loads,
+    stored_bytes,
 )
 from hw_models.chip import Chip
 from isched.program.program import Instr
@@ -55,14 +55,18 @@ class ScalingTemplate(ReductionTemplate):
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
         op = layer.anchor(graph)
+        arithmetic = arithmetic_of(graph, op)
+        item_bytes = arithmetic.item_bytes
         region = reduced_box(graph, op, box)
         runs = reduced_runs(box_shape(region), op.ints("axes"))
         strided = runs[0].strided(box_shape(region)[-1])
-        extremes = (Buffer(f"{which}{i}", "L1", DATA, 2 * r.count) for which in ENDS for i, r in enumerate(runs))
-        buffers = (Buffer("input", "L1", DATA, box_bytes(region), strided=strided), *extremes)
-        cycles = sum(vector_cycles(chip, run.elements, 2) for run in runs)
-        cycles += sum(2 * run.instructions for run in runs) * vector_cycles(chip, 1)
-        cycles += PASSES * vector_cycles(chip, box_size(box))
+        extremes = (
+            Buffer(f"{which}{i}", "L1", DATA, item_bytes * r.count) for which in ENDS for i, r in enumerate(runs)
+        )
+        buffers = (Buffer("input", "L1", DATA, stored_bytes(graph, op.inputs[0], region), strided=strided), *extremes)
+        cycles = sum(arithmetic.vector_cycles(chip, run.elements, 2) for run in runs)
+        cycles += sum(2 * run.instructions for run in runs) * arithmetic.vector_cycles(chip, 1)
+        cycles += PASSES * arithmetic.vector_cycles(chip, box_size(box))
         after = finish_cycles(graph, layer, box, chip) if layer.epilogue(graph) else ()
         loads = (Load(op.inputs[0], region, "input"), *finish_loads(graph, layer, box))
         outputs = finish_buffers(graph, layer, box, strided=False)

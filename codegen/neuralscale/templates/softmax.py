@@ -5,17 +5,17 @@ t = exp(x - max of the line)    y = t * refined reciprocal of (sum of t, in piec
 
 from __future__ import annotations
 
-from codegen.neuralscale.instructions.halves import vector_cycles
+from codegen.neuralscale.instructions.arithmetic import arithmetic_of
 from codegen.neuralscale.templates.lines import Lines, apply, line_problem, lines_along, reduce, total
 from codegen.neuralscale.templates.steps import instructions, refined_reciprocal
 from codegen.neuralscale.templates.tile import (
     DATA,
     Tile,
-    box_bytes,
     finish,
     finish_buffers,
     finish_cycles,
     finish_loads,
+    stored_bytes,
 )
 from hw_models.chip import Chip
 from isched.program.program import Instr
@@ -42,17 +42,20 @@ class SoftmaxTemplate:
         return tuple(0 if axis in whole else 1 for axis in range(len(graph.by_name[op.outputs[0]].shape)))
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
-        lines = _lines(graph, layer.anchor(graph), box_shape(box))
+        op = layer.anchor(graph)
+        arithmetic = arithmetic_of(graph, op)
+        item_bytes = arithmetic.item_bytes
+        lines = _lines(graph, op, box_shape(box))
         strided = lines.strided(box_shape(box)[-1])
         buffers = (
-            Buffer("input", "L1", DATA, box_bytes(box), strided=strided),
-            Buffer("line", "L1", DATA, 2 * lines.count),
-            Buffer("partial", "L1", DATA, 2 * lines.partial_elements),
+            Buffer("input", "L1", DATA, stored_bytes(graph, op.inputs[0], box), strided=strided),
+            Buffer("line", "L1", DATA, item_bytes * lines.count),
+            Buffer("partial", "L1", DATA, item_bytes * lines.partial_elements),
             *finish_buffers(graph, layer, box, strided),
         )
-        loads = (Load(layer.anchor(graph).inputs[0], box, "input"), *finish_loads(graph, layer, box))
-        cycles = (lines.sum_instructions + 3 * lines.instructions) * vector_cycles(chip, 1)
-        cycles += vector_cycles(chip, lines.count, len(refined_reciprocal("partial", "line")))
+        loads = (Load(op.inputs[0], box, "input"), *finish_loads(graph, layer, box))
+        cycles = (lines.sum_instructions + 3 * lines.instructions) * arithmetic.vector_cycles(chip, 1)
+        cycles += arithmetic.vector_cycles(chip, lines.count, len(refined_reciprocal("partial", "line")))
         after = finish_cycles(graph, layer, box, chip, 5)
         return Work(buffers, (Pass(loads),), "output", (("vector", cycles), *after))
 

@@ -17,8 +17,8 @@ from functools import lru_cache
 from itertools import product
 from math import prod
 
+from codegen.neuralscale.instructions.arithmetic import Arithmetic
 from codegen.neuralscale.instructions.builder import MAX_EXTENT, MAX_STRIDE_BYTES, Issue, Matrix
-from codegen.neuralscale.instructions.halves import ITEM_BYTES, vector_cycles
 from hw_models.chip import Chip
 from isched.program.program import Instr
 
@@ -32,9 +32,8 @@ class Loop:
     extent: int
     steps_bytes: tuple[int, ...]
 
-    @property
-    def contiguous(self) -> bool:
-        return all(step == ITEM_BYTES for step in self.steps_bytes)
+    def contiguous(self, item_bytes: int) -> bool:
+        return all(step == item_bytes for step in self.steps_bytes)
 
     @property
     def strided(self) -> bool:
@@ -52,6 +51,7 @@ class Form:
     outer: tuple[Loop, ...]
     rows: Loop
     columns: Loop
+    item_bytes: int
     block: int = 0
 
     @property
@@ -65,14 +65,14 @@ class Form:
     @property
     def block_bytes(self) -> int:
         """Bytes of IM that a transposed block takes."""
-        return ITEM_BYTES * min(self.block, self.rows.extent) * self.columns.extent
+        return self.item_bytes * min(self.block, self.rows.extent) * self.columns.extent
 
 
-def strides_of(shape: tuple[int, ...], pitch_bytes: int = 0) -> tuple[int, ...]:
+def strides_of(shape: tuple[int, ...], item_bytes: int, pitch_bytes: int = 0) -> tuple[int, ...]:
     """Bytes between neighbours on each axis of a row-major array whose rows lie `pitch_bytes` apart, 0 for densely."""
-    row = pitch_bytes or ITEM_BYTES * prod(shape[-1:])
+    row = pitch_bytes or item_bytes * prod(shape[-1:])
     return tuple(
-        row * prod(shape[axis + 1 : -1]) if axis < len(shape) - 1 else ITEM_BYTES for axis in range(len(shape))
+        row * prod(shape[axis + 1 : -1]) if axis < len(shape) - 1 else item_bytes for axis in range(len(shape))
     )
 
 
@@ -89,36 +89,36 @@ def merged(loops: tuple[Loop, ...]) -> tuple[Loop, ...]:
 
 
 @lru_cache(maxsize=4096)
-def best_form(loops: tuple[Loop, ...]) -> Form:
+def best_form(loops: tuple[Loop, ...], item_bytes: int) -> Form:
     """The form with the fewest instructions; every loop has the same number of operands, at least one loop is given."""
-    return min(_forms(merged(loops), len(loops[0].steps_bytes)), key=lambda form: form.instructions)
+    return min(_forms(merged(loops), len(loops[0].steps_bytes), item_bytes), key=lambda form: form.instructions)
 
 
 @lru_cache(maxsize=4096)
-def move_form(loops: tuple[Loop, ...], turn_bytes: int) -> Form:
+def move_form(loops: tuple[Loop, ...], turn_bytes: int, item_bytes: int) -> Form:
     """The form of a move (destination, source) with the fewest instructions; blocks of `turn_bytes` may be turned."""
-    plain = best_form(loops)
-    return min((plain, *_turned_forms(merged(loops), turn_bytes)), key=lambda form: form.instructions)
+    plain = best_form(loops, item_bytes)
+    return min((plain, *_turned_forms(merged(loops), turn_bytes, item_bytes)), key=lambda form: form.instructions)
 
 
-def _forms(loops: tuple[Loop, ...], operands: int) -> Iterator[Form]:
-    single = Loop(1, (ITEM_BYTES,) * operands)
-    for columns in (*(loop for loop in loops if loop.contiguous), single):
+def _forms(loops: tuple[Loop, ...], operands: int, item_bytes: int) -> Iterator[Form]:
+    single = Loop(1, (item_bytes,) * operands)
+    for columns in (*(loop for loop in loops if loop.contiguous(item_bytes)), single):
         left = tuple(loop for loop in loops if loop is not columns)
-        width = columns.extent * ITEM_BYTES
+        width = columns.extent * item_bytes
         for rows in (*(loop for loop in left if loop.strided and loop.steps_bytes[0] >= width), single):
-            yield Form(tuple(loop for loop in left if loop is not rows), rows, columns)
+            yield Form(tuple(loop for loop in left if loop is not rows), rows, columns, item_bytes)
 
 
-def _turned_forms(loops: tuple[Loop, ...], turn_bytes: int) -> Iterator[Form]:
+def _turned_forms(loops: tuple[Loop, ...], turn_bytes: int, item_bytes: int) -> Iterator[Form]:
     """`columns` is contiguous in the destination, `rows` in the source."""
     for columns in loops:
         for rows in loops:
-            block = min(MAX_EXTENT, turn_bytes // (ITEM_BYTES * columns.extent))
-            contiguous = columns.steps_bytes[0] == ITEM_BYTES == rows.steps_bytes[1] and columns is not rows
+            block = min(MAX_EXTENT, turn_bytes // (item_bytes * columns.extent))
+            contiguous = columns.steps_bytes[0] == item_bytes == rows.steps_bytes[1] and columns is not rows
             if contiguous and columns.strided and rows.strided and block and columns.extent <= MAX_EXTENT:
                 outer = tuple(loop for loop in loops if loop is not rows and loop is not columns)
-                yield Form(outer, rows, columns, block)
+                yield Form(outer, rows, columns, item_bytes, block)
 
 
 def matrices(form: Form, bases: tuple[Matrix, ...]) -> Iterator[tuple[Matrix, ...]]:
@@ -130,6 +130,7 @@ def matrices(form: Form, bases: tuple[Matrix, ...]) -> Iterator[tuple[Matrix, ..
                 base.offset_bytes + sum(i * loop.steps_bytes[k] for i, loop in zip(point, form.outer, strict=True)),
                 form.rows.extent,
                 form.columns.extent,
+                base.item_bytes,
                 form.rows.steps_bytes[k] if form.rows.extent > 1 else 0,
             )
             for k, base in enumerate(bases)
@@ -150,16 +151,16 @@ def move(issue: Issue, form: Form, destination: Matrix, source: Matrix, turned: 
         ]
         for row in range(0, form.rows.extent, form.block):
             count, width = min(form.block, form.rows.extent - row), form.columns.extent
-            a = Matrix(source.memory, starts[1] + row * ITEM_BYTES, width, count, form.columns.steps_bytes[1])
-            to = Matrix(turned.memory, turned.offset_bytes, count, width)
-            d = Matrix(
-                destination.memory, starts[0] + row * form.rows.steps_bytes[0], count, width, form.rows.steps_bytes[0]
-            )
+            item, step = form.item_bytes, form.rows.steps_bytes[0]
+            a = Matrix(source.memory, starts[1] + row * item, width, count, item, form.columns.steps_bytes[1])
+            to = Matrix(turned.memory, turned.offset_bytes, count, width, item)
+            d = Matrix(destination.memory, starts[0] + row * step, count, width, item, step)
             yield issue.transpose(to, a)
             yield from issue.unary("mov.m", d, to)
 
 
-def move_cycles(chip: Chip, form: Form) -> float:
+def move_cycles(chip: Chip, arithmetic: Arithmetic, form: Form) -> float:
     """Vector cycles of a move: its elements, and the start of every instruction."""
     elements = form.rows.extent * form.columns.extent * prod(loop.extent for loop in form.outer)
-    return form.instructions * vector_cycles(chip, 1) + vector_cycles(chip, elements, 2 if form.block else 1)
+    passes = arithmetic.vector_cycles(chip, elements, 2 if form.block else 1)
+    return form.instructions * arithmetic.vector_cycles(chip, 1) + passes

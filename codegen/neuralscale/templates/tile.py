@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Protocol, runtime_checkable
 
+from codegen.neuralscale.instructions.arithmetic import Arithmetic, arithmetic_of
 from codegen.neuralscale.instructions.builder import Issue, Matrix
-from codegen.neuralscale.instructions.halves import ITEM_BYTES, lookup_cycles, vector_cycles
 from codegen.neuralscale.templates.elementwise import apply, operand_loads, passes, scratch_tiles, table_operand
 from hw_models.chip import Chip
 from isched.program.program import Instr
@@ -31,7 +31,9 @@ __all__ = [
     "finish_buffers",
     "finish_cycles",
     "finish_loads",
+    "load_bytes",
     "operand_buffer",
+    "stored_bytes",
     "window_problem",
     "window_region",
 ]
@@ -59,27 +61,52 @@ class Tile:
 
     def __post_init__(self) -> None:
         strided = {buffer.name for buffer in self.work.buffers if buffer.strided}
-        boxes = [(load.buffer, load.box) for step in self.work.passes for load in step.loads]
+        loads = [(load.buffer, load.tensor, load.box) for step in self.work.passes for load in step.loads]
+        stored = (*loads, (OUTPUT, self.layer.output, self.box))
         for buffer, pitch in self.pitches_bytes.items():
-            row = max((box_bytes(box[-1:]) for name, box in (*boxes, (OUTPUT, self.box)) if name == buffer), default=0)
-            if buffer not in strided or pitch < row or pitch % ITEM_BYTES:
+            row = max((stored_bytes(self.graph, t, box[-1:]) for name, t, box in stored if name == buffer), default=0)
+            if buffer not in strided or pitch < row or pitch % self.item_bytes(buffer):
                 raise ValueError(
                     f"{self.layer.name}: {buffer} cannot have a pitch of {pitch} bytes, its rows have {row}"
                 )
 
     @property
     def issue(self) -> Issue:
-        return Issue(self.chip, self.layer.name)
+        return Issue(self.chip, self.layer.name, self.arithmetic)
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        return arithmetic_of(self.graph, self.layer.anchor(self.graph))
+
+    def item_bytes(self, buffer: str) -> int:
+        """Bytes of an element of a buffer: those of the tensor that it holds, else of what is computed in."""
+        if buffer == OUTPUT:
+            return self.graph.by_name[self.layer.output].item_bytes
+        loads = (load for step in self.work.passes for load in step.loads)
+        tensor = next((load.tensor for load in loads if load.buffer == buffer), None)
+        return self.graph.by_name[tensor].item_bytes if tensor else self.arithmetic.item_bytes
 
     def matrix(self, buffer: str, rows: int, columns: int) -> Matrix:
         """A matrix at the start of a buffer, with the buffer's pitch where it has one."""
+        return self._at(buffer, rows, columns, self.item_bytes(buffer))
+
+    def operand(self, buffer: str, rows: int, columns: int) -> Matrix:
+        """Likewise of what is made for the matrix engine to multiply."""
+        return self._at(buffer, rows, columns, self.arithmetic.operand_bytes)
+
+    def sums(self, buffer: str, rows: int, columns: int) -> Matrix:
+        """Likewise of what the matrix engine sums up."""
+        return self._at(buffer, rows, columns, self.arithmetic.sum_bytes)
+
+    def _at(self, buffer: str, rows: int, columns: int, item_bytes: int) -> Matrix:
         memory = next(b.memory for b in self.work.buffers if b.name == buffer)
-        return Matrix(memory, self.offsets_bytes[buffer], rows, columns, self.pitches_bytes.get(buffer, 0))
+        pitch = self.pitches_bytes.get(buffer, 0)
+        return Matrix(memory, self.offsets_bytes[buffer], rows, columns, item_bytes, pitch)
 
     def scratch(self, rows: int, columns: int, number: int = 0) -> Matrix:
         """One of the tiles that `finish_buffers` keeps for the operators of the layer, dense."""
         first = self.matrix("scratch", rows, columns)
-        return replace(first, offset_bytes=first.offset_bytes + number * box_bytes(self.box))
+        return replace(first, offset_bytes=first.offset_bytes + number * first.item_bytes * box_size(self.box))
 
     @property
     def output(self) -> Matrix:
@@ -107,8 +134,14 @@ class WholeLines(Protocol):
     def whole_axes(self, graph: Graph, op: Op) -> tuple[int, ...]: ...
 
 
-def box_bytes(box: Box) -> int:
-    return box_size(box) * ITEM_BYTES
+def load_bytes(graph: Graph, load: Load) -> int:
+    """Bytes of what is loaded."""
+    return stored_bytes(graph, load.tensor, load.box)
+
+
+def stored_bytes(graph: Graph, tensor: str, box: Box) -> int:
+    """Bytes of a box of a tensor, as it is loaded or stored."""
+    return box_size(box) * graph.by_name[tensor].item_bytes
 
 
 def window_problem(op: Op) -> str | None:
@@ -148,19 +181,21 @@ def finish_loads(graph: Graph, layer: Layer, box: Box) -> tuple[Load, ...]:
 def operand_buffer(graph: Graph, layer: Layer, load: Load, box: Box) -> Buffer:
     """Where an element-wise operand of a tile is loaded: with a pitch where it has the tile's shape. Tables lie where
     weights do."""
+    size_bytes = load_bytes(graph, load)
     if load.tensor in {table_operand(graph.op_by_name[name]) for name in layer.ops}:
-        return Buffer(load.buffer, "L1", WEIGHTS, box_bytes(load.box))
-    return Buffer(load.buffer, "L1", DATA, box_bytes(load.box), strided=box_size(load.box) == box_size(box))
+        return Buffer(load.buffer, "L1", WEIGHTS, size_bytes)
+    return Buffer(load.buffer, "L1", DATA, size_bytes, strided=box_size(load.box) == box_size(box))
 
 
 def finish_buffers(graph: Graph, layer: Layer, box: Box, strided: bool = True) -> tuple[Buffer, ...]:
     """The output, one buffer for each operand of the epilogue, scratch where one needs the tile twice.
 
     `strided` says that the anchor, too, can write an output with a pitch."""
-    buffers = [Buffer(OUTPUT, "L1", DATA, box_bytes(box), strided=strided)]
+    buffers = [Buffer(OUTPUT, "L1", DATA, stored_bytes(graph, layer.output, box), strided=strided)]
     buffers += [operand_buffer(graph, layer, load, box) for load in finish_loads(graph, layer, box)]
     if tiles := max(scratch_tiles(graph.op_by_name[name]) for name in layer.ops):
-        buffers.append(Buffer("scratch", "L1", DATA, tiles * box_bytes(box)))
+        item_bytes = arithmetic_of(graph, layer.anchor(graph)).item_bytes
+        buffers.append(Buffer("scratch", "L1", DATA, tiles * item_bytes * box_size(box)))
     return tuple(buffers)
 
 
@@ -169,7 +204,9 @@ def finish_cycles(graph: Graph, layer: Layer, box: Box, chip: Chip, before: int 
     count = before + sum(passes(graph, op) for op in layer.epilogue(graph))
     lookups = sum(graph.op_by_name[name].kind == "lookup" for name in layer.ops)
     elements = box_size(box)
-    cycles = lookups * lookup_cycles(chip, elements) + vector_cycles(chip, elements, max(not lookups, count))
+    arithmetic = arithmetic_of(graph, layer.anchor(graph))
+    cycles = lookups * arithmetic.lookup_cycles(chip, elements)
+    cycles += arithmetic.vector_cycles(chip, elements, max(not lookups, count))
     return (("vector", cycles),)
 
 

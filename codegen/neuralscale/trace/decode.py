@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from codegen.neuralscale.emit.memory_map import LLB_BASE, LLB_END, LLB_SLICE_BYTES, address_of, memory_at
+from codegen.neuralscale.instructions.arithmetic import FP16, WORD_BYTES
 from codegen.neuralscale.instructions.builder import Matrix
-from codegen.neuralscale.instructions.halves import DTYPE
 from codegen.neuralscale.isa.csr import csr
 from codegen.neuralscale.isa.row import Direction, Engine, Kind, Row
 from codegen.neuralscale.simulator.core.hart import Hart
@@ -22,6 +22,7 @@ from hw_models.chip import Chip
 from hw_models.cost import lookup_cycles, matrix_cycles, vector_cycles
 from hw_models.errors import TargetError
 from isched.program.program import Instr, Region
+from partitioner.ir.graph import DTYPE_BYTES
 
 __all__ = ["CSR_NUMBERS", "Issued", "region_at", "traced_instr"]
 
@@ -34,7 +35,7 @@ LOOKUP_BYTES = 1 << 17
 _REDUCTIONS = frozenset({"veacc.m", "veemacc.mm", "veemacc.mv", "veemacc.mf", "vemax.m", "vemin.m"})
 _SOURCE_BYTES = {"veemul.x32.mv": 4, "veemul.x32.mf": 4, "vecvt.hf.x8.m": 1, "vecvt.hf.xu8.m": 1}
 _TARGET_BYTES = {"veemul.x8.hf.mf": 1, "vecvt.x8.hf.m": 1}
-_VECTOR_DTYPES = {4: "int32", 2: DTYPE, 1: "int8"}
+_VECTOR_DTYPES = {DTYPE_BYTES[dtype]: dtype for dtype in ("int32", FP16.dtype, "int8")}
 CSR_NUMBERS = {
     name: csr(name).number
     for name in (
@@ -79,10 +80,12 @@ class Issued:
             raise TargetError(who, needs=f"operands of {self.row.mnemonic} in a memory", has=f"{address:#x}")
         return region_at(memory, address, self.cluster)
 
-    def matrix(self, address: int, rows: int, columns: int, stride: int = 0, item_bytes: int = 2) -> Region:
+    def matrix(
+        self, address: int, rows: int, columns: int, stride: int = 0, item_bytes: int = FP16.item_bytes
+    ) -> Region:
         """Raises Trap for an empty one, as the chip does."""
         check_shape(rows, columns)
-        return Matrix(*self.place(address), rows, columns, stride if rows > 1 else 0, item_bytes).region
+        return Matrix(*self.place(address), rows, columns, item_bytes, stride if rows > 1 else 0).region
 
     def has(self, name: str) -> bool:
         """Does the instruction have a GPR operand of that name?"""
@@ -111,7 +114,7 @@ def _vector(issued: Issued, chip: Chip) -> Instr:
     name = issued.row.mnemonic
     rows, columns = issued.halves("shape_s1")
     first, second = issued.halves("stride_s")
-    source_bytes, target_bytes = _SOURCE_BYTES.get(name, 2), _TARGET_BYTES.get(name, 2)
+    source_bytes, target_bytes = (table.get(name, FP16.item_bytes) for table in (_SOURCE_BYTES, _TARGET_BYTES))
     reads: list[Region] = []
     if issued.has("rs1"):
         if issued.row.family == "mov.v":
@@ -135,7 +138,7 @@ def _vector(issued: Issued, chip: Chip) -> Instr:
 
 def _rarest(item_bytes: int) -> bool:
     """The type that is not half precision decides the rate."""
-    return item_bytes == 2
+    return item_bytes == FP16.item_bytes
 
 
 def _second(issued: Issued, rows: int, columns: int, stride: int) -> Region:
@@ -190,15 +193,15 @@ def _meconv(issued: Issued, chip: Chip) -> Instr:
 def _matrix_types(name: str) -> tuple[int, int, str]:
     """(bytes of a source element, of a result, type that decides the rate)."""
     if ".x8" not in name:
-        return 2, 2, "float16"
-    return 1, 2 if ".hf." in name else 4, "int8"
+        return FP16.item_bytes, FP16.sum_bytes, FP16.dtype
+    return DTYPE_BYTES["int8"], DTYPE_BYTES[FP16.dtype if ".hf." in name else "int32"], "int8"
 
 
 def _metr(issued: Issued, chip: Chip) -> Instr:
     rows, columns = issued.halves("m_shape_s1")
     reads = (issued.matrix(issued.x("rs1"), rows, columns, issued.halves("m_stride_s")[0]),)
     writes = (issued.matrix(issued.x("rd"), columns, rows, issued.halves("m_stride_d")[0]),)
-    return Instr("matrix", "metr.m", (), reads, writes, vector_cycles(chip, rows * columns, DTYPE))
+    return Instr("matrix", "metr.m", (), reads, writes, vector_cycles(chip, rows * columns, FP16.dtype))
 
 
 def _inward(issued: Issued, chip: Chip) -> Instr:
@@ -206,7 +209,7 @@ def _inward(issued: Issued, chip: Chip) -> Instr:
     del chip
     rows, columns = issued.halves("mte_shape")
     there = issued.matrix(issued.x("rs1"), rows, columns, issued.halves("mte_stride_llb")[0])
-    here = Region(*issued.place(issued.x("rd")), rows * columns * 2)
+    here = Region(*issued.place(issued.x("rd")), rows * columns * WORD_BYTES)
     return Instr("transfer", issued.row.mnemonic, (), (there,), (here,))
 
 
@@ -214,7 +217,7 @@ def _outward(issued: Issued, chip: Chip) -> Instr:
     """mov.llb.l1."""
     del chip
     rows, columns = issued.halves("mte_shape")
-    here = Region(*issued.place(issued.x("rs1")), rows * columns * 2)
+    here = Region(*issued.place(issued.x("rs1")), rows * columns * WORD_BYTES)
     there = issued.matrix(issued.x("rd"), rows, columns, issued.halves("mte_stride_llb")[0])
     return Instr("transfer", issued.row.mnemonic, (), (here,), (there,))
 

@@ -33,7 +33,6 @@ __all__ = [
 ]
 
 FILL, KEPT, IN_FORM = "fill", "kept", "in_form"
-LARGEST = 65504.0
 WINDOWS = ("is_causal", "left_window_size", "right_window_size")
 
 
@@ -149,7 +148,7 @@ def _masked(chain: Chain, node: Node, scores: str, bias: Bias) -> str:
         return chain.add("Where", mask, *choice, shape=chain.shape(scores))
     if bias.added:
         scores = chain.add("Add", scores, bias.added)
-    return chain.add("Max", scores, chain.number(-LARGEST)) if bias.held else scores
+    return chain.add("Max", scores, chain.number(-chain.network.rounding.largest)) if bias.held else scores
 
 
 ATTENTION: Mapping[str, Rule] = {"Attention": _attention}

@@ -29,11 +29,6 @@ __all__ = ["UNGUARDED", "Bias", "added_mask", "bias_of", "hiding", "spreads"]
 UNGUARDED = "unguarded"
 BOOL, FLOAT = int(onnx.TensorProto.BOOL), int(onnx.TensorProto.FLOAT)
 
-FAR_BELOW = 2.0**15
-"""Added to a score of at most so much its negative stays a half, and hides it."""
-
-LARGEST = 65504.0
-
 
 @dataclass(frozen=True, slots=True)
 class Bias:
@@ -124,7 +119,8 @@ def _truth(chain: Chain, mask: str, window: _Window | None, *, guarded: bool) ->
         truth = chain.add("Mul", truth, chain.array(*window.truth()))
     if not guarded:
         return Bias(_far_below(chain, truth))
-    added = chain.add("Mul", chain.add("Sub", truth, chain.number(1.0)), chain.number(FAR_BELOW))
+    far_below = chain.network.rounding.largest_power  # less a score of at most as much: in the range, and hidden
+    added = chain.add("Mul", chain.add("Sub", truth, chain.number(1.0)), chain.number(far_below))
     return Bias(added, _largest_of_a_row(chain, truth))
 
 
@@ -147,12 +143,13 @@ def added_mask(chain: Chain, mask: str) -> str:
 
 
 def _number(chain: Chain, mask: str, window: _Window | None, *, guarded: bool) -> Bias:
-    """A computed mask; half of what is finite is above the largest half's negative, and of minus infinity is not."""
+    """A computed mask; half of what is finite is above the largest number's negative, and of minus infinity is not."""
     added = mask if window is None else chain.add("Add", mask, chain.array(*window.hiding()))
     if not guarded:
         return Bias(added)
     half = chain.add("Mul", _largest_of_a_row(chain, added), chain.number(0.5))
-    above = chain.add("Add", chain.add("Max", half, chain.number(-LARGEST)), chain.number(LARGEST))
+    largest = chain.network.rounding.largest
+    above = chain.add("Add", chain.add("Max", half, chain.number(-largest)), chain.number(largest))
     return Bias(added, chain.add("Min", above, chain.number(1.0)), held=True)
 
 

@@ -25,11 +25,9 @@ from dsa_sched.frontend.decomposition.rotary import ROTARY, ROTARY_LIMITS, ROTAR
 from dsa_sched.frontend.decomposition.running_sums import running_sum
 from dsa_sched.frontend.network.chain import Chain, Rule, Settings, Shape
 from dsa_sched.frontend.network.network import FLOATING, Network, Node
+from partitioner.ir.operators import OPERATORS_BY_NAME
 
 __all__ = ["DECOMPOSED", "LIMITS", "TAKEN_APART", "decompose", "decompose_attention", "decompose_first"]
-
-SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
-"""Defaults of Selu's attributes, as ONNX gives them."""
 
 
 def decompose(network: Network, whole: frozenset[str] = frozenset(), *, norms_of_lines: bool = False) -> Network:
@@ -175,8 +173,9 @@ def _log_softmax(chain: Chain, node: Node) -> bool:
 def _elu(chain: Chain, node: Node) -> bool:
     """gamma * (max(x, 0) + alpha * (exp(min(x, 0) / rate) - 1)): Elu, Selu and Celu."""
     x = node.inputs[0]
-    alpha = node.number("alpha", SELU_ALPHA if node.op_type == "Selu" else 1.0)
-    gamma = node.number("gamma", SELU_GAMMA) if node.op_type == "Selu" else 1.0
+    defaults = OPERATORS_BY_NAME[node.op_type].settings
+    numbers = {name: node.number(name, float(default)) for name, default in defaults}
+    alpha, gamma = numbers["alpha"], numbers.get("gamma", 1.0)
     below = chain.add("Min", x, chain.number(0.0))
     if node.op_type == "Celu":
         below = chain.add("Mul", below, chain.number(1 / alpha))

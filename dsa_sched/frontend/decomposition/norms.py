@@ -37,13 +37,6 @@ __all__ = [
 LARGEST_POWER = 15
 """ReducePower is at most two to this."""
 
-LARGEST_EPSILON = 2.0**30
-"""Below it the root of epsilon, and the power of two that keeps its square in the range, are numbers of fp16."""
-
-SMALLEST_ROOT = 2.0**-24
-"""The root of an epsilon that is not zero, at least: a smaller one would vanish, and rows of zeros become NaN. Next to
-rows of anything else it does not count."""
-
 MOST_TERMS = 512
 """Of so many magnitudes of 64 the sum is in the range."""
 
@@ -97,7 +90,8 @@ def root_mean_square(chain: Chain, x: str, factor: str, axes: Shape, epsilon: fl
     power = average(chain, chain.add("Mul", x, x), axes)
     if epsilon > 0:
         # The root has half the exponent; its fraction and its power of two apart, for the root may be no normal half.
-        fraction, exponent = frexp(max(sqrt(epsilon), SMALLEST_ROOT))
+        # It is no zero, of which rows of zeros become NaN; next to rows of anything else the smallest does not count.
+        fraction, exponent = frexp(max(sqrt(epsilon), chain.network.rounding.smallest))
         root = chain.add("Mul", chain.add("Mul", factor, chain.number(fraction)), chain.number(2.0**exponent))
         power = chain.add("Add", power, chain.add("Mul", root, root))
     return chain.add("Sqrt", power)
@@ -128,9 +122,10 @@ def _epsilon(node: Node) -> float:
     return node.number("epsilon", 1e-5)
 
 
-def epsilon_in_range(epsilon: float) -> bool:
-    """Whether it is a number that norms can scale with the line; NaN and infinities are not."""
-    return 0 <= epsilon < LARGEST_EPSILON
+def epsilon_in_range(network: Network, epsilon: float) -> bool:
+    """Whether norms can scale it with the line, as NaN and infinities cannot be: its root, and the power of two that
+    keeps its square in the range, are numbers of the type."""
+    return 0 <= epsilon < network.rounding.largest_power**2
 
 
 def _trailing_axes(chain: Chain, node: Node) -> Shape:
@@ -141,7 +136,7 @@ def _trailing_axes(chain: Chain, node: Node) -> Shape:
 def _layer_norm(chain: Chain, node: Node, *, lines: bool = False) -> bool:
     """Mean and inverse deviation are outputs too, where the node names them; then it is no operator over `lines`."""
     x, axes = node.inputs[0], _trailing_axes(chain, node)
-    if not epsilon_in_range(_epsilon(node)):
+    if not epsilon_in_range(chain.network, _epsilon(node)):
         return False
     mean, deviation, *_ = (*node.outputs[1:], "", "")
     if mean:
@@ -162,7 +157,7 @@ def _normalised(chain: Chain, x: str, axes: Shape, epsilon: float, *, centred: b
 
 def _rms_norm(chain: Chain, node: Node, *, lines: bool = False) -> bool:
     x, axes, epsilon = node.inputs[0], _trailing_axes(chain, node), _epsilon(node)
-    if not epsilon_in_range(epsilon):
+    if not epsilon_in_range(chain.network, epsilon):
         return False
     if lines and axes:
         _affine(chain, _normalised(chain, x, axes, epsilon, centred=False), node.inputs[1], "")
@@ -187,7 +182,7 @@ def _by_channel(chain: Chain, vector: str, rank: int) -> str:
 def _instance_norm(chain: Chain, node: Node, *, lines: bool = False) -> bool:
     """Each channel of each image by itself. A group norm is one whose channels are groups, as exporters write it."""
     rank = len(chain.shape(node.inputs[0]))
-    if rank < 3 or not epsilon_in_range(_epsilon(node)):
+    if rank < 3 or not epsilon_in_range(chain.network, _epsilon(node)):
         return False
     scale, bias = (_by_channel(chain, name, rank) for name in node.inputs[1:3])
     x, axes = node.inputs[0], tuple(range(2, rank))
@@ -204,7 +199,7 @@ def _batch_norm(chain: Chain, node: Node) -> bool:
     statistics are not computed."""
     rank = len(chain.shape(node.inputs[0]))
     read = any(name in chain.network.readers or name in chain.network.outputs for name in node.outputs[1:] if name)
-    if not node.integer("training_mode", 0) or read or rank < 2 or not epsilon_in_range(_epsilon(node)):
+    if not node.integer("training_mode", 0) or read or rank < 2 or not epsilon_in_range(chain.network, _epsilon(node)):
         return False
     scale, bias = (_by_channel(chain, name, rank) for name in node.inputs[1:3])
     _affine(chain, _standardised(chain, node.inputs[0], (0, *range(2, rank)), _epsilon(node)), scale, bias)

@@ -16,17 +16,16 @@ import numpy.typing as npt
 
 from dsa_sched.frontend.network.operation import Operation
 from dsa_sched.frontend.network.terms import Term
+from partitioner.ir.operators import REARRANGING, kind_names
 
 __all__ = ["Loss", "bounding_constants", "chosen_by_rules", "loss_sentences", "masking_constants"]
 
 Array = npt.NDArray[np.generic]
 
-CARRIES_MASKS = frozenset(
-    ["add", "concat", "max", "min", "mul", "pad", "scale_shift", "slice", "sub", "take", "transpose", "view", "where"]
-)
+CARRIES_MASKS = kind_names(*REARRANGING) | {"add", "max", "min", "mul", "scale_shift", "sub"}
 """Kinds behind which a masked score still is one."""
 
-READS_MASKS = frozenset(["attend", "softmax", "log_softmax"])
+READS_MASKS = frozenset(["attend", "attention", "softmax"])
 """Kinds that make zeros of masked scores."""
 
 BOUNDS = frozenset(["max", "min"])

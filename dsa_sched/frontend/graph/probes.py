@@ -16,6 +16,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from dsa_sched.frontend.network.network import Array, Setting
+from partitioner.ir.operators import Trait, onnx_names
 
 __all__ = ["PROBES", "Probe", "probes_of"]
 
@@ -47,7 +48,7 @@ class Shares:
 
 
 Operand = Shape | Whole | Truth | Shares | Array | None
-TRUTHS = frozenset(["And", "Equal", "Greater", "GreaterOrEqual", "IsNaN", "Less", "LessOrEqual", "Not", "Or", "Xor"])
+TRUTHS = onnx_names(Trait.COMPARES, Trait.LOGIC) | {"IsNaN"}
 """Operators whose result is a truth value."""
 
 

@@ -38,6 +38,7 @@ from dsa_sched.frontend.integers.words import (
 )
 from dsa_sched.frontend.network.network import FLOATING, Network, Node, Value
 from partitioner.ir.graph import Attribute, Op
+from partitioner.ir.operators import Trait, onnx_names
 
 __all__ = ["WORD_OPERATORS", "prepare"]
 
@@ -46,14 +47,9 @@ Words = npt.NDArray[np.int64]
 WORD_OPERATORS = frozenset({*RULES, "OneHot"})
 """ONNX operators on integers that are prepared."""
 
-LEFT_TO_TRUTHS = frozenset(["And", "Or", "Xor", "Not", "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze"]) | {
-    "Transpose",
-    "Slice",
-    "Expand",
-    "Tile",
-}
+LEFT_TO_TRUTHS = onnx_names(Trait.LOGIC, Trait.VIEW, Trait.MOVES)
 """What the network itself does with truth values (`rewrites/masks.py`)."""
-CHOOSING = frozenset(["ArgMax", "ArgMin", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Equal", "Cast"])
+CHOOSING = onnx_names(Trait.COMPARES) | {"ArgMax", "ArgMin", "Cast"}
 """What makes integers and truth values of numbers."""
 OF_NUMBERS = frozenset(["ordered", "whole"])
 """Kinds of operators that make words of numbers."""

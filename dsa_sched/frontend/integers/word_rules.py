@@ -18,13 +18,12 @@ from onnx import helper
 from dsa_sched.frontend.integers.words import BOOL, GATHERS, WIDE, Rule, Unprepared, WordMaker, linear_places
 from dsa_sched.frontend.network.network import FLOATING, Network, Node, node_proto
 from partitioner.ir.graph import Attribute
+from partitioner.ir.operators import Trait, onnx_names
 
 __all__ = ["RULES"]
 
 Words = npt.NDArray[np.int64]
 
-SAME = frozenset(["Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Dropout"])
-MOVED = frozenset(["Transpose", "Slice", "Expand", "Tile", "Split"])
 BINARY: Mapping[str, str] = {
     "Add": "add",
     "Sub": "sub",
@@ -209,9 +208,9 @@ def _concat(maker: WordMaker, node: Node, output: str) -> None:
 
 
 RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(SAME, _same),
-    **dict.fromkeys(MOVED, _moved),
-    **dict.fromkeys(GATHERS, _gather),
+    **dict.fromkeys(sorted(onnx_names(Trait.VIEW)), _same),
+    **dict.fromkeys(sorted(onnx_names(Trait.MOVES, Trait.SPLITS)), _moved),
+    **dict.fromkeys(sorted(GATHERS), _gather),
     **dict.fromkeys(BINARY, _binary),
     **dict.fromkeys(UNARY, _unary),
     **dict.fromkeys(REDUCED, _reduce),

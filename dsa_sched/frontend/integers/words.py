@@ -18,6 +18,7 @@ import onnx
 
 from dsa_sched.frontend.network.network import FLOATING, Array, Network, Node, Value
 from partitioner.ir.graph import Attribute, Op
+from partitioner.ir.operators import Trait, onnx_names
 
 __all__ = [
     "BOOL",
@@ -41,7 +42,7 @@ INTEGERS = frozenset([2, 3, 4, 5, INT32, INT64, BOOL])
 WIDE = frozenset([INT32, INT64])
 MOST_WORDS = 1 << 20
 """Elements of a value that a scalar loop makes; larger ones are refused as before."""
-GATHERS = frozenset(["Gather", "GatherND", "GatherElements"])
+GATHERS = onnx_names(Trait.GATHERS)
 
 
 class Unprepared(Exception):
@@ -135,17 +136,18 @@ class WordMaker:
         return self.roots[name]
 
     def ordered(self, name: str) -> str:
-        """Words in the order of numbers: of halves twice the magnitude, those of negative ones below zero. A constant
-        that is no half lies between two of them."""
+        """Words in the order of numbers: twice the magnitude of their patterns, those of negative ones below zero. A
+        constant that the device cannot store lies between two of them."""
         words = f"{name}::ordered"
         if name not in self.network.constants:
             return self.of_numbers(name, "ordered", words)
-        numbers = self.network.constants[name].astype(np.float64)
-        with np.errstate(over="ignore"):
-            halves = numbers.astype(np.float16)
-        bits = halves.view(np.int16).astype(np.int64)
-        beside = np.sign(np.nan_to_num(numbers - halves.astype(np.float64))).astype(np.int64)
-        return self.stored(words, 2 * np.where(bits < 0, -(bits & 0x7FFF), bits) + beside)
+        numbers, rounding = self.network.constants[name].astype(np.float64), self.network.rounding
+        rounded = rounding.rounded(numbers)
+        narrow = rounded.astype(rounding.dtype)
+        bits = narrow.view(f"i{narrow.itemsize}").astype(np.int64)
+        size = bits & ((1 << 8 * narrow.itemsize - 1) - 1)
+        beside = np.sign(np.nan_to_num(numbers - rounded)).astype(np.int64)
+        return self.stored(words, 2 * np.where(bits < 0, -size, size) + beside)
 
     def of_numbers(self, name: str, kind: str, words: str) -> str:
         """Words that an operator of this kind makes of computed numbers, element by element."""

@@ -20,6 +20,7 @@ from onnx import helper, numpy_helper
 from dsa_sched.frontend.network.terms import Term, from_file
 from hw_models.errors import ModelError
 from partitioner.ir.graph import Op
+from partitioner.ir.wants import Rounding
 
 __all__ = [
     "ATTEND",
@@ -195,11 +196,16 @@ class Found:
     spelled: bool
 
 
+PLAIN = Rounding.to("float32")
+"""Of networks that no target has been asked about: as the file says."""
+
+
 @dataclass(frozen=True)
 class Network:
     """Nodes in topological order. `origins` has our values that are none of the file's, but map to one; `terms` says of
     constants that are none of the file's how they follow from it; `found` lists operators before any was taken
-    apart; `unfolded` says of nodes on constants alone why they could not be computed."""
+    apart; `unfolded` says of nodes on constants alone why they could not be computed; `rounding` is that of the type in
+    which the target stores what the file has in fp32."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -216,6 +222,7 @@ class Network:
     concluded: tuple[Op, ...] = ()
     answers: tuple[str, ...] = ()
     unfolded: Mapping[str, str] = field(default_factory=dict)
+    rounding: Rounding = PLAIN
 
     def term(self, name: str) -> Term:
         """How a constant follows from the file: as a rewrite says, else as the file's own value of that name."""

@@ -16,7 +16,7 @@ __all__ = ["Kind", "Term", "from_file", "number", "of_the_target", "triangle"]
 
 Kind = Literal[
     "file", "number", "triangle", "target",
-    "add", "subtract", "multiply", "divide", "root", "sum", "half", "least", "product",
+    "add", "subtract", "multiply", "divide", "root", "sum", "rounded", "least", "product",
     "reshape", "transpose", "broadcast", "take", "pad",
 ]  # fmt: skip
 
@@ -29,8 +29,8 @@ class Term:
     """One step, as numpy broadcasts: `operands` combined by `kind`; `numbers` are its shape, axes or order.
 
     `file` is the value of that name in the file, `target` what the target made of itself for a function, `number` one
-    number of an operator's definition or attribute; `half` rounds to fp16, `take` puts rows in an order, `pad` has so
-    many zeros behind the elements of each axis.
+    number of an operator's definition or attribute; `rounded` is to the type `name`, `take` puts rows in an
+    order, `pad` has so many zeros behind the elements of each axis.
     """
 
     kind: Kind
@@ -60,8 +60,8 @@ class Term:
     def root(self) -> Term:
         return Term("root", (self,))
 
-    def half(self) -> Term:
-        return Term("half", (self,))
+    def rounded(self, dtype: str) -> Term:
+        return Term("rounded", (self,), name=dtype)
 
     def sum(self, axes: tuple[int, ...]) -> Term:
         return Term("sum", (self,), axes)
@@ -101,6 +101,8 @@ def _text(term: Term, room: int) -> str:
             return f"({left} {SIGNS[sign]} {right})"
         case "triangle", _:
             return f"triangle({', '.join(f'{part:g}' for part in term.numbers)})"
+        case "rounded", [inner]:
+            return f"{term.name}({inner})"
         case kind, [inner]:
             return f"{kind}({inner})"
         case kind, [left, right]:

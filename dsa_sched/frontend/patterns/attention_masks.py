@@ -27,9 +27,6 @@ __all__ = ["Mask", "Masks", "Together", "heads_of", "masks_above", "put_together
 MOST_MASKS = 5
 """Masks and views between scores and their softmax."""
 
-LEAST_SCORE = -65504.0
-"""No score that a half can be lies below."""
-
 MOST_ELEMENTS = 2**27
 """Of a mask that is written out."""
 
@@ -135,7 +132,7 @@ def put_together(network: Network, masks: Masks, by_head: Shape) -> Together | N
 def _hidden(network: Network, mask: Mask) -> tuple[Array, Term] | None:
     """What a constant condition hides as numbers to add; None where that is not the same."""
     condition, fill = network.constants[mask.name], mask.fill
-    if condition.dtype != np.bool_ or fill is None or fill > LEAST_SCORE:
+    if condition.dtype != np.bool_ or fill is None or fill > -network.rounding.largest:
         return None
     wide = np.broadcast_to(condition, (*condition.shape[:-1], mask.at[-1]))
     keeps_some = (wide == mask.kept).any(-1).all()

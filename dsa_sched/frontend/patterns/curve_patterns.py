@@ -22,6 +22,7 @@ import numpy as np
 from dsa_sched.frontend.network.chain import Settings
 from dsa_sched.frontend.network.network import Network, Node
 from dsa_sched.frontend.patterns.pattern_search import Match, is_computed, number_of, shape_of
+from partitioner.ir.operators import Trait, onnx_names
 
 __all__ = ["curve_matches"]
 
@@ -182,7 +183,8 @@ def _alike(polynomial: Polynomial | None, wanted: Polynomial) -> bool:
     )
 
 
-ARITHMETIC = frozenset(["Add", "Sub", "Mul", "Div", "Neg", "Pow", "Identity", "Cast", "Dropout"])
+PASSED = onnx_names(Trait.ELEMENTWISE | Trait.VIEW) | {"Cast"}
+ARITHMETIC = PASSED | {"Add", "Sub", "Mul", "Div", "Neg", "Pow"}
 
 
 @dataclass
@@ -211,7 +213,7 @@ class _Polynomials:
         if node.op_type == "Dropout" and node.input(2):
             return None
         first = self.of(node.inputs[0], depth + 1)
-        if first is None or node.op_type in ("Identity", "Cast", "Dropout"):
+        if first is None or node.op_type in PASSED:
             return first
         if node.op_type == "Neg":
             return _times(first, {(0, 0): -1.0})

@@ -84,7 +84,7 @@ def _root(network: Network, mean: Node) -> tuple[str, float, bool] | None:
         if value is None or shape_of(network, added.outputs[0]) != shape_of(network, name):
             return None
         name, epsilon = added.outputs[0], value
-    if not epsilon_in_range(epsilon):
+    if not epsilon_in_range(network, epsilon):
         return None
     root = reader_of(network, name, "Sqrt", "Pow")
     if root is None or root.inputs[0] != name:

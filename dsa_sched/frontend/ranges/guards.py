@@ -23,19 +23,13 @@ from dsa_sched.frontend.patterns.found import RAISED
 from dsa_sched.frontend.patterns.mean_patterns import square_of
 from dsa_sched.frontend.patterns.pattern_search import exponent_of, is_computed, number_of, shape_of
 from dsa_sched.frontend.ranges.draft import Draft
+from partitioner.ir.operators import REARRANGING, Trait, onnx_names
 
 __all__ = ["raise_guards"]
 
-SMALLEST_DIVISOR = 2.0**-14
-SMALLEST_SQUARE = 2.0**-24
-"""What is held from below under a root: its root is a normal number."""
-NO_NUMBER = 2.0**-25
-"""A positive number up to this is zero in fp16."""
-STEP = 2.0**15
-"""Twice this times the smallest number of fp16 is more than one."""
 MOST_NODES = 16
 
-MOVES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand", "Tile", "Identity", "Slice", "Concat")
+MOVES = onnx_names(*REARRANGING)
 
 
 def raise_guards(network: Network) -> Network:
@@ -74,12 +68,11 @@ def _guards(network: Network, name: str, root: bool) -> Iterator[tuple[str, floa
         if node is None or shape_of(network, name) is None or network.values[name].dtype not in FLOATING:
             continue
         if node.op_type in MOVES:
-            operands = node.inputs if node.op_type == "Concat" else node.inputs[:1]
-            waiting += [(operand, root) for operand in operands]
+            waiting += [(operand, root) for operand in _numbers(network, node)]
         elif node.op_type == "Sqrt":
             waiting.append((node.inputs[0], True))
         elif node.op_type in ("Add", "Max", "Clip"):
-            yield name, SMALLEST_SQUARE if root else SMALLEST_DIVISOR
+            yield name, network.rounding.smallest if root else network.rounding.smallest_normal
 
 
 def _write(network: Network, chain: Chain, node: Node, least: float) -> bool:
@@ -88,12 +81,14 @@ def _write(network: Network, chain: Chain, node: Node, least: float) -> bool:
     if found is None or not 0 < found[1] < least:
         return False
     x, _, largest = found
+    no_number = network.rounding.smallest / 2  # a positive number up to this becomes zero
     if node.op_type != "Add" or _is_nonnegative(network, x):
-        counts = largest > (NO_NUMBER if node.op_type == "Add" else least)
+        counts = largest > (no_number if node.op_type == "Add" else least)
         held = chain.add(node.op_type, *node.inputs) if counts else x
         chain.add("Max", held, chain.number(least), shape=network.shape(node.outputs[0]))
-    elif largest <= NO_NUMBER:
-        far = chain.add("Mul", chain.add("Mul", chain.add("Abs", x), chain.number(STEP)), chain.number(STEP))
+    elif largest <= no_number:
+        step = network.rounding.largest_power  # its square times the smallest number is more than one
+        far = chain.add("Mul", chain.add("Mul", chain.add("Abs", x), chain.number(step)), chain.number(step))
         at_zero = chain.add("Sub", chain.number(1.0), chain.add("Min", far, chain.number(1.0)))
         chain.add("Add", x, chain.add("Mul", at_zero, chain.number(least)))
     else:
@@ -106,7 +101,7 @@ def _guard(network: Network, node: Node) -> tuple[str, float, float] | None:
     if node.op_type == "Clip":
         low = number_of(network, node.input(1)) if node.input(1) else node.number("min", -np.inf)
         high = number_of(network, node.input(2)) if node.input(2) else node.number("max", np.inf)
-        wide = high is not None and high >= np.finfo(np.float16).max
+        wide = high is not None and high >= network.rounding.largest
         return (node.inputs[0], low, low) if low is not None and wide else None
     for x, constant in (node.inputs, node.inputs[::-1]) if len(node.inputs) == 2 else ():
         array = network.constants.get(constant)
@@ -135,27 +130,20 @@ def _is_nonnegative(network: Network, name: str, steps: int = MOST_NODES) -> boo
         case "Max":
             return any(_is_nonnegative(network, operand, steps - 1) for operand in node.inputs)
         case op_type if op_type in KEEPS_SIGN:
-            return _all(network, node.inputs, steps)
-        case op_type if op_type in MOVES or op_type in KEEPS_SIGN_OF_FIRST:
-            return _all(network, node.inputs if op_type == "Concat" else node.inputs[:1], steps)
+            numbers = _numbers(network, node)  # none where integers become numbers
+            return bool(numbers) and all(_is_nonnegative(network, operand, steps - 1) for operand in numbers)
     return False
 
 
-def _all(network: Network, names: tuple[str, ...], steps: int) -> bool:
-    return all(_is_nonnegative(network, name, steps - 1) for name in names)
+def _numbers(network: Network, node: Node) -> list[str]:
+    """The operands of a node that are floating-point numbers: not the shape, axes or indices that it may read too."""
+    return [
+        name
+        for name in node.inputs
+        if (name in network.constants and network.constants[name].dtype.kind in "fV")
+        or (name in network.values and network.values[name].dtype in FLOATING)
+    ]
 
 
-NEVER_NEGATIVE = frozenset(
-    [
-        *("Abs", "Exp", "HardSigmoid", "Relu", "Sigmoid", "Softmax", "Softplus", "Sqrt"),
-        *("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReducePower"),
-    ]
-)
-KEEPS_SIGN = frozenset(["Add", "Sum", "Mul", "Div", "Min", "MatMul"])
-"""Not negative where no operand is."""
-KEEPS_SIGN_OF_FIRST = frozenset(
-    [
-        *("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "Reciprocal"),
-        *("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"),
-    ]
-)
+NEVER_NEGATIVE = onnx_names(Trait.NEVER_NEGATIVE)
+KEEPS_SIGN = onnx_names(Trait.KEEPS_SIGN) | MOVES

@@ -27,8 +27,6 @@ from partitioner.ir.formula import Step, formula_text
 __all__ = ["whole_logarithms"]
 
 MOST_STEPS = 16
-LEAST = 2.0**-24
-"""The smallest positive number of fp16."""
 
 
 def whole_logarithms(network: Network) -> Network:
@@ -64,7 +62,7 @@ def _write(network: Network, chain: Chain, node: Node, last: Step) -> bool:
     elif steps:
         chain.add(FORMULA, x, settings=(("steps", formula_text((*steps, last))),))
     elif _vector_guard(network, node.inputs[0]):
-        chain.add("Log", chain.add("Max", node.inputs[0], chain.number(LEAST)))
+        chain.add("Log", chain.add("Max", node.inputs[0], chain.number(chain.network.rounding.smallest)))
     else:
         return False
     return True
@@ -154,4 +152,4 @@ def _vector_guard(network: Network, name: str) -> bool:
     if len(known) != 1 or known[0].dtype.kind != "f":
         return False
     guards = known[0].astype(np.float64)
-    return bool(((guards > 0) & (guards < LEAST)).any())
+    return bool(((guards > 0) & (guards < network.rounding.smallest)).any())

@@ -21,8 +21,6 @@ from dsa_sched.frontend.ranges.draft import Draft
 __all__ = ["SquareSum", "scale_roots", "square_sum", "write_scaled"]
 
 MOST_TERMS = 8
-LEAST = 2.0**-14
-"""The smallest magnitude that is divided by: the smallest normal number of fp16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +88,12 @@ def write_scaled(chain: Chain, squares: SquareSum) -> tuple[str, str]:
     largest = chain.add("Abs", quarters[0])
     for quarter in quarters[1:]:
         largest = chain.add("Max", largest, chain.add("Abs", quarter))
-    root = sqrt(squares.constant) / 4
-    largest = chain.add("Max", largest, chain.number(max(root, LEAST)))
+    root, least = sqrt(squares.constant) / 4, chain.network.rounding.smallest_normal
+    largest = chain.add("Max", largest, chain.number(max(root, least)))
     inverse = chain.add("Reciprocal", largest)
     parts = [chain.add("Mul", quarter, inverse) for quarter in quarters]
     if root > 0:  # by way of 2^-14 / l, for the root alone may be no normal number
-        parts.append(chain.add("Mul", chain.add("Mul", inverse, chain.number(LEAST)), chain.number(root / LEAST)))
+        parts.append(chain.add("Mul", chain.add("Mul", inverse, chain.number(least)), chain.number(root / least)))
     total = chain.add("Mul", parts[0], parts[0])
     for part in parts[1:]:
         total = chain.add("Add", total, chain.add("Mul", part, part))

@@ -21,7 +21,6 @@ from math import frexp, log, prod, sqrt
 import numpy as np
 
 from dsa_sched.frontend.decomposition.norms import (
-    SMALLEST_ROOT,
     average,
     centred_and_scaled,
     epsilon_in_range,
@@ -35,11 +34,12 @@ from dsa_sched.frontend.patterns.found import SCALED
 from dsa_sched.frontend.patterns.mean_patterns import square_of
 from dsa_sched.frontend.patterns.pattern_search import exponent_of, is_alike, number_of, shape_of
 from dsa_sched.frontend.ranges.draft import Draft
+from partitioner.ir.operators import Trait, onnx_names
 
 __all__ = ["scale_sums"]
 
 SUMS = ("ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2")
-MOVES = ("Reshape", "Unsqueeze", "Squeeze", "Flatten")
+MOVES = onnx_names(Trait.VIEW)
 MOST_STEPS = 24
 """How far an epsilon is looked for behind a sum."""
 
@@ -93,7 +93,7 @@ def _source(network: Network, chain: Chain, node: Node) -> _Scaled | None:
         return None
     line = _Line(x, next(_centred(network, x, axes), ""), axes)
     epsilon = max(_epsilons(network, node), default=0.0)
-    if not epsilon_in_range(epsilon):
+    if not epsilon_in_range(network, epsilon):
         return None
     if line.y:
         spread, factor = centred_and_scaled(chain, line.y, axes, epsilon)
@@ -136,7 +136,7 @@ def _followed_epsilons(network: Network, name: str, power: int, coefficient: flo
     if not steps:
         return
     for node in network.readers.get(name, ()):
-        if node.op_type in (*MOVES, "Expand", "Relu") and node.inputs[0] == name:
+        if node.op_type in MOVES | {"Expand", "Relu"} and node.inputs[0] == name:
             yield from _followed_epsilons(network, node.outputs[0], power, coefficient, steps - 1)
         elif (factor := _factor(network, node, name)) is not None:
             yield from _followed_epsilons(network, node.outputs[0], power, coefficient * factor, steps - 1)
@@ -180,7 +180,7 @@ def _least(network: Network, node: Node, name: str) -> tuple[str, float] | None:
 def _upper_bound(network: Network, node: Node) -> float:
     """Of a Clip: infinite where it holds back no number of fp16; zero where it is no constant."""
     bound = number_of(network, node.input(2)) if node.input(2) else node.number("max", np.inf)
-    return np.inf if bound is not None and bound > np.finfo(np.float16).max else 0.0
+    return np.inf if bound is not None and bound > network.rounding.largest else 0.0
 
 
 def _same_shape(network: Network, node: Node, name: str) -> bool:
@@ -238,12 +238,12 @@ def _at_least(chain: Chain, v: _Scaled, kind: str, least: float) -> str:
     """The value with epsilon, which is scaled like it, added or held above that; no line becomes a division by zero."""
     if least == 0:
         return v.value
-    ratio = least / v.coefficient
+    ratio, least_root = least / v.coefficient, chain.network.rounding.smallest
     # The root has half the exponent; its fraction and its power of two apart, for the root may be no normal number.
-    fraction, exponent = frexp(max(sqrt(ratio) if v.power == 2 else ratio, SMALLEST_ROOT))
+    fraction, exponent = frexp(max(sqrt(ratio) if v.power == 2 else ratio, least_root))
     root = chain.add("Mul", chain.add("Mul", v.factor, chain.number(fraction)), chain.number(2.0**exponent))
     held = chain.add("Mul", root, root) if v.power == 2 else root
-    return chain.add("Add" if kind == "Add" and ratio >= SMALLEST_ROOT**v.power else "Max", v.value, held)
+    return chain.add("Add" if kind == "Add" and ratio >= least_root**v.power else "Max", v.value, held)
 
 
 def _end(network: Network, chain: Chain, node: Node, name: str, v: _Scaled) -> bool | None:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from dsa_sched.frontend.network.network import SCALE_SHIFT, Array, Network, Node, Origin, Value
 from dsa_sched.frontend.network.terms import Term, number
 
-__all__ = ["HALF_ROUNDING", "MEAN", "VARIANCE", "halves", "move_gains"]
+__all__ = ["MEAN", "VARIANCE", "move_gains"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -30,9 +30,6 @@ MEAN, VARIANCE = "mean", "variance"
 LARGEST_SHIFT = 1_024.0
 """The largest shift over its scale. What is added is x and this number, so the sum overflows only where x alone nearly
 does; it is rounded as coarsely against what is left of it as x * scale + shift was, whatever the scale."""
-
-HALF_ROUNDING = 2.0**-11
-"""The largest relative error of rounding to a normal fp16 number."""
 
 LARGEST_GROWTH = 2.0
 """By how much the error of a convolution's sums may grow for a pass of the vector engine less: by one bit."""
@@ -47,13 +44,11 @@ class _Activation:
     products: tuple[Node, ...]
     scale: Floats
     shift: Floats
+    offset: Floats
+    """shift / scale, rounded: what is added to x before Relu."""
+
     terms: tuple[Term, Term]
     """How scale and shift follow from the file."""
-
-    @property
-    def offset(self) -> Floats:
-        """shift / scale as fp16: what is added to x before Relu."""
-        return np.asarray((self.shift / self.scale).astype(np.float16), np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +112,12 @@ def _activation(network: Network, node: Node) -> _Activation | None:
     if not products or not all(_takes_scales(network, product, data, scale) for product in products):
         return None
     factor, offset = (network.term(name).reshape(-1) for name in node.inputs[1:3])
-    return _Activation(node, readers[0], products, scale, shift, (factor, offset))
+    held = network.rounding.rounded(shift / scale)
+    return _Activation(node, readers[0], products, scale, shift, held, (factor, offset))
 
 
 def _takes_scales(network: Network, node: Node, data: str, scale: Floats) -> bool:
-    """A convolution of `data`, each weight of which meets one channel of it, whose weights stay as exact in fp16.
+    """A convolution of `data`, each weight of which meets one channel of it, whose weights stay as exact.
 
     A scaled weight that is small loses digits below the normal numbers, a large one overflows. What the rounded ones
     make of the file's values is what weights `rounded / scale` would make, so these are held, output by output, to the
@@ -132,9 +128,9 @@ def _takes_scales(network: Network, node: Node, data: str, scale: Floats) -> boo
     if node.inputs[1] not in network.constants:
         return False
     weights = np.asarray(network.constants[node.inputs[1]], np.float64)
-    acting = halves(_scaled_weights(network, node, scale)) / scale.reshape(_by_input(weights.ndim))
+    acting = network.rounding.rounded(_scaled_weights(network, node, scale)) / scale.reshape(_by_input(weights.ndim))
     errors, norms = (np.linalg.norm(found.reshape(len(found), -1), axis=1) for found in (acting - weights, weights))
-    return bool(np.all(errors <= HALF_ROUNDING * norms))
+    return bool(np.all(errors <= network.rounding.unit * norms))
 
 
 def _takes_maximum(network: Network, found: _Activation) -> bool:
@@ -151,7 +147,7 @@ def _takes_maximum(network: Network, found: _Activation) -> bool:
     return all(
         _pads_nothing(product)
         and (not product.input(2) or product.input(2) in network.constants)
-        and np.all(np.isfinite(halves(_bias_behind_maximum(network, found, product))))
+        and np.all(np.isfinite(network.rounding.rounded(_bias_behind_maximum(network, found, product))))
         and np.all(
             _errors_of_sums(network, product, mean - found.shift, variance)
             <= LARGEST_GROWTH * _errors_of_sums(network, product, mean, variance)
@@ -208,14 +204,16 @@ def _as_maximum(network: Network, draft: _Draft, found: _Activation) -> None:
     affine, relu = found.affine, found.relu
     outer = draft.unscaled(relu.outputs[0], found.scale, found.scale * found.offset)
     factor, shift = found.terms
-    offset = (shift / factor).half()
+    offset = (shift / factor).rounded(network.rounding.dtype)
     floor = draft.vector(f"{affine.name}::floor", outer, -found.offset, number(0) - offset)
     draft.nodes[affine.name] = (Node(affine.name, "Max", (affine.inputs[0], floor), (outer,)),)
     draft.nodes[relu.name] = ()
     for product in found.products:
         scaled, term = _scaled(network, product, found)
         weights = draft.constant(f"{product.name}::weight", scaled, term)
-        made = (term.half() * offset.reshape(*_by_input(scaled.ndim))).sum(tuple(range(1, scaled.ndim)))
+        made = (term.rounded(network.rounding.dtype) * offset.reshape(*_by_input(scaled.ndim))).sum(
+            tuple(range(1, scaled.ndim))
+        )
         own = network.term(product.input(2)).reshape(-1) if product.input(2) else number(0)
         bias = draft.constant(f"{product.name}::offset", _bias_behind_maximum(network, found, product), own + made)
         draft.nodes[product.name] = (replace(product, inputs=(outer, weights, bias)),)
@@ -224,7 +222,7 @@ def _as_maximum(network: Network, draft: _Draft, found: _Activation) -> None:
 def _bias_behind_maximum(network: Network, found: _Activation, product: Node) -> Floats:
     """Made of the numbers that the device has, so that what the weights make of -c meets its exact negative there, but
     for the rounding of the bias itself."""
-    scaled = halves(_scaled_weights(network, product, found.scale))
+    scaled = network.rounding.rounded(_scaled_weights(network, product, found.scale))
     own = np.asarray(network.constants[product.input(2)], np.float64) if product.input(2) else np.zeros(1)
     return np.asarray(own + scaled.reshape(*scaled.shape[:2], -1).sum(2) @ found.offset)
 
@@ -243,9 +241,3 @@ def _scaled_weights(network: Network, node: Node, scale: Floats) -> Floats:
 def _by_input(rank: int) -> tuple[int, ...]:
     """The shape in which a vector lies along axis 1: channels of a value, or of what weights read."""
     return (1, -1, *(1,) * (rank - 2))
-
-
-def halves(array: Array) -> Floats:
-    """The numbers that fp16 has for these."""
-    with np.errstate(over="ignore"):
-        return np.asarray(array.astype(np.float16), np.float64)

@@ -25,13 +25,11 @@ import onnx
 from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.network import FLOATING, Array, Network, Node, Value
 from dsa_sched.frontend.network.terms import Term, number, triangle
+from partitioner.ir.operators import Trait, onnx_names
 
 __all__ = ["MASK_LIMITS", "replace_masks", "without_guards"]
 
 BOOL, FLOAT = int(onnx.TensorProto.BOOL), int(onnx.TensorProto.FLOAT)
-STEP = 2.0**15
-"""Twice this times the least difference of two halves is more than one."""
-LARGEST = 65504.0
 LEAST_THRESHOLD = 12.0
 """From here on x and Softplus(x) are the same half."""
 SMALLEST_OF_A_ROW = -1e4
@@ -39,8 +37,8 @@ SMALLEST_OF_A_ROW = -1e4
 
 NUMBERS = "operands are floating-point numbers or truth values of such, constant or not"
 MASK_LIMITS: Mapping[str, str] = {
-    **dict.fromkeys(("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"), NUMBERS),
-    **dict.fromkeys(("And", "Or", "Xor", "Not"), "operands are truth values of floating-point numbers"),
+    **dict.fromkeys(sorted(onnx_names(Trait.COMPARES)), NUMBERS),
+    **dict.fromkeys(sorted(onnx_names(Trait.LOGIC)), "operands are truth values of floating-point numbers"),
     "Where": "the condition is constant or a truth value of floating-point numbers, the others are such numbers; not "
     "from a Softmax of which a row may be masked as a whole, whose NaN would stay where it is not chosen",
     "Trilu": "floating-point numbers, and a constant diagonal",
@@ -49,7 +47,7 @@ MASK_LIMITS: Mapping[str, str] = {
 }
 """What the user reads where such a node cannot be expressed."""
 
-MOVES = frozenset(["Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Expand", "Tile"])
+MOVES = onnx_names(Trait.VIEW, Trait.MOVES)
 """What truth values pass through as they are."""
 
 
@@ -107,8 +105,9 @@ def _number(chain: Chain, name: str, truths: set[str]) -> str:
 
 
 def _step(chain: Chain, difference: str) -> str:
-    """1 where it is above zero, else 0: of any finite difference of two halves."""
-    far = chain.add("Mul", chain.add("Mul", difference, chain.number(STEP)), chain.number(STEP))
+    """1 where it is above zero, else 0: of any finite difference of two numbers."""
+    step = chain.network.rounding.largest_power  # its square is more than one over the least difference
+    far = chain.add("Mul", chain.add("Mul", difference, chain.number(step)), chain.number(step))
     return chain.add("Max", chain.add("Min", far, chain.number(1.0)), chain.number(0.0))
 
 
@@ -138,16 +137,17 @@ def _compare(chain: Chain, node: Node, truths: set[str]) -> bool:
 
 def _is_finite(chain: Chain, name: str) -> bool:
     constant = chain.network.constants.get(name, chain.constants.get(name))
-    return constant is not None and bool((np.abs(constant.astype(np.float64)) <= LARGEST).all())
+    return constant is not None and bool((np.abs(constant.astype(np.float64)) <= chain.network.rounding.largest).all())
 
 
 def _within(chain: Chain, name: str) -> str:
-    """Infinities as the largest halves: two alike have no difference. Empty for constants of several numbers, some of
+    """Infinities as the largest numbers: two alike have no difference. Empty for constants of several numbers, some of
     them infinite."""
     constant = chain.network.constants.get(name)
+    largest = chain.network.rounding.largest
     if constant is not None:
-        return chain.number(float(np.clip(constant.reshape(-1)[0], -LARGEST, LARGEST))) if constant.size == 1 else ""
-    return chain.add("Min", chain.add("Max", name, chain.number(-LARGEST)), chain.number(LARGEST))
+        return chain.number(float(np.clip(constant.reshape(-1)[0], -largest, largest))) if constant.size == 1 else ""
+    return chain.add("Min", chain.add("Max", name, chain.number(-largest)), chain.number(largest))
 
 
 def _connect(chain: Chain, node: Node, truths: set[str]) -> bool:
@@ -278,8 +278,8 @@ def _triangle(chain: Chain, node: Node, truths: set[str]) -> bool:
 Rule = Callable[[Chain, Node, set[str]], bool]
 
 RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"), _compare),
-    **dict.fromkeys(("And", "Or", "Xor", "Not"), _connect),
+    **dict.fromkeys(sorted(onnx_names(Trait.COMPARES)), _compare),
+    **dict.fromkeys(sorted(onnx_names(Trait.LOGIC)), _connect),
     "Cast": _cast,
     "Where": _where,
     "ThresholdedRelu": _thresholded,
@@ -293,6 +293,7 @@ def _with_open_rows(network: Network) -> Network:
     Where(IsNaN(s), 0, s), s = Softmax(x + Where(c, 0, -inf))  -->  Softmax(x + Where(c, 0, -65504)) * ReduceMax(c)
     """
     nodes: list[Node] = []
+    largest = network.rounding.largest
     values, constants, terms = dict(network.values), dict(network.constants), dict(network.terms)
     for node in network.nodes:
         found = _closing(network, node)
@@ -302,7 +303,7 @@ def _with_open_rows(network: Network) -> Network:
         softmax, total, mask, closed = found
         scores = next(name for name in total.inputs if name != mask.outputs[0])
         open_, least = (mask.inputs[0], f"{node.outputs[0]}::least")
-        constants[least], terms[least] = np.array(-LARGEST, np.float32), number(-LARGEST)
+        constants[least], terms[least] = np.array(-largest, np.float32), number(-largest)
         values[least] = Value((), FLOAT)
         chain, name = Chain(network, node), node.outputs[0]
         kept = mask.inputs[1] if closed == 2 else mask.inputs[2]

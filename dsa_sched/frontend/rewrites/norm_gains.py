@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from dsa_sched.frontend.network.network import NORMALISE, Array, Network, Node, Origin, Value
 from dsa_sched.frontend.network.terms import Term, number
-from dsa_sched.frontend.rewrites.gains import HALF_ROUNDING, halves
 
 __all__ = ["move_norm_gains"]
 
@@ -103,7 +102,7 @@ def _vector(network: Network, node: Node, value: str) -> str:
 
 
 def _takes(network: Network, node: Node, gain: _Gain) -> bool:
-    """A product of the value by a constant matrix, each column of which stays as exact in fp16 with the scales as the
+    """A product of the value by a constant matrix, each column of which stays as exact with the scales as the
     file's is without, and whose bias has room for what the matrix makes of the shift."""
     matrix = network.constants.get(node.input(1))
     plain = node.op_type == "MatMul" and node.inputs[0] == gain.result and node.input(1) != gain.result
@@ -111,9 +110,11 @@ def _takes(network: Network, node: Node, gain: _Gain) -> bool:
         return False
     weights = matrix.astype(np.float64)
     with np.errstate(invalid="ignore"):  # of an infinite scale nothing is exact
-        errors = np.linalg.norm(halves(weights * gain.scale[:, None]) / gain.scale[:, None] - weights, axis=0)
-    exact = np.all(errors <= HALF_ROUNDING * np.linalg.norm(weights, axis=0))
-    return bool(exact and np.all(np.isfinite(halves(_bias(network, node, gain, weights)))))
+        errors = np.linalg.norm(
+            network.rounding.rounded(weights * gain.scale[:, None]) / gain.scale[:, None] - weights, axis=0
+        )
+    exact = np.all(errors <= network.rounding.unit * np.linalg.norm(weights, axis=0))
+    return bool(exact and np.all(np.isfinite(network.rounding.rounded(_bias(network, node, gain, weights)))))
 
 
 def _bias(network: Network, node: Node, gain: _Gain, weights: Floats) -> Floats:

@@ -28,43 +28,32 @@ from dsa_sched.frontend.rewrites.gains import MEAN, VARIANCE, move_gains
 from dsa_sched.frontend.rewrites.masks import replace_masks, without_guards
 from dsa_sched.frontend.rewrites.norm_gains import move_norm_gains
 from dsa_sched.frontend.rewrites.unread_rows import without_unread_rows
+from partitioner.ir.operators import Trait, onnx_names
+from partitioner.ir.wants import Rounding, Wants
 
 __all__ = ["PASSES", "simplify"]
 
 Floats = npt.NDArray[np.float64]
 
-SMALLEST_NORMAL = 2.0**-14
-"""Of fp16."""
-
-LARGEST_MOVED_SHIFT = 2.0**12
-"""The largest shift behind a scale that was one before it: a sixteenth of the range is left to what is shifted."""
-
-LARGEST_ERROR = 2.0**-11
-"""That a channel of weights may have more, relative to its norm, with a scale in it than apart from it."""
+MOVED_SHIFT = 1 / 8
+"""The largest shift behind a scale that was one before it, of the largest power of two: a sixteenth of the range is
+left to what is shifted."""
 
 
-def simplify(
-    network: Network,
-    whole: frozenset[str] = frozenset(),
-    *,
-    halves: bool = True,
-    norms_of_lines: bool = False,
-    attention_elements: int = 0,
-) -> Network:
+def simplify(network: Network, wants: Wants) -> Network:
     """All passes in order, after recurrent operators were unrolled, those found again that the file spells out, choices
-    became arithmetic, and what a target does not want `whole` was taken apart. Choices are arithmetic of `halves` only;
-    with `norms_of_lines`, norms along lines stay one operator beside their scale and bias; attentions whose heads
-    have at most `attention_elements` elements of keys and values are one of heads side by side.
-    """
+    became arithmetic, and what a target does not want whole was taken apart. Choices are arithmetic of narrow types
+    only."""
+    whole, elements, narrow = wants.whole, wants.attention_elements, network.rounding.narrow
     of_file = network.values.keys()
-    network = drop_no_ops(without_guards(network) if halves else network).pruned()
+    network = drop_no_ops(without_guards(network) if narrow else network).pruned()
     network = decompose_first(flatten_gathers(unroll_recurrent(network, whole)), whole)
     network = find_patterns(network)
-    network = decompose_attention(network, whole, attention_elements=attention_elements).pruned()
-    network = replace_masks(network) if halves else network
+    network = decompose_attention(network, whole, attention_elements=elements).pruned()
+    network = replace_masks(network) if narrow else network
     network = without_unread_rows(network.pruned()).pruned()
-    network = keep_ranges(network) if halves else network
-    network = decompose(network, whole, norms_of_lines=norms_of_lines).pruned()
+    network = keep_ranges(network) if narrow else network
+    network = decompose(network, whole, norms_of_lines=wants.norms_of_lines).pruned()
     for apply in PASSES:
         network = apply(network).pruned()
     origins = {name: origin for name, origin in network.origins.items() if origin.name in of_file}
@@ -204,7 +193,12 @@ def fold_affine(network: Network) -> Network:
         single = data not in network.outputs and len(network.readers.get(data, ())) == 1
         if affine is None:
             nodes[node.outputs[0]] = node
-        elif before is not None and single and data in owned and (merged := _merge(owned[data], affine)):
+        elif (
+            before is not None
+            and single
+            and data in owned
+            and (merged := _merge(network.rounding, owned[data], affine))
+        ):
             del nodes[data]
             owned[node.outputs[0]] = merged
             nodes[node.outputs[0]] = replace(before, op_type=SCALE_SHIFT, outputs=node.outputs[:1])
@@ -235,22 +229,26 @@ class _Store:
         return self.terms.get(name, from_file(name))
 
 
-def _merge(first: Affine, second: Affine) -> Affine | None:
+def _merge(rounding: Rounding, first: Affine, second: Affine) -> Affine | None:
     """Two maps in a row as one along axis 1; None where neither, or one of another axis, is channel-wise, and where one
-    has numbers that fp16 has not as exactly as those of both. A shift that a scale makes large is left before it, too:
-    what is shifted first may be small where what is scaled first is beyond the range."""
+    has numbers that the type has not as exactly as those of both. A shift that a scale makes large is left before it,
+    too: what is shifted first may be small where what is scaled first is beyond the range."""
     axes = {affine.axis for affine in (first, second) if not affine.uniform}
     if axes != {1}:
         return None
     merged = second.after(first)
-    exact = _as_exact(merged.scale, first.scale, second.scale) and _as_exact(merged.shift, first.shift, second.shift)
-    return merged if exact and np.all(np.abs(first.shift * second.scale) <= LARGEST_MOVED_SHIFT) else None
+    exact = all(
+        _as_exact(rounding, *numbers)
+        for numbers in ((merged.scale, first.scale, second.scale), (merged.shift, first.shift, second.shift))
+    )
+    most = MOVED_SHIFT * rounding.largest_power
+    return merged if exact and np.all(np.abs(first.shift * second.scale) <= most) else None
 
 
-def _as_exact(product: Floats, *factors: Floats) -> bool:
-    """Whether fp16 has each product, if it has all factors, without overflow and not with fewer digits."""
+def _as_exact(rounding: Rounding, product: Floats, *factors: Floats) -> bool:
+    """Whether a type has each product, if it has all factors, without overflow and not with fewer digits."""
     size, factor_sizes = np.abs(product), [np.abs(factor[factor != 0]) for factor in factors]
-    largest, least = np.finfo(np.float16).max, SMALLEST_NORMAL
+    largest, least = rounding.largest, rounding.smallest_normal
     overflows = np.any(size > largest) and all(np.all(sizes <= largest) for sizes in factor_sizes)
     vanishes = np.any((size > 0) & (size < least)) and all(np.all(sizes >= least) for sizes in factor_sizes)
     return not overflows and not vanishes
@@ -342,7 +340,7 @@ def _absorb(network: Network, store: _Store, node: Node, affine: Affine) -> Node
     scale, shift = np.broadcast_to(affine.scale, channels), np.broadcast_to(affine.shift, channels)
     spread = [1] * weights.ndim
     spread[along] = channels
-    if not _takes_scale(weights.astype(np.float64), along, scale):
+    if not _takes_scale(network.rounding, weights.astype(np.float64), along, scale):
         return None
     slope, offset = (term.broadcast(channels) for term in affine.terms)
     own = store.term(node.input(2)).reshape(-1) if node.input(2) else number(0)
@@ -357,17 +355,17 @@ def _absorb(network: Network, store: _Store, node: Node, affine: Affine) -> Node
     return replace(node, inputs=(node.inputs[0], *names))
 
 
-def _takes_scale(weights: Floats, along: int, scale: Floats) -> bool:
-    """Whether fp16 has the scaled weights of each channel about as exactly as it has the weights and their scale."""
+def _takes_scale(rounding: Rounding, weights: Floats, along: int, scale: Floats) -> bool:
+    """Whether the type has the scaled weights of each channel about as exactly as the weights and their scale."""
     rows = np.moveaxis(weights, along, 0).reshape(len(scale), -1)
-    apart = _rounding(rows) + _rounding(scale[:, None])
-    return bool(np.all(_rounding(rows * scale[:, None]) <= apart + LARGEST_ERROR))
+    apart = _error(rounding, rows) + _error(rounding, scale[:, None])
+    return bool(np.all(_error(rounding, rows * scale[:, None]) <= apart + rounding.unit))
 
 
-def _rounding(rows: Floats) -> Floats:
-    """The error of each row in fp16, relative to its norm: 1 for what vanishes, infinite beyond the range."""
+def _error(rounding: Rounding, rows: Floats) -> Floats:
+    """The error of each row in the type, relative to its norm: 1 for what vanishes, infinite beyond the range."""
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        error = np.linalg.norm(rows.astype(np.float16).astype(np.float64) - rows, axis=1) / np.linalg.norm(rows, axis=1)
+        error = np.linalg.norm(rounding.rounded(rows) - rows, axis=1) / np.linalg.norm(rows, axis=1)
     return np.asarray(np.where(np.any(rows != 0, axis=1), np.nan_to_num(error, nan=np.inf, posinf=np.inf), 0.0))
 
 
@@ -384,11 +382,14 @@ def _scale_shift(network: Network, store: _Store, node: Node, affine: Affine) ->
     return Node(node.name, SCALE_SHIFT, (data, *names), (output,), settings)
 
 
+RESHAPES = onnx_names(Trait.VIEW) - onnx_names(Trait.ELEMENTWISE)
+
+
 def unify_reshapes(network: Network) -> Network:
     """Reshape, Flatten, Squeeze and Unsqueeze become Reshape with one input; its target is the shape of the output."""
 
     def plain(node: Node) -> Node:
-        if node.op_type in ("Reshape", "Flatten", "Squeeze", "Unsqueeze"):
+        if node.op_type in RESHAPES:
             return Node(node.name, "Reshape", node.inputs[:1], node.outputs)
         return node
 

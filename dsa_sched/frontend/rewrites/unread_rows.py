@@ -21,15 +21,11 @@ import onnx
 
 from dsa_sched.frontend.network.network import ATTEND, FLOATING, Array, Network, Node, Origin, Part, Value
 from dsa_sched.frontend.network.terms import Term, number
+from partitioner.ir.operators import Trait, onnx_names
 
 __all__ = ["without_unread_rows"]
 
-BY_ELEMENT = frozenset([
-    "Abs", "Add", "Cast", "Clip", "Cos", "Div", "Dropout", "Erf", "Exp", "Gelu", "HardSigmoid", "HardSwish", "Identity",
-    "LeakyRelu", "Log", "Max", "Min", "Mish", "Mul", "Neg", "Pow", "PRelu", "Reciprocal", "Relu", "Sigmoid", "Sin",
-    "Softplus", "Sqrt", "Sub", "Tanh", "Where",
-])  # fmt: skip
-"""Operators that make each element from one of each operand, as numpy broadcasts."""
+BY_ELEMENT = onnx_names(Trait.ELEMENTWISE)
 
 SOFTMAX_ALONG_ONE_AXIS = 13
 """The first operator set of which a Softmax is along its axis alone, the last unless it says so; before, it was along

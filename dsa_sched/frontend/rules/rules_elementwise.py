@@ -9,18 +9,17 @@ import numpy as np
 from dsa_sched.frontend.network.network import Node
 from dsa_sched.frontend.network.operation import Refusal, Writer
 from dsa_sched.frontend.rules.image_windows import Steps
+from partitioner.ir.operators import OPERATOR_TABLE, Trait
 
 __all__ = [
     "BINARY_KINDS",
-    "UNARY_KINDS",
+    "UNARY",
     "add_binary",
     "batch_norm",
     "binary",
     "clip",
     "expanded",
     "formula",
-    "hard_sigmoid",
-    "leaky_relu",
     "left_over",
     "of_equal_rank",
     "power",
@@ -28,50 +27,22 @@ __all__ = [
     "unary",
 ]
 
-UNARY_KINDS = {
-    "Relu": "relu",
-    "Sigmoid": "sigmoid",
-    "Tanh": "tanh",
-    "Exp": "exp",
-    "Log": "log",
-    "Sqrt": "sqrt",
-    "Reciprocal": "reciprocal",
-    "Neg": "neg",
-    "Abs": "abs",
-    "Erf": "erf",
-    "Softplus": "softplus",
-    "HardSwish": "hard_swish",
-    "Sin": "sin",
-    "Cos": "cos",
-    "Tan": "tan",
-    "Asin": "asin",
-    "Acos": "acos",
-    "Atan": "atan",
-    "Sinh": "sinh",
-    "Cosh": "cosh",
-    "Asinh": "asinh",
-    "Acosh": "acosh",
-    "Atanh": "atanh",
-    "Floor": "floor",
-    "Ceil": "ceil",
-    "Round": "round",
-    "Sign": "sign",
-}
+UNARY = {row.onnx: row for row in OPERATOR_TABLE if Trait.UNARY in row.traits and row.kind}
+"""Operators that are one kind as they stand, their attributes with ONNX's defaults."""
+BINARY_KINDS = {row.onnx: row.kind for row in OPERATOR_TABLE if Trait.BINARY in row.traits}
+
 MOST_EXPANDED_ELEMENTS = 1 << 20
 """Of a constant that is stored with all its repeated elements: what moves little data."""
-BINARY_KINDS = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Max": "max", "Min": "min"}
 
 
 def unary(writer: Writer, node: Node) -> None:
-    writer.add(node, UNARY_KINDS[node.op_type])
+    row = UNARY[node.op_type]
+    settings = {name: _setting(node, name, default) for name, default in row.settings}
+    writer.add(node, row.kind, settings)
 
 
-def leaky_relu(writer: Writer, node: Node) -> None:
-    writer.add(node, "leaky_relu", {"alpha": node.number("alpha", 0.01)})
-
-
-def hard_sigmoid(writer: Writer, node: Node) -> None:
-    writer.add(node, "hard_sigmoid", {"alpha": node.number("alpha", 0.2), "beta": node.number("beta", 0.5)})
+def _setting(node: Node, name: str, default: float | str) -> float | str:
+    return node.text(name, default) if isinstance(default, str) else node.number(name, default)
 
 
 def clip(writer: Writer, node: Node) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dsa_sched.frontend.decomposition.attention import ATTENTION_LIMITS, IN_FORM
-from dsa_sched.frontend.decomposition.decompose import SELU_ALPHA, SELU_GAMMA
 from dsa_sched.frontend.decomposition.rotary import ROTARY_LIMITS
 from dsa_sched.frontend.network.network import Node
 from dsa_sched.frontend.network.operation import Refusal, Rule, Writer
@@ -19,26 +18,6 @@ from dsa_sched.frontend.rules.rules_elementwise import of_equal_rank
 from partitioner.ir.graph import Attribute
 
 __all__ = ["WHOLE"]
-
-
-def _gelu(writer: Writer, node: Node) -> None:
-    writer.add(node, "gelu", {"approximate": node.text("approximate", "none")})
-
-
-def _mish(writer: Writer, node: Node) -> None:
-    writer.add(node, "mish")
-
-
-def _elu(writer: Writer, node: Node) -> None:
-    writer.add(node, node.op_type.lower(), {"alpha": node.number("alpha", 1.0)})
-
-
-def _selu(writer: Writer, node: Node) -> None:
-    writer.add(node, "selu", {"alpha": node.number("alpha", SELU_ALPHA), "gamma": node.number("gamma", SELU_GAMMA)})
-
-
-def _softsign(writer: Writer, node: Node) -> None:
-    writer.add(node, "softsign")
 
 
 def _norm(writer: Writer, node: Node) -> None:
@@ -85,16 +64,9 @@ def _rotary(writer: Writer, node: Node) -> None:
 
 
 WHOLE: Mapping[str, Rule] = {
-    "Gelu": _gelu,
-    "Mish": _mish,
-    "Elu": _elu,
-    "Celu": _elu,
-    "Swish": _elu,
-    "Selu": _selu,
-    "Softsign": _softsign,
     "LayerNormalization": _norm,
     "RMSNormalization": _norm,
     "Attention": _attention,
     "RotaryEmbedding": _rotary,
 }
-"""What each becomes where it is wanted whole."""
+"""What each becomes where it is wanted whole. Functions of one number are ordinary rules (`rules_elementwise.py`)."""

@@ -19,11 +19,11 @@ from dsa_sched.placement.model.pricing import roofline_ns, roofline_of
 from dsa_sched.placement.model.problem import NOT_ACCEPTED, Merged, Merging, Problem
 from dsa_sched.placement.model.scenario import Roofline, Scenario
 from dsa_sched.placement.model.task_graph import task_bytes
+from partitioner.ir.operators import Trait, onnx_names
 
 __all__ = ["ConvLayer", "conv_layer", "merging_of"]
 
-ACTIVATIONS = frozenset(("Relu", "LeakyRelu", "Elu", "Selu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Softplus"))
-"""Of one input and settings: what these do does not depend on the channel."""
+ACTIVATIONS = onnx_names(Trait.UNARY)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from dsa_sched.placement.model.task_graph import (
 )
 from dsa_sched.placement.model.work import macs_of
 from hw_models.errors import ModelError
+from partitioner.ir.operators import Trait, onnx_names
 from partitioner.ir.plan import Plan
 
 __all__ = ["Part", "TaskModel", "plan_groups", "task_graph_of", "task_model_of"]
@@ -207,15 +208,5 @@ def _anchor(nodes: Iterable[Node]) -> str:
     return next((name for light, name in names if not light), names[0][1] if names else "")
 
 
-ELEMENTWISE = (
-    "Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "BatchNormalization", "BitShift",
-    "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast", "CastLike", "Ceil", "Celu", "Clip", "Cos",
-    "Cosh", "DequantizeLinear", "Div", "Dropout", "Elu", "Equal", "Erf", "Exp", "Floor", "Gelu", "Greater",
-    "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity", "IsInf", "IsNaN", "LeakyRelu", "Less", "LessOrEqual",
-    "Log", "Max", "Mean", "Min", "Mish", "Mod", "Mul", "Neg", "Not", "Or", "PRelu", "Pow", "QuantizeLinear",
-    "Reciprocal", "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign",
-    "Sqrt", "Sub", "Sum", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Where", "Xor",
-)  # fmt: skip
-REARRANGING = ("Expand", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
-LIGHT = frozenset((*ELEMENTWISE, *REARRANGING))
+LIGHT = onnx_names(Trait.ELEMENTWISE, Trait.VIEW, Trait.LIGHT)
 """Operators that cost little and that compilers fuse with their neighbours."""

@@ -12,6 +12,7 @@ from math import prod
 from types import MappingProxyType
 
 from dsa_sched.frontend.network.network import Network, Node
+from partitioner.ir.operators import Trait, onnx_names
 
 __all__ = ["macs_of"]
 
@@ -103,22 +104,7 @@ ROWS: Mapping[str, Callable[[Node, Network], int]] = MappingProxyType({
     "MaxPool": _pool,
     "AveragePool": _pool,
     "LpPool": _pool,
-    "GlobalAveragePool": _inputs,
-    "GlobalMaxPool": _inputs,
-    "GlobalLpPool": _inputs,
-    "ReduceMean": _inputs,
-    "ReduceSum": _inputs,
-    "ReduceMax": _inputs,
-    "ReduceMin": _inputs,
-    "ReduceProd": _inputs,
-    "ReduceL1": _inputs,
-    "ReduceL2": _inputs,
-    "ReduceLogSum": _inputs,
-    "ReduceLogSumExp": _inputs,
-    "ReduceSumSquare": _inputs,
-    "ArgMax": _inputs,
-    "ArgMin": _inputs,
-    "TopK": _inputs,
+    **dict.fromkeys(onnx_names(Trait.REDUCES), _inputs),
     "LRN": lambda node, network: prod(_out(node, network)) * node.integer("size", 1),
     # Mean, variance, subtraction, product: four passes; an exponential, a sum and a division: three.
     "LayerNormalization": lambda node, network: 4 * _inputs(node, network),
@@ -128,6 +114,6 @@ ROWS: Mapping[str, Callable[[Node, Network], int]] = MappingProxyType({
     "Softmax": lambda node, network: 3 * _inputs(node, network),
     "LogSoftmax": lambda node, network: 3 * _inputs(node, network),
     # Views of what is there.
-    **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"), lambda _node, _network: 0),
+    **dict.fromkeys(onnx_names(Trait.VIEW), lambda _node, _network: 0),
 })  # fmt: skip
 """ONNX operator -> operations of a node of it."""

@@ -18,6 +18,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from dsa_sched.zoo.meanings.declared_meanings import Indices, Lengths, Mask, Meaning, Range
+from partitioner.ir.operators import Trait, onnx_names
 
 __all__ = ["inferred_meanings"]
 
@@ -25,15 +26,10 @@ Integers = npt.NDArray[np.int64]
 Way = Callable[[Integers], Integers]
 """What the nodes between an input and its reader make of the input's elements."""
 
-MOVES = frozenset(
-    [
-        "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose",
-        "Unsqueeze",
-    ]
-)  # fmt: skip
-GATHERS = ("Gather", "GatherND", "GatherElements")
-COMPARISONS = frozenset(["Less", "LessOrEqual", "Greater", "GreaterOrEqual"])
-TRUTHS = frozenset(["Cast", "Not", "And", "Or", "Xor", "Where"])
+MOVES = onnx_names(Trait.VIEW, Trait.MOVES, Trait.SPLITS, Trait.GATHERS)
+GATHERS = onnx_names(Trait.GATHERS)
+COMPARISONS = onnx_names(Trait.COMPARES) - {"Equal"}
+TRUTHS = onnx_names(Trait.LOGIC) | {"Cast", "Where"}
 DIVISIONS = ("Div", "Mod")
 MOST_NODES = 10_000
 """Readers that are followed from one input."""

@@ -7,12 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codegen.neuralscale.instructions.builder import MAX_EXTENT, MAX_STRIDE_BYTES, Issue, Matrix, immediate
+from codegen.neuralscale.instructions.arithmetic import FP16, immediate
+from codegen.neuralscale.instructions.builder import MAX_EXTENT, MAX_STRIDE_BYTES, Issue, Matrix
 from hw_models.errors import TargetError
 from isched.program.program import Instr, Region
 from tests.chip_runs import stcp920
 
-ISSUE = Issue(stcp920(), "layer")
+ISSUE = Issue(stcp920(), "layer", FP16)
+
+
+def _matrix(memory: str, offset_bytes: int, rows: int, columns: int, stride_bytes: int = 0) -> Matrix:
+    return Matrix(memory, offset_bytes, rows, columns, FP16.item_bytes, stride_bytes)
 
 
 def covered(regions: list[Region]) -> dict[int, int]:
@@ -54,7 +59,7 @@ def check_fields(instr: Instr) -> None:
     ],
 )
 def test_wide_and_tall_matrices_are_cut(rows: int, columns: int, stride: int) -> None:
-    d, a = Matrix("L1", 0, rows, columns), Matrix("IM", 64, rows, columns, stride)
+    d, a = _matrix("L1", 0, rows, columns), _matrix("IM", 64, rows, columns, stride)
     instrs = list(ISSUE.unary("mov.m", d, a))
     for instr in instrs:
         check_fields(instr)
@@ -68,16 +73,16 @@ def test_wide_and_tall_matrices_are_cut(rows: int, columns: int, stride: int) ->
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 3))
 def test_small_matrices_are_one_instruction(rows: int, columns: int, gap: int) -> None:
     stride = 2 * (columns + gap) if gap else 0
-    d = Matrix("L1", 0, rows, columns, stride)
+    d = _matrix("L1", 0, rows, columns, stride)
     (instr,) = ISSUE.scalar("veadd", d, d, 1.0)
     check_fields(instr)
     assert covered(list(instr.writes)) == covered([d.region])
 
 
 def test_vectors_follow_the_pieces() -> None:
-    d, a = Matrix("L1", 0, 3, 70_000), Matrix("L1", 1 << 19, 3, 70_000)
-    by_column = list(ISSUE.by_column("veadd", d, a, Matrix("L1", 1 << 20, 1, 70_000)))
-    by_row = list(ISSUE.by_row("veadd", d, a, Matrix("L1", 1 << 20, 1, 3)))
+    d, a = _matrix("L1", 0, 3, 70_000), _matrix("L1", 1 << 19, 3, 70_000)
+    by_column = list(ISSUE.by_column("veadd", d, a, _matrix("L1", 1 << 20, 1, 70_000)))
+    by_row = list(ISSUE.by_row("veadd", d, a, _matrix("L1", 1 << 20, 1, 3)))
     assert [i.reads[1].offset_bytes - (1 << 20) for i in by_column] == [0, 2 * MAX_EXTENT] * 3
     assert [i.reads[1].offset_bytes - (1 << 20) for i in by_row] == [0, 0, 2, 2, 4, 4]
     for instr in (*by_column, *by_row):
@@ -85,7 +90,7 @@ def test_vectors_follow_the_pieces() -> None:
 
 
 def test_reductions_of_many_rows_are_cut() -> None:
-    a, d = Matrix("L1", 0, 70_000, 2), Matrix("L1", 1 << 19, 70_000, 1, 6)
+    a, d = _matrix("L1", 0, 70_000, 2), _matrix("L1", 1 << 19, 70_000, 1, 6)
     instrs = list(ISSUE.reduce_rows("vemax", d, a))
     assert [dict(i.operands)["shape_s1"] & 0xFFFF for i in instrs] == [65_535, 4_465]
     assert all(dict(i.operands)["stride_d"] == 6 for i in instrs)
@@ -108,6 +113,6 @@ def test_immediates_beyond_halves_are_infinite() -> None:
 
 
 def test_a_matrix_that_no_template_cut_is_refused_by_layer() -> None:
-    b = Matrix("L1", 1 << 20, 1, 70_000)
+    b = _matrix("L1", 1 << 20, 1, 70_000)
     with pytest.raises(TargetError, match="layer: needs extents and strides up to 65535; has 70000"):
-        ISSUE.memul(Matrix("IM", 0, 1, 70_000), Matrix("L1", 0, 1, 1), b)
+        ISSUE.memul(_matrix("IM", 0, 1, 70_000), _matrix("L1", 0, 1, 1), b)

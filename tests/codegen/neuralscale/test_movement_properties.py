@@ -8,11 +8,14 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from codegen.neuralscale.instructions.arithmetic import FP16
 from codegen.neuralscale.instructions.builder import Matrix
 from codegen.neuralscale.templates.strided import Loop, best_form, matrices, move_form
 from hw_models.chip import Chip
 from tests.chip_runs import compile_graph, small_chip
 from tests.movement_graphs import MovementBuilder
+
+ITEM = FP16.item_bytes
 
 LIMITED = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 
@@ -112,20 +115,20 @@ def test_random_resizes(data: st.DataObject, chip: Chip) -> None:
 def test_forms_touch_every_element_once(data: st.DataObject, extents: list[int]) -> None:
     """The matrices of a form, taken apart, pair the same addresses as the plain nested loops."""
     perm = data.draw(st.permutations(range(len(extents))))
-    into = [2 * prod(extents[i + 1 :]) for i in range(len(extents))]
+    into = [ITEM * prod(extents[i + 1 :]) for i in range(len(extents))]
     source_extents = [extents[p] for p in perm]
-    out_of = [2 * prod(source_extents[perm.index(i) + 1 :]) for i in range(len(extents))]
+    out_of = [ITEM * prod(source_extents[perm.index(i) + 1 :]) for i in range(len(extents))]
     flips = [data.draw(st.sampled_from([1, -1])) for _ in extents]
     loops = tuple(Loop(e, (d, f * s)) for e, d, s, f in zip(extents, into, out_of, flips, strict=True))
     points = np.stack(np.unravel_index(np.arange(prod(extents)), extents), 1)
     wanted = {tuple(p @ np.array([loop.steps_bytes for loop in loops])) for p in points}
-    base = Matrix("L1", 0, 1, 1)
+    base = Matrix("L1", 0, 1, 1, ITEM)
     got = [
-        (d.offset_bytes + r * d.pitch_bytes + 2 * c, a.offset_bytes + r * a.pitch_bytes + 2 * c)
-        for d, a in matrices(best_form(loops), (base, base))
+        (d.offset_bytes + r * d.pitch_bytes + ITEM * c, a.offset_bytes + r * a.pitch_bytes + ITEM * c)
+        for d, a in matrices(best_form(loops, ITEM), (base, base))
         for r in range(d.rows)
         for c in range(d.columns)
     ]
     assert len(got) == prod(extents)
     assert set(got) == wanted
-    assert move_form(loops, 1 << 10).instructions <= best_form(loops).instructions <= prod(extents)
+    assert move_form(loops, 1 << 10, ITEM).instructions <= best_form(loops, ITEM).instructions <= prod(extents)

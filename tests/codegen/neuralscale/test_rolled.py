@@ -13,6 +13,7 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from codegen.neuralscale.asm.elf import read_elf
+from codegen.neuralscale.instructions.arithmetic import FP16
 from codegen.neuralscale.instructions.builder import Issue as Maker
 from codegen.neuralscale.instructions.builder import Matrix
 from codegen.neuralscale.rolling.alignment import align
@@ -144,8 +145,8 @@ def program_of(*streams: Sequence[Instr]) -> Program:
 
 def add(first: int, second: int, result: int, rows: int = 2, source: str = "add") -> Instr:
     """The sum of two matrices at these offsets of L1."""
-    maker = Maker(CHIP, source)
-    places = [Matrix("L1", offset, rows, 32, 0) for offset in (first, second, result)]
+    maker = Maker(CHIP, source, FP16)
+    places = [Matrix("L1", offset, rows, 32, FP16.item_bytes) for offset in (first, second, result)]
     (instr,) = maker.binary("veadd", places[2], *places[:2])
     return instr
 
@@ -260,7 +261,7 @@ def test_a_fault_in_an_iteration_of_a_core_names_its_operator(turn: int, operato
     """Core 1 has less to read than core 0, which does the same."""
 
     def reading(rows: int) -> list[Instr]:
-        (fill,) = Maker(CHIP, "fill").fill(Matrix("L1", 0, rows, 32, 0), 1.0)
+        (fill,) = Maker(CHIP, "fill", FP16).fill(Matrix("L1", 0, rows, 32, FP16.item_bytes), 1.0)
         sums = [add(128 * n, 128 * n, 0x20000, source="first" if n < 10 else "second") for n in range(40)]
         return [fill, *sums]
 

@@ -49,6 +49,10 @@ def sign(x: mpf) -> mpf:
     return mp.sign(x)
 
 
+def shrink(x: mpf, lambd: float, bias: float) -> mpf:
+    return x + mpf(bias) if x < -lambd else x - mpf(bias) if x > lambd else mpf(0)
+
+
 def held(x: mpf, least: float) -> mpf:
     return max(x, mpf(least))
 
@@ -71,6 +75,8 @@ CASES: list[Case] = [
     ("ceil", (), mp.ceil),
     ("round", (), mp.nint),
     ("sign", (), sign),
+    ("shrink", (("lambd", 0.5), ("bias", 0.0)), lambda x: shrink(x, 0.5, 0.0)),
+    ("shrink", (("lambd", 1.25), ("bias", 0.7)), lambda x: shrink(x, 1.25, 0.7)),
     ("exp", (), mp.exp),
     ("sigmoid", (), lambda x: mp.sigmoid(x)),
     ("swish", (("alpha", 1.702),), lambda x: x * mp.sigmoid(mpf(1.702) * x)),

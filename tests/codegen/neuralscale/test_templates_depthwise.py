@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from codegen.neuralscale.instructions.arithmetic import FP16
 from codegen.neuralscale.instructions.depthwise_forms import Form, block_parts, depthwise_form, form_cycles
 from codegen.neuralscale.target import TARGET
 from codegen.neuralscale.templates import depthwise
@@ -137,7 +138,7 @@ def test_the_cycles_of_the_work_are_those_of_the_instructions() -> None:
         (stream,) = done.program.streams
         instrs = [instr for instr in stream.instrs if instr.source == "conv0"]
         planned = dict.fromkeys(("matrix", "vector"), 0.0)
-        for engine, cycles in form_cycles(done.chip, form, 9, (1, 8, 8), (0, 70), 70):
+        for engine, cycles in form_cycles(done.chip, FP16, form, 9, (1, 8, 8), (0, 70), 70):
             planned[engine] += cycles
         for engine, cycles in planned.items():
             assert sum(i.cycles for i in instrs if i.engine == engine) == cycles, (form, engine)

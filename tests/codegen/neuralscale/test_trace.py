@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
+from codegen.neuralscale.instructions.arithmetic import FP16
 from codegen.neuralscale.instructions.builder import Issue as Maker
 from codegen.neuralscale.instructions.builder import Matrix
 from codegen.neuralscale.target import TARGET
@@ -267,8 +268,8 @@ def broadcast(late: int) -> tuple[Instr, ...]:
         )
         for cores in (0xFF, *((0x3,) if late < 2 else ()))
     )
-    store = Matrix("L1", 65536, 64, 64)
-    return (*(fill for _ in range(late) for fill in Maker(CHIP, "late").fill(store, 1.0)), *loads)
+    store = Matrix("L1", 65536, 64, 64, FP16.item_bytes)
+    return (*(fill for _ in range(late) for fill in Maker(CHIP, "late", FP16).fill(store, 1.0)), *loads)
 
 
 def test_loads_for_several_cores_have_one_clock(compiled: Compiled) -> None:

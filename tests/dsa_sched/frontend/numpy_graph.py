@@ -180,6 +180,8 @@ def _channels_last(op: Op, operands: list[Doubles], shape: tuple[int, ...]) -> l
             return [np.power(x, op.number("exponent"))]
         case "softsign":
             return [x / (1 + np.abs(x))]
+        case "shrink":
+            return [np.where(np.abs(x) > op.number("lambd"), x - np.sign(x) * op.number("bias"), 0.0)]
     raise NotImplementedError(op.kind)
 
 

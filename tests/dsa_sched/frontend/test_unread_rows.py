@@ -93,6 +93,13 @@ def test_layers_before_the_last_compute_all(tmp_path: Path) -> None:
     assert rows_of(model, "attend") == [ROWS, 1]
 
 
+@pytest.mark.parametrize("op_type", ["Elu", "Selu", "Softsign", "Floor"])
+def test_rows_are_followed_through_any_function_of_one_number(op_type: str, tmp_path: Path) -> None:
+    b = ModelBuilder(opset=18)
+    y = b.node(op_type, product(b, b.input(2, ROWS, WIDTH)))
+    assert rows_of(checked(b, tmp_path, first_row(b, y)), "matmul") == [1]
+
+
 def test_parts_have_origins_that_say_which_they_are(tmp_path: Path) -> None:
     b = ModelBuilder(opset=18)
     y = product(b, b.input(2, ROWS, WIDTH))

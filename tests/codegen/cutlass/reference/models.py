@@ -42,6 +42,7 @@ WHOLE_CASES: dict[str, Build] = {
     "Softsign": lambda b: b.node("Softsign", b.input(3, 70)),
     "PRelu": lambda b: b.node("PRelu", b.input(3, 70), b.weights(70)),
     "LeakyRelu that turns": lambda b: b.node("LeakyRelu", b.input(3, 70), attributes={"alpha": -0.3}),
+    "Shrink": lambda b: b.node("Shrink", b.input(3, 70), attributes={"lambd": 0.5, "bias": 0.25}),
     "fused": fused,
     "MatMul with broadcast axes": lambda b: b.node("MatMul", b.input(2, 1, 3, 4), b.input(5, 4, 6)),
     "ReduceSum of all": lambda b: b.node("ReduceSum", b.input(2, 3, 4), keepdims=0),
