@@ -278,7 +278,8 @@ TARGET = ToyTarget()
 
 @pytest.fixture
 def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder of somebody else's package, installed."""
+    """The folder of somebody else's package, installed. Our own rule for its operator is taken away."""
+    monkeypatch.delitem(OPERATORS, "Shrink")
     links = "".join(LINK.format(source=a, destination=b, engine=engine) for a, b, engine in WAYS)
     (tmp_path / "toy.yaml").write_text(CHIP + links + REST, encoding="utf-8")
     (tmp_path / "toy_target.py").write_text(TARGET_CODE, encoding="utf-8")
@@ -417,4 +418,4 @@ def test_our_own_rules_come_first() -> None:
 
 def test_without_the_toys_nothing_of_them_is_known() -> None:
     assert find_target("toy-v1") is None
-    assert rule_of("Shrink") is None
+    assert rule_of("Shrink") is OPERATORS["Shrink"]
