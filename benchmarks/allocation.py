@@ -69,7 +69,7 @@ from partitioner.ir.plan import Plan
 from partitioner.ir.steps import RunStep
 from partitioner.memory.memory_plan import lay_out, walked
 from partitioner.memory.offset_assignment import Item, lowest, peak_bytes
-from partitioner.memory.spill_policies import POLICIES, Allocation, Memory, Value, allocate
+from partitioner.memory.spill_policies import POLICIES, SpillAllocation, SpillMemory, SpillValue, allocate
 from partitioner.memory.spilling import held_values
 from partitioner.planners.levels import O0, O3, planner_of
 from partitioner.planners.registry import make_plan
@@ -120,19 +120,19 @@ STORED = (
 """Networks, images a cluster and levels whose main memory is counted."""
 
 UNIT = 64
-FAR = Memory("far", 1 << 50, UNIT)
+FAR = SpillMemory("far", 1 << 50, UNIT)
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
     """Values, and the first memory and the one behind it."""
 
-    values: tuple[Value, ...]
-    near: Memory
-    middle: Memory
+    values: tuple[SpillValue, ...]
+    near: SpillMemory
+    middle: SpillMemory
 
 
-def random_values(seed: int) -> tuple[Value, ...]:
+def random_values(seed: int) -> tuple[SpillValue, ...]:
     """Some long-lived, most read in the next slots; bytes over two orders of magnitude."""
     rng = np.random.default_rng(seed)
     count = int(rng.integers(5, 13) if seed % 2 else rng.integers(13, 40))
@@ -141,7 +141,7 @@ def random_values(seed: int) -> tuple[Value, ...]:
         first = int(rng.integers(0, count))
         reads = first + 1 + np.minimum(rng.geometric(0.4, int(rng.integers(1, 4))) - 1, count).cumsum()
         slots = tuple(sorted({first, *(int(read) for read in reads)}))
-        made.append(Value(f"v{number}", UNIT * int(2 ** rng.uniform(2, 9)), slots))
+        made.append(SpillValue(f"v{number}", UNIT * int(2 ** rng.uniform(2, 9)), slots))
     return tuple(made)
 
 
@@ -150,14 +150,14 @@ def random_cases(count: int, share: float) -> Iterator[Case]:
     for seed in range(count):
         values = random_values(seed)
         near = int(share * peak(values))
-        yield Case(values, Memory("near", near, UNIT), Memory("middle", near // 2, UNIT))
+        yield Case(values, SpillMemory("near", near, UNIT), SpillMemory("middle", near // 2, UNIT))
 
 
-def peak(values: Sequence[Value]) -> int:
+def peak(values: Sequence[SpillValue]) -> int:
     return peak_bytes(items_of(values))[0]
 
 
-def items_of(values: Iterable[Value]) -> list[Item]:
+def items_of(values: Iterable[SpillValue]) -> list[Item]:
     return [Item(v.name, v.slots[0], v.slots[-1], -(-v.size_bytes // UNIT) * UNIT) for v in values]
 
 
@@ -168,7 +168,9 @@ def alone(plan: Plan, group: str, main: str) -> Plan:
     return replace(plan, groups=(plan.group_by_name[group],), steps=(step,), pinned=())
 
 
-def zoo_values(chip: Chip, networks: Iterable[str]) -> tuple[list[tuple[Value, ...]], list[tuple[Value, ...]]]:
+def zoo_values(
+    chip: Chip, networks: Iterable[str]
+) -> tuple[list[tuple[SpillValue, ...]], list[tuple[SpillValue, ...]]]:
     """Of each group of level O3 what a core holds, and of each network all values that leave layers."""
     groups, whole = [], []
     for network in networks:
@@ -190,7 +192,7 @@ def zoo_values(chip: Chip, networks: Iterable[str]) -> tuple[list[tuple[Value, .
     return groups, whole
 
 
-def network_values(plan: Plan, graph: Any) -> tuple[Value, ...]:
+def network_values(plan: Plan, graph: Any) -> tuple[SpillValue, ...]:
     """Values between layers, whole, one layer a slot; views count as what they rename."""
     root = {tensor.name: tensor.name for tensor in graph.tensors}
     slots: dict[str, set[int]] = {}
@@ -202,13 +204,17 @@ def network_values(plan: Plan, graph: Any) -> tuple[Value, ...]:
             if not graph.by_name[name].constant and root[name] in slots:
                 slots[root[name]].add(number)
         slots[layer.output] = {number}
-    return tuple(Value(name, graph.by_name[name].size_bytes, tuple(sorted(found))) for name, found in slots.items())
+    return tuple(
+        SpillValue(name, graph.by_name[name].size_bytes, tuple(sorted(found))) for name, found in slots.items()
+    )
 
 
-def share_of(values: tuple[Value, ...], share: float, chip: Chip) -> Case:
+def share_of(values: tuple[SpillValue, ...], share: float, chip: Chip) -> Case:
     near = int(share * peak(values)) // UNIT * UNIT
     cores = chip.cores_per_cluster
-    return Case(values, Memory("near", near, UNIT), Memory("middle", chip.memory("LLB").size_bytes // cores, UNIT))
+    return Case(
+        values, SpillMemory("near", near, UNIT), SpillMemory("middle", chip.memory("LLB").size_bytes // cores, UNIT)
+    )
 
 
 def measure(kind: str, share: float, cases: Sequence[Case]) -> Iterator[Row]:
@@ -241,7 +247,7 @@ def measure(kind: str, share: float, cases: Sequence[Case]) -> Iterator[Row]:
         }
 
 
-def _height(case: Case, found: Allocation) -> float:
+def _height(case: Case, found: SpillAllocation) -> float:
     """Where the highest value in the first memory ends, over the most bytes that are in use at once there."""
     kept = [value for value in case.values if found.places[value.name][0] == "near"]
     top = max((found.places[v.name][1] + v.size_bytes for v in kept), default=0)
@@ -253,7 +259,7 @@ def _mean(numbers: Iterable[float]) -> float:
     return sum(found) / len(found) if found else 0.0
 
 
-def measure_packing(kind: str, cases: Iterable[Sequence[Value]]) -> Row:
+def measure_packing(kind: str, cases: Iterable[Sequence[SpillValue]]) -> Row:
     """The heuristic's height over the proven optimum, of small cases."""
     ratios = []
     for values in cases:
@@ -426,8 +432,8 @@ def main() -> None:
         rows += measure("random", share, list(random_cases(count, share)))
     for share in SHARES:
         rows += measure("groups", share, [share_of(values, share, chip) for values in groups if len(values) > 1])
-    shared = Memory("near", chip.memory("LLB").size_bytes, UNIT)
-    rows += measure("networks", 0.0, [Case(values, shared, Memory("middle", 0, UNIT)) for values in whole])
+    shared = SpillMemory("near", chip.memory("LLB").size_bytes, UNIT)
+    rows += measure("networks", 0.0, [Case(values, shared, SpillMemory("middle", 0, UNIT)) for values in whole])
     packing = [
         measure_packing("random", (random_values(seed) for seed in range(2 * count))),
         measure_packing("groups", groups),

@@ -42,7 +42,7 @@ from dsa_sched.stages.compilation import Compilation, CompileOptions
 from dsa_sched.stages.gc_pause import uncollected
 from hw_models.chip import Chip, ScalarEngine
 from hw_models.loading import load_chip
-from isched.program.timed_ops import Issue, TimedOp, TimedStream
+from isched.program.timed_ops import IssueCost, TimedOp, TimedStream
 from isched.timing.cycle_model import time_streams
 from partitioner.planners.levels import planner_or_auto
 
@@ -91,7 +91,7 @@ def asked(streams: Sequence[TimedStream]) -> Iterator[list[TimedOp]]:
     for stream in streams:
         for op in stream.ops:
             if id(op) not in known:
-                known[id(op)] = replace(op, issue=Issue(0, 0, op.issue.period))
+                known[id(op)] = replace(op, issue=IssueCost(0, 0, op.issue.period))
         yield [known[id(op)] for op in stream.ops]
 
 

@@ -57,7 +57,7 @@ from dsa_sched.devices.measuring import Laboratory
 from dsa_sched.devices.opening import open_devices
 from dsa_sched.frontend.load import load_source
 from dsa_sched.placement.methods.registry import Search
-from dsa_sched.placement.model.from_onnx import Part, task_model_of
+from dsa_sched.placement.model.from_onnx import TaskPart, task_model_of
 from dsa_sched.placement.model.problem import Machine
 from dsa_sched.placement.model.scenario import parse_scenario
 from hw_models.errors import UserError
@@ -163,7 +163,7 @@ def _tasks_on(machine: Machine, work: list[str], run_of: Any) -> int:
     return sum(run_of[name].machine == machine.name for name in work)
 
 
-def runner(device: Device, whole: Part, feeds: dict[str, Array]) -> Callable[[], dict[str, Array]] | None:
+def runner(device: Device, whole: TaskPart, feeds: dict[str, Array]) -> Callable[[], dict[str, Array]] | None:
     """The whole network on one device; None where it refuses it."""
     try:
         compiled = device.compile(whole)
@@ -174,7 +174,7 @@ def runner(device: Device, whole: Part, feeds: dict[str, Array]) -> Callable[[],
     return lambda: run(compiled, feeds)
 
 
-def one_runner(whole: Part, feeds: dict[str, Array], way: str) -> Callable[[], object]:
+def one_runner(whole: TaskPart, feeds: dict[str, Array], way: str) -> Callable[[], object]:
     """The whole network by one onnxruntime on two cores. Its threads wait busily, which is its default, but not after a
     run, when they would disturb the next one."""
     options = onnxruntime.SessionOptions()

@@ -32,7 +32,7 @@ from benchmarks.ptx_cases.products import worst
 from benchmarks.ptx_changes import MOVED, MUTATIONS, Case, Mutant, Mutation, studied
 from codegen.cutlass.emission.launch_list import LaunchList, read_launch_list
 from codegen.cutlass.execution import Bytes, filled_arena, run_entry
-from codegen.cutlass.ptx import Limits, Module, Statistics, parse
+from codegen.cutlass.ptx import Module, PtxLimits, Statistics, parse
 from codegen.judgement import Doubles
 from codegen.target import ClusterFiles, GroupTarget
 from dsa_sched.frontend import Model, load_model
@@ -56,7 +56,7 @@ PLACES: Final = 4
 """Of each change in each kernel: they are unrolled, and most places are like others."""
 FARTHER: Final = 7
 """Pixels, or rows, that the second map has more along each axis."""
-STEPS: Final = Limits(max_steps=200_000)
+STEPS: Final = PtxLimits(max_steps=200_000)
 SEED: Final = 3
 
 CHANGES: Final = (

@@ -61,9 +61,9 @@ from dsa_sched.devices.cuda_device import CudaGpu
 from dsa_sched.devices.device import Device
 from dsa_sched.devices.onnxruntime_device import OnnxruntimeCpu
 from dsa_sched.placement.ios.blocks import successors_within
-from dsa_sched.placement.ios.costs import Contention, stage_prices
+from dsa_sched.placement.ios.costs import StageContention, stage_prices
 from dsa_sched.placement.ios.search import BOTH, MERGE, PARALLEL, StageSearch, search_stages
-from dsa_sched.placement.ios.space import Limits, Space, closures, explore, width
+from dsa_sched.placement.ios.space import SearchLimits, StateSpace, closures, explore, width
 from dsa_sched.placement.ios.stages import GREEDY_STREAMS, greedy_stages, placed, sequential_stages
 from dsa_sched.placement.methods.ios_limits import MOST_TRANSITIONS
 from dsa_sched.placement.methods.registry import Search, find_method, finished
@@ -115,7 +115,7 @@ MEASURED_SPECIALISED = {
 """Batch that the schedule is for -> batch at which it runs -> ms, Inception V3."""
 
 
-def spaces(network: Network, limits: Limits) -> Iterator[tuple[tuple[int, ...], Any, Space]]:
+def spaces(network: Network, limits: SearchLimits) -> Iterator[tuple[tuple[int, ...], Any, StateSpace]]:
     """Every part with its closures and search space."""
     graph = task_graph(network)
     for part in task_parts(network):
@@ -129,10 +129,10 @@ def spaces(network: Network, limits: Limits) -> Iterator[tuple[tuple[int, ...], 
 def count(name: str, network: Network, r: int | None, s: int | None) -> Row:
     """One row of the table of search spaces; solved with the table of costs of the model."""
     problem = gpu_problem(network)
-    costs = Contention(problem, 0)
+    costs = StageContention(problem, 0)
     found = []
     begin = time.process_time()
-    for part, closure, space in spaces(network, Limits(r, s, MOST_TRANSITIONS)):
+    for part, closure, space in spaces(network, SearchLimits(r, s, MOST_TRANSITIONS)):
         space.best(stage_prices(costs, part, closure, space.endings, space.concurrent))
         found.append((space, closure))
     seconds = time.process_time() - begin
@@ -156,10 +156,10 @@ def count(name: str, network: Network, r: int | None, s: int | None) -> Row:
     }
 
 
-def search(network: Network, batch: int, gpu: Gpu, limits: Limits, kind: Any = BOTH) -> tuple[StageSearch, float]:
+def search(network: Network, batch: int, gpu: Gpu, limits: SearchLimits, kind: Any = BOTH) -> tuple[StageSearch, float]:
     """What is found for the parts of the network, and the milliseconds that the simulator says of it."""
     problem = gpu_problem(network, batch, gpu)
-    found = search_stages(problem, Contention(problem, 0), task_parts(network), gpu.streams, kind, limits)
+    found = search_stages(problem, StageContention(problem, 0), task_parts(network), gpu.streams, kind, limits)
     made, placement = placed(problem, 0, found.stages)
     return found, finished(kind.name, made, placement).makespan_ns / 1e6
 
@@ -170,7 +170,7 @@ def latency(name: str, network: Network, precision: str, batch: int) -> Row:
     problem = gpu_problem(network, batch, gpu)
     times = {method: find_method(method)(problem, Search()).makespan_ns / 1e6 for method in ("sequential", "greedy")}
     for kind in (MERGE, PARALLEL, BOTH):
-        times[kind.name] = search(network, batch, gpu, Limits(*PAPER), kind)[1]
+        times[kind.name] = search(network, batch, gpu, SearchLimits(*PAPER), kind)[1]
     measured = MEASURED.get(name, {}) if (precision, batch) == ("FP32", 1) else {}
     if not measured and (name, precision) == ("inception_v3", "FP32") and batch in MEASURED_BATCHES:
         measured = dict(zip(("sequential", "ios-both"), MEASURED_BATCHES[batch], strict=True))
@@ -195,7 +195,7 @@ def pruned(name: str, network: Network) -> Iterator[Row]:
     found = []
     for r, s in PRUNING:
         begin = time.process_time()
-        _, milliseconds = search(network, 1, V100, Limits(r, s))
+        _, milliseconds = search(network, 1, V100, SearchLimits(r, s))
         found.append((r, s, milliseconds, time.process_time() - begin))
     best = min(milliseconds for _, _, milliseconds, _ in found)
     measured = MEASURED_PRUNING.get(name, {})
@@ -217,7 +217,7 @@ def pruned(name: str, network: Network) -> Iterator[Row]:
 def specialised(name: str, network: Network, precision: str) -> Iterator[Row]:
     """Stages found for one batch, at another."""
     gpu = PRECISIONS[precision]
-    stages = {batch: search(network, batch, gpu, Limits(*PAPER))[0].stages for batch in MEASURED_SPECIALISED}
+    stages = {batch: search(network, batch, gpu, SearchLimits(*PAPER))[0].stages for batch in MEASURED_SPECIALISED}
     times = {}
     for made_for, at in product(stages, stages):
         problem = gpu_problem(network, at, gpu)
@@ -257,7 +257,7 @@ def timed(name: str, network: Network, device: str, precision: str, batch: int) 
     costs = StageTimes(model, where, streams)
     problem, parts = gpu_problem(network, batch), task_parts(network)
     whole = tuple(task for part in parts for task in part)
-    found = search_stages(problem, costs, parts, streams, PARALLEL, Limits(*PAPER))
+    found = search_stages(problem, costs, parts, streams, PARALLEL, SearchLimits(*PAPER))
     baselines = {
         "sequential": sequential_stages(whole),
         "greedy": [stage for part in parts for stage in greedy_stages(problem.graph, part, streams)],

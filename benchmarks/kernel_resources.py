@@ -26,7 +26,7 @@ from codegen.cutlass.emission.parameter_blocks import parameter_blocks
 from codegen.cutlass.families.fused.occupancy import REGISTERS_STEP, RESERVED_BYTES
 from codegen.cutlass.families.fused.planes import rounded_up
 from codegen.cutlass.families.registry import FAMILIES
-from codegen.cutlass.kernel.family import Work
+from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.kernel.launches import ComputedLaunch, Launch
 from codegen.cutlass.ptx import PtxError, parse
 from codegen.target import GroupTarget
@@ -76,7 +76,7 @@ def asked_of(network: str, batch: int, chip: Chip, candidates: int | None = None
     context = GraphContext(model.graph, model.constants, chip, target)
     for offer in _fastest(fused_offers(context), candidates):
         template, parameters = read_kernel(offer.kernel.text)
-        work = Work(model.graph, offer.layers, chip)
+        work = KernelWork(model.graph, offer.layers, chip)
         for launch in FAMILIES[template].launches(work, parameters, model.constants):
             where = f"{name_of(network)} {offer.layers[0].name}"
             yield Asked(chip, where, offer.kernel.text, offer.kernel.resources, launch)

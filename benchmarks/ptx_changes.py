@@ -22,7 +22,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from codegen.cutlass.ptx import Fault, FaultKind, Module, Statistics, parse
+from codegen.cutlass.ptx import FaultKind, KernelFault, Module, Statistics, parse
 
 __all__ = [
     "COPIES",
@@ -292,7 +292,7 @@ def judge(case: Case, text: str) -> str:
     """What becomes of a changed text: the kind of its fault, `wrong`, or empty where it is right."""
     try:
         error, _ = case.error(parse(text))
-    except Fault as fault:
+    except KernelFault as fault:
         return fault.kind.value
     return "" if error <= 1 else "wrong"
 

@@ -18,13 +18,13 @@ from benchmarks.ptx_cases.cutlass3 import Gemm90, gemm90_error, gemm90_launches
 from benchmarks.ptx_cases.products import pipeline_error, pool_error, softmax_error, wgmma_error, worst
 from benchmarks.ptx_changes import COPIES, FRAGMENTS, GROUPS, MOVED, PHASES, Case, Error, alone, studied
 from codegen.cutlass.emission.nvcc import Compiler, find_nvcc
-from codegen.cutlass.ptx import Limits, Module, Statistics
+from codegen.cutlass.ptx import Module, PtxLimits, Statistics
 
 __all__ = ["EQUIVALENT", "KERNELS", "LEAST", "cases", "main"]
 
 KERNELS: Final = Path(__file__).parent / "ptx_cases" / "kernels"
 LEAST: Final = 60
-STEPS: Final = Limits(max_steps=60_000)
+STEPS: Final = PtxLimits(max_steps=60_000)
 """Far more than any right kernel here needs, so that endless mutants end soon."""
 
 EDGE: Final = "numbers beyond the edge of K meet zeros of the other operand, rows beyond M or N are not stored"

@@ -48,13 +48,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the package 
 
 from benchmarks.output import keep, output_file
 from codegen.neuralscale.asm.assembler import Item, Label, assemble, branch, load_immediate
-from codegen.neuralscale.asm.elf_writer import Segment, SegmentFlags, Symbol, elf_bytes
+from codegen.neuralscale.asm.elf_writer import ElfSegment, ElfSymbol, SegmentFlags, elf_bytes
 from codegen.neuralscale.emulation import arithmetic as emulation
 from codegen.neuralscale.isa.csr import csr
 from codegen.neuralscale.isa.table import instruction
 from codegen.neuralscale.simulator.arithmetic import mme, vme
 from codegen.neuralscale.simulator.machine import simulate
-from codegen.neuralscale.simulator.options import Load, SimulationOptions, SimulationResult
+from codegen.neuralscale.simulator.options import InitialBytes, SimulationOptions, SimulationResult
 
 Bits = npt.NDArray[np.uint16]
 
@@ -145,10 +145,10 @@ def program(items: list[Item]) -> bytes:
     """An ELF that runs the items and stores 0 as its exit code."""
     ending = [*load_immediate(T0, TOHOST), instruction("addi", T1, 0, 1), instruction("sw", T1, 0, T0)]
     segments = [
-        Segment(".text", CODE, (assemble([*items, *ending], CODE),), SegmentFlags.READ_EXECUTE),
-        Segment(".tohost", TOHOST, (bytes(16),), SegmentFlags.READ_WRITE),
+        ElfSegment(".text", CODE, (assemble([*items, *ending], CODE),), SegmentFlags.READ_EXECUTE),
+        ElfSegment(".tohost", TOHOST, (bytes(16),), SegmentFlags.READ_WRITE),
     ]
-    return elf_bytes(CODE, segments, [Symbol("tohost", TOHOST)])
+    return elf_bytes(CODE, segments, [ElfSymbol("tohost", TOHOST)])
 
 
 def conv_program() -> bytes:
@@ -201,7 +201,7 @@ def loop_program() -> bytes:
     )
 
 
-def run(elf: bytes, loads: tuple[Load, ...], poison: bool) -> SimulationResult:
+def run(elf: bytes, loads: tuple[InitialBytes, ...], poison: bool) -> SimulationResult:
     result = simulate(elf, SimulationOptions(loads=loads, poison=poison))
     if result.fault is not None or result.exit_code:
         raise SystemExit(f"benchmark: the program failed: {result.fault or result.exit_code}")
@@ -213,11 +213,11 @@ def measure_programs() -> dict[str, Any]:
     image, weights = conv_operands()
     macs = 56 * 56 * weights.size
     elf = conv_program()
-    loads = (Load(L1, image.tobytes()), Load(L1_WEIGHTS, weights.tobytes()))
+    loads = (InitialBytes(L1, image.tobytes()), InitialBytes(L1_WEIGHTS, weights.tobytes()))
     expected = mme.meconv(image, weights, KERNEL, 1, 1, PADDING).tobytes()
     if run(elf, loads, poison=True).read(L1_RESULT, len(expected)) != expected:
         raise SystemExit("benchmark: the program and the kernel disagree")
-    loop, word = loop_program(), (Load(COUNTER_DATA, bytes(4)),)
+    loop, word = loop_program(), (InitialBytes(COUNTER_DATA, bytes(4)),)
     count = run(loop, word, poison=True).counts.instructions
     return {
         "iss_poison_macs_per_s": macs / best_seconds(lambda: run(elf, loads, poison=True)),

@@ -58,7 +58,7 @@ from dsa_sched.placement.methods.list_scheduling import heft
 from dsa_sched.placement.methods.list_starts import list_starts
 from dsa_sched.placement.methods.parallel import dask_executor, processes
 from dsa_sched.placement.methods.registry import Method, Search
-from dsa_sched.placement.methods.search_space import Rates, Space
+from dsa_sched.placement.methods.search_space import DecoderSpace, Rates
 from dsa_sched.placement.methods.sphinx import CRITICAL, Sphinx, sphinx
 from dsa_sched.placement.model.from_onnx import task_graph_of
 from dsa_sched.placement.model.pricing import priced
@@ -236,7 +236,7 @@ def row_of(case: tuple[str, str], problem: Problem, found: dict[str, list[Result
     row["bound_ns"] = max(bound_ns, lower_bound_ns(problem), *(result.bound_ns for result in everything))
     best = min(result.makespan_ns for result in everything)
     row["proven_ns"] = best if best <= row["bound_ns"] else None
-    space = Space.of(problem)
+    space = DecoderSpace.of(problem)
     row["start_ns"] = int(space.decoder.evaluate(*list_starts(space))[0].min())
     row["open"] = row["proven_ns"] is None or row["start_ns"] > row["proven_ns"]
     row["starts"] = {}

@@ -19,7 +19,7 @@ from hw_models.routes import main_memory, route
 from partitioner.ir.graph import Constants, Graph, Op, channel_axis
 from partitioner.ir.layers import Layer, layer_boxes
 from partitioner.ir.regions import Box, box_size
-from partitioner.ir.target import Buffer, Load, Pass, Work
+from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 from partitioner.ir.wants import Wants, floats_as
 
 __all__ = ["NEUTRAL", "GenericTarget", "generic_target", "local_memory"]
@@ -66,18 +66,18 @@ class GenericTarget:
         del graph, layer
         return ()
 
-    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
+    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         """Raises ChipError for a chip that lacks the memories, links or engines that the layer needs."""
         boxes = layer_boxes(graph, layer, box)
         memory = local_memory(chip)
-        loads = tuple(Load(name, boxes[name], name) for name in layer.inputs(graph) if box_size(boxes[name]))
-        needed = [Buffer(load.buffer, memory, "", _bytes(graph, load.tensor, load.box)) for load in loads]
-        output = Buffer("output", memory, "", _bytes(graph, layer.output, box))
+        loads = tuple(TileLoad(name, boxes[name], name) for name in layer.inputs(graph) if box_size(boxes[name]))
+        needed = [TileBuffer(load.buffer, memory, "", _bytes(graph, load.tensor, load.box)) for load in loads]
+        output = TileBuffer("output", memory, "", _bytes(graph, layer.output, box))
         cycles: dict[str, float] = {}
         for name in layer.ops:
             engine, number = _engine_cycles(graph, graph.op_by_name[name], boxes, chip)
             cycles[engine] = cycles.get(engine, 0.0) + number
-        return Work((*needed, output), (Pass(loads),), "output", tuple(cycles.items()))
+        return TileWork((*needed, output), (Pass(loads),), "output", tuple(cycles.items()))
 
 
 def local_memory(chip: Chip) -> str:

@@ -22,7 +22,7 @@ from partitioner.ir.layers import Layer
 if TYPE_CHECKING:  # judging needs no chip files, and nothing to read them by
     from hw_models.chip import Chip
 
-__all__ = ["EXACT", "Array", "Bound", "Doubles", "Exact", "Judgement", "Points", "Sampled", "rounded_sum_error"]
+__all__ = ["EXACT", "Array", "Bound", "Doubles", "BitExact", "Judgement", "Points", "Sampled", "rounded_sum_error"]
 
 Array = npt.NDArray[np.generic]
 Doubles = npt.NDArray[np.float64]
@@ -30,7 +30,7 @@ Points = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Exact:
+class BitExact:
     """Every run leaves the same bits, those of `emulate`."""
 
 
@@ -57,9 +57,9 @@ class Bound:
     allowed: Callable[[Sampled], Doubles]
 
 
-Judgement = Exact | Bound
+Judgement = BitExact | Bound
 
-EXACT = Exact()
+EXACT = BitExact()
 
 
 def rounded_sum_error(values: Doubles, magnitudes: Doubles, terms: int, *, stored: str, summed: str) -> Doubles:

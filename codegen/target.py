@@ -27,7 +27,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 from codegen.judgement import Array, Judgement, Sampled
 from hw_models.chip import Chip
-from isched.program.program import Placement, Program
+from isched.program.program import Program, TensorPlacement
 from isched.program.target import LowerTarget, Prepares, Schedulable, Timeable
 from isched.program.timed_ops import TimedStream
 from partitioner.ir.graph import Constants, Graph, Op
@@ -281,22 +281,22 @@ class TensorPlaces:
     A kernel reads each value where `read` says and leaves it where `written` says: these differ where every layer is
     judged by itself, on copies of its inputs."""
 
-    placements: tuple[Placement, ...]
+    placements: tuple[TensorPlacement, ...]
 
-    def read(self, tensor: str) -> Placement:
+    def read(self, tensor: str) -> TensorPlacement:
         """Raises KeyError for a tensor that does not lie in the main memory."""
         return self._reads[tensor]
 
-    def written(self, tensor: str) -> Placement:
+    def written(self, tensor: str) -> TensorPlacement:
         """Raises KeyError for a tensor that does not lie in the main memory."""
         return self._writes[tensor]
 
     @cached_property
-    def _writes(self) -> dict[str, Placement]:
+    def _writes(self) -> dict[str, TensorPlacement]:
         return {place.tensor: place for place in self.placements if place.kind != "probe"}
 
     @cached_property
-    def _reads(self) -> dict[str, Placement]:
+    def _reads(self) -> dict[str, TensorPlacement]:
         return self._writes | {place.of: place for place in self.placements if place.kind == "probe"}
 
 

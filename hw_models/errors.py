@@ -12,11 +12,11 @@ from typing import TypeVar
 
 from hw_models.infeasible import (
     GraphSubject,
+    HeldRole,
     Infeasible,
     InstanceSubject,
     LayerSubject,
     ProgramSubject,
-    Role,
     SlotSubject,
     Subject,
     ValueSubject,
@@ -29,7 +29,7 @@ __all__ = [
     "ModelError",
     "PlacementError",
     "PlanError",
-    "Problem",
+    "FileProblem",
     "TargetError",
     "UserError",
     "place_text",
@@ -83,7 +83,7 @@ def _remade(kind: type[UserError], args: tuple[object, ...], fields: dict[str, o
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class FileProblem:
     """One finding in a user's file: line (from 1, 0 when unknown), field path, what is wrong, what is allowed."""
 
     line: int
@@ -103,7 +103,7 @@ class FileError(UserError):
     """`problems` holds every finding of a file, in the order of its lines; the message shows the first of them."""
 
     def __init__(
-        self, who: str, *, needs: str = "", has: str = "", change: str = "", problems: tuple[Problem, ...] = ()
+        self, who: str, *, needs: str = "", has: str = "", change: str = "", problems: tuple[FileProblem, ...] = ()
     ) -> None:
         super().__init__(who, needs=needs, has=has, change=change)
         self.problems = problems
@@ -191,7 +191,7 @@ def _levers(infeasible: Infeasible) -> list[str]:
     return [lever.value.format(memory=infeasible.memory) for lever in infeasible.levers]
 
 
-def _role(name: str, role: Role) -> str:
+def _role(name: str, role: HeldRole) -> str:
     return f"{name}.{role.value}" if role.value else name
 
 

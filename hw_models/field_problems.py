@@ -1,6 +1,6 @@
 """What the schema finds wrong with a chip file or its like, said in the words and with the lines of that file.
 
-In: pydantic's errors and the document they are about. Out: one `Problem` a field, with what is allowed.
+In: pydantic's errors and the document they are about. Out: one `FileProblem` a field, with what is allowed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from hw_models.chip import Chip
-from hw_models.errors import Problem
+from hw_models.errors import FileProblem
 from hw_models.yaml_nodes import Document, Path
 
 __all__ = ["CHIP_FILE", "FileSchema", "field_problems"]
@@ -47,7 +47,7 @@ class _Place:
     models: Models
 
 
-def field_problems(error: ValidationError, document: Document, file: FileSchema = CHIP_FILE) -> tuple[Problem, ...]:
+def field_problems(error: ValidationError, document: Document, file: FileSchema = CHIP_FILE) -> tuple[FileProblem, ...]:
     """Every field that the schema refuses."""
     found = error.errors(include_url=False, include_context=True)
     return tuple(_problem(details, document, file) for details in found if not _follows(details, found))
@@ -61,7 +61,7 @@ def _follows(details: ErrorDetails, found: list[ErrorDetails]) -> bool:
     )
 
 
-def _problem(details: ErrorDetails, document: Document, file: FileSchema) -> Problem:
+def _problem(details: ErrorDetails, document: Document, file: FileSchema) -> FileProblem:
     place = _place(details["loc"], file)
     return document.problem(place.path, *_words(details, place, file))
 

@@ -19,14 +19,14 @@ __all__ = [
     "LayerSubject",
     "Lever",
     "ProgramSubject",
-    "Role",
+    "HeldRole",
     "SlotSubject",
     "Subject",
     "ValueSubject",
 ]
 
 
-class Role(Enum):
+class HeldRole(Enum):
     """What of a value is held: itself, or a copy in shared memory while it is moved, exchanged or stored."""
 
     VALUE = ""
@@ -48,7 +48,7 @@ class ValueSubject:
     """A value of a plan, or a copy of it."""
 
     name: str
-    role: Role = Role.VALUE
+    role: HeldRole = HeldRole.VALUE
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Holder:
     size_bytes: int
     since: str
     until: str
-    role: Role = Role.VALUE
+    role: HeldRole = HeldRole.VALUE
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from hw_models.chip import Chip
 from hw_models.chip_rules import Finding, contradictions, parts_of_kind
-from hw_models.errors import ChipError, FileError, Problem
+from hw_models.errors import ChipError, FileError, FileProblem
 from hw_models.field_problems import field_problems
 from hw_models.plausibility import implausible
 from hw_models.yaml_nodes import Document, read_document
@@ -63,7 +63,7 @@ def read_chip(path: Path) -> Chip:
     return parse_chip(read_text(path, "chip file", ChipError, _suggestion(path)), str(path))
 
 
-def inspect_chip(path: Path) -> tuple[Chip, tuple[Problem, ...]]:
+def inspect_chip(path: Path) -> tuple[Chip, tuple[FileProblem, ...]]:
     """The chip of a file, and what in it is possible but hardly meant, in the order of its lines. Raises ChipError."""
     text = read_text(path, "chip file", ChipError, _suggestion(path))
     chip, document = parse_chip(text, str(path)), read_document(text)
@@ -91,7 +91,7 @@ def read_text(path: Path, sort: str, error: type[FileError], suggestion: str = "
     except UnicodeDecodeError as wrong:
         line = data.count(b"\n", 0, wrong.start) + 1
         said = f"byte 0x{data[wrong.start]:02x} at offset {wrong.start} is not UTF-8 text"
-        raise error(str(path), problems=(Problem(line, "", said, "save the file as UTF-8"),)) from None
+        raise error(str(path), problems=(FileProblem(line, "", said, "save the file as UTF-8"),)) from None
 
 
 @lru_cache(KEPT_CHIPS)
@@ -123,7 +123,7 @@ def _parts(document: Document) -> Iterator[Finding]:
                 yield from parts_of_kind(kind, fields)
 
 
-def _error(file: str, problems: tuple[Problem, ...]) -> ChipError:
+def _error(file: str, problems: tuple[FileProblem, ...]) -> ChipError:
     return ChipError(file, problems=tuple(sorted(problems, key=lambda problem: problem.line)))
 
 

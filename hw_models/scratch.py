@@ -22,7 +22,7 @@ from pathlib import Path
 from stat import S_IMODE, S_ISDIR, S_ISREG
 from typing import IO
 
-__all__ = ["NEW", "OLD", "Scratch", "clean", "replace_file", "require_room", "scratch_folder"]
+__all__ = ["NEW", "OLD", "ScratchFolder", "clean", "replace_file", "require_room", "scratch_folder"]
 
 PREFIX = ".dsa-sched-"
 NAME = re.compile(re.escape(PREFIX) + "[0-9a-f]{16}")
@@ -35,7 +35,7 @@ _ATTEMPTS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Scratch:
+class ScratchFolder:
     """A folder of this process. A program that goes on to work in it when this process is killed must have `lock`, an
     open descriptor, too."""
 
@@ -44,7 +44,7 @@ class Scratch:
 
 
 @contextmanager
-def scratch_folder(place: Path) -> Iterator[Scratch]:
+def scratch_folder(place: Path) -> Iterator[ScratchFolder]:
     """An empty folder in the folder `place`, which nobody else may enter; it is removed with all that is in it then.
 
     Raises OSError where none can be made.
@@ -52,7 +52,7 @@ def scratch_folder(place: Path) -> Iterator[Scratch]:
     clean(place)
     path, lock = _claimed(place, lambda path: path.mkdir(0o700))
     try:
-        yield Scratch(path, lock)
+        yield ScratchFolder(path, lock)
     finally:
         shutil.rmtree(path, ignore_errors=True)
         os.close(lock)

@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from hw_models.errors import Problem
+from hw_models.errors import FileProblem
 
 __all__ = ["Document", "Path", "Value", "path_text", "read_document"]
 
@@ -30,7 +30,7 @@ class Document:
 
     value: Value
     lines: Mapping[Path, int]
-    problems: tuple[Problem, ...]
+    problems: tuple[FileProblem, ...]
 
     def line(self, path: Path) -> int:
         """The line of a path, or of the nearest path around it."""
@@ -38,9 +38,9 @@ class Document:
             path = path[:-1]
         return self.lines.get(path, 0)
 
-    def problem(self, path: Path, wrong: str, allowed: str) -> Problem:
+    def problem(self, path: Path, wrong: str, allowed: str) -> FileProblem:
         """A problem of the field at a path, with its line."""
-        return Problem(self.line(path), path_text(path), wrong, allowed)
+        return FileProblem(self.line(path), path_text(path), wrong, allowed)
 
 
 def path_text(path: Path) -> str:
@@ -69,7 +69,7 @@ def read_document(text: str, sort: str = "chip file") -> Document:
 
 
 def _failed(line: int, wrong: str) -> Document:
-    return Document(None, {}, (Problem(line, "", wrong),))
+    return Document(None, {}, (FileProblem(line, "", wrong),))
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class _Reader:
 
     sort: str
     lines: dict[Path, int] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[FileProblem] = field(default_factory=list)
     seen: set[int] = field(default_factory=set)
 
     def read(self, node: Node, path: Path) -> Value:
@@ -138,7 +138,7 @@ class _Reader:
         return None
 
     def _refuse(self, node: Node, path: Path, wrong: str) -> None:
-        self.problems.append(Problem(_line(node), path_text(path), wrong))
+        self.problems.append(FileProblem(_line(node), path_text(path), wrong))
 
 
 def _float(text: str) -> float:

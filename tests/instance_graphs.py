@@ -8,7 +8,7 @@ from string import ascii_lowercase
 
 from hypothesis import strategies as st
 
-from partitioner.ordering.cost import Capacity, InstanceGraph, Node, Ordered
+from partitioner.ordering.cost import Capacity, InstanceGraph, InstanceNode, Ordered
 
 __all__ = ["case", "cases", "cheapest_by_hand", "faults", "pyramid"]
 
@@ -23,7 +23,7 @@ def pyramid(counts: tuple[int, ...] = (8, 4, 2, 1), work: int = 0, output: int =
         for i in range(count)
         for k in range(len_before // count)
     ]
-    nodes = [Node(f"{ascii_lowercase[stage]}{i + 1}", work, output, 8 * output) for stage, i in names]
+    nodes = [InstanceNode(f"{ascii_lowercase[stage]}{i + 1}", work, output, 8 * output) for stage, i in names]
     return InstanceGraph(tuple(nodes), tuple(edges))
 
 
@@ -46,7 +46,7 @@ def case(random: Random, count: int) -> tuple[InstanceGraph, Capacity]:
     nodes = []
     for i in range(count):
         output = random.randint(1, 20)
-        nodes.append(Node(f"n{i}", random.randint(0, 20), output, 8 * output))
+        nodes.append(InstanceNode(f"n{i}", random.randint(0, 20), output, 8 * output))
     least = max(node.work_bytes for node in nodes)
     capacity = Capacity(
         local_bytes=random.randint(least, least + max(8, sum(node.output_bytes for node in nodes) // 4)),
@@ -64,7 +64,7 @@ def cases(draw: st.DrawFn, most: int = 12) -> tuple[InstanceGraph, Capacity]:
     edges = draw(st.lists(st.sampled_from(pairs), max_size=2 * count)) if pairs else []
     name = draw(st.permutations(range(count)))  # so that indices are no topological order
     sizes = st.integers(0, 9)
-    nodes = tuple(Node(f"n{i}", draw(sizes), draw(sizes), draw(sizes)) for i in range(count))
+    nodes = tuple(InstanceNode(f"n{i}", draw(sizes), draw(sizes), draw(sizes)) for i in range(count))
     least = max(node.work_bytes for node in nodes)
     capacity = Capacity(
         least + draw(st.integers(0, 30)), draw(st.sampled_from([0, 5, 12, 100])), draw(st.integers(0, 3)), 3

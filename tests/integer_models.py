@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from dsa_sched.pipeline.driver import compile_model
 from dsa_sched.stages.compilation import Compilation, CompileOptions
-from dsa_sched.verification.onnx_reference import Reference
+from dsa_sched.verification.onnx_reference import OnnxReference
 from dsa_sched.verification.prepared_values import wrong_prepared
 from partitioner.planners.levels import planner_or_auto
 
@@ -77,6 +77,6 @@ def run_whole(compilation: Compilation, inputs: Mapping[str, Array]) -> dict[str
 
     done = execute(artifact, artifact.encode(inputs), dumps, None, 3)
     dump = {entry.name: done.memory[entry.address, entry.bytes] for entry in names}
-    exact = Reference(compilation.model.source).values(inputs)
+    exact = OnnxReference(compilation.model.source).values(inputs)
     assert list(wrong_prepared(compilation, dump, exact, 0)) == []
     return artifact.decode(done.memory)

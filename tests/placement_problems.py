@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dsa_sched.placement.model.problem import NOT_ACCEPTED, CostTable, Machine, Problem, Route
-from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS, Task, TaskGraph, Value
+from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS, Task, TaskGraph, TaskValue
 
 __all__ = ["random_problem", "random_task_graph"]
 
@@ -23,7 +23,7 @@ def random_task_graph(seed: int, tasks: int, density: float = 0.3) -> TaskGraph:
         if not readers[name]:
             readers[name].append(OUTPUTS)
     values = [
-        Value(f"v{number}", name, tuple(after), int(rng.integers(0, 4000)))
+        TaskValue(f"v{number}", name, tuple(after), int(rng.integers(0, 4000)))
         for number, (name, after) in enumerate(readers.items())
         if after
     ]

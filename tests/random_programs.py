@@ -12,16 +12,16 @@ from random import Random
 from typing import cast
 
 from codegen.neuralscale.instructions.arithmetic import FP16
-from codegen.neuralscale.instructions.builder import Issue as Maker
-from codegen.neuralscale.instructions.builder import Matrix
+from codegen.neuralscale.instructions.builder import InstructionBuilder as Maker
+from codegen.neuralscale.instructions.builder import MatrixPlace
 from codegen.neuralscale.kernels.transfers import copy_instructions
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
 from isched.hazards.verify_program import verify_program
-from isched.program.program import Instr, Placement, Program, Region, Stream
-from isched.program.target import Copy, Timeable
-from isched.program.timed_ops import CoreIssue, Issue, TimedOp
+from isched.program.program import Instr, Program, Region, Stream, TensorPlacement
+from isched.program.target import MemoryCopy, Timeable
+from isched.program.timed_ops import CoreIssue, IssueCost, TimedOp
 from isched.timing.engines import conflict, touched_by
 from tests.chip_runs import small_chip
 
@@ -44,11 +44,11 @@ class _FixedCosts:
     def issue_costs(self, program: Program) -> tuple[CoreIssue, ...]:
         return tuple(CoreIssue(7, tuple(map(self._cost, stream.instrs)), 3) for stream in program.streams)
 
-    def _cost(self, instr: Instr) -> Issue:
+    def _cost(self, instr: Instr) -> IssueCost:
         if instr.awaits:
-            return Issue(2, 4, self.period)
+            return IssueCost(2, 4, self.period)
         before = {"matrix": 9, "vector": 6, "transfer": 5, "dma": 14}.get(instr.engine, 1)
-        return Issue(before)
+        return IssueCost(before)
 
 
 FIXED_COSTS = cast(Timeable, _FixedCosts(3))
@@ -100,22 +100,22 @@ def _region(memory: str, number: int, rows: int) -> Region:
     return Region("L1" if memory == "weights" else memory, base + number * SLOT_BYTES, rows * SIDE * 2)
 
 
-def _matrix(memory: str, number: int, rows: int) -> Matrix:
+def _matrix(memory: str, number: int, rows: int) -> MatrixPlace:
     region = _region(memory, number, rows)
-    return Matrix(region.memory, region.offset_bytes, rows, SIDE, FP16.item_bytes)
+    return MatrixPlace(region.memory, region.offset_bytes, rows, SIDE, FP16.item_bytes)
 
 
-def _left(number: int, rows: int, columns: int) -> Matrix:
+def _left(number: int, rows: int, columns: int) -> MatrixPlace:
     """The first columns of the rows of a slot."""
-    return Matrix("L1", number * SLOT_BYTES, rows, columns, FP16.item_bytes, SIDE * FP16.item_bytes)
+    return MatrixPlace("L1", number * SLOT_BYTES, rows, columns, FP16.item_bytes, SIDE * FP16.item_bytes)
 
 
 def _load(drawing: _Drawing, core: int) -> None:
     source, rows = drawing.take(core, "LLB")
     if source >= 0:
         memory, target = drawing.random.choice(["L1", "weights"]), drawing.any()
-        copy = Copy(_region(memory, target, rows), _region("LLB", source, rows))
-        drawing.streams[core] += copy_instructions((Copy(copy.destination, copy.source),), "load", drawing.chip)
+        copy = MemoryCopy(_region(memory, target, rows), _region("LLB", source, rows))
+        drawing.streams[core] += copy_instructions((MemoryCopy(copy.destination, copy.source),), "load", drawing.chip)
         drawing.fill(core, memory, target, rows)
 
 
@@ -123,7 +123,7 @@ def _load_together(drawing: _Drawing, core: int) -> None:
     source, rows = drawing.take(core, "LLB")
     if source >= 0 and drawing.cores > 1:
         target = drawing.any()
-        copy = Copy(_region("LLB", source, rows), _region("weights", target, rows))
+        copy = MemoryCopy(_region("LLB", source, rows), _region("weights", target, rows))
         (instr,) = copy_instructions((copy,), "together", drawing.chip)
         for number, stream in enumerate(drawing.streams):
             stream.append(TARGET.broadcast(instr, tuple(range(drawing.cores))))
@@ -134,7 +134,7 @@ def _store(drawing: _Drawing, core: int) -> None:
     source, rows = drawing.take(core, "L1")
     if source >= 0:
         target = drawing.any()
-        copy = Copy(_region("L1", source, rows), _region("LLB", target, rows))
+        copy = MemoryCopy(_region("L1", source, rows), _region("LLB", target, rows))
         drawing.streams[core] += copy_instructions((copy,), "store", drawing.chip)
         drawing.fill(core, "LLB", target, rows)
 
@@ -167,7 +167,7 @@ def _fetch(drawing: _Drawing, core: int) -> None:
         _await(drawing)
         return
     rows, target = drawing.random.choice([SIDE, SIDE, drawing.random.randint(1, SIDE)]), drawing.any()
-    copy = Copy(_region("DDR", drawing.any(), rows), _region("LLB", target, rows))
+    copy = MemoryCopy(_region("DDR", drawing.any(), rows), _region("LLB", target, rows))
     start, wait = copy_instructions((copy,), "fetch", drawing.chip)
     drawing.streams[core].append(start)
     drawing.open[wait.awaits] = (core, target, rows)
@@ -218,8 +218,8 @@ def _draw(random: Random, chip: Chip, most: int, cores: int, steps: Mapping[_Ste
     for number in range(SLOTS):
         drawing.fill(-1, "LLB", number, SIDE)
     placements = (
-        Placement("main", "input", "DDR", TARGET.data_base_bytes, SLOTS * SLOT_BYTES),
-        Placement("staged", "input", "LLB", 0, SLOTS * SLOT_BYTES),
+        TensorPlacement("main", "input", "DDR", TARGET.data_base_bytes, SLOTS * SLOT_BYTES),
+        TensorPlacement("staged", "input", "LLB", 0, SLOTS * SLOT_BYTES),
     )
     while sum(map(len, drawing.streams)) + len(drawing.open) < most - 1:
         (step,) = random.choices(tuple(steps), tuple(steps.values()))
@@ -241,7 +241,7 @@ def orders_of(program: Program, core: int) -> Iterator[tuple[int, ...]]:
     """All orders of one core's instructions that keep conflicting accesses in theirs, a transfer under way until it is
     awaited; barriers may be left out. Whether cores and DMA then race is for `verify_program` to say."""
     instrs = program.streams[core].instrs
-    touched = [touched_by(TimedOp("", "", Issue(1), reads=i.reads, writes=i.writes)) for i in instrs]
+    touched = [touched_by(TimedOp("", "", IssueCost(1), reads=i.reads, writes=i.writes)) for i in instrs]
     done = [_done(instrs, n) for n in range(len(instrs))]
     pairs = [(done[a], b) for b in range(len(instrs)) for a in range(b) if conflict(touched[b], touched[a])]
     pairs += [(a, b) for a, b in enumerate(done) if a != b]
@@ -272,7 +272,7 @@ def neighbours(program: Program, chip: Chip, random: Random) -> Iterator[Program
         at = random.randrange(len(instrs) - 1)
         a, b = instrs[at : at + 2]
         free = not (a.starts and b.awaits) and not conflict(
-            *(touched_by(TimedOp("", "", Issue(1), reads=i.reads, writes=i.writes)) for i in (a, b))
+            *(touched_by(TimedOp("", "", IssueCost(1), reads=i.reads, writes=i.writes)) for i in (a, b))
         )
         if not free or all(instr.meets or instr.opcode == program.barrier for instr in (a, b)):
             continue

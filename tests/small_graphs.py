@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from partitioner.ir.access import Access, Full, Grouped, Index, Linear, View
-from partitioner.ir.graph import Attribute, Axis, Constants, Graph, Op, Stage, Tensor, content_hash, verify_graph
+from partitioner.ir.graph import Attribute, Axis, Constants, Graph, LoopNest, Op, Tensor, content_hash, verify_graph
 
 __all__ = ["GraphBuilder", "patches_before_large_values"]
 
@@ -179,7 +179,7 @@ class GraphBuilder:
         macs: int = 0,
     ) -> str:
         out = self._tensor(f"{name}.out", tuple(a.extent for a in written))
-        stage = Stage(kind, domain, Access(out, tuple(axis(a.name) for a in written)), tuple(reads))
+        stage = LoopNest(kind, domain, Access(out, tuple(axis(a.name) for a in written)), tuple(reads))
         self.ops.append(Op(name, kind, tuple(inputs), (out,), attributes, (stage,), macs, kind.title()))
         return out
 

@@ -16,17 +16,17 @@ import numpy as np
 import numpy.typing as npt
 
 from codegen.neuralscale.instructions.arithmetic import FP16
-from codegen.neuralscale.instructions.builder import Issue, Matrix
+from codegen.neuralscale.instructions.builder import InstructionBuilder, MatrixPlace
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from isched.hazards.verify_program import verify_program
 from isched.lowering.strided_copies import gather
-from isched.program.program import Instr, Placement, Program, Region, Stream
-from isched.program.target import Copy
+from isched.program.program import Instr, Program, Region, Stream, TensorPlacement
+from isched.program.target import MemoryCopy
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape, box_size
-from partitioner.ir.target import Load, Work
+from partitioner.ir.target import TileLoad, TileWork
 
 __all__ = ["PATTERN", "pitched_variants", "run_tile"]
 
@@ -36,7 +36,7 @@ PATTERN = 0x4700
 ALIGNMENT_BYTES = 64
 
 
-def pitched_variants(work: Work, box: Box) -> list[dict[str, int]]:
+def pitched_variants(work: TileWork, box: Box) -> list[dict[str, int]]:
     """Pitches to try: none, one for each strided buffer alone, and one for each of them at once."""
     boxes = [(load.buffer, load.box) for step in work.passes for load in step.loads]
     widths = dict.fromkeys((*(name for name, _ in boxes), work.output), 0)
@@ -71,7 +71,7 @@ def run_tile(
     _barrier(streams)
     back = [run.place("output", f"area{core}", area) for core, area in enumerate(areas)]
     pairs = zip(staged, back, areas, strict=True)
-    copies = [Copy(Region("LLB", start, area), Region("DDR", to.offset_bytes, area)) for start, to, area in pairs]
+    copies = [MemoryCopy(Region("LLB", start, area), Region("DDR", to.offset_bytes, area)) for start, to, area in pairs]
     streams[0] += TARGET.copy(tuple(copies), layer.name, chip)
     numbered = tuple(Stream(core, tuple(instrs)) for core, instrs in enumerate(streams))
     program = Program(graph.name, chip.name, 0, TARGET.barrier, tuple(run.placements), numbered)
@@ -94,9 +94,9 @@ class _Run:
     constants: Constants
     layer: Layer
     box: Box
-    work: Work
+    work: TileWork
     chip: Chip
-    placements: list[Placement] = field(default_factory=list)
+    placements: list[TensorPlacement] = field(default_factory=list)
     staged: dict[str, int] = field(default_factory=dict)
     llb: dict[str, int] = field(default_factory=lambda: {"LLB": 0})
 
@@ -105,20 +105,20 @@ class _Run:
         used[memory] = start + -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         return start
 
-    def place(self, kind: str, name: str, size_bytes: int) -> Placement:
+    def place(self, kind: str, name: str, size_bytes: int) -> TensorPlacement:
         last = self.placements[-1] if self.placements else None
         start = TARGET.data_base_bytes if last is None else last.offset_bytes + last.size_bytes
         offset = -(-start // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-        self.placements.append(Placement(name, kind, "DDR", offset, size_bytes))
+        self.placements.append(TensorPlacement(name, kind, "DDR", offset, size_bytes))
         return self.placements[-1]
 
-    def stage_inputs(self) -> Iterator[Copy]:
+    def stage_inputs(self) -> Iterator[MemoryCopy]:
         """Every tensor that the tile reads, whole, into the LLB."""
         for name in dict.fromkeys(load.tensor for step in self.work.passes for load in step.loads):
             size = self.graph.by_name[name].size_bytes
             place = self.place("input", name, size)
             self.staged[name] = self.take(self.llb, size)
-            yield Copy(Region("DDR", place.offset_bytes, size), Region("LLB", self.staged[name], size))
+            yield MemoryCopy(Region("DDR", place.offset_bytes, size), Region("LLB", self.staged[name], size))
 
     def loads(self, seed: int) -> dict[int, bytes]:
         rng = np.random.default_rng(seed)
@@ -139,24 +139,24 @@ class _Run:
         for buffer in self.work.buffers:
             size = max([buffer.size_bytes, *(self._size(load, pitches) for load in self._loads(buffer.name))])
             offsets[buffer.name] = self.take(used, area if buffer.name == self.work.output else size, buffer.memory)
-        output = Matrix(self.work.local, offsets[self.work.output], 1, area // FP16.item_bytes, FP16.item_bytes)
-        issue = Issue(self.chip, self.layer.name, FP16)
+        output = MatrixPlace(self.work.local, offsets[self.work.output], 1, area // FP16.item_bytes, FP16.item_bytes)
+        issue = InstructionBuilder(self.chip, self.layer.name, FP16)
         yield from issue.fill(output, float(np.uint16(PATTERN).view(np.float16)))
         steps = TARGET.lower(self.graph, self.constants, self.layer, self.box, self.work, offsets, self.chip, pitches)
         for step, instrs in zip(self.work.passes, steps, strict=True):
             for load in step.loads:
                 yield from self._load(load, dense, offsets[load.buffer], pitches.get(load.buffer, 0))
             yield from instrs
-        back = Copy(Region("L1", output.offset_bytes, area), Region("LLB", place, area))
+        back = MemoryCopy(Region("L1", output.offset_bytes, area), Region("LLB", place, area))
         yield from TARGET.copy((back,), self.layer.name, self.chip)
 
-    def _loads(self, buffer: str) -> Iterator[Load]:
+    def _loads(self, buffer: str) -> Iterator[TileLoad]:
         yield from (load for step in self.work.passes for load in step.loads if load.buffer == buffer)
 
-    def _size(self, load: Load, pitches: Mapping[str, int]) -> int:
+    def _size(self, load: TileLoad, pitches: Mapping[str, int]) -> int:
         return prod(box_shape(load.box)[:-1]) * pitches.get(load.buffer, 2 * box_shape(load.box)[-1])
 
-    def _load(self, load: Load, dense: int, offset: int, pitch: int) -> Iterator[Instr]:
+    def _load(self, load: TileLoad, dense: int, offset: int, pitch: int) -> Iterator[Instr]:
         """Densely from the LLB, and then to rows that lie `pitch` bytes apart."""
         tensor = self.graph.by_name[load.tensor]
         start = self.staged[load.tensor]
@@ -168,5 +168,5 @@ class _Run:
             rows, row = prod(shape[:-1]), 2 * shape[-1]
             assert rows * row == 2 * box_size(load.box)
             source = Region("L1", dense, row, rows, row if rows > 1 else 0)
-            spread = Copy(source, Region("L1", offset, row, rows, pitch if rows > 1 else 0))
+            spread = MemoryCopy(source, Region("L1", offset, row, rows, pitch if rows > 1 else 0))
             yield from TARGET.copy((spread,), self.layer.name, self.chip)

@@ -21,11 +21,11 @@ from codegen.judgement import EXACT, Array, Bound, Doubles, Judgement, Sampled, 
 from codegen.target import ClusterFiles, Execution
 from hw_models.chip import Chip
 from isched.program.program import Instr, Program, Region
-from isched.program.target import DENSE, Copy
+from isched.program.target import DENSE, MemoryCopy
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.layers import Layer, layer_boxes
 from partitioner.ir.regions import Box, box_shape, box_size
-from partitioner.ir.target import Buffer, Load, Pass, Work
+from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 from partitioner.ir.wants import Wants, floats_as
 
 __all__ = ["CARELESS", "PROMISES", "TARGET", "WideTarget", "chip_text"]
@@ -188,14 +188,14 @@ class WideTarget:
         del graph, layer
         return ()
 
-    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
+    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         del chip
         boxes = layer_boxes(graph, layer, box)
         names = layer.inputs(graph)
         sizes = {name: ITEM_BYTES * box_size(boxes[name]) for name in names} | {"output": ITEM_BYTES * box_size(box)}
-        buffers = tuple(Buffer(name, "local", "", size) for name, size in sizes.items())
-        loads = tuple(Load(name, boxes[name], name) for name in names)
-        return Work(buffers, (Pass(loads),), "output", (("compute", sum(sizes.values()) / 16),))
+        buffers = tuple(TileBuffer(name, "local", "", size) for name, size in sizes.items())
+        loads = tuple(TileLoad(name, boxes[name], name) for name in names)
+        return TileWork(buffers, (Pass(loads),), "output", (("compute", sum(sizes.values()) / 16),))
 
     def lower(
         self,
@@ -203,7 +203,7 @@ class WideTarget:
         constants: Constants,
         layer: Layer,
         box: Box,
-        work: Work,
+        work: TileWork,
         offsets_bytes: Mapping[str, int],
         chip: Chip,
         pitches_bytes: Mapping[str, int] = DENSE,
@@ -216,8 +216,8 @@ class WideTarget:
         columns = (("columns", box_shape(box)[-1]),) if op.kind == "matmul" else ()
         return ((Instr("compute", op.kind, columns, reads, (write,), sizes["output"] / 16, layer.name),),)
 
-    def copy(self, copies: tuple[Copy, ...], source: str, chip: Chip) -> tuple[Instr, ...]:
-        def engine(copy: Copy) -> str:
+    def copy(self, copies: tuple[MemoryCopy, ...], source: str, chip: Chip) -> tuple[Instr, ...]:
+        def engine(copy: MemoryCopy) -> str:
             same = copy.source.memory == copy.destination.memory
             return "compute" if same else chip.link(copy.source.memory, copy.destination.memory).engine
 

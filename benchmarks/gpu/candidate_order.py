@@ -15,7 +15,7 @@ from statistics import median
 from benchmarks.gpu.bench import Bench, Item, Row
 from benchmarks.gpu.store import Program
 from benchmarks.gpu.unfolded import unfolded
-from codegen.cutlass.runner.runner import Network
+from codegen.cutlass.runner.runner import GpuNetwork
 
 __all__ = ["APART", "WANTED", "agreement", "items", "lines"]
 
@@ -39,7 +39,7 @@ def _row(bench: Bench, program: Program) -> Row:
         "kernel": kernel["kernel"],
         "floor_ms": kernel["cold_floor_ms"] + kernel["launch_ms"],
     }
-    with unfolded(bench.pack, program) as made, bench.driver() as driver, Network(made.folder, driver) as network:
+    with unfolded(bench.pack, program) as made, bench.driver() as driver, GpuNetwork(made.folder, driver) as network:
         network.time(1, warm_up=bench.warm_up)
         groups = [launch.layer for launch in network.launches]
         flushed = 1 << 16 if bench.rehearse else FLUSHED_BYTES

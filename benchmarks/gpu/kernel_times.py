@@ -16,7 +16,7 @@ from statistics import median
 from benchmarks.gpu.bench import Bench, Item, Row
 from benchmarks.gpu.store import Program
 from benchmarks.gpu.unfolded import unfolded
-from codegen.cutlass.runner.runner import Network
+from codegen.cutlass.runner.runner import GpuNetwork
 
 __all__ = ["items", "lines", "wrong"]
 
@@ -36,7 +36,7 @@ def items(bench: Bench) -> Iterator[Item]:
 
 def _row(bench: Bench, program: Program) -> Row:
     repeats, in_a_row = (1, 1) if bench.rehearse else (20, IN_A_ROW)
-    with unfolded(bench.pack, program) as made, bench.driver() as driver, Network(made.folder, driver) as network:
+    with unfolded(bench.pack, program) as made, bench.driver() as driver, GpuNetwork(made.folder, driver) as network:
         network.time(1, warm_up=bench.warm_up)  # values that a run leaves, and clocks that are up
         warm = network.time_launches(repeats, inner=in_a_row)
         cold = network.time_launches(repeats, flush_bytes=1 << 16 if bench.rehearse else FLUSHED_BYTES)

@@ -21,7 +21,7 @@ from benchmarks.gpu.synthetic import drawn_input
 from benchmarks.gpu.torch_network import TorchNetwork
 from benchmarks.gpu.torch_operators import Unknown
 from benchmarks.gpu.unfolded import Unfolded, unfolded
-from codegen.cutlass.runner.runner import Network
+from codegen.cutlass.runner.runner import GpuNetwork
 
 __all__ = [
     "FIRST_COMPILED",
@@ -68,7 +68,7 @@ def _floor_ms(program: Program) -> float:
 
 def measured_program(bench: Bench, program: Program) -> Row:
     """Our launches as one CUDA graph."""
-    with unfolded(bench.pack, program) as made, bench.driver() as driver, Network(made.folder, driver) as network:
+    with unfolded(bench.pack, program) as made, bench.driver() as driver, GpuNetwork(made.folder, driver) as network:
         times = network.time(bench.repeats, warm_up=bench.warm_up)
         row: Row = {**_head(program, program.level), "launches": len(network.launches), "floor_ms": _floor_ms(program)}
     return row if bench.rehearse else {**row, **spread(times)}

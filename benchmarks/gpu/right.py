@@ -18,7 +18,7 @@ from benchmarks.gpu.store import Program
 from benchmarks.gpu.synthetic import Array, drawn_input
 from benchmarks.gpu.unfolded import Unfolded, unfolded
 from benchmarks.gpu.watched import WatchedDriver
-from codegen.cutlass.runner.runner import Driver, Network, RunnerError
+from codegen.cutlass.runner.runner import Driver, GpuNetwork, RunnerError
 
 __all__ = ["SAMPLES", "SEED", "first_wrong", "items", "lines", "stored_places", "wrong"]
 
@@ -35,7 +35,7 @@ def _row(bench: Bench, program: Program) -> Row:
     with unfolded(bench.pack, program) as made, bench.driver() as driver:
         inputs = _inputs(made)
         judged, outputs = stepped(made, driver, inputs)
-        with Network(made.folder, driver) as network:
+        with GpuNetwork(made.folder, driver) as network:
             network.poison()
             again = network.run(inputs)
     wrong = {name: found for name, found in judged.items() if found.wrong}
@@ -78,7 +78,7 @@ def stepped(made: Unfolded, driver: Driver, inputs: dict[str, Array]) -> tuple[d
     groups = [launch["layer"] for launch in made.listed["launches"]]
     watched = WatchedDriver(driver, groups, seen)
     machine: Any = watched
-    with Network(made.folder, machine, graph=False) as network:
+    with GpuNetwork(made.folder, machine, graph=False) as network:
         network.poison()
         return judged, network.run(inputs)
 

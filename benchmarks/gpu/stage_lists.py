@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dsa_sched.placement.ios.blocks import parts_of
-from dsa_sched.placement.ios.costs import Contention, Stage
+from dsa_sched.placement.ios.costs import StageContention, StreamStage
 from dsa_sched.placement.ios.search import PARALLEL, search_stages
-from dsa_sched.placement.ios.space import Limits
+from dsa_sched.placement.ios.space import SearchLimits
 from dsa_sched.placement.ios.stages import greedy_stages, sequential_stages
 from dsa_sched.placement.methods.duet import phases
 from dsa_sched.placement.model.problem import CostTable, Machine, Problem
-from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS, Task, TaskGraph, Value
+from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS, Task, TaskGraph, TaskValue
 from partitioner.ir.graph import Graph
 from partitioner.ir.plan import Plan
 
@@ -27,7 +27,7 @@ __all__ = ["STREAMS", "phase_lists", "stage_lists"]
 STREAMS = 4
 MOST_TASKS = 24
 """Of a part that is searched as one."""
-LIMITS = Limits(3, 8)
+LIMITS = SearchLimits(3, 8)
 BARRIER_NS = 4000
 """As `benchmarks.lab.ios.gpu` takes it."""
 
@@ -43,8 +43,8 @@ def stage_lists(plan: Plan, graph: Graph, kernels: Mapping[str, Mapping[str, Any
     greedy = [stage for part in parts for stage in greedy_stages(problem.graph, part, STREAMS)]
     if all(len(stage.groups) == 1 for stage in greedy):
         return {}
-    ios = search_stages(problem, Contention(problem, 0), parts, STREAMS, PARALLEL, LIMITS).stages
-    found: dict[str, Sequence[Stage]] = {"sequential": sequential_stages(whole), "greedy": greedy, "ios": ios}
+    ios = search_stages(problem, StageContention(problem, 0), parts, STREAMS, PARALLEL, LIMITS).stages
+    found: dict[str, Sequence[StreamStage]] = {"sequential": sequential_stages(whole), "greedy": greedy, "ios": ios}
     names = [task.name for task in problem.graph.tasks]
     return {
         method: [[[names[task] for task in group] for group in stage.groups] for stage in stages]
@@ -93,5 +93,5 @@ def _tasks(plan: Plan, graph: Graph, kernels: Mapping[str, Mapping[str, Any]]) -
     for name in dict.fromkeys(source.get(name, name) for name in graph.outputs):
         readers[name].append(OUTPUTS)
     sizes = graph.by_name
-    values = [Value(name, made[name], tuple(after), sizes[name].size_bytes) for name, after in readers.items()]
+    values = [TaskValue(name, made[name], tuple(after), sizes[name].size_bytes) for name, after in readers.items()]
     return TaskGraph(graph.name, (*tasks, Task(OUTPUTS)), tuple(values))

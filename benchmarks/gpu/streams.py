@@ -22,7 +22,7 @@ from benchmarks.gpu.store import Program
 from benchmarks.gpu.synthetic import Array, drawn_input
 from benchmarks.gpu.torch_streams import torch_staged
 from benchmarks.gpu.unfolded import LAUNCHES, Unfolded, unfolded
-from codegen.cutlass.runner.runner import Driver, Network
+from codegen.cutlass.runner.runner import Driver, GpuNetwork
 
 __all__ = ["apart", "items", "lines", "wrong"]
 
@@ -64,7 +64,7 @@ def _row(bench: Bench, program: Program, method: str) -> Row:
 def _run(
     made: Unfolded, driver: Driver, inputs: Mapping[str, Array], bench: Bench, *, timed: bool
 ) -> tuple[dict[str, Array], tuple[float, ...]]:
-    with Network(made.folder, driver) as network:
+    with GpuNetwork(made.folder, driver) as network:
         network.poison()
         outputs = network.run(inputs)
         return outputs, network.time(bench.repeats, warm_up=bench.warm_up) if timed else ()

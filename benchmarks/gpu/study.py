@@ -17,7 +17,7 @@ from benchmarks.fused_kernels import Offer, fused_offers
 from benchmarks.gpu.blocks import STUDIED_BLOCKS
 from benchmarks.gpu.networks import loaded
 from codegen.cutlass.families.registry import FAMILIES
-from codegen.cutlass.kernel.family import Work
+from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.kernel.launches import ComputedLaunch
 from codegen.target import GroupTarget
 from dsa_sched.frontend import Model
@@ -109,7 +109,7 @@ def _with_default_tile(layers: tuple[Layer, ...], kernel: Kernel) -> Kernel | No
 def _is_cutlass(model: Model, layers: tuple[Layer, ...], kernel: Kernel, chip: Chip) -> bool:
     """Is it a kernel of CUTLASS's own?"""
     template, parameters = read_kernel(kernel.text)
-    launches = FAMILIES[template].launches(Work(model.graph, layers, chip), parameters, model.constants)
+    launches = FAMILIES[template].launches(KernelWork(model.graph, layers, chip), parameters, model.constants)
     return all(isinstance(launch, ComputedLaunch) for launch in launches)
 
 

@@ -34,7 +34,7 @@ from benchmarks.gpu.store import Program
 from benchmarks.gpu.synthetic import Array, drawn_input
 from benchmarks.gpu.torch_operators import Unknown
 from benchmarks.gpu.unfolded import Unfolded, unfolded
-from codegen.cutlass.runner.runner import Driver, Network
+from codegen.cutlass.runner.runner import Driver, GpuNetwork
 
 __all__ = ["items", "lines", "wrong"]
 
@@ -67,7 +67,7 @@ def _row(bench: Bench, program: Program) -> Row:
         groups = [launch["layer"] for launch in made.listed["launches"]]
         gpu = GroupDriver(driver, groups)
         machine: Any = gpu
-        with Network(made.folder, machine) as network:
+        with GpuNetwork(made.folder, machine) as network:
             both = _Both(made, gpu, driver, processor, driver.stream())
             network.poison()
             both.values |= _inputs(made)

@@ -15,7 +15,7 @@ from codegen.neuralscale.emit.expansion import Body
 from codegen.neuralscale.emit.word_loops import WORD_PREFIX
 from hw_models.parts import InstructionCache
 from isched.program.program import Instr, Program
-from isched.program.timed_ops import CoreIssue, Issue
+from isched.program.timed_ops import CoreIssue, IssueCost
 
 __all__ = ["fetched"]
 
@@ -37,7 +37,9 @@ def fetched(program: Program, issues: tuple[CoreIssue, ...], cache: InstructionC
     """Each line is missed by the first instruction that reaches into it."""
     a_line = cache.line_bytes // WORD_BYTES
     words: dict[tuple[str, tuple[tuple[str, int], ...]], int] = {}
-    known: dict[tuple[Issue, int], Issue] = {}  # equal costs are one object, so that the cycle model looks at them once
+    known: dict[
+        tuple[IssueCost, int], IssueCost
+    ] = {}  # equal costs are one object, so that the cycle model looks at them once
     found = []
     for stream, issue in zip(program.streams, issues, strict=True):
         place = issue.start

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from benchmarks.graphturbo.settings import LIMITS, Setting, costs_at, favourable
 from hw_models.chip import Chip
 from isched.program.program import Instr, Program
-from isched.program.timed_ops import Issue, timed_op
+from isched.program.timed_ops import IssueCost, timed_op
 from isched.timing.critical_path import critical_path
 from isched.timing.timeline import Timeline
 
@@ -222,7 +222,7 @@ def _shared(instr: Instr, cycles: float, chip: Chip) -> tuple[float, float]:
     """Latency of a transfer, and how many cores took part of the link while it moved, to a half. What moved as fast as
     a core can (broadcasts, most of all) counts as alone."""
     link = chip.link(instr.reads[0].memory, instr.writes[0].memory, instr.engine)
-    size = sum(flow.size_bytes for flow in timed_op(instr, chip, Issue(0)).flows)
+    size = sum(flow.size_bytes for flow in timed_op(instr, chip, IssueCost(0)).flows)
     moving = max(cycles - link.latency_cycles, 1.0)
     sharers = round(2 * moving * link.bandwidth_bytes_per_cycle / size) / 2
     shared = sharers * link.available_bytes_per_cycle() > link.bandwidth_bytes_per_cycle

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from partitioner.memory.offset_assignment import Item, peak_bytes
-from partitioner.memory.spill_policies import Memory, Value
+from partitioner.memory.spill_policies import SpillMemory, SpillValue
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -52,7 +52,7 @@ def exact_height(items: Sequence[Item], alignment_bytes: int, limit: float = 5.0
     return Exact(best * alignment_bytes, bound * alignment_bytes)
 
 
-def exact_spill(values: Sequence[Value], memory: Memory, limit: float = 5.0) -> Exact:
+def exact_spill(values: Sequence[SpillValue], memory: SpillMemory, limit: float = 5.0) -> Exact:
     """The fewest bytes that must be written and read so that what is not spilled finds places in one memory."""
     from ortools.sat.python import cp_model
 

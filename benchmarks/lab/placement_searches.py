@@ -21,9 +21,9 @@ from dsa_sched.placement.methods.list_starts import list_starts, shaken, stacked
 from dsa_sched.placement.methods.registry import Outcome, Search, finished
 from dsa_sched.placement.methods.search_space import (
     JUDGED,
+    DecoderSpace,
     Evolution,
     Rates,
-    Space,
     Tally,
     best_placement,
     random_state,
@@ -62,7 +62,7 @@ def peft(problem: Problem, search: Search) -> Outcome:  # noqa: ARG001
 
 def random_search(problem: Problem, search: Search) -> Outcome:
     """Random devices and priorities, the best of `evaluations`."""
-    space, state, tally = Space.of(problem), random_state(search), Tally.of(search)
+    space, state, tally = DecoderSpace.of(problem), random_state(search), Tally.of(search)
     kept: list[tuple[int, NDArray[np.int64], NDArray[np.float64]]] = []
     while True:
         genes, priorities = space.random(min(BATCH, max(1, tally.left)), state)
@@ -80,7 +80,7 @@ def random_search(problem: Problem, search: Search) -> Outcome:
 
 def annealing(problem: Problem, search: Search, heat: Heat = Heat()) -> Outcome:
     """Simulated annealing (Kirkpatrick, Gelatt, Vecchi 1983), one change a step."""
-    space, state, tally = Space.of(problem), random_state(search), Tally.of(search)
+    space, state, tally = DecoderSpace.of(problem), random_state(search), Tally.of(search)
     genes, priorities = space.random(1, state)
     makespans, _ = space.decoder.evaluate(genes, priorities)
     tally.add(makespans)
@@ -108,7 +108,7 @@ def annealing(problem: Problem, search: Search, heat: Heat = Heat()) -> Outcome:
 def genetic(problem: Problem, search: Search, rates: Rates = PLAIN, listed: bool = False) -> Outcome:
     """A genetic algorithm over devices and priorities, from random individuals; with `listed`, from the list schedules
     that `sphinx` starts from."""
-    space, tally = Space.of(problem), Tally.of(search)
+    space, tally = DecoderSpace.of(problem), Tally.of(search)
     evolution = Evolution(space, rates, random_state(search), tally)
     genes, priorities = space.random(evolution.rates.population, evolution.state)
     if listed:
@@ -120,7 +120,7 @@ def genetic(problem: Problem, search: Search, rates: Rates = PLAIN, listed: bool
 
 
 def _found(
-    name: str, problem: Problem, space: Space, rows: tuple[NDArray[np.int64], NDArray[np.float64]], tally: Tally
+    name: str, problem: Problem, space: DecoderSpace, rows: tuple[NDArray[np.int64], NDArray[np.float64]], tally: Tally
 ) -> Outcome:
     placement = best_placement(space, rows)
     return finished(name, problem, placement, evaluations=tally.evaluations, history=tuple(tally.history))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from benchmarks.ptx_cases.printed_parameters import Given, printed_parameters
 from codegen.cutlass.emission.nvcc import Compiler
-from codegen.cutlass.ptx import GlobalMemory, Limits, Module, Statistics, launch, parse
+from codegen.cutlass.ptx import GlobalMemory, Module, PtxLimits, Statistics, launch, parse
 
 Array: TypeAlias = NDArray[Any]
 
@@ -125,7 +125,7 @@ def run_conv2d(
     given: Given,
     case: Problem,
     seed: int = 0,
-    limits: Limits | None = None,
+    limits: PtxLimits | None = None,
     module: Module | None = None,
 ) -> tuple[Array, Statistics]:
     """The kernel's result (halves) for one problem."""

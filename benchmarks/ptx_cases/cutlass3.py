@@ -14,7 +14,7 @@ from benchmarks.ptx_cases.convolutions import bound
 from benchmarks.ptx_cases.printed_parameters import Given, printed_parameters
 from benchmarks.ptx_cases.products import worst
 from codegen.cutlass.emission.nvcc import Compiler
-from codegen.cutlass.ptx import GlobalMemory, Limits, Module, Statistics, launch, parse
+from codegen.cutlass.ptx import GlobalMemory, Module, PtxLimits, Statistics, launch, parse
 
 __all__ = ["Gemm90", "gemm90_error", "gemm90_launches"]
 
@@ -47,7 +47,7 @@ def gemm90_error(
     given: Given,
     size: tuple[int, int, int],
     seed: int = 0,
-    limits: Limits | None = None,
+    limits: PtxLimits | None = None,
     *,
     proxy_fences: bool = False,
 ) -> tuple[float, Statistics]:

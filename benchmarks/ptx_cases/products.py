@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.ptx_cases.convolutions import bound
-from codegen.cutlass.ptx import GlobalMemory, Limits, Module, Statistics, launch, parameters
+from codegen.cutlass.ptx import GlobalMemory, Module, PtxLimits, Statistics, launch, parameters
 
 __all__ = ["pipeline_error", "pool_error", "softmax_error", "wgmma_error", "wgmma_product", "worst"]
 
@@ -16,7 +16,7 @@ Array: TypeAlias = NDArray[Any]
 
 
 def wgmma_product(
-    module: Module, kernel: str, a: Array, b: Array, seed: int = 0, limits: Limits | None = None
+    module: Module, kernel: str, a: Array, b: Array, seed: int = 0, limits: PtxLimits | None = None
 ) -> tuple[Array, Statistics]:
     """a (m x k) times b (k x n) in the layouts that the kernel's name says: k-major, or mn-major."""
     (m, k), n = a.shape, b.shape[1]
@@ -31,7 +31,7 @@ def wgmma_product(
 
 
 def wgmma_error(
-    module: Module, kernel: str, size: tuple[int, int, int], limits: Limits | None = None
+    module: Module, kernel: str, size: tuple[int, int, int], limits: PtxLimits | None = None
 ) -> tuple[float, Statistics]:
     """The largest error of a random product, in parts of what is allowed; NaN counts as infinite."""
     m, n, k = size
@@ -51,7 +51,7 @@ def worst(result: Array, exact: Array, allowed: Array) -> float:
 
 
 def softmax_error(
-    module: Module, rows: int, columns: int, threads: int, limits: Limits | None = None
+    module: Module, rows: int, columns: int, threads: int, limits: PtxLimits | None = None
 ) -> tuple[float, Statistics]:
     """One block a row."""
     x = np.random.default_rng(8).standard_normal((rows, columns)).astype(np.float16) * np.float16(4)
@@ -65,7 +65,7 @@ def softmax_error(
 
 
 def pipeline_error(
-    module: Module, blocks: int, chunks: int, seed: int = 0, limits: Limits | None = None
+    module: Module, blocks: int, chunks: int, seed: int = 0, limits: PtxLimits | None = None
 ) -> tuple[float, Statistics]:
     """A warp that writes a ring and three that read it."""
     x = np.random.default_rng(9).standard_normal((blocks, chunks, 96)).astype(np.float32)
@@ -79,7 +79,7 @@ def pipeline_error(
 
 
 def pool_error(
-    module: Module, n: int, h: int, w: int, c: int, limits: Limits | None = None
+    module: Module, n: int, h: int, w: int, c: int, limits: PtxLimits | None = None
 ) -> tuple[float, Statistics]:
     """Largest values and means of windows of 3 x 3 at every second place; c is a multiple of 8."""
     x = np.random.default_rng(7).standard_normal((n, h, w, c)).astype(np.float16)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from benchmarks.ptx_cases.products import worst
 from codegen.cutlass.emission.nvcc import Compiler
-from codegen.cutlass.ptx import GlobalMemory, Limits, Module, launch, parameters, parse
+from codegen.cutlass.ptx import GlobalMemory, Module, PtxLimits, launch, parameters, parse
 
 __all__ = ["TvmPool", "compiled_pool", "tvm_pool_error"]
 
@@ -131,7 +131,7 @@ def compiled_pool(compiler: Compiler, shape: tuple[int, int, int, int], *, mean:
     return TvmPool(shape, mean, parse(text), tuple(launches), sizes)
 
 
-def tvm_pool_error(pool: TvmPool, seed: int, limits: Limits | None = None) -> float:
+def tvm_pool_error(pool: TvmPool, seed: int, limits: PtxLimits | None = None) -> float:
     """The largest error in parts of what is allowed; NaN counts as infinite."""
     x = np.random.default_rng(seed).standard_normal(pool.shape).astype(np.float16)
     memory = GlobalMemory()

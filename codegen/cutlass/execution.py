@@ -16,7 +16,17 @@ import numpy as np
 import numpy.typing as npt
 
 from codegen.cutlass.emission.launch_list import LaunchEntry, LaunchList, read_launch_list
-from codegen.cutlass.ptx import Fault, GlobalMemory, Limits, Module, PtxError, Statistics, Unsupported, launch, parse
+from codegen.cutlass.ptx import (
+    GlobalMemory,
+    KernelFault,
+    Module,
+    PtxError,
+    PtxLimits,
+    Statistics,
+    UnsupportedPtx,
+    launch,
+    parse,
+)
 from codegen.target import ClusterFiles, Execution
 from hw_models.errors import TargetError
 
@@ -38,7 +48,7 @@ def execute_launches(
     for number, entry in enumerate(listed.launches):
         try:
             macs[entry.kernel] += run_entry(listed, entry, modules[entry.module], arena, seed + number).macs
-        except (Fault, PtxError, Unsupported) as error:
+        except (KernelFault, PtxError, UnsupportedPtx) as error:
             raise TargetError(f"operator {entry.layer}", needs="a kernel without faults", has=str(error)) from error
     memory = {}
     for address, size in dumps:
@@ -65,7 +75,7 @@ def filled_arena(files: ClusterFiles, listed: LaunchList, loads: Mapping[int, by
 
 
 def run_entry(
-    listed: LaunchList, entry: LaunchEntry, module: Module, arena: Bytes, seed: int, limits: Limits | None = None
+    listed: LaunchList, entry: LaunchEntry, module: Module, arena: Bytes, seed: int, limits: PtxLimits | None = None
 ) -> Statistics:
     """One launch on the arena. Raises TargetError for tensors that overlap, and what `launch` raises."""
     _require_apart(listed, entry)
@@ -118,5 +128,5 @@ def _file(files: ClusterFiles, name: str) -> bytes:
 def _parsed(ptx: bytes) -> Module:
     try:
         return parse(ptx.decode())
-    except (PtxError, Unsupported, UnicodeDecodeError) as error:
+    except (PtxError, UnsupportedPtx, UnicodeDecodeError) as error:
         raise TargetError("a kernel's PTX", needs="text that the executor reads", has=str(error)) from error

@@ -14,7 +14,7 @@ from statistics import median
 
 from codegen.cutlass.emission.launch_list import LaunchEntry, LaunchList, read_launch_list
 from codegen.cutlass.emission.nvcc import NvccError, find_nvcc
-from codegen.cutlass.runner.runner import CudaDriver, Driver, Network, RunnerError
+from codegen.cutlass.runner.runner import CudaDriver, Driver, GpuNetwork, RunnerError
 from codegen.target import ClusterFiles
 from hw_models.errors import TargetError
 
@@ -58,7 +58,7 @@ class GpuMeasurer:
                 (Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)
                 (Path(folder) / name).write_bytes(data)
             try:
-                with Network(folder, self.driver) as network:
+                with GpuNetwork(folder, self.driver) as network:
                     times = network.time_launches(REPEATS, inner=IN_A_ROW)
                     layers = [launch.layer for launch in network.launches]
             except RunnerError as error:

@@ -9,7 +9,7 @@ from codegen.cutlass.families.lines.line_operators import LINE_RULES
 from codegen.cutlass.families.matrix.tensor_epilogues import refusal
 from codegen.cutlass.families.registry import FAMILIES, offered
 from codegen.cutlass.kernel.expressions import BINARY, UNARY
-from codegen.cutlass.kernel.family import Work
+from codegen.cutlass.kernel.family import KernelWork
 from hw_models.chip import Chip
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.layers import Layer
@@ -68,7 +68,7 @@ def accepts(graph: Graph, op: Op, constants: Constants, chip: Chip) -> str | Non
             return f"{name} has {prod(tensor.shape)} elements, at most {MOST_ELEMENTS} are indexed"
     if op.kind in REFUSALS and (refused := REFUSALS[op.kind](graph, op)):
         return refused
-    work = Work(graph, (Layer(op.name, (op.name,), op.outputs[0]),), chip)
+    work = KernelWork(graph, (Layer(op.name, (op.name,), op.outputs[0]),), chip)
     if offered(work):
         return None
     computed = any(family.offers(work) for family in FAMILIES.values())

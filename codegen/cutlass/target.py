@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from codegen.cutlass.emission.emit import emit_launches
 from codegen.cutlass.execution import execute_launches
 from codegen.cutlass.families.registry import offered
-from codegen.cutlass.kernel.family import Work
+from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.measuring import open_gpu
 from codegen.cutlass.reference import JUDGEMENT, emulate
 from codegen.cutlass.rules import OPERATORS, accepts, can_fuse_epilogue
@@ -51,7 +51,7 @@ class CutlassTarget:
         return tuple(OPERATORS.items())
 
     def kernels(self, graph: Graph, layers: tuple[Layer, ...], chip: Chip) -> tuple[Kernel, ...]:
-        return offered(Work(graph, layers, chip))
+        return offered(KernelWork(graph, layers, chip))
 
     def address(self, memory: str, offset_bytes: int) -> int:
         del memory

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from codegen.neuralscale.asm.elf_format import ElfError
 from codegen.neuralscale.executable import SOURCE_MAP
-from codegen.neuralscale.simulator.options import Load, SimulationOptions, SourceRange
+from codegen.neuralscale.simulator.options import CodeRange, InitialBytes, SimulationOptions
 from codegen.target import ClusterFiles, Execution, SimulatorRun
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
@@ -34,7 +34,7 @@ def run(files: ClusterFiles, loads: Mapping[int, bytes], dumps: tuple[tuple[int,
         options = SimulationOptions(
             cores=files.cores,
             cluster=files.cluster,
-            loads=tuple(Load(address, data) for address, data in loads.items()),
+            loads=tuple(InitialBytes(address, data) for address, data in loads.items()),
             poison=True,
             seed=seed,
             source_map=_source_ranges(files.files[SOURCE_MAP]),
@@ -85,10 +85,10 @@ def trace_again(executable: bytes, cores: int, chip: Chip, cluster: int = 0) -> 
     return trace_elf(executable, cores, chip, cluster, warm=True)
 
 
-def _source_ranges(text: bytes) -> tuple[SourceRange, ...]:
+def _source_ranges(text: bytes) -> tuple[CodeRange, ...]:
     """The ranges of a source map that serve an operator. Raises SourceMapError."""
     try:
         ranges = json.loads(text)["ranges"]
-        return tuple(SourceRange(int(start), int(end), str(source)) for start, end, _, source in ranges if source)
+        return tuple(CodeRange(int(start), int(end), str(source)) for start, end, _, source in ranges if source)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise SourceMapError(f"{SOURCE_MAP} is damaged: {error!r}") from error

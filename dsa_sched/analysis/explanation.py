@@ -24,7 +24,7 @@ from hw_models.chip import Chip
 from hw_models.memory_parts import aligned, part_bytes
 from partitioner.context.plan_context import PlanContext
 from partitioner.cost.roofline import Floor, binding_floor, compulsory_bytes, network_floors, plan_floors
-from partitioner.cost.traffic import Part, Traffic, plan_traffic
+from partitioner.cost.traffic import Traffic, TrafficPart, plan_traffic
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
 from partitioner.ir.plan import Plan
@@ -220,7 +220,7 @@ def _groups(plan: Plan, layout: Layout, traffic: Traffic, ctx: PlanContext) -> I
     for step, laid in zip(plan.steps, layout.steps, strict=True):
         if isinstance(step, RunStep) and isinstance(laid, tuple):
             steps.setdefault(step.group, []).append((step, laid))
-    parts: dict[str, list[Part]] = {}
+    parts: dict[str, list[TrafficPart]] = {}
     for part in traffic.parts:
         parts.setdefault(part.group, []).append(part)
     for number, (name, runs) in enumerate(steps.items()):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dsa_sched.analysis.work import LayerWork, add_work, layer_work
-from dsa_sched.stages.compilation import Compilation, Placed
+from dsa_sched.stages.compilation import Compilation, PlacedKernels
 from hw_models.routes import main_memory
 from isched.program.target import Timeable
 from isched.timing.cycle_model import time_streams
@@ -48,7 +48,7 @@ def program_figures(compilation: Compilation) -> ProgramFigures:
 
 def compiled_work(compilation: Compilation) -> dict[str, LayerWork]:
     """What is done for each layer; nothing is known where kernels are whole groups."""
-    if isinstance(compilation.made, Placed):
+    if isinstance(compilation.made, PlacedKernels):
         return {}
     return layer_work(compilation.made.program, compilation.chip, compilation.plan)
 
@@ -56,7 +56,7 @@ def compiled_work(compilation: Compilation) -> dict[str, LayerWork]:
 def _main_bytes(compilation: Compilation) -> int:
     """Of instructions, what they move; of kernels that are whole groups, what each reads and writes once at least."""
     main, made = main_memory(compilation.chip), compilation.made
-    if isinstance(made, Placed):
+    if isinstance(made, PlacedKernels):
         return sum(_group_bytes(compilation.model.graph, group) for group in compilation.plan.groups if group.kernel)
     moved = add_work(compiled_work(compilation).values()).moved_bytes
     return sum(size for way, size in moved.items() if main in way.split("->"))
@@ -69,7 +69,7 @@ def _group_bytes(graph: Graph, group: Group) -> int:
 
 def _cycles(compilation: Compilation) -> float | None:
     made = compilation.made
-    if isinstance(made, Placed) or not isinstance(made.target, Timeable):
+    if isinstance(made, PlacedKernels) or not isinstance(made.target, Timeable):
         return None
     files = compilation.files
     streams = made.target.trace(files.files[files.executable], files.cores, compilation.chip, made.cluster)

@@ -11,21 +11,21 @@ from dsa_sched.analysis.artifact_timing import RunTime, for_each_timeline
 from dsa_sched.analysis.parts import OTHER, part_names, usual_parts
 from isched.timing.waiting_by_part import PartWaiting, waiting_by
 
-__all__ = ["Waiting", "waiting_of"]
+__all__ = ["WaitingTimes", "waiting_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingTimes:
     """`by` is one of KINDS_OF_PARTS; `programs` has the parts of each program of the run."""
 
     by: str
     programs: tuple[tuple[PartWaiting, ...], ...]
 
 
-def waiting_of(run: RunTime, by: str | None = None) -> Waiting:
+def waiting_of(run: RunTime, by: str | None = None) -> WaitingTimes:
     """By the usual parts where nobody says which. Raises TargetError for what a program alone does not say."""
     kind = by or usual_parts(run)
     programs = for_each_timeline(
         run.programs, lambda each: waiting_by(each.timeline, part_names(run, each.timeline, kind), OTHER)
     )
-    return Waiting(kind, programs)
+    return WaitingTimes(kind, programs)

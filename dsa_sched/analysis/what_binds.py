@@ -13,7 +13,7 @@ from typing import Protocol
 
 from partitioner.cost.roofline import Floor, binding_floor
 
-__all__ = ["Bound", "Work", "what_binds"]
+__all__ = ["BindingEngine", "EngineLoad", "what_binds"]
 
 
 class Floored(Protocol):
@@ -27,7 +27,7 @@ class Floored(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class EngineLoad:
     """What an engine or memory has to do."""
 
     name: str
@@ -35,17 +35,17 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BindingEngine:
     """`name` is an engine or memory that binds `groups` for `cycles` together, the group that takes longest first;
     `others` is the work of each other one there, the most first."""
 
     name: str
     groups: tuple[str, ...]
     cycles: float
-    others: tuple[Work, ...]
+    others: tuple[EngineLoad, ...]
 
 
-def what_binds(groups: Sequence[Floored]) -> tuple[Bound, ...]:
+def what_binds(groups: Sequence[Floored]) -> tuple[BindingEngine, ...]:
     """What binds any group, that of most cycles first. Groups that need nothing are left out."""
     bound: dict[str, list[Floored]] = {}
     for group in sorted(groups, key=lambda group: -_cycles(group)):
@@ -59,9 +59,9 @@ def _cycles(group: Floored) -> float:
     return max((floor.cycles for floor in group.floors), default=0.0)
 
 
-def _bound(name: str, groups: Sequence[Floored]) -> Bound:
+def _bound(name: str, groups: Sequence[Floored]) -> BindingEngine:
     others: dict[str, float] = {}
     for floor in (floor for group in groups for floor in group.floors if floor.name != name and floor.cycles):
         others[floor.name] = others.get(floor.name, 0.0) + floor.cycles
-    ordered = tuple(Work(*item) for item in sorted(others.items(), key=lambda item: (-item[1], item[0])))
-    return Bound(name, tuple(group.name for group in groups), sum(map(_cycles, groups)), ordered)
+    ordered = tuple(EngineLoad(*item) for item in sorted(others.items(), key=lambda item: (-item[1], item[0])))
+    return BindingEngine(name, tuple(group.name for group in groups), sum(map(_cycles, groups)), ordered)

@@ -93,7 +93,7 @@ def compile_command(
     if stage is None and folder is None:
         raise click.UsageError("Nothing to do: give -o DIR, --print STAGE or both.")
     from dsa_sched.pipeline.driver import compile_clusters
-    from dsa_sched.report.progress import Steps
+    from dsa_sched.report.progress import ProgressSteps
     from dsa_sched.stages.compilation import gather_artifact
     from hw_models.loading import load_chip
 
@@ -113,7 +113,7 @@ def compile_command(
     if folder is None and stage in EARLY_STAGES and not (stage == "layout" and _asks_programs(described, options)):
         _print_early(model, described, options, stage)
         return
-    with Steps() as steps:
+    with ProgressSteps() as steps:
         parts = compile_clusters(model, described, options, steps.say)
     done = parts[0]
     for warning in (*done.model.warnings, *_ranges(done, feeds)):
@@ -121,7 +121,7 @@ def compile_command(
     if stage is not None:
         click.echo(_text(done, stage), nl=False)
     if folder is not None:
-        with Steps() as steps:
+        with ProgressSteps() as steps:
             steps.say("writing the artifact")
             gather_artifact(parts).save(folder)
         click.echo(_summary(parts, folder), err=stage is not None)
@@ -139,10 +139,10 @@ def _ranges(done: Compilation, feeds: tuple[Path, ...]) -> tuple[str, ...]:
 
 def _compile_with_host(model: str, chip: str, options: CompileOptions, folder: Path) -> None:
     from dsa_sched.host.compile import compile_with_host
-    from dsa_sched.report.progress import Steps
+    from dsa_sched.report.progress import ProgressSteps
     from dsa_sched.stages.compilation import Compilation
 
-    with Steps() as steps:
+    with ProgressSteps() as steps:
         hosted = compile_with_host(model, chip, options, steps.say)
         steps.say("writing the artifact")
         hosted.artifact.save(folder)
@@ -168,14 +168,14 @@ def _print_early(model: str, described: Chip, options: CompileOptions, stage: st
     from codegen.target_registry import find_target
     from dsa_sched.frontend import load_model
     from dsa_sched.pipeline.driver import plan_model
-    from dsa_sched.report.progress import Steps
+    from dsa_sched.report.progress import ProgressSteps
     from dsa_sched.stages.compilation import no_layout
     from dsa_sched.stages.kernel_stages import PlannedKernels
     from dsa_sched.stages.targets import reader_of
     from dsa_sched.stages.tile_stages import laid_out
     from partitioner.memory.memory_plan_types import PLAIN
 
-    with Steps() as steps:
+    with ProgressSteps() as steps:
         if stage == "graph" and options.clusters == 1 and options.per_pass is None:
             steps.say("reading the model")
             target = find_target(described.isa) or GenericTarget(described.isa)

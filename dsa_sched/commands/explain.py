@@ -70,11 +70,11 @@ def explain(
     from dsa_sched.io.atomic_write import require_file
     from dsa_sched.report.explain import print_detail, print_explanation, write_explanation
     from dsa_sched.report.kernel_explain import print_kernels, write_kernels
-    from dsa_sched.report.progress import Steps
+    from dsa_sched.report.progress import ProgressSteps
 
     if json_file is not None:
         require_file(json_file)
-    with Steps() as steps:
+    with ProgressSteps() as steps:
         explained = explain_model(model, chip, options, steps.say)
     if isinstance(explained, KernelExplanation):
         shown = explained.of(group) if group is not None else explained

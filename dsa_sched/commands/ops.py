@@ -23,13 +23,13 @@ def ops(chip: str) -> None:
     """
     from dsa_sched.analysis.operator_support import GENERAL, operator_support
     from dsa_sched.report.listing import print_listing
-    from dsa_sched.report.progress import Steps
+    from dsa_sched.report.progress import ProgressSteps
     from dsa_sched.stages.targets import target_of
     from hw_models.loading import load_chip
 
     described = load_chip(chip)
     target = target_of(described)
-    with Steps() as steps:
+    with ProgressSteps() as steps:
         steps.say("trying each operator")
         rows = [row for support in operator_support(described, target) for row in support.rows]
     print_listing(("ONNX operator", described.name, "as, or why not"), rows)

@@ -116,11 +116,11 @@ def place(
     a scenario may hold and what the numbers rest on.
     """
     from dsa_sched.io.atomic_write import require_file
-    from dsa_sched.place.place import Job, place_model
+    from dsa_sched.place.place import PlacementJob, place_model
     from dsa_sched.placement.methods.registry import METHODS, Search, described
     from dsa_sched.report.listing import print_listing
     from dsa_sched.report.placement import print_placed, write_placed, write_schedule_trace
-    from dsa_sched.report.progress import Steps
+    from dsa_sched.report.progress import ProgressSteps
 
     if list_methods:
         print_listing(("method", "what it does"), ((name, described(name)) for name in METHODS))
@@ -137,8 +137,8 @@ def place(
         require_file(path)
     names = methods or (tuple(METHODS) if compare else ("sphinx",))
     search = Search(seed, evaluations, seconds, dict(options))
-    job = Job(model, scenario, names, search, batch, shapes, measure, execute, bindings)
-    with Steps() as steps:
+    job = PlacementJob(model, scenario, names, search, batch, shapes, measure, execute, bindings)
+    with ProgressSteps() as steps:
         placed = place_model(job, steps.say)
     print_placed(placed, emit, columns)
     if trace is not None:

@@ -36,7 +36,7 @@ def run(folder: Path, source: Path, target: Path, runner: str | None, seed: int)
     from dsa_sched.host.staged_artifact import StagedArtifact, is_staged
     from dsa_sched.io.atomic_write import require_file
     from dsa_sched.io.npz import read_arrays, write_arrays
-    from dsa_sched.report.progress import Steps
+    from dsa_sched.report.progress import ProgressSteps
     from dsa_sched.verification.feed_range import not_finite, range_warnings
 
     require_file(target, folders_made=True)
@@ -45,7 +45,7 @@ def run(folder: Path, source: Path, target: Path, runner: str | None, seed: int)
     if isinstance(artifact, Artifact):
         for warning in range_warnings(artifact.manifest.inputs, (arrays,)):
             click.echo(f"dsa-sched: warning: {warning}", err=True)
-    with Steps() as steps:
+    with ProgressSteps() as steps:
         steps.say("running")
         outputs = artifact.run(arrays, runner, seed, steps.say)
     write_arrays(target, outputs)

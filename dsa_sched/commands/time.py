@@ -60,14 +60,14 @@ def time(
     from dsa_sched.analysis.artifact_timing import time_path, with_bounds
     from dsa_sched.analysis.waiting import waiting_of
     from dsa_sched.io.atomic_write import require_file
-    from dsa_sched.report.progress import Steps
+    from dsa_sched.report.progress import ProgressSteps
     from dsa_sched.report.timed_run import print_times, write_times
     from hw_models.loading import load_chip
 
     require_elf(path, cores, cluster)
     if json_file is not None:
         require_file(json_file)
-    with Steps() as steps:
+    with ProgressSteps() as steps:
         steps.say("timing")
         described = load_chip(chip)
         run = time_path(path, described, cores, cluster, warm)

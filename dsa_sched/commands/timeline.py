@@ -103,7 +103,7 @@ def timeline(
     from dsa_sched.report.listing import output_console, print_listing
     from dsa_sched.report.memory import print_memories
     from dsa_sched.report.occupancy_plot import plot_paths, plot_title, require_format, write_plot
-    from dsa_sched.report.progress import Steps
+    from dsa_sched.report.progress import ProgressSteps
     from dsa_sched.report.timeline import write_timeline
     from dsa_sched.report.trace_events import write_trace
     from dsa_sched.report.usage import print_parts, print_stretches
@@ -119,7 +119,7 @@ def timeline(
     for plot in plots:
         require_format(plot)
     described = load_chip(chip)
-    with Steps() as steps:
+    with ProgressSteps() as steps:
         steps.say("timing")
         run = time_path(path, described, cores, cluster)
         steps.say("following what the memories hold")

@@ -100,7 +100,7 @@ def verify(
     """
     from dsa_sched.io.atomic_write import require_file
     from dsa_sched.report.json_form import write_report
-    from dsa_sched.report.progress import Steps
+    from dsa_sched.report.progress import ProgressSteps
     from dsa_sched.report.tables import print_report
     from dsa_sched.verification.bisect import require_place
     from dsa_sched.verification.verify import VerifyOptions, verify_model
@@ -119,7 +119,7 @@ def verify(
         context.exit(_verify_with_host(model, chip, options, how, runner, json_file))
     narrow = partial(_bisect, model, chip, options, how, runner, folder)
     try:
-        with Steps() as steps:
+        with ProgressSteps() as steps:
             report = verify_model(model, chip, options, how, runner, steps.say)
     except TargetError:
         # A run that ends in a fault; any other error of the target comes again from the smallest part, and is not.
@@ -145,10 +145,10 @@ def _verify_with_host(
     """The exit status."""
     from dsa_sched.host.verify import verify_with_host
     from dsa_sched.report.json_form import write_hosted_report
-    from dsa_sched.report.progress import Steps
+    from dsa_sched.report.progress import ProgressSteps
     from dsa_sched.report.tables import print_hosted_report
 
-    with Steps() as steps:
+    with ProgressSteps() as steps:
         report = verify_with_host(model, chip, compile_options, options, runner, steps.say)
     print_hosted_report(report)
     if json_file is not None:
@@ -166,13 +166,13 @@ def _bisect(
     report: VerifyReport | None,
 ) -> None:
     """Find the smallest failing part, write it, and say how to run it again."""
-    from dsa_sched.report.progress import Steps
+    from dsa_sched.report.progress import ProgressSteps
     from dsa_sched.verification.bisect import as_judged, bisect, save
     from hw_models.loading import load_chip
 
     if report is not None:
         compile_options = as_judged(compile_options, report, load_chip(chip))
-    with Steps() as steps:
+    with ProgressSteps() as steps:
         found = bisect(model, chip, compile_options, options, runner, report, steps.say)
     if found is None:
         click.echo("bisect: no part of the model, cut out by itself, fails again", err=report is None)

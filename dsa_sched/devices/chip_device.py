@@ -20,10 +20,10 @@ import numpy as np
 import onnx
 
 from codegen.target_registry import ENTRY_POINT_GROUP as TARGET_GROUP
-from dsa_sched.devices.device import Array, Compiled, Refused
+from dsa_sched.devices.device import Array, CompiledPart, Refused
 from dsa_sched.frontend.network.network import FLOATING
 from dsa_sched.frontend.rules.operators import ENTRY_POINT_GROUP as OPERATOR_GROUP
-from dsa_sched.placement.model.from_onnx import Part
+from dsa_sched.placement.model.from_onnx import TaskPart
 from hw_models.chip import Chip
 from hw_models.errors import ModelError, UserError
 from hw_models.loading import load_chip
@@ -40,7 +40,7 @@ COMPILER = ("hw_models", "partitioner", "isched", "codegen", "dsa_sched")
 
 @dataclass(frozen=True)
 class ChipPart:
-    part: Part
+    part: TaskPart
     artifact: Artifact
 
 
@@ -69,10 +69,10 @@ class ChipCluster:
         settings = f"{self.level}, scheduled, launch {self.launch_us} us"
         return f"compiler {source_hash(COMPILER)}{_plugins()} for chip {self.chip.hash}, {settings}"
 
-    def accepts(self, part: Part) -> str | None:
+    def accepts(self, part: TaskPart) -> str | None:
         return refusal(part, self.chip)
 
-    def compile(self, part: Part) -> Compiled:
+    def compile(self, part: TaskPart) -> CompiledPart:
         """Raises Refused for a part that the chip cannot compute."""
         from dsa_sched.frontend import load_model
         from dsa_sched.pipeline.driver import compile_graph
@@ -89,7 +89,7 @@ class ChipCluster:
         except UserError as error:
             raise Refused(str(error)) from error
 
-    def profile(self, compiled: Compiled) -> int:
+    def profile(self, compiled: CompiledPart) -> int:
         from dsa_sched.analysis.artifact_timing import time_artifact
         from dsa_sched.stages.targets import target_of
 
@@ -97,13 +97,13 @@ class ChipCluster:
         run = time_artifact(compiled.artifact, self.chip, target_of(self.chip), compiled.part.task)
         return round(run.seconds * 1e9 + self.launch_us * 1e3)
 
-    def run(self, compiled: Compiled, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    def run(self, compiled: CompiledPart, feeds: Mapping[str, Array]) -> dict[str, Array]:
         assert isinstance(compiled, ChipPart)
         found = compiled.artifact.run({name: feeds[name] for name in compiled.part.inputs})
         return {name: np.asarray(found[name]) for name in compiled.part.outputs}
 
 
-def refusal(part: Part, chip: Chip) -> str | None:
+def refusal(part: TaskPart, chip: Chip) -> str | None:
     """Why a chip does not take a part: operators that the frontend cannot read or the chip's target not compute, or
     values that are no floating-point numbers. None where nothing speaks against it.
 

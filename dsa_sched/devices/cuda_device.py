@@ -15,9 +15,9 @@ from typing import Any
 
 from onnx import helper
 
-from dsa_sched.devices.device import Array, Compiled, Refused, drawn_feeds, shortest_ns
+from dsa_sched.devices.device import Array, CompiledPart, Refused, drawn_feeds, shortest_ns
 from dsa_sched.devices.onnxruntime_device import SessionPart, open_session, run_session
-from dsa_sched.placement.model.from_onnx import Part
+from dsa_sched.placement.model.from_onnx import TaskPart
 from hw_models.errors import PlacementError
 
 __all__ = ["BoundPart", "CudaGpu", "bound"]
@@ -29,7 +29,7 @@ PROVIDER = "CUDAExecutionProvider"
 class BoundPart:
     """A session whose inputs and outputs have fixed places. One run at a time."""
 
-    part: Part
+    part: TaskPart
     session: Any
     binding: Any
     inputs: Mapping[str, Any]
@@ -90,10 +90,10 @@ class CudaGpu:
 
         return f"onnxruntime {onnxruntime.__version__} on CUDA device {self.index}, graphs {self.graphs}"
 
-    def accepts(self, part: Part) -> str | None:  # noqa: ARG002 - one protocol
+    def accepts(self, part: TaskPart) -> str | None:  # noqa: ARG002 - one protocol
         return None
 
-    def compile(self, part: Part) -> Compiled:
+    def compile(self, part: TaskPart) -> CompiledPart:
         """Raises Refused for a part that the device cannot run."""
         settings = {"device_id": str(self.index), "enable_cuda_graph": "1" if self.graphs else "0"}
         compiled = open_session(part, 1, True, [(PROVIDER, settings), "CPUExecutionProvider"])
@@ -101,11 +101,11 @@ class CudaGpu:
             raise Refused("the CUDA provider did not start, see its own messages")
         return bound(compiled, "cuda", self.index) if self.graphs else compiled
 
-    def profile(self, compiled: Compiled) -> int:
+    def profile(self, compiled: CompiledPart) -> int:
         feeds = drawn_feeds(compiled.part)
         return shortest_ns(lambda: self.run(compiled, feeds))
 
-    def run(self, compiled: Compiled, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    def run(self, compiled: CompiledPart, feeds: Mapping[str, Array]) -> dict[str, Array]:
         if isinstance(compiled, BoundPart):
             return compiled.run(feeds)
         assert isinstance(compiled, SessionPart)

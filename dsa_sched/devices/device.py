@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 from onnx import helper
 
-from dsa_sched.placement.model.from_onnx import Part
+from dsa_sched.placement.model.from_onnx import TaskPart
 
-__all__ = ["Array", "Compiled", "Device", "Refused", "drawn_feeds", "host_machine", "shortest_ns"]
+__all__ = ["Array", "CompiledPart", "Device", "Refused", "drawn_feeds", "host_machine", "shortest_ns"]
 
 Array = npt.NDArray[Any]
 
@@ -29,11 +29,11 @@ class Refused(Exception):
     """A part that a device cannot run; the message says why."""
 
 
-class Compiled(Protocol):
+class CompiledPart(Protocol):
     """A part as its device runs it."""
 
     @property
-    def part(self) -> Part: ...
+    def part(self) -> TaskPart: ...
 
 
 class Device(Protocol):
@@ -56,16 +56,16 @@ class Device(Protocol):
     def identity(self) -> str:
         """All that decides what a part takes on it: settings, versions, the machine. Equal text means equal times."""
 
-    def accepts(self, part: Part) -> str | None:
+    def accepts(self, part: TaskPart) -> str | None:
         """Why it cannot run a part, as far as that shows without compiling it; None where nothing speaks against it."""
 
-    def compile(self, part: Part) -> Compiled:
+    def compile(self, part: TaskPart) -> CompiledPart:
         """Raises Refused for a part that it cannot run."""
 
-    def profile(self, compiled: Compiled) -> int:
+    def profile(self, compiled: CompiledPart) -> int:
         """Nanoseconds of one run, with nothing beside it."""
 
-    def run(self, compiled: Compiled, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    def run(self, compiled: CompiledPart, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """The part's outputs, in arrays that nobody changes afterwards."""
 
 
@@ -76,7 +76,7 @@ def host_machine() -> str:
     return f"{platform.node()}, {os.cpu_count()} x {get_host_cpu_name()}"
 
 
-def drawn_feeds(part: Part, seed: int = 0) -> dict[str, Array]:
+def drawn_feeds(part: TaskPart, seed: int = 0) -> dict[str, Array]:
     """Inputs of a part to time it with: floats are drawn; all else is 0, which is an index anywhere."""
     rng = np.random.default_rng(seed)
     feeds: dict[str, Array] = {}

@@ -16,9 +16,9 @@ import numpy as np
 
 from dsa_sched.devices.device import Array
 from dsa_sched.placement.model.problem import CostTable, Machine, Problem, Route
-from dsa_sched.placement.model.task_graph import Task, TaskGraph, Value
+from dsa_sched.placement.model.task_graph import Task, TaskGraph, TaskValue
 from dsa_sched.placement.schedule.run_time import Executor
-from dsa_sched.placement.schedule.schedule import Placement
+from dsa_sched.placement.schedule.schedule import TaskPlacement
 
 __all__ = ["HandingOver", "fitted", "measured_handing_over"]
 
@@ -46,12 +46,12 @@ def measured_handing_over() -> HandingOver:
 def _hop_ns(size_bytes: int, *, away: bool) -> int:
     """Of a chain whose tasks hand on one value, on one device or back and forth between two."""
     names = [f"t{number}" for number in range(HOPS + 1)]
-    values = tuple(Value(a, a, (b,), size_bytes) for a, b in pairwise(names))
+    values = tuple(TaskValue(a, a, (b,), size_bytes) for a, b in pairwise(names))
     graph = TaskGraph("chain", tuple(Task(name, (name,)) for name in names), values)
     routes = tuple(Route(a, b, 0, 10**9, f"{a} to {b}") for a, b in (("a", "b"), ("b", "a")))
     costs = CostTable((Machine("a"), Machine("b")), routes, ((1, 1),) * len(names))
     machine = tuple(number % 2 if away else 0 for number in range(len(names)))
-    placement = Placement(machine, (0,) * len(names), tuple(range(len(names))))
+    placement = TaskPlacement(machine, (0,) * len(names), tuple(range(len(names))))
     made = np.ones(size_bytes, np.uint8)
     tasks = {number: partial(_give, {name: made}) for number, name in enumerate(names)}
     with Executor(Problem(graph, costs), placement, tasks) as workers:

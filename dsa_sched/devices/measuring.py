@@ -14,18 +14,18 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
 
-from dsa_sched.devices.device import Compiled, Device, Refused, drawn_feeds
+from dsa_sched.devices.device import CompiledPart, Device, Refused, drawn_feeds
 from dsa_sched.devices.handing_over import measured_handing_over
 from dsa_sched.io.cost_cache import CostCache
 from dsa_sched.placement.methods.duet import duet_compiled
 from dsa_sched.placement.methods.registry import Outcome, Search, finished
-from dsa_sched.placement.model.from_onnx import Part, TaskModel
+from dsa_sched.placement.model.from_onnx import TaskModel, TaskPart
 from dsa_sched.placement.model.pricing import require_homes
 from dsa_sched.placement.model.problem import NOT_ACCEPTED, CostTable, Problem, Route
 from dsa_sched.placement.model.scenario import Scenario
 from dsa_sched.placement.model.task_graph import Task
 from dsa_sched.placement.schedule.run_time import Executor
-from dsa_sched.placement.schedule.schedule import Placement, single_machine
+from dsa_sched.placement.schedule.schedule import TaskPlacement, single_machine
 from hw_models.errors import PlacementError
 from partitioner.ir.decisions import Decision
 
@@ -57,8 +57,8 @@ class Laboratory:
     progress: Progress = lambda _step: None
     refusals: dict[tuple[str, str], str] = field(default_factory=dict)
     """(task, device) -> why not."""
-    _parts: dict[tuple[str, ...], Part] = field(default_factory=dict)
-    _compiled: dict[tuple[str, str], Compiled] = field(default_factory=dict)
+    _parts: dict[tuple[str, ...], TaskPart] = field(default_factory=dict)
+    _compiled: dict[tuple[str, str], CompiledPart] = field(default_factory=dict)
     _prices: dict[tuple[str, str], Price] = field(default_factory=dict)
 
     def problem(self, groups: Sequence[Sequence[int]] | None = None) -> Problem:
@@ -131,7 +131,7 @@ class Laboratory:
         placements = [single_machine(problem, machine) for machine in range(len(self.devices))]
         return [finished("duet", problem, placement) for placement in placements if placement is not None]
 
-    def executor(self, problem: Problem, placement: Placement) -> Executor:
+    def executor(self, problem: Problem, placement: TaskPlacement) -> Executor:
         """Workers for a placement of a problem of this model, with every task compiled for its device.
 
         Raises PlacementError naming task and device where one refuses.
@@ -144,12 +144,12 @@ class Laboratory:
         simulated = [device is not None and device.simulated for device in self.devices]
         return Executor(problem, placement, run_task, simulated)
 
-    def part(self, task: Task) -> Part:
+    def part(self, task: Task) -> TaskPart:
         if task.nodes not in self._parts:
             self._parts[task.nodes] = self.tasks.part(task)
         return self._parts[task.nodes]
 
-    def compiled(self, task: Task, device: Device) -> Compiled:
+    def compiled(self, task: Task, device: Device) -> CompiledPart:
         """Raises PlacementError naming task and device where it refuses."""
         try:
             return self._compile(self.part(task), device)
@@ -157,7 +157,7 @@ class Laboratory:
             who = f"task {task.name} on device {device.name}"
             raise PlacementError(who, needs="a device that accepts it", has=str(error)) from error
 
-    def _compile(self, part: Part, device: Device) -> Compiled:
+    def _compile(self, part: TaskPart, device: Device) -> CompiledPart:
         key = part.hash, device.name
         if key not in self._compiled:
             self._compiled[key] = device.compile(part)
@@ -197,7 +197,7 @@ class Laboratory:
             self.refusals[task.name, device.name] = price.refusal
         return price
 
-    def _measure(self, part: Part, device: Device) -> Price:
+    def _measure(self, part: TaskPart, device: Device) -> Price:
         if reason := device.accepts(part):
             return Price(NOT_ACCEPTED, reason)
         self.progress(f"timing {part.task} on {device.name}")

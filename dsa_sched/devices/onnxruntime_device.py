@@ -9,20 +9,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dsa_sched.devices.device import Array, Compiled, Refused, drawn_feeds, host_machine, shortest_ns
+from dsa_sched.devices.device import Array, CompiledPart, Refused, drawn_feeds, host_machine, shortest_ns
 from dsa_sched.frontend.network.shapes import first_line
-from dsa_sched.placement.model.from_onnx import Part
+from dsa_sched.placement.model.from_onnx import TaskPart
 
 __all__ = ["OnnxruntimeCpu", "SessionPart", "open_session", "run_session"]
 
 
 @dataclass(frozen=True)
 class SessionPart:
-    part: Part
+    part: TaskPart
     session: Any
 
 
-def open_session(part: Part, threads: int, optimise: bool, providers: list[Any]) -> SessionPart:
+def open_session(part: TaskPart, threads: int, optimise: bool, providers: list[Any]) -> SessionPart:
     """Raises Refused with onnxruntime's own words."""
     import onnxruntime
 
@@ -68,16 +68,16 @@ class OnnxruntimeCpu:
         settings = f"threads {self.threads}, {'optimised' if self.optimise else 'plain'}"
         return f"onnxruntime {onnxruntime.__version__} on {host_machine()}, {settings}"
 
-    def accepts(self, part: Part) -> str | None:  # noqa: ARG002 - one protocol
+    def accepts(self, part: TaskPart) -> str | None:  # noqa: ARG002 - one protocol
         return None
 
-    def compile(self, part: Part) -> Compiled:
+    def compile(self, part: TaskPart) -> CompiledPart:
         return open_session(part, self.threads, self.optimise, ["CPUExecutionProvider"])
 
-    def profile(self, compiled: Compiled) -> int:
+    def profile(self, compiled: CompiledPart) -> int:
         feeds = drawn_feeds(compiled.part)
         return shortest_ns(lambda: self.run(compiled, feeds), one_thread=self.own_thread)
 
-    def run(self, compiled: Compiled, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    def run(self, compiled: CompiledPart, feeds: Mapping[str, Array]) -> dict[str, Array]:
         assert isinstance(compiled, SessionPart)
         return run_session(compiled, feeds)

@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from dsa_sched.devices.device import Array, Compiled, Refused, drawn_feeds, host_machine, shortest_ns
+from dsa_sched.devices.device import Array, CompiledPart, Refused, drawn_feeds, host_machine, shortest_ns
 from dsa_sched.frontend.network.shapes import first_line
-from dsa_sched.placement.model.from_onnx import Part
+from dsa_sched.placement.model.from_onnx import TaskPart
 
 __all__ = ["TvmCpu"]
 
 
 @dataclass(frozen=True)
 class TvmPart:
-    part: Part
+    part: TaskPart
     main: Any
     device: Any
 
@@ -50,10 +50,10 @@ class TvmCpu:
 
         return f"tvm {version('apache-tvm')} for {self.target['mcpu']} on {host_machine()}"
 
-    def accepts(self, part: Part) -> str | None:  # noqa: ARG002 - one protocol
+    def accepts(self, part: TaskPart) -> str | None:  # noqa: ARG002 - one protocol
         return None
 
-    def compile(self, part: Part) -> Compiled:
+    def compile(self, part: TaskPart) -> CompiledPart:
         """Raises Refused for a part that TVM cannot compile."""
         import tvm
         from tvm import relax
@@ -69,11 +69,11 @@ class TvmCpu:
         except Exception as error:  # TVM's importer and passes raise classes of every kind
             raise Refused(first_line(error)) from error
 
-    def profile(self, compiled: Compiled) -> int:
+    def profile(self, compiled: CompiledPart) -> int:
         feeds = drawn_feeds(compiled.part)
         return shortest_ns(lambda: self.run(compiled, feeds), one_thread=True)
 
-    def run(self, compiled: Compiled, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    def run(self, compiled: CompiledPart, feeds: Mapping[str, Array]) -> dict[str, Array]:
         import tvm
 
         assert isinstance(compiled, TvmPart)

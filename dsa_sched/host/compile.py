@@ -16,7 +16,7 @@ from dsa_sched.artifact.format import Artifact
 from dsa_sched.frontend.load import read_source
 from dsa_sched.frontend.model_file import ModelFile
 from dsa_sched.frontend.network.folded import FoldedModel, folded_model
-from dsa_sched.host.division import Division, divide
+from dsa_sched.host.division import HostDivision, divide
 from dsa_sched.host.staged_artifact import EndEntry, StagedArtifact, staged_artifact
 from dsa_sched.pipeline.driver import compile_graph
 from dsa_sched.stages.compilation import Compilation, CompileOptions
@@ -37,7 +37,7 @@ class Hosted:
 
     file: ModelFile
     folded: FoldedModel
-    division: Division
+    division: HostDivision
     stages: tuple[Compilation | onnx.ModelProto, ...]
 
     @cached_property

@@ -12,21 +12,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from dsa_sched.frontend import Model, load_model
-from dsa_sched.frontend.network.folded import Cut, FoldedModel
+from dsa_sched.frontend.network.folded import FoldedModel, SubModel
 from dsa_sched.frontend.network.network import Network
 from dsa_sched.frontend.network.refusals import Judge, Unsupported
 
-__all__ = ["Division", "Stage", "divide", "stage_numbers"]
+__all__ = ["HostDivision", "HostStage", "divide", "stage_numbers"]
 
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class HostStage:
     """Nodes that run in one go. `loaded` is what the frontend made of them for the chip, None on the host."""
 
     nodes: tuple[str, ...]
-    cut: Cut
+    cut: SubModel
     loaded: Model | None
 
     @property
@@ -35,11 +35,11 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Division:
+class HostDivision:
     """The stages in order; of `operators` that depend on an input, those that the host takes, as the user's file calls
     them."""
 
-    stages: tuple[Stage, ...]
+    stages: tuple[HostStage, ...]
     operators: int
     on_host: tuple[str, ...]
 
@@ -54,7 +54,7 @@ class Division:
         return f"{said}: {', '.join(self.on_host)}; {count} stage{'s' if count > 1 else ''}: {places}"
 
 
-def divide(folded: FoldedModel, judge: Judge, progress: Progress = lambda _step: None) -> Division:
+def divide(folded: FoldedModel, judge: Judge, progress: Progress = lambda _step: None) -> HostDivision:
     """Ask the chip until it takes all that is left to it. Raises ModelError for values between stages without a static
     shape, and for what the frontend cannot read at all."""
     network = folded.network
@@ -64,7 +64,9 @@ def divide(folded: FoldedModel, judge: Judge, progress: Progress = lambda _step:
         stages, more = _tried(folded, frozenset(host), judge)
         if not more:
             types = {node.name: node.op_type for node in network.nodes}
-            return Division(tuple(stages), len(types), tuple(f"{types[name]} {name}" for name in types if name in host))
+            return HostDivision(
+                tuple(stages), len(types), tuple(f"{types[name]} {name}" for name in types if name in host)
+            )
         host |= more
 
 
@@ -77,9 +79,9 @@ def _without_shapes(network: Network) -> Iterator[str]:
                 break
 
 
-def _tried(folded: FoldedModel, host: frozenset[str], judge: Judge) -> tuple[list[Stage], frozenset[str]]:
+def _tried(folded: FoldedModel, host: frozenset[str], judge: Judge) -> tuple[list[HostStage], frozenset[str]]:
     """The stages with these nodes on the host, and the nodes that must join them; then the stages mean nothing."""
-    stages, more = list[Stage](), set[str]()
+    stages, more = list[HostStage](), set[str]()
     numbers = stage_numbers(folded.network, host)
     for number in sorted(set(numbers.values())):
         names = tuple(name for name, other in numbers.items() if other == number)
@@ -96,7 +98,7 @@ def _tried(folded: FoldedModel, host: frozenset[str], judge: Judge) -> tuple[lis
                 continue
             if host and all(op.is_view for op in loaded.graph.ops):
                 more |= {*names}
-        stages.append(Stage(names, cut, loaded))
+        stages.append(HostStage(names, cut, loaded))
     return stages, frozenset(more)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from dsa_sched.host.compile import compile_with_host
 from dsa_sched.stages.compilation import Compilation, CompileOptions
 from dsa_sched.verification.inputs import seeded_or_given
-from dsa_sched.verification.onnx_reference import Reference
+from dsa_sched.verification.onnx_reference import OnnxReference
 from dsa_sched.verification.tolerances import LogitsResult, judge_logits
 from dsa_sched.verification.verdict import Verdict, VerifyReport
 from dsa_sched.verification.verify import (
@@ -66,7 +66,7 @@ def verify_with_host(
     `verify_model` does; wrong results are in the report."""
     hosted = compile_with_host(source, chip, replace(compile_options, keep_values=True), progress)
     feeds = seeded_or_given(hosted.file.model, options).feeds
-    reference = Reference(hosted.file.model)
+    reference = OnnxReference(hosted.file.model)
     exact = tuple(reference.values(feed) for feed in feeds)
     reports = []
     for number, stage in enumerate(hosted.stages):

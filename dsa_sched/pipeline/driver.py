@@ -28,7 +28,7 @@ from dsa_sched.search.candidates import SearchRequest, one_line
 from dsa_sched.search.loop import cheapest_plan, fastest_program, fastest_timed
 from dsa_sched.search.passes import CheapestPass, fastest_pass
 from dsa_sched.search.tuning import tuned_kernels
-from dsa_sched.stages.compilation import Compilation, CompileOptions, Lowered, Placed
+from dsa_sched.stages.compilation import Compilation, CompileOptions, Lowered, PlacedKernels
 from dsa_sched.stages.gc_pause import uncollected
 from dsa_sched.stages.kernel_stages import PlannedKernels, place, plan_kernels
 from dsa_sched.stages.targets import (
@@ -136,7 +136,7 @@ def compile_plan(
     DoesNotFit."""
     require_able(options, planned.context.target)
     if isinstance(planned, PlannedKernels):
-        made: Lowered | Placed = place(planned, options, progress)
+        made: Lowered | PlacedKernels = place(planned, options, progress)
     else:
         made = lower(planned, options, progress)
     return Compilation(planned.model, planned.context.chip, options, planned.plan, made)

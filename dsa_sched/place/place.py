@@ -27,7 +27,7 @@ from hw_models.errors import PlacementError
 if TYPE_CHECKING:
     from dsa_sched.place.check_run import Executed
 
-__all__ = ["Job", "Placed", "Refusal", "Say", "Timed", "place", "place_model", "priced_file"]
+__all__ = ["PlacementJob", "PlacementResult", "TaskRefusal", "Say", "Timed", "place", "place_model", "priced_file"]
 
 Say = Callable[[str], None]
 
@@ -36,7 +36,7 @@ Timed = tuple[Outcome, float]
 
 
 @dataclass(frozen=True)
-class Job:
+class PlacementJob:
     """What to place, where and how. `shapes` and `batch` fix inputs that the model leaves open,
     `bindings` make inputs constants.
 
@@ -55,7 +55,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class TaskRefusal:
     """A task that a device does not take, and why. Of methods that compile tasks as one, also what they tried."""
 
     device: str
@@ -64,7 +64,7 @@ class Refusal:
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacementResult:
     """What each method found, in the order asked for, why others (`refused`) found nothing, and what devices refuse.
 
     `bound_ns` is the highest that is proven: no schedule of the tasks of `problem` is shorter. Methods that make other
@@ -76,7 +76,7 @@ class Placed:
     refused: tuple[tuple[str, str], ...]
     bound_ns: float
     executed: Executed | None = None
-    refusals: tuple[Refusal, ...] = ()
+    refusals: tuple[TaskRefusal, ...] = ()
 
     @property
     def best(self) -> Outcome:
@@ -92,7 +92,7 @@ def priced_file(model: str, scenario: Path) -> Problem:
     return _priced(task_model_of(load_source(model)), read_scenario(scenario))[0]
 
 
-def place_model(job: Job, say: Say = lambda _: None) -> Placed:
+def place_model(job: PlacementJob, say: Say = lambda _: None) -> PlacementResult:
     """Read, price, place and run. Raises ModelError and PlacementError."""
     methods = {name: find_method(name) for name in job.methods}  # unknown ones are refused before any work
     verify_options(job.methods, job.search.options)
@@ -112,7 +112,7 @@ def place_model(job: Job, say: Say = lambda _: None) -> Placed:
         methods["duet"] = lambda _problem, search: laboratory.duet(search)
     problem, refusals = (laboratory.problem(), ()) if job.measure else _priced(tasks, scenario)
     placed = place(problem, methods, job.search, say)
-    timed = (Refusal(device, task, reason) for (task, device), reason in laboratory.refusals.items())
+    timed = (TaskRefusal(device, task, reason) for (task, device), reason in laboratory.refusals.items())
     placed = replace(placed, refusals=(*refusals, *timed))
     if not job.run:
         return placed
@@ -120,22 +120,24 @@ def place_model(job: Job, say: Say = lambda _: None) -> Placed:
     return replace(placed, executed=execute(laboratory, placed.best))
 
 
-def _priced(tasks: TaskModel, scenario: Scenario) -> tuple[Problem, tuple[Refusal, ...]]:
+def _priced(tasks: TaskModel, scenario: Scenario) -> tuple[Problem, tuple[TaskRefusal, ...]]:
     """By rooflines, layers that can merge too; and what devices refuse without being there."""
-    refusals: list[Refusal] = []
+    refusals: list[TaskRefusal] = []
     accepts = accepting(tasks)
 
     def noted(task: Task, device: Device) -> str | None:
         reason = accepts(task, device)
         if reason is not None:
-            refusals.append(Refusal(device.name, task.name, reason))
+            refusals.append(TaskRefusal(device.name, task.name, reason))
         return reason
 
     problem = priced(tasks.graph, scenario, noted)
     return replace(problem, merging=merging_of(tasks, scenario, problem)), tuple(refusals)
 
 
-def place(problem: Problem, methods: Mapping[str, Method], search: Search, say: Say = lambda _: None) -> Placed:
+def place(
+    problem: Problem, methods: Mapping[str, Method], search: Search, say: Say = lambda _: None
+) -> PlacementResult:
     """Have each method place a problem. What one of several refuses is kept; raises PlacementError when all do."""
     found: list[Timed] = []
     refused: list[tuple[str, str]] = []
@@ -155,4 +157,4 @@ def place(problem: Problem, methods: Mapping[str, Method], search: Search, say: 
             bound_ns = max(bound_ns, outcome.bound_ns)
     if not found:
         raise PlacementError(", ".join(methods), needs="a method that can place these tasks", has=refused[0][1])
-    return Placed(problem, tuple(found), tuple(refused), bound_ns)
+    return PlacementResult(problem, tuple(found), tuple(refused), bound_ns)

@@ -17,7 +17,7 @@ from rich.text import Text
 from dsa_sched.analysis.explanation import Explanation, GroupFacts
 from dsa_sched.analysis.group_detail import Constant, GroupDetail, LayerDetail, Neighbour
 from dsa_sched.analysis.group_footprint import GroupFootprint
-from dsa_sched.analysis.what_binds import Bound, what_binds
+from dsa_sched.analysis.what_binds import BindingEngine, what_binds
 from dsa_sched.io.atomic_write import write_whole
 from dsa_sched.report.decisions import decision_lines
 from dsa_sched.report.listing import output_console, print_table
@@ -176,7 +176,7 @@ def _bounds(found: Explanation) -> Table:
     return table
 
 
-def _bound_row(bound: Bound, total_cycles: float) -> tuple[Text | str, ...]:
+def _bound_row(bound: BindingEngine, total_cycles: float) -> tuple[Text | str, ...]:
     return (
         bound.name,
         str(len(bound.groups)),

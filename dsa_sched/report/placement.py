@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import click
 
 from dsa_sched.io.atomic_write import write_whole
-from dsa_sched.place.place import Placed, Refusal
+from dsa_sched.place.place import PlacementResult, TaskRefusal
 from dsa_sched.placement.methods.registry import Outcome
 from dsa_sched.placement.model.problem import Problem
 from dsa_sched.placement.model.task_graph import ENDS
-from dsa_sched.placement.schedule.schedule import Copy, Run, Schedule
+from dsa_sched.placement.schedule.schedule import Schedule, TaskRun, ValueCopy
 from dsa_sched.report.listing import print_listing
 from hw_models.errors import PlacementError
 
@@ -49,7 +49,7 @@ MOST_REFUSALS, LONGEST_REASON = 4, 200
 """Of a device, in the text: tasks, and characters of a reason. JSON has all."""
 
 
-def print_placed(placed: Placed, emit: str | None = None, columns: int = 80) -> None:
+def print_placed(placed: PlacementResult, emit: str | None = None, columns: int = 80) -> None:
     """Tables and the chart of the best schedule, or with `emit` one text alone: schedule, stages, tasks, mlir,
     mlir-generic; what a run took then goes to the error output. Raises PlacementError for the stages of a schedule
     without."""
@@ -75,7 +75,7 @@ def print_placed(placed: Placed, emit: str | None = None, columns: int = 80) -> 
         print_executed(placed.executed)
 
 
-def refusal_lines(refusals: Sequence[Refusal]) -> list[str]:
+def refusal_lines(refusals: Sequence[TaskRefusal]) -> list[str]:
     """A line a device that refuses tasks: the first of them, with reasons cut short."""
     found: dict[str, list[str]] = {}
     for item in refusals:
@@ -141,7 +141,7 @@ def stages_text(schedule: Schedule) -> str:
     )
 
 
-def write_placed(placed: Placed, path: Path) -> None:
+def write_placed(placed: PlacementResult, path: Path) -> None:
     """The figures of all methods and the decisions of the best as JSON, whole or not at all. Raises UserError."""
     best = placed.best
     whole = {
@@ -181,7 +181,7 @@ def time_text(time_ns: float) -> str:
     return f"{time_ns:,.0f} ns"
 
 
-def outcome_rows(placed: Placed) -> list[dict[str, Json]]:
+def outcome_rows(placed: PlacementResult) -> list[dict[str, Json]]:
     """A row a method, in the order given: the figures of the table, for JSON.
 
     The bound is of the tasks as they are: a method that makes other tasks of them may go below it, and has no distance
@@ -206,7 +206,7 @@ def outcome_rows(placed: Placed) -> list[dict[str, Json]]:
     ]
 
 
-def print_outcomes(placed: Placed) -> None:
+def print_outcomes(placed: PlacementResult) -> None:
     """The table of all methods, fastest schedules first."""
     rows = sorted(zip(outcome_rows(placed), placed.found, strict=True), key=lambda row: row[1][0].makespan_ns)
     headings = ("method", "makespan", "over bound", "gain over single", "search s", "evaluations")
@@ -346,11 +346,11 @@ def schedule_trace(schedule: Schedule, problem: Problem) -> Iterator[Event]:
             yield {"ph": "f", "bp": "e", **flow, **arrives}
 
 
-def _first_reader(schedule: Schedule, consumers: Sequence[str], machine: str) -> Run | None:
+def _first_reader(schedule: Schedule, consumers: Sequence[str], machine: str) -> TaskRun | None:
     runs = [schedule.run_of[name] for name in consumers if schedule.run_of[name].machine == machine]
     return min(runs, key=lambda run: run.start_ns, default=None)
 
 
-def _span(item: Run | Copy) -> dict[str, float]:
+def _span(item: TaskRun | ValueCopy) -> dict[str, float]:
     """Microseconds, as the format wants them."""
     return {"ts": item.start_ns / 1e3, "dur": (item.end_ns - item.start_ns) / 1e3}

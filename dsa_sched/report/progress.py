@@ -10,17 +10,17 @@ from types import TracebackType
 from rich.console import Console
 from rich.status import Status
 
-__all__ = ["Steps"]
+__all__ = ["ProgressSteps"]
 
 
-class Steps:
+class ProgressSteps:
     """`with Steps() as steps: steps.say("lowering")`."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)
         self._status: Status | None = None
 
-    def __enter__(self) -> Steps:
+    def __enter__(self) -> ProgressSteps:
         if self._console.is_terminal:
             self._status = self._console.status("starting")
             self._status.start()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsa_sched.analysis.artifact_timing import RunTime, TimedProgram, for_each_timeline
-from dsa_sched.analysis.waiting import Waiting, waiting_of
+from dsa_sched.analysis.waiting import WaitingTimes, waiting_of
 from dsa_sched.io.atomic_write import write_whole
 from dsa_sched.report.listing import output_console, print_listing
 from hw_models.errors import size_text
@@ -45,7 +45,7 @@ SHORT_STALLS = {"barrier": "other cores", "conflict": "bytes in use", "drain": "
 """The same where a row has several."""
 
 
-def print_times(run: RunTime, waiting: Waiting) -> None:
+def print_times(run: RunTime, waiting: WaitingTimes) -> None:
     """Print the whole run, then each program."""
     console = output_console()
 
@@ -155,7 +155,7 @@ def _time(seconds: float) -> str:
     return f"{seconds * 1e6:,.3f} us"
 
 
-def times_json(run: RunTime, waiting: Waiting | None = None) -> str:
+def times_json(run: RunTime, waiting: WaitingTimes | None = None) -> str:
     """The run as JSON text; by the usual parts where none are given."""
     waiting = waiting or waiting_of(run)
     whole = {
@@ -217,7 +217,7 @@ def _program(program: TimedProgram) -> dict[str, object]:
     }
 
 
-def write_times(run: RunTime, path: Path, waiting: Waiting | None = None) -> None:
+def write_times(run: RunTime, path: Path, waiting: WaitingTimes | None = None) -> None:
     """Write the JSON form, whole or not at all. Raises UserError."""
     text = times_json(run, waiting).encode()
     write_whole(path, lambda stream: stream.write(text))

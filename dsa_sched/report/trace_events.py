@@ -21,7 +21,7 @@ from dsa_sched.analysis.parts import Parts, parts_of, usual_parts
 from dsa_sched.io.atomic_write import write_whole
 from dsa_sched.report.memory import MOMENTS
 from isched.timing.occupancy import Occupancy
-from isched.timing.timeline import Span
+from isched.timing.timeline import TimelineSpan
 from isched.timing.utilisation import ENGINE_KINDS
 
 __all__ = ["COLOURS", "trace_events", "write_trace"]
@@ -115,7 +115,7 @@ class _Writer:
     def core(self, core: int) -> int:
         return 100 * self.program.cluster + core
 
-    def track(self, span: Span) -> tuple[int, int]:
+    def track(self, span: TimelineSpan) -> tuple[int, int]:
         """Process and track of an engine's instruction."""
         if self.program.timeline.engine_kinds.get(span.engine) == "dma":
             return DMA_PROCESS + self.program.cluster, self.tracks[span.unit]
@@ -141,7 +141,7 @@ class _Writer:
 
     def parts(self) -> Iterator[Timed]:
         """On every track of an engine, a slice around neighbours of one part."""
-        by_track: dict[tuple[int, int], list[Span]] = {}
+        by_track: dict[tuple[int, int], list[TimelineSpan]] = {}
         for span in self.program.timeline.spans:
             if span.unit:
                 by_track.setdefault(self.track(span), []).append(span)
@@ -154,7 +154,7 @@ class _Writer:
                 arguments = {self.shown.by: part, "instructions": len(inside)}
                 yield inside[0].start, _OUTER, {**event, **self.colour(part), "args": arguments}
 
-    def instruction(self, number: int, span: Span) -> Iterator[Timed]:
+    def instruction(self, number: int, span: TimelineSpan) -> Iterator[Timed]:
         """What its scalar core waits for, its work, and the arrow from what it waited for."""
         core, spans = self.core(span.core), self.program.timeline.spans
         cause, end = span.stall or "wait", (core, SCALAR_TRACK, max(span.ready, span.issued - 1.0))
@@ -172,7 +172,7 @@ class _Writer:
         if before is not None:
             yield from self.arrow(cause, number, before, *end)
 
-    def work(self, span: Span) -> Event:
+    def work(self, span: TimelineSpan) -> Event:
         """The slice of an instruction on its engine's track."""
         part = self.shown.of_operator(span.source)
         event = self.slice(span.source or span.opcode, span.engine, *self.track(span), span.start, span.end)
@@ -186,7 +186,7 @@ class _Writer:
             arguments["bytes"] = span.moved_bytes
         return {**event, **self.colour(part), "args": arguments}
 
-    def awaited(self, span: Span) -> Span | None:
+    def awaited(self, span: TimelineSpan) -> TimelineSpan | None:
         """The work that it waited for last; of a barrier, what the last core waited for before it came."""
         spans, seen = self.program.timeline.spans, span
         while seen.blocked_by >= 0:
@@ -195,7 +195,9 @@ class _Writer:
                 return seen
         return None
 
-    def arrow(self, cause: str, number: int, before: Span, process: int, track: int, time: float) -> Iterator[Timed]:
+    def arrow(
+        self, cause: str, number: int, before: TimelineSpan, process: int, track: int, time: float
+    ) -> Iterator[Timed]:
         """From the last moment of some work to `time` on a track."""
         flow: Event = {"cat": cause, "name": cause, "id": f"{self.program.cluster}.{number}"}
         from_process, from_track = self.track(before)

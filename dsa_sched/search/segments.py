@@ -26,7 +26,7 @@ from partitioner.context.plan_context import Context
 from partitioner.ir.decisions import Decision
 from partitioner.memory.no_plan import NoPlan
 from partitioner.planners.levels import Images, Planner, Segment, Segments, planner_text
-from partitioner.planners.segment_choice import Column, Division, column_of, divide, expected_layer_cycles
+from partitioner.planners.segment_choice import Column, SegmentDivision, column_of, divide, expected_layer_cycles
 from partitioner.planners.segments import PlanPart, fit_segments
 from partitioner.verification.verify_plan import verify_plan
 
@@ -181,7 +181,7 @@ def _sources(ctx: Context[TileTarget], found: Sequence[Timed]) -> Iterator[_Sour
         yield columns
 
 
-def _segments(ctx: Context[TileTarget], plans: Sequence[Candidate], division: Division) -> tuple[Segment, ...]:
+def _segments(ctx: Context[TileTarget], plans: Sequence[Candidate], division: SegmentDivision) -> tuple[Segment, ...]:
     found = []
     for part in division.parts:
         planner = plans[part.column].config.planner
@@ -193,7 +193,7 @@ def _segments(ctx: Context[TileTarget], plans: Sequence[Candidate], division: Di
 def _candidate(
     ctx: Context[TileTarget],
     plans: Sequence[Candidate],
-    division: Division,
+    division: SegmentDivision,
     segments: tuple[Segment, ...],
     options: CompileOptions,
 ) -> Candidate | None:
@@ -207,7 +207,7 @@ def _candidate(
 
 
 def _decisions(
-    ctx: Context[TileTarget], plans: Sequence[Candidate], columns: Sequence[Column], division: Division
+    ctx: Context[TileTarget], plans: Sequence[Candidate], columns: Sequence[Column], division: SegmentDivision
 ) -> Iterator[Decision]:
     """For each segment what was expected of it in every plan that can be cut there."""
     for part in division.parts:

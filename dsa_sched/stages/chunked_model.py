@@ -11,7 +11,7 @@ from dsa_sched.frontend import Model
 from dsa_sched.frontend.network.terms import Term
 from hw_models.chip import Chip
 from partitioner.context.plan_context import Context
-from partitioner.fusion.hidden_chunks import Part, in_chunks
+from partitioner.fusion.hidden_chunks import ChunkPart, in_chunks
 from partitioner.ir.target import PlanTarget
 
 
@@ -29,7 +29,7 @@ def chunked_model(model: Model, chip: Chip, target: PlanTarget) -> Model | None:
     return replace(model, graph=found.graph, constants=dict(found.constants), terms=terms)
 
 
-def _term(whole: Term, part: Part, axes: int) -> Term:
+def _term(whole: Term, part: ChunkPart, axes: int) -> Term:
     rows = tuple(range(part.low, part.high))
     if not part.axis:
         return whole.take(rows)

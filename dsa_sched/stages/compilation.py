@@ -1,10 +1,10 @@
-"""What compiling made of a model, stage by stage, for targets of either kind behind one interface.
+"""What compiling made of a model, stage by stage, for targets of either kind through one interface.
 
     TileTarget    Plan, Layout, Program --emit-->       ClusterFiles        (Lowered)
-    GroupTarget   Plan, TensorPlaces    --emit_plan-->  ClusterFiles        (Placed)
+    GroupTarget   Plan, TensorPlaces    --emit_plan-->  ClusterFiles        (PlacedKernels)
 
-`Lowered` and `Placed` say all that differs: where tensors lie, how files are emitted, which kind of execution they
-need, whether there is a program of instructions to look at.
+`Lowered` and `PlacedKernels` say all that differs: where tensors lie, how files are emitted, which kind of execution
+they need, whether there is a program of instructions to look at.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from dsa_sched.stages.gc_pause import uncollected
 from dsa_sched.stages.index_bounds import index_bounds
 from hw_models.chip import Chip
 from hw_models.errors import ModelError, TargetError
-from isched.program.program import Placement, Program
+from isched.program.program import Program, TensorPlacement
 from partitioner.cost.micro_batching import pass_count
 from partitioner.ir.plan import Plan
 from partitioner.memory.memory_plan_types import Layout
@@ -120,7 +120,7 @@ class Lowered:
         return self.program.cluster
 
     @property
-    def placements(self) -> tuple[Placement, ...]:
+    def placements(self) -> tuple[TensorPlacement, ...]:
         return self.program.placements
 
     @property
@@ -148,7 +148,7 @@ class Lowered:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedKernels:
     """A plan of kernels that are whole groups: they are started one after the other, nothing is lowered."""
 
     target: GroupTarget
@@ -157,14 +157,14 @@ class Placed:
     progress: Callable[[str], None] = field(default=lambda _step: None, compare=False)
 
     @property
-    def placements(self) -> tuple[Placement, ...]:
+    def placements(self) -> tuple[TensorPlacement, ...]:
         return self.places.placements
 
     @property
     def execution(self) -> str:
         return self.target.execution
 
-    def on_cluster(self, cluster: int) -> Placed:
+    def on_cluster(self, cluster: int) -> PlacedKernels:
         return replace(self, cluster=cluster)
 
     def instructions(self) -> Program:
@@ -199,7 +199,7 @@ class Compilation:
     chip: Chip
     options: CompileOptions
     plan: Plan
-    made: Lowered | Placed
+    made: Lowered | PlacedKernels
     items: int | None = None
     level_times: tuple[LevelTime, ...] = ()
 
@@ -278,7 +278,7 @@ class Compilation:
             files=tuple(file_entry(f"{folder}{name}", data) for name, data in self.files.files.items()),
         )
 
-    def _tensor(self, placement: Placement) -> TensorEntry:
+    def _tensor(self, placement: TensorPlacement) -> TensorEntry:
         tensor = self.model.graph.by_name[placement.of if placement.kind == "probe" else placement.tensor]
         # A value that is no permutation of an ONNX tensor (axes unknown) is described as it lies.
         layout = tensor.axes or tuple(range(len(tensor.shape)))

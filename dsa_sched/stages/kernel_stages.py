@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from codegen.target import GroupTarget, TensorPlaces
 from dsa_sched.frontend import Model
-from dsa_sched.stages.compilation import CompileOptions, Placed
+from dsa_sched.stages.compilation import CompileOptions, PlacedKernels
 from hw_models.chip import Chip
 from isched.hazards.verify_places import verify_places
 from isched.lowering.main_memory_allocation import place_group_tensors
@@ -38,7 +38,7 @@ def plan_kernels(model: Model, chip: Chip, target: GroupTarget, options: Compile
     return PlannedKernels(model, ctx, make_kernel_plan(ctx, planner, options.force_groups))
 
 
-def place(planned: PlannedKernels, options: CompileOptions, progress: Callable[[str], None]) -> Placed:
+def place(planned: PlannedKernels, options: CompileOptions, progress: Callable[[str], None]) -> PlacedKernels:
     """Plan -> TensorPlaces, verified: what lies between the kernels. Raises DoesNotFit where the main memory cannot
     hold it."""
     progress("placing tensors")
@@ -46,4 +46,4 @@ def place(planned: PlannedKernels, options: CompileOptions, progress: Callable[[
     found = place_group_tensors(ctx, ctx.target.data_base_bytes, plan, kept, options.isolated)
     progress("verifying the places")
     verify_places(plan, ctx.graph, found)
-    return Placed(ctx.target, TensorPlaces(found), progress=progress)
+    return PlacedKernels(ctx.target, TensorPlaces(found), progress=progress)

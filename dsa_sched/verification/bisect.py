@@ -29,8 +29,8 @@ from dsa_sched.stages.targets import target_of, with_defaults
 from dsa_sched.verification.evidence import Loads
 from dsa_sched.verification.extreme_inputs import extreme_inputs
 from dsa_sched.verification.inputs import seeded_or_given
-from dsa_sched.verification.onnx_reference import Reference
-from dsa_sched.verification.subgraph import Part, cut
+from dsa_sched.verification.onnx_reference import OnnxReference
+from dsa_sched.verification.subgraph import SubgraphPart, cut
 from dsa_sched.verification.verdict import LayerResult, VerifyReport
 from dsa_sched.verification.verify import VerifyOptions, reference_builds, verify_compiled
 from hw_models.chip import Chip
@@ -48,7 +48,7 @@ REASON = "failure.txt"
 class Bisection:
     """Nodes [`start`, `end`) of `total` fail `check`; `failure` is its sentence; `tried` parts were judged."""
 
-    part: Part
+    part: SubgraphPart
     start: int
     end: int
     total: int
@@ -127,7 +127,7 @@ def bisect(
     if extreme:
         found = next(each for each in extreme_inputs(model, feeds, options.seed) if each.label == extreme)
         feeds = (found.feed, found.other)
-    reference = Reference(model)
+    reference = OnnxReference(model)
     values = tuple(reference.values(feed) for feed in feeds)
     plain = replace(compile_options, batch=None, shapes=(), bindings=(), isolated=False, keep_values=True)
     seen: dict[tuple[int, int], tuple[str, str]] = {}
@@ -194,7 +194,7 @@ def _suspects(model: onnx.ModelProto, report: VerifyReport | None) -> tuple[int,
 
 
 def _judge_part(
-    part: Part,
+    part: SubgraphPart,
     folder: Path,
     chip: str | Path | Chip,
     compile_options: CompileOptions,

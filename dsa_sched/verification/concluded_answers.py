@@ -13,7 +13,7 @@ from onnx import helper
 from dsa_sched.frontend import Model
 from dsa_sched.frontend.network.refusals import node_reads
 from dsa_sched.verification.evidence import Dump, Feed
-from dsa_sched.verification.onnx_reference import Reference
+from dsa_sched.verification.onnx_reference import OnnxReference
 
 __all__ = ["answers_of_stored"]
 
@@ -35,7 +35,7 @@ def answers_of_stored(model: Model, dump: Dump, feed: Feed) -> dict[str, Array]:
                 numbers[str(value)] = stored.astype(tensor.source_dtype)
     part = _behind(model.source, numbers, answers)
     given = {item.name: np.asarray(numbers.get(item.name, feed.get(item.name))) for item in part.graph.input}
-    found = Reference(part).values(given)
+    found = OnnxReference(part).values(given)
     return {name: found[name] for name in answers}
 
 

@@ -16,7 +16,7 @@ import onnx
 from dsa_sched.verification.evidence import Array, Feed
 from dsa_sched.verification.rounding import RoundedReference
 from dsa_sched.verification.tolerances import LogitsResult, relative_error
-from dsa_sched.verification.value_ranges import Limits, limits_of
+from dsa_sched.verification.value_ranges import TypeLimits, limits_of
 from hw_models.errors import ModelError
 from partitioner.ir.operators import Trait, onnx_names
 
@@ -94,7 +94,7 @@ def lost_digits(source: onnx.ModelProto, exact: Feed, end: str, dtype: str) -> s
     return ""
 
 
-def _how(node: onnx.NodeProto, found: _Rounded, error: float, limits: Limits) -> str:
+def _how(node: onnx.NodeProto, found: _Rounded, error: float, limits: TypeLimits) -> str:
     reads = [found.exact[name] for name in node.input if name in found.exact and found.exact[name].dtype.kind == "f"]
     sizes = [np.abs(array[np.isfinite(array) & (array != 0)]) for array in reads]
     times = f"{error:.2g} times off"

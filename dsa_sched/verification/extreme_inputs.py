@@ -17,7 +17,7 @@ from onnx import helper
 
 from dsa_sched.verification.evidence import Array, Feed
 from dsa_sched.zoo import seeded_inputs
-from dsa_sched.zoo.meanings.declared_meanings import Mask, Meaning, Range, declared_meanings
+from dsa_sched.zoo.meanings.declared_meanings import MaskMeaning, Meaning, Range, declared_meanings
 from dsa_sched.zoo.meanings.inferred_meanings import inferred_meanings
 
 __all__ = ["Extreme", "extreme_inputs"]
@@ -75,7 +75,7 @@ def _free_integers(model: onnx.ModelProto, said: dict[str, Meaning], declared: d
         for name, dtype in kinds.items()
         if dtype.kind in "iu"
         and name not in constants
-        and (name not in said or (dtype.itemsize <= 2 and isinstance(said[name], Mask) and name not in declared))
+        and (name not in said or (dtype.itemsize <= 2 and isinstance(said[name], MaskMeaning) and name not in declared))
     }
 
 

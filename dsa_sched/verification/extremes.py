@@ -26,12 +26,12 @@ from dsa_sched.verification.evidence import (
 )
 from dsa_sched.verification.extreme_inputs import Extreme
 from dsa_sched.verification.masked_values import held_in_range
-from dsa_sched.verification.onnx_reference import Reference, RefusedInput
+from dsa_sched.verification.onnx_reference import OnnxReference, RefusedInput
 from dsa_sched.verification.tolerances import LAYER_BOUND, LogitsResult, judge_logits
-from dsa_sched.verification.value_ranges import Limits, Lost, beyond_at_products, limits_of, lost_values
+from dsa_sched.verification.value_ranges import Lost, TypeLimits, beyond_at_products, limits_of, lost_values
 from dsa_sched.verification.verdict import ExtremeResult
 
-__all__ = ["Planned", "end_names", "judge_extreme", "not_judged", "planned_extremes"]
+__all__ = ["PlannedExtreme", "end_names", "judge_extreme", "not_judged", "planned_extremes"]
 
 LARGEST_RUN_CYCLES = 500_000
 """Of a program, by the cycle model, that is run for every kind of inputs. A larger one is run where the reference shows
@@ -48,7 +48,7 @@ REACTS_TO_ZEROS = frozenset(["Div", "Log", "Pow", "Reciprocal"])
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedExtreme:
     """Inputs that are run, with the reference's values for them and for others of their kind; without these where
     `reason` says why they are not."""
 
@@ -60,22 +60,24 @@ class Planned:
 
 
 def planned_extremes(
-    whole: Compilation, reference: Reference, extremes: Sequence[Extreme], dtype: str, cycles: float | None
-) -> tuple[Planned, ...]:
+    whole: Compilation, reference: OnnxReference, extremes: Sequence[Extreme], dtype: str, cycles: float | None
+) -> tuple[PlannedExtreme, ...]:
     """What the reference says of each before anything is run. `cycles` are those of the program."""
     macs = sum(op.macs for op in whole.model.graph.ops)
     large = macs > LARGEST_RUN_MACS if cycles is None else cycles > LARGEST_RUN_CYCLES
     return tuple(_planned(whole, reference, extreme, limits_of(dtype), large) for extreme in extremes)
 
 
-def _planned(whole: Compilation, reference: Reference, extreme: Extreme, limits: Limits, large: bool) -> Planned:
+def _planned(
+    whole: Compilation, reference: OnnxReference, extreme: Extreme, limits: TypeLimits, large: bool
+) -> PlannedExtreme:
     source = whole.model.source
     if large and extreme.zeros and not _reacts_to_zeros(whole):
-        return Planned(extreme, {}, {}, (), "not run, as a large network that divides by nothing it computes")
+        return PlannedExtreme(extreme, {}, {}, (), "not run, as a large network that divides by nothing it computes")
     try:
         exact = reference.values(extreme.feed)
     except RefusedInput as error:
-        return Planned(extreme, {}, {}, (), f"onnxruntime refuses them: {error.has}")
+        return PlannedExtreme(extreme, {}, {}, (), f"onnxruntime refuses them: {error.has}")
     lost = lost_values(source, (exact,), limits)
     ends = frozenset(item.name for item in source.graph.output)
     reason = beyond_at_products(source, lost, limits, ends)
@@ -85,7 +87,7 @@ def _planned(whole: Compilation, reference: Reference, extreme: Extreme, limits:
         other = {} if reason else reference.values(extreme.other)
     except RefusedInput:
         other = exact
-    return Planned(extreme, exact, other, lost, reason)
+    return PlannedExtreme(extreme, exact, other, lost, reason)
 
 
 def _reacts_to_zeros(whole: Compilation) -> bool:
@@ -96,7 +98,7 @@ def _reacts_to_zeros(whole: Compilation) -> bool:
     return any(node.op_type in REACTS_TO_ZEROS and node.input[-1] not in constants for node in nodes)
 
 
-def not_judged(planned: Planned) -> ExtremeResult:
+def not_judged(planned: PlannedExtreme) -> ExtremeResult:
     """Of inputs that were not run."""
     return ExtremeResult(planned.extreme.label, "not judged", planned.reason)
 
@@ -110,7 +112,7 @@ def end_names(whole: Compilation, exact: Feed) -> tuple[str, ...]:
 
 
 def judge_extreme(
-    whole: Compilation, planned: Planned, dump: Dump, floors: tuple[Feed, Feed], names: Sequence[str], dtype: str
+    whole: Compilation, planned: PlannedExtreme, dump: Dump, floors: tuple[Feed, Feed], names: Sequence[str], dtype: str
 ) -> ExtremeResult:
     """By each output that has finite values in the reference."""
     label, limits = planned.extreme.label, limits_of(dtype)
@@ -125,7 +127,7 @@ def judge_extreme(
 
 
 def _judge(
-    whole: Compilation, planned: Planned, name: str, dump: Dump, floors: tuple[Feed, Feed], limits: Limits
+    whole: Compilation, planned: PlannedExtreme, name: str, dump: Dump, floors: tuple[Feed, Feed], limits: TypeLimits
 ) -> tuple[str, str]:
     model, theirs = whole.model, file_name(whole.model, name)
     ours = file_array(whole, name, dump)
@@ -165,7 +167,7 @@ def _of_equal_outputs(name: str, result: LogitsResult) -> tuple[str, str]:
     return ("held", line) if result.error <= allowed else ("failed", f"{line}, at most {allowed:.3g} is allowed")
 
 
-def _excursion(lost: Sequence[Lost], limits: Limits) -> str:
+def _excursion(lost: Sequence[Lost], limits: TypeLimits) -> str:
     """The value in between that leaves the range farthest."""
     far = max((each for each in lost if each.beyond), key=lambda each: each.largest, default=None)
     if far is not None:

@@ -19,8 +19,8 @@ import onnx
 from onnx import helper, numpy_helper
 
 from dsa_sched.verification.inputs import given_inputs
-from dsa_sched.verification.onnx_reference import Reference
-from dsa_sched.verification.value_ranges import Limits, limits_of, mask_values, range_sentences
+from dsa_sched.verification.onnx_reference import OnnxReference
+from dsa_sched.verification.value_ranges import TypeLimits, limits_of, mask_values, range_sentences
 from dsa_sched.zoo.meanings.declared_meanings import Range, declared_meanings
 from partitioner.ir.operators import Trait, onnx_names
 
@@ -36,7 +36,7 @@ def ranges_of_feeds(
     """Sentences about the values for inputs in .npz files; `computed` are those of the file's values that the compiler
     computes. Raises UserError for files that hold no such inputs."""
     feeds = given_inputs(source, files)
-    reference = Reference(source)
+    reference = OnnxReference(source)
     return range_sentences(source, tuple(reference.values(feed) for feed in feeds), dtype, True, computed)
 
 
@@ -87,7 +87,7 @@ def ranges_of_any(source: onnx.ModelProto, dtype: str) -> tuple[str, ...]:
     return (*found[:SHOWN], *more)
 
 
-def _said(who: str, interval: Interval, limits: Limits) -> str:
+def _said(who: str, interval: Interval, limits: TypeLimits) -> str:
     if not interval.tight or not interval.roots or interval.size == 0 or not isfinite(interval.size):
         return ""
     if interval.size > limits.largest:

@@ -17,11 +17,11 @@ from onnx import helper
 
 from dsa_sched.io.npz import read_arrays
 from dsa_sched.verification.evidence import Array, Feed
-from dsa_sched.verification.onnx_reference import Reference, RefusedInput
+from dsa_sched.verification.onnx_reference import OnnxReference, RefusedInput
 from dsa_sched.zoo.meanings.declared_meanings import Range
 from hw_models.errors import ModelError
 
-__all__ = ["Drawn", "FeedOptions", "given_inputs", "seeded_or_given"]
+__all__ = ["DrawnInputs", "FeedOptions", "given_inputs", "seeded_or_given"]
 
 CANDIDATES = 12
 """Draws to choose from: an input between two classes says nothing about which of them wins."""
@@ -47,14 +47,14 @@ class FeedOptions(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class DrawnInputs:
     """Sets of inputs that the reference takes, and a sentence for each kind of drawn ones that it refused."""
 
     feeds: tuple[Feed, ...]
     refused: tuple[str, ...] = ()
 
 
-def seeded_or_given(model: onnx.ModelProto, options: FeedOptions) -> Drawn:
+def seeded_or_given(model: onnx.ModelProto, options: FeedOptions) -> DrawnInputs:
     """One set of inputs a file, or `inputs` drawn ones: those of CANDIDATES for which the reference decides most
     clearly which entry of the first output is the largest. `model` has static shapes.
 
@@ -63,11 +63,11 @@ def seeded_or_given(model: onnx.ModelProto, options: FeedOptions) -> Drawn:
     are found that the reference takes.
     """
     if options.feeds:
-        return Drawn(given_inputs(model, options.feeds))
+        return DrawnInputs(given_inputs(model, options.feeds))
     from dsa_sched.zoo import seeded_inputs
 
     count, name, refused = max(options.inputs, CANDIDATES), _classes(model), list[str]()
-    reference = Reference(model, only=name) if name else None
+    reference = OnnxReference(model, only=name) if name else None
     for integers in (None, *NARROWER):
         taken, margins, last = [], list[float](), None
         for feed in seeded_inputs(model, count, options.seed, integers):
@@ -83,7 +83,7 @@ def seeded_or_given(model: onnx.ModelProto, options: FeedOptions) -> Drawn:
             refused.append(f"{count - len(taken)} of {count} drawn inputs, integers {which}, were refused: {last.has}")
         if len(taken) >= options.inputs:
             clearest = np.argsort(-np.array(margins), kind="stable")[: options.inputs]
-            return Drawn(tuple(taken[number] for number in sorted(clearest)), tuple(refused))
+            return DrawnInputs(tuple(taken[number] for number in sorted(clearest)), tuple(refused))
         if last is not None and not _draws_integers(model):
             break
     raise ModelError(

@@ -18,7 +18,7 @@ from hw_models.errors import ModelError
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["Reference", "RefusedInput"]
+__all__ = ["OnnxReference", "RefusedInput"]
 
 Array = npt.NDArray[np.generic]
 
@@ -27,7 +27,7 @@ class RefusedInput(ModelError):
     """onnxruntime computes the network, but not for these inputs."""
 
 
-class Reference:
+class OnnxReference:
     """A session over the original model, for every value, or with `only` for the outputs and that value. `values` may
     be called from several threads."""
 

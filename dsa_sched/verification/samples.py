@@ -17,7 +17,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from codegen.judgement import Array, Bound, Doubles, Exact, Points, Sampled
+from codegen.judgement import Array, BitExact, Bound, Doubles, Points, Sampled
 from dsa_sched.stages.compilation import Compilation
 from dsa_sched.verification.evidence import Dump, computing_layers, stored_values
 from dsa_sched.verification.tolerances import difference, sample_points
@@ -25,7 +25,7 @@ from dsa_sched.verification.verdict import BoundedLevelResult
 from hw_models.errors import TargetError
 from partitioner.ir.layers import Layer
 
-__all__ = ["Samples", "Values", "check_level", "check_samples"]
+__all__ = ["Samples", "SampledValues", "check_level", "check_samples"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Samples:
 
 
 @dataclass(frozen=True)
-class Values:
+class SampledValues:
     """Values of one run in device shape and type: constants as the graph has them, others as the run stored them; what
     it left nowhere is emulated from what it did store, with how far it may be off."""
 
@@ -89,7 +89,7 @@ class Values:
         return self._emulated[name]
 
 
-def check_samples(layer: Layer, runs: tuple[Values, ...], samples: int, seed: int) -> Samples:
+def check_samples(layer: Layer, runs: tuple[SampledValues, ...], samples: int, seed: int) -> Samples:
     """Recompute samples of a layer's output from its inputs in each run. Raises TargetError where what the target
     emulates is not of the output's type."""
     whole = runs[0].compilation
@@ -113,7 +113,7 @@ def check_level(whole: Compilation, ours: tuple[Dump, ...], samples: int, seed: 
     """Samples of all that a level stores in the main memory, by the target's bound."""
     graph = whole.model.graph
     names = frozenset(name for name in stored_values(whole) if name not in graph.inputs)
-    runs = tuple(Values(whole, dump) for dump in ours)
+    runs = tuple(SampledValues(whole, dump) for dump in ours)
     layers = [layer for layer in computing_layers(whole) if layer.output in names]
     found = [(layer.output, check_samples(layer, runs, samples, seed)) for layer in layers]
     return BoundedLevelResult(
@@ -132,7 +132,7 @@ Said = Callable[[int], str]
 
 def _judged(whole: Compilation, sampled: Sampled, ours: Array) -> tuple[npt.NDArray[np.intp], Said]:
     """Which of the stored samples are wrong."""
-    if isinstance(whole.target.judgement, Exact):
+    if isinstance(whole.target.judgement, BitExact):
         return _by_bits(whole, sampled, ours)
     numbers, allowed = _bounded(whole, sampled)
 

@@ -18,21 +18,21 @@ from onnx import helper, numpy_helper
 
 from dsa_sched.verification.evidence import Array, Feed
 
-__all__ = ["Part", "cut"]
+__all__ = ["SubgraphPart", "cut"]
 
 OLDEST_IR = 4
 """From here on constants need not be listed among the inputs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SubgraphPart:
     """A model and one set of inputs for each input of the whole."""
 
     model: onnx.ModelProto
     feeds: tuple[Feed, ...]
 
 
-def cut(model: onnx.ModelProto, values: tuple[Feed, ...], start: int, end: int) -> Part | None:
+def cut(model: onnx.ModelProto, values: tuple[Feed, ...], start: int, end: int) -> SubgraphPart | None:
     """Nodes [start, end) of a checked model; None when they read or give out nothing that depends on the inputs.
 
     `values` holds, for each input of the whole, every value by name.
@@ -60,7 +60,7 @@ def cut(model: onnx.ModelProto, values: tuple[Feed, ...], start: int, end: int) 
         nodes, "failing", [_typed(n, values[0]) for n in inputs], [_typed(n, values[0]) for n in outputs], constants
     )
     part = helper.make_model(graph, opset_imports=model.opset_import, ir_version=max(model.ir_version, OLDEST_IR))
-    return Part(part, tuple({name: of_input[name] for name in inputs} for of_input in values))
+    return SubgraphPart(part, tuple({name: of_input[name] for name in inputs} for of_input in values))
 
 
 def _varying(model: onnx.ModelProto, initializers: Mapping[str, onnx.TensorProto]) -> set[str]:

@@ -19,7 +19,7 @@ from onnx import numpy_helper
 
 from partitioner.ir.operators import REARRANGING, Trait, onnx_names
 
-__all__ = ["Limits", "Lost", "beyond_at_products", "limits_of", "lost_values", "mask_values", "range_sentences"]
+__all__ = ["TypeLimits", "Lost", "beyond_at_products", "limits_of", "lost_values", "mask_values", "range_sentences"]
 
 Array = npt.NDArray[np.generic]
 Values = Mapping[str, Array]
@@ -38,7 +38,7 @@ SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TypeLimits:
     """The largest number of a type, its smallest normal one, and half the smallest of all, which becomes zero."""
 
     dtype: str
@@ -51,9 +51,9 @@ class Limits:
         return self.dtype.replace("float", "fp")
 
 
-def limits_of(dtype: str) -> Limits:
+def limits_of(dtype: str) -> TypeLimits:
     kind = np.finfo(dtype)
-    return Limits(dtype, float(kind.max), float(kind.smallest_normal), float(kind.smallest_subnormal) / 2)
+    return TypeLimits(dtype, float(kind.max), float(kind.smallest_normal), float(kind.smallest_subnormal) / 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Lost:
     def all_tiny(self) -> bool:
         return self.tiny > 0 and self.of_tiny == self.largest
 
-    def beyond_text(self, limits: Limits) -> str:
+    def beyond_text(self, limits: TypeLimits) -> str:
         """How far it is beyond the range."""
         verb, reach = ("is", "it reaches") if self.beyond == 1 else ("are", "they reach")
         return (
@@ -82,7 +82,7 @@ class Lost:
             f"the largest of {limits.name}; {reach} {self.largest:.3g}"
         )
 
-    def tiny_text(self, limits: Limits) -> str:
+    def tiny_text(self, limits: TypeLimits) -> str:
         """What becomes of its small elements."""
         zero = self.of_tiny <= limits.becomes_zero
         what = (
@@ -94,7 +94,7 @@ class Lost:
         )
 
 
-def lost_values(source: onnx.ModelProto, exact: Sequence[Values], limits: Limits) -> tuple[Lost, ...]:
+def lost_values(source: onnx.ModelProto, exact: Sequence[Values], limits: TypeLimits) -> tuple[Lost, ...]:
     """Values of which anything is lost, in the order of the file, the inputs first."""
     constants = {tensor.name for tensor in source.graph.initializer}
     names = [(name, "input") for name in (item.name for item in source.graph.input) if name not in constants]
@@ -106,7 +106,7 @@ def lost_values(source: onnx.ModelProto, exact: Sequence[Values], limits: Limits
     return tuple(lost for lost in found if lost is not None)
 
 
-def mask_values(source: onnx.ModelProto, limits: Limits) -> frozenset[str]:
+def mask_values(source: onnx.ModelProto, limits: TypeLimits) -> frozenset[str]:
     """Values that hold numbers of a mask: constants beyond the range, what is chosen or computed of these, and scores
     to which they are added."""
     masks = {tensor.name for tensor in source.graph.initializer if _is_mask(tensor, limits)}
@@ -119,14 +119,14 @@ def mask_values(source: onnx.ModelProto, limits: Limits) -> frozenset[str]:
     return frozenset(masks)
 
 
-def _is_mask(tensor: onnx.TensorProto, limits: Limits) -> bool:
+def _is_mask(tensor: onnx.TensorProto, limits: TypeLimits) -> bool:
     if tensor.data_type not in FLOATS or tensor.data_location == onnx.TensorProto.EXTERNAL:
         return False
     array = numpy_helper.to_array(tensor).astype(np.float64)
     return bool(array.size) and bool((array <= -limits.largest).any())
 
 
-def _lost(name: str, operator: str, exact: Sequence[Values], limits: Limits) -> Lost | None:
+def _lost(name: str, operator: str, exact: Sequence[Values], limits: TypeLimits) -> Lost | None:
     arrays = [values[name] for values in exact if name in values]
     if any(array.dtype.kind not in "f" for array in arrays) or not sum(array.size for array in arrays):
         return None
@@ -178,7 +178,7 @@ def _otherwise(lost: Lost, computed: frozenset[str] | None) -> str:
 
 
 def beyond_at_products(
-    source: onnx.ModelProto, lost: Sequence[Lost], limits: Limits, ends: frozenset[str] = frozenset()
+    source: onnx.ModelProto, lost: Sequence[Lost], limits: TypeLimits, ends: frozenset[str] = frozenset()
 ) -> str:
     """Why nothing can be said of inputs for which the file's own numbers leave the range: a clause about the first of
     them; empty where only values in between do. `ends` are outputs of the network."""

@@ -24,7 +24,7 @@ from time import perf_counter
 
 import numpy as np
 
-from codegen.judgement import Exact
+from codegen.judgement import BitExact
 from codegen.target import Execution
 from dsa_sched.analysis.figures import ProgramFigures, compiled_work, program_figures
 from dsa_sched.analysis.work import NO_WORK, LayerWork, add_work
@@ -60,9 +60,9 @@ from dsa_sched.verification.file_constants import compare_constants
 from dsa_sched.verification.floors import Floors, start_floors, stored_type
 from dsa_sched.verification.inputs import seeded_or_given
 from dsa_sched.verification.masked_values import held_in_range, leaves_range
-from dsa_sched.verification.onnx_reference import Reference, RefusedInput
+from dsa_sched.verification.onnx_reference import OnnxReference, RefusedInput
 from dsa_sched.verification.prepared_values import prepared_names, wrong_prepared
-from dsa_sched.verification.samples import Samples, Values, check_level, check_samples
+from dsa_sched.verification.samples import SampledValues, Samples, check_level, check_samples
 from dsa_sched.verification.tolerances import LAYER_BOUND, LogitsResult, judge_logits
 from dsa_sched.verification.value_ranges import range_sentences
 from dsa_sched.verification.verdict import (
@@ -195,7 +195,7 @@ def verify_compiled(
         raise ModelError("--inputs", needs="at least 2: the bound of the logits is a distance", has=str(len(feeds)))
     clock = _Clock()
     progress("running the reference")
-    reference = Reference(whole.model.source)
+    reference = OnnxReference(whole.model.source)
     exact = tuple(reference.values(feed) for feed in feeds)
     neighbours = _neighbours(reference, feeds) if _alike(feeds) else ()
     dtype = stored_type(whole.model.graph)
@@ -223,12 +223,12 @@ def verify_compiled(
             clock.lap(f"level {O0.name}")
         probes = [probe_loads(isolated, *of_input) for of_input in zip(feeds, stored, exact, strict=True)]
         finish = start(isolated.artifact, probes, [values] * len(feeds), "ran each layer by itself on input")
-        runs = tuple(Values(judged, dump) for dump in stored)
+        runs = tuple(SampledValues(judged, dump) for dump in stored)
         checks = [
             pool.submit(check_samples, layer, runs, options.samples, options.seed) for layer in computing_layers(judged)
         ]
         alone, dumps = finish(), extreme()
-        exact_target = isinstance(whole.target.judgement, Exact)
+        exact_target = isinstance(whole.target.judgement, BitExact)
         progress("comparing samples bit for bit" if exact_target else "comparing samples by the target's bound")
         samples = tuple(check.result() for check in checks)
         clock.lap("layers and samples")
@@ -250,7 +250,7 @@ def _alike(feeds: Sequence[Feed]) -> bool:
     return all(np.array_equal(feed[name], feeds[0][name]) for feed in feeds[1:] for name in feed)
 
 
-def _neighbours(reference: Reference, feeds: Sequence[Feed]) -> tuple[Feed, ...]:
+def _neighbours(reference: OnnxReference, feeds: Sequence[Feed]) -> tuple[Feed, ...]:
     """The reference for the elements of the given inputs in another order: what outputs of such numbers are apart.
     Nothing where onnxruntime refuses that."""
     rolled = {
@@ -266,7 +266,7 @@ def _levels(
     whole: Compilation, ours: tuple[Dump, ...], plain: tuple[Dump, ...], options: VerifyOptions
 ) -> LevelResult | BoundedLevelResult:
     """Bit for bit what O0 stores, or within the target's bound."""
-    if isinstance(whole.target.judgement, Exact):
+    if isinstance(whole.target.judgement, BitExact):
         return compare_levels(whole, ours, plain)
     return check_level(whole, ours, options.samples, options.seed)
 
@@ -335,7 +335,7 @@ def _report(
         against_file=against_file,
         programs=programs,
         against_o0=found.levels,
-        exact=isinstance(whole.target.judgement, Exact),
+        exact=isinstance(whole.target.judgement, BitExact),
         doubts=tuple(doubts_of(whole.model.source, logits, _exact_ends(judged, found), found.exact, dtype)),
         extremes=found.extremes,
     )

@@ -11,11 +11,11 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from dsa_sched.zoo.weights import Role, drawn, roles
+from dsa_sched.zoo.weights import ConstantRole, drawn, roles
 
 __all__ = ["drawn_model", "weight_shapes"]
 
-UNCALIBRATED = {Role.MEAN: Role.SHIFT, Role.VARIANCE: Role.FACTOR}
+UNCALIBRATED = {ConstantRole.MEAN: ConstantRole.SHIFT, ConstantRole.VARIANCE: ConstantRole.FACTOR}
 """Statistics of a norm that has seen no data: near 0, near 1."""
 
 

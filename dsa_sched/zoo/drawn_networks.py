@@ -29,11 +29,11 @@ from dsa_sched.zoo.topologies.vit import (
 from dsa_sched.zoo.topologies.whisper import whisper_encoder_mini_topology, whisper_encoder_topology
 from dsa_sched.zoo.topologies.wide_deep import wide_deep_mini_topology, wide_deep_topology
 
-__all__ = ["DRAWN", "Drawn"]
+__all__ = ["DRAWN", "DrawnNetwork"]
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class DrawnNetwork:
     """`shapes` are extents of inputs that the model file leaves open, as the network was published."""
 
     topology: Callable[[], onnx.ModelProto]
@@ -45,31 +45,31 @@ def _texts(words: int) -> Mapping[str, tuple[int, ...]]:
     return dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), (1, words))
 
 
-DRAWN: Mapping[str, Drawn] = MappingProxyType(
+DRAWN: Mapping[str, DrawnNetwork] = MappingProxyType(
     {
-        "bert_base": Drawn(bert_base_topology, _texts(128)),
-        "bert_base-mini": Drawn(bert_base_mini_topology),
-        "bert_large": Drawn(bert_large_topology, _texts(384)),
-        "bert_large-mini": Drawn(bert_large_mini_topology),
-        "conformer_m": Drawn(conformer_m_topology),
-        "conformer_m-mini": Drawn(conformer_m_mini_topology),
-        "convnext_t": Drawn(convnext_t_topology),
-        "convnext_t-mini": Drawn(convnext_t_mini_topology),
-        "dlrm": Drawn(dlrm_topology),
-        "dlrm-mini": Drawn(dlrm_mini_topology),
-        "gpt2": Drawn(gpt2_topology, {"input_ids": (1, 1024)}),
-        "gpt2-mini": Drawn(gpt2_mini_topology),
-        "siamese": Drawn(siamese_topology),
-        "siamese-mini": Drawn(siamese_mini_topology),
-        "swin_t": Drawn(swin_t_topology),
-        "swin_t-mini": Drawn(swin_t_mini_topology),
-        "vit_b16": Drawn(vit_b16_topology),
-        "vit_b16-mini": Drawn(vit_b16_mini_topology),
-        "vit_b16_384": Drawn(vit_b16_384_topology),
-        "vit_b16_384-mini": Drawn(vit_b16_384_mini_topology),
-        "whisper_encoder": Drawn(whisper_encoder_topology),
-        "whisper_encoder-mini": Drawn(whisper_encoder_mini_topology),
-        "wide_deep": Drawn(wide_deep_topology),
-        "wide_deep-mini": Drawn(wide_deep_mini_topology),
+        "bert_base": DrawnNetwork(bert_base_topology, _texts(128)),
+        "bert_base-mini": DrawnNetwork(bert_base_mini_topology),
+        "bert_large": DrawnNetwork(bert_large_topology, _texts(384)),
+        "bert_large-mini": DrawnNetwork(bert_large_mini_topology),
+        "conformer_m": DrawnNetwork(conformer_m_topology),
+        "conformer_m-mini": DrawnNetwork(conformer_m_mini_topology),
+        "convnext_t": DrawnNetwork(convnext_t_topology),
+        "convnext_t-mini": DrawnNetwork(convnext_t_mini_topology),
+        "dlrm": DrawnNetwork(dlrm_topology),
+        "dlrm-mini": DrawnNetwork(dlrm_mini_topology),
+        "gpt2": DrawnNetwork(gpt2_topology, {"input_ids": (1, 1024)}),
+        "gpt2-mini": DrawnNetwork(gpt2_mini_topology),
+        "siamese": DrawnNetwork(siamese_topology),
+        "siamese-mini": DrawnNetwork(siamese_mini_topology),
+        "swin_t": DrawnNetwork(swin_t_topology),
+        "swin_t-mini": DrawnNetwork(swin_t_mini_topology),
+        "vit_b16": DrawnNetwork(vit_b16_topology),
+        "vit_b16-mini": DrawnNetwork(vit_b16_mini_topology),
+        "vit_b16_384": DrawnNetwork(vit_b16_384_topology),
+        "vit_b16_384-mini": DrawnNetwork(vit_b16_384_mini_topology),
+        "whisper_encoder": DrawnNetwork(whisper_encoder_topology),
+        "whisper_encoder-mini": DrawnNetwork(whisper_encoder_mini_topology),
+        "wide_deep": DrawnNetwork(wide_deep_topology),
+        "wide_deep-mini": DrawnNetwork(wide_deep_mini_topology),
     }
 )

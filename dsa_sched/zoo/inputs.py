@@ -9,7 +9,7 @@ import onnx
 from onnx import helper
 
 from dsa_sched.zoo.evaluation import Doubles, Tensor
-from dsa_sched.zoo.meanings.declared_meanings import Mask, Meaning, Range, declared_meanings, drawn_integers
+from dsa_sched.zoo.meanings.declared_meanings import MaskMeaning, Meaning, Range, declared_meanings, drawn_integers
 from dsa_sched.zoo.meanings.inferred_meanings import inferred_meanings
 from dsa_sched.zoo.weights import seed_of
 from hw_models.errors import ModelError
@@ -63,7 +63,7 @@ def _seeded(item: onnx.ValueInfoProto, meaning: Meaning | None, seed: int, numbe
     if dtype.kind in "iu":
         return generator.integers(0, INTEGERS, shape).astype(dtype)
     if dtype.kind == "b":
-        return drawn_integers(item.name, Mask(), generator, shape).astype(dtype)
+        return drawn_integers(item.name, MaskMeaning(), generator, shape).astype(dtype)
     drawn = low_frequency(generator, shape) if len(shape) == 4 else generator.standard_normal(shape)
     if isinstance(meaning, Range):
         middle, half = (meaning.most + meaning.least) / 2, (meaning.most - meaning.least) / 2

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-__all__ = ["Floats", "Role", "drawn", "roles", "seed_of"]
+__all__ = ["Floats", "ConstantRole", "drawn", "roles", "seed_of"]
 
 Floats = npt.NDArray[np.float32]
 
@@ -24,7 +24,7 @@ PASSED_ON = ("Unsqueeze", "Reshape")  # some files put these between a constant 
 SEEN_BY_OTHERS = ("Transpose",)  # of a constant that another node reads as it is
 
 
-class Role(Enum):
+class ConstantRole(Enum):
     """What a constant does to the value it meets."""
 
     WEIGHT = "weight"
@@ -38,28 +38,28 @@ class Role(Enum):
 
 
 _ROLES = {
-    ("Conv", 1): Role.WEIGHT,
-    ("Conv", 2): Role.SHIFT,
-    ("Gemm", 1): Role.WEIGHT,
-    ("Gemm", 2): Role.SHIFT,
-    ("BatchNormalization", 1): Role.FACTOR,
-    ("BatchNormalization", 2): Role.SHIFT,
-    ("BatchNormalization", 3): Role.MEAN,
-    ("BatchNormalization", 4): Role.VARIANCE,
-    ("Mul", 1): Role.FACTOR,
-    ("Add", 1): Role.SHIFT,
-    ("LayerNormalization", 1): Role.FACTOR,
-    ("LayerNormalization", 2): Role.SHIFT,
-    ("MatMul", 1): Role.MATRIX,
-    ("LSTM", 1): Role.RECURRENT,
-    ("LSTM", 2): Role.RECURRENT,
-    ("LSTM", 3): Role.SHIFT,
-    ("GRU", 1): Role.RECURRENT,
-    ("GRU", 2): Role.RECURRENT,
-    ("GRU", 3): Role.SHIFT,
-    ("Gather", 0): Role.TABLE,
-    ("Slice", 0): Role.TABLE,
-    ("Expand", 0): Role.TABLE,
+    ("Conv", 1): ConstantRole.WEIGHT,
+    ("Conv", 2): ConstantRole.SHIFT,
+    ("Gemm", 1): ConstantRole.WEIGHT,
+    ("Gemm", 2): ConstantRole.SHIFT,
+    ("BatchNormalization", 1): ConstantRole.FACTOR,
+    ("BatchNormalization", 2): ConstantRole.SHIFT,
+    ("BatchNormalization", 3): ConstantRole.MEAN,
+    ("BatchNormalization", 4): ConstantRole.VARIANCE,
+    ("Mul", 1): ConstantRole.FACTOR,
+    ("Add", 1): ConstantRole.SHIFT,
+    ("LayerNormalization", 1): ConstantRole.FACTOR,
+    ("LayerNormalization", 2): ConstantRole.SHIFT,
+    ("MatMul", 1): ConstantRole.MATRIX,
+    ("LSTM", 1): ConstantRole.RECURRENT,
+    ("LSTM", 2): ConstantRole.RECURRENT,
+    ("LSTM", 3): ConstantRole.SHIFT,
+    ("GRU", 1): ConstantRole.RECURRENT,
+    ("GRU", 2): ConstantRole.RECURRENT,
+    ("GRU", 3): ConstantRole.SHIFT,
+    ("Gather", 0): ConstantRole.TABLE,
+    ("Slice", 0): ConstantRole.TABLE,
+    ("Expand", 0): ConstantRole.TABLE,
 }
 
 
@@ -68,10 +68,10 @@ def seed_of(*words: object) -> int:
     return int.from_bytes(hashlib.sha256("\0".join(map(str, words)).encode()).digest()[:16], "little")
 
 
-def roles(nodes: Iterable[onnx.NodeProto], constants: Mapping[str, tuple[int, ...]]) -> dict[str, Role]:
+def roles(nodes: Iterable[onnx.NodeProto], constants: Mapping[str, tuple[int, ...]]) -> dict[str, ConstantRole]:
     """The role of every constant, by name, also through nodes that only reshape it."""
     origin = {name: name for name in constants}
-    result: dict[str, Role] = {}
+    result: dict[str, ConstantRole] = {}
     for node in nodes:
         if node.op_type in PASSED_ON and node.input[0] in origin:
             origin[node.output[0]] = origin[node.input[0]]
@@ -82,26 +82,26 @@ def roles(nodes: Iterable[onnx.NodeProto], constants: Mapping[str, tuple[int, ..
     return result
 
 
-def drawn(network: str, constant: str, role: Role, shape: tuple[int, ...]) -> Floats:
+def drawn(network: str, constant: str, role: ConstantRole, shape: tuple[int, ...]) -> Floats:
     """Weights with He's variance (2 over the inputs of one output), which a ReLU halves again, half of it in MatMul
     and recurrences; rows of tables of unit variance; factors about 1, shifts about 0."""
     generator = np.random.default_rng(seed_of(network, constant))
     match role:
-        case Role.WEIGHT:
+        case ConstantRole.WEIGHT:
             return _bell(generator, shape) * np.float32(np.sqrt(2 / np.prod(shape[1:])))
-        case Role.MATRIX:  # [..., inputs, outputs]
+        case ConstantRole.MATRIX:  # [..., inputs, outputs]
             return _bell(generator, shape) * np.float32(np.sqrt(1 / shape[-2]))
-        case Role.RECURRENT:  # [directions, gates x states, inputs]
+        case ConstantRole.RECURRENT:  # [directions, gates x states, inputs]
             return _bell(generator, shape) * np.float32(np.sqrt(1 / shape[-1]))
-        case Role.TABLE:
+        case ConstantRole.TABLE:
             return _bell(generator, shape)
-        case Role.FACTOR:
+        case ConstantRole.FACTOR:
             return np.float32(1) + SPREAD * (2 * generator.random(shape, np.float32) - 1)
-        case Role.SHIFT:
+        case ConstantRole.SHIFT:
             return SPREAD * (2 * generator.random(shape, np.float32) - 1)
-        case Role.MEAN:
+        case ConstantRole.MEAN:
             return np.zeros(shape, np.float32)
-        case Role.VARIANCE:
+        case ConstantRole.VARIANCE:
             return np.ones(shape, np.float32)
 
 

@@ -23,7 +23,7 @@ from isched.hazards.access_table import Flags, Vector
 from isched.hazards.conflicts import Conflicts
 from isched.program.program import Instr, Program
 
-__all__ = ["Steps", "Units", "transfer_ends", "walk"]
+__all__ = ["OrderedSteps", "SharedMemoryUnits", "transfer_ends", "walk"]
 
 Known = npt.NDArray[np.int32]
 
@@ -31,7 +31,7 @@ NO_UNIT = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Units:
+class SharedMemoryUnits:
     """What works in order and touches memory that cores share: each engine of each core, and its scalar core with the
     transfers that it starts (`scalar`)."""
 
@@ -39,7 +39,7 @@ class Units:
     scalar: int
 
     @staticmethod
-    def of(program: Program, shared: Sequence[Flags]) -> Units:
+    def of(program: Program, shared: Sequence[Flags]) -> SharedMemoryUnits:
         """The engines that touch shared memories in this program, background transfers apart; `shared` says for each
         position of each stream whether it does."""
         engines = sorted(
@@ -50,7 +50,7 @@ class Units:
                 if not instr.starts and (touches or instr.meets)
             }
         )
-        return Units(tuple(engines), len(engines))
+        return SharedMemoryUnits(tuple(engines), len(engines))
 
     def numbers(self, instrs: Sequence[Instr]) -> Vector:
         """The unit of each instruction; NO_UNIT for an engine that only touches its core's memories."""
@@ -65,7 +65,7 @@ class Units:
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class OrderedSteps:
     """The instructions of all units in one order that keeps the streams and the rendezvous; barriers and waits are no
     steps. Step n is position `index[n]` of stream `core[n]`; its own accesses are over for whoever knows that
     `unit[n]` has come to `end[n]`.
@@ -85,7 +85,7 @@ class Steps:
         return self.core[steps].tolist(), self.index[steps].tolist()
 
 
-def walk(program: Program, units: Units, conflicts: Sequence[Conflicts]) -> Steps:
+def walk(program: Program, units: SharedMemoryUnits, conflicts: Sequence[Conflicts]) -> OrderedSteps:
     """Everything that units do. `conflicts` are those inside each core with instructions of these units, by
     `isched.hazards.conflicts`.
 
@@ -106,7 +106,7 @@ def walk(program: Program, units: Units, conflicts: Sequence[Conflicts]) -> Step
     )  # fmt: skip
     place = starts[core] + index
     over = over.reshape(len(over), len(program.streams), units.count)
-    return Steps(core, index, unit[place], np.concatenate(ends)[place], knows, over)
+    return OrderedSteps(core, index, unit[place], np.concatenate(ends)[place], knows, over)
 
 
 def transfer_ends(instrs: Sequence[Instr]) -> dict[int, int]:

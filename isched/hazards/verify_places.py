@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from hw_models.errors import PlanError
-from isched.program.program import Placement
+from isched.program.program import TensorPlacement
 from partitioner.ir.graph import Graph
 from partitioner.ir.plan import Group, Plan
 from partitioner.ir.steps import ViewStep
@@ -20,7 +20,7 @@ from partitioner.memory.main_memory_check import roots
 __all__ = ["verify_places"]
 
 
-def verify_places(plan: Plan, graph: Graph, placements: tuple[Placement, ...]) -> None:
+def verify_places(plan: Plan, graph: Graph, placements: tuple[TensorPlacement, ...]) -> None:
     """Raises PlanError unless every value that a kernel reads lies where it was written, or placed before the start,
     with nothing written over it since, and every output is there at the end."""
     named = roots(graph)
@@ -54,12 +54,12 @@ def _read(group: Group, graph: Graph) -> Iterable[str]:
     return dict.fromkeys(name for layer in group.layers for name in layer.inputs(graph) if name not in made)
 
 
-def _meet(a: Placement, b: Placement) -> bool:
+def _meet(a: TensorPlacement, b: TensorPlacement) -> bool:
     below, above = a.offset_bytes + a.size_bytes <= b.offset_bytes, b.offset_bytes + b.size_bytes <= a.offset_bytes
     return a.memory == b.memory and not (below or above)
 
 
-def _require_apart(places: Iterable[Placement]) -> None:
+def _require_apart(places: Iterable[TensorPlacement]) -> None:
     """Of what is placed before the start, no two may share bytes."""
     ordered = sorted(places, key=lambda place: (place.memory, place.offset_bytes))
     for first, second in pairwise(ordered):

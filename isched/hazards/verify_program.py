@@ -18,7 +18,7 @@ from hw_models.chip import Chip
 from hw_models.errors import PlanError
 from isched.hazards.access_table import COLUMNS, Flags, Table, Touches, Vector
 from isched.hazards.conflicts import Earlier, conflicts_of, conflicts_within, own_accesses
-from isched.hazards.happens_before import Steps, Units, walk
+from isched.hazards.happens_before import OrderedSteps, SharedMemoryUnits, walk
 from isched.hazards.uninitialised_reads import first_unwritten
 from isched.program.program import Program, Region
 
@@ -42,7 +42,7 @@ def _check_shared_memories(program: Program, touches: Touches, chip: Chip) -> No
     shared = frozenset(memory.name for memory in chip.memories if memory.scope != "core")
     kind_of = touches.kinds(shared)
     kinds = [kind_of[lists] for lists in touches.streams]
-    units = Units.of(program, [own != 0 for own in kinds])
+    units = SharedMemoryUnits.of(program, [own != 0 for own in kinds])
     steps = walk(program, units, conflicts_within(program, touches, chip, frozenset(units.engines)))
     groups = _Groups.of(program, steps, kinds)
     lead = groups.steps[groups.begins[:-1]]
@@ -68,7 +68,7 @@ class _Groups:
     starts: Flags
 
     @staticmethod
-    def of(program: Program, steps: Steps, kinds: Sequence[Vector]) -> _Groups:
+    def of(program: Program, steps: OrderedSteps, kinds: Sequence[Vector]) -> _Groups:
         """`kinds` are equal where the same bytes are touched, 0 where none are, by stream and position."""
         lengths = np.concatenate(([0], np.cumsum([len(own) for own in kinds])))
         kind = np.concatenate(kinds)[lengths[steps.core] + steps.index]
@@ -90,7 +90,7 @@ def _held(program: Program, touches: Touches) -> Table:
     return np.array(rows, np.int64).reshape(-1, COLUMNS)
 
 
-def _first_race(steps: Steps, groups: _Groups, earlier: Earlier) -> tuple[int, int] | None:
+def _first_race(steps: OrderedSteps, groups: _Groups, earlier: Earlier) -> tuple[int, int] | None:
     """The first access that need not come behind an earlier one to the same bytes, though one of them writes: the
     earlier step, and the number of the group of the later one."""
     begins = groups.begins
@@ -140,7 +140,7 @@ def _unwritten(program: Program, core: int, index: int, region: Region) -> PlanE
     return PlanError(program.who(core, index), needs=needs, has=f"unwritten bytes in {region}")
 
 
-def _race(program: Program, steps: Steps, before: int, step: int) -> PlanError:
+def _race(program: Program, steps: OrderedSteps, before: int, step: int) -> PlanError:
     core, index = int(steps.core[step]), int(steps.index[step])
     stream = program.streams[steps.core[before]]
     instr = stream.instrs[steps.index[before]]

@@ -17,17 +17,17 @@ from isched.lowering.program_size import ProgramSize
 from isched.lowering.row_lookups import looked_up_when_read, row_runs
 from isched.lowering.strided_copies import copies, packed_copies
 from isched.lowering.tile_code import LowerContext, tile_code
-from isched.program.program import Instr, Placement, Program, Stream
-from isched.program.target import Copy, Prepares, Schedulable
+from isched.program.program import Instr, Program, Stream, TensorPlacement
+from isched.program.target import MemoryCopy, Prepares, Schedulable
 from partitioner.expansion.expansion import (
     DMA_CORE,
     Barrier,
     Begin,
     Compute,
+    CoreTransfers,
     InMain,
-    Piece,
     Transfer,
-    Transfers,
+    TransferPiece,
     expand,
     read_from,
     written_to,
@@ -36,7 +36,7 @@ from partitioner.expansion.staging_schedule import StagedRound
 from partitioner.ir.graph import Op
 from partitioner.ir.plan import Plan
 from partitioner.ir.regions import box_size, full_box
-from partitioner.ir.target import Load
+from partitioner.ir.target import TileLoad
 from partitioner.memory.memory_plan import Layout, LayoutOptions, MoveLayout, Place, lay_out
 from partitioner.tiling.buffer_aliasing import Fit
 from partitioner.tiling.tile_loads import TileFetch
@@ -50,8 +50,8 @@ class _Lowering:
 
     ctx: LowerContext
     layout: Layout
-    placement: dict[str, Placement]
-    reads: dict[str, Placement]
+    placement: dict[str, TensorPlacement]
+    reads: dict[str, TensorPlacement]
     streams: list[list[Instr]]
     lookups: Mapping[str, Op]
     """By their results, those of which a layer's rows come from the table."""
@@ -66,11 +66,11 @@ class _Lowering:
         for stream in self.streams:
             stream.append(self.ctx.target.synchronise(source))
 
-    def copies(self, wanted: list[Copy], source: str) -> tuple[Instr, ...]:
+    def copies(self, wanted: list[MemoryCopy], source: str) -> tuple[Instr, ...]:
         """Instructions that move what is wanted."""
         return self.ctx.target.copy(tuple(wanted), source, self.ctx.chip) if wanted else ()
 
-    def copy(self, core: int, wanted: list[Copy], source: str) -> None:
+    def copy(self, core: int, wanted: list[MemoryCopy], source: str) -> None:
         self.streams[core].extend(self.copies(wanted, source))
 
     def item_bytes(self, tensor: str) -> int:
@@ -81,7 +81,7 @@ class _Lowering:
         """Offsets in the main memory."""
         return {name: placement.offset_bytes for name, placement in self.placement.items()}
 
-    def in_main(self, tensor: str, placements: Mapping[str, Placement]) -> Place:
+    def in_main(self, tensor: str, placements: Mapping[str, TensorPlacement]) -> Place:
         """The whole of a value in the main memory."""
         return Place(
             self.ctx.roles.main, placements[tensor].offset_bytes, full_box(self.ctx.graph.by_name[tensor].shape)
@@ -132,7 +132,7 @@ def lower_layout(
             case Begin(laid=laid):
                 state.size.begin(laid, state.count)
                 source = laid.group if isinstance(laid, MoveLayout) else laid.layer.name
-            case Transfers():
+            case CoreTransfers():
                 rows, others = _apart(state, event.transfers)
                 state.streams[event.core].extend(instr for moved in rows for instr in _look_up(state, moved, source))
                 state.copy(event.core, [copy for moved in others for copy in _transfer(state, moved)], source)
@@ -183,7 +183,7 @@ def _look_up(state: _Lowering, moved: Transfer, source: str) -> tuple[Instr, ...
     return ctx.target.look_up(ctx.graph, op, state.places, runs, source, ctx.chip)
 
 
-def _transfer(state: _Lowering, moved: Transfer) -> list[Copy]:
+def _transfer(state: _Lowering, moved: Transfer) -> list[MemoryCopy]:
     """Copies of one transfer. What is read from the main memory may be a copy of its own for this reader (a probe)."""
     if not box_size(moved.part):
         return []
@@ -212,7 +212,11 @@ def _compute(state: _Lowering, event: Compute) -> None:
 
 
 def _tile(
-    state: _Lowering, staged_round: StagedRound, piece: Piece, tile: TileFetch, brought: dict[object, tuple[Instr, ...]]
+    state: _Lowering,
+    staged_round: StagedRound,
+    piece: TransferPiece,
+    tile: TileFetch,
+    brought: dict[object, tuple[Instr, ...]],
 ) -> Iterator[TileCode]:
     """The instructions of one tile, of each pass apart: what a pass loads may come while the one before computes.
     `brought` remembers instructions that bring constants."""
@@ -223,7 +227,7 @@ def _tile(
         if number == 0 or spare != tile.offsets[number - 1]:
             passes = tile_code(state.ctx, layer, tile.box, offsets, pitches)
 
-        def moves(wanted: list[Load], offsets: Mapping[str, int] = offsets) -> tuple[Instr, ...]:
+        def moves(wanted: list[TileLoad], offsets: Mapping[str, int] = offsets) -> tuple[Instr, ...]:
             places = ((load, Place(memory[load.buffer], offsets[load.buffer], load.box)) for load in wanted)
             copies = [copy for load, place in places for copy in _load(state, staged_round, load, place, here)]
             return state.copies(copies, layer.name)
@@ -257,7 +261,9 @@ def _offsets(
     return offsets, pitches
 
 
-def _load(state: _Lowering, staged_round: StagedRound, load: Load, to: Place, here: Mapping[str, Place]) -> list[Copy]:
+def _load(
+    state: _Lowering, staged_round: StagedRound, load: TileLoad, to: Place, here: Mapping[str, Place]
+) -> list[MemoryCopy]:
     """Copies that fill a buffer."""
     item_bytes = state.item_bytes(load.tensor)
     return [

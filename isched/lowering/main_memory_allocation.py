@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from hw_models.errors import DoesNotFit
 from hw_models.infeasible import Holder, Infeasible
-from isched.program.program import Placement
+from isched.program.program import TensorPlacement
 from partitioner.context.plan_context import GraphContext, KernelContext, PlanContext
 from partitioner.ir.graph import Graph
 from partitioner.ir.plan import Plan
@@ -36,7 +36,7 @@ def place_tensors(
     keep_values: bool = False,
     isolated: bool = False,
     absent: Collection[str] = (),
-) -> tuple[Placement, ...]:
+) -> tuple[TensorPlacement, ...]:
     """Placements from `base_bytes` on, constants first, so that the program file holds them as one run of bytes; none
     for what is `absent` though it is computed before all layers.
 
@@ -52,7 +52,7 @@ def place_tensors(
 
 def place_group_tensors(
     ctx: KernelContext, base_bytes: int, plan: Plan, keep_values: bool = False, isolated: bool = False
-) -> tuple[Placement, ...]:
+) -> tuple[TensorPlacement, ...]:
     """The same for a plan whose kernels are whole groups: what leaves a group lies in the main memory from its step to
     the last that reads it. Raises DoesNotFit."""
     graph, named = ctx.graph, roots(ctx.graph)
@@ -81,7 +81,7 @@ def _placed(
     keep_values: bool,
     isolated: bool,
     absent: Collection[str] = (),
-) -> tuple[Placement, ...]:
+) -> tuple[TensorPlacement, ...]:
     graph, main, named = ctx.graph, ctx.roles.main, roots(ctx.graph)
     names = sorted(graph.tensors, key=lambda tensor: not tensor.constant)
     given = {*graph.fed, *(name for op in (*graph.prepared, *graph.concluded) for name in op.outputs)} - set(absent)
@@ -105,14 +105,17 @@ def _placed(
     if offset + height > ctx.chip.memory(main).size_bytes:
         raise DoesNotFit(_overflow(ctx, lives, offset + height, own, sharing))
     placements = [
-        Placement(tensor.name, _kind(graph, named, tensor.name), main, offsets[root], tensor.size_bytes,
+        TensorPlacement(tensor.name, _kind(graph, named, tensor.name), main, offsets[root], tensor.size_bytes,
                   "" if root == tensor.name else root)
         for tensor in names
         if (root := named[tensor.name]) in offsets
     ]  # fmt: skip
     return (
         *placements,
-        *(Placement(f"{n}::probe", "probe", main, low, graph.by_name[n].size_bytes, n) for n, low in probes.items()),
+        *(
+            TensorPlacement(f"{n}::probe", "probe", main, low, graph.by_name[n].size_bytes, n)
+            for n, low in probes.items()
+        ),
     )
 
 

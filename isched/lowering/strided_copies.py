@@ -10,13 +10,13 @@ from itertools import product
 from typing import Protocol
 
 from isched.program.program import Region
-from isched.program.target import Copy
+from isched.program.target import MemoryCopy
 from partitioner.ir.regions import Box, box_shape
 
-__all__ = ["Placed", "box_regions", "copies", "gather", "packed_copies", "relative", "scatter"]
+__all__ = ["PlacedArray", "box_regions", "copies", "gather", "packed_copies", "relative", "scatter"]
 
 
-class Placed(Protocol):
+class PlacedArray(Protocol):
     """A dense array over `box` at a place."""
 
     @property
@@ -72,10 +72,10 @@ def gather(
     item_bytes: int,
     memory: str,
     offset_bytes: int,
-) -> Iterator[Copy]:
+) -> Iterator[MemoryCopy]:
     """Copies that bring `box` of a tensor of `shape`, dense, to `offset_bytes` of `memory`."""
     for region in box_regions(source_memory, source_bytes, shape, box, item_bytes):
-        yield Copy(region, _packed(memory, offset_bytes, region))
+        yield MemoryCopy(region, _packed(memory, offset_bytes, region))
         offset_bytes += region.size_bytes
 
 
@@ -87,33 +87,37 @@ def scatter(
     shape: tuple[int, ...],
     box: Box,
     item_bytes: int,
-) -> Iterator[Copy]:
+) -> Iterator[MemoryCopy]:
     """Copies that put a dense `box` into its place in a tensor of `shape` at `base_bytes` of `memory`."""
     for region in box_regions(memory, base_bytes, shape, box, item_bytes):
-        yield Copy(_packed(source_memory, source_bytes, region), region)
+        yield MemoryCopy(_packed(source_memory, source_bytes, region), region)
         source_bytes += region.size_bytes
 
 
-def copies(source: Placed, destination: Placed, box: Box, item_bytes: int) -> list[Copy]:
+def copies(source: PlacedArray, destination: PlacedArray, box: Box, item_bytes: int) -> list[MemoryCopy]:
     """Copies of `box` between two dense arrays that hold it, in as few copies as rows at one pitch on one side and one
     run of bytes on the other allow."""
     ways = [list(_packed_at(source, destination, box, item_bytes, packed)) for packed in (True, False)]
     return min(ways, key=len)
 
 
-def packed_copies(source: Placed, destination: Placed, box: Box, item_bytes: int, at_source: bool) -> list[Copy]:
+def packed_copies(
+    source: PlacedArray, destination: PlacedArray, box: Box, item_bytes: int, at_source: bool
+) -> list[MemoryCopy]:
     """The same where one side must be one run of bytes: the source's or the destination's."""
     return list(_packed_at(source, destination, box, item_bytes, at_source))
 
 
-def _packed_at(source: Placed, destination: Placed, box: Box, item_bytes: int, at_source: bool) -> Iterator[Copy]:
+def _packed_at(
+    source: PlacedArray, destination: PlacedArray, box: Box, item_bytes: int, at_source: bool
+) -> Iterator[MemoryCopy]:
     near, far = (source, destination) if at_source else (destination, source)
     for run in _runs(near.box, box):
         start = near.offset_bytes + item_bytes * _linear(near.box, run)
         for region in box_regions(far.memory, far.offset_bytes, box_shape(far.box), relative(run, far.box), item_bytes):
             dense = _packed(near.memory, start, region)
             start += region.size_bytes
-            yield Copy(dense, region) if at_source else Copy(region, dense)
+            yield MemoryCopy(dense, region) if at_source else MemoryCopy(region, dense)
 
 
 def _runs(whole: Box, box: Box) -> Iterator[Box]:

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from partitioner.ir.text import format_line
 
-__all__ = ["Instr", "Placement", "Program", "Region", "Stream"]
+__all__ = ["Instr", "TensorPlacement", "Program", "Region", "Stream"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Instr:
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class TensorPlacement:
     """Where a tensor lies: `kind` is input, output, constant, value or alias (a view of `of`)."""
 
     tensor: str
@@ -88,7 +88,7 @@ class Program:
     chip: str
     cluster: int
     barrier: str
-    placements: tuple[Placement, ...]
+    placements: tuple[TensorPlacement, ...]
     streams: tuple[Stream, ...]
 
     @cached_property
@@ -115,7 +115,7 @@ class Program:
         return f"program {self.name}, core {stream.core}, instruction {position} ({instr.opcode} of {served})"
 
     @cached_property
-    def placement(self) -> dict[str, Placement]:
+    def placement(self) -> dict[str, TensorPlacement]:
         return {placement.tensor: placement for placement in self.placements}
 
     def __str__(self) -> str:

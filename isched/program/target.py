@@ -19,16 +19,16 @@ from isched.program.timed_ops import CoreIssue, TimedStream
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box
-from partitioner.ir.target import PlanTarget, Work
+from partitioner.ir.target import PlanTarget, TileWork
 
-__all__ = ["DENSE", "Copy", "LowerTarget", "Prepares", "RowRun", "Schedulable", "Timeable"]
+__all__ = ["DENSE", "MemoryCopy", "LowerTarget", "Prepares", "RowRun", "Schedulable", "Timeable"]
 
 DENSE: Mapping[str, int] = MappingProxyType({})
 """No buffer has a pitch."""
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class MemoryCopy:
     """Bytes moved between two memories; both regions have the same rows and row bytes."""
 
     source: Region
@@ -57,7 +57,7 @@ class LowerTarget(PlanTarget, Protocol):
         constants: Constants,
         layer: Layer,
         box: Box,
-        work: Work,
+        work: TileWork,
         offsets_bytes: Mapping[str, int],
         chip: Chip,
         pitches_bytes: Mapping[str, int] = DENSE,
@@ -69,7 +69,7 @@ class LowerTarget(PlanTarget, Protocol):
 
         Asked for one of the images that are computed alike, see `work`."""
 
-    def copy(self, copies: tuple[Copy, ...], source: str, chip: Chip) -> tuple[Instr, ...]:
+    def copy(self, copies: tuple[MemoryCopy, ...], source: str, chip: Chip) -> tuple[Instr, ...]:
         """Instructions of one core that move all copies; after the last of them all data have landed.
 
         `source` is the operator they serve. The copies do not overlap and may run in any order."""

@@ -19,8 +19,8 @@ from isched.program.program import Instr, Program, Region
 
 __all__ = [
     "CoreIssue",
-    "Flow",
-    "Issue",
+    "LinkFlow",
+    "IssueCost",
     "TimedOp",
     "TimedStream",
     "busiest_engine_cycles",
@@ -32,7 +32,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Issue:
+class IssueCost:
     """Scalar instructions of one instruction: `before` counts those up to and including the one that issues it (or
     that first asks whether a transfer is over), `after` those behind it. Asking is repeated every `period` of them.
     `missed` lines of the instruction cache are fetched on the way to it: known of machine code alone."""
@@ -48,19 +48,19 @@ class CoreIssue:
     """Scalar instructions of one core: before its first instruction, of each, and behind its last."""
 
     start: int
-    issues: tuple[Issue, ...]
+    issues: tuple[IssueCost, ...]
     end: int
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class LinkFlow:
     """Bytes that move over a link, whole bursts counted."""
 
     link: str
     size_bytes: int
 
 
-_Work: TypeAlias = tuple[str, float, tuple[Flow, ...]]
+_Work: TypeAlias = tuple[str, float, tuple[LinkFlow, ...]]
 """What `timed_work` finds."""
 
 
@@ -76,10 +76,10 @@ class TimedOp:
 
     engine: str
     opcode: str
-    issue: Issue
+    issue: IssueCost
     unit: str = ""
     cycles: float = 0.0
-    flows: tuple[Flow, ...] = ()
+    flows: tuple[LinkFlow, ...] = ()
     reads: tuple[Region, ...] = ()
     writes: tuple[Region, ...] = ()
     rendezvous: str = ""
@@ -167,7 +167,7 @@ def timed_streams(program: Program, chip: Chip, issues: tuple[CoreIssue, ...]) -
 
 
 def timed_op(
-    instr: Instr, chip: Chip, issue: Issue, rendezvous: str = "", starts: str = "", awaits: tuple[str, ...] = ()
+    instr: Instr, chip: Chip, issue: IssueCost, rendezvous: str = "", starts: str = "", awaits: tuple[str, ...] = ()
 ) -> TimedOp:
     """One instruction; `starts` and `awaits` are tokens made unique by a number behind `#`.
 
@@ -177,7 +177,7 @@ def timed_op(
     return _op(instr, issue, work, rendezvous, starts, awaits)
 
 
-def _op(instr: Instr, issue: Issue, work: _Work, rendezvous: str, starts: str, awaits: tuple[str, ...]) -> TimedOp:
+def _op(instr: Instr, issue: IssueCost, work: _Work, rendezvous: str, starts: str, awaits: tuple[str, ...]) -> TimedOp:
     """The same, of which the work is known."""
     unit, cycles, flows = work
     unit = starts.partition("#")[0] or unit
@@ -190,7 +190,7 @@ def _op(instr: Instr, issue: Issue, work: _Work, rendezvous: str, starts: str, a
 
 def timed_work(
     instr: Instr, chip: Chip, background: bool = False, idle: bool = False
-) -> tuple[str, float, tuple[Flow, ...]]:
+) -> tuple[str, float, tuple[LinkFlow, ...]]:
     """The unit that works on an instruction (empty for none and for a transfer in the `background`), the cycles that it
     takes by itself, and the flows behind them. `idle`: it is only a wait of the scalar core."""
     if background:
@@ -206,13 +206,13 @@ def timed_work(
     return unit, instr.cycles, ()
 
 
-def _transfer(instr: Instr, chip: Chip) -> tuple[float, tuple[Flow, ...]]:
+def _transfer(instr: Instr, chip: Chip) -> tuple[float, tuple[LinkFlow, ...]]:
     """Latency and flows, in the order of the copies; neighbours over one link become one flow.
 
     A row takes whole bursts; rows are those of the side that has gaps between them.
     """
     links: dict[tuple[str, str], Link] = {}
-    flows: list[Flow] = []
+    flows: list[LinkFlow] = []
     reads = instr.reads if _paired(instr) else tuple(replace(w, memory=instr.reads[0].memory) for w in instr.writes)
     for source, destination in zip(reads, instr.writes, strict=True):
         way = (source.memory, destination.memory)
@@ -222,7 +222,7 @@ def _transfer(instr: Instr, chip: Chip) -> tuple[float, tuple[Flow, ...]]:
         size = link_bytes(link, source.size_bytes, max(_rows(source), _rows(destination)))
         if flows and flows[-1].link == link.name:
             size += flows.pop().size_bytes
-        flows.append(Flow(link.name, size))
+        flows.append(LinkFlow(link.name, size))
     return max(link.latency_cycles for link in links.values()), tuple(flows)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from isched.timing.timeline import Span, Timeline
+from isched.timing.timeline import Timeline, TimelineSpan
 
 __all__ = ["Stretch", "critical_cycles", "critical_path"]
 
@@ -75,7 +75,7 @@ class _Order:
         return _Order(tuple(on_core), tuple(on_unit), last, came_last)
 
 
-def _kind(timeline: Timeline, span: Span) -> str:
+def _kind(timeline: Timeline, span: TimelineSpan) -> str:
     return timeline.engine_kinds.get(span.engine, span.engine)
 
 
@@ -127,7 +127,7 @@ def _backwards(timeline: Timeline) -> Iterator[Stretch]:
             number, time, over = before, left, before >= 0 and not spans[before].unit
 
 
-def _left(span: Span) -> float:
+def _left(span: TimelineSpan) -> float:
     """When the scalar core went on behind an instruction."""
     return span.issued if span.unit else span.end
 

@@ -21,10 +21,10 @@ from math import ceil, inf
 from hw_models.chip import Chip
 from isched.program.program import Program
 from isched.program.target import Timeable
-from isched.program.timed_ops import Flow, Issue, TimedOp, TimedStream, timed_streams
+from isched.program.timed_ops import IssueCost, LinkFlow, TimedOp, TimedStream, timed_streams
 from isched.timing.contention import FETCH, Contention, Mover
 from isched.timing.deadlock_report import end_of, refuse_deadlock, timeline_of
-from isched.timing.engines import TOLERANCE, Core, Job, Motion, Touch, conflict, served_together, touched_by
+from isched.timing.engines import TOLERANCE, Motion, TimedCore, TimedJob, Touch, conflict, served_together, touched_by
 from isched.timing.timeline import Timeline
 
 __all__ = ["EndedRun", "cycles_below", "run_below", "time_program", "time_streams"]
@@ -48,7 +48,7 @@ def cycles_below(program: Program, chip: Chip, target: Timeable, limit_cycles: f
 class EndedRun:
     """A run of one cluster that has ended, and its cycles."""
 
-    def __init__(self, cores: list[Core], now: float) -> None:
+    def __init__(self, cores: list[TimedCore], now: float) -> None:
         self._cores, self._now = cores, now
         self.cycles = end_of(cores, now)
 
@@ -89,7 +89,7 @@ class _Run:
         cache = chip.instruction_cache
         self.line_bytes = cache.line_bytes if cache is not None and cache.miss_cycles else 0
         self.fetches: dict[int, TimedOp] = {}
-        self.cores = [Core(stream) for stream in streams]
+        self.cores = [TimedCore(stream) for stream in streams]
         self.broadcasts = frozenset(link.name for link in chip.links if link.broadcast)
         # By identity of what ops read and write: most are few objects many times over, and cores meet the same ones.
         self.touched: dict[tuple[int, int], list[Touch]] = {}
@@ -97,13 +97,13 @@ class _Run:
         self.members: dict[str, int] = {}
         for op in (op for stream in streams for op in stream.ops if op.rendezvous):
             self.members[op.rendezvous] = self.members.get(op.rendezvous, 0) + 1
-        self.arrived: dict[str, list[Job]] = {}
-        self.channels: dict[str, deque[Job]] = {}
-        self.started: dict[str, Job] = {}
+        self.arrived: dict[str, list[TimedJob]] = {}
+        self.channels: dict[str, deque[TimedJob]] = {}
+        self.started: dict[str, TimedJob] = {}
         self.expected: dict[str, list[int]] = {}
         self.now = chip.assumed.launch_cycles
         self.motion = Motion(Contention(chip, clusters), self.now)
-        self.events: list[tuple[float, int, int, Job | None, int]] = []
+        self.events: list[tuple[float, int, int, TimedJob | None, int]] = []
         self.sequence = 0
 
     def ends_below(self, limit_cycles: float) -> bool:
@@ -134,7 +134,7 @@ class _Run:
         refuse_deadlock(self.cores)
         return True
 
-    def _at(self, time: float, kind: int, job: Job | None, number: int) -> None:
+    def _at(self, time: float, kind: int, job: TimedJob | None, number: int) -> None:
         self.sequence += 1
         heapq.heappush(self.events, (time, kind, self.sequence, job, number))
 
@@ -152,7 +152,7 @@ class _Run:
             core.job, core.end = None, time + cycles
         else:
             op = core.stream.ops[core.position]
-            core.job = Job(number, core.position, op, time + cycles)
+            core.job = TimedJob(number, core.position, op, time + cycles)
             core.job.touched = self._touched(op)
             core.jobs.append(core.job)
             core.lead, core.position = op.issue.after, core.position + 1
@@ -160,18 +160,18 @@ class _Run:
             core.fetched_lines += missed
         if missed and self.line_bytes:
             # The lines of these instructions together, behind them.
-            self._at(time + cycles, _FIXED_OVER, Job(number, -1, self._fetching(missed), time + cycles), number)
+            self._at(time + cycles, _FIXED_OVER, TimedJob(number, -1, self._fetching(missed), time + cycles), number)
         elif not last:
             self._at(time + cycles, _READY, core.job, number)
 
     def _fetching(self, lines: int) -> TimedOp:
         found = self.fetches.get(lines)
         if found is None:
-            flows = (Flow(FETCH, lines * self.line_bytes),)
-            found = self.fetches[lines] = TimedOp("scalar", FETCH, Issue(0), flows=flows)
+            flows = (LinkFlow(FETCH, lines * self.line_bytes),)
+            found = self.fetches[lines] = TimedOp("scalar", FETCH, IssueCost(0), flows=flows)
         return found
 
-    def _fetched(self, fetch: Job) -> None:
+    def _fetched(self, fetch: TimedJob) -> None:
         """The instructions up to the next op, or to the end, are there."""
         core = self.cores[fetch.core]
         core.fetch_cycles += self.now - fetch.ready
@@ -193,10 +193,10 @@ class _Run:
         if not core.blockers:
             self._issue(core, job)
 
-    def _blockers(self, core: Core, job: Job) -> dict[Job, str]:
+    def _blockers(self, core: TimedCore, job: TimedJob) -> dict[TimedJob, str]:
         """Jobs of the core that must be over before the op issues."""
         barrier = bool(job.op.rendezvous) and not job.op.unit
-        blockers: dict[Job, str] = {}
+        blockers: dict[TimedJob, str] = {}
         if self.awaited:
             mine = (other for queue in self.channels.values() for other in queue if other.core == job.core)
             blockers |= dict.fromkeys((*mine, *(other for queue in core.queues.values() for other in queue)), "awaited")
@@ -226,9 +226,9 @@ class _Run:
             found = self.touched[key] = touched_by(op)
         return found
 
-    def _asked(self, number: int, op: TimedOp) -> dict[Job, str]:
+    def _asked(self, number: int, op: TimedOp) -> dict[TimedJob, str]:
         """Transfers that are not over; one that nobody has started yet blocks from its start on."""
-        blockers: dict[Job, str] = {}
+        blockers: dict[TimedJob, str] = {}
         for token in op.awaits:
             job = self.started.get(token)
             if job is None:
@@ -238,7 +238,7 @@ class _Run:
                 blockers[job] = "transfer"
         return blockers
 
-    def _unblock(self, number: int, reason: str, by: Job) -> None:
+    def _unblock(self, number: int, reason: str, by: TimedJob) -> None:
         core = self.cores[number]
         core.blockers -= 1
         job = core.job
@@ -253,14 +253,14 @@ class _Run:
         else:
             self._issue(core, job)
 
-    def _next_question(self, job: Job) -> float:
+    def _next_question(self, job: TimedJob) -> float:
         """The loop that asks is `period` instructions long; the first question was at `ready`."""
         period = job.op.issue.period * self.tick
         if period <= 0.0:
             return self.now
         return max(self.now, job.ready + ceil((self.now - job.ready) / period - TOLERANCE) * period)
 
-    def _issue(self, core: Core, job: Job) -> None:
+    def _issue(self, core: TimedCore, job: TimedJob) -> None:
         op = job.op
         job.issued = job.start = self.now
         if op.unit:
@@ -284,7 +284,7 @@ class _Run:
             job.end, job.over = self.now + op.cycles, True
             self._walk(job.core, job.end)
 
-    def _release(self, here: list[Job]) -> None:
+    def _release(self, here: list[TimedJob]) -> None:
         """The last core has come to a barrier."""
         end = self.now + self.chip.assumed.sync_cycles
         for job in here:
@@ -295,7 +295,7 @@ class _Run:
 
     # Engines
 
-    def _begin(self, job: Job) -> None:
+    def _begin(self, job: TimedJob) -> None:
         """A job is the first of its queue and its unit is free."""
         job.start = self.now
         if job.op.rendezvous:
@@ -310,7 +310,7 @@ class _Run:
         else:
             self._at(self.now + job.op.cycles, _FIXED_OVER if job.op.flows else _WORK_OVER, job, 0)
 
-    def _move(self, job: Job) -> None:
+    def _move(self, job: TimedJob) -> None:
         """The fixed part is over: bytes begin to move."""
         if not job.op.flows:
             self._finish(job)
@@ -321,7 +321,7 @@ class _Run:
         cores = () if job.op.starts else (job.core, *(other.core for other in job.together))
         self.motion.start(self.now, Mover(flow.link, cores), flow.size_bytes, job)
 
-    def _moved(self, job: Job) -> None:
+    def _moved(self, job: TimedJob) -> None:
         """One flow has ended; a job ends with a whole cycle of movement."""
         job.flow += 1
         if job.flow < len(job.op.flows):
@@ -330,7 +330,7 @@ class _Run:
             end = job.moved_since + ceil(self.now - job.moved_since - TOLERANCE)
             self._at(max(self.now, end), _WORK_OVER, job, 0)
 
-    def _finish(self, leader: Job) -> None:
+    def _finish(self, leader: TimedJob) -> None:
         if leader.op.opcode == FETCH:
             self._fetched(leader)
             return

@@ -7,13 +7,13 @@ from itertools import accumulate
 
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
-from isched.timing.engines import Core, Job
-from isched.timing.timeline import Span, Timeline
+from isched.timing.engines import TimedCore, TimedJob
+from isched.timing.timeline import Timeline, TimelineSpan
 
 __all__ = ["end_of", "refuse_deadlock", "timeline_of"]
 
 
-def refuse_deadlock(cores: Sequence[Core]) -> None:
+def refuse_deadlock(cores: Sequence[TimedCore]) -> None:
     """Raises PlanError when nothing can happen any more and something still waits."""
     waiting = [core.job for core in cores if core.job is not None]
     waiting += [queue[0] for core in cores for queue in core.queues.values() if queue]
@@ -27,12 +27,12 @@ def refuse_deadlock(cores: Sequence[Core]) -> None:
         )
 
 
-def end_of(cores: Sequence[Core], now: float) -> float:
+def end_of(cores: Sequence[TimedCore], now: float) -> float:
     """The cycle at which all is over of a run that has ended; `now` is when its last event was."""
     return max((*(core.end for core in cores), *(job.end for core in cores for job in core.jobs)), default=now)
 
 
-def timeline_of(cores: Sequence[Core], chip: Chip, now: float) -> Timeline:
+def timeline_of(cores: Sequence[TimedCore], chip: Chip, now: float) -> Timeline:
     """The timeline of a run that has ended; `now` is when its last event was."""
     jobs = [job for core in cores for job in core.jobs]
     firsts = tuple(accumulate((len(core.jobs) for core in cores), initial=0))
@@ -51,11 +51,11 @@ def timeline_of(cores: Sequence[Core], chip: Chip, now: float) -> Timeline:
     )
 
 
-def _span(job: Job, core: int, firsts: Sequence[int]) -> Span:
+def _span(job: TimedJob, core: int, firsts: Sequence[int]) -> TimelineSpan:
     """The span of a job of `core`; `firsts` are the numbers of each core's first span."""
     op, blocker = job.op, job.blocker
     blocked_by = -1 if blocker is None else firsts[blocker.core] + blocker.index
-    return Span(
+    return TimelineSpan(
         core, job.index, op.engine, op.unit, op.opcode, op.source, job.ready, job.issued, job.start, job.end, job.stall,
         blocked_by, op.moved_bytes,
     )  # fmt: skip

@@ -15,7 +15,7 @@ from isched.program.region_overlap import overlaps
 from isched.program.timed_ops import TimedOp, TimedStream
 from isched.timing.contention import Contention, Mover
 
-__all__ = ["TOLERANCE", "Core", "Job", "Motion", "Touch", "conflict", "served_together", "touched_by"]
+__all__ = ["TOLERANCE", "TimedCore", "TimedJob", "Motion", "Touch", "conflict", "served_together", "touched_by"]
 
 TOLERANCE = 1e-6
 """Rates are quotients: what is this close, in cycles or bytes, counts as reached."""
@@ -30,7 +30,7 @@ def touched_by(op: TimedOp) -> list[Touch]:
     return touched + [(w.memory, w.offset_bytes, w.end_bytes, True, w) for w in op.writes]
 
 
-class Job:
+class TimedJob:
     """One op of one core on its way. `blocker` is what its issue waited for last; `together` are further jobs that its
     transfer serves; `waiters` are the cores whose scalar core waits for it, with the reason; `touched` is what it reads
     and writes."""
@@ -45,10 +45,10 @@ class Job:
         self.ready = self.issued = self.start = self.end = ready
         self.over = False
         self.stall = ""
-        self.blocker: Job | None = None
+        self.blocker: TimedJob | None = None
         self.flow = 0
         self.moved_since = 0.0
-        self.together: tuple[Job, ...] = ()
+        self.together: tuple[TimedJob, ...] = ()
         self.waiters: tuple[tuple[int, str], ...] = ()
         self.touched: list[Touch] = []
 
@@ -69,26 +69,26 @@ def conflict(touched: list[Touch], others: list[Touch]) -> bool:
 
 
 @dataclass(slots=True)
-class Core:
+class TimedCore:
     """One scalar core and the queues of its engines. `lead`: scalar instructions still to do before the next op;
     `blockers`: how many jobs it waits for. `fetched_lines` of instructions took it `fetch_cycles`."""
 
     stream: TimedStream
     position: int = 0
     lead: int = 0
-    job: Job | None = None
+    job: TimedJob | None = None
     blockers: int = 0
     scalar_cycles: float = 0.0
     fetched_lines: int = 0
     fetch_cycles: float = 0.0
     end: float = 0.0
-    jobs: list[Job] = field(default_factory=list)
-    queues: dict[str, deque[Job]] = field(default_factory=dict)
+    jobs: list[TimedJob] = field(default_factory=list)
+    queues: dict[str, deque[TimedJob]] = field(default_factory=dict)
 
 
-def served_together(here: list[Job], broadcasts: frozenset[str]) -> list[Job]:
+def served_together(here: list[TimedJob], broadcasts: frozenset[str]) -> list[TimedJob]:
     """One job for each read: those of the same bytes over a link that broadcasts are served by one."""
-    leaders: dict[object, Job] = {}
+    leaders: dict[object, TimedJob] = {}
     for job in here:
         alone = len(job.op.flows) != 1 or job.op.flows[0].link not in broadcasts
         leader = leaders.setdefault(id(job) if alone else (job.op.reads, job.op.flows), job)
@@ -103,14 +103,14 @@ class Motion:
     def __init__(self, contention: Contention, now: float) -> None:
         self._contention = contention
         self._now = now
-        self._jobs: list[Job] = []
+        self._jobs: list[TimedJob] = []
         self._movers: list[Mover] = []
         self._left: list[float] = []
         self._rates: tuple[float, ...] = ()
         self.changed = False
         self.version = 0
 
-    def start(self, now: float, mover: Mover, size_bytes: int, job: Job) -> None:
+    def start(self, now: float, mover: Mover, size_bytes: int, job: TimedJob) -> None:
         """A transfer of `size_bytes` begins; call `next_end` when all that begins at `now` has begun."""
         self._advance(now)
         self._jobs.append(job)
@@ -119,7 +119,7 @@ class Motion:
         self._rates = (*self._rates, 0.0)
         self.changed = True
 
-    def ended(self, now: float) -> list[Job]:
+    def ended(self, now: float) -> list[TimedJob]:
         """Transfers that are over by `now`; they are taken out."""
         self._advance(now)
         over = [n for n, left in enumerate(self._left) if left <= TOLERANCE]

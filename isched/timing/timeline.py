@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-__all__ = ["OVERLAPS", "Overlap", "Span", "Timeline"]
+__all__ = ["OVERLAPS", "Overlap", "TimelineSpan", "Timeline"]
 
 OVERLAPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("all", ("transfer", "matrix", "vector")),
@@ -21,7 +21,7 @@ OVERLAPS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TimelineSpan:
     """One instruction. `ready`: the scalar core has come to it; `issued`: its engine took it; `start` and `end`: its
     work. Of a barrier, `start` is when its core came to it with idle engines, `end` when all had come. `stall` says
     why issue was later than ready: `conflict`, `queue` (full), `drain` (before a barrier), `transfer` (polling for the
@@ -62,7 +62,7 @@ class Timeline:
     launch_cycles: float
     cycles: float
     cores: tuple[int, ...]
-    spans: tuple[Span, ...]
+    spans: tuple[TimelineSpan, ...]
     core_end_cycles: tuple[float, ...]
     scalar_cycles: tuple[float, ...]
     engine_kinds: Mapping[str, str]
@@ -116,7 +116,7 @@ class Timeline:
     def overlaps(self) -> dict[str, Overlap]:
         """The vendor's percentages: how long engines of one core work at the same time."""
         seconds: dict[frozenset[str], float] = {}
-        of_core: dict[int, list[Span]] = {core: [] for core in self.cores}
+        of_core: dict[int, list[TimelineSpan]] = {core: [] for core in self.cores}
         for span in self.spans:
             of_core[span.core].append(span)
         for mine in of_core.values():

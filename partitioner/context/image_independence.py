@@ -8,7 +8,7 @@ Then neither what a tile needs nor its instructions depend on its place along th
 from __future__ import annotations
 
 from partitioner.ir.access import Access, Full, Index, Linear, View, index_axes
-from partitioner.ir.graph import Graph, Stage
+from partitioner.ir.graph import Graph, LoopNest
 from partitioner.ir.layers import Layer
 
 __all__ = ["images_of"]
@@ -31,7 +31,7 @@ def images_of(graph: Graph, layer: Layer) -> frozenset[str] | None:
     return frozenset(tensor for tensor in layer.inputs(graph) if reads.get(tensor))
 
 
-def _image_axis(stage: Stage, extent: int) -> str | None:
+def _image_axis(stage: LoopNest, extent: int) -> str | None:
     """The iteration axis along which a stage writes the outermost axis, all of it, one for one."""
     axis = _single(stage.writes.indices[0]) if stage.writes.indices else None
     if axis is None or any(axis in index_axes(index) for index in stage.writes.indices[1:]):

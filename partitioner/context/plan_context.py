@@ -24,7 +24,7 @@ from partitioner.ir.kernels import KernelTarget
 from partitioner.ir.layers import Layer, group_layers
 from partitioner.ir.regions import Box, full_box, input_boxes, join
 from partitioner.ir.structural_key import likeness
-from partitioner.ir.target import AcceptingTarget, Load, Pass, PlanTarget, Work
+from partitioner.ir.target import AcceptingTarget, Pass, PlanTarget, TileLoad, TileWork
 
 __all__ = ["Context", "GraphContext", "KernelContext", "Likeness", "PlanContext"]
 
@@ -86,7 +86,7 @@ class Context(GraphContext[TargetT]):
     """One compilation for a target of in-order cores. A planner needs a `PlanTarget`; stages behind it ask for a
     context whose target can do more."""
 
-    _works: dict[tuple[Layer, Box], Work] = field(default_factory=dict, init=False, repr=False)
+    _works: dict[tuple[Layer, Box], TileWork] = field(default_factory=dict, init=False, repr=False)
     _reads: dict[tuple[Layer, Box], Mapping[str, Box]] = field(default_factory=dict, init=False, repr=False)
     _images: dict[Layer, frozenset[str] | None] = field(default_factory=dict, init=False, repr=False)
     _kinds: dict[object, tuple[int, tuple[str, ...]]] = field(default_factory=dict, init=False, repr=False)
@@ -123,7 +123,7 @@ class Context(GraphContext[TargetT]):
             self._likeness[layer] = found
         return found
 
-    def work(self, layer: Layer, box: Box) -> Work:
+    def work(self, layer: Layer, box: Box) -> TileWork:
         """What the target needs for a box of a layer's output, asked once for all images that are alike."""
         key = (layer, box)
         found = self._works.get(key)
@@ -169,20 +169,20 @@ KernelContext: TypeAlias = GraphContext[KernelTarget]
 """What a planner is given whose kernels are whole groups."""
 
 
-def _at_image(work: Work, followers: frozenset[str], image: int) -> Work:
+def _at_image(work: TileWork, followers: frozenset[str], image: int) -> TileWork:
     """The work of the first image at another one: what `followers` names is loaded from there."""
 
-    def moved(load: Load) -> Load:
+    def moved(load: TileLoad) -> TileLoad:
         if load.tensor not in followers:
             return load
         (low, high), *rest = load.box
-        return Load(load.tensor, ((low + image, high + image), *rest), load.buffer)
+        return TileLoad(load.tensor, ((low + image, high + image), *rest), load.buffer)
 
     passes = tuple(Pass(tuple([moved(load) for load in step.loads])) for step in work.passes)
-    return Work(work.buffers, passes, work.output, work.engine_cycles)
+    return TileWork(work.buffers, passes, work.output, work.engine_cycles)
 
 
-def _loaded_boxes(work: Work) -> dict[str, Box]:
+def _loaded_boxes(work: TileWork) -> dict[str, Box]:
     """The box of each tensor that all passes of `work` load together."""
     boxes: dict[str, Box] = {}
     for step in work.passes:

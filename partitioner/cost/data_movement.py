@@ -14,13 +14,21 @@ from typing import TypeVar
 
 from hw_models.cost import copy_cycles, transfer_cycles
 from partitioner.context.plan_context import PlanContext
-from partitioner.expansion.expansion import Barrier, Compute, InMain, Piece, Transfers, read_from, written_to
+from partitioner.expansion.expansion import (
+    Barrier,
+    Compute,
+    CoreTransfers,
+    InMain,
+    TransferPiece,
+    read_from,
+    written_to,
+)
 from partitioner.expansion.staging_schedule import StagedRound
 from partitioner.ir.graph import DTYPE_BYTES
 from partitioner.ir.regions import box_size
 from partitioner.memory.memory_plan_types import Layout, Place
 
-__all__ = ["Busy", "Counted", "Move", "Way", "sums"]
+__all__ = ["Busy", "Counted", "DataMove", "Way", "sums"]
 
 Key = TypeVar("Key")
 
@@ -32,7 +40,7 @@ Way = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class DataMove:
     """Bytes of one value by one way. A way from a core's memory into itself is a copy inside the core."""
 
     tensor: str
@@ -47,17 +55,17 @@ class Counted:
 
     ctx: PlanContext
     layout: Layout
-    moves: list[Move] = field(default_factory=list)
+    moves: list[DataMove] = field(default_factory=list)
     busy: Busy = field(default_factory=dict)
     barriers: int = 0
     operation: int = 0
     ways: dict[tuple[Way, str], int] = field(default_factory=dict)
     """Bytes of the operation that goes on, by way and dtype that is copied."""
 
-    def add(self, event: Transfers | Compute | Barrier) -> None:
+    def add(self, event: CoreTransfers | Compute | Barrier) -> None:
         """The next thing that happens."""
         match event:
-            case Transfers():
+            case CoreTransfers():
                 if event.operation != self.operation:
                     self.end_operation()
                     self.operation = event.operation
@@ -93,7 +101,7 @@ class Counted:
         for engine, cycles in most.items():
             self.busy[engine] = self.busy.get(engine, 0.0) + cycles
 
-    def _piece_moves(self, staged_round: StagedRound, piece: Piece) -> Iterator[Move]:
+    def _piece_moves(self, staged_round: StagedRound, piece: TransferPiece) -> Iterator[DataMove]:
         """Loads and stores of the tiles of one core's box in one round."""
         here = staged_round.entry.residents[piece.number]
         for tile in piece.tiles:
@@ -106,13 +114,13 @@ class Counted:
                 to = written_to(staged_round, tile.box, here)
                 yield self._move(staged_round.entry.layer.output, (tile.work.local, to.memory), box_size(tile.box))
 
-    def _move(self, tensor: str, way: Way, elements: int) -> Move:
-        return Move(tensor, way, elements * self.layout.item_bytes[tensor])
+    def _move(self, tensor: str, way: Way, elements: int) -> DataMove:
+        return DataMove(tensor, way, elements * self.layout.item_bytes[tensor])
 
     def _memory(self, place: Place | InMain) -> str:
         return self.ctx.roles.main if isinstance(place, InMain) else place.memory
 
-    def _copied(self, move: Move) -> str:
+    def _copied(self, move: DataMove) -> str:
         """The dtype that an engine copies; of bytes on a link it does not matter."""
         source, destination = move.way
         return self.ctx.graph.by_name[move.tensor].dtype if source == destination else ""

@@ -16,7 +16,15 @@ from hw_models.errors import PlanError
 from partitioner.cost.cost_model import PlanCost
 from partitioner.ir.decisions import Decision
 
-__all__ = ["MOST_CANDIDATES", "Batching", "Candidate", "candidate_batches", "choose_batch", "pass_count", "shares_of"]
+__all__ = [
+    "MOST_CANDIDATES",
+    "Batching",
+    "PassCandidate",
+    "candidate_batches",
+    "choose_batch",
+    "pass_count",
+    "shares_of",
+]
 
 MOST_CANDIDATES = 6
 """Each costs a graph and a plan of its own, a few seconds for a large network."""
@@ -51,7 +59,7 @@ def _nearest(rung: float, found: set[int], divisors: set[int]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class PassCandidate:
     """A batch that was tried. `cycles` are those of all passes of the largest share, launches and a last pass that is
     not full included; `refusal` says why it cannot be had (and then there are no cycles)."""
 
@@ -72,9 +80,9 @@ class Batching:
     candidates that have a plan, best first."""
 
     shares: tuple[int, ...]
-    chosen: Candidate
-    ranked: tuple[Candidate, ...]
-    refused: tuple[Candidate, ...]
+    chosen: PassCandidate
+    ranked: tuple[PassCandidate, ...]
+    refused: tuple[PassCandidate, ...]
     decisions: tuple[Decision, ...]
     batch_share: float | None = None
     """What the batch alone brings of the gain over O0 at the smallest batch, in logarithms; None where nobody asked."""
@@ -112,9 +120,9 @@ def choose_batch(
     for batch, cost in sorted(costs.items()):
         passes = pass_count(share, batch)
         if isinstance(cost, str):
-            candidates.append(Candidate(batch, passes, refusal=cost))
+            candidates.append(PassCandidate(batch, passes, refusal=cost))
         else:
-            candidates.append(Candidate(batch, passes, cost.cycles, cost.kernels))
+            candidates.append(PassCandidate(batch, passes, cost.cycles, cost.kernels))
     ranked = tuple(sorted((c for c in candidates if not c.refusal), key=lambda c: (c.cycles, c.passes)))
     refused = tuple(candidate for candidate in candidates if candidate.refusal)
     if not ranked:
@@ -128,7 +136,7 @@ def choose_batch(
     return Batching(shares, ranked[0], ranked, refused, decisions, batch_share)
 
 
-def _choice(ranked: tuple[Candidate, ...], shares: tuple[int, ...]) -> Decision:
+def _choice(ranked: tuple[PassCandidate, ...], shares: tuple[int, ...]) -> Decision:
     best = ranked[0]
     clusters = f"{len(shares)} clusters" if len(shares) > 1 else "1 cluster"
     numbers = ", ".join(_numbers(c, shares[0]) for c in sorted(ranked, key=lambda c: c.batch_per_pass))
@@ -140,7 +148,7 @@ def _choice(ranked: tuple[Candidate, ...], shares: tuple[int, ...]) -> Decision:
 
 
 def _gain(
-    ranked: tuple[Candidate, ...], share: int, base_cycles_per_item: float | None
+    ranked: tuple[PassCandidate, ...], share: int, base_cycles_per_item: float | None
 ) -> tuple[tuple[Decision, ...], float | None]:
     """How much of the gain over O0 at the smallest batch comes from the batch alone, at equal level."""
     small, best = min(ranked, key=lambda c: c.batch_per_pass), ranked[0]
@@ -157,7 +165,7 @@ def _gain(
     return (Decision(SUBJECT, f"gain {gain:.2f}, by the batch alone {alone:.2f}", reason),), part
 
 
-def _others(lost: tuple[Candidate, ...], refused: tuple[Candidate, ...]) -> list[Decision]:
+def _others(lost: tuple[PassCandidate, ...], refused: tuple[PassCandidate, ...]) -> list[Decision]:
     found = [
         Decision(SUBJECT, f"not {c.batch_per_pass} a pass", f"{_passes(c.passes)} of {c.pass_cycles:,.0f} cycles, "
                  f"{c.cycles:,.0f} in all")
@@ -166,7 +174,7 @@ def _others(lost: tuple[Candidate, ...], refused: tuple[Candidate, ...]) -> list
     return found + [Decision(SUBJECT, f"not {c.batch_per_pass} a pass", f"cannot be had: {c.refusal}") for c in refused]
 
 
-def _numbers(candidate: Candidate, share: int) -> str:
+def _numbers(candidate: PassCandidate, share: int) -> str:
     return f"{candidate.cycles / share:,.0f} at {candidate.batch_per_pass}"
 
 

@@ -16,7 +16,7 @@ from math import ceil, prod
 
 from hw_models.chip import Chip, MatrixEngine, VectorEngine
 from hw_models.routes import main_memory
-from partitioner.cost.traffic import Part, Traffic
+from partitioner.cost.traffic import Traffic, TrafficPart
 from partitioner.ir.graph import Graph, Op, channel_axis
 from partitioner.ir.layers import group_layers
 from partitioner.ir.operators import Trait, kind_names
@@ -139,7 +139,7 @@ def _peak_cycles(work: Mapping[str, int], engine: MatrixEngine | VectorEngine, c
     return sum(number / (chip.cores_per_cluster * _rate(engine, dtype)) for dtype, number in work.items())
 
 
-def plan_floors(traffic: Traffic, chip: Chip, parts: Iterable[Part] | None = None) -> tuple[Floor, ...]:
+def plan_floors(traffic: Traffic, chip: Chip, parts: Iterable[TrafficPart] | None = None) -> tuple[Floor, ...]:
     """What a plan, or some parts of it, needs of each engine and of each memory that the cores share."""
     chosen = traffic.parts if parts is None else tuple(parts)
     movers = {engine.name for engine in chip.engines if engine.kind in ("dma", "transfer")}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from partitioner.context.plan_context import PlanContext
-from partitioner.cost.data_movement import Busy, Counted, Move, Way, sums
+from partitioner.cost.data_movement import Busy, Counted, DataMove, Way, sums
 from partitioner.expansion.expansion import Begin, expand
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
@@ -22,11 +22,11 @@ from partitioner.ir.plan import Plan
 from partitioner.ir.regions import box_size, full_box
 from partitioner.memory.memory_plan import Layout, MoveLayout
 
-__all__ = ["Move", "Part", "Traffic", "Way", "layer_macs", "plan_traffic"]
+__all__ = ["DataMove", "TrafficPart", "Traffic", "Way", "layer_macs", "plan_traffic"]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TrafficPart:
     """One layer of one instance, or one move: `step` is its position in the plan, `layer` "" for a move. `macs` and
     `elements` are what all cores compute together, overlaps included."""
 
@@ -34,7 +34,7 @@ class Part:
     group: str
     instance: int
     layer: str
-    moves: tuple[Move, ...]
+    moves: tuple[DataMove, ...]
     macs: int = 0
     elements: int = 0
     busy: tuple[tuple[str, float], ...] = ()
@@ -47,7 +47,7 @@ class Traffic:
     """All parts of a plan in order. `main` names the main memory; `values` gives each tensor's bytes, and `macs` what
     each layer computes when nothing is computed twice."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[TrafficPart, ...]
     main: str
     values: Mapping[str, int]
     macs: Mapping[str, int]
@@ -60,12 +60,12 @@ class Traffic:
     @cached_property
     def by_group(self) -> dict[str, dict[Way, int]]:
         """Group -> bytes by way; a move counts for the group that reads."""
-        groups: dict[str, list[Part]] = {}
+        groups: dict[str, list[TrafficPart]] = {}
         for part in self.parts:
             groups.setdefault(part.group, []).append(part)
         return {name: self.ways(parts) for name, parts in groups.items()}
 
-    def busy(self, parts: Iterable[Part] | None = None) -> dict[str, float]:
+    def busy(self, parts: Iterable[TrafficPart] | None = None) -> dict[str, float]:
         """Engine -> cycles that it works, in all parts or in some."""
         total: Busy = {}
         for part in self.parts if parts is None else parts:
@@ -73,11 +73,11 @@ class Traffic:
                 total[engine] = total.get(engine, 0.0) + cycles
         return total
 
-    def ways(self, parts: Iterable[Part]) -> dict[Way, int]:
+    def ways(self, parts: Iterable[TrafficPart]) -> dict[Way, int]:
         """Bytes by way of some parts."""
         return sums((move.way, move.size_bytes) for part in parts for move in part.moves)
 
-    def main_bytes(self, parts: Iterable[Part] | None = None) -> int:
+    def main_bytes(self, parts: Iterable[TrafficPart] | None = None) -> int:
         """Bytes into and out of the main memory."""
         ways = self.by_way if parts is None else self.ways(parts)
         return sum(size for way, size in ways.items() if self.main in way)
@@ -106,7 +106,7 @@ class Traffic:
         """Multiply-accumulates done again, as a part of those of the network; 0 for a network without any."""
         return self.recompute_of(self.parts)
 
-    def recompute_of(self, parts: Iterable[Part]) -> float:
+    def recompute_of(self, parts: Iterable[TrafficPart]) -> float:
         """The same for layers all of whose parts are given."""
         chosen = tuple(parts)
         once = sum(self.macs[layer] for layer in {part.layer for part in chosen} if layer)
@@ -140,11 +140,11 @@ def plan_traffic(plan: Plan, layout: Layout, ctx: PlanContext, tiles: bool = Tru
     return Traffic(tuple(parts), ctx.roles.main, values, macs_once)
 
 
-def _part(begun: Begin, counted: Counted, graph: Graph) -> Part:
+def _part(begun: Begin, counted: Counted, graph: Graph) -> TrafficPart:
     """A layer or move all of which was counted."""
     counted.end_operation()
     laid, moves, busy = begun.laid, _merged(counted.moves), tuple(counted.busy.items())
-    part = Part(begun.position, laid.group, laid.instance, "", moves, busy=busy, barriers=counted.barriers)
+    part = TrafficPart(begun.position, laid.group, laid.instance, "", moves, busy=busy, barriers=counted.barriers)
     if isinstance(laid, MoveLayout):
         return part
     size = sum(box_size(box) for box in laid.boxes)
@@ -152,7 +152,7 @@ def _part(begun: Begin, counted: Counted, graph: Graph) -> Part:
     return replace(part, layer=laid.layer.name, macs=macs, elements=size)
 
 
-def _merged(moves: Iterable[Move]) -> tuple[Move, ...]:
+def _merged(moves: Iterable[DataMove]) -> tuple[DataMove, ...]:
     """One move a value and way."""
     sizes = sums(((move.tensor, move.way), move.size_bytes) for move in moves)
-    return tuple(Move(tensor, way, size) for (tensor, way), size in sizes.items() if size)
+    return tuple(DataMove(tensor, way, size) for (tensor, way), size in sizes.items() if size)

@@ -16,7 +16,7 @@ from hw_models.cost import transfer_cycles
 from partitioner.context.plan_context import PlanContext
 from partitioner.expansion.staging_schedule import StagedRound, staged_rounds
 from partitioner.ir.regions import Box, box_size, common, holds
-from partitioner.ir.target import Load
+from partitioner.ir.target import TileLoad
 from partitioner.memory.memory_plan_types import SHARED, LayerLayout, Layout, MoveLayout, Place, Store
 from partitioner.tiling.buffer_aliasing import Residents
 from partitioner.tiling.tile_loads import TileFetch, in_first_half, relay, tile_fetches
@@ -29,9 +29,9 @@ __all__ = [
     "Compute",
     "Event",
     "InMain",
-    "Piece",
+    "TransferPiece",
     "Transfer",
-    "Transfers",
+    "CoreTransfers",
     "expand",
     "read_from",
     "written_to",
@@ -72,7 +72,7 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
-class Transfers:
+class CoreTransfers:
     """What one core moves, one after the other. Those of one `operation` (a number) happen side by side as far as cores
     and links allow."""
 
@@ -82,7 +82,7 @@ class Transfers:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TransferPiece:
     """The tiles of one core's box, the core being `cores[number]` of its layer."""
 
     number: int
@@ -95,7 +95,7 @@ class Compute:
     """All cores at work on one round; without pieces where tiles are not asked for."""
 
     staged_round: StagedRound
-    pieces: tuple[Piece, ...]
+    pieces: tuple[TransferPiece, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Barrier:
     drains: bool = False
 
 
-Event: TypeAlias = Begin | Transfers | Compute | Barrier
+Event: TypeAlias = Begin | CoreTransfers | Compute | Barrier
 
 
 def expand(layout: Layout, ctx: PlanContext, tiles: bool = True) -> Iterator[Event]:
@@ -123,7 +123,7 @@ def expand(layout: Layout, ctx: PlanContext, tiles: bool = True) -> Iterator[Eve
 
 
 def read_from(
-    layout: Layout, staged_round: StagedRound, load: Load, here: Mapping[str, Place]
+    layout: Layout, staged_round: StagedRound, load: TileLoad, here: Mapping[str, Place]
 ) -> Sequence[tuple[Place, Box]]:
     """Places that a tile's load reads, each with the part that it has of it: a value in the core's memory, a pinned
     constant, the staging area, or what is kept in shared memories."""
@@ -199,7 +199,7 @@ class _Expansion:
         self.operation += 1
         yield self._barrier()
         for core, target in takers:
-            yield Transfers(self.operation, core, tuple([
+            yield CoreTransfers(self.operation, core, tuple([
                 Transfer(move.tensor, place, target, common(owned, target.box), None if giver == core else False)
                 for giver, place, owned in move.sources
                 if giver in (core, SHARED)
@@ -213,10 +213,10 @@ class _Expansion:
         self.leaving = []
         return Barrier(drains)
 
-    def _together(self, core: int, transfers: Iterator[Transfer]) -> Transfers:
+    def _together(self, core: int, transfers: Iterator[Transfer]) -> CoreTransfers:
         """Transfers that are an operation of their own."""
         self.operation += 1
-        return Transfers(self.operation, core, tuple(transfers))
+        return CoreTransfers(self.operation, core, tuple(transfers))
 
     def _pinned(self, entry: LayerLayout, names: list[str]) -> Iterator[Transfer]:
         """Constants that stay in the staging memory come there before their first use."""
@@ -225,7 +225,7 @@ class _Expansion:
             if first == entry.slot:
                 yield Transfer(name, InMain(name), place, place.box, None)
 
-    def _pieces(self, staged_round: StagedRound) -> Iterator[Piece]:
+    def _pieces(self, staged_round: StagedRound) -> Iterator[TransferPiece]:
         """The tiles of each core that has a box in the round."""
         entry, chip, ahead = staged_round.entry, self.ctx.chip, self.layout.options.rounds_ahead
         for number, (core, box) in enumerate(zip(entry.cores, staged_round.round.boxes, strict=False)):
@@ -239,7 +239,7 @@ class _Expansion:
             fetches = tuple(tile_fetches(chip, entry.layer, tiles, entry.free_regions, ahead, from_end))
             if ahead:
                 self.from_end[core] = in_first_half(chip, fetches[-1], entry.free_regions)
-            yield Piece(number, core, fetches)
+            yield TransferPiece(number, core, fetches)
 
     def _exchange(self, entry: LayerLayout, buffer: Place) -> Iterator[Event]:
         """Every core gives what others need of its box and fetches what it needs of theirs."""
@@ -268,10 +268,10 @@ class _Expansion:
         handed = relay(owned, [(core, place.box) for core, place in takers], buffer.box, run_cycles)
         for (core, place, _), parts in zip(givers, handed.given, strict=True):
             given = tuple([Transfer(name, place, buffer, part, packed_at_source=True) for part in parts])
-            yield Transfers(self.operation, core, given)
+            yield CoreTransfers(self.operation, core, given)
         yield self._barrier()
         for (core, place), parts in zip(takers, handed.taken, strict=True):
-            yield Transfers(self.operation, core, tuple([Transfer(name, buffer, place, part) for part in parts]))
+            yield CoreTransfers(self.operation, core, tuple([Transfer(name, buffer, place, part) for part in parts]))
         yield self._barrier()
 
     def _store(self, entry: LayerLayout, store: Store) -> Iterator[Event]:
@@ -282,9 +282,9 @@ class _Expansion:
         for core, here, owned in zip(entry.cores, entry.residents, store.owned, strict=True):
             if box_size(owned):
                 moved = Transfer(name, here[name], to, owned, packed_at_source=True)
-                yield Transfers(self.operation, core, (moved,))
+                yield CoreTransfers(self.operation, core, (moved,))
         yield self._barrier()
         if store.buffer is not None:
             moved = Transfer(name, store.buffer, InMain(name), store.buffer.box, packed_at_source=True)
-            yield Transfers(self.operation, DMA_CORE, (moved,))
+            yield CoreTransfers(self.operation, DMA_CORE, (moved,))
             yield self._barrier()

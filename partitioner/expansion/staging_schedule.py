@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from hw_models.chip import Chip
 from partitioner.memory.memory_plan_types import LayerLayout, Layout, MoveLayout, Place
-from partitioner.tiling.staging_rounds import Round, Stage, Staged
+from partitioner.tiling.staging_rounds import Round, Staged, StagingRound
 
 __all__ = ["StagedRound", "staged_rounds"]
 
@@ -34,7 +34,7 @@ class StagedRound:
     entry: LayerLayout
     number: int
     round: Round
-    stage: Stage
+    stage: StagingRound
     staging: str
     base_bytes: int
     kept: tuple[Staged, ...] = ()

@@ -17,9 +17,9 @@ from math import prod
 
 import numpy as np
 
-from partitioner.footprint.interval_bounds import Integers, Reach, Span, Term, compose, join_reaches
+from partitioner.footprint.interval_bounds import ClampTerm, Integers, IntervalSpan, Reach, compose, join_reaches
 from partitioner.footprint.layer_access_ranges import layer_reaches
-from partitioner.footprint.peak_memory import Activations, Place, best_order, peak_of_places, places_of, segments
+from partitioner.footprint.peak_memory import Activations, SharedPlace, best_order, peak_of_places, places_of, segments
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer, layer_boxes
 from partitioner.ir.regions import Box, box_size, full_box, join
@@ -28,7 +28,7 @@ __all__ = [
     "Footprint",
     "Footprints",
     "Pieces",
-    "Value",
+    "FootprintValue",
     "cut_pieces",
     "grid_sizes",
     "largest_sizes",
@@ -63,7 +63,7 @@ def cut_pieces(extent: int, counts: Iterable[int], granule: int = 1) -> Pieces:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class FootprintValue:
     """One value of a group: its reach along one axis of the output; `box` is what the whole output needs of it."""
 
     tensor: str
@@ -105,7 +105,7 @@ def totals(values: Integers, pieces: Pieces) -> Integers:
     return sums
 
 
-def recomputed_elements(value: Value, pieces: Pieces) -> Integers:
+def recomputed_elements(value: FootprintValue, pieces: Pieces) -> Integers:
     """For each count: elements that all pieces need together, less those that the uncut output needs.
 
     Negative where pieces leave out elements between them that one box of the whole would hold (strided reads).
@@ -123,8 +123,8 @@ class Footprint:
     layers: tuple[Layer, ...]
     axis: int
     extent: int
-    values: tuple[Value, ...]
-    places: tuple[Place, ...]
+    values: tuple[FootprintValue, ...]
+    places: tuple[SharedPlace, ...]
     macs: tuple[tuple[str, int], ...]
     """(layer, multiply-accumulates for one element of its output), layers that have some."""
 
@@ -138,11 +138,11 @@ class Footprint:
         """The peak of the group when it is not cut."""
         return peak_of_places(self.places, {v.tensor: box_size(v.box) * v.item_bytes for v in self.values})
 
-    def places_at(self, step: int) -> tuple[Place, ...]:
+    def places_at(self, step: int) -> tuple[SharedPlace, ...]:
         """The places that are occupied at a step."""
         return tuple(place for place in self.places if place.first <= step <= place.last)
 
-    def value(self, tensor: str) -> Value:
+    def value(self, tensor: str) -> FootprintValue:
         return next(value for value in self.values if value.tensor == tensor)
 
     def input_bytes(self, pieces: Pieces) -> Integers:
@@ -211,7 +211,7 @@ def largest_sizes(
     return sizes
 
 
-def peak_bytes(places: Sequence[Place], sizes: Mapping[str, Integers]) -> Integers:
+def peak_bytes(places: Sequence[SharedPlace], sizes: Mapping[str, Integers]) -> Integers:
     """For each piece, the largest sum of places occupied at the same time; a place is as large as its largest value."""
     steps = max(place.last for place in places) + 1
     come: list[list[Integers]] = [[] for _ in range(steps + 1)]
@@ -262,8 +262,8 @@ class Footprints:
         graph = self.graph
         output = layers[-1].output
         extent = graph.by_name[output].shape[axis]
-        whole = Term(low=0, high=extent)
-        reaches: dict[str, Reach] = {output: Reach(axis, (Span((whole,), (whole,)),))}
+        whole = ClampTerm(low=0, high=extent)
+        reaches: dict[str, Reach] = {output: Reach(axis, (IntervalSpan((whole,), (whole,)),))}
         boxes: dict[str, Box] = {output: full_box(graph.by_name[output].shape)}
         for layer in reversed(layers):
             if layer.output not in reaches:
@@ -279,7 +279,8 @@ class Footprints:
         made = {layer.output for layer in layers}
         names = [*(name for name in reaches if name not in made), *(layer.output for layer in layers)]
         values = tuple(
-            Value(name, reaches[name], boxes[name], graph.by_name[name].item_bytes, name not in made) for name in names
+            FootprintValue(name, reaches[name], boxes[name], graph.by_name[name].item_bytes, name not in made)
+            for name in names
         )
         macs = ((layer.name, _macs_per_element(graph, layer)) for layer in layers)
         places = places_of(self._inputs, self.ordered(layers))

@@ -14,8 +14,8 @@ from fractions import Fraction
 import numpy as np
 import sympy
 
-from partitioner.footprint.footprint import Footprint, Value
-from partitioner.footprint.interval_bounds import Span, Term, hull
+from partitioner.footprint.footprint import Footprint, FootprintValue
+from partitioner.footprint.interval_bounds import ClampTerm, IntervalSpan, hull
 
 __all__ = ["FACTOR", "INSTANCE", "ClosedForm", "closed_forms", "input_bytes", "recomputed_macs", "value_at"]
 
@@ -82,7 +82,7 @@ def _cut(position: sympy.Expr, extent: int, granule: int) -> sympy.Expr:
     return point if extent % granule == 0 else sympy.Min(extent, point)
 
 
-def _closed_form(value: Value, extent: int, granule: int) -> ClosedForm:
+def _closed_form(value: FootprintValue, extent: int, granule: int) -> ClosedForm:
     first, last = _cut(INSTANCE, extent, granule), _cut(INSTANCE + 1, extent, granule)
     start, stop, read = _hull(value.reach.spans, first, last, extent)
     length = read * (stop - start)
@@ -100,7 +100,9 @@ def _closed_form(value: Value, extent: int, granule: int) -> ClosedForm:
     )
 
 
-def _over_all_pieces(value: Value, length: sympy.Expr, extent: int, granule: int) -> tuple[sympy.Expr, sympy.Expr]:
+def _over_all_pieces(
+    value: FootprintValue, length: sympy.Expr, extent: int, granule: int
+) -> tuple[sympy.Expr, sympy.Expr]:
     """Lengths of all pieces together, and by how much that is more than the uncut length.
 
     Where every piece reads something, the lengths telescope: all that is read from the first start to the last stop,
@@ -125,7 +127,7 @@ def _over_all_pieces(value: Value, length: sympy.Expr, extent: int, granule: int
 
 
 def _hull(
-    spans: tuple[Span, ...], first: sympy.Expr, last: sympy.Expr, extent: int
+    spans: tuple[IntervalSpan, ...], first: sympy.Expr, last: sympy.Expr, extent: int
 ) -> tuple[sympy.Expr, sympy.Expr, sympy.Expr]:
     """Both ends of what the spans hold between them, and 1 where that is anything, else 0.
 
@@ -155,12 +157,12 @@ def _some(low: sympy.Expr, high: sympy.Expr) -> sympy.Expr:
     return sympy.Min(1, sympy.Max(0, high - low))
 
 
-def _ends(join: sympy.Basic, terms: tuple[Term, ...], cut: sympy.Expr, extent: int) -> sympy.Expr:
+def _ends(join: sympy.Basic, terms: tuple[ClampTerm, ...], cut: sympy.Expr, extent: int) -> sympy.Expr:
     expressions = [_expression(term, cut, extent) for term in terms]
     return expressions[0] if len(expressions) == 1 else join(*expressions)
 
 
-def _expression(term: Term, cut: sympy.Expr, extent: int) -> sympy.Expr:
+def _expression(term: ClampTerm, cut: sympy.Expr, extent: int) -> sympy.Expr:
     """The term at a cut point; clamps that bind nowhere in [0, extent] are left out."""
     if term.is_constant:
         return sympy.Integer(term.low)

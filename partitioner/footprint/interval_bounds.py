@@ -25,8 +25,8 @@ __all__ = [
     "Guard",
     "Integers",
     "Reach",
-    "Span",
-    "Term",
+    "IntervalSpan",
+    "ClampTerm",
     "after",
     "can_be_empty",
     "compose",
@@ -51,7 +51,7 @@ each layer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class ClampTerm:
     """clamp(scale * floor((multiplier * c + addend) / divisor) + offset, low, high) with multiplier, scale >= 0.
 
     c is a cut point, or where `inner` is given the value of that term. With divisor 1, scale is 1 and offset 0.
@@ -64,7 +64,7 @@ class Term:
     offset: int = 0
     low: int = -FAR
     high: int = FAR
-    inner: Term | None = None
+    inner: ClampTerm | None = None
 
     @property
     def is_constant(self) -> bool:
@@ -94,27 +94,27 @@ class Term:
         return min(max(value, self.low), self.high)
 
 
-def constant(value: int) -> Term:
-    return Term(multiplier=0, addend=value, low=value, high=value)
+def constant(value: int) -> ClampTerm:
+    return ClampTerm(multiplier=0, addend=value, low=value, high=value)
 
 
-def reduced(term: Term) -> Term:
+def reduced(term: ClampTerm) -> ClampTerm:
     """The same term without a floor where the divisor divides the multiplier."""
     if term.multiplier % term.divisor:
         return term
     multiplier = term.scale * (term.multiplier // term.divisor)
     addend = term.scale * (term.addend // term.divisor) + term.offset
-    return Term(multiplier, addend, low=term.low, high=term.high, inner=term.inner)
+    return ClampTerm(multiplier, addend, low=term.low, high=term.high, inner=term.inner)
 
 
-def after(outer: Term, term: Term) -> Term:
+def after(outer: ClampTerm, term: ClampTerm) -> ClampTerm:
     """outer(term(c)) as one term where that is exact, else nested. Both are reduced."""
     if outer.inner is not None:
         return after(replace(outer, inner=None), after(outer.inner, term))
     low, high = outer.step(term.low), outer.step(term.high)
     if low == high:
         return constant(low)
-    ends = Term(low=low, high=high)
+    ends = ClampTerm(low=low, high=high)
     if term.divisor == 1:
         multiplier, addend = outer.multiplier * term.multiplier, outer.multiplier * term.addend + outer.addend
         joined = replace(ends, multiplier=multiplier, addend=addend, divisor=outer.divisor, inner=term.inner)
@@ -130,24 +130,24 @@ def after(outer: Term, term: Term) -> Term:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class IntervalSpan:
     """[minimum of `lows` at c, maximum of `highs` at c'), read only by pieces for which no guard is empty.
 
     A guard is what is read of a value on the way: where a piece reads nothing of that, it reads nothing behind it.
     """
 
-    lows: tuple[Term, ...]
-    highs: tuple[Term, ...]
+    lows: tuple[ClampTerm, ...]
+    highs: tuple[ClampTerm, ...]
     guards: tuple[Guard, ...] = ()
 
     def ends(self, start: Integers, stop: Integers) -> tuple[Integers, Integers]:
         return _least(self.lows, start), _greatest(self.highs, stop)
 
 
-Guard: TypeAlias = tuple[Span, ...]
+Guard: TypeAlias = tuple[IntervalSpan, ...]
 
 
-def hull(spans: tuple[Span, ...], start: Integers, stop: Integers) -> tuple[Integers, Integers]:
+def hull(spans: tuple[IntervalSpan, ...], start: Integers, stop: Integers) -> tuple[Integers, Integers]:
     """Both ends of what all spans that are read hold between them; (0, 0) for pieces that read nothing."""
     if len(spans) == 1 and not spans[0].guards:
         return spans[0].ends(start, stop)
@@ -168,7 +168,7 @@ class Reach:
     """What is read of one tensor along its axis `axis`: the union of `spans`, made whole between them."""
 
     axis: int
-    spans: tuple[Span, ...]
+    spans: tuple[IntervalSpan, ...]
 
     @property
     def matched(self) -> bool:
@@ -177,7 +177,7 @@ class Reach:
 
     def is_identity(self, extent: int) -> bool:
         """Whether piece [c, c') of an axis of `extent` reads [c, c'), as along a batch axis."""
-        same = Span((Term(low=0, high=extent),), (Term(low=0, high=extent),))
+        same = IntervalSpan((ClampTerm(low=0, high=extent),), (ClampTerm(low=0, high=extent),))
         return self.spans == (same,)
 
     def intervals(self, start: Integers, stop: Integers) -> tuple[Integers, Integers]:
@@ -187,7 +187,7 @@ class Reach:
 
 def whole_reach(extent: int) -> Reach:
     """The first axis, all of it: a tensor that every piece needs whole."""
-    return Reach(0, (Span((constant(0),), (constant(extent),)),))
+    return Reach(0, (IntervalSpan((constant(0),), (constant(extent),)),))
 
 
 def compose(outer: Reach, through: Reach, extent: int) -> Reach:
@@ -202,24 +202,24 @@ def compose(outer: Reach, through: Reach, extent: int) -> Reach:
         guards = tuple(guard for guard in behind if can_be_empty(guard, extent))
         for span in outer.spans:
             lows, highs = _afters(inner.lows, span.lows), _afters(inner.highs, span.highs)
-            spans.append(Span(lows, highs, tuple(dict.fromkeys(span.guards + guards))))
+            spans.append(IntervalSpan(lows, highs, tuple(dict.fromkeys(span.guards + guards))))
     return Reach(through.axis, _bounded(merge_spans(spans, extent), extent))
 
 
-def _bounded(spans: tuple[Span, ...], extent: int) -> tuple[Span, ...]:
+def _bounded(spans: tuple[IntervalSpan, ...], extent: int) -> tuple[IntervalSpan, ...]:
     """Without guards where they have grown too many (concats of concats): more than what is read, never less."""
     if sum(_size(span) for span in spans) <= MOST_GUARDS:
         return spans
     return merge_spans([replace(span, guards=()) for span in spans], extent)
 
 
-def _size(span: Span) -> int:
+def _size(span: IntervalSpan) -> int:
     return 1 + sum(_size(inner) for guard in span.guards for inner in guard)
 
 
-def _guard_after(guard: Guard, outer: tuple[Span, ...]) -> Guard:
+def _guard_after(guard: Guard, outer: tuple[IntervalSpan, ...]) -> Guard:
     return tuple(
-        Span(_afters(inner.lows, span.lows), _afters(inner.highs, span.highs), span.guards)
+        IntervalSpan(_afters(inner.lows, span.lows), _afters(inner.highs, span.highs), span.guards)
         for inner in guard
         for span in outer
     )
@@ -236,25 +236,27 @@ def join_reaches(a: Reach, b: Reach, shape: tuple[int, ...], extent: int) -> Rea
             return whole_reach(shape[0])
         # Whole along one of the axes is whole along the other.
         matched, whole = (a, b) if a.matched else (b, a)
-        spans = tuple(Span((constant(0),), (constant(shape[matched.axis]),), span.guards) for span in whole.spans)
+        spans = tuple(
+            IntervalSpan((constant(0),), (constant(shape[matched.axis]),), span.guards) for span in whole.spans
+        )
         a, b = matched, Reach(matched.axis, spans)
     return Reach(a.axis, _bounded(merge_spans([*a.spans, *b.spans], extent), extent))
 
 
-def merge_spans(spans: Iterable[Span], extent: int) -> tuple[Span, ...]:
+def merge_spans(spans: Iterable[IntervalSpan], extent: int) -> tuple[IntervalSpan, ...]:
     """Spans under the same guards become one; terms that others cover everywhere in [0, extent] are dropped."""
-    by_guards: dict[tuple[Guard, ...], tuple[list[Term], list[Term]]] = {}
+    by_guards: dict[tuple[Guard, ...], tuple[list[ClampTerm], list[ClampTerm]]] = {}
     for span in spans:
         lows, highs = by_guards.setdefault(span.guards, ([], []))
         lows += span.lows
         highs += span.highs
     return tuple(
-        Span(_covering(lows, extent, smallest=True), _covering(highs, extent, smallest=False), guards)
+        IntervalSpan(_covering(lows, extent, smallest=True), _covering(highs, extent, smallest=False), guards)
         for guards, (lows, highs) in by_guards.items()
     )
 
 
-def _covering(terms: list[Term], extent: int, *, smallest: bool) -> tuple[Term, ...]:
+def _covering(terms: list[ClampTerm], extent: int, *, smallest: bool) -> tuple[ClampTerm, ...]:
     """The terms that are somewhere smallest (or largest), in order of first mention."""
     different = list(dict.fromkeys(terms))
     if len(different) == 1 or extent > MOST_POINTS_COMPARED:
@@ -270,18 +272,18 @@ def _covering(terms: list[Term], extent: int, *, smallest: bool) -> tuple[Term, 
     return tuple(different[i] for i in kept)
 
 
-def _afters(outer: tuple[Term, ...], inner: tuple[Term, ...]) -> tuple[Term, ...]:
+def _afters(outer: tuple[ClampTerm, ...], inner: tuple[ClampTerm, ...]) -> tuple[ClampTerm, ...]:
     return tuple(dict.fromkeys(after(g, term) for g in outer for term in inner))
 
 
-def _least(terms: tuple[Term, ...], cut: Integers) -> Integers:
+def _least(terms: tuple[ClampTerm, ...], cut: Integers) -> Integers:
     value = terms[0].at(cut)
     for term in terms[1:]:
         value = np.minimum(value, term.at(cut))
     return value
 
 
-def _greatest(terms: tuple[Term, ...], cut: Integers) -> Integers:
+def _greatest(terms: tuple[ClampTerm, ...], cut: Integers) -> Integers:
     value = terms[0].at(cut)
     for term in terms[1:]:
         value = np.maximum(value, term.at(cut))

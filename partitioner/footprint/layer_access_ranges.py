@@ -12,10 +12,10 @@ from dataclasses import replace
 from math import prod
 
 from partitioner.footprint.interval_bounds import (
+    ClampTerm,
     Guard,
+    IntervalSpan,
     Reach,
-    Span,
-    Term,
     after,
     can_be_empty,
     compose,
@@ -25,7 +25,7 @@ from partitioner.footprint.interval_bounds import (
     whole_reach,
 )
 from partitioner.ir.access import Access, Full, Grouped, Index, Linear, Scaled, View, index_axes
-from partitioner.ir.graph import Graph, Op, Stage
+from partitioner.ir.graph import Graph, LoopNest, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import matching_runs
 
@@ -35,7 +35,7 @@ __all__ = ["layer_reaches"]
 def layer_reaches(graph: Graph, layer: Layer, axis: int) -> dict[str, Reach]:
     """For each value that the layer reads and no constant: its reach in cut points of `axis` of the layer's output."""
     extent = graph.by_name[layer.output].shape[axis]
-    ends = Span((Term(low=0, high=extent),), (Term(low=0, high=extent),))
+    ends = IntervalSpan((ClampTerm(low=0, high=extent),), (ClampTerm(low=0, high=extent),))
     reaches: dict[str, Reach] = {layer.output: Reach(axis, (ends,))}
     for name in reversed(layer.ops):
         _through_op(graph, graph.op_by_name[name], reaches, extent)
@@ -61,7 +61,7 @@ def _through_op(graph: Graph, op: Op, reaches: dict[str, Reach], extent: int) ->
             reaches[access.tensor] = reach
 
 
-def _written_shape(stage: Stage) -> tuple[int, ...]:
+def _written_shape(stage: LoopNest) -> tuple[int, ...]:
     extents = {axis.name: axis.extent for axis in stage.domain}
     return tuple(
         sum(c * (extents[name] - 1) for name, c in index.terms) + index.constant + 1
@@ -71,11 +71,11 @@ def _written_shape(stage: Stage) -> tuple[int, ...]:
 
 
 def _read_reach(
-    stage: Stage, access: Access | View, shape: tuple[int, ...], written_shape: tuple[int, ...], axis: int
+    stage: LoopNest, access: Access | View, shape: tuple[int, ...], written_shape: tuple[int, ...], axis: int
 ) -> Reach:
     """One read of one stage in cut points of axis `axis` of what the stage writes."""
     if not shape:
-        return Reach(0, (Span((constant(0),), (constant(1),)),))
+        return Reach(0, (IntervalSpan((constant(0),), (constant(1),)),))
     if not written_shape:  # one number of all, such as the largest of a softmax over the only axis
         return whole_reach(shape[0])
     if isinstance(access, View):
@@ -86,7 +86,7 @@ def _read_reach(
         case _:
             return whole_reach(shape[0])
     ranges = {a.name: a.extent for a in stage.domain}
-    inside = Term(addend=-shift, low=0, high=ranges[name])
+    inside = ClampTerm(addend=-shift, low=0, high=ranges[name])
     for position, (index, extent) in enumerate(zip(access.indices, shape, strict=True)):
         if name not in index_axes(index):
             continue
@@ -94,13 +94,13 @@ def _read_reach(
         if ends is None:
             continue
         low, high = (after(term, inside) for term in ends)
-        guards: tuple[Guard, ...] = ((Span((low,), (high,)),), (Span((inside,), (inside,)),))
+        guards: tuple[Guard, ...] = ((IntervalSpan((low,), (high,)),), (IntervalSpan((inside,), (inside,)),))
         guards = tuple(guard for guard in guards if can_be_empty(guard, written_shape[axis]))
-        return Reach(position, (Span((low,), (high,), guards),))
+        return Reach(position, (IntervalSpan((low,), (high,), guards),))
     return whole_reach(shape[0])
 
 
-def _index_terms(index: Index, name: str, ranges: dict[str, int], extent: int) -> tuple[Term, Term] | None:
+def _index_terms(index: Index, name: str, ranges: dict[str, int], extent: int) -> tuple[ClampTerm, ClampTerm] | None:
     """Both ends of an index expression, clipped at the tensor, where `name` alone is cut; None where it runs backward.
 
     The second term is in the end of the half-open range: the last point is one less.
@@ -114,19 +114,19 @@ def _index_terms(index: Index, name: str, ranges: dict[str, int], extent: int) -
             if coefficient <= 0:
                 return None
             return (
-                Term(coefficient, low, low=0, high=extent),
-                Term(coefficient, high - coefficient, low=0, high=extent),
+                ClampTerm(coefficient, low, low=0, high=extent),
+                ClampTerm(coefficient, high - coefficient, low=0, high=extent),
             )
         case Grouped(axis=axis, per_group=per_group, size=size):
             if axis != name:
                 return None
             inner = ranges[index.offset] if index.offset else 1
-            low_end, high_end = Term(1, 0, per_group, size), Term(1, -1, per_group, size, inner)
+            low_end, high_end = ClampTerm(1, 0, per_group, size), ClampTerm(1, -1, per_group, size, inner)
             return reduced(replace(low_end, low=0, high=extent)), reduced(replace(high_end, low=0, high=extent))
         case Scaled(numerator=p, denominator=q):
-            inside = Term(low=0, high=extent - 1)
-            low_end, high_end = Term(p, 0, q, 1, index.low), Term(p, q - 1 - p, q, 1, index.high)
-            return after(inside, reduced(low_end)), after(Term(1, 1), after(inside, reduced(high_end)))
+            inside = ClampTerm(low=0, high=extent - 1)
+            low_end, high_end = ClampTerm(p, 0, q, 1, index.low), ClampTerm(p, q - 1 - p, q, 1, index.high)
+            return after(inside, reduced(low_end)), after(ClampTerm(1, 1), after(inside, reduced(high_end)))
         case Full():
             return None
 
@@ -143,7 +143,7 @@ def _view_reach(shape: tuple[int, ...], written_shape: tuple[int, ...], axis: in
         inner_written = prod(written_shape[t] for t in targets if t > axis)
         inner_source = prod(shape[s] for s in sources if s > longer[0])
         extent = shape[longer[0]]
-        low = reduced(Term(inner_written, 0, inner_source, low=0, high=extent))
-        high = reduced(Term(inner_written, -1, inner_source, 1, 1, 0, extent))
-        return Reach(longer[0], (Span((low,), (high,)),))
+        low = reduced(ClampTerm(inner_written, 0, inner_source, low=0, high=extent))
+        high = reduced(ClampTerm(inner_written, -1, inner_source, 1, 1, 0, extent))
+        return Reach(longer[0], (IntervalSpan((low,), (high,)),))
     return whole_reach(shape[0])

@@ -16,7 +16,7 @@ from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.operators import ELEMENTWISE_KINDS
 
-__all__ = ["Activations", "Place", "best_order", "peak_of", "peak_of_places", "places_of", "segments"]
+__all__ = ["Activations", "SharedPlace", "best_order", "peak_of", "peak_of_places", "places_of", "segments"]
 
 MOST_LAYERS_SEARCHED = 24
 """Segments of more layers are ordered greedily only."""
@@ -26,7 +26,7 @@ STATES_KEPT = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SharedPlace:
     """`tensors` share one place, occupied in steps `first` to `last` (indices of the ordered layers)."""
 
     tensors: tuple[str, ...]
@@ -48,7 +48,7 @@ class Activations:
         return self._known[layer.name]
 
 
-def places_of(reads_of: Activations, layers: Sequence[Layer]) -> tuple[Place, ...]:
+def places_of(reads_of: Activations, layers: Sequence[Layer]) -> tuple[SharedPlace, ...]:
     """The places of `layers` run in this order; the last layer's output stays until the end."""
     graph = reads_of.graph
     last_read: dict[str, int] = {}
@@ -79,7 +79,7 @@ def places_of(reads_of: Activations, layers: Sequence[Layer]) -> tuple[Place, ..
         # A place is free again when every value in it (a view of it, too) has been read.
         dying = {name for name in reads[step] if lasts[place_of[name]] == step}
         put(layer.output, step, _shared_operand(graph, layer, reads[step], dying))
-    return tuple(Place(tuple(m), first, last) for m, first, last in zip(members, firsts, lasts, strict=True))
+    return tuple(SharedPlace(tuple(m), first, last) for m, first, last in zip(members, firsts, lasts, strict=True))
 
 
 def _shared_operand(graph: Graph, layer: Layer, reads: Sequence[str], dying: set[str]) -> str | None:
@@ -105,7 +105,7 @@ def peak_of(reads_of: Activations, layers: Sequence[Layer]) -> int:
     return peak_of_places(places, {name: reads_of.graph.by_name[name].size_bytes for name in names})
 
 
-def peak_of_places(places: Sequence[Place], sizes_bytes: Mapping[str, int]) -> int:
+def peak_of_places(places: Sequence[SharedPlace], sizes_bytes: Mapping[str, int]) -> int:
     """The largest sum of places occupied at the same time; a place is as large as its largest value."""
     change = [0] * (max(place.last for place in places) + 2)
     for place in places:

@@ -21,7 +21,17 @@ from partitioner.ir.graph import Graph
 from partitioner.ir.kernels import Kernel, KernelFloor
 from partitioner.ir.layers import Layer
 
-__all__ = ["MARGIN", "SHARE", "GroupWork", "KernelRun", "SharedCache", "Values", "run_of", "shared_cache", "with_hits"]
+__all__ = [
+    "MARGIN",
+    "SHARE",
+    "GroupWork",
+    "KernelRun",
+    "SharedCache",
+    "ValueReaders",
+    "run_of",
+    "shared_cache",
+    "with_hits",
+]
 
 SHARE = 0.6
 """Of the cache, for what lies in it beside and for what it throws out early."""
@@ -72,7 +82,7 @@ def _main_floor(floor: KernelFloor, cache: SharedCache, hit: int) -> KernelFloor
     return KernelFloor(floor.name, seconds, f"{floor.work}, {hit} less that stay in {cache.name}")
 
 
-class Values:
+class ValueReaders:
     """Which layers read a value, under whichever name: a view is another name for the same bytes."""
 
     def __init__(self, graph: Graph, layers: Sequence[Layer]) -> None:
@@ -100,7 +110,7 @@ class GroupWork:
     members: int
     kernels: tuple[Kernel, ...]
     writes: frozenset[str]
-    values: Values
+    values: ValueReaders
     cache: SharedCache | None
     _best: dict[frozenset[str], Kernel] = field(default_factory=dict, compare=False, repr=False)
 
@@ -169,7 +179,7 @@ class KernelRun:
     """Groups one after the other, up to some point of a network, and their `cost` in seconds. `kept` are the values
     that a group writes and nobody needs from the main memory, by the group's number."""
 
-    values: Values
+    values: ValueReaders
     cost: float = 0.0
     last: _Place | None = None
     live: Mapping[str, _Value] = field(default_factory=dict)
@@ -249,7 +259,7 @@ def _without(
     return saved, {**kept, maker.number: after - maker.found}
 
 
-def run_of(values: Values, works: Iterable[GroupWork]) -> KernelRun:
+def run_of(values: ValueReaders, works: Iterable[GroupWork]) -> KernelRun:
     """All groups in this order."""
     run = KernelRun(values)
     for work in works:

@@ -20,16 +20,16 @@ import numpy as np
 import numpy.typing as npt
 
 from partitioner.ir.access import Access, Linear, View
-from partitioner.ir.graph import Axis, Constants, Graph, Op, Stage, Tensor, content_hash
+from partitioner.ir.graph import Axis, Constants, Graph, LoopNest, Op, Tensor, content_hash
 from partitioner.ir.target import AddsInRuns
 
-__all__ = ["Chunked", "Part", "in_chunks"]
+__all__ = ["Chunked", "ChunkPart", "in_chunks"]
 
 Run = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ChunkPart:
     """What a constant is: of `whole`, another one, the elements from `low` to `high` along `axis`."""
 
     whole: str
@@ -44,7 +44,7 @@ class Chunked:
 
     graph: Graph
     constants: Constants
-    parts: Mapping[str, Part]
+    parts: Mapping[str, ChunkPart]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class _Writer:
 
     tensors: dict[str, Tensor]
     constants: dict[str, npt.NDArray[np.generic]]
-    parts: dict[str, Part]
+    parts: dict[str, ChunkPart]
     op_names: set[str]
 
     def chunks(self, block: _Block) -> Iterator[Op]:
@@ -160,7 +160,7 @@ class _Writer:
             yield self._sum(out, total, name)
 
     def _part(self, name: str, axis: int, run: Run, number: int) -> str:
-        whole, known = self.tensors[name], Part(name, axis, *run)
+        whole, known = self.tensors[name], ChunkPart(name, axis, *run)
         if (part := f"{name}::{number}") in self.parts and self.parts[part] == known:
             return part  # of another block by the same matrix
         cut = (slice(None),) * axis + (slice(*run),)
@@ -198,7 +198,7 @@ class _Writer:
         domain = tuple(Axis(f"i{axis}", extent) for axis, extent in enumerate(self.tensors[out].shape))
         every = tuple(Linear(((axis.name, 1),)) for axis in domain)
         reads = tuple(Access(name, every[len(every) - len(self.tensors[name].shape) :]) for name in (left, right))
-        stage = Stage("T_add", domain, Access(out, every), reads)
+        stage = LoopNest("T_add", domain, Access(out, every), reads)
         return self._op(Op("", "add", (left, right), (out,), (), (stage,), source="Add"), f"{out}::sum")
 
 

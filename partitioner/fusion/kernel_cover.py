@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from partitioner.fusion.cache_hits import GroupWork, KernelRun, Values
+from partitioner.fusion.cache_hits import GroupWork, KernelRun, ValueReaders
 from partitioner.fusion.kernel_sets import Dependences
 
 __all__ = ["MOST_STATES", "cheapest_covers"]
@@ -59,7 +59,7 @@ Key: TypeAlias = tuple[object, ...]
 
 
 def cheapest_covers(
-    options: Sequence[Sequence[GroupWork]], among: Dependences, values: Values
+    options: Sequence[Sequence[GroupWork]], among: Dependences, values: ValueReaders
 ) -> tuple[tuple[GroupWork, ...], ...]:
     """The ends of the search, the cheapest first; `options` are for each layer the groups whose first it is, itself
     alone first among them if it may be alone. Empty where groups that have to be made cannot be made together."""

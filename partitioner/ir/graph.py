@@ -30,7 +30,7 @@ __all__ = [
     "Constants",
     "Graph",
     "Op",
-    "Stage",
+    "LoopNest",
     "Tensor",
     "channel_axis",
     "content_hash",
@@ -86,7 +86,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class LoopNest:
     """One loop nest: for every point of `domain`, `writes` is computed from `reads`."""
 
     name: str
@@ -104,7 +104,7 @@ class Op:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attributes: tuple[tuple[str, Attribute], ...] = ()
-    stages: tuple[Stage, ...] = ()
+    stages: tuple[LoopNest, ...] = ()
     macs: int = 0
     source: str = ""
 

@@ -6,7 +6,7 @@ str(graph) --> graph / tensor / prepared / op / stage / concluded, a line each  
 from __future__ import annotations
 
 from partitioner.ir.access import View, access_from_json, access_to_json
-from partitioner.ir.graph import Attribute, Axis, Graph, Op, Stage, Tensor
+from partitioner.ir.graph import Attribute, Axis, Graph, LoopNest, Op, Tensor
 from partitioner.ir.quantisation import quantisation_of
 from partitioner.ir.text import Fields, Json, TextError, as_ints, as_names, format_line, parse_lines
 
@@ -75,7 +75,7 @@ def parse_graph(text: str) -> Graph:
     answers: tuple[str, ...] = ()
     around: dict[str, list[Op]] = {"prepared": [], "concluded": []}
     tensors: list[Tensor] = []
-    ops: list[tuple[Fields, list[Stage]]] = []
+    ops: list[tuple[Fields, list[LoopNest]]] = []
     for number, tag, fields in parse_lines(text):
         if tag not in TAGS:
             raise TextError(who=f"line {number}", needs="graph, tensor, prepared, op, stage or concluded", has=tag)
@@ -115,7 +115,7 @@ def _tensor(fields: Fields) -> Tensor:
     )
 
 
-def _stage(fields: Fields) -> Stage:
+def _stage(fields: Fields) -> LoopNest:
     domain = []
     for item in str(fields["domain"]).split():
         name, extent = item.removeprefix("+").split(":")
@@ -123,10 +123,10 @@ def _stage(fields: Fields) -> Stage:
     writes, reads = access_from_json(fields["writes"]), fields["reads"]
     if isinstance(writes, View) or not isinstance(reads, list):
         raise TypeError("writes is an access, reads a list of them")
-    return Stage(str(fields["name"]), tuple(domain), writes, tuple(access_from_json(r) for r in reads))
+    return LoopNest(str(fields["name"]), tuple(domain), writes, tuple(access_from_json(r) for r in reads))
 
 
-def _op(fields: Fields, stages: list[Stage]) -> Op:
+def _op(fields: Fields, stages: list[LoopNest]) -> Op:
     attributes, macs = fields["attributes"], fields["macs"]
     if not isinstance(attributes, dict) or not isinstance(macs, int):
         raise TypeError("attributes is an object, macs an integer")

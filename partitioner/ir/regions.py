@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from math import prod
 
 from partitioner.ir.access import Access, Full, Grouped, Linear, Scaled, View
-from partitioner.ir.graph import Graph, Op, Stage
+from partitioner.ir.graph import Graph, LoopNest, Op
 
 __all__ = [
     "Box",
@@ -109,7 +109,7 @@ def input_boxes(graph: Graph, op: Op, output_boxes: dict[str, Box]) -> dict[str,
     return {name: needed.get(name, empty[name]) for name in op.inputs}
 
 
-def _iteration_ranges(stage: Stage, written: Box) -> dict[str, tuple[int, int]]:
+def _iteration_ranges(stage: LoopNest, written: Box) -> dict[str, tuple[int, int]]:
     """Half-open range of every axis; axes that the write does not pin run over their whole extent."""
     ranges = {axis.name: (0, axis.extent) for axis in stage.domain}
     for index, (low, high) in zip(stage.writes.indices, written, strict=True):
@@ -141,7 +141,7 @@ def _extents(graph: Graph, op: Op, tensor: str) -> tuple[int, ...] | None:
 
 
 def _read_box(
-    graph: Graph, op: Op, access: Access | View, ranges: dict[str, tuple[int, int]], stage: Stage, written: Box
+    graph: Graph, op: Op, access: Access | View, ranges: dict[str, tuple[int, int]], stage: LoopNest, written: Box
 ) -> Box:
     shape = _extents(graph, op, access.tensor)
     if shape is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from partitioner.ir.access import Access, View
-from partitioner.ir.graph import Graph, Stage
+from partitioner.ir.graph import Graph, LoopNest
 from partitioner.ir.layers import Layer
 
 __all__ = ["likeness"]
@@ -22,7 +22,7 @@ def likeness(graph: Graph, layer: Layer) -> tuple[tuple[object, ...], dict[str, 
     def number(name: str) -> str:
         return numbers.setdefault(name, f"{len(numbers)}")
 
-    def renamed(stage: Stage) -> Stage:
+    def renamed(stage: LoopNest) -> LoopNest:
         reads: tuple[Access | View, ...] = tuple(replace(read, tensor=number(read.tensor)) for read in stage.reads)
         return replace(stage, reads=reads, writes=replace(stage.writes, tensor=number(stage.writes.tensor)))
 

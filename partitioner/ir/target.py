@@ -21,17 +21,17 @@ from partitioner.ir.wants import Wants
 __all__ = [
     "AcceptingTarget",
     "AddsInRuns",
-    "Buffer",
+    "TileBuffer",
     "JudgesPrepared",
-    "Load",
+    "TileLoad",
     "Pass",
     "PlanTarget",
-    "Work",
+    "TileWork",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Buffer:
+class TileBuffer:
     """Local memory that one tile occupies: `part` names a physical sub-buffer of `memory` ("" where any will do).
 
     A `strided` buffer may be a matrix inside a wider one: its box's outer axes are the rows, the last axis the columns,
@@ -50,7 +50,7 @@ class Buffer:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class TileLoad:
     """The box of a tensor that must lie in `buffer`, densely or with the buffer's pitch, before the pass computes.
     `lower` only reads what was loaded, so a load can be saved where the tensor itself lies there."""
 
@@ -63,15 +63,15 @@ class Load:
 class Pass:
     """One step of a tile: loads, then computation. Several passes where a reduction is split."""
 
-    loads: tuple[Load, ...]
+    loads: tuple[TileLoad, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class TileWork:
     """One tile of one layer. `output` names the buffer that holds the result after the last pass. The engines' work is
     in so many `steps` that overlap: while one engine is at one of them, another may be at the one before."""
 
-    buffers: tuple[Buffer, ...]
+    buffers: tuple[TileBuffer, ...]
     passes: tuple[Pass, ...]
     output: str
     engine_cycles: tuple[tuple[str, float], ...]
@@ -129,7 +129,7 @@ class PlanTarget(AcceptingTarget, Protocol):
         """Axes of the layer's output along which a kernel computes whole lines only, as that of a softmax does along
         its axis: no box that a core computes ends inside them. They are never cut either."""
 
-    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
+    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         """What computing `box` of the layer's output needs. Defined for every box, whether it fits or not, that is
         whole along `whole_axes`.
 

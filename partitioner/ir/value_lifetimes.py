@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 
-__all__ = ["Waiting", "activations", "own_names", "waiting_values"]
+__all__ = ["WaitingValue", "activations", "own_names", "waiting_values"]
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingValue:
     """A value that a layer makes: `names` are its own and those that views give it, `made` is the index of its layer,
     `readers` those of the layers that read it under any name, `last` the greatest of all; `leaves` says that one of its
     names is an output of the network."""
@@ -47,7 +47,7 @@ def own_names(graph: Graph, layers: Sequence[Layer]) -> dict[str, str]:
     return names
 
 
-def waiting_values(graph: Graph, layers: Sequence[Layer]) -> tuple[Waiting, ...]:
+def waiting_values(graph: Graph, layers: Sequence[Layer]) -> tuple[WaitingValue, ...]:
     """The values that layers make, in the order in which they are made; inputs of the network are not among them."""
     own = own_names(graph, layers)
     names: dict[str, list[str]] = {}
@@ -65,7 +65,7 @@ def waiting_values(graph: Graph, layers: Sequence[Layer]) -> tuple[Waiting, ...]
         name = layer.output
         all_names = tuple(names.get(name, (name,)))
         values.append(
-            Waiting(
+            WaitingValue(
                 name,
                 all_names,
                 graph.by_name[name].size_bytes,

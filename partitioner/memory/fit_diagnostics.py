@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from hw_models.infeasible import Holder, Infeasible, Lever
-from partitioner.memory.liveness import Moved, Walk
+from partitioner.memory.liveness import MovedValue, Walk
 from partitioner.memory.offset_assignment import Item, Packing, peak_bytes
 
 __all__ = ["holders_at", "unplaced"]
@@ -53,7 +53,7 @@ def _names(walk: Walk) -> dict[int, str]:
     names: dict[int, str] = {}
     groups = walk.groups
     for step in walk.steps:
-        if isinstance(step, Moved):
+        if isinstance(step, MovedValue):
             names[step.slot] = f"{step.step.kind} of {step.step.tensor}"
             continue
         for entry in step:

@@ -15,15 +15,15 @@ from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_size
 from partitioner.tiling.core_partition import cut_granularity
-from partitioner.tiling.staging_rounds import Round, Stage, Stager, own_rounds, shared_rounds
+from partitioner.tiling.staging_rounds import Round, Stager, StagingRound, own_rounds, shared_rounds
 
-__all__ = ["Cut", "Rounds", "brought_bytes", "layer_rounds"]
+__all__ = ["OutputCut", "Rounds", "brought_bytes", "layer_rounds"]
 
-Rounds = tuple[tuple[Round, Stage], ...]
+Rounds = tuple[tuple[Round, StagingRound], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class OutputCut:
     """How a layer's output is divided: `boxes` of its cores, which each cuts by itself without `pieces`; else the
     `whole`, every round of which is divided among the cores as these say."""
 
@@ -40,7 +40,7 @@ class _Known:
 
 
 def layer_rounds(
-    ctx: PlanContext, layer: Layer, cut: Cut, staged: frozenset[str], output: bool, room_bytes: int
+    ctx: PlanContext, layer: Layer, cut: OutputCut, staged: frozenset[str], output: bool, room_bytes: int
 ) -> Rounds | Infeasible:
     """Rounds whose stages have room, `staged` and `output` as in a `Stager`."""
     likeness, known = ctx.likeness(layer), ctx.memo(_Known).rounds
@@ -68,7 +68,7 @@ def brought_bytes(graph: Graph, rounds: Rounds) -> int:
     return sum(stage.loaded_bytes for stage in stages) - sum(kept)
 
 
-def _rounds(stager: Stager, cut: Cut) -> tuple[Round, ...] | Infeasible:
+def _rounds(stager: Stager, cut: OutputCut) -> tuple[Round, ...] | Infeasible:
     """Rounds cut at multiples of the matrix array's channels, or wherever the target allows if these do not fit."""
     ctx, layer = stager.ctx, stager.layer
     if cut.pieces:
@@ -84,7 +84,7 @@ def _renamed(rounds: Rounds, names: Mapping[str, str]) -> Rounds:
     return tuple(
         (
             this_round,
-            Stage(
+            StagingRound(
                 tuple([replace(staged, tensor=names[staged.tensor]) for staged in stage.inputs]),
                 tuple([replace(staged, tensor=names[staged.tensor]) for staged in stage.outputs]),
                 stage.loaded_bytes,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hw_models.errors import PlanError
-from hw_models.infeasible import Role, ValueSubject
+from hw_models.infeasible import HeldRole, ValueSubject
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Exchange, Group
@@ -32,11 +32,11 @@ from partitioner.memory.memory_plan_types import SHARED
 from partitioner.tiling.buffer_aliasing import run_offset
 from partitioner.tiling.core_regions import CoreBoxes, core_boxes
 
-__all__ = ["Held", "Moved", "Slot", "Walk"]
+__all__ = ["HeldItem", "MovedValue", "Slot", "Walk"]
 
 
 @dataclass(slots=True)
-class Held:
+class HeldItem:
     """A value, or a part of one, while it is kept. By core (or SHARED) the offset inside its item and the dense box
     that lies there, and the part of it that is this holder's to give."""
 
@@ -55,21 +55,21 @@ class Slot:
     slot: int
     step: RunStep
     boxes: tuple[Box, ...]
-    local: dict[str, Held]
-    sources: dict[str, tuple[Held, ...]]
-    destination: Held | None
+    local: dict[str, HeldItem]
+    sources: dict[str, tuple[HeldItem, ...]]
+    destination: HeldItem | None
     exchange: tuple[str, Box] | None = None
-    stores: list[tuple[Held, tuple[Box, ...], str]] = field(default_factory=list)
+    stores: list[tuple[HeldItem, tuple[Box, ...], str]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class Moved:
+class MovedValue:
     """A move before places are known."""
 
     step: MoveStep
     slot: int
-    to: Held
-    sources: tuple[Held, ...]
+    to: HeldItem
+    sources: tuple[HeldItem, ...]
     buffer: tuple[str, Box] | None
 
 
@@ -86,11 +86,11 @@ class Walk:
     items: dict[str, list[int]] = field(default_factory=dict)  # name -> first, last, bytes
     memory: dict[str, str] = field(default_factory=dict)
     subjects: dict[str, ValueSubject] = field(default_factory=dict)  # name of an item -> of which value it is what
-    values: dict[str, list[Held]] = field(default_factory=dict)
-    moved: dict[tuple[str, int, str], Held] = field(default_factory=dict)
+    values: dict[str, list[HeldItem]] = field(default_factory=dict)
+    moved: dict[tuple[str, int, str], HeldItem] = field(default_factory=dict)
     stored: set[str] = field(default_factory=set)
     pinned: dict[str, list[int]] = field(default_factory=dict)
-    steps: list[list[Slot] | Moved] = field(default_factory=list)
+    steps: list[list[Slot] | MovedValue] = field(default_factory=list)
     boxes: dict[tuple[str, int], tuple[CoreBoxes, ...]] = field(default_factory=dict)
 
     def add(self, step: Step) -> None:
@@ -106,7 +106,7 @@ class Walk:
 
     # What is held.
 
-    def keep(self, name: str, memory: str, first: int, size_bytes: int, role: Role = Role.VALUE) -> str:
+    def keep(self, name: str, memory: str, first: int, size_bytes: int, role: HeldRole = HeldRole.VALUE) -> str:
         """A new item, for a value or a copy of it; its name."""
         key = f"{name}.{role.value}#{len(self.items)}" if role.value else f"{name}#{len(self.items)}"
         self.subjects[key] = ValueSubject(name, role)
@@ -114,31 +114,31 @@ class Walk:
         self.memory[key] = memory
         return key
 
-    def _touch(self, held: Held, slot: int) -> None:
+    def _touch(self, held: HeldItem, slot: int) -> None:
         if held.item:
             self.items[held.item][1] = max(self.items[held.item][1], slot)
 
-    def keep_in_main(self, name: str) -> Held:
+    def keep_in_main(self, name: str) -> HeldItem:
         box = full_box(self.ctx.graph.by_name[name].shape)
-        held = Held(name, self.ctx.roles.main, "", {SHARED: (0, box)}, {SHARED: box})
+        held = HeldItem(name, self.ctx.roles.main, "", {SHARED: (0, box)}, {SHARED: box})
         self.values.setdefault(name, []).append(held)
         return held
 
     def _bytes(self, name: str, box: Box) -> int:
         return box_size(box) * self.ctx.graph.by_name[name].item_bytes
 
-    def _keep_shared(self, name: str, box: Box, slot: int) -> Held:
+    def _keep_shared(self, name: str, box: Box, slot: int) -> HeldItem:
         key = self.keep(name, self.ctx.roles.staging, slot, self._bytes(name, box))
-        return Held(name, self.ctx.roles.staging, key, {SHARED: (0, box)}, {SHARED: box})
+        return HeldItem(name, self.ctx.roles.staging, key, {SHARED: (0, box)}, {SHARED: box})
 
-    def _keep_local(self, name: str, boxes: Mapping[int, Box], owned: Mapping[int, Box], slot: int) -> Held:
+    def _keep_local(self, name: str, boxes: Mapping[int, Box], owned: Mapping[int, Box], slot: int) -> HeldItem:
         size = max((self._bytes(name, box) for box in boxes.values()), default=0)
         key = self.keep(name, self.ctx.roles.local.memory, slot, size)
-        return Held(
+        return HeldItem(
             name, self.ctx.roles.local.memory, key, {core: (0, box) for core, box in boxes.items()}, dict(owned)
         )
 
-    def find(self, name: str, needs: Mapping[int, Box], reader: tuple[str, int]) -> Held | tuple[Held, ...]:
+    def find(self, name: str, needs: Mapping[int, Box], reader: tuple[str, int]) -> HeldItem | tuple[HeldItem, ...]:
         """Where the cores find what they need of a value: in their own memories, or in shared ones. Raises
         PlanError where they find it nowhere."""
         if (*reader, name) in self.moved:
@@ -188,7 +188,9 @@ class Walk:
                 core: (start, self._renamed(op.inputs[0], layer, box)) for core, (start, box) in held.boxes.items()
             }
             owned = {core: self._renamed(op.inputs[0], layer, box) for core, box in held.owned.items()}
-            self.values.setdefault(layer.output, []).append(Held(layer.output, held.memory, held.item, boxes, owned))
+            self.values.setdefault(layer.output, []).append(
+                HeldItem(layer.output, held.memory, held.item, boxes, owned)
+            )
 
     def _renamed(self, source: str, layer: Layer, box: Box) -> Box:
         """The box of a view that holds exactly the elements of a box of its source."""
@@ -202,7 +204,7 @@ class Walk:
             raise PlanError(f"view {layer.name}", needs="whole parts of its source under another name", has=str(box))
         return renamed
 
-    def _move(self, step: MoveStep, group: Group) -> Moved:
+    def _move(self, step: MoveStep, group: Group) -> MovedValue:
         name, reader = step.tensor, (step.group, step.instance)
         run = self.runs[reader]
         cores = self.core_boxes(step, group)
@@ -234,10 +236,10 @@ class Walk:
         if across:
             kept = (held for held in sources if held.memory == self.ctx.roles.local.memory)
             union = joined(tuple(owned for held in kept for owned in held.owned.values()))
-            buffer = (self.keep(name, self.ctx.roles.staging, slot, self._bytes(name, union), Role.BUFFER), union)
+            buffer = (self.keep(name, self.ctx.roles.staging, slot, self._bytes(name, union), HeldRole.BUFFER), union)
         to = self._keep_local(name, needs, needs, slot)
         self.moved[(*reader, name)] = to
-        return Moved(step, slot, to, sources, buffer)
+        return MovedValue(step, slot, to, sources, buffer)
 
     def _run(self, step: RunStep, group: Group) -> list[Slot]:
         cores = self.core_boxes(step, group)
@@ -272,7 +274,10 @@ class Walk:
             if name in exchanged:
                 union = joined(boxes)
                 size = self._bytes(name, union)
-                entry.exchange = (self.keep(name, self.ctx.roles.staging, entry.slot + 1, size, Role.EXCHANGE), union)
+                entry.exchange = (
+                    self.keep(name, self.ctx.roles.staging, entry.slot + 1, size, HeldRole.EXCHANGE),
+                    union,
+                )
             if name in outputs:
                 self._leave(entry, name, scope, owned, local, done)
             read = {name}.union(*(self.ctx.reads(layer, box) for box in boxes if box_size(box)))
@@ -285,10 +290,10 @@ class Walk:
 
     def _inputs(
         self, step: RunStep, group: Group, cores: tuple[CoreBoxes, ...], last: Mapping[str, int]
-    ) -> tuple[dict[str, Held], dict[str, tuple[Held, ...]]]:
+    ) -> tuple[dict[str, HeldItem], dict[str, tuple[HeldItem, ...]]]:
         """Where the group finds what it reads from outside: in local memories, in shared ones. Held until last read."""
-        local: dict[str, Held] = {}
-        sources: dict[str, tuple[Held, ...]] = {}
+        local: dict[str, HeldItem] = {}
+        sources: dict[str, tuple[HeldItem, ...]] = {}
         for name in group.inputs(self.ctx.graph):
             each = zip(step.binding.cores, cores, strict=True)
             found = self.find(
@@ -296,15 +301,15 @@ class Walk:
                 {core: part.needed[name] for core, part in each if name in part.needed},
                 (step.group, step.instance),
             )
-            if isinstance(found, Held):
+            if isinstance(found, HeldItem):
                 local[name] = found
             else:
                 sources[name] = found
-            for held in (found,) if isinstance(found, Held) else found:
+            for held in (found,) if isinstance(found, HeldItem) else found:
                 self._touch(held, last[name])
         return local, sources
 
-    def _stay(self, entry: Slot, cores: tuple[CoreBoxes, ...], owned: tuple[Box, ...]) -> Held:
+    def _stay(self, entry: Slot, cores: tuple[CoreBoxes, ...], owned: tuple[Box, ...]) -> HeldItem:
         """A layer's output stays on every core that computes or needs a part of it."""
         name, ids = entry.layer.output, entry.step.binding.cores
         kept = {
@@ -315,13 +320,13 @@ class Walk:
         given = {core: box for core, box in zip(ids, owned, strict=True) if box_size(box)}
         return self._keep_local(name, kept, given, entry.slot)
 
-    def _spill(self, entry: Slot, scope: str, last: int) -> Held:
+    def _spill(self, entry: Slot, scope: str, last: int) -> HeldItem:
         """A value of the group that no core keeps goes to a shared memory and is read from there."""
         name = entry.layer.output
         if scope == self.ctx.roles.main:
             self.stored.add(name)
             box = full_box(self.ctx.graph.by_name[name].shape)
-            held = Held(name, self.ctx.roles.main, "", {SHARED: (0, box)}, {SHARED: joined(entry.boxes)})
+            held = HeldItem(name, self.ctx.roles.main, "", {SHARED: (0, box)}, {SHARED: joined(entry.boxes)})
         else:
             held = self._keep_shared(name, joined(entry.boxes), entry.slot)
             self._touch(held, last)
@@ -329,7 +334,7 @@ class Walk:
         return held
 
     def _leave(
-        self, entry: Slot, name: str, scope: str, owned: tuple[Box, ...], local: dict[str, Held], slot: int
+        self, entry: Slot, name: str, scope: str, owned: tuple[Box, ...], local: dict[str, HeldItem], slot: int
     ) -> None:
         """An output of the group goes to its scope, directly or from the local memories where it is needed too."""
         if scope == self.ctx.roles.local.memory:
@@ -352,7 +357,9 @@ class Walk:
             entry.destination = held
             return
         stored = scope == self.ctx.roles.main
-        buffer = self.keep(name, self.ctx.roles.staging, slot, self._bytes(name, whole), Role.STORE) if stored else ""
+        buffer = (
+            self.keep(name, self.ctx.roles.staging, slot, self._bytes(name, whole), HeldRole.STORE) if stored else ""
+        )
         entry.stores.append((held, owned, buffer))
 
     def _slots(
@@ -395,8 +402,8 @@ class Walk:
         layer: Layer,
         ids: tuple[int, ...],
         cores: tuple[CoreBoxes, ...],
-        local: dict[str, Held],
-        sources: dict[str, tuple[Held, ...]],
+        local: dict[str, HeldItem],
+        sources: dict[str, tuple[HeldItem, ...]],
     ) -> None:
         """A view inside a group: the same bytes of the local memories, or of the shared places, under its name."""
         source, name = layer.anchor(self.ctx.graph).inputs[0], layer.output
@@ -405,11 +412,11 @@ class Walk:
             for held in sources[source]:
                 if held.memory == self.ctx.roles.main:
                     box = full_box(self.ctx.graph.by_name[name].shape)
-                    renamed.append(Held(name, self.ctx.roles.main, "", {SHARED: (0, box)}, {SHARED: box}))
+                    renamed.append(HeldItem(name, self.ctx.roles.main, "", {SHARED: (0, box)}, {SHARED: box}))
                 else:
                     start, box = held.boxes[SHARED]
                     box = self._renamed(source, layer, box)
-                    renamed.append(Held(name, held.memory, held.item, {SHARED: (start, box)}, {SHARED: box}))
+                    renamed.append(HeldItem(name, held.memory, held.item, {SHARED: (start, box)}, {SHARED: box}))
             sources[name] = tuple(renamed)
             return
         held = local[source]
@@ -427,7 +434,7 @@ class Walk:
                 )
             boxes[core] = (start + run * self.ctx.graph.by_name[name].item_bytes, box)
         owned = {core: part.owned[name] for core, part in zip(ids, cores, strict=True) if name in part.owned}
-        local[name] = Held(name, held.memory, held.item, boxes, owned)
+        local[name] = HeldItem(name, held.memory, held.item, boxes, owned)
 
     def _note_pinned(self, layer: Layer, slot: int) -> None:
         for name in layer.inputs(self.ctx.graph):

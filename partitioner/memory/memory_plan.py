@@ -19,8 +19,8 @@ from partitioner.ir.plan import Group, Plan
 from partitioner.ir.regions import Box, box_size, full_box, joined
 from partitioner.ir.steps import RunStep, Step
 from partitioner.memory.fit_diagnostics import holders_at, unplaced
-from partitioner.memory.layer_rounds import Cut, Rounds, brought_bytes, layer_rounds
-from partitioner.memory.liveness import Held, Moved, Slot, Walk
+from partitioner.memory.layer_rounds import OutputCut, Rounds, brought_bytes, layer_rounds
+from partitioner.memory.liveness import HeldItem, MovedValue, Slot, Walk
 from partitioner.memory.memory_plan_types import (
     FOR_CONSTANTS_AHEAD,
     FOR_SCHEDULING,
@@ -192,7 +192,7 @@ def _placed(walk: Walk, options: LayoutOptions) -> Layout | Infeasible:
     places = _Places(walk, offsets)
     steps: list[tuple[LayerLayout, ...] | MoveLayout] = []
     for step in walk.steps:
-        if isinstance(step, Moved):
+        if isinstance(step, MovedValue):
             steps.append(places.move(step))
             continue
         layouts = []
@@ -280,7 +280,7 @@ class _Places:
     walk: Walk
     offsets: Mapping[str, int]
 
-    def of(self, held: Held, core: int) -> Place:
+    def of(self, held: HeldItem, core: int) -> Place:
         begin, box = held.boxes[core]
         if not held.item:
             return Place(held.memory, 0, box)
@@ -290,7 +290,7 @@ class _Places:
     def buffer(self, entry: tuple[str, Box]) -> Place:
         return Place(self.walk.ctx.roles.staging, self.offsets[entry[0]], entry[1])
 
-    def move(self, move: Moved) -> MoveLayout:
+    def move(self, move: MovedValue) -> MoveLayout:
         targets = tuple((core, self.of(move.to, core)) for core in move.to.boxes)
         sources = tuple(
             (core, self.of(held, core), held.owned[core])
@@ -326,9 +326,9 @@ def _layer(
 
     to_main = destination is not None and destination.memory == walk.ctx.roles.main
     staged = frozenset(name for name in layer.inputs(graph) if is_staged(name))
-    cut = Cut(entry.boxes)
+    cut = OutputCut(entry.boxes)
     if len(walk.groups[entry.step.group].layers) == 1 and not entry.local:
-        cut = Cut(entry.boxes, entry.step.box, entry.step.binding.pieces)
+        cut = OutputCut(entry.boxes, entry.step.box, entry.step.binding.pieces)
 
     def rounds_in(room_bytes: int, most_bytes: int) -> Rounds | Infeasible:
         rounds = layer_rounds(ctx, layer, cut, staged, to_main, room_bytes)

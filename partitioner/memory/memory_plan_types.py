@@ -14,7 +14,7 @@ from partitioner.context.memory_roles import Local
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_size
 from partitioner.tiling.buffer_aliasing import FreeRegions
-from partitioner.tiling.staging_rounds import Round, Stage
+from partitioner.tiling.staging_rounds import Round, StagingRound
 
 __all__ = [
     "FOR_CONSTANTS_AHEAD",
@@ -99,7 +99,7 @@ class LayerLayout:
     stores: tuple[Store, ...]
     free_regions: FreeRegions
     staging: tuple[int, int]
-    rounds: tuple[tuple[Round, Stage], ...]
+    rounds: tuple[tuple[Round, StagingRound], ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,11 @@ from hw_models.errors import DoesNotFit
 from hw_models.infeasible import Holder, Infeasible, Lever, SlotSubject
 from partitioner.memory.offset_assignment import Item, pack, peak_bytes
 
-__all__ = ["POLICIES", "Allocation", "Memory", "Policy", "SpilledValue", "Value", "allocate"]
+__all__ = ["POLICIES", "SpillAllocation", "SpillMemory", "Policy", "SpilledValue", "SpillValue", "allocate"]
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class SpillValue:
     """`size_bytes` that are made in the first of `slots` and read in the others (increasing). A `fixed` one stays."""
 
     name: str
@@ -48,7 +48,7 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class SpillMemory:
     """A memory that values may be kept in."""
 
     name: str
@@ -56,7 +56,7 @@ class Memory:
     alignment_bytes: int = 1
 
 
-Policy = Callable[[Sequence[Value], int, int], Value]
+Policy = Callable[[Sequence[SpillValue], int, int], SpillValue]
 """(values that are held in a slot, the slot, bytes that are missing there) -> the one that is spilled."""
 
 
@@ -64,14 +64,14 @@ Policy = Callable[[Sequence[Value], int, int], Value]
 class SpilledValue:
     """A value that left a memory because `missing_bytes` were missing in a slot."""
 
-    value: Value
+    value: SpillValue
     memory: str
     slot: int
     missing_bytes: int
 
 
 @dataclass(frozen=True)
-class Allocation:
+class SpillAllocation:
     """(memory, offset) by value, and what was spilled from where, in order."""
 
     places: Mapping[str, tuple[str, int]]
@@ -82,20 +82,20 @@ class Allocation:
         return sum(spill.value.moved_bytes for spill in self.spills if spill.memory == memory)
 
 
-def _longest(held: Sequence[Value], _slot: int, _missing: int) -> Value:
+def _longest(held: Sequence[SpillValue], _slot: int, _missing: int) -> SpillValue:
     return min(held, key=lambda value: (-value.liveness, -value.size_bytes, value.name))
 
 
-def _largest(held: Sequence[Value], _slot: int, _missing: int) -> Value:
+def _largest(held: Sequence[SpillValue], _slot: int, _missing: int) -> SpillValue:
     return min(held, key=lambda value: (-value.size_bytes, -value.liveness, value.name))
 
 
-def _furthest(held: Sequence[Value], slot: int, _missing: int) -> Value:
+def _furthest(held: Sequence[SpillValue], slot: int, _missing: int) -> SpillValue:
     """The one whose next use is furthest away, as Belady replaces pages."""
     return min(held, key=lambda value: (-value.next_use(slot), -value.size_bytes, value.name))
 
 
-def _cheapest(held: Sequence[Value], _slot: int, missing: int) -> Value:
+def _cheapest(held: Sequence[SpillValue], _slot: int, missing: int) -> SpillValue:
     """Of those that free enough the one that moves the fewest bytes; where none does, the fewest moves a byte."""
     enough = [value for value in held if value.size_bytes >= missing]
     if enough:
@@ -109,7 +109,7 @@ POLICIES: Mapping[str, Policy] = MappingProxyType(
 """The published policy first."""
 
 
-def allocate(values: Sequence[Value], memories: Sequence[Memory], policy: Policy) -> Allocation:
+def allocate(values: Sequence[SpillValue], memories: Sequence[SpillMemory], policy: Policy) -> SpillAllocation:
     """Places for all values, as near as they fit. Raises DoesNotFit, with who holds what, where the last memory is too
     small, or where values that may not be spilled exceed a memory."""
     places: dict[str, tuple[str, int]] = {}
@@ -131,10 +131,10 @@ def allocate(values: Sequence[Value], memories: Sequence[Memory], policy: Policy
         places |= {name: (memory.name, offset) for name, offset in offsets.items()}
         spills += spilled
         left = [spill.value for spill in spilled]
-    return Allocation(places, tuple(spills))
+    return SpillAllocation(places, tuple(spills))
 
 
-def _fit(values: Sequence[Value], memory: Memory) -> tuple[Mapping[str, int], tuple[int, int] | None]:
+def _fit(values: Sequence[SpillValue], memory: SpillMemory) -> tuple[Mapping[str, int], tuple[int, int] | None]:
     """Offsets, or the slot and the bytes that are missing there."""
     unit = memory.alignment_bytes
     items = [Item(v.name, v.slots[0], v.slots[-1], -(-v.size_bytes // unit) * unit) for v in values]
@@ -150,7 +150,7 @@ def _fit(values: Sequence[Value], memory: Memory) -> tuple[Mapping[str, int], tu
     return {}, (slot, packing.offsets[late.name] + late.size_bytes - memory.size_bytes)
 
 
-def _infeasible(held: Sequence[Value], memory: Memory, slot: int, missing_bytes: int) -> Infeasible:
+def _infeasible(held: Sequence[SpillValue], memory: SpillMemory, slot: int, missing_bytes: int) -> Infeasible:
     largest = min(held, key=lambda value: (-value.size_bytes, value.name))
     return Infeasible(
         SlotSubject(largest.name, slot),

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from hw_models.errors import place_text, size_text, subject_text
-from hw_models.infeasible import Infeasible, Role
+from hw_models.infeasible import HeldRole, Infeasible
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
 from partitioner.ir.plan import Group, Spill
 from partitioner.memory.liveness import Walk
-from partitioner.memory.spill_policies import POLICIES, Value
+from partitioner.memory.spill_policies import POLICIES, SpillValue
 
 __all__ = ["held_values", "spill_one"]
 
@@ -25,7 +25,7 @@ MOST_SPILLS = 8
 """A group of which more values would have to go is cut finer instead."""
 
 
-def held_values(walk: Walk, memory: str) -> dict[str, Value]:
+def held_values(walk: Walk, memory: str) -> dict[str, SpillValue]:
     """By item what is held in a memory, with the slots in which layers use it."""
     uses = {key: {first, last} for key, (first, last, _) in walk.items.items() if walk.memory[key] == memory}
     for step in walk.steps:
@@ -33,7 +33,7 @@ def held_values(walk: Walk, memory: str) -> dict[str, Value]:
             for held in (*entry.local.values(), *(held for found in entry.sources.values() for held in found)):
                 if held.item in uses:
                     uses[held.item].add(entry.slot)
-    return {key: Value(key, walk.items[key][2], tuple(sorted(slots))) for key, slots in uses.items()}
+    return {key: SpillValue(key, walk.items[key][2], tuple(sorted(slots))) for key, slots in uses.items()}
 
 
 def spill_one(
@@ -45,7 +45,7 @@ def spill_one(
     beyond = walk.ctx.roles.outward(memory)
     if beyond == memory or len(group.spills) >= MOST_SPILLS:
         return None
-    values = _victims(walk, group, memory, {holder.name for holder in lack.holders if holder.role is Role.VALUE})
+    values = _victims(walk, group, memory, {holder.name for holder in lack.holders if holder.role is HeldRole.VALUE})
     if not values:
         return None
     slot = max(value.slots[0] for value in values.values())
@@ -59,13 +59,13 @@ def spill_one(
     return _spilled(walk.ctx.graph, group, name, pieces, beyond), Decision(name, f"spilled to {beyond}", reason)
 
 
-def _victims(walk: Walk, group: Group, memory: str, held: set[str]) -> Mapping[str, Value]:
+def _victims(walk: Walk, group: Group, memory: str, held: set[str]) -> Mapping[str, SpillValue]:
     """By tensor the values inside a group that were held; of several instances the first stands for all."""
     inner = {layer.output for layer in group.layers} - set(group.outputs(walk.ctx.graph))
-    found: dict[str, Value] = {}
+    found: dict[str, SpillValue] = {}
     for key, value in held_values(walk, memory).items():
         subject = walk.subjects[key]
-        if subject.role is Role.VALUE and subject.name in inner and subject.name in held and value.size_bytes:
+        if subject.role is HeldRole.VALUE and subject.name in inner and subject.name in held and value.size_bytes:
             found.setdefault(subject.name, value)
     return found
 

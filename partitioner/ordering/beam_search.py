@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from partitioner.ordering.cost import Capacity, InstanceGraph
 
-__all__ = ["START", "Problem", "State", "Window", "problem"]
+__all__ = ["START", "WindowProblem", "BeamState", "OrderWindow", "problem"]
 
 WIDTH = 1000
 """The beam is at most so wide, and as wide as its share of expansions allows."""
@@ -34,7 +34,7 @@ RISK = 0.5
 would cost to put out."""
 
 
-class State(NamedTuple):  # lighter to make than a dataclass, and very many are made
+class BeamState(NamedTuple):  # lighter to make than a dataclass, and very many are made
     """A partial order of a window: nodes done (bits of the window) and ready, outputs that wait locally and staged,
     their bytes, the cost so far, the nodes in order, and the staged bytes at each step."""
 
@@ -60,11 +60,11 @@ class _Places(NamedTuple):
     profile: tuple[int, ...]
 
 
-START = State(0, (), frozenset(), frozenset(), 0, 0, 0, (), ())
+START = BeamState(0, (), frozenset(), frozenset(), 0, 0, 0, (), ())
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class WindowProblem:
     """What all windows share: `rank`, the place of each node in the order that is cut into windows; `last_read`, that
     of its last consumer; `price`, the place of its output among all by the bytes moved for each byte freed, the best to
     put out first; `risk`, what a byte counts that waits locally; `scarce` is False where all outputs fit into the
@@ -79,7 +79,7 @@ class Problem:
     scarce: bool
 
 
-def problem(graph: InstanceGraph, capacity: Capacity, base: Sequence[int]) -> Problem:
+def problem(graph: InstanceGraph, capacity: Capacity, base: Sequence[int]) -> WindowProblem:
     """The problem of improving `base`, a topological order."""
 
     def price(i: int) -> tuple[float, int]:
@@ -94,7 +94,7 @@ def problem(graph: InstanceGraph, capacity: Capacity, base: Sequence[int]) -> Pr
     waiting = [node for node, consumers in zip(graph.nodes, graph.consumers, strict=True) if consumers]
     total_bytes = sum(node.total_bytes for node in waiting)
     weight = min(capacity.staging_weight, capacity.main_weight) if capacity.staging_bytes else capacity.main_weight
-    return Problem(
+    return WindowProblem(
         graph,
         capacity,
         rank=tuple(rank),
@@ -105,11 +105,11 @@ def problem(graph: InstanceGraph, capacity: Capacity, base: Sequence[int]) -> Pr
     )
 
 
-class Window:
+class OrderWindow:
     """A run of nodes of the given order. `peaks` are the most staged bytes there were at any step of the life of an
     output that waits locally when the window begins."""
 
-    def __init__(self, problem: Problem, nodes: Sequence[int], peaks: Mapping[int, int], expansions: int) -> None:
+    def __init__(self, problem: WindowProblem, nodes: Sequence[int], peaks: Mapping[int, int], expansions: int) -> None:
         self.graph, self.capacity, self.price, rank = problem.graph, problem.capacity, problem.price, problem.rank
         self.scarce, self.risk = problem.scarce, problem.risk
         self.nodes, self.peaks, self.expansions = nodes, peaks, expansions
@@ -126,7 +126,7 @@ class Window:
         self.stages = self.capacity.staging_weight < self.capacity.main_weight
         self.width, self.allowed = WIDTH, float(expansions)
 
-    def search(self, before: State, bound: int | None) -> State | None:
+    def search(self, before: BeamState, bound: int | None) -> BeamState | None:
         """The best order found for the window's nodes, the given one among those tried; with `bound`, None where each
         costs that or more."""
         ready = tuple(node for node in self.nodes if not self.needs[node])
@@ -136,7 +136,7 @@ class Window:
         self.allowed = left / len(self.nodes)
         self.width = max(1, min(WIDTH, int(self.allowed)))
         for step, node_of_base in enumerate(self.nodes):
-            best: dict[tuple[int, frozenset[int], frozenset[int], int], State] = {}
+            best: dict[tuple[int, frozenset[int], frozenset[int], int], BeamState] = {}
             made = 0
             for state in layer:
                 for node in self._next(state):
@@ -159,17 +159,17 @@ class Window:
                 return None
         return min(layer, key=self._rank)
 
-    def _staged_before(self, state: State) -> int:
+    def _staged_before(self, state: BeamState) -> int:
         """The most staged bytes in the lives of the outputs that wait locally: what may keep one from being staged."""
         if not self.scarce or not state.local or self.width < NARROW:
             return 0
         born = min(state.order.index(output) if output in self.bit else 0 for output in state.local)
         return max(state.profile[born:])
 
-    def _rank(self, state: State) -> float:
+    def _rank(self, state: BeamState) -> float:
         return state.cost + self.risk * state.local_bytes
 
-    def peaks_after(self, state: State) -> dict[int, int]:
+    def peaks_after(self, state: BeamState) -> dict[int, int]:
         """`peaks` for the window that follows."""
         born = {node: step for step, node in enumerate(state.order)}
         found = {}
@@ -178,7 +178,7 @@ class Window:
             found[node] = max(here, self.peaks.get(node, 0))
         return found
 
-    def _next(self, state: State) -> Sequence[int]:
+    def _next(self, state: BeamState) -> Sequence[int]:
         """Nodes to try next; of very many, some of those ready for the longest and the shortest time that need the
         least room or give the most back."""
         most = max(2, min(FEW_NEXT, int(self.allowed))) if self.width < NARROW else NEXT
@@ -202,7 +202,7 @@ class Window:
         readers = self.readers.get(output)
         return readers is not None and not readers & ~done
 
-    def _run(self, state: State, node: int) -> Iterator[State]:
+    def _run(self, state: BeamState, node: int) -> Iterator[BeamState]:
         """The states in which `node` has run, one for each way to make room for it."""
         item = self.graph.nodes[node]
         waits = bool(self.graph.consumers[node])
@@ -224,11 +224,11 @@ class Window:
                 elif p in staged:
                     staged = staged - {p}
                     staged_bytes -= self.graph.nodes[p].total_bytes
-            yield State(
+            yield BeamState(
                 done, ready, local, staged, local_bytes, staged_bytes, cost, (*state.order, node), (*profile, during)
             )
 
-    def _make_room(self, state: State, node: int, start: _Places, excess_bytes: int) -> Iterator[_Places]:
+    def _make_room(self, state: BeamState, node: int, start: _Places, excess_bytes: int) -> Iterator[_Places]:
         if excess_bytes <= 0:
             yield start
             return
@@ -238,7 +238,7 @@ class Window:
                 places = [after for place in places for after in self._put_out(state, node, place, output)]
             yield from places
 
-    def _put_out(self, state: State, node: int, place: _Places, output: int) -> Iterator[_Places]:
+    def _put_out(self, state: BeamState, node: int, place: _Places, output: int) -> Iterator[_Places]:
         """`output` in the staging memory, if it has had room since the output was made, and in the main memory."""
         item = self.graph.nodes[output]
         local, local_bytes = place.local - {output}, place.local_bytes - item.output_bytes

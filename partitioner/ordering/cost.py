@@ -18,7 +18,7 @@ from partitioner.ordering.scope_assignment import MAIN, Lifetime, Scope, assign_
 __all__ = [
     "Capacity",
     "InstanceGraph",
-    "Node",
+    "InstanceNode",
     "Ordered",
     "evaluate",
     "lifetimes",
@@ -29,7 +29,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class InstanceNode:
     """An instance. `work_bytes` are busy in each core's local memory while it runs, without inputs that wait there and
     without its output; `output_bytes` are those of its output on a core while it waits there; `total_bytes` are
     those of its output over the cluster, which a spill moves. An output that may not be local (`may_be_local`) waits in
@@ -51,7 +51,7 @@ class InstanceGraph:
     """`edges` are (index of the producer, index of the consumer). An output that no node reads leaves at once: it never
     waits and costs nothing here. Raises PlanError for edges that are not a directed acyclic graph of these nodes."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[InstanceNode, ...]
     edges: tuple[tuple[int, int], ...]
     producers: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
     consumers: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from partitioner.ordering.cost import Capacity, InstanceGraph, Ordered, refuse_too_large, weighed
 from partitioner.ordering.scope_assignment import LOCAL, MAIN, STAGING, Scope
 
-__all__ = ["Exact", "exact_order"]
+__all__ = ["ProvenOrder", "exact_order"]
 
 
 @dataclass(frozen=True, slots=True)
-class Exact:
+class ProvenOrder:
     """`best` is None where the limit came before any order. No order costs less than `bound`; `proven` where `best`
     costs just that."""
 
@@ -26,7 +26,9 @@ class Exact:
     proven: bool
 
 
-def exact_order(graph: InstanceGraph, capacity: Capacity, hint: Ordered | None = None, limit: float = 10.0) -> Exact:
+def exact_order(
+    graph: InstanceGraph, capacity: Capacity, hint: Ordered | None = None, limit: float = 10.0
+) -> ProvenOrder:
     """Solves for at most `limit` units of deterministic time, about a second each, starting from `hint`. Raises
     DoesNotFit for an instance that can never run."""
     from ortools.sat.python import cp_model  # a second to import, and only needed here
@@ -74,11 +76,11 @@ def exact_order(graph: InstanceGraph, capacity: Capacity, hint: Ordered | None =
     status = solver.solve(model)
     bound = max(0, round(solver.best_objective_bound))
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return Exact(None, bound, False)
+        return ProvenOrder(None, bound, False)
     order = tuple(sorted(range(count), key=lambda i: solver.value(steps[i])))
     scopes: list[Scope] = [
         LOCAL if i in local and solver.value(local[i]) else STAGING if i in staged and solver.value(staged[i]) else MAIN
         for i in range(count)
     ]
     found = Ordered(order, tuple(scopes), round(solver.objective_value), "exact")
-    return Exact(found, bound, status == cp_model.OPTIMAL)
+    return ProvenOrder(found, bound, status == cp_model.OPTIMAL)

@@ -18,7 +18,7 @@ from partitioner.ordering.cost import Capacity, InstanceGraph, Ordered, evaluate
 from partitioner.ordering.cpsat import exact_order
 from partitioner.ordering.window_search import EXPANSIONS, searched
 
-__all__ = ["METHODS", "Choice", "breadth_first", "choose_order", "depth_first", "heaviest_first", "post_order"]
+__all__ = ["METHODS", "OrderChoice", "breadth_first", "choose_order", "depth_first", "heaviest_first", "post_order"]
 
 Method = Callable[[InstanceGraph], tuple[int, ...]]
 
@@ -120,7 +120,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class OrderChoice:
     """The cheapest order, one candidate for each method that ran, and a cost below which no order can be."""
 
     best: Ordered
@@ -135,7 +135,7 @@ class Choice:
 
 def choose_order(
     graph: InstanceGraph, capacity: Capacity, expansions: int = EXPANSIONS, exact_limit: float = 0.0
-) -> Choice:
+) -> OrderChoice:
     """The cheapest order that any method finds.
 
     `expansions` are what the search may spend, about 10 us each; where the best still costs something and
@@ -156,4 +156,4 @@ def choose_order(
         if exact.best is not None:
             candidates.append(exact.best)
             found = min(found, exact.best, key=lambda ordered: ordered.cost)
-    return Choice(found, tuple(candidates), bound)
+    return OrderChoice(found, tuple(candidates), bound)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from partitioner.ordering.beam_search import START, Window, problem
+from partitioner.ordering.beam_search import START, OrderWindow, problem
 from partitioner.ordering.cost import Capacity, InstanceGraph, Ordered, evaluate, weighed
 
 __all__ = ["EXPANSIONS", "searched"]
@@ -47,7 +47,7 @@ def _passed(
     order: list[int] = []
     peaks: dict[int, int] = {}
     for low, high in pairwise(sorted({0, *range(first, count, window), count})):
-        part = Window(whole, base.order[low:high], peaks, expansions * (high - low) // count)
+        part = OrderWindow(whole, base.order[low:high], peaks, expansions * (high - low) // count)
         found = part.search(state, base.cost if high - low == count else None)
         if found is None:
             return None

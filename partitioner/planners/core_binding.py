@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from hw_models.errors import PlanError
 from partitioner.context.plan_context import PlanContext
-from partitioner.cost.transfer_cost import Transfers
+from partitioner.cost.transfer_cost import TransferCosts
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
@@ -29,11 +29,11 @@ from partitioner.ir.regions import (
     view_box,
 )
 from partitioner.ir.steps import Binding
-from partitioner.ir.value_lifetimes import Waiting, activations, own_names, waiting_values
+from partitioner.ir.value_lifetimes import WaitingValue, activations, own_names, waiting_values
 from partitioner.planners.core_assignment import assign
 from partitioner.tiling.core_partition import TileCycles, cut_granularity, piece_boxes, tile_cycles, ways
 
-__all__ = ["Binder", "Bound", "Closeness", "renamed"]
+__all__ = ["Binder", "LayerBinding", "Closeness", "renamed"]
 
 SWEEPS = 2
 """How often every layer may follow its neighbours."""
@@ -44,7 +44,7 @@ Need = tuple[int, str, Mapping[int, Box]]
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class LayerBinding:
     """Which box of a layer's output each core computes, and the cycles of the slowest core."""
 
     pieces: tuple[int, ...]
@@ -61,7 +61,7 @@ class Closeness:
     """What keeping a value in the cores' memories saves: `cycles` less than keeping it in the shared memory, `moved`
     (reader, name of the value there, box needed by core) for readers that do not find all in place."""
 
-    value: Waiting
+    value: WaitingValue
     cycles: float
     core_bytes: int
     moved: tuple[Need, ...]
@@ -75,32 +75,32 @@ class Binder:
     ctx: PlanContext
     most_bytes: int
     cycles_of: TileCycles = tile_cycles
-    values: dict[str, Waiting] = field(init=False)
+    values: dict[str, WaitingValue] = field(init=False)
     own: dict[str, str] = field(init=False)
-    transfers: Transfers = field(init=False)
+    transfers: TransferCosts = field(init=False)
     known: dict[int, dict[tuple[int, ...], float]] = field(default_factory=dict)
     alike: dict[int, dict[tuple[int, ...], float]] = field(default_factory=dict)
     needed: dict[tuple[int, str, Binding], Mapping[int, Box]] = field(default_factory=dict)
     banned: frozenset[str] = frozenset()
-    best: dict[object, Bound] = field(default_factory=dict)
+    best: dict[object, LayerBinding] = field(default_factory=dict)
     """By a layer's kind, its choices and all around it that counts: what was chosen."""
     views: dict[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.values = {value.name: value for value in waiting_values(self.ctx.graph, self.ctx.layers)}
         self.own = own_names(self.ctx.graph, self.ctx.layers)
-        self.transfers = Transfers(self.ctx)
+        self.transfers = TransferCosts(self.ctx)
 
-    def bind(self) -> dict[int, Bound]:
+    def bind(self) -> dict[int, LayerBinding]:
         """By index of the layer, views left out. First every layer follows its readers, then its neighbours on both
         sides, as long as that saves cycles."""
-        bound: dict[int, Bound] = {}
+        bound: dict[int, LayerBinding] = {}
         for index in self._backward():
             bound[index] = self._best(index, self.choices(index), bound)
         self._sweep(bound, set(bound))
         return bound
 
-    def rebind(self, bound: Mapping[int, Bound], banned: frozenset[str]) -> dict[int, Bound]:
+    def rebind(self, bound: Mapping[int, LayerBinding], banned: frozenset[str]) -> dict[int, LayerBinding]:
         """The same once more where `banned` values have turned out not to stay local."""
         self.banned |= banned
         again = dict(bound)
@@ -112,7 +112,7 @@ class Binder:
         self._sweep(again, {index for index in again if again[index].binding != bound[index].binding})
         return again
 
-    def _near(self, index: int, bound: Mapping[int, Bound]) -> dict[tuple[int, ...], float]:
+    def _near(self, index: int, bound: Mapping[int, LayerBinding]) -> dict[tuple[int, ...], float]:
         """Cuts of the neighbours, the layer's own and the fastest."""
         near = {bound[other].pieces for other in self._neighbours(index)} | {bound[index].pieces}
         found = self.choices(index)
@@ -121,7 +121,7 @@ class Binder:
     def _backward(self) -> list[int]:
         return [i for i in reversed(range(len(self.ctx.layers))) if not self.ctx.layers[i].is_view(self.ctx.graph)]
 
-    def _sweep(self, bound: dict[int, Bound], changed: set[int]) -> None:
+    def _sweep(self, bound: dict[int, LayerBinding], changed: set[int]) -> None:
         """Layers next to changed ones may take the cuts of their neighbours."""
         for _ in range(SWEEPS):
             dirty = changed | {other for index in changed for other in self._neighbours(index)}
@@ -134,18 +134,18 @@ class Binder:
                     changed.add(index)
                 bound[index] = found
 
-    def decisions(self, bound: Mapping[int, Bound]) -> tuple[Decision, ...]:
+    def decisions(self, bound: Mapping[int, LayerBinding]) -> tuple[Decision, ...]:
         """Why each layer is bound as it is, in order."""
         return tuple(self._decision(index, bound) for index in sorted(bound))
 
-    def closeness(self, value: Waiting, bound: Mapping[int, Bound]) -> Closeness:
+    def closeness(self, value: WaitingValue, bound: Mapping[int, LayerBinding]) -> Closeness:
         """What a value saves if it stays in the cores' memories, with these bindings."""
         boxes = bound[value.made].boxes
         needs = self.needs(value, bound)
         moved = tuple(need for need in needs if self.transfers.moved(value.name, boxes, need[2]) > 0)
         return Closeness(value, self._saved(value, boxes, needs), self._core_bytes(value, boxes), moved)
 
-    def needs(self, value: Waiting, bound: Mapping[int, Bound]) -> list[Need]:
+    def needs(self, value: WaitingValue, bound: Mapping[int, LayerBinding]) -> list[Need]:
         """For each reader that is bound and each name under which it reads the value."""
         found: list[Need] = []
         for reader in value.readers:
@@ -154,7 +154,7 @@ class Binder:
                     found.append((reader, name, self._needs_of(reader, name, bound[reader])))
         return found
 
-    def _needs_of(self, reader: int, name: str, bound: Bound) -> Mapping[int, Box]:
+    def _needs_of(self, reader: int, name: str, bound: LayerBinding) -> Mapping[int, Box]:
         key = (reader, name, bound.binding)
         if key not in self.needed:
             needs = {core: self._need(reader, name, piece) for core, piece in bound.boxes.items()}
@@ -190,7 +190,9 @@ class Binder:
         box = self.ctx.reads(self.ctx.layers[reader], piece).get(name)
         return self._in_own_name(name, box) if box is not None else ((0, 0),)
 
-    def _best(self, index: int, choices: Mapping[tuple[int, ...], float], bound: Mapping[int, Bound]) -> Bound:
+    def _best(
+        self, index: int, choices: Mapping[tuple[int, ...], float], bound: Mapping[int, LayerBinding]
+    ) -> LayerBinding:
         """The choice with the fewest cycles, less those that it saves at the layer's output and inputs; looked for once
         where layers and what is around them are alike."""
         key = self._surroundings(index, choices, bound)
@@ -199,7 +201,7 @@ class Binder:
         return self.best[key]
 
     def _surroundings(
-        self, index: int, choices: Mapping[tuple[int, ...], float], bound: Mapping[int, Bound]
+        self, index: int, choices: Mapping[tuple[int, ...], float], bound: Mapping[int, LayerBinding]
     ) -> tuple[object, ...]:
         """All that decides for a layer, without names: its kind, values that it reads and makes, where they lie, and
         what their other readers need of them."""
@@ -216,7 +218,7 @@ class Binder:
             around.append((self._nature(value), name in self.banned, held, read, places, needs))
         return likeness.kind, tuple(choices.items()), tuple(around)
 
-    def _nature(self, value: Waiting) -> object:
+    def _nature(self, value: WaitingValue) -> object:
         """What a value is, without names, with its views."""
         if value.name not in self.views:
             tensor, views = self.ctx.graph.by_name[value.name], []
@@ -228,7 +230,9 @@ class Binder:
             self.views[value.name] = shape, value.leaves, bool(value.readers), tuple(views)
         return self.views[value.name]
 
-    def _least(self, index: int, choices: Mapping[tuple[int, ...], float], bound: Mapping[int, Bound]) -> Bound:
+    def _least(
+        self, index: int, choices: Mapping[tuple[int, ...], float], bound: Mapping[int, LayerBinding]
+    ) -> LayerBinding:
         layer = self.ctx.layers[index]
         box = full_box(self.ctx.graph.by_name[layer.output].shape)
         granularity = cut_granularity(self.ctx, layer, box)
@@ -237,10 +241,10 @@ class Binder:
         makers = {
             name: bound[self.values[name].made] for name in self._inputs(index) if self.values[name].made in bound
         }
-        best: tuple[float, Bound] | None = None
+        best: tuple[float, LayerBinding] | None = None
         for pieces, cycles in choices.items():
             boxes = piece_boxes(box, pieces, granularity)
-            plain = Bound(pieces, dict(enumerate(boxes)), cycles)
+            plain = LayerBinding(pieces, dict(enumerate(boxes)), cycles)
             stays = self.may_stay(value, plain.boxes)
             most = self.transfers.shared(value.name, plain.boxes, [need for _, _, need in needs]) if stays else 0.0
             for name, maker in makers.items():
@@ -253,10 +257,10 @@ class Binder:
             saved = self._saved(value, held, needs) if stays else 0.0
             for name, maker in makers.items():
                 if self.may_stay(self.values[name], maker.boxes):
-                    readers = {**bound, index: Bound(pieces, held, cycles)}
+                    readers = {**bound, index: LayerBinding(pieces, held, cycles)}
                     saved += self._saved(self.values[name], maker.boxes, self.needs(self.values[name], readers))
             if best is None or cycles - saved < best[0]:
-                best = cycles - saved, Bound(pieces, held, cycles)
+                best = cycles - saved, LayerBinding(pieces, held, cycles)
         assert best is not None  # there is a choice at least
         return best[1]
 
@@ -271,7 +275,7 @@ class Binder:
         return needs
 
     def _affinity(
-        self, index: int, boxes: Sequence[Box], needs: Sequence[Need], makers: Mapping[str, Bound]
+        self, index: int, boxes: Sequence[Box], needs: Sequence[Need], makers: Mapping[str, LayerBinding]
     ) -> list[list[int]]:
         """For each piece and core the elements that are in place if the piece runs there."""
         cores = self.ctx.chip.cores_per_cluster
@@ -287,7 +291,7 @@ class Binder:
                     table[row][core] += box_size(common(held, wanted))
         return table
 
-    def may_stay(self, value: Waiting, boxes: Mapping[int, Box]) -> bool:
+    def may_stay(self, value: WaitingValue, boxes: Mapping[int, Box]) -> bool:
         """Whether a value made in these boxes can be in the cores' memories at all."""
         return (
             not value.leaves
@@ -297,7 +301,7 @@ class Binder:
             and self._views_hold(value, boxes)
         )
 
-    def _decision(self, index: int, bound: Mapping[int, Bound]) -> Decision:
+    def _decision(self, index: int, bound: Mapping[int, LayerBinding]) -> Decision:
         layer, best = self.ctx.layers[index], bound[index]
         fastest = next(iter(self.choices(index).values()))
         if best.cycles <= fastest:
@@ -322,11 +326,11 @@ class Binder:
             self.known[index] = self.alike[alike]
         return self.known[index]
 
-    def _saved(self, value: Waiting, boxes: Mapping[int, Box], needs: Sequence[Need]) -> float:
+    def _saved(self, value: WaitingValue, boxes: Mapping[int, Box], needs: Sequence[Need]) -> float:
         moves = sum(self.transfers.moved(value.name, boxes, need) for _, _, need in needs if need)
         return max(0.0, self.transfers.shared(value.name, boxes, [need for _, _, need in needs]) - moves)
 
-    def _core_bytes(self, value: Waiting, boxes: Mapping[int, Box]) -> int:
+    def _core_bytes(self, value: WaitingValue, boxes: Mapping[int, Box]) -> int:
         return max(map(box_size, boxes.values())) * self.ctx.graph.by_name[value.name].item_bytes
 
     def _in_own_name(self, name: str, box: Box) -> Box:
@@ -337,7 +341,7 @@ class Binder:
             name = op.inputs[0]
         return box
 
-    def _views_hold(self, value: Waiting, boxes: Mapping[int, Box]) -> bool:
+    def _views_hold(self, value: WaitingValue, boxes: Mapping[int, Box]) -> bool:
         """Whether each core's box has exactly the elements of some box of every view of the value."""
         for box in dict.fromkeys(boxes.values()) if len(value.names) > 1 else ():
             named: dict[str, Box] = {value.name: box}

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from partitioner.ir.regions import box_size, common
-from partitioner.ir.value_lifetimes import Waiting
+from partitioner.ir.value_lifetimes import WaitingValue
 from partitioner.planners.core_assignment import assign
-from partitioner.planners.core_binding import Binder, Bound
+from partitioner.planners.core_binding import Binder, LayerBinding
 
 __all__ = ["renumbered"]
 
 
-def renumbered(binder: Binder, bound: Mapping[int, Bound]) -> dict[int, Bound]:
+def renumbered(binder: Binder, bound: Mapping[int, LayerBinding]) -> dict[int, LayerBinding]:
     """The bindings with the cores of each run of layers exchanged wherever that saves cycles, the last run first."""
     found = dict(bound)
     values = [
@@ -37,7 +37,7 @@ def renumbered(binder: Binder, bound: Mapping[int, Bound]) -> dict[int, Bound]:
     return found
 
 
-def _runs(binder: Binder, bound: Mapping[int, Bound], values: Iterable[Waiting]) -> list[frozenset[int]]:
+def _runs(binder: Binder, bound: Mapping[int, LayerBinding], values: Iterable[WaitingValue]) -> list[frozenset[int]]:
     """Layers of which each finds a value of another in place, or is so found; the last layers first."""
     runs = {layer: {layer} for layer in bound}
     for value in values:
@@ -51,7 +51,7 @@ def _runs(binder: Binder, bound: Mapping[int, Bound], values: Iterable[Waiting])
 
 
 def _affinity(
-    binder: Binder, bound: Mapping[int, Bound], run: frozenset[int], values: Iterable[Waiting]
+    binder: Binder, bound: Mapping[int, LayerBinding], run: frozenset[int], values: Iterable[WaitingValue]
 ) -> list[list[int]]:
     """By the core that a piece is on now and the one to which it may go, the elements that it would find in place."""
     cores = binder.ctx.chip.cores_per_cluster
@@ -67,14 +67,16 @@ def _affinity(
     return table
 
 
-def _on_cores(bound: Mapping[int, Bound], run: frozenset[int], cores: tuple[int, ...]) -> dict[int, Bound]:
+def _on_cores(
+    bound: Mapping[int, LayerBinding], run: frozenset[int], cores: tuple[int, ...]
+) -> dict[int, LayerBinding]:
     """The layers of a run, what was on core `i` on core `cores[i]`."""
     return {
-        layer: Bound(at.pieces, {cores[core]: box for core, box in at.boxes.items()}, at.cycles)
+        layer: LayerBinding(at.pieces, {cores[core]: box for core, box in at.boxes.items()}, at.cycles)
         for layer, at in bound.items()
         if layer in run
     }
 
 
-def _saved(binder: Binder, bound: Mapping[int, Bound], values: Iterable[Waiting]) -> float:
+def _saved(binder: Binder, bound: Mapping[int, LayerBinding], values: Iterable[WaitingValue]) -> float:
     return sum(binder.closeness(value, bound).cycles for value in values)

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from hw_models.errors import PlanError
 from partitioner.context.plan_context import KernelContext
-from partitioner.fusion.cache_hits import GroupWork, KernelRun, Values, run_of, shared_cache
+from partitioner.fusion.cache_hits import GroupWork, KernelRun, ValueReaders, run_of, shared_cache
 from partitioner.fusion.kernel_sets import Dependences, bits, dependences_of, in_order, sets_from
 from partitioner.ir.kernels import Kernel
 from partitioner.ir.layers import Layer
@@ -25,7 +25,7 @@ class KernelOffers:
     def __init__(self, ctx: KernelContext) -> None:
         self.ctx = ctx
         self.layers = ctx.layers
-        self.values = Values(ctx.graph, ctx.layers)
+        self.values = ValueReaders(ctx.graph, ctx.layers)
         self.cache = shared_cache(ctx.chip)
         self.views = sum(1 << number for number, layer in enumerate(ctx.layers) if layer.is_view(ctx.graph))
         self._known: dict[int, GroupWork] = {}

@@ -19,14 +19,14 @@ from hw_models.infeasible import Infeasible
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.decisions import Decision
 from partitioner.ir.regions import Box, box_shape, box_size
-from partitioner.ir.value_lifetimes import Waiting, activations
+from partitioner.ir.value_lifetimes import WaitingValue, activations
 from partitioner.memory.offset_assignment import Item, largest_gap, pack
 from partitioner.ordering.scope_assignment import LOCAL, STAGING, Lifetime, assign_scopes, never_local_bytes
-from partitioner.planners.core_binding import Binder, Bound, Closeness
+from partitioner.planners.core_binding import Binder, Closeness, LayerBinding
 from partitioner.tiling.buffer_aliasing import FreeRegions, Residents
 from partitioner.tiling.tiling import piece_cycles, workspace_bytes
 
-__all__ = ["LocalScopes", "Move"]
+__all__ = ["LocalScopes", "ScopeMove"]
 
 RESERVE = 16
 """At first one part in so many of the local memory is left to tiles; what they really need is asked afterwards."""
@@ -37,7 +37,7 @@ in deep networks, then, all at once that are never there together."""
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class ScopeMove:
     """Before layer `reader` runs, its cores get their boxes of what it reads as `name`; `size_bytes` on a core at most,
     `buffer_bytes` in the shared memory meanwhile."""
 
@@ -55,7 +55,7 @@ class LocalScopes:
 
     ctx: PlanContext
     binder: Binder
-    bound: Mapping[int, Bound]
+    bound: Mapping[int, LayerBinding]
     buffer_bound: int
     kept: dict[str, Closeness] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class LocalScopes:
         for close in sorted(chosen, key=lambda c: (-self._density(c), c.value.made)):
             self._try(close, used)
 
-    def _lifetime(self, value: Waiting, close: Closeness | None) -> Lifetime:
+    def _lifetime(self, value: WaitingValue, close: Closeness | None) -> Lifetime:
         """A value for the choice among memories; slots are two a layer, as in `_try`. Costs are cycles."""
         size, readers = value.size_bytes, len(value.readers)
         kept = close.cycles if close is not None else 0.0
@@ -117,23 +117,23 @@ class LocalScopes:
                 self._drop(name, reason)
             rounds += 1
 
-    def moves(self) -> tuple[Move, ...]:
+    def moves(self) -> tuple[ScopeMove, ...]:
         """In the order of the readers."""
         found = []
         for close in self.kept.values():
             item_bytes = self.ctx.graph.by_name[close.value.name].item_bytes
             for reader, name, boxes in close.moved:
                 size = max(map(box_size, boxes.values())) * item_bytes
-                found.append(Move(close.value.name, reader, name, boxes, size, close.value.size_bytes))
+                found.append(ScopeMove(close.value.name, reader, name, boxes, size, close.value.size_bytes))
         order = {name: position for position, name in enumerate(self.kept)}
         return tuple(sorted(found, key=lambda move: (move.reader, order[move.value])))
 
-    def slots(self) -> tuple[int | Move, ...]:
+    def slots(self) -> tuple[int | ScopeMove, ...]:
         """What happens in each slot of time: a layer by its index, or a move; views take none."""
-        before: dict[int, list[Move]] = {}
+        before: dict[int, list[ScopeMove]] = {}
         for move in self.moves():
             before.setdefault(move.reader, []).append(move)
-        found: list[int | Move] = []
+        found: list[int | ScopeMove] = []
         for index in sorted(self.bound):
             found += [*before.get(index, ()), index]
         return tuple(found)
@@ -241,7 +241,7 @@ class LocalScopes:
         start = self.ctx.roles.local_start_bytes
         for slot, taken in busy.items():
             index = slots[slot]
-            if isinstance(index, Move):
+            if isinstance(index, ScopeMove):
                 continue
             layer = self.ctx.layers[index]
             offset, gap = largest_gap(taken, self.capacity)
@@ -271,10 +271,10 @@ class LocalScopes:
     def _largest(self, index: int) -> Box:
         return max(self.bound[index].boxes.values(), key=box_size)
 
-    def _items(self, slots: Sequence[int | Move]) -> dict[Item, str]:
+    def _items(self, slots: Sequence[int | ScopeMove]) -> dict[Item, str]:
         """What lies in a core's memory, and the value of which it is a part, in the order in which it comes there."""
         at = {index: slot for slot, index in enumerate(slots) if isinstance(index, int)}
-        moved = {(m.value, m.reader, m.name): slot for slot, m in enumerate(slots) if isinstance(m, Move)}
+        moved = {(m.value, m.reader, m.name): slot for slot, m in enumerate(slots) if isinstance(m, ScopeMove)}
         items: dict[Item, str] = {}
         for close in self.kept.values():
             value = close.value
@@ -284,7 +284,7 @@ class LocalScopes:
             ]
             items[Item(value.name, at[value.made], max(ends), close.core_bytes)] = value.name
         for slot, move in enumerate(slots):
-            if isinstance(move, Move):
+            if isinstance(move, ScopeMove):
                 items[Item(f"{move.value} moved in slot {slot}", slot, at[move.reader], move.size_bytes)] = move.value
         return dict(sorted(items.items(), key=lambda entry: entry[0].first))
 
@@ -312,7 +312,7 @@ class LocalScopes:
                 yield box, Residents(held, self.ctx.roles.local.part)
 
     def _wanted(
-        self, slots: Sequence[int | Move], residents: Mapping[int, Sequence[tuple[Box, Residents]]]
+        self, slots: Sequence[int | ScopeMove], residents: Mapping[int, Sequence[tuple[Box, Residents]]]
     ) -> dict[int, int] | Infeasible:
         """As the layout asks for it: the workspace of the first of the largest boxes, at most half of the memory."""
         wanted = {}

@@ -21,7 +21,7 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Plan
 from partitioner.ir.regions import Box
 from partitioner.ir.steps import RunStep, Step
-from partitioner.ir.value_lifetimes import Waiting, activations, own_names, waiting_values
+from partitioner.ir.value_lifetimes import WaitingValue, activations, own_names, waiting_values
 from partitioner.memory.offset_assignment import Item, largest_gap, pack
 from partitioner.planners.o0 import in_main
 from partitioner.tiling.staging_traffic import StagedBytes
@@ -70,7 +70,7 @@ def with_scopes(plan: Plan, graph: Graph, scopes: Mapping[str, str]) -> Plan:
 class _Refusal:
     """Why a value does not stay."""
 
-    value: Waiting
+    value: WaitingValue
     reason: str
 
 
@@ -90,7 +90,7 @@ class Staging:
     buffers: Mapping[int, int] = field(default_factory=dict)
     local: frozenset[str] = frozenset()
     own: Mapping[int, tuple[Box, ...]] = field(default_factory=dict)
-    kept: dict[str, Waiting] = field(default_factory=dict)
+    kept: dict[str, WaitingValue] = field(default_factory=dict)
     saved: dict[str, int] = field(default_factory=dict)
     refused: dict[str, _Refusal] = field(default_factory=dict)
     used: list[int] = field(init=False)
@@ -106,10 +106,10 @@ class Staging:
     def capacity(self) -> int:
         return self.ctx.chip.memory(self.ctx.roles.staging).size_bytes
 
-    def _span(self, value: Waiting) -> range:
+    def _span(self, value: WaitingValue) -> range:
         return range(self.slot_of[value.made], self.slot_of[value.last] + 1)
 
-    def choose(self, values: Iterable[Waiting]) -> None:
+    def choose(self, values: Iterable[WaitingValue]) -> None:
         """Values in the order of bytes saved for each byte and step that they take; then what cannot be packed goes."""
         order = sorted(values, key=lambda v: (-_density(v), v.made))
         for _ in range(PASSES):
@@ -137,7 +137,7 @@ class Staging:
 
     # One value.
 
-    def _try(self, value: Waiting) -> None:
+    def _try(self, value: WaitingValue) -> None:
         size = aligned(self.ctx.chip, self.ctx.roles.staging, value.size_bytes)
         span = self._span(value)
         peak = max(self.used[slot] for slot in span)
@@ -163,18 +163,18 @@ class Staging:
         self._drop(value, size)
         self._refuse(value, reason)
 
-    def _keep(self, value: Waiting, size: int) -> None:
+    def _keep(self, value: WaitingValue, size: int) -> None:
         self.kept[value.name] = value
         for slot in self._span(value):
             self.used[slot] += size
 
-    def _drop(self, value: Waiting, size: int) -> None:
+    def _drop(self, value: WaitingValue, size: int) -> None:
         del self.kept[value.name]
         self.saved.pop(value.name, None)
         for slot in self._span(value):
             self.used[slot] -= size
 
-    def _refuse(self, value: Waiting, reason: str) -> None:
+    def _refuse(self, value: WaitingValue, reason: str) -> None:
         self.refused[value.name] = _Refusal(value, reason)
 
     # What the layers of some steps move.
@@ -233,12 +233,12 @@ class Staging:
                 self._drop(value, aligned(self.ctx.chip, self.ctx.roles.staging, value.size_bytes))
                 self._refuse(value, reason)
 
-    def _live(self, span: range) -> Waiting:
+    def _live(self, span: range) -> WaitingValue:
         """The value that saves least among those that are kept in some slot of a span."""
         live = [v for v in self.kept.values() if self._span(v)[0] < span.stop and span.start <= self._span(v)[-1]]
         return min(live, key=lambda v: (_density(v), v.made))
 
 
-def _density(value: Waiting) -> float:
+def _density(value: WaitingValue) -> float:
     """Bytes saved for each byte and step: one way to the main memory, and one back for each reader."""
     return (1 + len(value.readers)) / (value.last - value.made + 1)

@@ -9,17 +9,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hw_models.errors import reason_text
-from hw_models.infeasible import Infeasible, LayerSubject, Role, Subject, ValueSubject
+from hw_models.infeasible import HeldRole, Infeasible, LayerSubject, Subject, ValueSubject
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.plan import Plan
 from partitioner.ir.regions import full_box
 from partitioner.ir.steps import MoveStep, RunStep, Step, ViewStep
 from partitioner.ir.value_lifetimes import activations, own_names
 from partitioner.memory.memory_plan import fit_layout
-from partitioner.planners.core_binding import Binder, Bound
+from partitioner.planners.core_binding import Binder, LayerBinding
 from partitioner.planners.core_renumbering import renumbered
 from partitioner.planners.levels import O2
-from partitioner.planners.local_scopes import LocalScopes, Move
+from partitioner.planners.local_scopes import LocalScopes, ScopeMove
 from partitioner.planners.o0 import layer_plan, view_step, views_alone
 from partitioner.planners.o1 import Staging, runs_of
 from partitioner.planners.weight_pinning import with_pins
@@ -79,7 +79,7 @@ class _Level:
             chosen.mend()
         return plan if isinstance(layout, Infeasible) else with_pins(self.ctx, plan, layout)
 
-    def _choose(self, binder: Binder, bound: Mapping[int, Bound], banned: Mapping[str, str]) -> LocalScopes:
+    def _choose(self, binder: Binder, bound: Mapping[int, LayerBinding], banned: Mapping[str, str]) -> LocalScopes:
         shared = 0 if not self.ctx.roles.has_staging else self.ctx.chip.memory(self.ctx.roles.staging).size_bytes
         scopes = LocalScopes(self.ctx, binder, bound, shared)
         scopes.choose(banned)
@@ -104,7 +104,7 @@ class _Level:
             runs_of(self._one_each(chosen, {})),
             StagedBytes(self.ctx),
             [index if isinstance(index, int) else None for index in slots],
-            {slot: move.buffer_bytes for slot, move in enumerate(slots) if isinstance(move, Move)},
+            {slot: move.buffer_bytes for slot, move in enumerate(slots) if isinstance(move, ScopeMove)},
             frozenset(chosen.kept),
             own,
         )
@@ -131,7 +131,7 @@ class _Level:
         if staged is not None:
             scopes |= dict.fromkeys(staged.kept, self.ctx.roles.staging)
             decisions += staged.decisions()
-        moves: dict[int, list[Move]] = {}
+        moves: dict[int, list[ScopeMove]] = {}
         for move in chosen.moves():
             moves.setdefault(move.reader, []).append(move)
         steps: list[Step] = []
@@ -150,7 +150,7 @@ class _Level:
         kept = {name: close.value for name, close in chosen.kept.items()}
         shared = dict(staged.kept) if staged is not None else {}
         match subject:
-            case ValueSubject(name, Role.VALUE | Role.BUFFER) if name in kept or name in shared:
+            case ValueSubject(name, HeldRole.VALUE | HeldRole.BUFFER) if name in kept or name in shared:
                 return (name,)
             case LayerSubject(name):
                 index = next(index for index, layer in enumerate(self.ctx.layers) if layer.name == name)

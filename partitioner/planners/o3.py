@@ -24,11 +24,11 @@ from partitioner.ir.regions import Box, box_size
 from partitioner.ir.steps import MoveKind, MoveStep, RunStep, Step
 from partitioner.memory.memory_plan import Layout, fit_layout
 from partitioner.memory.no_plan import NoPlan, planned, reason_of, unless_forbidden
-from partitioner.ordering.cost import Capacity, InstanceGraph, Node, too_large
+from partitioner.ordering.cost import Capacity, InstanceGraph, InstanceNode, too_large
 from partitioner.ordering.methods import choose_order
 from partitioner.planners.o0 import views_alone
 from partitioner.planners.o3_core_mapping import Spreader
-from partitioner.planners.o3_instance_graph import Flow, Instance, flow_of, in_place, instances_of
+from partitioner.planners.o3_instance_graph import Instance, InstanceFlow, flow_of, in_place, instances_of
 from partitioner.planners.o3_split_search import Prepared, SplitSearch
 from partitioner.planners.weight_pinning import with_pins
 
@@ -172,7 +172,7 @@ def _attempts(staging_bytes: int) -> Iterator[tuple[str, int]]:
         yield NONE, staging_bytes * part // STAGING_SHARES
 
 
-def _waiting_nodes(flow: Flow, waiting: str) -> tuple[Node, ...]:
+def _waiting_nodes(flow: InstanceFlow, waiting: str) -> tuple[InstanceNode, ...]:
     """The nodes as ordering sees them: which outputs may wait in local memories."""
     if waiting == ALL:
         return flow.nodes
@@ -187,7 +187,7 @@ def _waiting_nodes(flow: Flow, waiting: str) -> tuple[Node, ...]:
     return tuple(replace(node, may_be_local=n not in moved) for n, node in enumerate(flow.nodes))
 
 
-def _agree(flow: Flow, scopes: list[str], main: str) -> None:
+def _agree(flow: InstanceFlow, scopes: list[str], main: str) -> None:
     """What one reader reads of one value is all in the main memory or none of it."""
     changed = True
     while changed:
@@ -202,7 +202,7 @@ def _agree(flow: Flow, scopes: list[str], main: str) -> None:
 def _plan(
     ctx: PlanContext,
     level: str,
-    flow: Flow,
+    flow: InstanceFlow,
     order: tuple[int, ...],
     scopes: list[str],
     decisions: tuple[Decision, ...],

@@ -15,12 +15,12 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Group
 from partitioner.ir.regions import Box, box_size, common, empty_box, full_box, holds, join
 from partitioner.ir.steps import RunStep, ViewStep
-from partitioner.ordering.cost import Node
+from partitioner.ordering.cost import InstanceNode
 from partitioner.planners.o0 import view_step
 from partitioner.planners.o3_split_search import Prepared, SplitSearch
 from partitioner.tiling.core_regions import CoreBoxes, core_boxes
 
-__all__ = ["Flow", "Instance", "flow_of", "in_place", "instances_of"]
+__all__ = ["InstanceFlow", "Instance", "flow_of", "in_place", "instances_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +73,12 @@ def _gives(graph: Graph, instance: Instance) -> dict[str, Box]:
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class InstanceFlow:
     """Instances and what flows between them: for each reader and value the makers that it reads, and the ends of all
     edges; `nodes` are what ordering must know."""
 
     instances: tuple[Instance, ...]
-    nodes: tuple[Node, ...]
+    nodes: tuple[InstanceNode, ...]
     sources: dict[tuple[int, str], tuple[int, ...]]
     needs: tuple[dict[str, Box], ...]
     forced: frozenset[int]
@@ -88,7 +88,7 @@ class Flow:
         return tuple(dict.fromkeys((n, reader) for (reader, _), found in self.sources.items() for n in found))
 
 
-def flow_of(ctx: PlanContext, instances: list[Instance]) -> Flow:
+def flow_of(ctx: PlanContext, instances: list[Instance]) -> InstanceFlow:
     """Edges where a reader's box meets what a maker gives; redundant ones never come to be."""
     graph = ctx.graph
     gives = [_gives(graph, instance) for instance in instances]
@@ -110,7 +110,7 @@ def flow_of(ctx: PlanContext, instances: list[Instance]) -> Flow:
         for number in numbers
     }
     nodes = tuple(
-        Node(
+        InstanceNode(
             f"{instance.group.name}.{instance.step.instance}",
             min(ctx.roles.local_bytes, instance.prepared.local_bytes) if instance.prepared else 0,
             _core_bytes(graph, instance),
@@ -118,7 +118,7 @@ def flow_of(ctx: PlanContext, instances: list[Instance]) -> Flow:
         )
         for instance, given in zip(instances, gives, strict=True)
     )
-    return Flow(tuple(instances), nodes, sources, needs, frozenset(forced))
+    return InstanceFlow(tuple(instances), nodes, sources, needs, frozenset(forced))
 
 
 def _core_bytes(graph: Graph, instance: Instance) -> int:
@@ -131,7 +131,7 @@ def _core_bytes(graph: Graph, instance: Instance) -> int:
     )
 
 
-def in_place(flow: Flow, found: tuple[int, ...], reader: Instance, name: str) -> bool:
+def in_place(flow: InstanceFlow, found: tuple[int, ...], reader: Instance, name: str) -> bool:
     """True when each core of the reader made itself all that it reads."""
     if len(found) != 1:
         return False

@@ -15,13 +15,13 @@ from itertools import accumulate
 
 from partitioner.context.plan_context import PlanContext
 from partitioner.cost.cost_model import PlanCost
-from partitioner.cost.transfer_cost import Transfers
+from partitioner.cost.transfer_cost import TransferCosts
 from partitioner.ir.plan import Plan
 from partitioner.ir.steps import RunStep
-from partitioner.ir.value_lifetimes import Waiting, waiting_values
+from partitioner.ir.value_lifetimes import WaitingValue, waiting_values
 from partitioner.planners.segments import cut_points
 
-__all__ = ["Column", "Division", "Part", "column_of", "divide", "expected_layer_cycles"]
+__all__ = ["Column", "SegmentDivision", "SegmentPart", "column_of", "divide", "expected_layer_cycles"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SegmentPart:
     """Layers from `first` to before `end` as the column of that number has them."""
 
     first: int
@@ -48,10 +48,10 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Division:
+class SegmentDivision:
     """Parts that cover all layers in order, and the cycles that are expected of them, borders included."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[SegmentPart, ...]
     cycles: float
 
 
@@ -72,7 +72,7 @@ def expected_layer_cycles(ctx: PlanContext, plan: Plan, cost: PlanCost, cycles: 
     return tuple(each * cycles / total if total else 0.0 for each in spent)
 
 
-def divide(ctx: PlanContext, columns: Sequence[Column], border_weight: float = 1.0) -> Division:
+def divide(ctx: PlanContext, columns: Sequence[Column], border_weight: float = 1.0) -> SegmentDivision:
     """The cheapest division; what a border costs counts `border_weight` times: the more, the fewer there are. Of two
     that cost the same, the one that changes plans less."""
     borders = _Borders(ctx, columns, border_weight)
@@ -87,7 +87,9 @@ def divide(ctx: PlanContext, columns: Sequence[Column], border_weight: float = 1
         ]
     spent, path = min(paths, key=lambda found: (found[0], len(found[1])))
     ends = (*(first for first, _ in path[1:]), count)
-    return Division(tuple(Part(first, end, number) for (first, number), end in zip(path, ends, strict=True)), spent)
+    return SegmentDivision(
+        tuple(SegmentPart(first, end, number) for (first, number), end in zip(path, ends, strict=True)), spent
+    )
 
 
 def _entered(
@@ -114,8 +116,8 @@ class _Borders:
 
     def __init__(self, ctx: PlanContext, columns: Sequence[Column], weight: float) -> None:
         self.ctx, self.columns, self.weight = ctx, columns, weight
-        self.transfers = Transfers(ctx)
-        self.alive: list[list[Waiting]] = [[] for _ in range(len(ctx.layers) + 1)]
+        self.transfers = TransferCosts(ctx)
+        self.alive: list[list[WaitingValue]] = [[] for _ in range(len(ctx.layers) + 1)]
         for value in waiting_values(ctx.graph, ctx.layers):
             for layer in range(value.made + 1, value.last + 1):
                 self.alive[layer].append(value)

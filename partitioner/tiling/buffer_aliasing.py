@@ -16,7 +16,7 @@ from hw_models.chip import Chip
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape, box_size
-from partitioner.ir.target import Buffer, Load, Work
+from partitioner.ir.target import TileBuffer, TileLoad, TileWork
 
 __all__ = ["NOTHING", "Alias", "Fit", "FreeRegions", "Residents", "fit", "rows_offset", "run_offset"]
 
@@ -52,8 +52,8 @@ class Fit:
     from a resident tensor into a spare buffer, `scatters` True when the output is moved into its resident tensor."""
 
     aliases: Mapping[str, Alias]
-    spare: tuple[Buffer, ...]
-    moves: tuple[Load, ...]
+    spare: tuple[TileBuffer, ...]
+    moves: tuple[TileLoad, ...]
     scatters: bool
 
 
@@ -82,22 +82,22 @@ def rows_offset(whole: Box, part: Box) -> tuple[int, int] | None:
     return outer * pitch + part[-1][0] - whole[-1][0], pitch
 
 
-def fit(ctx: PlanContext, layer: Layer, tile: Box, work: Work, residents: Residents) -> Fit:
+def fit(ctx: PlanContext, layer: Layer, tile: Box, work: TileWork, residents: Residents) -> Fit:
     """Which buffers of a tile's `work` are parts of resident tensors and which need room."""
     if not residents.boxes:
         return Fit({}, work.buffers, (), False)
-    loads: dict[str, list[Load]] = {}
+    loads: dict[str, list[TileLoad]] = {}
     for step in work.passes:
         for load in step.loads:
             loads.setdefault(load.buffer, []).append(load)
     aliases: dict[str, Alias] = {}
-    spare: list[Buffer] = []
-    moves: list[Load] = []
+    spare: list[TileBuffer] = []
+    moves: list[TileLoad] = []
     scatters = False
     for buffer in work.buffers:
         wanted = loads.get(buffer.name, [])
         if buffer.name == work.output and not wanted:
-            wanted = [Load(layer.output, tile, buffer.name)]
+            wanted = [TileLoad(layer.output, tile, buffer.name)]
         held = [load for load in wanted if load.tensor in residents.boxes]
         alias = _alias(ctx, buffer, held, residents) if held and len(held) == len(wanted) else None
         if alias is not None:
@@ -111,7 +111,7 @@ def fit(ctx: PlanContext, layer: Layer, tile: Box, work: Work, residents: Reside
     return Fit(aliases, tuple(spare), tuple(moves), scatters)
 
 
-def _alias(ctx: PlanContext, buffer: Buffer, loads: list[Load], residents: Residents) -> Alias | None:
+def _alias(ctx: PlanContext, buffer: TileBuffer, loads: list[TileLoad], residents: Residents) -> Alias | None:
     load = loads[0]
     if any(other != load for other in loads[1:]) or not _same_part(ctx.chip, buffer, residents.part):
         return None
@@ -128,6 +128,6 @@ def _alias(ctx: PlanContext, buffer: Buffer, loads: list[Load], residents: Resid
     return Alias(load.tensor, rows[0], rows[1] if prod(box_shape(load.box)[:-1]) > 1 else 0)
 
 
-def _same_part(chip: Chip, buffer: Buffer, part: str) -> bool:
+def _same_part(chip: Chip, buffer: TileBuffer, part: str) -> bool:
     memory = chip.memory(buffer.memory)
     return not (memory.buffers and memory.buffers_enforced) or buffer.part == part

@@ -22,7 +22,7 @@ from partitioner.ir.regions import Box, box_size, empty_box, join
 from partitioner.tiling.core_partition import cut_axis, piece_boxes
 from partitioner.tiling.tiling import Overflow, cut_counts, middle, no_tile, outer_counts
 
-__all__ = ["Round", "Stage", "Staged", "Stager", "own_rounds", "shared_rounds"]
+__all__ = ["Round", "StagingRound", "Staged", "Stager", "own_rounds", "shared_rounds"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Staged:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class StagingRound:
     """What one round holds in the staging area: `inputs`, and `outputs` on their way to the main memory."""
 
     inputs: tuple[Staged, ...]
@@ -78,7 +78,7 @@ class Stager:
     output: bool
     room_bytes: int
 
-    def stage(self, this_round: Round) -> Stage:
+    def stage(self, this_round: Round) -> StagingRound:
         """Places of all that the cores read and write in one round, constants first."""
         found: dict[str, list[Box]] = {}
         for box in dict.fromkeys(this_round.boxes if this_round.whole is None else (this_round.whole,)):
@@ -99,9 +99,9 @@ class Stager:
             if box_size(box):
                 outputs.append(Staged(self.layer.output, box, offset))
                 offset += self._bytes(self.layer.output, box)
-        return Stage(tuple(inputs), tuple(outputs), loaded, offset)
+        return StagingRound(tuple(inputs), tuple(outputs), loaded, offset)
 
-    def scattered_bytes(self, stage: Stage) -> int:
+    def scattered_bytes(self, stage: StagingRound) -> int:
         """What writing the outputs of a round to the main memory costs beyond their bytes, in bytes."""
         if self.ctx.chip.dma.scatter:
             return 0

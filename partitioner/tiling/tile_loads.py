@@ -17,7 +17,7 @@ from hw_models.infeasible import Infeasible, LayerSubject
 from hw_models.memory_parts import place_of
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_size, common, holds
-from partitioner.ir.target import Load, Work
+from partitioner.ir.target import TileLoad, TileWork
 from partitioner.tiling.buffer_aliasing import Fit, FreeRegions
 from partitioner.tiling.tiling import (
     Tiles,
@@ -39,10 +39,10 @@ class TileFetch:
     """One tile: for each pass of `work` where the spare buffers lie, and the loads that must be done."""
 
     box: Box
-    work: Work
+    work: TileWork
     used: Fit
     offsets: tuple[Mapping[str, int], ...]
-    loads: tuple[tuple[Load, ...], ...]
+    loads: tuple[tuple[TileLoad, ...], ...]
 
     @property
     def stored(self) -> bool:
@@ -110,7 +110,7 @@ def _alternating(
     held: dict[str, tuple[str, Box]] = {}
     passed = 0
     for number, (tile, work, used) in enumerate(zip(tiles.boxes, tiles.works, tiles.fits, strict=True)):
-        passes: list[tuple[Load, ...]] = []
+        passes: list[tuple[TileLoad, ...]] = []
         places: list[dict[str, int]] = []
         for step in work.passes:
             loads = tuple(

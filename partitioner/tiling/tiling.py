@@ -21,7 +21,7 @@ from hw_models.memory_parts import aligned, aligned_in, part_bytes, part_start, 
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape, box_size
-from partitioner.ir.target import Buffer, Work
+from partitioner.ir.target import TileBuffer, TileWork
 from partitioner.tiling.buffer_aliasing import NOTHING, Fit, FreeRegions, Residents, fit
 from partitioner.tiling.core_partition import (
     broadcast_cycles,
@@ -79,7 +79,7 @@ def tile_boxes(box: Box, tiling: Tiling) -> tuple[Box, ...]:
     return tuple(sorted(boxes, key=lambda b: (b[-1], b))) if tiling.channels_outer else boxes
 
 
-def buffer_sizes(buffers: Iterable[Sequence[Buffer]]) -> Sizes:
+def buffer_sizes(buffers: Iterable[Sequence[TileBuffer]]) -> Sizes:
     """What each buffer needs so that every one of several tiles, given by their buffers, finds room in it."""
     sizes: Sizes = {}
     for tile in buffers:
@@ -199,7 +199,7 @@ def _candidates(
     residents: Residents,
     free_regions: FreeRegions,
     rounds: int,
-) -> Iterator[tuple[tuple[int, ...], Work, Fit]]:
+) -> Iterator[tuple[tuple[int, ...], TileWork, Fit]]:
     """For each cut of the channels the cuts of the outer axes, coarse to fine, up to the first that fits."""
     for inner in cut_counts(piece[-1], granularity[-1]):
         for outer in outer_counts(piece, granularity):
@@ -234,12 +234,12 @@ class Tiles:
     """The tiles of a piece in order, the target's work for each, and how each uses what is resident."""
 
     boxes: tuple[Box, ...]
-    works: tuple[Work, ...]
+    works: tuple[TileWork, ...]
     fits: tuple[Fit, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class TilingChoice:
     """A tiling, the bytes that one of its tiles uses by (memory, part), and its cycles when nothing overlaps."""
 
     tiling: Tiling
@@ -256,8 +256,8 @@ class _Known:
     """Of one compilation the tilings that were chosen: pieces of one shape with the same residents share one, unless a
     border made it too coarse. By layer, shape of the piece, residents, room, and whether the cheapest was wanted."""
 
-    tilings: dict[object, Choice] = field(default_factory=dict)
-    alike: dict[object, Choice] = field(default_factory=dict)
+    tilings: dict[object, TilingChoice] = field(default_factory=dict)
+    alike: dict[object, TilingChoice] = field(default_factory=dict)
     """The same by all that decides, for layers that differ in names only."""
 
 
@@ -339,7 +339,7 @@ def _cut(ctx: PlanContext, layer: Layer, piece: Box, residents: Residents, tilin
 
 def _best(
     ctx: PlanContext, layer: Layer, piece: Box, residents: Residents, free_regions: FreeRegions
-) -> Choice | Infeasible:
+) -> TilingChoice | Infeasible:
     free = _known(ctx, layer, piece, residents, EVERYWHERE, True)
     if isinstance(free, Infeasible) or free.within(free_regions):
         return free
@@ -354,7 +354,7 @@ def _known(
     free_regions: FreeRegions,
     cheapest: bool,
     rounds: int = 0,
-) -> Choice | Infeasible:
+) -> TilingChoice | Infeasible:
     held = tuple(sorted((name, box_shape(box)) for name, box in residents.boxes.items()))
     bounds = tuple(sorted((place, size) for place, (_, size) in free_regions.items()))
     key = (layer, box_shape(piece), held, bounds, cheapest, rounds)
@@ -370,7 +370,7 @@ def _known(
             tiling, cycles = chosen
             tile = middle(piece, tiling.counts, tiling.granularity)
             used = fit(ctx, layer, tile, ctx.work(layer, tile), residents)
-            table.alike[whole] = Choice(tiling, demand_bytes(ctx.chip, buffer_sizes((used.spare,))), cycles)
+            table.alike[whole] = TilingChoice(tiling, demand_bytes(ctx.chip, buffer_sizes((used.spare,))), cycles)
         table.tilings[key] = table.alike[whole]
     return table.tilings[key]
 
@@ -388,7 +388,7 @@ def _cycles(
     piece: Box,
     counts: tuple[int, ...],
     granularity: tuple[int, ...],
-    work: Work,
+    work: TileWork,
     used: Fit,
     broadcasts: bool,
 ) -> tuple[tuple[tuple[float, ...], float], tuple[tuple[float, ...], float]]:
@@ -439,7 +439,7 @@ def _times(slow: int, on_slow: bool, fast: int, on_fast: bool, always: bool) -> 
     return slow if on_slow else 1
 
 
-def _load_boxes(work: Work) -> dict[str, tuple[tuple[str, Box], ...]]:
+def _load_boxes(work: TileWork) -> dict[str, tuple[tuple[str, Box], ...]]:
     """What each buffer is loaded with, one after the other."""
     boxes: dict[str, tuple[tuple[str, Box], ...]] = {}
     for load in dict.fromkeys(load for step in work.passes for load in step.loads):

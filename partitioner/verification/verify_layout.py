@@ -20,7 +20,7 @@ from partitioner.ir.plan import Plan
 from partitioner.ir.regions import Box, box_size, common, full_box, holds
 from partitioner.ir.steps import MoveStep, RunStep, Step, ViewStep
 from partitioner.memory.memory_plan_types import SHARED, LayerLayout, Layout, MoveLayout, Place, Store
-from partitioner.tiling.staging_rounds import Stage, Staged
+from partitioner.tiling.staging_rounds import Staged, StagingRound
 from partitioner.verification.coverage import covered
 from partitioner.verification.layout_memories import Memories, box_text, where
 from partitioner.verification.memory_contents import Written
@@ -237,7 +237,7 @@ class _Walk:
             has = ", ".join(box_text(item.box) for item in staged if item.tensor == name) or "none of it"
             raise PlanError(who, needs=f"{box_text(box)} of {name} staged", has=has)
 
-    def _require_apart(self, who: str, stage: Stage) -> None:
+    def _require_apart(self, who: str, stage: StagingRound) -> None:
         """Boxes of a round lie behind each other, aligned, inside what the round takes."""
         unit = self.memories.bounds_of(self.layout.staging, "")[2]
         end = 0

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.sphinx import BUDGETS, Result, compared, fewer, markdown, plan, proven_before
 from dsa_sched.placement.methods.list_starts import list_starts, shaken
-from dsa_sched.placement.methods.search_space import Space, random_state
+from dsa_sched.placement.methods.search_space import DecoderSpace, random_state
 from tests.placement_problems import random_problem
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,7 +35,7 @@ def test_evaluations_are_counted_until_the_makespan_of_the_plain_one() -> None:
 def test_both_begin_with_the_same_individuals(start: str) -> None:
     """The first makespans of either are those of the same rows, as far as CPGA takes them."""
     problem = random_problem(4, 40, 3)
-    space, parts = Space.of(problem), plan(1)
+    space, parts = DecoderSpace.of(problem), plan(1)
     method, search = parts[f"plain {start}"][0]
     genes, priorities = space.random(60, random_state(search))
     listed = [list_starts(space), shaken(space, priorities)] if start == "listed" else [(genes, priorities)]

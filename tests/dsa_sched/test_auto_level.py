@@ -20,7 +20,7 @@ from dsa_sched.artifact.format import Artifact
 from dsa_sched.cli import cli
 from dsa_sched.frontend import Model, load_model
 from dsa_sched.pipeline.driver import compile_graph, compile_model, plan_model
-from dsa_sched.report.progress import Steps
+from dsa_sched.report.progress import ProgressSteps
 from dsa_sched.search.candidates import CONFIGS, PLAIN_CONFIGS, Config, Pruning, SearchRequest, costed
 from dsa_sched.search.floors import has_region, memory_floor_cycles
 from dsa_sched.search.loop import MOST_EXPECTED, fastest_timed
@@ -325,11 +325,11 @@ def model(tmp_path: Path) -> Path:
 
 
 def test_the_command_keeps_what_was_found(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def say(_steps: Steps, step: str) -> None:
+    def say(_steps: ProgressSteps, step: str) -> None:
         if step.startswith("level auto: best so far"):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Steps, "say", say)
+    monkeypatch.setattr(ProgressSteps, "say", say)
     words = ("compile", str(model), "--chip", "stcp920", "--level", "auto", "-o", str(tmp_path / "out"))
     done = CliRunner().invoke(cli, words)
     assert done.exit_code == 0, done.output

@@ -21,7 +21,7 @@ from dsa_sched.frontend.network.operation import Writer
 from dsa_sched.frontend.rules.operators import OPERATORS
 from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.bisect import Bisection, bisect, narrow, require_place, save
-from dsa_sched.verification.onnx_reference import Reference
+from dsa_sched.verification.onnx_reference import OnnxReference
 from dsa_sched.verification.subgraph import cut
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from dsa_sched.zoo import seeded_inputs
@@ -32,7 +32,7 @@ from isched.program.target import DENSE
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box
-from partitioner.ir.target import Work
+from partitioner.ir.target import TileWork
 from partitioner.planners.levels import O0
 from tests.small_models import classifier
 from tests.small_models import save as save_model
@@ -51,7 +51,7 @@ def swapped_sub(monkeypatch: pytest.MonkeyPatch) -> None:
         constants: Constants,
         layer: Layer,
         box: Box,
-        work: Work,
+        work: TileWork,
         offsets_bytes: Mapping[str, int],
         chip: Chip,
         pitches_bytes: Mapping[str, int] = DENSE,
@@ -187,7 +187,7 @@ def test_a_run_that_ends_in_a_fault_is_narrowed(tmp_path: Path, monkeypatch: pyt
         constants: Constants,
         layer: Layer,
         box: Box,
-        work: Work,
+        work: TileWork,
         offsets_bytes: Mapping[str, int],
         chip: Chip,
         pitches_bytes: Mapping[str, int] = DENSE,
@@ -257,7 +257,7 @@ def test_a_folder_with_other_things_is_refused_before_any_work(tmp_path: Path) -
 def test_every_part_computes_what_the_whole_computes() -> None:
     """Integers and what depends on shapes only become constants; all else is an input."""
     whole = classifier()
-    reference = Reference(whole)
+    reference = OnnxReference(whole)
     values = tuple(reference.values(feed) for feed in seeded_inputs(whole, 2, 0))
     total = len(whole.graph.node)
     for start in range(total):
@@ -266,7 +266,7 @@ def test_every_part_computes_what_the_whole_computes() -> None:
             assert part is not None
             onnx.checker.check_model(part.model)
             for feed, expected in zip(part.feeds, values, strict=True):
-                got = Reference(part.model).values(feed)
+                got = OnnxReference(part.model).values(feed)
                 for output in part.model.graph.output:
                     np.testing.assert_array_equal(got[output.name], expected[output.name])
 
@@ -279,7 +279,7 @@ def test_shapes_computed_by_nodes_outside_become_constants() -> None:
         helper.make_node("Neg", ["v"], ["y"], name="neg"),
     ]
     whole = model(nodes, [1, 4], [1, 4])
-    values = (Reference(whole).values({"x": np.ones((1, 4), np.float32)}),)
+    values = (OnnxReference(whole).values({"x": np.ones((1, 4), np.float32)}),)
     part = cut(whole, values, 2, 4)
     assert part is not None
     assert [item.name for item in part.model.graph.input] == ["r"]

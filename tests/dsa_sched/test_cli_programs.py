@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from benchmarks.lab.readers.assembly import parse_instruction
-from codegen.neuralscale.asm.elf_writer import Segment, SegmentFlags, Symbol, elf_bytes
+from codegen.neuralscale.asm.elf_writer import ElfSegment, ElfSymbol, SegmentFlags, elf_bytes
 from codegen.neuralscale.isa.table import encode
 from codegen.neuralscale.target import TARGET
 from dsa_sched.cli import cli
@@ -59,10 +59,10 @@ def program(path: Path, source: str) -> Path:
     words = [encode(parse_instruction(line)) for line in source.strip().splitlines()]
     code = b"".join(word.to_bytes(4, "little") for word in words)
     segments = (
-        Segment(".text", CODE, (code,), SegmentFlags.READ_EXECUTE),
-        Segment(".tohost", TOHOST, (bytes(16),), SegmentFlags.READ_WRITE),
+        ElfSegment(".text", CODE, (code,), SegmentFlags.READ_EXECUTE),
+        ElfSegment(".tohost", TOHOST, (bytes(16),), SegmentFlags.READ_WRITE),
     )
-    symbols = (Symbol("_start", CODE), Symbol("tohost", TOHOST, 8), Symbol("fromhost", TOHOST + 8, 8))
+    symbols = (ElfSymbol("_start", CODE), ElfSymbol("tohost", TOHOST, 8), ElfSymbol("fromhost", TOHOST + 8, 8))
     path.write_bytes(elf_bytes(CODE, segments, symbols))
     return path
 

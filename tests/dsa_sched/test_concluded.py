@@ -18,7 +18,7 @@ from dsa_sched.artifact.runner import execute
 from dsa_sched.host.compile import compile_with_host
 from dsa_sched.pipeline.driver import compile_model
 from dsa_sched.stages.compilation import CompileOptions
-from dsa_sched.verification.onnx_reference import Reference
+from dsa_sched.verification.onnx_reference import OnnxReference
 from dsa_sched.verification.prepared_values import wrong_prepared
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from hw_models.errors import ModelError, PlanError
@@ -240,7 +240,7 @@ def test_verify_sees_a_wrong_answer(tmp_path: Path) -> None:
     dumps = tuple(dict.fromkeys((entry.address, entry.bytes) for entry in entries))
     memory = execute(artifact, artifact.encode(inputs), dumps, None, 0).memory
     dump = {entry.name: memory[entry.address, entry.bytes] for entry in entries}
-    exact = Reference(made.model.source).values(inputs)
+    exact = OnnxReference(made.model.source).values(inputs)
     assert list(wrong_prepared(made, dump, exact, 0)) == []
     damaged = bytearray(dump["next"])
     damaged[4] ^= 1

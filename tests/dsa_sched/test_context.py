@@ -20,7 +20,7 @@ from dsa_sched.stages.compilation import Compilation, CompileOptions
 from dsa_sched.stages.tile_stages import Planned
 from hw_models.chip import Chip
 from partitioner.context.plan_context import Context
-from partitioner.ir.target import Work
+from partitioner.ir.target import TileWork
 from partitioner.planners.levels import LEVELS, planner_of, planner_or_auto
 from partitioner.planners.registry import make_plan
 from tests.chip_runs import small_chip, stcp920
@@ -57,7 +57,7 @@ def digest(compilation: Compilation) -> str:
 
 def works() -> int:
     gc.collect()
-    return sum(type(thing) is Work for thing in gc.get_objects())
+    return sum(type(thing) is TileWork for thing in gc.get_objects())
 
 
 @pytest.mark.parametrize("level", LEVELS)

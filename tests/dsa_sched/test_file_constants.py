@@ -19,7 +19,7 @@ from dsa_sched.frontend.network.terms import Term, from_file, number
 from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.bisect import bisect, failing_check
 from dsa_sched.verification.file_constants import compare_constants, initializer, worked_out
-from dsa_sched.verification.onnx_reference import Reference
+from dsa_sched.verification.onnx_reference import OnnxReference
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from dsa_sched.zoo import seeded_inputs
 from partitioner.planners.levels import O0
@@ -194,7 +194,7 @@ def test_what_nodes_make_of_initializers_is_taken_from_the_reference(tmp_path: P
     weights = builder.node("Exp", builder.weights(6, 4))
     path = builder.save(tmp_path, builder.node("MatMul", builder.input(3, 6), weights))
     model = load_model(path)
-    exact = Reference(model.source).values(seeded_inputs(model.source, 1, 0)[0])
+    exact = OnnxReference(model.source).values(seeded_inputs(model.source, 1, 0)[0])
     assert compare_constants(model, {}, {}).undeclared == ("v0",)
     result = compare_constants(model, {}, exact)
     assert (result.copied, result.computed, result.undeclared, result.different) == (0, 1, (), ())
@@ -208,7 +208,7 @@ def test_sums_of_the_reference_are_known_up_to_its_order(tmp_path: Path) -> None
     builder = ModelBuilder()
     product = builder.node("MatMul", builder.weights(100, 256), builder.weights(256, 64))
     model = load_model(builder.save(tmp_path, builder.node("Add", builder.input(100, 64), product)))
-    exact = Reference(model.source).values(seeded_inputs(model.source, 1, 0)[0])
+    exact = OnnxReference(model.source).values(seeded_inputs(model.source, 1, 0)[0])
     sums = np.asarray(exact[product], np.float64)
     steps = np.random.default_rng(0).integers(-1, 2, sums.shape) * 2.0**-23 * np.abs(sums).max()
     assert compare_constants(model, {}, {**exact, product: sums + steps}).different == ()

@@ -16,7 +16,7 @@ from dsa_sched.artifact.format import Artifact
 from dsa_sched.artifact.runner import execute
 from dsa_sched.frontend.integers.preparation import WORD_OPERATORS
 from dsa_sched.frontend.integers.word_rules import RULES
-from dsa_sched.verification.onnx_reference import Reference
+from dsa_sched.verification.onnx_reference import OnnxReference
 from dsa_sched.verification.prepared_values import wrong_prepared
 from dsa_sched.zoo import seeded_inputs
 from hw_models.errors import ModelError, PlanError
@@ -440,4 +440,4 @@ def test_verify_sees_a_wrong_word(tmp_path: Path) -> None:
 
 
 def reference_values(made: Any, inputs: dict[str, Array]) -> dict[str, Array]:
-    return Reference(made.model.source).values(inputs)
+    return OnnxReference(made.model.source).values(inputs)

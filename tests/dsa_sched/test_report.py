@@ -14,7 +14,7 @@ from rich.console import Console
 from dsa_sched.analysis.figures import ProgramFigures
 from dsa_sched.analysis.work import LayerWork, add_work
 from dsa_sched.report.json_form import report_json, write_report
-from dsa_sched.report.progress import Steps
+from dsa_sched.report.progress import ProgressSteps
 from dsa_sched.report.tables import print_report
 from dsa_sched.verification.tolerances import LogitsResult, Share
 from dsa_sched.verification.verdict import (
@@ -203,14 +203,14 @@ def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 
 def test_steps_are_plain_lines_without_a_terminal() -> None:
     stream = io.StringIO()
-    with Steps(Console(file=stream, width=10, force_terminal=False)) as steps:
+    with ProgressSteps(Console(file=stream, width=10, force_terminal=False)) as steps:
         steps.say("a step [bold] whose text is longer than the width")
     assert stream.getvalue() == "a step [bold] whose text is longer than the width\n"
 
 
 def test_steps_are_one_changing_line_on_a_terminal() -> None:
     stream = io.StringIO()
-    with Steps(Console(file=stream, width=80, force_terminal=True)) as steps:
+    with ProgressSteps(Console(file=stream, width=80, force_terminal=True)) as steps:
         steps.say("lowering")
     assert "lowering" in stream.getvalue()
     erase_line = "\x1b[2K"

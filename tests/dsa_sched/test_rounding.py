@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto
 
 from dsa_sched.verification.floors import stored_type
-from dsa_sched.verification.onnx_reference import Reference
+from dsa_sched.verification.onnx_reference import OnnxReference
 from dsa_sched.verification.rounded_network import LONGEST_AVERAGE
 from dsa_sched.verification.rounding import RoundedReference
 from dsa_sched.verification.tolerances import judge_layer
@@ -32,7 +32,7 @@ def rounded(
     stored: str = "float16",
 ) -> tuple[dict[str, Array], dict[str, Array]]:
     """All values of the reference and of the rounded one."""
-    exact = Reference(model).values(feed)
+    exact = OnnxReference(model).values(feed)
     wanted = frozenset(name for node in model.graph.node for name in node.output)
     found = RoundedReference(model, exact, wanted, stored, cut).values(exact, together)
     return cast(dict[str, Array], exact), cast(dict[str, Array], found)

@@ -21,7 +21,7 @@ from dsa_sched.report.trace_events import COLOURS, trace_events
 from dsa_sched.report.usage import part_rows, stretch_rows
 from dsa_sched.stages.compilation import CompileOptions
 from hw_models.errors import size_text
-from isched.program.timed_ops import Flow, Issue, TimedOp, TimedStream
+from isched.program.timed_ops import IssueCost, LinkFlow, TimedOp, TimedStream
 from isched.timing.cycle_model import time_streams
 from isched.timing.occupancy import occupancies
 from isched.timing.timeline import Timeline
@@ -50,9 +50,9 @@ def run(folder: Path) -> RunTime:
 
 def example() -> Timeline:
     """Core 0: matrix 1..101, vector 2..52, then a matrix instruction that waits for a place; core 1: DMA."""
-    first = tuple(TimedOp(name, name, Issue(1), name, work) for name, work in (("matrix", 100), ("vector", 50)))
-    third = TimedOp("matrix", "matrix", Issue(1), "matrix", 99)
-    dma = TimedOp("dma", "dma.start", Issue(1), "dma0.0", 66, (Flow("ddr_to_llb", 270),), starts="dma0.0#1")
+    first = tuple(TimedOp(name, name, IssueCost(1), name, work) for name, work in (("matrix", 100), ("vector", 50)))
+    third = TimedOp("matrix", "matrix", IssueCost(1), "matrix", 99)
+    dma = TimedOp("dma", "dma.start", IssueCost(1), "dma0.0", 66, (LinkFlow("ddr_to_llb", 270),), starts="dma0.0#1")
     chip = CHIP.model_copy(update={"assumed": CHIP.assumed.model_copy(update={"queue_depth": 1})})
     return time_streams((TimedStream(0, (*first, third)), TimedStream(1, (dma,))), chip)
 
@@ -165,8 +165,8 @@ def test_every_arrow_has_two_ends_inside_slices(trace: tuple[str, list[Event]]) 
 
 
 def test_an_arrow_to_a_barrier_comes_from_what_the_last_core_did() -> None:
-    barrier = TimedOp("sync", "sync", Issue(1), rendezvous="b1")
-    work = TimedOp("matrix", "matrix", Issue(1), "matrix", 50, source="late")
+    barrier = TimedOp("sync", "sync", IssueCost(1), rendezvous="b1")
+    work = TimedOp("matrix", "matrix", IssueCost(1), "matrix", 50, source="late")
     timeline = time_streams((TimedStream(0, (work, barrier)), TimedStream(1, (barrier,))), CHIP)
     events = list(trace_events(RunTime("x", "stcp920", 10**9, 0, (TimedProgram("x", 0, timeline),))))
     arrows = sorted((e["id"], e["ph"] == "f", e["name"], e["pid"], e["tid"]) for e in events if e["ph"] in ("s", "f"))
@@ -293,8 +293,8 @@ def test_operators_in_the_order_of_their_work(folder: Path, run: RunTime) -> Non
 
 
 def test_channels_that_work_together_count_once() -> None:
-    flow = (Flow("ddr_to_llb", 27000),)
-    ops = tuple(TimedOp("dma", "dma.start", Issue(1), f"dma{n}.0", 66, flow, starts=f"dma{n}.0#1") for n in (0, 1))
+    flow = (LinkFlow("ddr_to_llb", 27000),)
+    ops = tuple(TimedOp("dma", "dma.start", IssueCost(1), f"dma{n}.0", 66, flow, starts=f"dma{n}.0#1") for n in (0, 1))
     timeline = time_streams((TimedStream(0, ops),), CHIP)
     assert usage_of_run(timeline).utilisation("dma") == pytest.approx(1, abs=0.001)
 

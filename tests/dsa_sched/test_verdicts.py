@@ -15,7 +15,7 @@ from onnx import TensorProto
 from dsa_sched.cli import cli
 from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.bisect import bisect
-from dsa_sched.verification.onnx_reference import Reference
+from dsa_sched.verification.onnx_reference import OnnxReference
 from dsa_sched.verification.verdict import VerifyReport
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from partitioner.planners.levels import O0
@@ -214,13 +214,13 @@ def test_an_output_of_another_shape_fails(tmp_path: Path, monkeypatch: pytest.Mo
     builder = ModelBuilder()
     x = builder.input(1, 4, 8, 8)
     model = builder.model(builder.node("Relu", x), builder.node("Abs", x))
-    right = Reference.values
+    right = OnnxReference.values
 
-    def wrong(self: Reference, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def wrong(self: OnnxReference, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         values = right(self, inputs)
         return values | {"v1": values["v1"][:, :, :-1]} if "v1" in values else values
 
-    monkeypatch.setattr(Reference, "values", wrong)
+    monkeypatch.setattr(OnnxReference, "values", wrong)
     report = judged(model, tmp_path)
     assert report.failures == ("output v1: its shape is [1, 4, 8, 8], that of the reference is [1, 4, 7, 8]",)
 

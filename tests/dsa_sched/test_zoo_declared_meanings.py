@@ -13,7 +13,7 @@ from dsa_sched.zoo import seeded_inputs
 from dsa_sched.zoo.meanings.declared_meanings import (
     Indices,
     Lengths,
-    Mask,
+    MaskMeaning,
     Meaning,
     Range,
     declared_meanings,
@@ -38,7 +38,7 @@ def model_of(
 @pytest.mark.parametrize(
     ("meaning", "text"),
     [
-        (Mask(), "mask"),
+        (MaskMeaning(), "mask"),
         (Lengths(12), "lengths 12"),
         (Indices((5,)), "indices 5"),
         (Indices((5, 7)), "indices 5, 7"),
@@ -113,7 +113,7 @@ def test_bounds_of_other_places_are_refused() -> None:
 
 
 def test_a_mask_is_ones_and_then_zeros_with_at_least_a_one() -> None:
-    (feed,) = seeded_inputs(model_of([400, 6], Mask()), 1, 0)
+    (feed,) = seeded_inputs(model_of([400, 6], MaskMeaning()), 1, 0)
     rows = feed["x"]
     assert set(rows.ravel().tolist()) == {0, 1}
     assert (np.diff(rows, axis=1) <= 0).all()
@@ -127,7 +127,7 @@ def test_lengths_go_from_one_to_the_most() -> None:
 
 @pytest.mark.parametrize("kind", [TensorProto.INT32, TensorProto.BOOL, TensorProto.UINT8])
 def test_a_mask_takes_the_type_of_the_input(kind: int) -> None:
-    (feed,) = seeded_inputs(model_of([3, 4], Mask(), kind=kind), 1, 0)
+    (feed,) = seeded_inputs(model_of([3, 4], MaskMeaning(), kind=kind), 1, 0)
     assert feed["x"].dtype == helper.tensor_dtype_to_np_dtype(kind)
     assert feed["x"][:, 0].all()
 
@@ -136,13 +136,13 @@ def test_an_index_of_a_scalar_and_a_mask_of_one() -> None:
     (index,) = seeded_inputs(model_of([], Indices((3,))), 1, 0)
     assert index["x"].shape == ()
     assert 0 <= int(index["x"]) < 3
-    (mask,) = seeded_inputs(model_of([], Mask()), 1, 0)
+    (mask,) = seeded_inputs(model_of([], MaskMeaning()), 1, 0)
     assert int(mask["x"]) == 1
 
 
 def test_floats_are_drawn_whatever_is_said() -> None:
     said, unsaid = (
-        seeded_inputs(model_of([5], meaning, kind=TensorProto.FLOAT), 1, 0)[0]["x"] for meaning in (Mask(), None)
+        seeded_inputs(model_of([5], meaning, kind=TensorProto.FLOAT), 1, 0)[0]["x"] for meaning in (MaskMeaning(), None)
     )
     np.testing.assert_array_equal(said, unsaid)
 

@@ -29,7 +29,7 @@ from dsa_sched.zoo.sizes import network_size
 from dsa_sched.zoo.topologies.conformer import distance_waves
 from dsa_sched.zoo.topologies.sequence_builder import SequenceBuilder
 from dsa_sched.zoo.topologies.swin import shift_mask
-from dsa_sched.zoo.weights import Role, drawn
+from dsa_sched.zoo.weights import ConstantRole, drawn
 from hw_models.errors import ModelError
 from hw_models.loading import load_chip
 from partitioner.planners.levels import O0, O3
@@ -196,10 +196,10 @@ def test_an_open_length_is_asked_for() -> None:
 def test_weights_of_products_and_tables_have_their_variance() -> None:
     """MatMul [inputs, outputs], recurrences [directions, gates, inputs], rows of tables."""
     for role, shape, variance in (
-        (Role.MATRIX, (64, 256), 1 / 64),
-        (Role.RECURRENT, (1, 256, 64), 1 / 64),
-        (Role.TABLE, (256, 64), 1.0),
-        (Role.WEIGHT, (256, 64), 2 / 64),
+        (ConstantRole.MATRIX, (64, 256), 1 / 64),
+        (ConstantRole.RECURRENT, (1, 256, 64), 1 / 64),
+        (ConstantRole.TABLE, (256, 64), 1.0),
+        (ConstantRole.WEIGHT, (256, 64), 2 / 64),
     ):
         weights = drawn("net", "weight", role, shape).astype(np.float64)
         assert weights.var() == pytest.approx(variance, rel=0.03), role
@@ -214,7 +214,7 @@ def test_a_gain_multiplies_what_is_drawn_and_weights_are_shared_by_name() -> Non
     model = drawn_model("gained", builder.build(twice))
     assert [item.name for item in model.graph.initializer] == ["weight"]
     assert [node.op_type for node in model.graph.node] == ["MatMul", "MatMul"]
-    expected = np.float32(0.25) * drawn("gained", "weight", Role.MATRIX, (64, 64))
+    expected = np.float32(0.25) * drawn("gained", "weight", ConstantRole.MATRIX, (64, 64))
     np.testing.assert_array_equal(numpy_helper.to_array(model.graph.initializer[0]), expected)
 
 

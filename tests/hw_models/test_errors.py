@@ -9,9 +9,9 @@ import pytest
 from hw_models.errors import (
     ChipError,
     DoesNotFit,
+    FileProblem,
     ModelError,
     PlanError,
-    Problem,
     TargetError,
     UserError,
     reason_text,
@@ -20,13 +20,13 @@ from hw_models.errors import (
 )
 from hw_models.infeasible import (
     GraphSubject,
+    HeldRole,
     Holder,
     Infeasible,
     InstanceSubject,
     LayerSubject,
     Lever,
     ProgramSubject,
-    Role,
     SlotSubject,
     Subject,
     ValueSubject,
@@ -61,7 +61,7 @@ def test_does_not_fit_states_demand_bound_gap_and_levers() -> None:
         (LayerSubject("conv1"), "layer conv1"),
         (LayerSubject("conv1", smallest_tile=True), "layer conv1 (smallest tile)"),
         (ValueSubject("x"), "value x"),
-        (ValueSubject("x", Role.BUFFER), "value x.buffer"),
+        (ValueSubject("x", HeldRole.BUFFER), "value x.buffer"),
         (SlotSubject("x", 3), "value x in slot 3"),
         (InstanceSubject("n1"), "instance n1"),
         (GraphSubject("net", "images"), "graph net (largest tensor images)"),
@@ -92,7 +92,7 @@ def test_a_name_of_a_memory_is_never_read_as_a_pattern() -> None:
 
 def test_who_holds_what_is_a_table_below_the_line() -> None:
     found = Infeasible(ValueSubject("y"), "L1", "", 3000, 2048, ())
-    holders = (Holder("x", 512, "conv1", "add3", Role.STORE), Holder("weights", 1024, "the start", "the end"))
+    holders = (Holder("x", 512, "conv1", "add3", HeldRole.STORE), Holder("weights", 1024, "the start", "the end"))
     plain, error = DoesNotFit(found), DoesNotFit(found.held_by(holders, 5))
     assert error.infeasible.slot == 5
     assert str(plain) == plain.line == error.line
@@ -118,7 +118,7 @@ def test_does_not_fit_is_a_plan_error_and_all_are_user_errors() -> None:
 
 
 def test_many_problems_are_counted_and_cut() -> None:
-    problems = tuple(Problem(line, "name", "used twice") for line in range(1, 101))
+    problems = tuple(FileProblem(line, "name", "used twice") for line in range(1, 101))
     lines = str(ChipError("a.yaml", problems=problems)).splitlines()
     assert lines[0] == "a.yaml: 100 problems"
     assert lines[1] == "  a.yaml:1: name: used twice"
@@ -145,7 +145,7 @@ def test_sizes_read_well(size_bytes: int, text: str) -> None:
     "error",
     [
         UserError("a", needs="b", has="c", change="d"),
-        ChipError("chip.yaml", problems=(Problem(3, "cores", "0", "1 or more"),)),
+        ChipError("chip.yaml", problems=(FileProblem(3, "cores", "0", "1 or more"),)),
         DoesNotFit(
             Infeasible(ValueSubject("y"), "L1", "", 3, 2, (Lever.FINER_CUT,), holders=(Holder("v", 1, "p", "q"),))
         ),

@@ -15,7 +15,7 @@ from typing import IO
 
 import pytest
 
-from hw_models.scratch import NEW, OLD, Scratch, clean, replace_file, require_room, scratch_folder
+from hw_models.scratch import NEW, OLD, ScratchFolder, clean, replace_file, require_room, scratch_folder
 
 HOLD = """
 import subprocess, sys
@@ -61,7 +61,7 @@ def test_a_scratch_folder_is_private_and_gone_at_the_end(tmp_path: Path) -> None
 
 
 def test_an_error_leaves_no_folder(tmp_path: Path) -> None:
-    def fail(scratch: Scratch) -> None:
+    def fail(scratch: ScratchFolder) -> None:
         (scratch.path / "file").write_bytes(b"1")
         raise ValueError
 

@@ -13,7 +13,7 @@ from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from isched.bounds.lower_bounds import Bounds, program_bounds, stream_bounds
 from isched.program.program import Region
-from isched.program.timed_ops import Flow, Issue, TimedOp, TimedStream
+from isched.program.timed_ops import IssueCost, LinkFlow, TimedOp, TimedStream
 from isched.timing.cycle_model import time_program, time_streams
 from tests.chip_runs import compile_graph, small_chip, stcp920
 from tests.random_programs import FIXED_COSTS, changed, duo, neighbours, random_program
@@ -30,14 +30,14 @@ def work(engine: str, cycles: float, reads: tuple[int, ...] = (), writes: tuple[
     def places(numbers: tuple[int, ...]) -> tuple[Region, ...]:
         return tuple(Region("L1", 64 * number, 64) for number in numbers)
 
-    return TimedOp(engine, engine, Issue(1), engine, cycles, (), places(reads), places(writes))
+    return TimedOp(engine, engine, IssueCost(1), engine, cycles, (), places(reads), places(writes))
 
 
 def load(size_bytes: int, reads: int = 0, writes: int = 0, together: str = "") -> TimedOp:
     """Bytes from LLB to L1: 65 cycles, then they move."""
     regions = (Region("LLB", reads, size_bytes),), (Region("L1", writes, size_bytes),)
-    flows = (Flow("llb_to_l1", size_bytes),)
-    return TimedOp("transfer", "pld", Issue(1), "transfer", 65, flows, *regions, rendezvous=together)
+    flows = (LinkFlow("llb_to_l1", size_bytes),)
+    return TimedOp("transfer", "pld", IssueCost(1), "transfer", 65, flows, *regions, rendezvous=together)
 
 
 def bounds(*cores: tuple[TimedOp, ...], chip: Chip = CHIP) -> Bounds:
@@ -106,8 +106,8 @@ def test_cores_that_meet_wait_for_the_last() -> None:
 
 
 def test_another_cores_access_counts_where_a_barrier_orders_it() -> None:
-    barrier = TimedOp("sync", "sync", Issue(1), rendezvous="sync1")
-    store = TimedOp("transfer", "store", Issue(1), "transfer", 80, (), (), (Region("LLB", 0, 640),))
+    barrier = TimedOp("sync", "sync", IssueCost(1), rendezvous="sync1")
+    store = TimedOp("transfer", "store", IssueCost(1), "transfer", 80, (), (), (Region("LLB", 0, 640),))
     assert bounds((store, barrier), (barrier, load(640))).cycles == 1 + 80 + 75
     assert bounds((store, barrier), (barrier, load(640, 640))).cycles == 1 + 80, "other bytes"
     one, two = replace(barrier, rendezvous="one"), replace(barrier, rendezvous="two")

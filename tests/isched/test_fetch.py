@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hw_models.chip import Chip
-from isched.program.timed_ops import Flow, Issue, TimedOp, TimedStream
+from isched.program.timed_ops import IssueCost, LinkFlow, TimedOp, TimedStream
 from isched.timing.cycle_model import time_streams
 from isched.timing.timeline import Timeline
 from tests.chip_runs import stcp920
@@ -16,13 +16,13 @@ COLD = cached(CHIP, miss_cycles=140.0)
 
 
 def work(instructions: int, missed: int) -> TimedOp:
-    return TimedOp("vector", "work", Issue(instructions, missed=missed), "vector", 5)
+    return TimedOp("vector", "work", IssueCost(instructions, missed=missed), "vector", 5)
 
 
 def load(size_bytes: int, missed: int = 0) -> TimedOp:
     """Bytes from the DDR to the LLB, started and not awaited."""
-    flows = (Flow("ddr_to_llb", size_bytes),)
-    return TimedOp("dma", "dma.start", Issue(1, missed=missed), "dma0.0", 66, flows, starts="dma0.0#0.1")
+    flows = (LinkFlow("ddr_to_llb", size_bytes),)
+    return TimedOp("dma", "dma.start", IssueCost(1, missed=missed), "dma0.0", 66, flows, starts="dma0.0#0.1")
 
 
 def after_launch(timeline: Timeline) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from isched.program.program import Region
-from isched.program.timed_ops import Issue, TimedOp, TimedStream
+from isched.program.timed_ops import IssueCost, TimedOp, TimedStream
 from isched.timing.cycle_model import time_streams
 from isched.timing.occupancy import Occupancy, occupancies
 from isched.timing.timeline import Timeline
@@ -20,7 +20,7 @@ CHIP = stcp920().model_copy(
 
 
 def op(cycles: float, reads: tuple[Region, ...] = (), writes: tuple[Region, ...] = ()) -> TimedOp:
-    return TimedOp("vector", "op", Issue(1), "vector", cycles, reads=reads, writes=writes)
+    return TimedOp("vector", "op", IssueCost(1), "vector", cycles, reads=reads, writes=writes)
 
 
 def found(*cores: tuple[TimedOp, ...]) -> tuple[tuple[Occupancy, ...], Timeline]:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from isched.bounds.precedence import Precedence, precedence_of
 from isched.program.program import Region
-from isched.program.timed_ops import Issue, TimedOp, TimedStream
+from isched.program.timed_ops import IssueCost, TimedOp, TimedStream
 from isched.timing.engines import conflict, touched_by
 from tests.chip_runs import stcp920
 
@@ -27,7 +27,7 @@ slots = st.integers(0, 5).map(lambda n: Region("L1", 64 * n, 64))
 def streams(regions: st.SearchStrategy[Region]) -> st.SearchStrategy[tuple[TimedOp, ...]]:
     places = st.lists(regions, max_size=2).map(tuple)
     ops = st.builds(
-        lambda engine, reads, writes: TimedOp(engine, engine, Issue(1), engine, 10, (), reads, writes),
+        lambda engine, reads, writes: TimedOp(engine, engine, IssueCost(1), engine, 10, (), reads, writes),
         st.sampled_from(["matrix", "vector"]), places, places,
     )  # fmt: skip
     return st.lists(ops, max_size=14).map(tuple)
@@ -66,9 +66,9 @@ def test_where_regions_are_equal_or_apart_nothing_is_missing(ops: tuple[TimedOp,
 
 
 def test_a_core_that_awaits_what_another_one_starts_comes_behind_it() -> None:
-    start = TimedOp("dma", "start", Issue(1), "dma0.0", 66, writes=(Region("LLB", 0, 64),), starts="dma0.0#1")
-    wait = TimedOp("scalar", "wait", Issue(1, 4, 3), awaits=("dma0.0#1",))
-    load = TimedOp("transfer", "load", Issue(1), "transfer", 65, reads=(Region("LLB", 0, 64),))
+    start = TimedOp("dma", "start", IssueCost(1), "dma0.0", 66, writes=(Region("LLB", 0, 64),), starts="dma0.0#1")
+    wait = TimedOp("scalar", "wait", IssueCost(1, 4, 3), awaits=("dma0.0#1",))
+    load = TimedOp("transfer", "load", IssueCost(1), "transfer", 65, reads=(Region("LLB", 0, 64),))
     found = precedence_of((TimedStream(0, (wait, load)), TimedStream(1, (start,))), CHIP)
     assert found.members == (((1, 0),), ((0, 1),))
     assert found.before == ((), (0,))

@@ -14,8 +14,8 @@ from hw_models.errors import PlanError, UserError
 from isched.hazards.dependences import dependences
 from isched.hazards.verify_program import verify_program
 from isched.lowering.lower import lower_plan
-from isched.program.program import Instr, Placement, Program, Region, Stream
-from isched.program.target import Copy
+from isched.program.program import Instr, Program, Region, Stream, TensorPlacement
+from isched.program.target import MemoryCopy
 from isched.scheduling.schedule import Scheduled, schedule_program, scheduled_lowering
 from isched.timing.cycle_model import cycles_below, run_below, time_program
 from partitioner.context.plan_context import Context, PlanContext
@@ -186,7 +186,7 @@ def test_what_only_some_cores_do_together_orders_no_others(giver: int, taker: in
     sources, local, handed = Region("LLB", 0, 64), Region("L1", 0, 64), Region("LLB", 4096, 64)
 
     def copy(source: Region, destination: Region) -> Instr:
-        (instr,) = TARGET.copy((Copy(source, destination),), "handed", chip)
+        (instr,) = TARGET.copy((MemoryCopy(source, destination),), "handed", chip)
         return instr
 
     def handing_on(members: tuple[int, ...]) -> Program:
@@ -196,7 +196,7 @@ def test_what_only_some_cores_do_together_orders_no_others(giver: int, taker: in
             Stream(core, (*before * (core == giver), *[together] * (core in members), *behind * (core == taker)))
             for core in range(3)
         )
-        staged = Placement("staged", "input", "LLB", 0, 64)
+        staged = TensorPlacement("staged", "input", "LLB", 0, 64)
         return Program("handing on", chip.name, 0, TARGET.barrier, (staged,), streams)
 
     by_all, by_two = handing_on((0, 1, 2)), handing_on((0, 1))
@@ -213,12 +213,12 @@ def test_transfers_side_by_side_are_awaited_when_both_are_over() -> None:
     chip = small_chip(1)
     size = 1 << 17
     there, staged, local = Region("DDR", 0, size), Region("LLB", 0, size), Region("L1", 0, 256)
-    fetch = TARGET.copy((Copy(there, staged),), "fetch", chip)
+    fetch = TARGET.copy((MemoryCopy(there, staged),), "fetch", chip)
     assert [instr.opcode for instr in fetch] == ["dma.start"] * 2 + ["dma.wait"] * 2
     moved = sum(instr.cycles for instr in fetch)
-    used = TARGET.copy((Copy(Region("LLB", 0, 256), local),), "use", chip)
+    used = TARGET.copy((MemoryCopy(Region("LLB", 0, 256), local),), "use", chip)
     work = [Instr("vector", "mov.f", writes=(Region("L1", 1024, 64),), cycles=moved / 64) for _ in range(96)]
-    weights = Placement("weights", "constant", "DDR", 0, size)
+    weights = TensorPlacement("weights", "constant", "DDR", 0, size)
     program = Program("fetch", chip.name, 0, TARGET.barrier, (weights,), (Stream(0, (*fetch, *used, *work)),))
     verify_program(program, chip)
     scheduled = schedule_program(program, chip, TARGET)

@@ -10,17 +10,17 @@ from dataclasses import replace
 import pytest
 
 from codegen.neuralscale.instructions.arithmetic import FP16
-from codegen.neuralscale.instructions.builder import Issue as Maker
-from codegen.neuralscale.instructions.builder import Matrix
+from codegen.neuralscale.instructions.builder import InstructionBuilder as Maker
+from codegen.neuralscale.instructions.builder import MatrixPlace
 from codegen.neuralscale.kernels.transfers import copy_instructions
 from hw_models.chip import Chip
 from hw_models.cost import dma_cycles, transfer_cycles
 from hw_models.errors import PlanError
 from isched.program.program import Instr, Program, Region, Stream
-from isched.program.target import Copy
-from isched.program.timed_ops import CoreIssue, Flow, Issue, TimedOp, TimedStream, timed_op, timed_streams
+from isched.program.target import MemoryCopy
+from isched.program.timed_ops import CoreIssue, IssueCost, LinkFlow, TimedOp, TimedStream, timed_op, timed_streams
 from isched.timing.cycle_model import time_streams
-from isched.timing.timeline import Span, Timeline
+from isched.timing.timeline import Timeline, TimelineSpan
 from tests.chip_runs import stcp920
 
 CHIP = stcp920()
@@ -39,7 +39,7 @@ def work(
     def places(numbers: tuple[int, ...]) -> tuple[Region, ...]:
         return tuple(Region("L1", 64 * number, 64) for number in numbers)
 
-    return TimedOp(engine, engine, Issue(before), engine, cycles, (), places(reads), places(writes))
+    return TimedOp(engine, engine, IssueCost(before), engine, cycles, (), places(reads), places(writes))
 
 
 def matrix(cycles: float, before: int = 1) -> TimedOp:
@@ -52,20 +52,20 @@ def vector(cycles: float, before: int = 1) -> TimedOp:
 
 def load(size_bytes: int, before: int = 1) -> TimedOp:
     """Bytes from LLB to L1: 65 cycles, then they move."""
-    return TimedOp("transfer", "mov.l1.llb", Issue(before), "transfer", 65, (Flow("llb_to_l1", size_bytes),))
+    return TimedOp("transfer", "mov.l1.llb", IssueCost(before), "transfer", 65, (LinkFlow("llb_to_l1", size_bytes),))
 
 
 def barrier(number: int = 0) -> TimedOp:
-    return TimedOp("sync", "sync", Issue(1), rendezvous=f"sync{number}")
+    return TimedOp("sync", "sync", IssueCost(1), rendezvous=f"sync{number}")
 
 
 def start(size_bytes: int, channel: str = "dma0.0", number: int = 0, link: str = "ddr_to_llb") -> TimedOp:
     token = f"{channel}#{number}"
-    return TimedOp("dma", "dma.start", Issue(10), channel, 66, (Flow(link, size_bytes),), starts=token)
+    return TimedOp("dma", "dma.start", IssueCost(10), channel, 66, (LinkFlow(link, size_bytes),), starts=token)
 
 
 def wait(channel: str = "dma0.0", number: int = 0) -> TimedOp:
-    return TimedOp("scalar", "dma.wait", Issue(1, 4, 3), awaits=(f"{channel}#{number}",))
+    return TimedOp("scalar", "dma.wait", IssueCost(1, 4, 3), awaits=(f"{channel}#{number}",))
 
 
 def run(*cores: tuple[TimedOp, ...], chip: Chip = CHIP) -> Timeline:
@@ -95,14 +95,14 @@ def profiled(timeline: Timeline) -> list[float]:
 def test_the_vendors_profiler_example_takes_its_published_cycles() -> None:
     """memul.mm 1x8x1: 28, mov.m of one element: 11, mov.llb.l1 of 2 bytes: 66 on average."""
     make = Maker(CHIP, "example", FP16)
-    a, b, product = Matrix("L1", 0, 1, 8, 2), Matrix("L1", 1 << 20, 8, 1, 2), Matrix("IM", 0, 1, 1, 2)
-    result = Matrix("L1", 64, 1, 1, 2)
+    a, b, product = MatrixPlace("L1", 0, 1, 8, 2), MatrixPlace("L1", 1 << 20, 8, 1, 2), MatrixPlace("IM", 0, 1, 1, 2)
+    result = MatrixPlace("L1", 64, 1, 1, 2)
     instrs = (
         make.memul(product, a, b),
         *make.unary("mov.m", result, product),
-        *copy_instructions((Copy(result.region, Region("LLB", 0, 2)),), "example", CHIP),
+        *copy_instructions((MemoryCopy(result.region, Region("LLB", 0, 2)),), "example", CHIP),
     )
-    ops = tuple(timed_op(instr, CHIP, Issue(1)) for instr in instrs)
+    ops = tuple(timed_op(instr, CHIP, IssueCost(1)) for instr in instrs)
     timeline = run(ops)
     assert [op.opcode for op in ops] == ["memul.mm", "mov.m", "mov.llb.l1"]
     assert profiled(timeline) == [28, 11, 66]
@@ -115,13 +115,13 @@ def test_the_vendors_profiler_example_takes_its_published_cycles() -> None:
 def test_a_transfer_alone_takes_what_the_cost_model_says() -> None:
     region = Region("LLB", 0, 70, 5, 128)
     instr = Instr("transfer", "mov.l1.llb", (), (region,), (Region("L1", 0, 350),))
-    (took,) = profiled(run((timed_op(instr, CHIP, Issue(1)),)))
+    (took,) = profiled(run((timed_op(instr, CHIP, IssueCost(1)),)))
     assert took == transfer_cycles(CHIP, "LLB", "L1", 350, 5) == 65 + 5 * 2
 
 
 def test_dense_rows_are_one_run() -> None:
     instr = Instr("transfer", "mov.l1.llb", (), (Region("LLB", 0, 70, 5, 70),), (Region("L1", 0, 350),))
-    (took,) = profiled(run((timed_op(instr, CHIP, Issue(1)),)))
+    (took,) = profiled(run((timed_op(instr, CHIP, IssueCost(1)),)))
     assert took == 65 + 6
 
 
@@ -130,7 +130,7 @@ def test_a_dma_chain_alone_takes_what_the_cost_model_says() -> None:
     reads = (Region("DDR", 0, 1000), Region("DDR", 4096, 100, 8, 512))
     writes = (Region("LLB", 0, 1000), Region("LLB", 1024, 800))
     instr = Instr("dma", "dma.start", (), reads, writes, starts="dma0.0")
-    (took,) = profiled(run((timed_op(instr, chip, Issue(1), starts="dma0.0#0"),), chip=chip))
+    (took,) = profiled(run((timed_op(instr, chip, IssueCost(1), starts="dma0.0#0"),), chip=chip))
     assert took == dma_cycles(chip, "DDR", "LLB", 1800, 1, descriptors=2)
 
 
@@ -252,7 +252,7 @@ def test_cores_that_wait_for_ever_are_an_error() -> None:
 def test_the_end_of_a_transfer_is_seen_by_the_next_question() -> None:
     """Started at 10, over at 10 + 66 + 1000 = 1076; asked at 11, 14, ..., 1076 exactly, or one later."""
     assert spans(run((start(27000), wait(), vector(1))))[1] == (1076, 1076, 1076)
-    late = run((start(27000), replace(wait(), issue=Issue(2, 4, 3)), vector(1)))
+    late = run((start(27000), replace(wait(), issue=IssueCost(2, 4, 3)), vector(1)))
     assert spans(late)[1] == (1077, 1077, 1077)
     # The rest of the iteration and clearing the flag, then the next instruction.
     assert spans(late)[2][0] == 1077 + 4 + 1
@@ -308,7 +308,7 @@ def test_rates_change_when_another_transfer_starts_and_ends() -> None:
 
 
 def test_loads_and_stores_share_the_llb() -> None:
-    store = TimedOp("transfer", "mov.llb.l1", Issue(1), "transfer", 65, (Flow("l1_to_llb", 6400),))
+    store = TimedOp("transfer", "mov.llb.l1", IssueCost(1), "transfer", 65, (LinkFlow("l1_to_llb", 6400),))
     timeline = run(*((load(6400),) for _ in range(4)), *((store,) for _ in range(4)))
     assert profiled(timeline) == [65 + 200] * 8
 
@@ -340,7 +340,10 @@ def test_a_program_is_timed_by_its_instructions_and_their_scalar_cost() -> None:
     dma = Instr("dma", "dma.start", (), (Region("DDR", 0, 270),), (Region("LLB", 0, 270),), starts="dma0.0")
     waits = Instr("scalar", "dma.wait", awaits="dma0.0")
     instr = Instr("matrix", "memul.mm", (), (Region("L1", 0, 64),), (Region("IM", 0, 64),), 28.0, "conv1")
-    costs = (CoreIssue(5, (Issue(10), Issue(2, 4, 3), Issue(1)), 8), CoreIssue(9, (Issue(7), Issue(1)), 2))
+    costs = (
+        CoreIssue(5, (IssueCost(10), IssueCost(2, 4, 3), IssueCost(1)), 8),
+        CoreIssue(9, (IssueCost(7), IssueCost(1)), 2),
+    )
     streams = timed_streams(program((dma, waits, sync), (instr, sync)), CHIP, costs)
     timeline = time_streams(streams, CHIP)
     assert spans(timeline) == [(15, 15, 91), (92, 92, 92), (97, 97, 97)]
@@ -355,12 +358,12 @@ def test_a_wait_for_nothing_is_an_error() -> None:
     with pytest.raises(
         PlanError, match=r"core 0, instruction \d+ \(dma\.wait of conv1\): needs a transfer dma0.0 that was started"
     ):
-        timed_streams(program((waits,)), CHIP, (CoreIssue(0, (Issue(1, 4, 3),), 0),))
+        timed_streams(program((waits,)), CHIP, (CoreIssue(0, (IssueCost(1, 4, 3),), 0),))
 
 
 def test_spans_hold_all_that_a_chart_needs() -> None:
     timeline = run((replace(load(6400), source="conv1", moved_bytes=6300),))
-    expected = Span(
+    expected = TimelineSpan(
         core=0, index=0, engine="transfer", unit="transfer", opcode="mov.l1.llb", source="conv1", ready=20_001.0,
         issued=20_001.0, start=20_001.0, end=20_166.0, moved_bytes=6300,
     )  # fmt: skip

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from hw_models.chip import Chip
 from isched.program.program import Region
-from isched.program.timed_ops import Flow, Issue, TimedOp, TimedStream
+from isched.program.timed_ops import IssueCost, LinkFlow, TimedOp, TimedStream
 from isched.timing.cycle_model import time_streams
 from isched.timing.engines import conflict, touched_by
-from isched.timing.timeline import Span, Timeline
+from isched.timing.timeline import Timeline, TimelineSpan
 from tests.chip_runs import stcp920
 
 CHIP = stcp920()
@@ -30,14 +30,14 @@ regions = st.builds(
     st.just(96),
 )
 places = st.lists(regions, max_size=2).map(tuple)
-issues = st.builds(Issue, st.integers(1, 12), st.integers(0, 4))
+issues = st.builds(IssueCost, st.integers(1, 12), st.integers(0, 4))
 on_engines = st.builds(
     lambda engine, issue, cycles, reads, writes: TimedOp(engine, engine, issue, engine, cycles, (), reads, writes),
     st.sampled_from(["matrix", "vector"]), issues, st.integers(0, 200), places, places,
 )  # fmt: skip
 transfers = st.builds(
     lambda link, issue, size, reads, writes: TimedOp(
-        "transfer", link, issue, "transfer", 65, (Flow(link, size),), reads, writes, moved_bytes=size
+        "transfer", link, issue, "transfer", 65, (LinkFlow(link, size),), reads, writes, moved_bytes=size
     ),
     st.sampled_from(["llb_to_l1", "l1_to_llb", "l1_to_l1"]), issues, st.integers(1, 20_000), places, places,
 )  # fmt: skip
@@ -48,10 +48,10 @@ def dma_pairs(draw: st.DrawFn) -> list[TimedOp]:
     """A start, something between, its wait."""
     channel = draw(st.sampled_from(["dma0.0", "dma0.1", "dma1.0"]))
     link = draw(st.sampled_from(["ddr_to_llb", "llb_to_ddr"]))
-    flow = Flow(link, draw(st.integers(1, 20_000)))
+    flow = LinkFlow(link, draw(st.integers(1, 20_000)))
     begin = TimedOp("dma", "dma.start", draw(issues), channel, 66, (flow,), starts=f"{channel}#", moved_bytes=1)
     between = draw(st.lists(on_engines, max_size=3))
-    return [begin, *between, TimedOp("scalar", "dma.wait", Issue(2, 3, 3), awaits=(f"{channel}#",))]
+    return [begin, *between, TimedOp("scalar", "dma.wait", IssueCost(2, 3, 3), awaits=(f"{channel}#",))]
 
 
 @st.composite
@@ -74,7 +74,7 @@ def streams(draw: st.DrawFn, *, moving: bool = True) -> tuple[TimedStream, ...]:
                     )
                     for op in pair
                 ]
-            core.append(TimedOp("sync", "sync", Issue(1), rendezvous=f"sync{epoch}"))
+            core.append(TimedOp("sync", "sync", IssueCost(1), rendezvous=f"sync{epoch}"))
     return tuple(TimedStream(core, tuple(ops), draw(st.integers(0, 9))) for core, ops in enumerate(made))
 
 
@@ -89,9 +89,9 @@ def chips(draw: st.DrawFn) -> Chip:
     return CHIP.model_copy(update={"assumed": CHIP.assumed.model_copy(update=values)})
 
 
-def by_unit(timeline: Timeline) -> dict[tuple[int, str], list[Span]]:
+def by_unit(timeline: Timeline) -> dict[tuple[int, str], list[TimelineSpan]]:
     """Spans of each engine of each core, and of each DMA channel (core -1)."""
-    units: dict[tuple[int, str], list[Span]] = defaultdict(list)
+    units: dict[tuple[int, str], list[TimelineSpan]] = defaultdict(list)
     for span in timeline.spans:
         if span.unit:
             units[-1 if span.engine == "dma" else span.core, span.unit].append(span)
@@ -103,7 +103,7 @@ def by_unit(timeline: Timeline) -> dict[tuple[int, str], list[Span]]:
 def test_nothing_happens_before_it_can(made: tuple[TimedStream, ...], chip: Chip) -> None:
     timeline = time_streams(made, chip)
     assert len(timeline.spans) == sum(len(stream.ops) for stream in made)
-    before: dict[int, Span] = {}
+    before: dict[int, TimelineSpan] = {}
     for span in timeline.spans:
         op = made[span.core].ops[span.index]
         assert chip.assumed.launch_cycles <= span.ready <= span.issued <= span.start <= span.end <= timeline.cycles
@@ -205,7 +205,7 @@ def test_without_shared_ways_shorter_work_never_makes_a_longer_run(
     core = data.draw(st.integers(0, len(made) - 1))
     index = data.draw(st.integers(0, len(made[core].ops) - 1))
     ops = list(made[core].ops)
-    ops[index] = replace(ops[index], cycles=ops[index].cycles / 2, issue=Issue(max(1, ops[index].issue.before - 1)))
+    ops[index] = replace(ops[index], cycles=ops[index].cycles / 2, issue=IssueCost(max(1, ops[index].issue.before - 1)))
     shorter = (*made[:core], replace(made[core], ops=tuple(ops)), *made[core + 1 :])
     assert time_streams(shorter, chip).cycles <= time_streams(made, chip).cycles
 

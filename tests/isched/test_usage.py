@@ -7,7 +7,7 @@ import random
 import pytest
 
 from hw_models.chip import Chip
-from isched.program.timed_ops import Flow, Issue, TimedOp, TimedStream
+from isched.program.timed_ops import IssueCost, LinkFlow, TimedOp, TimedStream
 from isched.timing.cycle_model import time_streams
 from isched.timing.timeline import OVERLAPS, Timeline
 from isched.timing.utilisation import ENGINE_KINDS, dominant_parts, usage_by, usage_over_time
@@ -23,7 +23,7 @@ CHIP = instant(stcp920())
 
 
 def op(unit: str, cycles: float, source: str) -> TimedOp:
-    return TimedOp(unit, unit, Issue(1), unit, cycles, source=source)
+    return TimedOp(unit, unit, IssueCost(1), unit, cycles, source=source)
 
 
 def timeline(*cores: tuple[TimedOp, ...]) -> Timeline:
@@ -53,12 +53,19 @@ def test_idle_cores_belong_to_what_the_others_work_for() -> None:
 
 def fetch(channel: str, latency: float, source: str) -> TimedOp:
     return TimedOp(
-        "dma", "dma.start", Issue(0), channel, latency, (Flow("ddr_to_llb", 270),), starts=f"{channel}#1", source=source
+        "dma",
+        "dma.start",
+        IssueCost(0),
+        channel,
+        latency,
+        (LinkFlow("ddr_to_llb", 270),),
+        starts=f"{channel}#1",
+        source=source,
     )
 
 
 def wait(channel: str) -> TimedOp:
-    return TimedOp("scalar", "dma.wait", Issue(0, 0, 1), awaits=(f"{channel}#1",))
+    return TimedOp("scalar", "dma.wait", IssueCost(0, 0, 1), awaits=(f"{channel}#1",))
 
 
 def test_a_wait_for_the_main_memory_belongs_to_what_the_dma_works_for() -> None:
@@ -78,7 +85,7 @@ def test_the_dma_does_not_decide_while_a_core_works() -> None:
 
 
 def test_moments_in_which_nothing_works_belong_to_what_comes_next() -> None:
-    late = TimedOp("vector", "vector", Issue(30), "vector", 10, source="b")
+    late = TimedOp("vector", "vector", IssueCost(30), "vector", 10, source="b")
     streams = (TimedStream(0, (op("matrix", 40, "a"), late), 7),)
     one = time_streams(streams, stcp920())  # a scalar instruction takes a cycle
     a, b = usage_by(one, {"a": "A", "b": "B"})

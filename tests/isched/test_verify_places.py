@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hw_models.errors import DoesNotFit, PlanError
 from isched.hazards.verify_places import verify_places
 from isched.lowering.main_memory_allocation import place_group_tensors
-from isched.program.program import Placement
+from isched.program.program import TensorPlacement
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Plan
 from partitioner.planners.levels import KERNEL_PLANNERS, LayerKernels
@@ -22,7 +22,7 @@ from tests.partition_graphs import graphs
 from tests.partitioner.kernel_networks import Names, network
 from tests.partitioner.test_kernel_level import CHIP, Offers, context, one_second_each
 
-Places = tuple[Placement, ...]
+Places = tuple[TensorPlacement, ...]
 
 
 def placed(lines: tuple[str, ...], **options: bool) -> tuple[Graph, Plan, Places]:

@@ -7,21 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hw_models.errors import DoesNotFit
-from partitioner.memory.spill_policies import POLICIES, Allocation, Memory, Value, allocate
+from partitioner.memory.spill_policies import POLICIES, SpillAllocation, SpillMemory, SpillValue, allocate
 
-UNLIMITED = Memory("DDR", 1 << 40, 64)
+UNLIMITED = SpillMemory("DDR", 1 << 40, 64)
 
 
 @st.composite
-def lifetimes(draw: st.DrawFn) -> tuple[Value, ...]:
+def lifetimes(draw: st.DrawFn) -> tuple[SpillValue, ...]:
     made = []
     for number in range(draw(st.integers(1, 16))):
         slots = draw(st.sets(st.integers(0, 12), min_size=1, max_size=4))
-        made.append(Value(f"v{number}", draw(st.integers(0, 100)), tuple(sorted(slots))))
+        made.append(SpillValue(f"v{number}", draw(st.integers(0, 100)), tuple(sorted(slots))))
     return tuple(made)
 
 
-def check_apart(values: tuple[Value, ...], memories: tuple[Memory, ...], found: Allocation) -> None:
+def check_apart(values: tuple[SpillValue, ...], memories: tuple[SpillMemory, ...], found: SpillAllocation) -> None:
     assert found.places.keys() == {value.name for value in values}
     size_of = {memory.name: memory for memory in memories}
     for a in values:
@@ -37,9 +37,9 @@ def check_apart(values: tuple[Value, ...], memories: tuple[Memory, ...], found: 
 
 @given(lifetimes(), st.sampled_from(sorted(POLICIES)), st.integers(8, 200), st.integers(0, 200))
 def test_everything_finds_a_place_of_its_own(
-    values: tuple[Value, ...], policy: str, near_bytes: int, middle_bytes: int
+    values: tuple[SpillValue, ...], policy: str, near_bytes: int, middle_bytes: int
 ) -> None:
-    memories = (Memory("L1", near_bytes, 2), Memory("LLB", middle_bytes, 4), UNLIMITED)
+    memories = (SpillMemory("L1", near_bytes, 2), SpillMemory("LLB", middle_bytes, 4), UNLIMITED)
     found = allocate(values, memories, POLICIES[policy])
     check_apart(values, memories, found)
     left = [spill.value.name for spill in found.spills if spill.memory == "L1"]
@@ -48,13 +48,13 @@ def test_everything_finds_a_place_of_its_own(
 
 
 @given(lifetimes(), st.sampled_from(sorted(POLICIES)))
-def test_nothing_is_spilled_where_all_fits(values: tuple[Value, ...], policy: str) -> None:
+def test_nothing_is_spilled_where_all_fits(values: tuple[SpillValue, ...], policy: str) -> None:
     everything = sum(value.size_bytes for value in values)
-    assert allocate(values, (Memory("L1", everything), UNLIMITED), POLICIES[policy]).spills == ()
+    assert allocate(values, (SpillMemory("L1", everything), UNLIMITED), POLICIES[policy]).spills == ()
 
 
-def spilled(values: tuple[Value, ...], policy: str, capacity: int, missing: int) -> list[str]:
-    spills = allocate(values, (Memory("L1", capacity), UNLIMITED), POLICIES[policy]).spills
+def spilled(values: tuple[SpillValue, ...], policy: str, capacity: int, missing: int) -> list[str]:
+    spills = allocate(values, (SpillMemory("L1", capacity), UNLIMITED), POLICIES[policy]).spills
     assert spills[0].missing_bytes == missing
     return [spill.value.name for spill in spills]
 
@@ -62,10 +62,10 @@ def spilled(values: tuple[Value, ...], policy: str, capacity: int, missing: int)
 def test_each_policy_spills_what_its_name_says() -> None:
     """In slot 3 all four are held: 100 bytes where there are 80."""
     values = (
-        Value("long", 20, (0, 3, 9)),
-        Value("large", 40, (1, 2, 3)),
-        Value("later", 15, (2, 8)),
-        Value("cheap", 25, (3, 4)),
+        SpillValue("long", 20, (0, 3, 9)),
+        SpillValue("large", 40, (1, 2, 3)),
+        SpillValue("later", 15, (2, 8)),
+        SpillValue("cheap", 25, (3, 4)),
     )
     assert spilled(values, "longest", 80, 20) == ["long"]
     assert spilled(values, "largest", 80, 20) == ["large"]
@@ -74,21 +74,21 @@ def test_each_policy_spills_what_its_name_says() -> None:
 
 
 def test_ties_of_liveness_go_to_the_larger_one_and_then_by_name() -> None:
-    values = (Value("b", 10, (0, 3)), Value("c", 30, (0, 3)), Value("a", 30, (0, 3)))
+    values = (SpillValue("b", 10, (0, 3)), SpillValue("c", 30, (0, 3)), SpillValue("a", 30, (0, 3)))
     assert spilled(values, "longest", 60, 10) == ["a"]
 
 
 def test_where_no_value_alone_is_enough_several_go() -> None:
-    values = tuple(Value(f"v{n}", 10, (0, 1 + n)) for n in range(6))
+    values = tuple(SpillValue(f"v{n}", 10, (0, 1 + n)) for n in range(6))
     assert spilled(values, "cost", 35, 25) == ["v0", "v1", "v5"]
     assert spilled(values, "longest", 35, 25) == ["v5", "v4", "v3"]
 
 
 def test_what_may_not_be_spilled_stays_or_is_refused() -> None:
-    values = (Value("fixed", 60, (0, 9), fixed=True), Value("other", 50, (0, 2)))
+    values = (SpillValue("fixed", 60, (0, 9), fixed=True), SpillValue("other", 50, (0, 2)))
     assert spilled(values, "longest", 100, 10) == ["other"]
     with pytest.raises(DoesNotFit) as refusal:
-        allocate(values, (Memory("L1", 50), UNLIMITED), POLICIES["longest"])
+        allocate(values, (SpillMemory("L1", 50), UNLIMITED), POLICIES["longest"])
     assert str(refusal.value).splitlines() == [
         "value fixed in slot 0: needs 60 bytes of L1; has 50 bytes (10 bytes too few); change one of: a chip with more "
         "L1, smaller pieces",
@@ -98,6 +98,6 @@ def test_what_may_not_be_spilled_stays_or_is_refused() -> None:
 
 
 def test_a_last_memory_that_is_too_small_is_refused() -> None:
-    values = tuple(Value(f"v{n}", 100, (0, 1)) for n in range(3))
+    values = tuple(SpillValue(f"v{n}", 100, (0, 1)) for n in range(3))
     with pytest.raises(DoesNotFit, match="value v0 in slot 0: needs 200 bytes of LLB; has 150 bytes"):
-        allocate(values, (Memory("L1", 100), Memory("LLB", 150)), POLICIES["longest"])
+        allocate(values, (SpillMemory("L1", 100), SpillMemory("LLB", 150)), POLICIES["longest"])

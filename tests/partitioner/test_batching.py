@@ -11,7 +11,7 @@ from partitioner.cost.cost_model import PlanCost
 from partitioner.cost.micro_batching import MOST_CANDIDATES, candidate_batches, choose_batch, pass_count, shares_of
 from partitioner.ir.access import Access, Linear
 from partitioner.ir.batch_independence import batch_problem
-from partitioner.ir.graph import Axis, Graph, Op, Stage, Tensor
+from partitioner.ir.graph import Axis, Graph, LoopNest, Op, Tensor
 from tests.small_graphs import GraphBuilder
 
 
@@ -120,7 +120,7 @@ def test_an_axis_that_mixes_items_and_channels_cannot_be_divided() -> None:
 def test_items_in_another_order_are_named() -> None:
     """A slice with step -1: item i of the output is item 3 - i of the input."""
     domain = (Axis("n", 4), Axis("c", 8))
-    backward = Stage("slice", domain, Access("y", (Linear((("n", 1),)), Linear((("c", 1),)))),
+    backward = LoopNest("slice", domain, Access("y", (Linear((("n", 1),)), Linear((("c", 1),)))),
                      (Access("x", (Linear((("n", -1),), 3), Linear((("c", 1),)))),))  # fmt: skip
     tensors = tuple(Tensor(name, (4, 8), "float16", (0, 1), "float32") for name in ("x", "y"))
     graph = Graph("back", ("x",), ("y",), (Op("y", "slice", ("x",), ("y",), (), (backward,), 0, "Slice"),), tensors)

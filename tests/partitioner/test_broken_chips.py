@@ -13,7 +13,7 @@ from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_size
-from partitioner.ir.target import Work
+from partitioner.ir.target import TileWork
 from partitioner.ir.wants import Wants
 from partitioner.planners.levels import LEVELS, planner_of
 from partitioner.planners.registry import make_plan
@@ -86,7 +86,7 @@ class AsksForLink:
     def whole_axes(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
         return TARGET.whole_axes(graph, layer)
 
-    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
+    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         low, high = box[0]
         if box_size(box) and high - low < graph.by_name[layer.output].shape[0]:
             self.asked.append(layer.name)

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from partitioner.context.plan_context import PlanContext
-from partitioner.cost.transfer_cost import Transfers
+from partitioner.cost.transfer_cost import TransferCosts
 from partitioner.ir.graph import Graph
 from partitioner.ir.regions import Box, box_size, holds
 from partitioner.planners.core_assignment import assign
-from partitioner.planners.core_binding import Binder, Bound, renamed
+from partitioner.planners.core_binding import Binder, LayerBinding, renamed
 from partitioner.planners.core_renumbering import renumbered
 from partitioner.planners.streamed import streamed_cycles
 from tests.chip_runs import small_chip, stcp920
@@ -70,7 +70,7 @@ def test_readers_that_need_rows_of_other_cores_get_them_moved_for_less_than_the_
 
 def test_nothing_to_move_costs_nothing_and_more_to_move_costs_more() -> None:
     graph = windows()
-    transfers = Transfers(PlanContext(graph, {}, stcp920(), TARGET))
+    transfers = TransferCosts(PlanContext(graph, {}, stcp920(), TARGET))
     name = next(op.outputs[0] for op in graph.ops)
     rows: dict[int, Box] = {core: ((0, 1), (4 * core, 4 * core + 4), (0, 32), (0, 16)) for core in range(8)}
 
@@ -117,8 +117,8 @@ def test_a_reader_counts_what_other_readers_save_with_it() -> None:
     assert not binds.closeness(value, bound).moved
 
 
-def on_cores(bound: Bound, cores: tuple[int, ...]) -> Bound:
-    return Bound(bound.pieces, {cores[core]: box for core, box in bound.boxes.items()}, bound.cycles)
+def on_cores(bound: LayerBinding, cores: tuple[int, ...]) -> LayerBinding:
+    return LayerBinding(bound.pieces, {cores[core]: box for core, box in bound.boxes.items()}, bound.cycles)
 
 
 @settings(max_examples=30, deadline=None)

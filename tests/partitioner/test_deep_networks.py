@@ -11,7 +11,7 @@ from codegen.neuralscale.target import TARGET
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.steps import RunStep
 from partitioner.memory import layer_rounds as layer_rounds_module
-from partitioner.memory.layer_rounds import Cut, layer_rounds
+from partitioner.memory.layer_rounds import OutputCut, layer_rounds
 from partitioner.memory.memory_plan import lay_out
 from partitioner.planners.core_binding import Binder
 from partitioner.planners.levels import planner_of
@@ -64,8 +64,8 @@ def test_rounds_of_equal_layers_are_those_of_each_alone(level: str) -> None:
     for entry in entries:
         staged = frozenset(staged.tensor for _, stage in entry.rounds for staged in stage.inputs)
         output = any(stage.outputs for _, stage in entry.rounds)
-        cut = Cut(entry.boxes)
+        cut = OutputCut(entry.boxes)
         if entry.rounds[0][0].whole is not None:
-            cut = Cut(entry.boxes, runs[entry.group].box, runs[entry.group].binding.pieces)
+            cut = OutputCut(entry.boxes, runs[entry.group].box, runs[entry.group].binding.pieces)
         alone = Context(ctx.graph, ctx.constants, ctx.chip, ctx.target)
         assert layer_rounds(alone, entry.layer, cut, staged, output, entry.staging[1]) == entry.rounds

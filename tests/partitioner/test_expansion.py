@@ -10,7 +10,7 @@ import pytest
 from codegen.neuralscale.target import TARGET
 from isched.lowering.lower import lower_layout
 from partitioner.context.plan_context import Context, PlanContext
-from partitioner.expansion.expansion import Barrier, Begin, Compute, Event, InMain, Transfers, expand
+from partitioner.expansion.expansion import Barrier, Begin, Compute, CoreTransfers, Event, InMain, expand
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Constants, Graph
 from partitioner.memory.memory_plan import (
@@ -47,7 +47,7 @@ def said(events: Iterator[Event]) -> list[str]:
         match event:
             case Begin(laid=laid):
                 lines.append(laid.tensor if isinstance(laid, MoveLayout) else laid.layer.name)
-            case Transfers():
+            case CoreTransfers():
                 lines += [
                     f"  core {event.core}: {each.tensor} {at(each.source)} -> {at(each.target)} {list(each.part[:2])}"
                     for each in event.transfers
@@ -132,7 +132,7 @@ def test_constants_ahead_come_together_and_lie_clear_of_all_values() -> None:
     fetches = [
         [moved.tensor for moved in event.transfers]
         for event in expand(layout, ctx)
-        if isinstance(event, Transfers) and any(isinstance(moved.source, InMain) for moved in event.transfers)
+        if isinstance(event, CoreTransfers) and any(isinstance(moved.source, InMain) for moved in event.transfers)
     ]
     assert fetches == [["x"], ["conv0.w", "conv0.b", "conv1.w", "conv1.b"]]
     entries = [entry for step in layout.steps if not isinstance(step, MoveLayout) for entry in step]
@@ -149,6 +149,6 @@ def test_constants_that_are_too_large_for_one_fetch_come_apart() -> None:
     fetches = [
         [moved.tensor for moved in event.transfers if isinstance(moved.source, InMain)]
         for event in expand(layout, ctx)
-        if isinstance(event, Transfers)
+        if isinstance(event, CoreTransfers)
     ]
     assert [names for names in fetches if names] == [["x"], ["conv0.w", "conv0.b"], ["conv1.w", "conv1.b"]]

@@ -27,8 +27,8 @@ from partitioner.ir.graph import (
     Attribute,
     Axis,
     Graph,
+    LoopNest,
     Op,
-    Stage,
     Tensor,
     content_hash,
     verify_graph,
@@ -61,7 +61,7 @@ attributes: st.SearchStrategy[Attribute] = st.one_of(
 name_tuples = st.lists(names, max_size=3).map(tuple)
 axes = st.builds(Axis, axis_names, positive, st.booleans())
 stages = st.builds(
-    Stage,
+    LoopNest,
     names,
     st.lists(axes, max_size=4).map(tuple),
     accesses,
@@ -120,7 +120,7 @@ def valid() -> Graph:
     """x --relu--> y, with a weight nobody reads."""
     domain = (Axis("i", 4),)
     index = (Linear((("i", 1),)),)
-    stage = Stage("compute", domain, Access("y", index), (Access("x", index),))
+    stage = LoopNest("compute", domain, Access("y", index), (Access("x", index),))
     op = Op("r", "relu", ("x",), ("y",), (), (stage,), 0, "Relu")
     constant = Tensor("w", (2,), "float16", (), "float32", "00")
     return Graph("g", ("x",), ("y",), (op,), (tensor("x", (4,)), tensor("y", (4,)), constant))

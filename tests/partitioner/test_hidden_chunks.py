@@ -11,7 +11,7 @@ from isched.hazards.verify_program import verify_program
 from isched.lowering.lower import lower_plan
 from partitioner.context.plan_context import Context
 from partitioner.cost.traffic import plan_traffic
-from partitioner.fusion.hidden_chunks import Part, in_chunks
+from partitioner.fusion.hidden_chunks import ChunkPart, in_chunks
 from partitioner.ir.graph import Constants, Graph, verify_graph
 from partitioner.memory.memory_plan import FOR_CONSTANTS_AHEAD, FOR_SCHEDULING, MoveLayout, lay_out
 from partitioner.planners.levels import Streamed, planner_of
@@ -72,7 +72,9 @@ def test_every_chunk_is_a_run_of_the_target_and_constants_are_parts_of_those_bef
     assert runs == ((0, 800), (800, 1600), (1600, 2400))
     cut = {wide.inputs[1]: 1, wide.inputs[2]: 0, narrow.inputs[1]: 0}
     assert chunked.parts == {
-        f"{whole}::{number}": Part(whole, axis, *run) for whole, axis in cut.items() for number, run in enumerate(runs)
+        f"{whole}::{number}": ChunkPart(whole, axis, *run)
+        for whole, axis in cut.items()
+        for number, run in enumerate(runs)
     }
     for name, part in chunked.parts.items():
         whole = constants[graph.by_name[part.whole].constant].reshape(graph.by_name[part.whole].shape)

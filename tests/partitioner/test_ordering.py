@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from hw_models.errors import DoesNotFit
-from partitioner.ordering.cost import Capacity, InstanceGraph, Node, evaluate
+from partitioner.ordering.cost import Capacity, InstanceGraph, InstanceNode, evaluate
 from partitioner.ordering.methods import METHODS, breadth_first, choose_order, depth_first, heaviest_first, post_order
 from partitioner.ordering.window_search import searched
 from tests.instance_graphs import case, cases, faults, pyramid
@@ -27,13 +27,18 @@ def test_published_orders_of_the_8_4_2_1_tree() -> None:
 
 
 def test_post_order_starts_where_most_room_is_needed() -> None:
-    nodes = (Node("small", 1, 1, 1), Node("large", 9, 1, 1), Node("sum", 0, 1, 1))
+    nodes = (InstanceNode("small", 1, 1, 1), InstanceNode("large", 9, 1, 1), InstanceNode("sum", 0, 1, 1))
     graph = InstanceGraph(nodes, ((0, 2), (1, 2)))
     assert names(graph, post_order(graph)) == "large small sum"
 
 
 def test_heaviest_first_counts_work_output_and_inputs() -> None:
-    nodes = (Node("x", 0, 7, 1), Node("y", 5, 1, 1), Node("reads x", 0, 0, 1), Node("z", 5, 1, 1))
+    nodes = (
+        InstanceNode("x", 0, 7, 1),
+        InstanceNode("y", 5, 1, 1),
+        InstanceNode("reads x", 0, 0, 1),
+        InstanceNode("z", 5, 1, 1),
+    )
     graph = InstanceGraph(nodes, ((0, 2),))
     assert names(graph, heaviest_first(graph)) == "x reads x y z"
 
@@ -69,9 +74,13 @@ def late_heavy(copies: int) -> tuple[InstanceGraph, Capacity]:
     large output must come last, yet it is of the largest footprint, ready at once, and seen last."""
     nodes, edges = [], []
     for i in range(copies):
-        nodes += [Node(f"start{i}", 0, 1, 8), Node(f"heavy{i}", 8, 1, 8), Node(f"sum{i}", 1, 1, 8)]
+        nodes += [
+            InstanceNode(f"start{i}", 0, 1, 8),
+            InstanceNode(f"heavy{i}", 8, 1, 8),
+            InstanceNode(f"sum{i}", 1, 1, 8),
+        ]
         edges += [(4 * i, 4 * i + 1), (4 * i + 1, 4 * i + 2), (4 * i + 3, 4 * i + 2)]
-        nodes.append(Node(f"large{i}", 0, 8, 64))
+        nodes.append(InstanceNode(f"large{i}", 0, 8, 64))
     return InstanceGraph(tuple(nodes), tuple(edges)), Capacity(10, 100)
 
 
@@ -93,7 +102,7 @@ def test_the_search_alone_finds_it_too(copies: int) -> None:
 
 def halo_grid(rows: int, columns: int) -> tuple[InstanceGraph, Capacity]:
     """Each instance reads its own and both neighbouring instances of the layer before, as where halos are exchanged."""
-    nodes = tuple(Node(f"{row}.{column}", 1, 2, 16) for row in range(rows) for column in range(columns))
+    nodes = tuple(InstanceNode(f"{row}.{column}", 1, 2, 16) for row in range(rows) for column in range(columns))
     edges = tuple(
         (row * columns - columns + before, row * columns + column)
         for row in range(1, rows)
@@ -156,7 +165,7 @@ def test_outputs_that_may_not_be_local_are_not(seed: int) -> None:
 
 
 def test_an_instance_that_can_never_run_is_refused() -> None:
-    graph = InstanceGraph((Node("small", 1, 1, 1), Node("large", 2048, 1, 1)), ())
+    graph = InstanceGraph((InstanceNode("small", 1, 1, 1), InstanceNode("large", 2048, 1, 1)), ())
     with pytest.raises(DoesNotFit, match=r"instance large: needs 2 KiB of local memory on a core; has 1 KiB"):
         choose_order(graph, Capacity(1024, 0))
 

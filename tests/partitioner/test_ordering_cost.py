@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from hw_models.errors import DoesNotFit, PlanError
-from partitioner.ordering.cost import Capacity, InstanceGraph, Node, evaluate
+from partitioner.ordering.cost import Capacity, InstanceGraph, InstanceNode, evaluate
 from partitioner.ordering.methods import breadth_first, depth_first
 from partitioner.ordering.scope_assignment import Lifetime, Scope, assign_scopes, scope_cost
 from tests.instance_graphs import cases, cheapest_by_hand, faults, pyramid
@@ -17,7 +17,7 @@ from tests.instance_graphs import cases, cheapest_by_hand, faults, pyramid
 
 def chain(*sizes: tuple[int, int]) -> InstanceGraph:
     """Nodes of (work, output) bytes, each reading the one before; the cluster's bytes are ten times a core's."""
-    nodes = tuple(Node(f"n{i}", work, output, 10 * output) for i, (work, output) in enumerate(sizes))
+    nodes = tuple(InstanceNode(f"n{i}", work, output, 10 * output) for i, (work, output) in enumerate(sizes))
     return InstanceGraph(nodes, tuple((i, i + 1) for i in range(len(nodes) - 1)))
 
 
@@ -28,7 +28,7 @@ def test_work_output_and_inputs_must_fit_together() -> None:
 
 
 def test_an_output_that_nothing_reads_neither_waits_nor_costs() -> None:
-    graph = InstanceGraph((Node("a", 3, 100, 100), Node("b", 3, 100, 100)), ())
+    graph = InstanceGraph((InstanceNode("a", 3, 100, 100), InstanceNode("b", 3, 100, 100)), ())
     assert evaluate(graph, Capacity(3, 0), (0, 1)).cost == 0
 
 
@@ -42,7 +42,7 @@ def test_bytes_are_weighed_by_the_level_they_go_to() -> None:
 
 def test_an_output_has_one_scope_for_its_life() -> None:
     """x waits over a short squeeze in the middle and must be out all the time."""
-    nodes = (Node("x", 0, 5, 50), Node("squeeze", 8, 0, 0), Node("reads x", 0, 0, 0))
+    nodes = (InstanceNode("x", 0, 5, 50), InstanceNode("squeeze", 8, 0, 0), InstanceNode("reads x", 0, 0, 0))
     graph = InstanceGraph(nodes, ((0, 2), (0, 1), (1, 2)))
     assert evaluate(graph, Capacity(12, 50), (0, 1, 2)).scopes[0] == "staging"
     assert evaluate(graph, Capacity(13, 50), (0, 1, 2)).scopes[0] == "local"
@@ -120,7 +120,7 @@ def test_scopes_of_thousands_of_outputs_respect_the_room(life: int) -> None:
     ],
 )
 def test_edges_that_are_none(edges: tuple[tuple[int, int], ...], said: str) -> None:
-    nodes = tuple(Node(f"n{i}", 0, 0, 0) for i in range(3))
+    nodes = tuple(InstanceNode(f"n{i}", 0, 0, 0) for i in range(3))
     with pytest.raises(PlanError, match=f"^{re.escape(said)}$"):
         InstanceGraph(nodes, edges)
 
@@ -133,7 +133,7 @@ def test_orders_that_are_none(order: tuple[int, ...]) -> None:
 
 def test_sizes_below_zero() -> None:
     with pytest.raises(PlanError, match="instance a: needs sizes of 0 bytes or more"):
-        Node("a", 0, -1, 0)
+        InstanceNode("a", 0, -1, 0)
     with pytest.raises(PlanError, match="capacity: needs sizes and weights of 0 or more"):
         Capacity(0, -1)
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hw_models.errors import DoesNotFit
-from partitioner.ordering.cost import Capacity, InstanceGraph, Node, evaluate
+from partitioner.ordering.cost import Capacity, InstanceGraph, InstanceNode, evaluate
 from partitioner.ordering.cpsat import exact_order
 from partitioner.ordering.methods import breadth_first, choose_order
 from tests.instance_graphs import case, cases, cheapest_by_hand, faults, pyramid
@@ -107,4 +107,4 @@ def test_the_tree_of_the_worked_example() -> None:
 
 def test_an_instance_that_can_never_run_is_refused() -> None:
     with pytest.raises(DoesNotFit, match="instance a"):
-        exact_order(InstanceGraph((Node("a", 2, 0, 0),), ()), Capacity(1, 0))
+        exact_order(InstanceGraph((InstanceNode("a", 2, 0, 0),), ()), Capacity(1, 0))

@@ -7,23 +7,23 @@ import pytest
 
 from benchmarks.lab.offset_assignment_cpsat import exact_height, exact_spill
 from partitioner.memory.offset_assignment import Item, lowest, pack, peak_bytes
-from partitioner.memory.spill_policies import POLICIES, Memory, Value, allocate
+from partitioner.memory.spill_policies import POLICIES, SpillMemory, SpillValue, allocate
 
 UNIT = 2
 HIGHEST = 1.1
 """The worst ratio to the optimum that is let pass; `benchmarks/allocation.py` says what the ratios are."""
 
 
-def random_values(seed: int) -> tuple[Value, ...]:
+def random_values(seed: int) -> tuple[SpillValue, ...]:
     rng = np.random.default_rng(seed)
     made = []
     for number in range(int(rng.integers(4, 11))):
         slots = sorted({int(slot) for slot in rng.integers(0, 10, rng.integers(2, 5))})
-        made.append(Value(f"v{number}", int(rng.integers(1, 60)), tuple(slots)))
+        made.append(SpillValue(f"v{number}", int(rng.integers(1, 60)), tuple(slots)))
     return tuple(made)
 
 
-def items_of(values: tuple[Value, ...]) -> tuple[Item, ...]:
+def items_of(values: tuple[SpillValue, ...]) -> tuple[Item, ...]:
     return tuple(Item(v.name, v.slots[0], v.slots[-1], v.size_bytes) for v in values)
 
 
@@ -43,22 +43,22 @@ def test_a_packing_is_never_below_the_optimum_and_little_above(seed: int) -> Non
 def test_no_policy_moves_less_than_the_optimum(seed: int) -> None:
     values = random_values(seed)
     peak, _ = peak_bytes(items_of(values))
-    near = Memory("L1", peak * 2 // 3, UNIT)
+    near = SpillMemory("L1", peak * 2 // 3, UNIT)
     best = exact_spill(values, near)
     assert best.proven
     moved = {
-        name: allocate(values, (near, Memory("DDR", 1 << 20)), policy).moved_bytes("L1")
+        name: allocate(values, (near, SpillMemory("DDR", 1 << 20)), policy).moved_bytes("L1")
         for name, policy in POLICIES.items()
     }
     assert 0 < best.best_bytes <= min(moved.values())
 
 
 def test_nothing_moves_where_all_fits_and_what_is_fixed_stays() -> None:
-    values = (Value("a", 10, (0, 3)), Value("b", 20, (1, 2, 4)))
-    assert exact_spill(values, Memory("L1", 30)).best_bytes == 0
-    assert exact_spill(values, Memory("L1", 29)).best_bytes == 20
-    fixed = (Value("a", 10, (0, 3), fixed=True), values[1])
-    assert exact_spill(fixed, Memory("L1", 29)).best_bytes == 60
+    values = (SpillValue("a", 10, (0, 3)), SpillValue("b", 20, (1, 2, 4)))
+    assert exact_spill(values, SpillMemory("L1", 30)).best_bytes == 0
+    assert exact_spill(values, SpillMemory("L1", 29)).best_bytes == 20
+    fixed = (SpillValue("a", 10, (0, 3), fixed=True), values[1])
+    assert exact_spill(fixed, SpillMemory("L1", 29)).best_bytes == 60
 
 
 def test_a_known_optimum() -> None:

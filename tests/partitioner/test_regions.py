@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partitioner.ir.access import Access, Full, Grouped, Index, Linear, Scaled, View
-from partitioner.ir.graph import Axis, Graph, Op, Stage, Tensor
+from partitioner.ir.graph import Axis, Graph, LoopNest, Op, Tensor
 from partitioner.ir.regions import Box, box_size, full_box, input_boxes, join, matching_runs, run_count
 
 Point = dict[str, int]
@@ -95,8 +95,8 @@ def test_a_padded_window_reads_its_halo_and_nothing_more(data: st.DataObject) ->
     if padded < reach:
         return
     out = (padded - reach) // stride + 1
-    pad = Stage("pad", (Axis("y", padded),), Access("%p", (index("y"),)), (Access("x", (index("y", 1, -before),)),))
-    window = Stage(
+    pad = LoopNest("pad", (Axis("y", padded),), Access("%p", (index("y"),)), (Access("x", (index("y", 1, -before),)),))
+    window = LoopNest(
         "sum",
         (Axis("y", out), Axis("r", kernel, True)),
         Access("o", (index("y"),)),
@@ -116,7 +116,7 @@ def test_groups_read_their_own_channels(data: st.DataObject) -> None:
         Access("x", (Grouped("f", outputs, inputs, "c"),)),
         Access("w", (Grouped("f", outputs, 1), index("c"), Full())),
     )
-    op = Op("c", "conv", ("x", "w"), ("o",), (), (Stage("conv", domain, Access("o", (index("f"),)), reads),))
+    op = Op("c", "conv", ("x", "w"), ("o",), (), (LoopNest("conv", domain, Access("o", (index("f"),)), reads),))
     shapes = {"x": (groups * inputs,), "w": (groups, inputs, outputs), "o": (groups * outputs,)}
     check(op, shapes, data.draw(boxes((groups * outputs,))))
 
@@ -131,7 +131,7 @@ def test_pieces_of_a_concatenation_outside_the_box_are_not_read(data: st.DataObj
         reads.append(Access(f"x{number}", (index("i"), index("j", 1, -start))))
         shapes[f"x{number}"] = (2, size)
         start += size
-    stage = Stage("concat", (Axis("i", 2), Axis("j", total)), Access("o", (index("i"), index("j"))), tuple(reads))
+    stage = LoopNest("concat", (Axis("i", 2), Axis("j", total)), Access("o", (index("i"), index("j"))), tuple(reads))
     op = Op("c", "concat", tuple(f"x{n}" for n in range(len(sizes))), ("o",), (), (stage,))
     check(op, shapes, data.draw(boxes((2, total))))
 
@@ -140,7 +140,7 @@ def test_pieces_of_a_concatenation_outside_the_box_are_not_read(data: st.DataObj
 def test_scaled_reads_cover_the_clamped_window(data: st.DataObject) -> None:
     extent, out = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 9))
     read = Access("x", (Scaled("i", extent, out, -1, 1),))
-    stage = Stage("resize", (Axis("i", out),), Access("o", (index("i"),)), (read,))
+    stage = LoopNest("resize", (Axis("i", out),), Access("o", (index("i"),)), (read,))
     check(Op("r", "resize", ("x",), ("o",), (), (stage,)), {"x": (extent,), "o": (out,)}, data.draw(boxes((out,))))
 
 
@@ -148,8 +148,8 @@ def test_scaled_reads_cover_the_clamped_window(data: st.DataObject) -> None:
 def test_reversed_and_repeated_reads(data: st.DataObject) -> None:
     """Softmax's two readers of one tensor, and a slice with a negative step."""
     extent = data.draw(st.integers(1, 6))
-    total = Stage("sum", (Axis("k", extent, True),), Access("%s", (Linear(),)), (Access("x", (index("k"),)),))
-    last = Stage(
+    total = LoopNest("sum", (Axis("k", extent, True),), Access("%s", (Linear(),)), (Access("x", (index("k"),)),))
+    last = LoopNest(
         "out",
         (Axis("i", extent),),
         Access("o", (index("i"),)),
@@ -169,7 +169,7 @@ def test_a_view_reads_every_element_of_the_box(data: st.DataObject) -> None:
     source, target = data.draw(shapes_of_64), data.draw(shapes_of_64)
     written = data.draw(boxes(target))
     domain = tuple(Axis(f"i{axis}", extent) for axis, extent in enumerate(target))
-    stage = Stage("view", domain, Access("o", tuple(index(axis.name) for axis in domain)), (View("x"),))
+    stage = LoopNest("view", domain, Access("o", tuple(index(axis.name) for axis in domain)), (View("x"),))
     op = Op("v", "view", ("x",), ("o",), (), (stage,))
     graph = Graph(
         "g",
@@ -188,7 +188,7 @@ def test_a_view_reads_every_element_of_the_box(data: st.DataObject) -> None:
 
 
 def test_a_flattened_map_of_one_pixel_keeps_the_box_of_its_channels() -> None:
-    stage = Stage("view", (Axis("n", 2), Axis("c", 8)), Access("o", (index("n"), index("c"))), (View("x"),))
+    stage = LoopNest("view", (Axis("n", 2), Axis("c", 8)), Access("o", (index("n"), index("c"))), (View("x"),))
     op = Op("v", "view", ("x",), ("o",), (), (stage,))
     graph = Graph(
         "g",
@@ -231,7 +231,7 @@ def test_runs_are_counted_as_they_lie_in_memory(data: st.DataObject) -> None:
 
 
 def test_the_full_box_of_an_output_needs_full_inputs() -> None:
-    stage = Stage("relu", (Axis("i", 3),), Access("o", (index("i"),)), (Access("x", (index("i"),)),))
+    stage = LoopNest("relu", (Axis("i", 3),), Access("o", (index("i"),)), (Access("x", (index("i"),)),))
     op = Op("r", "relu", ("x",), ("o",), (), (stage,))
     graph = Graph(
         "g",

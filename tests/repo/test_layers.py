@@ -146,3 +146,13 @@ def test_folders_import_in_one_direction() -> None:
     graph = {a: sorted(targets) for a, targets in folder_imports().items() if "." in a}
     assert len(graph) >= 40
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
+
+
+def test_a_public_class_name_stands_for_one_thing() -> None:
+    """In all packages together, so that a name says without its module what is meant."""
+    places: dict[str, list[str]] = {}
+    for file in (file for package in LAYERS for file in sources(package)):
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(str(file.relative_to(ROOT)))
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}

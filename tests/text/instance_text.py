@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from partitioner.ir.text import Fields, as_int, parse_lines
 from partitioner.memory.offset_assignment import Item
-from partitioner.ordering.cost import Capacity, InstanceGraph, Node, Ordered
-from partitioner.ordering.methods import Choice
+from partitioner.ordering.cost import Capacity, InstanceGraph, InstanceNode, Ordered
+from partitioner.ordering.methods import OrderChoice
 
 __all__ = ["instance_graph", "items", "order_text"]
 
@@ -18,14 +18,14 @@ __all__ = ["instance_graph", "items", "order_text"]
 def instance_graph(text: str) -> tuple[InstanceGraph, Capacity]:
     """The graph of a section and the capacity for its outputs. Raises ValueError for a line of another sort, PlanError
     for what is no graph."""
-    nodes: dict[str, Node] = {}
+    nodes: dict[str, InstanceNode] = {}
     edges: list[tuple[str, str]] = []
     capacity: Fields = {}
     for _, tag, fields in parse_lines(text):
         match tag:
             case "node":
                 work, output, total = (as_int(fields[key]) for key in ("work_bytes", "output_bytes", "total_bytes"))
-                nodes[str(fields["name"])] = Node(str(fields["name"]), work, output, total)
+                nodes[str(fields["name"])] = InstanceNode(str(fields["name"]), work, output, total)
             case "edge":
                 edges.append((str(fields["producer"]), str(fields["consumer"])))
             case "room":
@@ -37,7 +37,7 @@ def instance_graph(text: str) -> tuple[InstanceGraph, Capacity]:
     return graph, Capacity(**{key: as_int(value) for key, value in capacity.items()})
 
 
-def order_text(graph: InstanceGraph, choice: Choice) -> str:
+def order_text(graph: InstanceGraph, choice: OrderChoice) -> str:
     """A line a method: its order, where each output that is read waits, what that costs; then the best."""
     lines = [f"{ordered.name}: {_order(graph, ordered)}" for ordered in choice.candidates]
     proven = "no order is cheaper" if choice.proven else f"none is below {choice.bound}"

@@ -13,7 +13,7 @@ from functools import partial
 from dsa_sched.devices.cuda_device import BoundPart, CudaGpu, bound
 from dsa_sched.devices.device import Device, Refused, drawn_feeds, shortest_ns
 from dsa_sched.devices.onnxruntime_device import SessionPart
-from dsa_sched.placement.ios.costs import Stage
+from dsa_sched.placement.ios.costs import StreamStage
 from dsa_sched.placement.model.from_onnx import TaskModel
 from hw_models.errors import PlacementError
 
@@ -43,7 +43,7 @@ class StageTimes:
             raise PlacementError(f"device {self.device.name}", needs="time that passes on the wall", has="a simulator")
         self._threads = ThreadPoolExecutor(self.streams)
 
-    def stage_ns(self, stage: Stage) -> float:
+    def stage_ns(self, stage: StreamStage) -> float:
         """Of a stage with at most as many groups as there are streams."""
         if stage.merged and len(stage.tasks) > 1:
             raise PlacementError("merged operators", needs="a model of the merged operator to time", has="none")

@@ -6,7 +6,7 @@ from math import prod
 
 from benchmarks.lab.ios.network import Network, Shape
 from benchmarks.lab.ios.onnx_file import node_names
-from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS, Task, TaskGraph, Value
+from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS, Task, TaskGraph, TaskValue
 
 __all__ = ["task_graph", "task_parts"]
 
@@ -28,7 +28,7 @@ def task_graph(network: Network, batch: int = 1, element_bytes: int = 4) -> Task
             readers[name].append(operator.name)
     readers[network.operators[-1].name].append(OUTPUTS)
     values = [
-        Value(name, INPUTS if name == network.input_name else name, tuple(after), size(network.shape[name]))
+        TaskValue(name, INPUTS if name == network.input_name else name, tuple(after), size(network.shape[name]))
         for name, after in readers.items()
     ]
     return TaskGraph(network.name, (*tasks, Task(OUTPUTS)), tuple(values))

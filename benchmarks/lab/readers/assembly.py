@@ -23,7 +23,7 @@ from codegen.neuralscale.asm.assembler import (
 )
 from codegen.neuralscale.asm.assembly_text import DIRECTIVES, FAR, SLOT_BITS
 from codegen.neuralscale.isa.csr import CSRS
-from codegen.neuralscale.isa.row import Kind
+from codegen.neuralscale.isa.row import FieldKind
 from codegen.neuralscale.isa.syntax import FPR_NAMES, GPR_NAMES, OPERAND_NAMES, format_instruction
 from codegen.neuralscale.isa.table import Instruction, IsaError, decode, encode, row
 
@@ -37,9 +37,9 @@ _REGISTERS = {
     **{name: number for number, name in enumerate(FPR_NAMES)},
     **{f"x{number}": number for number in range(32)},
 }
-_NUMBERS: dict[Kind, dict[str, int]] = {
+_NUMBERS: dict[FieldKind, dict[str, int]] = {
     kind: {name: number for number, name in enumerate(names)} for kind, names in OPERAND_NAMES.items()
-} | {Kind.CSR: {register.name: register.number for register in CSRS}}
+} | {FieldKind.CSR: {register.name: register.number for register in CSRS}}
 
 
 def parse_assembly(text: str) -> tuple[Item, ...]:
@@ -73,13 +73,13 @@ def _parse_line(line: str) -> Item:
         return Label(code[:-1])
     mnemonic, _, rest = code.partition(" ")
     if mnemonic == ".4byte":
-        return Word(parse_operand(Kind.IMM, rest))
+        return Word(parse_operand(FieldKind.IMM, rest))
     if mnemonic == ".insn":
         return _parse_insn(rest, comment)
     if mnemonic.startswith("."):
         raise AssemblyError(f"directive {mnemonic} is not known")
     fields = row(mnemonic).fields
-    if not fields or fields[-1].kind is not Kind.TARGET:
+    if not fields or fields[-1].kind is not FieldKind.TARGET:
         return parse_instruction(code)
     texts = split_operands(mnemonic, rest.strip())
     if _RELATIVE.fullmatch(texts[-1]):
@@ -116,7 +116,7 @@ def _parse_far(line: str) -> Far:
     if matched is None:
         raise AssemblyError(f"`{line}` has another form than `{FAR}jalr rd, base, label`")
     mnemonic, rd, base, target = matched.groups()
-    return Far(mnemonic, parse_operand(Kind.GPR, rd), parse_operand(Kind.GPR, base), Label(target).name)
+    return Far(mnemonic, parse_operand(FieldKind.GPR, rd), parse_operand(FieldKind.GPR, base), Label(target).name)
 
 
 def _parse_expansion(lines: Iterable[tuple[int, str]]) -> tuple[Instruction, ...]:
@@ -140,13 +140,13 @@ def _check_expansions(items: Sequence[Item], expansions: Sequence[tuple[int, int
             raise AssemblyError(f"line {number}: the two instructions after it do not reach {item.target}")
 
 
-def parse_operand(kind: Kind, text: str) -> int:
+def parse_operand(kind: FieldKind, text: str) -> int:
     """The value of one operand; IsaError if the text is no operand of that kind."""
     number = _NUMBERS.get(kind, {}).get(text)
     if number is not None:
         return number
-    digits = text[1:] if kind is Kind.TARGET and text[:1] == "." else text
-    if kind in OPERAND_NAMES or (kind is Kind.TARGET and digits is text):
+    digits = text[1:] if kind is FieldKind.TARGET and text[:1] == "." else text
+    if kind in OPERAND_NAMES or (kind is FieldKind.TARGET and digits is text):
         raise IsaError(f"{text!r} is no {kind.value}")
     try:
         return int(digits, 0)

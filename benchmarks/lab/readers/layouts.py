@@ -17,7 +17,7 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_size
 from partitioner.ir.text import Fields, Json, TextError, as_int, as_ints, as_list, as_names, parse_lines
 from partitioner.memory.memory_plan_types import LayerLayout, Layout, LayoutOptions, MoveLayout, Place, Store
-from partitioner.tiling.staging_rounds import Round, Stage, Staged
+from partitioner.tiling.staging_rounds import Round, Staged, StagingRound
 
 __all__ = ["parse_layout"]
 
@@ -158,7 +158,7 @@ def _layer(header: _Header, block: _Block, group: str, instance: int) -> LayerLa
     sources: dict[str, tuple[Place, ...]] = {}
     single: dict[str, Place] = {}
     stores: list[Store] = []
-    rounds: list[tuple[Round, Stage]] = []
+    rounds: list[tuple[Round, StagingRound]] = []
     for number, tag, line in block.lines:
         with _Reading(number, tag):
             match tag:
@@ -186,10 +186,10 @@ def _read_store(header: _Header, line: Fields) -> Store:
     return Store(name, _read_boxes(line["owned"]), _read_place(header, name, line["destination"]), buffer)
 
 
-def _read_round(header: _Header, line: Fields) -> tuple[Round, Stage]:
+def _read_round(header: _Header, line: Fields) -> tuple[Round, StagingRound]:
     this_round = Round(_read_boxes(line["boxes"]), _read_box(line["whole"]) if "whole" in line else None)
     inputs, outputs = (tuple(_read_staged(header, item) for item in as_list(line[key])) for key in ("in", "out"))
-    return this_round, Stage(inputs, outputs, as_int(line["loaded_bytes"]), as_int(line["size_bytes"]))
+    return this_round, StagingRound(inputs, outputs, as_int(line["loaded_bytes"]), as_int(line["size_bytes"]))
 
 
 def _read_staged(header: _Header, item: Json) -> Staged:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isched.program.program import Instr, Placement, Program, Region, Stream
+from isched.program.program import Instr, Program, Region, Stream, TensorPlacement
 from partitioner.ir.text import Fields, Json, TextError, as_int, parse_lines
 
 __all__ = ["parse_program"]
@@ -11,7 +11,7 @@ __all__ = ["parse_program"]
 def parse_program(text: str) -> Program:
     """The converse of `str(program)`. Raises TextError naming the line."""
     header: Fields = {}
-    placements: list[Placement] = []
+    placements: list[TensorPlacement] = []
     streams: list[tuple[int, list[Instr]]] = []
     for number, tag, fields in parse_lines(text):
         try:
@@ -41,8 +41,8 @@ def parse_program(text: str) -> Program:
         raise TextError(who="text", needs="a complete program line first", has=repr(error)) from error
 
 
-def _parse_placement(fields: Fields) -> Placement:
-    return Placement(
+def _parse_placement(fields: Fields) -> TensorPlacement:
+    return TensorPlacement(
         str(fields["tensor"]),
         str(fields["kind"]),
         str(fields["memory"]),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dsa_sched.placement.model.task_graph import Task, TaskGraph, Value, verify_task_graph
-from dsa_sched.placement.schedule.schedule import Copy, Run, Schedule
+from dsa_sched.placement.model.task_graph import Task, TaskGraph, TaskValue, verify_task_graph
+from dsa_sched.placement.schedule.schedule import Schedule, TaskRun, ValueCopy
 from partitioner.ir.text import Fields, TextError, as_int, as_names, parse_lines
 
 __all__ = ["parse_schedule", "parse_task_graph"]
@@ -21,7 +21,7 @@ def parse_task_graph(text: str) -> TaskGraph:
                 tasks.append(Task(str(fields["name"]), as_names(fields["nodes"]), *work))
             elif tag == "value":
                 ends = str(fields["producer"]), as_names(fields["consumers"])
-                values.append(Value(str(fields["name"]), *ends, as_int(fields["bytes"])))
+                values.append(TaskValue(str(fields["name"]), *ends, as_int(fields["bytes"])))
             else:
                 raise TextError(f"line {number}", needs="tasks, task or value", has=tag)
         except (KeyError, TypeError) as error:
@@ -41,10 +41,10 @@ def parse_schedule(text: str) -> Schedule:
                 graph, machines = str(fields["graph"]), as_names(fields["machines"])
             elif tag == "run":
                 where = str(fields["task"]), str(fields["machine"]), as_int(fields["stream"])
-                runs.append(Run(*where, _number(fields, "start_ns"), _number(fields, "end_ns")))
+                runs.append(TaskRun(*where, _number(fields, "start_ns"), _number(fields, "end_ns")))
             elif tag == "copy":
                 way = str(fields["value"]), str(fields["source"]), str(fields["target"])
-                copies.append(Copy(*way, _number(fields, "start_ns"), _number(fields, "end_ns")))
+                copies.append(ValueCopy(*way, _number(fields, "start_ns"), _number(fields, "end_ns")))
             elif tag == "stage":
                 stages.append(as_names(fields["tasks"]))
             else:

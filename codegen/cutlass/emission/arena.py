@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from codegen.cutlass.emission.launch_list import DataFile, LaunchTensor, Relocation, printable
-from codegen.cutlass.kernel.launches import Address, Data, Place, Scratch
+from codegen.cutlass.kernel.launches import Address, Data, LayerScratch, Place
 from codegen.target import TensorPlaces
 from hw_models.errors import TargetError
-from isched.program.program import Placement
+from isched.program.program import TensorPlacement
 from partitioner.ir.graph import Constants, Graph
 
 __all__ = ["Arena", "ArenaContent"]
@@ -43,7 +43,7 @@ class Arena:
     def __init__(self, graph: Graph, places: TensorPlaces) -> None:
         self._graph = graph
         self._places = places
-        self._numbers: dict[Placement | Data | int, int] = {}
+        self._numbers: dict[TensorPlacement | Data | int, int] = {}
         self._scratch: dict[int, int] = {}
         names = (*graph.inputs, *graph.outputs)
         self._bound = {places.written(name).offset_bytes: places.written(name) for name in reversed(names)}
@@ -58,7 +58,7 @@ class Arena:
                 return Relocation(at=at, tensor=number, plus=place.plus_bytes + plus_bytes)
             case Data():
                 return Relocation(at=at, tensor=self._number(place), plus=plus_bytes)
-            case Scratch():
+            case LayerScratch():
                 self._scratch[place.number] = max(self._scratch.get(place.number, 0), place.size_bytes)
                 return Relocation(at=at, tensor=self._number(place.number), plus=place.plus_bytes + plus_bytes)
 
@@ -86,18 +86,18 @@ class Arena:
             {name: data for name, _, data in runs},
         )
 
-    def _described(self, what: Placement | Data | int, offsets: Mapping[Data | int, int]) -> LaunchTensor:
+    def _described(self, what: TensorPlacement | Data | int, offsets: Mapping[Data | int, int]) -> LaunchTensor:
         match what:
-            case Placement():
+            case TensorPlacement():
                 return self._tensor(what)
             case Data():
                 return _plain(what.name, "constant", offsets[what], len(what.content))
         return _plain(f"workspace {what}", "workspace", offsets[what], self._scratch[what])
 
-    def _number(self, what: Placement | Data | int) -> int:
+    def _number(self, what: TensorPlacement | Data | int) -> int:
         return self._numbers.setdefault(what, len(self._numbers))
 
-    def _placement(self, place: Address) -> Placement:
+    def _placement(self, place: Address) -> TensorPlacement:
         """The one that stands for all names of the same bytes."""
         try:
             found = self._places.written(place.tensor) if place.written else self._places.read(place.tensor)
@@ -107,7 +107,7 @@ class Arena:
             raise TargetError(f"tensor {place.tensor}", needs="a place in the main memory", has="none") from None
         return self._bound.get(found.offset_bytes, found)
 
-    def _tensor(self, placement: Placement) -> LaunchTensor:
+    def _tensor(self, placement: TensorPlacement) -> LaunchTensor:
         tensor = self._graph.by_name[placement.of if placement.kind == "probe" else placement.tensor]
         role: Role = "value"
         if placement.kind == "constant":

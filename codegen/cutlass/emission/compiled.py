@@ -16,14 +16,14 @@ from codegen.cutlass.emission.nvcc import Compiler
 from codegen.cutlass.kernel.launches import Source
 from codegen.cutlass.ptx import Module, parse
 
-__all__ = ["Compiled", "compile_sources", "file_stem"]
+__all__ = ["CompiledSource", "compile_sources", "file_stem"]
 
 WORKERS = min(4, os.cpu_count() or 1)
 """Compilers at a time: each takes up to half a gigabyte."""
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class CompiledSource:
     """One source as PTX and machine code; `module` is the PTX read."""
 
     source: Source
@@ -39,15 +39,15 @@ def file_stem(source: Source) -> str:
 
 def compile_sources(
     sources: Iterable[Source], architecture: str, compiler: Compiler, progress: Callable[[str], None]
-) -> dict[Source, Compiled]:
+) -> dict[Source, CompiledSource]:
     """Each source once. Raises NvccError for one that nvcc refuses."""
     distinct = list(dict.fromkeys(sources))
 
-    def compiled(source: Source) -> Compiled:
+    def compiled(source: Source) -> CompiledSource:
         ptx = compiler.ptx(source.text, architecture, cutlass=source.cutlass, name=source.name)
         cubin = compiler.assembled(ptx, architecture, name=source.name)
         progress(f"compiled kernel {source.name}")
-        return Compiled(source, ptx, cubin, parse(ptx))
+        return CompiledSource(source, ptx, cubin, parse(ptx))
 
     with ThreadPoolExecutor(WORKERS) as pool:
         return dict(zip(distinct, pool.map(compiled, distinct), strict=True))

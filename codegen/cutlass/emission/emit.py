@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from codegen.cutlass.emission.arena import Arena
-from codegen.cutlass.emission.compiled import Compiled, compile_sources, file_stem
+from codegen.cutlass.emission.compiled import CompiledSource, compile_sources, file_stem
 from codegen.cutlass.emission.launch_list import FORMAT, LaunchEntry, LaunchList, ModuleEntry, Relocation, printable
 from codegen.cutlass.emission.nvcc import NvccError, find_nvcc
 from codegen.cutlass.emission.parameter_blocks import ParameterBlock, parameter_blocks
 from codegen.cutlass.families.registry import FAMILIES
-from codegen.cutlass.kernel.family import Work
-from codegen.cutlass.kernel.launches import Address, ComputedLaunch, Data, Launch, Scratch, Source
-from codegen.cutlass.ptx import Kernel, PtxError
+from codegen.cutlass.kernel.family import KernelWork
+from codegen.cutlass.kernel.launches import Address, ComputedLaunch, Data, Launch, LayerScratch, Source
+from codegen.cutlass.ptx import PtxError, PtxKernel
 from codegen.cutlass.runner import runner_files
 from codegen.target import ClusterFiles, TensorPlaces
 from hw_models.chip import Chip
@@ -40,7 +40,7 @@ Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class LaunchRequest:
     """A launch and the group that it is for, by the user's name."""
 
     group: str
@@ -99,8 +99,8 @@ def _require_room(graph: Graph, chip: Chip, size_bytes: int) -> None:
 
 
 def _entries(
-    asked: tuple[Asked, ...],
-    compiled: Mapping[Source, Compiled],
+    asked: tuple[LaunchRequest, ...],
+    compiled: Mapping[Source, CompiledSource],
     blocks: Mapping[ComputedLaunch, ParameterBlock],
     arena: Arena,
 ) -> Iterator[LaunchEntry]:
@@ -123,7 +123,7 @@ def _entries(
         )
 
 
-def _kernel_files(compiled: Compiled) -> Iterator[tuple[str, bytes]]:
+def _kernel_files(compiled: CompiledSource) -> Iterator[tuple[str, bytes]]:
     paths = _paths(compiled.source)
     yield paths["source"], compiled.source.text.encode()
     yield paths["ptx"], compiled.ptx.encode()
@@ -137,12 +137,12 @@ def _paths(source: Source) -> dict[str, str]:
     }
 
 
-def plan_launches(plan: Plan, graph: Graph, constants: Constants, chip: Chip) -> tuple[Asked, ...]:
+def plan_launches(plan: Plan, graph: Graph, constants: Constants, chip: Chip) -> tuple[LaunchRequest, ...]:
     """What the steps of a plan start, in order. Raises TargetError for kernels that no family makes."""
     return tuple(_asked(plan, graph, constants, chip))
 
 
-def _asked(plan: Plan, graph: Graph, constants: Constants, chip: Chip) -> Iterator[Asked]:
+def _asked(plan: Plan, graph: Graph, constants: Constants, chip: Chip) -> Iterator[LaunchRequest]:
     for step in plan.steps:
         group = plan.group_by_name[step.group]
         if not isinstance(step, RunStep):
@@ -151,11 +151,11 @@ def _asked(plan: Plan, graph: Graph, constants: Constants, chip: Chip) -> Iterat
         family = FAMILIES.get(template)
         if family is None:
             raise TargetError(f"group {group.name}", needs=f"a kernel of {', '.join(FAMILIES)}", has=template)
-        for launch in family.launches(Work(graph, group.layers, chip), parameters, constants):
-            yield Asked(group.name, launch)
+        for launch in family.launches(KernelWork(graph, group.layers, chip), parameters, constants):
+            yield LaunchRequest(group.name, launch)
 
 
-def _own_entry(launch: Launch, kernel: Kernel, arena: Arena) -> Started:
+def _own_entry(launch: Launch, kernel: PtxKernel, arena: Arena) -> Started:
     """The parameter block of a kernel of our own, as its PTX declares it."""
     if len(kernel.parameters) != len(launch.arguments):
         raise TargetError(f"kernel {launch.kernel}", needs=f"{len(kernel.parameters)} arguments",
@@ -163,7 +163,7 @@ def _own_entry(launch: Launch, kernel: Kernel, arena: Arena) -> Started:
     block, relocations = bytearray(kernel.parameter_bytes), []
     for parameter, argument in zip(kernel.parameters, launch.arguments, strict=True):
         at, size = parameter.offset_bytes, parameter.size_bytes
-        if isinstance(argument, Address | Scratch | Data):
+        if isinstance(argument, Address | LayerScratch | Data):
             relocations.append(arena.relocation(at, argument))
         else:
             data = _encoded(argument, size)

@@ -17,7 +17,7 @@ from codegen.cutlass.kernel.launches import ComputedLaunch, Source
 from codegen.cutlass.ptx import GlobalMemory, Module, PtxError, launch, parameters
 from hw_models.errors import TargetError
 
-__all__ = ["Mark", "ParameterBlock", "parameter_blocks"]
+__all__ = ["ParameterMark", "ParameterBlock", "parameter_blocks"]
 
 KERNEL = "parameters"
 MOST_NUMBERS, MOST_BYTES, HEAD = 32, 4096, 6
@@ -28,7 +28,7 @@ Words = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ParameterMark:
     """At byte `at` of a block stands the address of place number `place` of its launch, plus `plus_bytes`."""
 
     at: int
@@ -44,7 +44,7 @@ class ParameterBlock:
     grid: tuple[int, int, int]
     threads: int
     parameters: bytes
-    marks: tuple[Mark, ...]
+    marks: tuple[ParameterMark, ...]
 
 
 def parameter_blocks(
@@ -91,7 +91,7 @@ def _block(asked: ComputedLaunch, told: Sequence[int], first: Words, second: Wor
         number, plus = divmod(int(first[at]) - (MARKS[0] << 48), 1 << MARK_SHIFT)
         if int(first[at]) - int(second[at]) != (MARKS[0] - MARKS[1]) << 48 or not 1 <= number <= len(asked.places):
             raise PtxError(f"kernel {asked.kernel}: what stands at byte {8 * at} of its parameters is no address")
-        found.append(Mark(8 * at, number - 1, plus))
+        found.append(ParameterMark(8 * at, number - 1, plus))
     block = first.copy()
     block[[mark.at // 8 for mark in found]] = 0
     return ParameterBlock(shared, (x, y, z), threads, block.tobytes()[:size], tuple(found))

@@ -26,7 +26,7 @@ from codegen.cutlass.families.matrix.convolution import CONVOLUTION
 from codegen.cutlass.families.matrix.fallback_products import FALLBACK_PRODUCT
 from codegen.cutlass.families.matrix.gemm import GEMM
 from codegen.cutlass.kernel.expressions import BINARY, UNARY
-from codegen.cutlass.kernel.family import Family, Work
+from codegen.cutlass.kernel.family import Family, KernelWork
 from codegen.cutlass.kernel.floors import taps, value_bytes, window_bytes
 from hw_models.chip import Chip
 from partitioner.ir.kernels import Kernel
@@ -63,7 +63,7 @@ BASELINES = frozenset([CONVOLUTION_PAIR.name])
 """Templates of fused kernels that are there to be compared with, and are forced by name for that."""
 
 
-def offered(work: Work) -> tuple[Kernel, ...]:
+def offered(work: KernelWork) -> tuple[Kernel, ...]:
     """What all families offer for these layers and a block of the chip can hold, with the bytes of each value that the
     main memory gives and takes."""
     fitting = (kernel for family in FAMILIES.values() for kernel in family.offers(work) if _fits(kernel, work.chip))

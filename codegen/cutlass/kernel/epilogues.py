@@ -16,11 +16,11 @@ from codegen.cutlass.kernel.expressions import UNARY, binary, ternary, unary
 from codegen.cutlass.kernel.launches import Address, Argument
 from partitioner.ir.graph import Graph, Op
 
-__all__ = ["Chain", "broadcast_strides", "chain_of", "dims", "vector_width"]
+__all__ = ["EpilogueCode", "broadcast_strides", "chain_of", "dims", "vector_width"]
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class EpilogueCode:
     """`declarations` of parameters that follow the kernel's own, `statements` on `v`, and the arguments."""
 
     declarations: str
@@ -28,7 +28,7 @@ class Chain:
     arguments: tuple[Argument, ...]
 
 
-def chain_of(graph: Graph, ops: Sequence[Op], running: str) -> Chain:
+def chain_of(graph: Graph, ops: Sequence[Op], running: str) -> EpilogueCode:
     """`ops` in order, each of which reads `running`, what the one before it made, or the anchor did.
 
     An anchor that is element-wise itself is the first of `ops`, and `running` is "". Statements use `at`, the position
@@ -51,7 +51,7 @@ def chain_of(graph: Graph, ops: Sequence[Op], running: str) -> Chain:
     for op in ops:
         statements.append(f"EACH v[k] = {_expression(op, running, operand)};")
         running = op.outputs[0]
-    return Chain("".join(declarations), "\n  ".join(statements), tuple(arguments))
+    return EpilogueCode("".join(declarations), "\n  ".join(statements), tuple(arguments))
 
 
 def _expression(op: Op, running: str, operand: Callable[[str], str]) -> str:

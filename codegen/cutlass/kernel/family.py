@@ -17,14 +17,14 @@ from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.kernels import Kernel
 from partitioner.ir.layers import Layer
 
-__all__ = ["Family", "Parameters", "Work", "offered_with"]
+__all__ = ["Family", "Parameters", "KernelWork", "offered_with"]
 
 Parameters = Mapping[str, int | str]
 Tile = TypeVar("Tile")
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class KernelWork:
     """Layers that one kernel is to compute, in execution order, on a chip."""
 
     graph: Graph
@@ -56,10 +56,12 @@ class Family(Protocol):
     def name(self) -> str:
         """The template's, as plans write it."""
 
-    def offers(self, work: Work) -> tuple[Kernel, ...]:
+    def offers(self, work: KernelWork) -> tuple[Kernel, ...]:
         """Candidates; empty where the template cannot compute these layers together."""
 
-    def launches(self, work: Work, parameters: Parameters, constants: Constants) -> tuple[Launch | ComputedLaunch, ...]:
+    def launches(
+        self, work: KernelWork, parameters: Parameters, constants: Constants
+    ) -> tuple[Launch | ComputedLaunch, ...]:
         """What is started for the candidate of these parameters, in order. Raises TargetError for parameters that the
         family never offers."""
 

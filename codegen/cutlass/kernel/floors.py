@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import isfinite, prod
 
-from codegen.cutlass.kernel.family import Work
+from codegen.cutlass.kernel.family import KernelWork
 from hw_models.chip import Chip
 from hw_models.routes import main_memory
 from partitioner.ir.kernels import KernelFloor
@@ -42,12 +42,12 @@ def launch_seconds(chip: Chip) -> float:
     return chip.simt.launch_us * 1e-6
 
 
-def stored_bytes(work: Work) -> int:
+def stored_bytes(work: KernelWork) -> int:
     """Bytes of all that the layers read from outside and leave there, each once."""
     return sum(work.graph.by_name[name].size_bytes for name in _outside(work))
 
 
-def value_bytes(work: Work, floors: Iterable[KernelFloor]) -> tuple[tuple[str, int], ...]:
+def value_bytes(work: KernelWork, floors: Iterable[KernelFloor]) -> tuple[tuple[str, int], ...]:
     """The bytes that the floor of the main memory counts, by value: all of each, but of the anchor's first input no
     more than the layers reach (`reached_bytes`). What the floor counts beyond, memory of the kernel's own, is no
     value's."""
@@ -62,7 +62,7 @@ def value_bytes(work: Work, floors: Iterable[KernelFloor]) -> tuple[tuple[str, i
     return tuple(sizes.items())
 
 
-def _outside(work: Work) -> tuple[str, ...]:
+def _outside(work: KernelWork) -> tuple[str, ...]:
     """Values that the layers read from outside, then those that they leave there."""
     graph = work.graph
     made = [name for layer in work.layers for op in layer.ops for name in graph.op_by_name[op].outputs]
@@ -76,18 +76,18 @@ def _outside(work: Work) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*read, *left)))
 
 
-def reached_bytes(work: Work, elements: int) -> int:
+def reached_bytes(work: KernelWork, elements: int) -> int:
     """`stored_bytes` of layers that read so many elements of the anchor's first input at most."""
     read = work.graph.by_name[work.anchor.inputs[0]]
     return stored_bytes(work) - max(0, read.size_bytes - elements * read.item_bytes)
 
 
-def taps(work: Work) -> int:
+def taps(work: KernelWork) -> int:
     """Elements under a window."""
     return prod(work.anchor.ints("kernel"))
 
 
-def window_bytes(work: Work) -> int:
+def window_bytes(work: KernelWork) -> int:
     """What the main memory gives and takes: of the image no more than what lies under a window."""
     pixels = prod(work.shape(work.anchor.outputs[0])[:-1])
     return reached_bytes(work, pixels * taps(work) * work.shape(work.anchor.inputs[0])[-1])

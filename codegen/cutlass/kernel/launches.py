@@ -18,7 +18,7 @@ __all__ = [
     "Data",
     "Launch",
     "Place",
-    "Scratch",
+    "LayerScratch",
     "Source",
 ]
 
@@ -43,7 +43,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class Scratch:
+class LayerScratch:
     """Memory that the launches of one layer share and nobody else reads, by a number of the layer's own."""
 
     number: int
@@ -59,7 +59,7 @@ class Data:
     content: bytes
 
 
-Place: TypeAlias = Address | Scratch | Data
+Place: TypeAlias = Address | LayerScratch | Data
 Argument: TypeAlias = int | float | tuple[int, ...] | Place
 """Integers and floats in the size of the kernel's parameter, several integers as an array of int32, addresses as 8
 bytes."""

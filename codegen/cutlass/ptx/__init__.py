@@ -6,22 +6,22 @@ It runs all threads of several CTAs at once and treats as errors what a GPU leav
 allocations, races in shared memory, copies that were not waited for, collectives of divergent warps.
 """
 
-from codegen.cutlass.ptx.errors import Fault, FaultKind, Limits, PtxError, Unsupported
+from codegen.cutlass.ptx.errors import FaultKind, KernelFault, PtxError, PtxLimits, UnsupportedPtx
 from codegen.cutlass.ptx.global_memory import GlobalMemory
 from codegen.cutlass.ptx.launch import Statistics, launch, parameters
-from codegen.cutlass.ptx.module import Kernel, Module
+from codegen.cutlass.ptx.module import Module, PtxKernel
 from codegen.cutlass.ptx.parse import parse
 
 __all__ = [
-    "Fault",
+    "KernelFault",
     "FaultKind",
     "GlobalMemory",
-    "Kernel",
-    "Limits",
+    "PtxKernel",
+    "PtxLimits",
     "Module",
     "PtxError",
     "Statistics",
-    "Unsupported",
+    "UnsupportedPtx",
     "launch",
     "parameters",
     "parse",

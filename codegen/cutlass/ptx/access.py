@@ -8,16 +8,24 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 
 from codegen.cutlass.ptx.active import Active
-from codegen.cutlass.ptx.errors import Fault, FaultKind, Unsupported
-from codegen.cutlass.ptx.module import Address, Immediate, Instruction, Operand, Register, Symbol, Vector
-from codegen.cutlass.ptx.rows import Form, Row, Step, need
+from codegen.cutlass.ptx.errors import FaultKind, KernelFault, UnsupportedPtx
+from codegen.cutlass.ptx.module import (
+    AddressOperand,
+    Immediate,
+    Operand,
+    PtxInstruction,
+    Register,
+    SymbolOperand,
+    Vector,
+)
+from codegen.cutlass.ptx.rows import OpcodeForm, OpcodeRow, Step, need
 from codegen.cutlass.ptx.scalars import BYTES, DTYPES, Array
 
 if TYPE_CHECKING:
-    from codegen.cutlass.ptx.core import Core
+    from codegen.cutlass.ptx.core import CtaBatch
 
-Load: TypeAlias = "Callable[[Core, Array, Array, np.dtype[Any], int], Array]"
-Store: TypeAlias = "Callable[[Core, Array, Array, Array], None]"
+Load: TypeAlias = "Callable[[CtaBatch, Array, Array, np.dtype[Any], int], Array]"
+Store: TypeAlias = "Callable[[CtaBatch, Array, Array, Array], None]"
 
 
 def take(values: Array, active: Active) -> Array:
@@ -27,26 +35,26 @@ def take(values: Array, active: Active) -> Array:
     return active.pick(values)
 
 
-def addresses_of(operand: Operand, core: Core) -> Array:
+def addresses_of(operand: Operand, core: CtaBatch) -> Array:
     """The addresses that `[...]` means as uint64: one a thread, or one for all. Raises Unsupported for an address
     of another form."""
     match operand:
-        case Address(Register() as base, 0):
+        case AddressOperand(Register() as base, 0):
             return core.registers.source(base, "u64" if _is_wide(base) else "u32")
-        case Address(Symbol(name), offset):
+        case AddressOperand(SymbolOperand(name), offset):
             return np.array([core.address_of(name, offset)], np.uint64)
-        case Address(Immediate(value), offset):
+        case AddressOperand(Immediate(value), offset):
             return np.array([value + offset & (1 << 64) - 1], np.uint64)
-    raise Unsupported("an address of this form is not executed")
+    raise UnsupportedPtx("an address of this form is not executed")
 
 
 def _is_wide(base: Register) -> bool:
     return base.type.endswith("64")
 
 
-def bound_addresses(operand: Operand, core: Core) -> Callable[[Active], Array]:
+def bound_addresses(operand: Operand, core: CtaBatch) -> Callable[[Active], Array]:
     """Like `addresses_of`, as a function of the active threads, offsets added."""
-    if isinstance(operand, Address) and isinstance(operand.base, Register) and operand.offset_bytes:
+    if isinstance(operand, AddressOperand) and isinstance(operand.base, Register) and operand.offset_bytes:
         wide = _is_wide(operand.base)
         base = core.registers.source(operand.base, "u64" if wide else "u32")
         bits = 64 if wide else 32
@@ -59,21 +67,21 @@ def bound_addresses(operand: Operand, core: Core) -> Callable[[Active], Array]:
 # --- one memory each: (n,) addresses and threads to and from (n, count) elements
 
 
-def _load_global(core: Core, addresses: Array, lanes: Array, dtype: np.dtype[Any], count: int) -> Array:
+def _load_global(core: CtaBatch, addresses: Array, lanes: Array, dtype: np.dtype[Any], count: int) -> Array:
     del lanes
     return core.memory.gather(addresses.astype(np.uint64, copy=False), dtype, count)
 
 
-def _store_global(core: Core, addresses: Array, lanes: Array, rows: Array) -> None:
+def _store_global(core: CtaBatch, addresses: Array, lanes: Array, rows: Array) -> None:
     del lanes
     core.memory.scatter(addresses.astype(np.uint64, copy=False), rows)
 
 
-def _load_shared(core: Core, addresses: Array, lanes: Array, dtype: np.dtype[Any], count: int) -> Array:
+def _load_shared(core: CtaBatch, addresses: Array, lanes: Array, dtype: np.dtype[Any], count: int) -> Array:
     return core.shared.gather_lanes(addresses, lanes, dtype, count)
 
 
-def _store_shared(core: Core, addresses: Array, lanes: Array, rows: Array) -> None:
+def _store_shared(core: CtaBatch, addresses: Array, lanes: Array, rows: Array) -> None:
     core.shared.scatter_lanes(addresses, lanes, rows)
 
 
@@ -81,30 +89,30 @@ def _checked(addresses: Array, size: int, width: int, what: str) -> Array:
     offsets = addresses.astype(np.int64)
     bad = (offsets < 0) | (offsets > size - width)
     if bad.any():
-        raise Fault(
+        raise KernelFault(
             FaultKind.OUT_OF_BOUNDS, f"{width} bytes at offset {int(offsets[bad][0])} of {size} bytes of {what}"
         )
     if (offsets & width - 1).any():
-        raise Fault(
+        raise KernelFault(
             FaultKind.MISALIGNED, f"{width} bytes at offset {int(offsets[(offsets & width - 1) != 0][0])} of {what}"
         )
     return offsets
 
 
-def _load_local(core: Core, addresses: Array, lanes: Array, dtype: np.dtype[Any], count: int) -> Array:
+def _load_local(core: CtaBatch, addresses: Array, lanes: Array, dtype: np.dtype[Any], count: int) -> Array:
     width = dtype.itemsize * count
     offsets = _checked(addresses, core.local_bytes, width, "a thread's local memory") + lanes * core.local.shape[1]
     rows: Array = core.local.reshape(-1).view(dtype).reshape(-1, count)[offsets // width]
     return rows
 
 
-def _store_local(core: Core, addresses: Array, lanes: Array, rows: Array) -> None:
+def _store_local(core: CtaBatch, addresses: Array, lanes: Array, rows: Array) -> None:
     width = rows.dtype.itemsize * rows.shape[1]
     offsets = _checked(addresses, core.local_bytes, width, "a thread's local memory") + lanes * core.local.shape[1]
     core.local.reshape(-1).view(rows.dtype).reshape(-1, rows.shape[1])[offsets // width] = rows
 
 
-def _load_parameter(core: Core, addresses: Array, lanes: Array, dtype: np.dtype[Any], count: int) -> Array:
+def _load_parameter(core: CtaBatch, addresses: Array, lanes: Array, dtype: np.dtype[Any], count: int) -> Array:
     if addresses.size > 1 and (addresses == addresses[0]).all():  # as a rule they are all equal
         return np.broadcast_to(_load_parameter(core, addresses[:1], lanes, dtype, count), (addresses.size, count))
     width = dtype.itemsize * count
@@ -137,28 +145,28 @@ def _spaces(addresses: Array) -> list[tuple[str, int, Array]]:
             found.append((name, base, chosen))
     if sum(chosen.size for _, _, chosen in found) != addresses.size:
         wild = int(addresses[~np.isin(top, [base >> 56 for base, _ in GENERIC])][0])
-        raise Fault(FaultKind.OUT_OF_BOUNDS, f"address {wild:#x} lies in no memory")
+        raise KernelFault(FaultKind.OUT_OF_BOUNDS, f"address {wild:#x} lies in no memory")
     return found
 
 
-def _load_generic(core: Core, addresses: Array, lanes: Array, dtype: np.dtype[Any], count: int) -> Array:
+def _load_generic(core: CtaBatch, addresses: Array, lanes: Array, dtype: np.dtype[Any], count: int) -> Array:
     rows = np.empty((addresses.size, count), dtype)
     for name, base, chosen in _spaces(addresses):
         rows[chosen] = LOADS[name](core, addresses[chosen] - np.uint64(base), lanes[chosen], dtype, count)
     return rows
 
 
-def _store_generic(core: Core, addresses: Array, lanes: Array, rows: Array) -> None:
+def _store_generic(core: CtaBatch, addresses: Array, lanes: Array, rows: Array) -> None:
     for name, base, chosen in _spaces(addresses):
         if name not in STORES:
-            raise Fault(FaultKind.OUT_OF_BOUNDS, f"a store to {name} memory")
+            raise KernelFault(FaultKind.OUT_OF_BOUNDS, f"a store to {name} memory")
         STORES[name](core, addresses[chosen] - np.uint64(base), lanes[chosen], rows[chosen])
 
 
 # --- instructions
 
 
-def _shape(instruction: Instruction, form: Form) -> tuple[str, str, int]:
+def _shape(instruction: PtxInstruction, form: OpcodeForm) -> tuple[str, str, int]:
     """Memory (empty: generic), element type and number of elements."""
     spaces = [word.removesuffix("::cta") for word in form.modifiers if word.removesuffix("::cta") in (*LOADS, "const")]
     counts = [int(word[1]) for word in form.modifiers if word in ("v2", "v4")]
@@ -166,13 +174,13 @@ def _shape(instruction: Instruction, form: Form) -> tuple[str, str, int]:
     return spaces[0] if spaces else "", form.types[0], counts[0] if counts else 1
 
 
-def _registers(operand: Operand, count: int, instruction: Instruction) -> tuple[Operand, ...]:
+def _registers(operand: Operand, count: int, instruction: PtxInstruction) -> tuple[Operand, ...]:
     items: tuple[Operand, ...] = operand.items if isinstance(operand, Vector) else (operand,)
     need(len(items) == count, instruction)
     return items
 
 
-def _ld(instruction: Instruction, form: Form, core: Core) -> Step:
+def _ld(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
     space, kind, count = _shape(instruction, form)
     need(len(instruction.operands) in (2, 3), instruction)
     raw = kind if kind[0] == "s" else f"b{8 * BYTES[kind]}"
@@ -183,8 +191,8 @@ def _ld(instruction: Instruction, form: Form, core: Core) -> Step:
     load = LOADS.get(space, _load_generic)
     if (
         space == "param"
-        and isinstance(instruction.operands[1], Address)
-        and isinstance(instruction.operands[1].base, Symbol)
+        and isinstance(instruction.operands[1], AddressOperand)
+        and isinstance(instruction.operands[1].base, SymbolOperand)
     ):
         return _constant(addresses_of(instruction.operands[1], core), dtype, count, targets, core)
 
@@ -196,7 +204,9 @@ def _ld(instruction: Instruction, form: Form, core: Core) -> Step:
     return step
 
 
-def _constant(address: Array, dtype: np.dtype[Any], count: int, targets: list[tuple[int, Array]], core: Core) -> Step:
+def _constant(
+    address: Array, dtype: np.dtype[Any], count: int, targets: list[tuple[int, Array]], core: CtaBatch
+) -> Step:
     """A parameter at a known place: the same for all threads."""
     row = _load_parameter(core, address, address, dtype, count)[0]
 
@@ -207,7 +217,7 @@ def _constant(address: Array, dtype: np.dtype[Any], count: int, targets: list[tu
     return step
 
 
-def _st(instruction: Instruction, form: Form, core: Core) -> Step:
+def _st(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
     space, kind, count = _shape(instruction, form)
     need(len(instruction.operands) in (2, 3) and (space in STORES or not space), instruction)
     raw = f"b{8 * BYTES[kind]}"
@@ -230,7 +240,7 @@ def nothing(active: Active) -> None:
     del active
 
 
-def _nothing(instruction: Instruction, form: Form, core: Core) -> Step:
+def _nothing(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
     """Hints to caches: read over, whatever they point to."""
     del instruction, form, core
     return nothing
@@ -242,9 +252,9 @@ HINTS: Final = frozenset({
     "ca", "cg", "cs", "lu", "cv", "wb", "wt", "*",
 })  # fmt: skip
 ACCESS: Final = (
-    Row("ld", _ld, MEMORIES | {"v2", "v4"}, HINTS),
-    Row("ldu", _ld, MEMORIES | {"v2", "v4"}, HINTS),
-    Row("st", _st, MEMORIES | {"v2", "v4"}, HINTS),
-    Row("prefetch", _nothing, frozenset({"global", "L1", "L2"}), frozenset({"*"})),
-    Row("prefetchu", _nothing, frozenset({"L1"})),
+    OpcodeRow("ld", _ld, MEMORIES | {"v2", "v4"}, HINTS),
+    OpcodeRow("ldu", _ld, MEMORIES | {"v2", "v4"}, HINTS),
+    OpcodeRow("st", _st, MEMORIES | {"v2", "v4"}, HINTS),
+    OpcodeRow("prefetch", _nothing, frozenset({"global", "L1", "L2"}), frozenset({"*"})),
+    OpcodeRow("prefetchu", _nothing, frozenset({"L1"})),
 )

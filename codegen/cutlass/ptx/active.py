@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from codegen.cutlass.ptx.errors import Fault, FaultKind
+from codegen.cutlass.ptx.errors import FaultKind, KernelFault
 from codegen.cutlass.ptx.scalars import Array
 
 WARP = 32
@@ -60,7 +60,7 @@ class Active:
             if parted.any():
                 warp = int(np.flatnonzero(parted)[0])
                 there, running = int(by_warp[warp].sum()), int(self._live.reshape(-1, WARP)[warp].sum())
-                raise Fault(
+                raise KernelFault(
                     FaultKind.DIVERGENCE,
                     f"{there} of the {running} running threads of a warp are here; all are needed, or none",
                 )
@@ -73,5 +73,5 @@ class Active:
         warp has only some of its threads here."""
         warps = self.warps
         if not self.full and not self.mask.reshape(-1, WARP)[warps].all():
-            raise Fault(FaultKind.DIVERGENCE, "a warp with finished or missing threads; all 32 are needed")
+            raise KernelFault(FaultKind.DIVERGENCE, "a warp with finished or missing threads; all 32 are needed")
         return warps

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from codegen.cutlass.ptx.active import WARP, Active
-from codegen.cutlass.ptx.errors import Fault, FaultKind
+from codegen.cutlass.ptx.errors import FaultKind, KernelFault
 from codegen.cutlass.ptx.ordering import Ordering
 from codegen.cutlass.ptx.scalars import Array
 from codegen.cutlass.ptx.strands import Join, Strand, Strands
@@ -49,7 +49,7 @@ class _Waiting:
     line: int
 
 
-class Barriers:
+class CtaBarriers:
     """Of `ctas` CTAs with `warps` warps each."""
 
     def __init__(self, ctas: int, warps: int, order: Ordering, strands: Strands) -> None:
@@ -115,7 +115,7 @@ class Barriers:
         """The barrier of each warp."""
         found = self._uniform(number, warps, "the number of the barrier")
         if (found >= BARRIERS).any():
-            raise Fault(FaultKind.INVALID, f"barrier {int(found.max())}: there are {BARRIERS}")
+            raise KernelFault(FaultKind.INVALID, f"barrier {int(found.max())}: there are {BARRIERS}")
         return found
 
     def _counts(self, count: Array | None, warps: Array) -> Array:
@@ -124,7 +124,9 @@ class Barriers:
             return np.zeros(warps.size, np.int64)
         found = self._uniform(count, warps, "the number of threads at a barrier")
         if (found % WARP != 0).any() or (found == 0).any() or (found > self._warps * WARP).any():
-            raise Fault(FaultKind.INVALID, f"a barrier of {int(found[0])} threads, in CTAs of {self._warps} warps")
+            raise KernelFault(
+                FaultKind.INVALID, f"a barrier of {int(found[0])} threads, in CTAs of {self._warps} warps"
+            )
         return found
 
     @staticmethod
@@ -133,7 +135,7 @@ class Barriers:
             return np.full(warps.size, int(values[0]), np.int64)
         by_warp = values.reshape(-1, WARP)[warps]
         if (by_warp != by_warp[:, :1]).any():
-            raise Fault(FaultKind.INVALID, f"{what} differs between the threads of a warp")
+            raise KernelFault(FaultKind.INVALID, f"{what} differs between the threads of a warp")
         return by_warp[:, 0].astype(np.int64)
 
     def _enter(self, warps: Array, numbers: Array, counts: Array) -> None:
@@ -146,9 +148,13 @@ class Barriers:
             if here.any():
                 needed.add(int(self._needed[cta, number]))
             if len(needed) > 1:
-                raise Fault(FaultKind.INVALID, f"warps come to barrier {number} with different numbers of threads")
+                raise KernelFault(
+                    FaultKind.INVALID, f"warps come to barrier {number} with different numbers of threads"
+                )
             if here[local].any():
-                raise Fault(FaultKind.INVALID, f"a warp comes to barrier {number} a second time before it is complete")
+                raise KernelFault(
+                    FaultKind.INVALID, f"a warp comes to barrier {number} a second time before it is complete"
+                )
             self._needed[cta, number] = needed.pop()
             self._order.arrive(cta, number, own)
             here[local] = True
@@ -165,7 +171,9 @@ class Barriers:
                 done.append((cta, number))
             elif needed and int(here.sum()) * WARP >= needed:
                 if int(here.sum()) * WARP > needed:
-                    raise Fault(FaultKind.INVALID, f"{int(here.sum()) * WARP} threads at barrier {number} of {needed}")
+                    raise KernelFault(
+                        FaultKind.INVALID, f"{int(here.sum()) * WARP} threads at barrier {number} of {needed}"
+                    )
                 done.append((cta, number))
         if done:
             self._release(done)

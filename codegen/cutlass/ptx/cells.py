@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from codegen.cutlass.ptx.module import Immediate, Instruction, Kernel
+from codegen.cutlass.ptx.module import Immediate, PtxInstruction, PtxKernel
 from codegen.cutlass.ptx.scalars import BYTES
 
 LARGEST = 16
@@ -10,13 +10,13 @@ OBJECT_BYTES = 8
 """Of an mbarrier."""
 
 
-def cell_bytes(kernel: Kernel) -> int:
+def cell_bytes(kernel: PtxKernel) -> int:
     """1 to 16: every access of the kernel is a multiple of it."""
-    widths = [_width(item) for item in kernel.body if isinstance(item, Instruction)]
+    widths = [_width(item) for item in kernel.body if isinstance(item, PtxInstruction)]
     return min([LARGEST, *(width for width in widths if width)])
 
 
-def _width(instruction: Instruction) -> int:
+def _width(instruction: PtxInstruction) -> int:
     """Bytes of shared memory that it may access at once; 0 where none."""
     parts = instruction.parts
     if parts[0] == "cp" and "shared" in {part.removesuffix("::cta") for part in parts}:

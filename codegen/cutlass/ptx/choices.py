@@ -8,13 +8,13 @@ import numpy as np
 
 from codegen.cutlass.ptx.active import Active
 from codegen.cutlass.ptx.elementwise import store
-from codegen.cutlass.ptx.errors import Unsupported
-from codegen.cutlass.ptx.module import Address, Immediate, Instruction, Register, Symbol, Vector
-from codegen.cutlass.ptx.rows import Form, Row, Step, need
+from codegen.cutlass.ptx.errors import UnsupportedPtx
+from codegen.cutlass.ptx.module import AddressOperand, Immediate, PtxInstruction, Register, SymbolOperand, Vector
+from codegen.cutlass.ptx.rows import OpcodeForm, OpcodeRow, Step, need
 from codegen.cutlass.ptx.scalars import BYTES, DTYPES, Array, is_float
 
 if TYPE_CHECKING:
-    from codegen.cutlass.ptx.core import Core
+    from codegen.cutlass.ptx.core import CtaBatch
 
 COMPARE: Final[dict[str, Any]] = {
     "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
@@ -39,7 +39,7 @@ def _compare(word: str, a: Array, b: Array) -> Array:
     return np.asarray(COMPARE[word](a, b))
 
 
-def _setp(instruction: Instruction, form: Form, core: Core) -> Step:
+def _setp(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
     need(len(form.modifiers) in (1, 2) and len(form.types) == 1, instruction)
     word, kind = form.modifiers[0], form.types[0]
     operands = instruction.operands
@@ -76,7 +76,7 @@ def _setp(instruction: Instruction, form: Form, core: Core) -> Step:
     return step
 
 
-def _set(instruction: Instruction, form: Form, core: Core) -> Step:
+def _set(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
     """A comparison as a number: 1 and 0 of floats, all bits and none of integers; of pairs, each half by itself."""
     need(len(form.modifiers) == 1 and len(form.types) == 2 and len(instruction.operands) == 3, instruction)
     word, (to, kind) = form.modifiers[0], form.types
@@ -99,7 +99,7 @@ def _set(instruction: Instruction, form: Form, core: Core) -> Step:
     return step
 
 
-def _testp(instruction: Instruction, form: Form, core: Core) -> Step:
+def _testp(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
     """What kind of number a float is."""
     need(len(form.modifiers) == 1 and len(form.types) == 1 and len(instruction.operands) == 2, instruction)
     need(form.types[0] in ("f32", "f64"), instruction)
@@ -127,7 +127,7 @@ def _testp(instruction: Instruction, form: Form, core: Core) -> Step:
     return step
 
 
-def _selp(instruction: Instruction, form: Form, core: Core) -> Step:
+def _selp(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
     need(len(instruction.operands) == 4 and len(form.types) == 1, instruction)
     kind = form.types[0]
     target = core.registers.target(instruction.operands[0], kind)
@@ -142,7 +142,7 @@ def _selp(instruction: Instruction, form: Form, core: Core) -> Step:
     return step
 
 
-def _mov(instruction: Instruction, form: Form, core: Core) -> Step:
+def _mov(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
     need(len(instruction.operands) == 2 and len(form.types) == 1, instruction)
     to, origin = instruction.operands
     kind = form.types[0]
@@ -171,9 +171,9 @@ def _mov(instruction: Instruction, form: Form, core: Core) -> Step:
                     store(halves[:, k], value, active)
 
             return pack
-        case Register(), Symbol(name):
+        case Register(), SymbolOperand(name):
             address = core.address_of(name, 0)
-        case Register(), Address(Symbol(name), offset):
+        case Register(), AddressOperand(SymbolOperand(name), offset):
             address = core.address_of(name, offset)
         case _:
             source = core.registers.source(origin, kind)
@@ -192,19 +192,19 @@ def _mov(instruction: Instruction, form: Form, core: Core) -> Step:
     return load
 
 
-def _cvta(instruction: Instruction, form: Form, core: Core) -> Step:
+def _cvta(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
     """Between a window's own addresses and generic ones."""
     need(len(instruction.operands) == 2 and len(form.types) == 1 and BYTES[form.types[0]] == 8, instruction)
     spaces = [word for word in form.modifiers if word != "to"]
     need(len(spaces) == 1, instruction)
     base = np.array([core.window(spaces[0])], np.uint64)
     origin = instruction.operands[1]
-    if isinstance(origin, Symbol):
+    if isinstance(origin, SymbolOperand):
         source = np.array([core.address_of(origin.name, 0)], np.uint64)
     elif isinstance(origin, Register | Immediate):
         source = core.registers.source(origin, "u64")
     else:
-        raise Unsupported(f"{instruction.opcode} is not executed with these operands")
+        raise UnsupportedPtx(f"{instruction.opcode} is not executed with these operands")
     target = core.registers.target(instruction.operands[0], "u64")
     move = np.subtract if "to" in form.modifiers else np.add
 
@@ -217,10 +217,10 @@ def _cvta(instruction: Instruction, form: Form, core: Core) -> Step:
 SPACES: Final = frozenset({"global", "shared", "local", "param", "const", "shared::cta"})
 
 CHOICES: Final = (
-    Row("setp", _setp, WORDS, frozenset({"ftz"})),
-    Row("set", _set, WORDS, frozenset({"ftz"})),
-    Row("testp", _testp, frozenset({"finite", "infinite", "number", "notanumber", "normal", "subnormal"})),
-    Row("selp", _selp),
-    Row("mov", _mov),
-    Row("cvta", _cvta, SPACES | {"to"}, types=frozenset({"u64"})),
+    OpcodeRow("setp", _setp, WORDS, frozenset({"ftz"})),
+    OpcodeRow("set", _set, WORDS, frozenset({"ftz"})),
+    OpcodeRow("testp", _testp, frozenset({"finite", "infinite", "number", "notanumber", "normal", "subnormal"})),
+    OpcodeRow("selp", _selp),
+    OpcodeRow("mov", _mov),
+    OpcodeRow("cvta", _cvta, SPACES | {"to"}, types=frozenset({"u64"})),
 )

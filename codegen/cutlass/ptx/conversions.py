@@ -10,13 +10,13 @@ import numpy as np
 from codegen.cutlass.ptx.active import Active
 from codegen.cutlass.ptx.arithmetic import DIRECTIONS, convert_directed
 from codegen.cutlass.ptx.elementwise import saturate, store
-from codegen.cutlass.ptx.errors import Unsupported
-from codegen.cutlass.ptx.module import Instruction
-from codegen.cutlass.ptx.rows import Form, Row, Step, need
+from codegen.cutlass.ptx.errors import UnsupportedPtx
+from codegen.cutlass.ptx.module import PtxInstruction
+from codegen.cutlass.ptx.rows import OpcodeForm, OpcodeRow, Step, need
 from codegen.cutlass.ptx.scalars import DTYPES, Array, is_float
 
 if TYPE_CHECKING:
-    from codegen.cutlass.ptx.core import Core
+    from codegen.cutlass.ptx.core import CtaBatch
 
 TO_WHOLE: Final[dict[str, Callable[[Array], Array]]] = {
     "rni": np.rint,
@@ -36,7 +36,7 @@ def _to_integer(value: Array, kind: str) -> Array:
     return np.where(low, dtype.type(limits.min), np.where(high, dtype.type(limits.max), inside))
 
 
-def _convert(instruction: Instruction, form: Form, core: Core) -> Step:
+def _convert(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
     need(len(form.types) == 2, instruction)
     to, origin = form.types
     need("pred" not in form.types, instruction)
@@ -52,11 +52,11 @@ def _convert(instruction: Instruction, form: Form, core: Core) -> Step:
     direction = next((word for word in form.modifiers if word in DIRECTIONS), None)
     narrowing = is_float(to) and (not is_float(origin) or DTYPES[to].itemsize < DTYPES[origin].itemsize)
     if (narrowing and not words <= {"rn", "sat", "relu", *DIRECTIONS}) or (direction and not narrowing):
-        raise Unsupported(f"{instruction.opcode} is not executed with this rounding")
+        raise UnsupportedPtx(f"{instruction.opcode} is not executed with this rounding")
     if direction and origin in ("s64", "u64"):
-        raise Unsupported(f"{instruction.opcode} is not executed: numbers of 64 bits are rounded to nearest only")
+        raise UnsupportedPtx(f"{instruction.opcode} is not executed: numbers of 64 bits are rounded to nearest only")
     if is_float(origin) and not is_float(to) and whole is None:
-        raise Unsupported(f"{instruction.opcode} does not say how to round")
+        raise UnsupportedPtx(f"{instruction.opcode} does not say how to round")
 
     def step(active: Active) -> None:
         if is_float(to):
@@ -81,7 +81,7 @@ def _convert(instruction: Instruction, form: Form, core: Core) -> Step:
     return step
 
 
-def _pair(instruction: Instruction, form: Form, core: Core) -> Step:
+def _pair(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
     """Two f32 to one f16x2: the first becomes the upper half."""
     need(len(instruction.operands) == 3 and form.types[1] == "f32", instruction)
     need(set(form.modifiers) <= {"rn", "relu"} and "rn" in form.modifiers, instruction)
@@ -99,5 +99,5 @@ def _pair(instruction: Instruction, form: Form, core: Core) -> Step:
 
 
 CONVERSIONS: Final = (
-    Row("cvt", _convert, frozenset({"rn", "sat", "relu", *TO_WHOLE, *DIRECTIONS}), frozenset({"ftz"})),
+    OpcodeRow("cvt", _convert, frozenset({"rn", "sat", "relu", *TO_WHOLE, *DIRECTIONS}), frozenset({"ftz"})),
 )

@@ -9,17 +9,17 @@ import numpy as np
 
 from codegen.cutlass.ptx.access import bound_addresses, nothing, take
 from codegen.cutlass.ptx.active import Active
-from codegen.cutlass.ptx.errors import Fault, FaultKind, Unsupported
+from codegen.cutlass.ptx.errors import FaultKind, KernelFault, UnsupportedPtx
 from codegen.cutlass.ptx.mbarrier_operations import bound_addresses_in_shared
-from codegen.cutlass.ptx.module import Immediate, Instruction, Register
-from codegen.cutlass.ptx.rows import Form, Row, Step, need
+from codegen.cutlass.ptx.module import Immediate, PtxInstruction, Register
+from codegen.cutlass.ptx.rows import OpcodeForm, OpcodeRow, Step, need
 from codegen.cutlass.ptx.scalars import DTYPES, Array
 
 if TYPE_CHECKING:
-    from codegen.cutlass.ptx.core import Core
+    from codegen.cutlass.ptx.core import CtaBatch
 
 
-def _cp(instruction: Instruction, form: Form, core: Core) -> Step:
+def _cp(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
     """cp.async and its groups."""
     words, operands = form.modifiers, instruction.operands
     need(bool(words) and words[0] == "async", instruction)
@@ -39,10 +39,10 @@ def _cp(instruction: Instruction, form: Form, core: Core) -> Step:
         case ("ca" | "cg", "shared" | "shared::cta", "global"):
             need(len(operands) in (3, 4) and isinstance(operands[2], Immediate), instruction)
             return _issue(instruction, words[1], core)
-    raise Unsupported(f"{instruction.opcode} is not executed")
+    raise UnsupportedPtx(f"{instruction.opcode} is not executed")
 
 
-def _arrive(instruction: Instruction, words: tuple[str, ...], core: Core) -> Step:
+def _arrive(instruction: PtxInstruction, words: tuple[str, ...], core: CtaBatch) -> Step:
     """cp.async.mbarrier.arrive{.noinc}{.shared}.b64: an arrival when the thread's copies so far have landed."""
     need(len(instruction.operands) == 1, instruction)
     spaces = tuple(word for word in words if word != "noinc")
@@ -52,7 +52,7 @@ def _arrive(instruction: Instruction, words: tuple[str, ...], core: Core) -> Ste
     )
 
 
-def _issue(instruction: Instruction, cache: str, core: Core) -> Step:
+def _issue(instruction: PtxInstruction, cache: str, core: CtaBatch) -> Step:
     to, origin = (bound_addresses(operand, core) for operand in instruction.operands[:2])
     size = instruction.operands[2]
     assert isinstance(size, Immediate)
@@ -73,16 +73,18 @@ def _issue(instruction: Instruction, cache: str, core: Core) -> Step:
         if skip is not None:
             sizes = np.where(take(skip[0], active) != skip[1], 0, sizes)
         if (sizes > width).any():
-            raise Fault(FaultKind.INVALID, f"a copy of {width} bytes reads {int(sizes.max())}")
+            raise KernelFault(FaultKind.INVALID, f"a copy of {width} bytes reads {int(sizes.max())}")
         core.copies.issue(to(active), lanes, _copied(core, origin(active), sizes, width))
 
     return step
 
 
-def _copied(core: Core, addresses: Array, sizes: Array, width: int) -> Array:
+def _copied(core: CtaBatch, addresses: Array, sizes: Array, width: int) -> Array:
     """(n, width) bytes: as many as asked for, zeros behind them."""
     if (addresses & np.uint64(width - 1))[sizes > 0].any():
-        raise Fault(FaultKind.MISALIGNED, f"cp.async copies {width} bytes from an address that is not a multiple of it")
+        raise KernelFault(
+            FaultKind.MISALIGNED, f"cp.async copies {width} bytes from an address that is not a multiple of it"
+        )
     if bool((sizes == width).all()):
         return core.memory.gather(addresses, DTYPES["b32"], width // 4).view(np.uint8)
     rows = np.zeros((sizes.size, width), np.uint8)
@@ -101,4 +103,4 @@ ASYNC: Final = frozenset({
     "mbarrier", "arrive", "noinc", "bulk", "read",
 })  # fmt: skip
 
-COPIES: Final = (Row("cp", _cp, ASYNC, frozenset({"*"})),)
+COPIES: Final = (OpcodeRow("cp", _cp, ASYNC, frozenset({"*"})),)

@@ -13,8 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from codegen.cutlass.ptx.barriers import Barriers
-from codegen.cutlass.ptx.errors import PtxError, Unsupported
+from codegen.cutlass.ptx.barriers import CtaBarriers
+from codegen.cutlass.ptx.errors import PtxError, UnsupportedPtx
 from codegen.cutlass.ptx.global_memory import GlobalMemory
 from codegen.cutlass.ptx.in_flight import AsyncCopies, MatrixGroups
 from codegen.cutlass.ptx.mbarriers import MBarriers
@@ -23,7 +23,7 @@ from codegen.cutlass.ptx.scalars import BYTES, DTYPES, POISON, Array, constant
 from codegen.cutlass.ptx.shared_memory import SharedMemory
 
 
-class Registers:
+class PtxRegisters:
     """`special` holds registers of the machine (`%tid.x`) as uint32 arrays or constants of one element."""
 
     def __init__(self, declared: Mapping[str, str], threads: int, special: Mapping[str, Array]) -> None:
@@ -35,7 +35,7 @@ class Registers:
             if kind == "pred":
                 self._arrays[name] = np.ones(threads, np.bool_)
             elif size == 16:
-                raise Unsupported("registers of 128 bits are not executed")
+                raise UnsupportedPtx("registers of 128 bits are not executed")
             else:
                 self._arrays[name] = np.full(threads * size, POISON, np.uint8).view(f"u{size}")
 
@@ -53,15 +53,15 @@ class Registers:
                 return constant(operand, kind)
             case Register(name, "sreg"):
                 if name not in self._special:
-                    raise Unsupported(f"special register {name} is not known")
+                    raise UnsupportedPtx(f"special register {name} is not known")
                 return self._view(
                     self._special[name], "b32", kind
                 )  # the array itself: its values change with the batch
             case Register(name, declared, negated):
                 if negated:
-                    raise Unsupported("a negated predicate as this operand is not executed")
+                    raise UnsupportedPtx("a negated predicate as this operand is not executed")
                 return self._view(self._arrays[name], declared, kind)
-        raise Unsupported("an operand of this form is not executed here")
+        raise UnsupportedPtx("an operand of this form is not executed here")
 
     def predicate(self, operand: Operand) -> tuple[Array, bool]:
         """A predicate and whether it is negated. Raises PtxError for one that is not declared."""
@@ -87,7 +87,7 @@ class Registers:
                 if size > array.itemsize:
                     raise PtxError(f"{name} has {array.itemsize} bytes, the instruction gives {size}")
                 return array.view(f"{'i' if kind[0] == 's' else 'u'}{array.itemsize}")
-        raise Unsupported("a result of this form is not executed here")
+        raise UnsupportedPtx("a result of this form is not executed here")
 
     def _view(self, array: Array, declared: str, kind: str) -> Array:
         if (declared == "pred") != (kind == "pred"):
@@ -102,7 +102,7 @@ class Registers:
 
 def _known(kind: str) -> None:
     if kind not in DTYPES:
-        raise Unsupported(f"type {kind} is not executed here")
+        raise UnsupportedPtx(f"type {kind} is not executed here")
 
 
 WINDOWS: Final = {
@@ -118,12 +118,12 @@ WINDOWS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Core:
+class CtaBatch:
     """A batch of CTAs, `threads` threads in all. `symbols`: address of each name within its memory."""
 
     threads: int
     warps_per_cta: int
-    registers: Registers
+    registers: PtxRegisters
     memory: GlobalMemory
     shared: SharedMemory
     local: Array
@@ -131,7 +131,7 @@ class Core:
     parameters: Array
     copies: AsyncCopies
     matrix: MatrixGroups
-    barriers: Barriers
+    barriers: CtaBarriers
     mbarriers: MBarriers
     symbols: Mapping[str, int]
     counts: Counter[str] = field(default_factory=Counter)
@@ -140,7 +140,7 @@ class Core:
         """The address of a variable or parameter, in its own memory's terms. Raises Unsupported for what has no
         address."""
         if name not in self.symbols:
-            raise Unsupported(f"the name {name} is not known")
+            raise UnsupportedPtx(f"the name {name} is not known")
         return self.symbols[name] + offset_bytes & (1 << 64) - 1
 
     def window(self, space: str) -> int:

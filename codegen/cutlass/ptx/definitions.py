@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from codegen.cutlass.ptx.errors import PtxError
 from codegen.cutlass.ptx.flow import EXIT, Block
-from codegen.cutlass.ptx.module import Address, Instruction, Operand, Register, Vector
+from codegen.cutlass.ptx.module import AddressOperand, Operand, PtxInstruction, Register, Vector
 
 Place: TypeAlias = tuple[int, int]
 """A block's number and the instruction's place in it; the block's end comes after its steps."""
@@ -27,7 +27,7 @@ NO_RESULT: Final = frozenset({
 })  # fmt: skip
 
 
-def results(instruction: Instruction) -> tuple[str, ...]:
+def results(instruction: PtxInstruction) -> tuple[str, ...]:
     """Names of the registers that it writes."""
     parts = instruction.parts
     if parts[0] in NO_RESULT or not instruction.operands:
@@ -37,14 +37,14 @@ def results(instruction: Instruction) -> tuple[str, ...]:
     if parts[0] == "wgmma" and parts[1] != "mma_async":
         return ()
     first = instruction.operands[0]
-    return () if isinstance(first, Address) else tuple(_names(first))
+    return () if isinstance(first, AddressOperand) else tuple(_names(first))
 
 
-def sources(instruction: Instruction) -> tuple[str, ...]:
+def sources(instruction: PtxInstruction) -> tuple[str, ...]:
     """Names of the registers that it reads; sums that wgmma goes on from are not among them, nor are moves' sources."""
     written = bool(results(instruction))
     first = instruction.operands[0] if instruction.operands else None
-    read = instruction.operands[1:] if written and not isinstance(first, Address) else instruction.operands
+    read = instruction.operands[1:] if written and not isinstance(first, AddressOperand) else instruction.operands
     names = [name for operand in read for name in _names(operand)]
     if instruction.guard is not None:
         names.append(instruction.guard.name)
@@ -55,14 +55,14 @@ def _names(operand: Operand) -> Iterator[str]:
     match operand:
         case Register(name, kind) if kind != "sreg":
             yield name
-        case Address(Register(name)):
+        case AddressOperand(Register(name)):
             yield name
         case Vector(items):
             for item in items:
                 yield from _names(item)
 
 
-def _lines(block: Block) -> tuple[Instruction, ...]:
+def _lines(block: Block) -> tuple[PtxInstruction, ...]:
     return block.steps if block.end is None else (*block.steps, block.end)
 
 
@@ -113,11 +113,11 @@ def undefined(blocks: tuple[Block, ...]) -> Mapping[Place, str]:
     return found
 
 
-def _is_product(line: Instruction) -> bool:
+def _is_product(line: PtxInstruction) -> bool:
     return line.parts[:2] == ("wgmma", "mma_async") and len(line.operands) > 1
 
 
-def _touched(line: Instruction) -> tuple[str, ...]:
+def _touched(line: PtxInstruction) -> tuple[str, ...]:
     """Registers of a product that must be fenced: sums, and A where it lies in registers."""
     first, second = line.operands[0], line.operands[1]
     return (*_names(first), *(_names(second) if isinstance(second, Vector) else ()))
@@ -134,7 +134,7 @@ def unfenced(blocks: tuple[Block, ...]) -> frozenset[Place]:
     if not products:
         return frozenset()
 
-    def after(line: Instruction, dirty: int) -> int:
+    def after(line: PtxInstruction, dirty: int) -> int:
         if line.parts[:2] == ("wgmma", "fence"):
             return 0
         return dirty if _is_product(line) else dirty | _bits((n for n in results(line) if n in numbers), numbers)

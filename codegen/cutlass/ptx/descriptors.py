@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from codegen.cutlass.ptx.errors import Fault, FaultKind
+from codegen.cutlass.ptx.errors import FaultKind, KernelFault
 from codegen.cutlass.ptx.scalars import Array
 
 UNITS_OF: Final = {0: 1, 1: 8, 2: 4, 3: 2}
@@ -36,7 +36,7 @@ class Descriptor:
     def decode(bits: int) -> Descriptor:
         """Raises Fault for a base offset, which the executor lacks."""
         if bits >> 49 & 7:
-            raise Fault(
+            raise KernelFault(
                 FaultKind.INVALID, f"descriptor {bits:#x} has a base offset: matrices are aligned to 1024 bytes here"
             )
         return Descriptor((bits & 0x3FFF) << 4, (bits >> 16 & 0x3FFF) << 4, (bits >> 32 & 0x3FFF) << 4, bits >> 62)

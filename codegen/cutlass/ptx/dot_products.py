@@ -12,12 +12,12 @@ import numpy as np
 
 from codegen.cutlass.ptx.active import Active
 from codegen.cutlass.ptx.elementwise import store
-from codegen.cutlass.ptx.module import Instruction
-from codegen.cutlass.ptx.rows import Form, Row, Step, need
+from codegen.cutlass.ptx.module import PtxInstruction
+from codegen.cutlass.ptx.rows import OpcodeForm, OpcodeRow, Step, need
 from codegen.cutlass.ptx.scalars import Array
 
 if TYPE_CHECKING:
-    from codegen.cutlass.ptx.core import Core
+    from codegen.cutlass.ptx.core import CtaBatch
 
 
 def _part(register: Array, start: int, bits: int, *, signed: bool) -> Array:
@@ -26,7 +26,7 @@ def _part(register: Array, start: int, bits: int, *, signed: bool) -> Array:
     return np.where(part >> bits - 1, part - (1 << bits), part) if signed else part
 
 
-def _build(instruction: Instruction, form: Form, core: Core) -> Step:
+def _build(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
     halves = form.head == "dp2a"
     need(len(form.types) == 2 and len(form.modifiers) == halves and len(instruction.operands) == 4, instruction)
     signed_a, signed_b = (kind == "s32" for kind in form.types)
@@ -46,6 +46,6 @@ def _build(instruction: Instruction, form: Form, core: Core) -> Step:
 
 INTEGERS: Final = frozenset({"u32", "s32"})
 DOT_PRODUCTS: Final = (
-    Row("dp2a", _build, frozenset({"lo", "hi"}), frozenset(), INTEGERS),
-    Row("dp4a", _build, frozenset(), frozenset(), INTEGERS),
+    OpcodeRow("dp2a", _build, frozenset({"lo", "hi"}), frozenset(), INTEGERS),
+    OpcodeRow("dp4a", _build, frozenset(), frozenset(), INTEGERS),
 )

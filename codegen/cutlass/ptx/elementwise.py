@@ -31,13 +31,13 @@ from codegen.cutlass.ptx.arithmetic import (
     shf,
     subtract_directed,
 )
-from codegen.cutlass.ptx.errors import Unsupported
-from codegen.cutlass.ptx.module import Instruction
-from codegen.cutlass.ptx.rows import Form, Row, Step, need
+from codegen.cutlass.ptx.errors import UnsupportedPtx
+from codegen.cutlass.ptx.module import PtxInstruction
+from codegen.cutlass.ptx.rows import OpcodeForm, OpcodeRow, Step, need
 from codegen.cutlass.ptx.scalars import DTYPES, Array, wider
 
 if TYPE_CHECKING:
-    from codegen.cutlass.ptx.core import Core
+    from codegen.cutlass.ptx.core import CtaBatch
 
 INTEGERS: Final = "u16 s16 u32 s32 u64 s64"
 FLOATS: Final = "f16 f16x2 f32 f64"
@@ -197,13 +197,13 @@ def _typed(kind: str, own: str) -> str:
     return wider(own) if kind == "wide" else kind
 
 
-def _build(instruction: Instruction, form: Form, core: Core) -> Step:
+def _build(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
     name = ".".join((form.head, *form.modifiers))
     need(len(form.types) == 1, instruction)
     own = form.types[0]
     row = next((row for row in TABLE if row.name == name and own in row.types.split()), None)
     if row is None:
-        raise Unsupported(f"{instruction.opcode} is not executed")
+        raise UnsupportedPtx(f"{instruction.opcode} is not executed")
     kinds = [_typed(kind, own) for kind in row.sources.split()]
     need(len(instruction.operands) == 1 + len(kinds), instruction)
     if own == "f16x2":
@@ -236,7 +236,7 @@ def _direct(function: Any, sources: list[Array], target: Array) -> Step:
     return step
 
 
-def _pairs(function: Callable[..., Array], instruction: Instruction, core: Core) -> Step:
+def _pairs(function: Callable[..., Array], instruction: PtxInstruction, core: CtaBatch) -> Step:
     """On both halves of 32-bit registers."""
     sources = [core.registers.source(op, "b32").view(np.float16).reshape(-1, 2) for op in instruction.operands[1:]]
     target = core.registers.target(instruction.operands[0], "b32").view(np.float16).reshape(-1, 2)
@@ -247,12 +247,12 @@ def _pairs(function: Callable[..., Array], instruction: Instruction, core: Core)
     return step
 
 
-def _rows() -> tuple[Row, ...]:
+def _rows() -> tuple[OpcodeRow, ...]:
     heads: dict[str, list[Elementwise]] = {}
     for entry in TABLE:
         heads.setdefault(entry.name.split(".")[0], []).append(entry)
     return tuple(
-        Row(
+        OpcodeRow(
             head,
             _build,
             frozenset(word for entry in entries for word in entry.name.split(".")[1:]),

@@ -12,7 +12,7 @@ from enum import Enum
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class PtxLimits:
     """Of one text and one launch. `max_steps` counts instructions of one batch of CTAs, once for all its threads.
 
     `batch_threads`: threads at once, of kernels with shared memory; a multiple of it of others."""
@@ -62,11 +62,11 @@ class PtxError(Exception):
         super().__init__(f"{where}: {message}" if where else message)
 
 
-class Unsupported(PtxError):
+class UnsupportedPtx(PtxError):
     """The executor has no row for this opcode, or not with these modifiers or operands."""
 
 
-class Fault(PtxError):
+class KernelFault(PtxError):
     """Undefined behaviour of a kernel. Raised without a place by whoever finds it; the machine adds kernel and line."""
 
     def __init__(self, kind: FaultKind, message: str, *, kernel: str = "", line: int = 0) -> None:
@@ -74,6 +74,6 @@ class Fault(PtxError):
         self.kind = kind
         self.finding = message
 
-    def at(self, kernel: str, line: int, text: str) -> Fault:
+    def at(self, kernel: str, line: int, text: str) -> KernelFault:
         """The same fault, with the instruction that it happened in."""
-        return Fault(self.kind, f"{self.finding} (in `{text}`)", kernel=kernel, line=line)
+        return KernelFault(self.kind, f"{self.finding} (in `{text}`)", kernel=kernel, line=line)

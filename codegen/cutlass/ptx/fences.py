@@ -12,37 +12,37 @@ import numpy as np
 from codegen.cutlass.ptx.access import nothing
 from codegen.cutlass.ptx.active import Active
 from codegen.cutlass.ptx.elementwise import store
-from codegen.cutlass.ptx.errors import Fault, FaultKind
-from codegen.cutlass.ptx.module import Instruction
-from codegen.cutlass.ptx.rows import Form, Row, Step, need
+from codegen.cutlass.ptx.errors import FaultKind, KernelFault
+from codegen.cutlass.ptx.module import PtxInstruction
+from codegen.cutlass.ptx.rows import OpcodeForm, OpcodeRow, Step, need
 from codegen.cutlass.ptx.warp import members
 
 if TYPE_CHECKING:
-    from codegen.cutlass.ptx.core import Core
+    from codegen.cutlass.ptx.core import CtaBatch
 
 
-def _fence(instruction: Instruction, form: Form, core: Core) -> Step:
+def _fence(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
     if "proxy" not in form.modifiers:
         return nothing
     need("async" in form.modifiers, instruction)
     return lambda active: core.shared.order.fence(np.unique(active.lanes >> 5))
 
 
-def _nothing(instruction: Instruction, form: Form, core: Core) -> Step:
+def _nothing(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
     del instruction, form, core
     return nothing
 
 
-def _trap(instruction: Instruction, form: Form, core: Core) -> Step:
+def _trap(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
     del form, core
 
     def step(active: Active) -> None:
-        raise Fault(FaultKind.TRAP, f"thread {int(active.lanes[0])} of the batch executes {instruction.opcode}")
+        raise KernelFault(FaultKind.TRAP, f"thread {int(active.lanes[0])} of the batch executes {instruction.opcode}")
 
     return step
 
 
-def _policy(instruction: Instruction, form: Form, core: Core) -> Step:
+def _policy(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
     """A cache policy: a number that only hints."""
     del form
     need(len(instruction.operands) > 0, instruction)
@@ -50,7 +50,7 @@ def _policy(instruction: Instruction, form: Form, core: Core) -> Step:
     return lambda active: store(target, np.zeros(1, np.uint64), active)
 
 
-def _arrive(instruction: Instruction, form: Form, core: Core) -> Step:
+def _arrive(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
     """bar.arrive and bar.warp.sync: the barriers at which nobody waits for other warps."""
     words, operands = form.modifiers, instruction.operands
     if "warp" in words:
@@ -70,14 +70,14 @@ FENCE_WORDS: Final = frozenset({"proxy", "async", "mbarrier_init", "shared", "sh
 FENCE_HINTS: Final = frozenset({"acq_rel", "sc", "acquire", "release", "cta", "gpu", "sys", "cluster"})
 
 FENCES: Final = (
-    Row("fence", _fence, FENCE_WORDS, FENCE_HINTS),
-    Row("membar", _fence, frozenset(), frozenset({"cta", "gl", "sys"})),
-    Row("bar", _arrive, frozenset({"arrive", "warp", "sync", "cta"})),
-    Row("barrier", _arrive, frozenset({"arrive", "cta", "aligned"})),
-    Row("trap", _trap),
-    Row("brkpt", _trap),
-    Row("nanosleep", _nothing),
-    Row("griddepcontrol", _nothing, frozenset({"wait", "launch_dependents"})),
-    Row("setmaxnreg", _nothing, frozenset({"inc", "dec", "sync", "aligned"})),
-    Row("createpolicy", _policy, frozenset(), frozenset({"fractional", "*"})),
+    OpcodeRow("fence", _fence, FENCE_WORDS, FENCE_HINTS),
+    OpcodeRow("membar", _fence, frozenset(), frozenset({"cta", "gl", "sys"})),
+    OpcodeRow("bar", _arrive, frozenset({"arrive", "warp", "sync", "cta"})),
+    OpcodeRow("barrier", _arrive, frozenset({"arrive", "cta", "aligned"})),
+    OpcodeRow("trap", _trap),
+    OpcodeRow("brkpt", _trap),
+    OpcodeRow("nanosleep", _nothing),
+    OpcodeRow("griddepcontrol", _nothing, frozenset({"wait", "launch_dependents"})),
+    OpcodeRow("setmaxnreg", _nothing, frozenset({"inc", "dec", "sync", "aligned"})),
+    OpcodeRow("createpolicy", _policy, frozenset(), frozenset({"fractional", "*"})),
 )

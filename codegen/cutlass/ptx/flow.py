@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from codegen.cutlass.ptx.errors import PtxError, Unsupported
-from codegen.cutlass.ptx.module import Instruction, Kernel, Mark, Register, Symbol
+from codegen.cutlass.ptx.errors import PtxError, UnsupportedPtx
+from codegen.cutlass.ptx.module import CodeLabel, PtxInstruction, PtxKernel, Register, SymbolOperand
 
 EXIT = -1
 """The block number of the end of every thread."""
@@ -29,13 +29,13 @@ class Block:
     """
 
     number: int
-    steps: tuple[Instruction, ...]
-    end: Instruction | None
+    steps: tuple[PtxInstruction, ...]
+    end: PtxInstruction | None
     successors: tuple[int, ...]
     meets: int = EXIT
 
 
-def waits(instruction: Instruction) -> bool:
+def waits(instruction: PtxInstruction) -> bool:
     """Whether a warp may have to wait for others here (`bar.warp` waits within a warp only)."""
     parts = instruction.parts
     if parts[0] == "mbarrier":
@@ -43,10 +43,10 @@ def waits(instruction: Instruction) -> bool:
     return parts[0] in WAITS and "warp" not in parts and "arrive" not in parts
 
 
-def blocks_of(kernel: Kernel) -> tuple[Block, ...]:
+def blocks_of(kernel: PtxKernel) -> tuple[Block, ...]:
     """The blocks in the order of the text, the first one being the entry. Raises PtxError for unknown labels."""
     pieces, labels = _pieces(kernel)
-    tables = {mark.name: mark for mark in kernel.body if isinstance(mark, Mark) and mark.targets}
+    tables = {mark.name: mark for mark in kernel.body if isinstance(mark, CodeLabel) and mark.targets}
     found = []
     for number, piece in enumerate(pieces):
         after = number + 1 if number + 1 < len(pieces) else EXIT
@@ -60,12 +60,12 @@ def blocks_of(kernel: Kernel) -> tuple[Block, ...]:
     return tuple(Block(block.number, block.steps, block.end, block.successors, meets[block.number]) for block in found)
 
 
-def _pieces(kernel: Kernel) -> tuple[list[list[Instruction]], dict[str, int]]:
+def _pieces(kernel: PtxKernel) -> tuple[list[list[PtxInstruction]], dict[str, int]]:
     """Straight pieces of the body, and the piece that each label begins."""
-    pieces: list[list[Instruction]] = [[]]
+    pieces: list[list[PtxInstruction]] = [[]]
     labels: dict[str, int] = {}
     for item in kernel.body:
-        if isinstance(item, Mark):
+        if isinstance(item, CodeLabel):
             if item.targets:
                 continue
             if pieces[-1]:
@@ -83,7 +83,7 @@ def _pieces(kernel: Kernel) -> tuple[list[list[Instruction]], dict[str, int]]:
 
 
 def _successors(
-    last: Instruction, after: int, labels: dict[str, int], tables: dict[str, Mark], kernel: str
+    last: PtxInstruction, after: int, labels: dict[str, int], tables: dict[str, CodeLabel], kernel: str
 ) -> tuple[int, ...]:
     def place(name: str) -> int:
         known = _visible(name, labels)
@@ -92,15 +92,17 @@ def _successors(
         return labels[known]
 
     match last.parts[0], last.operands:
-        case "bra", (Symbol(name),):
+        case "bra", (SymbolOperand(name),):
             return (place(name), after) if last.guard else (place(name),)
-        case "brx", (Register(), Symbol(name)) if last.guard is None and (known := _visible(name, tables)) is not None:
+        case "brx", (Register(), SymbolOperand(name)) if (
+            last.guard is None and (known := _visible(name, tables)) is not None
+        ):
             return tuple(place(target) for target in tables[known].targets)
         case "ret" | "exit", ():
             return (EXIT, after) if last.guard else (EXIT,)
         case (("bar" | "barrier" | "mbarrier"), _):
             return (after,)
-    raise Unsupported(f"{last.opcode} is not executed with these operands", kernel=kernel, line=last.line)
+    raise UnsupportedPtx(f"{last.opcode} is not executed with these operands", kernel=kernel, line=last.line)
 
 
 def _visible(name: str, known: Mapping[str, object]) -> str | None:

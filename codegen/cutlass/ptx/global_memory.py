@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import DTypeLike
 
-from codegen.cutlass.ptx.errors import Fault, FaultKind, Limits, PtxError
+from codegen.cutlass.ptx.errors import FaultKind, KernelFault, PtxError, PtxLimits
 from codegen.cutlass.ptx.scalars import POISON, Array
 
 BASE: Final = 0x7F00_0000_0000
@@ -25,7 +25,7 @@ MOST_GAP: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Allocation:
+class ArenaRange:
     """`size_bytes` from `offset_bytes` of the arena."""
 
     name: str
@@ -36,12 +36,12 @@ class Allocation:
 class GlobalMemory:
     """A device's memory. Allocations are never freed: make another memory instead."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self._limits = limits or Limits()
+    def __init__(self, limits: PtxLimits | None = None) -> None:
+        self._limits = limits or PtxLimits()
         self._arena = np.full(1 << 16, POISON, np.uint8)
         self._ends = np.zeros(self._arena.size // GRANULE, np.int64)
         self._used = GRANULE
-        self._allocations: list[Allocation] = []
+        self._allocations: list[ArenaRange] = []
         self._variables: dict[tuple[int, str], int] = {}
         self._owners: list[object] = []
 
@@ -62,7 +62,7 @@ class GlobalMemory:
         if data is not None:
             self._arena[start : start + size] = data
         self._used = start + room
-        self._allocations.append(Allocation(name or f"allocation {len(self._allocations)}", start, size))
+        self._allocations.append(ArenaRange(name or f"allocation {len(self._allocations)}", start, size))
         return BASE + start
 
     def _grow(self, needed: int) -> None:
@@ -125,14 +125,14 @@ class GlobalMemory:
             raise self._outside(int(addresses[np.flatnonzero(bad)[0]]), width, act)
         if int(np.bitwise_or.reduce(offsets, initial=0)) & width - 1:
             address = int(addresses[np.flatnonzero(offsets & width - 1)[0]])
-            raise Fault(FaultKind.MISALIGNED, f"{act} {width} bytes at {address:#x}")
+            raise KernelFault(FaultKind.MISALIGNED, f"{act} {width} bytes at {address:#x}")
         return offsets
 
-    def _outside(self, address: int, width: int, act: str) -> Fault:
+    def _outside(self, address: int, width: int, act: str) -> KernelFault:
         start = address - BASE
         near = [one for one in self._allocations if one.offset_bytes <= start]
         before = near[-1] if near else None
         text = f"{act} {width} bytes at {address:#x} in global memory"
         if before is not None and start < before.offset_bytes + before.size_bytes + (1 << 20):
             text += f", {start - before.offset_bytes} bytes into {before.name} of {before.size_bytes} bytes"
-        return Fault(FaultKind.OUT_OF_BOUNDS, text)
+        return KernelFault(FaultKind.OUT_OF_BOUNDS, text)

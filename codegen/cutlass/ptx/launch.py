@@ -17,11 +17,11 @@ import numpy as np
 
 from codegen.cutlass.ptx.active import WARP
 from codegen.cutlass.ptx.cells import cell_bytes
-from codegen.cutlass.ptx.errors import Limits, PtxError
+from codegen.cutlass.ptx.errors import PtxError, PtxLimits
 from codegen.cutlass.ptx.global_memory import GlobalMemory
-from codegen.cutlass.ptx.layout import Layout, layout_of
-from codegen.cutlass.ptx.machine import Machine
-from codegen.cutlass.ptx.module import Kernel, Module
+from codegen.cutlass.ptx.layout import SymbolLayout, layout_of
+from codegen.cutlass.ptx.machine import PtxMachine
+from codegen.cutlass.ptx.module import Module, PtxKernel
 from codegen.cutlass.ptx.special import Geometry
 
 WITHOUT_SHARED = 4
@@ -38,7 +38,7 @@ class Statistics:
     lines: frozenset[int]
 
 
-def parameters(kernel: Kernel, *values: int | float | bytes) -> bytes:
+def parameters(kernel: PtxKernel, *values: int | float | bytes) -> bytes:
     """The parameter block from one value a parameter. Raises PtxError where one does not fit."""
     if len(values) != len(kernel.parameters):
         raise PtxError(f"has {len(kernel.parameters)} parameters, {len(values)} are given", kernel=kernel.name)
@@ -68,7 +68,7 @@ def launch(
     seed: int = 0,
     *,
     shared_bytes: int = 0,
-    limits: Limits | None = None,
+    limits: PtxLimits | None = None,
     proxy_fences: bool = True,
 ) -> Statistics:
     """Runs all CTAs of a launch on `memory`. `shared_bytes`: dynamic shared memory of a CTA.
@@ -79,7 +79,7 @@ def launch(
     Raises PtxError for a launch that cannot be, Unsupported for an opcode that the executor lacks, Fault for undefined
     behaviour; each names the kernel, and the line where there is one.
     """
-    limits = limits or Limits()
+    limits = limits or PtxLimits()
     if kernel not in module.kernels:
         raise PtxError(f"the module has no kernel {kernel}; it has {', '.join(sorted(module.kernels)) or 'none'}")
     entry = module.kernels[kernel]
@@ -90,7 +90,7 @@ def launch(
     numbers = order.permutation(geometry.ctas)
     size = min(_batch(entry, geometry, layout, limits), geometry.ctas)
     counts: Counter[str] = Counter()
-    machine = Machine(entry, geometry, size, layout, np.frombuffer(params, np.uint8), memory, limits, order,
+    machine = PtxMachine(entry, geometry, size, layout, np.frombuffer(params, np.uint8), memory, limits, order,
                       proxy_fences=proxy_fences, counts=counts)  # fmt: skip
     batches = 0
     for first in range(0, geometry.ctas, size):
@@ -99,7 +99,7 @@ def launch(
     return Statistics(batches, counts["steps"], counts["macs"], machine.lines())
 
 
-def _check(kernel: Kernel, geometry: Geometry, params: bytes, limits: Limits) -> None:
+def _check(kernel: PtxKernel, geometry: Geometry, params: bytes, limits: PtxLimits) -> None:
     if min(*geometry.grid, *geometry.block) < 1:
         raise PtxError(f"a launch of {geometry.grid} blocks of {geometry.block} threads", kernel=kernel.name)
     most = min(limits.max_threads_per_block, kernel.max_threads or limits.max_threads_per_block)
@@ -113,7 +113,7 @@ def _check(kernel: Kernel, geometry: Geometry, params: bytes, limits: Limits) ->
         raise PtxError(f"needs {kernel.parameter_bytes} bytes of parameters, has {len(params)}", kernel=kernel.name)
 
 
-def _batch(kernel: Kernel, geometry: Geometry, layout: Layout, limits: Limits) -> int:
+def _batch(kernel: PtxKernel, geometry: Geometry, layout: SymbolLayout, limits: PtxLimits) -> int:
     """CTAs at once: about so many threads, and no more than the bound on memory allows."""
     threads = geometry.warps * WARP
     cells = layout.shared_bytes // cell_bytes(kernel)

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from codegen.cutlass.ptx.errors import Limits, PtxError
+from codegen.cutlass.ptx.errors import PtxError, PtxLimits
 from codegen.cutlass.ptx.global_memory import GlobalMemory
-from codegen.cutlass.ptx.module import Kernel, Module, Variable
+from codegen.cutlass.ptx.module import Module, PtxKernel, Variable
 from codegen.cutlass.ptx.scalars import Array
 from codegen.cutlass.ptx.shared_memory import SHARED_BASE
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class SymbolLayout:
     """`symbols`: the address of each name in its own memory. Sizes are of one CTA or one thread."""
 
     symbols: Mapping[str, int]
@@ -24,7 +24,9 @@ class Layout:
     local_bytes: int
 
 
-def layout_of(module: Module, kernel: Kernel, memory: GlobalMemory, dynamic_bytes: int, limits: Limits) -> Layout:
+def layout_of(
+    module: Module, kernel: PtxKernel, memory: GlobalMemory, dynamic_bytes: int, limits: PtxLimits
+) -> SymbolLayout:
     """Dynamic shared memory comes after the static one. Raises PtxError where something is too large."""
     symbols = {parameter.name: parameter.offset_bytes for parameter in kernel.parameters}
     used = _names(kernel)
@@ -46,7 +48,7 @@ def layout_of(module: Module, kernel: Kernel, memory: GlobalMemory, dynamic_byte
     for variable in module.variables:
         if variable.space in ("global", "const") and variable.name in used and variable.size_bytes is not None:
             symbols[variable.name] = memory.variable(module, variable.name, _initial(variable))
-    return Layout(symbols, total, dynamic_bytes, local)
+    return SymbolLayout(symbols, total, dynamic_bytes, local)
 
 
 class _initial:
@@ -61,7 +63,7 @@ class _initial:
         return data
 
 
-def _names(kernel: Kernel) -> frozenset[str]:
+def _names(kernel: PtxKernel) -> frozenset[str]:
     """Names of variables that its instructions may mean."""
     found = set()
     for item in kernel.body:

@@ -11,18 +11,18 @@ from typing import Final
 import numpy as np
 
 from codegen.cutlass.ptx.active import WARP, Active
-from codegen.cutlass.ptx.barriers import Barriers, Vote
+from codegen.cutlass.ptx.barriers import CtaBarriers, Vote
 from codegen.cutlass.ptx.cells import cell_bytes
-from codegen.cutlass.ptx.core import Core, Registers
+from codegen.cutlass.ptx.core import CtaBatch, PtxRegisters
 from codegen.cutlass.ptx.definitions import undefined, unfenced
-from codegen.cutlass.ptx.errors import Fault, FaultKind, Limits, PtxError, Unsupported
+from codegen.cutlass.ptx.errors import FaultKind, KernelFault, PtxError, PtxLimits, UnsupportedPtx
 from codegen.cutlass.ptx.flow import EXIT, Block, blocks_of
 from codegen.cutlass.ptx.global_memory import GlobalMemory
 from codegen.cutlass.ptx.in_flight import AsyncCopies, MatrixGroups
-from codegen.cutlass.ptx.layout import Layout
+from codegen.cutlass.ptx.layout import SymbolLayout
 from codegen.cutlass.ptx.mbarrier_operations import bound_question
 from codegen.cutlass.ptx.mbarriers import MBarriers, Question
-from codegen.cutlass.ptx.module import Instruction, Kernel, Vector
+from codegen.cutlass.ptx.module import PtxInstruction, PtxKernel, Vector
 from codegen.cutlass.ptx.rows import Step
 from codegen.cutlass.ptx.scalars import POISON, Array
 from codegen.cutlass.ptx.shared_memory import SharedMemory
@@ -39,7 +39,7 @@ class _Code:
 
     block: Block
     steps: tuple[Step, ...]
-    lines: tuple[Instruction, ...]
+    lines: tuple[PtxInstruction, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +52,16 @@ class _Wait:
 
 
 @dataclass(slots=True)
-class Machine:
+class PtxMachine:
     """`ctas` CTAs of `geometry` at once. `run` may be called many times; only the CTAs' numbers change."""
 
-    kernel: Kernel
+    kernel: PtxKernel
     geometry: Geometry
     ctas: int
-    layout: Layout
+    layout: SymbolLayout
     parameters: Array
     memory: GlobalMemory
-    limits: Limits
+    limits: PtxLimits
     choices: np.random.Generator
     proxy_fences: bool = True
     counts: Counter[str] = field(default_factory=Counter)
@@ -69,11 +69,11 @@ class Machine:
     _code: tuple[_Code, ...] = ()
     _waits: dict[int, _Wait] = field(default_factory=dict)
     _questions: dict[int, Callable[[Active], Question]] = field(default_factory=dict)
-    _core: Core = field(init=False)
+    _core: CtaBatch = field(init=False)
     _special: Special = field(init=False)
     _shared: SharedMemory = field(init=False)
     _strands: Strands = field(init=False)
-    _barriers: Barriers = field(init=False)
+    _barriers: CtaBarriers = field(init=False)
     _mbarriers: MBarriers = field(init=False)
     _live: Array = field(init=False)
 
@@ -82,18 +82,18 @@ class Machine:
         with self._place(0):
             blocks = blocks_of(self.kernel)
             self._special = Special(self.geometry, self.ctas, self.layout)
-            registers = Registers(self.kernel.registers, threads, self._special.registers)
+            registers = PtxRegisters(self.kernel.registers, threads, self._special.registers)
         proxies = self.proxy_fences and any(line.parts[0] == "wgmma" for block in blocks for line in block.steps)
         self._shared = SharedMemory(
             self.ctas, self.geometry.warps, self.layout.shared_bytes, cell_bytes(self.kernel), proxies=proxies,
         )  # fmt: skip
         self._live = np.zeros(threads, np.bool_)
         self._strands = Strands(self._live, self.choices)
-        self._barriers = Barriers(self.ctas, self.geometry.warps, self._shared.order, self._strands)
+        self._barriers = CtaBarriers(self.ctas, self.geometry.warps, self._shared.order, self._strands)
         copies = AsyncCopies(threads, self._shared)
         self._mbarriers = MBarriers(self._shared, copies, self._strands, self.choices)
         local = np.full((threads, -(-self.layout.local_bytes // 16) * 16), POISON, np.uint8)
-        self._core = Core(
+        self._core = CtaBatch(
             threads, self.geometry.warps, registers, self.memory, self._shared, local, self.layout.local_bytes,
             self.parameters, copies, MatrixGroups(threads // WARP, self._shared),
             self._barriers, self._mbarriers, self.layout.symbols, self.counts,
@@ -113,9 +113,11 @@ class Machine:
                 wrong = None
                 if (block.number, k) in unwritten:
                     name = unwritten[block.number, k]
-                    wrong = Fault(FaultKind.UNINITIALISED, f"reads {name}, which nothing has written")
+                    wrong = KernelFault(FaultKind.UNINITIALISED, f"reads {name}, which nothing has written")
                 elif (block.number, k) in bare:
-                    wrong = Fault(FaultKind.FENCE, "a product's registers were written since the last wgmma.fence")
+                    wrong = KernelFault(
+                        FaultKind.FENCE, "a product's registers were written since the last wgmma.fence"
+                    )
                 if wrong is not None:
                     guard = line.guard
                     own = guard is not None and guard.name == unwritten.get((block.number, k))
@@ -130,22 +132,22 @@ class Machine:
                     self._questions[block.number] = bound_question(block.end, self._core)
         self._code = tuple(code)
 
-    def _wait(self, line: Instruction) -> _Wait:
+    def _wait(self, line: PtxInstruction) -> _Wait:
         """The operands of bar.sync a {, b} or bar.red p, a {, b}, q."""
         words = set(line.parts[1:])
         if not words <= BARRIER_WORDS or not words & {"sync", "red"}:
-            raise Unsupported(f"{line.opcode} is not executed")
+            raise UnsupportedPtx(f"{line.opcode} is not executed")
         registers, operands = self._core.registers, line.operands
         if "red" not in words:
             if len(operands) not in (1, 2):
-                raise Unsupported(f"{line.opcode} is not executed with these operands")
+                raise UnsupportedPtx(f"{line.opcode} is not executed with these operands")
             numbers = [registers.source(operand, "u32") for operand in operands]
             return _Wait(numbers[0], numbers[1] if len(numbers) == 2 else None, None)
         if len(operands) not in (3, 4) or isinstance(operands[0], Vector):
-            raise Unsupported(f"{line.opcode} is not executed with these operands")
+            raise UnsupportedPtx(f"{line.opcode} is not executed with these operands")
         operation = next((word for word in ("and", "or", "popc") if word in words), "")
         if not operation:
-            raise Unsupported(f"{line.opcode} does not say which reduction")
+            raise UnsupportedPtx(f"{line.opcode} does not say which reduction")
         target = registers.target(operands[0], "u32" if operation == "popc" else "pred")
         predicate, negated = registers.predicate(operands[-1])
         numbers = [registers.source(operand, "u32") for operand in operands[1:-1]]
@@ -200,20 +202,20 @@ class Machine:
     def _land(self) -> None:
         try:
             self._mbarriers.land()
-        except Fault as fault:
-            raise Fault(fault.kind, fault.finding, kernel=self.kernel.name, line=fault.line) from None
+        except KernelFault as fault:
+            raise KernelFault(fault.kind, fault.finding, kernel=self.kernel.name, line=fault.line) from None
 
     def lines(self) -> frozenset[int]:
         """Lines of the text in blocks that were executed."""
         return frozenset(line.line for number in self._run for line in self._code[number].lines)
 
-    def _deadlock(self) -> Fault:
+    def _deadlock(self) -> KernelFault:
         if not self._barriers.waiting:
             text, line = self._mbarriers.deadlock()
-            return Fault(FaultKind.DEADLOCK, text, kernel=self.kernel.name, line=line)
+            return KernelFault(FaultKind.DEADLOCK, text, kernel=self.kernel.name, line=line)
         waiting = self._barriers.waiting[0]
         number = int(waiting.numbers[waiting.numbers >= 0][0])
-        return Fault(
+        return KernelFault(
             FaultKind.DEADLOCK,
             f"{int(waiting.mask.sum())} threads wait at barrier {number} for others that never come",
             kernel=self.kernel.name,
@@ -231,7 +233,7 @@ class Machine:
             steps += len(code.lines)
             if steps > self.limits.max_steps:
                 line = code.lines[-1].line if code.lines else self.kernel.line
-                raise Fault(
+                raise KernelFault(
                     FaultKind.ENDLESS,
                     f"more than {self.limits.max_steps} instructions in one batch of blocks: an endless loop?",
                     kernel=self.kernel.name,
@@ -254,12 +256,12 @@ class Machine:
         try:
             for k, step in enumerate(code.steps):  # noqa: B007
                 step(active)
-        except Fault as fault:
+        except KernelFault as fault:
             line = code.lines[k]
             raise fault.at(self.kernel.name, line.line, line.opcode) from None
         self._run.add(code.block.number)
 
-    def _end(self, code: _Code, end: Instruction, strand: Strand) -> tuple[Active, int] | None:
+    def _end(self, code: _Code, end: PtxInstruction, strand: Strand) -> tuple[Active, int] | None:
         """What a guarded branch, a return or a barrier does; the way on where the strand stays whole."""
         active, block = strand.active, code.block
         rest: Active | None = None
@@ -279,11 +281,11 @@ class Machine:
                 case "ret" | "exit":
                     self._finish(strand)
                     return None
-        except Fault as fault:
+        except KernelFault as fault:
             raise fault.at(self.kernel.name, end.line, end.opcode) from None
         return self._sync(end, block, strand)
 
-    def _sync(self, end: Instruction, block: Block, strand: Strand) -> tuple[Active, int] | None:
+    def _sync(self, end: PtxInstruction, block: Block, strand: Strand) -> tuple[Active, int] | None:
         """The threads of a strand come to a barrier, or ask an mbarrier; the way on of those that need not wait."""
         after = block.successors[-1]
         try:
@@ -293,12 +295,12 @@ class Machine:
                 return (going, after) if going is not None else None
             wait = self._waits[block.number]
             self._barriers.sync(strand, wait.number, wait.count, wait.vote, after, end.line)
-        except Fault as fault:
+        except KernelFault as fault:
             raise fault.at(self.kernel.name, end.line, end.opcode) from None
         return None
 
     def _part(
-        self, end: Instruction, block: Block, strand: Strand, chosen: Active, rest: Active
+        self, end: PtxInstruction, block: Block, strand: Strand, chosen: Active, rest: Active
     ) -> tuple[Active, int] | None:
         match end.parts[0]:
             case "bra":
@@ -316,13 +318,13 @@ class Machine:
             self._strands.ready.append(Strand(going[0], going[1], join))
         return None
 
-    def _switch(self, end: Instruction, block: Block, strand: Strand) -> tuple[Active, int] | None:
+    def _switch(self, end: PtxInstruction, block: Block, strand: Strand) -> tuple[Active, int] | None:
         """brx.idx: each thread to the target of its index."""
         index = np.broadcast_to(self._core.registers.source(end.operands[0], "u32"), strand.active.mask.size)
         sides = []
         for value in np.unique(index[strand.active.lanes]).tolist():
             if value >= len(block.successors):
-                raise Fault(FaultKind.INVALID, f"index {value} of {len(block.successors)} targets")
+                raise KernelFault(FaultKind.INVALID, f"index {value} of {len(block.successors)} targets")
             sides.append((strand.active.mask & (index == value), block.successors[value]))
         if len(sides) == 1:
             return strand.active, sides[0][1]
@@ -335,7 +337,7 @@ class Machine:
         self._strands.leave(strand.join)
 
 
-def _fails(fault: Fault) -> Step:
+def _fails(fault: KernelFault) -> Step:
     def step(active: Active) -> None:
         del active
         raise fault

@@ -12,23 +12,23 @@ import numpy as np
 
 from codegen.cutlass.ptx.access import bound_addresses
 from codegen.cutlass.ptx.active import WARP, Active
-from codegen.cutlass.ptx.errors import Unsupported
-from codegen.cutlass.ptx.module import Instruction, Operand, Vector
-from codegen.cutlass.ptx.rows import Form, Row, Step, need
+from codegen.cutlass.ptx.errors import UnsupportedPtx
+from codegen.cutlass.ptx.module import Operand, PtxInstruction, Vector
+from codegen.cutlass.ptx.rows import OpcodeForm, OpcodeRow, Step, need
 from codegen.cutlass.ptx.scalars import Array
 
 if TYPE_CHECKING:
-    from codegen.cutlass.ptx.core import Core
+    from codegen.cutlass.ptx.core import CtaBatch
 
 HALVES: Final = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
 """Every half as f32, by its bits: reading a table takes half the time of converting."""
 
 
-def vector(operand: Operand, counts: tuple[int, ...], instruction: Instruction) -> Vector:
+def vector(operand: Operand, counts: tuple[int, ...], instruction: PtxInstruction) -> Vector:
     """The operand as a vector of one of these lengths, without sinks. Raises Unsupported for operands that are no
     vector of registers."""
     if not isinstance(operand, Vector) or len(operand.items) not in counts or None in operand.items:
-        raise Unsupported(f"{instruction.opcode} is not executed with these operands")
+        raise UnsupportedPtx(f"{instruction.opcode} is not executed with these operands")
     return operand
 
 
@@ -76,7 +76,7 @@ def to_fragments(values: Array) -> list[Array]:
     return list(words.reshape(-1, values.shape[0], WARP))
 
 
-def _count(instruction: Instruction, form: Form) -> int:
+def _count(instruction: PtxInstruction, form: OpcodeForm) -> int:
     counts = [int(word[1]) for word in form.modifiers if word in ("x1", "x2", "x4")]
     needed = {"sync", "aligned", "m8n8"}
     need(len(counts) == 1 and needed <= set(form.modifiers) and form.types == ("b16",), instruction)
@@ -91,7 +91,7 @@ def _row_addresses(addresses: Array, active: Active, warps: Array, count: int) -
     return given[lanes], lanes
 
 
-def _ldmatrix(instruction: Instruction, form: Form, core: Core) -> Step:
+def _ldmatrix(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
     count = _count(instruction, form)
     need(len(instruction.operands) == 2, instruction)
     targets = [
@@ -114,7 +114,7 @@ def _ldmatrix(instruction: Instruction, form: Form, core: Core) -> Step:
     return step
 
 
-def _stmatrix(instruction: Instruction, form: Form, core: Core) -> Step:
+def _stmatrix(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
     count = _count(instruction, form)
     need(len(instruction.operands) == 2, instruction)
     sources = [
@@ -137,12 +137,12 @@ def _stmatrix(instruction: Instruction, form: Form, core: Core) -> Step:
     return step
 
 
-def _mma(instruction: Instruction, form: Form, core: Core) -> Step:
+def _mma(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
     shape = [word for word in form.modifiers if word in ("m16n8k16", "m16n8k8")]
     needed = {"sync", "aligned", "row", "col"}
     need(len(shape) == 1 and needed <= set(form.modifiers) and len(instruction.operands) == 4, instruction)
     if form.types not in (("f32", "f16", "f16", "f32"), ("f16", "f16", "f16", "f16")):
-        raise Unsupported(f"{instruction.opcode} is not executed: halves with sums of one type are")
+        raise UnsupportedPtx(f"{instruction.opcode} is not executed: halves with sums of one type are")
     halves = 2 if shape[0] == "m16n8k16" else 1
     single = form.types[0] == "f32"
     results = 4 if single else 2
@@ -177,9 +177,9 @@ def _mma(instruction: Instruction, form: Form, core: Core) -> Step:
 LAYOUT: Final = frozenset({"sync", "aligned", "m8n8", "x1", "x2", "x4", "trans", "shared", "shared::cta"})
 
 MATRIX: Final = (
-    Row("ldmatrix", _ldmatrix, LAYOUT, types=frozenset({"b16"})),
-    Row("stmatrix", _stmatrix, LAYOUT, types=frozenset({"b16"})),
-    Row(
+    OpcodeRow("ldmatrix", _ldmatrix, LAYOUT, types=frozenset({"b16"})),
+    OpcodeRow("stmatrix", _stmatrix, LAYOUT, types=frozenset({"b16"})),
+    OpcodeRow(
         "mma",
         _mma,
         frozenset({"sync", "aligned", "m16n8k16", "m16n8k8", "row", "col"}),

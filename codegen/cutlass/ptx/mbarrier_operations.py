@@ -13,20 +13,20 @@ import numpy as np
 from codegen.cutlass.ptx.access import bound_addresses, take
 from codegen.cutlass.ptx.active import Active
 from codegen.cutlass.ptx.elementwise import store
-from codegen.cutlass.ptx.errors import Fault, FaultKind
+from codegen.cutlass.ptx.errors import FaultKind, KernelFault
 from codegen.cutlass.ptx.mbarriers import Question
-from codegen.cutlass.ptx.module import Instruction, Operand
-from codegen.cutlass.ptx.rows import Form, Row, Step, need, split
+from codegen.cutlass.ptx.module import Operand, PtxInstruction
+from codegen.cutlass.ptx.rows import OpcodeForm, OpcodeRow, Step, need, split
 from codegen.cutlass.ptx.scalars import Array
 
 if TYPE_CHECKING:
-    from codegen.cutlass.ptx.core import Core
+    from codegen.cutlass.ptx.core import CtaBatch
 
 SPACES: Final = frozenset({"shared", "shared::cta", "shared::cluster"})
 """A cluster is one CTA here, so its shared memory is the CTA's own."""
 
 
-def bound_addresses_in_shared(operand: Operand, spaces: tuple[str, ...], core: Core) -> Callable[[Active], Array]:
+def bound_addresses_in_shared(operand: Operand, spaces: tuple[str, ...], core: CtaBatch) -> Callable[[Active], Array]:
     """Addresses of the active threads in shared memory; without a state space they are generic."""
     where = bound_addresses(operand, core)
     if spaces:
@@ -36,17 +36,17 @@ def bound_addresses_in_shared(operand: Operand, spaces: tuple[str, ...], core: C
     def shared(active: Active) -> Array:
         addresses = where(active)
         if (addresses >> np.uint64(56) != base >> np.uint64(56)).any():
-            raise Fault(FaultKind.OUT_OF_BOUNDS, "an mbarrier outside of shared memory")
+            raise KernelFault(FaultKind.OUT_OF_BOUNDS, "an mbarrier outside of shared memory")
         return addresses - base
 
     return shared
 
 
-def _spaces(form: Form) -> tuple[str, ...]:
+def _spaces(form: OpcodeForm) -> tuple[str, ...]:
     return tuple(word for word in form.modifiers if word in SPACES)
 
 
-def _build(instruction: Instruction, form: Form, core: Core) -> Step:
+def _build(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
     words = tuple(word for word in form.modifiers if word not in SPACES)
     match words:
         case ("init",):
@@ -61,14 +61,14 @@ def _build(instruction: Instruction, form: Form, core: Core) -> Step:
     raise AssertionError
 
 
-def _init(instruction: Instruction, form: Form, core: Core) -> Step:
+def _init(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
     need(len(instruction.operands) == 2, instruction)
     where = bound_addresses_in_shared(instruction.operands[0], _spaces(form), core)
     count = core.registers.source(instruction.operands[1], "u32")
     return lambda active: core.mbarriers.init(active, where(active), take(count, active))
 
 
-def _arrive(instruction: Instruction, form: Form, core: Core, *, drop: bool) -> Step:
+def _arrive(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch, *, drop: bool) -> Step:
     need(len(instruction.operands) in (2, 3), instruction)
     state, address, *more = instruction.operands
     where = bound_addresses_in_shared(address, _spaces(form), core)
@@ -83,7 +83,7 @@ def _arrive(instruction: Instruction, form: Form, core: Core, *, drop: bool) -> 
     return step
 
 
-def bound_question(instruction: Instruction, core: Core) -> Callable[[Active], Question]:
+def bound_question(instruction: PtxInstruction, core: CtaBatch) -> Callable[[Active], Question]:
     """test_wait and try_wait as a function of the active threads; a hint how long to wait is read over.
 
     Raises Unsupported for other modifiers."""
@@ -102,7 +102,7 @@ def bound_question(instruction: Instruction, core: Core) -> Callable[[Active], Q
     return question
 
 
-def _mapa(instruction: Instruction, form: Form, core: Core) -> Step:
+def _mapa(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
     """An address in the shared memory of a CTA of the cluster, of which there is one."""
     need(len(instruction.operands) == 3 and len(form.types) == 1, instruction)
     kind = form.types[0]
@@ -113,15 +113,15 @@ def _mapa(instruction: Instruction, form: Form, core: Core) -> Step:
     def step(active: Active) -> None:
         ranks = take(rank, active)
         if (ranks != 0).any():
-            raise Fault(FaultKind.INVALID, f"CTA {int(ranks.max())} of a cluster of one")
+            raise KernelFault(FaultKind.INVALID, f"CTA {int(ranks.max())} of a cluster of one")
         store(target, address, active)
 
     return step
 
 
 HINTS: Final = frozenset({"release", "acquire", "cta", "cluster"})
-WAIT: Final = Row("mbarrier", _build, SPACES | {"test_wait", "try_wait", "parity"}, HINTS, frozenset({"b64"}))
+WAIT: Final = OpcodeRow("mbarrier", _build, SPACES | {"test_wait", "try_wait", "parity"}, HINTS, frozenset({"b64"}))
 MBARRIERS: Final = (
-    Row("mbarrier", _build, SPACES | {"init", "inval", "arrive", "arrive_drop"}, HINTS, frozenset({"b64"})),
-    Row("mapa", _mapa, frozenset({"shared::cluster"}), types=frozenset({"u32", "u64"})),
+    OpcodeRow("mbarrier", _build, SPACES | {"init", "inval", "arrive", "arrive_drop"}, HINTS, frozenset({"b64"})),
+    OpcodeRow("mapa", _mapa, frozenset({"shared::cluster"}), types=frozenset({"u32", "u64"})),
 )

@@ -18,7 +18,7 @@ import numpy as np
 
 from codegen.cutlass.ptx.active import Active
 from codegen.cutlass.ptx.cells import OBJECT_BYTES
-from codegen.cutlass.ptx.errors import Fault, FaultKind
+from codegen.cutlass.ptx.errors import FaultKind, KernelFault
 from codegen.cutlass.ptx.in_flight import AsyncCopies
 from codegen.cutlass.ptx.scalars import Array
 from codegen.cutlass.ptx.shared_memory import SharedMemory
@@ -99,12 +99,14 @@ class MBarriers:
         lanes = active.lanes
         places = self.shared.places(addresses, lanes, OBJECT_BYTES, "makes an mbarrier of")
         if (counts == 0).any() or (counts > MOST_ARRIVALS).any():
-            raise Fault(
+            raise KernelFault(
                 FaultKind.INVALID, f"an mbarrier of {int(counts.max())} arrivals: 1 to {MOST_ARRIVALS} are possible"
             )
         for place, chosen in _by_place(places):
             if place in self._objects:
-                raise Fault(FaultKind.INVALID, f"{self._name(place)} is made a second time without mbarrier.inval")
+                raise KernelFault(
+                    FaultKind.INVALID, f"{self._name(place)} is made a second time without mbarrier.inval"
+                )
             born = self.shared.order.take(self.shared.cells(places[chosen], OBJECT_BYTES), lanes[chosen] >> 5)
             count, warps = int(counts[chosen][0]), self.shared.order.warps
             known, done = np.zeros(warps, np.int32), np.zeros(warps, np.int32)
@@ -126,14 +128,14 @@ class MBarriers:
             phases[chosen] = one.phase
             own = counts[chosen]
             if (own == 0).any() or (own > one.expected).any():
-                raise Fault(
+                raise KernelFault(
                     FaultKind.INVALID,
                     f"{int(own.max())} arrivals of one thread at {self._name(place)}, which expects {one.expected}",
                 )
             if drop:
                 one.expected -= int(own.sum())
                 if one.expected < 0:
-                    raise Fault(FaultKind.INVALID, f"{self._name(place)} expects no arrivals any more")
+                    raise KernelFault(FaultKind.INVALID, f"{self._name(place)} expects no arrivals any more")
             by_warp = np.bincount(np.searchsorted(warps, lanes[chosen] >> 5), own).astype(np.int64)
             if self._count(place, by_warp, self.shared.order.publish(warps)):
                 completed.add(place)
@@ -149,7 +151,9 @@ class MBarriers:
             if not counted:
                 one.pending += chosen.size
                 if one.pending > MOST_ARRIVALS:
-                    raise Fault(FaultKind.INVALID, f"{self._name(place)} waits for more than {MOST_ARRIVALS} arrivals")
+                    raise KernelFault(
+                        FaultKind.INVALID, f"{self._name(place)} waits for more than {MOST_ARRIVALS} arrivals"
+                    )
             by_warp = np.bincount(np.searchsorted(warps, active.lanes[chosen] >> 5))
             counts.append((place, by_warp, self.shared.order.publish(warps)))
         self._arrivals.append(_Arrival(active.lanes, self.copies.issued, tuple(counts), line))
@@ -166,7 +170,7 @@ class MBarriers:
         completed = set()
         for place, by_warp, known in one.counts:
             if place not in self._objects:
-                raise Fault(
+                raise KernelFault(
                     FaultKind.INVALID,
                     f"{self._name(place)} is gone while copies are on their way to it",
                     line=one.line,
@@ -191,7 +195,7 @@ class MBarriers:
         while arrivals:
             now = min(arrivals, one.pending)
             if not now:
-                raise Fault(FaultKind.INVALID, f"{self._name(place)} expects no arrivals any more")
+                raise KernelFault(FaultKind.INVALID, f"{self._name(place)} expects no arrivals any more")
             np.maximum(one.known, known, out=one.known)
             one.pending -= now
             arrivals -= now
@@ -262,7 +266,7 @@ class MBarriers:
         if by_parity:
             return np.asarray((phases & np.uint64(1)) != np.uint64(now & 1))
         if ((phases != now) & (phases != now - 1)).any():
-            raise Fault(
+            raise KernelFault(
                 FaultKind.INVALID, f"{self._name(place)} is in phase {now} and asked for phase {int(phases.min())}"
             )
         return np.asarray(phases != now)
@@ -291,7 +295,7 @@ class MBarriers:
         for place, chosen in _by_place(places):
             warps = np.unique(lanes[chosen] >> 5)
             if place not in self._objects:
-                raise Fault(FaultKind.UNINITIALISED, f"{self._name(place)} was not made by mbarrier.init")
+                raise KernelFault(FaultKind.UNINITIALISED, f"{self._name(place)} was not made by mbarrier.init")
             one = self._objects[place]
             self.shared.order.sees(warps, one.maker, one.born, self._name(place))
             yield place, warps, chosen

@@ -29,17 +29,17 @@ class Immediate:
 
 
 @dataclass(frozen=True, slots=True)
-class Symbol:
+class SymbolOperand:
     """A parameter, variable or label by name."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class AddressOperand:
     """`[base + offset_bytes]`."""
 
-    base: Register | Symbol | Immediate
+    base: Register | SymbolOperand | Immediate
     offset_bytes: int = 0
 
 
@@ -51,11 +51,11 @@ class Vector:
     pair: bool = False
 
 
-Operand = Register | Immediate | Symbol | Address | Vector | None
+Operand = Register | Immediate | SymbolOperand | AddressOperand | Vector | None
 
 
 @dataclass(frozen=True, slots=True)
-class Instruction:
+class PtxInstruction:
     """One PTX instruction. `opcode` is whole (`ld.global.nc.u16`), `parts` what lies between its dots (`::`
     stays inside a part); operands in the order of the text."""
 
@@ -70,7 +70,7 @@ class Instruction:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class CodeLabel:
     """A label of the body, or with `targets` the list that a `brx.idx` chooses from."""
 
     name: str
@@ -100,14 +100,14 @@ class Variable:
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class PtxKernel:
     """An entry. `registers` has declared types by unique name; `variables` those of its body (shared and local)."""
 
     name: str
     parameters: tuple[Parameter, ...]
     variables: tuple[Variable, ...]
     registers: Mapping[str, str]
-    body: tuple[Instruction | Mark, ...]
+    body: tuple[PtxInstruction | CodeLabel, ...]
     line: int
     max_threads: int | None = None
 
@@ -124,4 +124,4 @@ class Module:
     version: str
     target: str
     variables: tuple[Variable, ...]
-    kernels: Mapping[str, Kernel]
+    kernels: Mapping[str, PtxKernel]

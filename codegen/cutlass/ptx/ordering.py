@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from codegen.cutlass.ptx.errors import Fault, FaultKind
+from codegen.cutlass.ptx.errors import FaultKind, KernelFault
 from codegen.cutlass.ptx.scalars import Array
 
 IN_FLIGHT: Final = (1 << 31) - 1
@@ -108,7 +108,7 @@ class Ordering:
         if unseen.any():
             i, j, other = (int(index[0]) for index in np.nonzero(unseen))
             if self._reads[cells[i, j], other] == IN_FLIGHT:
-                raise Fault(
+                raise KernelFault(
                     FaultKind.IN_FLIGHT,
                     (
                         f"warp {self._local[warps[i]]} writes {self._place(cells[i, j])}, which an asynchronous "
@@ -139,7 +139,7 @@ class Ordering:
             unfenced &= self._fenced[warps[:, None], self._writer[cells]] < self._stamp[cells]
         if unfenced.any():
             i, j = (int(index[0]) for index in np.nonzero(unfenced))
-            raise Fault(
+            raise KernelFault(
                 FaultKind.FENCE,
                 (
                     f"{self._place(cells[i, j])}, written by warp {self._writer[cells[i, j]]}, is read by an "
@@ -169,13 +169,13 @@ class Ordering:
         kept = stamp == OBJECT
         if kept.any():
             k = int(np.flatnonzero(kept)[0])
-            raise Fault(
+            raise KernelFault(
                 FaultKind.INVALID, f"warp {self._local[warp[k]]} {act} {self._place(cell[k])}, which is an mbarrier"
             )
         flight = stamp == IN_FLIGHT
         if flight.any():
             k = int(np.flatnonzero(flight)[0])
-            raise Fault(
+            raise KernelFault(
                 FaultKind.IN_FLIGHT,
                 (
                     f"warp {self._local[warp[k]]} {act} {self._place(cell[k])}, where a cp.async of warp "
@@ -185,7 +185,7 @@ class Ordering:
         never = stamp == NEVER
         if never.any() and not unwritten:
             k = int(np.flatnonzero(never)[0])
-            raise Fault(
+            raise KernelFault(
                 FaultKind.UNINITIALISED,
                 f"warp {self._local[warp[k]]} reads {self._place(cell[k])}, which nobody has written",
             )
@@ -197,8 +197,8 @@ class Ordering:
     def _place(self, cell: int) -> str:
         return f"shared memory at offset {int(cell) % self._cells * self._cell_bytes}"
 
-    def _race(self, warp: int, act: str, cell: int, other: int, done: str) -> Fault:
-        return Fault(
+    def _race(self, warp: int, act: str, cell: int, other: int, done: str) -> KernelFault:
+        return KernelFault(
             FaultKind.RACE,
             f"warp {self._local[warp]} {act} {self._place(cell)} with no barrier after the {done} by warp {other}",
         )
@@ -257,7 +257,7 @@ class Ordering:
         """Raises Fault where one of these warps does not know what `maker` did at `born`."""
         blind = (warps != maker) & (self._seen[warps, self._local[maker]] < born)
         if blind.any():
-            raise Fault(
+            raise KernelFault(
                 FaultKind.RACE,
                 f"warp {self._local[warps[blind][0]]} uses {name} with no barrier after warp {self._local[maker]} "
                 f"made it",

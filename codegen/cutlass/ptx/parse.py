@@ -11,18 +11,18 @@ from functools import lru_cache
 from typing import Final
 
 from codegen.cutlass.ptx.cursor import Cursor, Token, number, tokens
-from codegen.cutlass.ptx.errors import Limits, PtxError, Unsupported
+from codegen.cutlass.ptx.errors import PtxError, PtxLimits, UnsupportedPtx
 from codegen.cutlass.ptx.module import (
-    Address,
+    AddressOperand,
+    CodeLabel,
     Immediate,
-    Instruction,
-    Kernel,
-    Mark,
     Module,
     Operand,
     Parameter,
+    PtxInstruction,
+    PtxKernel,
     Register,
-    Symbol,
+    SymbolOperand,
     Variable,
     Vector,
 )
@@ -34,7 +34,7 @@ SIZES: Final = {
 }
 
 
-def read_variables(cursor: Cursor, limits: Limits, space: str) -> list[Variable]:
+def read_variables(cursor: Cursor, limits: PtxLimits, space: str) -> list[Variable]:
     """`.align 8 .b8 name[12] = {...}, ...;` after its space. Raises PtxError, or Unsupported for kinds of variables
     that are not executed."""
     alignment, found = 0, []
@@ -49,7 +49,7 @@ def read_variables(cursor: Cursor, limits: Limits, space: str) -> list[Variable]
     if element in ("v2", "v4"):
         count, element = int(element[1]), cursor.next().text[1:]
     if element not in SIZES:
-        raise Unsupported(f"variables of type {token.text} are not known", line=token.line)
+        raise UnsupportedPtx(f"variables of type {token.text} are not known", line=token.line)
     while True:
         name = cursor.next()
         size: int | None = SIZES[element] * count
@@ -74,7 +74,7 @@ def read_variables(cursor: Cursor, limits: Limits, space: str) -> list[Variable]
     return found
 
 
-def _initial(cursor: Cursor, limits: Limits, element_bytes: int, line: int) -> bytes:
+def _initial(cursor: Cursor, limits: PtxLimits, element_bytes: int, line: int) -> bytes:
     """The bytes of an initialiser: numbers only, nested braces in order."""
     data = bytearray()
     depth = 0
@@ -93,14 +93,14 @@ def _initial(cursor: Cursor, limits: Limits, element_bytes: int, line: int) -> b
             case _ if token.text in "{},":
                 depth += (token.text == "{") - (token.text == "}")
             case _:
-                raise Unsupported(f"an initialiser with {token.text} is not read", line=line)
+                raise UnsupportedPtx(f"an initialiser with {token.text} is not read", line=line)
         if depth == 0:
             return bytes(data)
         if len(data) > limits.max_static_bytes:
             raise PtxError("an initialiser is too long", line=line)
 
 
-def read_parameters(cursor: Cursor, limits: Limits) -> tuple[Parameter, ...]:
+def read_parameters(cursor: Cursor, limits: PtxLimits) -> tuple[Parameter, ...]:
     """Raises PtxError, or Unsupported for kinds of parameters that are not executed."""
     found: list[Parameter] = []
     offset = 0
@@ -113,7 +113,7 @@ def read_parameters(cursor: Cursor, limits: Limits) -> tuple[Parameter, ...]:
             elif token.text[1:] in SIZES:
                 size = SIZES[token.text[1:]]
             elif token.text not in (".ptr", ".global", ".const", ".shared"):
-                raise Unsupported(f"a parameter with {token.text} is not read", line=token.line)
+                raise UnsupportedPtx(f"a parameter with {token.text} is not read", line=token.line)
         alignment = max(alignment, size) if size > 1 else alignment or 1
         if cursor.take("["):
             size *= cursor.integer()
@@ -139,14 +139,14 @@ KEPT_MODULES: Final = 32
 """Modules kept for those who read the same text again: a network is compiled, then executed; a second per MB."""
 
 
-def parse(text: str, limits: Limits | None = None) -> Module:
+def parse(text: str, limits: PtxLimits | None = None) -> Module:
     """The module that `text` describes: one of its own, with variables of its own, also where the same text was read
     before. Raises PtxError with the line of what it cannot read."""
-    return replace(_parsed(text, limits or Limits()))
+    return replace(_parsed(text, limits or PtxLimits()))
 
 
 @lru_cache(KEPT_MODULES)
-def _parsed(text: str, limits: Limits) -> Module:
+def _parsed(text: str, limits: PtxLimits) -> Module:
     if len(text) > limits.max_text_bytes:
         raise PtxError(f"the text has {len(text)} characters, at most {limits.max_text_bytes} are read")
     return _Parser(list(tokens(text)), limits).module()
@@ -175,7 +175,7 @@ class _Scope:
 
 
 class _Parser:
-    def __init__(self, found: list[Token], limits: Limits) -> None:
+    def __init__(self, found: list[Token], limits: PtxLimits) -> None:
         self._cursor = Cursor(found)
         self._limits = limits
         self._scopes: list[_Scope] = []
@@ -188,7 +188,7 @@ class _Parser:
         cursor = self._cursor
         version, target = "", ""
         variables: list[Variable] = []
-        kernels: dict[str, Kernel] = {}
+        kernels: dict[str, PtxKernel] = {}
         while not cursor.done:
             token = cursor.next()
             match token.text:
@@ -200,7 +200,7 @@ class _Parser:
                         cursor.next()
                 case ".address_size":
                     if cursor.integer() != 64:
-                        raise Unsupported("addresses of 64 bits are needed", line=token.line)
+                        raise UnsupportedPtx("addresses of 64 bits are needed", line=token.line)
                 case text if text in LINKING:
                     continue
                 case text if text in SPACES:
@@ -217,7 +217,7 @@ class _Parser:
                 case ";":
                     continue
                 case _:
-                    raise Unsupported(f"{token.text} is not read at the top of a file", line=token.line)
+                    raise UnsupportedPtx(f"{token.text} is not read at the top of a file", line=token.line)
         total = sum(v.size_bytes or 0 for v in variables)
         if total > self._limits.max_static_bytes:
             raise PtxError(f"variables have {total} bytes, at most {self._limits.max_static_bytes} are admitted")
@@ -232,7 +232,7 @@ class _Parser:
 
     # --- kernels
 
-    def _kernel(self) -> Kernel:
+    def _kernel(self) -> PtxKernel:
         cursor = self._cursor
         name = cursor.next()
         parameters = read_parameters(cursor, self._limits) if cursor.take("(") else ()
@@ -248,11 +248,11 @@ class _Parser:
             if token.text in (".maxntid", ".reqntid"):
                 threads = values[0] * (values[1] if len(values) > 1 else 1) * (values[2] if len(values) > 2 else 1)
         if cursor.take(";"):
-            raise Unsupported(f"kernel {name.text} has no body", line=name.line)
+            raise UnsupportedPtx(f"kernel {name.text} has no body", line=name.line)
         cursor.expect("{")
         self._registers, self._opened = {}, 0
         self._scopes = [_Scope("")]
-        body: list[Instruction | Mark] = []
+        body: list[PtxInstruction | CodeLabel] = []
         variables: list[Variable] = []
         while self._scopes:
             self._statement(body, variables)
@@ -260,9 +260,11 @@ class _Parser:
                 raise PtxError(f"more than {self._limits.max_instructions} instructions", kernel=name.text)
             if len(self._registers) > self._limits.max_registers:
                 raise PtxError(f"more than {self._limits.max_registers} registers are used", kernel=name.text)
-        return Kernel(name.text, parameters, tuple(variables), dict(self._registers), tuple(body), name.line, threads)
+        return PtxKernel(
+            name.text, parameters, tuple(variables), dict(self._registers), tuple(body), name.line, threads
+        )
 
-    def _statement(self, body: list[Instruction | Mark], variables: list[Variable]) -> None:
+    def _statement(self, body: list[PtxInstruction | CodeLabel], variables: list[Variable]) -> None:
         cursor = self._cursor
         token = cursor.next()
         match token.text:
@@ -286,7 +288,7 @@ class _Parser:
             case ".loc":
                 cursor.skip_line(token.line)
             case text if text.startswith("."):
-                raise Unsupported(f"{text} is not read inside a kernel", line=token.line)
+                raise UnsupportedPtx(f"{text} is not read inside a kernel", line=token.line)
             case _ if cursor.peek() == ":":
                 cursor.next()
                 if cursor.peek() in (".branchtargets",):
@@ -295,11 +297,11 @@ class _Parser:
                     while cursor.take(","):
                         targets.append(cursor.next().text + self._scopes[-1].suffix)
                     cursor.expect(";")
-                    body.append(Mark(token.text + self._scopes[-1].suffix, token.line, tuple(targets)))
+                    body.append(CodeLabel(token.text + self._scopes[-1].suffix, token.line, tuple(targets)))
                 elif cursor.peek().startswith(".call"):
                     cursor.skip_statement()
                 else:
-                    body.append(Mark(token.text + self._scopes[-1].suffix, token.line))
+                    body.append(CodeLabel(token.text + self._scopes[-1].suffix, token.line))
             case _:
                 cursor.back()
                 body.append(self._instruction())
@@ -308,7 +310,7 @@ class _Parser:
         """`.b32 %r<10>, %x;` after `.reg`."""
         cursor = self._cursor
         if kind.text[1:] not in SIZES and kind.text not in (".pred", ".b128"):
-            raise Unsupported(f"registers of type {kind.text} are not known", line=kind.line)
+            raise UnsupportedPtx(f"registers of type {kind.text} are not known", line=kind.line)
         scope = self._scopes[-1]
         while True:
             name = cursor.next()
@@ -321,7 +323,7 @@ class _Parser:
                 break
         cursor.expect(";")
 
-    def _instruction(self) -> Instruction:
+    def _instruction(self) -> PtxInstruction:
         cursor = self._cursor
         guard = None
         if cursor.take("@"):
@@ -345,8 +347,8 @@ class _Parser:
                 break
         if opcode.text.startswith(("bra", "brx")):  # labels carry their scope, the innermost one with the name counts
             suffix = self._scopes[-1].suffix
-            operands = [Symbol(one.name + suffix) if isinstance(one, Symbol) else one for one in operands]
-        return Instruction(opcode.text, tuple(operands), opcode.line, guard)
+            operands = [SymbolOperand(one.name + suffix) if isinstance(one, SymbolOperand) else one for one in operands]
+        return PtxInstruction(opcode.text, tuple(operands), opcode.line, guard)
 
     def _operand(self) -> Operand:
         cursor = self._cursor
@@ -357,16 +359,16 @@ class _Parser:
                 sign = 1 if cursor.next().text == "+" else -1
                 offset += sign * cursor.integer()
             if cursor.peek() == ",":
-                raise Unsupported("addresses of tensors or textures are not read", line=cursor.line)
+                raise UnsupportedPtx("addresses of tensors or textures are not read", line=cursor.line)
             line = cursor.expect("]").line
-            if not isinstance(inner, Register | Symbol | Immediate):
+            if not isinstance(inner, Register | SymbolOperand | Immediate):
                 raise PtxError("an address needs a register or a name", line=line)
-            return Address(inner, offset)
+            return AddressOperand(inner, offset)
         if cursor.take("{"):
             items: list[Register | Immediate | None] = []
             while not cursor.take("}"):
                 item = self._single()
-                if isinstance(item, Symbol | Vector):
+                if isinstance(item, SymbolOperand | Vector):
                     raise PtxError("a vector of names", line=cursor.line)
                 items.append(item)
                 if len(items) > self._limits.max_vector:
@@ -378,14 +380,14 @@ class _Parser:
         single = self._single()
         if cursor.take("|"):
             other = self._single()
-            if isinstance(single, Symbol) or isinstance(other, Symbol):
+            if isinstance(single, SymbolOperand) or isinstance(other, SymbolOperand):
                 raise PtxError("a pair of names", line=cursor.line)
             return Vector((single, other), pair=True)
-        if isinstance(single, Symbol) and cursor.take("+"):
-            return Address(single, cursor.integer())
+        if isinstance(single, SymbolOperand) and cursor.take("+"):
+            return AddressOperand(single, cursor.integer())
         return single
 
-    def _single(self) -> Register | Immediate | Symbol | None:
+    def _single(self) -> Register | Immediate | SymbolOperand | None:
         cursor = self._cursor
         negated = cursor.take("!")
         minus = cursor.take("-")
@@ -402,7 +404,7 @@ class _Parser:
             case "word":
                 register = self._register(token)
                 if register is None:
-                    return Symbol(token.text)
+                    return SymbolOperand(token.text)
                 return Register(register.name, register.type, negated)
         raise PtxError(f"{token.text!r} is no operand", line=token.line)
 

@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from codegen.cutlass.ptx.active import Active
-from codegen.cutlass.ptx.errors import Unsupported
-from codegen.cutlass.ptx.module import Instruction
+from codegen.cutlass.ptx.errors import UnsupportedPtx
+from codegen.cutlass.ptx.module import PtxInstruction
 from codegen.cutlass.ptx.scalars import BYTES
 
 if TYPE_CHECKING:
-    from codegen.cutlass.ptx.core import Core
+    from codegen.cutlass.ptx.core import CtaBatch
 
 Step: TypeAlias = Callable[[Active], None]
 """An instruction ready to run: the operands are bound, only the active threads are missing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class OpcodeForm:
     """An opcode taken apart. `modifiers` lie between head and types, hints aside."""
 
     head: str
@@ -32,11 +32,11 @@ class Form:
     types: tuple[str, ...]
 
 
-Build: TypeAlias = "Callable[[Instruction, Form, Core], Step]"
+Build: TypeAlias = "Callable[[PtxInstruction, OpcodeForm, CtaBatch], Step]"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class OpcodeRow:
     """One operation: `build` makes the step. `modifiers` are those that it knows, hints (read over) are `hints`."""
 
     head: str
@@ -46,7 +46,7 @@ class Row:
     types: frozenset[str] = frozenset()
 
 
-def split(opcode: str, row: Row) -> Form:
+def split(opcode: str, row: OpcodeRow) -> OpcodeForm:
     """`opcode` by the words of `row`. Raises Unsupported for a modifier or type that the row does not name."""
     parts = opcode.split(".")
     modifiers, types = [], []
@@ -58,11 +58,11 @@ def split(opcode: str, row: Row) -> Form:
         elif (part in BYTES or part == "pred") and (not row.types or part in row.types):
             types.append(part)
         else:
-            raise Unsupported(f"{opcode}: .{part} is not executed")
-    return Form(parts[0], tuple(modifiers), tuple(types))
+            raise UnsupportedPtx(f"{opcode}: .{part} is not executed")
+    return OpcodeForm(parts[0], tuple(modifiers), tuple(types))
 
 
-def need(condition: bool, instruction: Instruction) -> None:
+def need(condition: bool, instruction: PtxInstruction) -> None:
     """Raises Unsupported for operands of a form that is not executed."""
     if not condition:
-        raise Unsupported(f"{instruction.opcode} is not executed with these operands", line=instruction.line)
+        raise UnsupportedPtx(f"{instruction.opcode} is not executed with these operands", line=instruction.line)

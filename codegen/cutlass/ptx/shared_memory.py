@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from codegen.cutlass.ptx.active import Active
-from codegen.cutlass.ptx.errors import Fault, FaultKind
+from codegen.cutlass.ptx.errors import FaultKind, KernelFault
 from codegen.cutlass.ptx.ordering import Ordering
 from codegen.cutlass.ptx.scalars import POISON, Array
 
@@ -53,13 +53,13 @@ class SharedMemory:
         bad = (offsets < 0) | (offsets > self.size_bytes - width)
         if bad.any():
             worst = int(offsets[bad].reshape(-1)[0])
-            raise Fault(
+            raise KernelFault(
                 FaultKind.OUT_OF_BOUNDS,
                 f"{act} {width} bytes at offset {worst} of {self.size_bytes} bytes of shared memory",
             )
         if int(np.bitwise_or.reduce(offsets, axis=None, initial=0)) & width - 1:
             worst = int(offsets[(offsets & width - 1) != 0].reshape(-1)[0])
-            raise Fault(FaultKind.MISALIGNED, f"{act} {width} bytes at offset {worst} of shared memory")
+            raise KernelFault(FaultKind.MISALIGNED, f"{act} {width} bytes at offset {worst} of shared memory")
         return offsets
 
     def cells(self, places: Array, width: int) -> Array:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from codegen.cutlass.ptx.active import WARP
-from codegen.cutlass.ptx.layout import Layout
+from codegen.cutlass.ptx.layout import SymbolLayout
 from codegen.cutlass.ptx.scalars import Array
 
 AXES = "xyz"
@@ -40,7 +40,7 @@ class Geometry:
 class Special:
     """`registers` by name: uint32, one a thread or one for all; those of CTAs change from batch to batch."""
 
-    def __init__(self, geometry: Geometry, ctas: int, layout: Layout) -> None:
+    def __init__(self, geometry: Geometry, ctas: int, layout: SymbolLayout) -> None:
         self._geometry = geometry
         pitch = geometry.warps * WARP
         thread = np.arange(pitch)

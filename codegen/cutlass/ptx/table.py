@@ -11,19 +11,19 @@ from codegen.cutlass.ptx.conversions import CONVERSIONS
 from codegen.cutlass.ptx.copies import COPIES
 from codegen.cutlass.ptx.dot_products import DOT_PRODUCTS
 from codegen.cutlass.ptx.elementwise import ELEMENTWISE
-from codegen.cutlass.ptx.errors import PtxError, Unsupported
+from codegen.cutlass.ptx.errors import PtxError, UnsupportedPtx
 from codegen.cutlass.ptx.fences import FENCES
 from codegen.cutlass.ptx.matrix import MATRIX
 from codegen.cutlass.ptx.mbarrier_operations import MBARRIERS
-from codegen.cutlass.ptx.module import Instruction
-from codegen.cutlass.ptx.rows import Row, Step, split
+from codegen.cutlass.ptx.module import PtxInstruction
+from codegen.cutlass.ptx.rows import OpcodeRow, Step, split
 from codegen.cutlass.ptx.warp import WARPS
 from codegen.cutlass.ptx.wgmma import WGMMA
 
 if TYPE_CHECKING:
-    from codegen.cutlass.ptx.core import Core
+    from codegen.cutlass.ptx.core import CtaBatch
 
-OPCODES: Final[dict[str, Row]] = {
+OPCODES: Final[dict[str, OpcodeRow]] = {
     row.head: row
     for row in (
         *ELEMENTWISE,
@@ -41,18 +41,18 @@ OPCODES: Final[dict[str, Row]] = {
 }
 
 
-def decode(instruction: Instruction, core: Core) -> Step:
+def decode(instruction: PtxInstruction, core: CtaBatch) -> Step:
     """The step of an instruction, its guard included. Raises Unsupported, with the line."""
     row = OPCODES.get(instruction.parts[0])
     try:
         if row is None:
-            raise Unsupported(f"opcode {instruction.opcode} is not executed")
+            raise UnsupportedPtx(f"opcode {instruction.opcode} is not executed")
         return guarded(instruction, row.build(instruction, split(instruction.opcode, row), core), core)
     except PtxError as error:
         raise type(error)(error.reason, line=instruction.line) if not error.line else error from None
 
 
-def guarded(instruction: Instruction, step: Step, core: Core) -> Step:
+def guarded(instruction: PtxInstruction, step: Step, core: CtaBatch) -> Step:
     """The step for those threads that the instruction's guard lets through."""
     if instruction.guard is None:
         return step

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from codegen.cutlass.ptx.active import WARP, Active
-from codegen.cutlass.ptx.errors import Fault, FaultKind, Unsupported
-from codegen.cutlass.ptx.module import Instruction, Operand, Vector
-from codegen.cutlass.ptx.rows import Form, Row, Step, need
+from codegen.cutlass.ptx.errors import FaultKind, KernelFault, UnsupportedPtx
+from codegen.cutlass.ptx.module import Operand, PtxInstruction, Vector
+from codegen.cutlass.ptx.rows import OpcodeForm, OpcodeRow, Step, need
 from codegen.cutlass.ptx.scalars import DTYPES, Array
 
 if TYPE_CHECKING:
-    from codegen.cutlass.ptx.core import Core
+    from codegen.cutlass.ptx.core import CtaBatch
 
 LANE: Final = np.arange(WARP)
 
@@ -31,20 +31,20 @@ def members(active: Active, mask: Array) -> Array:
     missing = masks & ~present
     if missing.any():
         k = int(np.flatnonzero(missing)[0])
-        raise Fault(
+        raise KernelFault(
             FaultKind.DIVERGENCE,
             f"the mask {int(masks[k]):#010x} names threads that are not here, which are {int(present[k]):#010x}",
         )
     if (masks >> (lanes & 31).astype(np.uint32) & 1 == 0).any():
-        raise Fault(FaultKind.DIVERGENCE, "a thread is here that its own mask does not name")
+        raise KernelFault(FaultKind.DIVERGENCE, "a thread is here that its own mask does not name")
     return lanes
 
 
-def _sync_mask(operand: Operand, core: Core) -> Array:
+def _sync_mask(operand: Operand, core: CtaBatch) -> Array:
     return core.registers.source(operand, "u32")
 
 
-def _shfl(instruction: Instruction, form: Form, core: Core) -> Step:
+def _shfl(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
     operands = instruction.operands
     need(len(operands) == 5 and len(form.modifiers) == 2 and form.modifiers[0] == "sync", instruction)
     mode = form.modifiers[1]
@@ -82,7 +82,7 @@ def _shfl(instruction: Instruction, form: Form, core: Core) -> Step:
         source = np.where(inside, source, lane) + (lanes & ~31)
         outside = ~active.mask[source]
         if outside.any():
-            raise Fault(FaultKind.DIVERGENCE, "a shuffle reads a thread that is not here")
+            raise KernelFault(FaultKind.DIVERGENCE, "a shuffle reads a thread that is not here")
         result = np.broadcast_to(value, active.mask.size)[source] if value.size == 1 else value[source]
         if target is not None:
             active.put(target, result)
@@ -92,7 +92,7 @@ def _shfl(instruction: Instruction, form: Form, core: Core) -> Step:
     return step
 
 
-def _vote(instruction: Instruction, form: Form, core: Core) -> Step:
+def _vote(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
     need(len(instruction.operands) == 3 and len(form.modifiers) == 2 and form.modifiers[0] == "sync", instruction)
     mode = form.modifiers[1]
     need(mode in ("any", "all", "uni", "ballot"), instruction)
@@ -126,7 +126,7 @@ REDUCE: Final[dict[str, Any]] = {
 }  # fmt: skip
 
 
-def _redux(instruction: Instruction, form: Form, core: Core) -> Step:
+def _redux(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
     need(len(instruction.operands) == 3 and len(form.modifiers) == 2 and len(form.types) == 1, instruction)
     need(form.modifiers[0] == "sync" and form.modifiers[1] in REDUCE, instruction)
     function = REDUCE[form.modifiers[1]]
@@ -148,7 +148,7 @@ def _redux(instruction: Instruction, form: Form, core: Core) -> Step:
     return step
 
 
-def _activemask(instruction: Instruction, form: Form, core: Core) -> Step:
+def _activemask(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
     del form
     need(len(instruction.operands) == 1, instruction)
     target = core.registers.target(instruction.operands[0], "b32")
@@ -160,12 +160,12 @@ def _activemask(instruction: Instruction, form: Form, core: Core) -> Step:
     return step
 
 
-def _elect(instruction: Instruction, form: Form, core: Core) -> Step:
+def _elect(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
     """The lowest thread of the mask is elected."""
     need(form.modifiers == ("sync",) and len(instruction.operands) == 2, instruction)
     pair = instruction.operands[0]
     if not isinstance(pair, Vector) or not pair.pair:
-        raise Unsupported(f"{instruction.opcode} is not executed with these operands")
+        raise UnsupportedPtx(f"{instruction.opcode} is not executed with these operands")
     target = core.registers.target(pair.items[0], "b32") if pair.items[0] is not None else None
     chosen = core.registers.target(pair.items[1], "pred")
     mask = _sync_mask(instruction.operands[1], core)
@@ -182,9 +182,9 @@ def _elect(instruction: Instruction, form: Form, core: Core) -> Step:
 
 
 WARPS: Final = (
-    Row("shfl", _shfl, frozenset({"sync", "idx", "up", "down", "bfly"}), types=frozenset({"b32"})),
-    Row("vote", _vote, frozenset({"sync", "any", "all", "uni", "ballot"})),
-    Row("redux", _redux, frozenset({"sync", *REDUCE}), types=frozenset({"u32", "s32", "b32"})),
-    Row("activemask", _activemask, types=frozenset({"b32"})),
-    Row("elect", _elect, frozenset({"sync"})),
+    OpcodeRow("shfl", _shfl, frozenset({"sync", "idx", "up", "down", "bfly"}), types=frozenset({"b32"})),
+    OpcodeRow("vote", _vote, frozenset({"sync", "any", "all", "uni", "ballot"})),
+    OpcodeRow("redux", _redux, frozenset({"sync", *REDUCE}), types=frozenset({"u32", "s32", "b32"})),
+    OpcodeRow("activemask", _activemask, types=frozenset({"b32"})),
+    OpcodeRow("elect", _elect, frozenset({"sync"})),
 )

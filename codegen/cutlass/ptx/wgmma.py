@@ -11,29 +11,29 @@ import numpy as np
 
 from codegen.cutlass.ptx.active import WARP, Active
 from codegen.cutlass.ptx.descriptors import Descriptor, units
-from codegen.cutlass.ptx.errors import Fault, FaultKind, Unsupported
+from codegen.cutlass.ptx.errors import FaultKind, KernelFault, UnsupportedPtx
 from codegen.cutlass.ptx.in_flight import Sums
 from codegen.cutlass.ptx.matrix import from_fragments, numbers, to_fragments, vector
-from codegen.cutlass.ptx.module import Immediate, Instruction, Operand, Register, Vector
-from codegen.cutlass.ptx.rows import Form, Row, Step, need
+from codegen.cutlass.ptx.module import Immediate, Operand, PtxInstruction, Register, Vector
+from codegen.cutlass.ptx.rows import OpcodeForm, OpcodeRow, Step, need
 from codegen.cutlass.ptx.scalars import POISON, Array
 from codegen.cutlass.ptx.shared_memory import SHARED_BASE
 
 if TYPE_CHECKING:
-    from codegen.cutlass.ptx.core import Core
+    from codegen.cutlass.ptx.core import CtaBatch
 
 GROUP: Final = 4
 ROWS: Final = 64
 WINDOW_BITS: Final = 18
 
 
-def _groups(active: Active, core: Core) -> Array:
+def _groups(active: Active, core: CtaBatch) -> Array:
     """(groups, 4) warps. Raises Fault where a group of four warps is not complete."""
     warps = active.whole_warps
     local = warps % core.warps_per_cta
     whole = warps.size % GROUP == 0 and bool((local.reshape(-1, GROUP) % GROUP == np.arange(GROUP)).all())
     if not whole:
-        raise Fault(FaultKind.DIVERGENCE, "wgmma needs all four warps of a warp group, or none")
+        raise KernelFault(FaultKind.DIVERGENCE, "wgmma needs all four warps of a warp group, or none")
     return warps.reshape(-1, GROUP)
 
 
@@ -43,7 +43,7 @@ def _uniform(values: Array, groups: Array, what: str) -> Array:
         return np.broadcast_to(values, groups.shape[0])
     by_group = values.reshape(-1, WARP)[groups].reshape(groups.shape[0], -1)
     if (by_group != by_group[:, :1]).any():
-        raise Fault(FaultKind.INVALID, f"{what} differs between the threads of a warp group")
+        raise KernelFault(FaultKind.INVALID, f"{what} differs between the threads of a warp group")
     first: Array = by_group[:, 0]
     return first
 
@@ -56,13 +56,13 @@ def _descriptors(values: Array, groups: Array, what: str) -> Array:
     return found
 
 
-def _flag(operand: Operand, instruction: Instruction, allowed: tuple[int, ...]) -> int:
+def _flag(operand: Operand, instruction: PtxInstruction, allowed: tuple[int, ...]) -> int:
     if not isinstance(operand, Immediate) or operand.value not in allowed:
-        raise Unsupported(f"{instruction.opcode} is not executed with these operands")
+        raise UnsupportedPtx(f"{instruction.opcode} is not executed with these operands")
     return operand.value
 
 
-def _from_shared(core: Core, descriptors: Array, groups: Array, rows: int, *, k_major: bool) -> Array:
+def _from_shared(core: CtaBatch, descriptors: Array, groups: Array, rows: int, *, k_major: bool) -> Array:
     """(groups, rows, 16) f32 from the matrices that descriptors point to. Raises Fault."""
     matrices = np.empty((groups.shape[0], rows, 16), np.float32)
     shared = core.shared
@@ -82,7 +82,7 @@ def _from_shared(core: Core, descriptors: Array, groups: Array, rows: int, *, k_
     return matrices
 
 
-def _mma_async(instruction: Instruction, form: Form, core: Core) -> Step:
+def _mma_async(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
     shapes = [word for word in form.modifiers if word.startswith("m64n")]
     need({"sync", "aligned"} <= set(form.modifiers) and len(shapes) == 1, instruction)
     need(form.types in (("f32", "f16", "f16"), ("f16", "f16", "f16")), instruction)
@@ -142,7 +142,7 @@ def _start(sums: Sums, warps: Array, active: Active, *, single: bool) -> Array:
     return np.where(flying[:, None, None], sums.values[warps], held)
 
 
-def _wait(instruction: Instruction, core: Core) -> Step:
+def _wait(instruction: PtxInstruction, core: CtaBatch) -> Step:
     operands = instruction.operands
     need(len(operands) == 1 and isinstance(operands[0], Immediate) and operands[0].value >= 0, instruction)
     assert isinstance(operands[0], Immediate)
@@ -163,7 +163,7 @@ def _wait(instruction: Instruction, core: Core) -> Step:
     return step
 
 
-def _build(instruction: Instruction, form: Form, core: Core) -> Step:
+def _build(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
     need({"sync", "aligned"} <= set(form.modifiers), instruction)
     match form.modifiers[0]:
         case "mma_async":
@@ -178,13 +178,13 @@ def _build(instruction: Instruction, form: Form, core: Core) -> Step:
                 _groups(active, core)
 
             return fence
-    raise Unsupported(f"{instruction.opcode} is not executed")
+    raise UnsupportedPtx(f"{instruction.opcode} is not executed")
 
 
 SHAPES: Final = frozenset(f"m64n{columns}k16" for columns in range(8, 257, 8))
 
 WGMMA: Final = (
-    Row(
+    OpcodeRow(
         "wgmma",
         _build,
         SHAPES | {"mma_async", "commit_group", "wait_group", "fence", "sync", "aligned"},

@@ -4,9 +4,9 @@ Shares nothing with kernels: operators are evaluated from their attributes, in f
 """
 
 from codegen.cutlass.reference.evaluated import Evaluated
-from codegen.cutlass.reference.layer import KINDS, REFERENCE, Reference
+from codegen.cutlass.reference.layer import KINDS, REFERENCE, LayerReference
 
-__all__ = ["JUDGEMENT", "KINDS", "REFERENCE", "Evaluated", "Reference", "emulate", "evaluate"]
+__all__ = ["JUDGEMENT", "KINDS", "REFERENCE", "Evaluated", "LayerReference", "emulate", "evaluate"]
 
 JUDGEMENT = REFERENCE.judgement
 evaluate, emulate = REFERENCE.evaluate, REFERENCE.emulate

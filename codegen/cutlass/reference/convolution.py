@@ -10,15 +10,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from codegen.cutlass.reference.evaluated import Evaluated, Stored
-from codegen.cutlass.reference.operands import Asked
+from codegen.cutlass.reference.operands import RuleInputs
 from codegen.cutlass.reference.sums import sums_of_products
-from codegen.cutlass.reference.windows import Window, window_of
+from codegen.cutlass.reference.windows import WindowAttributes, window_of
 from codegen.judgement import Points
 
 __all__ = ["convolution"]
 
 
-def convolution(asked: Asked) -> Evaluated:
+def convolution(asked: RuleInputs) -> Evaluated:
     """A row is what lies under the kernel, in the channels of a group; a column the weights of an output channel."""
     x, shape, points = asked.tensor(0), asked.shape, asked.points
     groups = int(asked.op.number("groups"))
@@ -36,7 +36,7 @@ def convolution(asked: Asked) -> Evaluated:
     return sums_of_products(rows, weights.columns, number, channel, length, bias)
 
 
-def _patches(x: Stored, window: Window, places: Points, group: Points, channels: int) -> Evaluated:
+def _patches(x: Stored, window: WindowAttributes, places: Points, group: Points, channels: int) -> Evaluated:
     """[P, taps times channels of the group]"""
     chosen = group[:, None] * channels + np.arange(channels)
     found = window.gather(x, places, chosen, 0.0)

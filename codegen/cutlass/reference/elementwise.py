@@ -15,7 +15,7 @@ import numpy as np
 
 from codegen.cutlass.reference import evaluated as single
 from codegen.cutlass.reference.evaluated import Evaluated, add, divide, immediate, maximum, minimum, mul, sub
-from codegen.cutlass.reference.operands import Asked, Rule
+from codegen.cutlass.reference.operands import Rule, RuleInputs
 from partitioner.ir.formula import steps_of
 from partitioner.ir.graph import Op
 
@@ -158,7 +158,7 @@ def _binary(compute: Callable[[Evaluated, Evaluated], Evaluated]) -> Rule:
     return lambda asked: compute(asked.operand(0), asked.operand(1))
 
 
-def _scale_shift(asked: Asked) -> Evaluated:
+def _scale_shift(asked: RuleInputs) -> Evaluated:
     """x * scale + shift, both with an element a channel."""
     return add(mul(asked.operand(0), asked.vector(1)), asked.vector(2))
 

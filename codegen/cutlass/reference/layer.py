@@ -16,7 +16,7 @@ from codegen.cutlass.reference.evaluated import Evaluated
 from codegen.cutlass.reference.lines import layer_norm, rms_norm, softmax
 from codegen.cutlass.reference.lrn import lrn
 from codegen.cutlass.reference.movement import concat, gather, moved, pad, slice_, take, transpose, view
-from codegen.cutlass.reference.operands import Asked, Rule
+from codegen.cutlass.reference.operands import Rule, RuleInputs
 from codegen.cutlass.reference.pooling import average_pool, max_pool
 from codegen.cutlass.reference.products import matrix_product
 from codegen.cutlass.reference.reductions import reduction
@@ -24,7 +24,7 @@ from codegen.cutlass.reference.resize import resize
 from codegen.judgement import Array, Bound, Doubles, Sampled, rounded_sum_error
 from hw_models.errors import TargetError
 
-__all__ = ["KINDS", "REFERENCE", "Reference"]
+__all__ = ["KINDS", "REFERENCE", "LayerReference"]
 
 RULES: Mapping[str, Rule] = {
     **ELEMENTWISE,
@@ -52,7 +52,7 @@ KINDS = frozenset(RULES)
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class LayerReference:
     """Feature maps have their channels last. `outputs_first` says that weights of convolutions are (Cout, kernel...,
     Cin) or, grouped, (G, Cout / G, kernel..., Cin / G); else Cout is the last axis."""
 
@@ -66,7 +66,7 @@ class Reference:
             if op.kind not in RULES:
                 raise TargetError(f"operator {name}", needs="a kind that the GPU's reference evaluates", has=op.kind)
             with np.errstate(all="ignore"):
-                running = (op.outputs[0], RULES[op.kind](Asked(sampled, op, running, self.outputs_first)))
+                running = (op.outputs[0], RULES[op.kind](RuleInputs(sampled, op, running, self.outputs_first)))
         assert running is not None  # a layer has an anchor
         return running[1]
 
@@ -90,5 +90,5 @@ class Reference:
         return self.evaluate(replace(sampled, errors=exact)).numbers
 
 
-REFERENCE = Reference()
+REFERENCE = LayerReference()
 """Of the weights that kernels of this target read."""

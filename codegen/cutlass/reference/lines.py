@@ -27,7 +27,7 @@ from codegen.cutlass.reference.evaluated import (
     off,
     rounded,
 )
-from codegen.cutlass.reference.operands import Asked
+from codegen.cutlass.reference.operands import RuleInputs
 from codegen.cutlass.reference.sums import pieces, plain_sum
 from codegen.judgement import Points
 
@@ -71,7 +71,7 @@ def mean_of(lines: Evaluated) -> Evaluated:
     return as_column(total)
 
 
-def softmax(asked: Asked) -> Evaluated:
+def softmax(asked: RuleInputs) -> Evaluated:
     axis = int(asked.op.number("axis")) % len(asked.shape)
     return along_lines(asked.tensor(), (axis,), asked.points, _softmax)
 
@@ -104,17 +104,17 @@ def _certain(found: Evaluated, lines: Evaluated) -> Evaluated:
     return Evaluated(found.numbers, np.where(np.isnan(error), np.inf, error))
 
 
-def layer_norm(asked: Asked) -> Evaluated:
+def layer_norm(asked: RuleInputs) -> Evaluated:
     """(x - mean) / sqrt(variance + epsilon) * scale + bias."""
     return _affine(asked, lambda x, epsilon: _over_root(*_centred(x), epsilon))
 
 
-def rms_norm(asked: Asked) -> Evaluated:
+def rms_norm(asked: RuleInputs) -> Evaluated:
     """x / sqrt(mean of squares + epsilon) * scale."""
     return _affine(asked, lambda x, epsilon: _over_root(x, mean_of(mul(x, x)), epsilon))
 
 
-def _affine(asked: Asked, normalised: Callable[[Evaluated, float], Evaluated]) -> Evaluated:
+def _affine(asked: RuleInputs, normalised: Callable[[Evaluated, float], Evaluated]) -> Evaluated:
     epsilon = asked.op.number("epsilon")
 
     def rule(lines: Evaluated) -> Evaluated:

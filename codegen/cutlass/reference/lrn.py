@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from codegen.cutlass.reference.evaluated import Evaluated, add, exp, immediate, log, mul
-from codegen.cutlass.reference.operands import Asked
+from codegen.cutlass.reference.operands import RuleInputs
 from codegen.cutlass.reference.sums import plain_sum
 
 __all__ = ["lrn"]
 
 
-def lrn(asked: Asked) -> Evaluated:
+def lrn(asked: RuleInputs) -> Evaluated:
     """The power as exp(-beta * ln(u)), as pow() and its parts are no worse. The window has as many channels below as
     above, of those that there are."""
     op, x, points = asked.op, asked.tensor(), asked.points

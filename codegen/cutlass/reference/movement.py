@@ -10,37 +10,37 @@ from collections.abc import Callable
 import numpy as np
 
 from codegen.cutlass.reference.evaluated import Evaluated
-from codegen.cutlass.reference.operands import Asked
+from codegen.cutlass.reference.operands import RuleInputs
 from codegen.judgement import Points
 
 __all__ = ["concat", "gather", "moved", "pad", "slice_", "take", "transpose", "view"]
 
 
-def moved(places: Callable[[Asked], Points]) -> Callable[[Asked], Evaluated]:
+def moved(places: Callable[[RuleInputs], Points]) -> Callable[[RuleInputs], Evaluated]:
     """The rule that reads the first input at the places [S, rank] that are given."""
     return lambda asked: asked.tensor().at(*places(asked).T)
 
 
-def transpose(asked: Asked) -> Points:
+def transpose(asked: RuleInputs) -> Points:
     """Axis i of the result is axis perm[i] of the input."""
     places = np.empty_like(asked.points)
     places[:, list(asked.op.ints("perm"))] = asked.points
     return places
 
 
-def slice_(asked: Asked) -> Points:
+def slice_(asked: RuleInputs) -> Points:
     """Position p is that of the input at starts + steps * p."""
     return np.asarray(np.array(asked.op.ints("starts")) + asked.points * np.array(asked.op.ints("steps")))
 
 
-def take(asked: Asked) -> Points:
+def take(asked: RuleInputs) -> Points:
     """Position p of the axis is that of the input at indices[p]."""
     axis, places = int(asked.op.number("axis")), asked.points.copy()
     places[:, axis] = np.array(asked.op.ints("indices"))[asked.points[:, axis]]
     return places
 
 
-def gather(asked: Asked) -> Points:
+def gather(asked: RuleInputs) -> Points:
     """As `take`, by an input of indices, whose axes stand where the axis was; negative ones count from the end."""
     axis, points = int(asked.op.number("axis")), asked.points
     indices, extents = asked.tensor(1).values, asked.tensor(0).values.shape
@@ -49,7 +49,7 @@ def gather(asked: Asked) -> Points:
     return np.asarray(np.concatenate([points[:, :axis], chosen[:, None], points[:, behind:]], 1))
 
 
-def view(asked: Asked) -> Evaluated:
+def view(asked: RuleInputs) -> Evaluated:
     """The same elements in the same linear order."""
     linear = np.zeros(len(asked.points), np.int64)
     for axis, extent in enumerate(asked.shape):
@@ -57,7 +57,7 @@ def view(asked: Asked) -> Evaluated:
     return asked.tensor().each(lambda array: array.reshape(-1)).at(linear)
 
 
-def pad(asked: Asked) -> Evaluated:
+def pad(asked: RuleInputs) -> Evaluated:
     """Position p is that of the input at p - begins, and the value outside of it."""
     x = asked.tensor()
     places = asked.points - np.array(asked.op.ints("begins"))
@@ -68,7 +68,7 @@ def pad(asked: Asked) -> Evaluated:
     return Evaluated(numbers, np.where(inside, found.error, 0.0))
 
 
-def concat(asked: Asked) -> Evaluated:
+def concat(asked: RuleInputs) -> Evaluated:
     """One input behind the other along an axis."""
     axis = int(asked.op.number("axis")) % len(asked.shape)
     numbers, errors = np.zeros((2, len(asked.points)))

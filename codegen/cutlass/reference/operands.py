@@ -14,11 +14,11 @@ from codegen.cutlass.reference.evaluated import Evaluated, Stored
 from codegen.judgement import Points, Sampled
 from partitioner.ir.graph import Op
 
-__all__ = ["Asked", "Rule", "aligned"]
+__all__ = ["RuleInputs", "Rule", "aligned"]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RuleInputs:
     """What a rule computes from. `running` is what the layer has just computed at the points, by name: it is not
     rounded to a stored type, and read in no other place than the points."""
 
@@ -57,7 +57,7 @@ class Asked:
         return self.tensor(position).at(self.points[:, -1])
 
 
-Rule = Callable[[Asked], Evaluated]
+Rule = Callable[[RuleInputs], Evaluated]
 """What an operator computes at the points, [S]."""
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from codegen.cutlass.reference.evaluated import Evaluated, Stored
-from codegen.cutlass.reference.operands import Asked, aligned
+from codegen.cutlass.reference.operands import RuleInputs, aligned
 from codegen.cutlass.reference.sums import Gather, sums_of_products
 from codegen.judgement import Points
 
 __all__ = ["matrix_product"]
 
 
-def matrix_product(asked: Asked) -> Evaluated:
+def matrix_product(asked: RuleInputs) -> Evaluated:
     """a [..., M, K] times b [..., K, N] plus bias [N]."""
     a, b = asked.tensor(0), asked.tensor(1)
     rank = b.values.ndim

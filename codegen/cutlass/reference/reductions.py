@@ -8,7 +8,7 @@ import numpy as np
 
 from codegen.cutlass.reference.evaluated import Evaluated, monotone, off, rounded
 from codegen.cutlass.reference.lines import along_lines, as_column, mean_of
-from codegen.cutlass.reference.operands import Asked
+from codegen.cutlass.reference.operands import RuleInputs
 from codegen.cutlass.reference.sums import plain_sum
 from codegen.judgement import Doubles
 from partitioner.ir.graph import Op
@@ -19,7 +19,7 @@ LEAST_SIZE, LARGEST_SIZE, WANTED_SIZE = 2.0**-9, 65504.0, 64.0
 """Of a line: it is held between the first two; the power of two is what takes it to the third."""
 
 
-def reduction(asked: Asked) -> Evaluated:
+def reduction(asked: RuleInputs) -> Evaluated:
     rule = RULES[asked.op.kind]
     return along_lines(asked.tensor(), asked.op.ints("axes"), asked.points, lambda lines: rule(asked.op, lines))
 

@@ -12,7 +12,7 @@ from itertools import product
 import numpy as np
 
 from codegen.cutlass.reference.evaluated import UNIT, Evaluated, Stored, add, mul, sub
-from codegen.cutlass.reference.operands import Asked
+from codegen.cutlass.reference.operands import RuleInputs
 from codegen.judgement import Doubles, Points
 from partitioner.ir.graph import Op
 
@@ -38,7 +38,7 @@ class _Axis:
         return np.clip(positions, 0, self.extent - 1)
 
 
-def resize(asked: Asked) -> Evaluated:
+def resize(asked: RuleInputs) -> Evaluated:
     x, shape, op = asked.tensor(), asked.shape, asked.op
     axes = _changed(op, x.values.shape, shape)
     if op.attribute("mode") == "nearest":

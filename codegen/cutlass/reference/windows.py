@@ -15,13 +15,13 @@ from codegen.cutlass.reference.evaluated import Evaluated, Stored
 from codegen.judgement import Points
 from partitioner.ir.graph import Op
 
-__all__ = ["Window", "window_of"]
+__all__ = ["WindowAttributes", "window_of"]
 
 Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class WindowAttributes:
     """Attributes of a convolution or a pool, an entry for each spatial axis; `pads` has all begins, then all ends."""
 
     kernel: tuple[int, ...]
@@ -56,5 +56,5 @@ class Window:
         return Evaluated(np.where(inside, found.numbers, outside), np.where(inside, found.error, 0.0))
 
 
-def window_of(op: Op) -> Window:
-    return Window(op.ints("kernel"), op.ints("strides"), op.ints("dilations"), op.ints("pads"))
+def window_of(op: Op) -> WindowAttributes:
+    return WindowAttributes(op.ints("kernel"), op.ints("strides"), op.ints("dilations"), op.ints("pads"))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.cutlass.ptx import GlobalMemory, Limits, Module, PtxError, launch, parse
+from codegen.cutlass.ptx import GlobalMemory, Module, PtxError, PtxLimits, launch, parse
 from codegen.cutlass.runner.runner import Dim3, RunnerError, main
 
 __all__ = ["ExecutorDriver"]
@@ -48,8 +48,8 @@ class ExecutorDriver:
     """A `Driver` whose device is the executor. `seed` draws the order of thread blocks. What cannot be, and faults of
     kernels, raise RunnerError."""
 
-    def __init__(self, seed: int = 0, limits: Limits | None = None) -> None:
-        self._limits = limits or Limits()
+    def __init__(self, seed: int = 0, limits: PtxLimits | None = None) -> None:
+        self._limits = limits or PtxLimits()
         self._memory = GlobalMemory(self._limits)
         self._seed = seed
         self._streams = 0

@@ -33,7 +33,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Binding", "CudaDriver", "Driver", "Launch", "Network", "RunnerError", "Tensor", "main"]
+__all__ = ["BoundNetwork", "CudaDriver", "Driver", "RunnerLaunch", "GpuNetwork", "RunnerError", "ArenaTensor", "main"]
 
 FORMAT: Final = "dsa-sched-launches/1"
 MAX_LIST_BYTES: Final = 256 << 20
@@ -65,7 +65,7 @@ class RunnerError(Exception):
 
 
 @dataclass(frozen=True)
-class Tensor:
+class ArenaTensor:
     """A range of the arena. `shape` and `dtype` are those on the device; `layout` has, for each device axis, the axis
     of the ONNX tensor that it holds."""
 
@@ -87,7 +87,7 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Launch:
+class RunnerLaunch:
     """One launch: `relocations` are (place in the parameters, number of a tensor, bytes added to its address)."""
 
     layer: str
@@ -101,15 +101,15 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class LaunchList:
+class RunnerList:
     """What `launches.json` says. `data` is (file, offset, bytes); `modules` are (PTX, machine code) by file."""
 
     architecture: str
     arena_bytes: int
-    tensors: tuple[Tensor, ...]
+    tensors: tuple[ArenaTensor, ...]
     data: tuple[tuple[str, int, int], ...]
     modules: tuple[tuple[str, str], ...]
-    launches: tuple[Launch, ...]
+    launches: tuple[RunnerLaunch, ...]
 
 
 def _refuse(who: str, needs: str, has: object) -> RunnerError:
@@ -159,9 +159,9 @@ def _range(entry: dict[str, Any], who: str, arena_bytes: int) -> tuple[int, int]
     return offset, size
 
 
-def _tensor(value: object, who: str, arena_bytes: int) -> Tensor:
+def _tensor(value: object, who: str, arena_bytes: int) -> ArenaTensor:
     entry = _fields(value, who, ("name", "role", "dtype", "shape", "offset", "bytes"), ("layout",))
-    tensor = Tensor(
+    tensor = ArenaTensor(
         _word(entry["name"], f"{who}.name", PRINTABLE, 1024),
         _one_of(entry["role"], f"{who}.role", ROLES),
         _one_of(entry["dtype"], f"{who}.dtype", DTYPES),
@@ -181,7 +181,7 @@ def _dim3(value: object, who: str, most: Dim3) -> Dim3:
     return (_number(x, who, 1, most[0]), _number(y, who, 1, most[1]), _number(z, who, 1, most[2]))
 
 
-def _launch(value: object, who: str, modules: int, tensors: tuple[Tensor, ...]) -> Launch:
+def _launch(value: object, who: str, modules: int, tensors: tuple[ArenaTensor, ...]) -> RunnerLaunch:
     required = ("layer", "module", "kernel", "grid", "block", "parameters")
     entry = _fields(value, who, required, ("shared_bytes", "relocations"))
     layer = _word(entry["layer"], f"{who}.layer", PRINTABLE, 1024)
@@ -197,7 +197,7 @@ def _launch(value: object, who: str, modules: int, tensors: tuple[Tensor, ...]) 
         tensor = _number(moved["tensor"], f"{who}, tensor of a relocation,", 0, len(tensors) - 1)
         plus = _number(moved.get("plus", 0), f"{who}, address beyond a tensor,", 0, tensors[tensor].size_bytes)
         relocations.append((at, tensor, plus))
-    return Launch(
+    return RunnerLaunch(
         layer,
         _number(entry["module"], f"{who}, module,", 0, modules - 1),
         _word(entry["kernel"], f"{who}, kernel,", KERNEL_NAME, 256),
@@ -229,7 +229,7 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-def _read_list(folder: Path) -> LaunchList:
+def _read_list(folder: Path) -> RunnerList:
     try:
         text = _file(folder, "launches.json", MAX_LIST_BYTES).read_text(encoding="utf-8")
         value = json.loads(text, object_pairs_hook=_once)
@@ -248,7 +248,7 @@ def _read_list(folder: Path) -> LaunchList:
         raise _refuse("tensors", f"at most {MAX_OUTSIDE} inputs and outputs", len(names))
     if len(names) != len(set(names)):
         raise _refuse("tensors", "names of inputs and outputs that differ", ", ".join(sorted(names)))
-    return LaunchList(
+    return RunnerList(
         _word(entry["architecture"], "architecture", ARCHITECTURE, 8),
         arena,
         tensors,
@@ -517,10 +517,12 @@ class CudaDriver:
 # ------------------------------------------------------------------------------------------------------- the network
 
 
-class Binding:
+class BoundNetwork:
     """A network with its inputs and outputs at certain addresses. The buffers live as long as this object."""
 
-    def __init__(self, network: Network, launches: tuple[tuple[Launch, bytes], ...], keeps: tuple[object, ...]) -> None:
+    def __init__(
+        self, network: GpuNetwork, launches: tuple[tuple[RunnerLaunch, bytes], ...], keeps: tuple[object, ...]
+    ) -> None:
         self._network = network
         self._launches = launches
         self._keeps = keeps
@@ -536,7 +538,7 @@ class Binding:
         self._network._forget(self)
 
 
-class Network:
+class GpuNetwork:
     """A compiled network in the memory of a device. One thread at a time may use it."""
 
     def __init__(
@@ -546,9 +548,9 @@ class Network:
         layer; without graph. Raises RunnerError."""
         self._list = _read_list(Path(folder))
         self._files = Path(folder)
-        self.inputs: Mapping[str, Tensor] = self._outside("input")
+        self.inputs: Mapping[str, ArenaTensor] = self._outside("input")
         """By name, in the order of the list."""
-        self.outputs: Mapping[str, Tensor] = self._outside("output")
+        self.outputs: Mapping[str, ArenaTensor] = self._outside("output")
         """By name, in the order of the list."""
         self._driver: Driver = driver if driver is not None else CudaDriver()
         self._owned = driver is None
@@ -557,7 +559,7 @@ class Network:
         self._functions: dict[tuple[int, str], object] = {}
         self._graphs: list[object] = []
         self._arena: int | None = None
-        self._bound: tuple[tuple[int, ...], Binding] | None = None
+        self._bound: tuple[tuple[int, ...], BoundNetwork] | None = None
         try:
             self._driver.check(self._list.architecture)
             self._load()
@@ -605,7 +607,7 @@ class Network:
         return image
 
     @property
-    def launches(self) -> tuple[Launch, ...]:
+    def launches(self) -> tuple[RunnerLaunch, ...]:
         """In order of execution."""
         return self._list.launches
 
@@ -633,7 +635,7 @@ class Network:
             self._bound = (key, self._bind(dict(pointers)))
         self._start(self._bound[1], stream)
 
-    def bind_dlpack(self, tensors: Mapping[str, Any]) -> Binding:
+    def bind_dlpack(self, tensors: Mapping[str, Any]) -> BoundNetwork:
         """Inputs and outputs in place in tensors of PyTorch, CuPy or whoever speaks DLPack; an address may stand for a
         tensor. Nothing waits for work on the tensors: order streams yourself. Raises RunnerError."""
         self._enter()
@@ -681,7 +683,7 @@ class Network:
 
     def _time_launch(self, number: int, repeats: int, inner: int, flushed: int, size: int) -> tuple[float, ...]:
         launches = self._home._launches[number : number + 1] * inner
-        once = Binding(self, launches, ())
+        once = BoundNetwork(self, launches, ())
 
         def before() -> None:
             if size:
@@ -708,7 +710,7 @@ class Network:
                     all_of_it.callback(self._driver.discard, graph)
             self._graphs, self._modules, self._arena, self._bound = [], {}, None, None
 
-    def __enter__(self) -> Network:
+    def __enter__(self) -> GpuNetwork:
         return self
 
     def __exit__(
@@ -725,30 +727,30 @@ class Network:
             raise RunnerError("the network is closed")
         self._driver.enter()
 
-    def _outside(self, role: str) -> Mapping[str, Tensor]:
+    def _outside(self, role: str) -> Mapping[str, ArenaTensor]:
         return MappingProxyType({one.name: one for one in self._list.tensors if one.role == role})
 
-    def _known(self, name: str) -> Tensor:
+    def _known(self, name: str) -> ArenaTensor:
         tensor = self.inputs.get(name) or self.outputs.get(name)
         if tensor is None:
             raise RunnerError(f"{name}: no such input or output; there are {', '.join((*self.inputs, *self.outputs))}")
         return tensor
 
-    def _all_there(self, what: str, wanted: Mapping[str, Tensor], given: Mapping[str, Array]) -> None:
+    def _all_there(self, what: str, wanted: Mapping[str, ArenaTensor], given: Mapping[str, Array]) -> None:
         if set(wanted) != set(given):
             raise RunnerError(f"{what}: needs {', '.join(wanted) or 'none'}, has {', '.join(given) or 'none'}")
 
-    def _copy_in(self, tensor: Tensor, array: Array) -> None:
+    def _copy_in(self, tensor: ArenaTensor, array: Array) -> None:
         if array.dtype != np.dtype(tensor.dtype) or array.shape != tensor.shape:
             raise RunnerError(f"input {tensor.name}: needs {tensor}, has {array.dtype} {array.shape}")
         flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         self._driver.copy_in(self._address(tensor), flat, self._stream)
 
-    def _address(self, tensor: Tensor) -> int:
+    def _address(self, tensor: ArenaTensor) -> int:
         assert self._arena is not None
         return self._arena + tensor.offset
 
-    def _bind(self, pointers: dict[str, int], keeps: tuple[object, ...] = ()) -> Binding:
+    def _bind(self, pointers: dict[str, int], keeps: tuple[object, ...] = ()) -> BoundNetwork:
         for name, pointer in pointers.items():
             if self._known(name).name in self._fixed:
                 raise RunnerError(
@@ -766,9 +768,9 @@ class Network:
             for at, tensor, plus in launch.relocations:
                 struct.pack_into("<Q", parameters, at, places[tensor] + plus)
             launches.append((launch, bytes(parameters)))
-        return Binding(self, tuple(launches), keeps)
+        return BoundNetwork(self, tuple(launches), keeps)
 
-    def _start(self, binding: Binding, stream: int) -> None:
+    def _start(self, binding: BoundNetwork, stream: int) -> None:
         self._enter()
         if not self._graph:
             self._launch_all(binding, stream)
@@ -778,7 +780,7 @@ class Network:
             self._graphs.append(binding._graph)
         self._driver.replay(binding._graph, stream)
 
-    def _launch_all(self, binding: Binding, stream: int) -> None:
+    def _launch_all(self, binding: BoundNetwork, stream: int) -> None:
         for launch, parameters in binding._launches:
             function = self._functions[launch.module, launch.kernel]
             with _told(launch):
@@ -786,7 +788,7 @@ class Network:
                 if self._check:
                     self._driver.synchronize(stream)
 
-    def _forget(self, binding: Binding | None) -> None:
+    def _forget(self, binding: BoundNetwork | None) -> None:
         """Gives a graph back. It may still be running: CUDA keeps it until then."""
         if binding is not None and binding._graph is not None:
             self._graphs.remove(binding._graph)
@@ -794,7 +796,7 @@ class Network:
             binding._graph = None
 
 
-def _fixed(listed: LaunchList) -> dict[str, str]:
+def _fixed(listed: RunnerList) -> dict[str, str]:
     """Inputs and outputs, each with another tensor of a kernel that shares memory with it, or an output that no kernel
     names: with a buffer of the caller's in place of that memory, the kernels would not see it."""
     named = {tensor for launch in listed.launches for _, tensor, _ in launch.relocations}
@@ -810,7 +812,7 @@ def _fixed(listed: LaunchList) -> dict[str, str]:
 
 
 @contextmanager
-def _told(launch: Launch) -> Iterator[None]:
+def _told(launch: RunnerLaunch) -> Iterator[None]:
     """Puts the user's layer before what went wrong in its launch."""
     try:
         yield
@@ -842,7 +844,7 @@ class _DlTensor(ctypes.Structure):
 DLPACK_KINDS: Final = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex"}
 
 
-def _dlpack_address(tensor: Any, wanted: Tensor, device: tuple[int, int]) -> tuple[int, object]:
+def _dlpack_address(tensor: Any, wanted: ArenaTensor, device: tuple[int, int]) -> tuple[int, object]:
     """The address of a tensor's elements, and the capsule that keeps them: it is not consumed, so that its own
     destructor gives it back."""
     if not hasattr(tensor, "__dlpack__"):
@@ -912,7 +914,7 @@ def _write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
                 np.lib.format.write_array(file, array, allow_pickle=False)
 
 
-def _random_inputs(network: Network, seed: int) -> dict[str, Array]:
+def _random_inputs(network: GpuNetwork, seed: int) -> dict[str, Array]:
     """Normal floats, zeros in everything else, such as indices."""
     draw = np.random.default_rng(seed)
     return {
@@ -927,7 +929,7 @@ def _spread(milliseconds: tuple[float, ...]) -> str:
     return f"median {statistics.median(milliseconds):.4f} ms, {min(milliseconds):.4f} to {max(milliseconds):.4f}"
 
 
-def _report(network: Network, options: argparse.Namespace) -> Iterator[str]:
+def _report(network: GpuNetwork, options: argparse.Namespace) -> Iterator[str]:
     """Does what is asked for; lines for a reader."""
     for what, tensors in (("input ", network.inputs), ("output", network.outputs)):
         for tensor in tensors.values():
@@ -953,7 +955,7 @@ def main(arguments: list[str] | None = None, driver: Driver | None = None) -> in
         return 1
     try:
         machine: Driver = driver if driver is not None else CudaDriver(options.device)
-        with Network(options.folder, machine, graph=not options.no_graph, check=options.check) as network:
+        with GpuNetwork(options.folder, machine, graph=not options.no_graph, check=options.check) as network:
             for line in _report(network, options):
                 print(line)
         if driver is None:

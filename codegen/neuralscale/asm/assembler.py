@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from codegen.neuralscale.isa.row import Kind
+from codegen.neuralscale.isa.row import FieldKind
 from codegen.neuralscale.isa.syntax import FPR_NAMES, GPR_NAMES
 from codegen.neuralscale.isa.table import Instruction, IsaError, encode, instruction, row
 
@@ -112,7 +112,7 @@ def branch(mnemonic: str, *values: int | str) -> Branch:
     Raises AssemblyError for other values."""
     fields = row(mnemonic).fields
     target = values[-1] if values else None
-    if len(values) != len(fields) or not isinstance(target, str) or fields[-1].kind is not Kind.TARGET:
+    if len(values) != len(fields) or not isinstance(target, str) or fields[-1].kind is not FieldKind.TARGET:
         raise AssemblyError(f"{mnemonic} with the values {values} is no branch to a label")
     operands = tuple((field.name, int(value)) for field, value in zip(fields, values[:-1], strict=False))
     return Branch(mnemonic, operands, target)

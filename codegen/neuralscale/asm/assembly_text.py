@@ -24,7 +24,7 @@ from codegen.neuralscale.asm.assembler import (
     label_addresses,
 )
 from codegen.neuralscale.isa.csr import csr_by_number
-from codegen.neuralscale.isa.row import GnuForm, Kind
+from codegen.neuralscale.isa.row import FieldKind, GnuForm
 from codegen.neuralscale.isa.syntax import (
     GPR_NAMES,
     format_instruction,
@@ -97,7 +97,7 @@ def _gnu_text(instruction: Instruction) -> str:
 
 
 @cache
-def _gnu_plan(mnemonic: str) -> tuple[GnuForm, str, tuple[tuple[int, Kind, str], ...], bool, int]:
+def _gnu_plan(mnemonic: str) -> tuple[GnuForm, str, tuple[tuple[int, FieldKind, str], ...], bool, int]:
     """Per row: the form, the text of `.insn r`, for its three registers (operand index or -1, kind, fixed text),
     whether it has sets of accesses, and the index of its CSR operand or -1."""
     found = row(mnemonic)
@@ -107,9 +107,9 @@ def _gnu_plan(mnemonic: str) -> tuple[GnuForm, str, tuple[tuple[int, Kind, str],
     for bit in SLOT_BITS:
         index = by_bit.get(bit, -1)
         # GNU as without the vector extension knows no vector registers; any register of that number will do.
-        kind = Kind.GPR if index < 0 or kinds[index] is Kind.VR else kinds[index]
+        kind = FieldKind.GPR if index < 0 or kinds[index] is FieldKind.VR else kinds[index]
         slots.append((index, kind, f"x{found.match >> bit & 31}"))
     funct7, funct3, opcode = found.match >> 25, found.match >> 12 & 7, found.match & 0x7F
     template = f".insn r {opcode:#x}, {funct3}, {funct7:#04x}, %s, %s, %s"
-    csr_index = kinds.index(Kind.CSR) if Kind.CSR in kinds else -1
-    return found.gnu, template, tuple(slots), Kind.ORDER in kinds, csr_index
+    csr_index = kinds.index(FieldKind.CSR) if FieldKind.CSR in kinds else -1
+    return found.gnu, template, tuple(slots), FieldKind.ORDER in kinds, csr_index

@@ -16,19 +16,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from codegen.neuralscale.asm.elf import Elf, Symbol
+from codegen.neuralscale.asm.elf import Elf, ElfSymbol
 from codegen.neuralscale.asm.elf_format import Buffer
-from codegen.neuralscale.isa.row import Kind
+from codegen.neuralscale.isa.row import FieldKind
 from codegen.neuralscale.isa.syntax import format_instruction
 from codegen.neuralscale.isa.table import ROWS, Instruction, decode, row
 
 _ADDRESS = 0xFFFFFFFF
 
-__all__ = ["Line", "disassemble", "disassemble_elf", "format_listing"]
+__all__ = ["CodeLine", "disassemble", "disassemble_elf", "format_listing"]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class CodeLine:
     """One word of code; `instruction` is None where it is no instruction, `labels` are the symbols at its address."""
 
     address: int
@@ -42,7 +42,7 @@ class Line:
         return f"{labels}{self.address:08x}: {self.word:08x}  {self.text}"
 
 
-def disassemble(code: Buffer, base_address: int, symbols: Sequence[Symbol] = ()) -> Iterator[Line]:
+def disassemble(code: Buffer, base_address: int, symbols: Sequence[ElfSymbol] = ()) -> Iterator[CodeLine]:
     """The lines of `code`, which lies at `base_address`. Bytes after the last whole word are left out.
 
     What a branch or jump leads to has a label: the symbol there, else `.L` and the address if it lies in the code.
@@ -60,17 +60,17 @@ def disassemble(code: Buffer, base_address: int, symbols: Sequence[Symbol] = ())
         address = base_address + 4 * number
         instruction = decode(word)
         text = f".4byte {word:#010x}" if instruction is None else _text(instruction, targets.get(address), names)
-        yield Line(address, word, instruction, text, tuple(names.get(address, ())))
+        yield CodeLine(address, word, instruction, text, tuple(names.get(address, ())))
 
 
-def disassemble_elf(elf: Elf) -> Iterator[Line]:
+def disassemble_elf(elf: Elf) -> Iterator[CodeLine]:
     """The lines of every executable segment of a file."""
     for segment in elf.segments:
         if segment.executable:
             yield from disassemble(segment.data, segment.address, elf.symbols)
 
 
-def format_listing(lines: Iterable[Line]) -> str:
+def format_listing(lines: Iterable[CodeLine]) -> str:
     """The listing as text, one line a word and one before it for each label."""
     return "".join(f"{line}\n" for line in lines)
 
@@ -80,7 +80,7 @@ def _targets(words: np.ndarray[tuple[int], np.dtype[np.uint32]], base_address: i
     found: dict[int, int] = {}
     near = np.zeros(len(words), bool)
     for known in ROWS:
-        if known.fields and known.fields[-1].kind is Kind.TARGET:
+        if known.fields and known.fields[-1].kind is FieldKind.TARGET:
             near |= words & known.mask == known.match
     for number in np.flatnonzero(near).tolist():
         address, instruction = base_address + 4 * number, decode(int(words[number]))
@@ -105,4 +105,4 @@ def _text(instruction: Instruction, target: int | None, names: Mapping[int, Sequ
     place = f"{target:#x} <{names[target][0]}>" if target in names else f"{target:#x}"
     fields = row(instruction.mnemonic).fields
     # A far jump, whose operands say only the half of it.
-    return f"{text.rpartition(' ')[0]} {place}" if fields[-1].kind is Kind.TARGET else f"{text}  # {place}"
+    return f"{text.rpartition(' ')[0]} {place}" if fields[-1].kind is FieldKind.TARGET else f"{text}  # {place}"

@@ -12,10 +12,10 @@ from itertools import islice
 from struct import Struct
 
 from codegen.neuralscale.asm import elf_format as fmt
-from codegen.neuralscale.asm.elf_format import Buffer, ElfError, Symbol, SymbolKind, check_ranges
+from codegen.neuralscale.asm.elf_format import Buffer, ElfError, ElfSymbol, SymbolKind, check_ranges
 from codegen.neuralscale.asm.elf_note import MOST_NOTE_BYTES, MOST_NOTE_SECTIONS, find_note
 
-__all__ = ["Elf", "ElfError", "LoadedSegment", "Symbol", "SymbolKind", "read_elf"]
+__all__ = ["Elf", "ElfError", "LoadedSegment", "ElfSymbol", "SymbolKind", "read_elf"]
 
 _MAX_ALL_NAMES_BYTES = 64 << 20
 
@@ -38,10 +38,10 @@ class Elf:
 
     entry: int
     segments: tuple[LoadedSegment, ...]
-    symbols: tuple[Symbol, ...]
+    symbols: tuple[ElfSymbol, ...]
     note: bytes = b""
 
-    def symbol(self, name: str) -> Symbol | None:
+    def symbol(self, name: str) -> ElfSymbol | None:
         """The first symbol of that name, or None."""
         return next((symbol for symbol in self.symbols if symbol.name == name), None)
 
@@ -129,7 +129,7 @@ def _read_note(view: memoryview, sections: list[tuple[int, ...]]) -> bytes:
     return b""
 
 
-def _read_symbols(view: memoryview, sections: list[tuple[int, ...]]) -> tuple[Symbol, ...]:
+def _read_symbols(view: memoryview, sections: list[tuple[int, ...]]) -> tuple[ElfSymbol, ...]:
     """Named symbols of the first symbol table; section, file and assembler mapping symbols are left out."""
     header = next((section for section in sections if section[1] == fmt.SHT_SYMTAB), None)
     if header is None:
@@ -153,5 +153,5 @@ def _read_symbols(view: memoryview, sections: list[tuple[int, ...]]) -> tuple[Sy
             raise ElfError(f"symbol name at {name_offset}: not ended inside its table, or names too long in total")
         name = strings[name_offset:end].decode(errors="replace")
         if name and not name.startswith("$"):
-            symbols.append(Symbol(name, address, symbol_size, SymbolKind(kind)))
+            symbols.append(ElfSymbol(name, address, symbol_size, SymbolKind(kind)))
     return tuple(symbols)

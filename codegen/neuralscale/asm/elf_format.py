@@ -10,7 +10,7 @@ from enum import Enum
 from itertools import pairwise
 from struct import Struct
 
-__all__ = ["Buffer", "ElfError", "Symbol", "SymbolKind", "check_ranges"]
+__all__ = ["Buffer", "ElfError", "ElfSymbol", "SymbolKind", "check_ranges"]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -46,7 +46,7 @@ class SymbolKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Symbol:
+class ElfSymbol:
     """A named address."""
 
     name: str

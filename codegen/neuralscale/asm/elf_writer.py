@@ -13,10 +13,10 @@ from enum import Enum
 from typing import BinaryIO
 
 from codegen.neuralscale.asm import elf_format as fmt
-from codegen.neuralscale.asm.elf_format import Buffer, ElfError, Symbol, SymbolKind, check_ranges
+from codegen.neuralscale.asm.elf_format import Buffer, ElfError, ElfSymbol, SymbolKind, check_ranges
 from codegen.neuralscale.asm.elf_note import NOTE_SECTION
 
-__all__ = ["ElfError", "Segment", "SegmentFlags", "Symbol", "SymbolKind", "elf_bytes", "write_elf"]
+__all__ = ["ElfError", "ElfSegment", "SegmentFlags", "ElfSymbol", "SymbolKind", "elf_bytes", "write_elf"]
 
 _GLOBAL = 1 << 4
 
@@ -31,7 +31,7 @@ class SegmentFlags(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class ElfSegment:
     """Memory to be written by the writer: `buffers` one after the other, then `zero_bytes` that take no file space."""
 
     name: str
@@ -50,7 +50,7 @@ class Segment:
 
 
 def write_elf(
-    stream: BinaryIO, entry: int, segments: Sequence[Segment], symbols: Sequence[Symbol] = (), note: bytes = b""
+    stream: BinaryIO, entry: int, segments: Sequence[ElfSegment], symbols: Sequence[ElfSymbol] = (), note: bytes = b""
 ) -> None:
     """Write an executable. Equal arguments give equal bytes; buffers are streamed, never joined. `note` is the content
     of the section that `elf_note` describes, which is left out when it is empty.
@@ -62,12 +62,14 @@ def write_elf(
         stream.write(chunk)
 
 
-def elf_bytes(entry: int, segments: Sequence[Segment], symbols: Sequence[Symbol] = (), note: bytes = b"") -> bytes:
+def elf_bytes(
+    entry: int, segments: Sequence[ElfSegment], symbols: Sequence[ElfSymbol] = (), note: bytes = b""
+) -> bytes:
     """The executable as one object, for small programs; see `write_elf`."""
     return b"".join(_chunks(entry, segments, symbols, note))
 
 
-def _chunks(entry: int, segments: Sequence[Segment], symbols: Sequence[Symbol], note: bytes) -> Iterator[Buffer]:
+def _chunks(entry: int, segments: Sequence[ElfSegment], symbols: Sequence[ElfSymbol], note: bytes) -> Iterator[Buffer]:
     """The file from front to back: header, program headers, data, symbols, note, names, section headers."""
     _check_output(entry, segments, symbols)
     noted = (NOTE_SECTION,) if note else ()
@@ -141,7 +143,7 @@ def _chunks(entry: int, segments: Sequence[Segment], symbols: Sequence[Symbol], 
     yield b"".join(sections)
 
 
-def _check_output(entry: int, segments: Sequence[Segment], symbols: Sequence[Symbol]) -> None:
+def _check_output(entry: int, segments: Sequence[ElfSegment], symbols: Sequence[ElfSymbol]) -> None:
     if len(segments) > fmt.MAX_SEGMENTS:
         raise ElfError(f"{len(segments)} segments, at most {fmt.MAX_SEGMENTS} can be written")
     check_ranges([(segment.address, segment.memory_bytes, f"segment {segment.name}") for segment in segments])
@@ -176,7 +178,7 @@ def _section_flags(flags: SegmentFlags) -> int:
     return fmt.SHF_ALLOC | (fmt.SHF_WRITE if flags.value & 2 else 0) | (fmt.SHF_EXECUTE if flags.value & 1 else 0)
 
 
-def _symbol_table(segments: Sequence[Segment], symbols: Sequence[Symbol], name_offsets: Sequence[int]) -> bytes:
+def _symbol_table(segments: Sequence[ElfSegment], symbols: Sequence[ElfSymbol], name_offsets: Sequence[int]) -> bytes:
     """The symbol table; every symbol is global and refers to the section that holds its address, if any does."""
     spans = [(segment.address, segment.address + segment.memory_bytes) for segment in segments]
     table = bytearray(fmt.SYMBOL.size)

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 
 from codegen.neuralscale.asm.assembler import Comment, Item, Label, assemble
-from codegen.neuralscale.asm.elf_writer import Segment, SegmentFlags, Symbol, SymbolKind
+from codegen.neuralscale.asm.elf_writer import ElfSegment, ElfSymbol, SegmentFlags, SymbolKind
 from codegen.neuralscale.emit.expansion import Body
 from codegen.neuralscale.emit.frame import TRAP_RECORD, code_bytes, ending, start_up
 from codegen.neuralscale.emit.memory_map import CODE_BASE, CONTROL_BASE, DATA_BASE, address_of
@@ -52,8 +52,8 @@ class Image:
 
     items: tuple[Item, ...]
     entry: int
-    segments: tuple[Segment, ...]
-    symbols: tuple[Symbol, ...]
+    segments: tuple[ElfSegment, ...]
+    symbols: tuple[ElfSymbol, ...]
     source_map: tuple[SourceRange, ...]
 
 
@@ -90,8 +90,8 @@ def emit_image(
         subject = ProgramSubject(program.name)
         raise DoesNotFit(Infeasible(subject, "code space", "", len(text), bound, levers=(Lever.SMALLER_BATCH,)))
     ranges, symbols = _map(pieces)
-    control = Segment(".tohost", CONTROL_BASE, (), SegmentFlags.READ_WRITE, CONTROL_BYTES)
-    text_segment = Segment(".text", CODE_BASE, (text,), SegmentFlags.READ_EXECUTE)
+    control = ElfSegment(".tohost", CONTROL_BASE, (), SegmentFlags.READ_WRITE, CONTROL_BYTES)
+    text_segment = ElfSegment(".text", CODE_BASE, (text,), SegmentFlags.READ_EXECUTE)
     return Image(tuple(items), CODE_BASE, (control, text_segment, *_data(program, graph, constants)), symbols, ranges)
 
 
@@ -101,18 +101,18 @@ def comment(text: str) -> Comment:
     return Comment(shown.strip())
 
 
-def _map(pieces: list[Piece]) -> tuple[tuple[SourceRange, ...], tuple[Symbol, ...]]:
+def _map(pieces: list[Piece]) -> tuple[tuple[SourceRange, ...], tuple[ElfSymbol, ...]]:
     """Source ranges and symbols of consecutive pieces of code (name, core, operator, bytes)."""
     address = CODE_BASE
     ranges: list[SourceRange] = []
     symbols = [
-        Symbol("tohost", CONTROL_BASE, 8, SymbolKind.OBJECT),
-        Symbol("fromhost", CONTROL_BASE + 8, 8, SymbolKind.OBJECT),
-        Symbol("trap_record", TRAP_RECORD, 16, SymbolKind.OBJECT),
+        ElfSymbol("tohost", CONTROL_BASE, 8, SymbolKind.OBJECT),
+        ElfSymbol("fromhost", CONTROL_BASE + 8, 8, SymbolKind.OBJECT),
+        ElfSymbol("trap_record", TRAP_RECORD, 16, SymbolKind.OBJECT),
     ]
     for name, core, source, size in pieces:
         ranges.append(SourceRange(address, address + size, core, source))
-        symbols.append(Symbol(name, address, size, SymbolKind.FUNCTION))
+        symbols.append(ElfSymbol(name, address, size, SymbolKind.FUNCTION))
         address += size
     return tuple(ranges), tuple(symbols)
 
@@ -129,7 +129,7 @@ def _runs(instrs: tuple[Instr, ...]) -> Iterator[tuple[str, list[Instr]]]:
         yield run[0].source, run
 
 
-def _data(program: Program, graph: Graph, constants: Constants) -> Iterator[Segment]:
+def _data(program: Program, graph: Graph, constants: Constants) -> Iterator[ElfSegment]:
     """Constants, each at its place; gaps of alignment are zeros, so that they make one segment."""
     placed = sorted((p for p in program.placements if p.kind == "constant"), key=lambda p: p.offset_bytes)
     buffers: list[bytes | memoryview] = []
@@ -142,4 +142,4 @@ def _data(program: Program, graph: Graph, constants: Constants) -> Iterator[Segm
         buffers.append(array.reshape(-1).view(np.uint8).data)
         end = placement.offset_bytes + placement.size_bytes
     if buffers:
-        yield Segment(".data", address_of("DDR", start), tuple(buffers), SegmentFlags.READ)
+        yield ElfSegment(".data", address_of("DDR", start), tuple(buffers), SegmentFlags.READ)

@@ -17,7 +17,7 @@ from codegen.neuralscale.emit.descriptors import DESCRIPTOR_BYTES, DESCRIPTOR_WO
 from codegen.neuralscale.emit.memory_map import DMA_ENGINE_BASES, HARTS_PER_CLUSTER, in_cluster
 from codegen.neuralscale.emit.word_loops import WORD_PREFIX, descriptor_loop, word_code
 from codegen.neuralscale.isa.csr import csr
-from codegen.neuralscale.isa.row import Kind
+from codegen.neuralscale.isa.row import FieldKind
 from codegen.neuralscale.isa.table import Instruction, instruction, row
 from isched.program.program import Instr
 
@@ -228,7 +228,7 @@ def chain_words(operands: Mapping[str, int], cluster: int) -> Iterator[int]:
 def register_fields(opcode: str) -> tuple[str, ...]:
     """The operands of an instruction that its word holds, all of them registers."""
     fields = row(opcode).fields
-    assert all(f.kind in (Kind.GPR, Kind.FPR) for f in fields)
+    assert all(f.kind in (FieldKind.GPR, FieldKind.FPR) for f in fields)
     return tuple(f.name for f in fields)
 
 

@@ -16,7 +16,7 @@ from codegen.neuralscale.asm.assembler import load_immediate
 from codegen.neuralscale.emit.descriptors import DESCRIPTOR_BYTES
 from codegen.neuralscale.isa.table import Instruction, instruction
 
-__all__ = ["FUNCTIONS", "WORD_PREFIX", "Code", "descriptor_loop", "word_code"]
+__all__ = ["FUNCTIONS", "WORD_PREFIX", "WordCode", "descriptor_loop", "word_code"]
 
 WORD_PREFIX = "words."
 """Opcodes of these loops begin so."""
@@ -37,32 +37,32 @@ ALL_ACCESSES = 15
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
+class WordCode:
     """Instructions in order, and how many of them one run executes."""
 
     items: tuple[Instruction, ...] = ()
     executed: int = 0
 
-    def __add__(self, other: Code) -> Code:
-        return Code(self.items + other.items, self.executed + other.executed)
+    def __add__(self, other: WordCode) -> WordCode:
+        return WordCode(self.items + other.items, self.executed + other.executed)
 
 
-def _code(*items: Instruction) -> Code:
-    return Code(items, len(items))
+def _code(*items: Instruction) -> WordCode:
+    return WordCode(items, len(items))
 
 
-def _set(register: int, value: int) -> Code:
+def _set(register: int, value: int) -> WordCode:
     return _code(*load_immediate(register, value)) if value else _code(instruction("addi", register, ZERO, 0))
 
 
-def _add(register: int, source: int, value: int) -> Code:
+def _add(register: int, source: int, value: int) -> WordCode:
     """register = source + value, by way of STEP where the value is large."""
     if -2048 <= value < 2048:
         return _code(instruction("addi", register, source, value))
     return _set(STEP, value) + _code(instruction("add", register, source, STEP))
 
 
-def _repeat(counter: int, count: int, body: Code) -> Code:
+def _repeat(counter: int, count: int, body: WordCode) -> WordCode:
     """The body `count` times, at least once."""
     assert count > 0
     end = _code(
@@ -70,7 +70,7 @@ def _repeat(counter: int, count: int, body: Code) -> Code:
         instruction("bne", counter, ZERO, -4 * (len(body.items) + 1)),
     )
     before, once = _set(counter, count), body + end
-    return Code(before.items + once.items, before.executed + count * once.executed)
+    return WordCode(before.items + once.items, before.executed + count * once.executed)
 
 
 def _mask(register: int, truth: int) -> Instruction:
@@ -78,7 +78,7 @@ def _mask(register: int, truth: int) -> Instruction:
     return instruction("sub", register, ZERO, truth)
 
 
-def _choose(result: int, mask: int, yes: int, no: int) -> Code:
+def _choose(result: int, mask: int, yes: int, no: int) -> WordCode:
     """result = yes where the mask is all ones, else no; STEP is used."""
     return _code(
         instruction("xor", STEP, yes, no),
@@ -87,7 +87,7 @@ def _choose(result: int, mask: int, yes: int, no: int) -> Code:
     )
 
 
-def _inside(index: int, rows: int, last: int) -> Code:
+def _inside(index: int, rows: int, last: int) -> WordCode:
     """An index that may be anything becomes one of a table; the registers `rows` and `last` hold its rows, and one
     less. STEP and C are used."""
     return _code(
@@ -105,12 +105,12 @@ def _inside(index: int, rows: int, last: int) -> Code:
     )
 
 
-def _minimum(least: bool) -> Code:
+def _minimum(least: bool) -> WordCode:
     first, second = (A, B) if least else (B, A)
     return _code(instruction("slt", D, first, second), _mask(D, D)) + _choose(A, D, A, B)
 
 
-def _modulo() -> Code:
+def _modulo() -> WordCode:
     """The remainder with the sign of the divisor."""
     return _code(
         instruction("rem", A, A, B),
@@ -124,15 +124,15 @@ def _modulo() -> Code:
     )
 
 
-def _absolute() -> Code:
+def _absolute() -> WordCode:
     return _code(instruction("srai", D, A, 31), instruction("xor", A, A, D), instruction("sub", A, A, D))
 
 
-def _one(name: str) -> Callable[[], Code]:
+def _one(name: str) -> Callable[[], WordCode]:
     return lambda: _code(instruction(name, A, A, B))
 
 
-FUNCTIONS: Mapping[str, tuple[int, Callable[[], Code]]] = {
+FUNCTIONS: Mapping[str, tuple[int, Callable[[], WordCode]]] = {
     "add": (2, _one("add")),
     "sub": (2, _one("sub")),
     "mul": (2, _one("mul")),
@@ -153,13 +153,13 @@ FUNCTIONS: Mapping[str, tuple[int, Callable[[], Code]]] = {
     "neg": (1, lambda: _code(instruction("sub", A, ZERO, A))),
     "abs": (1, _absolute),
     "truth": (1, lambda: _code(instruction("sltu", A, ZERO, A))),
-    "copy": (1, lambda: Code()),
+    "copy": (1, lambda: WordCode()),
     "where": (3, lambda: _code(_mask(D, A)) + _choose(A, D, B, C)),
 }
 """Functions of one element of each operand: how many operands, and what makes A of A, B and C."""
 
 
-def word_code(opcode: str, operands: Mapping[str, int]) -> Code:
+def word_code(opcode: str, operands: Mapping[str, int]) -> WordCode:
     """The loop of an instruction whose opcode begins with WORD_PREFIX. Raises KeyError for one that there is not."""
     name = opcode.removeprefix(WORD_PREFIX)
     if name in FUNCTIONS:
@@ -171,12 +171,12 @@ def word_code(opcode: str, operands: Mapping[str, int]) -> Code:
     return code + _code(instruction("fence", ALL_ACCESSES, ALL_ACCESSES))  # before any transfer that reads the words
 
 
-def _elementwise(name: str, given: Mapping[str, int]) -> Code:
+def _elementwise(name: str, given: Mapping[str, int]) -> WordCode:
     """out[i] = f(a[i], b[i], c[i]); a step of 0 says that an operand is one word for all."""
     arity, function = FUNCTIONS[name]
     places = tuple(zip((A, B, C), (IN_A, IN_B, IN_C), ("a", "b", "c"), strict=True))[:arity]
     code = _set(OUT, given["out"])
-    body = Code()
+    body = WordCode()
     for value, pointer, operand in places:
         code += _set(pointer, given[operand])
         body += _code(instruction("lw", value, 0, pointer))
@@ -187,7 +187,7 @@ def _elementwise(name: str, given: Mapping[str, int]) -> Code:
     return code + _repeat(INNER, given["count"], body + _add(OUT, OUT, WORD_BYTES))
 
 
-def _take(given: Mapping[str, int]) -> Code:
+def _take(given: Mapping[str, int]) -> WordCode:
     """out[i] = a[index[i]]."""
     code = _set(IN_A, given["a"]) + _set(IN_B, given["index"]) + _set(OUT, given["out"])
     code += _set(CONST_0, given["rows"]) + _set(CONST_1, given["rows"] - 1)
@@ -203,7 +203,7 @@ def _take(given: Mapping[str, int]) -> Code:
     return code + _repeat(INNER, given["count"], body)
 
 
-def _number(given: Mapping[str, int]) -> Code:
+def _number(given: Mapping[str, int]) -> WordCode:
     """Words as halves, exact up to 2048, beyond it toward zero, at most the largest half."""
     code = _set(IN_A, given["a"]) + _set(OUT, given["out"])
     body = _code(
@@ -216,7 +216,7 @@ def _number(given: Mapping[str, int]) -> Code:
     return code + _repeat(INNER, given["count"], body)
 
 
-def _of_halves(given: Mapping[str, int], word: Code) -> Code:
+def _of_halves(given: Mapping[str, int], word: WordCode) -> WordCode:
     """out[i] = A, which `word` makes of the half at IN_A."""
     code = _set(IN_A, given["a"]) + _set(OUT, given["out"])
     body = word + _code(
@@ -227,7 +227,7 @@ def _of_halves(given: Mapping[str, int], word: Code) -> Code:
     return code + _repeat(INNER, given["count"], body)
 
 
-def _ordered(given: Mapping[str, int]) -> Code:
+def _ordered(given: Mapping[str, int]) -> WordCode:
     """Words in the order of halves: twice the magnitudes, those of negative ones below zero; both zeros are equal."""
     word = _code(
         instruction("lh", A, 0, IN_A),
@@ -240,13 +240,13 @@ def _ordered(given: Mapping[str, int]) -> Code:
     return _of_halves(given, word)
 
 
-def _whole(given: Mapping[str, int]) -> Code:
+def _whole(given: Mapping[str, int]) -> WordCode:
     """Halves as words, cut toward zero; infinities become the largest and the least word."""
     word = _code(instruction("flhw", FT1, IN_A), instruction("fcvt.w.s", A, FT1, TOWARD_ZERO_MODE))
     return _of_halves(given, word)
 
 
-def _lines(given: Mapping[str, int], line: Code, out_line_bytes: int) -> Code:
+def _lines(given: Mapping[str, int], line: WordCode, out_line_bytes: int) -> WordCode:
     """A line's code for each of `outer` x `inner` lines of `count` words, `inner` words apart. BASE_IN and BASE_OUT
     point to the first word of the line and of its result; `out_line_bytes` is what an outer step of the result is."""
     inner, count = given["inner"], given["count"]
@@ -260,7 +260,7 @@ def _lines(given: Mapping[str, int], line: Code, out_line_bytes: int) -> Code:
     return _set(BASE_IN, given["a"]) + _set(BASE_OUT, given["out"]) + _repeat(OUTER, given["outer"], across)
 
 
-def _running_sum(given: Mapping[str, int]) -> Code:
+def _running_sum(given: Mapping[str, int]) -> WordCode:
     """Sums along lines; `exclusive` without the word itself, `reverse` from the end."""
     count, inner = given["count"], given["inner"]
     step = (-1 if given["reverse"] else 1) * inner * WORD_BYTES
@@ -272,7 +272,7 @@ def _running_sum(given: Mapping[str, int]) -> Code:
     return _lines(given, line, count * inner * WORD_BYTES)
 
 
-def _reduction(name: str, given: Mapping[str, int]) -> Code:
+def _reduction(name: str, given: Mapping[str, int]) -> WordCode:
     """One word a line: its sum, an extreme, or the place of one; of several the first, or the `last`."""
     count, inner = given["count"], given["inner"]
     place, greatest = name.startswith("place_of"), name.endswith("greatest")
@@ -285,16 +285,16 @@ def _reduction(name: str, given: Mapping[str, int]) -> Code:
         better = _code(instruction("slt", D, first, second), _mask(D, D))
     if name != "sum":
         better += _choose(BEST, D, A, BEST)
-        better += _choose(PLACE, D, TICK, PLACE) + _code(instruction("addi", TICK, TICK, 1)) if place else Code()
+        better += _choose(PLACE, D, TICK, PLACE) + _code(instruction("addi", TICK, TICK, 1)) if place else WordCode()
     body = _code(instruction("lw", A, 0, IN_A)) + better + _add(IN_A, IN_A, inner * WORD_BYTES)
     line = _code(instruction("addi", IN_A, BASE_IN, 0))
     line += _set(BEST, 0) if name == "sum" else _code(instruction("lw", BEST, 0, IN_A))
-    line += _set(PLACE, 0) + _set(TICK, 0) if place else Code()
+    line += _set(PLACE, 0) + _set(TICK, 0) if place else WordCode()
     line += _repeat(INNER, count, body) + _code(instruction("sw", PLACE if place else BEST, 0, BASE_OUT))
     return _lines(given, line, inner * WORD_BYTES)
 
 
-def _copy_rows(given: Mapping[str, int]) -> Code:
+def _copy_rows(given: Mapping[str, int]) -> WordCode:
     """`rows` runs of `count` words, as far apart as `a_step` and `out_step` say."""
     run = _code(
         instruction("lw", A, 0, IN_A),
@@ -304,13 +304,13 @@ def _copy_rows(given: Mapping[str, int]) -> Code:
     )
     length = given["count"] * WORD_BYTES
     row = _repeat(INNER, given["count"], run)
-    row += _add(IN_A, IN_A, given["a_step"] - length) if given["a_step"] != length else Code()
-    row += _add(OUT, OUT, given["out_step"] - length) if given["out_step"] != length else Code()
+    row += _add(IN_A, IN_A, given["a_step"] - length) if given["a_step"] != length else WordCode()
+    row += _add(OUT, OUT, given["out_step"] - length) if given["out_step"] != length else WordCode()
     return _set(IN_A, given["a"]) + _set(OUT, given["out"]) + _repeat(OUTER, given["rows"], row)
 
 
 REDUCTIONS = frozenset(["sum", "greatest", "least", "place_of_greatest", "place_of_least"])
-LOOPS: Mapping[str, Callable[[Mapping[str, int]], Code]] = {
+LOOPS: Mapping[str, Callable[[Mapping[str, int]], WordCode]] = {
     "take": _take,
     "number": _number,
     "ordered": _ordered,
@@ -320,7 +320,7 @@ LOOPS: Mapping[str, Callable[[Mapping[str, int]], Code]] = {
 }
 
 
-def descriptor_loop(given: Mapping[str, int], store: int, control: int) -> Code:
+def descriptor_loop(given: Mapping[str, int], store: int, control: int) -> WordCode:
     """A chain of descriptors in the store from `store` on, one for each of `count` rows of a table."""
     code = _set(IN_A, given["index"]) + _set(IN_B, given["table"]) + _set(OUT, store)
     code += _set(BASE_OUT, given["destination"]) + _set(CONST_0, given["rows"]) + _set(CONST_1, given["rows"] - 1)

@@ -24,7 +24,7 @@ from codegen.neuralscale.emulation.attention_reference import attended
 from codegen.neuralscale.emulation.curves_reference import EMULATED, divisor, refined
 from codegen.neuralscale.emulation.movement_reference import RULES, Rule
 from codegen.neuralscale.emulation.tables_reference import looked_up
-from codegen.neuralscale.instructions.depthwise_forms import Form, depthwise_form, is_depthwise
+from codegen.neuralscale.instructions.depthwise_forms import DepthwiseForm, depthwise_form, is_depthwise
 from hw_models.chip import Chip
 from partitioner.ir.graph import Constants, Graph, Op
 
@@ -120,8 +120,8 @@ def _conv(s: _Sampled) -> Halves:
     grouped) is cut into equal runs of channels, each summed by itself and then added in order. The bias comes last.
     """
     op = s.op
-    if is_depthwise(s.graph, op) and (form := depthwise_form(s.graph, op, s.device)) is not Form.EACH:
-        return _plus_bias(s, _depthwise_blocks(s) if form is Form.BLOCKS else _depthwise_vector(s))
+    if is_depthwise(s.graph, op) and (form := depthwise_form(s.graph, op, s.device)) is not DepthwiseForm.EACH:
+        return _plus_bias(s, _depthwise_blocks(s) if form is DepthwiseForm.BLOCKS else _depthwise_vector(s))
     kernel, strides, dilations, pads = (op.ints(name) for name in ("kernel", "strides", "dilations", "pads"))
     x, weights = s.tensor(op.inputs[0]), s.tensor(op.inputs[1])
     n, y, z, f = s.points.T

@@ -2,7 +2,7 @@
 
     issue.binary("veadd", d, a, b)  -->  Instr(veadd.mm, rd rs1 rs2 shape_s1 stride_d stride_s, reads a b, writes d)
 
-What an instruction reads and writes and what its CSRs say is derived from the same `Matrix` objects, so that they
+What an instruction reads and writes and what its CSRs say is derived from the same `MatrixPlace` objects, so that they
 cannot disagree. Extents and strides beyond the 16-bit fields are cut into several instructions here, once for all.
 """
 
@@ -17,14 +17,14 @@ from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from isched.program.program import Instr, Region
 
-__all__ = ["MAX_EXTENT", "MAX_STRIDE_BYTES", "Convolution", "Issue", "Matrix"]
+__all__ = ["MAX_EXTENT", "MAX_STRIDE_BYTES", "Convolution", "InstructionBuilder", "MatrixPlace"]
 
 MAX_EXTENT = 65_535
 MAX_STRIDE_BYTES = 65_534
 
 
 @dataclass(frozen=True, slots=True)
-class Matrix:
+class MatrixPlace:
     """`rows` x `columns` elements in a memory of the core; rows lie `stride_bytes` apart, 0 means densely."""
 
     memory: str
@@ -61,12 +61,12 @@ class Matrix:
         """What the stride CSR must hold: 0 where rows are dense or there is only one."""
         return 0 if self.dense else self.stride_bytes
 
-    def part(self, row: int, rows: int, column: int = 0, columns: int = 0) -> Matrix:
+    def part(self, row: int, rows: int, column: int = 0, columns: int = 0) -> MatrixPlace:
         """`rows` rows from `row`, `columns` columns (0 for all) from `column`."""
         offset = self.offset_bytes + row * self.pitch_bytes + column * self.item_bytes
-        return Matrix(self.memory, offset, rows, columns or self.columns, self.item_bytes, self.pitch_bytes)
+        return MatrixPlace(self.memory, offset, rows, columns or self.columns, self.item_bytes, self.pitch_bytes)
 
-    def reshaped(self, rows: int, columns: int) -> Matrix:
+    def reshaped(self, rows: int, columns: int) -> MatrixPlace:
         """The same dense elements as another matrix; rows of -1 means as many as there are."""
         assert self.dense  # a gap between rows cannot be seen in another shape
         if rows < 0:
@@ -95,47 +95,47 @@ class Convolution:
 
 
 @dataclass(frozen=True, slots=True)
-class Issue:
+class InstructionBuilder:
     """Makes instructions of one layer (`source`) for one chip, on elements of one arithmetic."""
 
     chip: Chip
     source: str
     arithmetic: Arithmetic
 
-    def binary(self, op: str, d: Matrix, a: Matrix, b: Matrix) -> Iterator[Instr]:
+    def binary(self, op: str, d: MatrixPlace, a: MatrixPlace, b: MatrixPlace) -> Iterator[Instr]:
         """`op`.mm: element-wise over two matrices of the shape of `d`."""
         for dd, aa, bb in _cut((d, a, b)):
             yield self._vector(f"{op}.mm", dd, aa, (("rs2", bb.address),), (bb.region,), bb.stride_field)
 
-    def unary(self, op: str, d: Matrix, a: Matrix) -> Iterator[Instr]:
+    def unary(self, op: str, d: MatrixPlace, a: MatrixPlace) -> Iterator[Instr]:
         """`op` element by element: veexp.m, vesqrt.m, verecip.m, mov.m."""
         for dd, aa in _cut((d, a)):
             yield self._vector(op, dd, aa)
 
-    def lookup(self, d: Matrix, a: Matrix, table: Matrix) -> Iterator[Instr]:
+    def lookup(self, d: MatrixPlace, a: MatrixPlace, table: MatrixPlace) -> Iterator[Instr]:
         """velut.m: the entry of `table`, all 65,536 of it, that each word of `a` is the number of."""
         for dd, aa in _cut((d, a)):
             instr = self._vector("velut.m", dd, aa, (("rs2", table.address),), (table.region,))
             yield replace(instr, cycles=self.arithmetic.lookup_cycles(self.chip, dd.rows * dd.columns))
 
-    def scalar(self, op: str, d: Matrix, a: Matrix, value: float) -> Iterator[Instr]:
+    def scalar(self, op: str, d: MatrixPlace, a: MatrixPlace, value: float) -> Iterator[Instr]:
         """`op`.mf: a matrix and one scalar."""
         for dd, aa in _cut((d, a)):
             yield self._vector(f"{op}.mf", dd, aa, (("fs2", immediate(value)),))
 
-    def fill(self, d: Matrix, value: float) -> Iterator[Instr]:
+    def fill(self, d: MatrixPlace, value: float) -> Iterator[Instr]:
         """mov.f: every element of `d` becomes `value`."""
         for (dd,) in _cut((d,)):
             operands = (("rd", dd.address), ("fs1", immediate(value)), *self._shape(dd), ("stride_d", dd.stride_field))
             yield Instr("vector", "mov.f", operands, (), (dd.region,), self._passes(dd), self.source)
 
-    def by_column(self, op: str, d: Matrix, a: Matrix, vector: Matrix) -> Iterator[Instr]:
+    def by_column(self, op: str, d: MatrixPlace, a: MatrixPlace, vector: MatrixPlace) -> Iterator[Instr]:
         """`op`.mv dim_h: a vector with one element a column, applied to every row."""
         for dd, aa, column in _cut_rows_and_columns(d, a):
             part = vector.part(0, 1, column, dd.columns)
             yield self._vector(f"{op}.mv.dim_h", dd, aa, (("rs2", part.address),), (part.region,))
 
-    def by_row(self, op: str, d: Matrix, a: Matrix, vector: Matrix) -> Iterator[Instr]:
+    def by_row(self, op: str, d: MatrixPlace, a: MatrixPlace, vector: MatrixPlace) -> Iterator[Instr]:
         """`op`.mv dim_w: a dense vector with one element a row, applied to every column."""
         row = 0
         for dd, aa, column in _cut_rows_and_columns(d, a):
@@ -143,7 +143,7 @@ class Issue:
             yield self._vector(f"{op}.mv.dim_w", dd, aa, (("rs2", part.address),), (part.region,))
             row = row if column + dd.columns < d.columns else row + dd.rows
 
-    def reduce_rows(self, op: str, d: Matrix, a: Matrix) -> Iterator[Instr]:
+    def reduce_rows(self, op: str, d: MatrixPlace, a: MatrixPlace) -> Iterator[Instr]:
         """`op`.m dim_w: one result for each row of `a`; `d` is a column, its stride is `stride_d`. For `veemacc` the
         sum of the row's squares: `a` is both operands."""
         for row in range(0, a.rows, MAX_EXTENT):
@@ -151,14 +151,14 @@ class Issue:
             dd, aa = d.part(row, rows), a.part(row, rows)
             yield self._reduction(op, "dim_w", dd, aa, dd.stride_field)
 
-    def reduce_columns(self, op: str, d: Matrix, a: Matrix) -> Iterator[Instr]:
+    def reduce_columns(self, op: str, d: MatrixPlace, a: MatrixPlace) -> Iterator[Instr]:
         """`op`.m dim_h: one result for each column of `a`, as `reduce_rows`; `d` is a dense row."""
         for column in range(0, a.columns, MAX_EXTENT):
             columns = min(MAX_EXTENT, a.columns - column)
             dd, aa = d.part(0, 1, column, columns), a.part(0, a.rows, column, columns)
             yield self._reduction(op, "dim_h", dd, aa, 0)
 
-    def _reduction(self, op: str, direction: str, d: Matrix, a: Matrix, stride_d: int) -> Instr:
+    def _reduction(self, op: str, direction: str, d: MatrixPlace, a: MatrixPlace, stride_d: int) -> Instr:
         squares = op == "veemacc"
         second = (("rs2", a.address),) if squares else ()
         stride_s = self._pair(a.stride_field if squares else 0, a.stride_field)
@@ -168,7 +168,7 @@ class Issue:
         reads = (a.region, a.region) if squares else (a.region,)
         return Instr("vector", opcode, operands, reads, (d.region,), self._passes(a), self.source)
 
-    def memul(self, d: Matrix, a: Matrix, b: Matrix, *, turned: bool = False) -> Instr:
+    def memul(self, d: MatrixPlace, a: MatrixPlace, b: MatrixPlace, *, turned: bool = False) -> Instr:
         """d = a b; `d` in IM, `b` in L1. With `turned`, `a` is stored transposed: a column for each row of d."""
         operands = (
             ("rd", d.address),
@@ -183,7 +183,7 @@ class Issue:
         opcode = "memul.ts.mm" if turned else "memul.mm"
         return Instr("matrix", opcode, operands, (a.region, b.region), (d.region,), cycles, self.source)
 
-    def transpose(self, d: Matrix, a: Matrix) -> Instr:
+    def transpose(self, d: MatrixPlace, a: MatrixPlace) -> Instr:
         """d = a transposed; `d` in IM."""
         operands = (
             ("rd", d.address),
@@ -195,7 +195,7 @@ class Issue:
         cycles = self._passes(a)
         return Instr("matrix", "metr.m", operands, (a.region,), (d.region,), cycles, self.source)
 
-    def meconv(self, shape: Convolution, d: Matrix, image: Matrix, weights: Matrix) -> Instr:
+    def meconv(self, shape: Convolution, d: MatrixPlace, image: MatrixPlace, weights: MatrixPlace) -> Instr:
         """One image: `image` has a row a pixel, `weights` a row a (kh, kw, channel), `d` a row an output pixel."""
         top, bottom, left, right = shape.padding
         operands = (
@@ -217,8 +217,8 @@ class Issue:
     def _vector(
         self,
         opcode: str,
-        d: Matrix,
-        a: Matrix,
+        d: MatrixPlace,
+        a: MatrixPlace,
         extra: tuple[tuple[str, int], ...] = (),
         reads: tuple[Region, ...] = (),
         second_stride: int = 0,
@@ -227,7 +227,7 @@ class Issue:
         operands = (("rd", d.address), ("rs1", a.address), *extra, *self._shape(d), *strides)
         return Instr("vector", opcode, operands, (a.region, *reads), (d.region,), self._passes(d), self.source)
 
-    def _shape(self, matrix: Matrix) -> tuple[tuple[str, int]]:
+    def _shape(self, matrix: MatrixPlace) -> tuple[tuple[str, int]]:
         return (("shape_s1", self._pair(matrix.columns, matrix.rows)),)
 
     def _pair(self, high: int, low: int) -> int:
@@ -236,11 +236,11 @@ class Issue:
             raise TargetError(self.source, needs=f"extents and strides up to {MAX_EXTENT}", has=str(max(high, low)))
         return high << 16 | low
 
-    def _passes(self, matrix: Matrix) -> float:
+    def _passes(self, matrix: MatrixPlace) -> float:
         return self.arithmetic.vector_cycles(self.chip, matrix.rows * matrix.columns)
 
 
-def _cut(matrices: tuple[Matrix, ...]) -> Iterator[tuple[Matrix, ...]]:
+def _cut(matrices: tuple[MatrixPlace, ...]) -> Iterator[tuple[MatrixPlace, ...]]:
     """The same pieces of matrices of one shape, each within the fields of an instruction."""
     first = matrices[0]
     if all(m.dense for m in matrices) and (first.rows > MAX_EXTENT or first.columns > MAX_EXTENT):
@@ -257,12 +257,12 @@ def _cut(matrices: tuple[Matrix, ...]) -> Iterator[tuple[Matrix, ...]]:
         yield tuple(m.part(row, rows, column, columns) for m in matrices)
 
 
-def _cut_rows_and_columns(d: Matrix, a: Matrix) -> Iterator[tuple[Matrix, Matrix, int]]:
+def _cut_rows_and_columns(d: MatrixPlace, a: MatrixPlace) -> Iterator[tuple[MatrixPlace, MatrixPlace, int]]:
     for row, rows, column, columns in _pieces(d, (d, a)):
         yield d.part(row, rows, column, columns), a.part(row, rows, column, columns), column
 
 
-def _pieces(shape: Matrix, matrices: tuple[Matrix, ...]) -> Iterator[tuple[int, int, int, int]]:
+def _pieces(shape: MatrixPlace, matrices: tuple[MatrixPlace, ...]) -> Iterator[tuple[int, int, int, int]]:
     """(row, rows, column, columns) such that extents and strides fit 16-bit fields."""
     wide = shape.columns > MAX_EXTENT
     far = shape.rows > 1 and any((not m.dense or wide) and m.pitch_bytes > MAX_STRIDE_BYTES for m in matrices)

@@ -24,10 +24,10 @@ from codegen.neuralscale.instructions.arithmetic import Arithmetic, arithmetic_o
 from hw_models.chip import Chip
 from partitioner.ir.graph import Graph, Op
 
-__all__ = ["BlockPart", "Form", "block_parts", "depthwise_form", "form_cycles", "is_depthwise"]
+__all__ = ["BlockPart", "DepthwiseForm", "block_parts", "depthwise_form", "form_cycles", "is_depthwise"]
 
 
-class Form(Enum):
+class DepthwiseForm(Enum):
     """How a depthwise convolution is computed."""
 
     EACH = "each"
@@ -75,7 +75,7 @@ def is_depthwise(graph: Graph, op: Op) -> bool:
 def form_cycles(
     chip: Chip,
     arithmetic: Arithmetic,
-    form: Form,
+    form: DepthwiseForm,
     taps: int,
     pixels: tuple[int, int, int],
     channels: tuple[int, int],
@@ -87,9 +87,9 @@ def form_cycles(
     """
     images, rows, columns = pixels
     count = channels[1] - channels[0]
-    if form is Form.EACH:
+    if form is DepthwiseForm.EACH:
         return (("matrix", images * count * arithmetic.matrix_cycles(chip, rows * columns, 1, taps)),)
-    if form is Form.VECTOR:
+    if form is DepthwiseForm.VECTOR:
         line = arithmetic.vector_cycles(chip, columns * count, 2 * taps)
         build = arithmetic.vector_cycles(chip, count, taps) + arithmetic.vector_cycles(chip, prod(pixels) * count)
         return (("vector", build + images * rows * line),)
@@ -101,7 +101,7 @@ def form_cycles(
     return (("matrix", matrix), ("vector", vector))
 
 
-def depthwise_form(graph: Graph, op: Op, chip: Chip) -> Form:
+def depthwise_form(graph: Graph, op: Op, chip: Chip) -> DepthwiseForm:
     """The form whose slowest core is done soonest, one image divided over the cores of a cluster by rows and channels.
     Ties go to the form that is listed first.
 
@@ -116,10 +116,14 @@ def depthwise_form(graph: Graph, op: Op, chip: Chip) -> Form:
         (ceil(rows / r), min(total, unit * ceil(total / (unit * (cores // r))))) for r in range(1, min(rows, cores) + 1)
     ]
 
-    def cycles(form: Form) -> float:
+    def cycles(form: DepthwiseForm) -> float:
         return min(_sum(form_cycles(chip, arithmetic, form, taps, (1, y, columns), (0, c), total)) for y, c in shares)
 
-    offered = [form for form in Form if form is not Form.BLOCKS or _blocks_fit(chip, taps * arithmetic.operand_bytes)]
+    offered = [
+        form
+        for form in DepthwiseForm
+        if form is not DepthwiseForm.BLOCKS or _blocks_fit(chip, taps * arithmetic.operand_bytes)
+    ]
     return min(offered, key=cycles)
 
 

@@ -9,7 +9,7 @@ are 78 rows here, because a variant with another operand kind or meaning is anot
 
 from __future__ import annotations
 
-from codegen.neuralscale.isa.row import FPR, GPR, VR, Direction, Engine, Field, GnuForm, Row
+from codegen.neuralscale.isa.row import FPR, GPR, VR, Direction, Engine, Field, GnuForm, InstructionRow
 
 __all__ = ["NPU_OPCODE", "NPU_ROWS"]
 
@@ -60,9 +60,9 @@ def _npu(
     family: str = "",
     direction: Direction = Direction.NONE,
     syntax: str = "",
-) -> Row:
+) -> InstructionRow:
     """One row; `rs2` is the fixed sub-opcode where rs2 is no operand. Every bit outside the fields is fixed."""
-    return Row(
+    return InstructionRow(
         mnemonic=mnemonic,
         extension="NPU",
         encoding="R",
@@ -79,7 +79,9 @@ def _npu(
     )
 
 
-def _vme(mnemonic: str, funct7: int, funct3: int, fields: tuple[Field, ...], meaning: str, rs2: int = 0) -> Row:
+def _vme(
+    mnemonic: str, funct7: int, funct3: int, fields: tuple[Field, ...], meaning: str, rs2: int = 0
+) -> InstructionRow:
     return _npu(mnemonic, Engine.VME, funct7, funct3, fields, _VME_CSRS, meaning, rs2=rs2)
 
 
@@ -93,13 +95,15 @@ def _directed(
     csrs: tuple[str, ...] = _VME_CSRS,
     *,
     suffix: str = "",
-) -> Row:
+) -> InstructionRow:
     """One direction of a vector or reduction form, named `family.direction` and the suffix."""
     name = f"{family}.{direction.value}{suffix}"
     return _npu(name, Engine.VME, funct7, funct3, fields, csrs, meaning, family=family, direction=direction)
 
 
-def _vector(family: str, funct7: int, meaning: str, fields: tuple[Field, ...] = _MM) -> tuple[Row, Row]:
+def _vector(
+    family: str, funct7: int, meaning: str, fields: tuple[Field, ...] = _MM
+) -> tuple[InstructionRow, InstructionRow]:
     """`mv` forms: a vector of `columns` elements for every row (dim_h), or of `rows` elements, one a row (dim_w)."""
     return (
         _directed(
@@ -111,7 +115,7 @@ def _vector(family: str, funct7: int, meaning: str, fields: tuple[Field, ...] = 
     )
 
 
-def _reduction(family: str, funct7: int, form: int, fields: tuple[Field, ...], what: str) -> tuple[Row, ...]:
+def _reduction(family: str, funct7: int, form: int, fields: tuple[Field, ...], what: str) -> tuple[InstructionRow, ...]:
     """Full, dim_h and dim_w reductions. Only dm selects the direction once it is set, so dmc = 0 with dm = 1 is
     a second encoding of dim_w, which a paper on the chip prints; it is decoded, and never emitted by us."""
     full, down, along = (f"{where}: {what}" for where in ("all elements", "down each column", "along each row"))
@@ -123,15 +127,15 @@ def _reduction(family: str, funct7: int, form: int, fields: tuple[Field, ...], w
     )
 
 
-def _memul(mnemonic: str, funct7: int, funct3: int, meaning: str, extra: tuple[str, ...] = ()) -> Row:
+def _memul(mnemonic: str, funct7: int, funct3: int, meaning: str, extra: tuple[str, ...] = ()) -> InstructionRow:
     return _npu(mnemonic, Engine.MME, funct7, funct3, _MM, _MEMUL_CSRS + extra, meaning)
 
 
-def _meconv(mnemonic: str, funct7: int, funct3: int, meaning: str, extra: tuple[str, ...] = ()) -> Row:
+def _meconv(mnemonic: str, funct7: int, funct3: int, meaning: str, extra: tuple[str, ...] = ()) -> InstructionRow:
     return _npu(mnemonic, Engine.MME, funct7, funct3, _MM, _MECONV_CSRS + extra, meaning)
 
 
-def _vector_unit(family: str, funct6: int, funct3: int, meaning: str) -> tuple[Row, Row]:
+def _vector_unit(family: str, funct6: int, funct3: int, meaning: str) -> tuple[InstructionRow, InstructionRow]:
     """Post-increment accesses of the scalar core's vector unit, unmasked and masked by v0."""
     fields = (_VRD, _RS1, _RS2)
     syntax = "rd, (rs1), rs2"
@@ -151,7 +155,7 @@ def _vector_unit(family: str, funct6: int, funct3: int, meaning: str) -> tuple[R
     )
 
 
-_ELEMENTWISE: tuple[Row, ...] = (
+_ELEMENTWISE: tuple[InstructionRow, ...] = (
     _vme("veadd.mm", 0x02, _FORM_MM, _MM, "rd = rs1 + rs2"),
     *_vector("veadd.mv", 0x03, "rd = rs1 + rs2"),
     _vme("veadd.mf", 0x02, _FORM_MF, _MF, "rd = rs1 + rs2"),
@@ -175,7 +179,7 @@ _ELEMENTWISE: tuple[Row, ...] = (
     _vme("verecip.m", 0x24, _FORM_M, _M, "rd = 1 / rs1, approximate"),
 )
 
-_CONVERSIONS: tuple[Row, ...] = (
+_CONVERSIONS: tuple[InstructionRow, ...] = (
     _npu(
         "veemul.x32.mv",
         Engine.VME,
@@ -195,7 +199,7 @@ _CONVERSIONS: tuple[Row, ...] = (
     _vme("vecvt.x8.hf.m", 0x18, _FORM_M, _M, "rd = int8 of fp16 rs1, truncated, saturated; NaN is 0", rs2=2),
 )
 
-_REDUCTIONS: tuple[Row, ...] = (
+_REDUCTIONS: tuple[InstructionRow, ...] = (
     *_reduction("veacc.m", 0x06, _FORM_M, _M, "sum of rs1 in order"),
     *_reduction("veemacc.mm", 0x0C, _FORM_MM, _MM, "sum of rs1 * rs2 in order"),
     _directed(
@@ -223,7 +227,7 @@ _REDUCTIONS: tuple[Row, ...] = (
     *_reduction("vemin.m", 0x10, _FORM_M, _M, "minimum of rs1; 0x7c01 with any NaN; -0 is below +0"),
 )
 
-_MATRIX: tuple[Row, ...] = (
+_MATRIX: tuple[InstructionRow, ...] = (
     _npu("metr.m", Engine.MME, 0x30, _FORM_M, _M, _METR_CSRS, "rd = transpose of rs1; rd in IM"),
     _memul("memul.mm", 0x32, _FORM_MM, "rd = rs1 x rs2 in fp16, two accumulators (even and odd k); rd in IM"),
     _memul("memul.ts.mm", 0x32, _DM | _FORM_MM, "as memul.mm, with rs1 stored transposed"),
@@ -246,7 +250,7 @@ _MATRIX: tuple[Row, ...] = (
     ),
 )
 
-_MOVES: tuple[Row, ...] = (
+_MOVES: tuple[InstructionRow, ...] = (
     _vme("mov.m", 0x16, _FORM_M, _M, "rd = rs1, L1 or IM on both sides, strided on both sides"),
     *_vector("mov.v", 0x17, "rd = vector rs1, repeated", _M),
     _vme("mov.f", 0x16, _FORM_MF, (_RD, _FRS1), "rd = scalar rs1, repeated"),
@@ -273,12 +277,12 @@ _MOVES: tuple[Row, ...] = (
     _npu("sync", Engine.SYNC, 0x1C, _FORM_MM, (), (), "wait until every core of the group has arrived"),
 )
 
-_VECTOR_UNIT: tuple[Row, ...] = (
+_VECTOR_UNIT: tuple[InstructionRow, ...] = (
     *_vector_unit("vlepi.v", 0x3F, 0, "vector rd = vl elements at rs1; rs1 += rs2"),
     *_vector_unit("vlsepi.v", 0x3F, 1, "vector rd = vl elements at rs1, rs2 bytes apart; rs1 += vl * rs2"),
     *_vector_unit("vsepi.v", 0x3E, 0, "vl elements at rs1 = vector rd; rs1 += rs2"),
     *_vector_unit("vssepi.v", 0x3E, 1, "vl elements at rs1, rs2 bytes apart = vector rd; rs1 += vl * rs2"),
 )
 
-NPU_ROWS: tuple[Row, ...] = (*_ELEMENTWISE, *_CONVERSIONS, *_REDUCTIONS, *_MATRIX, *_MOVES, *_VECTOR_UNIT)
+NPU_ROWS: tuple[InstructionRow, ...] = (*_ELEMENTWISE, *_CONVERSIONS, *_REDUCTIONS, *_MATRIX, *_MOVES, *_VECTOR_UNIT)
 """Every instruction of opcode 0x7b, by what it does."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from codegen.neuralscale.isa.csr import CSRS, Csr
 from codegen.neuralscale.isa.npu import NPU_ROWS
-from codegen.neuralscale.isa.row import Engine, Kind, Row
+from codegen.neuralscale.isa.row import Engine, FieldKind, InstructionRow
 from codegen.neuralscale.isa.scalar import SCALAR_ROWS
 from codegen.neuralscale.isa.table import ROWS
 
@@ -57,7 +57,7 @@ _EXTENSIONS = (
     ("F", "RV32F"),
     ("NPU", "Half-precision access"),
 )
-_PREFIXES = {Kind.FPR: "f:", Kind.VR: "v:"}
+_PREFIXES = {FieldKind.FPR: "f:", FieldKind.VR: "v:"}
 
 
 def isa_page() -> str:
@@ -75,7 +75,7 @@ def isa_page() -> str:
     return "\n".join((_INTRODUCTION, *npu, *scalar, *_csr_section()))
 
 
-def _rows_section(title: str, rows: Sequence[Row]) -> Iterable[str]:
+def _rows_section(title: str, rows: Sequence[InstructionRow]) -> Iterable[str]:
     """A heading and a table; the column of CSRs only where a row reads any."""
     heads = ["instruction", "match", "mask", "meaning"]
     cells = [[_written(row), f"{row.match:#010x}", f"{row.mask:#010x}", row.meaning] for row in rows]
@@ -87,7 +87,7 @@ def _rows_section(title: str, rows: Sequence[Row]) -> Iterable[str]:
     yield _table(heads, cells)
 
 
-def _written(row: Row) -> str:
+def _written(row: InstructionRow) -> str:
     """The mnemonic and its operands, those in other register files marked."""
     prefixes = {field.name: _PREFIXES.get(field.kind, "") for field in row.fields}
     syntax = re.sub(r"\w+", lambda match: prefixes.get(match[0], "") + match[0], row.syntax)

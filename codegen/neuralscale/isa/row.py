@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["FPR", "GPR", "VR", "Direction", "Engine", "Field", "GnuForm", "Kind", "Row"]
+__all__ = ["FPR", "GPR", "VR", "Direction", "Engine", "Field", "GnuForm", "FieldKind", "InstructionRow"]
 
 
-class Kind(Enum):
+class FieldKind(Enum):
     """What the value of a field means; it decides how the operand is written."""
 
     GPR = "integer register"
@@ -26,7 +26,7 @@ class Kind(Enum):
     ORDER = "set of device input, device output, memory reads, memory writes"
 
 
-GPR, FPR, VR = Kind.GPR, Kind.FPR, Kind.VR
+GPR, FPR, VR = FieldKind.GPR, FieldKind.FPR, FieldKind.VR
 
 
 class Engine(Enum):
@@ -61,7 +61,7 @@ class Field:
     """One operand: `pieces` are (lowest bit in the value, width in bits, lowest bit in the word)."""
 
     name: str
-    kind: Kind
+    kind: FieldKind
     pieces: tuple[tuple[int, int, int], ...]
     signed: bool = False
 
@@ -90,7 +90,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class InstructionRow:
     """One instruction: `match` are its fixed bits, `mask` says which bits are fixed, `fields` are in text order.
 
     `syntax` is the operand text with field names in place of operands; empty means the names separated by commas.

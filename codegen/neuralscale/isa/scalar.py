@@ -6,7 +6,7 @@ compressed extension has no rows: programs of this compiler are not compressed.
 
 from __future__ import annotations
 
-from codegen.neuralscale.isa.row import FPR, GPR, Engine, Field, GnuForm, Kind, Row
+from codegen.neuralscale.isa.row import FPR, GPR, Engine, Field, FieldKind, GnuForm, InstructionRow
 
 __all__ = ["SCALAR_ROWS"]
 
@@ -17,17 +17,17 @@ _FRD = Field("rd", FPR, ((0, 5, 7),))
 _FRS1 = Field("rs1", FPR, ((0, 5, 15),))
 _FRS2 = Field("rs2", FPR, ((0, 5, 20),))
 _FRS3 = Field("rs3", FPR, ((0, 5, 27),))
-_IMM_I = Field("imm", Kind.IMM, ((0, 12, 20),), signed=True)
-_IMM_S = Field("imm", Kind.IMM, ((0, 5, 7), (5, 7, 25)), signed=True)
-_IMM_B = Field("target", Kind.TARGET, ((1, 4, 8), (5, 6, 25), (11, 1, 7), (12, 1, 31)), signed=True)
-_IMM_U = Field("imm", Kind.UPPER, ((0, 20, 12),))
-_IMM_J = Field("target", Kind.TARGET, ((1, 10, 21), (11, 1, 20), (12, 8, 12), (20, 1, 31)), signed=True)
-_SHAMT = Field("shamt", Kind.IMM, ((0, 5, 20),))
-_CSR = Field("csr", Kind.CSR, ((0, 12, 20),))
-_UIMM = Field("uimm", Kind.IMM, ((0, 5, 15),))
-_RM = Field("rm", Kind.ROUNDING, ((0, 3, 12),))
-_PRED = Field("pred", Kind.ORDER, ((0, 4, 24),))
-_SUCC = Field("succ", Kind.ORDER, ((0, 4, 20),))
+_IMM_I = Field("imm", FieldKind.IMM, ((0, 12, 20),), signed=True)
+_IMM_S = Field("imm", FieldKind.IMM, ((0, 5, 7), (5, 7, 25)), signed=True)
+_IMM_B = Field("target", FieldKind.TARGET, ((1, 4, 8), (5, 6, 25), (11, 1, 7), (12, 1, 31)), signed=True)
+_IMM_U = Field("imm", FieldKind.UPPER, ((0, 20, 12),))
+_IMM_J = Field("target", FieldKind.TARGET, ((1, 10, 21), (11, 1, 20), (12, 8, 12), (20, 1, 31)), signed=True)
+_SHAMT = Field("shamt", FieldKind.IMM, ((0, 5, 20),))
+_CSR = Field("csr", FieldKind.CSR, ((0, 12, 20),))
+_UIMM = Field("uimm", FieldKind.IMM, ((0, 5, 15),))
+_RM = Field("rm", FieldKind.ROUNDING, ((0, 3, 12),))
+_PRED = Field("pred", FieldKind.ORDER, ((0, 4, 24),))
+_SUCC = Field("succ", FieldKind.ORDER, ((0, 4, 20),))
 
 
 def _row(
@@ -42,54 +42,56 @@ def _row(
     family: str = "",
     csrs: tuple[str, ...] = (),
     gnu: GnuForm = GnuForm.MNEMONIC,
-) -> Row:
+) -> InstructionRow:
     """A scalar row: every bit that is not in a field is fixed."""
     mask = 0xFFFFFFFF & ~sum(field.word_mask for field in fields)
-    return Row(
+    return InstructionRow(
         mnemonic, extension, encoding, match, mask, fields, Engine.SCALAR, meaning, syntax, csrs, family, gnu=gnu
     )
 
 
-def _register(name: str, extension: str, funct7: int, funct3: int, meaning: str) -> Row:
+def _register(name: str, extension: str, funct7: int, funct3: int, meaning: str) -> InstructionRow:
     return _row(name, extension, "R", funct7 << 25 | funct3 << 12 | 0x33, (_RD, _RS1, _RS2), meaning)
 
 
-def _immediate(name: str, funct3: int, meaning: str) -> Row:
+def _immediate(name: str, funct3: int, meaning: str) -> InstructionRow:
     return _row(name, "I", "I", funct3 << 12 | 0x13, (_RD, _RS1, _IMM_I), meaning)
 
 
-def _shift(name: str, funct7: int, funct3: int, meaning: str) -> Row:
+def _shift(name: str, funct7: int, funct3: int, meaning: str) -> InstructionRow:
     return _row(name, "I", "I", funct7 << 25 | funct3 << 12 | 0x13, (_RD, _RS1, _SHAMT), meaning)
 
 
-def _load(name: str, funct3: int, meaning: str) -> Row:
+def _load(name: str, funct3: int, meaning: str) -> InstructionRow:
     return _row(name, "I", "I", funct3 << 12 | 0x03, (_RD, _IMM_I, _RS1), meaning, "rd, imm(rs1)")
 
 
-def _store(name: str, funct3: int, meaning: str) -> Row:
+def _store(name: str, funct3: int, meaning: str) -> InstructionRow:
     return _row(name, "I", "S", funct3 << 12 | 0x23, (_RS2, _IMM_S, _RS1), meaning, "rs2, imm(rs1)")
 
 
-def _branch(name: str, funct3: int, condition: str) -> Row:
+def _branch(name: str, funct3: int, condition: str) -> InstructionRow:
     meaning = f"if {condition}: pc += target"
     return _row(name, "I", "B", funct3 << 12 | 0x63, (_RS1, _RS2, _IMM_B), meaning)
 
 
-def _csr(name: str, funct3: int, source: Field, meaning: str) -> Row:
+def _csr(name: str, funct3: int, source: Field, meaning: str) -> InstructionRow:
     return _row(name, "Zicsr", "I", funct3 << 12 | 0x73, (_RD, _CSR, source), meaning)
 
 
-def _float(name: str, funct7: int, funct3: int, fields: tuple[Field, ...], meaning: str, rs2: int = 0) -> Row:
+def _float(
+    name: str, funct7: int, funct3: int, fields: tuple[Field, ...], meaning: str, rs2: int = 0
+) -> InstructionRow:
     """An OP-FP row; with a rounding-mode field `funct3` is 0 and `frm` is read when the mode is dynamic."""
     csrs = ("frm",) if _RM in fields else ()
     return _row(name, "F", "R", funct7 << 25 | rs2 << 20 | funct3 << 12 | 0x53, fields, meaning, csrs=csrs)
 
 
-def _fused(name: str, opcode: int, meaning: str) -> Row:
+def _fused(name: str, opcode: int, meaning: str) -> InstructionRow:
     return _row(name, "F", "R4", opcode, (_FRD, _FRS1, _FRS2, _FRS3, _RM), meaning, csrs=("frm",))
 
 
-def _atomic(name: str, funct5: int, fields: tuple[Field, ...], meaning: str) -> tuple[Row, ...]:
+def _atomic(name: str, funct5: int, fields: tuple[Field, ...], meaning: str) -> tuple[InstructionRow, ...]:
     """The four orderings of one atomic; `family` is the mnemonic without the suffix."""
     syntax = ", ".join("(rs1)" if field is _RS1 else field.name for field in fields)
     return tuple(
@@ -112,15 +114,15 @@ def _atomic(name: str, funct5: int, fields: tuple[Field, ...], meaning: str) -> 
     )
 
 
-def _amo(name: str, funct5: int, result: str) -> tuple[Row, ...]:
+def _amo(name: str, funct5: int, result: str) -> tuple[InstructionRow, ...]:
     return _atomic(name, funct5, (_RD, _RS2, _RS1), f"rd = word at rs1; word at rs1 = {result}")
 
 
-def _bare(name: str, extension: str, word: int, meaning: str, gnu: GnuForm = GnuForm.MNEMONIC) -> Row:
+def _bare(name: str, extension: str, word: int, meaning: str, gnu: GnuForm = GnuForm.MNEMONIC) -> InstructionRow:
     return _row(name, extension, "I", word, (), meaning, gnu=gnu)
 
 
-_RV32I: tuple[Row, ...] = (
+_RV32I: tuple[InstructionRow, ...] = (
     _row("lui", "I", "U", 0x37, (_RD, _IMM_U), "rd = imm << 12"),
     _row("auipc", "I", "U", 0x17, (_RD, _IMM_U), "rd = pc + (imm << 12)"),
     _row("jal", "I", "J", 0x6F, (_RD, _IMM_J), "rd = pc + 4; pc += target"),
@@ -166,7 +168,7 @@ _RV32I: tuple[Row, ...] = (
     _bare("ebreak", "I", 0x00100073, "trap, cause 3"),
 )
 
-_MACHINE: tuple[Row, ...] = (
+_MACHINE: tuple[InstructionRow, ...] = (
     _bare("mret", "machine", 0x30200073, "pc = mepc; leave the trap"),
     _bare("wfi", "machine", 0x10500073, "wait until an interrupt is pending"),
     _csr("csrrw", 1, _RS1, "rd = csr; csr = rs1"),
@@ -177,7 +179,7 @@ _MACHINE: tuple[Row, ...] = (
     _csr("csrrci", 7, _UIMM, "rd = csr; csr &= ~uimm"),
 )
 
-_RV32M: tuple[Row, ...] = (
+_RV32M: tuple[InstructionRow, ...] = (
     _register("mul", "M", 1, 0, "rd = low word of rs1 * rs2"),
     _register("mulh", "M", 1, 1, "rd = high word of rs1 * rs2, signed"),
     _register("mulhsu", "M", 1, 2, "rd = high word of rs1 * rs2, signed times unsigned"),
@@ -188,7 +190,7 @@ _RV32M: tuple[Row, ...] = (
     _register("remu", "M", 1, 7, "rd = rs1 modulo rs2, unsigned; rs1 when rs2 is 0"),
 )
 
-_RV32A: tuple[Row, ...] = (
+_RV32A: tuple[InstructionRow, ...] = (
     *_atomic("lr.w", 0x02, (_RD, _RS1), "rd = word at rs1; reserve it"),
     *_atomic("sc.w", 0x03, (_RD, _RS2, _RS1), "if still reserved: word at rs1 = rs2, rd = 0; else rd = 1"),
     *_amo("amoswap.w", 0x01, "rs2"),
@@ -202,7 +204,7 @@ _RV32A: tuple[Row, ...] = (
     *_amo("amomaxu.w", 0x1C, "max(rd, rs2), unsigned"),
 )
 
-_RV32F: tuple[Row, ...] = (
+_RV32F: tuple[InstructionRow, ...] = (
     _row("flw", "F", "I", 0x2007, (_FRD, _IMM_I, _RS1), "rd = fp32 at rs1 + imm", "rd, imm(rs1)"),
     _row("fsw", "F", "S", 0x2027, (_FRS2, _IMM_S, _RS1), "fp32 at rs1 + imm = rs2", "rs2, imm(rs1)"),
     _fused("fmadd.s", 0x43, "rd = rs1 * rs2 + rs3, one rounding"),
@@ -232,7 +234,7 @@ _RV32F: tuple[Row, ...] = (
 )
 
 # The immediate of these two is always zero: the vendor's simulator stops on any other.
-_HALF: tuple[Row, ...] = (
+_HALF: tuple[InstructionRow, ...] = (
     _row(
         "flhw", "NPU", "I", 0x105B, (_FRD, _RS1), "rd = fp16 at rs1 as fp32, exact", "rd, (rs1)", gnu=GnuForm.INSN_WORD
     ),
@@ -248,5 +250,5 @@ _HALF: tuple[Row, ...] = (
     ),
 )
 
-SCALAR_ROWS: tuple[Row, ...] = (*_RV32I, *_MACHINE, *_RV32M, *_RV32A, *_RV32F, *_HALF)
+SCALAR_ROWS: tuple[InstructionRow, ...] = (*_RV32I, *_MACHINE, *_RV32M, *_RV32A, *_RV32F, *_HALF)
 """Every scalar instruction, by extension."""

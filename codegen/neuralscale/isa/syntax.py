@@ -11,7 +11,7 @@ import re
 from functools import cache
 
 from codegen.neuralscale.isa.csr import csr_by_number
-from codegen.neuralscale.isa.row import Kind
+from codegen.neuralscale.isa.row import FieldKind
 from codegen.neuralscale.isa.table import Instruction, row
 
 __all__ = [
@@ -41,29 +41,29 @@ _ORDER_NAMES = tuple(
     "".join(c for c, bit in zip("iorw", (8, 4, 2, 1), strict=True) if i & bit) or "0" for i in range(16)
 )
 
-OPERAND_NAMES: dict[Kind, tuple[str, ...]] = {
-    Kind.GPR: GPR_NAMES,
-    Kind.FPR: FPR_NAMES,
-    Kind.VR: _VR_NAMES,
-    Kind.ROUNDING: _ROUNDING_NAMES,
-    Kind.ORDER: _ORDER_NAMES,
+OPERAND_NAMES: dict[FieldKind, tuple[str, ...]] = {
+    FieldKind.GPR: GPR_NAMES,
+    FieldKind.FPR: FPR_NAMES,
+    FieldKind.VR: _VR_NAMES,
+    FieldKind.ROUNDING: _ROUNDING_NAMES,
+    FieldKind.ORDER: _ORDER_NAMES,
 }
 
 
-def format_operand(kind: Kind, value: int) -> str:
+def format_operand(kind: FieldKind, value: int) -> str:
     """One operand as text; CSRs by number, targets relative to the instruction (`.+8`)."""
     names = OPERAND_NAMES.get(kind)
     if names is not None:
         return names[value]
-    if kind is Kind.TARGET:
+    if kind is FieldKind.TARGET:
         return f".{value:+d}"
-    if kind is Kind.CSR:
+    if kind is FieldKind.CSR:
         return f"{value:#05x}"
-    return f"{value:#x}" if kind is Kind.UPPER else str(value)
+    return f"{value:#x}" if kind is FieldKind.UPPER else str(value)
 
 
 @cache
-def _template(mnemonic: str) -> tuple[str, tuple[tuple[str, ...] | None, ...], tuple[Kind, ...]]:
+def _template(mnemonic: str) -> tuple[str, tuple[tuple[str, ...] | None, ...], tuple[FieldKind, ...]]:
     """Operand text with a place for every field, and per field its names (None for numbers) and kind."""
     found = row(mnemonic)
     names = {field.name for field in found.fields}
@@ -82,8 +82,8 @@ def format_instruction(instruction: Instruction, *, csr_names: bool = True) -> s
     return template % tuple(texts)
 
 
-def _number(kind: Kind, value: int, csr_names: bool) -> str:
-    if kind is Kind.CSR and csr_names:
+def _number(kind: FieldKind, value: int, csr_names: bool) -> str:
+    if kind is FieldKind.CSR and csr_names:
         register = csr_by_number(value)
         if register is not None:
             return register.name

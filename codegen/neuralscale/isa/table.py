@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from codegen.neuralscale.isa.npu import NPU_ROWS
-from codegen.neuralscale.isa.row import Field, Kind, Row
+from codegen.neuralscale.isa.row import Field, FieldKind, InstructionRow
 from codegen.neuralscale.isa.scalar import SCALAR_ROWS
 
 __all__ = ["ROWS", "Instruction", "IsaError", "decode", "encode", "instruction", "row"]
 
-ROWS: tuple[Row, ...] = (*NPU_ROWS, *SCALAR_ROWS)
+ROWS: tuple[InstructionRow, ...] = (*NPU_ROWS, *SCALAR_ROWS)
 """Every instruction, the NPU's first."""
 
-_ROW_OF: dict[str, Row] = {row.mnemonic: row for row in ROWS}
+_ROW_OF: dict[str, InstructionRow] = {row.mnemonic: row for row in ROWS}
 _RESERVED_ROUNDING = (5, 6)
 
 
@@ -62,9 +62,9 @@ def _encode_field(field: Field) -> _EncodeField:
 
 
 @cache
-def _narrow_operands(name: str, kind: Kind, width_bits: int) -> tuple[tuple[str, int] | None, ...]:
+def _narrow_operands(name: str, kind: FieldKind, width_bits: int) -> tuple[tuple[str, int] | None, ...]:
     """The operand of every value of a narrow field, shared by all decoded instructions; None where reserved."""
-    reserved = _RESERVED_ROUNDING if kind is Kind.ROUNDING else ()
+    reserved = _RESERVED_ROUNDING if kind is FieldKind.ROUNDING else ()
     return tuple(None if value in reserved else (name, value) for value in range(1 << width_bits))
 
 
@@ -97,7 +97,7 @@ def _decode_plan() -> dict[int, tuple[tuple[int, dict[int, _DecodeRow]], ...]]:
 _DECODE_PLAN = _decode_plan()
 
 
-def row(mnemonic: str) -> Row:
+def row(mnemonic: str) -> InstructionRow:
     """The table row of a mnemonic; IsaError if there is none."""
     found = _ROW_OF.get(mnemonic)
     if found is None:

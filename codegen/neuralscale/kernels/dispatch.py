@@ -45,7 +45,7 @@ from isched.program.target import DENSE
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box
-from partitioner.ir.target import Work
+from partitioner.ir.target import TileWork
 from partitioner.ir.wants import Wants, floats_as
 
 __all__ = ["TEMPLATES", "NeuralScaleKernels", "template_of"]
@@ -175,7 +175,7 @@ class NeuralScaleKernels:
         template = template_of(graph, anchor)
         return template.whole_axes(graph, anchor) if _wants_whole_lines(template) else ()
 
-    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
+    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         template = template_of(graph, layer.anchor(graph))
         return template.work(graph, layer, box, chip)
 
@@ -185,7 +185,7 @@ class NeuralScaleKernels:
         constants: Constants,
         layer: Layer,
         box: Box,
-        work: Work,
+        work: TileWork,
         offsets_bytes: Mapping[str, int],
         chip: Chip,
         pitches_bytes: Mapping[str, int] = DENSE,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from codegen.neuralscale.emit.expansion import POLL_INSTRUCTIONS, Body
 from codegen.neuralscale.emit.frame import ending_count, start_up_count
 from isched.program.program import Instr, Program
-from isched.program.timed_ops import CoreIssue, Issue
+from isched.program.timed_ops import CoreIssue, IssueCost
 
 __all__ = ["issue_costs"]
 
 
 def issue_costs(program: Program) -> tuple[CoreIssue, ...]:
     """How many scalar instructions each core runs before, for and after its instructions, in the order given."""
-    known: dict[int, Issue] = {}  # equal costs are one object, so that the cycle model looks at them once
+    known: dict[int, IssueCost] = {}  # equal costs are one object, so that the cycle model looks at them once
     costs = []
     for number, stream in enumerate(program.streams):
         body = Body(program.cluster)
@@ -21,14 +21,14 @@ def issue_costs(program: Program) -> tuple[CoreIssue, ...]:
     return tuple(costs)
 
 
-def _issue_cost(instr: Instr, body: Body, known: dict[int, Issue]) -> Issue:
+def _issue_cost(instr: Instr, body: Body, known: dict[int, IssueCost]) -> IssueCost:
     """A wait issues with its first load; what follows its loop and the rest of one iteration belong to what comes
     next."""
     if instr.opcode != "dma.wait":
         before = body.count(instr)
         if before not in known:
-            known[before] = Issue(before)
+            known[before] = IssueCost(before)
         return known[before]
     code = body.expand(instr)
     asks = next(place for place, word in enumerate(code) if word.mnemonic == "lw") + 1
-    return Issue(asks, len(code) - asks, POLL_INSTRUCTIONS)
+    return IssueCost(asks, len(code) - asks, POLL_INSTRUCTIONS)

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from codegen.neuralscale.emit.descriptors import BLOCK, CHAIN_SHARE, VALID, linear_control
 from codegen.neuralscale.emit.memory_map import LLB_SLICE_BYTES, address_of
 from codegen.neuralscale.instructions.arithmetic import FP16, WORD_BYTES
-from codegen.neuralscale.instructions.builder import MAX_EXTENT, MAX_STRIDE_BYTES, Issue, Matrix
+from codegen.neuralscale.instructions.builder import MAX_EXTENT, MAX_STRIDE_BYTES, InstructionBuilder, MatrixPlace
 from hw_models.chip import Chip
 from hw_models.cost import dma_cycles, transfer_cycles
 from hw_models.errors import TargetError
 from isched.program.program import Instr, Region
-from isched.program.target import Copy
+from isched.program.target import MemoryCopy
 
 __all__ = ["copy_instructions"]
 
@@ -28,7 +28,7 @@ LEAST_SHARE_BYTES = 1 << 16
 """A run is divided between DMA engines only where each gets at least this much."""
 
 
-def copy_instructions(copies: tuple[Copy, ...], source: str, chip: Chip) -> tuple[Instr, ...]:
+def copy_instructions(copies: tuple[MemoryCopy, ...], source: str, chip: Chip) -> tuple[Instr, ...]:
     """All copies of one core; returns with everything landed. Raises TargetError for a way the chip does not have."""
     ways = {(copy.source.memory, copy.destination.memory) for copy in copies}
     instrs: list[Instr] = []
@@ -46,17 +46,17 @@ def copy_instructions(copies: tuple[Copy, ...], source: str, chip: Chip) -> tupl
     return tuple(instrs)
 
 
-def _within(copy: Copy, source: str, chip: Chip) -> Iterator[Instr]:
+def _within(copy: MemoryCopy, source: str, chip: Chip) -> Iterator[Instr]:
     """mov.m between two places of a core's L1, each with a pitch of its own. Rows are whole words."""
-    yield from Issue(chip, source, FP16).unary("mov.m", _matrix(copy.destination), _matrix(copy.source))
+    yield from InstructionBuilder(chip, source, FP16).unary("mov.m", _matrix(copy.destination), _matrix(copy.source))
 
 
-def _matrix(region: Region) -> Matrix:
+def _matrix(region: Region) -> MatrixPlace:
     words = region.row_bytes // WORD_BYTES
-    return Matrix(region.memory, region.offset_bytes, region.rows, words, WORD_BYTES, region.stride_bytes)
+    return MatrixPlace(region.memory, region.offset_bytes, region.rows, words, WORD_BYTES, region.stride_bytes)
 
 
-def _transfer(copy: Copy, source: str, chip: Chip) -> Iterator[Instr]:
+def _transfer(copy: MemoryCopy, source: str, chip: Chip) -> Iterator[Instr]:
     """mov.l1.llb or mov.llb.l1: rows of words, strided on the LLB side."""
     inward = copy.destination.memory == "L1"
     near, far = (copy.destination, copy.source) if inward else (copy.source, copy.destination)
@@ -126,7 +126,7 @@ class _Descriptor:
     destination: Region
 
 
-def _dma(copies: tuple[Copy, ...], source: str, chip: Chip) -> Iterator[Instr]:
+def _dma(copies: tuple[MemoryCopy, ...], source: str, chip: Chip) -> Iterator[Instr]:
     """Descriptors shared out over the cluster's engines, started together, then awaited, chain by chain."""
     inward = copies[0].destination.memory == "LLB"
     engines = chip.dma.engines_per_cluster
@@ -170,7 +170,7 @@ def _start(chain: list[_Descriptor], engine: int, channel: int, source: str, chi
     )
 
 
-def _descriptors(copy: Copy, chip: Chip, engines: int) -> Iterator[_Descriptor]:
+def _descriptors(copy: MemoryCopy, chip: Chip, engines: int) -> Iterator[_Descriptor]:
     a, b = copy.source, copy.destination
     packed_source = a.rows == 1 or a.stride_bytes == a.row_bytes
     packed_destination = b.rows == 1 or b.stride_bytes == b.row_bytes

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 
-from codegen.neuralscale.rolling.steps import Kind, Step, step_of
+from codegen.neuralscale.rolling.steps import RollingStep, StepKind, step_of
 from isched.program.program import Instr, Program
 
 __all__ = ["SharedStep", "Spreads", "align"]
@@ -65,7 +65,7 @@ class SharedStep:
     """A step of the cores in `mask` (a bit each, by their position): the values of the lowest of them, and the number
     of how each differs on the others."""
 
-    kind: Kind
+    kind: StepKind
     mask: int
     values: tuple[int, ...]
     spreads: tuple[int, ...]
@@ -74,15 +74,15 @@ class SharedStep:
 @dataclass(slots=True)
 class _Row:
     kind: int
-    steps: dict[int, Step]
+    steps: dict[int, RollingStep]
 
 
 def align(program: Program) -> tuple[tuple[SharedStep, ...], Spreads]:
     """All steps of a program in an order that holds the order of every core."""
-    numbers: dict[Kind, int] = {}
-    known: dict[int, tuple[int, Step]] = {}  # by identity: cores mostly share their instructions
+    numbers: dict[StepKind, int] = {}
+    known: dict[int, tuple[int, RollingStep]] = {}  # by identity: cores mostly share their instructions
 
-    def numbered(instr: Instr) -> tuple[int, Step]:
+    def numbered(instr: Instr) -> tuple[int, RollingStep]:
         found = known.get(id(instr))
         if found is None:
             step = step_of(instr, program.cluster)
@@ -96,8 +96,8 @@ def align(program: Program) -> tuple[tuple[SharedStep, ...], Spreads]:
 
 
 def _stretches(
-    program: Program, streams: list[list[tuple[int, Step]]]
-) -> Iterator[list[tuple[int, list[tuple[int, Step]]]]]:
+    program: Program, streams: list[list[tuple[int, RollingStep]]]
+) -> Iterator[list[tuple[int, list[tuple[int, RollingStep]]]]]:
     """What each core does up to, and at, each rendezvous of all cores, and behind the last."""
     meetings = [
         [place for place, instr in enumerate(stream.instrs) if program.is_full_rendezvous(instr)]
@@ -111,14 +111,14 @@ def _stretches(
     yield [(n, stream[begun[n] :]) for n, stream in enumerate(streams)]
 
 
-def _merged(stretch: list[tuple[int, list[tuple[int, Step]]]]) -> list[_Row]:
+def _merged(stretch: list[tuple[int, list[tuple[int, RollingStep]]]]) -> list[_Row]:
     rows: list[_Row] = []
     for core, steps in stretch:
         rows = _with(rows, core, steps)
     return rows
 
 
-def _with(rows: list[_Row], core: int, steps: list[tuple[int, Step]]) -> list[_Row]:
+def _with(rows: list[_Row], core: int, steps: list[tuple[int, RollingStep]]) -> list[_Row]:
     """The rows with one core more."""
     merged: list[_Row] = []
     at = 0

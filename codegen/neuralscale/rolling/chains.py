@@ -15,7 +15,7 @@ from codegen.neuralscale.asm.assembler import Item
 from codegen.neuralscale.emit.expansion import S10, S11, T0, ZERO, descriptor_store
 from codegen.neuralscale.emit.memory_map import DMA_ENGINE_BASES
 from codegen.neuralscale.isa.table import instruction
-from codegen.neuralscale.rolling.registers import Registers, Value, set_register
+from codegen.neuralscale.rolling.registers import CoreRegisters, RollingValue, set_register
 from codegen.neuralscale.rolling.repeats import Leaf
 from codegen.neuralscale.rolling.settings import Settings, word_name
 
@@ -30,22 +30,22 @@ class Chains:
     """Writes into the engines of one cluster, with the registers and settings of the code around."""
 
     cluster: int
-    registers: Registers
+    registers: CoreRegisters
     settings: Settings
     kept_words: frozenset[str] = frozenset()
     """Words of descriptors that stay as they were written until they are written again."""
 
-    def start(self, code: list[Item], given: dict[str, int], words: Sequence[Value], mask: int) -> None:
+    def start(self, code: list[Item], given: dict[str, int], words: Sequence[RollingValue], mask: int) -> None:
         """The chain of descriptors, then channel control, first descriptor and start."""
         engine, channel = DMA_ENGINE_BASES[self.cluster][given["engine"]], given["channel"]
         self._base(code, S10, engine, mask)
         self._base(code, S11, descriptor_store(engine, channel), mask)
         for position, word in enumerate(words):
             self._word(code, word_name(given, position), word, 4 * position, mask)
-        self._store(code, Value(1), 0x000, S10, mask)
-        self._store(code, Value(DESCRIPTOR_MODE), 0x100 * (channel + 1), S10, mask)
+        self._store(code, RollingValue(1), 0x000, S10, mask)
+        self._store(code, RollingValue(DESCRIPTOR_MODE), 0x100 * (channel + 1), S10, mask)
         code.append(instruction("sw", S11, 0x114 + 0x100 * channel, S10))
-        self._store(code, Value(1 << channel), 0x004, S10, mask)
+        self._store(code, RollingValue(1 << channel), 0x004, S10, mask)
 
     def await_end(self, code: list[Item], given: dict[str, int], mask: int) -> None:
         """Poll the busy bit, then clear the done flag."""
@@ -54,7 +54,7 @@ class Chains:
         code.append(instruction("lw", T0, 0x010, S10))
         code.append(instruction("andi", T0, T0, 1 << channel))
         code.append(instruction("bne", T0, ZERO, -8))
-        self._store(code, Value(1 << 2 * channel), 0x014, S10, mask)
+        self._store(code, RollingValue(1 << 2 * channel), 0x014, S10, mask)
 
     def _base(self, code: list[Item], register: int, address: int, mask: int) -> None:
         """The registers of a DMA engine."""
@@ -63,7 +63,7 @@ class Chains:
             code += set_register(register, address)
             self.settings.set(name, address, mask)
 
-    def _word(self, code: list[Item], name: str, value: Value, offset: int, mask: int) -> None:
+    def _word(self, code: list[Item], name: str, value: RollingValue, offset: int, mask: int) -> None:
         """A word of a channel's descriptors, where it is not there yet from a chain before."""
         if value.strides or value.spread or name not in self.kept_words:
             self.settings.forget((name,), mask)
@@ -72,7 +72,7 @@ class Chains:
             self._store(code, value, offset, S11, mask)
             self.settings.set(name, value.base, mask)
 
-    def _store(self, code: list[Item], value: Value, offset: int, base: int, mask: int) -> None:
+    def _store(self, code: list[Item], value: RollingValue, offset: int, base: int, mask: int) -> None:
         code.append(instruction("sw", self.registers.place(code, value, mask), offset, base))
         self.registers.busy.clear()
 

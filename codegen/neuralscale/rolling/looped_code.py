@@ -21,13 +21,13 @@ from codegen.neuralscale.rolling.pins import pins_of, shifted, uses_of
 from codegen.neuralscale.rolling.registers import (
     CORE_BIT,
     NEAR,
+    CoreRegisters,
     NoRegister,
-    Registers,
-    Value,
+    RollingValue,
     nearby,
     set_register,
 )
-from codegen.neuralscale.rolling.repeats import Leaf, Loop, Node, flattened
+from codegen.neuralscale.rolling.repeats import Leaf, Node, RepeatLoop, flattened
 from codegen.neuralscale.rolling.settings import (
     ENGINE_BASES,
     Settings,
@@ -38,7 +38,7 @@ from codegen.neuralscale.rolling.settings import (
 )
 from codegen.neuralscale.rolling.steps import SCALAR
 
-__all__ = ["LoopedCode", "Piece"]
+__all__ = ["LoopedCode", "CodePiece"]
 
 MOST_PINNED = 20
 """Registers that follow loops; the rest of the pool serves operands."""
@@ -50,7 +50,7 @@ _WORD = (1 << 32) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class CodePiece:
     """Consecutive items that serve one operator."""
 
     source: str
@@ -64,7 +64,7 @@ class LoopedCode:
     cluster: int
     spreads: Spreads
     everyone: int
-    registers: Registers = field(init=False)
+    registers: CoreRegisters = field(init=False)
     chains: Chains = field(init=False)
     settings: Settings = field(default_factory=Settings)
     code: list[Item] = field(default_factory=list)
@@ -74,7 +74,7 @@ class LoopedCode:
     """Where each leaf stands in the order of the code."""
 
     def __post_init__(self) -> None:
-        self.registers = Registers(self.spreads)
+        self.registers = CoreRegisters(self.spreads)
         self.chains = Chains(self.cluster, self.registers, self.settings)
 
     def write(self, nodes: Sequence[Node]) -> None:
@@ -86,18 +86,18 @@ class LoopedCode:
                 self.registers.future.places.setdefault(use, []).append(place)
         self._sequence([(node, node.values, ((),) * len(node.values)) for node in nodes], self.everyone, 0)
 
-    def pieces(self) -> Iterator[Piece]:
+    def pieces(self) -> Iterator[CodePiece]:
         """Everything written, in stretches of one operator; labels belong to what they lead to."""
         begin, sized, source = 0, 0, ""
         for end, item in enumerate(self.code):
             if not item_bytes(item):
                 continue
             if sized and self.sources[end] != source:
-                yield Piece(source, tuple(self.code[begin:sized]))
+                yield CodePiece(source, tuple(self.code[begin:sized]))
                 begin = sized
             sized, source = end + 1, self.sources[end]
         if sized:
-            yield Piece(source, tuple(self.code[begin:]))
+            yield CodePiece(source, tuple(self.code[begin:]))
 
     # Sequences and guards
 
@@ -147,7 +147,7 @@ class LoopedCode:
 
     def _leaf(self, step: SharedStep, values: Sequence[int], strides: Sequence[tuple[int, ...]]) -> None:
         kind, code = step.kind, list[Item]()
-        places = [Value(v, n, s) for v, n, s in zip(values, step.spreads, strides, strict=True)]
+        places = [RollingValue(v, n, s) for v, n, s in zip(values, step.spreads, strides, strict=True)]
         if kind.opaque is not None:
             code += Body(self.cluster).expand(kind.opaque)
             self.registers.forget()
@@ -160,7 +160,7 @@ class LoopedCode:
             self._issue(code, step, places)
         self._append(code, kind.source)
 
-    def _issue(self, code: list[Item], step: SharedStep, places: Sequence[Value]) -> None:
+    def _issue(self, code: list[Item], step: SharedStep, places: Sequence[RollingValue]) -> None:
         named: dict[str, int] = {}
         for name, value in step.kind.settings:
             if name == SCALAR:
@@ -177,7 +177,7 @@ class LoopedCode:
         """A CSR or the scalar."""
         if self.settings.holds(name, value, mask):
             return
-        register = self.registers.place(code, Value(value), mask)
+        register = self.registers.place(code, RollingValue(value), mask)
         if name == SCALAR:
             code.append(instruction("fmv.w.x", FT0, register))
         else:
@@ -187,7 +187,7 @@ class LoopedCode:
 
     # Loops
 
-    def _loop(self, loop: Loop, values: Sequence[int], outer: Sequence[tuple[int, ...]], level: int) -> None:
+    def _loop(self, loop: RepeatLoop, values: Sequence[int], outer: Sequence[tuple[int, ...]], level: int) -> None:
         kept = (len(self.code), dict(self.registers.held), set(self.registers.pinned), self.settings.copy().known)
         try:
             self._rolled(loop, values, outer, level)
@@ -197,7 +197,7 @@ class LoopedCode:
             self.registers.busy.clear()
             self._unrolled(loop, values, outer, level)
 
-    def _unrolled(self, loop: Loop, values: Sequence[int], outer: Sequence[tuple[int, ...]], level: int) -> None:
+    def _unrolled(self, loop: RepeatLoop, values: Sequence[int], outer: Sequence[tuple[int, ...]], level: int) -> None:
         nodes = []
         at = 0
         for node, turn in flattened(loop, values):
@@ -206,7 +206,7 @@ class LoopedCode:
             at = end % len(values) if values else 0
         self._sequence(nodes, loop.mask, level)
 
-    def _rolled(self, loop: Loop, values: Sequence[int], outer: Sequence[tuple[int, ...]], level: int) -> None:
+    def _rolled(self, loop: RepeatLoop, values: Sequence[int], outer: Sequence[tuple[int, ...]], level: int) -> None:
         registers, mask = self.registers, loop.mask
         most = MOST_PINNED - len(registers.pinned) - 1 - max(map(_needed, loop.body))
         pins = pins_of(uses_of(loop, values, outer, level), most)
@@ -214,12 +214,12 @@ class LoopedCode:
             raise NoRegister
         source = _first_source(loop)
         code: list[Item] = []
-        pinned: dict[int, Value] = {}
+        pinned: dict[int, RollingValue] = {}
         for pin in pins:
             start = nearby(pin.value, pin.value.base, level)
             pinned[registers.pin(code, start, pin.mask)] = pin.value
             registers.busy.clear()
-        counter = registers.pin(code, Value(loop.count), mask)
+        counter = registers.pin(code, RollingValue(loop.count), mask)
         registers.busy.clear()
         steady = tuple(steady_settings(loop))
         for name, value in steady:

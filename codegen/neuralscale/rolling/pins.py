@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from codegen.neuralscale.rolling.registers import NEAR, Value
-from codegen.neuralscale.rolling.repeats import Leaf, Loop
+from codegen.neuralscale.rolling.registers import NEAR, RollingValue
+from codegen.neuralscale.rolling.repeats import Leaf, RepeatLoop
 
 __all__ = ["Pin", "Use", "pins_of", "shifted", "uses_of"]
 
@@ -21,7 +21,7 @@ __all__ = ["Pin", "Use", "pins_of", "shifted", "uses_of"]
 class Use:
     """A value that cores of the mask need."""
 
-    value: Value
+    value: RollingValue
     mask: int
 
 
@@ -33,7 +33,7 @@ def shifted(strides: tuple[int, ...], level: int, stride: int) -> tuple[int, ...
     return (*strides, *((0,) * (level - len(strides))), stride) if stride else strides
 
 
-def uses_of(loop: Loop, values: Sequence[int], outer: Sequence[tuple[int, ...]], level: int) -> Iterator[Use]:
+def uses_of(loop: RepeatLoop, values: Sequence[int], outer: Sequence[tuple[int, ...]], level: int) -> Iterator[Use]:
     """Every value of the body that grows in the loop at `level`; `outer` are the strides of its values further out."""
     at = 0
     for node in loop.body:
@@ -42,7 +42,7 @@ def uses_of(loop: Loop, values: Sequence[int], outer: Sequence[tuple[int, ...]],
 
 
 def _node_uses(
-    node: Leaf | Loop,
+    node: Leaf | RepeatLoop,
     at: int,
     values: Sequence[int],
     outer: Sequence[tuple[int, ...]],
@@ -52,7 +52,7 @@ def _node_uses(
     if isinstance(node, Leaf):
         for place, spread in enumerate(node.step.spreads, at):
             if strides[place]:
-                yield Use(Value(values[place], spread, shifted(outer[place], level, strides[place])), node.mask)
+                yield Use(RollingValue(values[place], spread, shifted(outer[place], level, strides[place])), node.mask)
         return
     for inner in node.body:
         yield from _node_uses(inner, at, values, outer, strides, level)
@@ -61,7 +61,7 @@ def _node_uses(
 
 def pins_of(uses: Iterator[Use], most: int) -> tuple[Pin, ...] | None:
     """At most so many pointers; None where that many cannot serve all uses."""
-    kinds: dict[tuple[object, ...], tuple[Value, int, Counter[int]]] = {}
+    kinds: dict[tuple[object, ...], tuple[RollingValue, int, Counter[int]]] = {}
     for use in uses:
         value = use.value
         mask = use.mask if value.spread else 0
@@ -74,7 +74,7 @@ def pins_of(uses: Iterator[Use], most: int) -> tuple[Pin, ...] | None:
     return near if len(near) <= most else tuple(_one(*kind) for kind in kinds.values())
 
 
-def _clusters(value: Value, mask: int, bases: Counter[int]) -> Iterator[Pin]:
+def _clusters(value: RollingValue, mask: int, bases: Counter[int]) -> Iterator[Pin]:
     """Pointers so that every base is near one: where several would do, the base that is asked for most."""
     rest = sorted(bases)
     while rest:
@@ -84,10 +84,10 @@ def _clusters(value: Value, mask: int, bases: Counter[int]) -> Iterator[Pin]:
             reached.pop()
             inside = [base for base in reached if base - rest[0] <= NEAR and reached[-1] - base <= NEAR]
         anchor = max(inside, key=lambda base: (bases[base], -base))
-        yield Pin(Value(anchor, value.spread, value.strides), mask)
+        yield Pin(RollingValue(anchor, value.spread, value.strides), mask)
         rest = rest[len(reached) :]
 
 
-def _one(value: Value, mask: int, bases: Counter[int]) -> Pin:
+def _one(value: RollingValue, mask: int, bases: Counter[int]) -> Pin:
     anchor = max(bases, key=lambda base: (bases[base], -base))
-    return Pin(Value(anchor, value.spread, value.strides), mask)
+    return Pin(RollingValue(anchor, value.spread, value.strides), mask)

@@ -17,7 +17,17 @@ from codegen.neuralscale.emit.expansion import T0, ZERO
 from codegen.neuralscale.isa.table import instruction
 from codegen.neuralscale.rolling.alignment import Spreads
 
-__all__ = ["CORE_BIT", "NEAR", "NoRegister", "Registers", "TABLE", "WORD_BYTES", "Value", "nearby", "set_register"]
+__all__ = [
+    "CORE_BIT",
+    "NEAR",
+    "NoRegister",
+    "CoreRegisters",
+    "TABLE",
+    "WORD_BYTES",
+    "RollingValue",
+    "nearby",
+    "set_register",
+]
 
 CORE_BIT, TABLE = 3, 4
 """Registers that every core sets before the shared code: a bit for its place, and its row of the table of spreads."""
@@ -38,7 +48,7 @@ class NoRegister(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class RollingValue:
     """`base` on the lowest core, `spread` the number of how it differs on the others, `strides` what each loop around
     adds an iteration, from the outermost, without zeros at the end."""
 
@@ -48,10 +58,10 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class RegisterContent:
     """A value that a register has on the cores of `mask`."""
 
-    value: Value
+    value: RollingValue
     mask: int
 
 
@@ -62,7 +72,7 @@ class Future:
     places: dict[tuple[int, int], list[int]] = field(default_factory=dict)
     now: int = 0
 
-    def next_use(self, held: Held) -> int:
+    def next_use(self, held: RegisterContent) -> int:
         """The place of the next use; beyond all where there is none."""
         places = self.places.get((held.value.spread, held.value.base), [])
         at = bisect_right(places, self.now)
@@ -70,18 +80,18 @@ class Future:
 
 
 @dataclass
-class Registers:
+class CoreRegisters:
     """The registers of all cores. `pinned` are kept for a loop, `busy` until the next instruction is there."""
 
     spreads: Spreads
-    held: dict[int, Held | None] = field(default_factory=lambda: dict.fromkeys(POOL))
+    held: dict[int, RegisterContent | None] = field(default_factory=lambda: dict.fromkeys(POOL))
     pinned: set[int] = field(default_factory=set)
     busy: set[int] = field(default_factory=set)
     future: Future = field(default_factory=Future)
     used: dict[int, int] = field(default_factory=dict)
     """Places in the table of spreads, in the order in which they were asked for."""
 
-    def place(self, code: list[Item], value: Value, mask: int, fresh: bool = False) -> int:
+    def place(self, code: list[Item], value: RollingValue, mask: int, fresh: bool = False) -> int:
         """A register that has the value on the cores of the mask; its own and of nobody else where it must be `fresh`.
 
         Raises NoRegister for a value that grows in a loop and lies by no register that does.
@@ -93,16 +103,16 @@ class Registers:
             return self._take(register, self.held[register])
         target = self._victim()
         self._fill(code, target, value, mask, register, distance)
-        return self._take(target, Held(value, mask))
+        return self._take(target, RegisterContent(value, mask))
 
-    def _take(self, register: int, held: Held | None) -> int:
+    def _take(self, register: int, held: RegisterContent | None) -> int:
         """The register is the one used last."""
         self.held.pop(register)
         self.held[register] = held
         self.busy.add(register)
         return register
 
-    def _nearest(self, value: Value, mask: int) -> tuple[int, int | None]:
+    def _nearest(self, value: RollingValue, mask: int) -> tuple[int, int | None]:
         """The register whose value is nearest, and how far it is on every core; None for none."""
         best, distance = ZERO, None
         for register, held in self.held.items():
@@ -120,7 +130,7 @@ class Registers:
                     break
         return best, distance
 
-    def _apart(self, held: Held, value: Value, mask: int) -> int | None:
+    def _apart(self, held: RegisterContent, value: RollingValue, mask: int) -> int | None:
         """Where spreads or masks differ: the lowest core of each value is that of its own mask."""
         apart = self.spreads.apart(held.value.spread, value.spread, mask)
         return None if apart is None else value.base - held.value.base + apart
@@ -141,7 +151,7 @@ class Registers:
         return victim
 
     def _fill(
-        self, code: list[Item], target: int, value: Value, mask: int, register: int, distance: int | None
+        self, code: list[Item], target: int, value: RollingValue, mask: int, register: int, distance: int | None
     ) -> None:
         if distance is not None and abs(distance) <= NEAR:
             code.append(instruction("addi", target, register, distance))
@@ -155,7 +165,7 @@ class Registers:
         else:
             raise NoRegister
 
-    def _from_table(self, code: list[Item], target: int, value: Value, mask: int) -> None:
+    def _from_table(self, code: list[Item], target: int, value: RollingValue, mask: int) -> None:
         """Each core's row says by how much its value differs."""
         self.held[target] = None  # what it held is gone before the base is added
         place = WORD_BYTES * self.used.setdefault(value.spread, len(self.used))
@@ -174,7 +184,7 @@ class Registers:
 
     # Loops
 
-    def pin(self, code: list[Item], value: Value, mask: int, fresh: bool = True) -> int:
+    def pin(self, code: list[Item], value: RollingValue, mask: int, fresh: bool = True) -> int:
         """A register of its own that has the value and keeps it until it is unpinned."""
         register = self.place(code, value, mask, fresh)
         self.pinned.add(register)
@@ -186,11 +196,11 @@ class Registers:
             if register in self.held and register not in self.pinned:
                 self.held[register] = None
 
-    def follow(self, register: int, value: Value) -> None:
+    def follow(self, register: int, value: RollingValue) -> None:
         """The loop begins: a pinned register has the value of every iteration."""
         held = self.held[register]
         assert held is not None  # it was just given the value of the first one
-        self.held[register] = Held(value, held.mask)
+        self.held[register] = RegisterContent(value, held.mask)
 
     def hide(self, register: int) -> None:
         """A pinned register counts, and is no value for anybody."""
@@ -205,12 +215,12 @@ class Registers:
                 self.held[register] = replace(held, value=nearby(held.value, grown, level))
 
 
-def nearby(value: Value, base: int, level: int) -> Value:
+def nearby(value: RollingValue, base: int, level: int) -> RollingValue:
     """The value with another base and without what grows at this level and further in."""
     strides = value.strides[:level]
     while strides and strides[-1] == 0:
         strides = strides[:-1]
-    return Value(base, value.spread, strides)
+    return RollingValue(base, value.spread, strides)
 
 
 def set_register(register: int, number: int) -> list[Item]:

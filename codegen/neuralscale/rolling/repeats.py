@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from codegen.neuralscale.rolling.alignment import SharedStep
 
-__all__ = ["Leaf", "Loop", "Node", "flattened", "roll"]
+__all__ = ["Leaf", "RepeatLoop", "Node", "flattened", "roll"]
 
 LONGEST_PERIOD = 512
 """Nodes in the body of a loop, inner loops counted as one."""
@@ -49,12 +49,12 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class RepeatLoop:
     """`count` times the body; `values` are all values of its steps in the first iteration, in order, and `strides` by
     how much each grows."""
 
     count: int
-    body: tuple[Leaf | Loop, ...]
+    body: tuple[Leaf | RepeatLoop, ...]
     values: tuple[int, ...]
     strides: tuple[int, ...]
     mask: int
@@ -63,7 +63,7 @@ class Loop:
     key: int
 
 
-Node = Leaf | Loop
+Node = Leaf | RepeatLoop
 
 
 def roll(steps: Sequence[SharedStep]) -> tuple[Node, ...]:
@@ -166,7 +166,7 @@ def _best(start: int, period: int, twice: Ints, further: Ints, sizes: Ints) -> t
     return chosen
 
 
-def _loop(nodes: list[Node], begin: int, period: int, count: int, shapes: dict[object, int]) -> Loop | None:
+def _loop(nodes: list[Node], begin: int, period: int, count: int, shapes: dict[object, int]) -> RepeatLoop | None:
     """The loop of these nodes; None where its values do not grow evenly after all."""
     body = tuple(nodes[begin : begin + period])
     turns = [
@@ -182,10 +182,10 @@ def _loop(nodes: list[Node], begin: int, period: int, count: int, shapes: dict[o
         mask |= node.mask
     shape = shapes.setdefault((count, tuple(node.shape for node in body), strides), len(shapes))
     key = sum(_factor(1000 + n) * node.key for n, node in enumerate(body)) & _WORD
-    return Loop(count, body, tuple(turns[0]), strides, mask, sum(n.size for n in body) + 2, shape, key)
+    return RepeatLoop(count, body, tuple(turns[0]), strides, mask, sum(n.size for n in body) + 2, shape, key)
 
 
-def flattened(loop: Loop, values: Sequence[int]) -> list[tuple[Node, tuple[int, ...]]]:
+def flattened(loop: RepeatLoop, values: Sequence[int]) -> list[tuple[Node, tuple[int, ...]]]:
     """The nodes of all iterations one after the other, each with its values, for a loop that begins with `values`."""
     found: list[tuple[Node, tuple[int, ...]]] = []
     for number in range(loop.count):

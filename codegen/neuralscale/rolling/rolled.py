@@ -16,7 +16,7 @@ from codegen.neuralscale.emit.emit import EVERY_CORE, Written, comment
 from codegen.neuralscale.emit.expansion import A0, T0, ZERO
 from codegen.neuralscale.isa.table import instruction
 from codegen.neuralscale.rolling.alignment import align
-from codegen.neuralscale.rolling.looped_code import LoopedCode, Piece
+from codegen.neuralscale.rolling.looped_code import CodePiece, LoopedCode
 from codegen.neuralscale.rolling.registers import CORE_BIT, TABLE
 from codegen.neuralscale.rolling.repeats import roll
 from codegen.target import symbol_of
@@ -33,7 +33,7 @@ class Rolled:
     table that is behind it."""
 
     entries: tuple[tuple[int, tuple[Item, ...]], ...]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[CodePiece, ...]
     end: tuple[Item, ...]
     table: tuple[Item, ...]
 

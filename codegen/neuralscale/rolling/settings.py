@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from codegen.neuralscale.emit.descriptors import DESCRIPTOR_BYTES
 from codegen.neuralscale.rolling.registers import WORD_BYTES
-from codegen.neuralscale.rolling.repeats import Leaf, Loop, Node
+from codegen.neuralscale.rolling.repeats import Leaf, Node, RepeatLoop
 
 __all__ = ["ENGINE_BASES", "Settings", "kept_words", "leaves_of", "names_in", "steady_settings", "word_name"]
 
@@ -42,13 +42,13 @@ class Settings:
 def leaves_of(nodes: Iterable[Node]) -> Iterator[Leaf]:
     """All steps in order, those of a loop once."""
     for node in nodes:
-        if isinstance(node, Loop):
+        if isinstance(node, RepeatLoop):
             yield from leaves_of(node.body)
         else:
             yield node
 
 
-def names_in(loop: Loop) -> frozenset[str]:
+def names_in(loop: RepeatLoop) -> frozenset[str]:
     """Settings that an iteration may write."""
     names = set(ENGINE_BASES)
     for leaf in leaves_of(loop.body):
@@ -88,7 +88,7 @@ def _words_of(leaf: Leaf) -> Iterator[str]:
     return (word_name(given, n) for n in range(len(leaf.values)) if n % (DESCRIPTOR_BYTES // WORD_BYTES))
 
 
-def steady_settings(loop: Loop) -> Iterator[tuple[str, int]]:
+def steady_settings(loop: RepeatLoop) -> Iterator[tuple[str, int]]:
     """What an iteration leaves as it first needs it, and so can be written before the loop: on all cores alike."""
     ends: dict[str, dict[int, tuple[int, int]]] = {}
     for leaf in leaves_of(loop.body):

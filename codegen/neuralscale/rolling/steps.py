@@ -15,14 +15,14 @@ from codegen.neuralscale.emit.memory_map import HARTS_PER_CLUSTER, in_cluster
 from codegen.neuralscale.emit.word_loops import WORD_PREFIX
 from isched.program.program import Instr
 
-__all__ = ["SCALAR", "Kind", "Step", "step_of"]
+__all__ = ["SCALAR", "StepKind", "RollingStep", "step_of"]
 
 SCALAR = "fs"
 """The setting that a floating-point register holds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class StepKind:
     """What is equal wherever a step's code is shared: `places` name its values, `settings` are in the order of the
     operands. `opaque` steps bring loops of their own, for which `instr` is kept; they are never rolled."""
 
@@ -34,22 +34,22 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RollingStep:
     """One instruction of one core: its kind, and its values in the order of `Kind.places`."""
 
-    kind: Kind
+    kind: StepKind
     values: tuple[int, ...]
 
 
-def step_of(instr: Instr, cluster: int) -> Step:
+def step_of(instr: Instr, cluster: int) -> RollingStep:
     """The instruction with addresses and core maps as its cluster has them."""
     if instr.opcode == "dma.gather" or instr.opcode.startswith(WORD_PREFIX):
-        return Step(Kind(instr.opcode, instr.source, instr.operands, (), instr), ())
+        return RollingStep(StepKind(instr.opcode, instr.source, instr.operands, (), instr), ())
     operands = dict(instr.operands)
     if instr.opcode == "dma.start":
         words = tuple(chain_words(operands, cluster))
         settings = (("engine", operands["engine"]), ("channel", operands["channel"]))
-        return Step(Kind(instr.opcode, instr.source, settings, ("word",) * len(words)), words)
+        return RollingStep(StepKind(instr.opcode, instr.source, settings, ("word",) * len(words)), words)
     settings_found: list[tuple[str, int]] = []
     places: list[str] = []
     values: list[int] = []
@@ -61,4 +61,4 @@ def step_of(instr: Instr, cluster: int) -> Step:
             settings_found.append((SCALAR, value))
         else:
             settings_found.append((name, value << HARTS_PER_CLUSTER * cluster if name == CORE_MAP else value))
-    return Step(Kind(instr.opcode, instr.source, tuple(settings_found), tuple(places)), tuple(values))
+    return RollingStep(StepKind(instr.opcode, instr.source, tuple(settings_found), tuple(places)), tuple(values))

@@ -10,41 +10,41 @@ import random
 from collections import Counter
 
 from codegen.neuralscale.isa.row import Engine as Unit
-from codegen.neuralscale.isa.row import Row
+from codegen.neuralscale.isa.row import InstructionRow
 from codegen.neuralscale.simulator.core import csr
-from codegen.neuralscale.simulator.core.hart import Hart, Waiting
+from codegen.neuralscale.simulator.core.hart import Hart, WaitReason
 from codegen.neuralscale.simulator.core.operands import Operands, check_vtype
-from codegen.neuralscale.simulator.devices.dma import ENGINE_BASES, Engine, Line
+from codegen.neuralscale.simulator.devices.dma import ENGINE_BASES, DmaBus, SysDmaEngine
 from codegen.neuralscale.simulator.devices.sync import Barriers
 from codegen.neuralscale.simulator.engines import move_engine
-from codegen.neuralscale.simulator.engines.issued import Issue
+from codegen.neuralscale.simulator.engines.issued import IssuedInstruction
 from codegen.neuralscale.simulator.engines.matrix_engine import execute_matrix
 from codegen.neuralscale.simulator.engines.vector_engine import execute_vector
 from codegen.neuralscale.simulator.memory.faults import SimulationFault
-from codegen.neuralscale.simulator.memory.memory import Memory
-from codegen.neuralscale.simulator.memory.transfer import Flight, Transfer
+from codegen.neuralscale.simulator.memory.memory import SimulatedMemory
+from codegen.neuralscale.simulator.memory.transfer import Flight, MemoryTransfer
 
 
 class Cluster:
     """The shared parts of one cluster; `moved_bytes` counts by (source, destination) memory."""
 
-    def __init__(self, number: int, memory: Memory, harts: tuple[Hart, ...], choices: random.Random) -> None:
+    def __init__(self, number: int, memory: SimulatedMemory, harts: tuple[Hart, ...], choices: random.Random) -> None:
         self._memory = memory
         self._harts = harts
         self._by_id = {hart.hart_id: hart for hart in harts}
         self._operands = tuple(Operands(memory, hart) for hart in harts)
         self._flight = Flight(memory, self._count)
-        self._icmovs: list[Transfer] = []
+        self._icmovs: list[MemoryTransfer] = []
         self.moved_bytes: Counter[tuple[str, str]] = Counter()
         self.barriers = Barriers([hart.hart_id for hart in harts])
-        line = Line(memory, choices, self._flight.depart, self._flight.land)
-        self.engines = tuple(Engine(base, line) for base in ENGINE_BASES[number])
+        line = DmaBus(memory, choices, self._flight.depart, self._flight.land)
+        self.engines = tuple(SysDmaEngine(base, line) for base in ENGINE_BASES[number])
 
-    def execute(self, hart: Hart, row: Row, word: int) -> None:
+    def execute(self, hart: Hart, row: InstructionRow, word: int) -> None:
         """One NPU instruction. Raises `Trap` or `SimulationFault`."""
         rd, rs1, rs2 = word >> 7 & 31, word >> 15 & 31, word >> 20 & 31
         if row.engine in (Unit.VME, Unit.MME):
-            issue = Issue(hart, self._operands[hart.index], rd, rs1, rs2, word >> 14 & 1, word >> 25 & 1)
+            issue = IssuedInstruction(hart, self._operands[hart.index], rd, rs1, rs2, word >> 14 & 1, word >> 25 & 1)
             (execute_vector if row.engine is Unit.VME else execute_matrix)(row.family, issue)
             return
         target, source = int(hart.x[rd]), int(hart.x[rs1])
@@ -72,10 +72,10 @@ class Cluster:
                 raise SimulationFault("unsupported", "not modelled")
 
     def _sync(self, hart: Hart) -> None:
-        hart.waiting = Waiting.SYNC
+        hart.waiting = WaitReason.SYNC
         released = self.barriers.enter_sync(hart.hart_id)
         for other in self._harts:
-            if released >> other.hart_id & 1 and other.waiting is Waiting.SYNC:
+            if released >> other.hart_id & 1 and other.waiting is WaitReason.SYNC:
                 other.waiting = None
         for transfer in [transfer for transfer in self._icmovs if released >> transfer.hart & 1]:
             self._icmovs.remove(transfer)
@@ -89,7 +89,7 @@ class Cluster:
     def _pld(self, hart: Hart, target: int, source: int) -> None:
         move_engine.check_pld(target, source, move_engine.shape_of(hart))
         check_vtype(hart)
-        hart.waiting, hart.pending = Waiting.PLD, (target, source)
+        hart.waiting, hart.pending = WaitReason.PLD, (target, source)
         released = self.barriers.enter_pld(hart.hart_id, int(hart.csr[csr.MTE_COREMAP]))
         for other in self._harts:
             if not released >> other.hart_id & 1 or other.pending is None:
@@ -111,16 +111,16 @@ class Cluster:
     def reason(self, hart: Hart) -> str:
         """What a waiting core waits for, for a deadlock message."""
         match hart.waiting:
-            case Waiting.SYNC:
+            case WaitReason.SYNC:
                 return f"waits in sync ({'; '.join(self.barriers.missing(hart.hart_id))})"
-            case Waiting.PLD:
+            case WaitReason.PLD:
                 return f"waits in pld for the cores of map {int(hart.csr[csr.MTE_COREMAP]):#x}"
             case None:
                 return "runs"
             case waiting:
                 return f"waits in {waiting.value}"
 
-    def _count(self, transfer: Transfer) -> None:
+    def _count(self, transfer: MemoryTransfer) -> None:
         for piece in transfer.pieces:
             names = []
             for bank, start in ((piece.source, piece.source_start), (piece.destination, piece.destination_start)):

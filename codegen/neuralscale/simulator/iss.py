@@ -21,10 +21,10 @@ from codegen.neuralscale.simulator.memory.faults import SimulationError
 from codegen.neuralscale.simulator.memory.memory import check_range
 from codegen.neuralscale.simulator.options import (
     DEFAULT_MAX_INSTRUCTIONS,
-    Load,
+    CodeRange,
+    InitialBytes,
     SimulationOptions,
     SimulationResult,
-    SourceRange,
 )
 from codegen.target import FileLoad, MemoryDump
 from hw_models.scratch import replace_file
@@ -54,7 +54,7 @@ def run_iss(
     seed: int = 0,
     *,
     cluster: int = 0,
-    source_map: tuple[SourceRange, ...] = (),
+    source_map: tuple[CodeRange, ...] = (),
 ) -> int:
     """Runs the program; what it prints and why it failed go to stderr.
 
@@ -66,7 +66,7 @@ def run_iss(
         options = SimulationOptions(
             cores=cores,
             cluster=cluster,
-            loads=tuple(Load(load.address, _contents(load.file, "load"), load.core) for load in loads),
+            loads=tuple(InitialBytes(load.address, _contents(load.file, "load"), load.core) for load in loads),
             max_instructions=DEFAULT_MAX_INSTRUCTIONS if max_instructions is None else max_instructions,
             poison=poison,
             seed=seed,

@@ -21,20 +21,20 @@ import numpy as np
 
 from codegen.neuralscale.asm.elf import Elf, read_elf
 from codegen.neuralscale.isa.row import Engine as Unit
-from codegen.neuralscale.isa.row import Row
+from codegen.neuralscale.isa.row import InstructionRow
 from codegen.neuralscale.simulator.cluster import Cluster
 from codegen.neuralscale.simulator.core import csr, scalar
-from codegen.neuralscale.simulator.core.code import Code, table
+from codegen.neuralscale.simulator.core.code import DecodedCode, table
 from codegen.neuralscale.simulator.core.hart import MSTATUS, Hart
 from codegen.neuralscale.simulator.devices.bus import Bus, Finished
 from codegen.neuralscale.simulator.devices.devices import Console, Devices
-from codegen.neuralscale.simulator.instructions.single import SINGLE, Step
+from codegen.neuralscale.simulator.instructions.single import SINGLE, ExecutionStep
 from codegen.neuralscale.simulator.instructions.single_float import FLOAT
 from codegen.neuralscale.simulator.instructions.vector_masks import VECTOR_MASKS
 from codegen.neuralscale.simulator.instructions.vector_memory import VECTOR_MEMORY
 from codegen.neuralscale.simulator.instructions.vector_unit import VECTOR_UNIT
 from codegen.neuralscale.simulator.memory.faults import Fault, SimulationError, SimulationFault, Trap
-from codegen.neuralscale.simulator.memory.memory import SRAM_BASE, Memory
+from codegen.neuralscale.simulator.memory.memory import SRAM_BASE, SimulatedMemory
 from codegen.neuralscale.simulator.options import CORES_PER_CLUSTER, Counts, SimulationOptions, SimulationResult
 
 # Instructions of a slice: long while one core runs alone, else drawn from these, so that cores meet in many orders.
@@ -51,10 +51,10 @@ def simulate(elf: bytes | memoryview, options: SimulationOptions) -> SimulationR
 
     Raises `ElfError` for a file that is not a program for this chip, `SimulationError` for options that do not fit it.
     """
-    return Machine(read_elf(elf), options).run()
+    return NpuMachine(read_elf(elf), options).run()
 
 
-class Machine:
+class NpuMachine:
     """One run. Use `simulate`."""
 
     def __init__(self, image: Elf, options: SimulationOptions) -> None:
@@ -65,14 +65,14 @@ class Machine:
         if tohost is None:
             raise SimulationError("the program has no symbol tohost, so its run would never end")
         self._random = random.Random(options.seed)
-        self._memory = Memory(options.cores, tracked=options.poison)
+        self._memory = SimulatedMemory(options.cores, tracked=options.poison)
         ids = options.hartids or tuple(CORES_PER_CLUSTER * options.cluster + i for i in range(options.cores))
         self._harts = tuple(Hart(index, hart, len(table().rows), image.entry) for index, hart in enumerate(ids))
         self._cluster = Cluster(options.cluster, self._memory, self._harts, self._random)
         self._console = Console()
         devices = Devices(self._cluster.barriers, self._cluster.engines, self._console)
         self._bus = Bus(self._memory, devices, tohost.address & ~7)
-        self._code = Code(self._memory)
+        self._code = DecodedCode(self._memory)
         self._plain = csr.plain_mask()
         self._arguments: list[tuple[Any, ...]] = []
         self._executed = 0
@@ -207,7 +207,7 @@ class Machine:
         self._code.check_written(hart, fetched.length)
         if row is None:
             raise Trap(csr.ILLEGAL_INSTRUCTION)
-        step = Step(hart, self._bus, fetched.word, hart.pc + fetched.length, self._code.forget)
+        step = ExecutionStep(hart, self._bus, fetched.word, hart.pc + fetched.length, self._code.forget)
         try:
             if row.engine is Unit.SCALAR:
                 _SCALAR[row.family](step)
@@ -219,7 +219,7 @@ class Machine:
         self._retire(hart, row, step.following)
 
     @staticmethod
-    def _retire(hart: Hart, row: Row, following: int) -> None:
+    def _retire(hart: Hart, row: InstructionRow, following: int) -> None:
         hart.pc = following
         hart.retired += 1
         if row.family in UNCOUNTED or row.engine is Unit.MME:

@@ -15,7 +15,7 @@ DEFAULT_MAX_INSTRUCTIONS: Final = 10_000_000_000
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class SourceRange:
+class CodeRange:
     """Code [start, end) belongs to `name`, for example an operator of the user's model."""
 
     start: int
@@ -24,7 +24,7 @@ class SourceRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class InitialBytes:
     """Bytes placed before the start. `core` is for L1 and IM, which every core has for itself."""
 
     address: int
@@ -41,12 +41,12 @@ class SimulationOptions:
 
     cores: int = 1
     cluster: int = 0
-    loads: tuple[Load, ...] = ()
+    loads: tuple[InitialBytes, ...] = ()
     max_instructions: int = DEFAULT_MAX_INSTRUCTIONS
     poison: bool = False
     seed: int = 0
     trace: Path | Callable[[str], None] | None = None
-    source_map: tuple[SourceRange, ...] = ()
+    source_map: tuple[CodeRange, ...] = ()
     hartids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:

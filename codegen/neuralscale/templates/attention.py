@@ -23,7 +23,7 @@ from itertools import pairwise
 from math import ceil, log, log2
 
 from codegen.neuralscale.instructions.arithmetic import Arithmetic, arithmetic_of
-from codegen.neuralscale.instructions.builder import Matrix
+from codegen.neuralscale.instructions.builder import MatrixPlace
 from codegen.neuralscale.templates.lines import Lines, apply, reduce, total
 from codegen.neuralscale.templates.steps import instructions, refined_reciprocal
 from codegen.neuralscale.templates.tile import (
@@ -41,7 +41,7 @@ from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape
-from partitioner.ir.target import Buffer, Load, Pass, Work
+from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
 __all__ = ["LONGEST_HEAD", "AttentionTemplate"]
 
@@ -142,7 +142,7 @@ class AttentionTemplate:
         """Heads are not cut."""
         return (1, 1, graph.by_name[op.outputs[0]].shape[2] // int(op.number("heads")))
 
-    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
+    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         op = layer.anchor(graph)
         shape = _shape(graph, op, box)
         arithmetic = shape.arithmetic
@@ -152,21 +152,21 @@ class AttentionTemplate:
         rows, places = max(high - low for low, high in blocks), min(PLACES, len(blocks))
         buffers = (
             *(
-                Buffer(load.buffer, "L1", DATA, load_bytes(graph, load), strided=load.buffer != "mask")
+                TileBuffer(load.buffer, "L1", DATA, load_bytes(graph, load), strided=load.buffer != "mask")
                 for load in _loads(graph, op, shape)
             ),
-            Buffer("turned", "L1", WEIGHTS, operand_bytes * shape.size * run),
-            Buffer("columns", "L1", WEIGHTS, operand_bytes * run * shape.width),
-            Buffer("weights", "L1", DATA, places * item_bytes * rows * shape.keys),
-            Buffer("line", "L1", DATA, places * item_bytes * rows),
-            Buffer("partial", "L1", DATA, places * item_bytes * shape.lines(rows).partial_elements),
-            Buffer("keys_turned", "IM", "", operand_bytes * shape.size * run, passing=True),
-            Buffer("scores", "IM", "", places * sum_bytes * rows * run, passing=True),
-            Buffer("sum", "IM", "", places * sum_bytes * rows * shape.width, passing=True),
+            TileBuffer("turned", "L1", WEIGHTS, operand_bytes * shape.size * run),
+            TileBuffer("columns", "L1", WEIGHTS, operand_bytes * run * shape.width),
+            TileBuffer("weights", "L1", DATA, places * item_bytes * rows * shape.keys),
+            TileBuffer("line", "L1", DATA, places * item_bytes * rows),
+            TileBuffer("partial", "L1", DATA, places * item_bytes * shape.lines(rows).partial_elements),
+            TileBuffer("keys_turned", "IM", "", operand_bytes * shape.size * run, passing=True),
+            TileBuffer("scores", "IM", "", places * sum_bytes * rows * run, passing=True),
+            TileBuffer("sum", "IM", "", places * sum_bytes * rows * shape.width, passing=True),
             *finish_buffers(graph, layer, box),
         )
         steps = shape.items * shape.heads * len(blocks) if len(blocks) > 1 else 1
-        return Work(buffers, (Pass(loads),), "output", _cycles(graph, layer, shape, chip), steps)
+        return TileWork(buffers, (Pass(loads),), "output", _cycles(graph, layer, shape, chip), steps)
 
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
         op = tile.layer.anchor(tile.graph)
@@ -196,7 +196,7 @@ def _shape(graph: Graph, op: Op, box: Box) -> _Shape:
     )
 
 
-def _loads(graph: Graph, op: Op, shape: _Shape) -> tuple[Load, ...]:
+def _loads(graph: Graph, op: Op, shape: _Shape) -> tuple[TileLoad, ...]:
     items, rows, columns = shape.box
     keys, (low, high) = (0, shape.keys), shape.groups
     queries = (shape.first * shape.size, (shape.first + shape.heads) * shape.size)
@@ -204,16 +204,16 @@ def _loads(graph: Graph, op: Op, shape: _Shape) -> tuple[Load, ...]:
     if high - low == shape.heads == 1:
         of_v = columns[0] - (shape.first - low) * shape.width, columns[1] - (shape.first - low) * shape.width
     loads = (
-        Load(op.inputs[0], (items, rows, queries), "queries"),
-        Load(op.inputs[1], (items, keys, (low * shape.size, high * shape.size)), "keys"),
-        Load(op.inputs[2], (items, keys, of_v), "values"),
+        TileLoad(op.inputs[0], (items, rows, queries), "queries"),
+        TileLoad(op.inputs[1], (items, keys, (low * shape.size, high * shape.size)), "keys"),
+        TileLoad(op.inputs[2], (items, keys, of_v), "values"),
     )
     if len(op.inputs) == 3:
         return loads
     wanted = (items, (shape.first, shape.first + shape.heads), rows, keys)
     extents = graph.by_name[op.inputs[3]].shape
     mask = tuple(span if extent > 1 else (0, 1) for span, extent in zip(wanted, extents, strict=True))
-    return (*loads, Load(op.inputs[3], mask, "mask"))
+    return (*loads, TileLoad(op.inputs[3], mask, "mask"))
 
 
 def _cycles(graph: Graph, layer: Layer, shape: _Shape, chip: Chip) -> tuple[tuple[str, float], ...]:
@@ -261,24 +261,24 @@ class _Block:
     def lines(self) -> Lines:
         return self.shape.lines(self.rows)
 
-    def scratch(self, name: str, rows: int, columns: int) -> Matrix:
+    def scratch(self, name: str, rows: int, columns: int) -> MatrixPlace:
         """A matrix at the block's place in a buffer, of which each place has an equal share."""
         return self._in_place(name, self.tile.matrix(name, rows, columns))
 
-    def sums(self, name: str, rows: int, columns: int) -> Matrix:
+    def sums(self, name: str, rows: int, columns: int) -> MatrixPlace:
         """Likewise of what the matrix engine sums up."""
         return self._in_place(name, self.tile.sums(name, rows, columns))
 
-    def _in_place(self, name: str, first: Matrix) -> Matrix:
+    def _in_place(self, name: str, first: MatrixPlace) -> MatrixPlace:
         buffer = next(buffer for buffer in self.tile.work.buffers if buffer.name == name)
         share = buffer.size_bytes // min(PLACES, len(self.shape.blocks(self.tile.chip)))
         return replace(first, offset_bytes=first.offset_bytes + self.place * share)
 
     @property
-    def weights(self) -> Matrix:
+    def weights(self) -> MatrixPlace:
         return self.scratch("weights", self.rows, self.shape.keys)
 
-    def mask(self) -> Matrix | None:
+    def mask(self) -> MatrixPlace | None:
         """The rows of the mask that meet the scores: one for all, or one for each."""
         if len(self.op.inputs) == 3:
             return None
@@ -335,7 +335,7 @@ def _scores(block: _Block, run: Span, *, held: bool) -> Iterator[Instr]:
     yield tile.issue.memul(block.sums("scores", block.rows, length), own, turned)
 
 
-def _values(block: _Block, line: Matrix, *, held: bool) -> Iterator[Instr]:
+def _values(block: _Block, line: MatrixPlace, *, held: bool) -> Iterator[Instr]:
     """What a block takes of the values, over the sums of its rows, in its head's columns of the output."""
     tile, shape, item, head = block.tile, block.shape, block.item, block.head
     issue, weights = tile.issue, block.weights

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from itertools import product, takewhile
 from math import prod
 
-from codegen.neuralscale.instructions.builder import Issue, Matrix
+from codegen.neuralscale.instructions.builder import InstructionBuilder, MatrixPlace
 from isched.program.program import Instr
 from partitioner.ir.graph import Graph
 from partitioner.ir.regions import Box
@@ -46,11 +46,11 @@ def operand_box(graph: Graph, operand: str, output: str, box: Box) -> Box:
 
 
 def combine(
-    issue: Issue,
+    issue: InstructionBuilder,
     op: str,
-    output: Matrix,
-    current: Matrix,
-    operand: Matrix,
+    output: MatrixPlace,
+    current: MatrixPlace,
+    operand: MatrixPlace,
     shape: tuple[int, ...],
     operand_shape: tuple[int, ...],
 ) -> Iterator[Instr]:
@@ -77,7 +77,12 @@ def combine(
 
 
 def _combine_rows(
-    issue: Issue, op: str, output: Matrix, current: Matrix, operand: Matrix, axes: list[tuple[int, int]]
+    issue: InstructionBuilder,
+    op: str,
+    output: MatrixPlace,
+    current: MatrixPlace,
+    operand: MatrixPlace,
+    axes: list[tuple[int, int]],
 ) -> Iterator[Instr]:
     """The same where rows have a pitch, so that the last axis alone makes the columns; `axes` are those of the rows."""
     width = operand.columns

@@ -19,7 +19,7 @@ from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape
-from partitioner.ir.target import Buffer, Load, Pass, Work
+from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
 __all__ = ["ConcatTemplate"]
 
@@ -36,12 +36,12 @@ class ConcatTemplate:
         axis = int(op.number("axis")) % rank
         return tuple(0 if i == axis else 1 for i in range(rank))
 
-    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
+    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         pieces = [load for load, _ in _pieces(graph, layer.anchor(graph), box)]
-        buffers = [Buffer(load.buffer, "L1", DATA, load_bytes(graph, load), strided=True) for load in pieces]
+        buffers = [TileBuffer(load.buffer, "L1", DATA, load_bytes(graph, load), strided=True) for load in pieces]
         loads = (*pieces, *finish_loads(graph, layer, box))
         cycles = finish_cycles(graph, layer, box, chip, 1)
-        return Work((*buffers, *finish_buffers(graph, layer, box)), (Pass(loads),), "output", cycles)
+        return TileWork((*buffers, *finish_buffers(graph, layer, box)), (Pass(loads),), "output", cycles)
 
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
         op = tile.layer.anchor(tile.graph)
@@ -53,7 +53,7 @@ class ConcatTemplate:
         return (tuple(instrs),)
 
 
-def _move(tile: Tile, axis: int, load: Load, start: int) -> Iterator[Instr]:
+def _move(tile: Tile, axis: int, load: TileLoad, start: int) -> Iterator[Instr]:
     """One piece into its place, `start` positions into the axis."""
     extents, part = box_shape(tile.box), box_shape(load.box)
     outer, inner = prod(extents[:axis]), prod(extents[axis + 1 :])
@@ -73,17 +73,17 @@ def _move(tile: Tile, axis: int, load: Load, start: int) -> Iterator[Instr]:
             yield from tile.issue.unary("mov.m", into, source.part(i * part[axis] * lines, part[axis] * lines))
 
 
-def _pieces(graph: Graph, op: Op, box: Box) -> list[tuple[Load, int]]:
+def _pieces(graph: Graph, op: Op, box: Box) -> list[tuple[TileLoad, int]]:
     """Each input's share of the box, and where on the axis it starts inside the box."""
     axis = int(op.number("axis")) % len(box)
     low, high = box[axis]
-    pieces: list[tuple[Load, int]] = []
+    pieces: list[tuple[TileLoad, int]] = []
     start = 0
     for position, name in enumerate(op.inputs):
         extent = graph.by_name[name].shape[axis]
         first, last = max(low, start), min(high, start + extent)
         if last > first:
             part = (*box[:axis], (first - start, last - start), *box[axis + 1 :])
-            pieces.append((Load(name, part, f"piece{position}"), first - low))
+            pieces.append((TileLoad(name, part, f"piece{position}"), first - low))
         start += extent
     return pieces

@@ -35,7 +35,7 @@ from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape, box_size
-from partitioner.ir.target import Buffer, Load, Pass, Work
+from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
 __all__ = ["MAX_FIELD", "ConvolutionShape", "ConvolutionTemplate", "bias_loads"]
 
@@ -155,21 +155,21 @@ class ConvolutionTemplate:
         del graph, op
         return (1, 1, 1, 1)
 
-    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
+    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         op = layer.anchor(graph)
         arithmetic = arithmetic_of(graph, op)
         shape = ConvolutionShape.of(graph, op)
         runs = shape.runs()
         region = window_region(graph, op, box)
-        inputs = [Load(op.inputs[0], (*region[:3], channels), "input") for channels in shape.staged(box[3])]
+        inputs = [TileLoad(op.inputs[0], (*region[:3], channels), "input") for channels in shape.staged(box[3])]
         weights = [_weight_load(op, shape, box, run) for run in runs]
         passes = [Pass(loads) for loads in zip(inputs, weights, strict=True)]
         passes[-1] = Pass((*passes[-1].loads, *bias_loads(op, box), *finish_loads(graph, layer, box)))
         buffers = [
-            Buffer("input", "L1", DATA, max(load_bytes(graph, load) for load in inputs), strided=True),
-            Buffer("weights", "L1", WEIGHTS, max(load_bytes(graph, load) for load in weights)),
-            *(Buffer(load.buffer, "L1", DATA, load_bytes(graph, load)) for load in bias_loads(op, box)),
-            Buffer("sum", "IM", "", arithmetic.sum_bytes * box_size(box), passing=True),
+            TileBuffer("input", "L1", DATA, max(load_bytes(graph, load) for load in inputs), strided=True),
+            TileBuffer("weights", "L1", WEIGHTS, max(load_bytes(graph, load) for load in weights)),
+            *(TileBuffer(load.buffer, "L1", DATA, load_bytes(graph, load)) for load in bias_loads(op, box)),
+            TileBuffer("sum", "IM", "", arithmetic.sum_bytes * box_size(box), passing=True),
         ]
         images, rows = shape.folded(box)
         pixels = rows * (box[2][1] - box[2][0])
@@ -181,7 +181,7 @@ class ConvolutionTemplate:
         )
         before = len(passes) - 1 + (1 if len(op.inputs) > 2 else 0)
         cycles = (("matrix", matrix), *finish_cycles(graph, layer, box, chip, before))
-        return Work((*buffers, *finish_buffers(graph, layer, box)), tuple(passes), "output", cycles)
+        return TileWork((*buffers, *finish_buffers(graph, layer, box)), tuple(passes), "output", cycles)
 
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
         graph, op = tile.graph, tile.layer.anchor(tile.graph)
@@ -203,18 +203,18 @@ class ConvolutionTemplate:
         return tuple(result)
 
 
-def _weight_load(op: Op, shape: ConvolutionShape, box: Box, run: tuple[int, int]) -> Load:
+def _weight_load(op: Op, shape: ConvolutionShape, box: Box, run: tuple[int, int]) -> TileLoad:
     kernel = ((0, shape.kernel[0]), (0, shape.kernel[1]))
     if shape.groups == 1:
-        return Load(op.inputs[1], (*kernel, run, box[3]), "weights")
+        return TileLoad(op.inputs[1], (*kernel, run, box[3]), "weights")
     parts = shape.group_parts(box[3])
     columns = parts[0][1:] if len(parts) == 1 else (0, shape.group_outputs)
     groups = (parts[0][0], parts[-1][0] + 1)
-    return Load(op.inputs[1], (groups, *kernel, (0, shape.group_channels), columns), "weights")
+    return TileLoad(op.inputs[1], (groups, *kernel, (0, shape.group_channels), columns), "weights")
 
 
-def bias_loads(op: Op, box: Box) -> tuple[Load, ...]:
-    return (Load(op.inputs[2], (box[3],), "bias"),) if len(op.inputs) > 2 else ()
+def bias_loads(op: Op, box: Box) -> tuple[TileLoad, ...]:
+    return (TileLoad(op.inputs[2], (box[3],), "bias"),) if len(op.inputs) > 2 else ()
 
 
 def _convolve(tile: Tile, shape: ConvolutionShape, run: tuple[int, int], step: Pass) -> Iterator[Instr]:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 
 from codegen.neuralscale.templates import exponentials
 from codegen.neuralscale.templates.exponentials import EIGHTHS
-from codegen.neuralscale.templates.steps import Step, polynomial, refined_reciprocal
+from codegen.neuralscale.templates.steps import VectorStep, polynomial, refined_reciprocal
 from partitioner.ir.graph import Op
 from partitioner.ir.operators import OPERATOR_TABLE
 
@@ -49,152 +49,152 @@ LEAST, NORMAL, LARGEST = 2.0**-24, 2.0**-14, 65504.0
 LARGEST_ROOT = 255.875
 
 
-def _gelu(op: Op) -> tuple[Step, ...]:
+def _gelu(op: Op) -> tuple[VectorStep, ...]:
     return (
-        Step("w", "velkrelu", "x", -1.0),
-        Step("w", "vemin", "w", GELU_END),
-        Step("v", "veadd", "w", EIGHTHS),
-        Step("v", "veadd", "v", -EIGHTHS),
-        Step("d", "vesub", "v", "w"),
-        Step("t", "veadd", "w", "v"),
-        Step("d", "veemul", "d", "t"),
-        Step("d", "veemul", "d", 0.5),
+        VectorStep("w", "velkrelu", "x", -1.0),
+        VectorStep("w", "vemin", "w", GELU_END),
+        VectorStep("v", "veadd", "w", EIGHTHS),
+        VectorStep("v", "veadd", "v", -EIGHTHS),
+        VectorStep("d", "vesub", "v", "w"),
+        VectorStep("t", "veadd", "w", "v"),
+        VectorStep("d", "veemul", "d", "t"),
+        VectorStep("d", "veemul", "d", 0.5),
         *polynomial("t", "w", GELU[str(op.attribute("approximate"))]),
-        Step("d", "veadd", "t", "d"),
-        Step("d", "veexp.m", "d"),
-        Step("v", "veemul", "v", "v"),
-        Step("v", "veemul", "v", -0.5),
-        Step("v", "veexp.m", "v"),
-        Step("w", "veemul", "w", "d"),
-        Step("w", "veemul", "w", "v"),
-        Step("y", "vemax", "x", 0.0),
-        Step("y", "vesub", "y", "w"),
+        VectorStep("d", "veadd", "t", "d"),
+        VectorStep("d", "veexp.m", "d"),
+        VectorStep("v", "veemul", "v", "v"),
+        VectorStep("v", "veemul", "v", -0.5),
+        VectorStep("v", "veexp.m", "v"),
+        VectorStep("w", "veemul", "w", "d"),
+        VectorStep("w", "veemul", "w", "v"),
+        VectorStep("y", "vemax", "x", 0.0),
+        VectorStep("y", "vesub", "y", "w"),
     )
 
 
-def _erf(op: Op) -> tuple[Step, ...]:
+def _erf(op: Op) -> tuple[VectorStep, ...]:
     del op
     return (
-        Step("c", "vemax", "x", -1.0),
-        Step("c", "vemin", "c", 1.0),
-        Step("y", "velkrelu", "x", -1.0),
-        Step("y", "vemax", "y", 1.0),
+        VectorStep("c", "vemax", "x", -1.0),
+        VectorStep("c", "vemin", "c", 1.0),
+        VectorStep("y", "velkrelu", "x", -1.0),
+        VectorStep("y", "vemax", "y", 1.0),
         *polynomial("t", "y", ERF_TAIL),
-        Step("t", "veexp.m", "t"),
-        Step("s", "veemul", "c", "c"),
+        VectorStep("t", "veexp.m", "t"),
+        VectorStep("s", "veemul", "c", "c"),
         *polynomial("y", "s", ERF),
-        Step("y", "veemul", "y", "s"),
-        Step("y", "vesub", "y", "t"),
-        Step("y", "veadd", "y", ERF_END),
-        Step("y", "veemul", "y", "c"),
-        Step("y", "veadd", "y", "c"),
+        VectorStep("y", "veemul", "y", "s"),
+        VectorStep("y", "vesub", "y", "t"),
+        VectorStep("y", "veadd", "y", ERF_END),
+        VectorStep("y", "veemul", "y", "c"),
+        VectorStep("y", "veadd", "y", "c"),
     )
 
 
-def _mish(op: Op) -> tuple[Step, ...]:
+def _mish(op: Op) -> tuple[VectorStep, ...]:
     del op
     return (
-        Step("c", "vemin", "x", MISH_END),
-        Step("y", "vesub", "x", "c"),
-        Step("e", "veadd", "c", MISH_SHIFT),
-        Step("e", "veexp.m", "e"),
-        Step("c", "veemul", "c", "e"),
-        Step("e", "veemul", "e", 1 / MISH_POWER),
-        Step("u", "veadd", "e", 2.0),
-        Step("e", "veemul", "e", "u"),
-        Step("e", "veadd", "e", 2.0),
-        Step("r", "verecip.m", "e"),
-        Step("e", "veemul", "e", "r"),
-        Step("e", "veadd", "e", -2.0),
-        Step("e", "veemul", "e", "r"),
-        Step("e", "veemul", "e", "u"),
-        Step("c", "veemul", "c", "e"),
-        Step("c", "veemul", "c", -1 / MISH_POWER),
-        Step("y", "veadd", "y", "c"),
+        VectorStep("c", "vemin", "x", MISH_END),
+        VectorStep("y", "vesub", "x", "c"),
+        VectorStep("e", "veadd", "c", MISH_SHIFT),
+        VectorStep("e", "veexp.m", "e"),
+        VectorStep("c", "veemul", "c", "e"),
+        VectorStep("e", "veemul", "e", 1 / MISH_POWER),
+        VectorStep("u", "veadd", "e", 2.0),
+        VectorStep("e", "veemul", "e", "u"),
+        VectorStep("e", "veadd", "e", 2.0),
+        VectorStep("r", "verecip.m", "e"),
+        VectorStep("e", "veemul", "e", "r"),
+        VectorStep("e", "veadd", "e", -2.0),
+        VectorStep("e", "veemul", "e", "r"),
+        VectorStep("e", "veemul", "e", "u"),
+        VectorStep("c", "veemul", "c", "e"),
+        VectorStep("c", "veemul", "c", -1 / MISH_POWER),
+        VectorStep("y", "veadd", "y", "c"),
     )
 
 
-def _sqrt(op: Op) -> tuple[Step, ...]:
+def _sqrt(op: Op) -> tuple[VectorStep, ...]:
     """The roots of both factors, one after the other; infinity keeps its root."""
     del op
     return (
-        Step("y", "veadd", "x", 0.0),  # -0 has a root, too
-        Step("b", "vemin", "y", 1.0),
-        Step("b", "veemul", "b", 1024.0),
-        Step("s", "vesqrt.m", "b"),
-        Step("r", "vemax", "s", 2.0**-8),
-        Step("r", "verecip.m", "r"),
+        VectorStep("y", "veadd", "x", 0.0),  # -0 has a root, too
+        VectorStep("b", "vemin", "y", 1.0),
+        VectorStep("b", "veemul", "b", 1024.0),
+        VectorStep("s", "vesqrt.m", "b"),
+        VectorStep("r", "vemax", "s", 2.0**-8),
+        VectorStep("r", "verecip.m", "r"),
         *_root_error("t", "s", "b", "r"),
-        Step("s", "vesub", "s", "t"),
-        Step("s", "veemul", "s", 1 / 32),
-        Step("y", "vemax", "y", 1.0),
-        Step("b", "vesqrt.m", "y"),
-        Step("r", "verecip.m", "b"),
-        Step("y", "vemin", "y", LARGEST),
-        Step("u", "vemin", "b", LARGEST_ROOT),
+        VectorStep("s", "vesub", "s", "t"),
+        VectorStep("s", "veemul", "s", 1 / 32),
+        VectorStep("y", "vemax", "y", 1.0),
+        VectorStep("b", "vesqrt.m", "y"),
+        VectorStep("r", "verecip.m", "b"),
+        VectorStep("y", "vemin", "y", LARGEST),
+        VectorStep("u", "vemin", "b", LARGEST_ROOT),
         *_root_error("t", "u", "y", "r"),
-        Step("y", "vesub", "b", "t"),
-        Step("y", "veemul", "y", "s"),
+        VectorStep("y", "vesub", "b", "t"),
+        VectorStep("y", "veemul", "y", "s"),
     )
 
 
-def _root_error(off: str, root: str, value: str, reciprocal: str) -> tuple[Step, ...]:
+def _root_error(off: str, root: str, value: str, reciprocal: str) -> tuple[VectorStep, ...]:
     """off = (root * root - value) * reciprocal / 2, a step of Newton's; the reciprocal of the root is lost."""
     return (
-        Step(reciprocal, "veemul", reciprocal, 0.5),
-        Step(off, "veemul", root, root),
-        Step(off, "vesub", off, value),
-        Step(off, "veemul", off, reciprocal),
+        VectorStep(reciprocal, "veemul", reciprocal, 0.5),
+        VectorStep(off, "veemul", root, root),
+        VectorStep(off, "vesub", off, value),
+        VectorStep(off, "veemul", off, reciprocal),
     )
 
 
 DIVISOR = (
-    Step("d", "veadd", "x", LEAST),
-    Step("y", "verecip.m", "d"),
-    Step("r", "vemax", "y", -LARGEST),
-    Step("r", "vemin", "r", LARGEST),
-    Step("d", "vemax", "d", -LARGEST),
-    Step("d", "vemin", "d", LARGEST),
-    Step("d", "veemul", "d", "r"),
-    Step("d", "veadd", "d", -1.0),
-    Step("d", "veemul", "d", "r"),
-    Step("y", "vesub", "y", "d"),
+    VectorStep("d", "veadd", "x", LEAST),
+    VectorStep("y", "verecip.m", "d"),
+    VectorStep("r", "vemax", "y", -LARGEST),
+    VectorStep("r", "vemin", "r", LARGEST),
+    VectorStep("d", "vemax", "d", -LARGEST),
+    VectorStep("d", "vemin", "d", LARGEST),
+    VectorStep("d", "veemul", "d", "r"),
+    VectorStep("d", "veadd", "d", -1.0),
+    VectorStep("d", "veemul", "d", "r"),
+    VectorStep("y", "vesub", "y", "d"),
 )
 """The reciprocal of a divisor: one step of Newton's on values held between finite numbers, so that zero and infinity
 keep their reciprocals. Of divisors that are no normal numbers it is infinite."""
 
 
-def _reciprocal(op: Op) -> tuple[Step, ...]:
+def _reciprocal(op: Op) -> tuple[VectorStep, ...]:
     del op
     return (
-        Step("b", "veemul", "x", 1 / NORMAL),
-        Step("b", "veadd", "b", NORMAL),
-        Step("b", "vemax", "b", -1.0),
-        Step("b", "vemin", "b", 1.0),
-        Step("y", "velkrelu", "x", -1.0),
-        Step("y", "vemax", "y", NORMAL),
+        VectorStep("b", "veemul", "x", 1 / NORMAL),
+        VectorStep("b", "veadd", "b", NORMAL),
+        VectorStep("b", "vemax", "b", -1.0),
+        VectorStep("b", "vemin", "b", 1.0),
+        VectorStep("y", "velkrelu", "x", -1.0),
+        VectorStep("y", "vemax", "y", NORMAL),
         *refined_reciprocal("a", "y"),
-        Step("r", "verecip.m", "b"),
-        Step("b", "veemul", "b", "r"),
-        Step("b", "veadd", "b", -1.0),
-        Step("b", "veemul", "b", "r"),
-        Step("r", "vesub", "r", "b"),
-        Step("y", "veemul", "a", "r"),
+        VectorStep("r", "verecip.m", "b"),
+        VectorStep("b", "veemul", "b", "r"),
+        VectorStep("b", "veadd", "b", -1.0),
+        VectorStep("b", "veemul", "b", "r"),
+        VectorStep("r", "vesub", "r", "b"),
+        VectorStep("y", "veemul", "a", "r"),
     )
 
 
-def _hard_swish(op: Op) -> tuple[Step, ...]:
+def _hard_swish(op: Op) -> tuple[VectorStep, ...]:
     del op
     return (
-        Step("t", "veadd", "x", 3.0),
-        Step("t", "vemax", "t", 0.0),
-        Step("t", "vemin", "t", 6.0),
-        Step("t", "veemul", "t", 1 / 6),
-        Step("y", "veemul", "x", "t"),
+        VectorStep("t", "veadd", "x", 3.0),
+        VectorStep("t", "vemax", "t", 0.0),
+        VectorStep("t", "vemin", "t", 6.0),
+        VectorStep("t", "veemul", "t", 1 / 6),
+        VectorStep("y", "veemul", "x", "t"),
     )
 
 
-CURVES: Mapping[str, Callable[[Op], tuple[Step, ...]]] = {
+CURVES: Mapping[str, Callable[[Op], tuple[VectorStep, ...]]] = {
     "exp": exponentials.exp,
     "sigmoid": exponentials.sigmoid,
     "swish": exponentials.swish,
@@ -213,7 +213,7 @@ CURVES: Mapping[str, Callable[[Op], tuple[Step, ...]]] = {
 """The passes of an operator, by its kind."""
 
 
-FIXED: Mapping[str, tuple[Step, ...]] = {
+FIXED: Mapping[str, tuple[VectorStep, ...]] = {
     row.kind: CURVES[row.kind](Op(row.kind, row.kind, (), ()))
     for row in OPERATOR_TABLE
     if row.kind in CURVES and not row.settings
@@ -221,6 +221,6 @@ FIXED: Mapping[str, tuple[Step, ...]] = {
 """Those of kinds without attributes, made once, since planning asks for every box."""
 
 
-def curve(op: Op) -> tuple[Step, ...]:
+def curve(op: Op) -> tuple[VectorStep, ...]:
     """The passes of an operator. Raises KeyError where its kind has none."""
     return FIXED.get(op.kind) or CURVES[op.kind](op)

@@ -16,8 +16,14 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from codegen.neuralscale.instructions.arithmetic import Arithmetic, arithmetic_of
-from codegen.neuralscale.instructions.builder import Convolution, Matrix
-from codegen.neuralscale.instructions.depthwise_forms import BlockPart, Form, block_parts, depthwise_form, form_cycles
+from codegen.neuralscale.instructions.builder import Convolution, MatrixPlace
+from codegen.neuralscale.instructions.depthwise_forms import (
+    BlockPart,
+    DepthwiseForm,
+    block_parts,
+    depthwise_form,
+    form_cycles,
+)
 from codegen.neuralscale.templates.convolution import ConvolutionShape, ConvolutionTemplate, bias_loads
 from codegen.neuralscale.templates.tile import (
     DATA,
@@ -35,7 +41,7 @@ from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape, box_size
-from partitioner.ir.target import Buffer, Load, Pass, Work
+from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
 __all__ = ["DepthwiseTemplate"]
 
@@ -52,20 +58,20 @@ class DepthwiseTemplate:
     def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
         return self.each.granularity(graph, op)
 
-    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
+    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         op = layer.anchor(graph)
         form = depthwise_form(graph, op, chip)
-        if form is Form.EACH:
+        if form is DepthwiseForm.EACH:
             return self.each.work(graph, layer, box, chip)
         arithmetic = arithmetic_of(graph, op)
         shape = ConvolutionShape.of(graph, op)
         (images, rows, columns, count), taps, total = box_shape(box), prod(shape.kernel), shape.groups
         source = _input_load(graph, op, box, form, chip)
-        weights = Load(op.inputs[1], (box[3], *((0, k) for k in shape.kernel), (0, 1), (0, 1)), "weights")
+        weights = TileLoad(op.inputs[1], (box[3], *((0, k) for k in shape.kernel), (0, 1), (0, 1)), "weights")
         bias = bias_loads(op, box)
         buffers = [
-            Buffer("input", "L1", DATA, load_bytes(graph, source), strided=True),
-            *(Buffer(load.buffer, "L1", DATA, load_bytes(graph, load)) for load in (weights, *bias)),
+            TileBuffer("input", "L1", DATA, load_bytes(graph, source), strided=True),
+            *(TileBuffer(load.buffer, "L1", DATA, load_bytes(graph, load)) for load in (weights, *bias)),
             *_built(
                 arithmetic,
                 form,
@@ -74,7 +80,11 @@ class DepthwiseTemplate:
                 count,
                 columns,
             ),
-            *((Buffer("sum", "IM", "", arithmetic.sum_bytes * box_size(box)),) if form is Form.BLOCKS else ()),
+            *(
+                (TileBuffer("sum", "IM", "", arithmetic.sum_bytes * box_size(box)),)
+                if form is DepthwiseForm.BLOCKS
+                else ()
+            ),
             *finish_buffers(graph, layer, box),
         ]
         cycles = (
@@ -82,15 +92,15 @@ class DepthwiseTemplate:
             *finish_cycles(graph, layer, box, chip, len(bias)),
         )
         step = Pass((source, weights, *bias, *finish_loads(graph, layer, box)))
-        return Work(tuple(buffers), (step,), "output", cycles)
+        return TileWork(tuple(buffers), (step,), "output", cycles)
 
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
         op = tile.layer.anchor(tile.graph)
         form = depthwise_form(tile.graph, op, tile.chip)
-        if form is Form.EACH:
+        if form is DepthwiseForm.EACH:
             return self.each.lower(tile)
         shape = ConvolutionShape.of(tile.graph, op)
-        if form is Form.BLOCKS:
+        if form is DepthwiseForm.BLOCKS:
             result = tile.sums("sum", tile.output.rows, tile.output.columns)
             instrs = list(_convolve_blocks(tile, shape, result))
         else:
@@ -100,33 +110,33 @@ class DepthwiseTemplate:
         return ((*instrs, *finish(tile, result, bias)),)
 
 
-def _input_load(graph: Graph, op: Op, box: Box, form: Form, chip: Chip) -> Load:
+def _input_load(graph: Graph, op: Op, box: Box, form: DepthwiseForm, chip: Chip) -> TileLoad:
     *region, channels = window_region(graph, op, box)
-    if form is Form.BLOCKS:
+    if form is DepthwiseForm.BLOCKS:
         total = graph.by_name[op.inputs[0]].shape[3]
         parts = block_parts(channels, total, chip.matrix.array_channels)
         channels = (parts[0].first, parts[-1].first + parts[-1].size)
-    return Load(op.inputs[0], (*region, channels), "input")
+    return TileLoad(op.inputs[0], (*region, channels), "input")
 
 
 def _built(
-    arithmetic: Arithmetic, form: Form, parts: tuple[BlockPart, ...], taps: int, count: int, columns: int
-) -> tuple[Buffer, ...]:
+    arithmetic: Arithmetic, form: DepthwiseForm, parts: tuple[BlockPart, ...], taps: int, count: int, columns: int
+) -> tuple[TileBuffer, ...]:
     """What is made in L1: the block matrices that alternate, or weight rows and one line of products."""
-    if form is Form.VECTOR:
+    if form is DepthwiseForm.VECTOR:
         item_bytes = arithmetic.item_bytes
-        rows = Buffer("rows", "L1", DATA, item_bytes * taps * count)
-        return rows, Buffer("product", "L1", DATA, item_bytes * columns * count)
+        rows = TileBuffer("rows", "L1", DATA, item_bytes * taps * count)
+        return rows, TileBuffer("product", "L1", DATA, item_bytes * columns * count)
     size_bytes = max(arithmetic.operand_bytes * taps * part.size * part.columns for part in parts)
-    return tuple(Buffer(f"matrix{turn}", "L1", WEIGHTS, size_bytes) for turn in range(min(2, len(parts))))
+    return tuple(TileBuffer(f"matrix{turn}", "L1", WEIGHTS, size_bytes) for turn in range(min(2, len(parts))))
 
 
-def _tap(weights: Matrix, tap: int, low: int, count: int) -> Matrix:
+def _tap(weights: MatrixPlace, tap: int, low: int, count: int) -> MatrixPlace:
     """The weights of one tap for `count` channels from `low`, a column; `weights` has a row a channel."""
     return weights.part(low, count, tap, 1)
 
 
-def _convolve_blocks(tile: Tile, shape: ConvolutionShape, total: Matrix) -> Iterator[Instr]:
+def _convolve_blocks(tile: Tile, shape: ConvolutionShape, total: MatrixPlace) -> Iterator[Instr]:
     region = tile.work.passes[0].loads[0].box
     images, out_height, out_width, outputs = box_shape(tile.box)
     _, height, width, channels = box_shape(region)

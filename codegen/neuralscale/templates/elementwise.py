@@ -12,15 +12,15 @@ from collections.abc import Iterator, Sequence
 from math import copysign, inf, prod
 from typing import TYPE_CHECKING
 
-from codegen.neuralscale.instructions.builder import Issue, Matrix
+from codegen.neuralscale.instructions.builder import InstructionBuilder, MatrixPlace
 from codegen.neuralscale.templates.broadcast import combine, is_immediate, operand_box, padded_shape, same_shape
 from codegen.neuralscale.templates.curves import CURVES, DIVISOR, curve
-from codegen.neuralscale.templates.steps import Step, instructions, registers
+from codegen.neuralscale.templates.steps import VectorStep, instructions, registers
 from hw_models.chip import Chip
 from isched.program.program import Instr
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.regions import Box, box_shape, full_box
-from partitioner.ir.target import Load
+from partitioner.ir.target import TileLoad
 
 if TYPE_CHECKING:
     from codegen.neuralscale.templates.tile import Tile
@@ -62,10 +62,10 @@ def running_operand(graph: Graph, op: Op) -> str:
     return next(name for name in op.inputs if same_shape(graph, name, op.outputs[0]))
 
 
-def operand_loads(graph: Graph, op: Op, names: tuple[str, ...], box: Box, prefix: str) -> tuple[Load, ...]:
+def operand_loads(graph: Graph, op: Op, names: tuple[str, ...], box: Box, prefix: str) -> tuple[TileLoad, ...]:
     """The boxes of operands `names` that `op` reads for a box of its output: no immediates, and tables whole."""
     return tuple(
-        Load(name, _read_box(graph, op, name, box), f"{prefix}.{name}")
+        TileLoad(name, _read_box(graph, op, name, box), f"{prefix}.{name}")
         for name in dict.fromkeys(names)
         if not is_immediate(graph, name) or same_shape(graph, name, op.outputs[0])
     )
@@ -116,7 +116,9 @@ def scratch_tiles(op: Op) -> int:
     return len(registers(curve(op))) if op.kind in CURVES else 0
 
 
-def apply(tile: Tile, issue: Issue, op: Op, current: Matrix, output: Matrix, prefix: str) -> Iterator[Instr]:
+def apply(
+    tile: Tile, issue: InstructionBuilder, op: Op, current: MatrixPlace, output: MatrixPlace, prefix: str
+) -> Iterator[Instr]:
     """`output` = `op` of the running value `current`; other operands lie in buffers named after `prefix`."""
     if op.kind == "lookup":
         table = tile.matrix(f"{prefix}.{table_operand(op)}", 1, LOOKUP_BYTES // current.item_bytes)
@@ -135,7 +137,9 @@ def apply(tile: Tile, issue: Issue, op: Op, current: Matrix, output: Matrix, pre
         yield from _binary(tile, issue, op, current, output, prefix)
 
 
-def _binary(tile: Tile, issue: Issue, op: Op, current: Matrix, output: Matrix, prefix: str) -> Iterator[Instr]:
+def _binary(
+    tile: Tile, issue: InstructionBuilder, op: Op, current: MatrixPlace, output: MatrixPlace, prefix: str
+) -> Iterator[Instr]:
     inside = {name for layer_op in tile.layer.ops for name in tile.graph.op_by_name[layer_op].outputs}
     running = next((name for name in op.inputs if name in inside), "") or running_operand(tile.graph, op)
     other = next((name for name in op.inputs if name != running), running)
@@ -163,7 +167,13 @@ def _binary(tile: Tile, issue: Issue, op: Op, current: Matrix, output: Matrix, p
 
 
 def _with_scalar(
-    tile: Tile, issue: Issue, kind: str, current: Matrix, output: Matrix, value: float, swapped: bool
+    tile: Tile,
+    issue: InstructionBuilder,
+    kind: str,
+    current: MatrixPlace,
+    output: MatrixPlace,
+    value: float,
+    swapped: bool,
 ) -> Iterator[Instr]:
     if kind == "sub" and swapped:
         yield from issue.scalar("veemul", output, current, -1.0)
@@ -177,7 +187,7 @@ def _with_scalar(
         yield from issue.scalar(BINARY[kind], output, current, value)
 
 
-def _unary(issue: Issue, op: Op, current: Matrix, output: Matrix) -> Iterator[Instr]:
+def _unary(issue: InstructionBuilder, op: Op, current: MatrixPlace, output: MatrixPlace) -> Iterator[Instr]:
     match op.kind:
         case "relu":
             yield from issue.scalar("vemax", output, current, 0.0)
@@ -195,19 +205,23 @@ def _unary(issue: Issue, op: Op, current: Matrix, output: Matrix) -> Iterator[In
             yield from _clip(issue, output, output, 0.0, 1.0)
 
 
-def _computed(tile: Tile, issue: Issue, steps: Sequence[Step], x: Matrix, y: Matrix, first: int = 0) -> Iterator[Instr]:
+def _computed(
+    tile: Tile, issue: InstructionBuilder, steps: Sequence[VectorStep], x: MatrixPlace, y: MatrixPlace, first: int = 0
+) -> Iterator[Instr]:
     """The steps from `x` to `y`; their registers are scratch tiles from number `first` on."""
     names = registers(steps)
     scratch = {name: tile.scratch(x.rows, x.columns, number) for number, name in enumerate(names, first)}
     yield from instructions(steps, issue, {"x": x, "y": y, **scratch})
 
 
-def _clip(issue: Issue, current: Matrix, output: Matrix, low: float, high: float) -> Iterator[Instr]:
+def _clip(
+    issue: InstructionBuilder, current: MatrixPlace, output: MatrixPlace, low: float, high: float
+) -> Iterator[Instr]:
     yield from issue.scalar("vemax", output, current, low)
     yield from issue.scalar("vemin", output, output, high)
 
 
-def _operand(tile: Tile, name: str, op: Op, prefix: str) -> Matrix:
+def _operand(tile: Tile, name: str, op: Op, prefix: str) -> MatrixPlace:
     """The operand of a tile: a matrix like the output's where it has a pitch, else one row of all its elements."""
     buffer = f"{prefix}.{name}"
     if buffer in tile.pitches_bytes:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from math import e, floor, log, log2
 
-from codegen.neuralscale.templates.steps import Step, polynomial, refined_reciprocal
+from codegen.neuralscale.templates.steps import VectorStep, polynomial, refined_reciprocal
 from partitioner.ir.graph import Op
 
 __all__ = ["EIGHTHS", "elu", "exp", "sigmoid", "softplus", "swish", "tanh"]
@@ -58,48 +58,48 @@ ELU_END, ELU_POWER = -0.75, 0.472412109375
 """From here down it is an exponential; its value there."""
 
 
-def exp(op: Op) -> tuple[Step, ...]:
+def exp(op: Op) -> tuple[VectorStep, ...]:
     del op
     return (
-        Step("t", "veadd", "x", -EXP_SHIFT),
-        Step("y", "veadd", "t", -EXP_SHIFT),
-        Step("t", "veexp.m", "t"),
-        Step("y", "veexp.m", "y"),
-        Step("y", "vemax", "t", "y"),
+        VectorStep("t", "veadd", "x", -EXP_SHIFT),
+        VectorStep("y", "veadd", "t", -EXP_SHIFT),
+        VectorStep("t", "veexp.m", "t"),
+        VectorStep("y", "veexp.m", "y"),
+        VectorStep("y", "vemax", "t", "y"),
     )
 
 
-def sigmoid(op: Op) -> tuple[Step, ...]:
+def sigmoid(op: Op) -> tuple[VectorStep, ...]:
     del op
     return (
-        Step("d", "veemul", "x", -1.0),
-        Step("d", "veadd", "d", SIGMOID_SHIFT),
-        Step("d", "veexp.m", "d"),
-        Step("d", "veadd", "d", SIGMOID_POWER),
+        VectorStep("d", "veemul", "x", -1.0),
+        VectorStep("d", "veadd", "d", SIGMOID_SHIFT),
+        VectorStep("d", "veexp.m", "d"),
+        VectorStep("d", "veadd", "d", SIGMOID_POWER),
         *refined_reciprocal("y", "d"),
-        Step("y", "veemul", "y", SIGMOID_POWER),
+        VectorStep("y", "veemul", "y", SIGMOID_POWER),
     )
 
 
-def swish(op: Op) -> tuple[Step, ...]:
+def swish(op: Op) -> tuple[VectorStep, ...]:
     """The reciprocal r of d becomes r * (d * r - 2), which is -1 / d: one step less than with the right sign."""
     alpha = op.number("alpha")
     if alpha == 0:
-        return (Step("y", "veemul", "x", 0.5),)
+        return (VectorStep("y", "veemul", "x", 0.5),)
     shift, power = _swish_shift(abs(alpha))
     return (
-        Step("w", "velkrelu", "x", -1.0),
-        Step("w", "vemin", "w", min(64 / _power_of_two(abs(alpha)), 65504.0)),
+        VectorStep("w", "velkrelu", "x", -1.0),
+        VectorStep("w", "vemin", "w", min(64 / _power_of_two(abs(alpha)), 65504.0)),
         *_swish_power(abs(alpha), shift),
-        Step("d", "veadd", "z", power),
-        Step("w", "veemul", "w", "z"),
-        Step("z", "verecip.m", "d"),
-        Step("d", "veemul", "d", "z"),
-        Step("d", "veadd", "d", -2.0),
-        Step("d", "veemul", "d", "z"),
-        Step("w", "veemul", "w", "d"),
-        Step("y", "vemax" if alpha >= 0 else "vemin", "x", 0.0),
-        Step("y", "veadd" if alpha >= 0 else "vesub", "y", "w"),
+        VectorStep("d", "veadd", "z", power),
+        VectorStep("w", "veemul", "w", "z"),
+        VectorStep("z", "verecip.m", "d"),
+        VectorStep("d", "veemul", "d", "z"),
+        VectorStep("d", "veadd", "d", -2.0),
+        VectorStep("d", "veemul", "d", "z"),
+        VectorStep("w", "veemul", "w", "d"),
+        VectorStep("y", "vemax" if alpha >= 0 else "vemin", "x", 0.0),
+        VectorStep("y", "veadd" if alpha >= 0 else "vesub", "y", "w"),
     )
 
 
@@ -116,7 +116,7 @@ def _power_of_two(alpha: float) -> float:
     return 2.0 ** floor(log2(alpha))
 
 
-def _swish_power(alpha: float, shift: float) -> tuple[Step, ...]:
+def _swish_power(alpha: float, shift: float) -> tuple[VectorStep, ...]:
     """z = exp(shift - alpha * w). fp16 holds a product near 10 only to 1/256, so where alpha is no power of two it is
     taken in two parts: v, w in steps of an eighth (of one over alpha's power of two), times alpha's first four bits,
     which is exact, and the rest, which is small. Of an alpha so small that there is no room to round w it is not."""
@@ -124,110 +124,110 @@ def _swish_power(alpha: float, shift: float) -> tuple[Step, ...]:
     first = floor(alpha / unit * 8) / 8 * unit
     if alpha == unit or unit < SMALLEST_UNIT:
         return (
-            Step("z", "veemul", "w", -alpha),
-            Step("z", "veadd", "z", shift),
-            Step("z", "veexp.m", "z"),
+            VectorStep("z", "veemul", "w", -alpha),
+            VectorStep("z", "veadd", "z", shift),
+            VectorStep("z", "veexp.m", "z"),
         )
     return (
-        Step("z", "veadd", "w", EIGHTHS / unit),
-        Step("z", "veadd", "z", -EIGHTHS / unit),
-        Step("d", "vesub", "w", "z"),
-        Step("d", "veemul", "d", -first),
-        Step("u", "veemul", "w", first - alpha),
-        Step("d", "veadd", "d", "u"),
-        Step("d", "veexp.m", "d"),
-        Step("z", "veemul", "z", -first),
-        Step("z", "veadd", "z", shift),
-        Step("z", "veexp.m", "z"),
-        Step("z", "veemul", "z", "d"),
+        VectorStep("z", "veadd", "w", EIGHTHS / unit),
+        VectorStep("z", "veadd", "z", -EIGHTHS / unit),
+        VectorStep("d", "vesub", "w", "z"),
+        VectorStep("d", "veemul", "d", -first),
+        VectorStep("u", "veemul", "w", first - alpha),
+        VectorStep("d", "veadd", "d", "u"),
+        VectorStep("d", "veexp.m", "d"),
+        VectorStep("z", "veemul", "z", -first),
+        VectorStep("z", "veadd", "z", shift),
+        VectorStep("z", "veexp.m", "z"),
+        VectorStep("z", "veemul", "z", "d"),
     )
 
 
-def tanh(op: Op) -> tuple[Step, ...]:
+def tanh(op: Op) -> tuple[VectorStep, ...]:
     del op
     return (
-        Step("c", "vemax", "x", -1.0),
-        Step("c", "vemin", "c", 1.0),
-        Step("y", "velkrelu", "x", -1.0),
-        Step("y", "vemax", "y", 1.0),
-        Step("y", "veemul", "y", 2.0),
-        Step("y", "veexp.m", "y"),
-        Step("y", "veadd", "y", 1.0),
-        Step("y", "verecip.m", "y"),
-        Step("y", "veemul", "y", -2.0),
-        Step("y", "veadd", "y", TANH_END),
-        Step("s", "veemul", "c", "c"),
+        VectorStep("c", "vemax", "x", -1.0),
+        VectorStep("c", "vemin", "c", 1.0),
+        VectorStep("y", "velkrelu", "x", -1.0),
+        VectorStep("y", "vemax", "y", 1.0),
+        VectorStep("y", "veemul", "y", 2.0),
+        VectorStep("y", "veexp.m", "y"),
+        VectorStep("y", "veadd", "y", 1.0),
+        VectorStep("y", "verecip.m", "y"),
+        VectorStep("y", "veemul", "y", -2.0),
+        VectorStep("y", "veadd", "y", TANH_END),
+        VectorStep("s", "veemul", "c", "c"),
         *polynomial("t", "s", TANH),
-        Step("t", "veemul", "t", "s"),
-        Step("y", "veadd", "y", "t"),
-        Step("y", "veemul", "y", "c"),
-        Step("y", "veadd", "y", "c"),
+        VectorStep("t", "veemul", "t", "s"),
+        VectorStep("y", "veadd", "y", "t"),
+        VectorStep("y", "veemul", "y", "c"),
+        VectorStep("y", "veadd", "y", "c"),
     )
 
 
-def softplus(op: Op) -> tuple[Step, ...]:
+def softplus(op: Op) -> tuple[VectorStep, ...]:
     """Beyond 1 and -1 the first terms are x or nothing, exactly; between, the last one is a constant."""
     del op
     return (
-        Step("c", "vemax", "x", -1.0),
-        Step("c", "vemin", "c", 1.0),
-        Step("s", "veemul", "c", "c"),
-        Step("t", "veemul", "s", SOFTPLUS_BEND[1]),
-        Step("t", "veadd", "t", SOFTPLUS_BEND[0]),
-        Step("t", "veemul", "t", "s"),
-        Step("c", "veemul", "c", 0.5),
-        Step("c", "veadd", "c", "t"),
-        Step("c", "veadd", "c", SOFTPLUS_END),
-        Step("s", "velkrelu", "x", -1.0),
-        Step("s", "vemax", "s", 1.0),
-        Step("s", "veemul", "s", -1.0),
-        Step("s", "veexp.m", "s"),
+        VectorStep("c", "vemax", "x", -1.0),
+        VectorStep("c", "vemin", "c", 1.0),
+        VectorStep("s", "veemul", "c", "c"),
+        VectorStep("t", "veemul", "s", SOFTPLUS_BEND[1]),
+        VectorStep("t", "veadd", "t", SOFTPLUS_BEND[0]),
+        VectorStep("t", "veemul", "t", "s"),
+        VectorStep("c", "veemul", "c", 0.5),
+        VectorStep("c", "veadd", "c", "t"),
+        VectorStep("c", "veadd", "c", SOFTPLUS_END),
+        VectorStep("s", "velkrelu", "x", -1.0),
+        VectorStep("s", "vemax", "s", 1.0),
+        VectorStep("s", "veemul", "s", -1.0),
+        VectorStep("s", "veexp.m", "s"),
         *polynomial("t", "s", SOFTPLUS),
-        Step("t", "veemul", "t", "s"),
-        Step("t", "veemul", "t", "s"),
-        Step("t", "veadd", "t", "s"),
-        Step("y", "vemax", "x", 1.0),
-        Step("y", "veadd", "y", "c"),
-        Step("y", "veadd", "y", "t"),
+        VectorStep("t", "veemul", "t", "s"),
+        VectorStep("t", "veemul", "t", "s"),
+        VectorStep("t", "veadd", "t", "s"),
+        VectorStep("y", "vemax", "x", 1.0),
+        VectorStep("y", "veadd", "y", "c"),
+        VectorStep("y", "veadd", "y", "t"),
     )
 
 
-def elu(op: Op) -> tuple[Step, ...]:
+def elu(op: Op) -> tuple[VectorStep, ...]:
     """Elu, Selu and Celu: gamma * elu(x, alpha), alpha * elu(x / alpha)."""
     alpha = op.number("alpha")
     gamma = op.number("gamma") if op.kind == "selu" else 1.0
     if op.kind == "celu" and alpha <= 0:
         return _rising_celu(alpha)
-    rate = (Step("s", "veemul", "x", 1 / alpha),) if op.kind == "celu" and alpha != 1.0 else ()
+    rate = (VectorStep("s", "veemul", "x", 1 / alpha),) if op.kind == "celu" and alpha != 1.0 else ()
     x = "s" if rate else "x"
     return (
         *rate,
-        Step("t", "vemin", x, ELU_END),
-        Step("t", "veexp.m", "t"),
-        Step("t", "veadd", "t", -ELU_POWER),
-        Step("c", "vemax", x, ELU_END),
-        Step("c", "vemin", "c", 0.0),
+        VectorStep("t", "vemin", x, ELU_END),
+        VectorStep("t", "veexp.m", "t"),
+        VectorStep("t", "veadd", "t", -ELU_POWER),
+        VectorStep("c", "vemax", x, ELU_END),
+        VectorStep("c", "vemin", "c", 0.0),
         *polynomial("q", "c", ELU),
-        Step("q", "veemul", "q", "c"),
-        Step("q", "veemul", "q", "c"),
-        Step("c", "veadd", "c", "q"),
-        Step("c", "veadd", "c", "t"),
-        *((Step("c", "veemul", "c", alpha * gamma),) if alpha * gamma != 1.0 else ()),
-        Step("y", "vemax", "x", 0.0),
-        *((Step("y", "veemul", "y", gamma),) if gamma != 1.0 else ()),
-        Step("y", "veadd", "y", "c"),
+        VectorStep("q", "veemul", "q", "c"),
+        VectorStep("q", "veemul", "q", "c"),
+        VectorStep("c", "veadd", "c", "q"),
+        VectorStep("c", "veadd", "c", "t"),
+        *((VectorStep("c", "veemul", "c", alpha * gamma),) if alpha * gamma != 1.0 else ()),
+        VectorStep("y", "vemax", "x", 0.0),
+        *((VectorStep("y", "veemul", "y", gamma),) if gamma != 1.0 else ()),
+        VectorStep("y", "veadd", "y", "c"),
     )
 
 
-def _rising_celu(alpha: float) -> tuple[Step, ...]:
+def _rising_celu(alpha: float) -> tuple[VectorStep, ...]:
     """Celu of an alpha below zero, which grows as an exponential to the left: max(x, 0) + alpha * (exp(x / alpha) - 1)
     of x at most 0."""
     return (
-        Step("t", "vemin", "x", 0.0),
-        Step("t", "veemul", "t", 1 / alpha),
-        Step("t", "veexp.m", "t"),
-        Step("t", "veadd", "t", -1.0),
-        Step("t", "veemul", "t", alpha),
-        Step("y", "vemax", "x", 0.0),
-        Step("y", "veadd", "y", "t"),
+        VectorStep("t", "vemin", "x", 0.0),
+        VectorStep("t", "veemul", "t", 1 / alpha),
+        VectorStep("t", "veexp.m", "t"),
+        VectorStep("t", "veadd", "t", -1.0),
+        VectorStep("t", "veemul", "t", alpha),
+        VectorStep("y", "vemax", "x", 0.0),
+        VectorStep("y", "veadd", "y", "t"),
     )

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import isqrt, prod
 
-from codegen.neuralscale.instructions.builder import MAX_EXTENT, MAX_STRIDE_BYTES, Issue, Matrix
+from codegen.neuralscale.instructions.builder import MAX_EXTENT, MAX_STRIDE_BYTES, InstructionBuilder, MatrixPlace
 from isched.program.program import Instr
 
 __all__ = ["Lines", "apply", "line_problem", "lines_along", "reduce", "total"]
@@ -90,12 +90,12 @@ def line_problem(lines: Lines) -> str | None:
 
 
 def reduce(
-    issue: Issue,
+    issue: InstructionBuilder,
     op: str,
     lines: Lines,
-    data: Matrix,
+    data: MatrixPlace,
     span: tuple[int, int],
-    result: Matrix,
+    result: MatrixPlace,
     place: tuple[int, int] = (0, 1),
 ) -> Iterator[Instr]:
     """result[:, place[0], :] of [outer, place[1], inner] = `op` over the elements `span` of every line of `data`;
@@ -108,7 +108,7 @@ def reduce(
         rows = _rows(data, lines.outer, lines.length).part(0, lines.outer, low, high - low)
         item = result.item_bytes
         start = result.offset_bytes + item * position
-        column = Matrix(result.memory, start, lines.outer, 1, item, result.stride_bytes or item * count)
+        column = MatrixPlace(result.memory, start, lines.outer, 1, item, result.stride_bytes or item * count)
         step = lines.outer if max(rows.pitch_bytes, column.pitch_bytes) <= MAX_STRIDE_BYTES else 1
         for row in range(0, lines.outer, step):
             yield from issue.reduce_rows(op, column.part(row, step), rows.part(row, step))
@@ -121,11 +121,11 @@ def reduce(
 
 
 def total(
-    issue: Issue,
+    issue: InstructionBuilder,
     lines: Lines,
-    data: Matrix,
-    partial: Matrix,
-    result: Matrix,
+    data: MatrixPlace,
+    partial: MatrixPlace,
+    result: MatrixPlace,
     mean: bool = False,
     divided: bool = True,
     op: str = "veacc",
@@ -138,7 +138,7 @@ def total(
         span = (piece * lines.piece, min(lines.length, (piece + 1) * lines.piece))
         yield from reduce(issue, op, lines, data, span, partial, (piece, lines.pieces))
     level = lines.sums
-    sums = Matrix(partial.memory, partial.offset_bytes, 1, level.elements, partial.item_bytes)
+    sums = MatrixPlace(partial.memory, partial.offset_bytes, 1, level.elements, partial.item_bytes)
     if mean:
         # `length` elements were divided by `piece`: their mean is the sum of that times piece / length.
         factor = (lines.piece if divided else 1) / lines.length * (level.length / level.piece if lines.in_levels else 1)
@@ -150,7 +150,9 @@ def total(
     yield from total(issue, level, sums, after, result, mean)
 
 
-def apply(issue: Issue, op: str, lines: Lines, output: Matrix, data: Matrix, values: Matrix) -> Iterator[Instr]:
+def apply(
+    issue: InstructionBuilder, op: str, lines: Lines, output: MatrixPlace, data: MatrixPlace, values: MatrixPlace
+) -> Iterator[Instr]:
     """output = data `op` values, one value for each line."""
     if lines.inner == 1:
         rows, columns = lines.outer, lines.length
@@ -163,5 +165,5 @@ def apply(issue: Issue, op: str, lines: Lines, output: Matrix, data: Matrix, val
         yield from issue.by_column(op, d, a, _rows(values, lines.outer, columns).part(outer, 1))
 
 
-def _rows(at: Matrix, rows: int, columns: int) -> Matrix:
-    return Matrix(at.memory, at.offset_bytes, rows, columns, at.item_bytes, at.stride_bytes)
+def _rows(at: MatrixPlace, rows: int, columns: int) -> MatrixPlace:
+    return MatrixPlace(at.memory, at.offset_bytes, rows, columns, at.item_bytes, at.stride_bytes)

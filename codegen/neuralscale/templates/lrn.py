@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from math import sqrt
 
 from codegen.neuralscale.instructions.arithmetic import arithmetic_of
-from codegen.neuralscale.instructions.builder import Matrix
+from codegen.neuralscale.instructions.builder import MatrixPlace
 from codegen.neuralscale.templates.tile import (
     DATA,
     Tile,
@@ -28,7 +28,7 @@ from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_size
-from partitioner.ir.target import Buffer, Load, Pass, Work
+from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
 __all__ = ["LrnTemplate"]
 
@@ -65,18 +65,19 @@ class LrnTemplate:
     def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
         return (*(1,) * (len(graph.by_name[op.outputs[0]].shape) - 1), 0)
 
-    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
+    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         op = layer.anchor(graph)
         arithmetic = arithmetic_of(graph, op)
         names = ("input", "squares", "sums")
         buffers = [
-            Buffer(name, "L1", DATA, stored_bytes(graph, op.inputs[0], box), strided=name == "input") for name in names
+            TileBuffer(name, "L1", DATA, stored_bytes(graph, op.inputs[0], box), strided=name == "input")
+            for name in names
         ]
-        loads = (Load(op.inputs[0], box, "input"), *finish_loads(graph, layer, box))
+        loads = (TileLoad(op.inputs[0], box, "input"), *finish_loads(graph, layer, box))
         count = len(_shifts(op)) + 8 + int(_quarters(op))
         cycles = (("vector", arithmetic.vector_cycles(chip, box_size(box), count)),)
         after = finish_cycles(graph, layer, box, chip) if layer.epilogue(graph) else ()
-        return Work((*buffers, *finish_buffers(graph, layer, box)), (Pass(loads),), "output", (*cycles, *after))
+        return TileWork((*buffers, *finish_buffers(graph, layer, box)), (Pass(loads),), "output", (*cycles, *after))
 
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
         issue, op, output = tile.issue, tile.layer.anchor(tile.graph), tile.output
@@ -97,7 +98,7 @@ class LrnTemplate:
         return (tuple(instrs),)
 
 
-def _power(tile: Tile, result: Matrix, base: Matrix, scratch: Matrix, quarters: int) -> Iterator[Instr]:
+def _power(tile: Tile, result: MatrixPlace, base: MatrixPlace, scratch: MatrixPlace, quarters: int) -> Iterator[Instr]:
     """result = base ** (quarters / 4): the roots first, then whole factors."""
     issue, started = tile.issue, False
     if quarters & 2:

@@ -38,7 +38,7 @@ from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape, box_size
-from partitioner.ir.target import Buffer, Load, Pass, Work
+from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
 __all__ = ["MatmulTemplate"]
 
@@ -60,26 +60,26 @@ class MatmulTemplate:
     def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
         return (1,) * len(graph.by_name[op.outputs[0]].shape)
 
-    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
+    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         op = layer.anchor(graph)
         arithmetic = arithmetic_of(graph, op)
         operand_bytes = arithmetic.operand_bytes
         runs = _runs(graph, op)
         loads = [_product_loads(graph, op, box, *channels) for channels in zip(_staged(graph, op), runs, strict=True)]
         passes = [Pass(step) for step in loads]
-        bias = (Load(op.inputs[2], (box[-1],), "bias"),) if len(op.inputs) > 2 else ()
+        bias = (TileLoad(op.inputs[2], (box[-1],), "bias"),) if len(op.inputs) > 2 else ()
         passes[-1] = Pass((*passes[-1].loads, *bias, *finish_loads(graph, layer, box)))
         buffers = [
-            Buffer("rows", "L1", DATA, max(load_bytes(graph, rows) for rows, _ in loads), strided=True),
-            Buffer(
+            TileBuffer("rows", "L1", DATA, max(load_bytes(graph, rows) for rows, _ in loads), strided=True),
+            TileBuffer(
                 "columns",
                 "L1",
                 WEIGHTS,
                 max(load_bytes(graph, columns) for _, columns in loads),
                 strided=True,
             ),
-            *(Buffer(load.buffer, "L1", DATA, load_bytes(graph, load)) for load in bias),
-            Buffer("sum", "IM", "", arithmetic.sum_bytes * box_size(box), passing=True),
+            *(TileBuffer(load.buffer, "L1", DATA, load_bytes(graph, load)) for load in bias),
+            TileBuffer("sum", "IM", "", arithmetic.sum_bytes * box_size(box), passing=True),
         ]
         products, rows = _products(graph, op, box)
         columns = box[-1][1] - box[-1][0]
@@ -91,13 +91,13 @@ class MatmulTemplate:
             matrix = _turned_cycles(chip, arithmetic, rows, rest, columns, depth)
             vector += arithmetic.vector_cycles(chip, depth * rest) + arithmetic.vector_cycles(chip, depth * columns)
             buffers += [
-                Buffer("rows_turned", "L1", WEIGHTS, operand_bytes * depth * rest, briefly=True),
-                Buffer("rows_inside", "IM", "", operand_bytes * depth * rest, passing=True, briefly=True),
-                Buffer("columns_inside", "IM", "", operand_bytes * depth * columns, passing=True, briefly=True),
-                Buffer("sum_turned", "IM", "", arithmetic.sum_bytes * columns * rest, passing=True, briefly=True),
+                TileBuffer("rows_turned", "L1", WEIGHTS, operand_bytes * depth * rest, briefly=True),
+                TileBuffer("rows_inside", "IM", "", operand_bytes * depth * rest, passing=True, briefly=True),
+                TileBuffer("columns_inside", "IM", "", operand_bytes * depth * columns, passing=True, briefly=True),
+                TileBuffer("sum_turned", "IM", "", arithmetic.sum_bytes * columns * rest, passing=True, briefly=True),
             ]
         buffers += finish_buffers(graph, layer, box)
-        return Work(tuple(buffers), tuple(passes), "output", (("matrix", matrix), ("vector", vector)))
+        return TileWork(tuple(buffers), tuple(passes), "output", (("matrix", matrix), ("vector", vector)))
 
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
         op = tile.layer.anchor(tile.graph)
@@ -187,11 +187,13 @@ def _staged(graph: Graph, op: Op) -> tuple[tuple[int, int], ...]:
     return staged_runs(graph.by_name[op.inputs[0]].shape[-1], 1)
 
 
-def _product_loads(graph: Graph, op: Op, box: Box, staged: tuple[int, int], run: tuple[int, int]) -> tuple[Load, Load]:
+def _product_loads(
+    graph: Graph, op: Op, box: Box, staged: tuple[int, int], run: tuple[int, int]
+) -> tuple[TileLoad, TileLoad]:
     a, b = op.inputs[:2]
     return (
-        Load(a, (*_leading(graph, a, box), box[-2], staged), "rows"),
-        Load(b, (*_leading(graph, b, box), run, box[-1]), "columns"),
+        TileLoad(a, (*_leading(graph, a, box), box[-2], staged), "rows"),
+        TileLoad(b, (*_leading(graph, b, box), run, box[-1]), "columns"),
     )
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from math import floor, frexp, log2, sqrt
 
 from codegen.neuralscale.instructions.arithmetic import arithmetic_of
-from codegen.neuralscale.instructions.builder import Issue, Matrix
+from codegen.neuralscale.instructions.builder import InstructionBuilder, MatrixPlace
 from codegen.neuralscale.templates.lines import Lines, apply, line_problem, lines_along, reduce, total
 from codegen.neuralscale.templates.scaling import LARGEST, power_above
 from codegen.neuralscale.templates.tile import (
@@ -34,7 +34,7 @@ from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape
-from partitioner.ir.target import Buffer, Load, Pass, Work
+from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
 __all__ = ["NormaliseTemplate"]
 
@@ -69,26 +69,26 @@ class NormaliseTemplate:
         whole = self.whole_axes(graph, op)
         return tuple(0 if axis in whole else 1 for axis in range(len(graph.by_name[op.outputs[0]].shape)))
 
-    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
+    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         op = layer.anchor(graph)
         arithmetic = arithmetic_of(graph, op)
         item_bytes = arithmetic.item_bytes
         lines = _lines(op, box_shape(box))
         strided = lines.strided(box_shape(box)[-1])
         buffers = (
-            Buffer("input", "L1", DATA, stored_bytes(graph, op.inputs[0], box), strided=strided),
-            *(Buffer(name, "L1", DATA, item_bytes * lines.count) for name in LINE_BUFFERS),
-            Buffer("partial", "L1", DATA, item_bytes * lines.partial_elements),
+            TileBuffer("input", "L1", DATA, stored_bytes(graph, op.inputs[0], box), strided=strided),
+            *(TileBuffer(name, "L1", DATA, item_bytes * lines.count) for name in LINE_BUFFERS),
+            TileBuffer("partial", "L1", DATA, item_bytes * lines.partial_elements),
             *finish_buffers(graph, layer, box, strided),
         )
-        loads = (Load(op.inputs[0], box, "input"), *finish_loads(graph, layer, box))
+        loads = (TileLoad(op.inputs[0], box, "input"), *finish_loads(graph, layer, box))
         centred = bool(op.number("centred"))
         reductions = (4 if centred else 3) * lines.instructions + (2 if centred else 1) * lines.sum_instructions
         cycles = reductions * arithmetic.vector_cycles(chip, 1) + LINE_PASSES * arithmetic.vector_cycles(
             chip, lines.count
         )
         after = finish_cycles(graph, layer, box, chip, 8 if centred else 5)
-        return Work(buffers, (Pass(loads),), "output", (("vector", cycles), *after))
+        return TileWork(buffers, (Pass(loads),), "output", (("vector", cycles), *after))
 
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
         op = tile.layer.anchor(tile.graph)
@@ -128,7 +128,9 @@ def _normalised(tile: Tile, lines: Lines, epsilon: float, *, centred: bool) -> I
     yield from apply(issue, "veemul", lines, output, output, high)
 
 
-def _centre(issue: Issue, low: Matrix, high: Matrix, centre: Matrix, spare: Matrix) -> Iterator[Instr]:
+def _centre(
+    issue: InstructionBuilder, low: MatrixPlace, high: MatrixPlace, centre: MatrixPlace, spare: MatrixPlace
+) -> Iterator[Instr]:
     """`centre` = max(low, 0) + min(high, 0), one of which is zero; `high` = the largest distance from it, the larger of
     high - max(low, 0) and min(high, 0) - low."""
     yield from issue.scalar("vemax", centre, low, 0.0)
@@ -139,7 +141,9 @@ def _centre(issue: Issue, low: Matrix, high: Matrix, centre: Matrix, spare: Matr
     yield from issue.binary("vemax", high, spare, low)
 
 
-def _factor(issue: Issue, largest: Matrix, spare: Matrix, factor: Matrix, epsilon: float) -> Iterator[Instr]:
+def _factor(
+    issue: InstructionBuilder, largest: MatrixPlace, spare: MatrixPlace, factor: MatrixPlace, epsilon: float
+) -> Iterator[Instr]:
     """8 over the power of two at or above each value; epsilon times its square stays in the range."""
     yield from issue.scalar("vemax", largest, largest, SMALLEST)
     yield from issue.scalar("vemin", largest, largest, LARGEST)
@@ -153,7 +157,9 @@ def _factor(issue: Issue, largest: Matrix, spare: Matrix, factor: Matrix, epsilo
         yield from issue.scalar("vemin", factor, factor, highest)
 
 
-def _plus_epsilon(issue: Issue, power: Matrix, factor: Matrix, epsilon: float) -> Iterator[Instr]:
+def _plus_epsilon(
+    issue: InstructionBuilder, power: MatrixPlace, factor: MatrixPlace, epsilon: float
+) -> Iterator[Instr]:
     """power + (factor * root of epsilon)^2; the root's fraction and power of two apart: it may be no normal half."""
     fraction, exponent = frexp(max(sqrt(epsilon), SMALLEST_ROOT))
     yield from issue.scalar("veemul", factor, factor, fraction)
@@ -162,7 +168,9 @@ def _plus_epsilon(issue: Issue, power: Matrix, factor: Matrix, epsilon: float) -
     yield from issue.binary("veadd", power, power, factor)
 
 
-def _inverse_root(issue: Issue, power: Matrix, result: Matrix, spare: Matrix) -> Iterator[Instr]:
+def _inverse_root(
+    issue: InstructionBuilder, power: MatrixPlace, result: MatrixPlace, spare: MatrixPlace
+) -> Iterator[Instr]:
     """r = recip(sqrt(power)), then r * (3/2 - power * r * r / 2)."""
     yield from issue.unary("vesqrt.m", result, power)
     yield from issue.unary("verecip.m", result, result)

@@ -16,7 +16,7 @@ from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box
-from partitioner.ir.target import Pass, Work
+from partitioner.ir.target import Pass, TileWork
 
 __all__ = ["PointwiseTemplate"]
 
@@ -30,13 +30,13 @@ class PointwiseTemplate:
     def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
         return (1,) * len(graph.by_name[op.outputs[0]].shape)
 
-    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
+    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         op = layer.anchor(graph)
         operands = elementwise.operand_loads(graph, op, op.inputs, box, "anchor")
         buffers = [operand_buffer(graph, layer, load, box) for load in operands]
         loads = (*operands, *finish_loads(graph, layer, box))
         cycles = finish_cycles(graph, layer, box, chip, elementwise.passes(graph, op))
-        return Work((*buffers, *finish_buffers(graph, layer, box)), (Pass(loads),), "output", cycles)
+        return TileWork((*buffers, *finish_buffers(graph, layer, box)), (Pass(loads),), "output", cycles)
 
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
         op = tile.layer.anchor(tile.graph)

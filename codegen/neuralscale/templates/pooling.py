@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import inf, prod
 
 from codegen.neuralscale.instructions.arithmetic import arithmetic_of
-from codegen.neuralscale.instructions.builder import Issue, Matrix
+from codegen.neuralscale.instructions.builder import InstructionBuilder, MatrixPlace
 from codegen.neuralscale.templates.lines import Lines, lines_along
 from codegen.neuralscale.templates.reduction import mean
 from codegen.neuralscale.templates.tile import (
@@ -35,7 +35,7 @@ from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape, box_size
-from partitioner.ir.target import Buffer, Load, Pass, Work
+from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
 __all__ = ["PoolingTemplate", "whole_image"]
 
@@ -100,21 +100,21 @@ class PoolingTemplate:
         del graph, op
         return (1, 1, 1, 1)
 
-    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
+    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         op = layer.anchor(graph)
         arithmetic = arithmetic_of(graph, op)
         item_bytes = arithmetic.item_bytes
         whole = whole_image(graph, op)
         region = window_region(graph, op, box)
-        loads = (Load(op.inputs[0], region, "input"), *finish_loads(graph, layer, box))
+        loads = (TileLoad(op.inputs[0], region, "input"), *finish_loads(graph, layer, box))
         (n0, n1), (y0, y1), _, (c0, c1) = box
         pixels = box_size(region[1:3])
         if whole and pixels > LONGEST_MEAN:
             lines = _image_lines(region)
             buffers = [
-                Buffer("input", "L1", DATA, stored_bytes(graph, op.inputs[0], region), strided=True),
-                Buffer("partial", "L1", DATA, item_bytes * lines.partial_elements),
-                Buffer("scaled", "L1", DATA, arithmetic.item_bytes * box_size(region)),
+                TileBuffer("input", "L1", DATA, stored_bytes(graph, op.inputs[0], region), strided=True),
+                TileBuffer("partial", "L1", DATA, item_bytes * lines.partial_elements),
+                TileBuffer("scaled", "L1", DATA, arithmetic.item_bytes * box_size(region)),
             ]
             cycles = arithmetic.vector_cycles(
                 chip, lines.elements, 2
@@ -122,16 +122,16 @@ class PoolingTemplate:
             engine: tuple[tuple[str, float], ...] = (("vector", cycles),)
         elif whole:
             buffers = [
-                Buffer("input", "L1", WEIGHTS, stored_bytes(graph, op.inputs[0], region), strided=True),
-                Buffer("weight", "L1", DATA, arithmetic.operand_bytes * pixels),
-                Buffer("sum", "IM", "", arithmetic.sum_bytes * box_size(box)),
+                TileBuffer("input", "L1", WEIGHTS, stored_bytes(graph, op.inputs[0], region), strided=True),
+                TileBuffer("weight", "L1", DATA, arithmetic.operand_bytes * pixels),
+                TileBuffer("sum", "IM", "", arithmetic.sum_bytes * box_size(box)),
             ]
             engine = (("matrix", (n1 - n0) * arithmetic.matrix_cycles(chip, 1, c1 - c0, pixels)),)
         else:
             down = (n1 - n0) * (y1 - y0) * (region[2][1] - region[2][0]) * (c1 - c0)
             buffers = [
-                Buffer("input", "L1", DATA, stored_bytes(graph, op.inputs[0], region), strided=True),
-                Buffer("down", "L1", DATA, item_bytes * down),
+                TileBuffer("input", "L1", DATA, stored_bytes(graph, op.inputs[0], region), strided=True),
+                TileBuffer("down", "L1", DATA, item_bytes * down),
             ]
             rows, columns = _windows(graph, op)
             cycles = arithmetic.vector_cycles(chip, down, rows.taps + 1) + arithmetic.vector_cycles(
@@ -139,11 +139,11 @@ class PoolingTemplate:
             )
             cycles += (n1 - n0) * (y1 - y0) * columns.taps * chip.vector.start_latency_cycles
             if op.kind == "average_pool":
-                buffers.append(Buffer("scaled", "L1", DATA, arithmetic.item_bytes * box_size(region)))
+                buffers.append(TileBuffer("scaled", "L1", DATA, arithmetic.item_bytes * box_size(region)))
                 cycles += arithmetic.vector_cycles(chip, box_size(region), 1)
             engine = (("vector", cycles),)
         cycles_all = (*engine, *finish_cycles(graph, layer, box, chip))
-        return Work((*buffers, *finish_buffers(graph, layer, box)), (Pass(loads),), "output", cycles_all)
+        return TileWork((*buffers, *finish_buffers(graph, layer, box)), (Pass(loads),), "output", cycles_all)
 
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
         op = tile.layer.anchor(tile.graph)
@@ -204,7 +204,7 @@ def _pool(tile: Tile, op: Op, region: Box) -> Iterator[Instr]:
             low, high = columns.valid(tap, x0, x1)
             if high > low:
                 pixel = row * width + low * columns.stride + tap * columns.dilation - columns.pad - region[2][0]
-                part = Matrix(
+                part = MatrixPlace(
                     down.memory,
                     down.offset_bytes + pixel * row_bytes,
                     high - low,
@@ -218,13 +218,15 @@ def _pool(tile: Tile, op: Op, region: Box) -> Iterator[Instr]:
         yield from _border_divisors(issue, tile, op, rows, columns)
 
 
-def _lines(target: Matrix, data: Matrix, first: int, step: int, width: int) -> Iterator[tuple[Matrix, Matrix]]:
+def _lines(
+    target: MatrixPlace, data: MatrixPlace, first: int, step: int, width: int
+) -> Iterator[tuple[MatrixPlace, MatrixPlace]]:
     """Lines of `target` with those of an image of pixels, every `step`th from `first`: all of them at once where the
     pixels lie densely or no line is left out, else one by one."""
     if data.dense:
         start, columns = data.offset_bytes + first * width * data.row_bytes, width * data.columns
         stride = step * width * data.row_bytes
-        yield target, Matrix(data.memory, start, target.rows, columns, data.item_bytes, stride)
+        yield target, MatrixPlace(data.memory, start, target.rows, columns, data.item_bytes, stride)
         return
     lines = target.rows if step == 1 else 1
     for i in range(0, target.rows, lines):
@@ -232,7 +234,7 @@ def _lines(target: Matrix, data: Matrix, first: int, step: int, width: int) -> I
         yield d, data.part((first + i * step) * width, lines * width)
 
 
-def _border_divisors(issue: Issue, tile: Tile, op: Op, rows: _Window, columns: _Window) -> Iterator[Instr]:
+def _border_divisors(issue: InstructionBuilder, tile: Tile, op: Op, rows: _Window, columns: _Window) -> Iterator[Instr]:
     """Multiply by taps / divisor where fewer taps count than the window has."""
     counted = bool(op.number("count_include_pad"))
     taps = rows.taps * columns.taps

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from codegen.neuralscale.instructions.arithmetic import arithmetic_of
-from codegen.neuralscale.templates.strided import Form, Loop, move, move_cycles, move_form, strides_of
+from codegen.neuralscale.templates.strided import LoopForm, StridedLoop, move, move_cycles, move_form, strides_of
 from codegen.neuralscale.templates.tile import (
     DATA,
     Tile,
@@ -27,7 +27,7 @@ from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape, box_size
-from partitioner.ir.target import Buffer, Load, Pass, Work
+from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
 __all__ = ["RearrangeTemplate", "spaced_runs"]
 
@@ -50,13 +50,13 @@ class _Read:
             box[axis] = (ends[0], ends[1] + 1)
         return tuple(box)
 
-    def loops(self, output: Box, source: Box, pitches: tuple[int, int] = (0, 0)) -> tuple[Loop, ...]:
+    def loops(self, output: Box, source: Box, pitches: tuple[int, int] = (0, 0)) -> tuple[StridedLoop, ...]:
         """One loop an output axis, over boxes of output and source whose rows lie `pitches` bytes apart."""
         into, out_of = (
             strides_of(box_shape(box), self.item_bytes, p) for box, p in zip((output, source), pitches, strict=True)
         )
         return tuple(
-            Loop(high - low, (into[i], self.steps[i] * out_of[self.axes[i]]))
+            StridedLoop(high - low, (into[i], self.steps[i] * out_of[self.axes[i]]))
             for i, (low, high) in enumerate(self.target)
         )
 
@@ -145,7 +145,7 @@ class RearrangeTemplate:
     def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
         return (1,) * len(graph.by_name[op.outputs[0]].shape)
 
-    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
+    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         op = layer.anchor(graph)
         arithmetic = arithmetic_of(graph, op)
         reads = _reads(graph, op, box)
@@ -153,15 +153,15 @@ class RearrangeTemplate:
         loads = (*_input_loads(op, source), *finish_loads(graph, layer, box))
         forms = [_form(read, box, source, chip) for read in reads]
         buffers = [
-            Buffer("input", "L1", DATA, load_bytes(graph, load), strided=True) for load in _input_loads(op, source)
+            TileBuffer("input", "L1", DATA, load_bytes(graph, load), strided=True) for load in _input_loads(op, source)
         ]
         if any(form.block for form in forms):
-            buffers.append(Buffer("turned", "IM", "", max(form.block_bytes for form in forms)))
+            buffers.append(TileBuffer("turned", "IM", "", max(form.block_bytes for form in forms)))
         cycles = sum(move_cycles(chip, arithmetic, form) for form in forms) + arithmetic.vector_cycles(
             chip, box_size(box), op.kind == "pad"
         )
         after = finish_cycles(graph, layer, box, chip) if layer.epilogue(graph) else ()
-        return Work(
+        return TileWork(
             (*buffers, *finish_buffers(graph, layer, box)), (Pass(loads),), "output", (("vector", cycles), *after)
         )
 
@@ -191,10 +191,10 @@ class RearrangeTemplate:
         return (tuple(instrs),)
 
 
-def _input_loads(op: Op, source: Box | None) -> tuple[Load, ...]:
-    return (Load(op.inputs[0], source, "input"),) if source else ()
+def _input_loads(op: Op, source: Box | None) -> tuple[TileLoad, ...]:
+    return (TileLoad(op.inputs[0], source, "input"),) if source else ()
 
 
-def _form(read: _Read, box: Box, source: Box | None, chip: Chip) -> Form:
+def _form(read: _Read, box: Box, source: Box | None, chip: Chip) -> LoopForm:
     assert source is not None  # a read has a source
     return move_form(read.loops(box, source), chip.memory("IM").size_bytes, read.item_bytes)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import prod
 
 from codegen.neuralscale.instructions.arithmetic import arithmetic_of
-from codegen.neuralscale.instructions.builder import Matrix
+from codegen.neuralscale.instructions.builder import MatrixPlace
 from codegen.neuralscale.templates.lines import Lines, line_problem, lines_along, reduce, total
 from codegen.neuralscale.templates.tile import (
     DATA,
@@ -29,7 +29,7 @@ from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape
-from partitioner.ir.target import Buffer, Load, Pass, Work
+from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
 __all__ = ["ReductionTemplate", "mean", "reduced_box", "reduced_runs"]
 
@@ -63,25 +63,25 @@ class ReductionTemplate:
     def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
         return (1,) * len(graph.by_name[op.outputs[0]].shape)
 
-    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
+    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         op = layer.anchor(graph)
         arithmetic = arithmetic_of(graph, op)
         item_bytes = arithmetic.item_bytes
         region = reduced_box(graph, op, box)
         runs = reduced_runs(box_shape(region), op.ints("axes"))
         strided = op.kind == "reduce_mean" or runs[0].strided(box_shape(region)[-1])
-        buffers = [Buffer("input", "L1", DATA, stored_bytes(graph, op.inputs[0], region), strided=strided)]
-        buffers += [Buffer(f"reduced{i}", "L1", DATA, item_bytes * run.count) for i, run in enumerate(runs[:-1])]
+        buffers = [TileBuffer("input", "L1", DATA, stored_bytes(graph, op.inputs[0], region), strided=strided)]
+        buffers += [TileBuffer(f"reduced{i}", "L1", DATA, item_bytes * run.count) for i, run in enumerate(runs[:-1])]
         if op.kind != "reduce_max":
-            buffers.append(Buffer("partial", "L1", DATA, max(item_bytes * run.partial_elements for run in runs)))
+            buffers.append(TileBuffer("partial", "L1", DATA, max(item_bytes * run.partial_elements for run in runs)))
         if op.kind == "reduce_mean":
-            buffers.append(Buffer("scaled", "L1", DATA, max(item_bytes * run.elements for run in runs)))
+            buffers.append(TileBuffer("scaled", "L1", DATA, max(item_bytes * run.elements for run in runs)))
         passes = 2 if op.kind == "reduce_mean" else 1
         cycles = sum(arithmetic.vector_cycles(chip, run.elements, passes) for run in runs)
         cycles += sum(_instructions(op.kind, run) for run in runs) * arithmetic.vector_cycles(chip, 1)
         after = finish_cycles(graph, layer, box, chip) if layer.epilogue(graph) else ()
-        loads = (Load(op.inputs[0], region, "input"), *finish_loads(graph, layer, box))
-        return Work(
+        loads = (TileLoad(op.inputs[0], region, "input"), *finish_loads(graph, layer, box))
+        return TileWork(
             (*buffers, *finish_buffers(graph, layer, box, runs[-1].inner == box_shape(box)[-1])),
             (Pass(loads),),
             "output",
@@ -106,7 +106,7 @@ def _instructions(kind: str, run: Lines) -> int:
     return run.instructions if kind == "reduce_max" else run.sum_instructions
 
 
-def _reduce(tile: Tile, kind: str, run: Lines, source: Matrix, result: Matrix) -> Iterator[Instr]:
+def _reduce(tile: Tile, kind: str, run: Lines, source: MatrixPlace, result: MatrixPlace) -> Iterator[Instr]:
     issue = tile.issue
     if kind == "reduce_max":
         yield from reduce(issue, "vemax", run, source, (0, run.length), result)
@@ -116,7 +116,7 @@ def _reduce(tile: Tile, kind: str, run: Lines, source: Matrix, result: Matrix) -
         yield from mean(tile, run, source, result)
 
 
-def mean(tile: Tile, run: Lines, source: Matrix, result: Matrix) -> Iterator[Instr]:
+def mean(tile: Tile, run: Lines, source: MatrixPlace, result: MatrixPlace) -> Iterator[Instr]:
     """The mean of every line, by way of the buffers `scaled`, which takes all elements, and `partial`."""
     issue = tile.issue
     scaled = tile.matrix("scaled", 1, run.elements)

@@ -16,8 +16,8 @@ from math import ceil, floor, prod
 import numpy as np
 
 from codegen.neuralscale.instructions.arithmetic import Arithmetic, arithmetic_of
-from codegen.neuralscale.instructions.builder import Issue, Matrix
-from codegen.neuralscale.templates.strided import Loop, best_form, matrices
+from codegen.neuralscale.instructions.builder import InstructionBuilder, MatrixPlace
+from codegen.neuralscale.templates.strided import StridedLoop, best_form, matrices
 from codegen.neuralscale.templates.tile import (
     DATA,
     Tile,
@@ -32,7 +32,7 @@ from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape
-from partitioner.ir.target import Buffer, Load, Pass, Work
+from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
 __all__ = ["ResizeTemplate", "taps"]
 
@@ -155,15 +155,15 @@ class _Step:
         """From one position of the axis to the next in a source or result with this pitch, 0 for none."""
         return self.inner // self.width * (pitch_bytes or self.item_bytes * self.width)
 
-    def loops(self, pattern: _Pattern, into: int = 0, out_of: int = 0) -> tuple[Loop, ...]:
+    def loops(self, pattern: _Pattern, into: int = 0, out_of: int = 0) -> tuple[StridedLoop, ...]:
         """Over a result and a source of these pitches."""
         d, a = self.row_bytes(into), self.row_bytes(out_of)
         lines = self.inner // self.width
         return (
-            Loop(self.outer, (len(self.table) * d, self.extent * a)),
-            Loop(pattern.count, (pattern.step * d, pattern.taps_step * a)),
-            Loop(lines, (d // lines, a // lines)),
-            Loop(self.width, (self.item_bytes, self.item_bytes)),
+            StridedLoop(self.outer, (len(self.table) * d, self.extent * a)),
+            StridedLoop(pattern.count, (pattern.step * d, pattern.taps_step * a)),
+            StridedLoop(lines, (d // lines, a // lines)),
+            StridedLoop(self.width, (self.item_bytes, self.item_bytes)),
         )
 
 
@@ -202,20 +202,22 @@ class ResizeTemplate:
     def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
         return (1,) * len(graph.by_name[op.outputs[0]].shape)
 
-    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
+    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         op = layer.anchor(graph)
         arithmetic = arithmetic_of(graph, op)
         item_bytes = arithmetic.item_bytes
         region, steps = _plan(graph, op, box)
         strided = len(box) - 1 not in _resized(graph, op)
-        buffers = [Buffer("input", "L1", DATA, stored_bytes(graph, op.inputs[0], region), strided=strided)]
-        buffers += [Buffer(f"resized{i}", "L1", DATA, item_bytes * step.results) for i, step in enumerate(steps[:-1])]
+        buffers = [TileBuffer("input", "L1", DATA, stored_bytes(graph, op.inputs[0], region), strided=strided)]
+        buffers += [
+            TileBuffer(f"resized{i}", "L1", DATA, item_bytes * step.results) for i, step in enumerate(steps[:-1])
+        ]
         if op.attribute("mode") == "linear" and steps:
-            buffers.append(Buffer("second", "L1", DATA, item_bytes * max(step.results for step in steps)))
+            buffers.append(TileBuffer("second", "L1", DATA, item_bytes * max(step.results for step in steps)))
         cycles = sum(_cycles(chip, arithmetic, step) for step in steps)
         after = finish_cycles(graph, layer, box, chip) if layer.epilogue(graph) or not steps else ()
-        loads = (Load(op.inputs[0], region, "input"), *finish_loads(graph, layer, box))
-        return Work(
+        loads = (TileLoad(op.inputs[0], region, "input"), *finish_loads(graph, layer, box))
+        return TileWork(
             (*buffers, *finish_buffers(graph, layer, box, strided)),
             (Pass(loads),),
             "output",
@@ -244,7 +246,9 @@ def _cycles(chip: Chip, arithmetic: Arithmetic, step: _Step) -> float:
     return instructions * arithmetic.vector_cycles(chip, 1) + arithmetic.vector_cycles(chip, step.results, times)
 
 
-def _resample(issue: Issue, step: _Step, source: Matrix, result: Matrix, second: Matrix | None) -> Iterator[Instr]:
+def _resample(
+    issue: InstructionBuilder, step: _Step, source: MatrixPlace, result: MatrixPlace, second: MatrixPlace | None
+) -> Iterator[Instr]:
     for pattern in _patterns(step.table):
         loops = step.loops(pattern, result.stride_bytes, source.stride_bytes)
         form = best_form(loops, step.item_bytes)
@@ -264,20 +268,21 @@ def _resample(issue: Issue, step: _Step, source: Matrix, result: Matrix, second:
         for s, a in matrices(best_form(packed, step.item_bytes), (second, out_of[1][0])):
             yield from issue.scalar("veemul", s, a, out_of[1][1])
         sums = tuple(
-            Loop(loop.extent, (loop.steps_bytes[0], dense.steps_bytes[0]))
+            StridedLoop(loop.extent, (loop.steps_bytes[0], dense.steps_bytes[0]))
             for loop, dense in zip(loops, packed, strict=True)
         )
         for d, s in matrices(best_form(sums, step.item_bytes), (into, second)):
             yield from issue.binary("veadd", d, d, s)
 
 
-def _moved(at: Matrix, offset_bytes: int) -> Matrix:
-    return Matrix(at.memory, at.offset_bytes + offset_bytes, 1, 1, at.item_bytes)
+def _moved(at: MatrixPlace, offset_bytes: int) -> MatrixPlace:
+    return MatrixPlace(at.memory, at.offset_bytes + offset_bytes, 1, 1, at.item_bytes)
 
 
-def _packed(loops: tuple[Loop, ...], item_bytes: int) -> tuple[Loop, ...]:
+def _packed(loops: tuple[StridedLoop, ...], item_bytes: int) -> tuple[StridedLoop, ...]:
     """The same loops with a dense destination."""
     extents = [loop.extent for loop in loops]
     return tuple(
-        Loop(loop.extent, (item_bytes * prod(extents[i + 1 :]), loop.steps_bytes[1])) for i, loop in enumerate(loops)
+        StridedLoop(loop.extent, (item_bytes * prod(extents[i + 1 :]), loop.steps_bytes[1]))
+        for i, loop in enumerate(loops)
     )

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from math import prod
 
 from codegen.neuralscale.instructions.arithmetic import arithmetic_of
-from codegen.neuralscale.instructions.builder import Issue, Matrix
+from codegen.neuralscale.instructions.builder import InstructionBuilder, MatrixPlace
 from codegen.neuralscale.templates.lines import reduce
 from codegen.neuralscale.templates.reduction import ReductionTemplate, reduced_box, reduced_runs
 from codegen.neuralscale.templates.tile import (
@@ -34,7 +34,7 @@ from isched.program.program import Instr
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape, box_size
-from partitioner.ir.target import Buffer, Load, Pass, Work
+from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
 __all__ = ["LARGEST", "ScalingTemplate", "power_above"]
 
@@ -53,7 +53,7 @@ PASSES = 14
 class ScalingTemplate(ReductionTemplate):
     """reduce_nearest(axes), reduce_power(axes, centred): any axes; they stay, with one element."""
 
-    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
+    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         op = layer.anchor(graph)
         arithmetic = arithmetic_of(graph, op)
         item_bytes = arithmetic.item_bytes
@@ -61,16 +61,19 @@ class ScalingTemplate(ReductionTemplate):
         runs = reduced_runs(box_shape(region), op.ints("axes"))
         strided = runs[0].strided(box_shape(region)[-1])
         extremes = (
-            Buffer(f"{which}{i}", "L1", DATA, item_bytes * r.count) for which in ENDS for i, r in enumerate(runs)
+            TileBuffer(f"{which}{i}", "L1", DATA, item_bytes * r.count) for which in ENDS for i, r in enumerate(runs)
         )
-        buffers = (Buffer("input", "L1", DATA, stored_bytes(graph, op.inputs[0], region), strided=strided), *extremes)
+        buffers = (
+            TileBuffer("input", "L1", DATA, stored_bytes(graph, op.inputs[0], region), strided=strided),
+            *extremes,
+        )
         cycles = sum(arithmetic.vector_cycles(chip, run.elements, 2) for run in runs)
         cycles += sum(2 * run.instructions for run in runs) * arithmetic.vector_cycles(chip, 1)
         cycles += PASSES * arithmetic.vector_cycles(chip, box_size(box))
         after = finish_cycles(graph, layer, box, chip) if layer.epilogue(graph) else ()
-        loads = (Load(op.inputs[0], region, "input"), *finish_loads(graph, layer, box))
+        loads = (TileLoad(op.inputs[0], region, "input"), *finish_loads(graph, layer, box))
         outputs = finish_buffers(graph, layer, box, strided=False)
-        return Work((*buffers, *outputs), (Pass(loads),), "output", (("vector", cycles), *after))
+        return TileWork((*buffers, *outputs), (Pass(loads),), "output", (("vector", cycles), *after))
 
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
         op = tile.layer.anchor(tile.graph)
@@ -95,14 +98,16 @@ class ScalingTemplate(ReductionTemplate):
         return (tuple(instrs),)
 
 
-def _nearest(issue: Issue, low: Matrix, high: Matrix, output: Matrix) -> Iterator[Instr]:
+def _nearest(issue: InstructionBuilder, low: MatrixPlace, high: MatrixPlace, output: MatrixPlace) -> Iterator[Instr]:
     """max(low, 0) + min(high, 0): one of the two is zero, or both."""
     yield from issue.scalar("vemax", low, low, 0.0)
     yield from issue.scalar("vemin", high, high, 0.0)
     yield from issue.binary("veadd", output, low, high)
 
 
-def _power(issue: Issue, low: Matrix, high: Matrix, output: Matrix, *, centred: bool) -> Iterator[Instr]:
+def _power(
+    issue: InstructionBuilder, low: MatrixPlace, high: MatrixPlace, output: MatrixPlace, *, centred: bool
+) -> Iterator[Instr]:
     """The larger of high - max(low, 0) and min(high, 0) - low, which is the largest |x - c|, or of high and -low; and
     what 64 is divided by to take it there."""
     if centred:
@@ -123,7 +128,7 @@ def _power(issue: Issue, low: Matrix, high: Matrix, output: Matrix, *, centred: 
     yield from issue.scalar("veemul", output, high, 2.0**13)  # 16 / 2^k / 2^11 before
 
 
-def power_above(issue: Issue, values: Matrix, spare: Matrix) -> Iterator[Instr]:
+def power_above(issue: InstructionBuilder, values: MatrixPlace, spare: MatrixPlace) -> Iterator[Instr]:
     """The power of two at or above each value, / 2^11, in its place."""
     yield from issue.scalar("veemul", spare, values, ALL_BUT_LAST_BIT)
     yield from issue.binary("vesub", values, values, spare)

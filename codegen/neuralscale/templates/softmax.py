@@ -22,7 +22,7 @@ from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape
-from partitioner.ir.target import Buffer, Load, Pass, Work
+from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
 __all__ = ["SoftmaxTemplate"]
 
@@ -41,23 +41,23 @@ class SoftmaxTemplate:
         whole = self.whole_axes(graph, op)
         return tuple(0 if axis in whole else 1 for axis in range(len(graph.by_name[op.outputs[0]].shape)))
 
-    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work:
+    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         op = layer.anchor(graph)
         arithmetic = arithmetic_of(graph, op)
         item_bytes = arithmetic.item_bytes
         lines = _lines(graph, op, box_shape(box))
         strided = lines.strided(box_shape(box)[-1])
         buffers = (
-            Buffer("input", "L1", DATA, stored_bytes(graph, op.inputs[0], box), strided=strided),
-            Buffer("line", "L1", DATA, item_bytes * lines.count),
-            Buffer("partial", "L1", DATA, item_bytes * lines.partial_elements),
+            TileBuffer("input", "L1", DATA, stored_bytes(graph, op.inputs[0], box), strided=strided),
+            TileBuffer("line", "L1", DATA, item_bytes * lines.count),
+            TileBuffer("partial", "L1", DATA, item_bytes * lines.partial_elements),
             *finish_buffers(graph, layer, box, strided),
         )
-        loads = (Load(op.inputs[0], box, "input"), *finish_loads(graph, layer, box))
+        loads = (TileLoad(op.inputs[0], box, "input"), *finish_loads(graph, layer, box))
         cycles = (lines.sum_instructions + 3 * lines.instructions) * arithmetic.vector_cycles(chip, 1)
         cycles += arithmetic.vector_cycles(chip, lines.count, len(refined_reciprocal("partial", "line")))
         after = finish_cycles(graph, layer, box, chip, 5)
-        return Work(buffers, (Pass(loads),), "output", (("vector", cycles), *after))
+        return TileWork(buffers, (Pass(loads),), "output", (("vector", cycles), *after))
 
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
         issue, output = tile.issue, tile.output

@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from codegen.neuralscale.instructions.builder import Issue, Matrix
+from codegen.neuralscale.instructions.builder import InstructionBuilder, MatrixPlace
 from isched.program.program import Instr
 
-__all__ = ["Step", "instructions", "polynomial", "refined_reciprocal", "registers", "verify"]
+__all__ = ["VectorStep", "instructions", "polynomial", "refined_reciprocal", "registers", "verify"]
 
 WITH_SCALAR_OR_TILE = ("veadd", "vesub", "veemul", "vemax", "vemin", "velkrelu")
 ALONE = ("veexp.m", "vesqrt.m", "verecip.m")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class VectorStep:
     """`to` = `op` of register `a`, and of `b` where the operation has two operands: a register or a number."""
 
     to: str
@@ -30,35 +30,35 @@ class Step:
     b: str | float | None = None
 
 
-def polynomial(total: str, x: str, coefficients: Sequence[float]) -> tuple[Step, ...]:
+def polynomial(total: str, x: str, coefficients: Sequence[float]) -> tuple[VectorStep, ...]:
     """`total` = c[0] + c[1] x + ... by Horner's rule: two passes per coefficient but the last."""
     *others, last = coefficients
-    passes = [Step(total, "veemul", x, last)]
+    passes = [VectorStep(total, "veemul", x, last)]
     for coefficient in others[:0:-1]:
-        passes += [Step(total, "veadd", total, coefficient), Step(total, "veemul", total, x)]
-    return (*passes, Step(total, "veadd", total, others[0]))
+        passes += [VectorStep(total, "veadd", total, coefficient), VectorStep(total, "veemul", total, x)]
+    return (*passes, VectorStep(total, "veadd", total, others[0]))
 
 
-def refined_reciprocal(result: str, value: str) -> tuple[Step, ...]:
+def refined_reciprocal(result: str, value: str) -> tuple[VectorStep, ...]:
     """`result` = 1 / value for values of 1 and more, infinity too; `value` is lost. The chip's own r becomes
     r - r * (v * r - 1), a step of Newton's: right to 0.08 % and monotone, and that of 1 is 1. The product is of v at
     most 65,504, because infinity times zero is not a number."""
     return (
-        Step(result, "verecip.m", value),
-        Step(value, "vemin", value, 65504.0),
-        Step(value, "veemul", value, result),
-        Step(value, "veadd", value, -1.0),
-        Step(value, "veemul", value, result),
-        Step(result, "vesub", result, value),
+        VectorStep(result, "verecip.m", value),
+        VectorStep(value, "vemin", value, 65504.0),
+        VectorStep(value, "veemul", value, result),
+        VectorStep(value, "veadd", value, -1.0),
+        VectorStep(value, "veemul", value, result),
+        VectorStep(result, "vesub", result, value),
     )
 
 
-def registers(passes: Sequence[Step]) -> tuple[str, ...]:
+def registers(passes: Sequence[VectorStep]) -> tuple[str, ...]:
     """The scratch tiles of a list, in the order in which they are first written."""
     return tuple(dict.fromkeys(each.to for each in passes if each.to not in "xy"))
 
 
-def verify(passes: Sequence[Step]) -> None:
+def verify(passes: Sequence[VectorStep]) -> None:
     """Raises ValueError for an unknown operation, a register that is read before it is written, an operand that is
     read after the result, which may lie in its place, was begun, or a list that writes the operand or no result."""
     written = {"x"}
@@ -77,7 +77,9 @@ def verify(passes: Sequence[Step]) -> None:
         raise ValueError("no pass writes the result")
 
 
-def instructions(passes: Sequence[Step], issue: Issue, tiles: Mapping[str, Matrix]) -> Iterator[Instr]:
+def instructions(
+    passes: Sequence[VectorStep], issue: InstructionBuilder, tiles: Mapping[str, MatrixPlace]
+) -> Iterator[Instr]:
     """The passes over the tiles of their registers."""
     for each in passes:
         if each.b is None:

@@ -18,15 +18,15 @@ from itertools import product
 from math import prod
 
 from codegen.neuralscale.instructions.arithmetic import Arithmetic
-from codegen.neuralscale.instructions.builder import MAX_EXTENT, MAX_STRIDE_BYTES, Issue, Matrix
+from codegen.neuralscale.instructions.builder import MAX_EXTENT, MAX_STRIDE_BYTES, InstructionBuilder, MatrixPlace
 from hw_models.chip import Chip
 from isched.program.program import Instr
 
-__all__ = ["Form", "Loop", "best_form", "matrices", "move", "move_cycles", "move_form", "strides_of"]
+__all__ = ["LoopForm", "StridedLoop", "best_form", "matrices", "move", "move_cycles", "move_form", "strides_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class StridedLoop:
     """One loop: how often it runs, and how many bytes each operand steps (the destination first)."""
 
     extent: int
@@ -42,15 +42,15 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class LoopForm:
     """Which loop makes the rows, which the columns, which are enumerated.
 
     With a `block`, rows and columns are transposed: `block` of the destination's rows at a time go through IM.
     """
 
-    outer: tuple[Loop, ...]
-    rows: Loop
-    columns: Loop
+    outer: tuple[StridedLoop, ...]
+    rows: StridedLoop
+    columns: StridedLoop
     item_bytes: int
     block: int = 0
 
@@ -76,41 +76,41 @@ def strides_of(shape: tuple[int, ...], item_bytes: int, pitch_bytes: int = 0) ->
     )
 
 
-def merged(loops: tuple[Loop, ...]) -> tuple[Loop, ...]:
+def merged(loops: tuple[StridedLoop, ...]) -> tuple[StridedLoop, ...]:
     """The same elements with as few loops as possible, the destination's outermost first."""
-    result: list[Loop] = []
+    result: list[StridedLoop] = []
     for loop in sorted((loop for loop in loops if loop.extent > 1), key=lambda loop: -loop.steps_bytes[0]):
         whole = tuple(step * loop.extent for step in loop.steps_bytes)
         if result and result[-1].steps_bytes == whole:
-            result[-1] = Loop(result[-1].extent * loop.extent, loop.steps_bytes)
+            result[-1] = StridedLoop(result[-1].extent * loop.extent, loop.steps_bytes)
         else:
             result.append(loop)
     return tuple(result)
 
 
 @lru_cache(maxsize=4096)
-def best_form(loops: tuple[Loop, ...], item_bytes: int) -> Form:
+def best_form(loops: tuple[StridedLoop, ...], item_bytes: int) -> LoopForm:
     """The form with the fewest instructions; every loop has the same number of operands, at least one loop is given."""
     return min(_forms(merged(loops), len(loops[0].steps_bytes), item_bytes), key=lambda form: form.instructions)
 
 
 @lru_cache(maxsize=4096)
-def move_form(loops: tuple[Loop, ...], turn_bytes: int, item_bytes: int) -> Form:
+def move_form(loops: tuple[StridedLoop, ...], turn_bytes: int, item_bytes: int) -> LoopForm:
     """The form of a move (destination, source) with the fewest instructions; blocks of `turn_bytes` may be turned."""
     plain = best_form(loops, item_bytes)
     return min((plain, *_turned_forms(merged(loops), turn_bytes, item_bytes)), key=lambda form: form.instructions)
 
 
-def _forms(loops: tuple[Loop, ...], operands: int, item_bytes: int) -> Iterator[Form]:
-    single = Loop(1, (item_bytes,) * operands)
+def _forms(loops: tuple[StridedLoop, ...], operands: int, item_bytes: int) -> Iterator[LoopForm]:
+    single = StridedLoop(1, (item_bytes,) * operands)
     for columns in (*(loop for loop in loops if loop.contiguous(item_bytes)), single):
         left = tuple(loop for loop in loops if loop is not columns)
         width = columns.extent * item_bytes
         for rows in (*(loop for loop in left if loop.strided and loop.steps_bytes[0] >= width), single):
-            yield Form(tuple(loop for loop in left if loop is not rows), rows, columns, item_bytes)
+            yield LoopForm(tuple(loop for loop in left if loop is not rows), rows, columns, item_bytes)
 
 
-def _turned_forms(loops: tuple[Loop, ...], turn_bytes: int, item_bytes: int) -> Iterator[Form]:
+def _turned_forms(loops: tuple[StridedLoop, ...], turn_bytes: int, item_bytes: int) -> Iterator[LoopForm]:
     """`columns` is contiguous in the destination, `rows` in the source."""
     for columns in loops:
         for rows in loops:
@@ -118,14 +118,14 @@ def _turned_forms(loops: tuple[Loop, ...], turn_bytes: int, item_bytes: int) -> 
             contiguous = columns.steps_bytes[0] == item_bytes == rows.steps_bytes[1] and columns is not rows
             if contiguous and columns.strided and rows.strided and block and columns.extent <= MAX_EXTENT:
                 outer = tuple(loop for loop in loops if loop is not rows and loop is not columns)
-                yield Form(outer, rows, columns, item_bytes, block)
+                yield LoopForm(outer, rows, columns, item_bytes, block)
 
 
-def matrices(form: Form, bases: tuple[Matrix, ...]) -> Iterator[tuple[Matrix, ...]]:
+def matrices(form: LoopForm, bases: tuple[MatrixPlace, ...]) -> Iterator[tuple[MatrixPlace, ...]]:
     """One matrix an operand for each step of the enumerated loops; `bases` are where the operands start."""
     for point in product(*(range(loop.extent) for loop in form.outer)):
         yield tuple(
-            Matrix(
+            MatrixPlace(
                 base.memory,
                 base.offset_bytes + sum(i * loop.steps_bytes[k] for i, loop in zip(point, form.outer, strict=True)),
                 form.rows.extent,
@@ -137,7 +137,9 @@ def matrices(form: Form, bases: tuple[Matrix, ...]) -> Iterator[tuple[Matrix, ..
         )
 
 
-def move(issue: Issue, form: Form, destination: Matrix, source: Matrix, turned: Matrix | None) -> Iterator[Instr]:
+def move(
+    issue: InstructionBuilder, form: LoopForm, destination: MatrixPlace, source: MatrixPlace, turned: MatrixPlace | None
+) -> Iterator[Instr]:
     """`mov.m` or, where the form has a block, `metr.m` into `turned` and `mov.m` from there."""
     if not form.block:
         for d, a in matrices(form, (destination, source)):
@@ -152,14 +154,14 @@ def move(issue: Issue, form: Form, destination: Matrix, source: Matrix, turned: 
         for row in range(0, form.rows.extent, form.block):
             count, width = min(form.block, form.rows.extent - row), form.columns.extent
             item, step = form.item_bytes, form.rows.steps_bytes[0]
-            a = Matrix(source.memory, starts[1] + row * item, width, count, item, form.columns.steps_bytes[1])
-            to = Matrix(turned.memory, turned.offset_bytes, count, width, item)
-            d = Matrix(destination.memory, starts[0] + row * step, count, width, item, step)
+            a = MatrixPlace(source.memory, starts[1] + row * item, width, count, item, form.columns.steps_bytes[1])
+            to = MatrixPlace(turned.memory, turned.offset_bytes, count, width, item)
+            d = MatrixPlace(destination.memory, starts[0] + row * step, count, width, item, step)
             yield issue.transpose(to, a)
             yield from issue.unary("mov.m", d, to)
 
 
-def move_cycles(chip: Chip, arithmetic: Arithmetic, form: Form) -> float:
+def move_cycles(chip: Chip, arithmetic: Arithmetic, form: LoopForm) -> float:
     """Vector cycles of a move: its elements, and the start of every instruction."""
     elements = form.rows.extent * form.columns.extent * prod(loop.extent for loop in form.outer)
     passes = arithmetic.vector_cycles(chip, elements, 2 if form.block else 1)

@@ -13,14 +13,14 @@ from math import prod
 from typing import Protocol, runtime_checkable
 
 from codegen.neuralscale.instructions.arithmetic import Arithmetic, arithmetic_of
-from codegen.neuralscale.instructions.builder import Issue, Matrix
+from codegen.neuralscale.instructions.builder import InstructionBuilder, MatrixPlace
 from codegen.neuralscale.templates.elementwise import apply, operand_loads, passes, scratch_tiles, table_operand
 from hw_models.chip import Chip
 from isched.program.program import Instr
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape, box_size, input_boxes
-from partitioner.ir.target import Buffer, Load, Work
+from partitioner.ir.target import TileBuffer, TileLoad, TileWork
 
 __all__ = [
     "DATA",
@@ -54,7 +54,7 @@ class Tile:
     constants: Constants
     layer: Layer
     box: Box
-    work: Work
+    work: TileWork
     offsets_bytes: Mapping[str, int]
     chip: Chip
     pitches_bytes: Mapping[str, int]
@@ -71,8 +71,8 @@ class Tile:
                 )
 
     @property
-    def issue(self) -> Issue:
-        return Issue(self.chip, self.layer.name, self.arithmetic)
+    def issue(self) -> InstructionBuilder:
+        return InstructionBuilder(self.chip, self.layer.name, self.arithmetic)
 
     @property
     def arithmetic(self) -> Arithmetic:
@@ -86,30 +86,30 @@ class Tile:
         tensor = next((load.tensor for load in loads if load.buffer == buffer), None)
         return self.graph.by_name[tensor].item_bytes if tensor else self.arithmetic.item_bytes
 
-    def matrix(self, buffer: str, rows: int, columns: int) -> Matrix:
+    def matrix(self, buffer: str, rows: int, columns: int) -> MatrixPlace:
         """A matrix at the start of a buffer, with the buffer's pitch where it has one."""
         return self._at(buffer, rows, columns, self.item_bytes(buffer))
 
-    def operand(self, buffer: str, rows: int, columns: int) -> Matrix:
+    def operand(self, buffer: str, rows: int, columns: int) -> MatrixPlace:
         """Likewise of what is made for the matrix engine to multiply."""
         return self._at(buffer, rows, columns, self.arithmetic.operand_bytes)
 
-    def sums(self, buffer: str, rows: int, columns: int) -> Matrix:
+    def sums(self, buffer: str, rows: int, columns: int) -> MatrixPlace:
         """Likewise of what the matrix engine sums up."""
         return self._at(buffer, rows, columns, self.arithmetic.sum_bytes)
 
-    def _at(self, buffer: str, rows: int, columns: int, item_bytes: int) -> Matrix:
+    def _at(self, buffer: str, rows: int, columns: int, item_bytes: int) -> MatrixPlace:
         memory = next(b.memory for b in self.work.buffers if b.name == buffer)
         pitch = self.pitches_bytes.get(buffer, 0)
-        return Matrix(memory, self.offsets_bytes[buffer], rows, columns, item_bytes, pitch)
+        return MatrixPlace(memory, self.offsets_bytes[buffer], rows, columns, item_bytes, pitch)
 
-    def scratch(self, rows: int, columns: int, number: int = 0) -> Matrix:
+    def scratch(self, rows: int, columns: int, number: int = 0) -> MatrixPlace:
         """One of the tiles that `finish_buffers` keeps for the operators of the layer, dense."""
         first = self.matrix("scratch", rows, columns)
         return replace(first, offset_bytes=first.offset_bytes + number * first.item_bytes * box_size(self.box))
 
     @property
-    def output(self) -> Matrix:
+    def output(self) -> MatrixPlace:
         """The tile's place in the result: outer axes are rows, the last axis is columns."""
         shape = box_shape(self.box)
         return self.matrix(OUTPUT, prod(shape[:-1]), shape[-1] if shape else 1)
@@ -122,7 +122,7 @@ class Template(Protocol):
 
     def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]: ...
 
-    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> Work: ...
+    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork: ...
 
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]: ...
 
@@ -134,7 +134,7 @@ class WholeLines(Protocol):
     def whole_axes(self, graph: Graph, op: Op) -> tuple[int, ...]: ...
 
 
-def load_bytes(graph: Graph, load: Load) -> int:
+def load_bytes(graph: Graph, load: TileLoad) -> int:
     """Bytes of what is loaded."""
     return stored_bytes(graph, load.tensor, load.box)
 
@@ -166,7 +166,7 @@ def window_region(graph: Graph, op: Op, box: Box) -> Box:
     return images, rows, columns, channels
 
 
-def finish_loads(graph: Graph, layer: Layer, box: Box) -> tuple[Load, ...]:
+def finish_loads(graph: Graph, layer: Layer, box: Box) -> tuple[TileLoad, ...]:
     """The boxes that the epilogue reads beside the tile."""
     inside = {output for name in layer.ops for output in graph.op_by_name[name].outputs}
     return tuple(
@@ -178,24 +178,24 @@ def finish_loads(graph: Graph, layer: Layer, box: Box) -> tuple[Load, ...]:
     )
 
 
-def operand_buffer(graph: Graph, layer: Layer, load: Load, box: Box) -> Buffer:
+def operand_buffer(graph: Graph, layer: Layer, load: TileLoad, box: Box) -> TileBuffer:
     """Where an element-wise operand of a tile is loaded: with a pitch where it has the tile's shape. Tables lie where
     weights do."""
     size_bytes = load_bytes(graph, load)
     if load.tensor in {table_operand(graph.op_by_name[name]) for name in layer.ops}:
-        return Buffer(load.buffer, "L1", WEIGHTS, size_bytes)
-    return Buffer(load.buffer, "L1", DATA, size_bytes, strided=box_size(load.box) == box_size(box))
+        return TileBuffer(load.buffer, "L1", WEIGHTS, size_bytes)
+    return TileBuffer(load.buffer, "L1", DATA, size_bytes, strided=box_size(load.box) == box_size(box))
 
 
-def finish_buffers(graph: Graph, layer: Layer, box: Box, strided: bool = True) -> tuple[Buffer, ...]:
+def finish_buffers(graph: Graph, layer: Layer, box: Box, strided: bool = True) -> tuple[TileBuffer, ...]:
     """The output, one buffer for each operand of the epilogue, scratch where one needs the tile twice.
 
     `strided` says that the anchor, too, can write an output with a pitch."""
-    buffers = [Buffer(OUTPUT, "L1", DATA, stored_bytes(graph, layer.output, box), strided=strided)]
+    buffers = [TileBuffer(OUTPUT, "L1", DATA, stored_bytes(graph, layer.output, box), strided=strided)]
     buffers += [operand_buffer(graph, layer, load, box) for load in finish_loads(graph, layer, box)]
     if tiles := max(scratch_tiles(graph.op_by_name[name]) for name in layer.ops):
         item_bytes = arithmetic_of(graph, layer.anchor(graph)).item_bytes
-        buffers.append(Buffer("scratch", "L1", DATA, tiles * item_bytes * box_size(box)))
+        buffers.append(TileBuffer("scratch", "L1", DATA, tiles * item_bytes * box_size(box)))
     return tuple(buffers)
 
 
@@ -210,7 +210,7 @@ def finish_cycles(graph: Graph, layer: Layer, box: Box, chip: Chip, before: int 
     return (("vector", cycles),)
 
 
-def finish(tile: Tile, result: Matrix, bias: Matrix | None = None) -> Iterator[Instr]:
+def finish(tile: Tile, result: MatrixPlace, bias: MatrixPlace | None = None) -> Iterator[Instr]:
     """From the anchor's result to the finished output: bias, epilogue, or a plain move.
 
     Each operator's instructions carry its own name, so that the source map leads to the node of the model.

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from codegen.neuralscale.emit.memory_map import LLB_BASE, LLB_END, LLB_SLICE_BYTES, address_of, memory_at
 from codegen.neuralscale.instructions.arithmetic import FP16, WORD_BYTES
-from codegen.neuralscale.instructions.builder import Matrix
+from codegen.neuralscale.instructions.builder import MatrixPlace
 from codegen.neuralscale.isa.csr import csr
-from codegen.neuralscale.isa.row import Direction, Engine, Kind, Row
+from codegen.neuralscale.isa.row import Direction, Engine, FieldKind, InstructionRow
 from codegen.neuralscale.simulator.core.hart import Hart
 from codegen.neuralscale.simulator.core.operands import check_shape
 from hw_models.chip import Chip
@@ -59,7 +59,7 @@ class Issued:
     """An instruction at the moment of its issue."""
 
     hart: Hart
-    row: Row
+    row: InstructionRow
     word: int
     cluster: int
 
@@ -85,11 +85,11 @@ class Issued:
     ) -> Region:
         """Raises Trap for an empty one, as the chip does."""
         check_shape(rows, columns)
-        return Matrix(*self.place(address), rows, columns, item_bytes, stride if rows > 1 else 0).region
+        return MatrixPlace(*self.place(address), rows, columns, item_bytes, stride if rows > 1 else 0).region
 
     def has(self, name: str) -> bool:
         """Does the instruction have a GPR operand of that name?"""
-        return any(field.name == name and field.kind is Kind.GPR for field in self.row.fields)
+        return any(field.name == name and field.kind is FieldKind.GPR for field in self.row.fields)
 
     @property
     def own(self) -> bool:

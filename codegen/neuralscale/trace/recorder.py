@@ -14,18 +14,18 @@ import numpy as np
 
 from codegen.neuralscale.isa.csr import csr
 from codegen.neuralscale.isa.row import Engine as Unit
-from codegen.neuralscale.isa.row import Row
+from codegen.neuralscale.isa.row import InstructionRow
 from codegen.neuralscale.simulator.cluster import Cluster
 from codegen.neuralscale.simulator.core import scalar
-from codegen.neuralscale.simulator.core.hart import Hart, Waiting
-from codegen.neuralscale.simulator.devices.dma import DESCRIPTOR_STORE, ENGINE_BASES, Engine, Line
-from codegen.neuralscale.simulator.memory.memory import Memory
-from codegen.neuralscale.simulator.memory.transfer import Transfer
+from codegen.neuralscale.simulator.core.hart import Hart, WaitReason
+from codegen.neuralscale.simulator.devices.dma import DESCRIPTOR_STORE, ENGINE_BASES, DmaBus, SysDmaEngine
+from codegen.neuralscale.simulator.memory.memory import SimulatedMemory
+from codegen.neuralscale.simulator.memory.transfer import MemoryTransfer
 from codegen.neuralscale.trace.decode import CSR_NUMBERS, Issued, region_at, traced_instr
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from isched.program.program import Instr, Region
-from isched.program.timed_ops import Issue, TimedOp, timed_op
+from isched.program.timed_ops import IssueCost, TimedOp, timed_op
 
 __all__ = ["BUSY", "DONE", "MOST_OPS", "Channels", "Log", "Recorder"]
 
@@ -64,9 +64,9 @@ class Log:
         self.open: dict[str, str] = {}  # channel -> its transfer
         self.current: Hart | None = None
 
-    def issue(self, hart: Hart, period: int = 0) -> Issue:
+    def issue(self, hart: Hart, period: int = 0) -> IssueCost:
         """What it costs the scalar core to come to the op that it is at."""
-        return Issue(self.since(hart), 0, period, self.missed(hart))
+        return IssueCost(self.since(hart), 0, period, self.missed(hart))
 
     def since(self, hart: Hart) -> int:
         """The scalar instructions since the last op, this one counted."""
@@ -129,10 +129,10 @@ def _operator(symbol: str) -> str:
     return name if core.startswith("core") and number.isdigit() else ""
 
 
-class Channels(Engine):
+class Channels(SysDmaEngine):
     """A DMA engine that only notes its transfers; they are under way until `land`."""
 
-    def __init__(self, base: int, number: int, line: Line, log: Log, memory: Memory) -> None:
+    def __init__(self, base: int, number: int, line: DmaBus, log: Log, memory: SimulatedMemory) -> None:
         super().__init__(base, line)
         self.number, self._log, self._memory = number, log, memory
         self.hidden: frozenset[int] = frozenset()
@@ -198,31 +198,31 @@ class Channels(Engine):
 class Recorder(Cluster):
     """Notes what engines are asked; only barriers and the rendezvous of `pld` do what they say."""
 
-    def __init__(self, number: int, memory: Memory, harts: tuple[Hart, ...], log: Log) -> None:
+    def __init__(self, number: int, memory: SimulatedMemory, harts: tuple[Hart, ...], log: Log) -> None:
         super().__init__(number, memory, harts, Random(0))
         self.log = log
         self.channels = tuple(
-            Channels(base, n, Line(memory, Random(0), _ignore, _ignore), log, memory)
+            Channels(base, n, DmaBus(memory, Random(0), _ignore, _ignore), log, memory)
             for n, base in enumerate(ENGINE_BASES[number])
         )
         self.engines = self.channels
         self._known: dict[object, TimedOp] = {}
         """By all that an op is made of: most instructions come again, on other cores and in other tiles."""
 
-    def execute(self, hart: Hart, row: Row, word: int) -> None:
+    def execute(self, hart: Hart, row: InstructionRow, word: int) -> None:
         log = self.log
         if row.engine is Unit.SYNC:
             log.add(hart, TimedOp("sync", "sync", log.issue(hart)))
-            self._rendezvous(hart, Waiting.SYNC)
+            self._rendezvous(hart, WaitReason.SYNC)
             return
         op = self._op(hart, row, word)
         log.append(hart, op)
         if row.family == "pld":
-            self._rendezvous(hart, Waiting.PLD)
+            self._rendezvous(hart, WaitReason.PLD)
         if row.fields and row.engine is Unit.VME and not op.writes:
             hart.set_f32(word >> 7 & 31, 0)
 
-    def _op(self, hart: Hart, row: Row, word: int) -> TimedOp:
+    def _op(self, hart: Hart, row: InstructionRow, word: int) -> TimedOp:
         """The instruction for the cycle model, with the name of its operator."""
         log, x = self.log, hart.x
         before, missed, source = log.since(hart), log.missed(hart), log.source(hart)
@@ -234,15 +234,15 @@ class Recorder(Cluster):
         if op is None:
             issued = Issued(hart, row, word, log.cluster)
             instr = replace(traced_instr(issued, log.chip), source=source)
-            op = timed_op(instr, log.chip, Issue(before, missed=missed))
+            op = timed_op(instr, log.chip, IssueCost(before, missed=missed))
             if row.family == "icmov" and not issued.own:
                 op = replace(op, writes=())  # in the memory of another core
             self._known[key] = op
         return op
 
-    def _rendezvous(self, hart: Hart, kind: Waiting) -> None:
+    def _rendezvous(self, hart: Hart, kind: WaitReason) -> None:
         hart.waiting = kind
-        if kind is Waiting.SYNC:
+        if kind is WaitReason.SYNC:
             released = self.barriers.enter_sync(hart.hart_id)
         else:
             released = self.barriers.enter_pld(hart.hart_id, int(hart.csr[_COREMAP]))
@@ -255,5 +255,5 @@ class Recorder(Cluster):
             self.log.meet(met, kind.value)
 
 
-def _ignore(_transfer: Transfer) -> None:
+def _ignore(_transfer: MemoryTransfer) -> None:
     """A transfer needs no data here."""

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from codegen.neuralscale.asm.elf import Elf, ElfError, read_elf
 from codegen.neuralscale.isa.row import Engine as Unit
-from codegen.neuralscale.isa.row import Row
+from codegen.neuralscale.isa.row import InstructionRow
 from codegen.neuralscale.simulator.core import scalar
-from codegen.neuralscale.simulator.core.hart import Hart, Waiting
+from codegen.neuralscale.simulator.core.hart import Hart, WaitReason
 from codegen.neuralscale.simulator.devices.bus import Bus, Finished
 from codegen.neuralscale.simulator.devices.devices import Devices
 from codegen.neuralscale.simulator.devices.dma import DESCRIPTOR_STORE, WINDOW_BYTES
-from codegen.neuralscale.simulator.machine import UNCOUNTED, Machine, Stopped
+from codegen.neuralscale.simulator.machine import UNCOUNTED, NpuMachine, Stopped
 from codegen.neuralscale.simulator.memory.faults import Fault, SimulationError, SimulationFault, Trap
 from codegen.neuralscale.simulator.options import SimulationOptions
 from codegen.neuralscale.trace.recorder import BUSY, DONE, Channels, Log, Recorder
@@ -61,7 +61,7 @@ def trace_elf(
         raise TargetError("program", needs="a static executable for this chip", has=str(error)) from error
 
 
-class _Tracer(Machine):
+class _Tracer(NpuMachine):
     """The simulator with engines that note instead of computing; every core runs to its end or its next wait."""
 
     def __init__(
@@ -99,7 +99,7 @@ class _Tracer(Machine):
                     self._refuse(stop.fault)
             if self._executed > MOST_INSTRUCTIONS:
                 self._refuse(Fault("limit", f"no end after {self._executed} instructions"))
-        if stuck := [hart for hart in self._harts if hart.waiting in (Waiting.SYNC, Waiting.PLD)]:
+        if stuck := [hart for hart in self._harts if hart.waiting in (WaitReason.SYNC, WaitReason.PLD)]:
             reason = self._recorder.reason(stuck[0])
             self._refuse(Fault("deadlock", f"deadlock: core {stuck[0].hart_id} {reason}"))
         return tuple(
@@ -154,7 +154,7 @@ class _Tracer(Machine):
         super()._one_instruction(hart)
 
     @staticmethod
-    def _retire(hart: Hart, row: Row, following: int) -> None:
+    def _retire(hart: Hart, row: InstructionRow, following: int) -> None:
         """As the simulator's; how often each instruction ran nobody asks a trace."""
         hart.pc = following
         hart.retired += 1

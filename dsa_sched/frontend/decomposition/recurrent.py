@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dsa_sched.frontend.decomposition.activations import activations_of
-from dsa_sched.frontend.decomposition.recurrent_cells import CELLS, Direction, State, Step
+from dsa_sched.frontend.decomposition.recurrent_cells import CELLS, RecurrentDirection, RecurrentState, Step
 from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.network import Network, Node
 from dsa_sched.frontend.network.operation import Refusal, Writer
@@ -130,7 +130,7 @@ def _unroll(chain: Chain, node: Node) -> None:
     shown, last = [], []
     for index, name in enumerate(names):
         own = activations[index * each : (index + 1) * each]
-        direction = Direction(chain, node, name, index, cell.gates, axis, own)
+        direction = RecurrentDirection(chain, node, name, index, cell.gates, axis, own)
         times = range(int(lengths.max()))
         hidden, state = _run(direction, cell.step(direction), times[::-1] if name == "reverse" else times, lengths)
         shown.append(hidden)
@@ -151,10 +151,12 @@ def _lengths(chain: Chain, node: Node, steps: int) -> Lengths:
     return np.full(batch, steps) if given is None else given.reshape(-1).astype(np.int64)
 
 
-def _run(direction: Direction, step: Step, times: range, lengths: Lengths) -> tuple[dict[int, str], State]:
+def _run(
+    direction: RecurrentDirection, step: Step, times: range, lengths: Lengths
+) -> tuple[dict[int, str], RecurrentState]:
     """All steps: what each gives out by its time, and the last state. Rows that have ended keep the state before."""
     chain, node = direction.chain, direction.node
-    state = State(_initial(direction, 5), _initial(direction, 6))
+    state = RecurrentState(_initial(direction, 5), _initial(direction, 6))
     shown: dict[int, str] = {}
     for time in times:
         at = f"{direction.name}{time}"
@@ -163,15 +165,15 @@ def _run(direction: Direction, step: Step, times: range, lengths: Lengths) -> tu
         if (lengths > time).all():
             continue
         longer = chain.network.term(node.input(4)).reshape(-1, 1) - number(time + 0.5)
-        chosen = Choice(chain, lengths[:, None] > time, longer * number(inf))
+        chosen = RowChoice(chain, lengths[:, None] > time, longer * number(inf))
         shown[time] = chosen.of(state.hidden, "", f"{at}::given")
         hidden = chosen.of(state.hidden, before.hidden, f"{at}::held")
-        state = State(hidden, chosen.of(state.cell, before.cell, f"{at}::held_cell") if state.cell else "")
+        state = RecurrentState(hidden, chosen.of(state.cell, before.cell, f"{at}::held_cell") if state.cell else "")
     return shown, state
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class RowChoice:
     """Between two values [B, H] by row: infinities that are chosen stay, those that are not leave no trace. `term` says
     how infinity where the first is chosen, minus infinity elsewhere, follows from the file."""
 
@@ -194,7 +196,7 @@ class Choice:
         return add("Max", kept, other, suffix=suffix)
 
 
-def _initial(direction: Direction, position: int) -> str:
+def _initial(direction: RecurrentDirection, position: int) -> str:
     """A state before the first step, [B, H]; empty where it is zero."""
     chain, name = direction.chain, direction.node.input(position)
     shape = (direction.batch, direction.hidden)

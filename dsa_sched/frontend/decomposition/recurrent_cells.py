@@ -17,11 +17,11 @@ from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.network import Node
 from dsa_sched.frontend.network.terms import number
 
-__all__ = ["CELLS", "Cell", "Direction", "State", "Step"]
+__all__ = ["CELLS", "Cell", "RecurrentDirection", "RecurrentState", "Step"]
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class RecurrentState:
     """The values handed from step to step, [B, H] each; an empty name is zero. Only an LSTM has a cell."""
 
     hidden: str = ""
@@ -39,7 +39,7 @@ class Gates:
 
 
 @dataclass(frozen=True, slots=True)
-class Direction:
+class RecurrentDirection:
     """What the steps of one direction share. `time_axis` is that of the inputs; `gates` is the number of those with
     weights of their own, in the file's order."""
 
@@ -149,7 +149,7 @@ class Direction:
         return self.chain.array(total, said)
 
 
-Step = Callable[[int, State, str], State]
+Step = Callable[[int, RecurrentState, str], RecurrentState]
 """Time, states before, what its names begin with --> states behind."""
 
 
@@ -160,20 +160,20 @@ class Cell:
 
     gates: int
     activations: tuple[str, ...]
-    step: Callable[[Direction], Step]
+    step: Callable[[RecurrentDirection], Step]
 
 
-def _rnn(d: Direction) -> Step:
+def _rnn(d: RecurrentDirection) -> Step:
     """h = f(p + h * R')"""
     gates = d.product((0,))
 
-    def step(time: int, state: State, at: str) -> State:
-        return State(d.activated(_sums(d, gates, time, state.hidden, at), 0, f"{at}::hidden"))
+    def step(time: int, state: RecurrentState, at: str) -> RecurrentState:
+        return RecurrentState(d.activated(_sums(d, gates, time, state.hidden, at), 0, f"{at}::hidden"))
 
     return step
 
 
-def _sums(d: Direction, gates: Gates, time: int, hidden: str, at: str) -> str:
+def _sums(d: RecurrentDirection, gates: Gates, time: int, hidden: str, at: str) -> str:
     """What the inputs and the state give the gates."""
     inputs = d.inputs_at(gates, time)
     if not hidden:
@@ -181,13 +181,13 @@ def _sums(d: Direction, gates: Gates, time: int, hidden: str, at: str) -> str:
     return d.chain.add("Add", d.recurrent(gates, hidden, f"{at}::product"), inputs, suffix=f"{at}::gates")
 
 
-def _lstm(d: Direction) -> Step:
+def _lstm(d: RecurrentDirection) -> Step:
     """c = f(z_f) * c + f(z_i) * g(z_c)    h = f(z_o) * h(c)    the file's order is i, o, f, c"""
     gates = d.product((0, 1, 2, 3))
     coupled = d.node.integer("input_forget", 0)
     add = d.chain.add
 
-    def step(time: int, state: State, at: str) -> State:
+    def step(time: int, state: RecurrentState, at: str) -> RecurrentState:
         sums = _sums(d, gates, time, state.hidden, at)
 
         def gate(place: int, name: str, cell: str, peephole: int) -> str:
@@ -206,18 +206,18 @@ def _lstm(d: Direction) -> Step:
         cell = add("Add", cell, kept, suffix=f"{at}::cell") if kept else cell
         leaving = gate(1, "output", cell, 1)
         shown = activate(d.chain, d.activations[2], cell, f"{at}::shown")
-        return State(add("Mul", shown, leaving, suffix=f"{at}::hidden"), cell)
+        return RecurrentState(add("Mul", shown, leaving, suffix=f"{at}::hidden"), cell)
 
     return step
 
 
-def _gru(d: Direction) -> Step:
+def _gru(d: RecurrentDirection) -> Step:
     """h = h + (1 - z) * (n - h)    n = g(p_h + (r * h) * R_h'); linear before reset: g(p_h + r * (h * R_h' + b_h))"""
     linear = bool(d.node.integer("linear_before_reset", 0))
     both, last = d.product((0, 1)), d.product((2,), apart=linear)
     add = d.chain.add
 
-    def step(time: int, state: State, at: str) -> State:
+    def step(time: int, state: RecurrentState, at: str) -> RecurrentState:
         sums, h = _sums(d, both, time, state.hidden, at), state.hidden
         entering = _complement(d, d.gate(sums, 0, 2, f"{at}::update::part"), f"{at}::update")
         inputs, reset = d.inputs_at(last, time), ""
@@ -231,14 +231,14 @@ def _gru(d: Direction) -> Step:
             inputs = add("Add", add("Mul", product, reset, suffix=f"{at}::remembered"), inputs, suffix=f"{at}::sum")
         candidate = d.activated(inputs, 1, f"{at}::candidate")
         if not h:
-            return State(add("Mul", candidate, entering, suffix=f"{at}::hidden"))
+            return RecurrentState(add("Mul", candidate, entering, suffix=f"{at}::hidden"))
         moved = add("Mul", add("Sub", candidate, h, suffix=f"{at}::apart"), entering, suffix=f"{at}::moved")
-        return State(add("Add", moved, h, suffix=f"{at}::hidden"))
+        return RecurrentState(add("Add", moved, h, suffix=f"{at}::hidden"))
 
     return step
 
 
-def _complement(d: Direction, x: str, suffix: str) -> str:
+def _complement(d: RecurrentDirection, x: str, suffix: str) -> str:
     """1 - f(x); of a Sigmoid that of -x, which is no difference and so as exact next to zero as elsewhere."""
     if d.activations[0].function == "Sigmoid":
         return d.activated(d.chain.add("Neg", x, suffix=f"{suffix}::negative"), 0, suffix)

@@ -22,7 +22,7 @@ from dsa_sched.frontend.network.network import Node, Setting, node_proto
 from dsa_sched.frontend.network.shapes import first_line, shape_text
 from hw_models.errors import ModelError
 from partitioner.ir.access import Access, Full, Grouped, Index, Linear
-from partitioner.ir.graph import Axis, Stage
+from partitioner.ir.graph import Axis, LoopNest
 
 __all__ = ["OPSET", "Signature", "stages_of"]
 
@@ -46,12 +46,12 @@ class Signature:
 
 
 @lru_cache(maxsize=4096)
-def stages_of(signature: Signature) -> tuple[Stage, ...]:
+def stages_of(signature: Signature) -> tuple[LoopNest, ...]:
     """The stages of one operator, in order. Raises ModelError when a map is neither linear nor of a known kind."""
     stages = []
     for block in _blocks(signature):
         reads = tuple(block.access(signature, name, region) for name, region in block.reads)
-        stages.append(Stage(block.name, block.axes, block.access(signature, *block.writes), reads))
+        stages.append(LoopNest(block.name, block.axes, block.access(signature, *block.writes), reads))
     return _without_copies(signature, tuple(stages))
 
 
@@ -198,10 +198,10 @@ def _function_blocks(function: Any, buffers: dict[str, str], prefix: str) -> Ite
         yield _Block(block.name_hint, axes, regions(block.writes[0]), tuple(regions(read) for read in block.reads))
 
 
-def _without_copies(signature: Signature, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+def _without_copies(signature: Signature, stages: tuple[LoopNest, ...]) -> tuple[LoopNest, ...]:
     """Drop inner stages that copy a whole tensor unchanged (a padding of zero); their readers read the source."""
     shapes = {str(position): shape for position, shape in enumerate(signature.input_shapes)}
-    kept: list[Stage] = []
+    kept: list[LoopNest] = []
     alias: dict[str, str] = {}
     for stage in stages:
         reads = [read for read in stage.reads if isinstance(read, Access)]

@@ -27,7 +27,7 @@ from dsa_sched.frontend.graph.constant_losses import (
     masking_constants,
 )
 from dsa_sched.frontend.graph.layout import Axes, assign_layouts, channels_last, keeps_order, row_major
-from dsa_sched.frontend.graph.operator_stages import Placed, device_stages
+from dsa_sched.frontend.graph.operator_stages import PlacedOperand, device_stages
 from dsa_sched.frontend.network.network import Array, Network, Value
 from dsa_sched.frontend.network.operation import Operation, Operations
 from dsa_sched.frontend.network.terms import Term
@@ -115,21 +115,21 @@ class _Builder:
     terms: dict[str, Term] = field(default_factory=dict)
     row_orders: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     """Flattened value -> for each of its device columns, the column in the file's order."""
-    relaid: dict[tuple[str, Axes], Placed] = field(default_factory=dict)
+    relaid: dict[tuple[str, Axes], PlacedOperand] = field(default_factory=dict)
     ready: dict[str, str] = field(default_factory=dict)
     """What is prepared, and the tensor that it is."""
 
     # Values
 
-    def placed(self, name: str) -> Placed:
-        return Placed(name, self.source.values[name].shape, self.layouts[name])
+    def placed(self, name: str) -> PlacedOperand:
+        return PlacedOperand(name, self.source.values[name].shape, self.layouts[name])
 
-    def declare(self, name: str, comparable: bool = True) -> Placed:
+    def declare(self, name: str, comparable: bool = True) -> PlacedOperand:
         """The tensor of a computed value of the file."""
         value, placed = self.source.values[name], self.placed(name)
         return self._declare(placed, value, placed.axes if comparable else ())
 
-    def _declare(self, placed: Placed, value: Value, axes: Axes) -> Placed:
+    def _declare(self, placed: PlacedOperand, value: Value, axes: Axes) -> PlacedOperand:
         source = _file_dtype(value)
         self.tensors[placed.name] = Tensor(placed.name, placed.device_shape, self.wants.dtype(source), axes, source)
         return placed
@@ -156,7 +156,7 @@ class _Builder:
             self.ready[result] = result
             return replace(op, inputs=tuple(operands))
         placed = self.placed(result)
-        natural = Placed(result, placed.shape, row_major(len(placed.shape)))
+        natural = PlacedOperand(result, placed.shape, row_major(len(placed.shape)))
         if placed.axes != natural.axes:
             natural = replace(natural, name=f"{result}::row_major")
             self.relaid[result, natural.axes] = natural
@@ -233,19 +233,21 @@ class _Builder:
         self.terms.setdefault(unique, say(self.source.term(name)))
         return unique
 
-    def plain_constant(self, name: str, layer: str, dtype: str) -> Placed:
+    def plain_constant(self, name: str, layer: str, dtype: str) -> PlacedOperand:
         """A constant in the order of the file."""
         shape = tuple(self.source.constants[name].shape)
         axes = row_major(len(shape))
-        return Placed(self.constant(name, layer, lambda array: array, axes, lambda term: term, dtype), shape, axes)
+        return PlacedOperand(
+            self.constant(name, layer, lambda array: array, axes, lambda term: term, dtype), shape, axes
+        )
 
-    def with_axes(self, node: str, name: str, axes: Axes) -> Placed:
+    def with_axes(self, node: str, name: str, axes: Axes) -> PlacedOperand:
         """The value in the layout wanted: itself, or the result of a transpose that is added here."""
         placed = self.placed(name)
         if placed.axes == axes:
             return placed
         if (name, axes) not in self.relaid:
-            result = Placed(f"{name}::{_layout_name(axes)}", placed.shape, axes)
+            result = PlacedOperand(f"{name}::{_layout_name(axes)}", placed.shape, axes)
             self._declare(result, self.source.values[name], axes)
             self.transpose(f"{node}::layout", placed, result, row_major(len(axes)), "")
             self.relaid[name, axes] = result
@@ -256,8 +258,8 @@ class _Builder:
     def add(
         self,
         operation: Operation,
-        inputs: Sequence[Placed],
-        outputs: Sequence[Placed],
+        inputs: Sequence[PlacedOperand],
+        outputs: Sequence[PlacedOperand],
         attributes: tuple[tuple[str, Attribute], ...] = (),
         macs: int = 0,
     ) -> None:
@@ -284,7 +286,7 @@ class _Builder:
             )
         )
 
-    def transpose(self, name: str, source: Placed, result: Placed, perm: Axes, origin: str) -> None:
+    def transpose(self, name: str, source: PlacedOperand, result: PlacedOperand, perm: Axes, origin: str) -> None:
         """Axis i of the result's ONNX value is axis perm[i] of the source's; a view where only unit axes move."""
         device = tuple(source.axes.index(perm[axis]) for axis in result.axes)
         wide = [axis for axis in device if source.device_shape[axis] > 1]
@@ -323,12 +325,12 @@ class _Builder:
         said = partial(_weights_term, weights.shape, groups, axes)
         arrange = partial(device_weights, groups=groups, axes=axes)
         name = self.constant(op.inputs[1], op.name, arrange, axes if groups == 1 else (), said, self.dtype(op))
-        operands = [x, Placed(name, weights.shape, axes)]
+        operands = [x, PlacedOperand(name, weights.shape, axes)]
         operands += self._vectors(op, weights.shape[0])
         macs = prod(y.shape) * prod(weights.shape[1:])
         self.add(op, operands, (y,), op.attributes, macs)
 
-    def _vectors(self, op: Operation, extent: int) -> list[Placed]:
+    def _vectors(self, op: Operation, extent: int) -> list[PlacedOperand]:
         """Operands from the third on, one element a channel."""
         result = []
         for name in op.inputs[2:]:
@@ -340,7 +342,7 @@ class _Builder:
                 lambda term: term.reshape(-1).broadcast(extent),
                 self.dtype(op),
             )
-            result.append(Placed(stored, (extent,), (0,)))
+            result.append(PlacedOperand(stored, (extent,), (0,)))
         return result
 
     def _scale_shift(self, op: Operation) -> None:
@@ -362,7 +364,7 @@ class _Builder:
                 rows = tuple(order.tolist())
                 said = partial(Term.take, order=rows)
                 stored = self.constant(name, op.name, _rows(order), (), said, self.dtype(op))
-                operands.append(Placed(stored, self.source.constants[name].shape, (0, 1)))
+                operands.append(PlacedOperand(stored, self.source.constants[name].shape, (0, 1)))
         shape = self.source.values[op.outputs[0]].shape
         operands += self._vectors(op, shape[-1])
         macs = prod(shape) * operands[0].shape[-1]
@@ -378,7 +380,7 @@ class _Builder:
         self._add_row_major(op, operands, op.attributes, macs)
 
     def _add_row_major(
-        self, op: Operation, operands: Sequence[Placed], attributes: tuple[tuple[str, Attribute], ...], macs: int
+        self, op: Operation, operands: Sequence[PlacedOperand], attributes: tuple[tuple[str, Attribute], ...], macs: int
     ) -> None:
         """The result row-major; a transpose follows where its readers want another layout."""
         y = self.declare(op.outputs[0])
@@ -387,7 +389,7 @@ class _Builder:
             self.add(op, operands, (y,), attributes, macs)
             return
         del self.tensors[y.name]
-        result = Placed(f"{y.name}::row_major", y.shape, natural)
+        result = PlacedOperand(f"{y.name}::row_major", y.shape, natural)
         self._declare(result, self.source.values[y.name], natural)
         self.relaid[y.name, natural] = result  # for readers that want it so
         self.add(op, operands, (result,), attributes, macs)
@@ -406,7 +408,7 @@ class _Builder:
                 own = axes if len(shape) == len(axes) else ()
                 said = partial(_spread_term, padded, axes)
                 stored = self.constant(name, op.name, _spread(padded, axes), own, said, self.dtype(op))
-                operands.append(Placed(stored, padded, axes))
+                operands.append(PlacedOperand(stored, padded, axes))
             else:
                 operands.append(self.placed(name))
         self.add(op, operands, outputs, tuple(_device_attribute(item, axes) for item in op.attributes))
@@ -422,7 +424,7 @@ class _Builder:
             plain = self.with_axes(op.name, x.name, row_major(len(x.shape)))
             self._add_row_major(op, (plain,), (), 0)
 
-    def _row_order(self, x: Placed, y: Placed) -> npt.NDArray[np.int64] | None:
+    def _row_order(self, x: PlacedOperand, y: PlacedOperand) -> npt.NDArray[np.int64] | None:
         """Columns of a flattened map in device order, where every reader is a matrix product with a constant factor."""
         readers = [op for op in self.source.operations if y.name in op.inputs]
         products = all(

@@ -19,9 +19,9 @@ from dsa_sched.frontend.network.network import Setting
 from dsa_sched.frontend.network.operation import Operation
 from dsa_sched.frontend.rules.rules_elementwise import BINARY_KINDS
 from partitioner.ir.access import Access, Full, Grouped, Index, Linear, Scaled, View
-from partitioner.ir.graph import Axis, Stage
+from partitioner.ir.graph import Axis, LoopNest
 
-__all__ = ["Placed", "device_stages"]
+__all__ = ["PlacedOperand", "device_stages"]
 
 REDUCTIONS = {
     "reduce_mean": "ReduceMean",
@@ -35,7 +35,7 @@ READABLE_REDUCTIONS = {"rv0": "ry", "rv1": "rx", "k": "k"}
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedOperand:
     """One operand or result: its name in the graph, its ONNX shape, and the ONNX axis that each device axis holds."""
 
     name: str
@@ -47,7 +47,9 @@ class Placed:
         return tuple(self.shape[axis] for axis in self.axes)
 
 
-def device_stages(op: Operation, inputs: Sequence[Placed], outputs: Sequence[Placed]) -> tuple[Stage, ...]:
+def device_stages(
+    op: Operation, inputs: Sequence[PlacedOperand], outputs: Sequence[PlacedOperand]
+) -> tuple[LoopNest, ...]:
     """Stages of `op` in device axes. Weights, bias, scale and shift are operands like any other."""
     match op.kind:
         case "view":
@@ -74,7 +76,7 @@ def device_stages(op: Operation, inputs: Sequence[Placed], outputs: Sequence[Pla
 # TensorIR ------------------------------------------------------------------------------------------------------------
 
 
-def _signature(op: Operation, inputs: Sequence[Placed], outputs: Sequence[Placed]) -> Signature:
+def _signature(op: Operation, inputs: Sequence[PlacedOperand], outputs: Sequence[PlacedOperand]) -> Signature:
     results = tuple(result.shape for result in outputs)
     shapes = tuple(operand.shape for operand in inputs)
 
@@ -125,7 +127,9 @@ def _slice_signature(op: Operation, shape: tuple[int, ...], result: tuple[int, .
     return Signature("Slice", (), (shape, rank, rank, rank, rank), (result,), constants)
 
 
-def _from_tensor_ir(op: Operation, inputs: Sequence[Placed], outputs: Sequence[Placed]) -> tuple[Stage, ...]:
+def _from_tensor_ir(
+    op: Operation, inputs: Sequence[PlacedOperand], outputs: Sequence[PlacedOperand]
+) -> tuple[LoopNest, ...]:
     tensors = {str(position): operand for position, operand in enumerate(inputs)}
     tensors |= {f"{OUTPUT}{position}": result for position, result in enumerate(outputs)}
     raw = stages_of(_signature(op, inputs, outputs))
@@ -140,18 +144,18 @@ def _from_tensor_ir(op: Operation, inputs: Sequence[Placed], outputs: Sequence[P
         ]
         writes = _placed(op, stage.writes, tensors, inner, outputs[0].axes, names)
         domain = _domain(stage.domain, names, writes)
-        stages.append(Stage(stage.name, domain, writes, tuple(reads)))
+        stages.append(LoopNest(stage.name, domain, writes, tuple(reads)))
     return _with_vectors(op, tuple(stages), inputs, outputs[0].axes)
 
 
-def _inner_names(stages: Sequence[Stage]) -> dict[str, str]:
+def _inner_names(stages: Sequence[LoopNest]) -> dict[str, str]:
     """`%0.pad_temp` -> `%pad_temp`, where that is unique in the operator."""
     full = [stage.writes.tensor for stage in stages if stage.writes.tensor.startswith(INNER)]
     short = [INNER + name.split(".", 1)[1] for name in full]
     return {name: s if short.count(s) == 1 else name for name, s in zip(full, short, strict=True)}
 
 
-def _axis_names(op: Operation, stage: Stage, axes: Axes) -> dict[str, str]:
+def _axis_names(op: Operation, stage: LoopNest, axes: Axes) -> dict[str, str]:
     """TIR axis name -> ours: n, y, x and f or c for feature maps, i0, i1, ... by device axis otherwise."""
     indices = stage.writes.indices
     mapped = [device for device, source in enumerate(axes) if source != device]
@@ -168,7 +172,7 @@ def _axis_names(op: Operation, stage: Stage, axes: Axes) -> dict[str, str]:
     return names if unique else {axis.name: axis.name for axis in stage.domain}
 
 
-def _image_axis(op: Operation, stage: Stage, position: int, rank: int) -> str:
+def _image_axis(op: Operation, stage: LoopNest, position: int, rank: int) -> str:
     if position == 0:
         return "n"
     if position == 1:
@@ -187,7 +191,7 @@ def _domain(domain: Sequence[Axis], names: Mapping[str, str], writes: Access) ->
 def _placed(
     op: Operation,
     access: Access,
-    tensors: Mapping[str, Placed],
+    tensors: Mapping[str, PlacedOperand],
     inner: Mapping[str, str],
     output_axes: Axes,
     names: Mapping[str, str],
@@ -216,7 +220,7 @@ def _renamed(index: Index, names: Mapping[str, str]) -> Index:
     return index
 
 
-def _weight_indices(indices: tuple[Index, ...], groups: int, weights: Placed) -> tuple[Index, ...]:
+def _weight_indices(indices: tuple[Index, ...], groups: int, weights: PlacedOperand) -> tuple[Index, ...]:
     """[f, rc, ry, rx] in the order of the weights' axes; of several groups the group first, then f inside it.
 
     That is the whole axis when a group has several outputs: a box that cuts a group reads all its weights.
@@ -232,7 +236,9 @@ def _weight_indices(indices: tuple[Index, ...], groups: int, weights: Placed) ->
     return (group, *(by_axis[axis] for axis in weights.axes))
 
 
-def _with_vectors(op: Operation, stages: tuple[Stage, ...], inputs: Sequence[Placed], axes: Axes) -> tuple[Stage, ...]:
+def _with_vectors(
+    op: Operation, stages: tuple[LoopNest, ...], inputs: Sequence[PlacedOperand], axes: Axes
+) -> tuple[LoopNest, ...]:
     """Bias of conv and matmul, shift of scale_shift: one more read of the last stage, along the channels."""
     vectors = inputs[2:] if op.kind in ("conv", "matmul", "scale_shift") else ()
     if not vectors:
@@ -241,41 +247,43 @@ def _with_vectors(op: Operation, stages: tuple[Stage, ...], inputs: Sequence[Pla
     channels = -1 if op.kind == "matmul" else axes.index(1)
     along = (last.writes.indices[channels],)
     reads = (*last.reads, *(Access(vector.name, along) for vector in vectors))
-    return (*stages[:-1], Stage(last.name, last.domain, last.writes, reads))
+    return (*stages[:-1], LoopNest(last.name, last.domain, last.writes, reads))
 
 
 # Rules ---------------------------------------------------------------------------------------------------------------
 
 
-def _plain(result: Placed) -> tuple[tuple[Axis, ...], Access]:
+def _plain(result: PlacedOperand) -> tuple[tuple[Axis, ...], Access]:
     """One axis for each device axis of the result, and the identity write."""
     domain = tuple(Axis(f"i{position}", extent) for position, extent in enumerate(result.device_shape))
     return domain, Access(result.name, tuple(Linear(((axis.name, 1),)) for axis in domain))
 
 
-def _view(source: Placed, result: Placed) -> Stage:
+def _view(source: PlacedOperand, result: PlacedOperand) -> LoopNest:
     domain, writes = _plain(result)
-    return Stage("view", domain, writes, (View(source.name),))
+    return LoopNest("view", domain, writes, (View(source.name),))
 
 
-def _gather(op: Operation, inputs: Sequence[Placed], result: Placed) -> Stage:
+def _gather(op: Operation, inputs: Sequence[PlacedOperand], result: PlacedOperand) -> LoopNest:
     """data[..., indices[...], ...]: the whole gathered axis, because the indices are data."""
     data, indices = inputs
     axis, wide = op.integer("axis"), len(indices.shape)
     domain, writes = _plain(result)
     outer, chosen, inner = writes.indices[:axis], writes.indices[axis : axis + wide], writes.indices[axis + wide :]
-    return Stage("gather", domain, writes, (Access(data.name, (*outer, Full(), *inner)), Access(indices.name, chosen)))
+    return LoopNest(
+        "gather", domain, writes, (Access(data.name, (*outer, Full(), *inner)), Access(indices.name, chosen))
+    )
 
 
-def _take(op: Operation, source: Placed, result: Placed) -> Stage:
+def _take(op: Operation, source: PlacedOperand, result: PlacedOperand) -> LoopNest:
     """Constant indices that no linear map describes: the whole axis."""
     domain, writes = _plain(result)
     axis = source.axes.index(op.integer("axis"))
     indices = tuple(Full() if device == axis else index for device, index in enumerate(writes.indices))
-    return Stage("take", domain, writes, (Access(source.name, indices),))
+    return LoopNest("take", domain, writes, (Access(source.name, indices),))
 
 
-def _resize(source: Placed, result: Placed) -> Stage:
+def _resize(source: PlacedOperand, result: PlacedOperand) -> LoopNest:
     """Two neighbours around the scaled coordinate; the rules of coordinates move it by up to one step of the result."""
     domain, writes = _plain(result)
     indices: list[Index] = []
@@ -286,10 +294,10 @@ def _resize(source: Placed, result: Placed) -> Stage:
             ratio = Fraction(extent, wanted)
             reach = 2 + ceil(ratio)
             indices.append(Scaled(axis.name, ratio.numerator, ratio.denominator, -reach, reach))
-    return Stage("resize", domain, writes, (Access(source.name, tuple(indices)),))
+    return LoopNest("resize", domain, writes, (Access(source.name, tuple(indices)),))
 
 
-def _lrn(op: Operation, source: Placed, result: Placed) -> tuple[Stage, Stage]:
+def _lrn(op: Operation, source: PlacedOperand, result: PlacedOperand) -> tuple[LoopNest, LoopNest]:
     """Squares summed over a window of channels, then the quotient."""
     size = op.integer("size")
     domain, writes = _plain(result)
@@ -299,12 +307,12 @@ def _lrn(op: Operation, source: Placed, result: Placed) -> tuple[Stage, Stage]:
     read = (*writes.indices[:channels], shifted, *writes.indices[channels + 1 :])
     sums = Access(f"{INNER}square_sum", writes.indices)
     return (
-        Stage("square_sum", (*domain, window), sums, (Access(source.name, read),)),
-        Stage("lrn", domain, writes, (Access(source.name, writes.indices), sums)),
+        LoopNest("square_sum", (*domain, window), sums, (Access(source.name, read),)),
+        LoopNest("lrn", domain, writes, (Access(source.name, writes.indices), sums)),
     )
 
 
-def _lines(op: Operation, inputs: Sequence[Placed], result: Placed) -> Stage:
+def _lines(op: Operation, inputs: Sequence[PlacedOperand], result: PlacedOperand) -> LoopNest:
     """Whole lines of the first operand along `axes`; the others as they meet the result, aligned at the last axis."""
     source, *vectors = inputs
     domain, writes = _plain(result)
@@ -318,10 +326,10 @@ def _lines(op: Operation, inputs: Sequence[Placed], result: Placed) -> Stage:
             for axis in vector.axes
         )
         reads.append(Access(vector.name, tuple(indices)))
-    return Stage(op.kind, domain, writes, tuple(reads))
+    return LoopNest(op.kind, domain, writes, tuple(reads))
 
 
-def _attention(inputs: Sequence[Placed], result: Placed) -> Stage:
+def _attention(inputs: Sequence[PlacedOperand], result: PlacedOperand) -> LoopNest:
     """A row of q of one head, all of k, a column of v for each element, and a row of the mask."""
     domain, writes = _plain(result)
     batch, head, row, element = (writes.indices[result.axes.index(axis)] for axis in range(4))
@@ -335,10 +343,10 @@ def _attention(inputs: Sequence[Placed], result: Placed) -> Stage:
         _by_axis(v, (batch, shared, Full(), element)),
         *(_by_axis(mask, (batch, head, row, Full())) for mask in masks),
     ]
-    return Stage("attention", domain, writes, tuple(reads))
+    return LoopNest("attention", domain, writes, tuple(reads))
 
 
-def _attend(op: Operation, inputs: Sequence[Placed], result: Placed) -> Stage:
+def _attend(op: Operation, inputs: Sequence[PlacedOperand], result: PlacedOperand) -> LoopNest:
     """A row of q of the head of a column, all rows of k and v of the head that it shares, and a row of the mask."""
     domain, writes = _plain(result)
     q, k, v, *masks = inputs
@@ -354,17 +362,17 @@ def _attend(op: Operation, inputs: Sequence[Placed], result: Placed) -> Stage:
         *(_by_axis(mask, (item, Grouped(name, width, 1), row, Full())) for mask in masks),
     ]
     del column
-    return Stage("attend", (*domain, *inner), writes, tuple(reads))
+    return LoopNest("attend", (*domain, *inner), writes, tuple(reads))
 
 
-def _rotary(op: Operation, inputs: Sequence[Placed], result: Placed) -> Stage:
+def _rotary(op: Operation, inputs: Sequence[PlacedOperand], result: PlacedOperand) -> LoopNest:
     """The elements of a row and head, with the cosines and sines of the row."""
     domain, writes = _plain(result)
     indices = tuple(writes.indices[result.axes.index(axis)] for axis in range(3))
-    return Stage(op.kind, domain, writes, tuple(_by_axis(operand, (*indices, Full())) for operand in inputs))
+    return LoopNest(op.kind, domain, writes, tuple(_by_axis(operand, (*indices, Full())) for operand in inputs))
 
 
-def _by_axis(operand: Placed, indices: tuple[Index, ...]) -> Access:
+def _by_axis(operand: PlacedOperand, indices: tuple[Index, ...]) -> Access:
     """An index for each axis of the file, in device order; axes of one element are read as they are."""
     used = (Linear() if operand.shape[axis] == 1 else indices[axis] for axis in operand.axes)
     return Access(operand.name, tuple(used))

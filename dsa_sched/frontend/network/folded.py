@@ -20,14 +20,14 @@ from dsa_sched.frontend.network.runtime_values import runtime_values
 from dsa_sched.frontend.network.shapes import fix_shapes
 from hw_models.errors import ModelError
 
-__all__ = ["OLDEST_IR", "Cut", "FoldedModel", "folded_model"]
+__all__ = ["OLDEST_IR", "SubModel", "FoldedModel", "folded_model"]
 
 OLDEST_IR = 4
 """From here on constants need not be listed among the inputs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class SubModel:
     """Nodes of a model as a model. `inputs` and `outputs` are values of the whole, by its names."""
 
     model: onnx.ModelProto
@@ -44,7 +44,7 @@ class FoldedModel:
     opsets: tuple[tuple[str, int], ...]
     ir_version: int
 
-    def cut(self, names: Collection[str], through: tuple[str, ...] = (), name: str = "part") -> Cut:
+    def cut(self, names: Collection[str], through: tuple[str, ...] = (), name: str = "part") -> SubModel:
         """The nodes of these names; its outputs are what other nodes read or the model gives out, and the values
         `through`, which it passes on. Raises ModelError for a value at its border without a static shape."""
         wanted = frozenset(names)
@@ -67,7 +67,7 @@ class FoldedModel:
             [numpy_helper.from_array(network.constants[value], value) for value in constants],
         )
         opsets = [helper.make_opsetid(domain, version) for domain, version in self.opsets]
-        return Cut(helper.make_model(graph, opset_imports=opsets, ir_version=self.ir_version), inputs, outputs)
+        return SubModel(helper.make_model(graph, opset_imports=opsets, ir_version=self.ir_version), inputs, outputs)
 
     def value(self, name: str) -> Value:
         """Shape and element type. Raises ModelError where they are not static."""

@@ -36,7 +36,7 @@ __all__ = [
     "Network",
     "Node",
     "Origin",
-    "Part",
+    "NetworkPart",
     "Setting",
     "Value",
     "array_of",
@@ -142,7 +142,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class NetworkPart:
     """The elements of a value from index `low` to `high` along an axis."""
 
     axis: int
@@ -163,7 +163,7 @@ class Origin:
     name: str
     scale: npt.NDArray[np.float64]
     shift: npt.NDArray[np.float64]
-    part: Part | None = None
+    part: NetworkPart | None = None
     axis: int = 1
 
     def of_file(self, theirs: Array) -> Array:

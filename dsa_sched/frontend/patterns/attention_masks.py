@@ -22,7 +22,7 @@ from dsa_sched.frontend.network.network import Array, Network, Node
 from dsa_sched.frontend.network.terms import Term
 from dsa_sched.frontend.patterns.pattern_search import is_computed, made_for, number_of, shape_of
 
-__all__ = ["Mask", "Masks", "Together", "heads_of", "masks_above", "put_together"]
+__all__ = ["AttentionMask", "Masks", "Together", "heads_of", "masks_above", "put_together"]
 
 MOST_MASKS = 5
 """Masks and views between scores and their softmax."""
@@ -32,7 +32,7 @@ MOST_ELEMENTS = 2**27
 
 
 @dataclass(frozen=True, slots=True)
-class Mask:
+class AttentionMask:
     """A value added to scores of the shape `at`; or, with a `fill`, the condition by which they become that number,
     where it is not `kept`."""
 
@@ -48,7 +48,7 @@ class Masks:
 
     scores: str
     shape: Shape
-    masks: tuple[Mask, ...] = ()
+    masks: tuple[AttentionMask, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def masks_above(network: Network, name: str, is_scores: Callable[[str], bool], s
     return None
 
 
-def _below(network: Network, node: Node, at: Shape) -> Iterator[tuple[str, Mask | None]]:
+def _below(network: Network, node: Node, at: Shape) -> Iterator[tuple[str, AttentionMask | None]]:
     """What may be the scores below a node, and its mask."""
     first, *others = node.inputs
     if node.op_type == "Reshape":
@@ -82,11 +82,13 @@ def _below(network: Network, node: Node, at: Shape) -> Iterator[tuple[str, Mask 
             yield first, None
         return
     if node.op_type == "Add":
-        pairs = [(name, Mask(other, at)) for name, other in ((first, others[0]), (others[0], first))]
+        pairs = [(name, AttentionMask(other, at)) for name, other in ((first, others[0]), (others[0], first))]
     else:
         fills = [number_of(network, name) for name in others]
         pairs = [
-            (others[1 - i], Mask(first, at, fill, kept=i == 1)) for i, fill in enumerate(fills) if fill is not None
+            (others[1 - i], AttentionMask(first, at, fill, kept=i == 1))
+            for i, fill in enumerate(fills)
+            if fill is not None
         ]
     for name, mask in pairs:
         spread = shape_of(network, mask.name)
@@ -107,7 +109,7 @@ def put_together(network: Network, masks: Masks, by_head: Shape) -> Together | N
     """None where they cannot be one."""
     constants: list[tuple[Array, Term]] = []
     computed: list[str] = []
-    choice: Mask | None = None
+    choice: AttentionMask | None = None
     for mask in masks.masks:
         array = network.constants.get(mask.name)
         hidden = _hidden(network, mask) if array is not None and mask.fill is not None else None
@@ -129,7 +131,7 @@ def put_together(network: Network, masks: Masks, by_head: Shape) -> Together | N
     return Together(lambda chain: _sum(chain, constants, computed, by_head))
 
 
-def _hidden(network: Network, mask: Mask) -> tuple[Array, Term] | None:
+def _hidden(network: Network, mask: AttentionMask) -> tuple[Array, Term] | None:
     """What a constant condition hides as numbers to add; None where that is not the same."""
     condition, fill = network.constants[mask.name], mask.fill
     if condition.dtype != np.bool_ or fill is None or fill > -network.rounding.largest:
@@ -141,7 +143,7 @@ def _hidden(network: Network, mask: Mask) -> tuple[Array, Term] | None:
     return hiding(condition, network.term(mask.name), kept=mask.kept, fill=fill)
 
 
-def _meets(network: Network, mask: Mask, by_head: Shape) -> bool:
+def _meets(network: Network, mask: AttentionMask, by_head: Shape) -> bool:
     """Whether the mask spreads over (batch, head, row, column) as it does where it is."""
     own = network.shape(mask.name)
     ahead = own[: max(0, len(own) - 2)]
@@ -169,7 +171,7 @@ def _spread(array: Array, term: Term, at: Shape, by_head: Shape) -> tuple[Array,
     return np.broadcast_to(array.reshape(own), wide).reshape(shape), term.reshape(*own).broadcast(*wide).reshape(*shape)
 
 
-def _chosen(mask: Mask) -> Together:
+def _chosen(mask: AttentionMask) -> Together:
     settings: Settings = ((FILL, float(mask.fill or 0.0)), (KEPT, int(mask.kept)))
     return Together(lambda _chain: (mask.name, settings))
 

@@ -41,7 +41,7 @@ PRODUCT: Polynomial = {(1, 1): 1.0}
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class CurveForm:
     """An operator as `whole`(x, curve(inner(x)))."""
 
     op_type: str
@@ -52,15 +52,15 @@ class Form:
 
 
 FORMS = (
-    Form("Gelu", (("approximate", "none"),), "Erf", {(1, 0): sqrt(0.5)}, HALF_OF_BOTH),
-    Form(
+    CurveForm("Gelu", (("approximate", "none"),), "Erf", {(1, 0): sqrt(0.5)}, HALF_OF_BOTH),
+    CurveForm(
         "Gelu",
         (("approximate", "tanh"),),
         "Tanh",
         {(1, 0): sqrt(2 / pi), (3, 0): 0.044715 * sqrt(2 / pi)},
         HALF_OF_BOTH,
     ),
-    Form(
+    CurveForm(
         "Gelu",
         (("approximate", "tanh"),),
         "Sigmoid",

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import onnx
 
-from dsa_sched.frontend.network.network import ATTEND, FLOATING, Array, Network, Node, Origin, Part, Value
+from dsa_sched.frontend.network.network import ATTEND, FLOATING, Array, Network, NetworkPart, Node, Origin, Value
 from dsa_sched.frontend.network.terms import Term, number
 from partitioner.ir.operators import Trait, onnx_names
 
@@ -31,7 +31,7 @@ SOFTMAX_ALONG_ONE_AXIS = 13
 """The first operator set of which a Softmax is along its axis alone, the last unless it says so; before, it was along
 all from its axis on, the second unless it said so."""
 
-Wanted = tuple[Part | None, ...]
+Wanted = tuple[NetworkPart | None, ...]
 """By operand of a node, the part that it needs; None for all of it."""
 
 
@@ -41,10 +41,10 @@ def without_unread_rows(network: Network) -> Network:
     return _Writer(network, parts, wanted).written() if parts else network
 
 
-def _parts(network: Network) -> tuple[dict[str, Part], dict[str, Wanted]]:
+def _parts(network: Network) -> tuple[dict[str, NetworkPart], dict[str, Wanted]]:
     """Values of which a part is enough, and by the names of the nodes that make them what these want."""
-    needs: dict[str, set[Part | None]] = {name: {None} for name in network.outputs}
-    parts: dict[str, Part] = {}
+    needs: dict[str, set[NetworkPart | None]] = {name: {None} for name in network.outputs}
+    parts: dict[str, NetworkPart] = {}
     wanted: dict[str, Wanted] = {}
     for node in reversed(network.nodes):
         needed = needs.get(node.outputs[0], set())
@@ -59,7 +59,7 @@ def _parts(network: Network) -> tuple[dict[str, Part], dict[str, Wanted]]:
     return parts, wanted
 
 
-def _taken(network: Network, node: Node) -> Part | None:
+def _taken(network: Network, node: Node) -> NetworkPart | None:
     """The part of its first operand that a Slice or Gather passes on; None for others, and where it is no one span of
     one axis behind the first."""
     if node.op_type not in ("Slice", "Gather") or node.inputs[0] not in network.values:
@@ -70,7 +70,7 @@ def _taken(network: Network, node: Node) -> Part | None:
     if not shape:
         return None
     axis, low, high = (_gathered if node.op_type == "Gather" else _sliced)(network, node, shape)
-    return Part(axis, low, high) if axis and 0 <= low < high and high - low < shape[axis] else None
+    return NetworkPart(axis, low, high) if axis and 0 <= low < high and high - low < shape[axis] else None
 
 
 def _gathered(network: Network, node: Node, shape: tuple[int, ...]) -> tuple[int, int, int]:
@@ -100,7 +100,7 @@ def _integers(network: Network, name: str) -> list[int]:
     return [int(number) for number in np.asarray(network.constants[name]).reshape(-1)]
 
 
-def _operands(network: Network, node: Node, part: Part) -> Wanted | None:
+def _operands(network: Network, node: Node, part: NetworkPart) -> Wanted | None:
     """What a node wants of its operands to make a part of its result; None where it needs more than a part, or a part
     of a constant, of integers or of truth values."""
     if any(name and name not in network.values for name in (*node.inputs, *node.outputs)):
@@ -131,7 +131,7 @@ def _operands(network: Network, node: Node, part: Part) -> Wanted | None:
     return found
 
 
-def _aligned(network: Network, name: str, part: Part, rank: int) -> Part | None:
+def _aligned(network: Network, name: str, part: NetworkPart, rank: int) -> NetworkPart | None:
     """The part of an operand that meets a part of a result of so many axes; None where it is the same for all."""
     if not name:
         return None
@@ -145,7 +145,7 @@ class _Writer:
     """The nodes as they grow, with the values, constants and origins that they bring."""
 
     network: Network
-    parts: Mapping[str, Part]
+    parts: Mapping[str, NetworkPart]
     wanted: Mapping[str, Wanted]
     nodes: list[Node] = field(default_factory=list)
     values: dict[str, Value] = field(default_factory=dict)
@@ -179,7 +179,7 @@ class _Writer:
             return Node(node.name, "Identity" if same else "Reshape", (source,), node.outputs)
         return node
 
-    def _named(self, name: str, part: Part) -> str:
+    def _named(self, name: str, part: NetworkPart) -> str:
         """The name of a part of a value, which has a shape and an origin."""
         ours = _part_name(name, part)
         if ours not in self.values:
@@ -189,7 +189,7 @@ class _Writer:
             self.origins[ours] = Origin(name, np.ones(1), np.zeros(1), part, axis=-1)
         return ours
 
-    def _part(self, name: str, part: Part, slicer: str) -> str:
+    def _part(self, name: str, part: NetworkPart, slicer: str) -> str:
         """The part of a value; where that is whole, a node of the name `slicer` cuts it before its first reader."""
         known = _part_name(name, part) in self.values
         ours = self._named(name, part)
@@ -207,5 +207,5 @@ class _Writer:
         return name
 
 
-def _part_name(name: str, part: Part) -> str:
+def _part_name(name: str, part: NetworkPart) -> str:
     return f"{name}::{part.axis}:{part.low}:{part.high}"

@@ -19,13 +19,13 @@ from dsa_sched.frontend.network.operation import Writer
 from dsa_sched.frontend.network.terms import Term
 from partitioner.ir.graph import Attribute
 
-__all__ = ["Steps", "Window", "image_conv", "image_pool"]
+__all__ = ["OperationSteps", "ImageWindow", "image_conv", "image_pool"]
 
 Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ImageWindow:
     """Windows over spatial axes: of each axis its taps, their spacing, the step and the padding on both sides."""
 
     kernel: Shape
@@ -52,19 +52,21 @@ class Window:
         along = zip(extents, self.begins, self.ends, self.reach, self.strides, strict=True)
         return tuple((e + b + a - r) // s + 1 for e, b, a, r, s in along)
 
-    def over(self, *axes: int) -> Window:
+    def over(self, *axes: int) -> ImageWindow:
         """The same along some of its axes."""
         fields = (self.kernel, self.strides, self.dilations, self.begins, self.ends)
-        return Window(*(tuple(field[axis] for axis in axes) for field in fields))
+        return ImageWindow(*(tuple(field[axis] for axis in axes) for field in fields))
 
-    def ahead(self) -> Window:
+    def ahead(self) -> ImageWindow:
         """With an axis of one element before its own; what that has no use for is as behind, so that both are alike."""
         kernel, strides, dilations = (1, *self.kernel), self.strides[:1] + self.strides, self.dilations
-        return Window(kernel, strides, dilations[:1] + dilations, (0, *self.begins), (0, *self.ends))
+        return ImageWindow(kernel, strides, dilations[:1] + dilations, (0, *self.begins), (0, *self.ends))
 
-    def beside_one(self) -> Window:
+    def beside_one(self) -> ImageWindow:
         """With an axis behind its own of which every element is by itself."""
-        return Window((*self.kernel, 1), (*self.strides, 1), (*self.dilations, 1), (*self.begins, 0), (*self.ends, 0))
+        return ImageWindow(
+            (*self.kernel, 1), (*self.strides, 1), (*self.dilations, 1), (*self.begins, 0), (*self.ends, 0)
+        )
 
     def attributes(self) -> dict[str, Attribute]:
         """As operators of ours say it."""
@@ -76,7 +78,7 @@ class Window:
         }
 
 
-class Steps:
+class OperationSteps:
     """The operations that one node becomes, each with a value of its own; `last` is where the node's result comes."""
 
     def __init__(self, writer: Writer, node: Node) -> None:
@@ -153,7 +155,9 @@ class Steps:
             self.writer.add(self.node, "view", inputs=(result,), outputs=target)
 
 
-def image_conv(steps: Steps, x: str, weights: str, bias: tuple[str, ...], window: Window, groups: int) -> str:
+def image_conv(
+    steps: OperationSteps, x: str, weights: str, bias: tuple[str, ...], window: ImageWindow, groups: int
+) -> str:
     """The convolution of [n, c, spatial...] with constant weights [f, c / groups, kernel...], by images."""
     writer = steps.writer
     n, c = writer.shape(x)[:2]
@@ -178,16 +182,16 @@ def image_conv(steps: Steps, x: str, weights: str, bias: tuple[str, ...], window
     return steps.transpose(y, 0, 2, 1, *range(3, window.rank + 2))
 
 
-def _with_own_padding(steps: Steps, x: str, window: Window) -> tuple[Window, str]:
+def _with_own_padding(steps: OperationSteps, x: str, window: ImageWindow) -> tuple[ImageWindow, str]:
     """Padding that is negative, or a whole window, is an operator of its own."""
     if window.pads_less_than_it_reaches:
         return window, x
     x = steps.pad(x, (0, 0, *window.begins), (0, 0, *window.ends))
     none = (0,) * window.rank
-    return Window(window.kernel, window.strides, window.dilations, none, none), x
+    return ImageWindow(window.kernel, window.strides, window.dilations, none, none), x
 
 
-def _with_equal_steps(window: Window, outputs: Shape) -> Window | None:
+def _with_equal_steps(window: ImageWindow, outputs: Shape) -> ImageWindow | None:
     """One stride and one dilation for two axes, where an axis that has no use for its own takes the other's."""
     if window.rank != 2:
         return None
@@ -195,10 +199,12 @@ def _with_equal_steps(window: Window, outputs: Shape) -> Window | None:
     dilations = _equal(window.dilations, tuple(taps > 1 for taps in window.kernel))
     if strides is None or dilations is None:
         return None
-    return Window(window.kernel, strides, dilations, window.begins, window.ends)
+    return ImageWindow(window.kernel, strides, dilations, window.begins, window.ends)
 
 
-def _with_no_more_windows(steps: Steps, x: str, window: Window, outputs: Shape) -> tuple[Window, str]:
+def _with_no_more_windows(
+    steps: OperationSteps, x: str, window: ImageWindow, outputs: Shape
+) -> tuple[ImageWindow, str]:
     """As many windows as are wanted: with a smaller step along an axis of one window, more may fit than that."""
     n, c, *extents = steps.writer.shape(x)
     if window.outputs(tuple(extents)) == outputs:
@@ -208,7 +214,7 @@ def _with_no_more_windows(steps: Steps, x: str, window: Window, outputs: Shape) 
     ends = tuple(max(0, min(end, more)) for end, more in zip(window.ends, behind, strict=True))
     kept = tuple(extent + min(0, more) for extent, more in zip(extents, behind, strict=True))
     x = steps.part(x, (0,) * (2 + window.rank), (n, c, *kept))
-    return Window(window.kernel, window.strides, window.dilations, window.begins, ends), x
+    return ImageWindow(window.kernel, window.strides, window.dilations, window.begins, ends), x
 
 
 def _equal(numbers: Shape, counts: tuple[bool, ...]) -> Shape | None:
@@ -218,7 +224,9 @@ def _equal(numbers: Shape, counts: tuple[bool, ...]) -> Shape | None:
     return (meant.pop() if meant else 1,) * len(numbers) if len(set(numbers)) > 1 else numbers
 
 
-def _planes(steps: Steps, x: str, weights: str, window: Window, outputs: int, groups: int) -> tuple[str, str]:
+def _planes(
+    steps: OperationSteps, x: str, weights: str, window: ImageWindow, outputs: int, groups: int
+) -> tuple[str, str]:
     """x [n, c, d, rest...] as images [n * outputs, c * taps, rest...], and weights for the rest of the axes.
 
     The channels of a plane lie together, but those of several groups with their group."""
@@ -244,12 +252,12 @@ def _planes(steps: Steps, x: str, weights: str, window: Window, outputs: int, gr
     )
 
 
-def _reshaped(steps: Steps, weights: str, shape: Shape) -> str:
+def _reshaped(steps: OperationSteps, weights: str, shape: Shape) -> str:
     array, term = steps.writer.constants[weights], steps.writer.term(weights)
     return steps.constant(weights, "reshaped", array.reshape(shape), term.reshape(*shape))
 
 
-def image_pool(steps: Steps, x: str, kind: str, window: Window, counted: Mapping[str, Attribute]) -> str:
+def image_pool(steps: OperationSteps, x: str, kind: str, window: ImageWindow, counted: Mapping[str, Attribute]) -> str:
     """The pool of [n, c, spatial...] by images; `counted` is what a mean says of its padding."""
     writer = steps.writer
     n, c, *spatial = writer.shape(x)

@@ -15,28 +15,30 @@ import numpy as np
 
 from dsa_sched.frontend.network.network import Array
 from dsa_sched.frontend.network.terms import Term
-from dsa_sched.frontend.rules.image_windows import Steps, Window, image_conv
+from dsa_sched.frontend.rules.image_windows import ImageWindow, OperationSteps, image_conv
 
 __all__ = ["has_long_windows", "long_conv", "spread_bias"]
 
 Shape = tuple[int, ...]
 
 
-def has_long_windows(window: Window, limit: int) -> bool:
+def has_long_windows(window: ImageWindow, limit: int) -> bool:
     """Whether a target that encodes numbers up to the limit (0: any) cannot encode these."""
     return bool(limit) and _longest(window) > limit
 
 
-def _longest(window: Window) -> int:
+def _longest(window: ImageWindow) -> int:
     return max(*window.kernel, *window.strides, *window.dilations, *window.begins, *window.ends)
 
 
-def _limit(steps: Steps) -> float:
+def _limit(steps: OperationSteps) -> float:
     """The largest number that the target encodes."""
     return steps.writer.wants.longest_window or inf
 
 
-def long_conv(steps: Steps, x: str, weights: str, bias: tuple[str, ...], window: Window, groups: int) -> str:
+def long_conv(
+    steps: OperationSteps, x: str, weights: str, bias: tuple[str, ...], window: ImageWindow, groups: int
+) -> str:
     """The convolution as `image_conv` makes it, by windows that the target can encode."""
     limit = _limit(steps)
     along = (window.over(axis) for axis in range(window.rank))
@@ -46,11 +48,13 @@ def long_conv(steps: Steps, x: str, weights: str, bias: tuple[str, ...], window:
     if max(*window.begins, *window.ends) > limit:
         x = steps.pad(x, (0, 0, *window.begins), (0, 0, *window.ends))
         none = (0,) * window.rank
-        window = Window(window.kernel, window.strides, window.dilations, none, none)
+        window = ImageWindow(window.kernel, window.strides, window.dilations, none, none)
     return image_conv(steps, x, weights, bias, window, groups)
 
 
-def _blocked(steps: Steps, x: str, weights: str, bias: tuple[str, ...], window: Window, groups: int, axis: int) -> str:
+def _blocked(
+    steps: OperationSteps, x: str, weights: str, bias: tuple[str, ...], window: ImageWindow, groups: int, axis: int
+) -> str:
     """With blocks of one axis as channels."""
     writer = steps.writer
     n, c, *extents = writer.shape(x)
@@ -79,13 +83,13 @@ def _blocked(steps: Steps, x: str, weights: str, bias: tuple[str, ...], window: 
     return steps.part(y, (0,) * (2 + window.rank), (n, filters, *outputs))
 
 
-def _short(window: Window, axis: int, taps: int) -> Window:
+def _short(window: ImageWindow, axis: int, taps: int) -> ImageWindow:
     """The same with so many taps, one step and no padding along an axis."""
 
     def put(numbers: Shape, number: int) -> Shape:
         return (*numbers[:axis], number, *numbers[axis + 1 :])
 
-    return Window(
+    return ImageWindow(
         put(window.kernel, taps),
         put(window.strides, 1),
         put(window.dilations, 1),
@@ -94,7 +98,7 @@ def _short(window: Window, axis: int, taps: int) -> Window:
     )
 
 
-def _joined_phases(steps: Steps, y: str, phases: int, axis: int) -> str:
+def _joined_phases(steps: OperationSteps, y: str, phases: int, axis: int) -> str:
     """[n, f * phases, ..., m, ...] -> [n, f, ..., m * phases, ...]."""
     n, channels, *extents = steps.writer.shape(y)
     y = steps.view(y, n, channels // phases, phases, *extents)
@@ -104,7 +108,7 @@ def _joined_phases(steps: Steps, y: str, phases: int, axis: int) -> str:
     return steps.view(y, n, channels // phases, *joined)
 
 
-def _blocked_weights(steps: Steps, name: str, window: Window, axis: int, phases: int, taps: int) -> str:
+def _blocked_weights(steps: OperationSteps, name: str, window: ImageWindow, axis: int, phases: int, taps: int) -> str:
     """[f, c, ..., k, ...] as [f * phases, c * block, ..., taps, ...]."""
     array, term = steps.writer.constants[name], steps.writer.term(name)
     rank, stride = window.rank, window.strides[axis]
@@ -164,7 +168,7 @@ def _phased(array: Array, term: Term, phases: int, stride: int, length: int) -> 
     return _reshaped(array[:kept], term.take(tuple(range(kept))), (phases, length, *rest))
 
 
-def spread_bias(steps: Steps, bias: str, phases: int) -> str:
+def spread_bias(steps: OperationSteps, bias: str, phases: int) -> str:
     """The same for all phases of a filter."""
     if phases == 1:
         return bias

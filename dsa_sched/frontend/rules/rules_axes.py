@@ -13,7 +13,7 @@ from math import prod
 from dsa_sched.frontend.network.network import NEAREST, Node
 from dsa_sched.frontend.network.operation import Refusal, Writer
 from dsa_sched.frontend.network.shapes import shape_text
-from dsa_sched.frontend.rules.image_windows import Steps
+from dsa_sched.frontend.rules.image_windows import OperationSteps
 from dsa_sched.frontend.rules.rules_window import whole_pool
 from partitioner.ir.graph import Attribute
 
@@ -139,7 +139,7 @@ REPEATED: Mapping[str, Callable[[int, int], int]] = {
 def _pad_by_own(writer: Writer, node: Node, mode: str, begins: tuple[int, ...], ends: tuple[int, ...]) -> None:
     """The elements before, the value, the elements behind: along one axis after the other. What negative pads cut off
     goes first, so that what is repeated is what is left."""
-    steps, shape = Steps(writer, node), writer.shape(node.inputs[0])
+    steps, shape = OperationSteps(writer, node), writer.shape(node.inputs[0])
     firsts = tuple(max(0, -begin) for begin in begins)
     counts = tuple(extent - first + min(0, end) for extent, first, end in zip(shape, firsts, ends, strict=True))
     x = steps.part(node.inputs[0], firsts, counts)
@@ -154,7 +154,7 @@ def _pad_by_own(writer: Writer, node: Node, mode: str, begins: tuple[int, ...], 
 
 def expand(writer: Writer, node: Node) -> None:
     """The one element of an axis as often as the result has it."""
-    steps, target = Steps(writer, node), writer.shape(node.outputs[0])
+    steps, target = OperationSteps(writer, node), writer.shape(node.outputs[0])
     shape = writer.shape(node.inputs[0])
     x = steps.view(node.inputs[0], *(1,) * (len(target) - len(shape)), *shape)
     for axis, extent in enumerate(target):
@@ -165,7 +165,7 @@ def expand(writer: Writer, node: Node) -> None:
 
 def tile(writer: Writer, node: Node) -> None:
     """All elements of an axis, again and again."""
-    steps, x = Steps(writer, node), node.inputs[0]
+    steps, x = OperationSteps(writer, node), node.inputs[0]
     for axis, times in enumerate(writer.integers(node, 1, "repeats")):
         if times != 1:
             (x,) = steps.taken(x, axis, tuple(range(writer.shape(x)[axis])) * times)

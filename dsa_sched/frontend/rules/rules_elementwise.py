@@ -8,7 +8,7 @@ import numpy as np
 
 from dsa_sched.frontend.network.network import Node
 from dsa_sched.frontend.network.operation import Refusal, Writer
-from dsa_sched.frontend.rules.image_windows import Steps
+from dsa_sched.frontend.rules.image_windows import OperationSteps
 from partitioner.ir.operators import OPERATOR_TABLE, Trait
 
 __all__ = [
@@ -93,11 +93,11 @@ def _with_full_operand(writer: Writer, node: Node, operands: tuple[str, ...]) ->
         full = writer.constant(f"{chosen}::{node.name}::expanded", array, term)
     else:
         chosen = max(computed, key=lambda name: prod(writer.shape(name)))
-        full = expanded(Steps(writer, node), chosen, target)
+        full = expanded(OperationSteps(writer, node), chosen, target)
     return tuple(full if name == chosen else name for name in operands)
 
 
-def expanded(steps: Steps, x: str, target: tuple[int, ...]) -> str:
+def expanded(steps: OperationSteps, x: str, target: tuple[int, ...]) -> str:
     """A value of as many axes as the target, each element as often as the target has it: inner axes first, so that
     outer ones repeat what is long."""
     for axis in reversed(range(len(target))):

@@ -17,7 +17,7 @@ import numpy as np
 from dsa_sched.frontend.network.network import Array, Node
 from dsa_sched.frontend.network.operation import Refusal, Writer
 from dsa_sched.frontend.network.terms import Term
-from dsa_sched.frontend.rules.image_windows import Steps, Window
+from dsa_sched.frontend.rules.image_windows import ImageWindow, OperationSteps
 from dsa_sched.frontend.rules.long_windows import long_conv, spread_bias
 
 __all__ = ["conv_transpose"]
@@ -38,7 +38,7 @@ def conv_transpose(writer: Writer, node: Node) -> None:
     strides, dilations = node.integers("strides", (1,) * rank), node.integers("dilations", (1,) * rank)
     extents, kernel = writer.shape(node.outputs[0])[2:], tuple(weights.shape[2:])
     firsts = _begins(node, shape[2:], extents, kernel, strides, dilations)
-    steps = Steps(writer, node)
+    steps = OperationSteps(writer, node)
     phased, term, taps = _phase_weights(weights, writer.term(node.inputs[1]), groups, strides, dilations)
     filters, phases = weights.shape[1] * groups, prod(strides)
     names = [steps.constant(node.inputs[1], "phases", phased, term)]
@@ -48,7 +48,7 @@ def conv_transpose(writer: Writer, node: Node) -> None:
         max(extent, -(-(first + wanted) // stride))
         for extent, first, wanted, stride in zip(shape[2:], firsts, extents, strides, strict=True)
     )
-    window = Window(
+    window = ImageWindow(
         taps,
         (1,) * rank,
         (1,) * rank,
@@ -118,14 +118,14 @@ def _behind(weights: Array, term: Term, counts: Iterable[int]) -> tuple[Array, T
     return np.pad(weights, [(0, count) for count in counts]), term.pad(*counts)
 
 
-def _convolution(steps: Steps, names: list[str], window: Window, groups: int, shape: Shape) -> str:
+def _convolution(steps: OperationSteps, names: list[str], window: ImageWindow, groups: int, shape: Shape) -> str:
     x, (weights, *bias) = steps.node.inputs[0], names
     if steps.writer.wants.windows == "images":
         return long_conv(steps, x, weights, tuple(bias), window, groups)
     return steps.add("conv", shape, {**window.attributes(), "groups": groups}, x, weights, *bias)
 
 
-def _interleaved(steps: Steps, y: str, filters: int, strides: Shape) -> str:
+def _interleaved(steps: OperationSteps, y: str, filters: int, strides: Shape) -> str:
     """[n, f * phases, q...] -> [n, f, q * s...]."""
     if prod(strides) == 1:
         return y

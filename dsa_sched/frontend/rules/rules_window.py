@@ -13,7 +13,7 @@ from math import prod
 
 from dsa_sched.frontend.network.network import Node
 from dsa_sched.frontend.network.operation import Refusal, Writer
-from dsa_sched.frontend.rules.image_windows import Steps, Window, image_pool
+from dsa_sched.frontend.rules.image_windows import ImageWindow, OperationSteps, image_pool
 from dsa_sched.frontend.rules.long_windows import has_long_windows, long_conv
 from partitioner.ir.graph import Attribute
 
@@ -54,7 +54,7 @@ def conv(writer: Writer, node: Node) -> None:
     window, limit = _window_of(windows), writer.wants.longest_window
     plain = _is_image(windows) and window.pads_less_than_it_reaches and not has_long_windows(window, limit)
     if writer.wants.windows == "images" and not plain:
-        steps = Steps(writer, node)
+        steps = OperationSteps(writer, node)
         steps.finish(long_conv(steps, inputs[0], inputs[1], inputs[2:], window, groups))
     else:
         writer.add(node, "conv", {**windows, "groups": groups}, inputs=inputs)
@@ -66,10 +66,10 @@ def _is_image(windows: Mapping[str, tuple[int, ...]]) -> bool:
     return len(strides) == 2 and strides[0] == strides[1] and dilations[0] == dilations[1]
 
 
-def _window_of(windows: Mapping[str, tuple[int, ...]]) -> Window:
+def _window_of(windows: Mapping[str, tuple[int, ...]]) -> ImageWindow:
     kernel, pads = windows["kernel"], windows["pads"]
     begins, ends = pads[: len(kernel)], pads[len(kernel) :]
-    return Window(kernel, windows["strides"], windows["dilations"], begins, ends)
+    return ImageWindow(kernel, windows["strides"], windows["dilations"], begins, ends)
 
 
 def pool(writer: Writer, node: Node) -> None:
@@ -82,9 +82,9 @@ def pool(writer: Writer, node: Node) -> None:
     overflow = _overflow(window, shape[2:], out[2:])
     within = replace(window, ends=tuple(e + o for e, o in zip(window.ends, overflow, strict=True)))
     if node.op_type == "MaxPool":
-        _add_pool(Steps(writer, node), node.inputs[0], "max_pool", within, {})
+        _add_pool(OperationSteps(writer, node), node.inputs[0], "max_pool", within, {})
         return
-    counted, steps = node.integer("count_include_pad", 0), Steps(writer, node)
+    counted, steps = node.integer("count_include_pad", 0), OperationSteps(writer, node)
     x = node.inputs[0]
     if counted and any(overflow):
         x = steps.pad(x, (0, 0, *window.begins), (0, 0, *window.ends))
@@ -93,20 +93,20 @@ def pool(writer: Writer, node: Node) -> None:
     _add_pool(steps, x, "average_pool", within, {"count_include_pad": counted})
 
 
-def _overflow(window: Window, extents: tuple[int, ...], outputs: tuple[int, ...]) -> tuple[int, ...]:
+def _overflow(window: ImageWindow, extents: tuple[int, ...], outputs: tuple[int, ...]) -> tuple[int, ...]:
     """By how many elements of each axis the last window reaches beyond the padding, as `ceil_mode` has it."""
     along = zip(outputs, window.strides, window.reach, window.begins, extents, window.ends, strict=True)
     return tuple(max(0, (o - 1) * s + r - b - x - e) for o, s, r, b, x, e in along)
 
 
-def _held(window: Window, extents: tuple[int, ...], outputs: tuple[int, ...]) -> Window:
+def _held(window: ImageWindow, extents: tuple[int, ...], outputs: tuple[int, ...]) -> ImageWindow:
     """With no more taps along an axis than image and padding have elements for, where the only window is larger."""
     along = zip(window.kernel, window.dilations, window.begins, extents, window.ends, outputs, strict=True)
     held = tuple(min(k, (b + x + e - 1) // d + 1) if o == 1 else k for k, d, b, x, e, o in along)
     return replace(window, kernel=held)
 
 
-def _add_pool(steps: Steps, x: str, kind: str, window: Window, counted: Mapping[str, Attribute]) -> None:
+def _add_pool(steps: OperationSteps, x: str, kind: str, window: ImageWindow, counted: Mapping[str, Attribute]) -> None:
     writer, node = steps.writer, steps.node
     if writer.wants.windows == "images" and window.rank != 2:
         steps.finish(image_pool(steps, x, kind, window, counted))
@@ -119,7 +119,7 @@ def global_pool(writer: Writer, node: Node) -> None:
     if writer.wants.windows == "any" or len(shape) == 4:
         whole_pool(writer, node, kind, shape[2:])
         return
-    steps, image = Steps(writer, node), (prod(shape[2:-1]), shape[-1])
+    steps, image = OperationSteps(writer, node), (prod(shape[2:-1]), shape[-1])
     x = steps.view(node.inputs[0], *shape[:2], *image)
     steps.finish(steps.add(kind, (*shape[:2], 1, 1), whole_window(kind, image), x))
 

@@ -1,9 +1,9 @@
 """What a stage takes: the seam between the search and whatever knows times.
 
-    Stage(groups, merged) --a cost source--> ns
+    StreamStage(groups, merged) --a cost source--> ns
 
-The search asks only that. `Contention` is the simulator's rule, compiled; a source that measures on a device is another
-class with the same function.
+The search asks only that. `StageContention` is the simulator's rule, compiled; a source that measures on a device is
+another class with the same function.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dsa_sched.placement.model.problem import Problem
 from hw_models.errors import PlacementError
 
-__all__ = ["Contention", "Stage", "StageCosts", "stage_prices"]
+__all__ = ["StageContention", "StreamStage", "StageCosts", "stage_prices"]
 
 Masks = NDArray[np.uint64]
 
@@ -28,7 +28,7 @@ ROUNDING_NS = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class StreamStage:
     """Task numbers, in order: a stream each group. A merged stage has one group, whose tasks run as one operator.
 
     After the `last` one there is nothing that a barrier would be for.
@@ -47,11 +47,11 @@ class Stage:
 class StageCosts(Protocol):
     """Anything that knows what a stage takes, with the barrier behind it."""
 
-    def stage_ns(self, stage: Stage) -> float: ...
+    def stage_ns(self, stage: StreamStage) -> float: ...
 
 
 @dataclass(frozen=True)
-class Contention:
+class StageContention:
     """What `simulate` says of a stage on one machine of a problem, and of the barrier over its streams, if there are
     several. Merged stages cost what the problem's `merging` says."""
 
@@ -74,7 +74,7 @@ class Contention:
     def barrier_ns(self) -> int:
         return self.problem.machines[self.machine].stage_ns
 
-    def stage_ns(self, stage: Stage) -> float:
+    def stage_ns(self, stage: StreamStage) -> float:
         """Raises PlacementError for merged operators that nothing prices."""
         if stage.merged and len(stage.tasks) > 1:
             merging = self.problem.merging
@@ -101,7 +101,7 @@ def stage_prices(
 ) -> NDArray[np.float64]:
     """Prices of endings of a part; those from `concurrent` on are merged. One pass over masks where the source can."""
     known = np.zeros(0)
-    if isinstance(costs, Contention):
+    if isinstance(costs, StageContention):
         known = costs.prices_ns(part, closure, masks[:concurrent], last=last)
     others = [
         costs.stage_ns(stage_of(part, closure, int(masks[number]), merged=number >= concurrent, last=last))
@@ -110,17 +110,17 @@ def stage_prices(
     return np.append(known, others)
 
 
-def stage_of(part: tuple[int, ...], closure: Masks, mask: int, *, merged: bool, last: bool = False) -> Stage:
+def stage_of(part: tuple[int, ...], closure: Masks, mask: int, *, merged: bool, last: bool = False) -> StreamStage:
     """The stage that a mask over the tasks of a part stands for."""
     if merged:
-        return Stage((_tasks(part, mask),), merged=True, last=last)
+        return StreamStage((_tasks(part, mask),), merged=True, last=last)
     groups = []
     while mask:
         head = (mask & -mask).bit_length() - 1
         group = int(closure[head]) & mask
         groups.append(_tasks(part, group))
         mask &= ~group
-    return Stage(tuple(groups), last=last)
+    return StreamStage(tuple(groups), last=last)
 
 
 def _tasks(part: tuple[int, ...], mask: int) -> tuple[int, ...]:

@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from dsa_sched.placement.ios.blocks import Part, parts_of
-from dsa_sched.placement.ios.costs import Contention, Stage
-from dsa_sched.placement.ios.search import BOTH, MERGE, PARALLEL, Budget, Kind, StageSearch, search_stages
-from dsa_sched.placement.ios.space import Limits
+from dsa_sched.placement.ios.costs import StageContention, StreamStage
+from dsa_sched.placement.ios.search import BOTH, MERGE, PARALLEL, Budget, StageKinds, StageSearch, search_stages
+from dsa_sched.placement.ios.space import SearchLimits
 from dsa_sched.placement.ios.stages import greedy_stages, placed, sequential_stages
 from dsa_sched.placement.methods.registry import Outcome, Search, finished
 from dsa_sched.placement.model.problem import Problem
@@ -58,7 +58,7 @@ def ios_both(problem: Problem, search: Search) -> Outcome:
     return _method(problem, search, BOTH)
 
 
-def _method(problem: Problem, search: Search, kind: Kind) -> Outcome:
+def _method(problem: Problem, search: Search, kind: StageKinds) -> Outcome:
     """The best of what the search finds and the baselines, by the simulator: the ends of a network travel, and a part
     ends with a barrier, of which the search of a part knows nothing."""
     if kind.merged and problem.merging is None:
@@ -71,7 +71,7 @@ def _method(problem: Problem, search: Search, kind: Kind) -> Outcome:
         streams = problem.machines[machine].streams
         own = kind if streams > 1 else replace(kind, concurrent=False)
         if own.concurrent or own.merged:
-            found = search_stages(problem, Contention(problem, machine), parts, streams, own, limits, budget)
+            found = search_stages(problem, StageContention(problem, machine), parts, streams, own, limits, budget)
         else:
             found = StageSearch(tuple(sequential_stages(_all(problem))), 0.0)  # all stages of one stream cost the same
         known = {"evaluations": max(1, found.priced), "decisions": found.decisions}
@@ -89,18 +89,18 @@ def _method(problem: Problem, search: Search, kind: Kind) -> Outcome:
     return _best(problem, tried)
 
 
-def _limits(search: Search) -> tuple[Limits, int]:
+def _limits(search: Search) -> tuple[SearchLimits, int]:
     """Limits and operators a part. Raises PlacementError for options out of range."""
-    defaults = {"r": 3, "s": 8, "part": PART_OPERATORS, "transitions": Limits().transitions}
+    defaults = {"r": 3, "s": 8, "part": PART_OPERATORS, "transitions": SearchLimits().transitions}
     values = {name: int(search.option(name, default)) for name, default in defaults.items()}
-    return Limits(values["r"] or None, values["s"] or None, values["transitions"]), values["part"]
+    return SearchLimits(values["r"] or None, values["s"] or None, values["transitions"]), values["part"]
 
 
 def _all(problem: Problem) -> Part:
     return tuple(number for number, task in enumerate(problem.graph.tasks) if not task.is_end)
 
 
-def _outcome(method: str, problem: Problem, machine: int, stages: Sequence[Stage], **known: object) -> Outcome:
+def _outcome(method: str, problem: Problem, machine: int, stages: Sequence[StreamStage], **known: object) -> Outcome:
     made, placement = placed(problem, machine, stages)
     return finished(method, made, placement, **known)
 

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from dsa_sched.placement.ios.blocks import Part, halves, successors_within, verify_parts
-from dsa_sched.placement.ios.costs import Stage, StageCosts, stage_of, stage_prices
+from dsa_sched.placement.ios.costs import StageCosts, StreamStage, stage_of, stage_prices
 from dsa_sched.placement.ios.merging import merge_candidates
-from dsa_sched.placement.ios.space import Limits, Space, closures, explore
+from dsa_sched.placement.ios.space import SearchLimits, StateSpace, closures, explore
 from dsa_sched.placement.ios.stages import greedy_stages, sequential_stages
 from dsa_sched.placement.model.problem import Problem
 from partitioner.ir.decisions import Decision
 
-__all__ = ["BOTH", "MERGE", "PARALLEL", "Budget", "Kind", "StageSearch", "search_stages"]
+__all__ = ["BOTH", "MERGE", "PARALLEL", "Budget", "StageKinds", "StageSearch", "search_stages"]
 
 MOST_KNOWN = 16
 """Search spaces that are kept: of a few megabytes each."""
@@ -28,7 +28,7 @@ ROUNDING = 1 - 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class StageKinds:
     """Which stages a search may use."""
 
     name: str
@@ -36,16 +36,16 @@ class Kind:
     merged: bool
 
 
-PARALLEL = Kind("ios", concurrent=True, merged=False)
-MERGE = Kind("ios-merge", concurrent=False, merged=True)
-BOTH = Kind("ios-both", concurrent=True, merged=True)
+PARALLEL = StageKinds("ios", concurrent=True, merged=False)
+MERGE = StageKinds("ios-merge", concurrent=False, merged=True)
+BOTH = StageKinds("ios-both", concurrent=True, merged=True)
 
 
 @dataclass(frozen=True)
 class StageSearch:
     """What a search over stages found: `cost_ns` by its cost source, barriers included; what it went through."""
 
-    stages: tuple[Stage, ...]
+    stages: tuple[StreamStage, ...]
     cost_ns: float
     states: int = 0
     transitions: int = 0
@@ -72,8 +72,8 @@ def search_stages(
     costs: StageCosts,
     parts: Sequence[Part],
     streams: int,
-    kind: Kind = PARALLEL,
-    limits: Limits = Limits(),  # noqa: B008 - frozen
+    kind: StageKinds = PARALLEL,
+    limits: SearchLimits = SearchLimits(),  # noqa: B008 - frozen
     budget: Budget | None = None,
 ) -> StageSearch:
     """The best stages of each part, in the order of the parts. Any cost source will do.
@@ -107,12 +107,12 @@ class _Explorer:
     """Search spaces of parts. Networks repeat their cells: of equal parts one is explored."""
 
     problem: Problem
-    kind: Kind
-    limits: Limits
+    kind: StageKinds
+    limits: SearchLimits
     streams: int
-    known: OrderedDict[tuple[bytes, tuple[int, ...]], Space | None] = field(default_factory=OrderedDict)
+    known: OrderedDict[tuple[bytes, tuple[int, ...]], StateSpace | None] = field(default_factory=OrderedDict)
 
-    def space(self, part: Part) -> Space | None:
+    def space(self, part: Part) -> StateSpace | None:
         """None where it has more transitions than the limits allow."""
         closure, masks = closures(successors_within(self.problem.graph, part)), self._merges(part)
         key = closure.tobytes(), masks
@@ -131,7 +131,7 @@ class _Explorer:
         alone = [] if self.kind.concurrent else [(task,) for task in part]
         return tuple(sum(1 << place[task] for task in tasks) for tasks in (*alone, *candidates))
 
-    def spaces(self, part: Part, spent: Callable[[], bool]) -> Iterator[tuple[Part, Space | None]]:
+    def spaces(self, part: Part, spent: Callable[[], bool]) -> Iterator[tuple[Part, StateSpace | None]]:
         """The part with its space, or its halves with theirs, as often as it takes; no space when time is up."""
         space = None if spent() else self.space(part)
         if space is not None or len(part) == 1 or spent():
@@ -142,7 +142,14 @@ class _Explorer:
 
 
 def _searched(
-    problem: Problem, costs: StageCosts, part: Part, space: Space | None, kind: Kind, streams: int, *, last: bool
+    problem: Problem,
+    costs: StageCosts,
+    part: Part,
+    space: StateSpace | None,
+    kind: StageKinds,
+    streams: int,
+    *,
+    last: bool,
 ) -> StageSearch:
     """The best stages of one part: of its space, or a baseline's. After the last part no barrier follows."""
     name, known = _baselines(problem, costs, part, kind, streams, last=last)
@@ -159,12 +166,12 @@ def _searched(
     return replace(found, decisions=(said,))
 
 
-def _size(space: Space) -> str:
+def _size(space: StateSpace) -> str:
     return f"{len(space.states)} states, {space.transitions} transitions"
 
 
 def _baselines(
-    problem: Problem, costs: StageCosts, part: Part, kind: Kind, streams: int, *, last: bool
+    problem: Problem, costs: StageCosts, part: Part, kind: StageKinds, streams: int, *, last: bool
 ) -> tuple[str, dict[str, StageSearch]]:
     """Those that have only stages of this kind, and the name of the better one."""
     made = {"sequential": sequential_stages(part)}
@@ -177,7 +184,7 @@ def _baselines(
     return min(found, key=lambda name: found[name].cost_ns), found
 
 
-def _cheapest(problem: Problem, costs: StageCosts, part: Part, space: Space, *, last: bool) -> StageSearch:
+def _cheapest(problem: Problem, costs: StageCosts, part: Part, space: StateSpace, *, last: bool) -> StageSearch:
     """The dynamic programme over the space of a part."""
     closure = closures(successors_within(problem.graph, part))
     prices = stage_prices(costs, part, closure, space.endings, space.concurrent)

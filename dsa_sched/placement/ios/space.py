@@ -23,14 +23,14 @@ from dsa_sched.placement.ios.loops import cheapest, reached, ways
 from dsa_sched.placement.methods.ios_limits import MOST_OPERATORS
 from hw_models.errors import PlacementError
 
-__all__ = ["Limits", "Space", "closures", "explore", "width"]
+__all__ = ["SearchLimits", "StateSpace", "closures", "explore", "width"]
 
 LIMBS = 6
 """64-bit words of a count of schedules: enough for every order of 62 operators with every choice of stages."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SearchLimits:
     """What is searched. `group_operators` and `groups` are the paper's r and s; None is no pruning.
 
     `transitions` ends the exploration of a part that is too wide for it.
@@ -42,7 +42,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Space:
+class StateSpace:
     """States in the order of falling size, the full one first, the empty one last.
 
     Transitions of state k are `first[k]` up to `first[k + 1]`: `ending` numbers the stage that is taken off, `target`
@@ -120,8 +120,8 @@ def width(closure: NDArray[np.uint64]) -> int:
 
 
 def explore(
-    closure: NDArray[np.uint64], limits: Limits, merges: Sequence[int] = (), *, concurrent: bool = True
-) -> Space | None:
+    closure: NDArray[np.uint64], limits: SearchLimits, merges: Sequence[int] = (), *, concurrent: bool = True
+) -> StateSpace | None:
     """Everything that can be reached; None where that is more than `limits.transitions`.
 
     `merges` are masks of merged endings; without `concurrent`, they are the only endings.
@@ -142,6 +142,6 @@ def explore(
     rank[order] = np.arange(len(states), dtype=np.int32)
     own = len(endings)
     ending = np.where(ending < 0, own - 1 - ending, ending).astype(np.int32)
-    return Space(
+    return StateSpace(
         count, states[order], first, ending, rank[target], np.append(endings, np.array(merges, np.uint64)), own
     )

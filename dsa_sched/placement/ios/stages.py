@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dsa_sched.placement.ios.blocks import Part
-from dsa_sched.placement.ios.costs import Stage
+from dsa_sched.placement.ios.costs import StreamStage
 from dsa_sched.placement.ios.merging import merged_problem
 from dsa_sched.placement.model.problem import Problem
 from dsa_sched.placement.model.task_graph import INPUTS, TaskGraph
-from dsa_sched.placement.schedule.schedule import Placement
+from dsa_sched.placement.schedule.schedule import TaskPlacement
 
 __all__ = ["GREEDY_STREAMS", "greedy_stages", "placed", "sequential_stages"]
 
@@ -20,12 +20,12 @@ GREEDY_STREAMS = 10
 """Of the greedy baseline, as in the paper's code."""
 
 
-def sequential_stages(part: Part) -> list[Stage]:
+def sequential_stages(part: Part) -> list[StreamStage]:
     """One task a stage."""
-    return [Stage(((task,),)) for task in part]
+    return [StreamStage(((task,),)) for task in part]
 
 
-def greedy_stages(graph: TaskGraph, part: Part, streams: int) -> list[Stage]:
+def greedy_stages(graph: TaskGraph, part: Part, streams: int) -> list[StreamStage]:
     """All ready tasks in one stage, dealt over at most ten streams: a wavefront."""
     inside = set(part)
     level: dict[int, int] = {}
@@ -35,10 +35,12 @@ def greedy_stages(graph: TaskGraph, part: Part, streams: int) -> list[Stage]:
     for task in part:
         fronts[level[task]].append(task)
     most = min(streams, GREEDY_STREAMS)
-    return [Stage(tuple(tuple(front[stream::most]) for stream in range(min(most, len(front))))) for front in fronts]
+    return [
+        StreamStage(tuple(tuple(front[stream::most]) for stream in range(min(most, len(front))))) for front in fronts
+    ]
 
 
-def placed(problem: Problem, machine: int, stages: Sequence[Stage]) -> tuple[Problem, Placement]:
+def placed(problem: Problem, machine: int, stages: Sequence[StreamStage]) -> tuple[Problem, TaskPlacement]:
     """All tasks on one machine, a group of a stage on a stream each; the ends on the host, in the first and last stage.
 
     With merged stages the problem is one with merged tasks.
@@ -60,7 +62,7 @@ def placed(problem: Problem, machine: int, stages: Sequence[Stage]) -> tuple[Pro
             first = task_.name == INPUTS
             stage_of[number] = 0 if first else max(0, len(stages) - 1)
             order.insert(0 if first else len(order), number)
-    return made, Placement(tuple(machines), tuple(streams), tuple(order), tuple(stage_of))
+    return made, TaskPlacement(tuple(machines), tuple(streams), tuple(order), tuple(stage_of))
 
 
 def _alone(problem: Problem) -> tuple[tuple[int, ...], ...]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from dsa_sched.placement.model.problem import NOT_ACCEPTED, Problem
 from dsa_sched.placement.model.task_graph import group_order, grouped
-from dsa_sched.placement.schedule.schedule import Placement
+from dsa_sched.placement.schedule.schedule import TaskPlacement
 
 __all__ = ["Coarse", "coarse", "expanded"]
 
@@ -60,7 +60,7 @@ def _shares(problem: Problem, tasks: Sequence[int], machine: int) -> tuple[float
     return tuple(min(1.0, part) for part in weighted)
 
 
-def expanded(found: Coarse, placement: Placement) -> Placement:
+def expanded(found: Coarse, placement: TaskPlacement) -> TaskPlacement:
     """The placement of groups as one of the tasks in them. Values are made no later, so wires can keep their order."""
     count = sum(map(len, found.members))
     machine, stream, stage = [0] * count, [0] * count, [0] * count
@@ -71,4 +71,4 @@ def expanded(found: Coarse, placement: Placement) -> Placement:
     order = tuple(task for group in placement.order for task in found.members[group])
     stages = tuple(stage) if placement.stage is not None else None
     copies = placement.copies and tuple((found.values[value], target) for value, target in placement.copies)
-    return Placement(tuple(machine), tuple(stream), order, stages, copies)
+    return TaskPlacement(tuple(machine), tuple(stream), order, stages, copies)

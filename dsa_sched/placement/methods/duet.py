@@ -18,7 +18,7 @@ from dsa_sched.placement.methods.coarsening import coarse, expanded
 from dsa_sched.placement.methods.registry import Outcome, Search, finished
 from dsa_sched.placement.model.problem import NOT_ACCEPTED, Problem
 from dsa_sched.placement.model.task_graph import TaskGraph, group_order
-from dsa_sched.placement.schedule.schedule import Placement, single_machine
+from dsa_sched.placement.schedule.schedule import TaskPlacement, single_machine
 from dsa_sched.placement.schedule.simulate import simulate
 from hw_models.errors import PlacementError
 from partitioner.ir.decisions import Decision
@@ -163,7 +163,7 @@ class _Found:
 
     problem: Problem
     groups: Groups
-    placement: Placement
+    placement: TaskPlacement
     evaluations: int = 0
     history: list[tuple[int, float]] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
@@ -230,7 +230,7 @@ class _Duet:
                 self.decisions.append(Decision(task.name, verdict, reason))
         return [number.get(group, -1) for group in groups]
 
-    def _greedy(self, priced: Problem, phase_of: list[int]) -> Placement:
+    def _greedy(self, priced: Problem, phase_of: list[int]) -> TaskPlacement:
         """In each phase the longest path goes to its faster machine, then each other one, the longest first, to where
         the phase ends soonest; among equals, to where itself ends soonest."""
         graph = priced.graph
@@ -255,7 +255,7 @@ class _Duet:
                 end = max(end, done)
             order += own
         order += [task for task in range(len(graph.tasks)) if task not in set(order)]
-        placement = Placement(tuple(machine), tuple(stream), tuple(order))
+        placement = TaskPlacement(tuple(machine), tuple(stream), tuple(order))
         self._note(self._makespan(priced, placement))
         return placement
 
@@ -280,7 +280,7 @@ class _Duet:
             default=0,
         )
 
-    def _corrected(self, priced: Problem, placement: Placement, phase_of: list[int]) -> Placement:
+    def _corrected(self, priced: Problem, placement: TaskPlacement, phase_of: list[int]) -> TaskPlacement:
         """Moves and swaps, each kept that makes the whole end sooner, until a pass over all of them keeps none."""
         tasks = [task for task, phase in enumerate(phase_of) if phase >= 0]
         names = [task.name for task in priced.graph.tasks]
@@ -298,8 +298,8 @@ class _Duet:
         return placement
 
     def _better(
-        self, priced: Problem, placement: Placement, best: float, changed: Placement, subject: str, words: str
-    ) -> tuple[Placement, float]:
+        self, priced: Problem, placement: TaskPlacement, best: float, changed: TaskPlacement, subject: str, words: str
+    ) -> tuple[TaskPlacement, float]:
         """The changed placement where it ends sooner, else the one that is."""
         if self._is_over():
             return placement, best
@@ -322,7 +322,7 @@ class _Duet:
         priced, groups = self._priced(merged)
         if any(where[group][0] not in priced.accepted[task] for task, group in enumerate(groups)):
             return found
-        placement = Placement(
+        placement = TaskPlacement(
             tuple(where[group][0] for group in groups),
             tuple(where[group][1] for group in groups),
             tuple(range(len(groups))),
@@ -362,7 +362,7 @@ class _Duet:
                 self._note(best_ns)
         return found
 
-    def _makespan(self, priced: Problem, placement: Placement) -> float:
+    def _makespan(self, priced: Problem, placement: TaskPlacement) -> float:
         self.evaluations += 1
         return simulate(priced, placement).makespan_ns
 
@@ -376,7 +376,7 @@ class _Duet:
         return self.evaluations >= most or (search.seconds is not None and monotonic() - self.started >= search.seconds)
 
 
-def _neighbours(graph: TaskGraph, placement: Placement) -> list[list[int]]:
+def _neighbours(graph: TaskGraph, placement: TaskPlacement) -> list[list[int]]:
     """Tasks in sets that may run as one without keeping another place waiting: of neighbours in one place, where all
     that the first ones make stays there, and all that the second ones read comes from there or from outside."""
     place = list(zip(placement.machine, placement.stream, strict=True))
@@ -417,7 +417,7 @@ def _leads_around(graph: TaskGraph, set_of: list[int], sets: dict[int, list[int]
     return False
 
 
-def _moves(priced: Problem, placement: Placement, task: int) -> Iterator[tuple[str, Placement]]:
+def _moves(priced: Problem, placement: TaskPlacement, task: int) -> Iterator[tuple[str, TaskPlacement]]:
     """The sub-graph on each other stream of each machine that accepts it."""
     for m in priced.accepted[task]:
         for s in range(priced.machines[m].streams):
@@ -425,7 +425,7 @@ def _moves(priced: Problem, placement: Placement, task: int) -> Iterator[tuple[s
                 yield f"moved to {priced.machines[m].name}", _put(placement, {task: (m, s)})
 
 
-def _swaps(priced: Problem, placement: Placement, task: int, other: int) -> Iterator[Placement]:
+def _swaps(priced: Problem, placement: TaskPlacement, task: int, other: int) -> Iterator[TaskPlacement]:
     """Two sub-graphs in each other's places, where both are accepted there."""
     here = placement.machine[task], placement.stream[task]
     there = placement.machine[other], placement.stream[other]
@@ -433,11 +433,11 @@ def _swaps(priced: Problem, placement: Placement, task: int, other: int) -> Iter
         yield _put(placement, {task: there, other: here})
 
 
-def _put(placement: Placement, places: dict[int, tuple[int, int]]) -> Placement:
+def _put(placement: TaskPlacement, places: dict[int, tuple[int, int]]) -> TaskPlacement:
     machine, stream = list(placement.machine), list(placement.stream)
     for task, (m, s) in places.items():
         machine[task], stream[task] = m, s
-    return Placement(tuple(machine), tuple(stream), placement.order)
+    return TaskPlacement(tuple(machine), tuple(stream), placement.order)
 
 
 def _ms(ns: float) -> str:

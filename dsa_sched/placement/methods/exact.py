@@ -22,7 +22,7 @@ from dsa_sched.placement.methods.registry import Outcome, Search, finished
 from dsa_sched.placement.methods.sphinx import sphinx
 from dsa_sched.placement.model.problem import Problem
 from dsa_sched.placement.schedule.bounds import heads, lower_bound_ns, tails
-from dsa_sched.placement.schedule.schedule import Placement, Schedule
+from dsa_sched.placement.schedule.schedule import Schedule, TaskPlacement
 from dsa_sched.placement.schedule.simulate import simulate
 from partitioner.ir.decisions import Decision
 
@@ -194,7 +194,7 @@ def _solve(built: _Model, search: Search, seconds: float | None) -> tuple[cp_mod
     return solver, solver.status_name(solver.solve(built.model))
 
 
-def _placement(built: _Model, problem: Problem, solver: cp_model.CpSolver) -> Placement:
+def _placement(built: _Model, problem: Problem, solver: cp_model.CpSolver) -> TaskPlacement:
     """Devices as found; streams and orders by the starts found."""
     tasks = range(len(built.start))
     machine = tuple(next(m for m, chosen in own.items() if solver.boolean_value(chosen)) for own in built.on)
@@ -213,7 +213,7 @@ def _placement(built: _Model, problem: Problem, solver: cp_model.CpSolver) -> Pl
         if solver.boolean_value(carried)
         for length in [int(problem.copy_ns[value, source, target])]
     )
-    return Placement(machine, tuple(stream), order, None, tuple((value, target) for *_, value, target in sent))
+    return TaskPlacement(machine, tuple(stream), order, None, tuple((value, target) for *_, value, target in sent))
 
 
 def _free_stream(ends: list[int], begin: int) -> int:

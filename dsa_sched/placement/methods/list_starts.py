@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dsa_sched.placement.methods.list_scheduling import ListRule, list_rules, upward_ranks
-from dsa_sched.placement.methods.search_space import Rows, Space
+from dsa_sched.placement.methods.search_space import DecoderSpace, Rows
 from dsa_sched.placement.model.problem import NOT_ACCEPTED
 from dsa_sched.placement.schedule.bounds import through
 from dsa_sched.placement.schedule.list_decoder import FREE
@@ -20,7 +20,7 @@ SHAKEN = 0.3
 """By so much of themselves, ranks of shaken individuals differ at most."""
 
 
-def list_starts(space: Space, ways: NDArray[np.float64] | None = None) -> Rows:
+def list_starts(space: DecoderSpace, ways: NDArray[np.float64] | None = None) -> Rows:
     """List schedules; every task where its longest way through the network is shortest; and every task on one machine,
     or by its way where that refuses it, in the order of the graph where the machine does one at a time. `ways` are
     `bounds.through` of the problem, where they are known."""
@@ -34,7 +34,7 @@ def list_starts(space: Space, ways: NDArray[np.float64] | None = None) -> Rows:
     return space.listed(rules)
 
 
-def shaken(space: Space, random: NDArray[np.float64]) -> Rows:
+def shaken(space: DecoderSpace, random: NDArray[np.float64]) -> Rows:
     """HEFT with ranks that are a little off: every task goes where it ends first."""
     rank = upward_ranks(space.problem)
     priorities = rank / max(1.0, float(rank.max(initial=0))) * (1 + SHAKEN * (random - 0.5))

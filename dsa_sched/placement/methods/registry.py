@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from dsa_sched.placement.methods.ios_limits import MOST_OPERATORS, MOST_TRANSITIONS
 from dsa_sched.placement.model.problem import Problem, verify_problem
-from dsa_sched.placement.schedule.schedule import Placement, Schedule, single_machine, verify_schedule
+from dsa_sched.placement.schedule.schedule import Schedule, TaskPlacement, single_machine, verify_schedule
 from dsa_sched.placement.schedule.simulate import simulate
 from hw_models.errors import PlacementError
 from partitioner.ir.decisions import Decision
@@ -92,7 +92,7 @@ class Outcome:
 
     method: str
     problem: Problem
-    placement: Placement
+    placement: TaskPlacement
     schedule: Schedule
     evaluations: int = 1
     bound_ns: float = 0.0
@@ -158,7 +158,7 @@ def _place_of(name: str) -> list[str]:
     return METHODS[name].split(":")
 
 
-def finished(method: str, problem: Problem, placement: Placement, **known: object) -> Outcome:
+def finished(method: str, problem: Problem, placement: TaskPlacement, **known: object) -> Outcome:
     """The outcome of a method: its placement simulated and verified. `known` are further fields of `Outcome`."""
     schedule = simulate(problem, placement)
     verify_schedule(schedule, problem)

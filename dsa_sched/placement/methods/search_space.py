@@ -19,7 +19,7 @@ from dsa_sched.placement.methods.registry import Search
 from dsa_sched.placement.methods.segments import Pools, breed_segments, cuts, keep, longest, rest_of
 from dsa_sched.placement.model.problem import Problem
 from dsa_sched.placement.schedule.list_decoder import Decoder, offsets
-from dsa_sched.placement.schedule.schedule import Placement
+from dsa_sched.placement.schedule.schedule import TaskPlacement
 from dsa_sched.placement.schedule.simulate import simulate
 
 __all__ = [
@@ -30,7 +30,7 @@ __all__ = [
     "Rates",
     "Rows",
     "SegmentEvolution",
-    "Space",
+    "DecoderSpace",
     "Tally",
     "best_placement",
     "random_state",
@@ -48,7 +48,7 @@ def random_state(search: Search) -> NDArray[np.uint64]:
 
 
 @dataclass(frozen=True)
-class Space:
+class DecoderSpace:
     """A decoder, and the devices that each task may get. `arrays` is the same for the compiled operators."""
 
     decoder: Decoder
@@ -61,7 +61,7 @@ class Space:
         options: Sequence[Sequence[int]] | None = None,
         kinds: Sequence[int] | None = None,
         twins: Sequence[Sequence[int]] = (),
-    ) -> Space:
+    ) -> DecoderSpace:
         """All devices that accept a task, unless fewer are given. `kinds` are classes of devices that are alike, and
         `twins` groups of tasks that are (`pruning`)."""
         graph = problem.graph
@@ -71,7 +71,7 @@ class Space:
         free = np.array([task for task, own in enumerate(chosen) if len(own) > 1], np.int64)
         kind = np.array(range(len(problem.machines)) if kinds is None else kinds, np.int64)
         folds = kind, *offsets(tuple(map(tuple, twins)))
-        return Space(Decoder.of(problem), chosen, (*offsets(chosen), *offsets(near), before, free, *folds))
+        return DecoderSpace(Decoder.of(problem), chosen, (*offsets(chosen), *offsets(near), before, free, *folds))
 
     @property
     def problem(self) -> Problem:
@@ -97,7 +97,7 @@ class Space:
             priorities.append(rule.priority / max(1.0, float(rule.priority.max(initial=0))))
         return np.array(genes), np.array(priorities)
 
-    def place(self, gene: NDArray[np.int64], priority: NDArray[np.float64]) -> Placement:
+    def place(self, gene: NDArray[np.int64], priority: NDArray[np.float64]) -> TaskPlacement:
         self.decoder.run(gene, priority)
         return self.decoder.placement()
 
@@ -176,7 +176,7 @@ class Generation:
 class Evolution:
     """A genetic algorithm: parents and children compete, and one individual of each makespan stays, the youngest."""
 
-    space: Space
+    space: DecoderSpace
     rates: Rates
     state: NDArray[np.uint64]
     tally: Tally
@@ -222,7 +222,7 @@ class SegmentEvolution(Evolution):
     pools: Pools
 
     @staticmethod
-    def of(space: Space, rates: Rates, state: NDArray[np.uint64], tally: Tally) -> Evolution:
+    def of(space: DecoderSpace, rates: Rates, state: NDArray[np.uint64], tally: Tally) -> Evolution:
         """An ordinary one where there is one segment. Where one has more tasks than there are individuals, as many
         children are bred at a time as there are of these."""
         last = cuts(space.problem.graph)
@@ -252,7 +252,7 @@ class SegmentEvolution(Evolution):
         return Generation(genes, priorities, makespans, paths)
 
 
-def best_placement(space: Space, rows: Rows) -> Placement:
+def best_placement(space: DecoderSpace, rows: Rows) -> TaskPlacement:
     """The best row's; where streams contend, the one that the simulator finds fastest."""
     genes, priorities = rows
     if not any(space.problem.contended):

@@ -26,12 +26,12 @@ from dsa_sched.placement.methods.list_starts import list_starts, shaken, stacked
 from dsa_sched.placement.methods.registry import Outcome, Search, finished
 from dsa_sched.placement.methods.search_space import (
     JUDGED,
+    DecoderSpace,
     Evolution,
     Generation,
     Rates,
     Rows,
     SegmentEvolution,
-    Space,
     Tally,
     best_placement,
     random_state,
@@ -39,7 +39,7 @@ from dsa_sched.placement.methods.search_space import (
 from dsa_sched.placement.methods.segments import cuts, longest
 from dsa_sched.placement.model.problem import Problem
 from dsa_sched.placement.schedule.bounds import through
-from dsa_sched.placement.schedule.schedule import Placement, single_machine
+from dsa_sched.placement.schedule.schedule import TaskPlacement, single_machine
 from dsa_sched.placement.schedule.simulate import simulate
 from partitioner.ir.decisions import Decision
 
@@ -74,9 +74,9 @@ def sphinx(problem: Problem, search: Search, how: Sphinx = Sphinx()) -> Outcome:
     ways = through(problem)
     bound_ns = int(ways.min(axis=1).max(initial=0))
     critical = _Critical(how.rates, random_state(search), Tally.of(search), bound_ns)
-    placements, rows, known = list[Placement](), None, math.inf
+    placements, rows, known = list[TaskPlacement](), None, math.inf
     if how.listed:
-        space = Space.of(problem)
+        space = DecoderSpace.of(problem)
         rows = list_starts(space, ways)
         critical.tally.add(space.decoder.evaluate(*rows)[0])
         placements, known = _known(space, rows, critical.tally)
@@ -94,7 +94,7 @@ def sphinx(problem: Problem, search: Search, how: Sphinx = Sphinx()) -> Outcome:
                 rows = better if rows is None else stacked(better, rows)
     if critical.goes_on or not placements:
         kinds, twins = pruning.alike(problem), pruning.twins(problem, options)
-        space = Space.of(problem, options, kinds.tolist(), twins)
+        space = DecoderSpace.of(problem, options, kinds.tolist(), twins)
         generation = critical.search(space, rows, critical.tally.budget, critical.tally.budget)
         placements.append(best_placement(space, generation.best(JUDGED)))
     if len(placements) > 1:
@@ -110,7 +110,7 @@ def sphinx(problem: Problem, search: Search, how: Sphinx = Sphinx()) -> Outcome:
     )
 
 
-def _known(space: Space, rows: Rows, tally: Tally) -> tuple[list[Placement], float]:
+def _known(space: DecoderSpace, rows: Rows, tally: Tally) -> tuple[list[TaskPlacement], float]:
     """The best of the first individuals, and its makespan. Where streams contend, one stream of one machine may be
     better than all of these: it is tried too."""
     problem = space.problem
@@ -140,7 +140,7 @@ class _Critical:
         """Whether a segment has more tasks than there are individuals: groups of tasks are then searched first."""
         return not self.rates.parts or longest(cuts(problem.graph)) > self.rates.population
 
-    def search(self, space: Space, rows: Rows | None, most: int, patience: int) -> Generation:
+    def search(self, space: DecoderSpace, rows: Rows | None, most: int, patience: int) -> Generation:
         """Until so many evaluations are over in all, or so many one after the other found nothing better."""
         make = SegmentEvolution.of if self.rates.parts else Evolution
         evolution = make(space, self.rates, self.state, self.tally)
@@ -156,11 +156,11 @@ class _Critical:
             generation = evolution.next(generation)
         return generation
 
-    def coarse(self, found: Coarse, options: pruning.Options, *, listed: bool) -> tuple[Placement, Rows]:
+    def coarse(self, found: Coarse, options: pruning.Options, *, listed: bool) -> tuple[TaskPlacement, Rows]:
         """The best placement of groups, as one of tasks (none of which ends later than its group), and the last
         generation as genes of tasks."""
         kinds, twins = pruning.alike(found.problem), pruning.twins(found.problem, options)
-        space = Space.of(found.problem, options, kinds.tolist(), twins)
+        space = DecoderSpace.of(found.problem, options, kinds.tolist(), twins)
         most, patience = (max(1, int(part * self.tally.budget)) for part in (COARSE_PART, PATIENCE))
         generation = self.search(space, list_starts(space, through(found.problem)) if listed else None, most, patience)
         placement = best_placement(space, generation.best(JUDGED))
@@ -168,7 +168,7 @@ class _Critical:
         return expanded(found, placement), genes
 
 
-def _single_genes(found: Coarse, space: Space, rows: Rows) -> Rows:
+def _single_genes(found: Coarse, space: DecoderSpace, rows: Rows) -> Rows:
     """Genes of groups as genes of tasks, which are decoded in the order of their groups."""
     count = sum(map(len, found.members))
     genes, priorities = np.zeros((len(rows[0]), count), np.int64), np.zeros((len(rows[0]), count))

@@ -39,8 +39,8 @@ from dsa_sched.placement.mlir.dialect import (
     tasks_in,
 )
 from dsa_sched.placement.model.problem import CostTable, Machine, Problem, Route
-from dsa_sched.placement.model.task_graph import Task, TaskGraph, Value, group_order
-from dsa_sched.placement.schedule.schedule import Copy, Run, Schedule
+from dsa_sched.placement.model.task_graph import Task, TaskGraph, TaskValue, group_order
+from dsa_sched.placement.schedule.schedule import Schedule, TaskRun, ValueCopy
 from hw_models.errors import PlacementError, size_text
 
 __all__ = [
@@ -255,7 +255,7 @@ def _real(number: float) -> FloatAttr:
     return FloatAttr(float(number), f64)
 
 
-def _times(item: Run | Copy) -> dict[str, FloatAttr]:
+def _times(item: TaskRun | ValueCopy) -> dict[str, FloatAttr]:
     return {"start_ns": _real(item.start_ns), "end_ns": _real(item.end_ns)}
 
 
@@ -285,7 +285,7 @@ def task_graph_of(module: ModuleOp) -> TaskGraph:
             readers = sorted({number[reader] for reader in _readers(result)})
             assert isinstance(result.type, ValueType)
             consumers = tuple(name_of(ops[place].task) for place in readers)
-            values.append(Value(name, name_of(op.task), consumers, result.type.size_bytes.data))
+            values.append(TaskValue(name, name_of(op.task), consumers, result.type.size_bytes.data))
     tasks = tuple(
         Task(
             name_of(op.task),
@@ -360,10 +360,10 @@ def schedule_of(module: ModuleOp) -> Schedule:
     for item in op.body.block.ops:
         if isinstance(item, RunOp):
             where = name_of(item.task), name_of(item.device), item.stream.value.data
-            runs.append(Run(*where, item.start_ns.value.data, item.end_ns.value.data))
+            runs.append(TaskRun(*where, item.start_ns.value.data, item.end_ns.value.data))
         elif isinstance(item, CopyOp):
             way = name_of(item.value), name_of(item.source), name_of(item.target)
-            copies.append(Copy(*way, item.start_ns.value.data, item.end_ns.value.data))
+            copies.append(ValueCopy(*way, item.start_ns.value.data, item.end_ns.value.data))
         elif isinstance(item, StageOp):
             stages.append(tuple(name_of(task) for task in item.tasks))
     machines = tuple(name_of(device.device) for device in module.ops if isinstance(device, DeviceOp))

@@ -33,7 +33,7 @@ from dsa_sched.placement.model.pricing import priced
 from dsa_sched.placement.model.scenario import read_scenario
 from hw_models.errors import PlacementError
 
-__all__ = ["AnnotateCosts", "Place", "PlaceFunction", "Prune"]
+__all__ = ["AnnotateCosts", "PlacePass", "PlaceFunction", "Prune"]
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Prune(ModulePass):
 
 
 @dataclass(frozen=True)
-class Place(ModulePass):
+class PlacePass(ModulePass):
     """Find a schedule by a method of `METHODS`; tasks of a group stay together. Raises PlacementError."""
 
     name = "place"

@@ -19,7 +19,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from dsa_sched.placement.mlir.convert import parse_text
 from dsa_sched.placement.mlir.operation_work import name_of_operation, operations_of
-from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS, Task, TaskGraph, Value, verify_task_graph
+from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS, Task, TaskGraph, TaskValue, verify_task_graph
 from dsa_sched.placement.schedule.schedule import Schedule
 from hw_models.errors import PlacementError
 
@@ -78,11 +78,11 @@ def task_graph_of_function(function: FuncOp) -> TaskGraph:
     made = {op: name for name, op in body.tasks.items()}
     place = {op: number for number, op in enumerate([*made, body.last])}
     names = (*body.tasks, OUTPUTS)
-    values: list[Value] = []
+    values: list[TaskValue] = []
 
     def add(value: SSAValue, producer: str, name: str) -> None:
         readers = sorted({place[op] for op in _reading(value)})
-        values.append(Value(name, producer, tuple(names[reader] for reader in readers), _bytes(value, function)))
+        values.append(TaskValue(name, producer, tuple(names[reader] for reader in readers), _bytes(value, function)))
 
     for number, argument in enumerate(function.args):
         if isinstance(argument.type, TensorType):

@@ -35,11 +35,11 @@ from hw_models.errors import ModelError
 from partitioner.ir.operators import Trait, onnx_names
 from partitioner.ir.plan import Plan
 
-__all__ = ["Part", "TaskModel", "plan_groups", "task_graph_of", "task_model_of"]
+__all__ = ["TaskPart", "TaskModel", "plan_groups", "task_graph_of", "task_model_of"]
 
 
 @dataclass(frozen=True)
-class Part:
+class TaskPart:
     """The nodes of a task as a model. `inputs` and `outputs` are values of the whole model, by its names.
 
     `work` has each layer in it: operations, bytes read (constants too), bytes written.
@@ -70,12 +70,12 @@ class TaskModel:
         """With constants folded and all shapes."""
         return self.folded.network
 
-    def part(self, task: Task) -> Part:
+    def part(self, task: Task) -> TaskPart:
         """The model of a task of `graph`, or of one that `grouped` made of several."""
         return self._cut(task.name, task.nodes)
 
     @cached_property
-    def whole(self) -> Part:
+    def whole(self) -> TaskPart:
         """The model as one part. An input that it gives out as it is belongs to it, though no node reads it."""
         through = tuple(name for name in self.network.inputs if name in self.network.outputs)
         return self._cut(self.network.name, tuple(node.name for node in self.network.nodes), through)
@@ -88,11 +88,11 @@ class TaskModel:
         """Shape and element type. Raises ModelError where they are not static."""
         return self.folded.value(name)
 
-    def _cut(self, name: str, names: tuple[str, ...], through: tuple[str, ...] = ()) -> Part:
+    def _cut(self, name: str, names: tuple[str, ...], through: tuple[str, ...] = ()) -> TaskPart:
         cut = self.folded.cut(names, through)
         layers = [number for number, task in enumerate(self.layers.tasks) if {*names}.issuperset(task.nodes or [""])]
         work = tuple((self.layers.tasks[number].macs, *task_bytes(self.layers, number)) for number in layers)
-        return Part(name, cut.model, cut.inputs, cut.outputs, work)
+        return TaskPart(name, cut.model, cut.inputs, cut.outputs, work)
 
 
 def task_graph_of(model: onnx.ModelProto) -> TaskGraph:
@@ -144,7 +144,7 @@ def _node_graph(network: Network) -> TaskGraph:
         consumers += [OUTPUTS] if name in network.outputs else []
         if consumers:
             size_bytes = _size_bytes(name, network)
-            values.append(task_graph.Value(name, producer, tuple(consumers), size_bytes))
+            values.append(task_graph.TaskValue(name, producer, tuple(consumers), size_bytes))
     return TaskGraph(network.name, tuple(tasks), tuple(values))
 
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dsa_sched.placement.model.problem import MOST_MACHINES, MOST_STREAMS, Machine, Route
 from hw_models.chip import Chip
-from hw_models.errors import ChipError, PlacementError, Problem
+from hw_models.errors import ChipError, FileProblem, PlacementError
 from hw_models.field_problems import FileSchema, field_problems
 from hw_models.loading import load_chip, read_text
 from hw_models.parts import Line, Name
@@ -29,7 +29,7 @@ __all__ = [
     "CudaDevice",
     "Device",
     "HostDevice",
-    "Link",
+    "ScenarioLink",
     "OnnxruntimeDevice",
     "Roofline",
     "RooflineDevice",
@@ -45,13 +45,13 @@ Microseconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 Streams = Annotated[int, Field(ge=1, le=MOST_STREAMS)]
 
 
-class Part(BaseModel):
+class ScenarioPart(BaseModel):
     """Rules of every part of a scenario: immutable, no conversion between types, no unknown fields."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
 
-class Roofline(Part):
+class Roofline(ScenarioPart):
     """What a device can do at best: the analytic price of a task is its launch and the longer of work and traffic.
 
     A multiply-accumulate is two operations. Below `full_bytes` of output a task cannot fill the device and its work
@@ -64,7 +64,7 @@ class Roofline(Part):
     full_bytes: Annotated[int, Field(ge=0, le=1 << 50)] = 0
 
 
-class RooflineDevice(Part):
+class RooflineDevice(ScenarioPart):
     """A device that exists in numbers only: `streams` tasks at a time, a barrier over which takes `stage_us`."""
 
     kind: Literal["roofline"]
@@ -74,14 +74,14 @@ class RooflineDevice(Part):
     stage_us: Microseconds = 0
 
 
-class HostDevice(Part):
+class HostDevice(ScenarioPart):
     """A host that computes nothing: only what comes in and goes out is there."""
 
     kind: Literal["host"]
     name: Name
 
 
-class OnnxruntimeDevice(Part):
+class OnnxruntimeDevice(ScenarioPart):
     """The processor through onnxruntime, with `threads` of its own; 0 takes as many as there are cores."""
 
     kind: Literal["onnxruntime"]
@@ -91,7 +91,7 @@ class OnnxruntimeDevice(Part):
     roofline: Roofline | None = None
 
 
-class TvmDevice(Part):
+class TvmDevice(ScenarioPart):
     """The processor through TVM, on one thread. `mcpu` is an LLVM name such as skylake; the host's where not given."""
 
     kind: Literal["tvm"]
@@ -100,7 +100,7 @@ class TvmDevice(Part):
     roofline: Roofline | None = None
 
 
-class CudaDevice(Part):
+class CudaDevice(ScenarioPart):
     """An NVIDIA GPU through onnxruntime; with `graphs`, each part is captured as a CUDA graph and replayed."""
 
     kind: Literal["cuda"]
@@ -112,7 +112,7 @@ class CudaDevice(Part):
     roofline: Roofline | None = None
 
 
-class ChipDevice(Part):
+class ChipDevice(ScenarioPart):
     """One cluster of a chip of hw_models: `chip` is a name or a path, `level` that of the compiler.
 
     `launch_us` is what the host takes to start a program. The device is simulated: results are computed, time passes
@@ -132,7 +132,7 @@ Device = Annotated[
 ]
 
 
-class Link(Part):
+class ScenarioLink(ScenarioPart):
     """Joins any two of `between`. Each direction of each pair is a wire of its own, which carries one value at a time,
     unless `wire` names one that all pairs and directions of all links of that name share.
 
@@ -146,14 +146,14 @@ class Link(Part):
     measured: bool = False
 
 
-class Scenario(Part):
+class Scenario(ScenarioPart):
     """Devices and links. The first device is the host."""
 
     schema_version: Literal[1]
     name: Name
     description: Line
     devices: Annotated[tuple[Device, ...], Field(min_length=1, max_length=MOST_MACHINES)]
-    links: Annotated[tuple[Link, ...], Field(max_length=MOST_MACHINES**2)] = ()
+    links: Annotated[tuple[ScenarioLink, ...], Field(max_length=MOST_MACHINES**2)] = ()
 
     def machines(self) -> tuple[Machine, ...]:
         """The devices as methods see them."""
@@ -211,7 +211,7 @@ def parse_scenario(text: str, file: str, folder: Path = Path()) -> Scenario:
     return scenario.model_copy(update={"devices": tuple(_named(device, folder) for device in scenario.devices)})
 
 
-def _error(file: str, problems: tuple[Problem, ...]) -> PlacementError:
+def _error(file: str, problems: tuple[FileProblem, ...]) -> PlacementError:
     return PlacementError(file, problems=tuple(sorted(problems, key=lambda problem: problem.line)))
 
 

@@ -23,7 +23,7 @@ __all__ = [
     "OUTPUTS",
     "Task",
     "TaskGraph",
-    "Value",
+    "TaskValue",
     "group_order",
     "grouped",
     "task_bytes",
@@ -50,7 +50,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class TaskValue:
     """A tensor between tasks. `consumers` are in the order of the graph's tasks, each once."""
 
     name: str
@@ -65,7 +65,7 @@ class TaskGraph:
 
     name: str
     tasks: tuple[Task, ...]
-    values: tuple[Value, ...]
+    values: tuple[TaskValue, ...]
 
     @cached_property
     def number(self) -> dict[str, int]:
@@ -78,7 +78,7 @@ class TaskGraph:
         return {value.name: number for number, value in enumerate(self.values)}
 
     @cached_property
-    def value(self) -> dict[str, Value]:
+    def value(self) -> dict[str, TaskValue]:
         """By name."""
         return {value.name: value for value in self.values}
 
@@ -181,7 +181,7 @@ def grouped(graph: TaskGraph, groups: Sequence[Sequence[int]]) -> TaskGraph:
         readers = sorted({of[task] for task in consumers} - {of[producer]}, key=place.__getitem__)
         if readers or not consumers:
             names = tuple(made[group].name for group in readers)
-            values.append(Value(value.name, made[of[producer]].name, names, value.size_bytes))
+            values.append(TaskValue(value.name, made[of[producer]].name, names, value.size_bytes))
     tasks = tuple(made[group] for group in order)
     number = {task.name: place for place, task in enumerate(tasks)}
     values.sort(key=lambda value: number[value.producer])

@@ -22,7 +22,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from dsa_sched.placement.model.problem import Problem
-from dsa_sched.placement.schedule.schedule import Placement
+from dsa_sched.placement.schedule.schedule import TaskPlacement
 
 __all__ = ["BY_COPY", "BY_DATA", "BY_LANE", "FREE", "Decoder", "decode", "evaluate", "offsets"]
 
@@ -373,7 +373,7 @@ class Decoder:
         """Of each task, when it was decided: smaller is earlier."""
         return np.array(self.room[1][_RUN_TURN])
 
-    def placement(self) -> Placement:
+    def placement(self) -> TaskPlacement:
         """What was decoded last, with the order of copies, so that `simulate` gives the same times."""
         start, end, machine, lane, turn = self.room[1]
         leave, arrive, copy_turn = self.room[2]
@@ -382,7 +382,7 @@ class Decoder:
         values, targets = np.nonzero(arrive >= 0)
         keys = tuple(row[values, targets] for row in (copy_turn, arrive, leave))
         copies = tuple((int(values[n]), int(targets[n])) for n in np.lexsort(keys))
-        return Placement(tuple(machine.tolist()), tuple(stream.tolist()), tuple(order.tolist()), None, copies)
+        return TaskPlacement(tuple(machine.tolist()), tuple(stream.tolist()), tuple(order.tolist()), None, copies)
 
     def evaluate(
         self, genes: NDArray[np.int64], priorities: NDArray[np.float64], *, paths: bool = False

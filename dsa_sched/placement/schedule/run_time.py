@@ -22,11 +22,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dsa_sched.placement.model.problem import Problem
-from dsa_sched.placement.schedule.schedule import Copy, Placement, Run, Schedule
+from dsa_sched.placement.schedule.schedule import Schedule, TaskPlacement, TaskRun, ValueCopy
 from dsa_sched.placement.schedule.simulate import simulate
 from hw_models.errors import PlacementError
 
-__all__ = ["Execution", "Executor", "RunTask"]
+__all__ = ["ScheduleExecution", "Executor", "RunTask"]
 
 Array = npt.NDArray[Any]
 
@@ -35,7 +35,7 @@ RunTask = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
 
 @dataclass(frozen=True)
-class Execution:
+class ScheduleExecution:
     """`outputs` are the values that the network gives out. `accounted` says that the times of the schedule are partly
     those of simulated devices. `worked_ns` is the processor's time of each task in the thread of its worker: all of its
     work where it is done in that thread, with nothing of what else the machine does."""
@@ -91,7 +91,11 @@ class Executor:
     """
 
     def __init__(
-        self, problem: Problem, placement: Placement, run_task: Mapping[int, RunTask], simulated: Sequence[bool] = ()
+        self,
+        problem: Problem,
+        placement: TaskPlacement,
+        run_task: Mapping[int, RunTask],
+        simulated: Sequence[bool] = (),
     ) -> None:
         self._problem, self._placement, self._run_task = problem, placement, run_task
         self._simulated = tuple(simulated) or (False,) * len(problem.machines)
@@ -130,7 +134,7 @@ class Executor:
         for thread in self._threads:
             thread.join()
 
-    def run(self, feeds: Mapping[str, Array]) -> Execution:
+    def run(self, feeds: Mapping[str, Array]) -> ScheduleExecution:
         """Raises PlacementError naming the device and the task that failed, or the value that was not given."""
         attempt = self._attempt(feeds)
         graph = self._problem.graph
@@ -311,7 +315,7 @@ class Executor:
             if machine[consumer] == target:
                 self._arrived(attempt, consumer)
 
-    def _execution(self, attempt: _Attempt) -> Execution:
+    def _execution(self, attempt: _Attempt) -> ScheduleExecution:
         graph = self._problem.graph
         outputs = {}
         for task in self._ends:
@@ -324,24 +328,26 @@ class Executor:
         accounted = any(self._simulated[machine] for machine in self._placement.machine)
         schedule = self._accounted(attempt) if accounted else self._as_it_was(attempt)
         worked = {graph.tasks[task].name: ns for task, ns in attempt.worked.items()}
-        return Execution(outputs, schedule, accounted, worked)
+        return ScheduleExecution(outputs, schedule, accounted, worked)
 
     def _as_it_was(self, attempt: _Attempt) -> Schedule:
         graph, placement = self._problem.graph, self._placement
         names = tuple(machine.name for machine in self._problem.machines)
         runs = [
-            Run(graph.tasks[task].name, names[placement.machine[task]], placement.stream[task], start, end)
+            TaskRun(graph.tasks[task].name, names[placement.machine[task]], placement.stream[task], start, end)
             for task, (start, end) in attempt.ran.items()
         ]
         copies = [
-            Copy(graph.values[value].name, names[placement.machine[graph.producers[value]]], names[target], start, end)
+            ValueCopy(
+                graph.values[value].name, names[placement.machine[graph.producers[value]]], names[target], start, end
+            )
             for value, target, start, end in attempt.copied
         ]
         runs.sort(key=lambda run: (run.start_ns, run.end_ns, graph.number[run.task]))
         copies.sort(key=lambda copy: (copy.start_ns, copy.end_ns, copy.value, copy.target))
         return Schedule(graph.name, names, tuple(runs), tuple(copies), self.predicted.stages)
 
-    def undisturbed_ns(self, execution: Execution) -> float:
+    def undisturbed_ns(self, execution: ScheduleExecution) -> float:
         """The makespan of a run if each task had taken only its `worked_ns`: what other work on the machine adds is
         out, what devices cost each other by sharing caches and memory is in."""
         graph, machine = self._problem.graph, self._placement.machine

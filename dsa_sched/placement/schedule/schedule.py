@@ -1,4 +1,4 @@
-"""Schedules: what runs where and when. A method decides a `Placement`; the simulator makes a `Schedule` of it.
+"""Schedules: what runs where and when. A method decides a `TaskPlacement`; the simulator makes a `Schedule` of it.
 
 Placement(machine, stream, order, stage) --simulate--> Schedule(runs, copies, stages) --verify_schedule--> sound
 """
@@ -14,7 +14,7 @@ from dsa_sched.placement.model.problem import NOT_ACCEPTED, Problem
 from hw_models.errors import PlacementError
 from partitioner.ir.text import format_line
 
-__all__ = ["Copy", "Placement", "Run", "Schedule", "single_machine", "verify_schedule"]
+__all__ = ["ValueCopy", "TaskPlacement", "TaskRun", "Schedule", "single_machine", "verify_schedule"]
 
 ROUNDING = 1e-9
 """Of a long time that was added up of many parts."""
@@ -24,7 +24,7 @@ SLACK_NS = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class TaskPlacement:
     """The decisions, by task number. `order` has every task once, producers first: streams work tasks off in it.
 
     With `stage`, a task starts only when all tasks of lower stages are over. `copies` (value, target machine) is the
@@ -39,7 +39,7 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TaskRun:
     """A task on a stream of a machine. Times are nanoseconds from the start; whole, except where streams contend."""
 
     task: str
@@ -50,7 +50,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class ValueCopy:
     """A value on its way between machines."""
 
     value: str
@@ -66,8 +66,8 @@ class Schedule:
 
     graph: str
     machines: tuple[str, ...]
-    runs: tuple[Run, ...]
-    copies: tuple[Copy, ...]
+    runs: tuple[TaskRun, ...]
+    copies: tuple[ValueCopy, ...]
     stages: tuple[tuple[str, ...], ...] = ()
 
     @cached_property
@@ -76,7 +76,7 @@ class Schedule:
         return max((run.end_ns for run in self.runs), default=0)
 
     @cached_property
-    def run_of(self) -> dict[str, Run]:
+    def run_of(self) -> dict[str, TaskRun]:
         """Task name -> its run."""
         return {run.task: run for run in self.runs}
 
@@ -100,21 +100,21 @@ class Schedule:
         return "\n".join(lines) + "\n"
 
 
-def _times(item: Run | Copy) -> tuple[tuple[str, float], ...]:
+def _times(item: TaskRun | ValueCopy) -> tuple[tuple[str, float], ...]:
     def plain(time: float) -> float:
         return int(time) if time == int(time) else time
 
     return ("start_ns", plain(item.start_ns)), ("end_ns", plain(item.end_ns))
 
 
-def single_machine(problem: Problem, machine: int) -> Placement | None:
+def single_machine(problem: Problem, machine: int) -> TaskPlacement | None:
     """Everything on one machine and one stream, in the order of the graph; the ends stay on the host. None where the
     machine does not accept every task."""
     tasks = problem.graph.tasks
     places = tuple(0 if task.is_end else machine for task in tasks)
     if any(place not in accepted for place, accepted in zip(places, problem.accepted, strict=True)):
         return None
-    return Placement(places, (0,) * len(tasks), tuple(range(len(tasks))))
+    return TaskPlacement(places, (0,) * len(tasks), tuple(range(len(tasks))))
 
 
 def verify_schedule(schedule: Schedule, problem: Problem) -> None:
@@ -128,7 +128,7 @@ def verify_schedule(schedule: Schedule, problem: Problem) -> None:
     number = {machine.name: place for place, machine in enumerate(problem.machines)}
     if sorted(run.task for run in schedule.runs) != sorted(graph.number):
         raise PlacementError(f"schedule of {graph.name}", needs="every task of the graph, once")
-    streams: dict[tuple[str, int], list[Run | Copy]] = {}
+    streams: dict[tuple[str, int], list[TaskRun | ValueCopy]] = {}
     for run in schedule.runs:
         task, machine = graph.number[run.task], number.get(run.machine, -1)
         work = int(problem.work_ns[task, machine]) if machine >= 0 else NOT_ACCEPTED
@@ -162,7 +162,7 @@ def _verify_shared(schedule: Schedule, problem: Problem, machine: int) -> None:
     done = dict.fromkeys(tasks, 0.0)
     lasting = [run for run in runs if run.end_ns > run.start_ns]
     changes = [(run.start_ns, 1, run) for run in lasting] + [(run.end_ns, 0, run) for run in lasting]
-    active: dict[str, Run] = {}
+    active: dict[str, TaskRun] = {}
     since = 0.0
     for now, begins, run in sorted(changes, key=itemgetter(0, 1)):
         shares = (problem.costs.shares[tasks[name]][machine] for name in active)
@@ -182,7 +182,7 @@ def _verify_shared(schedule: Schedule, problem: Problem, machine: int) -> None:
             )
 
 
-def _one_at_a_time(who: str, items: Iterable[Run | Copy]) -> None:
+def _one_at_a_time(who: str, items: Iterable[TaskRun | ValueCopy]) -> None:
     end = 0.0
     for item in sorted(items, key=lambda item: (item.start_ns, item.end_ns)):
         if item.start_ns < end - SLACK_NS:
@@ -194,7 +194,7 @@ def _arrivals(schedule: Schedule, problem: Problem, number: dict[str, int]) -> d
     """(value, machine) -> when it is there. Checks that copies carry what was made, along routes, one at a time."""
     graph = problem.graph
     arrived: dict[tuple[str, str], float] = {}
-    wires: dict[str, list[Run | Copy]] = {}
+    wires: dict[str, list[TaskRun | ValueCopy]] = {}
     for copy in schedule.copies:
         ends = number.get(copy.source, -1), number.get(copy.target, -1)
         if ends not in problem.route or copy.value not in graph.value_number or (copy.value, copy.target) in arrived:

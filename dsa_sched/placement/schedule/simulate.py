@@ -16,24 +16,24 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from dsa_sched.placement.model.problem import Problem
-from dsa_sched.placement.schedule.schedule import Copy, Placement, Run, Schedule
+from dsa_sched.placement.schedule.schedule import Schedule, TaskPlacement, TaskRun, ValueCopy
 from hw_models.errors import PlacementError
 
 __all__ = ["simulate"]
 
 
-def simulate(problem: Problem, placement: Placement) -> Schedule:
+def simulate(problem: Problem, placement: TaskPlacement) -> Schedule:
     """What the placement comes to. Raises PlacementError for one that is not of this problem or cannot end."""
     _require_sound(problem, placement)
     simulation = _Simulation(problem, placement)
     simulation.run()
     graph, machines = problem.graph, problem.machines
     runs = [
-        Run(graph.tasks[task].name, machines[placement.machine[task]].name, placement.stream[task], start, end)
+        TaskRun(graph.tasks[task].name, machines[placement.machine[task]].name, placement.stream[task], start, end)
         for task, (start, end) in simulation.ran.items()
     ]
     copies = [
-        Copy(graph.values[value].name, machines[source].name, machines[target].name, start, end)
+        ValueCopy(graph.values[value].name, machines[source].name, machines[target].name, start, end)
         for value, source, target, start, end in simulation.copied
     ]
     stages: tuple[tuple[str, ...], ...] = ()
@@ -47,7 +47,7 @@ def simulate(problem: Problem, placement: Placement) -> Schedule:
     return Schedule(graph.name, tuple(machine.name for machine in machines), tuple(runs), tuple(copies), stages)
 
 
-def _require_sound(problem: Problem, placement: Placement) -> None:
+def _require_sound(problem: Problem, placement: TaskPlacement) -> None:
     count = len(problem.graph.tasks)
     columns = [placement.machine, placement.stream, placement.order]
     columns += [placement.stage] if placement.stage is not None else []
@@ -77,7 +77,7 @@ class _Machine:
 class _Simulation:
     """Events in the order of time; all that end at one moment end before anything else starts."""
 
-    def __init__(self, problem: Problem, placement: Placement) -> None:
+    def __init__(self, problem: Problem, placement: TaskPlacement) -> None:
         self.problem, self.placement = problem, placement
         graph = problem.graph
         self.place = {task: number for number, task in enumerate(placement.order)}

@@ -23,7 +23,16 @@ import onnx
 
 from hw_models.errors import ModelError
 
-__all__ = ["Indices", "Lengths", "Mask", "Meaning", "Range", "declared_meanings", "drawn_integers", "with_declared"]
+__all__ = [
+    "Indices",
+    "Lengths",
+    "MaskMeaning",
+    "Meaning",
+    "Range",
+    "declared_meanings",
+    "drawn_integers",
+    "with_declared",
+]
 
 KEY = "dsa-sched.input."
 MOST_PLACES = 4096
@@ -41,7 +50,7 @@ class Indices:
 
 
 @dataclass(frozen=True, slots=True)
-class Mask:
+class MaskMeaning:
     """Ones where there is something, then zeros."""
 
     def __str__(self) -> str:
@@ -69,7 +78,7 @@ class Range:
         return "range " + " ".join(str(int(end)) if end == int(end) else repr(end) for end in (self.least, self.most))
 
 
-Meaning = Indices | Mask | Lengths | Range
+Meaning = Indices | MaskMeaning | Lengths | Range
 
 
 def with_declared(model: onnx.ModelProto, said: Mapping[str, Meaning]) -> onnx.ModelProto:
@@ -96,7 +105,7 @@ def _parsed(name: str, text: str) -> Meaning:
     if all(part.isascii() and part.isdigit() and len(part) <= MOST_DIGITS for part in places):
         bounds = tuple(map(int, places))
         if word == "mask" and not bounds:
-            return Mask()
+            return MaskMeaning()
         if word == "lengths" and len(bounds) == 1 and bounds[0] > 0:
             return Lengths(bounds[0])
         if word == "indices" and 1 <= len(bounds) <= MOST_PLACES and min(bounds) > 0:
@@ -124,7 +133,7 @@ def drawn_integers(
 ) -> npt.NDArray[np.int64]:
     """Integers that mean something. Raises ModelError for bounds of places that are not those of the shape."""
     match meaning:
-        case Mask():
+        case MaskMeaning():
             if not shape:
                 return np.ones((), np.int64)
             lengths = generator.integers(1, shape[-1], shape[:-1], endpoint=True)

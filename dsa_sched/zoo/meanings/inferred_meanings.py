@@ -17,7 +17,7 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-from dsa_sched.zoo.meanings.declared_meanings import Indices, Lengths, Mask, Meaning, Range
+from dsa_sched.zoo.meanings.declared_meanings import Indices, Lengths, MaskMeaning, Meaning, Range
 from partitioner.ir.operators import Trait, onnx_names
 
 __all__ = ["inferred_meanings"]
@@ -129,7 +129,7 @@ def _meaning(
         return Lengths(SMALL_DIVISOR)
     if lengths and max(lengths) > 1:
         return Lengths(max(lengths) + 1)
-    return Mask() if truths else None
+    return MaskMeaning() if truths else None
 
 
 def _read(

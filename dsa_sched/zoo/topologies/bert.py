@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from dsa_sched.zoo.meanings.declared_meanings import Indices, Mask
+from dsa_sched.zoo.meanings.declared_meanings import Indices, MaskMeaning
 from dsa_sched.zoo.topologies.sequence_builder import Attention, SequenceBuilder
 
 __all__ = [
@@ -73,7 +73,7 @@ def bert_large_mini_topology() -> onnx.ModelProto:
 def _topology(shape: _Shape) -> onnx.ModelProto:
     net = SequenceBuilder(shape.name)
     ids = net.integer_input("input_ids", shape.extents, Indices((shape.words,)))
-    there = net.integer_input("attention_mask", shape.extents, Mask())
+    there = net.integer_input("attention_mask", shape.extents, MaskMeaning())
     types = net.integer_input("token_type_ids", shape.extents, Indices((TYPES,)))
     x = _embedded(net, ids, types, shape)
     mask = _added_mask(net, there)

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.cutlass.ptx import GlobalMemory, Limits, Statistics, launch, parameters, parse
+from codegen.cutlass.ptx import GlobalMemory, PtxLimits, Statistics, launch, parameters, parse
 
 Array: TypeAlias = NDArray[Any]
 
@@ -46,7 +46,7 @@ def run_text(
     variables: str = "",
     shared_bytes: int = 0,
     seed: int = 0,
-    limits: Limits | None = None,
+    limits: PtxLimits | None = None,
 ) -> tuple[Array, Statistics]:
     """Runs `kernel_text(body)` with the inputs' addresses and, as the last pointer, the result's."""
     module = parse(kernel_text(body, len(inputs) + 1, variables=variables))

@@ -10,7 +10,7 @@ import pytest
 from codegen.cutlass.emission.nvcc import Compiler
 from codegen.cutlass.emission.parameter_blocks import ParameterBlock, parameter_blocks
 from codegen.cutlass.families.registry import FAMILIES
-from codegen.cutlass.kernel.family import Work
+from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.kernel.launches import ComputedLaunch, Launch, Source
 from codegen.cutlass.ptx import Module, parse
 from dsa_sched.pipeline.driver import plan_model
@@ -54,7 +54,7 @@ def launches(tmp_path_factory: pytest.TempPathFactory) -> tuple[ComputedLaunch, 
     ctx = plan.context
     found: list[Launch | ComputedLaunch] = []
     for group in plan.plan.groups:
-        work = Work(ctx.graph, group.layers, ctx.chip)
+        work = KernelWork(ctx.graph, group.layers, ctx.chip)
         found += FAMILIES["conv2d"].launches(work, {"tile": "64x64"}, ctx.constants)
     computed = tuple(launch for launch in found if isinstance(launch, ComputedLaunch))
     assert len(computed) == len(found) == len(settings)

@@ -9,8 +9,8 @@ import pytest
 from benchmarks.lab.readers.assembly import parse_instruction, parse_operand
 from codegen.neuralscale.asm.assembler import Item, Label, Word, assemble, branch, label_addresses, load_address
 from codegen.neuralscale.asm.assembler import load_immediate as li
-from codegen.neuralscale.asm.elf_writer import Segment, SegmentFlags, Symbol, elf_bytes
-from codegen.neuralscale.isa.row import Kind
+from codegen.neuralscale.asm.elf_writer import ElfSegment, ElfSymbol, SegmentFlags, elf_bytes
+from codegen.neuralscale.isa.row import FieldKind
 from codegen.neuralscale.isa.syntax import GPR_NAMES
 from codegen.neuralscale.isa.table import row
 
@@ -33,7 +33,7 @@ def _line(text: str) -> Sequence[Item]:
     if mnemonic == ".word":
         return (Word(int(rest, 0)),)
     fields = row(mnemonic).fields
-    if fields and fields[-1].kind is Kind.TARGET:
+    if fields and fields[-1].kind is FieldKind.TARGET:
         values = [parse_operand(field.kind, text) for field, text in zip(fields, operands[:-1], strict=False)]
         return (branch(mnemonic, *values, operands[-1]),)
     return (parse_instruction(text),)
@@ -51,12 +51,12 @@ def _program(text: str, data: bytes = b"", *, data_address: int = 0x20_0000) -> 
     items = [item for line in lines if line for item in _line(line)]
     labels = label_addresses(items, CODE)
     segments = [
-        Segment(".text", CODE, (assemble(items, CODE),), SegmentFlags.READ_EXECUTE),
-        Segment(".tohost", TOHOST, (bytes(16),), SegmentFlags.READ_WRITE),
+        ElfSegment(".text", CODE, (assemble(items, CODE),), SegmentFlags.READ_EXECUTE),
+        ElfSegment(".tohost", TOHOST, (bytes(16),), SegmentFlags.READ_WRITE),
     ]
     if data:
-        segments.append(Segment(".data", data_address, (data,), SegmentFlags.READ_WRITE))
-    symbols = [Symbol("tohost", TOHOST), *(Symbol(name, address) for name, address in labels.items())]
+        segments.append(ElfSegment(".data", data_address, (data,), SegmentFlags.READ_WRITE))
+    symbols = [ElfSymbol("tohost", TOHOST), *(ElfSymbol(name, address) for name, address in labels.items())]
     return elf_bytes(CODE, segments, symbols)
 
 

@@ -14,7 +14,7 @@ from hw_models import cost
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import full_box
-from partitioner.ir.target import Work
+from partitioner.ir.target import TileWork
 from tests.chip_runs import stcp920
 from tests.small_graphs import GraphBuilder
 
@@ -50,14 +50,14 @@ def in_integers(graph: Graph) -> Graph:
     )
 
 
-def work_of(graph: Graph) -> Work:
+def work_of(graph: Graph) -> TileWork:
     (op,) = graph.ops
     layer = Layer(op.name, (op.name,), op.outputs[0])
     box = full_box(graph.by_name[layer.output].shape)
     return template_of(graph, op).work(graph, layer, box, CHIP)
 
 
-def sizes(work: Work) -> Mapping[str, int]:
+def sizes(work: TileWork) -> Mapping[str, int]:
     return {buffer.name: buffer.size_bytes for buffer in work.buffers}
 
 

@@ -31,8 +31,8 @@ from codegen.neuralscale.asm.assembler import (
 )
 from codegen.neuralscale.asm.assembly_text import render
 from codegen.neuralscale.asm.disassembler import disassemble, format_listing
-from codegen.neuralscale.asm.elf import Symbol
-from codegen.neuralscale.isa.row import Field, Kind
+from codegen.neuralscale.asm.elf import ElfSymbol
+from codegen.neuralscale.isa.row import Field, FieldKind
 from codegen.neuralscale.isa.syntax import format_instruction
 from codegen.neuralscale.isa.table import ROWS, Instruction, IsaError, decode, instruction
 
@@ -79,10 +79,10 @@ def edge_instructions() -> list[Item]:
     def values(field: Field) -> tuple[int, int, int]:
         middle = (3 * field.minimum + 5 * field.maximum) // 8
         ends = (field.minimum, field.maximum, middle)
-        if field.kind is Kind.ROUNDING:
+        if field.kind is FieldKind.ROUNDING:
             return (0, 7, 4)
         # Targets stay multiples of 4: without compressed code, GNU as refuses others.
-        return ends if field.kind is not Kind.TARGET else (ends[0] & ~3, ends[1] & ~3, ends[2] & ~3)
+        return ends if field.kind is not FieldKind.TARGET else (ends[0] & ~3, ends[1] & ~3, ends[2] & ~3)
 
     return [
         Instruction(row.mnemonic, tuple((field.name, values(field)[index]) for field in row.fields))
@@ -349,7 +349,7 @@ def test_branches_keep_their_operands() -> None:
 
 
 def test_listing_with_symbols() -> None:
-    symbols = [Symbol("_start", 0x100000), Symbol("handler", 0x100050), Symbol("again", 0x100030)]
+    symbols = [ElfSymbol("_start", 0x100000), ElfSymbol("handler", 0x100050), ElfSymbol("again", 0x100030)]
     listing = format_listing(disassemble(assemble(SAMPLE, 0x100000), 0x100000, symbols)).splitlines()
     assert listing[:2] == ["00100000 <_start>:", "00100000: 004002b7  lui t0, 0x400"]
     assert "0010000c: 40605073  csrrwi zero, m_stride_d, 0" in listing
@@ -373,7 +373,7 @@ def test_what_is_jumped_to_has_a_label_in_the_listing() -> None:
     jal zero, .-28
     """
     parsed = [parse_instruction(line) for line in code.strip().splitlines()]
-    base, symbols = 0x100000, [Symbol("_start", 0x100000), Symbol("far", 0x10100C)]
+    base, symbols = 0x100000, [ElfSymbol("_start", 0x100000), ElfSymbol("far", 0x10100C)]
     listing = format_listing(disassemble(assemble(parsed, base), base, symbols)).splitlines()
     assert [line[:9] + line[18:].strip() if ">:" not in line else line for line in listing] == [
         "00100000 <_start>:",

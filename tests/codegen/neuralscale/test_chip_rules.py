@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from codegen.neuralscale.simulator.machine import simulate
-from codegen.neuralscale.simulator.options import Load, SimulationOptions, SimulationResult
+from codegen.neuralscale.simulator.options import InitialBytes, SimulationOptions, SimulationResult
 
 Program = Callable[..., bytes]
 
@@ -29,7 +29,7 @@ STORE_V3 = f"li a1, {OUT}\n.word 0x0205f1a7\n"
 
 def _run(program: Program, text: str, l1: Sequence[int] = (), *, address: int = L1) -> SimulationResult:
     data = np.array(l1, np.uint16).tobytes()
-    loads = (Load(address, data, core=0),) if data else ()
+    loads = (InitialBytes(address, data, core=0),) if data else ()
     result = simulate(program(text), SimulationOptions(loads=loads, max_instructions=100_000))
     assert result.fault is None, result.fault
     return result

@@ -27,7 +27,7 @@ from benchmarks.functions import (
 from codegen.neuralscale.emulation.curves_reference import EMULATED
 from codegen.neuralscale.kernels.tables import CURVED
 from codegen.neuralscale.templates.curves import CURVES, DIVISOR, curve
-from codegen.neuralscale.templates.steps import Step, verify
+from codegen.neuralscale.templates.steps import VectorStep, verify
 from partitioner.ir.graph import Attribute, Op
 from tests.chip_runs import compile_graph
 from tests.small_graphs import GraphBuilder
@@ -123,13 +123,13 @@ def test_every_formula_is_emulated_and_measured() -> None:
 @pytest.mark.parametrize(
     ("steps", "problem"),
     [
-        ([Step("y", "veadd", "t", 1.0)], "pass 0 reads t, which holds nothing"),
-        ([Step("y", "veexp.m", "x"), Step("y", "veadd", "y", "x")], "pass 1 reads x, which holds nothing"),
-        ([Step("x", "veexp.m", "x")], "pass 0 writes its operand"),
-        ([Step("t", "veexp.m", "x")], "no pass writes the result"),
-        ([Step("y", "veexp.m", "x", 1.0)], "pass 0 has no operation veexp.m"),
+        ([VectorStep("y", "veadd", "t", 1.0)], "pass 0 reads t, which holds nothing"),
+        ([VectorStep("y", "veexp.m", "x"), VectorStep("y", "veadd", "y", "x")], "pass 1 reads x, which holds nothing"),
+        ([VectorStep("x", "veexp.m", "x")], "pass 0 writes its operand"),
+        ([VectorStep("t", "veexp.m", "x")], "no pass writes the result"),
+        ([VectorStep("y", "veexp.m", "x", 1.0)], "pass 0 has no operation veexp.m"),
     ],
 )
-def test_steps_out_of_order_are_found(steps: list[Step], problem: str) -> None:
+def test_steps_out_of_order_are_found(steps: list[VectorStep], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         verify(steps)

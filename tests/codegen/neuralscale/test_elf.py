@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codegen.neuralscale.asm import elf_format as fmt
-from codegen.neuralscale.asm.elf import Elf, ElfError, Symbol, SymbolKind, read_elf
+from codegen.neuralscale.asm.elf import Elf, ElfError, ElfSymbol, SymbolKind, read_elf
 from codegen.neuralscale.asm.elf_note import MOST_NOTE_SECTIONS, note_bytes, read_note
-from codegen.neuralscale.asm.elf_writer import Segment, SegmentFlags, elf_bytes, write_elf
+from codegen.neuralscale.asm.elf_writer import ElfSegment, SegmentFlags, elf_bytes, write_elf
 from codegen.target import MadeFor
 
 READELF = shutil.which("riscv64-unknown-elf-readelf") or shutil.which("readelf")
@@ -28,18 +28,18 @@ CORPUS = Path(__file__).parents[2] / "corpus" / "elf"
 
 CODE = bytes.fromhex("13000000" * 3)
 SEGMENTS = (
-    Segment(".text", 0x100000, (CODE, CODE), SegmentFlags.READ_EXECUTE),
-    Segment(".tohost", 0x100040, (bytes(16),), SegmentFlags.READ_WRITE),
-    Segment(".weights", 0x200002, (b"abc", bytearray(b"defg"), memoryview(b"hi")), SegmentFlags.READ),
-    Segment(".bss", 0x400000, (), SegmentFlags.READ_WRITE, 4096),
-    Segment(".data", 0xF8000000, (b"\x01",), SegmentFlags.READ_WRITE, 63),
+    ElfSegment(".text", 0x100000, (CODE, CODE), SegmentFlags.READ_EXECUTE),
+    ElfSegment(".tohost", 0x100040, (bytes(16),), SegmentFlags.READ_WRITE),
+    ElfSegment(".weights", 0x200002, (b"abc", bytearray(b"defg"), memoryview(b"hi")), SegmentFlags.READ),
+    ElfSegment(".bss", 0x400000, (), SegmentFlags.READ_WRITE, 4096),
+    ElfSegment(".data", 0xF8000000, (b"\x01",), SegmentFlags.READ_WRITE, 63),
 )
 SYMBOLS = (
-    Symbol("_start", 0x100000, 24, SymbolKind.FUNCTION),
-    Symbol("tohost", 0x100040, 8, SymbolKind.OBJECT),
-    Symbol("fromhost", 0x100048, 8, SymbolKind.OBJECT),
-    Symbol("conv1: größe", 0x100004),
-    Symbol("outside", 0xFFFFFFFF),
+    ElfSymbol("_start", 0x100000, 24, SymbolKind.FUNCTION),
+    ElfSymbol("tohost", 0x100040, 8, SymbolKind.OBJECT),
+    ElfSymbol("fromhost", 0x100048, 8, SymbolKind.OBJECT),
+    ElfSymbol("conv1: größe", 0x100004),
+    ElfSymbol("outside", 0xFFFFFFFF),
 )
 
 
@@ -200,8 +200,8 @@ def test_buffers_are_not_copied() -> None:
 
     weights = memoryview(bytes(1 << 16))
     recorder = Recorder()
-    text = Segment(".text", 0, (CODE,), SegmentFlags.READ_EXECUTE)
-    write_elf(recorder, 0, (text, Segment(".weights", 64, (weights,), SegmentFlags.READ)))  # type: ignore[arg-type]
+    text = ElfSegment(".text", 0, (CODE,), SegmentFlags.READ_EXECUTE)
+    write_elf(recorder, 0, (text, ElfSegment(".weights", 64, (weights,), SegmentFlags.READ)))  # type: ignore[arg-type]
     assert any(chunk is weights for chunk in recorder.seen)
 
 
@@ -232,13 +232,13 @@ def test_binutils_read_the_file(tmp_path: Path) -> None:
         (0x200002, SEGMENTS, (), "the entry 0x200002 lies in no executable segment"),
         (
             0x100000,
-            (*SEGMENTS, Segment(".more", 0x100010, (b"x",), SegmentFlags.READ)),
+            (*SEGMENTS, ElfSegment(".more", 0x100010, (b"x",), SegmentFlags.READ)),
             (),
             "segment .more at 0x100010 overlaps segment .text, which ends at 0x100018",
         ),
         (
             0x100000,
-            (*SEGMENTS, Segment(".end", 0xFFFFFFFF, (b"xy",), SegmentFlags.READ)),
+            (*SEGMENTS, ElfSegment(".end", 0xFFFFFFFF, (b"xy",), SegmentFlags.READ)),
             (),
             "segment .end: 2 bytes at 0xffffffff leave the 32-bit address space",
         ),
@@ -251,14 +251,14 @@ def test_binutils_read_the_file(tmp_path: Path) -> None:
         (
             0x100000,
             SEGMENTS,
-            (Symbol("far", 1 << 32),),
+            (ElfSymbol("far", 1 << 32),),
             "symbol far: address 0x100000000 or size is not a 32-bit number",
         ),
-        (0x100000, SEGMENTS, (Symbol("n" * 4096, 0),), f"symbol name '{'n' * 40}'... has 4096 bytes or more"),
+        (0x100000, SEGMENTS, (ElfSymbol("n" * 4096, 0),), f"symbol name '{'n' * 40}'... has 4096 bytes or more"),
     ],
 )
 def test_refusals_of_the_writer(
-    entry: int, segments: tuple[Segment, ...], symbols: tuple[Symbol, ...], message: str
+    entry: int, segments: tuple[ElfSegment, ...], symbols: tuple[ElfSymbol, ...], message: str
 ) -> None:
     with pytest.raises(ElfError) as raised:
         elf_bytes(entry, segments, symbols)
@@ -355,7 +355,9 @@ def test_random_bytes_are_refused(data: bytes) -> None:
 def test_names_in_total_are_bounded() -> None:
     """Many symbols that share one long name would multiply the size of the file."""
     long_name = "n" * 4000
-    data = bytearray(elf_bytes(0x100000, SEGMENTS, (Symbol(long_name, 0), *(Symbol(f"s{i}", 0) for i in range(20000)))))
+    data = bytearray(
+        elf_bytes(0x100000, SEGMENTS, (ElfSymbol(long_name, 0), *(ElfSymbol(f"s{i}", 0) for i in range(20000))))
+    )
     section_offset = struct.unpack_from("<I", data, 32)[0]
     start, size = struct.unpack_from("<II", data, section_offset + 40 * (len(SEGMENTS) + 1) + 16)
     for offset in range(start + 16, start + size, 16):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from codegen.neuralscale.simulator.machine import simulate
-from codegen.neuralscale.simulator.options import Load, SimulationOptions, SimulationResult
+from codegen.neuralscale.simulator.options import InitialBytes, SimulationOptions, SimulationResult
 
 Program = Callable[..., bytes]
 
@@ -171,7 +171,7 @@ receiver:
 @pytest.mark.parametrize("seed", range(5))
 def test_icmov_data_arrive_with_the_next_barrier(program: Program, seed: int) -> None:
     text = f"{ICMOV}\nsync\nsync\nli a0, 0\njal zero, exit\n" + RECEIVER.replace("lw", "sync\nlw", 1)
-    loads = (Load(0xC000_0000, DATA, 0),)
+    loads = (InitialBytes(0xC000_0000, DATA, 0),)
     result = simulate(program(text), SimulationOptions(cores=2, loads=loads, seed=seed, poison=True))
     assert _kind(result) is None
     assert result.read(RESULT, 4) == DATA[:4]
@@ -181,14 +181,16 @@ def test_icmov_data_arrive_with_the_next_barrier(program: Program, seed: int) ->
 @pytest.mark.parametrize("seed", range(5))
 def test_icmov_data_are_not_there_before_it(program: Program, seed: int) -> None:
     text = f"{ICMOV}\nsync\nli a0, 0\njal zero, exit\n{RECEIVER}"
-    loads = (Load(0xC000_0000, DATA, 0), Load(0xC000_1000, b"old!" * 16, 1))
+    loads = (InitialBytes(0xC000_0000, DATA, 0), InitialBytes(0xC000_1000, b"old!" * 16, 1))
     result = simulate(program(text), SimulationOptions(cores=2, loads=loads, seed=seed))
     assert result.read(RESULT, 4) == b"old!"
 
 
 def test_overwriting_what_icmov_still_sends_is_a_race(program: Program) -> None:
     text = f"{ICMOV}\nsw zero, 0(a1)\nsync\nli a0, 0\njal zero, exit\n" + RECEIVER.replace("lw", "sync\nlw", 1)
-    result = simulate(program(text), SimulationOptions(cores=2, loads=(Load(0xC000_0000, DATA, 0),), poison=True))
+    result = simulate(
+        program(text), SimulationOptions(cores=2, loads=(InitialBytes(0xC000_0000, DATA, 0),), poison=True)
+    )
     assert _kind(result) == "race"
 
 
@@ -207,8 +209,8 @@ VEADD = """
 ONES = np.full(64, 0x3C00, "<u2").tobytes()
 
 
-def _two_loads(first: bytes, second: bytes) -> tuple[Load, Load]:
-    return Load(0xC000_0000, first), Load(0xC000_2000, second)
+def _two_loads(first: bytes, second: bytes) -> tuple[InitialBytes, InitialBytes]:
+    return InitialBytes(0xC000_0000, first), InitialBytes(0xC000_2000, second)
 
 
 def test_an_operand_that_nothing_wrote_is_named(program: Program) -> None:
@@ -224,8 +226,8 @@ def test_an_operand_that_nothing_wrote_is_named(program: Program) -> None:
 
 def test_the_gaps_of_a_strided_operand_are_not_read(program: Program) -> None:
     elf = program(VEADD.format(shape=0x0002_0003, strides=0x0000_0010))
-    rows = tuple(Load(0xC000_0000 + 16 * row, ONES[:4]) for row in range(3))
-    result = simulate(elf, SimulationOptions(poison=True, loads=(*rows, Load(0xC000_2000, ONES[:12]))))
+    rows = tuple(InitialBytes(0xC000_0000 + 16 * row, ONES[:4]) for row in range(3))
+    result = simulate(elf, SimulationOptions(poison=True, loads=(*rows, InitialBytes(0xC000_2000, ONES[:12]))))
     assert _kind(result) is None
 
 
@@ -275,8 +277,8 @@ MECONV = """
 
 
 def test_a_strided_convolution_reads_only_the_pixels_it_uses(program: Program) -> None:
-    used = tuple(Load(0xC000_0000 + 4 * (4 * y + x), ONES[:4]) for y in (0, 2) for x in (0, 2))
-    weights = Load(0xC000_2000, ONES[:8])
+    used = tuple(InitialBytes(0xC000_0000 + 4 * (4 * y + x), ONES[:4]) for y in (0, 2) for x in (0, 2))
+    weights = InitialBytes(0xC000_2000, ONES[:8])
     assert _kind(simulate(program(MECONV), SimulationOptions(poison=True, loads=(*used, weights)))) is None
     result = simulate(program(MECONV), SimulationOptions(poison=True, loads=(*used[:3], weights)))
     assert result.fault is not None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from codegen.neuralscale.asm.elf import read_elf
 from codegen.neuralscale.isa.csr import CSRS, csr, csr_by_number
 from codegen.neuralscale.isa.npu import NPU_ROWS
-from codegen.neuralscale.isa.row import Direction, Engine, Field, Kind, Row
+from codegen.neuralscale.isa.row import Direction, Engine, Field, FieldKind, InstructionRow
 from codegen.neuralscale.isa.table import ROWS, Instruction, IsaError, decode, encode, instruction, row
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "elf"
@@ -59,13 +59,15 @@ def field_values(field: Field) -> st.SearchStrategy[int]:
     values = st.integers(field.minimum // field.step, field.maximum // field.step).map(lambda value: value * field.step)
     edges = st.sampled_from((field.minimum, field.maximum, 0))
     drawn = values | edges
-    return drawn.filter(lambda value: value not in RESERVED_ROUNDING) if field.kind is Kind.ROUNDING else drawn
+    return drawn.filter(lambda value: value not in RESERVED_ROUNDING) if field.kind is FieldKind.ROUNDING else drawn
 
 
 @st.composite
-def instructions(draw: Callable[[st.SearchStrategy[object]], object], rows: tuple[Row, ...] = ROWS) -> Instruction:
+def instructions(
+    draw: Callable[[st.SearchStrategy[object]], object], rows: tuple[InstructionRow, ...] = ROWS
+) -> Instruction:
     chosen = draw(st.sampled_from(rows))
-    assert isinstance(chosen, Row)
+    assert isinstance(chosen, InstructionRow)
     operands = []
     for field in chosen.fields:
         value = draw(field_values(field))
@@ -80,7 +82,7 @@ def test_decode_inverts_encode(item: Instruction) -> None:
 
 
 @pytest.mark.parametrize("item", ROWS, ids=lambda item: item.mnemonic)
-def test_every_row_round_trips_at_the_ends_of_its_fields(item: Row) -> None:
+def test_every_row_round_trips_at_the_ends_of_its_fields(item: InstructionRow) -> None:
     for end in ("minimum", "maximum"):
         operands = tuple((field.name, getattr(field, end)) for field in item.fields)
         word = encode(Instruction(item.mnemonic, operands))
@@ -129,7 +131,7 @@ def test_engines_and_directions() -> None:
     assert row("addi").engine is Engine.SCALAR
     assert row("veemacc.mv.dim_w").direction is Direction.DIM_W
     assert row("veemacc.mv.dim_w").family == "veemacc.mv"
-    assert row("veacc.m.full").fields[0].kind is Kind.FPR
+    assert row("veacc.m.full").fields[0].kind is FieldKind.FPR
 
 
 @pytest.mark.parametrize(
@@ -191,7 +193,7 @@ def test_operands_by_name() -> None:
 )
 def test_rows_must_cover_the_word_once(match: int, mask: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Row("toy", "NPU", "R", match, mask, row("lui").fields[:1], Engine.SCALAR, "toy")
+        InstructionRow("toy", "NPU", "R", match, mask, row("lui").fields[:1], Engine.SCALAR, "toy")
 
 
 def test_csrs_are_unique_and_rows_name_known_ones() -> None:

@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codegen.neuralscale.instructions.arithmetic import FP16, immediate
-from codegen.neuralscale.instructions.builder import MAX_EXTENT, MAX_STRIDE_BYTES, Issue, Matrix
+from codegen.neuralscale.instructions.builder import MAX_EXTENT, MAX_STRIDE_BYTES, InstructionBuilder, MatrixPlace
 from hw_models.errors import TargetError
 from isched.program.program import Instr, Region
 from tests.chip_runs import stcp920
 
-ISSUE = Issue(stcp920(), "layer", FP16)
+ISSUE = InstructionBuilder(stcp920(), "layer", FP16)
 
 
-def _matrix(memory: str, offset_bytes: int, rows: int, columns: int, stride_bytes: int = 0) -> Matrix:
-    return Matrix(memory, offset_bytes, rows, columns, FP16.item_bytes, stride_bytes)
+def _matrix(memory: str, offset_bytes: int, rows: int, columns: int, stride_bytes: int = 0) -> MatrixPlace:
+    return MatrixPlace(memory, offset_bytes, rows, columns, FP16.item_bytes, stride_bytes)
 
 
 def covered(regions: list[Region]) -> dict[int, int]:

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from codegen.neuralscale.asm.elf import ElfError
-from codegen.neuralscale.asm.elf_writer import Segment, SegmentFlags, elf_bytes
+from codegen.neuralscale.asm.elf_writer import ElfSegment, SegmentFlags, elf_bytes
 from codegen.neuralscale.simulator.iss import IssError, run_iss
 from codegen.neuralscale.simulator.machine import simulate
 from codegen.neuralscale.simulator.memory.faults import SimulationError
-from codegen.neuralscale.simulator.options import Load, SimulationOptions, SourceRange
+from codegen.neuralscale.simulator.options import CodeRange, InitialBytes, SimulationOptions
 
 Program = Callable[..., bytes]
 
@@ -74,7 +74,7 @@ def test_moved_bytes_by_path(program: Program) -> None:
       mov.llb.l1 a1, a0
       li a0, 0
     """
-    result = simulate(program(text), SimulationOptions(loads=(Load(0xF800_0000, bytes(range(256)) * 2),)))
+    result = simulate(program(text), SimulationOptions(loads=(InitialBytes(0xF800_0000, bytes(range(256)) * 2),)))
     assert result.fault is None
     assert dict(result.counts.moved_bytes) == {("LLB", "L1"): 512, ("L1", "LLB"): 512}
     assert result.counts.by_engine["MTE"] == 2
@@ -91,7 +91,11 @@ def test_loads_reach_the_private_memory_of_one_core(program: Program) -> None:
       sync
       jal zero, wait
     """
-    loads = (Load(0xC000_0000, b"zero", 0), Load(0xC000_0000, b"once", 1), Load(0xC040_0000, b"im", 1))
+    loads = (
+        InitialBytes(0xC000_0000, b"zero", 0),
+        InitialBytes(0xC000_0000, b"once", 1),
+        InitialBytes(0xC040_0000, b"im", 1),
+    )
     result = simulate(program(text), SimulationOptions(cores=2, loads=loads))
     assert result.fault is None
     assert [result.read(0xC000_0000, 4, core) for core in (0, 1)] == [b"zero", b"once"]
@@ -185,7 +189,7 @@ def test_a_jump_to_itself_is_a_deadlock_not_a_long_run(program: Program) -> None
 
 
 def test_faults_name_the_operator_of_the_source_map(program: Program) -> None:
-    ranges = (SourceRange(0x10_0000, 0x20_0000, "conv1/Conv"),)
+    ranges = (CodeRange(0x10_0000, 0x20_0000, "conv1/Conv"),)
     text = "li t1, 0x500000\nlw t2, 0(t1)"
     result = simulate(program(text), SimulationOptions(poison=True, source_map=ranges))
     assert result.fault is not None
@@ -277,7 +281,7 @@ def test_high_memory_is_reached_by_dma_only(program: Program) -> None:
         .replace("0x10(", "16(")
     )
     data = bytes(range(16))
-    result = simulate(program(text), SimulationOptions(loads=(Load(0x8_C080_0000, data),), poison=True))
+    result = simulate(program(text), SimulationOptions(loads=(InitialBytes(0x8_C080_0000, data),), poison=True))
     assert result.fault is None
     assert result.read(RESULT, 16) == data
 
@@ -294,7 +298,7 @@ def test_options_that_do_not_fit_say_what_is_allowed() -> None:
 
 
 def test_a_program_without_tohost_is_refused() -> None:
-    elf = elf_bytes(0x1000, [Segment(".text", 0x1000, (bytes(4),), SegmentFlags.READ_EXECUTE)])
+    elf = elf_bytes(0x1000, [ElfSegment(".text", 0x1000, (bytes(4),), SegmentFlags.READ_EXECUTE)])
     with pytest.raises(SimulationError, match="tohost"):
         simulate(elf, SimulationOptions())
 

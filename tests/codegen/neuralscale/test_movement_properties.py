@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from codegen.neuralscale.instructions.arithmetic import FP16
-from codegen.neuralscale.instructions.builder import Matrix
-from codegen.neuralscale.templates.strided import Loop, best_form, matrices, move_form
+from codegen.neuralscale.instructions.builder import MatrixPlace
+from codegen.neuralscale.templates.strided import StridedLoop, best_form, matrices, move_form
 from hw_models.chip import Chip
 from tests.chip_runs import compile_graph, small_chip
 from tests.movement_graphs import MovementBuilder
@@ -119,10 +119,10 @@ def test_forms_touch_every_element_once(data: st.DataObject, extents: list[int])
     source_extents = [extents[p] for p in perm]
     out_of = [ITEM * prod(source_extents[perm.index(i) + 1 :]) for i in range(len(extents))]
     flips = [data.draw(st.sampled_from([1, -1])) for _ in extents]
-    loops = tuple(Loop(e, (d, f * s)) for e, d, s, f in zip(extents, into, out_of, flips, strict=True))
+    loops = tuple(StridedLoop(e, (d, f * s)) for e, d, s, f in zip(extents, into, out_of, flips, strict=True))
     points = np.stack(np.unravel_index(np.arange(prod(extents)), extents), 1)
     wanted = {tuple(p @ np.array([loop.steps_bytes for loop in loops])) for p in points}
-    base = Matrix("L1", 0, 1, 1, ITEM)
+    base = MatrixPlace("L1", 0, 1, 1, ITEM)
     got = [
         (d.offset_bytes + r * d.pitch_bytes + ITEM * c, a.offset_bytes + r * a.pitch_bytes + ITEM * c)
         for d, a in matrices(best_form(loops, ITEM), (base, base))

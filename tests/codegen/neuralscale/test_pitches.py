@@ -8,7 +8,7 @@ import pytest
 from codegen.neuralscale.target import TARGET
 from hw_models.errors import TargetError
 from partitioner.ir.regions import Box
-from partitioner.ir.target import Work
+from partitioner.ir.target import TileWork
 from tests.tile_runs import PATTERN, pitched_variants, run_tile
 from tests.tile_samples import SAMPLES, boxes_of, layers_of, sample_chip
 
@@ -60,7 +60,7 @@ def test_the_matrix_engine_has_no_wider_pitch(name: str, buffer: str) -> None:
 def _strided(name: str) -> set[str]:
     chip = sample_chip(name)
     graph, _, layer = next(layers_of(name, chip))
-    work: Work = TARGET.work(graph, layer, next(boxes_of(graph, layer)), chip)
+    work: TileWork = TARGET.work(graph, layer, next(boxes_of(graph, layer)), chip)
     return {buffer.name for buffer in work.buffers if buffer.strided}
 
 

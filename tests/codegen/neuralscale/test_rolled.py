@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from codegen.neuralscale.asm.elf import read_elf
 from codegen.neuralscale.instructions.arithmetic import FP16
-from codegen.neuralscale.instructions.builder import Issue as Maker
-from codegen.neuralscale.instructions.builder import Matrix
+from codegen.neuralscale.instructions.builder import InstructionBuilder as Maker
+from codegen.neuralscale.instructions.builder import MatrixPlace
 from codegen.neuralscale.rolling.alignment import align
-from codegen.neuralscale.rolling.repeats import Leaf, Loop, Node, roll
+from codegen.neuralscale.rolling.repeats import Leaf, Node, RepeatLoop, roll
 from codegen.neuralscale.target import TARGET
 from codegen.neuralscale.trace.trace import trace_elf
 from codegen.target import ClusterFiles
@@ -25,7 +25,7 @@ from hw_models.chip import Chip
 from hw_models.errors import PlanError, TargetError
 from isched.lowering.lower import lower_plan
 from isched.program.program import Instr, Program, Stream
-from isched.program.timed_ops import Issue, TimedOp
+from isched.program.timed_ops import IssueCost, TimedOp
 from isched.scheduling.schedule import list_scheduled
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.graph import Constants, Graph
@@ -47,7 +47,7 @@ def text_bytes(files: ClusterFiles) -> int:
 def asked(files: ClusterFiles, chip: Chip) -> list[list[TimedOp]]:
     """All ops of all cores, without how many scalar instructions lead to them."""
     streams = trace_elf(files.files[files.executable], files.cores, chip, files.cluster)
-    return [[replace(op, issue=Issue(0, 0, op.issue.period)) for op in stream.ops] for stream in streams]
+    return [[replace(op, issue=IssueCost(0, 0, op.issue.period)) for op in stream.ops] for stream in streams]
 
 
 def same_work(program: Program, graph: Graph, constants: Constants, chip: Chip) -> tuple[int, int]:
@@ -146,7 +146,7 @@ def program_of(*streams: Sequence[Instr]) -> Program:
 def add(first: int, second: int, result: int, rows: int = 2, source: str = "add") -> Instr:
     """The sum of two matrices at these offsets of L1."""
     maker = Maker(CHIP, source, FP16)
-    places = [Matrix("L1", offset, rows, 32, FP16.item_bytes) for offset in (first, second, result)]
+    places = [MatrixPlace("L1", offset, rows, 32, FP16.item_bytes) for offset in (first, second, result)]
     (instr,) = maker.binary("veadd", places[2], *places[:2])
     return instr
 
@@ -163,7 +163,7 @@ def loops(program: Program) -> list[Node]:
 def test_a_repeat_becomes_a_counted_loop() -> None:
     program = program_of([add(64 * n, 0x8000, 0x10000 + 128 * n) for n in range(50)])
     (loop,) = loops(program)
-    assert isinstance(loop, Loop)
+    assert isinstance(loop, RepeatLoop)
     assert (loop.count, loop.size) == (50, 3)
     assert sorted(loop.strides) == [0, 64, 128]
     straight, rolled = same_work(program, empty_graph(), NOTHING, ON_TWO_CORES)
@@ -261,7 +261,7 @@ def test_a_fault_in_an_iteration_of_a_core_names_its_operator(turn: int, operato
     """Core 1 has less to read than core 0, which does the same."""
 
     def reading(rows: int) -> list[Instr]:
-        (fill,) = Maker(CHIP, "fill", FP16).fill(Matrix("L1", 0, rows, 32, FP16.item_bytes), 1.0)
+        (fill,) = Maker(CHIP, "fill", FP16).fill(MatrixPlace("L1", 0, rows, 32, FP16.item_bytes), 1.0)
         sums = [add(128 * n, 128 * n, 0x20000, source="first" if n < 10 else "second") for n in range(40)]
         return [fill, *sums]
 

@@ -14,7 +14,7 @@ from codegen.neuralscale.kernels.transfers import copy_instructions
 from codegen.neuralscale.target import TARGET
 from codegen.target import ClusterFiles
 from isched.program.program import Instr, Region
-from isched.program.target import Copy
+from isched.program.target import MemoryCopy
 from tests.codegen.neuralscale.test_rolled import (
     CHIP,
     NOTHING,
@@ -30,7 +30,7 @@ SYNC = TARGET.synchronise("meet")
 
 def moved(source: int, destination: int, size_bytes: int = 256, rows: int = 1, pitch_bytes: int = 0) -> list[Instr]:
     """One chain from DDR to LLB and the wait for it."""
-    copy = Copy(
+    copy = MemoryCopy(
         Region("DDR", source, size_bytes, rows, pitch_bytes),
         Region("LLB", destination, size_bytes * rows),
     )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from codegen.neuralscale.instructions.arithmetic import FP16
-from codegen.neuralscale.instructions.depthwise_forms import Form, block_parts, depthwise_form, form_cycles
+from codegen.neuralscale.instructions.depthwise_forms import DepthwiseForm, block_parts, depthwise_form, form_cycles
 from codegen.neuralscale.target import TARGET
 from codegen.neuralscale.templates import depthwise
 from hw_models.chip import Chip
@@ -39,10 +39,10 @@ CASES = {
 
 
 # Cycles that an instruction takes to start on the matrix and on the vector engine, so that each form costs least.
-STARTS = {Form.EACH: (0.0, 1e4), Form.BLOCKS: (1e7, 1.5e6), Form.VECTOR: (1e7, 0.0)}
+STARTS = {DepthwiseForm.EACH: (0.0, 1e4), DepthwiseForm.BLOCKS: (1e7, 1.5e6), DepthwiseForm.VECTOR: (1e7, 0.0)}
 
 
-def chip_for(form: Form, chip: Chip) -> Chip:
+def chip_for(form: DepthwiseForm, chip: Chip) -> Chip:
     """The chip with such latencies that `form` costs least."""
     starts = STARTS[form]
     matrix = chip.matrix.model_copy(update={"start_latency_cycles": starts[0]})
@@ -61,13 +61,13 @@ def compiled(case: Case, chip: Chip) -> Compiled:
     return compile_graph(*builder.build(builder.elementwise("relu", y)), chip)
 
 
-def form_of(done: Compiled) -> Form:
+def form_of(done: Compiled) -> DepthwiseForm:
     return depthwise_form(done.graph, done.graph.ops[0], done.chip)
 
 
-@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize("form", DepthwiseForm)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_every_form_stores_the_bits_of_the_reference(case: Case, form: Form) -> None:
+def test_every_form_stores_the_bits_of_the_reference(case: Case, form: DepthwiseForm) -> None:
     done = compiled(case, chip_for(form, small_chip(2)))
     assert form_of(done) is form
     stored = done.check()
@@ -76,8 +76,8 @@ def test_every_form_stores_the_bits_of_the_reference(case: Case, form: Form) -> 
     assert relative_error(stored[name].view("float16"), values[name]) < 3e-3
 
 
-@pytest.mark.parametrize("form", Form)
-def test_a_small_chip_cuts_the_layer_and_stores_the_same_bits(form: Form) -> None:
+@pytest.mark.parametrize("form", DepthwiseForm)
+def test_a_small_chip_cuts_the_layer_and_stores_the_same_bits(form: DepthwiseForm) -> None:
     """Tiles that begin inside blocks: what is stored does not depend on them."""
     case = Case((1, 12, 12, 70))
     large = compiled(case, chip_for(form, small_chip(2)))
@@ -87,8 +87,8 @@ def test_a_small_chip_cuts_the_layer_and_stores_the_same_bits(form: Form) -> Non
     np.testing.assert_array_equal(small.check()[name], large.check()[name])
 
 
-@pytest.mark.parametrize("form", Form)
-def test_an_infinity_spoils_its_block_where_blocks_are_used(form: Form) -> None:
+@pytest.mark.parametrize("form", DepthwiseForm)
+def test_an_infinity_spoils_its_block_where_blocks_are_used(form: DepthwiseForm) -> None:
     done = compiled(Case((1, 5, 5, 70)), chip_for(form, small_chip(2)))
     inputs = done.inputs()
     inputs["x"][0, 2, 2, 3] = 0x7C00
@@ -96,23 +96,27 @@ def test_an_infinity_spoils_its_block_where_blocks_are_used(form: Form) -> None:
     ((got, wanted),) = done.expected(stored).values()
     np.testing.assert_array_equal(got, wanted)
     conv = got.reshape(5, 5, 70)[2, 2].view(np.float16)
-    assert np.isnan(conv[4:32]).all() == (form is Form.BLOCKS)
+    assert np.isnan(conv[4:32]).all() == (form is DepthwiseForm.BLOCKS)
     assert np.isfinite(conv[32:]).all()
 
 
 @pytest.mark.parametrize(
     ("shape", "form"),
-    [((1, 56, 56, 64), Form.BLOCKS), ((1, 7, 7, 544), Form.VECTOR), ((1, 9, 9, 8), Form.EACH)],
+    [
+        ((1, 56, 56, 64), DepthwiseForm.BLOCKS),
+        ((1, 7, 7, 544), DepthwiseForm.VECTOR),
+        ((1, 9, 9, 8), DepthwiseForm.EACH),
+    ],
     ids=["many pixels a core", "few pixels a core", "a channel a core"],
 )
 def test_the_stcp920_takes_the_cheapest_form(
-    shape: tuple[int, int, int, int], form: Form, monkeypatch: pytest.MonkeyPatch
+    shape: tuple[int, int, int, int], form: DepthwiseForm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The busiest core of the layer as compiled has fewest engine cycles in the form that is chosen."""
     chosen = compiled(Case(shape), stcp920())
     assert form_of(chosen) is form
     cycles = {form: busiest(chosen)}
-    for other in set(Form) - {form}:
+    for other in set(DepthwiseForm) - {form}:
         monkeypatch.setattr(depthwise, "depthwise_form", lambda *_, other=other: other)
         cycles[other] = busiest(compiled(Case(shape), stcp920()))
     assert min(cycles, key=cycles.__getitem__) is form, cycles
@@ -126,14 +130,14 @@ def busiest(done: Compiled) -> float:
 
 
 def test_blocks_are_not_offered_where_their_matrices_do_not_fit() -> None:
-    chip = chip_for(Form.BLOCKS, small_chip(weights_bytes=1 << 15))
-    assert form_of(compiled(Case((1, 9, 9, 64)), chip)) is not Form.BLOCKS
+    chip = chip_for(DepthwiseForm.BLOCKS, small_chip(weights_bytes=1 << 15))
+    assert form_of(compiled(Case((1, 9, 9, 64)), chip)) is not DepthwiseForm.BLOCKS
 
 
 def test_the_cycles_of_the_work_are_those_of_the_instructions() -> None:
     """Without borders (taps that the vector form skips) planned and issued cycles of the anchor are the same."""
     case = Case((1, 10, 10, 70), pads=(0, 0, 0, 0), bias=False)
-    for form in Form:
+    for form in DepthwiseForm:
         done = compiled(case, chip_for(form, small_chip(1)))
         (stream,) = done.program.streams
         instrs = [instr for instr in stream.instrs if instr.source == "conv0"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from codegen.neuralscale.instructions.depthwise_forms import Form, depthwise_form
+from codegen.neuralscale.instructions.depthwise_forms import DepthwiseForm, depthwise_form
 from codegen.neuralscale.kernels.dispatch import TEMPLATES
 from codegen.neuralscale.target import TARGET
 from isched.program.program import Region
@@ -20,7 +20,7 @@ SPACING_BYTES = 1 << 22
 def test_every_kind_has_a_sample() -> None:
     kinds = {op.kind for name in SAMPLES for graph, _, _ in layers_of(name, sample_chip(name)) for op in graph.ops}
     assert kinds == set(TEMPLATES)
-    for form in Form:
+    for form in DepthwiseForm:
         name = f"depthwise, {form.value}"
         ((graph, _, layer),) = layers_of(name, sample_chip(name))
         assert depthwise_form(graph, layer.anchor(graph), sample_chip(name)) is form

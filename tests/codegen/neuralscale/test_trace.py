@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 from codegen.neuralscale.instructions.arithmetic import FP16
-from codegen.neuralscale.instructions.builder import Issue as Maker
-from codegen.neuralscale.instructions.builder import Matrix
+from codegen.neuralscale.instructions.builder import InstructionBuilder as Maker
+from codegen.neuralscale.instructions.builder import MatrixPlace
 from codegen.neuralscale.target import TARGET
 from codegen.neuralscale.trace.trace import trace_elf
 from hw_models.chip import Chip
@@ -268,7 +268,7 @@ def broadcast(late: int) -> tuple[Instr, ...]:
         )
         for cores in (0xFF, *((0x3,) if late < 2 else ()))
     )
-    store = Matrix("L1", 65536, 64, 64, FP16.item_bytes)
+    store = MatrixPlace("L1", 65536, 64, 64, FP16.item_bytes)
     return (*(fill for _ in range(late) for fill in Maker(CHIP, "late", FP16).fill(store, 1.0)), *loads)
 
 

@@ -9,14 +9,14 @@ import pytest
 
 from benchmarks.lab.readers.assembly import parse_instruction
 from codegen.neuralscale.asm.elf import read_elf
-from codegen.neuralscale.asm.elf_writer import Segment, SegmentFlags, Symbol, elf_bytes
+from codegen.neuralscale.asm.elf_writer import ElfSegment, ElfSymbol, SegmentFlags, elf_bytes
 from codegen.neuralscale.emit.memory_map import address_of
-from codegen.neuralscale.isa.row import Engine, Row
+from codegen.neuralscale.isa.row import Engine, InstructionRow
 from codegen.neuralscale.isa.table import encode
 from codegen.neuralscale.simulator.cluster import Cluster
 from codegen.neuralscale.simulator.core.hart import Hart
-from codegen.neuralscale.simulator.core.operands import Matrix, Operands
-from codegen.neuralscale.simulator.machine import Machine
+from codegen.neuralscale.simulator.core.operands import MatrixOperand, Operands
+from codegen.neuralscale.simulator.machine import NpuMachine
 from codegen.neuralscale.simulator.memory.faults import Trap
 from codegen.neuralscale.simulator.options import SimulationOptions
 from codegen.neuralscale.trace.decode import Issued, traced_instr
@@ -44,7 +44,7 @@ def _bytes_of(regions: tuple[Region, ...]) -> set[int]:
     }
 
 
-def _bytes_at(matrix: Matrix) -> set[int]:
+def _bytes_at(matrix: MatrixOperand) -> set[int]:
     return {
         matrix.address + row * matrix.pitch + byte for row in range(matrix.rows) for byte in range(matrix.row_bytes)
     }
@@ -60,11 +60,11 @@ class Watched:
         self.compared = 0
         check, write, execute, lookup = Operands.check, Operands.write, Cluster.execute, Operands.lookup
 
-        def watched_check(operands: Operands, matrix: Matrix) -> None:
+        def watched_check(operands: Operands, matrix: MatrixOperand) -> None:
             self.reads |= _bytes_at(matrix)
             check(operands, matrix)
 
-        def watched_write(operands: Operands, matrix: Matrix, *rest: object) -> None:
+        def watched_write(operands: Operands, matrix: MatrixOperand, *rest: object) -> None:
             self.writes |= _bytes_at(matrix)
             write(operands, matrix, *rest)  # type: ignore[arg-type]
 
@@ -72,7 +72,7 @@ class Watched:
             self.reads |= {address}
             return lookup(operands, address, indices)  # type: ignore[arg-type]
 
-        def watched_execute(cluster: Cluster, hart: Hart, row: Row, word: int) -> None:
+        def watched_execute(cluster: Cluster, hart: Hart, row: InstructionRow, word: int) -> None:
             watch = row.engine in ON_ENGINES and row.family not in ("icmov", "pld")
             self.reads, self.writes = set(), set()
             instr = traced_instr(Issued(hart, row, word, 0), CHIP) if watch else None
@@ -85,7 +85,7 @@ class Watched:
         monkeypatch.setattr(Operands, "lookup", watched_lookup)
         monkeypatch.setattr(Cluster, "execute", watched_execute)
 
-    def compare(self, instr: Instr, row: Row) -> None:
+    def compare(self, instr: Instr, row: InstructionRow) -> None:
         self.compared += 1
         reads, writes = _bytes_of(instr.reads), _bytes_of(instr.writes)
         if row.family.startswith("memul") and not self.writes:
@@ -107,7 +107,7 @@ def test_what_the_trace_says_is_touched_is_what_the_simulator_touches(monkeypatc
     watched = Watched(monkeypatch)
     for case in _chosen():
         try:
-            Machine(read_elf(case.elf), SimulationOptions(max_instructions=2_000_000)).run()
+            NpuMachine(read_elf(case.elf), SimulationOptions(max_instructions=2_000_000)).run()
         except Trap:
             continue
     assert watched.compared > 200
@@ -157,10 +157,10 @@ def assembled(*parts: str) -> bytes:
     lines = [line for part in parts for line in part.strip().splitlines() if line]
     code = b"".join(encode(parse_instruction(line)).to_bytes(4, "little") for line in lines)
     segments = (
-        Segment(".text", CODE, (code,), SegmentFlags.READ_EXECUTE),
-        Segment(".tohost", TOHOST, (), SegmentFlags.READ_WRITE, 16),
+        ElfSegment(".text", CODE, (code,), SegmentFlags.READ_EXECUTE),
+        ElfSegment(".tohost", TOHOST, (), SegmentFlags.READ_WRITE, 16),
     )
-    return elf_bytes(CODE, segments, (Symbol("tohost", TOHOST, 8), Symbol("fromhost", TOHOST + 8, 8)))
+    return elf_bytes(CODE, segments, (ElfSymbol("tohost", TOHOST, 8), ElfSymbol("fromhost", TOHOST + 8, 8)))
 
 
 def traced(*parts: str) -> tuple[TimedOp, ...]:

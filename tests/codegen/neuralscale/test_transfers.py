@@ -16,7 +16,7 @@ from hw_models.cost import vector_cycles
 from hw_models.errors import TargetError
 from isched.hazards.verify_program import verify_program
 from isched.program.program import Instr, Program, Region, Stream
-from isched.program.target import Copy
+from isched.program.target import MemoryCopy
 from tests.chip_runs import compile_graph, stcp920
 from tests.small_graphs import GraphBuilder
 
@@ -32,7 +32,7 @@ def runs(region: Region) -> Iterator[tuple[int, int]]:
         yield base + row * (region.stride_bytes if region.rows > 1 else 0), region.row_bytes
 
 
-def wanted(copy: Copy) -> list[Move]:
+def wanted(copy: MemoryCopy) -> list[Move]:
     rows = zip(runs(copy.source), runs(copy.destination), strict=True)
     return [(source, destination, size) for (source, size), (destination, _) in rows]
 
@@ -87,7 +87,7 @@ def joined(moves: list[Move]) -> list[Move]:
     return result
 
 
-def check(copies: tuple[Copy, ...]) -> tuple[Instr, ...]:
+def check(copies: tuple[MemoryCopy, ...]) -> tuple[Instr, ...]:
     instrs = copy_instructions(copies, "layer", CHIP)
     assert joined([m for i in instrs for m in decoded(i)]) == joined([m for copy in copies for m in wanted(copy)])
     for side in ("reads", "writes"):
@@ -97,13 +97,13 @@ def check(copies: tuple[Copy, ...]) -> tuple[Instr, ...]:
     return instrs
 
 
-def copy_of(way: tuple[str, str], offset: int, row_bytes: int, rows: int, gap: int, strided: str) -> Copy:
+def copy_of(way: tuple[str, str], offset: int, row_bytes: int, rows: int, gap: int, strided: str) -> MemoryCopy:
     """`strided` says which side has the gap."""
     pitch = row_bytes + gap if rows > 1 else 0
     dense = row_bytes if rows > 1 else 0
     source = Region(way[0], offset, row_bytes, rows, pitch if strided == "source" else dense)
     destination = Region(way[1], 64, row_bytes, rows, pitch if strided == "destination" else dense)
-    return Copy(source, destination)
+    return MemoryCopy(source, destination)
 
 
 @given(
@@ -144,7 +144,7 @@ def test_inside_l1(offset: int, columns: int, rows: int, gap: int, other_gap: in
         Region("L1", start, row, rows, row + 2 * more if rows > 1 else 0)
         for start, more in ((2 * offset, gap), (1 << 24, other_gap))
     )
-    instrs = check((Copy(source, destination),))
+    instrs = check((MemoryCopy(source, destination),))
     assert {instr.engine for instr in instrs} == {"vector"}
 
 
@@ -157,13 +157,13 @@ def test_inside_l1_on_the_chip() -> None:
     into, out_of = (place.offset_bytes for place in places)
     size, wide = 6 * 32, 1 << 12
     moves = [
-        Copy(Region("DDR", into, size), Region("LLB", 0, size)),
-        Copy(Region("LLB", 0, size), Region("L1", wide, size)),
-        Copy(Region("LLB", 0, 16, 6, 32), Region("L1", 0, 16, 6, 16)),
-        Copy(Region("L1", 0, 16, 6, 16), Region("L1", wide + 6, 16, 6, 32)),
-        Copy(Region("L1", wide + 2, 16, 6, 32), Region("L1", 0, 16, 6, 16)),
-        Copy(Region("L1", 0, 6 * 16), Region("LLB", size, 6 * 16)),
-        Copy(Region("LLB", size, 6 * 16), Region("DDR", out_of, 6 * 16)),
+        MemoryCopy(Region("DDR", into, size), Region("LLB", 0, size)),
+        MemoryCopy(Region("LLB", 0, size), Region("L1", wide, size)),
+        MemoryCopy(Region("LLB", 0, 16, 6, 32), Region("L1", 0, 16, 6, 16)),
+        MemoryCopy(Region("L1", 0, 16, 6, 16), Region("L1", wide + 6, 16, 6, 32)),
+        MemoryCopy(Region("L1", wide + 2, 16, 6, 32), Region("L1", 0, 16, 6, 16)),
+        MemoryCopy(Region("L1", 0, 6 * 16), Region("LLB", size, 6 * 16)),
+        MemoryCopy(Region("LLB", size, 6 * 16), Region("DDR", out_of, 6 * 16)),
     ]
     instrs = [instr for copy in moves for instr in copy_instructions((copy,), "layer", CHIP)]
     within = [instr for instr in instrs if instr.engine == "vector"]
@@ -186,7 +186,7 @@ def test_inside_l1_on_the_chip() -> None:
 
 
 def test_a_long_run_is_shared_by_both_engines_and_awaited() -> None:
-    copy = Copy(Region("DDR", 0, 6 << 20), Region("LLB", 0, 6 << 20))
+    copy = MemoryCopy(Region("DDR", 0, 6 << 20), Region("LLB", 0, 6 << 20))
     instrs = check((copy,))
     assert [i.opcode for i in instrs] == ["dma.start", "dma.start", "dma.wait", "dma.wait"]
     assert {i.starts for i in instrs if i.starts} == {i.awaits for i in instrs if i.awaits} == {"dma0.0", "dma1.0"}
@@ -194,7 +194,7 @@ def test_a_long_run_is_shared_by_both_engines_and_awaited() -> None:
 
 def test_an_odd_number_of_elements_is_shared_by_whole_elements() -> None:
     size = 31 * 31 * 31 * 3 * 2
-    instrs = copy_instructions((Copy(Region("DDR", 0, size), Region("LLB", 4096, size)),), "l", CHIP)
+    instrs = copy_instructions((MemoryCopy(Region("DDR", 0, size), Region("LLB", 4096, size)),), "l", CHIP)
     moves = [move for instr in instrs if instr.opcode == "dma.start" for move in decoded(instr)]
     assert len(moves) == CHIP.dma.engines_per_cluster
     assert all(number % 2 == 0 for move in moves for number in move)
@@ -203,7 +203,7 @@ def test_an_odd_number_of_elements_is_shared_by_whole_elements() -> None:
 
 def test_more_descriptors_than_the_store_holds_go_in_several_chains() -> None:
     rows = 400
-    copy = Copy(Region("LLB", 0, 10, rows, 10), Region("DDR", 0, 10, rows, 30))
+    copy = MemoryCopy(Region("LLB", 0, 10, rows, 10), Region("DDR", 0, 10, rows, 30))
     instrs = check((copy,))
     chains = [(len(i.operands) - 2) // 5 for i in instrs if i.opcode == "dma.start"]
     assert sum(chains) == rows
@@ -213,11 +213,11 @@ def test_more_descriptors_than_the_store_holds_go_in_several_chains() -> None:
 def test_the_last_row_before_the_end_of_the_slice_goes_alone() -> None:
     """The chip's range check counts the gap behind the last row."""
     size = CHIP.memory("LLB").size_bytes
-    copy = Copy(Region("LLB", size - 9 * 64 - 16, 16, 10, 64), Region("L1", 0, 16, 10, 16))
+    copy = MemoryCopy(Region("LLB", size - 9 * 64 - 16, 16, 10, 64), Region("L1", 0, 16, 10, 16))
     instrs = check((copy,))
     assert [dict(i.operands)["mte_shape"] & 0xFFFF for i in instrs] == [9, 1]
 
 
 def test_a_way_that_the_chip_does_not_have() -> None:
     with pytest.raises(TargetError, match=r"copies between DDR and LLB, LLB and L1 or inside L1.*DDR to L1"):
-        copy_instructions((Copy(Region("DDR", 0, 8), Region("L1", 0, 8)),), "layer", CHIP)
+        copy_instructions((MemoryCopy(Region("DDR", 0, 8), Region("L1", 0, 8)),), "layer", CHIP)

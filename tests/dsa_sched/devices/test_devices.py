@@ -20,7 +20,7 @@ from dsa_sched.devices.onnxruntime_device import OnnxruntimeCpu, SessionPart
 from dsa_sched.devices.opening import open_devices
 from dsa_sched.devices.roofline_device import RooflineSimulator
 from dsa_sched.devices.tvm_device import TvmCpu
-from dsa_sched.placement.model.from_onnx import Part, task_model_of
+from dsa_sched.placement.model.from_onnx import TaskPart, task_model_of
 from dsa_sched.placement.model.scenario import Roofline, parse_scenario
 from hw_models.errors import PlacementError
 from tests.placement_models import model_of, two_towers
@@ -37,12 +37,12 @@ DEVICES: tuple[Device, ...] = (
 
 
 @pytest.fixture(scope="module")
-def part() -> Part:
+def part() -> TaskPart:
     return task_model_of(two_towers()).whole
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=lambda device: device.name)
-def test_every_kind_computes_what_onnxruntime_does(device: Device, part: Part) -> None:
+def test_every_kind_computes_what_onnxruntime_does(device: Device, part: TaskPart) -> None:
     assert device.accepts(part) is None
     compiled = device.compile(part)
     feeds = drawn_feeds(part)
@@ -58,7 +58,7 @@ def test_every_kind_computes_what_onnxruntime_does(device: Device, part: Part) -
     assert device.identity != ""
 
 
-def test_simulated_devices_count_their_own_time(part: Part) -> None:
+def test_simulated_devices_count_their_own_time(part: TaskPart) -> None:
     """The roofline's launch of 1 us for each layer, and work; the chip's launch of 7 us, and cycles."""
     numbers = DEVICES[-1]
     layers = len(part.work)
@@ -136,7 +136,7 @@ def test_a_gpu_that_is_not_there_is_named() -> None:
     assert CudaGpu.__doc__
 
 
-def test_places_that_stay_fixed_give_the_same_values(part: Part) -> None:
+def test_places_that_stay_fixed_give_the_same_values(part: TaskPart) -> None:
     """What CUDA graphs need, on the processor: inputs and outputs bound once, run again with other values."""
     compiled = OnnxruntimeCpu("cpu").compile(part)
     assert isinstance(compiled, SessionPart)

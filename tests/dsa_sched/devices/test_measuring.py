@@ -10,17 +10,17 @@ from time import sleep
 import numpy as np
 import pytest
 
-from dsa_sched.devices.device import Array, Compiled, Device, Refused, drawn_feeds
+from dsa_sched.devices.device import Array, CompiledPart, Device, Refused, drawn_feeds
 from dsa_sched.devices.handing_over import fitted, measured_handing_over
 from dsa_sched.devices.measuring import Laboratory
 from dsa_sched.devices.onnxruntime_device import OnnxruntimeCpu
 from dsa_sched.devices.opening import open_devices
 from dsa_sched.io.cost_cache import CostCache
 from dsa_sched.placement.methods.registry import Search, find_method
-from dsa_sched.placement.model.from_onnx import Part, task_model_of
+from dsa_sched.placement.model.from_onnx import TaskPart, task_model_of
 from dsa_sched.placement.model.problem import NOT_ACCEPTED
 from dsa_sched.placement.model.scenario import parse_scenario
-from dsa_sched.placement.schedule.schedule import Placement
+from dsa_sched.placement.schedule.schedule import TaskPlacement
 from hw_models.errors import PlacementError
 from tests.placement_models import two_towers
 
@@ -55,19 +55,19 @@ class FakeDevice:
     def identity(self) -> str:
         return self.known_as or f"fake {self.ns} {self.refuses}"
 
-    def accepts(self, part: Part) -> str | None:
+    def accepts(self, part: TaskPart) -> str | None:
         return f"no {self.refuses} here" if self.refuses in part.task else None
 
-    def compile(self, part: Part) -> Compiled:
+    def compile(self, part: TaskPart) -> CompiledPart:
         if self.refuses in {node.name for node in part.model.graph.node}:
             raise Refused(f"cannot compile {self.refuses}")
         return OnnxruntimeCpu("inner").compile(part)
 
-    def profile(self, compiled: Compiled) -> int:
+    def profile(self, compiled: CompiledPart) -> int:
         self.asked.append(compiled.part.task)
         return self.ns * len(compiled.part.work)
 
-    def run(self, compiled: Compiled, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    def run(self, compiled: CompiledPart, feeds: Mapping[str, Array]) -> dict[str, Array]:
         sleep(self.late_seconds)
         return OnnxruntimeCpu("inner").run(compiled, feeds)
 
@@ -76,7 +76,7 @@ def fakes(first: Device, second: Device, cache: CostCache | None = None) -> Labo
     return replace(laboratory(CPU % "a" + CPU % "b"), devices=(first, second), cache=cache)
 
 
-def run_and_compare(lab: Laboratory, placement: Placement | None = None) -> None:
+def run_and_compare(lab: Laboratory, placement: TaskPlacement | None = None) -> None:
     """A placement by DUET, or the one given for single tasks: results are those of the model as a whole."""
     if placement is None:
         outcome = lab.duet(Search())
@@ -97,11 +97,11 @@ def run_and_compare(lab: Laboratory, placement: Placement | None = None) -> None
                 np.testing.assert_allclose(found.outputs[name], array, atol=tolerance * np.abs(array).max())
 
 
-def spread(lab: Laboratory) -> Placement:
+def spread(lab: Laboratory) -> TaskPlacement:
     """Every other task on the other device, wherever it is accepted."""
     problem = lab.problem()
     machine = tuple(accepted[number % len(accepted)] for number, accepted in enumerate(problem.accepted))
-    return Placement(machine, (0,) * len(machine), tuple(range(len(machine))))
+    return TaskPlacement(machine, (0,) * len(machine), tuple(range(len(machine))))
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_devices_that_fail_during_a_run_are_named(confirm: bool) -> None:
     lab = fakes(FakeDevice("a", 1000), broken)
     outcome = lab.duet(Search(), confirm=confirm)
 
-    def out_of_paper(_compiled: Compiled, _feeds: Mapping[str, Array]) -> dict[str, Array]:
+    def out_of_paper(_compiled: CompiledPart, _feeds: Mapping[str, Array]) -> dict[str, Array]:
         raise RuntimeError("out of paper")
 
     broken.run = out_of_paper  # type: ignore[method-assign, assignment]

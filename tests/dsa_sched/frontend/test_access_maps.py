@@ -10,7 +10,7 @@ import pytest
 from dsa_sched.frontend import Model
 from dsa_sched.frontend.graph.access_maps import Signature, stages_of
 from partitioner.ir.access import Access, Grouped, Linear
-from partitioner.ir.graph import Graph, Op, Stage
+from partitioner.ir.graph import Graph, LoopNest, Op
 from partitioner.ir.regions import Box, box_size, input_boxes
 from tests.dsa_sched.frontend.numpy_graph import Doubles, evaluate
 from tests.dsa_sched.frontend.test_operators import CASES, load
@@ -142,7 +142,7 @@ def test_a_padding_of_nothing_is_no_stage() -> None:
     window = (("kernel_shape", (2, 2)), ("strides", (2, 2)))
     stages = stages_of(Signature("MaxPool", window, ((1, 3, 4, 4),), ((1, 3, 2, 2),)))
     assert [stage.name for stage in stages] == ["pool_max"]
-    assert isinstance(stages[0], Stage)
+    assert isinstance(stages[0], LoopNest)
     assert stages[0].reads[0].tensor == "0"
 
 

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from dsa_sched.frontend import Model, load_model
-from dsa_sched.frontend.network.network import Part
+from dsa_sched.frontend.network.network import NetworkPart
 from dsa_sched.frontend.network.refusals import Judge
 from hw_models.errors import ModelError
 from partitioner.ir.wants import Wants, floats_as
@@ -105,7 +105,7 @@ def test_parts_have_origins_that_say_which_they_are(tmp_path: Path) -> None:
     y = product(b, b.input(2, ROWS, WIDTH))
     model = checked(b, tmp_path, b.node("Relu", some_rows(b, b.node("Tanh", y))))
     parts = {origin.name: origin.part for origin in model.origins.values()}
-    assert parts[y] == Part(1, 3, 6)
+    assert parts[y] == NetworkPart(1, 3, 6)
 
 
 @pytest.mark.parametrize("other", ["output", "whole", "other rows"])

@@ -10,7 +10,7 @@ from dsa_sched.placement.methods.coarsening import coarse
 from dsa_sched.placement.methods.duet import duet_compiled, phases
 from dsa_sched.placement.methods.registry import Search, find_method
 from dsa_sched.placement.model.problem import NOT_ACCEPTED, CostTable, Machine, Problem, Route
-from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS, Task, TaskGraph, Value
+from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS, Task, TaskGraph, TaskValue
 from tests.placement_problems import random_problem
 
 Ways = Mapping[str, str]
@@ -26,7 +26,7 @@ def graph_of(ways: Ways) -> TaskGraph:
     for name in ways:
         if not readers[name]:
             readers[name].append(OUTPUTS)
-    values = tuple(Value(f"of {name}", name, tuple(after), 1000) for name, after in readers.items() if after)
+    values = tuple(TaskValue(f"of {name}", name, tuple(after), 1000) for name, after in readers.items() if after)
     return TaskGraph("g", tuple(Task(name, (name,) if name in ways else ()) for name in names), values)
 
 

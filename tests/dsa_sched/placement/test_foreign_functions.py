@@ -24,7 +24,7 @@ from dsa_sched.placement.model.pricing import priced
 from dsa_sched.placement.model.problem import Problem
 from dsa_sched.placement.model.scenario import read_scenario
 from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS, Task, TaskGraph
-from dsa_sched.placement.schedule.schedule import Run, Schedule
+from dsa_sched.placement.schedule.schedule import Schedule, TaskRun
 from hw_models.errors import PlacementError
 
 SAMPLES = Path(__file__).resolve().parents[3] / "samples"
@@ -119,14 +119,14 @@ def placed(text: str = TEXT, method: str = "exact") -> str:
     return generic_text(module)
 
 
-def runs_of(text: str, problem: Problem) -> dict[str, Run]:
+def runs_of(text: str, problem: Problem) -> dict[str, TaskRun]:
     """What the annotations say, by task."""
     ops = list(function_of(parse_foreign_module(text)).body.block.ops)
     runs = {}
     for name in (task.name for task in problem.graph.tasks[1:-1]):
         said = written(ops[int(name.split(":")[0])])
         numbers = [int(said[f"dsa.{key}"]) for key in ("stream", "start_ns", "end_ns")]
-        runs[name] = Run(name, str(said["dsa.device"]), *numbers)
+        runs[name] = TaskRun(name, str(said["dsa.device"]), *numbers)
     return runs
 
 

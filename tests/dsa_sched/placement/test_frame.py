@@ -11,8 +11,8 @@ from benchmarks.lab.readers.schedules import parse_schedule, parse_task_graph
 from dsa_sched.placement.methods.coarsening import coarse, expanded
 from dsa_sched.placement.methods.registry import Search, find_method
 from dsa_sched.placement.model.problem import CostTable, Machine, Problem, Route
-from dsa_sched.placement.model.task_graph import Task, TaskGraph, Value, grouped, verify_task_graph
-from dsa_sched.placement.schedule.schedule import Placement, Run, Schedule, verify_schedule
+from dsa_sched.placement.model.task_graph import Task, TaskGraph, TaskValue, grouped, verify_task_graph
+from dsa_sched.placement.schedule.schedule import Schedule, TaskPlacement, TaskRun, verify_schedule
 from dsa_sched.placement.schedule.simulate import simulate
 from hw_models.errors import PlacementError
 from tests.dsa_sched.placement.random_placements import random_placement
@@ -53,7 +53,7 @@ def test_one_machine_may_contend_and_another_not(seed: int) -> None:
 def chain(*work_ns: tuple[int, int], size_bytes: int = 100, shares: tuple[float, ...] = ()) -> Problem:
     """Tasks in a row on two machines with 10 ns latency and 1 byte a ns; with shares, side by side on two streams."""
     names = [f"t{number}" for number in range(len(work_ns))]
-    values = tuple(Value(f"v{number}", a, (b,), size_bytes) for number, (a, b) in enumerate(pairwise(names)))
+    values = tuple(TaskValue(f"v{number}", a, (b,), size_bytes) for number, (a, b) in enumerate(pairwise(names)))
     graph = TaskGraph("chain", tuple(map(Task, names)), () if shares else values)
     routes = (Route("a", "b", 10, 10**9, "bus"), Route("b", "a", 10, 10**9, "bus"))
     machines = (Machine("a", 2 if shares else 1), Machine("b"))
@@ -62,7 +62,7 @@ def chain(*work_ns: tuple[int, int], size_bytes: int = 100, shares: tuple[float,
 
 
 def test_a_value_travels_for_latency_and_bytes() -> None:
-    schedule = simulate(chain((5, 7), (5, 7)), Placement((0, 1), (0, 0), (0, 1)))
+    schedule = simulate(chain((5, 7), (5, 7)), TaskPlacement((0, 1), (0, 0), (0, 1)))
     assert [(run.start_ns, run.end_ns) for run in schedule.runs] == [(0, 5), (115, 122)]
     assert [(copy.start_ns, copy.end_ns) for copy in schedule.copies] == [(5, 115)]
 
@@ -70,13 +70,13 @@ def test_a_value_travels_for_latency_and_bytes() -> None:
 def test_streams_that_ask_for_too_much_slow_each_other_down() -> None:
     """Shares of 0.75 and 0.5 make 1.25: 100 ns each take 125, then the rest of the longer one runs alone."""
     problem = chain((100, 1), (200, 1), shares=(0.75, 0.5))
-    schedule = simulate(problem, Placement((0, 0), (0, 1), (0, 1)))
+    schedule = simulate(problem, TaskPlacement((0, 0), (0, 1), (0, 1)))
     assert [(run.task, run.end_ns) for run in schedule.runs] == [("t0", 125), ("t1", 225)]
 
 
 def test_a_stage_waits_for_the_one_before() -> None:
     problem = chain((100, 1), (200, 1), shares=(0.1, 0.1))
-    schedule = simulate(problem, Placement((0, 0), (0, 1), (0, 1), (0, 1)))
+    schedule = simulate(problem, TaskPlacement((0, 0), (0, 1), (0, 1), (0, 1)))
     assert [(run.start_ns, run.end_ns) for run in schedule.runs] == [(0, 100), (100, 300)]
     assert schedule.stages == (("t0",), ("t1",))
 
@@ -86,7 +86,7 @@ def test_barriers_are_for_several_streams() -> None:
     names = [f"t{number}" for number in range(4)]
     graph = TaskGraph("apart", tuple(map(Task, names)), ())
     problem = Problem(graph, CostTable((Machine("a", 2, stage_ns=30),), (), ((100,), (10,), (20,), (5,))))
-    schedule = simulate(problem, Placement((0,) * 4, (0, 0, 1, 0), (0, 1, 2, 3), (0, 1, 1, 2)))
+    schedule = simulate(problem, TaskPlacement((0,) * 4, (0, 0, 1, 0), (0, 1, 2, 3), (0, 1, 1, 2)))
     assert [(run.start_ns, run.end_ns) for run in schedule.runs] == [(0, 100), (100, 110), (100, 120), (150, 155)]
 
 
@@ -100,7 +100,7 @@ def test_barriers_are_for_several_streams() -> None:
 )
 def test_unsound_schedules_are_found(wrong: dict[str, object], said: str) -> None:
     problem = chain((5, 7), (5, 7))
-    text = str(simulate(problem, Placement((0, 1), (0, 0), (0, 1))))
+    text = str(simulate(problem, TaskPlacement((0, 1), (0, 0), (0, 1))))
     good = parse_schedule(text)
     run = good.run_of[str(wrong["task"])]
     changed = {
@@ -173,7 +173,7 @@ def test_a_schedule_without_its_barriers_is_found(seed: int) -> None:
         assert all(len({run.stream for run in stage_runs(honest, placement, n)}) < 2 for n in range(len(slow)))
 
 
-def stage_runs(problem: Problem, placement: Placement, stage: int) -> list[Run]:
+def stage_runs(problem: Problem, placement: TaskPlacement, stage: int) -> list[TaskRun]:
     schedule = simulate(problem, placement)
     return [schedule.run_of[task] for task in schedule.stages[stage]]
 

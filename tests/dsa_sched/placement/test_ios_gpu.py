@@ -11,7 +11,7 @@ from benchmarks.lab.ios.gpu import V100, V100_HALF, gpu_problem, merged_kernel
 from benchmarks.lab.ios.network import Kernel, Operator, Slice
 from benchmarks.lab.ios.schema import load_network
 from benchmarks.lab.ios.tasks import task_parts
-from dsa_sched.placement.ios.costs import Contention
+from dsa_sched.placement.ios.costs import StageContention
 from dsa_sched.placement.ios.search import BOTH, MERGE, PARALLEL, search_stages
 from dsa_sched.placement.methods.registry import Search, find_method
 from dsa_sched.placement.model.problem import verify_problem
@@ -88,7 +88,7 @@ def test_ios_on_the_papers_networks(name: str) -> None:
     problem = gpu_problem(network)
     found = {}
     for kind in (PARALLEL, MERGE, BOTH):
-        found[kind.name] = search_stages(problem, Contention(problem, 0), task_parts(network), V100.streams, kind)
+        found[kind.name] = search_stages(problem, StageContention(problem, 0), task_parts(network), V100.streams, kind)
     baselines = {method: find_method(method)(problem, Search()).makespan_ns for method in ("sequential", "greedy")}
     cost = {kind: search.cost_ns for kind, search in found.items()}
     assert cost["ios-both"] <= min(cost["ios"], cost["ios-merge"]) + 1e-3

@@ -13,14 +13,14 @@ from benchmarks.lab.ios.gpu import gpu_problem
 from benchmarks.lab.ios.schema import load_network
 from benchmarks.lab.ios.tasks import task_graph, task_parts
 from dsa_sched.placement.ios.blocks import blocks, halves, parts_of, successors_within, verify_parts
-from dsa_sched.placement.ios.costs import Contention, Stage, stage_prices
+from dsa_sched.placement.ios.costs import StageContention, StreamStage, stage_prices
 from dsa_sched.placement.ios.search import BOTH, MERGE, PARALLEL, search_stages
-from dsa_sched.placement.ios.space import Limits, closures, explore
+from dsa_sched.placement.ios.space import SearchLimits, closures, explore
 from dsa_sched.placement.ios.stages import greedy_stages, placed, sequential_stages
 from dsa_sched.placement.methods.registry import Search, find_method
 from dsa_sched.placement.model.problem import CostTable, Machine, Merged, Problem
 from dsa_sched.placement.model.task_graph import TaskGraph
-from dsa_sched.placement.schedule.schedule import Placement
+from dsa_sched.placement.schedule.schedule import TaskPlacement
 from dsa_sched.placement.schedule.simulate import simulate
 from hw_models.errors import PlacementError
 from tests.placement_problems import random_problem
@@ -40,7 +40,7 @@ def inner(problem: Problem) -> tuple[int, ...]:
     return tuple(number for number, task in enumerate(problem.graph.tasks) if not task.is_end)
 
 
-def simulated_ns(problem: Problem, stage: Stage) -> float:
+def simulated_ns(problem: Problem, stage: StreamStage) -> float:
     """A stage alone in the simulator: its tasks and what they read from each other, and nothing else."""
     tasks = stage.tasks
     names = [problem.graph.tasks[task].name for task in tasks]
@@ -53,11 +53,11 @@ def simulated_ns(problem: Problem, stage: Stage) -> float:
     shares = tuple(problem.costs.shares[task] for task in tasks) if problem.costs.shares else ()
     costs = replace(problem.costs, work_ns=tuple(problem.costs.work_ns[task] for task in tasks), shares=shares)
     stream = {task: number for number, group in enumerate(stage.groups) for task in group}
-    placement = Placement((0,) * len(tasks), tuple(stream[task] for task in tasks), tuple(range(len(tasks))))
+    placement = TaskPlacement((0,) * len(tasks), tuple(stream[task] for task in tasks), tuple(range(len(tasks))))
     return simulate(Problem(graph, costs), placement).makespan_ns
 
 
-def cheapest_by_brute_force(problem: Problem, limits: Limits) -> float:
+def cheapest_by_brute_force(problem: Problem, limits: SearchLimits) -> float:
     """The least sum over all sequences of stages, each simulated alone; with a barrier if on several streams.
 
     A state is what is left counted from the end, so the ending of the full one is the last stage.
@@ -82,7 +82,7 @@ def cheapest_by_brute_force(problem: Problem, limits: Limits) -> float:
                 continue
             if max(map(len, groups)) > (limits.group_operators or 99):
                 continue
-            stage = Stage(tuple(tuple(part[place] for place in sorted(group)) for group in groups))
+            stage = StreamStage(tuple(tuple(part[place] for place in sorted(group)) for group in groups))
             apart = barrier if len(groups) > 1 and len(state) < len(part) else 0
             found.append(best(state - union) + apart + simulated_ns(problem, stage))
         return min(found)
@@ -96,9 +96,9 @@ def test_what_a_stage_costs_is_what_the_simulator_says(seed: int, contended: boo
     problem = one_machine(seed, 9, 8, contended=contended)
     part = inner(problem)
     closure = closures(successors_within(problem.graph, part))
-    space = explore(closure, Limits(3, 8))
+    space = explore(closure, SearchLimits(3, 8))
     assert space is not None
-    costs = Contention(problem, 0)
+    costs = StageContention(problem, 0)
     prices = stage_prices(costs, part, closure, space.endings, space.concurrent)
     rng = np.random.default_rng(seed)
     for number in rng.choice(len(prices), min(40, len(prices)), replace=False):
@@ -108,23 +108,25 @@ def test_what_a_stage_costs_is_what_the_simulator_says(seed: int, contended: boo
         assert costs.stage_ns(found) == pytest.approx(prices[number], rel=1e-12)
 
 
-def search_stage(part: tuple[int, ...], closure: np.ndarray, mask: int) -> Stage:
+def search_stage(part: tuple[int, ...], closure: np.ndarray, mask: int) -> StreamStage:
     from dsa_sched.placement.ios.costs import stage_of
 
     return stage_of(part, closure, mask, merged=False)
 
 
-@pytest.mark.parametrize("limits", [Limits(None, None), Limits(3, 8), Limits(2, 2), Limits(1, 3)])
+@pytest.mark.parametrize(
+    "limits", [SearchLimits(None, None), SearchLimits(3, 8), SearchLimits(2, 2), SearchLimits(1, 3)]
+)
 @pytest.mark.parametrize("seed", range(6))
-def test_nothing_is_cheaper_by_brute_force(seed: int, limits: Limits) -> None:
+def test_nothing_is_cheaper_by_brute_force(seed: int, limits: SearchLimits) -> None:
     problem = one_machine(seed, 5 + seed % 2, streams=3, stage_ns=40 * (seed % 3))
     part = inner(problem)
     closure = closures(successors_within(problem.graph, part))
-    within = Limits(limits.group_operators, min(3, limits.groups or 3))
+    within = SearchLimits(limits.group_operators, min(3, limits.groups or 3))
     space = explore(closure, within)
     assert space is not None
     prices = [
-        stage_prices(Contention(problem, 0), part, closure, space.endings, space.concurrent, last=last)
+        stage_prices(StageContention(problem, 0), part, closure, space.endings, space.concurrent, last=last)
         for last in (False, True)
     ]
     cost, _ = space.best(*prices)
@@ -135,7 +137,7 @@ def test_nothing_is_cheaper_by_brute_force(seed: int, limits: Limits) -> None:
 def test_the_sum_over_stages_is_the_makespan(seed: int) -> None:
     problem = one_machine(seed, 14, 1 + seed % 5)
     streams = problem.machines[0].streams
-    found = search_stages(problem, Contention(problem, 0), [inner(problem)], streams)
+    found = search_stages(problem, StageContention(problem, 0), [inner(problem)], streams)
     made, placement = placed(problem, 0, found.stages)
     assert [stage.last for stage in found.stages] == [False] * (len(found.stages) - 1) + [True]
     assert simulate(made, placement).makespan_ns == pytest.approx(found.cost_ns, rel=1e-9)
@@ -180,7 +182,7 @@ def test_parts_that_are_alike_are_searched_alike() -> None:
     """Five cells of NasNet-A with the same edges: one search space."""
     network = load_network("nasnet_large")
     problem = gpu_problem(network)
-    found = search_stages(problem, Contention(problem, 0), task_parts(network), 10)
+    found = search_stages(problem, StageContention(problem, 0), task_parts(network), 10)
     sizes = [decision.reason.split("; ")[-1] for decision in found.decisions]
     assert len(set(sizes[4:9])) == 1
     assert len(set(sizes)) > 4
@@ -207,11 +209,11 @@ def test_any_cost_source_will_do() -> None:
     """One that charges for stages only: everything in as few of them as there can be."""
 
     class Flat:
-        def stage_ns(self, stage: Stage) -> float:  # noqa: ARG002 - the seam's signature
+        def stage_ns(self, stage: StreamStage) -> float:  # noqa: ARG002 - the seam's signature
             return 100.0
 
     problem = one_machine(5, 12, 8)
-    found = search_stages(problem, Flat(), [inner(problem)], 8, limits=Limits(None, None))
+    found = search_stages(problem, Flat(), [inner(problem)], 8, limits=SearchLimits(None, None))
     assert found.cost_ns == 100 * len(found.stages)
     assert len(found.stages) <= len(greedy_stages(problem.graph, inner(problem), 8))
 
@@ -276,11 +278,11 @@ def test_parts_that_are_no_order_are_refused() -> None:
     problem = one_machine(0, 6)
     tasks = inner(problem)
     with pytest.raises(PlacementError, match="every task once"):
-        search_stages(problem, Contention(problem, 0), [tasks[1:]], 3)
+        search_stages(problem, StageContention(problem, 0), [tasks[1:]], 3)
     late = next(task for task in tasks if any(before in tasks for before in problem.graph.predecessors[task]))
     rest = tuple(task for task in tasks if task != late)
     with pytest.raises(PlacementError, match="a place after"):
-        search_stages(problem, Contention(problem, 0), [(late,), rest], 3)
+        search_stages(problem, StageContention(problem, 0), [(late,), rest], 3)
 
 
 class PairsMerge:
@@ -325,5 +327,5 @@ def test_merging_needs_a_price(name: str) -> None:
 @pytest.mark.parametrize("kind", [PARALLEL, MERGE, BOTH])
 def test_an_empty_network_has_no_stages(kind: object) -> None:
     empty = Problem(TaskGraph("empty", (), ()), CostTable((Machine("a"),), (), ()))
-    assert search_stages(empty, Contention(empty, 0), blocks(empty.graph), 1, kind).stages == ()  # type: ignore[arg-type]
+    assert search_stages(empty, StageContention(empty, 0), blocks(empty.graph), 1, kind).stages == ()  # type: ignore[arg-type]
     assert sequential_stages(()) == []

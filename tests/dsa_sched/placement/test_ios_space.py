@@ -10,10 +10,10 @@ import pytest
 from benchmarks.lab.ios.schema import load_network
 from benchmarks.lab.ios.tasks import task_graph, task_parts
 from dsa_sched.placement.ios.blocks import successors_within
-from dsa_sched.placement.ios.space import Limits, Space, closures, explore, width
+from dsa_sched.placement.ios.space import SearchLimits, StateSpace, closures, explore, width
 from hw_models.errors import PlacementError
 
-UNPRUNED = Limits(None, None)
+UNPRUNED = SearchLimits(None, None)
 
 SQUEEZENET = ((1, 2), (3,), (3,), (5,), (5,), ())
 INCEPTION = ((10,), (2, 3), (10,), (10,), (5,), (6, 7), (10,), (10,), (9,), (10,), ())
@@ -27,7 +27,7 @@ PUBLISHED = {
 }
 
 
-def explored(successors: list[list[int]], limits: Limits = UNPRUNED) -> Space:
+def explored(successors: list[list[int]], limits: SearchLimits = UNPRUNED) -> StateSpace:
     found = explore(closures(successors), limits)
     assert found is not None
     return found
@@ -38,7 +38,9 @@ def random_successors(seed: int, count: int, density: float = 0.3) -> list[list[
     return [[after for after in range(place + 1, count) if rng.random() < density] for place in range(count)]
 
 
-def endings_by_definition(state: frozenset[int], after: list[set[int]], limits: Limits) -> Iterator[frozenset[int]]:
+def endings_by_definition(
+    state: frozenset[int], after: list[set[int]], limits: SearchLimits
+) -> Iterator[frozenset[int]]:
     """Unions of groups, each a head with what comes after it in the state, that have nothing in common."""
     groups = [frozenset(after[head] & state) for head in sorted(state)]
     groups = [group for group in groups if len(group) <= (limits.group_operators or len(after))]
@@ -52,7 +54,7 @@ def endings_by_definition(state: frozenset[int], after: list[set[int]], limits: 
     yield from chosen(0, frozenset(), limits.groups or len(after))
 
 
-def counts_by_definition(successors: list[list[int]], limits: Limits) -> tuple[int, int, int]:
+def counts_by_definition(successors: list[list[int]], limits: SearchLimits) -> tuple[int, int, int]:
     """States, transitions and schedules."""
     after: list[set[int]] = [set() for _ in successors]
     for place in reversed(range(len(successors))):
@@ -91,9 +93,11 @@ def test_published_counts_of_the_largest_blocks(name: str) -> None:
     assert (operators, antichain, transitions, schedules) == PUBLISHED[name]
 
 
-@pytest.mark.parametrize("limits", [UNPRUNED, Limits(1, 3), Limits(2, None), Limits(None, 2), Limits(3, 8)])
+@pytest.mark.parametrize(
+    "limits", [UNPRUNED, SearchLimits(1, 3), SearchLimits(2, None), SearchLimits(None, 2), SearchLimits(3, 8)]
+)
 @pytest.mark.parametrize("seed", range(6))
-def test_what_is_explored_is_the_definition(seed: int, limits: Limits) -> None:
+def test_what_is_explored_is_the_definition(seed: int, limits: SearchLimits) -> None:
     successors = random_successors(seed, 3 + seed)
     found = explored(successors, limits)
     assert (len(found.states), found.transitions, found.schedules()) == counts_by_definition(successors, limits)
@@ -102,13 +106,13 @@ def test_what_is_explored_is_the_definition(seed: int, limits: Limits) -> None:
 def test_counts_of_schedules_have_no_largest_number() -> None:
     """Twenty layers of three operators, one operator a group: each layer has 13 sequences of stages (1 + 6 + 6)."""
     layers = [[3 * layer + 3, 3 * layer + 4, 3 * layer + 5] for layer in range(19) for _ in range(3)] + [[], [], []]
-    assert explored(layers, Limits(1, None)).schedules() == 13**20 > 1 << 64
+    assert explored(layers, SearchLimits(1, None)).schedules() == 13**20 > 1 << 64
 
 
 def test_a_space_beyond_its_limit_is_not_explored() -> None:
     apart: list[list[int]] = [[] for _ in range(30)]
-    assert explore(closures(apart), Limits(3, 8, transitions=1000)) is None
-    assert explore(closures(apart), Limits(None, None, transitions=100_000)) is None
+    assert explore(closures(apart), SearchLimits(3, 8, transitions=1000)) is None
+    assert explore(closures(apart), SearchLimits(None, None, transitions=100_000)) is None
 
 
 def test_merged_endings_need_all_their_operators_to_be_sinks() -> None:
@@ -131,4 +135,4 @@ def test_parts_that_no_mask_holds_are_refused(successors: list[list[int]], said:
 
 def test_the_largest_part_that_a_mask_holds() -> None:
     chain = [[place + 1] for place in range(61)] + [[]]
-    assert explored(chain, Limits(1, 1)).schedules() == 1
+    assert explored(chain, SearchLimits(1, 1)).schedules() == 1

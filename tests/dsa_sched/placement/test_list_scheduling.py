@@ -11,7 +11,7 @@ from benchmarks.lab.placement_searches import cpop, peft
 from dsa_sched.placement.methods.list_scheduling import heft, optimistic_costs, upward_ranks
 from dsa_sched.placement.methods.registry import Method, Search
 from dsa_sched.placement.model.problem import CostTable, Machine, Problem, Route
-from dsa_sched.placement.model.task_graph import Task, TaskGraph, Value
+from dsa_sched.placement.model.task_graph import Task, TaskGraph, TaskValue
 from tests.placement_problems import random_problem
 
 WORK = (
@@ -28,7 +28,7 @@ EDGES = {
 def published() -> Problem:
     """One value an edge, of as many bytes as it takes nanoseconds; a wire for each direction."""
     names = ("p1", "p2", "p3")
-    values = tuple(Value(f"{a} {b}", f"n{a}", (f"n{b}",), cost) for (a, b), cost in EDGES.items())
+    values = tuple(TaskValue(f"{a} {b}", f"n{a}", (f"n{b}",), cost) for (a, b), cost in EDGES.items())
     graph = TaskGraph("published", tuple(Task(f"n{number}") for number in range(len(WORK))), values)
     routes = tuple(Route(a, b, 0, 10**9, f"{a} {b}") for a in names for b in names if a != b)
     return Problem(graph, CostTable(tuple(map(Machine, names)), routes, WORK))

@@ -21,7 +21,7 @@ from dsa_sched.placement.mlir.convert import (
     schedule_of,
     task_graph_of,
 )
-from dsa_sched.placement.mlir.passes import AnnotateCosts, Place, Prune
+from dsa_sched.placement.mlir.passes import AnnotateCosts, PlacePass, Prune
 from dsa_sched.placement.model.pricing import priced
 from dsa_sched.placement.model.problem import Problem
 from dsa_sched.placement.model.scenario import read_scenario
@@ -106,7 +106,7 @@ def test_groups_stay_together_when_they_are_placed(seed: int) -> None:
     assert groups_of(module) == tuple(groups)
     assert problem_of(module) == problem
     try:
-        Place(method="single").apply(context(), module)
+        PlacePass(method="single").apply(context(), module)
     except PlacementError as error:
         assert "accepts" in str(error)  # noqa: PT017 - some problems have no such machine
     else:
@@ -120,7 +120,7 @@ def test_a_placed_module_has_what_the_method_found() -> None:
     except PlacementError:
         pytest.fail("a machine that accepts everything was expected")
     module = module_of(problem)
-    Place(method="single").apply(context(), module)
+    PlacePass(method="single").apply(context(), module)
     assert schedule_of(module) == found.schedule
 
 
@@ -172,8 +172,8 @@ def test_passes_lead_from_a_task_graph_to_a_schedule() -> None:
     module = parse_module(str(module))
     assert any(len(group) > 1 for group in groups_of(module))
     grouped = module.clone()
-    Place(method="heft").apply(context(), grouped)
+    PlacePass(method="heft").apply(context(), grouped)
     verify_schedule(schedule_of(parse_module(str(grouped))), problem_of(grouped))
     module = module_of(problem)
-    Place(method="heft").apply(context(), module)
+    PlacePass(method="heft").apply(context(), module)
     assert schedule_of(module) == find_method("heft")(problem, Search()).schedule

@@ -9,10 +9,10 @@ from string import ascii_lowercase
 
 import pytest
 
-from dsa_sched.place.place import Placed
+from dsa_sched.place.place import PlacementResult
 from dsa_sched.placement.methods.registry import Search, find_method
 from dsa_sched.placement.model.task_graph import ENDS
-from dsa_sched.placement.schedule.schedule import Placement
+from dsa_sched.placement.schedule.schedule import TaskPlacement
 from dsa_sched.placement.schedule.simulate import simulate
 from dsa_sched.report.placement import (
     outcome_rows,
@@ -31,7 +31,7 @@ from tests.placement_problems import random_problem
 def test_the_chart_shows_tasks_and_copies_by_letter() -> None:
     """5 ns, a copy of 110 ns, 7 ns: in 122 columns a nanosecond each."""
     problem = chain((5, 7), (5, 7))
-    lines = placement_gantt(simulate(problem, Placement((0, 1), (0, 0), (0, 1))), problem, 122)
+    lines = placement_gantt(simulate(problem, TaskPlacement((0, 1), (0, 0), (0, 1))), problem, 122)
     assert lines[0] == "a        |" + "a" * 5 + " " * 117 + "|"
     assert lines[1] == "b        |" + " " * 115 + "b" * 7 + "|"
     assert lines[2] == "wire bus |" + " " * 5 + "a" * 110 + " " * 7 + "|"
@@ -76,7 +76,7 @@ def test_bounds_are_not_for_methods_with_tasks_of_their_own(capsys: pytest.Captu
     """Sub-graphs that are compiled as one may take less than their tasks."""
     problem, coarser = random_problem(1), chain((1, 1), (1, 1))
     both = tuple((find_method("single")(each, Search()), 0.25) for each in (problem, coarser))
-    placed = Placed(problem, (both[0], (replace(both[1][0], method="duet"), 0.25)), (), 8.0)
+    placed = PlacementResult(problem, (both[0], (replace(both[1][0], method="duet"), 0.25)), (), 8.0)
     rows = outcome_rows(placed)
     assert [row["own_tasks"] for row in rows] == [False, True]
     assert rows[1]["over_bound"] is None
@@ -90,10 +90,10 @@ def test_bounds_are_not_for_methods_with_tasks_of_their_own(capsys: pytest.Captu
 def test_the_table_names_the_distance_from_the_bound(capsys: pytest.CaptureFixture[str]) -> None:
     problem = chain((5, 7), (5, 7))
     found = find_method("single")(problem, Search())
-    print_outcomes(Placed(problem, ((found, 0.25),), (), 8.0))
+    print_outcomes(PlacementResult(problem, ((found, 0.25),), (), 8.0))
     print_schedule(found.schedule, problem, 20)
     out = capsys.readouterr().out
     assert out.splitlines()[1].split() == ["single", "10", "ns", "1.250", "1.000", "0.25", "1"]
     assert "|aaaaaaaaaabbbbbbbbbb|" in out
-    assert outcome_rows(Placed(problem, ((found, 0.25),), (), 10.0))[0]["proven_optimal"] is True
-    assert outcome_rows(Placed(random_problem(0), ((found, 0.25),), (), 10.0))[0]["proven_optimal"] is False
+    assert outcome_rows(PlacementResult(problem, ((found, 0.25),), (), 10.0))[0]["proven_optimal"] is True
+    assert outcome_rows(PlacementResult(random_problem(0), ((found, 0.25),), (), 10.0))[0]["proven_optimal"] is False

@@ -15,7 +15,7 @@ import pytest
 from dsa_sched.placement.model.problem import Problem
 from dsa_sched.placement.model.task_graph import INPUTS
 from dsa_sched.placement.schedule.run_time import Executor
-from dsa_sched.placement.schedule.schedule import Placement
+from dsa_sched.placement.schedule.schedule import TaskPlacement
 from dsa_sched.placement.schedule.simulate import simulate
 from hw_models.errors import PlacementError
 from tests.dsa_sched.placement.random_placements import random_placement
@@ -70,7 +70,7 @@ def test_any_placement_gives_the_same_results(seed: int, streams: int, staged: b
     assert_possible(problem, placement, found.schedule.run_of, staged)
 
 
-def assert_possible(problem: Problem, placement: Placement, run_of: Mapping[str, Any], staged: bool) -> None:
+def assert_possible(problem: Problem, placement: TaskPlacement, run_of: Mapping[str, Any], staged: bool) -> None:
     """Producers before consumers, one task at a time a stream, stages one after the other."""
     graph = problem.graph
     for task, before in enumerate(graph.predecessors):
@@ -108,7 +108,7 @@ def test_devices_work_at_the_same_time() -> None:
         return inner
 
     met: Tasks = {number: meeting(run) for number, run in tasks.items()}
-    with Executor(problem, Placement((0, 0, 1, 0), (0,) * 4, (0, 1, 2, 3)), met) as workers:
+    with Executor(problem, TaskPlacement((0, 0, 1, 0), (0,) * 4, (0, 1, 2, 3)), met) as workers:
         assert workers.run(feeds_of(problem)).outputs.keys() == alone(problem).keys()
 
 
@@ -207,4 +207,4 @@ def test_simulated_devices_are_accounted_for() -> None:
 def test_unsound_placements_are_refused() -> None:
     problem = random_problem(1, 5, 2)
     with pytest.raises(PlacementError, match="one entry for each of 7 tasks"):
-        Executor(problem, Placement((0,), (0,), (0,)), {})
+        Executor(problem, TaskPlacement((0,), (0,), (0,)), {})

@@ -11,7 +11,7 @@ from dsa_sched.placement.methods.registry import Search, find_method
 from dsa_sched.placement.model.pricing import chip_roofline, priced, roofline_ns
 from dsa_sched.placement.model.problem import NOT_ACCEPTED
 from dsa_sched.placement.model.scenario import Device, Roofline, parse_scenario, read_scenario
-from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS, Task, TaskGraph, Value
+from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS, Task, TaskGraph, TaskValue
 from hw_models.errors import PlacementError
 from hw_models.loading import load_chip
 
@@ -28,9 +28,9 @@ def two_tasks() -> TaskGraph:
     """1,000 then 2,000 multiply-accumulates; values of 400, 800 and 40 bytes."""
     tasks = (Task(INPUTS), Task("t", ("t",), 1000, 100), Task("u", ("u",), 2000), Task(OUTPUTS))
     values = (
-        Value("x", INPUTS, ("t",), 400),
-        Value("y", "t", ("u",), 800),
-        Value("z", "u", (OUTPUTS,), 40),
+        TaskValue("x", INPUTS, ("t",), 400),
+        TaskValue("y", "t", ("u",), 800),
+        TaskValue("z", "u", (OUTPUTS,), 40),
     )
     return TaskGraph("two", tasks, values)
 

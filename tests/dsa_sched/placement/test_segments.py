@@ -9,11 +9,11 @@ import pytest
 
 from dsa_sched.placement.methods.exact import exact
 from dsa_sched.placement.methods.registry import Search
-from dsa_sched.placement.methods.search_space import Space, random_state
+from dsa_sched.placement.methods.search_space import DecoderSpace, random_state
 from dsa_sched.placement.methods.segments import cuts
 from dsa_sched.placement.methods.sphinx import CRITICAL, Sphinx, sphinx
 from dsa_sched.placement.model.problem import NOT_ACCEPTED, CostTable, Machine, Problem, Route
-from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS, Task, TaskGraph, Value
+from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS, Task, TaskGraph, TaskValue
 
 
 def row_of_forks(forks: int, ways: int = 3, skip: tuple[str, str] | None = None) -> TaskGraph:
@@ -26,7 +26,7 @@ def row_of_forks(forks: int, ways: int = 3, skip: tuple[str, str] | None = None)
     readers[f"f{forks}"] = [OUTPUTS]
     if skip is not None:
         readers[skip[0]].append(skip[1])
-    values = [Value(f"{name} out", name, tuple(after), 500) for name, after in readers.items()]
+    values = [TaskValue(f"{name} out", name, tuple(after), 500) for name, after in readers.items()]
     return TaskGraph("forks", (*map(Task, readers), Task(OUTPUTS)), tuple(values))
 
 
@@ -55,7 +55,7 @@ def test_a_value_that_goes_past_a_task_leaves_no_cut_there() -> None:
 
 def test_a_task_that_reads_nothing_may_run_before_a_cut() -> None:
     graph = row_of_forks(2)
-    made = Value("c out", "c", ("f2",), 4)
+    made = TaskValue("c out", "c", ("f2",), 4)
     before, after = graph.tasks[:5], graph.tasks[5:]
     assert names_of_cuts(TaskGraph("own", (*before, Task("c"), *after), (*graph.values, made)))[0] == "f2"
 
@@ -63,7 +63,7 @@ def test_a_task_that_reads_nothing_may_run_before_a_cut() -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_a_segment_takes_the_same_in_any_network_that_enters_it_on_the_same_device(seed: int) -> None:
     problem = drawn_problem(row_of_forks(5), seed, 3, 1 + seed % 3)
-    space, last = Space.of(problem), cuts(problem.graph)
+    space, last = DecoderSpace.of(problem), cuts(problem.graph)
     genes, priorities = space.random(40, random_state(Search(seed)))
     _, _, ends = space.decoder.watch(genes, priorities, last, paths=False)
     compared = 0

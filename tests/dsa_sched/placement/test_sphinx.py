@@ -16,7 +16,7 @@ from dsa_sched.placement.methods.list_scheduling import heft
 from dsa_sched.placement.methods.registry import Search, single
 from dsa_sched.placement.methods.sphinx import CRITICAL, Sphinx, sphinx
 from dsa_sched.placement.model.problem import CostTable, Machine, Problem, Route
-from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS, Task, TaskGraph, Value
+from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS, Task, TaskGraph, TaskValue
 from dsa_sched.placement.schedule.list_decoder import Decoder
 from dsa_sched.placement.schedule.schedule import verify_schedule
 from dsa_sched.placement.schedule.simulate import simulate
@@ -25,13 +25,13 @@ from tests.placement_problems import random_problem
 
 def branches(lengths: tuple[int, ...], work: tuple[int, ...], size_bytes: int = 100) -> Problem:
     """Branches of so many tasks each between the ends, on a host and machines that are alike, 1 byte a ns."""
-    tasks, values, first = [Task(INPUTS)], list[Value](), list[str]()
+    tasks, values, first = [Task(INPUTS)], list[TaskValue](), list[str]()
     for branch, length in enumerate(lengths):
         names = [f"b{branch} t{number}" for number in range(length)]
         tasks += map(Task, names)
         first.append(names[0])
-        values += [Value(f"{a} out", a, (b,), size_bytes) for a, b in pairwise((*names, OUTPUTS))]
-    values.insert(0, Value("in", INPUTS, tuple(first), size_bytes))
+        values += [TaskValue(f"{a} out", a, (b,), size_bytes) for a, b in pairwise((*names, OUTPUTS))]
+    values.insert(0, TaskValue("in", INPUTS, tuple(first), size_bytes))
     tasks.append(Task(OUTPUTS))
     machines = tuple(Machine(f"m{number}") for number in range(len(work)))
     names = [machine.name for machine in machines]

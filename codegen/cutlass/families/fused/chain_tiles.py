@@ -214,7 +214,7 @@ def chain_tiles(convolutions: Sequence[ChainedConvolution], chip: Chip) -> Itera
     known = [instruction for instruction in INSTRUCTIONS if instruction in rates]
     for instruction in known:
         for pixels, depth, warps in product(_shapes(convolutions, ROWS[instruction]), DEPTHS, WARPS):
-            layers = _tile_layers(convolutions, pixels, Units(instruction, depth, warps))
+            layers = _tile_layers(convolutions, pixels, ChainUnits(instruction, depth, warps))
             tiles = (ChainTile(layers, stages) for stages in STAGES) if layers else ()
             if fitting := next((tile for tile in tiles if tile.fits(chip)), None):
                 yield fitting
@@ -246,7 +246,7 @@ def _computed(convolutions: Sequence[ChainedConvolution], pixels: tuple[int, int
 
 
 @dataclass(frozen=True, slots=True)
-class Units:
+class ChainUnits:
     """What all layers of a block share: the instruction of products, channels of depth at once, warps."""
 
     instruction: str
@@ -263,7 +263,7 @@ class Units:
 
 
 def _tile_layers(
-    convolutions: Sequence[ChainedConvolution], pixels: tuple[int, int], units: Units
+    convolutions: Sequence[ChainedConvolution], pixels: tuple[int, int], units: ChainUnits
 ) -> tuple[LayerTile, ...]:
     """From the last one, which makes so many pixels, to the first; () where a warp has no room for its sums."""
     layers: list[LayerTile] = []

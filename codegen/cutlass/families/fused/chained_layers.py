@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from codegen.cutlass.families.matrix.tensor_epilogues import TensorEpilogue, tensor_epilogue
-from codegen.cutlass.kernel.family import Work
+from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.kernel.launches import Address, Data, Place
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer
@@ -52,7 +52,7 @@ class ChainedConvolution:
         return self.op.ints("strides")[0]
 
 
-def chained_convolutions(work: Work) -> tuple[ChainedConvolution, ...]:
+def chained_convolutions(work: KernelWork) -> tuple[ChainedConvolution, ...]:
     """The layers in order, where each but the first reads as its image what the one before it makes, nothing else needs
     that, and none but the last adds a map; () for others, and for less than two."""
     graph, layers = work.graph, work.layers

@@ -18,7 +18,7 @@ from codegen.cutlass.families.fused.chained_layers import (
     operands,
 )
 from codegen.cutlass.families.matrix.tensor_epilogues import statements
-from codegen.cutlass.kernel.family import Parameters, Work, offered_with
+from codegen.cutlass.kernel.family import KernelWork, Parameters, offered_with
 from codegen.cutlass.kernel.floors import (
     MOST_BLOCKS,
     arithmetic_floor,
@@ -46,13 +46,13 @@ class ConvolutionChainFamily:
 
     name: str = "convolution_chain"
 
-    def offers(self, work: Work) -> tuple[Kernel, ...]:
+    def offers(self, work: KernelWork) -> tuple[Kernel, ...]:
         chain = _chain_of(work)
         tiles = chain_tiles(chain, work.chip) if chain else ()
         offered = [_candidate(self.name, work, tile) for tile in tiles if max(_grid(tile)[1:]) <= MOST_BLOCKS]
         return tuple(sorted(offered, key=lambda kernel: kernel.seconds)[:MOST_OFFERED])
 
-    def launches(self, work: Work, parameters: Parameters, constants: Constants) -> tuple[Launch, ...]:
+    def launches(self, work: KernelWork, parameters: Parameters, constants: Constants) -> tuple[Launch, ...]:
         """Raises TargetError for parameters that are never offered."""
         del constants
         chain = _chain_of(work)
@@ -70,7 +70,7 @@ class ConvolutionChainFamily:
         return (Launch(source, self.name, _grid(tile), (tile.threads, 1, 1), arguments, tile.shared_bytes),)
 
 
-def _chain_of(work: Work) -> tuple[ChainedConvolution, ...]:
+def _chain_of(work: KernelWork) -> tuple[ChainedConvolution, ...]:
     """The convolutions as the template takes them; () for others."""
     if len(work.layers) > MOST_LAYERS:
         return ()
@@ -114,7 +114,7 @@ def _extents(chain: tuple[ChainedConvolution, ...]) -> tuple[tuple[int, ...], ..
     return tuple((*values, *(0,) * (6 - len(values))) for values in (heights, widths, pads_y, pads_x))
 
 
-def _candidate(name: str, work: Work, tile: ChainTile) -> Kernel:
+def _candidate(name: str, work: KernelWork, tile: ChainTile) -> Kernel:
     chip, grid = work.chip, _grid(tile)
     blocks = grid[0] * grid[1] * grid[2]
     macs = sum(layer.macs for layer in tile.layers)

@@ -21,7 +21,7 @@ from codegen.cutlass.families.fused.chained_layers import (
     operands,
 )
 from codegen.cutlass.families.matrix.tensor_epilogues import statements
-from codegen.cutlass.kernel.family import Parameters, Work, offered_with
+from codegen.cutlass.kernel.family import KernelWork, Parameters, offered_with
 from codegen.cutlass.kernel.floors import (
     arithmetic_floor,
     cache_floor,
@@ -100,11 +100,11 @@ class ConvolutionPairFamily:
 
     name: str = "cutlass_pair"
 
-    def offers(self, work: Work) -> tuple[Kernel, ...]:
+    def offers(self, work: KernelWork) -> tuple[Kernel, ...]:
         pair = _pair_of(work)
         return tuple(_candidate(self.name, work, pair, tile) for tile in _tiles(pair)) if pair else ()
 
-    def launches(self, work: Work, parameters: Parameters, constants: Constants) -> tuple[ComputedLaunch, ...]:
+    def launches(self, work: KernelWork, parameters: Parameters, constants: Constants) -> tuple[ComputedLaunch, ...]:
         """Raises TargetError for parameters that were not offered."""
         del constants
         pair = _pair_of(work)
@@ -124,7 +124,7 @@ class ConvolutionPairFamily:
         return (ComputedLaunch(_source(pair, tile), "convolution_pair", numbers, places),)
 
 
-def _pair_of(work: Work) -> Sequence[ChainedConvolution]:
+def _pair_of(work: KernelWork) -> Sequence[ChainedConvolution]:
     """Both convolutions as the template takes them; () for others."""
     chain = chained_convolutions(work)
     if len(chain) != 2 or chain[0].op.number("groups") != 1 or not is_pointwise(chain[1].op):
@@ -151,7 +151,7 @@ def _parameters(tile: _Tile) -> tuple[tuple[str, int], ...]:
     return (("rows", tile.rows), ("warps", tile.warps))
 
 
-def _candidate(name: str, work: Work, pair: Sequence[ChainedConvolution], tile: _Tile) -> Kernel:
+def _candidate(name: str, work: KernelWork, pair: Sequence[ChainedConvolution], tile: _Tile) -> Kernel:
     first, second = pair
     chip, depth = work.chip, first.channels * prod(first.op.ints("kernel"))
     pixels = prod(second.result[:3])

@@ -20,7 +20,7 @@ from codegen.cutlass.families.fused.chained_layers import (
 )
 from codegen.cutlass.families.fused.inverted_residual_tiles import BlockShape, InvertedTile, inverted_tiles
 from codegen.cutlass.families.matrix.tensor_epilogues import statements
-from codegen.cutlass.kernel.family import Parameters, Work, offered_with
+from codegen.cutlass.kernel.family import KernelWork, Parameters, offered_with
 from codegen.cutlass.kernel.floors import (
     arithmetic_floor,
     cache_floor,
@@ -43,7 +43,7 @@ TAPS = 9
 class _Block:
     """The layers that are one; `expand` is None where the depthwise convolution reads the image."""
 
-    work: Work
+    work: KernelWork
     expand: ChainedConvolution | None
     depthwise: ChainedConvolution
     project: ChainedConvolution
@@ -65,13 +65,13 @@ class InvertedResidualFamily:
 
     name: str = "inverted_residual"
 
-    def offers(self, work: Work) -> tuple[Kernel, ...]:
+    def offers(self, work: KernelWork) -> tuple[Kernel, ...]:
         block = _block_of(work)
         if block is None:
             return ()
         return tuple(_candidate(self.name, block, tile) for tile in inverted_tiles(block.shape, work.chip))
 
-    def launches(self, work: Work, parameters: Parameters, constants: Constants) -> tuple[Launch, ...]:
+    def launches(self, work: KernelWork, parameters: Parameters, constants: Constants) -> tuple[Launch, ...]:
         """Raises TargetError for parameters that were not offered."""
         del constants
         block = _block_of(work)
@@ -94,7 +94,7 @@ class InvertedResidualFamily:
         )
 
 
-def _block_of(work: Work) -> _Block | None:
+def _block_of(work: KernelWork) -> _Block | None:
     """The layers as the template takes them; None for others."""
     chain = chained_convolutions(work)
     if len(chain) not in (2, 3):
@@ -143,7 +143,7 @@ def _candidate(name: str, block: _Block, tile: InvertedTile) -> Kernel:
     )
 
 
-def _source(block: _Block, tile: InvertedTile, work: Work) -> Source:
+def _source(block: _Block, tile: InvertedTile, work: KernelWork) -> Source:
     shape = block.shape
     text = (
         source_text("common.cuh")

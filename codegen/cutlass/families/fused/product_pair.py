@@ -17,7 +17,7 @@ from codegen.cutlass.families.fused.chained_layers import epilogue_of, stays_ins
 from codegen.cutlass.families.fused.product_pair_tiles import PairShape, PairTile, pair_tiles
 from codegen.cutlass.families.matrix.products import Product, product_of
 from codegen.cutlass.families.matrix.tensor_epilogues import TensorEpilogue, statements
-from codegen.cutlass.kernel.family import Parameters, Work, offered_with
+from codegen.cutlass.kernel.family import KernelWork, Parameters, offered_with
 from codegen.cutlass.kernel.floors import (
     arithmetic_floor,
     cache_floor,
@@ -51,13 +51,13 @@ class ProductPairFamily:
 
     name: str = "product_pair"
 
-    def offers(self, work: Work) -> tuple[Kernel, ...]:
+    def offers(self, work: KernelWork) -> tuple[Kernel, ...]:
         pair = _pair_of(work)
         if pair is None:
             return ()
         return tuple(_candidate(self.name, work, tile) for tile in pair_tiles(pair.shape, work.chip))
 
-    def launches(self, work: Work, parameters: Parameters, constants: Constants) -> tuple[Launch, ...]:
+    def launches(self, work: KernelWork, parameters: Parameters, constants: Constants) -> tuple[Launch, ...]:
         """Raises TargetError for parameters that were not offered."""
         pair = _pair_of(work)
         tiles = pair_tiles(pair.shape, work.chip) if pair else ()
@@ -76,7 +76,7 @@ class ProductPairFamily:
         return (Launch(source, self.name, (tile.blocks, 1, 1), threads, arguments, tile.shared_bytes),)
 
 
-def _pair_of(work: Work) -> _Pair | None:
+def _pair_of(work: KernelWork) -> _Pair | None:
     """The layers as the template takes them; None for others."""
     graph, layers = work.graph, work.layers
     if len(layers) != 2 or any(layer.anchor(graph).kind != "matmul" for layer in layers):
@@ -85,7 +85,7 @@ def _pair_of(work: Work) -> _Pair | None:
     made = layers[0].output
     if second.inputs[0] != made or made in second.inputs[1:] or not stays_inside(graph, layers[0], second):
         return None
-    products = [product_of(Work(graph, (layer,), work.chip)) for layer in layers]
+    products = [product_of(KernelWork(graph, (layer,), work.chip)) for layer in layers]
     between, end = (epilogue_of(graph, layer) for layer in layers)
     if between.source or not all(_plain(product) for product in products) or products[0].rows != products[1].rows:
         return None
@@ -114,7 +114,7 @@ def _parameters(tile: PairTile) -> tuple[tuple[str, int | str], ...]:
     return (("rows", tile.rows), ("between", tile.block), ("instruction", tile.instruction))
 
 
-def _candidate(name: str, work: Work, tile: PairTile) -> Kernel:
+def _candidate(name: str, work: KernelWork, tile: PairTile) -> Kernel:
     chip, shape, blocks = work.chip, tile.shape, tile.blocks
     weights = shape.between * (shape.depth + shape.columns + 1) + shape.columns
     rate = chip.tensor.macs_per_cycle(tile.instruction, "float16")
@@ -135,7 +135,7 @@ def _candidate(name: str, work: Work, tile: PairTile) -> Kernel:
     )
 
 
-def _source(pair: _Pair, tile: PairTile, work: Work) -> Source:
+def _source(pair: _Pair, tile: PairTile, work: KernelWork) -> Source:
     grouped = tile.instruction == "wgmma"
     text = (
         source_text("common.cuh")

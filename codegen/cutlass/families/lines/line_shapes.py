@@ -9,13 +9,13 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from math import prod
 
-__all__ = ["LineShape", "Run", "line_shape"]
+__all__ = ["LineShape", "AxisRun", "line_shape"]
 
 WIDE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class AxisRun:
     """Neighbouring axes that are alike; `stride` in elements."""
 
     extent: int
@@ -27,8 +27,8 @@ class LineShape:
     """`kept` number the lines and `along` their elements, the outermost first. `rows`: neighbours in memory are of one
     line."""
 
-    kept: tuple[Run, ...]
-    along: tuple[Run, ...]
+    kept: tuple[AxisRun, ...]
+    along: tuple[AxisRun, ...]
     rows: bool
 
     @property
@@ -55,16 +55,16 @@ class LineShape:
 
 def line_shape(shape: tuple[int, ...], axes: Collection[int]) -> LineShape:
     """Of lines along `axes` of an array; axes of one element belong to no run."""
-    runs: list[tuple[bool, Run]] = []
+    runs: list[tuple[bool, AxisRun]] = []
     for axis, extent in enumerate(shape):
         if extent == 1:
             continue
         stride, along = prod(shape[axis + 1 :]), axis in axes
         if runs and runs[-1][0] == along:
-            runs[-1] = along, Run(runs[-1][1].extent * extent, stride)
+            runs[-1] = along, AxisRun(runs[-1][1].extent * extent, stride)
         else:
-            runs.append((along, Run(extent, stride)))
-    nothing = (Run(1, 0),)
+            runs.append((along, AxisRun(extent, stride)))
+    nothing = (AxisRun(1, 0),)
     return LineShape(
         tuple(run for along, run in runs if not along) or nothing,
         tuple(run for along, run in runs if along) or nothing,

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from codegen.cutlass.families.lines.line_operators import LINES, LineOperator, affine, line_axes
-from codegen.cutlass.families.lines.line_shapes import LineShape, Run, line_shape
+from codegen.cutlass.families.lines.line_shapes import AxisRun, LineShape, line_shape
 from codegen.cutlass.kernel.epilogues import chain_of, dims
-from codegen.cutlass.kernel.family import Parameters, Work
+from codegen.cutlass.kernel.family import KernelWork, Parameters
 from codegen.cutlass.kernel.floors import lanes_floor, launch_seconds, main_floor, stored_bytes
 from codegen.cutlass.kernel.launches import Address, Launch, Source
 from codegen.cutlass.sources import filled, source_text
@@ -34,7 +34,7 @@ MOST_HELD = 32
 
 @dataclass(frozen=True, slots=True)
 class _Problem:
-    work: Work
+    work: KernelWork
     shape: LineShape
     operator: LineOperator
 
@@ -111,13 +111,13 @@ class LineFamily:
     name: str
     operators: Mapping[str, LineOperator]
 
-    def offers(self, work: Work) -> tuple[Kernel, ...]:
+    def offers(self, work: KernelWork) -> tuple[Kernel, ...]:
         if len(work.layers) > 1 or work.anchor.kind not in self.operators:
             return ()
         problem = self._problem(work)
         return tuple(self._candidate(problem, team) for team in problem.teams) if problem else ()
 
-    def _problem(self, work: Work) -> _Problem | None:
+    def _problem(self, work: KernelWork) -> _Problem | None:
         axes = line_axes(work.graph, work.anchor)
         if axes is None:
             return None
@@ -139,7 +139,7 @@ class LineFamily:
             blocks=(problem.blocks(team),),
         )
 
-    def launches(self, work: Work, parameters: Parameters, constants: Constants) -> tuple[Launch, ...]:
+    def launches(self, work: KernelWork, parameters: Parameters, constants: Constants) -> tuple[Launch, ...]:
         """One. Raises TargetError for parameters that are not offered."""
         del constants
         problem = self._problem(work)
@@ -190,7 +190,7 @@ def _head(problem: _Problem, team: int) -> str:
     return source_text("common.cuh") + given + step + source_text("lines.cuh") + order
 
 
-def _axes(runs: tuple[Run, ...]) -> tuple[int, ...]:
+def _axes(runs: tuple[AxisRun, ...]) -> tuple[int, ...]:
     """Extents and strides, each as `Dims`."""
     return (*dims(tuple(run.extent for run in runs)), *dims(tuple(run.stride for run in runs)))
 

@@ -12,7 +12,7 @@ from math import prod
 
 from codegen.cutlass.families.maps.maps import Anchor, MapFamily
 from codegen.cutlass.kernel.epilogues import vector_width
-from codegen.cutlass.kernel.family import Work
+from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.kernel.launches import Address
 from partitioner.ir.graph import Constants
 
@@ -34,11 +34,11 @@ STATEMENTS = """const half* x = x0;
 ELEMENT = "(size_t(before) * total + at[AXIS]) * behind + rest"
 
 
-def _axis(work: Work) -> int:
+def _axis(work: KernelWork) -> int:
     return int(work.anchor.number("axis"))
 
 
-def _width(work: Work) -> int:
+def _width(work: KernelWork) -> int:
     """8 where no bound lies between eight neighbours."""
     shape, axis = work.shape(work.output), _axis(work)
     if axis < len(shape) - 1:
@@ -46,13 +46,13 @@ def _width(work: Work) -> int:
     return 1 if any(work.shape(name)[axis] % 8 for name in work.anchor.inputs) else 8
 
 
-def _parts(work: Work) -> Iterator[tuple[str, ...]]:
+def _parts(work: KernelWork) -> Iterator[tuple[str, ...]]:
     names = work.anchor.inputs
     for at in range(0, len(names), MOST_INPUTS):
         yield names[at : at + MOST_INPUTS]
 
 
-def _concat(work: Work, width: int, constants: Constants) -> tuple[Anchor, ...]:
+def _concat(work: KernelWork, width: int, constants: Constants) -> tuple[Anchor, ...]:
     del width, constants
     start, anchors = 0, []
     for names in _parts(work):
@@ -61,7 +61,7 @@ def _concat(work: Work, width: int, constants: Constants) -> tuple[Anchor, ...]:
     return tuple(anchors)
 
 
-def _anchor(work: Work, names: tuple[str, ...], start: int) -> Anchor:
+def _anchor(work: KernelWork, names: tuple[str, ...], start: int) -> Anchor:
     """The part of the output that `names` make, from `start` on."""
     shape, axis, count = work.shape(work.output), _axis(work), len(names)
     bounds = (0, *accumulate(work.shape(name)[axis] for name in names))

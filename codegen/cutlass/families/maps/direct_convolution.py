@@ -16,7 +16,7 @@ from typing import Literal
 from codegen.cutlass.families.maps.maps import Anchor, MapFamily
 from codegen.cutlass.families.maps.windows import WINDOW, over_taps, window_numbers
 from codegen.cutlass.families.matrix.convolution import CONVOLUTION
-from codegen.cutlass.kernel.family import Work
+from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.kernel.floors import taps, window_bytes
 from codegen.cutlass.kernel.launches import Address, Data
 from partitioner.ir.graph import Constants
@@ -62,14 +62,14 @@ def _way(channels_a_group: int, filters_a_group: int, width: int) -> Way:
     return "each" if filters_a_group % width else "shared"
 
 
-def _groups(work: Work) -> tuple[int, int]:
+def _groups(work: KernelWork) -> tuple[int, int]:
     """Channels and filters of a group."""
     op = work.anchor
     groups = int(op.number("groups"))
     return work.shape(op.inputs[0])[-1] // groups, work.shape(op.outputs[0])[-1] // groups
 
 
-def _arranged(work: Work, way: Way, constants: Constants) -> Address | Data:
+def _arranged(work: KernelWork, way: Way, constants: Constants) -> Address | Data:
     name = work.anchor.inputs[1]
     if way == "along":
         return Address(name)
@@ -79,7 +79,7 @@ def _arranged(work: Work, way: Way, constants: Constants) -> Address | Data:
     return Data(f"{name} by tap", weights.transpose(1, 2, 0).tobytes())
 
 
-def _anchor(work: Work, width: int, constants: Constants) -> tuple[Anchor, ...]:
+def _anchor(work: KernelWork, width: int, constants: Constants) -> tuple[Anchor, ...]:
     op = work.anchor
     channels, filters = _groups(work)
     way = _way(channels, filters, width)
@@ -103,12 +103,12 @@ def _anchor(work: Work, width: int, constants: Constants) -> tuple[Anchor, ...]:
     return (Anchor(declarations, statements, arguments, includes),)
 
 
-def _takes(work: Work) -> bool:
+def _takes(work: KernelWork) -> bool:
     """Several groups, which CUTLASS's kernels compute in a launch each, and whatever these do not compute."""
     return int(work.anchor.number("groups")) > 1 or not CONVOLUTION.offers(work)
 
 
-def _products(work: Work) -> int:
+def _products(work: KernelWork) -> int:
     """Of one element; each is one multiply-add of a lane."""
     return _groups(work)[0] * taps(work)
 

@@ -6,7 +6,7 @@ y[c] = x[c] * (bias + alpha / size * sum of x[c']^2 over the `size` channels aro
 from __future__ import annotations
 
 from codegen.cutlass.families.maps.maps import Anchor, MapFamily
-from codegen.cutlass.kernel.family import Work
+from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.kernel.launches import Address
 from partitioner.ir.graph import Constants
 
@@ -29,7 +29,7 @@ STATEMENTS = """const half* line = x + size_t(i) * V - at[RANK - 1];
   EACH v[k] *= powf(fmaf(share, squares[k], bias), -beta);"""
 
 
-def _lrn(work: Work, width: int, constants: Constants) -> tuple[Anchor, ...]:
+def _lrn(work: KernelWork, width: int, constants: Constants) -> tuple[Anchor, ...]:
     del constants
     op = work.anchor
     size = int(op.number("size"))

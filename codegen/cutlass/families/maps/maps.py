@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import prod
 
 from codegen.cutlass.kernel.epilogues import chain_of, dims, vector_width
-from codegen.cutlass.kernel.family import Parameters, Work
+from codegen.cutlass.kernel.family import KernelWork, Parameters
 from codegen.cutlass.kernel.floors import lanes_floor, launch_seconds, main_floor, stored_bytes
 from codegen.cutlass.kernel.launches import Address, Argument, Launch, Source
 from codegen.cutlass.sources import filled, source_text
@@ -40,7 +40,7 @@ class Anchor:
     element: str = "size_t(i) * V"
 
 
-AnchorRule = Callable[[Work, int, Constants], tuple[Anchor, ...]]
+AnchorRule = Callable[[KernelWork, int, Constants], tuple[Anchor, ...]]
 """(work, V, constants) -> the anchor, or one for each part of the output."""
 
 
@@ -48,7 +48,7 @@ NO_ANCHOR = Anchor("", "", ())
 """Of layers that are element-wise from their first operator on."""
 
 
-def no_anchor(_work: Work, _width: int, _constants: Constants) -> tuple[Anchor, ...]:
+def no_anchor(_work: KernelWork, _width: int, _constants: Constants) -> tuple[Anchor, ...]:
     """The rule of such layers."""
     return (NO_ANCHOR,)
 
@@ -64,13 +64,13 @@ class MapFamily:
     name: str
     anchors: Mapping[str, AnchorRule]
     elementwise: bool = False
-    takes: Callable[[Work], bool] = lambda _work: True
-    width: Callable[[Work], int] = lambda work: vector_width(work.shape(work.output))
-    parts: Callable[[Work], int] = lambda _work: 1
-    moved: Callable[[Work], int] = stored_bytes
-    operations: Callable[[Work], int] = lambda _work: 1
+    takes: Callable[[KernelWork], bool] = lambda _work: True
+    width: Callable[[KernelWork], int] = lambda work: vector_width(work.shape(work.output))
+    parts: Callable[[KernelWork], int] = lambda _work: 1
+    moved: Callable[[KernelWork], int] = stored_bytes
+    operations: Callable[[KernelWork], int] = lambda _work: 1
 
-    def offers(self, work: Work) -> tuple[Kernel, ...]:
+    def offers(self, work: KernelWork) -> tuple[Kernel, ...]:
         if len(work.layers) > 1 or work.anchor.kind not in self.anchors or not self.takes(work):
             return ()
         chip, width = work.chip, self.width(work)
@@ -91,7 +91,7 @@ class MapFamily:
             ),
         )
 
-    def launches(self, work: Work, parameters: Parameters, constants: Constants) -> tuple[Launch, ...]:
+    def launches(self, work: KernelWork, parameters: Parameters, constants: Constants) -> tuple[Launch, ...]:
         """Raises TargetError for a width that does not divide the last axis."""
         width = parameters.get("vector")
         if width not in WIDTHS or self.width(work) % int(width):
@@ -99,7 +99,7 @@ class MapFamily:
         anchors = self.anchors[work.anchor.kind](work, int(width), constants)
         return tuple(self._launch(work, int(width), anchor) for anchor in anchors)
 
-    def _launch(self, work: Work, width: int, anchor: Anchor) -> Launch:
+    def _launch(self, work: KernelWork, width: int, anchor: Anchor) -> Launch:
         graph, shape = work.graph, work.shape(work.output)
         domain = anchor.domain or shape
         ops = [graph.op_by_name[name] for name in work.layer.ops]

@@ -20,7 +20,7 @@ from codegen.cutlass.families.maps.resize import nearest_places
 from codegen.cutlass.families.maps.transposes import tiling_of
 from codegen.cutlass.kernel.epilogues import dims
 from codegen.cutlass.kernel.expressions import literal
-from codegen.cutlass.kernel.family import Work
+from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.kernel.floors import reached_bytes
 from codegen.cutlass.kernel.launches import Address, Argument, Data
 from partitioner.ir.graph import Constants
@@ -28,11 +28,11 @@ from partitioner.ir.graph import Constants
 __all__ = ["MOVEMENT", "strides_of"]
 
 Table = npt.NDArray[np.int64]
-Places = Callable[[Work], "Moved"]
+Places = Callable[[KernelWork], "MapMove"]
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class MapMove:
     """The element that a position reads: `base` and, of each axis, a stride in elements or a table of elements."""
 
     base: int
@@ -44,37 +44,37 @@ def strides_of(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
-def _transposed(work: Work) -> Moved:
+def _transposed(work: KernelWork) -> MapMove:
     """Output axis i is input axis perm[i]."""
     strides = strides_of(work.shape(work.anchor.inputs[0]))
-    return Moved(0, tuple(strides[axis] for axis in work.anchor.ints("perm")))
+    return MapMove(0, tuple(strides[axis] for axis in work.anchor.ints("perm")))
 
 
-def _sliced(work: Work) -> Moved:
+def _sliced(work: KernelWork) -> MapMove:
     """Position p reads starts + steps * p."""
     op, strides = work.anchor, strides_of(work.shape(work.anchor.inputs[0]))
     base = sum(start * stride for start, stride in zip(op.ints("starts"), strides, strict=True))
     steps = zip(work.shape(op.outputs[0]), op.ints("steps"), strides, strict=True)
-    return Moved(base, tuple(step * stride if extent > 1 else 0 for extent, step, stride in steps))
+    return MapMove(base, tuple(step * stride if extent > 1 else 0 for extent, step, stride in steps))
 
 
-def _taken(work: Work) -> Moved:
+def _taken(work: KernelWork) -> MapMove:
     """Position p of the axis reads indices[p]."""
     op, axes = work.anchor, list[int | Table](strides_of(work.shape(work.anchor.inputs[0])))
     axis = int(op.number("axis"))
     axes[axis] = np.array(op.ints("indices"), np.int64) * axes[axis]
-    return Moved(0, tuple(axes))
+    return MapMove(0, tuple(axes))
 
 
-def _nearest(work: Work) -> Moved:
+def _nearest(work: KernelWork) -> MapMove:
     """Position p of a resized axis reads the nearest one."""
     axes = list[int | Table](strides_of(work.shape(work.anchor.inputs[0])))
     for axis, places in nearest_places(work).items():
         axes[axis] = places * axes[axis]
-    return Moved(0, tuple(axes))
+    return MapMove(0, tuple(axes))
 
 
-def _together(moved: Moved, shape: tuple[int, ...]) -> bool:
+def _together(moved: MapMove, shape: tuple[int, ...]) -> bool:
     """Whether eight neighbours of the output lie side by side in the input, at a multiple of 16 bytes."""
     *outer, last = moved.axes
     if isinstance(last, np.ndarray) or last != 1 or moved.base % 8:
@@ -84,7 +84,7 @@ def _together(moved: Moved, shape: tuple[int, ...]) -> bool:
 
 
 def _moving(places: Places) -> AnchorRule:
-    def rule(work: Work, width: int, constants: Constants) -> tuple[Anchor, ...]:
+    def rule(work: KernelWork, width: int, constants: Constants) -> tuple[Anchor, ...]:
         del constants
         shape, moved = work.shape(work.output), places(work)
         tables: dict[int, Table] = {a: of for a, of in enumerate(moved.axes) if isinstance(of, np.ndarray)}
@@ -110,7 +110,7 @@ def _moving(places: Places) -> AnchorRule:
     return rule
 
 
-def _pad(work: Work, width: int, constants: Constants) -> tuple[Anchor, ...]:
+def _pad(work: KernelWork, width: int, constants: Constants) -> tuple[Anchor, ...]:
     """Position p reads p - begins; outside the input it is the value. Negative begins and ends cut off."""
     del constants
     op, given = work.anchor, work.shape(work.anchor.inputs[0])
@@ -137,12 +137,12 @@ def _pad(work: Work, width: int, constants: Constants) -> tuple[Anchor, ...]:
     return (Anchor(declarations, statements, (Address(op.inputs[0]), dims(given), dims(begins))),)
 
 
-def _moved_bytes(work: Work) -> int:
+def _moved_bytes(work: KernelWork) -> int:
     """Each element of the output is one of the input, or none."""
     return reached_bytes(work, prod(work.shape(work.output)))
 
 
-def _takes(work: Work) -> bool:
+def _takes(work: KernelWork) -> bool:
     """Resizing between neighbours and large transposes are other families'."""
     op = work.anchor
     if op.kind == "transpose":

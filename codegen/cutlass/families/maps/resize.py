@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from codegen.cutlass.families.maps.maps import Anchor, MapFamily
 from codegen.cutlass.kernel.epilogues import dims
-from codegen.cutlass.kernel.family import Work
+from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.kernel.floors import reached_bytes
 from codegen.cutlass.kernel.launches import Address, Argument, Data
 from partitioner.ir.graph import Constants, Op
@@ -35,7 +35,7 @@ def resized_axes(given: tuple[int, ...], wanted: tuple[int, ...], op: Op) -> tup
     return tuple(axis for axis, (extent, made, scale) in axes if extent != made or scale != 1)
 
 
-def nearest_places(work: Work) -> Mapping[int, Positions]:
+def nearest_places(work: KernelWork) -> Mapping[int, Positions]:
     """Of each resized axis the positions of the input that are read."""
     op, given, wanted = work.anchor, work.shape(work.anchor.inputs[0]), work.shape(work.anchor.outputs[0])
     return {
@@ -83,7 +83,7 @@ def _nearest(rounding: str, places: Places, shrinks: bool) -> Positions:
     return rounded.astype(np.int64)
 
 
-def _linear(work: Work, width: int, constants: Constants) -> tuple[Anchor, ...]:
+def _linear(work: KernelWork, width: int, constants: Constants) -> tuple[Anchor, ...]:
     """All corners around the place by the product of their shares. A corner without a share is not read, so that an
     infinity beside a whole place does no harm."""
     del width, constants
@@ -111,13 +111,13 @@ def _linear(work: Work, width: int, constants: Constants) -> tuple[Anchor, ...]:
     return (Anchor(declarations, "\n  ".join(lines), (Address(op.inputs[0]), dims(tuple(strides)), *arguments)),)
 
 
-def _takes(work: Work) -> bool:
+def _takes(work: KernelWork) -> bool:
     """Neighbours along the last axis are read together, so that this one stays as it is."""
     op, given, wanted = work.anchor, work.shape(work.anchor.inputs[0]), work.shape(work.anchor.outputs[0])
     return op.attribute("mode") == "linear" and len(given) - 1 not in resized_axes(given, wanted, op)
 
 
-def _moved_bytes(work: Work) -> int:
+def _moved_bytes(work: KernelWork) -> int:
     """Of each element of the output two neighbours along every axis that changes."""
     given, wanted = work.shape(work.anchor.inputs[0]), work.shape(work.output)
     return reached_bytes(work, prod(wanted) << len(resized_axes(given, wanted, work.anchor)))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 
 from codegen.cutlass.kernel.epilogues import chain_of, dims
-from codegen.cutlass.kernel.family import Parameters, Work
+from codegen.cutlass.kernel.family import KernelWork, Parameters
 from codegen.cutlass.kernel.floors import launch_seconds, main_floor, stored_bytes
 from codegen.cutlass.kernel.launches import Address, Launch, Source
 from codegen.cutlass.sources import filled, source_text
@@ -20,7 +20,7 @@ from hw_models.errors import TargetError
 from partitioner.ir.graph import Constants
 from partitioner.ir.kernels import Kernel
 
-__all__ = ["TRANSPOSE", "Tiling", "TransposeFamily", "tiling_of"]
+__all__ = ["TRANSPOSE", "TransposeTiling", "TransposeFamily", "tiling_of"]
 
 TILE, THREADS, SHARED_BYTES = 32, 256, 2 * 32 * 33
 SHORTEST = 16
@@ -29,7 +29,7 @@ MOST_OTHERS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Tiling:
+class TransposeTiling:
     """`columns` neighbours of the input, whose places in the output are `column_stride` apart, and `rows` neighbours of
     the output, `row_stride` apart in the input; `others` are further axes: extent, stride of input and output."""
 
@@ -44,7 +44,7 @@ class Tiling:
         return -(-self.rows // TILE) * -(-self.columns // TILE) * prod(extent for extent, _, _ in self.others)
 
 
-def tiling_of(shape: tuple[int, ...], perm: tuple[int, ...]) -> Tiling | None:
+def tiling_of(shape: tuple[int, ...], perm: tuple[int, ...]) -> TransposeTiling | None:
     """How a transpose of an input of this shape is tiled; None where tiles gain nothing."""
     runs = _together([axis for axis in perm if shape[axis] > 1])
     axes = []
@@ -59,7 +59,7 @@ def tiling_of(shape: tuple[int, ...], perm: tuple[int, ...]) -> Tiling | None:
     others = tuple(axis for axis in reversed(axes) if axis not in (rows, columns))
     if min(rows[0], columns[0]) < SHORTEST or len(others) > MOST_OTHERS:
         return None
-    return Tiling(rows[0], columns[0], rows[1], columns[2], others)
+    return TransposeTiling(rows[0], columns[0], rows[1], columns[2], others)
 
 
 def _together(perm: list[int]) -> list[list[int]]:
@@ -79,7 +79,7 @@ class TransposeFamily:
 
     name: str = "transpose"
 
-    def offers(self, work: Work) -> tuple[Kernel, ...]:
+    def offers(self, work: KernelWork) -> tuple[Kernel, ...]:
         if len(work.layers) > 1 or work.anchor.kind != "transpose" or (tiling := _tiling(work)) is None:
             return ()
         return (
@@ -92,7 +92,7 @@ class TransposeFamily:
             ),
         )
 
-    def launches(self, work: Work, parameters: Parameters, constants: Constants) -> tuple[Launch, ...]:
+    def launches(self, work: KernelWork, parameters: Parameters, constants: Constants) -> tuple[Launch, ...]:
         """Raises TargetError for a transpose that gains nothing from tiles."""
         del parameters, constants
         tiling, shape = _tiling(work), work.shape(work.output)
@@ -119,7 +119,7 @@ class TransposeFamily:
         return (Launch(source, name, (tiling.blocks, 1, 1), (THREADS, 1, 1), arguments),)
 
 
-def _tiling(work: Work) -> Tiling | None:
+def _tiling(work: KernelWork) -> TransposeTiling | None:
     return tiling_of(work.shape(work.anchor.inputs[0]), work.anchor.ints("perm"))
 
 

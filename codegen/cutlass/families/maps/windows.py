@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from itertools import chain
 
 from codegen.cutlass.families.maps.maps import Anchor, AnchorRule
-from codegen.cutlass.kernel.family import Work
+from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.kernel.launches import Address
 from partitioner.ir.graph import Constants
 
@@ -30,7 +30,7 @@ __device__ __forceinline__ int steps(int distance, int length) {
 LOADED = "float t[V];\n  load(t, x + pixel * extents.v[RANK - 1] + at[RANK - 1]);"
 
 
-def over_taps(work: Work, statements: str) -> str:
+def over_taps(work: KernelWork, statements: str) -> str:
     """`statements` for every tap of window `w` at `at` that lies inside the image: `pixel` is where, counted in pixels,
     and `tap` is its number."""
     spatial = range(len(work.anchor.ints("kernel")))
@@ -49,8 +49,8 @@ def over_taps(work: Work, statements: str) -> str:
     return "\n  ".join(lines)
 
 
-def window_numbers(work: Work) -> tuple[int, ...]:
-    """As a `Window` of the sources."""
+def window_numbers(work: KernelWork) -> tuple[int, ...]:
+    """As the window of the sources."""
     op, kernel = work.anchor, work.anchor.ints("kernel")
     dilations = (length if taps > 1 else 1 for length, taps in zip(op.ints("dilations"), kernel, strict=True))
     return tuple(
@@ -58,14 +58,14 @@ def window_numbers(work: Work) -> tuple[int, ...]:
     )
 
 
-def _max_pool(work: Work, width: int, constants: Constants) -> tuple[Anchor, ...]:
+def _max_pool(work: KernelWork, width: int, constants: Constants) -> tuple[Anchor, ...]:
     """The largest element inside; there is one at least."""
     del width, constants
     start = "EACH v[k] = __int_as_float(0xff800000);\n  "
     return _anchor(work, start + over_taps(work, f"{LOADED}\n  EACH v[k] = larger(v[k], t[k]);"))
 
 
-def _average_pool(work: Work, width: int, constants: Constants) -> tuple[Anchor, ...]:
+def _average_pool(work: KernelWork, width: int, constants: Constants) -> tuple[Anchor, ...]:
     """The mean of what lies inside; with `count_include_pad` the sum of that over the number of all taps, none of which
     lies beyond the padding (the frontend refuses such windows). 0 where no tap lies inside."""
     del width, constants
@@ -77,7 +77,7 @@ def _average_pool(work: Work, width: int, constants: Constants) -> tuple[Anchor,
     return _anchor(work, statements + "\n  EACH v[k] /= max(inside, 1);")
 
 
-def _anchor(work: Work, statements: str) -> tuple[Anchor, ...]:
+def _anchor(work: KernelWork, statements: str) -> tuple[Anchor, ...]:
     arguments = (Address(work.anchor.inputs[0]), window_numbers(work))
     return (Anchor(", const half* __restrict__ x, Window w", statements, arguments, WINDOW),)
 

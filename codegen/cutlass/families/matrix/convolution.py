@@ -15,10 +15,10 @@ import numpy as np
 
 from codegen.cutlass.families.matrix.padding import pad_channels
 from codegen.cutlass.families.matrix.tensor_epilogues import TensorEpilogue, tensor_epilogue
-from codegen.cutlass.families.matrix.tiles import TILES, Tile, tile_floors, tile_named
-from codegen.cutlass.kernel.family import Parameters, Work
+from codegen.cutlass.families.matrix.tiles import TILES, MatrixTile, tile_floors, tile_named
+from codegen.cutlass.kernel.family import KernelWork, Parameters
 from codegen.cutlass.kernel.floors import MOST_BLOCKS, launch_seconds, main_floor, window_bytes
-from codegen.cutlass.kernel.launches import Address, ComputedLaunch, Data, Launch, Place, Scratch, Source
+from codegen.cutlass.kernel.launches import Address, ComputedLaunch, Data, Launch, LayerScratch, Place, Source
 from codegen.cutlass.sources import filled, source_text
 from hw_models.errors import TargetError
 from partitioner.ir.graph import Constants
@@ -43,7 +43,7 @@ def conv_alignment(channels: int, groups: int) -> int:
 class _Problem:
     """One convolution; channels and filters are those of a group."""
 
-    work: Work
+    work: KernelWork
 
     @property
     def groups(self) -> int:
@@ -97,7 +97,7 @@ class ConvolutionFamily:
 
     name: str = "conv2d"
 
-    def offers(self, work: Work) -> tuple[Kernel, ...]:
+    def offers(self, work: KernelWork) -> tuple[Kernel, ...]:
         if len(work.layers) > 1 or work.anchor.kind != "conv" or len(work.shape(work.output)) != 4:
             return ()
         problem = _Problem(work)
@@ -106,7 +106,7 @@ class ConvolutionFamily:
         tiles = [tile for tile in TILES if -(-problem.filters // tile.columns) <= MOST_BLOCKS]
         return tuple(self._candidate(problem, tile) for tile in tiles)
 
-    def _candidate(self, problem: _Problem, tile: Tile) -> Kernel:
+    def _candidate(self, problem: _Problem, tile: MatrixTile) -> Kernel:
         chip, pads = problem.work.chip, problem.padded_channels != problem.channels
         rows, depth = prod(problem.result[:3]), problem.padded_channels * prod(problem.taps)
         moved = window_bytes(problem.work)
@@ -123,7 +123,9 @@ class ConvolutionFamily:
             (-(-rows // tile.rows), -(-problem.filters // tile.columns), problem.groups),
         )
 
-    def launches(self, work: Work, parameters: Parameters, constants: Constants) -> tuple[Launch | ComputedLaunch, ...]:
+    def launches(
+        self, work: KernelWork, parameters: Parameters, constants: Constants
+    ) -> tuple[Launch | ComputedLaunch, ...]:
         """Raises TargetError for a tile that is none of ours."""
         problem, tile = _Problem(work), tile_named(parameters.get("tile"))
         if tile is None:
@@ -133,7 +135,7 @@ class ConvolutionFamily:
         image, filters = work.anchor.inputs[:2]
         if problem.padded_channels == problem.channels:
             return tuple(_launch(problem, source, Address(image), Address(filters), g) for g in range(problem.groups))
-        padded = Scratch(0, 2 * prod(problem.image[:3]) * problem.padded_channels)
+        padded = LayerScratch(0, 2 * prod(problem.image[:3]) * problem.padded_channels)
         weights = Data(f"{filters} padded", _padded(problem, constants))
         return (
             pad_channels(Address(image), padded, prod(problem.image[:3]), problem.channels, problem.padded_channels),
@@ -141,7 +143,7 @@ class ConvolutionFamily:
         )
 
 
-def _source(problem: _Problem, tile: Tile) -> Source:
+def _source(problem: _Problem, tile: MatrixTile) -> Source:
     text = filled(
         "convolution.cu",
         EPILOGUE=problem.epilogue.text(),

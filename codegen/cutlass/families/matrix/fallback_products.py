@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import prod
 
 from codegen.cutlass.kernel.epilogues import broadcast_strides, chain_of, dims
-from codegen.cutlass.kernel.family import Parameters, Work
+from codegen.cutlass.kernel.family import KernelWork, Parameters
 from codegen.cutlass.kernel.floors import arithmetic_floor, cache_floor, launch_seconds, main_floor, stored_bytes
 from codegen.cutlass.kernel.launches import Address, Launch, Source
 from codegen.cutlass.sources import filled, source_text
@@ -28,7 +28,7 @@ class FallbackProductFamily:
 
     name: str = "product"
 
-    def offers(self, work: Work) -> tuple[Kernel, ...]:
+    def offers(self, work: KernelWork) -> tuple[Kernel, ...]:
         if len(work.layers) > 1 or work.anchor.kind != "matmul":
             return ()
         chip, shape = work.chip, work.shape(work.output)
@@ -51,7 +51,7 @@ class FallbackProductFamily:
             ),
         )
 
-    def launches(self, work: Work, parameters: Parameters, constants: Constants) -> tuple[Launch, ...]:
+    def launches(self, work: KernelWork, parameters: Parameters, constants: Constants) -> tuple[Launch, ...]:
         del parameters, constants
         graph, op = work.graph, work.anchor
         a, b, shape = work.shape(op.inputs[0]), work.shape(op.inputs[1]), work.shape(op.outputs[0])

@@ -17,10 +17,10 @@ import numpy as np
 from codegen.cutlass.families.matrix.padding import pad_matrices
 from codegen.cutlass.families.matrix.products import WIDEST, BatchAxis, Product, product_of
 from codegen.cutlass.families.matrix.tensor_epilogues import TensorEpilogue, tensor_epilogue
-from codegen.cutlass.families.matrix.tiles import PRODUCT_TILES, Tile, fewest_idle_first, tile_floors, tile_named
-from codegen.cutlass.kernel.family import Parameters, Work
+from codegen.cutlass.families.matrix.tiles import PRODUCT_TILES, MatrixTile, fewest_idle_first, tile_floors, tile_named
+from codegen.cutlass.kernel.family import KernelWork, Parameters
 from codegen.cutlass.kernel.floors import MOST_BLOCKS, launch_seconds, main_floor, stored_bytes
-from codegen.cutlass.kernel.launches import Address, Argument, Data, Launch, Scratch, Source
+from codegen.cutlass.kernel.launches import Address, Argument, Data, Launch, LayerScratch, Source
 from codegen.cutlass.sources import filled
 from hw_models.errors import TargetError
 from partitioner.ir.graph import Constants
@@ -40,7 +40,7 @@ class GemmFamily:
 
     name: str = "gemm"
 
-    def offers(self, work: Work) -> tuple[Kernel, ...]:
+    def offers(self, work: KernelWork) -> tuple[Kernel, ...]:
         if len(work.layers) > 1 or work.anchor.kind != "matmul":
             return ()
         product = product_of(work)
@@ -49,7 +49,7 @@ class GemmFamily:
         ordered = fewest_idle_first(work.chip, product.rows, product.columns, product.batches)
         return tuple(_candidate(work, product, tile) for tile in ordered)
 
-    def launches(self, work: Work, parameters: Parameters, constants: Constants) -> tuple[Launch, ...]:
+    def launches(self, work: KernelWork, parameters: Parameters, constants: Constants) -> tuple[Launch, ...]:
         """Raises TargetError for a tile that is none of ours."""
         product, tile = product_of(work), tile_named(parameters.get("tile"))
         if tile is None or not _fits(product):
@@ -105,8 +105,8 @@ class _Factor:
         return self.wanted_rows * self.wanted_columns
 
     def read(
-        self, work: Work, constants: Constants, number: int
-    ) -> tuple[Address | Data | Scratch, tuple[Launch, ...]]:
+        self, work: KernelWork, constants: Constants, number: int
+    ) -> tuple[Address | Data | LayerScratch, tuple[Launch, ...]]:
         """Where the kernel reads, and what is launched before; `number` is that of memory of its own."""
         if (self.rows, self.columns) == (self.wanted_rows, self.wanted_columns):
             return Address(self.tensor), ()
@@ -114,7 +114,7 @@ class _Factor:
             matrices = constants[constant].reshape(self.matrices, self.rows, self.columns)
             room = ((0, 0), (0, self.wanted_rows - self.rows), (0, self.wanted_columns - self.columns))
             return Data(f"{self.tensor} padded", np.pad(matrices, room).tobytes()), ()
-        place = Scratch(number, 2 * self.matrices * self.wanted_elements)
+        place = LayerScratch(number, 2 * self.matrices * self.wanted_elements)
         given, wanted = (self.rows, self.columns), (self.wanted_rows, self.wanted_columns)
         return place, (pad_matrices(Address(self.tensor), place, self.matrices, given, wanted),)
 
@@ -136,7 +136,7 @@ def _fits(product: Product) -> bool:
     )
 
 
-def _candidate(work: Work, product: Product, tile: Tile) -> Kernel:
+def _candidate(work: KernelWork, product: Product, tile: MatrixTile) -> Kernel:
     moved, padding = stored_bytes(work), 0
     for pads, constant, elements in (
         (product.pads_a, product.constant_a, product.matrices_a * product.rows * product.read_depth),
@@ -157,11 +157,11 @@ def _candidate(work: Work, product: Product, tile: Tile) -> Kernel:
     )
 
 
-def _epilogue(work: Work) -> TensorEpilogue:
+def _epilogue(work: KernelWork) -> TensorEpilogue:
     return tensor_epilogue([work.graph.op_by_name[name] for name in work.layer.ops[1:]], work.anchor.outputs[0])
 
 
-def _source(product: Product, epilogue: TensorEpilogue, tile: Tile) -> Source:
+def _source(product: Product, epilogue: TensorEpilogue, tile: MatrixTile) -> Source:
     text = filled(
         "gemm.cu",
         EPILOGUE=epilogue.text(),
@@ -177,11 +177,11 @@ def _source(product: Product, epilogue: TensorEpilogue, tile: Tile) -> Source:
     return Source(f"gemm_{tile.name}", text, cutlass=True)
 
 
-def _tiles(product: Product, tile: Tile) -> tuple[int, int]:
+def _tiles(product: Product, tile: MatrixTile) -> tuple[int, int]:
     return -(-product.rows // tile.rows), -(-product.columns // tile.columns)
 
 
-def _ends(work: Work, moved_bytes: int) -> tuple[Argument, Argument, Argument]:
+def _ends(work: KernelWork, moved_bytes: int) -> tuple[Argument, Argument, Argument]:
     """Bias, what is added, and the result; null for what there is not."""
     inputs, added = work.anchor.inputs, _epilogue(work).source
     return (
@@ -202,12 +202,12 @@ def _starts(outer: Sequence[BatchAxis]) -> Iterator[tuple[int, int]]:
             yield position * first.step_a + matrix_a, position * first.step_b + matrix_b
 
 
-def _moved(place: Address | Data | Scratch, plus_bytes: int) -> Address | Data | Scratch:
+def _moved(place: Address | Data | LayerScratch, plus_bytes: int) -> Address | Data | LayerScratch:
     match place:
         case Address():
             return Address(place.tensor, place.written, plus_bytes)
-        case Scratch():
-            return Scratch(place.number, place.size_bytes, plus_bytes)
+        case LayerScratch():
+            return LayerScratch(place.number, place.size_bytes, plus_bytes)
     assert not plus_bytes  # `_fits`: packed constants are read from their start
     return place
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import gcd, prod
 
 from codegen.cutlass.kernel.epilogues import broadcast_strides
-from codegen.cutlass.kernel.family import Work
+from codegen.cutlass.kernel.family import KernelWork
 
 __all__ = ["BatchAxis", "Product", "product_of"]
 
@@ -81,7 +81,7 @@ def padded(extent: int) -> int:
     return -(-extent // WIDEST) * WIDEST
 
 
-def product_of(work: Work) -> Product:
+def product_of(work: KernelWork) -> Product:
     """The product that the anchor of a layer computes."""
     op = work.anchor
     a, b, y = (work.shape(name) for name in (*op.inputs[:2], op.outputs[0]))

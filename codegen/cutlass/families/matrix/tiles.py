@@ -15,13 +15,13 @@ from codegen.cutlass.kernel.floors import arithmetic_floor, cache_floor
 from hw_models.chip import Chip
 from partitioner.ir.kernels import KernelFloor
 
-__all__ = ["PRODUCT_TILES", "TILES", "Tile", "tile_floors", "tile_named", "fewest_idle_first"]
+__all__ = ["PRODUCT_TILES", "TILES", "MatrixTile", "tile_floors", "tile_named", "fewest_idle_first"]
 
 DEPTH = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class MatrixTile:
     """Elements: `rows` by `columns` of the result by a block, `warp_rows` by `warp_columns` by a warp."""
 
     rows: int
@@ -55,31 +55,31 @@ class Tile:
         return f"{self.warp_rows}, {self.warp_columns}, {DEPTH}"
 
 
-TILES: Sequence[Tile] = (
-    Tile(128, 128, 64, 64, 4),
-    Tile(128, 64, 64, 32, 4),
-    Tile(64, 128, 32, 64, 4),
-    Tile(64, 64, 32, 32, 4),
-    Tile(128, 32, 32, 32, 4),
+TILES: Sequence[MatrixTile] = (
+    MatrixTile(128, 128, 64, 64, 4),
+    MatrixTile(128, 64, 64, 32, 4),
+    MatrixTile(64, 128, 32, 64, 4),
+    MatrixTile(64, 64, 32, 32, 4),
+    MatrixTile(128, 32, 32, 32, 4),
 )
 """Warp tiles of 32 x 64 and 64 x 64 where the result is large enough: smaller ones read more shared memory for a
 product."""
-PRODUCT_TILES: Sequence[Tile] = (*TILES, Tile(32, 64, 16, 32, 6))
+PRODUCT_TILES: Sequence[MatrixTile] = (*TILES, MatrixTile(32, 64, 16, 32, 6))
 """The last for products of few rows, where others multiply mostly zeros; the main memory binds it, so that more of its
 small tiles of depth are in flight."""
 
 
-def tile_named(name: object) -> Tile | None:
+def tile_named(name: object) -> MatrixTile | None:
     """The tile of a plan's parameter; None for none of ours."""
     return next((tile for tile in PRODUCT_TILES if tile.name == name), None)
 
 
-def fewest_idle_first(chip: Chip, rows: int, columns: int, batches: int = 1) -> tuple[Tile, ...]:
+def fewest_idle_first(chip: Chip, rows: int, columns: int, batches: int = 1) -> tuple[MatrixTile, ...]:
     """`PRODUCT_TILES` in the order in which the first of equally fast ones is taken: those of which every core of the
     chip gets a block, then those that leave least cores idle; of these, those that compute least beyond the result.
     Floors count bytes, not how few blocks ask for them."""
 
-    def rank(tile: Tile) -> tuple[int, int]:
+    def rank(tile: MatrixTile) -> tuple[int, int]:
         blocks = batches * -(-rows // tile.rows) * -(-columns // tile.columns)
         return max(0, chip.cores_per_cluster - blocks), blocks * tile.rows * tile.columns
 
@@ -87,7 +87,7 @@ def fewest_idle_first(chip: Chip, rows: int, columns: int, batches: int = 1) -> 
 
 
 def tile_floors(
-    chip: Chip, tile: Tile, rows: int, columns: int, depth: int, batches: int = 1
+    chip: Chip, tile: MatrixTile, rows: int, columns: int, depth: int, batches: int = 1
 ) -> tuple[KernelFloor, ...]:
     """Of `batches` products of rows x depth by depth x columns: the tensor cores, shared memory and the L2, whole tiles
     and whole waves of blocks."""

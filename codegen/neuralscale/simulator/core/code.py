@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from codegen.neuralscale.isa.row import Row
+from codegen.neuralscale.isa.row import InstructionRow
 from codegen.neuralscale.isa.syntax import format_instruction
 from codegen.neuralscale.isa.table import ROWS, decode
 from codegen.neuralscale.simulator.core import scalar
@@ -21,7 +21,7 @@ from codegen.neuralscale.simulator.core.decode import DecodeTable, decode_page, 
 from codegen.neuralscale.simulator.core.hart import Hart
 from codegen.neuralscale.simulator.core.vector_rows import VECTOR_ROWS
 from codegen.neuralscale.simulator.memory.faults import SimulationFault, Trap
-from codegen.neuralscale.simulator.memory.memory import Memory
+from codegen.neuralscale.simulator.memory.memory import SimulatedMemory
 
 FETCH_FAULT: Final = 1
 _FIRST_PAGES: Final = 8
@@ -39,7 +39,7 @@ class Fetched:
 
     word: int
     length: int
-    row: Row | None
+    row: InstructionRow | None
 
     @property
     def text(self) -> str:
@@ -56,10 +56,10 @@ def _fetched(word: int, length: int) -> Fetched:
     return Fetched(word, length, table().rows[table().number[instruction.mnemonic]])
 
 
-class Code:
+class DecodedCode:
     """Code of all cores. `pool` holds the decoded pages and is replaced by a larger one when it is full."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: SimulatedMemory) -> None:
         self._memory = memory
         self._halves = memory.bytes.view(np.uint16)
         self._slots: dict[int, int] = {}  # arena offset of a page -> its place in the pool

@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from codegen.neuralscale.isa.row import Row
+from codegen.neuralscale.isa.row import InstructionRow
 from codegen.neuralscale.simulator.core import scalar
 from codegen.neuralscale.simulator.core.compressed import expand
 
@@ -33,7 +33,7 @@ _FPR_DESTINATION: Final = frozenset({"flw", "fmv.w.x"})
 class DecodeTable:
     """The instruction table as arrays; row numbers index `rows` and a core's instruction counts."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[InstructionRow, ...]
     number: dict[str, int]  # by mnemonic
     match: NDArray[np.uint32]
     mask: NDArray[np.uint32]
@@ -45,7 +45,7 @@ class DecodeTable:
     first: NDArray[np.int64]  # where a major opcode's candidates begin; its entry 128 is where the last ones end
 
 
-def make_table(rows: tuple[Row, ...]) -> DecodeTable:
+def make_table(rows: tuple[InstructionRow, ...]) -> DecodeTable:
     """The arrays for these rows, whose bit patterns exclude each other."""
     kind = np.zeros(128, np.uint8)
     for opcode, layout in _KIND_OF_OPCODE.items():

@@ -24,7 +24,7 @@ VTYPE_RESET: Final = 4  # 16-bit elements, one register a group
 VTYPE_ILLEGAL: Final = 0x8000_0000
 
 
-class Waiting(Enum):
+class WaitReason(Enum):
     """Why a core does not execute."""
 
     SYNC = "sync"
@@ -50,7 +50,7 @@ class Hart:
         self.cache[scalar.LINE_BITS] = scalar.NO_CACHE
         self.retired = 0
         self.counter_offset = _BOOT_INSTRUCTIONS  # minstret minus what this simulator retired
-        self.waiting: Waiting | None = None
+        self.waiting: WaitReason | None = None
         self.pending: tuple[int, int] | None = None  # destination and source of a pld that waits for its partners
         self.reservation: int | None = None
         self.vl = VECTOR_HALVES

@@ -18,7 +18,7 @@ from codegen.neuralscale.simulator.arithmetic import vme
 from codegen.neuralscale.simulator.core.hart import MASK, VTYPE_ILLEGAL, Hart
 from codegen.neuralscale.simulator.memory import shadow
 from codegen.neuralscale.simulator.memory.faults import SimulationFault, Trap
-from codegen.neuralscale.simulator.memory.memory import IM_BASE, IM_BYTES, L1_BASE, L1_BYTES, Memory
+from codegen.neuralscale.simulator.memory.memory import IM_BASE, IM_BYTES, L1_BASE, L1_BYTES, SimulatedMemory
 from codegen.neuralscale.simulator.memory.transfer import complaint
 
 BAD_VTYPE: Final = 0x29
@@ -33,7 +33,7 @@ L1_ONLY, IM_ONLY, LOCAL = ("L1",), ("IM",), ("L1", "IM")
 
 
 @dataclass(frozen=True, slots=True)
-class Matrix:
+class MatrixOperand:
     """`rows` rows of `columns` elements of `item` bytes at `address`; `stride` bytes apart, 0 = dense."""
 
     address: int
@@ -58,18 +58,18 @@ class Matrix:
         return self.address + self.pitch * (self.rows - 1) + self.row_bytes
 
 
-def _same_place(target: Matrix, source: Matrix) -> bool:
+def _same_place(target: MatrixOperand, source: MatrixOperand) -> bool:
     same = (target.address, target.item, target.rows, target.columns)
     return same == (source.address, source.item, source.rows, source.columns) and (
         target.rows == 1 or target.pitch == source.pitch
     )
 
 
-def _share_a_byte(a: Matrix, b: Matrix) -> bool:
+def _share_a_byte(a: MatrixOperand, b: MatrixOperand) -> bool:
     base = min(a.address, b.address)
     touched = np.zeros(max(a.end, b.end) - base, np.bool_)
 
-    def box(matrix: Matrix) -> NDArray[np.bool_]:
+    def box(matrix: MatrixOperand) -> NDArray[np.bool_]:
         shape, offset = (matrix.rows, matrix.row_bytes), matrix.address - base
         return np.ndarray(shape, np.bool_, buffer=touched, offset=offset, strides=(matrix.pitch, 1))
 
@@ -77,7 +77,7 @@ def _share_a_byte(a: Matrix, b: Matrix) -> bool:
     return bool(box(b).any())
 
 
-def _disturbs(target: Matrix, source: Matrix) -> bool:
+def _disturbs(target: MatrixOperand, source: MatrixOperand) -> bool:
     """Whether storing elements in order changes elements of the source that are read later."""
     if target.end <= source.address or source.end <= target.address or _same_place(target, source):
         return False
@@ -100,7 +100,7 @@ def check_vtype(hart: Hart) -> None:
         raise Trap(BAD_VTYPE)
 
 
-def check_base(*matrices: Matrix) -> None:
+def check_base(*matrices: MatrixOperand) -> None:
     """The base of each operand must be a multiple of its element size. Raises Trap."""
     for matrix in matrices:
         if matrix.address & (matrix.item - 1):
@@ -113,19 +113,19 @@ def check_shape(*extents: int) -> None:
         raise Trap(BAD_SHAPE)
 
 
-def check_source_stride(matrix: Matrix) -> None:
+def check_source_stride(matrix: MatrixOperand) -> None:
     """A source stride must be a multiple of the element size; it may be less than a row. Raises Trap."""
     if matrix.stride & (matrix.item - 1):
         raise Trap(BAD_STRIDE, matrix.address)
 
 
-def check_target_stride(matrix: Matrix) -> None:
+def check_target_stride(matrix: MatrixOperand) -> None:
     """A destination stride must be a multiple of the element size and not less than a row. Raises Trap."""
     if matrix.stride and (matrix.stride & (matrix.item - 1) or matrix.stride < matrix.row_bytes):
         raise Trap(BAD_STRIDE, matrix.address)
 
 
-def check_access(matrix: Matrix, where: tuple[str, ...] = LOCAL, *, size_bytes: int | None = None) -> None:
+def check_access(matrix: MatrixOperand, where: tuple[str, ...] = LOCAL, *, size_bytes: int | None = None) -> None:
     """The whole extent must lie in one of the allowed memories. Raises Trap."""
     if size_bytes is None:
         size_bytes = matrix.pitch * (matrix.rows - 1) + matrix.row_bytes
@@ -143,7 +143,7 @@ _TYPES: Final = {1: np.uint8, 2: np.uint16, 4: np.int32}
 class Operands:
     """Views of one core's operands."""
 
-    def __init__(self, memory: Memory, hart: Hart) -> None:
+    def __init__(self, memory: SimulatedMemory, hart: Hart) -> None:
         self._memory = memory
         self._core = hart.index
         self._shadow = memory.shadow
@@ -159,19 +159,19 @@ class Operands:
             return self._im + address - IM_BASE
         return self._memory.offset(self._core, address)
 
-    def view(self, matrix: Matrix, dtype: Dtype = None) -> NDArray[Any]:
+    def view(self, matrix: MatrixOperand, dtype: Dtype = None) -> NDArray[Any]:
         """[rows, columns] array over the memory itself."""
         strides = (matrix.pitch, matrix.item)
         kind = dtype or _TYPES[matrix.item]
         shape = (matrix.rows, matrix.columns)
         return np.ndarray(shape, kind, buffer=self._memory.bytes, offset=self.offset(matrix.address), strides=strides)
 
-    def read(self, matrix: Matrix, dtype: Dtype = None) -> NDArray[Any]:
+    def read(self, matrix: MatrixOperand, dtype: Dtype = None) -> NDArray[Any]:
         """A view for reading, after the check of its bytes."""
         self.check(matrix)
         return self.view(matrix, dtype)
 
-    def check(self, matrix: Matrix) -> None:
+    def check(self, matrix: MatrixOperand) -> None:
         """Raises `SimulationFault` unless every byte is written and at rest; nothing to do without shadow bytes."""
         if not self._memory.tracked:
             return
@@ -183,7 +183,7 @@ class Operands:
         if at >= 0:
             raise complaint(self._memory, self._arena, at, "reads")
 
-    def write(self, matrix: Matrix, values: NDArray[Any] | np.generic, *sources: Matrix) -> None:
+    def write(self, matrix: MatrixOperand, values: NDArray[Any] | np.generic, *sources: MatrixOperand) -> None:
         """Stores [rows, columns] values, or anything that broadcasts to them, computed from `sources`."""
         if self._memory.tracked:
             self._check_apart(matrix, sources)
@@ -196,7 +196,9 @@ class Operands:
         target = self.view(matrix)
         target[...] = values.view(target.dtype) if isinstance(values, np.ndarray) else values
 
-    def fill(self, target: Matrix, compute: Callable[..., NDArray[Any]], *sources: Matrix, dtype: Dtype = None) -> None:
+    def fill(
+        self, target: MatrixOperand, compute: Callable[..., NDArray[Any]], *sources: MatrixOperand, dtype: Dtype = None
+    ) -> None:
         """Stores `compute` of the sources, which broadcast to the target, element by element.
 
         Where a source overlaps the target other than in place, an element that is stored may be read again later. The
@@ -215,7 +217,7 @@ class Operands:
             element = np.s_[row : row + 1, column : column + 1]
             out[element] = compute(*(view[element] for view in wide)).view(out.dtype)
 
-    def _check_apart(self, target: Matrix, sources: tuple[Matrix, ...]) -> None:
+    def _check_apart(self, target: MatrixOperand, sources: tuple[MatrixOperand, ...]) -> None:
         """Results may replace a source element by element; any other overlap depends on the order of the hardware."""
         for source in sources:
             if _disturbs(target, source):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from codegen.neuralscale.isa.row import FPR, GPR, VR, Engine, Field, Kind, Row
+from codegen.neuralscale.isa.row import FPR, GPR, VR, Engine, Field, FieldKind, InstructionRow
 
 _VD = Field("vd", VR, ((0, 5, 7),))
 _RD = Field("rd", GPR, ((0, 5, 7),))
@@ -16,11 +16,11 @@ _FD = Field("rd", FPR, ((0, 5, 7),))
 _VS1 = Field("vs1", VR, ((0, 5, 15),))
 _RS1 = Field("rs1", GPR, ((0, 5, 15),))
 _FS1 = Field("rs1", FPR, ((0, 5, 15),))
-_IMMEDIATE = Field("imm", Kind.IMM, ((0, 5, 15),))
+_IMMEDIATE = Field("imm", FieldKind.IMM, ((0, 5, 15),))
 _VS2 = Field("vs2", VR, ((0, 5, 20),))
 _RS2 = Field("rs2", GPR, ((0, 5, 20),))
-_VM = Field("vm", Kind.IMM, ((0, 1, 25),))
-_VTYPE = Field("vtype", Kind.IMM, ((0, 11, 20),))
+_VM = Field("vm", FieldKind.IMM, ((0, 1, 25),))
+_VTYPE = Field("vtype", FieldKind.IMM, ((0, 11, 20),))
 
 _LOAD, _STORE, _ARITHMETIC = 0x07, 0x27, 0x57
 # funct3 of arithmetic: the kind of the first source.
@@ -31,12 +31,12 @@ _SOURCES: Final = {
 }  # fmt: skip
 
 
-def _row(mnemonic: str, match: int, fields: tuple[Field, ...]) -> Row:
+def _row(mnemonic: str, match: int, fields: tuple[Field, ...]) -> InstructionRow:
     mask = 0xFFFF_FFFF & ~sum(field.word_mask for field in fields)
-    return Row(mnemonic, "V", "R", match & mask, mask, fields, Engine.SCALAR, "vector unit")
+    return InstructionRow(mnemonic, "V", "R", match & mask, mask, fields, Engine.SCALAR, "vector unit")
 
 
-def _accesses(mnemonic: str, opcode: int, funct3: int, high: int = 0) -> tuple[Row, ...]:
+def _accesses(mnemonic: str, opcode: int, funct3: int, high: int = 0) -> tuple[InstructionRow, ...]:
     """The contiguous, strided and indexed forms of a load or store: vle.v, vlse.v, vlxe.v."""
     word = high << 26 | funct3 << 12 | opcode
     start, end = mnemonic[:2], mnemonic[2:]
@@ -47,7 +47,7 @@ def _accesses(mnemonic: str, opcode: int, funct3: int, high: int = 0) -> tuple[R
     )
 
 
-def _forms(name: str, funct6: int, *kinds: int, suffix: str = "") -> tuple[Row, ...]:
+def _forms(name: str, funct6: int, *kinds: int, suffix: str = "") -> tuple[InstructionRow, ...]:
     rows = []
     for kind in kinds:
         ending, source = _SOURCES[kind]
@@ -56,11 +56,11 @@ def _forms(name: str, funct6: int, *kinds: int, suffix: str = "") -> tuple[Row, 
     return tuple(rows)
 
 
-def _unary(name: str, match: int, destination: Field = _VD, source: tuple[Field, ...] = (_VS2,)) -> Row:
+def _unary(name: str, match: int, destination: Field = _VD, source: tuple[Field, ...] = (_VS2,)) -> InstructionRow:
     return _row(name, match | _ARITHMETIC, (destination, *source, _VM))
 
 
-def _mask_logic(name: str, funct6: int) -> Row:
+def _mask_logic(name: str, funct6: int) -> InstructionRow:
     return _row(f"{name}.mm", funct6 << 26 | 1 << 25 | _MVV << 12 | _ARITHMETIC, (_VD, _VS2, _VS1))
 
 
@@ -70,7 +70,7 @@ _MASK_LOGIC: Final = {
     "vmornot": 0x1C, "vmnand": 0x1D, "vmnor": 0x1E, "vmxnor": 0x1F,
 }  # fmt: skip
 
-VECTOR_ROWS: tuple[Row, ...] = (
+VECTOR_ROWS: tuple[InstructionRow, ...] = (
     _row("vsetvl", 0x8000_7057, (_RD, _RS1, _RS2)),
     _row("vsetvli", 0x0000_7057, (_RD, _RS1, _VTYPE)),
     *_accesses("vlb.v", _LOAD, 0, 4),

@@ -15,7 +15,7 @@ from codegen.neuralscale.simulator.core.hart import MASK, Hart
 from codegen.neuralscale.simulator.devices.devices import Devices, Unmapped
 from codegen.neuralscale.simulator.memory import shadow
 from codegen.neuralscale.simulator.memory.faults import SimulationFault, Trap
-from codegen.neuralscale.simulator.memory.memory import Memory
+from codegen.neuralscale.simulator.memory.memory import SimulatedMemory
 from codegen.neuralscale.simulator.memory.transfer import complaint
 
 LOAD_FAULT: Final = 5
@@ -34,7 +34,7 @@ class Finished(Exception):
 class Bus:
     """What a core's loads and stores reach. `tohost` is an address in DDR."""
 
-    memory: Memory
+    memory: SimulatedMemory
     devices: Devices
     tohost: int
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from codegen.neuralscale.simulator.core.hart import Hart
-from codegen.neuralscale.simulator.devices.dma import WINDOW_BYTES, Engine
+from codegen.neuralscale.simulator.devices.dma import WINDOW_BYTES, SysDmaEngine
 from codegen.neuralscale.simulator.devices.sync import GROUPS, Barriers
 
 _SYNC_BASE: Final = 0xD008_0000
@@ -52,7 +52,7 @@ class Console:
 class Devices:
     """The register space of one cluster."""
 
-    def __init__(self, barriers: Barriers, engines: tuple[Engine, ...], console: Console) -> None:
+    def __init__(self, barriers: Barriers, engines: tuple[SysDmaEngine, ...], console: Console) -> None:
         self._barriers = barriers
         self._engines = engines
         self._console = console
@@ -104,7 +104,7 @@ class Devices:
         for i in range(size):
             self._console.put(who, value >> 8 * i & 0xFF)
 
-    def _engine(self, address: int) -> Engine | None:
+    def _engine(self, address: int) -> SysDmaEngine | None:
         return next((e for e in self._engines if e.base <= address < e.base + WINDOW_BYTES), None)
 
     def _stored(self, address: int) -> bool:

@@ -20,10 +20,10 @@ from codegen.neuralscale.simulator.memory.memory import (
     LLB_ALIAS,
     SRAM,
     Bank,
-    Memory,
+    SimulatedMemory,
     high_place,
 )
-from codegen.neuralscale.simulator.memory.transfer import Piece, Transfer
+from codegen.neuralscale.simulator.memory.transfer import MemoryTransfer, MovedPiece
 
 ENGINE_BASES: Final = (
     (0xC9F0_0000, 0xD1F0_0000),
@@ -48,25 +48,25 @@ class Channel:
     """One channel: where its chain starts, what is in flight, how many reads still see it busy."""
 
     first: int = 0
-    transfer: Transfer | None = None
+    transfer: MemoryTransfer | None = None
     busy_reads: int = 0
     done: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class DmaBus:
     """What an engine needs of the machine."""
 
-    memory: Memory
+    memory: SimulatedMemory
     random: random.Random
-    depart: Callable[[Transfer], None]
-    land: Callable[[Transfer], None]
+    depart: Callable[[MemoryTransfer], None]
+    land: Callable[[MemoryTransfer], None]
 
 
-class Engine:
+class SysDmaEngine:
     """One sysDMA engine at `base`."""
 
-    def __init__(self, base: int, line: Line) -> None:
+    def __init__(self, base: int, line: DmaBus) -> None:
         self.base = base
         self._line = line
         self._registers: dict[int, int] = {}
@@ -130,12 +130,12 @@ class Engine:
             raise SimulationFault("race", f"sysDMA {self.base:#x}: channel {number} started while it is busy")
         pieces = self._chain(number)
         channel.first = 0  # a start without a new descriptor copies nothing
-        transfer = Transfer(f"sysDMA {self.base:#x} channel {number}", pieces)
+        transfer = MemoryTransfer(f"sysDMA {self.base:#x} channel {number}", pieces)
         self._line.depart(transfer)
         channel.transfer = transfer
         channel.busy_reads = self._line.random.randrange(_MOST_BUSY_READS)
 
-    def _chain(self, number: int) -> tuple[Piece, ...]:
+    def _chain(self, number: int) -> tuple[MovedPiece, ...]:
         at, pieces, seen = self._channels[number].first, [], 0
         while at:
             place = at - self.base - DESCRIPTOR_STORE
@@ -149,7 +149,7 @@ class Engine:
                 pieces.append(self._piece(number, words))
         return tuple(pieces)
 
-    def _piece(self, number: int, words: list[int]) -> Piece:
+    def _piece(self, number: int, words: list[int]) -> MovedPiece:
         if words[0] >> 29 & 1:
             row_bytes = (words[4] >> 24 & 0x3F) << 16 | words[3] & 0xFFFF or 1 << 22
             rows, stride = words[3] >> 16 or 1 << 16, words[4] & 0xFF_FFFF or row_bytes
@@ -163,7 +163,7 @@ class Engine:
         span = stride * (rows - 1) + row_bytes
         source, source_start = self._place(number, 0, words[1], span)
         destination, destination_start = self._place(number, 1, words[2], rows * row_bytes)
-        return Piece(source, source_start, destination, destination_start, rows, row_bytes, stride)
+        return MovedPiece(source, source_start, destination, destination_start, rows, row_bytes, stride)
 
     def _place(self, number: int, side: int, address: int, size_bytes: int) -> tuple[Bank, int]:
         high_byte = self._registers.get(_HIGH, 0) >> 8 * (2 * number + side) & 0xFF

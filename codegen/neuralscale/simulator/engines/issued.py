@@ -9,11 +9,11 @@ import numpy as np
 from codegen.neuralscale.simulator.arithmetic import fp16
 from codegen.neuralscale.simulator.core import csr
 from codegen.neuralscale.simulator.core.hart import Hart
-from codegen.neuralscale.simulator.core.operands import Matrix, Operands
+from codegen.neuralscale.simulator.core.operands import MatrixOperand, Operands
 
 
 @dataclass(frozen=True, slots=True)
-class Issue:
+class IssuedInstruction:
     """Register numbers and the direction bits of the word; shapes and strides are those of the vector engine."""
 
     hart: Hart
@@ -32,27 +32,27 @@ class Issue:
     def columns(self) -> int:
         return int(self.hart.csr[csr.SHAPE_S1]) >> 16
 
-    def source(self, item: int = 2) -> Matrix:
+    def source(self, item: int = 2) -> MatrixOperand:
         """rs1: [rows, columns] with the low half of stride_s."""
         stride = int(self.hart.csr[csr.STRIDE_S]) & 0xFFFF
-        return Matrix(int(self.hart.x[self.rs1]), self.rows, self.columns, item, stride)
+        return MatrixOperand(int(self.hart.x[self.rs1]), self.rows, self.columns, item, stride)
 
-    def second(self) -> Matrix:
+    def second(self) -> MatrixOperand:
         """rs2 of an mm form: [rows, columns] with the high half of stride_s."""
         stride = int(self.hart.csr[csr.STRIDE_S]) >> 16
-        return Matrix(int(self.hart.x[self.rs2]), self.rows, self.columns, 2, stride)
+        return MatrixOperand(int(self.hart.x[self.rs2]), self.rows, self.columns, 2, stride)
 
-    def target(self, item: int = 2) -> Matrix:
+    def target(self, item: int = 2) -> MatrixOperand:
         """rd: [rows, columns] with stride_d."""
-        return Matrix(int(self.hart.x[self.rd]), self.rows, self.columns, item, self.stride_d)
+        return MatrixOperand(int(self.hart.x[self.rd]), self.rows, self.columns, item, self.stride_d)
 
     @property
     def stride_d(self) -> int:
         return int(self.hart.csr[csr.STRIDE_D]) & 0xFFFF
 
-    def vector(self, address: int, *, per_row: bool) -> Matrix:
+    def vector(self, address: int, *, per_row: bool) -> MatrixOperand:
         """A contiguous vector as a matrix that broadcasts: [rows, 1] or [1, columns]."""
-        return Matrix(address, self.rows, 1) if per_row else Matrix(address, 1, self.columns)
+        return MatrixOperand(address, self.rows, 1) if per_row else MatrixOperand(address, 1, self.columns)
 
     def scalar(self, register: int) -> np.uint16:
         """An FPR converted to fp16 as the chip does: truncated."""

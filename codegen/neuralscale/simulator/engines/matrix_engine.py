@@ -20,7 +20,7 @@ from codegen.neuralscale.simulator.core.operands import (
     BAD_STRIDE,
     IM_ONLY,
     L1_ONLY,
-    Matrix,
+    MatrixOperand,
     check_access,
     check_base,
     check_shape,
@@ -28,22 +28,22 @@ from codegen.neuralscale.simulator.core.operands import (
     check_target_stride,
     check_vtype,
 )
-from codegen.neuralscale.simulator.engines.issued import Issue
+from codegen.neuralscale.simulator.engines.issued import IssuedInstruction
 from codegen.neuralscale.simulator.memory.faults import SimulationFault, Trap
 from codegen.neuralscale.simulator.memory.memory import L1
 
 Product = Callable[[Any, Any, Hart], NDArray[Any]]
 
 
-def _memul(issue: Issue, source_item: int, target_item: int, product: Product, *, transposed: bool) -> None:
+def _memul(issue: IssuedInstruction, source_item: int, target_item: int, product: Product, *, transposed: bool) -> None:
     hart = issue.hart
     shape_a, shape_b = int(hart.csr[csr.M_SHAPE_S1]), int(hart.csr[csr.M_SHAPE_S2])
     strides = int(hart.csr[csr.M_STRIDE_S])
-    a = Matrix(int(hart.x[issue.rs1]), shape_a & 0xFFFF, shape_a >> 16, source_item, strides & 0xFFFF)
-    b = Matrix(int(hart.x[issue.rs2]), shape_b & 0xFFFF, shape_b >> 16, source_item, strides >> 16)
+    a = MatrixOperand(int(hart.x[issue.rs1]), shape_a & 0xFFFF, shape_a >> 16, source_item, strides & 0xFFFF)
+    b = MatrixOperand(int(hart.x[issue.rs2]), shape_b & 0xFFFF, shape_b >> 16, source_item, strides >> 16)
     height, depth = (a.columns, a.rows) if transposed else (a.rows, a.columns)
     stride_d = int(hart.csr[csr.M_STRIDE_D]) & 0xFFFF
-    target = Matrix(int(hart.x[issue.rd]), height, b.columns, target_item, stride_d)
+    target = MatrixOperand(int(hart.x[issue.rd]), height, b.columns, target_item, stride_d)
     check_base(a, b, target)
     check_shape(a.rows, a.columns)
     check_shape(b.rows, b.columns)
@@ -64,12 +64,14 @@ def _memul(issue: Issue, source_item: int, target_item: int, product: Product, *
     issue.operands.write(target, product(left.T if transposed else left, right, hart), a, b)
 
 
-def _metr(issue: Issue) -> None:
+def _metr(issue: IssuedInstruction) -> None:
     hart = issue.hart
     shape = int(hart.csr[csr.M_SHAPE_S1])
-    source = Matrix(int(hart.x[issue.rs1]), shape & 0xFFFF, shape >> 16, 2, int(hart.csr[csr.M_STRIDE_S]) & 0xFFFF)
+    source = MatrixOperand(
+        int(hart.x[issue.rs1]), shape & 0xFFFF, shape >> 16, 2, int(hart.csr[csr.M_STRIDE_S]) & 0xFFFF
+    )
     stride_d = int(hart.csr[csr.M_STRIDE_D]) & 0xFFFF
-    target = Matrix(int(hart.x[issue.rd]), source.columns, source.rows, 2, stride_d)
+    target = MatrixOperand(int(hart.x[issue.rd]), source.columns, source.rows, 2, stride_d)
     check_base(source, target)
     check_shape(source.rows, source.columns)
     if source.rows > 1:
@@ -117,14 +119,14 @@ def _convolution(hart: Hart) -> _Convolution:
     )  # fmt: skip
 
 
-def _meconv(issue: Issue, source_item: int, target_item: int, compute: Callable[..., NDArray[Any]]) -> None:
+def _meconv(issue: IssuedInstruction, source_item: int, target_item: int, compute: Callable[..., NDArray[Any]]) -> None:
     hart = issue.hart
     c = _convolution(hart)
     taps = c.kernel[0] * c.kernel[1] * c.channels
-    image = Matrix(int(hart.x[issue.rs1]), c.height * c.width, c.channels, source_item, c.pixel_stride)
-    weights = Matrix(int(hart.x[issue.rs2]), taps, c.out_channels, source_item, c.weight_stride)
+    image = MatrixOperand(int(hart.x[issue.rs1]), c.height * c.width, c.channels, source_item, c.pixel_stride)
+    weights = MatrixOperand(int(hart.x[issue.rs2]), taps, c.out_channels, source_item, c.weight_stride)
     pixels = c.out_height * c.out_width
-    target = Matrix(int(hart.x[issue.rd]), pixels, c.out_channels, target_item, c.out_stride)
+    target = MatrixOperand(int(hart.x[issue.rd]), pixels, c.out_channels, target_item, c.out_stride)
     check_base(image, weights, target)
     check_shape(c.height, c.width)
     check_shape(c.out_height, c.out_width)
@@ -139,7 +141,7 @@ def _meconv(issue: Issue, source_item: int, target_item: int, compute: Callable[
     check_target_stride(target)
     check_access(image)
     short_stride = c.weight_stride & 0xFF
-    reach = Matrix(weights.address, taps, c.out_channels, source_item, short_stride)
+    reach = MatrixOperand(weights.address, taps, c.out_channels, source_item, short_stride)
     check_access(reach, L1_ONLY)
     check_access(target, IM_ONLY)
     if not L1.holds(weights.address, weights.pitch * (taps - 1) + weights.row_bytes):
@@ -164,7 +166,7 @@ def _meconv(issue: Issue, source_item: int, target_item: int, compute: Callable[
     issue.operands.write(target, out.reshape(pixels, c.out_channels), image, weights)
 
 
-def _check_pixels(issue: Issue, image: Matrix, c: _Convolution) -> None:
+def _check_pixels(issue: IssuedInstruction, image: MatrixOperand, c: _Convolution) -> None:
     """Only pixels that a tap falls on are read; strides may skip some."""
     rows = _touched(c.height, c.out_height, c.kernel[0], c.stride, c.dilation, c.padding[0])
     columns = _touched(c.width, c.out_width, c.kernel[1], c.stride, c.dilation, c.padding[2])
@@ -178,7 +180,7 @@ def _check_pixels(issue: Issue, image: Matrix, c: _Convolution) -> None:
         for column in columns[:1] if even else columns:
             count = len(columns) if even else 1
             address = first + column * image.pitch
-            issue.operands.check(Matrix(address, count, c.channels, image.item, step * image.pitch))
+            issue.operands.check(MatrixOperand(address, count, c.channels, image.item, step * image.pitch))
 
 
 def _touched(size: int, out: int, kernel: int, stride: int, dilation: int, before: int) -> list[int]:
@@ -190,7 +192,7 @@ def _memul_coefficient(hart: Hart) -> int:
     return int(fp16.from_f32(int(hart.csr[csr.M_DEQUANT_COEFF])))
 
 
-MATRIX: Final[dict[str, Callable[[Issue], None]]] = {
+MATRIX: Final[dict[str, Callable[[IssuedInstruction], None]]] = {
     "memul.mm": lambda issue: _memul(issue, 2, 2, lambda a, b, _: mme.memul(a, b), transposed=bool(issue.dm)),
     "memul.ts.mm": lambda issue: _memul(issue, 2, 2, lambda a, b, _: mme.memul(a, b), transposed=True),
     "memul.x8.mm": lambda issue: _memul(issue, 1, 4, lambda a, b, _: mme.memul_x8(a, b), transposed=False),
@@ -205,7 +207,7 @@ MATRIX: Final[dict[str, Callable[[Issue], None]]] = {
 """What each matrix-engine instruction does, by mnemonic."""
 
 
-def execute_matrix(mnemonic: str, issue: Issue) -> None:
+def execute_matrix(mnemonic: str, issue: IssuedInstruction) -> None:
     """Runs one matrix-engine instruction. Raises `Trap` or `SimulationFault`."""
     check_vtype(issue.hart)
     MATRIX[mnemonic](issue)

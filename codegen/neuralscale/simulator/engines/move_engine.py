@@ -11,10 +11,10 @@ from typing import Final
 
 from codegen.neuralscale.simulator.core import csr
 from codegen.neuralscale.simulator.core.hart import MASK, Hart
-from codegen.neuralscale.simulator.core.operands import Matrix, Operands, in_l1
+from codegen.neuralscale.simulator.core.operands import MatrixOperand, Operands, in_l1
 from codegen.neuralscale.simulator.memory.faults import SimulationFault, Trap
-from codegen.neuralscale.simulator.memory.memory import L1, LLB_BASE, LLB_BYTES, Memory
-from codegen.neuralscale.simulator.memory.transfer import Piece, Transfer
+from codegen.neuralscale.simulator.memory.memory import L1, LLB_BASE, LLB_BYTES, SimulatedMemory
+from codegen.neuralscale.simulator.memory.transfer import MemoryTransfer, MovedPiece
 
 BAD_ENCODING: Final = 0x38
 BAD_CORE: Final = 0x39
@@ -101,17 +101,19 @@ def check_pld(target: int, source: int, shape: Shape) -> None:
 
 def gather(operands: Operands, target: int, source: int, shape: Shape) -> None:
     """LLB -> L1: strided source, dense destination. Only the rows themselves are read, not the gap after the last."""
-    data = operands.read(Matrix(source, shape.rows, shape.columns * 2, 1, shape.stride))
-    operands.write(Matrix(target, shape.rows, shape.columns * 2, 1), data)
+    data = operands.read(MatrixOperand(source, shape.rows, shape.columns * 2, 1, shape.stride))
+    operands.write(MatrixOperand(target, shape.rows, shape.columns * 2, 1), data)
 
 
 def scatter(operands: Operands, target: int, source: int, shape: Shape) -> None:
     """L1 -> LLB: dense source, strided destination; the gaps keep their bytes."""
-    data = operands.read(Matrix(source, shape.rows, shape.columns * 2, 1))
-    operands.write(Matrix(target, shape.rows, shape.columns * 2, 1, shape.stride), data)
+    data = operands.read(MatrixOperand(source, shape.rows, shape.columns * 2, 1))
+    operands.write(MatrixOperand(target, shape.rows, shape.columns * 2, 1, shape.stride), data)
 
 
-def icmov(memory: Memory, hart: Hart, harts: dict[int, Hart], target: int, source: int, length: int) -> Transfer:
+def icmov(
+    memory: SimulatedMemory, hart: Hart, harts: dict[int, Hart], target: int, source: int, length: int
+) -> MemoryTransfer:
     """The transfer that an icmov starts. Raises `Trap`, or `SimulationFault` for a core that is not there."""
     core = int(hart.csr[csr.MTE_ICDEST]) & 0x3F
     if core > _LARGEST_CORE:
@@ -128,4 +130,6 @@ def icmov(memory: Memory, hart: Hart, harts: dict[int, Hart], target: int, sourc
             raise SimulationFault("range", f"icmov {side} {address:#x}+{size:#x} goes past the end of L1")
     arena = memory.arena()
     start, to = memory.offset(hart.index, source), memory.offset(harts[core].index, target)
-    return Transfer(f"icmov from core {hart.hart_id}", (Piece(arena, start, arena, to, 1, size, size),), hart.hart_id)
+    return MemoryTransfer(
+        f"icmov from core {hart.hart_id}", (MovedPiece(arena, start, arena, to, 1, size, size),), hart.hart_id
+    )

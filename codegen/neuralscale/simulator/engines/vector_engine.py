@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from codegen.neuralscale.simulator.arithmetic import fp16, vme
 from codegen.neuralscale.simulator.core.operands import (
-    Matrix,
+    MatrixOperand,
     check_access,
     check_base,
     check_shape,
@@ -22,18 +22,20 @@ from codegen.neuralscale.simulator.core.operands import (
     check_target_stride,
     check_vtype,
 )
-from codegen.neuralscale.simulator.engines.issued import Issue
+from codegen.neuralscale.simulator.engines.issued import IssuedInstruction
 from codegen.neuralscale.simulator.memory.faults import SimulationFault
 from codegen.neuralscale.simulator.memory.memory import IM, L1, window_of
 
 _TABLE_BYTES: Final = 0x1_0000
 
 
-Execute = Callable[[Issue], None]
+Execute = Callable[[IssuedInstruction], None]
 Halves = NDArray[np.uint16]
 
 
-def _checked(issue: Issue, source: Matrix, target: Matrix, between: tuple[Matrix, ...] = ()) -> None:
+def _checked(
+    issue: IssuedInstruction, source: MatrixOperand, target: MatrixOperand, between: tuple[MatrixOperand, ...] = ()
+) -> None:
     """The checks shared by the forms with one matrix source; `between` are further sources, without stride."""
     check_base(source, *between, target)
     check_shape(issue.columns, issue.rows)
@@ -46,7 +48,7 @@ def _checked(issue: Issue, source: Matrix, target: Matrix, between: tuple[Matrix
 
 
 def _mm(compute: Callable[[Halves, Halves], Halves]) -> Execute:
-    def execute(issue: Issue) -> None:
+    def execute(issue: IssuedInstruction) -> None:
         first, second, target = issue.source(), issue.second(), issue.target()
         check_base(first, second, target)
         check_shape(issue.columns, issue.rows)
@@ -63,7 +65,7 @@ def _mm(compute: Callable[[Halves, Halves], Halves]) -> Execute:
 
 
 def _mv(compute: Callable[[Any, Halves], Halves], item: int = 2) -> Execute:
-    def execute(issue: Issue) -> None:
+    def execute(issue: IssuedInstruction) -> None:
         source, target = issue.source(item), issue.target()
         address = int(issue.hart.x[issue.rs2])
         vector = issue.vector(address, per_row=bool(issue.dm))
@@ -77,7 +79,7 @@ def _mv(compute: Callable[[Any, Halves], Halves], item: int = 2) -> Execute:
 
 
 def _mf(compute: Callable[[Any, np.uint16], NDArray[Any]], source_item: int = 2, target_item: int = 2) -> Execute:
-    def execute(issue: Issue) -> None:
+    def execute(issue: IssuedInstruction) -> None:
         source, target = issue.source(source_item), issue.target(target_item)
         _checked(issue, source, target)
         check_access(target)
@@ -88,7 +90,7 @@ def _mf(compute: Callable[[Any, np.uint16], NDArray[Any]], source_item: int = 2,
 
 
 def _m(compute: Callable[[Any], NDArray[Any]], source_item: int = 2, target_item: int = 2) -> Execute:
-    def execute(issue: Issue) -> None:
+    def execute(issue: IssuedInstruction) -> None:
         source, target = issue.source(source_item), issue.target(target_item)
         _checked(issue, source, target)
         # With a stride, the chip's model measures the destination's last row in source elements.
@@ -104,8 +106,8 @@ Direction = Literal["h", "w", "full"]
 
 
 def _reduce(
-    issue: Issue,
-    sources: tuple[Matrix, ...],
+    issue: IssuedInstruction,
+    sources: tuple[MatrixOperand, ...],
     strided: int,
     compute: Callable[[Direction], Halves],
     *,
@@ -119,7 +121,7 @@ def _reduce(
         for source in sources[:strided]:
             check_source_stride(source)
         if issue.dm and not full:
-            check_target_stride(Matrix(target.address, issue.rows, 1, 2, issue.stride_d))
+            check_target_stride(MatrixOperand(target.address, issue.rows, 1, 2, issue.stride_d))
     for source in sources:
         check_access(source)
     if full:
@@ -127,16 +129,16 @@ def _reduce(
         return
     if issue.dm:
         check_access(target, size_bytes=issue.rows * 2)
-        result = Matrix(target.address, issue.rows, 1, 2, issue.stride_d)
+        result = MatrixOperand(target.address, issue.rows, 1, 2, issue.stride_d)
         _stay_inside(result)
         issue.operands.write(result, compute("w")[:, None], *sources)
     else:
-        result = Matrix(target.address, 1, issue.columns)
+        result = MatrixOperand(target.address, 1, issue.columns)
         check_access(result)
         issue.operands.write(result, compute("h")[None, :], *sources)
 
 
-def _stay_inside(result: Matrix) -> None:
+def _stay_inside(result: MatrixOperand) -> None:
     """The chip checks a strided column of results as if it were contiguous; past the end is nobody's memory."""
     end = result.address + result.pitch * (result.rows - 1) + 2
     memory = next(window for window in (L1, IM) if window.holds(result.address))
@@ -145,7 +147,7 @@ def _stay_inside(result: Matrix) -> None:
 
 
 def _reduce_m(compute: Callable[[Halves, Direction], Halves]) -> Execute:
-    def execute(issue: Issue) -> None:
+    def execute(issue: IssuedInstruction) -> None:
         source = issue.source()
         full = not issue.dm and not issue.dmc
         _reduce(issue, (source,), 1, lambda direction: compute(issue.operands.read(source), direction), full=full)
@@ -153,7 +155,7 @@ def _reduce_m(compute: Callable[[Halves, Direction], Halves]) -> Execute:
     return execute
 
 
-def _veemacc_mm(issue: Issue) -> None:
+def _veemacc_mm(issue: IssuedInstruction) -> None:
     first, second = issue.source(), issue.second()
 
     def compute(direction: Direction) -> Halves:
@@ -162,7 +164,7 @@ def _veemacc_mm(issue: Issue) -> None:
     _reduce(issue, (first, second), 2, compute, full=not issue.dm and not issue.dmc)
 
 
-def _veemacc_mv(issue: Issue) -> None:
+def _veemacc_mv(issue: IssuedInstruction) -> None:
     source = issue.source()
     vector = issue.vector(int(issue.hart.x[issue.rs2]), per_row=not issue.dm)  # the other way round than elsewhere
 
@@ -172,7 +174,7 @@ def _veemacc_mv(issue: Issue) -> None:
     _reduce(issue, (source, vector), 1, compute, full=False)
 
 
-def _veemacc_mf(issue: Issue) -> None:
+def _veemacc_mf(issue: IssuedInstruction) -> None:
     source = issue.source()
 
     def compute(direction: Direction) -> Halves:
@@ -181,9 +183,9 @@ def _veemacc_mf(issue: Issue) -> None:
     _reduce(issue, (source,), 1, compute, full=False)
 
 
-def _velut(issue: Issue) -> None:
+def _velut(issue: IssuedInstruction) -> None:
     source, target = issue.source(), issue.target()
-    table = Matrix(int(issue.hart.x[issue.rs2]), 1, _TABLE_BYTES // 2)
+    table = MatrixOperand(int(issue.hart.x[issue.rs2]), 1, _TABLE_BYTES // 2)
     _checked(issue, source, target, (table,))
     check_access(target)
     indices = issue.operands.read(source)
@@ -195,7 +197,7 @@ def _velut(issue: Issue) -> None:
     issue.operands.write(target, values, source)
 
 
-def _mov_f(issue: Issue) -> None:
+def _mov_f(issue: IssuedInstruction) -> None:
     target = issue.target()
     check_base(target)
     check_shape(issue.columns, issue.rows)
@@ -205,7 +207,7 @@ def _mov_f(issue: Issue) -> None:
     issue.operands.write(target, issue.scalar(issue.rs1))
 
 
-def _mov_v(issue: Issue) -> None:
+def _mov_v(issue: IssuedInstruction) -> None:
     source = issue.vector(int(issue.hart.x[issue.rs1]), per_row=bool(issue.dm))
     target = issue.target()
     check_base(source, target)
@@ -255,7 +257,7 @@ VECTOR: Final[dict[str, Execute]] = {
 """What each vector-engine instruction does, by mnemonic. The vtype check comes before all of them."""
 
 
-def execute_vector(mnemonic: str, issue: Issue) -> None:
+def execute_vector(mnemonic: str, issue: IssuedInstruction) -> None:
     """Runs one vector-engine instruction. Raises `Trap` or `SimulationFault`."""
     check_vtype(issue.hart)
     VECTOR[mnemonic](issue)

@@ -14,7 +14,7 @@ from typing import Final
 from codegen.neuralscale.simulator.arithmetic import fp16, softfloat
 from codegen.neuralscale.simulator.core import csr
 from codegen.neuralscale.simulator.core.csr import ILLEGAL_INSTRUCTION
-from codegen.neuralscale.simulator.core.hart import FS_DIRTY, MASK, MSTATUS, Hart, Waiting
+from codegen.neuralscale.simulator.core.hart import FS_DIRTY, MASK, MSTATUS, Hart, WaitReason
 from codegen.neuralscale.simulator.core.operands import check_vtype
 from codegen.neuralscale.simulator.devices.bus import LOAD_FAULT, STORE_FAULT, Bus
 from codegen.neuralscale.simulator.memory.faults import Trap
@@ -26,7 +26,7 @@ _MIE, _MPIE = 0x8, 0x80
 
 
 @dataclass(slots=True)
-class Step:
+class ExecutionStep:
     """An instruction being executed: its fields, the bus, and where to go on."""
 
     hart: Hart
@@ -84,13 +84,13 @@ class Step:
             self.hart.csr[MSTATUS] |= FS_DIRTY
 
 
-Execute = Callable[[Step], None]
+Execute = Callable[[ExecutionStep], None]
 
 
 def _load(size: int, *, signed: bool) -> Execute:
     top = 1 << 8 * size - 1
 
-    def execute(step: Step) -> None:
+    def execute(step: ExecutionStep) -> None:
         value = step.bus.load(step.hart, step.address_i, size)
         step.hart.set_x(step.rd, (value ^ top) - top if signed else value)
 
@@ -98,35 +98,35 @@ def _load(size: int, *, signed: bool) -> Execute:
 
 
 def _store(size: int) -> Execute:
-    def execute(step: Step) -> None:
+    def execute(step: ExecutionStep) -> None:
         step.bus.store(step.hart, step.address_s, size, int(step.hart.x[step.rs2]))
 
     return execute
 
 
-def _flw(step: Step) -> None:
+def _flw(step: ExecutionStep) -> None:
     step.require_fp()
     step.hart.set_f32(step.rd, step.bus.load(step.hart, step.address_i, 4))
 
 
-def _fsw(step: Step) -> None:
+def _fsw(step: ExecutionStep) -> None:
     step.require_fp()
     step.bus.store(step.hart, step.address_s, 4, int(step.hart.f[step.rs2]))
 
 
-def _flhw(step: Step) -> None:
+def _flhw(step: ExecutionStep) -> None:
     step.require_fp()
     half = step.bus.load(step.hart, int(step.hart.x[step.rs1]), 2)
     step.hart.set_f32(step.rd, fp16.to_f32_bits(half))
 
 
-def _fshw(step: Step) -> None:
+def _fshw(step: ExecutionStep) -> None:
     step.require_fp()
     bits = int(step.hart.f[step.rs2]) & MASK
     step.bus.store(step.hart, int(step.hart.x[step.rs1]), 2, fp16.from_f32(bits))
 
 
-def _load_reserved(step: Step) -> None:
+def _load_reserved(step: ExecutionStep) -> None:
     address = int(step.hart.x[step.rs1])
     if not step.bus.is_memory(step.hart, address):
         raise Trap(LOAD_FAULT, address)
@@ -135,7 +135,7 @@ def _load_reserved(step: Step) -> None:
     step.hart.set_x(step.rd, value)
 
 
-def _store_conditional(step: Step) -> None:
+def _store_conditional(step: ExecutionStep) -> None:
     """Checks its address even when it has no reservation, and then fails."""
     address = int(step.hart.x[step.rs1])
     held = step.hart.reservation == address
@@ -172,7 +172,7 @@ _ATOMICS: Final[dict[str, Callable[[int, int], int]]] = {
 
 
 def _atomic(compute: Callable[[int, int], int]) -> Execute:
-    def execute(step: Step) -> None:
+    def execute(step: ExecutionStep) -> None:
         address, operand = int(step.hart.x[step.rs1]), int(step.hart.x[step.rs2])
         _check_atomic(address)
         try:
@@ -188,7 +188,7 @@ def _atomic(compute: Callable[[int, int], int]) -> Execute:
 def _csr_access(combine: Callable[[int, int], int] | None, *, immediate: bool) -> Execute:
     """`combine` of old value and operand; None for the plain write, which happens even from x0."""
 
-    def execute(step: Step) -> None:
+    def execute(step: ExecutionStep) -> None:
         number, operand = step.word >> 20, step.rs1 if immediate else int(step.hart.x[step.rs1])
         writes = combine is None or step.rs1 != 0
         if writes and number >> 10 == 3:
@@ -201,19 +201,19 @@ def _csr_access(combine: Callable[[int, int], int] | None, *, immediate: bool) -
     return execute
 
 
-def _illegal(_: Step) -> None:
+def _illegal(_: ExecutionStep) -> None:
     raise Trap(ILLEGAL_INSTRUCTION)
 
 
-def _ecall(_: Step) -> None:
+def _ecall(_: ExecutionStep) -> None:
     raise Trap(ECALL)
 
 
-def _ebreak(step: Step) -> None:
+def _ebreak(step: ExecutionStep) -> None:
     raise Trap(BREAKPOINT, step.hart.pc)
 
 
-def _mret(step: Step) -> None:
+def _mret(step: ExecutionStep) -> None:
     check_vtype(step.hart)
     status = int(step.hart.csr[MSTATUS])
     status = status & ~_MIE | _MPIE | (_MIE if status & _MPIE else 0)
@@ -221,17 +221,17 @@ def _mret(step: Step) -> None:
     step.following = int(step.hart.csr[csr.MEPC])
 
 
-def _wfi(step: Step) -> None:
-    step.hart.waiting = Waiting.WFI
+def _wfi(step: ExecutionStep) -> None:
+    step.hart.waiting = WaitReason.WFI
 
 
-def _jump(step: Step) -> None:
+def _jump(step: ExecutionStep) -> None:
     """Only the jump to itself comes here: nothing ends it, as there are no interrupts."""
-    step.hart.waiting = Waiting.HALT
+    step.hart.waiting = WaitReason.HALT
     step.following = step.hart.pc
 
 
-def _fence_i(step: Step) -> None:
+def _fence_i(step: ExecutionStep) -> None:
     step.flush()
 
 

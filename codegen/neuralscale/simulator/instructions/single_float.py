@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Final
 
 from codegen.neuralscale.simulator.arithmetic import softfloat
-from codegen.neuralscale.simulator.instructions.single import Execute, Step, signed_word
+from codegen.neuralscale.simulator.instructions.single import Execute, ExecutionStep, signed_word
 
 
 def _float(compute: Callable[[int, int, int], softfloat.Result]) -> Execute:
-    def execute(step: Step) -> None:
+    def execute(step: ExecutionStep) -> None:
         step.require_fp()
         bits, flags = compute(step.f(step.rs1), step.f(step.rs2), step.mode)
         step.hart.set_f32(step.rd, bits)
@@ -20,7 +20,7 @@ def _float(compute: Callable[[int, int, int], softfloat.Result]) -> Execute:
 
 
 def _fused(negate_product: bool, negate_addend: bool) -> Execute:
-    def execute(step: Step) -> None:
+    def execute(step: ExecutionStep) -> None:
         step.require_fp()
         a, b, c = step.f(step.rs1), step.f(step.rs2), step.f(step.word >> 27)
         a ^= 0x8000_0000 if negate_product else 0
@@ -33,7 +33,7 @@ def _fused(negate_product: bool, negate_addend: bool) -> Execute:
 
 
 def _select(compute: Callable[[int, int], softfloat.Result]) -> Execute:
-    def execute(step: Step) -> None:
+    def execute(step: ExecutionStep) -> None:
         step.require_fp()
         bits, flags = compute(step.f(step.rs1), step.f(step.rs2))
         step.hart.set_f32(step.rd, bits)
@@ -43,7 +43,7 @@ def _select(compute: Callable[[int, int], softfloat.Result]) -> Execute:
 
 
 def _compare(compute: Callable[[int, int], softfloat.Result]) -> Execute:
-    def execute(step: Step) -> None:
+    def execute(step: ExecutionStep) -> None:
         step.require_fp()
         value, flags = compute(step.f(step.rs1), step.f(step.rs2))
         step.hart.set_x(step.rd, value)
@@ -53,7 +53,7 @@ def _compare(compute: Callable[[int, int], softfloat.Result]) -> Execute:
 
 
 def _sign(combine: Callable[[int, int], int]) -> Execute:
-    def execute(step: Step) -> None:
+    def execute(step: ExecutionStep) -> None:
         step.require_fp()
         a = step.f(step.rs1)
         step.hart.set_f32(step.rd, a & 0x7FFF_FFFF | combine(a, step.f(step.rs2)) & 0x8000_0000)
@@ -62,7 +62,7 @@ def _sign(combine: Callable[[int, int], int]) -> Execute:
 
 
 def _to_integer(*, signed: bool) -> Execute:
-    def execute(step: Step) -> None:
+    def execute(step: ExecutionStep) -> None:
         step.require_fp()
         value, flags = softfloat.to_integer(step.f(step.rs1), step.mode, signed=signed)
         step.hart.set_x(step.rd, value)
@@ -72,7 +72,7 @@ def _to_integer(*, signed: bool) -> Execute:
 
 
 def _from_integer(*, signed: bool) -> Execute:
-    def execute(step: Step) -> None:
+    def execute(step: ExecutionStep) -> None:
         step.require_fp()
         value = int(step.hart.x[step.rs1])
         bits, flags = softfloat.from_integer(signed_word(value) if signed else value, step.mode)
@@ -82,7 +82,7 @@ def _from_integer(*, signed: bool) -> Execute:
     return execute
 
 
-def _fclass(step: Step) -> None:
+def _fclass(step: ExecutionStep) -> None:
     step.require_fp()
     step.hart.set_x(step.rd, softfloat.classify(step.f(step.rs1)))
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from codegen.neuralscale.simulator.core.hart import MASK, VECTOR_HALVES
 from codegen.neuralscale.simulator.core.operands import check_vtype
-from codegen.neuralscale.simulator.instructions.single import Execute, Step
+from codegen.neuralscale.simulator.instructions.single import Execute, ExecutionStep
 from codegen.neuralscale.simulator.instructions.vector_unit import SAME_REGISTERS, Halves, active, put
 from codegen.neuralscale.simulator.memory.faults import Trap
 
@@ -20,25 +20,25 @@ _ONE: Final = np.uint16(1)
 def _logic(compute: Callable[[Halves, Halves], NDArray[Any]]) -> Execute:
     """`compute` of (vs2, vs1); only its bit 0 is kept."""
 
-    def execute(step: Step) -> None:
+    def execute(step: ExecutionStep) -> None:
         check_vtype(step.hart)
         put(step, (compute(step.hart.v[step.rs2], step.hart.v[step.rs1]) & _ONE).astype(np.uint16))
 
     return execute
 
 
-def _set_bits(step: Step) -> NDArray[np.int64]:
+def _set_bits(step: ExecutionStep) -> NDArray[np.int64]:
     """Places of the active elements of vs2 whose bit is set."""
     return np.flatnonzero(active(step) & (step.hart.v[step.rs2] & _ONE).astype(bool))
 
 
-def _count(step: Step) -> None:
+def _count(step: ExecutionStep) -> None:
     check_vtype(step.hart)
     if step.hart.vl:
         step.hart.set_x(step.rd, len(_set_bits(step)))
 
 
-def _first(step: Step) -> None:
+def _first(step: ExecutionStep) -> None:
     check_vtype(step.hart)
     places = _set_bits(step)
     if step.hart.vl:
@@ -48,7 +48,7 @@ def _first(step: Step) -> None:
 def _around_first(compare: Callable[[NDArray[np.int64], int], NDArray[np.bool_]]) -> Execute:
     """1 where the place compares to that of the first set bit; with no set bit everything is 1."""
 
-    def execute(step: Step) -> None:
+    def execute(step: ExecutionStep) -> None:
         check_vtype(step.hart)
         places = _set_bits(step)
         index = np.arange(VECTOR_HALVES)
@@ -58,7 +58,7 @@ def _around_first(compare: Callable[[NDArray[np.int64], int], NDArray[np.bool_]]
     return execute
 
 
-def _iota(step: Step) -> None:
+def _iota(step: ExecutionStep) -> None:
     """How many active bits of vs2 are set before each element."""
     check_vtype(step.hart)
     if step.rd == step.rs2 or (step.rd == 0 and not step.word >> 25 & 1):
@@ -68,7 +68,7 @@ def _iota(step: Step) -> None:
     put(step, (np.cumsum(bits) - bits).astype(np.uint16))
 
 
-def _compress(step: Step) -> None:
+def _compress(step: ExecutionStep) -> None:
     """The elements of vs2 whose bit in vs1 is set, packed at the start of vd. The only one that ignores vtype."""
     if step.rd in (step.rs1, step.rs2):
         raise Trap(SAME_REGISTERS)
@@ -77,7 +77,7 @@ def _compress(step: Step) -> None:
     hart.v[step.rd][: len(packed)] = packed
 
 
-def _index(step: Step) -> None:
+def _index(step: ExecutionStep) -> None:
     check_vtype(step.hart)
     put(step, np.arange(VECTOR_HALVES, dtype=np.uint16))
 

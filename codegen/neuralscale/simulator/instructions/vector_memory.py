@@ -13,7 +13,7 @@ import numpy as np
 
 from codegen.neuralscale.simulator.core.hart import MASK
 from codegen.neuralscale.simulator.core.operands import check_vtype, in_im, in_l1
-from codegen.neuralscale.simulator.instructions.single import Execute, Step
+from codegen.neuralscale.simulator.instructions.single import Execute, ExecutionStep
 from codegen.neuralscale.simulator.instructions.vector_unit import active
 from codegen.neuralscale.simulator.memory.faults import Trap
 
@@ -30,7 +30,7 @@ def _check_access(address: int, size_bytes: int) -> None:
         raise Trap(BAD_ACCESS, address)
 
 
-def _check_base(step: Step, item: int) -> int:
+def _check_base(step: ExecutionStep, item: int) -> int:
     check_vtype(step.hart)
     address = int(step.hart.x[step.rs1])
     if address & (item - 1):
@@ -38,14 +38,14 @@ def _check_base(step: Step, item: int) -> int:
     return address
 
 
-def _unit(step: Step, item: int) -> Iterator[int]:
+def _unit(step: ExecutionStep, item: int) -> Iterator[int]:
     """Addresses of the vl elements. Byte accesses are checked as if they were of halves."""
     address = _check_base(step, item)
     _check_access(address, step.hart.vl * 2)
     return (address + element * item for element in range(step.hart.vl))
 
 
-def _strided(step: Step, item: int) -> Iterator[int]:
+def _strided(step: ExecutionStep, item: int) -> Iterator[int]:
     """rs2 bytes apart; the chip measures vl * rs2 * 2 bytes, twice what is used."""
     address, stride = _check_base(step, item), int(step.hart.x[step.rs2])
     if stride & (item - 1):
@@ -54,7 +54,7 @@ def _strided(step: Step, item: int) -> Iterator[int]:
     return (address + element * stride for element in range(step.hart.vl))
 
 
-def _indexed(step: Step, item: int) -> Iterator[int]:
+def _indexed(step: ExecutionStep, item: int) -> Iterator[int]:
     """rs1 plus the element of vs2."""
     address = _check_base(step, item)
     for index in step.hart.v[step.rs2][: step.hart.vl].tolist():
@@ -67,7 +67,7 @@ def _indexed(step: Step, item: int) -> Iterator[int]:
 _LAYOUTS: Final = {"unit": _unit, "strided": _strided, "indexed": _indexed}
 
 
-def _advance(step: Step, layout: Layout) -> None:
+def _advance(step: ExecutionStep, layout: Layout) -> None:
     hart = step.hart
     move = int(hart.x[step.rs2]) * (hart.vl if layout == "strided" else 1)
     hart.set_x(step.rs1, int(hart.x[step.rs1]) + move & MASK)
@@ -78,7 +78,7 @@ def _access(
 ) -> Execute:
     """`eager` forms are checked even when vl is 0, which makes them test the byte before rs1."""
 
-    def execute(step: Step) -> None:
+    def execute(step: ExecutionStep) -> None:
         hart, chosen = step.hart, active(step)
         check_vtype(hart)
         if hart.vl == 0 and not eager:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from codegen.neuralscale.simulator.arithmetic import fp16, vme
 from codegen.neuralscale.simulator.core.hart import VECTOR_HALVES, VTYPE_ILLEGAL
 from codegen.neuralscale.simulator.core.operands import check_vtype
-from codegen.neuralscale.simulator.instructions.single import Execute, Step
+from codegen.neuralscale.simulator.instructions.single import Execute, ExecutionStep
 from codegen.neuralscale.simulator.memory.faults import Trap
 
 SAME_REGISTERS: Final = 0x30
@@ -26,7 +26,7 @@ _SIGN: Final = np.uint16(0x8000)
 _MINUS_INFINITY: Final = np.uint16(0xFC00)
 
 
-def active(step: Step) -> NDArray[np.bool_]:
+def active(step: ExecutionStep) -> NDArray[np.bool_]:
     """Elements below vl that the mask lets through."""
     hart = step.hart
     active = np.arange(VECTOR_HALVES) < hart.vl
@@ -35,12 +35,12 @@ def active(step: Step) -> NDArray[np.bool_]:
     return active
 
 
-def put(step: Step, values: Halves | np.uint16) -> None:
+def put(step: ExecutionStep, values: Halves | np.uint16) -> None:
     chosen = active(step)
     step.hart.v[step.rd][chosen] = np.broadcast_to(values, VECTOR_HALVES)[chosen]
 
 
-def _first(step: Step) -> Halves:
+def _first(step: ExecutionStep) -> Halves:
     """vs1, or the scalar of a .vf form in every element."""
     if step.word >> 12 & 7 == 5:
         scalar = int(fp16.from_f32(step.hart.f32(step.rs1)))
@@ -52,7 +52,7 @@ def _first(step: Step) -> Halves:
 def _arithmetic(compute: Callable[[Halves, Halves], Halves]) -> Execute:
     """`compute` of (vs2, first source)."""
 
-    def execute(step: Step) -> None:
+    def execute(step: ExecutionStep) -> None:
         check_vtype(step.hart)
         put(step, compute(step.hart.v[step.rs2].copy(), _first(step)))
 
@@ -62,7 +62,7 @@ def _arithmetic(compute: Callable[[Halves, Halves], Halves]) -> Execute:
 def _multiply_add(*, into_product: bool, negate_product: bool, negate_addend: bool) -> Execute:
     """vd = +-(product) +- addend; vd is a factor (`into_product`) or the addend."""
 
-    def execute(step: Step) -> None:
+    def execute(step: ExecutionStep) -> None:
         check_vtype(step.hart)
         vd, vs2, first = step.hart.v[step.rd].copy(), step.hart.v[step.rs2].copy(), _first(step)
         product = vme.binary("mul", vd if into_product else vs2, first)
@@ -74,7 +74,7 @@ def _multiply_add(*, into_product: bool, negate_product: bool, negate_addend: bo
 
 
 def _compare(compute: Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[np.bool_]]) -> Execute:
-    def execute(step: Step) -> None:
+    def execute(step: ExecutionStep) -> None:
         check_vtype(step.hart)
         with np.errstate(invalid="ignore"):
             left = step.hart.v[step.rs2].view(np.float16).astype(np.float32)
@@ -87,7 +87,7 @@ def _compare(compute: Callable[[NDArray[np.float32], NDArray[np.float32]], NDArr
 def _reduce(compute: Callable[[Halves], Halves]) -> Execute:
     """vd[0] = vs1[0] and the active elements of vs2, in order."""
 
-    def execute(step: Step) -> None:
+    def execute(step: ExecutionStep) -> None:
         check_vtype(step.hart)
         hart = step.hart
         if hart.vl:
@@ -97,11 +97,11 @@ def _reduce(compute: Callable[[Halves], Halves]) -> Execute:
     return execute
 
 
-def _amount(step: Step) -> int:
+def _amount(step: ExecutionStep) -> int:
     return step.rs1 if step.word >> 12 & 7 == 3 else int(step.hart.x[step.rs1])
 
 
-def _slide_up(step: Step) -> None:
+def _slide_up(step: ExecutionStep) -> None:
     check_vtype(step.hart)
     if step.rd == step.rs2:
         raise Trap(SAME_REGISTERS)
@@ -111,7 +111,7 @@ def _slide_up(step: Step) -> None:
     put(step, values)
 
 
-def _slide_down(step: Step) -> None:
+def _slide_down(step: ExecutionStep) -> None:
     """Element i is vs2[i + amount], 0 outside the register; an amount in a GPR is signed."""
     check_vtype(step.hart)
     amount = _amount(step)
@@ -120,7 +120,7 @@ def _slide_down(step: Step) -> None:
     put(step, np.where(inside, step.hart.v[step.rs2][np.where(inside, places, 0)], np.uint16(0)))
 
 
-def _slide_one_up(step: Step) -> None:
+def _slide_one_up(step: ExecutionStep) -> None:
     check_vtype(step.hart)
     if step.rd == step.rs2:
         raise Trap(SAME_REGISTERS)
@@ -129,7 +129,7 @@ def _slide_one_up(step: Step) -> None:
     put(step, values)
 
 
-def _slide_one_down(step: Step) -> None:
+def _slide_one_down(step: ExecutionStep) -> None:
     check_vtype(step.hart)
     values = np.roll(step.hart.v[step.rs2], -1)
     if step.hart.vl:
@@ -137,7 +137,7 @@ def _slide_one_down(step: Step) -> None:
     put(step, values)
 
 
-def _gather(step: Step) -> None:
+def _gather(step: ExecutionStep) -> None:
     check_vtype(step.hart)
     vector = step.word >> 12 & 7 == 0
     over_mask = step.rd == 0 and not step.word >> 25 & 1
@@ -149,7 +149,7 @@ def _gather(step: Step) -> None:
     put(step, np.where(inside, source[np.where(inside, indices, 0)], np.uint16(0)))
 
 
-def _merge(step: Step) -> None:
+def _merge(step: ExecutionStep) -> None:
     """vfmerge and vfmv.v.f: the scalar where the mask is set (or everywhere), else vs2."""
     check_vtype(step.hart)
     hart = step.hart
@@ -158,32 +158,32 @@ def _merge(step: Step) -> None:
     hart.v[step.rd][: hart.vl] = values[: hart.vl]
 
 
-def _move_to_f(step: Step) -> None:
+def _move_to_f(step: ExecutionStep) -> None:
     check_vtype(step.hart)
     if step.hart.vl:
         step.hart.set_f32(step.rd, fp16.to_f32_bits(int(step.hart.v[step.rs2][0])))
 
 
-def _move_from_f(step: Step) -> None:
+def _move_from_f(step: ExecutionStep) -> None:
     check_vtype(step.hart)
     if step.hart.vl:
         step.hart.v[step.rd][0] = fp16.from_f32(step.hart.f32(step.rs1))
 
 
-def _move_from_x(step: Step) -> None:
+def _move_from_x(step: ExecutionStep) -> None:
     check_vtype(step.hart)
     if step.hart.vl:
         step.hart.v[step.rd][0] = int(step.hart.x[step.rs1]) & 0xFFFF
 
 
-def _extract(step: Step) -> None:
+def _extract(step: ExecutionStep) -> None:
     check_vtype(step.hart)
     index = int(step.hart.x[step.rs1]) & 0xFFFF
     if step.hart.vl:
         step.hart.set_x(step.rd, int(step.hart.v[step.rs2][index]) if index < VECTOR_HALVES else 0)
 
 
-def _set_length(step: Step) -> None:
+def _set_length(step: ExecutionStep) -> None:
     hart = step.hart
     immediate = not step.word >> 31
     vtype = step.word >> 20 & 0x7FF if immediate else int(hart.x[step.rs2])
@@ -221,7 +221,7 @@ def _select(choose: Callable[[Halves, vme.Direction], Halves]) -> Execute:
 def _extremum(wins: Callable[[float, float], bool]) -> Execute:
     """vfredmin and vfredmax: NaN elements are passed over, a NaN to start from stays, equal values keep the earlier."""
 
-    def execute(step: Step) -> None:
+    def execute(step: ExecutionStep) -> None:
         check_vtype(step.hart)
         hart = step.hart
         if not hart.vl:

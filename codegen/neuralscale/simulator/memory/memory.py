@@ -49,7 +49,7 @@ MAP_NORESERVE: Final = 0x4000  # Linux: reserve addresses, not memory
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class MemoryWindow:
     """One memory as programs see it: `name`, first address and size in bytes."""
 
     name: str
@@ -61,16 +61,16 @@ class Window:
         return self.base <= address and address + size_bytes <= self.base + self.size_bytes
 
 
-DDR: Final = Window("DDR", DDR_BASE, DDR_BYTES)
-L1: Final = Window("L1", L1_BASE, L1_BYTES)
-IM: Final = Window("IM", IM_BASE, IM_BYTES)
-SRAM: Final = Window("SRAM", SRAM_BASE, SRAM_BYTES)
-LLB: Final = Window("LLB", LLB_BASE, LLB_BYTES)
-LLB_ALIAS: Final = Window("LLB", LLB_ALIAS_BASE, LLB_BYTES)
+DDR: Final = MemoryWindow("DDR", DDR_BASE, DDR_BYTES)
+L1: Final = MemoryWindow("L1", L1_BASE, L1_BYTES)
+IM: Final = MemoryWindow("IM", IM_BASE, IM_BYTES)
+SRAM: Final = MemoryWindow("SRAM", SRAM_BASE, SRAM_BYTES)
+LLB: Final = MemoryWindow("LLB", LLB_BASE, LLB_BYTES)
+LLB_ALIAS: Final = MemoryWindow("LLB", LLB_ALIAS_BASE, LLB_BYTES)
 WINDOWS: Final = (DDR, L1, IM, SRAM, LLB, LLB_ALIAS)
 
 
-def window_of(address: int) -> Window | None:
+def window_of(address: int) -> MemoryWindow | None:
     """The memory that holds `address`, or None for registers and holes."""
     return next((window for window in WINDOWS if window.holds(address)), None)
 
@@ -91,7 +91,7 @@ class Bank:
     shadow: NDArray[np.uint8]
 
 
-class Memory:
+class SimulatedMemory:
     """The memories of one cluster with `cores` cores. With `tracked`, every byte has a shadow byte (see `shadow`)."""
 
     def __init__(self, cores: int, *, tracked: bool) -> None:
@@ -99,7 +99,11 @@ class Memory:
         self.tracked = tracked
         self._high: dict[int, Bank] = {}
         offset = DDR_BYTES
-        placed: list[tuple[Window, int | None, int]] = [(DDR, None, 0), (LLB, None, offset), (LLB_ALIAS, None, offset)]
+        placed: list[tuple[MemoryWindow, int | None, int]] = [
+            (DDR, None, 0),
+            (LLB, None, offset),
+            (LLB_ALIAS, None, offset),
+        ]
         offset += LLB_BYTES
         placed.append((SRAM, None, offset))
         offset += SRAM_BYTES

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from codegen.neuralscale.simulator.memory import shadow
 from codegen.neuralscale.simulator.memory.faults import SimulationFault
-from codegen.neuralscale.simulator.memory.memory import Bank, Memory
+from codegen.neuralscale.simulator.memory.memory import Bank, SimulatedMemory
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class MovedPiece:
     """`rows` rows of `row_bytes`; the source rows are `source_stride` apart, the destination is packed."""
 
     source: Bank
@@ -41,7 +41,7 @@ class Piece:
         return self.rows * self.row_bytes
 
 
-def _copy(piece: Piece) -> None:
+def _copy(piece: MovedPiece) -> None:
     length, stride = piece.row_bytes, piece.source_stride
     source, target = piece.source.data, piece.destination.data
     if piece.rows == 1 or stride == length:
@@ -59,11 +59,11 @@ def _copy(piece: Piece) -> None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Transfer:
+class MemoryTransfer:
     """Pieces that move in order and land together. `what` names it in messages; `hart` is the issuing hart of icmov."""
 
     what: str
-    pieces: tuple[Piece, ...]
+    pieces: tuple[MovedPiece, ...]
     hart: int = -1
 
     def copy(self) -> None:
@@ -71,7 +71,7 @@ class Transfer:
         for piece in self.pieces:
             _copy(piece)
 
-    def check_and_mark(self, memory: Memory) -> None:
+    def check_and_mark(self, memory: SimulatedMemory) -> None:
         """Marks the pieces as in flight.
 
         Raises `SimulationFault` when a source is unwritten or an earlier transfer in flight is in the way. Pieces move
@@ -82,7 +82,7 @@ class Transfer:
                 self._check(memory, piece)
             self._mark(piece)
 
-    def _check(self, memory: Memory, piece: Piece) -> None:
+    def _check(self, memory: SimulatedMemory, piece: MovedPiece) -> None:
         at = shadow.scan(*_source(piece), shadow.READ_MASK, shadow.WRITTEN)
         if at >= 0:
             raise complaint(memory, piece.source, at, f"{self.what} reads")
@@ -90,7 +90,7 @@ class Transfer:
         if at >= 0:
             raise complaint(memory, piece.destination, at, f"{self.what} writes")
 
-    def _mark(self, piece: Piece) -> None:
+    def _mark(self, piece: MovedPiece) -> None:
         shadow.mark(*_source(piece), shadow.NOTHING, shadow.LEAVING)
         shadow.mark(*_target(piece), shadow.NOTHING, shadow.ARRIVING)
 
@@ -109,15 +109,15 @@ class Transfer:
 _Box = tuple[NDArray[np.uint8], int, int, int, int]
 
 
-def _source(piece: Piece) -> _Box:
+def _source(piece: MovedPiece) -> _Box:
     return piece.source.shadow, piece.source_start, piece.rows, piece.row_bytes, piece.source_stride
 
 
-def _target(piece: Piece) -> _Box:
+def _target(piece: MovedPiece) -> _Box:
     return piece.destination.shadow, piece.destination_start, 1, piece.size_bytes, piece.size_bytes
 
 
-def _meet(later: Piece, earlier: Piece) -> bool:
+def _meet(later: MovedPiece, earlier: MovedPiece) -> bool:
     """Whether a later piece touches bytes that an earlier one writes, or overwrites bytes that it reads."""
 
     def overlap(a: Bank, a_start: int, a_bytes: int, b: Bank, b_start: int, b_bytes: int) -> bool:
@@ -130,7 +130,7 @@ def _meet(later: Piece, earlier: Piece) -> bool:
     return reads_written or overlap(*target, *written) or overlap(*target, *read)
 
 
-def complaint(memory: Memory, bank: Bank, at: int, action: str) -> SimulationFault:
+def complaint(memory: SimulatedMemory, bank: Bank, at: int, action: str) -> SimulationFault:
     """The fault for a bad byte at offset `at` of `bank`: unwritten, or part of a transfer in flight."""
     flags = int(bank.shadow[at])
     name, address, core = memory.describe(at) if bank.data is memory.bytes else ("high memory", at, None)
@@ -145,18 +145,18 @@ def complaint(memory: Memory, bank: Bank, at: int, action: str) -> SimulationFau
 class Flight:
     """All transfers of a machine that have not landed; keeps their shadow marks right."""
 
-    def __init__(self, memory: Memory, moved: Callable[[Transfer], None]) -> None:
+    def __init__(self, memory: SimulatedMemory, moved: Callable[[MemoryTransfer], None]) -> None:
         self._memory = memory
         self._moved = moved
-        self._transfers: list[Transfer] = []
+        self._transfers: list[MemoryTransfer] = []
 
-    def depart(self, transfer: Transfer) -> None:
+    def depart(self, transfer: MemoryTransfer) -> None:
         """Takes a transfer into flight. Raises `SimulationFault` on a race or an unwritten source when tracking."""
         if self._memory.tracked:
             transfer.check_and_mark(self._memory)
         self._transfers.append(transfer)
 
-    def land(self, transfer: Transfer) -> None:
+    def land(self, transfer: MemoryTransfer) -> None:
         """Moves the data and takes the marks away, except where another transfer in flight needs them."""
         self._transfers.remove(transfer)
         transfer.copy()

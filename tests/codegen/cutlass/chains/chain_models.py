@@ -15,7 +15,7 @@ import numpy.typing as npt
 import onnx
 
 from codegen.cutlass.emission.nvcc import Compiler
-from codegen.cutlass.kernel.family import Family, Work
+from codegen.cutlass.kernel.family import Family, KernelWork
 from codegen.cutlass.kernel.launches import Address, Data, Launch
 from codegen.cutlass.ptx import GlobalMemory, launch, parameters, parse
 from codegen.cutlass.reference import JUDGEMENT, emulate
@@ -92,16 +92,16 @@ def drawn_chain(kernels: tuple[int, ...], seed: int) -> tuple[onnx.ModelProto, r
     ), draw
 
 
-def work_of(model: onnx.ModelProto, folder: Path, chip: str) -> tuple[Work, Constants]:
+def work_of(model: onnx.ModelProto, folder: Path, chip: str) -> tuple[KernelWork, Constants]:
     """All layers of the model, as a planner asks for a kernel for them."""
     planned = plan_model(save(model, folder / "net.onnx"), chip, CompileOptions(O0()))
     assert isinstance(planned, PlannedKernels)
     layers = tuple(layer for group in planned.plan.groups for layer in group.layers)
-    return Work(planned.model.graph, layers, planned.context.chip), planned.model.constants
+    return KernelWork(planned.model.graph, layers, planned.context.chip), planned.model.constants
 
 
 def judged_chain(
-    family: Family, work: Work, constants: Constants, kernel: Kernel, compiler: Compiler, seed: int = 0
+    family: Family, work: KernelWork, constants: Constants, kernel: Kernel, compiler: Compiler, seed: int = 0
 ) -> Judged:
     """What the candidate stores, every element of it. Infinities and NaN are as far away as can be."""
     random_values = np.random.default_rng(seed)
@@ -114,7 +114,7 @@ def judged_chain(
 
 
 def _executed(
-    family: Family, work: Work, constants: Constants, kernel: Kernel, compiler: Compiler, held: dict[str, Halves]
+    family: Family, work: KernelWork, constants: Constants, kernel: Kernel, compiler: Compiler, held: dict[str, Halves]
 ) -> Halves:
     (started,) = family.launches(work, dict(kernel.parameters), constants)
     assert isinstance(started, Launch)
@@ -147,7 +147,7 @@ def _executed(
     return stored
 
 
-def _numbers(work: Work, constants: Constants, held: dict[str, Halves]) -> tuple[Doubles, Doubles]:
+def _numbers(work: KernelWork, constants: Constants, held: dict[str, Halves]) -> tuple[Doubles, Doubles]:
     """The output in float64, values between layers rounded as if they were stored, and what the bound allows."""
     values: dict[str, npt.NDArray[np.generic]] = dict(held)
     errors: dict[str, Doubles] = {name: np.zeros(array.shape) for name, array in held.items()}

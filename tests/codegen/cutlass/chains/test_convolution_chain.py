@@ -11,7 +11,7 @@ from codegen.cutlass.emission.nvcc import Compiler
 from codegen.cutlass.families.fused import convolution_chain
 from codegen.cutlass.families.fused.convolution_chain import CONVOLUTION_CHAIN
 from codegen.cutlass.families.registry import offered
-from codegen.cutlass.kernel.family import Work
+from codegen.cutlass.kernel.family import KernelWork
 from dsa_sched.pipeline.driver import plan_model
 from dsa_sched.stages.compilation import CompileOptions
 from hw_models.errors import TargetError
@@ -185,7 +185,7 @@ def test_whether_a_chain_pays(
     summed = "x" if len(layers) == 3 else ""
     work, _ = work_of(convolutions(shape, layers, summed=summed), tmp_path, chip)
     apart = sum(
-        min(kernel.seconds for kernel in offered(Work(work.graph, (layer,), work.chip))) for layer in work.layers
+        min(kernel.seconds for kernel in offered(KernelWork(work.graph, (layer,), work.chip))) for layer in work.layers
     )
     together = min(kernel.seconds for kernel in CONVOLUTION_CHAIN.offers(work))
     assert (together < apart) == pays

@@ -13,7 +13,7 @@ import pytest
 from codegen.cutlass.emission.nvcc import Compiler
 from codegen.cutlass.emission.parameter_blocks import parameter_blocks
 from codegen.cutlass.families.fused.convolution_pair import CONVOLUTION_PAIR
-from codegen.cutlass.kernel.family import Work
+from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.ptx import parse
 from dsa_sched.pipeline.driver import plan_model
 from dsa_sched.stages.compilation import CompileOptions
@@ -126,12 +126,12 @@ def test_parameters_that_were_not_offered(tmp_path: Path, monkeypatch: pytest.Mo
         CONVOLUTION_PAIR.launches(work, {"rows": 16, "warps": 4}, {})
 
 
-def planned(model: onnx.ModelProto, folder: Path) -> Work:
+def planned(model: onnx.ModelProto, folder: Path) -> KernelWork:
     """The layers of the only group, on an H200."""
     file = save(model, folder / "net.onnx")
     compiled = plan_model(file, slow_launches("h200", folder), CompileOptions(O3()))
     (group,) = compiled.plan.groups
-    return Work(compiled.context.graph, group.layers, compiled.context.chip)
+    return KernelWork(compiled.context.graph, group.layers, compiled.context.chip)
 
 
 OCCUPIED = [

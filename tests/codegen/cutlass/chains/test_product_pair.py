@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from codegen.cutlass.families.fused.product_pair import PRODUCT_PAIR
-from codegen.cutlass.kernel.family import Work
+from codegen.cutlass.kernel.family import KernelWork
 from dsa_sched.pipeline.driver import plan_model
 from dsa_sched.stages.compilation import CompileOptions
 from hw_models.errors import TargetError
@@ -110,6 +110,6 @@ def test_parameters_that_were_not_offered(tmp_path: Path, monkeypatch: pytest.Mo
     file = save(pair((40, 64), 64, 64), tmp_path / "net.onnx")
     compiled = plan_model(file, slow_launches("h200", tmp_path), CompileOptions(O3()))
     (group,) = compiled.plan.groups
-    work = Work(compiled.context.graph, group.layers, compiled.context.chip)
+    work = KernelWork(compiled.context.graph, group.layers, compiled.context.chip)
     with pytest.raises(TargetError, match="the parameters that it was offered with"):
         PRODUCT_PAIR.launches(work, {"rows": 48, "between": 64, "instruction": "mma"}, {})

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codegen.cutlass.families.lines.line_shapes import Run, line_shape
+from codegen.cutlass.families.lines.line_shapes import AxisRun, line_shape
 
 Offsets = npt.NDArray[np.int64]
 
 
-def offsets(runs: tuple[Run, ...]) -> Offsets:
+def offsets(runs: tuple[AxisRun, ...]) -> Offsets:
     """Where the positions of some runs lie, the last run fastest."""
     steps = product(*(range(run.extent) for run in runs))
     return np.array([sum(i * run.stride for i, run in zip(at, runs, strict=True)) for at in steps])

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from codegen.cutlass.families.registry import FAMILIES
-from codegen.cutlass.kernel.family import Work
+from codegen.cutlass.kernel.family import KernelWork
 from dsa_sched.pipeline.driver import compile_model, compile_plan, plan_model
 from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.stages.kernel_stages import PlannedKernels
@@ -156,14 +156,14 @@ def test_of_equal_floors_what_reads_a_line_once_is_taken(tmp_path: Path) -> None
 @pytest.mark.parametrize("parameters", [{}, {"threads": 16, "vector": 8}, {"threads": 8, "vector": 1}])
 def test_a_kernel_that_is_not_offered_is_refused(parameters: dict[str, int | str], tmp_path: Path) -> None:
     plan = planned(saved([("softmax", CASES["softmax last"])], tmp_path))
-    work = Work(plan.context.graph, plan.plan.groups[0].layers, plan.context.chip)
+    work = KernelWork(plan.context.graph, plan.plan.groups[0].layers, plan.context.chip)
     with pytest.raises(TargetError, match=r"kernel lines for softmax0: needs threads=8, vector=8.*has threads="):
         FAMILIES["lines"].launches(work, parameters, plan.context.constants)
 
 
 def test_lines_are_no_kernel_of_a_window_that_is_smaller(tmp_path: Path) -> None:
     plan = planned(saved([("smaller", pooled("AveragePool", (1, 64, 7, 7), kernel_shape=[7, 6]))], tmp_path))
-    work = Work(plan.context.graph, plan.plan.groups[0].layers, plan.context.chip)
+    work = KernelWork(plan.context.graph, plan.plan.groups[0].layers, plan.context.chip)
     with pytest.raises(TargetError, match="needs none"):
         FAMILIES["lines"].launches(work, {"threads": 8, "vector": 8}, plan.context.constants)
 

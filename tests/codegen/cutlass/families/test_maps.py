@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from codegen.cutlass.families.registry import FAMILIES
-from codegen.cutlass.kernel.family import Work
+from codegen.cutlass.kernel.family import KernelWork
 from dsa_sched.pipeline.driver import plan_model
 from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.stages.kernel_stages import PlannedKernels
@@ -312,6 +312,6 @@ def test_launches_that_were_never_offered_are_refused(
     b.node("Transpose", b.input(3, 7), perm=[1, 0])
     plan = plan_model(saved(b, tmp_path), "a100", CompileOptions(O0()))
     assert isinstance(plan, PlannedKernels)
-    work = Work(plan.context.graph, plan.plan.groups[0].layers, plan.context.chip)
+    work = KernelWork(plan.context.graph, plan.plan.groups[0].layers, plan.context.chip)
     with pytest.raises(TargetError, match=needs):
         FAMILIES[template].launches(work, parameters, plan.model.constants)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from codegen.cutlass.families.matrix.products import BatchAxis, Product, product_of
-from codegen.cutlass.kernel.family import Work
+from codegen.cutlass.kernel.family import KernelWork
 from dsa_sched.pipeline.driver import plan_model
 from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.stages.kernel_stages import PlannedKernels
@@ -25,7 +25,7 @@ def described(left: Shape, right: Shape, folder: Path, *, weights: bool = False)
     plan = plan_model(b.save(folder, "y"), "a100", CompileOptions(O0()))
     assert isinstance(plan, PlannedKernels)
     (group,) = (group for group in plan.plan.groups if group.kernel)
-    return product_of(Work(plan.context.graph, group.layers, plan.context.chip))
+    return product_of(KernelWork(plan.context.graph, group.layers, plan.context.chip))
 
 
 def followed(shape: Product, left: np.ndarray, right: np.ndarray) -> np.ndarray:

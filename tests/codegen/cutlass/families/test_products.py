@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from codegen.cutlass.families.registry import FAMILIES
-from codegen.cutlass.kernel.family import Work
+from codegen.cutlass.kernel.family import KernelWork
 from dsa_sched.pipeline.driver import compile_model, compile_plan, plan_model
 from dsa_sched.stages.compilation import Compilation, CompileOptions
 from dsa_sched.stages.kernel_stages import PlannedKernels
@@ -208,7 +208,7 @@ def test_a_map_that_is_added_to_itself_is_a_kernel_of_its_own(tmp_path: Path) ->
 @pytest.mark.parametrize("tile", ["32x32", 7])
 def test_a_tile_that_is_not_offered_is_refused(tile: str | int, tmp_path: Path) -> None:
     plan, group = only(by_weights((8, 16), 16, 8), tmp_path)
-    work = Work(plan.context.graph, group.layers, plan.context.chip)
+    work = KernelWork(plan.context.graph, group.layers, plan.context.chip)
     with pytest.raises(TargetError, match=f"kernel gemm: needs a tile of 128x128, .*has {tile}"):
         FAMILIES["gemm"].launches(work, {"tile": tile}, plan.context.constants)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from codegen.cutlass.ptx import Fault, FaultKind, GlobalMemory, Module, Unsupported, launch, parameters, parse
+from codegen.cutlass.ptx import FaultKind, GlobalMemory, KernelFault, Module, UnsupportedPtx, launch, parameters, parse
 from tests.codegen.cutlass.ptx_text import run_text
 
 Array: TypeAlias = NDArray[Any]
@@ -217,7 +217,7 @@ def test_what_an_asynchronous_product_needs(gemm_ptx: str, dropped: str, kernel:
     assert dropped in gemm_ptx
     found, exact = product(gemm_ptx, kernel)
     assert np.abs(found - exact).max() < 0.05
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(KernelFault) as caught:
         product(gemm_ptx.replace(dropped, ""), kernel)
     assert caught.value.kind is kind
 
@@ -238,7 +238,7 @@ def test_part_of_a_warp_group_and_descriptors_that_differ() -> None:
     )
 
     def kind(body: str, threads: int) -> FaultKind:
-        with pytest.raises(Fault) as caught:
+        with pytest.raises(KernelFault) as caught:
             run_text(body, [], ("<u4", (4,)), threads=threads, variables=".shared .align 1024 .b8 tile[4096];")
         return caught.value.kind
 
@@ -248,5 +248,5 @@ def test_part_of_a_warp_group_and_descriptors_that_differ() -> None:
     assert kind(start.replace("mov.u64 %d21, {b};", "mul.wide.u32 %d21, %r3, 8;") + text, 128) is FaultKind.INVALID
     assert kind(start.replace("{b}", "0x2000000000040") + text, 128) is FaultKind.INVALID
     assert kind(start.replace("{b}", "0x3FFF") + text, 128) in (FaultKind.OUT_OF_BOUNDS, FaultKind.UNINITIALISED)
-    with pytest.raises(Unsupported, match="m64n12k16"):
+    with pytest.raises(UnsupportedPtx, match="m64n12k16"):
         run_text(body.replace("m64n8k16", "m64n12k16"), [], ("<u4", (4,)), threads=128)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from codegen.cutlass.ptx import Fault, FaultKind, GlobalMemory, launch, parameters, parse
+from codegen.cutlass.ptx import FaultKind, GlobalMemory, KernelFault, launch, parameters, parse
 from tests.codegen.cutlass.ptx_text import kernel_text, run_text
 
 OUT = "mul.wide.u32 %d10, %r0, 4; add.s64 %d11, %d0, %d10;"
@@ -54,14 +54,14 @@ def test_a_branch_by_index() -> None:
     body = """and.b32 %r20, %r3, 3; $table: .branchtargets $a, $b, $c, $a; brx.idx %r20, $table;
     $a: mov.u32 %r21, 10; bra $end; $b: mov.u32 %r21, 20; bra $end; $c: mov.u32 %r21, 30; $end: bar.sync 0;"""
     assert words(body) == [[10, 20, 30, 10][t % 4] for t in range(64)]
-    with pytest.raises(Fault, match="index 4 of 4 targets"):
+    with pytest.raises(KernelFault, match="index 4 of 4 targets"):
         words(body.replace("3; $table", "7; $table"))
 
 
 def test_a_barrier_with_a_guard() -> None:
     body = "setp.lt.u32 %p1, %r3, 64; @%p1 bar.sync 1, 64; mov.u32 %r21, 5; bar.sync 0;"
     assert words(body, 96) == [5] * 96
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(KernelFault) as caught:
         words(body.replace("%r3, 64;", "%r3, 48;"), 96)
     assert caught.value.kind is FaultKind.DIVERGENCE
 
@@ -110,7 +110,7 @@ def test_parameters_by_every_kind_of_address() -> None:
     body = """mov.u64 %d20, p0; ld.param.u64 %d21, [%d20]; cvta.param.u64 %d22, %d20; ld.u64 %d23, [%d22];
     sub.s64 %d21, %d21, %d23; cvt.u32.u64 %r21, %d21;"""
     assert words(body) == [0] * 64
-    with pytest.raises(Fault, match="8 bytes at offset 8 of 8 bytes of parameters"):
+    with pytest.raises(KernelFault, match="8 bytes at offset 8 of 8 bytes of parameters"):
         words(body.replace("[%d20]", "[%d20+8]"))
 
 

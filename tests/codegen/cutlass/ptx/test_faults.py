@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from codegen.cutlass.ptx import (
-    Fault,
     FaultKind,
     GlobalMemory,
-    Limits,
+    KernelFault,
     Module,
     PtxError,
-    Unsupported,
+    PtxLimits,
+    UnsupportedPtx,
     launch,
     parameters,
     parse,
@@ -31,9 +31,9 @@ OUT = "mul.wide.u32 %d10, %r0, 4; add.s64 %d11, %d1, %d10;"
 IN = "mul.wide.u32 %d10, %r0, 4; add.s64 %d12, %d0, %d10;"
 
 
-def fault(body: str, *, threads: int = 64, shared: str = SHARED, limits: Limits | None = None) -> Fault:
+def fault(body: str, *, threads: int = 64, shared: str = SHARED, limits: PtxLimits | None = None) -> KernelFault:
     """The fault that a body with one input of 256 words ends with."""
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(KernelFault) as caught:
         run_text(body, [WORDS], ("<u4", (threads,)), threads=threads, variables=shared, limits=limits)
     assert caught.value.kernel == "k"
     assert caught.value.line > 0
@@ -307,7 +307,7 @@ def test_an_arrival_without_waiting_does_not_order_what_comes_after() -> None:
 def test_an_endless_loop() -> None:
     body = "$again:\n add.s32 %r9, %r3, 1;\n bra $again;"
     start = time.monotonic()
-    found = fault(body, limits=Limits(max_steps=10_000))
+    found = fault(body, limits=PtxLimits(max_steps=10_000))
     assert time.monotonic() - start < 5
     assert found.kind is FaultKind.ENDLESS
     assert found.line == line_of(body, "bra $again")
@@ -354,7 +354,7 @@ def test_what_the_executor_lacks_is_refused_by_name_and_line(line: str, said: st
     body = f"bra $end;\n{line}\n$end: mov.u32 %r9, 0;"
     with pytest.raises(PtxError, match=re.escape(said)) as caught:
         works(body)
-    assert not isinstance(caught.value, Fault)
+    assert not isinstance(caught.value, KernelFault)
     assert caught.value.kernel == "k"
     assert caught.value.line == line_of(body, line)
 
@@ -408,18 +408,18 @@ def test_text_that_is_not_ptx(text: str, said: str) -> None:
 
 def test_bounds_on_what_text_may_ask_for() -> None:
     with pytest.raises(PtxError, match="at most 10 are read"):
-        parse(" " * 11, Limits(max_text_bytes=10))
+        parse(" " * 11, PtxLimits(max_text_bytes=10))
     many = ".visible .entry k() { .reg .b32 %r<9999>; " + " ".join(f"mov.u32 %r{k}, 0;" for k in range(50)) + " ret; }"
     with pytest.raises(PtxError, match="more than 40 instructions"):
-        parse(many, Limits(max_instructions=40))
+        parse(many, PtxLimits(max_instructions=40))
     with pytest.raises(PtxError, match="more than 20 registers are used"):
-        parse(many, Limits(max_registers=20))
+        parse(many, PtxLimits(max_registers=20))
     wide = ".visible .entry k() { .reg .b32 %r<9>; mov.b32 {" + "%r1," * 300 + "%r1}, %r1; }"
     with pytest.raises(PtxError, match="a vector of more than 256"):
         parse(wide)
     with pytest.raises(PtxError, match="global memory"):
-        GlobalMemory(Limits(max_global_bytes=1 << 20)).allocate(1 << 21)
-    with pytest.raises(Unsupported, match=r"local memory|registers of"):
+        GlobalMemory(PtxLimits(max_global_bytes=1 << 20)).allocate(1 << 21)
+    with pytest.raises(UnsupportedPtx, match=r"local memory|registers of"):
         launch(
             parse(".visible .entry k() { .reg .b128 %q; mov.b128 %q, %q; }"),
             "k",

@@ -10,11 +10,11 @@ import time
 import numpy as np
 import pytest
 
-from codegen.cutlass.ptx import GlobalMemory, Limits, PtxError, launch, parse
+from codegen.cutlass.ptx import GlobalMemory, PtxError, PtxLimits, launch, parse
 
 EMPTY = ("", "//")
 PIECES = re.compile(r"[%$.\w:]+|[^\w\s]")
-LIMITS = Limits(max_steps=3000, max_global_bytes=1 << 24, max_static_bytes=1 << 20, batch_bytes=1 << 26)
+LIMITS = PtxLimits(max_steps=3000, max_global_bytes=1 << 24, max_static_bytes=1 << 20, batch_bytes=1 << 26)
 
 
 def changed(text: str, choices: random.Random) -> str:

@@ -10,7 +10,7 @@ from benchmarks.ptx_cases.cutlass3 import Gemm90, gemm90_error
 from benchmarks.ptx_cases.products import pipeline_error, pool_error, softmax_error, wgmma_error
 from benchmarks.ptx_cases.tvm_pools import compiled_pool, tvm_pool_error
 from codegen.cutlass.emission.nvcc import Compiler
-from codegen.cutlass.ptx import Fault, FaultKind, GlobalMemory, Limits, Module, launch, parameters
+from codegen.cutlass.ptx import FaultKind, GlobalMemory, KernelFault, Module, PtxLimits, launch, parameters
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -27,7 +27,7 @@ def test_neither_the_order_nor_the_number_of_blocks_at_once_changes_bits(conv2d:
     case = problem(SHAPES[1], 2)
     (given,) = conv2d.parameters((case.shape,))
     results = [
-        run_conv2d(conv2d, given, case, seed, Limits(batch_threads=threads))[0]
+        run_conv2d(conv2d, given, case, seed, PtxLimits(batch_threads=threads))[0]
         for seed, threads in ((0, 4096), (1, 128), (2, 384))
     ]
     assert all(np.array_equal(results[0].view(np.uint16), other.view(np.uint16)) for other in results[1:])
@@ -40,7 +40,7 @@ def test_a_result_that_is_too_small_is_noticed(conv2d: Conv2d) -> None:
     places = [memory.allocate(array) for array in (case.image, case.filters, case.bias)]
     params = given.at((*places, memory.allocate(2 * case.exact.size - 16, "result")))
     with pytest.raises(
-        Fault, match=r"kernel conv2d, line \d+: out of bounds: writes .* bytes into result of"
+        KernelFault, match=r"kernel conv2d, line \d+: out of bounds: writes .* bytes into result of"
     ) as caught:
         launch(
             conv2d.module, "conv2d", given.grid, (given.threads, 1, 1), params, memory, shared_bytes=given.shared_bytes
@@ -72,7 +72,7 @@ def test_cutlass_3_product_by_warps_that_load_and_warps_that_multiply(
 def test_cutlass_3_has_no_proxy_fence_between_copies_and_products(gemm_sm90: Gemm90) -> None:
     """PTX asks for one between writes of cp.async and reads of wgmma; CUTLASS 4.2's mainloop goes without."""
     size = (128, 64, 64)
-    with pytest.raises(Fault, match=r"without fence\.proxy\.async in between") as caught:
+    with pytest.raises(KernelFault, match=r"without fence\.proxy\.async in between") as caught:
         gemm90_error(gemm_sm90.module, gemm_sm90.given(size), size, proxy_fences=True)
     assert caught.value.kind is FaultKind.FENCE
 

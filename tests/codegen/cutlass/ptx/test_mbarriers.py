@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.ptx_cases.products import wgmma_error
-from codegen.cutlass.ptx import Fault, FaultKind, Limits, Unsupported, parse
+from codegen.cutlass.ptx import FaultKind, KernelFault, PtxLimits, UnsupportedPtx, parse
 from tests.codegen.cutlass.ptx_text import Array, run_text
 
 SHARED = ".shared .align 16 .b8 tile[1024];\n.shared .align 8 .b64 full;\n.shared .align 8 .b64 empty;"
@@ -32,14 +32,14 @@ def run(body: str, *, full: int = 32, empty: int = 32, threads: int = 64, blocks
     """One word a thread."""
     found, _ = run_text(
         MAKE.format(full=full, empty=empty) + body, [WORDS], ("<u4", (threads * blocks,)),
-        threads=threads, blocks=blocks, variables=SHARED, seed=seed, limits=Limits(max_steps=20_000),
+        threads=threads, blocks=blocks, variables=SHARED, seed=seed, limits=PtxLimits(max_steps=20_000),
     )  # fmt: skip
     return found
 
 
-def fault(body: str, *, full: int = 32, threads: int = 64, seed: int = 0) -> Fault:
+def fault(body: str, *, full: int = 32, threads: int = 64, seed: int = 0) -> KernelFault:
     """What a body ends with."""
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(KernelFault) as caught:
         run(body, full=full, threads=threads, seed=seed)
     assert caught.value.kernel == "k"
     assert caught.value.line > 0
@@ -69,7 +69,7 @@ def test_the_first_answer_is_no_so_that_it_must_be_heeded() -> None:
     for seed in range(8):
         try:
             np.testing.assert_array_equal(run(GIVE + late + TAKE, seed=seed), HANDED)  # warp 0 came first
-        except Fault as found:
+        except KernelFault as found:
             kinds.append(found.kind)
     assert set(kinds) == {FaultKind.UNINITIALISED}
 
@@ -242,7 +242,7 @@ def test_memory_of_an_object_that_was_given_up_is_plain_again() -> None:
     ],
 )
 def test_transactions_and_tma_are_refused_by_name(line: str) -> None:
-    with pytest.raises(Unsupported, match=line.split(" ", maxsplit=1)[0]) as caught:
+    with pytest.raises(UnsupportedPtx, match=line.split(" ", maxsplit=1)[0]) as caught:
         run(line)
     assert caught.value.line > 0
 

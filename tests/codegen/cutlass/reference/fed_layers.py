@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import TensorProto, numpy_helper
 
-from codegen.cutlass.reference import Evaluated, Reference
+from codegen.cutlass.reference import Evaluated, LayerReference
 from codegen.judgement import Array, Doubles, Sampled
 from dsa_sched.frontend import load_model
 from dsa_sched.frontend.graph.layout import channels_last
@@ -34,7 +34,7 @@ Build = Callable[[ModelBuilder], str]
 
 WHOLE = frozenset(["LayerNormalization", "RMSNormalization", "Gelu", "Elu", "Selu", "Celu", "Swish", "Softsign"])
 WANTS = Wants(floats_as("float16"), "channels_last", WHOLE)
-FRONTEND = Reference(outputs_first=False)
+FRONTEND = LayerReference(outputs_first=False)
 """Of the order of weights that the frontend gives where nobody wants another."""
 
 CHIP: Chip = load_chip("stcp920")

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from codegen.cutlass.measuring import GpuMeasurer
-from codegen.cutlass.runner.runner import CudaDriver, Network, RunnerError
+from codegen.cutlass.runner.runner import CudaDriver, GpuNetwork, RunnerError
 from codegen.target import ClusterFiles
 from hw_models.errors import TargetError
 from tests.codegen.cutlass.runner.fake_device import DeviceTensor, FakeDevice
@@ -41,7 +41,7 @@ def numbers_without_graph(folder: Path, device: FakeDevice) -> None:
 
 
 def _numbers(folder: Path, device: FakeDevice, *, graph: bool) -> None:
-    with Network(folder, graph=graph) as network:
+    with GpuNetwork(folder, graph=graph) as network:
         for factor in (1, 2):
             (y,) = network.run({"x/in": factor * example()}).values()
             np.testing.assert_array_equal(y, expected(factor * example()))
@@ -52,7 +52,7 @@ def _numbers(folder: Path, device: FakeDevice, *, graph: bool) -> None:
 
 def parameters_are_relocated_and_shared_memory_is_asked_for(folder: Path, device: FakeDevice) -> None:
     x, y = (device.allocate(example()) for _ in range(2))
-    with Network(folder, graph=False) as network:
+    with GpuNetwork(folder, graph=False) as network:
         network.run_pointers(0, {"x/in": x, "y": y})
         network.run_pointers(0, {})
     calls = _calls()
@@ -82,7 +82,7 @@ def tensors_by_dlpack_are_bound_without_copies(folder: Path, device: FakeDevice)
     start = device.allocate(np.concatenate([np.zeros(8, np.float16), x.reshape(-1)]))
     there = device.allocate(y)
     given = DeviceTensor(start, SHAPE, offset=16)
-    with Network(folder) as network:
+    with GpuNetwork(folder) as network:
         binding = network.bind_dlpack({"x/in": given, "y": DeviceTensor(there, SHAPE, strides=(COLUMNS, 1))})
         assert given.streams == [-1]
         before = len(_calls())
@@ -99,7 +99,7 @@ def tensors_by_dlpack_are_bound_without_copies(folder: Path, device: FakeDevice)
 
 def unfit_tensors_are_refused(folder: Path, device: FakeDevice) -> None:
     at = device.allocate(example())
-    with Network(folder) as network:
+    with GpuNetwork(folder) as network:
         for tensor, told in (
             (DeviceTensor(at, SHAPE, device=(2, 1)), r"x/in: needs device \(2, 0\) of DLPack, has \(2, 1\)"),
             (example(), r"x/in: needs device \(2, 0\) of DLPack, has \(1, 0\)"),
@@ -125,11 +125,11 @@ def unfit_tensors_are_refused(folder: Path, device: FakeDevice) -> None:
 
 def times_are_those_of_events(folder: Path, device: FakeDevice) -> None:
     """The fake driver's time is half a millisecond a launch."""
-    with Network(folder) as network:
+    with GpuNetwork(folder) as network:
         assert network.time(4, warm_up=2) == (1.0,) * 4
         assert network.time_launches(3, inner=5, flush_bytes=4096) == ((0.5,) * 3,) * 2
         assert _calls().count("cuMemsetD8Async") == 6
-    with Network(folder, graph=False) as network:
+    with GpuNetwork(folder, graph=False) as network:
         assert network.time_launches(1) == ((0.5,),) * 2
     assert device.live(contexts=1) == 0
 
@@ -137,7 +137,7 @@ def times_are_those_of_events(folder: Path, device: FakeDevice) -> None:
 def threads_may_change_between_runs(folder: Path, device: FakeDevice) -> None:
     """A new thread has no current context."""
     found = []
-    with Network(folder) as network:
+    with GpuNetwork(folder) as network:
         thread = threading.Thread(target=lambda: found.append(network.run({"x/in": example()})["y"]))
         thread.start()
         thread.join()
@@ -151,7 +151,7 @@ def errors_say_what_and_give_all_back(folder: Path, device: FakeDevice) -> None:
     for capability, told in (("90", "sm_90"), ("75", "sm_75")):
         os.environ["FAKE_CUDA_SM"] = capability
         with pytest.raises(RunnerError, match=f"machine code for sm_80, device 0 is {told}"):
-            Network(folder)
+            GpuNetwork(folder)
     os.environ["FAKE_CUDA_SM"] = "86"  # machine code of 8.0 runs there
     text = (folder / "launches.json").read_text()
     for function, where in (
@@ -163,10 +163,10 @@ def errors_say_what_and_give_all_back(folder: Path, device: FakeDevice) -> None:
     ):
         os.environ["FAKE_CUDA_FAIL"] = function
         with pytest.raises(RunnerError, match=f"{where}: CUDA_ERROR_OUT_OF_MEMORY: out of memory"):
-            Network(folder)
+            GpuNetwork(folder)
         assert device.live(contexts=1) == 0, function
     del os.environ["FAKE_CUDA_FAIL"]
-    with Network(folder) as network:
+    with GpuNetwork(folder) as network:
         os.environ["FAKE_CUDA_FAIL"] = "cuLaunchKernel"
         with pytest.raises(RunnerError, match=r"layer Scale/1: kernel scale_add .*cuLaunchKernel: .*out of memory"):
             network.run({"x/in": example()})
@@ -175,14 +175,14 @@ def errors_say_what_and_give_all_back(folder: Path, device: FakeDevice) -> None:
     assert device.live(contexts=1) == 0
     (folder / "launches.json").write_text(text.replace('"scale_add"', '"absent"'))
     with pytest.raises(RunnerError, match=r"layer Scale/1: kernel absent .*cuModuleGetFunction: CUDA_ERROR_NOT_FOUND"):
-        Network(folder)
+        GpuNetwork(folder)
     assert device.live(contexts=1) == 0
 
 
 def faults_end_a_run(folder: Path, device: FakeDevice) -> None:
     path = folder / "launches.json"
     path.write_text(path.read_text().replace('"shared_bytes": 65536', '"shared_bytes": 65280'))
-    with Network(folder, check=True) as network, pytest.raises(RunnerError, match=r"layer Reverse: .*LAUNCH_FAILED"):
+    with GpuNetwork(folder, check=True) as network, pytest.raises(RunnerError, match=r"layer Reverse: .*LAUNCH_FAILED"):
         network.run({"x/in": example()})
     (fault,) = device.faults
     assert "out of bounds" in fault
@@ -191,7 +191,7 @@ def faults_end_a_run(folder: Path, device: FakeDevice) -> None:
 
 def _run_and_refuse(folder: Path, refused: str) -> None:
     """A run, then a driver that refuses a function, as it does after a fault."""
-    with Network(folder, check=True) as network:
+    with GpuNetwork(folder, check=True) as network:
         try:
             network.run({"x/in": example()})
         finally:
@@ -216,11 +216,11 @@ def architecture_specific_code_runs_on_its_own(folder: Path, device: FakeDevice)
     for capability, runs in (("90", True), ("100", False), ("91", False)):
         os.environ["FAKE_CUDA_SM"] = capability
         if runs:
-            with Network(folder) as network:
+            with GpuNetwork(folder) as network:
                 np.testing.assert_array_equal(network.run({"x/in": example()})["y"], expected(example()))
         else:
             with pytest.raises(RunnerError, match=f"machine code for sm_90a, device 0 is sm_{capability}"):
-                Network(folder)
+                GpuNetwork(folder)
     del device
 
 
@@ -252,7 +252,7 @@ def shared_memory_of_tensors_is_not_bound_in_place(folder: Path, device: FakeDev
     value["tensors"][1]["offset"] = value["tensors"][2]["offset"]
     path.write_text(json.dumps(value))
     at = device.allocate(example())
-    with Network(folder) as network:
+    with GpuNetwork(folder) as network:
         np.testing.assert_array_equal(network.run({"x/in": example()})["y"], expected(example()))
         network.run_pointers(0, {"x/in": at})
         with pytest.raises(RunnerError, match="y: shares memory with v: copy it, it cannot be bound in place"):
@@ -263,11 +263,11 @@ def shared_memory_of_tensors_is_not_bound_in_place(folder: Path, device: FakeDev
     runner.dsa_destroy(opened)
     value["launches"].pop()
     path.write_text(json.dumps(value))
-    with Network(folder) as network, pytest.raises(RunnerError, match="y: shares memory with v"):
+    with GpuNetwork(folder) as network, pytest.raises(RunnerError, match="y: shares memory with v"):
         network.bind_dlpack({"y": at})
     value["launches"].pop()
     path.write_text(json.dumps(value))
-    with Network(folder) as network, pytest.raises(RunnerError, match="y: shares memory with what is loaded"):
+    with GpuNetwork(folder) as network, pytest.raises(RunnerError, match="y: shares memory with what is loaded"):
         network.bind_dlpack({"y": at})
     runner, opened = _opened(folder)
     assert runner.dsa_run(opened, None, (ctypes.c_void_p * 2)(None, at)) == 1
@@ -296,7 +296,7 @@ def long_files_of_constants_lie_where_they_should(folder: Path, device: FakeDevi
     value["data"][0] |= {"offset": start, "bytes": before + data.stat().st_size}
     path.write_text(json.dumps(value))
     data.write_bytes(bytes(before) + data.read_bytes())
-    with Network(folder) as network:
+    with GpuNetwork(folder) as network:
         np.testing.assert_array_equal(network.run({"x/in": example()})["y"], expected(example()))
     runner, opened = _opened(folder)
     x, y = device.allocate(example()), device.allocate(np.zeros(SHAPE, np.float16))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from codegen.cutlass.runner.executor_driver import ExecutorDriver
-from codegen.cutlass.runner.runner import Network, RunnerError, main
+from codegen.cutlass.runner.runner import GpuNetwork, RunnerError, main
 from tests.codegen.cutlass.runner.small_network import example, expected, save_input
 
 ROOT = Path(__file__).parents[4]
@@ -37,7 +37,7 @@ except ImportError as error:
 @pytest.mark.parametrize("graph", [True, False])
 def test_two_launches_give_the_numbers_again_and_again(folder: Path, graph: bool) -> None:
     x = example()
-    with Network(folder, ExecutorDriver(), graph=graph) as network:
+    with GpuNetwork(folder, ExecutorDriver(), graph=graph) as network:
         assert list(network.inputs) == ["x/in"]
         assert network.outputs["y"].layout == (0, 1)
         for factor in (1, 3):
@@ -51,7 +51,7 @@ def test_inputs_and_outputs_in_place_at_addresses(folder: Path) -> None:
     x = example()
     here, there = (driver.allocate(x.nbytes) for _ in range(2))
     driver.copy_in(here, x.reshape(-1).view(np.uint8), 0)
-    with Network(folder, driver) as network:
+    with GpuNetwork(folder, driver) as network:
         network.run_pointers(0, {"x/in": here, "y": there})
         y = np.empty_like(x)
         driver.copy_out(y.reshape(-1).view(np.uint8), there, 0)
@@ -69,7 +69,7 @@ def test_inputs_and_outputs_in_place_at_addresses(folder: Path) -> None:
 
 
 def test_poison_is_seen_where_nothing_is_written(folder: Path) -> None:
-    with Network(folder, ExecutorDriver()) as network:
+    with GpuNetwork(folder, ExecutorDriver()) as network:
         network.poison()
         network.run_pointers(0, {})
         (y,) = network.run({"x/in": example()}).values()
@@ -77,7 +77,7 @@ def test_poison_is_seen_where_nothing_is_written(folder: Path) -> None:
 
 
 def test_times_are_of_each_run_and_each_launch(folder: Path) -> None:
-    with Network(folder, ExecutorDriver()) as network:
+    with GpuNetwork(folder, ExecutorDriver()) as network:
         assert len(network.time(5, warm_up=1)) == 5
         times = network.time_launches(2, inner=2, flush_bytes=1000)
     assert [len(one) for one in times] == [2, 2]
@@ -87,10 +87,10 @@ def test_times_are_of_each_run_and_each_launch(folder: Path) -> None:
 def test_a_fault_names_the_layer(folder: Path) -> None:
     path = folder / "launches.json"
     path.write_text(path.read_text().replace('"shared_bytes": 65536', '"shared_bytes": 65280'))
-    with Network(folder, ExecutorDriver()) as network, pytest.raises(RunnerError, match="out of bounds"):
+    with GpuNetwork(folder, ExecutorDriver()) as network, pytest.raises(RunnerError, match="out of bounds"):
         network.run({"x/in": example()})
     with (
-        Network(folder, ExecutorDriver(), check=True) as network,
+        GpuNetwork(folder, ExecutorDriver(), check=True) as network,
         pytest.raises(RunnerError, match=r"layer Reverse: kernel reverse .*65280 bytes of shared.*out of bounds"),
     ):
         network.run({"x/in": example()})

@@ -17,7 +17,7 @@ import pytest
 
 from codegen.cutlass.emission.launch_list import read_launch_list
 from codegen.cutlass.runner.executor_driver import ExecutorDriver
-from codegen.cutlass.runner.runner import Network, RunnerError
+from codegen.cutlass.runner.runner import GpuNetwork, RunnerError
 from hw_models.errors import TargetError
 from tests.codegen.cutlass.runner.conftest import build
 from tests.codegen.cutlass.runner.damages import BYTES, CHANGES, Change
@@ -45,7 +45,7 @@ class CubinDriver(ExecutorDriver):
 def in_python(folder: Path) -> str:
     """The message of the runner in Python; empty where the network runs."""
     try:
-        with Network(folder, CubinDriver(folder)) as network:
+        with GpuNetwork(folder, CubinDriver(folder)) as network:
             network.run({"x/in": example()})
     except RunnerError as error:
         return str(error)
@@ -111,7 +111,7 @@ def test_escapes_and_other_alphabets_in_names(folder: Path, fake_cuda: Path, c_p
     value["tensors"][0]["name"] = name
     for ascii_only in (True, False):
         path.write_text(json.dumps(value, ensure_ascii=ascii_only), encoding="utf-8")
-        with Network(folder, ExecutorDriver()) as network:
+        with GpuNetwork(folder, ExecutorDriver()) as network:
             assert list(network.inputs) == [name]
         done = subprocess.run(
             [c_program, folder], env=os.environ | {"LD_LIBRARY_PATH": str(fake_cuda)}, capture_output=True, check=True
