@@ -40,8 +40,9 @@ from codegen.target import ClusterFiles
 from dsa_sched.pipeline.driver import compile_model
 from dsa_sched.stages.compilation import Compilation, CompileOptions
 from dsa_sched.stages.gc_pause import uncollected
-from hw_models.chip import Chip, ScalarEngine
+from hw_models.chip import Chip
 from hw_models.loading import load_chip
+from hw_models.parts import ScalarEngine
 from isched.program.timed_ops import IssueCost, TimedOp, TimedStream
 from isched.timing.cycle_model import time_streams
 from partitioner.planners.levels import planner_or_auto

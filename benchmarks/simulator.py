@@ -48,7 +48,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the package 
 
 from benchmarks.output import keep, output_file
 from codegen.neuralscale.asm.assembler import Item, Label, assemble, branch, load_immediate
-from codegen.neuralscale.asm.elf_writer import ElfSegment, ElfSymbol, SegmentFlags, elf_bytes
+from codegen.neuralscale.asm.elf_format import ElfSymbol
+from codegen.neuralscale.asm.elf_writer import ElfSegment, SegmentFlags, elf_bytes
 from codegen.neuralscale.emulation import arithmetic as emulation
 from codegen.neuralscale.isa.csr import csr
 from codegen.neuralscale.isa.table import instruction

@@ -12,17 +12,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from hw_models.chip import Chip, MatrixEngine, VectorEngine
+from hw_models.chip import Chip
 from hw_models.cost import matrix_cycles, vector_cycles
 from hw_models.errors import ChipError, TargetError
+from hw_models.parts import MatrixEngine, VectorEngine
 from hw_models.routes import main_memory, route
 from partitioner.ir.graph import Constants, Graph, Op, channel_axis
 from partitioner.ir.layers import Layer, layer_boxes
 from partitioner.ir.regions import Box, box_size
 from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 from partitioner.ir.wants import Wants, floats_as
-
-__all__ = ["NEUTRAL", "GenericTarget", "generic_target", "local_memory"]
 
 NEUTRAL = Wants(floats_as("float16"), "channels_last")
 """What accelerators usually want: halves, channels last, few kinds of operators."""

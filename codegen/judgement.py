@@ -22,8 +22,6 @@ from partitioner.ir.layers import Layer
 if TYPE_CHECKING:  # judging needs no chip files, and nothing to read them by
     from hw_models.chip import Chip
 
-__all__ = ["EXACT", "Array", "Bound", "Doubles", "BitExact", "Judgement", "Points", "Sampled", "rounded_sum_error"]
-
 Array = npt.NDArray[np.generic]
 Doubles = npt.NDArray[np.float64]
 Points = npt.NDArray[np.int64]

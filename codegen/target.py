@@ -35,34 +35,6 @@ from partitioner.ir.kernels import KernelTarget
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import AcceptingTarget, AddsInRuns, JudgesPrepared, PlanTarget
 
-__all__ = [
-    "CAPABILITIES",
-    "ELF",
-    "EXECUTION_KIND",
-    "AnyTarget",
-    "Capability",
-    "ClusterFiles",
-    "Disassembles",
-    "Execution",
-    "FileLoad",
-    "GroupTarget",
-    "Identifies",
-    "KeepsCode",
-    "MadeFor",
-    "Measurer",
-    "Measures",
-    "MemoryDump",
-    "Rolls",
-    "Simulates",
-    "SimulatorRun",
-    "Tabulates",
-    "Target",
-    "TensorPlaces",
-    "TileTarget",
-    "symbol_of",
-]
-
-
 # What every target has.
 
 

@@ -15,8 +15,6 @@ from importlib.metadata import entry_points
 from codegen.target import CAPABILITIES, ELF, EXECUTION_KIND, GroupTarget, Target, TileTarget
 from hw_models.errors import TargetError
 
-__all__ = ["BUILTIN", "ENTRY_POINT_GROUP", "checked_target", "find_target", "target_members", "target_names"]
-
 BUILTIN: Mapping[str, str] = {
     "neuralscale-v1": "codegen.neuralscale.target:TARGET",
     "sm_80": "codegen.cutlass.target:SM80",

@@ -28,9 +28,6 @@ from dsa_sched.commands.verify import verify
 from dsa_sched.stages.gc_pause import uncollected_at_exit
 from hw_models.errors import UserError
 
-__all__ = ["cli", "main"]
-
-
 STANDARD_OUTPUT = 1
 INTERRUPTED = 130
 """What shells report of a command that Ctrl-C ended: 128 and the number of the signal."""

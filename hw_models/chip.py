@@ -18,10 +18,8 @@ from pydantic_core import PydanticCustomError
 from hw_models.errors import ChipError
 from hw_models.parts import (
     Assumed,
-    Buffer,
     Count,
     Dma,
-    DmaEngine,
     Engine,
     InstructionCache,
     Kind,
@@ -31,44 +29,14 @@ from hw_models.parts import (
     Memory,
     Name,
     Part,
-    Rate,
     ScalarEngine,
-    Scope,
     Simt,
     SimtEngine,
-    SyncEngine,
     TensorEngine,
-    TensorRate,
-    TransferEngine,
     VectorEngine,
     named,
     names_of,
 )
-
-__all__ = [
-    "PARTS_OF",
-    "Assumed",
-    "Buffer",
-    "Chip",
-    "Dma",
-    "DmaEngine",
-    "Engine",
-    "InstructionCache",
-    "Kind",
-    "Link",
-    "MatrixEngine",
-    "Memory",
-    "Rate",
-    "ScalarEngine",
-    "Scope",
-    "Simt",
-    "SimtEngine",
-    "SyncEngine",
-    "TensorEngine",
-    "TensorRate",
-    "TransferEngine",
-    "VectorEngine",
-]
 
 PARTS_OF: Mapping[Kind, tuple[str, ...]] = MappingProxyType({"cores": ("links", "dma", "assumed"), "gpu": ("simt",)})
 """Fields that a chip of a kind needs beside those of every chip, and that no other kind has."""

@@ -9,12 +9,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Container, Iterator, Sequence
 
-from hw_models.chip import PARTS_OF, Chip, Kind, Memory, Simt
+from hw_models.chip import PARTS_OF, Chip
 from hw_models.errors import size_text
-from hw_models.parts import ENGINE_KINDS, InstructionCache, Named
+from hw_models.parts import ENGINE_KINDS, InstructionCache, Kind, Memory, Named, Simt
 from hw_models.yaml_nodes import Path
-
-__all__ = ["KIND_WORDS", "Finding", "contradictions", "parts_of_kind"]
 
 Finding = tuple[Path, str, str]
 

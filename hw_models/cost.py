@@ -8,18 +8,8 @@ from __future__ import annotations
 
 from math import ceil
 
-from hw_models.chip import Chip, Link
-
-__all__ = [
-    "copy_cycles",
-    "dma_cycles",
-    "link_bytes",
-    "lookup_cycles",
-    "matrix_cycles",
-    "matrix_tiles",
-    "transfer_cycles",
-    "vector_cycles",
-]
+from hw_models.chip import Chip
+from hw_models.parts import Link
 
 
 def matrix_tiles(chip: Chip, pixels: int, channels: int) -> int:

@@ -22,23 +22,6 @@ from hw_models.infeasible import (
     ValueSubject,
 )
 
-__all__ = [
-    "ChipError",
-    "DoesNotFit",
-    "FileError",
-    "ModelError",
-    "PlacementError",
-    "PlanError",
-    "FileProblem",
-    "TargetError",
-    "UserError",
-    "place_text",
-    "reason_text",
-    "required",
-    "size_text",
-    "subject_text",
-]
-
 Found = TypeVar("Found")
 
 SHOWN_PROBLEMS = 40

@@ -17,8 +17,6 @@ from hw_models.chip import Chip
 from hw_models.errors import FileProblem
 from hw_models.yaml_nodes import Document, Path
 
-__all__ = ["CHIP_FILE", "FileSchema", "field_problems"]
-
 Models = tuple[type[BaseModel], ...]
 
 

@@ -11,20 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 
-__all__ = [
-    "GraphSubject",
-    "Holder",
-    "Infeasible",
-    "InstanceSubject",
-    "LayerSubject",
-    "Lever",
-    "ProgramSubject",
-    "HeldRole",
-    "SlotSubject",
-    "Subject",
-    "ValueSubject",
-]
-
 
 class HeldRole(Enum):
     """What of a value is held: itself, or a copy in shared memory while it is moved, exchanged or stored."""

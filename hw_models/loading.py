@@ -23,8 +23,6 @@ from hw_models.field_problems import field_problems
 from hw_models.plausibility import implausible
 from hw_models.yaml_nodes import Document, read_document
 
-__all__ = ["MAX_FILE_BYTES", "builtin_chips", "inspect_chip", "load_chip", "parse_chip", "read_chip", "read_text"]
-
 MAX_FILE_BYTES = 1 << 20
 KEPT_CHIPS = 16
 """Chips kept for those who ask for the same text again: reading one takes 7 to 17 ms."""

@@ -5,9 +5,8 @@ chip, memory, part ("" for all of it) --> bytes, offset, the (memory, part) that
 
 from __future__ import annotations
 
-from hw_models.chip import Chip, Memory
-
-__all__ = ["aligned", "aligned_in", "part_bytes", "part_start", "place_in", "place_of"]
+from hw_models.chip import Chip
+from hw_models.parts import Memory
 
 
 def place_of(chip: Chip, memory: str, part: str) -> tuple[str, str]:

@@ -14,37 +14,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hw_models.errors import ChipError
 
-__all__ = [
-    "ENGINE_KINDS",
-    "Assumed",
-    "Buffer",
-    "Count",
-    "Dma",
-    "DmaEngine",
-    "Engine",
-    "InstructionCache",
-    "Kind",
-    "Line",
-    "Link",
-    "MatrixEngine",
-    "Memory",
-    "Name",
-    "Named",
-    "Part",
-    "Rate",
-    "ScalarEngine",
-    "Scope",
-    "Simt",
-    "SimtEngine",
-    "SyncEngine",
-    "TensorEngine",
-    "TensorRate",
-    "TransferEngine",
-    "VectorEngine",
-    "named",
-    "names_of",
-]
-
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$", max_length=64)]
 Line = Annotated[str, Field(min_length=1, max_length=400, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Count = Annotated[int, Field(ge=1, le=1 << 20)]

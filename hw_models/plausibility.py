@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from hw_models.chip import (
+from hw_models.chip import Chip
+from hw_models.chip_rules import Finding
+from hw_models.errors import ChipError, size_text
+from hw_models.parts import (
     Assumed,
-    Chip,
     Link,
     MatrixEngine,
     Memory,
@@ -22,12 +24,8 @@ from hw_models.chip import (
     TransferEngine,
     VectorEngine,
 )
-from hw_models.chip_rules import Finding
-from hw_models.errors import ChipError, size_text
 from hw_models.routes import main_memory, route
 from hw_models.yaml_nodes import Path
-
-__all__ = ["implausible"]
 
 SLOWEST_HZ, FASTEST_HZ = 1_000_000, 10_000_000_000
 MOST_BYTES_PER_CYCLE, LEAST_BYTES_PER_CYCLE = 1 << 16, 0.05

@@ -5,8 +5,6 @@ from __future__ import annotations
 from hw_models.chip import Chip
 from hw_models.errors import ChipError
 
-__all__ = ["main_memory", "route", "staging_memory"]
-
 
 def route(chip: Chip, source: str, destination: str) -> tuple[str, ...]:
     """Memories from `source` to `destination`, the fewest links. Raises ChipError when there is no way."""

@@ -22,8 +22,6 @@ from pathlib import Path
 from stat import S_IMODE, S_ISDIR, S_ISREG
 from typing import IO
 
-__all__ = ["NEW", "OLD", "ScratchFolder", "clean", "replace_file", "require_room", "scratch_folder"]
-
 PREFIX = ".dsa-sched-"
 NAME = re.compile(re.escape(PREFIX) + "[0-9a-f]{16}")
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hw_models.chip import (
+from hw_models.chip import Chip
+from hw_models.errors import size_text
+from hw_models.parts import (
     Assumed,
-    Chip,
     Dma,
     Engine,
     InstructionCache,
@@ -20,9 +21,6 @@ from hw_models.chip import (
     TensorEngine,
     VectorEngine,
 )
-from hw_models.errors import size_text
-
-__all__ = ["chip_text"]
 
 SIDES = {
     "source": "source dense",

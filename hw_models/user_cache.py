@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["cache_directory"]
-
 
 def cache_directory() -> Path | None:
     """None without a home directory. As the XDG specification says, a relative XDG_CACHE_HOME counts as unset."""

@@ -17,8 +17,6 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from hw_models.errors import FileProblem
 
-__all__ = ["Document", "Path", "Value", "path_text", "read_document"]
-
 MAX_DEPTH = 12
 Path = tuple[str | int, ...]
 Value = str | int | float | bool | None | list["Value"] | dict[str, "Value"]

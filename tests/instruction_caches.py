@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hw_models.chip import Chip, ScalarEngine
-from hw_models.parts import InstructionCache
+from hw_models.chip import Chip
+from hw_models.parts import InstructionCache, ScalarEngine
 
 __all__ = ["cached", "uncached"]
 

@@ -21,8 +21,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from benchmarks.lab.recost import work_cycles
-from hw_models.chip import Chip, Engine, Link, Memory, ScalarEngine
+from hw_models.chip import Chip
 from hw_models.cost import dma_cycles, matrix_cycles, transfer_cycles, vector_cycles
+from hw_models.parts import Engine, Link, Memory, ScalarEngine
 from isched.program.program import Instr, Program
 
 __all__ = [

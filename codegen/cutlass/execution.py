@@ -30,8 +30,6 @@ from codegen.cutlass.ptx import (
 from codegen.target import ClusterFiles, Execution
 from hw_models.errors import TargetError
 
-__all__ = ["Bytes", "execute_launches", "filled_arena", "run_entry"]
-
 Bytes = npt.NDArray[np.uint8]
 POISON = 0xFF
 MOST_ARENA_BYTES = 8 << 30

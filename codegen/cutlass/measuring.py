@@ -18,8 +18,6 @@ from codegen.cutlass.runner.runner import CudaDriver, Driver, GpuNetwork, Runner
 from codegen.target import ClusterFiles
 from hw_models.errors import TargetError
 
-__all__ = ["GpuMeasurer", "open_gpu"]
-
 REPEATS = 20
 IN_A_ROW = 10
 """Of one launch, divided by them: what it costs to start one is not seen, nor is a cold cache."""

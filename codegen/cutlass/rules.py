@@ -14,8 +14,6 @@ from hw_models.chip import Chip
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.layers import Layer
 
-__all__ = ["OPERATORS", "accepts", "can_fuse_epilogue"]
-
 MOST_AXES = 6
 MOST_ELEMENTS = 1 << 30
 """So that the number of a thread beyond the last element is one of 32 bits, too."""

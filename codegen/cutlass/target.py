@@ -18,8 +18,6 @@ from partitioner.ir.kernels import Kernel
 from partitioner.ir.layers import Layer
 from partitioner.ir.wants import Wants, floats_as
 
-__all__ = ["SM80", "SM90A", "CutlassTarget"]
-
 WHOLE = frozenset(
     ["Gelu", "Mish", "Elu", "Celu", "Swish", "Selu", "Softsign", "LayerNormalization", "RMSNormalization"]
 )

@@ -21,8 +21,6 @@ from hw_models.errors import TargetError
 from isched.program.program import Program
 from partitioner.ir.graph import Constants, Graph
 
-__all__ = ["SOURCE_MAP", "disassemble", "emit", "emit_rolled", "made_for"]
-
 EXECUTABLE = "program.elf"
 ASSEMBLY = "program.s"
 SOURCE_MAP = "source_map.json"

@@ -18,8 +18,6 @@ from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from isched.program.timed_ops import TimedStream
 
-__all__ = ["run", "simulate", "trace", "trace_again"]
-
 
 class SourceMapError(ValueError):
     """A source map that cannot be read."""

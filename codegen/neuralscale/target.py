@@ -14,8 +14,6 @@ from codegen.neuralscale.execution import run, simulate, trace, trace_again
 from codegen.neuralscale.kernels.dispatch import NeuralScaleKernels
 from codegen.neuralscale.kernels.issue_costs import issue_costs
 
-__all__ = ["TARGET", "NeuralScaleTarget"]
-
 
 @dataclass(frozen=True, slots=True)
 class NeuralScaleTarget(NeuralScaleKernels):

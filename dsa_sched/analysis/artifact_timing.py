@@ -27,8 +27,6 @@ from isched.timing.timeline import Timeline
 if TYPE_CHECKING:
     from isched.bounds.lower_bounds import Bounds
 
-__all__ = ["RunTime", "TimedProgram", "for_each_timeline", "time_artifact", "time_elf", "time_path", "with_bounds"]
-
 Made = TypeVar("Made")
 
 

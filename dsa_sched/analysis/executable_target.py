@@ -16,8 +16,6 @@ from codegen.target_registry import find_target, target_names
 from dsa_sched.artifact.kinds import refuse_other_execution
 from hw_models.errors import TargetError
 
-__all__ = ["executable_target"]
-
 Able = TypeVar("Able")
 
 

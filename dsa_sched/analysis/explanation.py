@@ -30,20 +30,9 @@ from partitioner.ir.graph import Graph
 from partitioner.ir.plan import Plan
 from partitioner.ir.regions import box_size
 from partitioner.ir.steps import MoveStep, RunStep, ViewStep
-from partitioner.memory.memory_plan import FOR_SCHEDULING, PLAIN, LayerLayout, Layout, LayoutOptions
+from partitioner.memory.memory_plan_types import FOR_SCHEDULING, PLAIN, LayerLayout, Layout, LayoutOptions
 from partitioner.tiling.buffer_aliasing import Residents
 from partitioner.tiling.tiling import buffer_sizes, demand_bytes, piece_tiles
-
-__all__ = [
-    "Explained",
-    "Explanation",
-    "GroupFacts",
-    "LocalUse",
-    "explain_model",
-    "explain_plan",
-    "tensors_by_memory",
-    "way_text",
-]
 
 
 @dataclass(frozen=True, slots=True)

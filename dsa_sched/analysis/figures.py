@@ -16,8 +16,6 @@ from partitioner.ir.graph import Graph
 from partitioner.ir.plan import Group
 from partitioner.ir.steps import RunStep
 
-__all__ = ["ProgramFigures", "compiled_work", "program_figures"]
-
 
 @dataclass(frozen=True, slots=True)
 class ProgramFigures:

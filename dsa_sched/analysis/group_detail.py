@@ -16,9 +16,7 @@ from partitioner.ir.decisions import Decision
 from partitioner.ir.plan import Exchange, Group, Plan, Spill
 from partitioner.ir.regions import Box, box_size
 from partitioner.ir.steps import MoveStep, RunStep, ViewStep
-from partitioner.memory.memory_plan import LayerLayout
-
-__all__ = ["Constant", "GroupDetail", "LayerDetail", "Neighbour", "detail_of"]
+from partitioner.memory.memory_plan_types import LayerLayout
 
 SUGGESTIONS = 5
 

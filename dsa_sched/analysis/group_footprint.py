@@ -28,8 +28,6 @@ from partitioner.footprint.footprint_symbolic import (
 from partitioner.ir.plan import Group
 from partitioner.tiling.core_partition import cut_axis
 
-__all__ = ["GroupFootprint", "HeldValue", "WorstStep", "group_footprint", "worst_step"]
-
 
 @dataclass(frozen=True, slots=True)
 class HeldValue:

@@ -15,8 +15,6 @@ from partitioner.ir.plan import Group, Plan
 from partitioner.ir.steps import RunStep
 from partitioner.planners.kernel_level import kernels_in_place
 
-__all__ = ["KernelExplanation", "KernelFacts", "explain_kernels"]
-
 
 @dataclass(frozen=True, slots=True)
 class KernelFacts:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from string import ascii_lowercase
 
-__all__ = ["letter"]
-
 
 def letter(number: int) -> str:
     """The short name of the thing with that number, counted from 0."""

@@ -20,8 +20,6 @@ from hw_models.chip import Chip
 from hw_models.errors import UserError
 from partitioner.ir.target import AcceptingTarget
 
-__all__ = ["GENERAL", "Support", "operator_support", "read_operators"]
-
 GENERAL = (
     "of all operators: values have static shapes, at least one element, and are floating-point numbers but for "
     "constants and indices; what depends on constants alone may be any operator of standard ONNX"

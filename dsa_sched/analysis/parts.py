@@ -19,8 +19,6 @@ from isched.timing.timeline import Timeline
 from isched.timing.utilisation import Usage, usage_by
 from partitioner.ir.plan import parse_plan
 
-__all__ = ["KINDS_OF_PARTS", "OTHER", "Parts", "part_names", "parts_of", "usual_parts"]
-
 KINDS_OF_PARTS = ("stage", "group", "operator")
 
 OTHER = "-"

@@ -11,8 +11,6 @@ from dsa_sched.analysis.artifact_timing import RunTime, for_each_timeline
 from dsa_sched.analysis.parts import OTHER, part_names, usual_parts
 from isched.timing.waiting_by_part import PartWaiting, waiting_by
 
-__all__ = ["WaitingTimes", "waiting_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class WaitingTimes:

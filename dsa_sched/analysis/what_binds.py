@@ -13,8 +13,6 @@ from typing import Protocol
 
 from partitioner.cost.roofline import Floor, binding_floor
 
-__all__ = ["BindingEngine", "EngineLoad", "what_binds"]
-
 
 class Floored(Protocol):
     """A group of a plan, or a segment."""

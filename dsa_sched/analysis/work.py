@@ -16,8 +16,6 @@ from hw_models.chip import Chip
 from isched.program.program import Instr, Program
 from partitioner.ir.plan import Plan
 
-__all__ = ["NO_WORK", "LayerWork", "add_work", "layer_work"]
-
 MOVERS = ("transfer", "dma")
 Number = TypeVar("Number", int, float)
 

@@ -38,19 +38,6 @@ from dsa_sched.artifact.whole_folder import (
 from hw_models.errors import ModelError, TargetError
 from partitioner.cost.micro_batching import pass_count
 
-__all__ = [
-    "FORMAT",
-    "GRAPH_FILE",
-    "PLAN_FILE",
-    "Artifact",
-    "ChipId",
-    "ExecutionEntry",
-    "Manifest",
-    "ProgramEntry",
-    "cluster_folder",
-    "read_manifest",
-]
-
 FORMAT: Literal["dsa-sched-artifact/3"] = "dsa-sched-artifact/3"
 OLDER_FORMATS = ("dsa-sched-artifact/1", "dsa-sched-artifact/2")
 """All their programs are executables, in a field `elf`; they are read as if they were of this format."""

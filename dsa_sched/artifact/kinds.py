@@ -12,8 +12,6 @@ from dsa_sched.artifact.format import Manifest, read_manifest
 from dsa_sched.artifact.whole_folder import MANIFEST
 from hw_models.errors import TargetError
 
-__all__ = ["refuse_other_execution", "require_machine_code"]
-
 
 def require_machine_code(manifest: Manifest, name: str) -> None:
     """Raises TargetError for an artifact that is executed otherwise than by running machine code."""

@@ -26,8 +26,6 @@ from hw_models.scratch import scratch_folder
 if TYPE_CHECKING:
     from dsa_sched.artifact.format import Artifact
 
-__all__ = ["PLACEHOLDERS", "execute", "run_command"]
-
 PLACEHOLDERS = ("{elf}", "{cores}", "{cluster}", "{loads}", "{dumps}", "{out}")
 
 

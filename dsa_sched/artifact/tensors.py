@@ -17,8 +17,6 @@ from pydantic import Field, model_validator
 from dsa_sched.artifact.whole_folder import Entry
 from hw_models.errors import ModelError
 
-__all__ = ["Dtype", "Extent", "IndexBounds", "TensorEntry", "from_device", "to_device"]
-
 Array = npt.NDArray[np.generic]
 Dtype = Literal["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool"]
 

@@ -19,20 +19,6 @@ from dsa_sched.io.atomic_write import real_path
 from hw_models.errors import TargetError
 from hw_models.scratch import NEW, OLD, scratch_folder
 
-__all__ = [
-    "MANIFEST",
-    "STAGES_FORMAT",
-    "Entry",
-    "FileEntry",
-    "broken_manifest",
-    "file_entry",
-    "format_of",
-    "manifest_bytes",
-    "read_file",
-    "require_place",
-    "write_folder",
-]
-
 MANIFEST = "manifest.json"
 STAGES_FORMAT = "dsa-sched-stages/1"
 """Of a folder of several artifacts, which chip and host run by turns (`dsa_sched.host`)."""

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import click
 
-__all__ = ["chip", "chips"]
-
 
 @click.command()
 def chips() -> None:

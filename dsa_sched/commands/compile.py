@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from dsa_sched.stages.compilation import Compilation, CompileOptions
     from hw_models.chip import Chip
 
-__all__ = ["compile_command"]
-
 EARLY_STAGES = ("graph", "plan", "layout")
 """Those that a chip without a code generator has too: the layout only of what is not scheduled, else the cycle model
 may choose between two by their programs."""

@@ -9,8 +9,6 @@ import click
 
 from dsa_sched.commands.files import read_bytes
 
-__all__ = ["disasm"]
-
 
 @click.command(short_help="Print the machine code of a program.")
 @click.argument("file", metavar="PROGRAM.elf", type=click.Path(path_type=Path))

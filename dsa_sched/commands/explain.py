@@ -13,8 +13,6 @@ from dsa_sched.stages.gc_pause import uncollected
 if TYPE_CHECKING:
     from dsa_sched.stages.compilation import CompileOptions
 
-__all__ = ["explain"]
-
 
 @click.command(short_help="Say what a plan does, why, and what makes it slow.")
 @click.argument("model", metavar="MODEL")

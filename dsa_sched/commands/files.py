@@ -6,8 +6,6 @@ from pathlib import Path
 
 from hw_models.errors import UserError
 
-__all__ = ["read_bytes"]
-
 
 def read_bytes(path: Path, what: str) -> bytes:
     """The bytes of a file; UserError with the system's reason."""

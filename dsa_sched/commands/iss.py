@@ -13,8 +13,6 @@ from dsa_sched.commands.memory_ranges import DUMPS, LOADS, MemoryFile, MemoryRan
 if TYPE_CHECKING:
     from codegen.target import Simulates
 
-__all__ = ["iss"]
-
 
 @click.command(short_help="Run a program on the instruction-set simulator.")
 @click.argument("program", metavar="PROGRAM.elf", type=click.Path(path_type=Path))

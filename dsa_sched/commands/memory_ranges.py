@@ -14,8 +14,6 @@ from typing import Any
 
 import click
 
-__all__ = ["DUMPS", "LOADS", "MemoryFile", "MemoryRange"]
-
 # A comma starts the next load only where an address follows, so that file names may hold commas.
 NEXT_LOAD = re.compile(r",(?=(?:\d+:)?(?:0[xX][0-9a-fA-F]+|\d+)=)")
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import click
 
-__all__ = ["models"]
-
 
 @click.command(short_help="List the networks that can be named instead of a file.")
 def models() -> None:

@@ -6,8 +6,6 @@ import click
 
 from dsa_sched.commands.options import CHIP
 
-__all__ = ["ops"]
-
 
 @click.command(short_help="List the operators that can be compiled for a chip.")
 @CHIP

@@ -29,27 +29,6 @@ from partitioner.planners.levels import (
     planner_or_auto,
 )
 
-__all__ = [
-    "CHIP",
-    "Binding",
-    "PerPass",
-    "Shape",
-    "columns_option",
-    "compile_options",
-    "division_options",
-    "elf_options",
-    "feed_option",
-    "gathered_options",
-    "host_option",
-    "require_different",
-    "require_elf",
-    "roll_option",
-    "runner_option",
-    "schedule_option",
-    "shape_options",
-    "trace_option",
-]
-
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 Shape = tuple[str, tuple[int, ...]]
 Binding = tuple[str, tuple[int | float, ...]]

@@ -12,8 +12,6 @@ import click
 
 from dsa_sched.commands.options import Binding, Shape, columns_option, require_different, shape_options, trace_option
 
-__all__ = ["place"]
-
 Option = tuple[str, float]
 
 

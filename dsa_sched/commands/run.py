@@ -8,8 +8,6 @@ import click
 
 from dsa_sched.commands.options import runner_option
 
-__all__ = ["run"]
-
 LARGEST_ITEM_BYTES = 8
 """Inputs may come in a wider type than the model's; float64 and int64 are the widest."""
 

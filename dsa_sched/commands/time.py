@@ -9,8 +9,6 @@ import click
 from dsa_sched.commands.options import CHIP, elf_options, require_elf
 from dsa_sched.stages.gc_pause import uncollected
 
-__all__ = ["time"]
-
 
 @click.command(short_help="Say how long machine code takes on a chip.")
 @click.argument("path", metavar="PROGRAM.elf|DIR", type=click.Path(path_type=Path))

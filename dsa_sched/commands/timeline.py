@@ -16,8 +16,6 @@ from dsa_sched.commands.options import (
 )
 from dsa_sched.stages.gc_pause import uncollected
 
-__all__ = ["timeline"]
-
 
 @click.command(short_help="Show what every engine does when, and what the memories hold.")
 @click.argument("path", metavar="PROGRAM.elf|DIR", type=click.Path(path_type=Path))

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from dsa_sched.verification.verdict import VerifyReport
     from dsa_sched.verification.verify import VerifyOptions
 
-__all__ = ["verify"]
-
 EXITS = {"passed": 0, "failed": 3, "inconclusive": 4}
 """By verdict."""
 

@@ -32,8 +32,6 @@ from partitioner.planners.levels import DEFAULT_LEVEL, planner_or_auto
 if TYPE_CHECKING:
     from dsa_sched.artifact.format import Artifact
 
-__all__ = ["COMPILER", "ChipCluster", "refusal", "source_hash"]
-
 COMPILER = ("hw_models", "partitioner", "isched", "codegen", "dsa_sched")
 """The packages that decide what a part takes on a chip."""
 

@@ -20,8 +20,6 @@ from dsa_sched.devices.onnxruntime_device import SessionPart, open_session, run_
 from dsa_sched.placement.model.from_onnx import TaskPart
 from hw_models.errors import PlacementError
 
-__all__ = ["BoundPart", "CudaGpu", "bound"]
-
 PROVIDER = "CUDAExecutionProvider"
 
 

@@ -17,8 +17,6 @@ from onnx import helper
 
 from dsa_sched.placement.model.from_onnx import TaskPart
 
-__all__ = ["Array", "CompiledPart", "Device", "Refused", "drawn_feeds", "host_machine", "shortest_ns"]
-
 Array = npt.NDArray[Any]
 
 FEWEST_RUNS, MOST_RUNS, ENOUGH_NS = 3, 40, 100_000_000

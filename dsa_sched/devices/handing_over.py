@@ -20,8 +20,6 @@ from dsa_sched.placement.model.task_graph import Task, TaskGraph, TaskValue
 from dsa_sched.placement.schedule.run_time import Executor
 from dsa_sched.placement.schedule.schedule import TaskPlacement
 
-__all__ = ["HandingOver", "fitted", "measured_handing_over"]
-
 SIZES_BYTES = (1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 22)
 HOPS, RUNS = 10, 20
 

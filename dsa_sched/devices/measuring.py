@@ -29,8 +29,6 @@ from dsa_sched.placement.schedule.schedule import TaskPlacement, single_machine
 from hw_models.errors import PlacementError
 from partitioner.ir.decisions import Decision
 
-__all__ = ["Laboratory"]
-
 Progress = Callable[[str], None]
 
 CONFIRMING_ROUNDS = 10

@@ -16,8 +16,6 @@ from dsa_sched.placement.model.scenario import Scenario
 from dsa_sched.placement.model.task_graph import Task
 from hw_models.loading import load_chip
 
-__all__ = ["accepting", "open_devices"]
-
 
 def open_devices(scenario: Scenario) -> tuple[Device | None, ...]:
     """In the order of the scenario. Raises PlacementError for a device that this machine does not have."""

@@ -11,8 +11,6 @@ from dsa_sched.placement.model.from_onnx import TaskPart
 from dsa_sched.placement.model.pricing import roofline_ns
 from dsa_sched.placement.model.scenario import Roofline
 
-__all__ = ["RooflineSimulator"]
-
 
 @dataclass(frozen=True)
 class RooflineSimulator:

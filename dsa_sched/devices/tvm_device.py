@@ -19,8 +19,6 @@ from dsa_sched.devices.device import Array, CompiledPart, Refused, drawn_feeds, 
 from dsa_sched.frontend.network.shapes import first_line
 from dsa_sched.placement.model.from_onnx import TaskPart
 
-__all__ = ["TvmCpu"]
-
 
 @dataclass(frozen=True)
 class TvmPart:

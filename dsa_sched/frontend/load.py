@@ -46,8 +46,6 @@ from partitioner.ir.wants import Wants
 NOBODY = Judge(NEUTRAL)
 """Where no target is asked."""
 
-__all__ = ["Model", "Opened", "load_model", "load_network", "load_source", "open_model", "read_source"]
-
 
 @dataclass(frozen=True, slots=True)
 class Opened:

@@ -26,8 +26,6 @@ from dsa_sched.frontend.network.shapes import first_line, skeleton
 from dsa_sched.frontend.rules.operators import Known, unknown_nodes
 from hw_models.errors import ModelError, size_text
 
-__all__ = ["LARGEST_MODEL_BYTES", "ModelFile", "checked_model", "read_model"]
-
 LARGEST_MODEL_BYTES = 2 << 30
 LEAST_IR = 8
 """Of what is written here: every onnxruntime of the last years reads it."""

@@ -25,8 +25,6 @@ from hw_models.chip import Chip
 from hw_models.errors import ModelError
 from hw_models.loading import load_chip
 
-__all__ = ["Hosted", "compile_with_host"]
-
 Progress = Callable[[str], None]
 
 

@@ -16,8 +16,6 @@ from dsa_sched.frontend.network.folded import FoldedModel, SubModel
 from dsa_sched.frontend.network.network import Network
 from dsa_sched.frontend.network.refusals import Judge, Unsupported
 
-__all__ = ["HostDivision", "HostStage", "divide", "stage_numbers"]
-
 Progress = Callable[[str], None]
 
 

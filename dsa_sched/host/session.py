@@ -11,8 +11,6 @@ import onnx
 from dsa_sched.frontend.network.shapes import first_line
 from hw_models.errors import ModelError
 
-__all__ = ["run_on_host"]
-
 Array = npt.NDArray[np.generic]
 
 

@@ -38,15 +38,6 @@ from dsa_sched.frontend.model_file import read_model
 from dsa_sched.host.session import run_on_host
 from hw_models.errors import ModelError, TargetError
 
-__all__ = [
-    "EndEntry",
-    "StagedArtifact",
-    "StagedManifest",
-    "StageEntry",
-    "is_staged",
-    "staged_artifact",
-]
-
 Array = npt.NDArray[np.generic]
 
 

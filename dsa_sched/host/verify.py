@@ -25,8 +25,6 @@ from dsa_sched.verification.verify import (
 )
 from hw_models.chip import Chip
 
-__all__ = ["HostedReport", "verify_with_host"]
-
 Progress = Callable[[str], None]
 
 

@@ -20,8 +20,6 @@ from typing import IO, TextIO
 from hw_models.errors import UserError
 from hw_models.scratch import replace_file, require_room
 
-__all__ = ["real_path", "require_file", "require_folder", "write_whole"]
-
 
 def real_path(path: Path) -> Path:
     """What `path` names when links are followed, whether or not it exists."""

@@ -19,8 +19,6 @@ from dsa_sched.io.atomic_write import write_whole
 from hw_models.errors import UserError
 from hw_models.user_cache import cache_directory
 
-__all__ = ["CostCache"]
-
 FORMAT = 2
 LARGEST_FILE_BYTES = 4096
 LONGEST_NS = 10**15

@@ -19,8 +19,6 @@ import numpy.typing as npt
 from dsa_sched.io.atomic_write import write_whole
 from hw_models.errors import UserError, size_text
 
-__all__ = ["read_arrays", "write_arrays"]
-
 Array = npt.NDArray[np.generic]
 
 HEADER_BYTES = 1 << 16

@@ -15,8 +15,6 @@ from dsa_sched.devices.onnxruntime_device import OnnxruntimeCpu
 from dsa_sched.placement.methods.registry import Outcome
 from dsa_sched.placement.schedule.schedule import Schedule
 
-__all__ = ["Executed", "execute"]
-
 RUNS = 9
 """After one that is not counted."""
 

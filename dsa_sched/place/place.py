@@ -27,8 +27,6 @@ from hw_models.errors import PlacementError
 if TYPE_CHECKING:
     from dsa_sched.place.check_run import Executed
 
-__all__ = ["PlacementJob", "PlacementResult", "TaskRefusal", "Say", "Timed", "place", "place_model", "priced_file"]
-
 Say = Callable[[str], None]
 
 Timed = tuple[Outcome, float]

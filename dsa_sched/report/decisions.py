@@ -13,8 +13,6 @@ from collections.abc import Iterable, Iterator
 
 from partitioner.ir.decisions import Decision
 
-__all__ = ["decision_lines"]
-
 FEW = 3
 """So many of a kind are shown one by one."""
 

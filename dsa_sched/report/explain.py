@@ -28,8 +28,6 @@ from partitioner.ir.plan import Exchange, Spill
 from partitioner.ir.regions import Box
 from partitioner.ir.steps import MoveStep, RunStep
 
-__all__ = ["FORMAT", "explanation_json", "print_detail", "print_explanation", "write_explanation"]
-
 FORMAT = "dsa-sched-explain/1"
 
 SLOWEST = 5

@@ -13,8 +13,6 @@ from dsa_sched.analysis.parts import OTHER, Parts
 from isched.timing.timeline import Timeline
 from isched.timing.utilisation import ENGINE_KINDS, dominant_parts
 
-__all__ = ["GANTT_LEVELS", "busy_shares", "gantt_lines", "operator_rows"]
-
 GANTT_LEVELS = " .:-=+*#%@"
 """From idle to all the time at work."""
 

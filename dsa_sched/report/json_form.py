@@ -15,8 +15,6 @@ from dsa_sched.io.atomic_write import write_whole
 from dsa_sched.verification.tolerances import LogitsResult
 from dsa_sched.verification.verdict import VerifyReport
 
-__all__ = ["FORMAT", "HOSTED_FORMAT", "report_json", "write_hosted_report", "write_report"]
-
 FORMAT = "dsa-sched-verify/2"
 HOSTED_FORMAT = "dsa-sched-verify-host/1"
 """Of a network in stages of chip and host."""

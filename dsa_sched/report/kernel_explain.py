@@ -15,8 +15,6 @@ from dsa_sched.report.decisions import decision_lines
 from dsa_sched.report.listing import output_console, print_listing
 from partitioner.planners.kernel_merges import is_merge
 
-__all__ = ["FORMAT", "print_kernels", "write_kernels"]
-
 FORMAT = "dsa-sched-explain-kernels/1"
 HEADINGS = ("kernel of group", "layers", "kernel", "grid", "occupies", "launches", "at least", "bound by")
 

@@ -8,8 +8,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["PLAIN_WIDTH", "output_console", "print_listing", "print_table"]
-
 PLAIN_WIDTH = 300
 """Columns where nobody says how wide the output is: enough for a row on one line."""
 

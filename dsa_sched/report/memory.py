@@ -11,8 +11,6 @@ from isched.timing.occupancy import Occupancy
 from isched.timing.timeline import Timeline
 from isched.timing.utilisation import dominant_parts
 
-__all__ = ["MOMENTS", "fullest", "memory_rows", "print_memories"]
-
 MOMENTS = 1000
 """Stretches of a run in which live bytes are told apart."""
 

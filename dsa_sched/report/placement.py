@@ -26,20 +26,6 @@ from hw_models.errors import PlacementError
 if TYPE_CHECKING:
     from dsa_sched.place.check_run import Executed
 
-__all__ = [
-    "outcome_rows",
-    "placement_gantt",
-    "print_outcomes",
-    "print_placed",
-    "print_schedule",
-    "refusal_lines",
-    "schedule_trace",
-    "stages_text",
-    "time_text",
-    "write_placed",
-    "write_schedule_trace",
-]
-
 Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 Event = dict[str, object]
 FORMAT = "dsa-sched-place/1"

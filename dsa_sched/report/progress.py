@@ -10,8 +10,6 @@ from types import TracebackType
 from rich.console import Console
 from rich.status import Status
 
-__all__ = ["ProgressSteps"]
-
 
 class ProgressSteps:
     """`with Steps() as steps: steps.say("lowering")`."""

@@ -20,8 +20,6 @@ from dsa_sched.verification.verdict import (
 )
 from hw_models.errors import size_text
 
-__all__ = ["print_hosted_report", "print_report"]
-
 
 def print_report(report: VerifyReport, console: Console | None = None) -> None:
     """Print the whole report."""

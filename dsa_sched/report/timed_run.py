@@ -23,8 +23,6 @@ from isched.timing.waiting_by_part import PartWaiting
 if TYPE_CHECKING:
     from isched.bounds.lower_bounds import Bounds
 
-__all__ = ["FORMAT", "print_times", "times_json", "write_times"]
-
 FORMAT = "dsa-sched-time/1"
 
 STALLS = {

@@ -15,8 +15,6 @@ from isched.timing.occupancy import Occupancy
 from isched.timing.timeline import Timeline
 from isched.timing.utilisation import Usage, usage_of_run, usage_over_time
 
-__all__ = ["FORMAT", "Shown", "timeline_json", "write_timeline"]
-
 FORMAT = "dsa-sched-timeline/1"
 
 Shown = tuple[tuple[Parts, ...], tuple[Occupancy, ...]]

@@ -24,8 +24,6 @@ from isched.timing.occupancy import Occupancy
 from isched.timing.timeline import TimelineSpan
 from isched.timing.utilisation import ENGINE_KINDS
 
-__all__ = ["COLOURS", "trace_events", "write_trace"]
-
 Event = dict[str, object]
 
 SCALAR_TRACK = 0

@@ -7,8 +7,6 @@ from dsa_sched.report.listing import print_listing
 from isched.timing.timeline import OVERLAPS, Timeline
 from isched.timing.utilisation import ENGINE_KINDS, Usage, usage_of_run, usage_over_time
 
-__all__ = ["part_rows", "print_parts", "print_stretches", "stretch_rows"]
-
 WHOLE_RUN = "whole run"
 
 Rows = list[tuple[str, ...]]

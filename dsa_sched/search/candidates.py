@@ -20,7 +20,8 @@ from partitioner.cost.traffic import plan_traffic
 from partitioner.ir.decisions import Decision
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
-from partitioner.memory.memory_plan import Layout, lay_out
+from partitioner.memory.memory_plan import lay_out
+from partitioner.memory.memory_plan_types import Layout
 from partitioner.planners.auto_spill import BEST_POLICY
 from partitioner.planners.levels import (
     O1,

@@ -13,14 +13,8 @@ from partitioner.context.plan_context import PlanContext
 from partitioner.cost.roofline import plan_floors
 from partitioner.cost.traffic import plan_traffic
 from partitioner.ir.plan import Plan
-from partitioner.memory.memory_plan import (
-    FOR_CONSTANTS_AHEAD,
-    FOR_SCHEDULING,
-    Layout,
-    MoveLayout,
-    fit_layout,
-    lay_out,
-)
+from partitioner.memory.memory_plan import fit_layout, lay_out
+from partitioner.memory.memory_plan_types import FOR_CONSTANTS_AHEAD, FOR_SCHEDULING, Layout, MoveLayout
 
 
 def memory_floor_cycles(

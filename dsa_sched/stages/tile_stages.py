@@ -26,7 +26,8 @@ from isched.timing.cycle_model import EndedRun, run_below
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
-from partitioner.memory.memory_plan import FOR_CONSTANTS_AHEAD, FOR_SCHEDULING, PLAIN, Layout, LayoutOptions, lay_out
+from partitioner.memory.memory_plan import lay_out
+from partitioner.memory.memory_plan_types import FOR_CONSTANTS_AHEAD, FOR_SCHEDULING, PLAIN, Layout, LayoutOptions
 from partitioner.planners.levels import Planner, Streamed
 from partitioner.planners.registry import make_plan
 from partitioner.verification.verify_layout import verify_layout

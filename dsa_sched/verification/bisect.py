@@ -38,8 +38,6 @@ from hw_models.errors import TargetError, UserError
 from hw_models.scratch import scratch_folder
 from partitioner.planners.levels import IMAGES, SEGMENTS, Auto, planner_or_auto
 
-__all__ = ["Bisection", "as_judged", "bisect", "failing_check", "narrow", "require_place", "save"]
-
 MODEL = "failing.onnx"
 REASON = "failure.txt"
 

@@ -15,8 +15,6 @@ from dsa_sched.frontend.network.refusals import node_reads
 from dsa_sched.verification.evidence import Dump, Feed
 from dsa_sched.verification.onnx_reference import OnnxReference
 
-__all__ = ["answers_of_stored"]
-
 Array = npt.NDArray[np.generic]
 
 

@@ -20,8 +20,6 @@ from dsa_sched.verification.value_ranges import TypeLimits, limits_of
 from hw_models.errors import ModelError
 from partitioner.ir.operators import Trait, onnx_names
 
-__all__ = ["doubts_of", "lost_digits"]
-
 LOST = 0.25
 """A value of which rounding moves so much, relative to its norm, is lost; one that moves less than half is not."""
 

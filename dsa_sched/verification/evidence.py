@@ -29,28 +29,6 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Plan
 from partitioner.ir.steps import RunStep
 
-__all__ = [
-    "Dump",
-    "Feed",
-    "Loads",
-    "changed_constants",
-    "compare_levels",
-    "comparable",
-    "compared_name",
-    "computed_values",
-    "computing_layers",
-    "file_array",
-    "file_name",
-    "isolated_shares",
-    "logits_names",
-    "misshapen_outputs",
-    "of_file",
-    "probe_loads",
-    "stored_values",
-    "values_in_main",
-    "worst_error",
-]
-
 Array = npt.NDArray[np.generic]
 Feed = Mapping[str, Array]
 """Value name -> array in ONNX layout: the inputs of a network, or all values of the reference."""

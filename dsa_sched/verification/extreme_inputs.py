@@ -20,8 +20,6 @@ from dsa_sched.zoo import seeded_inputs
 from dsa_sched.zoo.meanings.declared_meanings import MaskMeaning, Meaning, Range, declared_meanings
 from dsa_sched.zoo.meanings.inferred_meanings import inferred_meanings
 
-__all__ = ["Extreme", "extreme_inputs"]
-
 SMALL, LARGE = -10, 7
 """Powers of two by which drawn floating-point inputs are multiplied."""
 

@@ -31,8 +31,6 @@ from dsa_sched.verification.tolerances import LAYER_BOUND, LogitsResult, judge_l
 from dsa_sched.verification.value_ranges import Lost, TypeLimits, beyond_at_products, limits_of, lost_values
 from dsa_sched.verification.verdict import ExtremeResult
 
-__all__ = ["PlannedExtreme", "end_names", "judge_extreme", "not_judged", "planned_extremes"]
-
 LARGEST_RUN_CYCLES = 500_000
 """Of a program, by the cycle model, that is run for every kind of inputs. A larger one is run where the reference shows
 that something may be lost: its simulation takes minutes."""

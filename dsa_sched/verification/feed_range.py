@@ -12,8 +12,6 @@ import numpy.typing as npt
 
 from dsa_sched.artifact.tensors import TensorEntry
 
-__all__ = ["not_finite", "range_warnings"]
-
 Array = npt.NDArray[np.generic]
 
 

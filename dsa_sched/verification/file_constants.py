@@ -23,8 +23,6 @@ from dsa_sched.verification.evidence import Dump, Feed
 from dsa_sched.verification.verdict import ConstantsResult
 from partitioner.ir.graph import Tensor
 
-__all__ = ["compare_constants", "initializer", "worked_out"]
-
 Array = npt.NDArray[np.generic]
 Doubles = npt.NDArray[np.float64]
 Leaf = Callable[[str], Array]

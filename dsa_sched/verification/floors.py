@@ -31,8 +31,6 @@ from hw_models.errors import ModelError
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 
-__all__ = ["Floors", "start_floors", "stored_type"]
-
 
 @dataclass(frozen=True, slots=True)
 class Floors:

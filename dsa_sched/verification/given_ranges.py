@@ -24,8 +24,6 @@ from dsa_sched.verification.value_ranges import TypeLimits, limits_of, mask_valu
 from dsa_sched.zoo.meanings.declared_meanings import Range, declared_meanings
 from partitioner.ir.operators import Trait, onnx_names
 
-__all__ = ["ranges_of_any", "ranges_of_feeds"]
-
 SHOWN = 5
 """Operators that are named; the rest is counted."""
 

@@ -21,8 +21,6 @@ from dsa_sched.verification.onnx_reference import OnnxReference, RefusedInput
 from dsa_sched.zoo.meanings.declared_meanings import Range
 from hw_models.errors import ModelError
 
-__all__ = ["DrawnInputs", "FeedOptions", "given_inputs", "seeded_or_given"]
-
 CANDIDATES = 12
 """Draws to choose from: an input between two classes says nothing about which of them wins."""
 

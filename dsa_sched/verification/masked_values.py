@@ -19,8 +19,6 @@ import numpy.typing as npt
 from partitioner.ir.graph import Graph
 from partitioner.ir.operators import REARRANGING, kind_names
 
-__all__ = ["held_in_range", "leaves_range", "masked_values"]
-
 Array = npt.NDArray[np.generic]
 
 MASKING = frozenset(["add", "sub", "max", "min"])

@@ -18,8 +18,6 @@ from hw_models.errors import ModelError
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["OnnxReference", "RefusedInput"]
-
 Array = npt.NDArray[np.generic]
 
 

@@ -18,8 +18,6 @@ from dsa_sched.verification.concluded_answers import answers_of_stored
 from dsa_sched.verification.evidence import Dump, Feed
 from isched.program.target import Prepares
 
-__all__ = ["prepared_names", "wrong_prepared"]
-
 Array = npt.NDArray[np.generic]
 
 

@@ -27,8 +27,6 @@ from onnx import helper, numpy_helper
 
 from partitioner.ir.operators import REARRANGING, Trait, onnx_names
 
-__all__ = ["LONGEST_AVERAGE", "LONGEST_SUM", "RoundedNetwork", "given", "narrowed"]
-
 Array = npt.NDArray[np.generic]
 Values = Mapping[str, Array]
 

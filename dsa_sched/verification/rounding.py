@@ -13,8 +13,6 @@ import onnx
 from dsa_sched.verification.rounded_network import Array, RoundedNetwork, Values, given, narrowed
 from hw_models.errors import ModelError
 
-__all__ = ["RoundedReference"]
-
 
 class RoundedReference:
     """A session over the network rounded to the type `stored`, for the `wanted` values of those that inputs change.

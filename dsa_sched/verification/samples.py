@@ -25,8 +25,6 @@ from dsa_sched.verification.verdict import BoundedLevelResult
 from hw_models.errors import TargetError
 from partitioner.ir.layers import Layer
 
-__all__ = ["Samples", "SampledValues", "check_level", "check_samples"]
-
 
 @dataclass(frozen=True, slots=True)
 class Samples:

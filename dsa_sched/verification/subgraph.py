@@ -18,8 +18,6 @@ from onnx import helper, numpy_helper
 
 from dsa_sched.verification.evidence import Array, Feed
 
-__all__ = ["SubgraphPart", "cut"]
-
 OLDEST_IR = 4
 """From here on constants need not be listed among the inputs."""
 

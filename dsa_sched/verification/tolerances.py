@@ -15,22 +15,6 @@ from math import log, sqrt
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "LAYER_BOUND",
-    "LOGITS_SHARE_BOUND",
-    "LogitsResult",
-    "Share",
-    "allowance",
-    "difference",
-    "first_difference",
-    "independent_rows",
-    "judge_layer",
-    "judge_logits",
-    "relative_error",
-    "sample_points",
-    "way_allowance",
-]
-
 LAYER_BOUND = 1.5e-2
 LOGITS_SHARE_BOUND = 0.1
 CANDIDATE_DEVIATIONS = 4.0

@@ -19,8 +19,6 @@ from onnx import numpy_helper
 
 from partitioner.ir.operators import REARRANGING, Trait, onnx_names
 
-__all__ = ["TypeLimits", "Lost", "beyond_at_products", "limits_of", "lost_values", "mask_values", "range_sentences"]
-
 Array = npt.NDArray[np.generic]
 Values = Mapping[str, Array]
 

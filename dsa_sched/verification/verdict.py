@@ -10,18 +10,6 @@ from dsa_sched.analysis.figures import ProgramFigures
 from dsa_sched.analysis.work import LayerWork
 from dsa_sched.verification.tolerances import LAYER_BOUND, LogitsResult, Share
 
-__all__ = [
-    "BoundedLevelResult",
-    "ConstantsResult",
-    "ExtremeResult",
-    "LayerResult",
-    "LevelResult",
-    "Verdict",
-    "VerifyReport",
-    "failures",
-    "level_failures",
-]
-
 Verdict = Literal["passed", "failed", "inconclusive"]
 
 

@@ -79,16 +79,6 @@ from hw_models.errors import ModelError
 from partitioner.ir.layers import Layer
 from partitioner.planners.levels import O0
 
-__all__ = [
-    "Runner",
-    "VerifyOptions",
-    "command_runner",
-    "reference_builds",
-    "simulator",
-    "verify_compiled",
-    "verify_model",
-]
-
 Progress = Callable[[str], None]
 Runner = Callable[[Artifact, Loads, tuple[tuple[int, int], ...], int], Execution]
 """(artifact, bytes to place by address, ranges to read, seed) -> what the run left."""

@@ -23,8 +23,6 @@ from dsa_sched.zoo.networks import built_model, is_calibrated, topology_bytes
 from hw_models.scratch import replace_file
 from hw_models.user_cache import cache_directory
 
-__all__ = ["cached_file", "zoo_file", "zoo_model"]
-
 # A change of any of these modules changes the weights, as may a change of numpy's generator.
 RECIPE = ("calibration.py", "evaluation.py", "inputs.py", "networks.py", "weights.py")
 

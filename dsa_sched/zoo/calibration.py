@@ -18,8 +18,6 @@ import onnx
 from dsa_sched.zoo.evaluation import Doubles, Tensor, evaluate
 from dsa_sched.zoo.weights import PASSED_ON, Floats
 
-__all__ = ["Aims", "calibrated"]
-
 KEPT_BITS = 8
 LEAST_VARIANCE = 1e-3  # of a channel, as a part of the layer's: a nearly constant channel is not blown up
 CLASSIFIER_PULL = 4.0  # of the last matrix multiplication towards what differs between images

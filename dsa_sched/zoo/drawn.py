@@ -13,8 +13,6 @@ from onnx import helper, numpy_helper
 
 from dsa_sched.zoo.weights import ConstantRole, drawn, roles
 
-__all__ = ["drawn_model", "weight_shapes"]
-
 UNCALIBRATED = {ConstantRole.MEAN: ConstantRole.SHIFT, ConstantRole.VARIANCE: ConstantRole.FACTOR}
 """Statistics of a norm that has seen no data: near 0, near 1."""
 

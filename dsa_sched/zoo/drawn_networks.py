@@ -29,8 +29,6 @@ from dsa_sched.zoo.topologies.vit import (
 from dsa_sched.zoo.topologies.whisper import whisper_encoder_mini_topology, whisper_encoder_topology
 from dsa_sched.zoo.topologies.wide_deep import wide_deep_mini_topology, wide_deep_topology
 
-__all__ = ["DRAWN", "DrawnNetwork"]
-
 
 @dataclass(frozen=True, slots=True)
 class DrawnNetwork:

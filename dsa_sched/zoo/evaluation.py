@@ -15,8 +15,6 @@ import numpy.typing as npt
 import onnx
 from numpy.lib.stride_tricks import sliding_window_view
 
-__all__ = ["Doubles", "Tensor", "evaluate"]
-
 Tensor = npt.NDArray[np.generic]
 Doubles = npt.NDArray[np.float64]
 

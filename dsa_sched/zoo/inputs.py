@@ -14,8 +14,6 @@ from dsa_sched.zoo.meanings.inferred_meanings import inferred_meanings
 from dsa_sched.zoo.weights import seed_of
 from hw_models.errors import ModelError
 
-__all__ = ["low_frequency", "seeded_inputs"]
-
 WAVES = 6
 MOST_CYCLES = 4.0
 NOISE = 0.05

@@ -33,16 +33,6 @@ from dsa_sched.zoo.topologies.unet import unet_topology
 from dsa_sched.zoo.weights import drawn, roles, seed_of
 from hw_models.errors import ModelError
 
-__all__ = [
-    "built_model",
-    "is_built",
-    "is_calibrated",
-    "published_shapes",
-    "set_values",
-    "topology_bytes",
-    "zoo_names",
-]
-
 CALIBRATED: Mapping[str, Callable[[], onnx.ModelProto]] = MappingProxyType(
     {
         "efficientnet_b0": efficientnet_b0_topology,

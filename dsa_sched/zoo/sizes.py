@@ -15,8 +15,6 @@ from onnx import numpy_helper, shape_inference
 
 from dsa_sched.zoo.networks import is_built, published_shapes, set_values, topology_bytes
 
-__all__ = ["NetworkSize", "network_size"]
-
 ACTIVATION_BYTES = 2
 """Of a number between layers: half precision."""
 

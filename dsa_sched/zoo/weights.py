@@ -15,8 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-__all__ = ["Floats", "ConstantRole", "drawn", "roles", "seed_of"]
-
 Floats = npt.NDArray[np.float32]
 
 SPREAD = np.float32(0.2)

@@ -30,8 +30,6 @@ from isched.program.target import Timeable
 from isched.program.timed_ops import TimedStream, timed_streams
 from isched.timing.contention import Resource
 
-__all__ = ["Bounds", "program_bounds", "stream_bounds"]
-
 MOST_QUESTIONS = 400_000_000
 """Works times claims, up to which all cores are looked at."""
 

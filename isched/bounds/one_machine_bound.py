@@ -17,8 +17,6 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["starts"]
-
 Bytes = NDArray[np.uint8]
 Indices = NDArray[np.int64]
 Numbers = NDArray[np.float64]

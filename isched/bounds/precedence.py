@@ -21,8 +21,6 @@ from isched.program.timed_ops import TimedOp, TimedStream
 from isched.timing.contention import Contention, Mover, Resource
 from isched.timing.engines import TOLERANCE
 
-__all__ = ["DMA", "Claim", "Precedence", "precedence_of"]
-
 DMA = "dma"
 """The machine that stands for all channels of a cluster together."""
 

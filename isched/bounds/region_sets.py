@@ -16,8 +16,6 @@ import numpy.typing as npt
 from isched.program.program import Region
 from isched.program.region_overlap import overlaps
 
-__all__ = ["Places", "Tracker"]
-
 
 class Places:
     """The regions of one memory by number."""

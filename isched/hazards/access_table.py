@@ -16,22 +16,6 @@ import numpy.typing as npt
 
 from isched.program.program import Program, Region
 
-__all__ = [
-    "COLUMNS",
-    "END",
-    "FIRST",
-    "MEMORY",
-    "ROW",
-    "ROWS",
-    "STRIDE",
-    "WRITE",
-    "Accesses",
-    "Flags",
-    "Table",
-    "Touches",
-    "Vector",
-]
-
 Table = npt.NDArray[np.int64]
 Vector = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

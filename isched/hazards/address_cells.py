@@ -11,8 +11,6 @@ import numpy as np
 
 from isched.hazards.access_table import END, MEMORY, Table, Vector
 
-__all__ = ["Cells", "ends_of"]
-
 
 def ends_of(table: Table) -> Vector:
     """For each memory one past the last byte that is touched. The table has rows."""

@@ -34,8 +34,6 @@ from isched.hazards.address_cells import Cells, ends_of
 from isched.program.program import Program
 from isched.program.region_overlap import rows_meet
 
-__all__ = ["Conflicts", "Earlier", "conflicts_of", "conflicts_within", "own_accesses"]
-
 Numbers = npt.NDArray[np.int32]
 
 SEARCHES_AT_ONCE = 2

@@ -31,9 +31,6 @@ from isched.hazards.conflicts import Conflicts, Earlier, conflicts_of, conflicts
 from isched.hazards.happens_before import transfer_ends
 from isched.program.program import Program
 
-__all__ = ["CoreOrder", "Dependences", "Pairs", "dependences"]
-
-
 LAG = 8
 """Rendezvous that may overtake a result on its way to a shared memory: some tiles' loads."""
 

@@ -23,8 +23,6 @@ from isched.hazards.access_table import Flags, Vector
 from isched.hazards.conflicts import Conflicts
 from isched.program.program import Instr, Program
 
-__all__ = ["OrderedSteps", "SharedMemoryUnits", "transfer_ends", "walk"]
-
 Known = npt.NDArray[np.int32]
 
 NO_UNIT = -1

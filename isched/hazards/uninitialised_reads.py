@@ -11,8 +11,6 @@ from numba import njit
 from isched.hazards.access_table import FIRST, MEMORY, ROW, ROWS, STRIDE, WRITE, Flags, Table
 from isched.hazards.address_cells import Cells, ends_of
 
-__all__ = ["first_unwritten"]
-
 
 def first_unwritten(table: Table) -> int:
     """The first row that reads bytes which no row before it wrote; -1 where there is none."""

@@ -17,8 +17,6 @@ from partitioner.ir.plan import Group, Plan
 from partitioner.ir.steps import ViewStep
 from partitioner.memory.main_memory_check import roots
 
-__all__ = ["verify_places"]
-
 
 def verify_places(plan: Plan, graph: Graph, placements: tuple[TensorPlacement, ...]) -> None:
     """Raises PlanError unless every value that a kernel reads lies where it was written, or placed before the start,

@@ -22,8 +22,6 @@ from isched.hazards.happens_before import OrderedSteps, SharedMemoryUnits, walk
 from isched.hazards.uninitialised_reads import first_unwritten
 from isched.program.program import Program, Region
 
-__all__ = ["verify_program"]
-
 INITIALISED = ("input", "constant", "probe")
 """Placements that hold data before the program starts."""
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from isched.program.program import Instr
 
-__all__ = ["TileCode", "together"]
-
 
 @dataclass(frozen=True, slots=True)
 class TileCode:

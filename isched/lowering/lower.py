@@ -37,11 +37,10 @@ from partitioner.ir.graph import Op
 from partitioner.ir.plan import Plan
 from partitioner.ir.regions import box_size, full_box
 from partitioner.ir.target import TileLoad
-from partitioner.memory.memory_plan import Layout, LayoutOptions, MoveLayout, Place, lay_out
+from partitioner.memory.memory_plan import lay_out
+from partitioner.memory.memory_plan_types import Layout, LayoutOptions, MoveLayout, Place
 from partitioner.tiling.buffer_aliasing import Fit
 from partitioner.tiling.tile_loads import TileFetch
-
-__all__ = ["lower_layout", "lower_plan"]
 
 
 @dataclass(slots=True)

@@ -20,10 +20,8 @@ from partitioner.ir.graph import Graph
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import AcceptingTarget
 from partitioner.memory.main_memory_check import held_throughout, main_overflow, roots
-from partitioner.memory.memory_plan import LayerLayout, Layout
+from partitioner.memory.memory_plan_types import LayerLayout, Layout
 from partitioner.memory.offset_assignment import Item, lowest, peak_bytes
-
-__all__ = ["main_lifetimes", "place_group_tensors", "place_tensors"]
 
 TENSOR_ALIGNMENT_BYTES = 64
 """Tensors start at multiples of this in the main memory: a DDR burst of 64 bytes."""

@@ -12,9 +12,7 @@ from hw_models.errors import PlanError
 from isched.lowering.tile_code import LowerContext
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import box_shape
-from partitioner.memory.memory_plan import LayerLayout, Layout, MoveLayout
-
-__all__ = ["MOST_INSTRUCTIONS", "ProgramSize"]
+from partitioner.memory.memory_plan_types import LayerLayout, Layout, MoveLayout
 
 MOST_INSTRUCTIONS = 1_000_000
 """A program of more is refused while it is being made: no code space holds it, and hours would pass."""

@@ -16,9 +16,7 @@ from isched.program.target import RowRun
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.regions import Box, box_size
-from partitioner.memory.memory_plan import Layout, MoveLayout, Place
-
-__all__ = ["looked_up_when_read", "row_runs"]
+from partitioner.memory.memory_plan_types import Layout, MoveLayout, Place
 
 
 def looked_up_when_read(layout: Layout, ctx: PlanContext) -> Mapping[str, Op]:

@@ -13,8 +13,6 @@ from isched.program.program import Region
 from isched.program.target import MemoryCopy
 from partitioner.ir.regions import Box, box_shape
 
-__all__ = ["PlacedArray", "box_regions", "copies", "gather", "packed_copies", "relative", "scatter"]
-
 
 class PlacedArray(Protocol):
     """A dense array over `box` at a place."""

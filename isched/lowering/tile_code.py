@@ -17,8 +17,6 @@ from partitioner.context.plan_context import Context
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box
 
-__all__ = ["Code", "LowerContext", "tile_code"]
-
 LowerContext: TypeAlias = Context[LowerTarget]
 """What lowering is given: a context whose target makes instructions."""
 

@@ -13,8 +13,6 @@ from functools import cached_property
 
 from partitioner.ir.text import format_line
 
-__all__ = ["Instr", "TensorPlacement", "Program", "Region", "Stream"]
-
 
 @dataclass(frozen=True, slots=True)
 class Region:

@@ -6,8 +6,6 @@ from numba import njit
 
 from isched.program.program import Region
 
-__all__ = ["overlaps", "rows_meet"]
-
 
 def overlaps(a: Region, b: Region) -> bool:
     """True when two regions share a byte."""

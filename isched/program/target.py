@@ -21,8 +21,6 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box
 from partitioner.ir.target import PlanTarget, TileWork
 
-__all__ = ["DENSE", "MemoryCopy", "LowerTarget", "Prepares", "RowRun", "Schedulable", "Timeable"]
-
 DENSE: Mapping[str, int] = MappingProxyType({})
 """No buffer has a pitch."""
 

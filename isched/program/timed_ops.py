@@ -12,23 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from hw_models.chip import Chip, Link, ScalarEngine, TransferEngine
+from hw_models.chip import Chip
 from hw_models.cost import link_bytes
 from hw_models.errors import PlanError
+from hw_models.parts import Link, ScalarEngine, TransferEngine
 from isched.program.program import Instr, Program, Region
-
-__all__ = [
-    "CoreIssue",
-    "LinkFlow",
-    "IssueCost",
-    "TimedOp",
-    "TimedStream",
-    "busiest_engine_cycles",
-    "same_streams",
-    "timed_op",
-    "timed_streams",
-    "timed_work",
-]
 
 
 @dataclass(frozen=True, slots=True)

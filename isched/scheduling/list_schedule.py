@@ -17,8 +17,6 @@ from numba import njit
 from isched.hazards.access_table import Flags, Vector
 from isched.hazards.dependences import Pairs
 
-__all__ = ["Tasks", "list_schedule"]
-
 Floats = npt.NDArray[np.float64]
 
 

@@ -30,8 +30,6 @@ from isched.scheduling.list_schedule import Floats, Tasks, list_schedule
 from isched.timing.contention import Contention, Mover
 from isched.timing.cycle_model import EndedRun, cycles_below, run_below
 
-__all__ = ["Scheduled", "list_scheduled", "schedule_program", "scheduled_lowering"]
-
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:

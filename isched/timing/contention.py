@@ -16,8 +16,6 @@ from typing import NamedTuple
 
 from hw_models.chip import Chip
 
-__all__ = ["FETCH", "Contention", "Mover", "Resource"]
-
 FETCH = "fetch"
 """In the place of a link: what brings lines into a core's instruction cache."""
 

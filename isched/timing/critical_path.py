@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 from isched.timing.timeline import Timeline, TimelineSpan
 
-__all__ = ["Stretch", "critical_cycles", "critical_path"]
-
 
 @dataclass(frozen=True, slots=True)
 class Stretch:

@@ -27,8 +27,6 @@ from isched.timing.deadlock_report import end_of, refuse_deadlock, timeline_of
 from isched.timing.engines import TOLERANCE, Motion, TimedCore, TimedJob, Touch, conflict, served_together, touched_by
 from isched.timing.timeline import Timeline
 
-__all__ = ["EndedRun", "cycles_below", "run_below", "time_program", "time_streams"]
-
 # Events. At one moment, what ends comes before what goes on.
 _WORK_OVER, _MOTION, _FIXED_OVER, _READY = range(4)
 

@@ -10,8 +10,6 @@ from hw_models.errors import PlanError
 from isched.timing.engines import TimedCore, TimedJob
 from isched.timing.timeline import Timeline, TimelineSpan
 
-__all__ = ["end_of", "refuse_deadlock", "timeline_of"]
-
 
 def refuse_deadlock(cores: Sequence[TimedCore]) -> None:
     """Raises PlanError when nothing can happen any more and something still waits."""

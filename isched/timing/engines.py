@@ -15,8 +15,6 @@ from isched.program.region_overlap import overlaps
 from isched.program.timed_ops import TimedOp, TimedStream
 from isched.timing.contention import Contention, Mover
 
-__all__ = ["TOLERANCE", "TimedCore", "TimedJob", "Motion", "Touch", "conflict", "served_together", "touched_by"]
-
 TOLERANCE = 1e-6
 """Rates are quotients: what is this close, in cycles or bytes, counts as reached."""
 

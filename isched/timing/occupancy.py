@@ -26,8 +26,6 @@ from isched.program.program import Region
 from isched.program.timed_ops import TimedStream
 from isched.timing.timeline import Timeline
 
-__all__ = ["Numbers", "Occupancy", "occupancies"]
-
 Numbers = npt.NDArray[np.int64]
 Pieces = slice | Numbers
 """The pieces of a memory that a region covers: a run of them, or their numbers."""

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-__all__ = ["OVERLAPS", "Overlap", "TimelineSpan", "Timeline"]
-
 OVERLAPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("all", ("transfer", "matrix", "vector")),
     ("transfer/matrix", ("transfer", "matrix")),

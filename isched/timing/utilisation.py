@@ -17,8 +17,6 @@ from math import inf
 
 from isched.timing.timeline import OVERLAPS, Overlap, Timeline
 
-__all__ = ["ENGINE_KINDS", "Usage", "dominant_parts", "usage_by", "usage_of_run", "usage_over_time"]
-
 ENGINE_KINDS = ("matrix", "vector", "transfer")
 """Kinds of engines that each core has for itself; the first that works says what a moment belongs to."""
 

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from isched.timing.critical_path import critical_path
 from isched.timing.timeline import Timeline
 
-__all__ = ["PartWaiting", "path_cycles_by", "waiting_by"]
-
 
 @dataclass(frozen=True, slots=True)
 class PartWaiting:

@@ -11,8 +11,6 @@ from partitioner.ir.access import Access, Full, Index, Linear, View, index_axes
 from partitioner.ir.graph import Graph, LoopNest
 from partitioner.ir.layers import Layer
 
-__all__ = ["images_of"]
-
 
 def images_of(graph: Graph, layer: Layer) -> frozenset[str] | None:
     """The values that a layer reads at the place, along the outermost axis, of the result; None where results read

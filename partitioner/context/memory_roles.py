@@ -14,8 +14,6 @@ from hw_models.chip import Chip
 from hw_models.memory_parts import part_bytes, part_start
 from hw_models.routes import main_memory, staging_memory
 
-__all__ = ["Local", "MemoryRoles", "memory_roles"]
-
 
 class Local(NamedTuple):
     """The memory of a core in which values stay, and its physical part; empty names where nothing is computed."""

@@ -26,8 +26,6 @@ from partitioner.ir.regions import Box, full_box, input_boxes, join
 from partitioner.ir.structural_key import likeness
 from partitioner.ir.target import AcceptingTarget, Pass, PlanTarget, TileLoad, TileWork
 
-__all__ = ["Context", "GraphContext", "KernelContext", "Likeness", "PlanContext"]
-
 AnyTargetT = TypeVar("AnyTargetT", bound=AcceptingTarget, covariant=True)
 TargetT = TypeVar("TargetT", bound=PlanTarget, covariant=True)
 Memo = TypeVar("Memo")

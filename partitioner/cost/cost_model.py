@@ -22,8 +22,6 @@ from partitioner.cost.traffic import Traffic, plan_traffic
 from partitioner.ir.plan import Plan
 from partitioner.memory.memory_plan import lay_out
 
-__all__ = ["PlanCost", "StepCost", "cost_of", "plan_cycles"]
-
 
 @dataclass(frozen=True, slots=True)
 class StepCost:

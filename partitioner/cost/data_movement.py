@@ -28,8 +28,6 @@ from partitioner.ir.graph import DTYPE_BYTES
 from partitioner.ir.regions import box_size
 from partitioner.memory.memory_plan_types import Layout, Place
 
-__all__ = ["Busy", "Counted", "DataMove", "Way", "sums"]
-
 Key = TypeVar("Key")
 
 Busy = dict[str, float]

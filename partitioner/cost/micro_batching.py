@@ -16,16 +16,6 @@ from hw_models.errors import PlanError
 from partitioner.cost.cost_model import PlanCost
 from partitioner.ir.decisions import Decision
 
-__all__ = [
-    "MOST_CANDIDATES",
-    "Batching",
-    "PassCandidate",
-    "candidate_batches",
-    "choose_batch",
-    "pass_count",
-    "shares_of",
-]
-
 MOST_CANDIDATES = 6
 """Each costs a graph and a plan of its own, a few seconds for a large network."""
 

@@ -14,22 +14,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import ceil, prod
 
-from hw_models.chip import Chip, MatrixEngine, VectorEngine
+from hw_models.chip import Chip
+from hw_models.parts import MatrixEngine, VectorEngine
 from hw_models.routes import main_memory
 from partitioner.cost.traffic import Traffic, TrafficPart
 from partitioner.ir.graph import Graph, Op, channel_axis
 from partitioner.ir.layers import group_layers
 from partitioner.ir.operators import Trait, kind_names
-
-__all__ = [
-    "Floor",
-    "binding_floor",
-    "compulsory_bytes",
-    "items_per_second",
-    "network_floors",
-    "peak_cycles",
-    "plan_floors",
-]
 
 VECTOR_KINDS = kind_names(Trait.ELEMENTWISE, Trait.VECTOR)
 """Sums and means can be products with ones, and data are moved by other engines."""

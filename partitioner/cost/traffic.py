@@ -20,9 +20,7 @@ from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Plan
 from partitioner.ir.regions import box_size, full_box
-from partitioner.memory.memory_plan import Layout, MoveLayout
-
-__all__ = ["DataMove", "TrafficPart", "Traffic", "Way", "layer_macs", "plan_traffic"]
+from partitioner.memory.memory_plan_types import Layout, MoveLayout
 
 
 @dataclass(frozen=True, slots=True)

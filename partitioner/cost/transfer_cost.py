@@ -14,8 +14,6 @@ from partitioner.ir.graph import Tensor
 from partitioner.ir.regions import Box, box_shape, box_size, common, holds, run_count
 from partitioner.tiling.core_partition import load_cycles, store_cycles
 
-__all__ = ["TransferCosts"]
-
 MOST_RUNS = 16
 """A part that lies in more runs than this is taken with all that lies around it, as the lowering does."""
 

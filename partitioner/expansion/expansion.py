@@ -22,21 +22,6 @@ from partitioner.tiling.buffer_aliasing import Residents
 from partitioner.tiling.tile_loads import TileFetch, in_first_half, relay, tile_fetches
 from partitioner.tiling.tiling import piece_tiles
 
-__all__ = [
-    "DMA_CORE",
-    "Barrier",
-    "Begin",
-    "Compute",
-    "Event",
-    "InMain",
-    "TransferPiece",
-    "Transfer",
-    "CoreTransfers",
-    "expand",
-    "read_from",
-    "written_to",
-]
-
 DMA_CORE = 0
 """The core that issues transfers to and from the main memory."""
 

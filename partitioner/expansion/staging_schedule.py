@@ -16,8 +16,6 @@ from hw_models.chip import Chip
 from partitioner.memory.memory_plan_types import LayerLayout, Layout, MoveLayout, Place
 from partitioner.tiling.staging_rounds import Round, Staged, StagingRound
 
-__all__ = ["StagedRound", "staged_rounds"]
-
 FETCH_SHARE = 64
 """Constants of several rounds come together until they are one part in so many of the staging memory."""
 

@@ -24,19 +24,6 @@ from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer, layer_boxes
 from partitioner.ir.regions import Box, box_size, full_box, join
 
-__all__ = [
-    "Footprint",
-    "Footprints",
-    "Pieces",
-    "FootprintValue",
-    "cut_pieces",
-    "grid_sizes",
-    "largest_sizes",
-    "recomputed_elements",
-    "peak_bytes",
-    "totals",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Pieces:

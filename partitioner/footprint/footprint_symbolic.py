@@ -17,8 +17,6 @@ import sympy
 from partitioner.footprint.footprint import Footprint, FootprintValue
 from partitioner.footprint.interval_bounds import ClampTerm, IntervalSpan, hull
 
-__all__ = ["FACTOR", "INSTANCE", "ClosedForm", "closed_forms", "input_bytes", "recomputed_macs", "value_at"]
-
 FACTOR = sympy.Symbol("f", integer=True, positive=True)
 """How many pieces the axis is cut into."""
 

@@ -21,22 +21,6 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "Guard",
-    "Integers",
-    "Reach",
-    "IntervalSpan",
-    "ClampTerm",
-    "after",
-    "can_be_empty",
-    "compose",
-    "constant",
-    "hull",
-    "join_reaches",
-    "reduced",
-    "whole_reach",
-]
-
 Integers: TypeAlias = npt.NDArray[np.int64]
 
 FAR = 1 << 62

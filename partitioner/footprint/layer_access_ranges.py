@@ -29,8 +29,6 @@ from partitioner.ir.graph import Graph, LoopNest, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import matching_runs
 
-__all__ = ["layer_reaches"]
-
 
 def layer_reaches(graph: Graph, layer: Layer, axis: int) -> dict[str, Reach]:
     """For each value that the layer reads and no constant: its reach in cut points of `axis` of the layer's output."""

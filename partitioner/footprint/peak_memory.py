@@ -16,8 +16,6 @@ from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.operators import ELEMENTWISE_KINDS
 
-__all__ = ["Activations", "SharedPlace", "best_order", "peak_of", "peak_of_places", "places_of", "segments"]
-
 MOST_LAYERS_SEARCHED = 24
 """Segments of more layers are ordered greedily only."""
 

@@ -21,18 +21,6 @@ from partitioner.ir.graph import Graph
 from partitioner.ir.kernels import Kernel, KernelFloor
 from partitioner.ir.layers import Layer
 
-__all__ = [
-    "MARGIN",
-    "SHARE",
-    "GroupWork",
-    "KernelRun",
-    "SharedCache",
-    "ValueReaders",
-    "run_of",
-    "shared_cache",
-    "with_hits",
-]
-
 SHARE = 0.6
 """Of the cache, for what lies in it beside and for what it throws out early."""
 

@@ -23,8 +23,6 @@ from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.operators import Trait, kind_names
 
-__all__ = ["GROWING_KINDS", "Allowed", "BestSplit", "group_layers_into_subgraphs"]
-
 BestSplit = Callable[[tuple[Layer, ...]], Splitting | None]
 Allowed = Callable[[tuple[Layer, ...]], str | None]
 

@@ -23,8 +23,6 @@ from partitioner.fusion.grouping import Allowed, BestSplit
 from partitioner.ir.graph import channel_axis
 from partitioner.ir.layers import Layer
 
-__all__ = ["HaloCost", "halo_cost", "halo_veto"]
-
 
 @dataclass(frozen=True, slots=True)
 class HaloCost:

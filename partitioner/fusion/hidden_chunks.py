@@ -23,8 +23,6 @@ from partitioner.ir.access import Access, Linear, View
 from partitioner.ir.graph import Axis, Constants, Graph, LoopNest, Op, Tensor, content_hash
 from partitioner.ir.target import AddsInRuns
 
-__all__ = ["Chunked", "ChunkPart", "in_chunks"]
-
 Run = tuple[int, int]
 
 

@@ -20,8 +20,6 @@ from typing import TypeAlias
 from partitioner.fusion.cache_hits import GroupWork, KernelRun, ValueReaders
 from partitioner.fusion.kernel_sets import Dependences
 
-__all__ = ["MOST_STATES", "cheapest_covers"]
-
 MOST_STATES = 64
 
 

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 
-__all__ = ["Dependences", "bits", "dependences_of", "in_order", "sets_from"]
-
 MOST_REFUSED = 3
 """A set is grown by so many groups beyond the last one for which there is a kernel: a chain of three may have a kernel
 where the first two of it have none."""

@@ -20,8 +20,6 @@ from partitioner.footprint.footprint import Footprint, Footprints, cut_pieces, l
 from partitioner.footprint.peak_memory import peak_of_places
 from partitioner.ir.layers import Layer
 
-__all__ = ["SplitOptions", "Splitter", "Splitting", "best_of", "candidates"]
-
 MOST_UNEVEN_FACTOR = 64
 """Uneven factors are tried up to this; larger ones must divide the extent."""
 

@@ -15,19 +15,6 @@ from dataclasses import dataclass
 
 from partitioner.ir.text import Json, TextError
 
-__all__ = [
-    "Access",
-    "Full",
-    "Grouped",
-    "Index",
-    "Linear",
-    "Scaled",
-    "View",
-    "access_from_json",
-    "access_to_json",
-    "index_axes",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Linear:

@@ -13,8 +13,6 @@ from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.prepared_items import NONE, prepared_items
 from partitioner.ir.regions import Box, box_size, full_box, input_boxes, join
 
-__all__ = ["batch_problem"]
-
 NO_CONSTANTS: Constants = MappingProxyType({})
 """Where nothing is prepared, none is asked for."""
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, get_args
 
-__all__ = ["STEPS", "Step", "formula_text", "steps_of"]
-
 Name = Literal["square", "abs", "neg", "sqrt", "reciprocal", "log", "power", "add", "mul", "max", "min"]
 Step = tuple[str, float]
 """What is done to the running value, and the number beside it (0 where there is none)."""

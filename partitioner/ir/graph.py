@@ -23,20 +23,6 @@ from hw_models.errors import ModelError
 from partitioner.ir.access import Access, View, index_axes
 from partitioner.ir.quantisation import Quantisation
 
-__all__ = [
-    "DTYPE_BYTES",
-    "Attribute",
-    "Axis",
-    "Constants",
-    "Graph",
-    "Op",
-    "LoopNest",
-    "Tensor",
-    "channel_axis",
-    "content_hash",
-    "verify_graph",
-]
-
 Attribute = int | float | str | tuple[int, ...] | tuple[float, ...]
 Constants = Mapping[str, npt.NDArray[np.generic]]
 """Content hash -> array in device layout and dtype."""

@@ -10,8 +10,6 @@ from partitioner.ir.graph import Attribute, Axis, Graph, LoopNest, Op, Tensor
 from partitioner.ir.quantisation import quantisation_of
 from partitioner.ir.text import Fields, Json, TextError, as_ints, as_names, format_line, parse_lines
 
-__all__ = ["format_graph", "parse_graph"]
-
 
 def format_graph(graph: Graph) -> str:
     """The text form, one tensor, operator or stage a line."""

@@ -21,8 +21,6 @@ from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.target import AcceptingTarget
 
-__all__ = ["Kernel", "KernelFloor", "KernelTarget", "read_kernel"]
-
 NAME = "[A-Za-z_][A-Za-z0-9_.]*"
 TEXT = re.compile(rf"({NAME})(?:\(({NAME}=[A-Za-z0-9_.+-]+(?:, {NAME}=[A-Za-z0-9_.+-]+)*)\))?")
 NUMBER = re.compile(r"-?[0-9]{1,18}")

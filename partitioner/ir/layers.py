@@ -18,8 +18,6 @@ from partitioner.ir.graph import Graph, Op
 from partitioner.ir.operators import ELEMENTWISE_KINDS
 from partitioner.ir.regions import Box, input_boxes, join
 
-__all__ = ["Layer", "group_layers", "layer_boxes"]
-
 CanFuse = Callable[[Graph, tuple[Op, ...], Op, str], str | None]
 
 

@@ -17,17 +17,6 @@ from dataclasses import dataclass
 from enum import Flag, auto
 from types import MappingProxyType
 
-__all__ = [
-    "ELEMENTWISE_KINDS",
-    "OPERATOR_TABLE",
-    "OPERATORS_BY_NAME",
-    "REARRANGING",
-    "OperatorRow",
-    "Trait",
-    "kind_names",
-    "onnx_names",
-]
-
 
 class Trait(Flag):
     """Something that is true of an operator whatever its shapes and attributes are."""

@@ -18,8 +18,6 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.steps import Step, format_step, parse_step
 from partitioner.ir.text import Fields, Json, TextError, as_int, as_ints, as_list, as_names, format_line, parse_lines
 
-__all__ = ["Exchange", "Group", "Plan", "Spill", "Split", "parse_plan"]
-
 
 @dataclass(frozen=True, slots=True)
 class Split:

@@ -12,8 +12,6 @@ import numpy.typing as npt
 
 from partitioner.ir.graph import Constants, Graph, Op
 
-__all__ = ["MIXED", "NONE", "prepared_items"]
-
 Items = npt.NDArray[np.int64]
 
 NONE, MIXED = -1, -2

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 
-__all__ = ["Quantisation", "quantisation_of"]
-
 RANGES: Mapping[str, tuple[int, int]] = {
     "int8": (-(1 << 7), (1 << 7) - 1),
     "uint8": (0, (1 << 8) - 1),

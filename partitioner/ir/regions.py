@@ -14,22 +14,6 @@ from math import prod
 from partitioner.ir.access import Access, Full, Grouped, Linear, Scaled, View
 from partitioner.ir.graph import Graph, LoopNest, Op
 
-__all__ = [
-    "Box",
-    "box_shape",
-    "box_size",
-    "common",
-    "empty_box",
-    "full_box",
-    "holds",
-    "input_boxes",
-    "join",
-    "joined",
-    "matching_runs",
-    "run_count",
-    "view_box",
-]
-
 Box = tuple[tuple[int, int], ...]
 
 

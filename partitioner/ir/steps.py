@@ -13,19 +13,6 @@ from typing import ClassVar, Final, Literal, TypeAlias, get_args
 from partitioner.ir.regions import Box
 from partitioner.ir.text import Fields, Json, as_int, as_ints, as_list, as_names, format_line
 
-__all__ = [
-    "MOVES",
-    "Binding",
-    "MoveKind",
-    "MoveStep",
-    "RunStep",
-    "Step",
-    "ViewStep",
-    "format_step",
-    "parse_step",
-    "scopes_of",
-]
-
 MoveKind: TypeAlias = Literal["concat", "copy", "redistribute", "split"]
 """Why a value is moved: it is gathered from several instances, it lies in a shared memory, on other cores, or is a part
 of what one instance made. What is done is the same."""

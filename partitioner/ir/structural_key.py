@@ -11,8 +11,6 @@ from partitioner.ir.access import Access, View
 from partitioner.ir.graph import Graph, LoopNest
 from partitioner.ir.layers import Layer
 
-__all__ = ["likeness"]
-
 
 def likeness(graph: Graph, layer: Layer) -> tuple[tuple[object, ...], dict[str, str]]:
     """A key, equal for layers that differ in names only, and what stands in it for each name. Values of constants do

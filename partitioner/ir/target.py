@@ -18,17 +18,6 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box
 from partitioner.ir.wants import Wants
 
-__all__ = [
-    "AcceptingTarget",
-    "AddsInRuns",
-    "TileBuffer",
-    "JudgesPrepared",
-    "TileLoad",
-    "Pass",
-    "PlanTarget",
-    "TileWork",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class TileBuffer:

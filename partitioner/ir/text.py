@@ -13,18 +13,6 @@ from typing import cast
 
 from hw_models.errors import UserError
 
-__all__ = [
-    "Fields",
-    "Json",
-    "TextError",
-    "as_int",
-    "as_ints",
-    "as_list",
-    "as_names",
-    "format_line",
-    "parse_lines",
-]
-
 Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 Fields = dict[str, Json]
 

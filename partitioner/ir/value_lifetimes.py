@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 
-__all__ = ["WaitingValue", "activations", "own_names", "waiting_values"]
-
 
 @dataclass(frozen=True, slots=True)
 class WaitingValue:

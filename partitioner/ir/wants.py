@@ -18,8 +18,6 @@ import numpy.typing as npt
 from hw_models.errors import TargetError
 from partitioner.ir.graph import DTYPE_BYTES
 
-__all__ = ["FLOATS", "AxisOrder", "Rounding", "Wants", "WeightOrder", "Windows", "floats_as"]
-
 AxisOrder = Literal["channels_last", "channels_first"]
 WeightOrder = Literal["outputs_last", "outputs_first"]
 """Of a convolution's weights: (kernel..., Cin, Cout) or (Cout, kernel..., Cin); those of several groups lie one after

@@ -11,8 +11,6 @@ from hw_models.infeasible import Holder, Infeasible, Lever
 from partitioner.memory.liveness import MovedValue, Walk
 from partitioner.memory.offset_assignment import Item, Packing, peak_bytes
 
-__all__ = ["holders_at", "unplaced"]
-
 
 def unplaced(
     walk: Walk, memory: str, items: Sequence[Item], packing: Packing, capacity_bytes: int

@@ -17,8 +17,6 @@ from partitioner.ir.regions import Box, box_size
 from partitioner.tiling.core_partition import cut_granularity
 from partitioner.tiling.staging_rounds import Round, Stager, StagingRound, own_rounds, shared_rounds
 
-__all__ = ["OutputCut", "Rounds", "brought_bytes", "layer_rounds"]
-
 Rounds = tuple[tuple[Round, StagingRound], ...]
 
 

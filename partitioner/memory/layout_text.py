@@ -15,8 +15,6 @@ from partitioner.ir.text import format_line
 from partitioner.memory.memory_plan_types import LayerLayout, Layout, MoveLayout, Place
 from partitioner.tiling.staging_rounds import Staged
 
-__all__ = ["format_layout"]
-
 
 def format_layout(layout: Layout) -> str:
     """The text form: how it was made, sizes of elements, what the main memory holds, then the steps in order."""

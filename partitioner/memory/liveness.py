@@ -32,8 +32,6 @@ from partitioner.memory.memory_plan_types import SHARED
 from partitioner.tiling.buffer_aliasing import run_offset
 from partitioner.tiling.core_regions import CoreBoxes, core_boxes
 
-__all__ = ["HeldItem", "MovedValue", "Slot", "Walk"]
-
 
 @dataclass(slots=True)
 class HeldItem:

@@ -15,8 +15,6 @@ from partitioner.context.plan_context import GraphContext
 from partitioner.ir.graph import Graph
 from partitioner.ir.target import AcceptingTarget
 
-__all__ = ["held_throughout", "main_overflow", "require_main_room", "roots"]
-
 
 def require_main_room(ctx: GraphContext[AcceptingTarget]) -> None:
     """Raises DoesNotFit, before any planning, for a graph that no plan can bring into the main memory."""

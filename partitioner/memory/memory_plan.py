@@ -22,8 +22,6 @@ from partitioner.memory.fit_diagnostics import holders_at, unplaced
 from partitioner.memory.layer_rounds import OutputCut, Rounds, brought_bytes, layer_rounds
 from partitioner.memory.liveness import HeldItem, MovedValue, Slot, Walk
 from partitioner.memory.memory_plan_types import (
-    FOR_CONSTANTS_AHEAD,
-    FOR_SCHEDULING,
     PLAIN,
     SHARED,
     LayerLayout,
@@ -36,23 +34,6 @@ from partitioner.memory.memory_plan_types import (
 from partitioner.memory.offset_assignment import Item, Packing, largest_gap, lowest, pack, peak_bytes
 from partitioner.tiling.buffer_aliasing import FreeRegions, Residents
 from partitioner.tiling.tiling import missing_for_tile, workspace_bytes
-
-__all__ = [
-    "FOR_CONSTANTS_AHEAD",
-    "FOR_SCHEDULING",
-    "PLAIN",
-    "SHARED",
-    "LayerLayout",
-    "Layout",
-    "LayoutOptions",
-    "MoveLayout",
-    "Place",
-    "Store",
-    "fit_group",
-    "fit_layout",
-    "lay_out",
-    "walked",
-]
 
 ROUNDS_IN_STAGING = 8
 """Where rounds are staged ahead, so many would fit the staging memory: the next ones arrive while one is worked on, the

@@ -16,19 +16,6 @@ from partitioner.ir.regions import Box, box_size
 from partitioner.tiling.buffer_aliasing import FreeRegions
 from partitioner.tiling.staging_rounds import Round, StagingRound
 
-__all__ = [
-    "FOR_CONSTANTS_AHEAD",
-    "FOR_SCHEDULING",
-    "PLAIN",
-    "SHARED",
-    "LayerLayout",
-    "Layout",
-    "LayoutOptions",
-    "MoveLayout",
-    "Place",
-    "Store",
-]
-
 SHARED = -1
 """Stands for the core where a place is in a memory that all cores share."""
 

@@ -15,8 +15,6 @@ from typing import TypeVar
 from hw_models.errors import DoesNotFit, PlanError, reason_text
 from hw_models.infeasible import Infeasible
 
-__all__ = ["Forbidden", "NoPlan", "planned", "reason_of", "unless_forbidden"]
-
 Found = TypeVar("Found")
 
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Item", "Packing", "largest_gap", "lowest", "pack", "peak_bytes"]
-
 
 @dataclass(frozen=True, slots=True)
 class Item:

@@ -20,8 +20,6 @@ from hw_models.errors import DoesNotFit
 from hw_models.infeasible import Holder, Infeasible, Lever, SlotSubject
 from partitioner.memory.offset_assignment import Item, pack, peak_bytes
 
-__all__ = ["POLICIES", "SpillAllocation", "SpillMemory", "Policy", "SpilledValue", "SpillValue", "allocate"]
-
 
 @dataclass(frozen=True, slots=True)
 class SpillValue:

@@ -19,8 +19,6 @@ from partitioner.ir.plan import Group, Spill
 from partitioner.memory.liveness import Walk
 from partitioner.memory.spill_policies import POLICIES, SpillValue
 
-__all__ = ["held_values", "spill_one"]
-
 MOST_SPILLS = 8
 """A group of which more values would have to go is cut finer instead."""
 

@@ -17,8 +17,6 @@ from typing import NamedTuple
 
 from partitioner.ordering.cost import Capacity, InstanceGraph
 
-__all__ = ["START", "WindowProblem", "BeamState", "OrderWindow", "problem"]
-
 WIDTH = 1000
 """The beam is at most so wide, and as wide as its share of expansions allows."""
 

@@ -15,18 +15,6 @@ from hw_models.errors import DoesNotFit, PlanError
 from hw_models.infeasible import Infeasible, InstanceSubject, Lever
 from partitioner.ordering.scope_assignment import MAIN, Lifetime, Scope, assign_scopes, never_local_bytes, scope_cost
 
-__all__ = [
-    "Capacity",
-    "InstanceGraph",
-    "InstanceNode",
-    "Ordered",
-    "evaluate",
-    "lifetimes",
-    "refuse_too_large",
-    "too_large",
-    "weighed",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class InstanceNode:

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from partitioner.ordering.cost import Capacity, InstanceGraph, Ordered, refuse_too_large, weighed
 from partitioner.ordering.scope_assignment import LOCAL, MAIN, STAGING, Scope
 
-__all__ = ["ProvenOrder", "exact_order"]
-
 
 @dataclass(frozen=True, slots=True)
 class ProvenOrder:

@@ -18,8 +18,6 @@ from partitioner.ordering.cost import Capacity, InstanceGraph, Ordered, evaluate
 from partitioner.ordering.cpsat import exact_order
 from partitioner.ordering.window_search import EXPANSIONS, searched
 
-__all__ = ["METHODS", "OrderChoice", "breadth_first", "choose_order", "depth_first", "heaviest_first", "post_order"]
-
 Method = Callable[[InstanceGraph], tuple[int, ...]]
 
 

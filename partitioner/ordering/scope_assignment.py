@@ -17,8 +17,6 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-__all__ = ["LOCAL", "MAIN", "STAGING", "Lifetime", "Scope", "assign_scopes", "never_local_bytes", "scope_cost"]
-
 Scope = Literal["local", "staging", "main"]
 LOCAL: Scope = "local"
 STAGING: Scope = "staging"

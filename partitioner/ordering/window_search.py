@@ -12,8 +12,6 @@ from itertools import pairwise
 from partitioner.ordering.beam_search import START, OrderWindow, problem
 from partitioner.ordering.cost import Capacity, InstanceGraph, Ordered, evaluate, weighed
 
-__all__ = ["EXPANSIONS", "searched"]
-
 PASSES = ((40, 0), (24, 0), (24, 12))
 """Nodes of a window, and of the first window where that is shorter, for each pass over the order."""
 

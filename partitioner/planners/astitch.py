@@ -24,13 +24,12 @@ from partitioner.ir.plan import Group, Plan
 from partitioner.ir.regions import full_box
 from partitioner.ir.steps import Binding, RunStep, ViewStep
 from partitioner.ir.value_lifetimes import activations
-from partitioner.memory.memory_plan import LayoutOptions, fit_group
+from partitioner.memory.memory_plan import fit_group
+from partitioner.memory.memory_plan_types import LayoutOptions
 from partitioner.memory.no_plan import NoPlan, reason_of, unless_forbidden
 from partitioner.planners.o0 import batch_of, bound_step, view_step
 from partitioner.tiling.core_partition import bind
 from partitioner.tiling.core_regions import core_boxes
-
-__all__ = ["COMPUTE_BOUND_KINDS", "neighbours", "stitched"]
 
 COMPUTE_BOUND_KINDS = kind_names(Trait.PRODUCTS)
 """Anchors that multiply: their layers are never stitched."""

@@ -16,8 +16,6 @@ from partitioner.ir.plan import Plan
 from partitioner.memory.no_plan import planned
 from partitioner.planners.o3 import fit_instances, plan_instances
 
-__all__ = ["BEST_POLICY", "plan_with_worthwhile_spills"]
-
 BEST_POLICY = "cost"
 """The policy that moves the fewest bytes in `benchmarks/allocation.py` wherever little is missing."""
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["assign"]
-
 
 def assign(gain: Sequence[Sequence[int]]) -> tuple[int, ...]:
     """A core for each piece, all different, with the greatest sum of `gain[piece][core]`; the first cores in order

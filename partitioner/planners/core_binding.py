@@ -33,8 +33,6 @@ from partitioner.ir.value_lifetimes import WaitingValue, activations, own_names,
 from partitioner.planners.core_assignment import assign
 from partitioner.tiling.core_partition import TileCycles, cut_granularity, piece_boxes, tile_cycles, ways
 
-__all__ = ["Binder", "LayerBinding", "Closeness", "renamed"]
-
 SWEEPS = 2
 """How often every layer may follow its neighbours."""
 

@@ -16,8 +16,6 @@ from partitioner.ir.value_lifetimes import WaitingValue
 from partitioner.planners.core_assignment import assign
 from partitioner.planners.core_binding import Binder, LayerBinding
 
-__all__ = ["renumbered"]
-
 
 def renumbered(binder: Binder, bound: Mapping[int, LayerBinding]) -> dict[int, LayerBinding]:
     """The bindings with the cores of each run of layers exchanged wherever that saves cycles, the last run first."""

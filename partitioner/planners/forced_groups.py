@@ -13,8 +13,6 @@ from partitioner.fusion.cache_hits import GroupWork
 from partitioner.fusion.kernel_sets import bits, in_order
 from partitioner.planners.kernel_offers import KernelOffers, narrowed
 
-__all__ = ["Forced", "forced_sets"]
-
 OPTION = "--force-group"
 MOST_NAMED = 8
 

@@ -21,7 +21,8 @@ from partitioner.context.plan_context import PlanContext
 from partitioner.ir.decisions import Decision
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Exchange, Group, Plan, Split
-from partitioner.memory.memory_plan import LayoutOptions, fit_group
+from partitioner.memory.memory_plan import fit_group
+from partitioner.memory.memory_plan_types import LayoutOptions
 from partitioner.memory.no_plan import Forbidden, NoPlan, planned, unless_forbidden
 from partitioner.planners.levels import IMAGES, ImageGroup
 from partitioner.planners.o3 import MOST_INSTANCES, ordered_plan, require_few
@@ -29,15 +30,6 @@ from partitioner.planners.o3_core_mapping import Spread, Spreader
 from partitioner.planners.o3_instance_graph import Instance, instances_of
 from partitioner.planners.o3_split_search import Prepared, SplitSearch
 from partitioner.tiling.core_regions import core_boxes, instance_box
-
-__all__ = [
-    "cheapest_division",
-    "fit_image_groups",
-    "groups_like",
-    "in_image_groups",
-    "plan_like",
-    "sizes_to_try",
-]
 
 
 def in_image_groups(ctx: PlanContext, groups: Sequence[ImageGroup]) -> Plan:

@@ -32,15 +32,6 @@ from partitioner.planners.kernel_merges import merge_decisions, microseconds
 from partitioner.planners.kernel_offers import KernelOffers
 from partitioner.planners.o0 import batch_of, view_step
 
-__all__ = [
-    "candidates_in_place",
-    "fastest_kernels",
-    "kernels_by_layer",
-    "kernels_fused",
-    "kernels_in_place",
-    "with_kernels",
-]
-
 MOST_JUDGED = 4
 """Covers that are compared in their order of execution, which the search only guesses."""
 

@@ -18,8 +18,6 @@ from partitioner.ir.kernels import Kernel
 from partitioner.planners.forced_groups import Forced
 from partitioner.planners.kernel_offers import KernelOffers
 
-__all__ = ["is_merge", "merge_decisions", "microseconds"]
-
 MERGED, APART = "one kernel with ", "not one kernel with "
 """How verdicts begin."""
 

@@ -16,8 +16,6 @@ from partitioner.fusion.kernel_sets import Dependences, bits, dependences_of, in
 from partitioner.ir.kernels import Kernel
 from partitioner.ir.layers import Layer
 
-__all__ = ["KernelOffers", "narrowed"]
-
 
 class KernelOffers:
     """Of one compilation."""

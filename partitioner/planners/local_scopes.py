@@ -26,8 +26,6 @@ from partitioner.planners.core_binding import Binder, Closeness, LayerBinding
 from partitioner.tiling.buffer_aliasing import FreeRegions, Residents
 from partitioner.tiling.tiling import piece_cycles, workspace_bytes
 
-__all__ = ["LocalScopes", "ScopeMove"]
-
 RESERVE = 16
 """At first one part in so many of the local memory is left to tiles; what they really need is asked afterwards."""
 

@@ -16,8 +16,6 @@ from partitioner.ir.regions import full_box
 from partitioner.ir.steps import Binding, RunStep, Step, ViewStep
 from partitioner.tiling.core_partition import bind
 
-__all__ = ["batch_of", "bound_step", "in_main", "layer_plan", "view_step", "views_alone"]
-
 
 def in_main(ctx: PlanContext) -> Plan:
     """Level O0: one kernel a layer, every output in the main memory, every layer on the cores that make it fastest."""

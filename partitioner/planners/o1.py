@@ -26,8 +26,6 @@ from partitioner.memory.offset_assignment import Item, largest_gap, pack
 from partitioner.planners.o0 import in_main
 from partitioner.tiling.staging_traffic import StagedBytes
 
-__all__ = ["Staging", "in_staging", "run_slots", "runs_of", "with_scopes"]
-
 PASSES = 3
 """Values that were refused are asked again when others stay: what they cost may have changed."""
 

@@ -26,8 +26,6 @@ from partitioner.planners.weight_pinning import with_pins
 from partitioner.tiling.core_partition import TileCycles, tile_cycles
 from partitioner.tiling.staging_traffic import StagedBytes
 
-__all__ = ["in_cores", "kept_in_cores"]
-
 MENDS = 8
 """How often a plan is laid out again without what found no room, before nothing is kept in the cores' memories."""
 

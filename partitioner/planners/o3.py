@@ -22,7 +22,8 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Plan
 from partitioner.ir.regions import Box, box_size
 from partitioner.ir.steps import MoveKind, MoveStep, RunStep, Step
-from partitioner.memory.memory_plan import Layout, fit_layout
+from partitioner.memory.memory_plan import fit_layout
+from partitioner.memory.memory_plan_types import Layout
 from partitioner.memory.no_plan import NoPlan, planned, reason_of, unless_forbidden
 from partitioner.ordering.cost import Capacity, InstanceGraph, InstanceNode, too_large
 from partitioner.ordering.methods import choose_order
@@ -31,8 +32,6 @@ from partitioner.planners.o3_core_mapping import Spreader
 from partitioner.planners.o3_instance_graph import Instance, InstanceFlow, flow_of, in_place, instances_of
 from partitioner.planners.o3_split_search import Prepared, SplitSearch
 from partitioner.planners.weight_pinning import with_pins
-
-__all__ = ["MOST_INSTANCES", "fit_instances", "ordered_plan", "plan_instances", "require_few"]
 
 STAGING_SHARES = 8
 """Room for waiting values is tried in steps of one part in this many of the staging memory."""

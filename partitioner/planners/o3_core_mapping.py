@@ -21,8 +21,6 @@ from partitioner.ir.regions import Box, box_shape, box_size, common, empty_box, 
 from partitioner.tiling.core_partition import cut_granularity, piece_boxes
 from partitioner.tiling.core_regions import whole_lines
 
-__all__ = ["Spread", "Spreader"]
-
 EVEN = 1.25
 
 MOST_EXCHANGED_RUNS = 64

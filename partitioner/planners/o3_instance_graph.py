@@ -20,8 +20,6 @@ from partitioner.planners.o0 import view_step
 from partitioner.planners.o3_split_search import Prepared, SplitSearch
 from partitioner.tiling.core_regions import CoreBoxes, core_boxes
 
-__all__ = ["InstanceFlow", "Instance", "flow_of", "in_place", "instances_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Instance:

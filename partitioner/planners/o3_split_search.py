@@ -19,14 +19,13 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Group, Split
 from partitioner.ir.regions import Box
 from partitioner.ir.steps import Binding, RunStep
-from partitioner.memory.memory_plan import Layout, LayoutOptions, fit_group, walked
+from partitioner.memory.memory_plan import fit_group, walked
+from partitioner.memory.memory_plan_types import Layout, LayoutOptions
 from partitioner.memory.no_plan import NoPlan, unless_forbidden
 from partitioner.memory.spilling import spill_one
 from partitioner.planners.o3_core_mapping import Spread, Spreader
 from partitioner.tiling.core_partition import cut_axis
 from partitioner.tiling.core_regions import instance_box
-
-__all__ = ["Prepared", "SplitSearch"]
 
 GROWTH = (4, 3)
 MOST_TYPICAL = 6

@@ -23,12 +23,11 @@ from partitioner.ir.plan import Group, Plan, Spill, Split
 from partitioner.ir.regions import Box, box_size, full_box, join
 from partitioner.ir.steps import MoveStep, RunStep, Step, ViewStep
 from partitioner.ir.value_lifetimes import own_names
-from partitioner.memory.memory_plan import FOR_SCHEDULING, PLAIN, fit_layout
+from partitioner.memory.memory_plan import fit_layout
+from partitioner.memory.memory_plan_types import FOR_SCHEDULING, PLAIN
 from partitioner.memory.no_plan import Forbidden, NoPlan, unless_forbidden
 from partitioner.tiling.core_partition import cut_axis, cut_granularity
 from partitioner.tiling.core_regions import core_boxes
-
-__all__ = ["fits", "with_part_instances"]
 
 MOST_INSTANCES = 8
 """Of layers together: beyond, their weights come too often, or their parts are too small, to be worth it."""

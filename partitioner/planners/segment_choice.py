@@ -21,8 +21,6 @@ from partitioner.ir.steps import RunStep
 from partitioner.ir.value_lifetimes import WaitingValue, waiting_values
 from partitioner.planners.segments import cut_points
 
-__all__ = ["Column", "SegmentDivision", "SegmentPart", "column_of", "divide", "expected_layer_cycles"]
-
 
 @dataclass(frozen=True, slots=True)
 class Column:

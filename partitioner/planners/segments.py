@@ -26,8 +26,6 @@ from partitioner.memory.memory_plan import fit_layout
 from partitioner.memory.no_plan import NoPlan, planned, unless_forbidden
 from partitioner.planners.levels import SEGMENTS, Segment, WholePlanner
 
-__all__ = ["PlanPart", "border_values", "cut_points", "fit_segments", "in_segments"]
-
 
 @dataclass(frozen=True, slots=True)
 class PlanPart:

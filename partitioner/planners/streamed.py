@@ -23,14 +23,13 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Group, Plan
 from partitioner.ir.regions import Box, box_size, full_box
 from partitioner.ir.steps import MoveStep, RunStep, Step
-from partitioner.memory.memory_plan import FOR_SCHEDULING, PLAIN, fit_layout
+from partitioner.memory.memory_plan import fit_layout
+from partitioner.memory.memory_plan_types import FOR_SCHEDULING, PLAIN
 from partitioner.planners.levels import Streamed
 from partitioner.planners.o2 import kept_in_cores
 from partitioner.planners.part_instances import with_part_instances
 from partitioner.tiling.core_partition import broadcast_cycles, load_cycles, store_cycles
 from partitioner.tiling.core_regions import core_boxes
-
-__all__ = ["in_streams", "streamed_cycles"]
 
 
 def in_streams(ctx: PlanContext) -> Plan:

@@ -13,10 +13,8 @@ from hw_models.infeasible import Infeasible
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.decisions import Decision
 from partitioner.ir.plan import Group, Plan
-from partitioner.memory.memory_plan import Layout, fit_layout
-from partitioner.memory.memory_plan_types import LayerLayout
-
-__all__ = ["with_pins"]
+from partitioner.memory.memory_plan import fit_layout
+from partitioner.memory.memory_plan_types import LayerLayout, Layout
 
 LEFT_FREE = 8
 """One part in this many of the staging memory is left to weights and inputs on their way."""

@@ -18,8 +18,6 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape, box_size
 from partitioner.ir.target import TileBuffer, TileLoad, TileWork
 
-__all__ = ["NOTHING", "Alias", "Fit", "FreeRegions", "Residents", "fit", "rows_offset", "run_offset"]
-
 FreeRegions = Mapping[tuple[str, str], tuple[int, int]]
 """(memory, physical part) -> (offset, bytes) of the place where tile buffers may lie; all of it where not named."""
 

@@ -11,28 +11,15 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise, product
 from typing import TypeAlias
 
-from hw_models.chip import Chip, MatrixEngine
+from hw_models.chip import Chip
 from hw_models.cost import transfer_cycles
+from hw_models.parts import MatrixEngine
 from hw_models.routes import staging_memory
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Tensor
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_size, run_count
 from partitioner.ir.steps import Binding
-
-__all__ = [
-    "TileCycles",
-    "broadcast_cycles",
-    "bind",
-    "cut_axis",
-    "cut_granularity",
-    "load_cycles",
-    "piece_boxes",
-    "store_cycles",
-    "tile_cycles",
-    "ways",
-]
-
 
 TileCycles: TypeAlias = Callable[[PlanContext, Layer, Box], float]
 """What a core takes for a box of a layer's output."""

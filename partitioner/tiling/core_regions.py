@@ -21,8 +21,6 @@ from partitioner.ir.regions import Box, box_size, full_box, join
 from partitioner.ir.steps import RunStep
 from partitioner.tiling.core_partition import cut_granularity, piece_boxes
 
-__all__ = ["CoreBoxes", "core_boxes", "instance_box", "whole_lines"]
-
 
 @dataclass(frozen=True, slots=True)
 class CoreBoxes:

@@ -22,8 +22,6 @@ from partitioner.ir.regions import Box, box_size, empty_box, join
 from partitioner.tiling.core_partition import cut_axis, piece_boxes
 from partitioner.tiling.tiling import Overflow, cut_counts, middle, no_tile, outer_counts
 
-__all__ = ["Round", "StagingRound", "Staged", "Stager", "own_rounds", "shared_rounds"]
-
 
 @dataclass(frozen=True, slots=True)
 class Round:

@@ -17,8 +17,6 @@ from partitioner.ir.steps import RunStep
 from partitioner.tiling.core_partition import cut_granularity
 from partitioner.tiling.staging_rounds import Round, Stager, own_rounds, shared_rounds
 
-__all__ = ["StagedBytes"]
-
 ROUNDS_COUNTED = 12
 """Of more rounds the first ones are counted, and the last of them stands for the rest."""
 

@@ -28,8 +28,6 @@ from partitioner.tiling.tiling import (
     second_place,
 )
 
-__all__ = ["Relay", "TileFetch", "in_first_half", "relay", "tile_fetches"]
-
 MOST_RUNS = 16
 """A part that lies in more runs than this is taken with all that lies around it."""
 

@@ -32,31 +32,6 @@ from partitioner.tiling.core_partition import (
     store_cycles,
 )
 
-__all__ = [
-    "EVERYWHERE",
-    "Overflow",
-    "Sizes",
-    "Tiles",
-    "Tiling",
-    "bounds_of",
-    "buffer_sizes",
-    "choose_tiles",
-    "cut_counts",
-    "demand_bytes",
-    "middle",
-    "missing_for_tile",
-    "no_tile",
-    "outer_counts",
-    "overflow",
-    "piece_cycles",
-    "piece_tiles",
-    "piece_tiling",
-    "place_buffers",
-    "second_place",
-    "tile_boxes",
-    "workspace_bytes",
-]
-
 Sizes = dict[tuple[str, str, str], int]
 """(buffer, memory, physical part) -> bytes."""
 

@@ -23,8 +23,6 @@ from partitioner.ir.regions import Box, box_size, common, empty_box, full_box, h
 from partitioner.ir.steps import MoveStep, RunStep, ViewStep
 from partitioner.tiling.core_regions import CoreBoxes, core_boxes, instance_box
 
-__all__ = ["covered", "verify_coverage"]
-
 
 def covered(box: Box, parts: Iterable[Box]) -> bool:
     """Whether every element of `box` is in one of the parts, which may overlap."""

@@ -13,8 +13,6 @@ from partitioner.ir.regions import full_box
 from partitioner.ir.steps import RunStep, Step, ViewStep, scopes_of
 from partitioner.verification.operator_cover import verify_operators_once
 
-__all__ = ["verify_kernel_plan"]
-
 
 def verify_kernel_plan(plan: Plan, ctx: KernelContext) -> None:
     """Raises PlanError unless each operator is in one layer of one group, each group runs once and whole after all that

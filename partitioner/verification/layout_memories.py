@@ -18,8 +18,6 @@ from partitioner.memory.memory_plan_types import SHARED, Layout, Place
 from partitioner.verification.coverage import covered
 from partitioner.verification.memory_contents import Contents, Written
 
-__all__ = ["Memories", "box_text", "where"]
-
 
 @dataclass(slots=True)
 class Memories:

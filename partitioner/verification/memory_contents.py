@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from partitioner.ir.regions import Box, holds
 from partitioner.tiling.buffer_aliasing import run_offset
 
-__all__ = ["Contents", "Written"]
-
 
 @dataclass(slots=True)
 class Written:

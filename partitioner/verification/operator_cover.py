@@ -7,8 +7,6 @@ from partitioner.ir.graph import Graph
 from partitioner.ir.plan import Plan
 from partitioner.ir.steps import MoveStep
 
-__all__ = ["verify_operators_once"]
-
 
 def verify_operators_once(plan: Plan, graph: Graph) -> None:
     """Raises PlanError unless each operator is in one layer of one group and each instance of a group runs once."""

@@ -25,8 +25,6 @@ from partitioner.verification.coverage import covered
 from partitioner.verification.layout_memories import Memories, box_text, where
 from partitioner.verification.memory_contents import Written
 
-__all__ = ["verify_layout"]
-
 
 def verify_layout(layout: Layout, plan: Plan, ctx: PlanContext) -> None:
     """Raises PlanError unless the layout has an entry for each step, every place and workspace is aligned and inside

@@ -14,8 +14,6 @@ from partitioner.ir.steps import MoveStep, RunStep, ViewStep, scopes_of
 from partitioner.verification.coverage import verify_coverage
 from partitioner.verification.operator_cover import verify_operators_once
 
-__all__ = ["verify_plan"]
-
 
 def verify_plan(plan: Plan, ctx: PlanContext) -> None:
     """Raises PlanError unless each operator is in one layer of one group, each instance runs once and covers its part

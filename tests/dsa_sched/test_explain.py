@@ -26,7 +26,8 @@ from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
 from partitioner.ir.plan import Group, Split
 from partitioner.ir.steps import Binding, MoveStep, RunStep, Step
-from partitioner.memory.memory_plan import FOR_SCHEDULING, PLAIN, lay_out
+from partitioner.memory.memory_plan import lay_out
+from partitioner.memory.memory_plan_types import FOR_SCHEDULING, PLAIN
 from partitioner.planners.levels import LEVELS, O3
 from partitioner.planners.registry import make_plan
 from partitioner.tiling.core_regions import instance_box

@@ -312,7 +312,7 @@ def test_minis_of_the_zoo_pass_at_o3(network: str) -> None:
     assert report.end_to_end == "passed"
 
 
-@pytest.mark.slow(at_commit=1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("network", ["mobilenet_v2", "resnet18_tailor"])
 def test_networks_of_full_size_pass_at_o3_with_schedule(network: str) -> None:
     assert verify_model(network, "stcp920", CompileOptions(O3(), schedule=True)).failures == ()
@@ -326,12 +326,12 @@ LONG = ("nasnet", "vgg19")
     ("network", "batch"),
     [
         *(
-            pytest.param(name, n, marks=pytest.mark.slow(at_commit=3))
+            pytest.param(name, n, marks=pytest.mark.slow(at_commit=2))
             for name in ("resnet50", "squeezenet")
             for n in (1, 2)
         ),
         *(
-            pytest.param(name, 1, marks=pytest.mark.nightly if name in LONG else pytest.mark.slow(at_commit=3))
+            pytest.param(name, 1, marks=pytest.mark.nightly if name in LONG else pytest.mark.slow(at_commit=2))
             for name in OTHERS
         ),
     ],

@@ -70,7 +70,7 @@ def test_right_random_graphs_are_not_called_wrong(tmp_path: Path) -> None:
     assert silent(reports) <= max(1, MOST_WITHOUT_STATEMENT * len(reports))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_300_right_random_graphs_are_not_called_wrong(tmp_path: Path) -> None:
     reports = [report for number in range(3) for report in judged_graphs(100, number, tmp_path)]
     print(f"{len(reports)} graphs, {silent(reports)} without a statement")

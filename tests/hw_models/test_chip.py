@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from hw_models.chip import Chip, MatrixEngine
+from hw_models.chip import Chip
 from hw_models.errors import ChipError
 from hw_models.loading import load_chip
+from hw_models.parts import MatrixEngine
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hw_models.chip import Assumed, Chip
+from hw_models.chip import Chip
 from hw_models.cost import copy_cycles, dma_cycles, matrix_cycles, matrix_tiles, transfer_cycles, vector_cycles
 from hw_models.errors import ChipError
 from hw_models.loading import load_chip
+from hw_models.parts import Assumed
 
 CHIP = load_chip("stcp920")
 SIZES = st.integers(1, 1 << 22)

@@ -13,7 +13,8 @@ from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Group, Plan, Split
 from partitioner.ir.steps import Binding, MoveKind, MoveStep, RunStep, Step
-from partitioner.memory.memory_plan import MoveLayout, fit_layout, lay_out
+from partitioner.memory.memory_plan import fit_layout, lay_out
+from partitioner.memory.memory_plan_types import MoveLayout
 from partitioner.planners.registry import make_plan
 from tests.chip_runs import small_chip
 from tests.group_plans import check_against_o0, one_group

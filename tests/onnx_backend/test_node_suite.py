@@ -47,7 +47,7 @@ def test_a_spread_of_the_table_holds(cases: dict[str, NodeCase], chip: Chip, tmp
     assert rejudged(names, cases, chip, tmp_path) == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_whole_table_holds(cases: dict[str, NodeCase], chip: Chip, tmp_path: Path) -> None:
     assert rejudged(list(read_table()), cases, chip, tmp_path) == []
 

@@ -13,7 +13,8 @@ from partitioner.context.plan_context import Context, PlanContext
 from partitioner.expansion.expansion import Barrier, Begin, Compute, CoreTransfers, Event, InMain, expand
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Constants, Graph
-from partitioner.memory.memory_plan import (
+from partitioner.memory.memory_plan import lay_out
+from partitioner.memory.memory_plan_types import (
     FOR_CONSTANTS_AHEAD,
     FOR_SCHEDULING,
     PLAIN,
@@ -21,7 +22,6 @@ from partitioner.memory.memory_plan import (
     LayoutOptions,
     MoveLayout,
     Place,
-    lay_out,
 )
 from partitioner.planners.levels import LEVELS, O1, planner_of
 from partitioner.planners.registry import make_plan

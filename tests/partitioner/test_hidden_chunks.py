@@ -13,7 +13,8 @@ from partitioner.context.plan_context import Context
 from partitioner.cost.traffic import plan_traffic
 from partitioner.fusion.hidden_chunks import ChunkPart, in_chunks
 from partitioner.ir.graph import Constants, Graph, verify_graph
-from partitioner.memory.memory_plan import FOR_CONSTANTS_AHEAD, FOR_SCHEDULING, MoveLayout, lay_out
+from partitioner.memory.memory_plan import lay_out
+from partitioner.memory.memory_plan_types import FOR_CONSTANTS_AHEAD, FOR_SCHEDULING, MoveLayout
 from partitioner.planners.levels import Streamed, planner_of
 from partitioner.planners.registry import make_plan
 from tests.chip_runs import Bits, Compiled, small_chip, stcp920

@@ -16,7 +16,8 @@ from hw_models.errors import UserError
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.text import TextError
-from partitioner.memory.memory_plan import FOR_CONSTANTS_AHEAD, FOR_SCHEDULING, PLAIN, Layout, LayoutOptions, lay_out
+from partitioner.memory.memory_plan import lay_out
+from partitioner.memory.memory_plan_types import FOR_CONSTANTS_AHEAD, FOR_SCHEDULING, PLAIN, Layout, LayoutOptions
 from partitioner.planners.levels import LEVELS, planner_of
 from partitioner.planners.registry import make_plan
 from partitioner.verification.verify_layout import verify_layout

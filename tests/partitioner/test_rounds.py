@@ -11,7 +11,8 @@ from hw_models.infeasible import Infeasible
 from isched.lowering.lower import lower_plan
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.regions import Box, box_size
-from partitioner.memory.memory_plan import MoveLayout, lay_out
+from partitioner.memory.memory_plan import lay_out
+from partitioner.memory.memory_plan_types import MoveLayout
 from partitioner.planners.levels import O0, O1, O2
 from partitioner.planners.registry import make_plan
 from partitioner.tiling.staging_rounds import Round, Stager, own_rounds

@@ -16,14 +16,8 @@ from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Plan, parse_plan
 from partitioner.ir.regions import full_box
 from partitioner.ir.steps import MoveStep, RunStep
-from partitioner.memory.memory_plan import (
-    FOR_CONSTANTS_AHEAD,
-    FOR_SCHEDULING,
-    PLAIN,
-    LayoutOptions,
-    MoveLayout,
-    lay_out,
-)
+from partitioner.memory.memory_plan import lay_out
+from partitioner.memory.memory_plan_types import FOR_CONSTANTS_AHEAD, FOR_SCHEDULING, PLAIN, LayoutOptions, MoveLayout
 from partitioner.planners.levels import Streamed, planner_of
 from partitioner.planners.registry import make_plan
 from partitioner.planners.streamed import streamed_cycles

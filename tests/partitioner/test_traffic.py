@@ -18,7 +18,8 @@ from partitioner.cost.traffic import Traffic, plan_traffic
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Exchange, Group, Plan, Spill, Split
 from partitioner.ir.steps import Binding, MoveStep, RunStep, Step
-from partitioner.memory.memory_plan import FOR_SCHEDULING, PLAIN, LayoutOptions, lay_out
+from partitioner.memory.memory_plan import lay_out
+from partitioner.memory.memory_plan_types import FOR_SCHEDULING, PLAIN, LayoutOptions
 from partitioner.planners.levels import LEVELS, planner_of
 from partitioner.planners.registry import make_plan
 from partitioner.tiling.core_regions import instance_box

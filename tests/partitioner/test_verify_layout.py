@@ -19,7 +19,8 @@ from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Exchange, Group, Plan, Split
 from partitioner.ir.regions import box_size
 from partitioner.ir.steps import Binding, MoveStep, RunStep
-from partitioner.memory.memory_plan import (
+from partitioner.memory.memory_plan import lay_out
+from partitioner.memory.memory_plan_types import (
     FOR_SCHEDULING,
     PLAIN,
     LayerLayout,
@@ -27,7 +28,6 @@ from partitioner.memory.memory_plan import (
     LayoutOptions,
     MoveLayout,
     Place,
-    lay_out,
 )
 from partitioner.planners.registry import make_plan
 from partitioner.verification.verify_layout import verify_layout

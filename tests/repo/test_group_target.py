@@ -51,7 +51,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from codegen.judgement import Exact
+from codegen.judgement import BitExact
 from codegen.target import ClusterFiles, Execution
 from partitioner.ir.kernels import Kernel, KernelFloor, read_kernel
 from partitioner.ir.wants import Wants, floats_as
@@ -82,7 +82,7 @@ class ToyGroups:
     execution: str = "toy-launches"
     data_base_bytes: int = 64
     wants: Wants = Wants(floats_as("float16"), "channels_last")
-    judgement: Exact = Exact()
+    judgement: BitExact = BitExact()
 
     def unsuited(self, chip):
         return ()

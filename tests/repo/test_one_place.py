@@ -144,11 +144,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from codegen.judgement import Exact
+from codegen.judgement import BitExact
 from codegen.target import ClusterFiles, Execution
 from isched.program.program import Instr, Region
 from partitioner.ir.regions import box_size
-from partitioner.ir.target import Buffer, Load, Pass, Work
+from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 from partitioner.ir.wants import Wants, floats_as
 
 KERNELS = {
@@ -170,7 +170,7 @@ class ToyTarget:
     barrier: str = "barrier"
     data_base_bytes: int = 0
     wants: Wants = Wants(floats_as("float16"), "channels_last")
-    judgement: Exact = Exact()
+    judgement: BitExact = BitExact()
 
     def unsuited(self, chip):
         return ()
@@ -194,9 +194,9 @@ class ToyTarget:
     def work(self, graph, layer, box, chip):
         op, size = layer.anchor(graph), 2 * box_size(box)
         names = tuple(dict.fromkeys(op.inputs))
-        buffers = tuple(Buffer(name, "local", "", size) for name in (*names, "output"))
-        loads = tuple(Load(name, box, name) for name in names)
-        return Work(buffers, (Pass(loads),), "output", (("compute", size / 8),))
+        buffers = tuple(TileBuffer(name, "local", "", size) for name in (*names, "output"))
+        loads = tuple(TileLoad(name, box, name) for name in names)
+        return TileWork(buffers, (Pass(loads),), "output", (("compute", size / 8),))
 
     def lower(self, graph, constants, layer, box, work, offsets_bytes, chip, pitches_bytes=None):
         op, size = layer.anchor(graph), 2 * box_size(box)

@@ -19,8 +19,6 @@ from hw_models.errors import TargetError
 from isched.program.program import TensorPlacement
 from partitioner.ir.graph import Constants, Graph
 
-__all__ = ["Arena", "ArenaContent"]
-
 ALIGNMENT = 256
 """Of what is placed here: that of a CUDA allocation."""
 CONSTANTS, PACKED = "data/constants.bin", "data/packed.bin"

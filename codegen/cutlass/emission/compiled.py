@@ -16,8 +16,6 @@ from codegen.cutlass.emission.nvcc import Compiler
 from codegen.cutlass.kernel.launches import Source
 from codegen.cutlass.ptx import Module, parse
 
-__all__ = ["CompiledSource", "compile_sources", "file_stem"]
-
 WORKERS = min(4, os.cpu_count() or 1)
 """Compilers at a time: each takes up to half a gigabyte."""
 

@@ -33,8 +33,6 @@ from partitioner.ir.kernels import read_kernel
 from partitioner.ir.plan import Plan
 from partitioner.ir.steps import RunStep
 
-__all__ = ["LAUNCHES", "emit_launches", "plan_launches"]
-
 LAUNCHES = "launches.json"
 Progress = Callable[[str], None]
 

@@ -19,19 +19,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from hw_models.errors import TargetError
 
-__all__ = [
-    "FORMAT",
-    "MAX_LIST_BYTES",
-    "DataFile",
-    "LaunchEntry",
-    "LaunchList",
-    "LaunchTensor",
-    "ModuleEntry",
-    "Relocation",
-    "printable",
-    "read_launch_list",
-]
-
 FORMAT: Literal["dsa-sched-launches/1"] = "dsa-sched-launches/1"
 MAX_LIST_BYTES = 256 << 20
 MOST_NAME = 1024

@@ -23,8 +23,6 @@ from typing import Final
 
 from hw_models.scratch import replace_file
 
-__all__ = ["ARCHITECTURES", "Compiler", "NvccError", "cutlass_include", "find_nvcc"]
-
 ARCHITECTURES: Final = ("80", "86", "89", "90", "90a")
 MISSING: Final = (
     "nvcc is nowhere: install the wheels of the extra `gpu` (pip install 'dsa-sched[gpu]'), or put a CUDA toolkit's "

@@ -17,8 +17,6 @@ from codegen.cutlass.kernel.launches import ComputedLaunch, Source
 from codegen.cutlass.ptx import GlobalMemory, Module, PtxError, launch, parameters
 from hw_models.errors import TargetError
 
-__all__ = ["ParameterMark", "ParameterBlock", "parameter_blocks"]
-
 KERNEL = "parameters"
 MOST_NUMBERS, MOST_BYTES, HEAD = 32, 4096, 6
 """As in `parameters.cuh`."""

@@ -31,8 +31,6 @@ from codegen.cutlass.kernel.floors import taps, value_bytes, window_bytes
 from hw_models.chip import Chip
 from partitioner.ir.kernels import Kernel
 
-__all__ = ["BASELINES", "FAMILIES", "offered"]
-
 ELEMENTWISE = dict.fromkeys((*UNARY, *BINARY, "scale_shift"), no_anchor)
 
 FAMILIES: Mapping[str, Family] = MappingProxyType(

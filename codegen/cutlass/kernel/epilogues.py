@@ -16,8 +16,6 @@ from codegen.cutlass.kernel.expressions import UNARY, binary, ternary, unary
 from codegen.cutlass.kernel.launches import Address, Argument
 from partitioner.ir.graph import Graph, Op
 
-__all__ = ["EpilogueCode", "broadcast_strides", "chain_of", "dims", "vector_width"]
-
 
 @dataclass(frozen=True, slots=True)
 class EpilogueCode:

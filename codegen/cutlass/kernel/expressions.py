@@ -13,8 +13,6 @@ from collections.abc import Callable, Mapping
 from partitioner.ir.formula import steps_of
 from partitioner.ir.graph import Op
 
-__all__ = ["BINARY", "UNARY", "binary", "literal", "ternary", "unary"]
-
 
 def literal(value: float) -> str:
     """A number as a float of C++."""

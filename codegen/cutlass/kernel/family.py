@@ -17,8 +17,6 @@ from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.kernels import Kernel
 from partitioner.ir.layers import Layer
 
-__all__ = ["Family", "Parameters", "KernelWork", "offered_with"]
-
 Parameters = Mapping[str, int | str]
 Tile = TypeVar("Tile")
 

@@ -17,22 +17,6 @@ from hw_models.chip import Chip
 from hw_models.routes import main_memory
 from partitioner.ir.kernels import KernelFloor
 
-__all__ = [
-    "MOST_BLOCKS",
-    "arithmetic_floor",
-    "cache_floor",
-    "lanes_floor",
-    "launch_seconds",
-    "main_floor",
-    "reached_bytes",
-    "shared_floor",
-    "stored_bytes",
-    "taps",
-    "value_bytes",
-    "window_bytes",
-]
-
-
 MOST_BLOCKS = 65_535
 """Along the second and third axis of a grid."""
 

@@ -11,17 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-__all__ = [
-    "Address",
-    "Argument",
-    "ComputedLaunch",
-    "Data",
-    "Launch",
-    "Place",
-    "LayerScratch",
-    "Source",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Source:

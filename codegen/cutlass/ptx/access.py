@@ -36,7 +36,7 @@ def take(values: Array, active: Active) -> Array:
 
 
 def addresses_of(operand: Operand, core: CtaBatch) -> Array:
-    """The addresses that `[...]` means as uint64: one a thread, or one for all. Raises Unsupported for an address
+    """The addresses that `[...]` means as uint64: one a thread, or one for all. Raises UnsupportedPtx for an address
     of another form."""
     match operand:
         case AddressOperand(Register() as base, 0):

@@ -52,7 +52,7 @@ class Active:
 
     @property
     def warps(self) -> Array:
-        """Numbers of the active warps. Raises Fault where a warp is active in part."""
+        """Numbers of the active warps. Raises KernelFault where a warp is active in part."""
         if self._warps is None:
             by_warp = self.mask.reshape(-1, WARP)
             touched = by_warp.any(axis=1)
@@ -69,7 +69,7 @@ class Active:
 
     @property
     def whole_warps(self) -> Array:
-        """Like `warps`, where all 32 threads of each must run, as matrix instructions need. Raises Fault where a
+        """Like `warps`, where all 32 threads of each must run, as matrix instructions need. Raises KernelFault where a
         warp has only some of its threads here."""
         warps = self.warps
         if not self.full and not self.mask.reshape(-1, WARP)[warps].all():

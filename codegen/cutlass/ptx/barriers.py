@@ -68,7 +68,8 @@ class CtaBarriers:
     def sync(
         self, strand: Strand, number: Array, count: Array | None, vote: Vote | None, block: int, line: int
     ) -> None:
-        """A strand comes to bar.sync or bar.red; it or parts of it are made ready when they may go on. Raises Fault."""
+        """A strand comes to bar.sync or bar.red; it or parts of it are made ready when they may go on. Raises
+        KernelFault."""
         active = strand.active
         warps = active.warps
         numbers = self._numbers(number, warps)
@@ -88,7 +89,7 @@ class CtaBarriers:
         self._enter(warps, numbers, self._counts(count, warps))
 
     def arrive(self, active: Active, number: Array, count: Array) -> None:
-        """bar.arrive: these warps do not wait. Raises Fault."""
+        """bar.arrive: these warps do not wait. Raises KernelFault."""
         warps = active.warps
         self._enter(warps, self._numbers(number, warps), self._counts(count, warps))
 

@@ -46,7 +46,7 @@ class PtxRegisters:
 
     def source(self, operand: Operand, kind: str) -> Array:
         """Values of an operand as `kind`, one a thread or one for all. A wider register gives its low part. Raises
-        Unsupported for an operand of another kind."""
+        UnsupportedPtx for an operand of another kind."""
         _known(kind)
         match operand:
             case Immediate():
@@ -74,7 +74,7 @@ class PtxRegisters:
 
     def target(self, operand: Operand, kind: str) -> Array:
         """The register to be written with values of `kind`; a wider one extends them by their sign. Raises PtxError
-        for one that is not declared, Unsupported for an operand of another kind."""
+        for one that is not declared, UnsupportedPtx for an operand of another kind."""
         _known(kind)
         match operand:
             case Register(name, declared, False) if declared != "sreg":
@@ -137,7 +137,7 @@ class CtaBatch:
     counts: Counter[str] = field(default_factory=Counter)
 
     def address_of(self, name: str, offset_bytes: int) -> int:
-        """The address of a variable or parameter, in its own memory's terms. Raises Unsupported for what has no
+        """The address of a variable or parameter, in its own memory's terms. Raises UnsupportedPtx for what has no
         address."""
         if name not in self.symbols:
             raise UnsupportedPtx(f"the name {name} is not known")

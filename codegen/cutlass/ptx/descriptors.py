@@ -34,7 +34,7 @@ class Descriptor:
 
     @staticmethod
     def decode(bits: int) -> Descriptor:
-        """Raises Fault for a base offset, which the executor lacks."""
+        """Raises KernelFault for a base offset, which the executor lacks."""
         if bits >> 49 & 7:
             raise KernelFault(
                 FaultKind.INVALID, f"descriptor {bits:#x} has a base offset: matrices are aligned to 1024 bytes here"

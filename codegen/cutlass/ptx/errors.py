@@ -1,8 +1,8 @@
 """What can go wrong with PTX text, and whose mistake it is; and bounds on what text and launches may ask for.
 
 PtxError      the text cannot be read, asks for what the executor lacks, or is launched wrongly
-Unsupported   an opcode, modifier or operand that the executor lacks, by name and line
-Fault         the kernel did something undefined while it ran; `kind` says what
+UnsupportedPtx   an opcode, modifier or operand that the executor lacks, by name and line
+KernelFault         the kernel did something undefined while it ran; `kind` says what
 """
 
 from __future__ import annotations

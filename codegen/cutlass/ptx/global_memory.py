@@ -104,14 +104,14 @@ class GlobalMemory:
         raise PtxError(f"{size} bytes at {address:#x} lie in no allocation")
 
     def gather(self, addresses: Array, dtype: np.dtype[Any], count: int) -> Array:
-        """(n, count) elements at n addresses (uint64). Raises Fault."""
+        """(n, count) elements at n addresses (uint64). Raises KernelFault."""
         offsets = self._offsets(addresses, dtype.itemsize * count, "reads")
         rows: Array = self._arena.view(dtype).reshape(-1, count)
         found: Array = rows[offsets // (dtype.itemsize * count)]
         return found
 
     def scatter(self, addresses: Array, rows: Array) -> None:
-        """Writes (n, count) elements at n addresses. Raises Fault."""
+        """Writes (n, count) elements at n addresses. Raises KernelFault."""
         width = rows.dtype.itemsize * rows.shape[1]
         offsets = self._offsets(addresses, width, "writes")
         self._arena.view(rows.dtype).reshape(-1, rows.shape[1])[offsets // width] = rows

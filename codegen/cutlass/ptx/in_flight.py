@@ -67,7 +67,7 @@ class MatrixGroups:
         return self.sums[names]
 
     def reads(self, cells: Array, warps: Array) -> None:
-        """A product reads these cells until it is waited for. Raises Fault."""
+        """A product reads these cells until it is waited for. Raises KernelFault."""
         self.shared.order.read_by_matrix(cells, warps)
         self._readings.append(_Reading(cells, warps, self.committed[warps]))
 
@@ -126,7 +126,7 @@ class AsyncCopies:
         self._flights.clear()
 
     def issue(self, addresses: Array, lanes: Array, rows: Array) -> None:
-        """`rows` (n, width) of uint8 on their way to n shared addresses. Raises Fault."""
+        """`rows` (n, width) of uint8 on their way to n shared addresses. Raises KernelFault."""
         width = rows.shape[1]
         places = self._shared.places(addresses, lanes, width, "copies")
         self._shared.order.write(self._shared.cells(places, width), lanes >> 5, flight=True)

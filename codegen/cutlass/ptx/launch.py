@@ -76,8 +76,8 @@ def launch(
     `proxy_fences`: whether `wgmma` needs `fence.proxy.async` after writes, as PTX says; CUTLASS 3's mainloops of
     `cp.async` have none.
 
-    Raises PtxError for a launch that cannot be, Unsupported for an opcode that the executor lacks, Fault for undefined
-    behaviour; each names the kernel, and the line where there is one.
+    Raises PtxError for a launch that cannot be, UnsupportedPtx for an opcode that the executor lacks, KernelFault
+    for undefined behaviour; each names the kernel, and the line where there is one.
     """
     limits = limits or PtxLimits()
     if kernel not in module.kernels:

@@ -162,7 +162,7 @@ class PtxMachine:
             raise type(error)(error.reason, kernel=self.kernel.name, line=error.line or line) from None
 
     def run(self, numbers: Sequence[int]) -> None:
-        """Executes the CTAs of these linear numbers, at most `ctas`. Raises Fault with kernel and line."""
+        """Executes the CTAs of these linear numbers, at most `ctas`. Raises KernelFault with kernel and line."""
         core = self._core
         core.registers.clear()
         core.local.fill(POISON)
@@ -184,7 +184,8 @@ class PtxMachine:
         self.counts["steps"] += steps
 
     def _unblock(self) -> bool:
-        """Where nothing can run: whether something can again, False where all threads have ended. Raises Fault."""
+        """Where nothing can run: whether something can again, False where all threads have ended. Raises
+        KernelFault."""
         held = [(waiting.mask, waiting.join) for waiting in self._barriers.waiting] + self._mbarriers.held()
         if not held:
             return False

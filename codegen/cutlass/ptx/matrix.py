@@ -25,7 +25,7 @@ HALVES: Final = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.f
 
 
 def vector(operand: Operand, counts: tuple[int, ...], instruction: PtxInstruction) -> Vector:
-    """The operand as a vector of one of these lengths, without sinks. Raises Unsupported for operands that are no
+    """The operand as a vector of one of these lengths, without sinks. Raises UnsupportedPtx for operands that are no
     vector of registers."""
     if not isinstance(operand, Vector) or len(operand.items) not in counts or None in operand.items:
         raise UnsupportedPtx(f"{instruction.opcode} is not executed with these operands")

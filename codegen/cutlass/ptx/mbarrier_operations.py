@@ -86,7 +86,7 @@ def _arrive(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch, *, dr
 def bound_question(instruction: PtxInstruction, core: CtaBatch) -> Callable[[Active], Question]:
     """test_wait and try_wait as a function of the active threads; a hint how long to wait is read over.
 
-    Raises Unsupported for other modifiers."""
+    Raises UnsupportedPtx for other modifiers."""
     form = split(instruction.opcode, WAIT)
     words, operands = form.modifiers, instruction.operands
     need(len(operands) in (3, 4) and operands[0] is not None and words[0] in ("test_wait", "try_wait"), instruction)

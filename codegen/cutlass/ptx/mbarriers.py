@@ -95,7 +95,8 @@ class MBarriers:
     # --- objects
 
     def init(self, active: Active, addresses: Array, counts: Array) -> None:
-        """Makes objects. Raises Fault for one that is there already, counts outside of 1 to 2^20 - 1, and races."""
+        """Makes objects. Raises KernelFault for one that is there already, counts outside of 1 to 2^20 - 1, and
+        races."""
         lanes = active.lanes
         places = self.shared.places(addresses, lanes, OBJECT_BYTES, "makes an mbarrier of")
         if (counts == 0).any() or (counts > MOST_ARRIVALS).any():
@@ -113,13 +114,13 @@ class MBarriers:
             self._objects[place] = _Object(count, count, int(lanes[chosen][0] >> 5), born, known, done)
 
     def invalidate(self, active: Active, addresses: Array) -> None:
-        """The memory of objects is plain memory again. Raises Fault where there is no object."""
+        """The memory of objects is plain memory again. Raises KernelFault where there is no object."""
         for place, warps, _ in self._objects_at(active, addresses):
             del self._objects[place]
             self.shared.order.give(self.shared.cells(np.full(warps.size, place), OBJECT_BYTES), warps)
 
     def arrive(self, active: Active, addresses: Array, counts: Array, *, drop: bool) -> Array:
-        """(n,) phases that the active threads arrive in, so many times each. Raises Fault."""
+        """(n,) phases that the active threads arrive in, so many times each. Raises KernelFault."""
         lanes = active.lanes
         phases = np.zeros(lanes.size, np.uint64)
         completed = set()
@@ -144,7 +145,7 @@ class MBarriers:
 
     def arrive_by_copies(self, active: Active, addresses: Array, line: int, *, counted: bool) -> None:
         """The active threads arrive when their copies so far have landed; not `counted`: one arrival more is expected
-        of this phase. Raises Fault."""
+        of this phase. Raises KernelFault."""
         counts = []
         for place, warps, chosen in self._objects_at(active, addresses):
             one = self._objects[place]
@@ -164,7 +165,7 @@ class MBarriers:
         return bool(self._arrivals)
 
     def land(self) -> None:
-        """Lands the copies of one instruction's arrivals, drawn by chance. Raises Fault with the line."""
+        """Lands the copies of one instruction's arrivals, drawn by chance. Raises KernelFault with the line."""
         one = self._arrivals.pop(int(self.choices.integers(len(self._arrivals))))
         self.copies.land_until(one.lanes, one.serial)
         completed = set()
@@ -180,8 +181,8 @@ class MBarriers:
         self._wake(completed)
 
     def _count(self, place: int, by_warp: Array, known: Array) -> bool:
-        """Counts arrivals of warps (n,) that know (n, warps of a CTA); whether a phase is complete. Raises Fault for
-        more than are expected."""
+        """Counts arrivals of warps (n,) that know (n, warps of a CTA); whether a phase is complete. Raises
+        KernelFault for more than are expected."""
         one = self._objects[place]
         if by_warp.sum() <= one.pending:
             return self._counted(place, int(by_warp.sum()), known.max(axis=0))
@@ -210,7 +211,7 @@ class MBarriers:
 
     def ask(self, strand: Strand, question: Question, block: int, after: int, line: int) -> Active | None:
         """Answers a wait; the threads that go on to `after` at once, None where the strand was set aside. Raises
-        Fault."""
+        KernelFault."""
         active, lanes = strand.active, strand.active.lanes
         done = np.zeros(lanes.size, np.bool_)
         places = np.zeros(lanes.size, np.int64)
@@ -289,7 +290,7 @@ class MBarriers:
         self.suspended = left
 
     def _objects_at(self, active: Active, addresses: Array) -> Iterator[tuple[int, Array, Array]]:
-        """Place, warps and threads (among the active ones) of each object. Raises Fault where there is none."""
+        """Place, warps and threads (among the active ones) of each object. Raises KernelFault where there is none."""
         lanes = active.lanes
         places = self.shared.places(addresses, lanes, OBJECT_BYTES, "uses an mbarrier of")
         for place, chosen in _by_place(places):

@@ -78,7 +78,7 @@ class Ordering:
     # --- accesses; cells (n, k) and warps (n,)
 
     def read(self, cells: Array, warps: Array) -> None:
-        """Raises Fault for what is unwritten, in flight, or written unseen."""
+        """Raises KernelFault for what is unwritten, in flight, or written unseen."""
         late = self._stamp[cells] > self._floor[warps][:, None]
         if late.any():
             self._examine(cells, warps, late, "reads", unwritten=False)
@@ -87,7 +87,8 @@ class Ordering:
         self._last_read[cells] = self._time[warps // self._warps][:, None]
 
     def write(self, cells: Array, warps: Array, *, flight: bool = False) -> None:
-        """Raises Fault for what is in flight, or written or read unseen. `flight`: nobody may touch it until `land`."""
+        """Raises KernelFault for what is in flight, or written or read unseen. `flight`: nobody may touch it until
+        `land`."""
         late = self._stamp[cells] > self._floor[warps][:, None]
         if late.any():
             self._examine(cells, warps, late, "writes", unwritten=True)
@@ -125,7 +126,7 @@ class Ordering:
 
     def read_by_matrix(self, cells: Array, warps: Array) -> None:
         """A read through the asynchronous proxy: the writer must have fenced since. In flight until `release`.
-        Raises Fault for a race."""
+        Raises KernelFault for a race."""
         self.read(cells, warps)
         if self._written_before_fence.size:
             self._examine_fences(cells, warps)
@@ -243,7 +244,7 @@ class Ordering:
     # --- mbarriers
 
     def take(self, cells: Array, warps: Array) -> int:
-        """One warp makes an mbarrier of these cells; the time of that. Raises Fault for a race."""
+        """One warp makes an mbarrier of these cells; the time of that. Raises KernelFault for a race."""
         self.write(cells, warps)
         self._stamp[cells] = OBJECT
         return int(self._epoch[warps[0]])
@@ -254,7 +255,7 @@ class Ordering:
         self._writer[cells] = self._local[warps][:, None]
 
     def sees(self, warps: Array, maker: int, born: int, name: str) -> None:
-        """Raises Fault where one of these warps does not know what `maker` did at `born`."""
+        """Raises KernelFault where one of these warps does not know what `maker` did at `born`."""
         blind = (warps != maker) & (self._seen[warps, self._local[maker]] < born)
         if blind.any():
             raise KernelFault(

@@ -35,7 +35,7 @@ SIZES: Final = {
 
 
 def read_variables(cursor: Cursor, limits: PtxLimits, space: str) -> list[Variable]:
-    """`.align 8 .b8 name[12] = {...}, ...;` after its space. Raises PtxError, or Unsupported for kinds of variables
+    """`.align 8 .b8 name[12] = {...}, ...;` after its space. Raises PtxError, or UnsupportedPtx for kinds of variables
     that are not executed."""
     alignment, found = 0, []
     while cursor.peek() in (".align", ".attribute"):
@@ -101,7 +101,7 @@ def _initial(cursor: Cursor, limits: PtxLimits, element_bytes: int, line: int) -
 
 
 def read_parameters(cursor: Cursor, limits: PtxLimits) -> tuple[Parameter, ...]:
-    """Raises PtxError, or Unsupported for kinds of parameters that are not executed."""
+    """Raises PtxError, or UnsupportedPtx for kinds of parameters that are not executed."""
     found: list[Parameter] = []
     offset = 0
     while not cursor.take(")"):

@@ -47,7 +47,7 @@ class OpcodeRow:
 
 
 def split(opcode: str, row: OpcodeRow) -> OpcodeForm:
-    """`opcode` by the words of `row`. Raises Unsupported for a modifier or type that the row does not name."""
+    """`opcode` by the words of `row`. Raises UnsupportedPtx for a modifier or type that the row does not name."""
     parts = opcode.split(".")
     modifiers, types = [], []
     for part in parts[1:]:
@@ -63,6 +63,6 @@ def split(opcode: str, row: OpcodeRow) -> OpcodeForm:
 
 
 def need(condition: bool, instruction: PtxInstruction) -> None:
-    """Raises Unsupported for operands of a form that is not executed."""
+    """Raises UnsupportedPtx for operands of a form that is not executed."""
     if not condition:
         raise UnsupportedPtx(f"{instruction.opcode} is not executed with these operands", line=instruction.line)

@@ -40,7 +40,7 @@ class SharedMemory:
         return starts
 
     def places(self, addresses: Array, lanes: Array, width: int, act: str) -> Array:
-        """Where `width` bytes at the addresses of these threads lie in `data`. Raises Fault."""
+        """Where `width` bytes at the addresses of these threads lie in `data`. Raises KernelFault."""
         offsets: Array = addresses.astype(np.int64) - SHARED_BASE
         return self.check(offsets, width, act) + self._start[lanes]
 
@@ -49,7 +49,7 @@ class SharedMemory:
         return place % self._pitch
 
     def check(self, offsets: Array, width: int, act: str) -> Array:
-        """Offsets from the window's start, unchanged. Raises Fault outside of it and for misaligned ones."""
+        """Offsets from the window's start, unchanged. Raises KernelFault outside of it and for misaligned ones."""
         bad = (offsets < 0) | (offsets > self.size_bytes - width)
         if bad.any():
             worst = int(offsets[bad].reshape(-1)[0])

@@ -42,7 +42,7 @@ OPCODES: Final[dict[str, OpcodeRow]] = {
 
 
 def decode(instruction: PtxInstruction, core: CtaBatch) -> Step:
-    """The step of an instruction, its guard included. Raises Unsupported, with the line."""
+    """The step of an instruction, its guard included. Raises UnsupportedPtx, with the line."""
     row = OPCODES.get(instruction.parts[0])
     try:
         if row is None:

@@ -21,7 +21,7 @@ LANE: Final = np.arange(WARP)
 def members(active: Active, mask: Array) -> Array:
     """Checks a member mask: all threads that it names are here, and all name the same. Gives the active threads.
 
-    Raises Fault: a thread that the mask names runs elsewhere or not at all, or is not named itself.
+    Raises KernelFault: a thread that the mask names runs elsewhere or not at all, or is not named itself.
     """
     lanes = active.lanes
     named = np.broadcast_to(mask, active.mask.size) if mask.size == 1 else mask

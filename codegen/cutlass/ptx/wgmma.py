@@ -28,7 +28,7 @@ WINDOW_BITS: Final = 18
 
 
 def _groups(active: Active, core: CtaBatch) -> Array:
-    """(groups, 4) warps. Raises Fault where a group of four warps is not complete."""
+    """(groups, 4) warps. Raises KernelFault where a group of four warps is not complete."""
     warps = active.whole_warps
     local = warps % core.warps_per_cta
     whole = warps.size % GROUP == 0 and bool((local.reshape(-1, GROUP) % GROUP == np.arange(GROUP)).all())
@@ -38,7 +38,7 @@ def _groups(active: Active, core: CtaBatch) -> Array:
 
 
 def _uniform(values: Array, groups: Array, what: str) -> Array:
-    """One value a group. Raises Fault where threads of a group differ."""
+    """One value a group. Raises KernelFault where threads of a group differ."""
     if values.size == 1:
         return np.broadcast_to(values, groups.shape[0])
     by_group = values.reshape(-1, WARP)[groups].reshape(groups.shape[0], -1)
@@ -49,7 +49,7 @@ def _uniform(values: Array, groups: Array, what: str) -> Array:
 
 
 def _descriptors(values: Array, groups: Array, what: str) -> Array:
-    """One descriptor a group. Raises Fault where threads differ, and for what descriptors may not have."""
+    """One descriptor a group. Raises KernelFault where threads differ, and for what descriptors may not have."""
     found = _uniform(values, groups, what)
     for bits in np.unique(found):
         Descriptor.decode(int(bits))
@@ -63,7 +63,7 @@ def _flag(operand: Operand, instruction: PtxInstruction, allowed: tuple[int, ...
 
 
 def _from_shared(core: CtaBatch, descriptors: Array, groups: Array, rows: int, *, k_major: bool) -> Array:
-    """(groups, rows, 16) f32 from the matrices that descriptors point to. Raises Fault."""
+    """(groups, rows, 16) f32 from the matrices that descriptors point to. Raises KernelFault."""
     matrices = np.empty((groups.shape[0], rows, 16), np.float32)
     shared = core.shared
     for bits in np.unique(descriptors):

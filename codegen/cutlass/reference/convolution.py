@@ -15,8 +15,6 @@ from codegen.cutlass.reference.sums import sums_of_products
 from codegen.cutlass.reference.windows import WindowAttributes, window_of
 from codegen.judgement import Points
 
-__all__ = ["convolution"]
-
 
 def convolution(asked: RuleInputs) -> Evaluated:
     """A row is what lies under the kernel, in the channels of a group; a column the weights of an output channel."""

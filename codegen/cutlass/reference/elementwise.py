@@ -19,8 +19,6 @@ from codegen.cutlass.reference.operands import Rule, RuleInputs
 from partitioner.ir.formula import steps_of
 from partitioner.ir.graph import Op
 
-__all__ = ["ELEMENTWISE"]
-
 ZERO, HALF, ONE, TWO = (immediate(number) for number in (0.0, 0.5, 1.0, 2.0))
 
 

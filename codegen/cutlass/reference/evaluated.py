@@ -24,27 +24,6 @@ import numpy as np
 
 from codegen.judgement import Array, Doubles
 
-__all__ = [
-    "UNIT",
-    "Evaluated",
-    "Stored",
-    "add",
-    "divide",
-    "erf",
-    "exp",
-    "immediate",
-    "log",
-    "maximum",
-    "minimum",
-    "monotone",
-    "mul",
-    "negate",
-    "off",
-    "rounded",
-    "sqrt",
-    "sub",
-]
-
 UNIT = 2.0**-23
 """Distance from 1 to the next number of fp32: a step may round by it, twice what one that rounds to nearest does."""
 

@@ -24,8 +24,6 @@ from codegen.cutlass.reference.resize import resize
 from codegen.judgement import Array, Bound, Doubles, Sampled, rounded_sum_error
 from hw_models.errors import TargetError
 
-__all__ = ["KINDS", "REFERENCE", "LayerReference"]
-
 RULES: Mapping[str, Rule] = {
     **ELEMENTWISE,
     "conv": convolution,

@@ -31,8 +31,6 @@ from codegen.cutlass.reference.operands import RuleInputs
 from codegen.cutlass.reference.sums import pieces, plain_sum
 from codegen.judgement import Points
 
-__all__ = ["along_lines", "as_column", "layer_norm", "mean_of", "rms_norm", "softmax"]
-
 LineRule = Callable[[Evaluated], Evaluated]
 """Of lines [U, L]: results for each element, or one a line, [U, 1]."""
 

@@ -8,8 +8,6 @@ from codegen.cutlass.reference.evaluated import Evaluated, add, exp, immediate, 
 from codegen.cutlass.reference.operands import RuleInputs
 from codegen.cutlass.reference.sums import plain_sum
 
-__all__ = ["lrn"]
-
 
 def lrn(asked: RuleInputs) -> Evaluated:
     """The power as exp(-beta * ln(u)), as pow() and its parts are no worse. The window has as many channels below as

@@ -13,8 +13,6 @@ from codegen.cutlass.reference.evaluated import Evaluated
 from codegen.cutlass.reference.operands import RuleInputs
 from codegen.judgement import Points
 
-__all__ = ["concat", "gather", "moved", "pad", "slice_", "take", "transpose", "view"]
-
 
 def moved(places: Callable[[RuleInputs], Points]) -> Callable[[RuleInputs], Evaluated]:
     """The rule that reads the first input at the places [S, rank] that are given."""

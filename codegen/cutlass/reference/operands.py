@@ -14,8 +14,6 @@ from codegen.cutlass.reference.evaluated import Evaluated, Stored
 from codegen.judgement import Points, Sampled
 from partitioner.ir.graph import Op
 
-__all__ = ["RuleInputs", "Rule", "aligned"]
-
 
 @dataclass(frozen=True, slots=True)
 class RuleInputs:

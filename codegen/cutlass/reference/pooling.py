@@ -12,8 +12,6 @@ from codegen.cutlass.reference.sums import pieces, plain_sum
 from codegen.cutlass.reference.windows import WindowAttributes, window_of
 from codegen.judgement import Doubles, Points
 
-__all__ = ["average_pool", "max_pool"]
-
 
 def max_pool(asked: RuleInputs) -> Evaluated:
     """Of what there is; NaN if any is."""

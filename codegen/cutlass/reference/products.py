@@ -9,8 +9,6 @@ from codegen.cutlass.reference.operands import RuleInputs, aligned
 from codegen.cutlass.reference.sums import Gather, sums_of_products
 from codegen.judgement import Points
 
-__all__ = ["matrix_product"]
-
 
 def matrix_product(asked: RuleInputs) -> Evaluated:
     """a [..., M, K] times b [..., K, N] plus bias [N]."""

@@ -13,8 +13,6 @@ from codegen.cutlass.reference.sums import plain_sum
 from codegen.judgement import Doubles
 from partitioner.ir.graph import Op
 
-__all__ = ["reduction"]
-
 LEAST_SIZE, LARGEST_SIZE, WANTED_SIZE = 2.0**-9, 65504.0, 64.0
 """Of a line: it is held between the first two; the power of two is what takes it to the third."""
 

@@ -16,8 +16,6 @@ from codegen.cutlass.reference.operands import RuleInputs
 from codegen.judgement import Doubles, Points
 from partitioner.ir.graph import Op
 
-__all__ = ["resize"]
-
 PLACE_UNITS = 8.0
 """By which a place is off in fp32, in units of it or of one: a scale, a product, two halves that are added."""
 

@@ -16,8 +16,6 @@ import numpy as np
 from codegen.cutlass.reference.evaluated import UNIT, Evaluated
 from codegen.judgement import Doubles, Points
 
-__all__ = ["pieces", "plain_sum", "sums_of_products"]
-
 ELEMENTS_AT_A_TIME = 1 << 21
 """Of gathered operands, so that memory stays small."""
 

@@ -15,8 +15,6 @@ from codegen.cutlass.reference.evaluated import Evaluated, Stored
 from codegen.judgement import Points
 from partitioner.ir.graph import Op
 
-__all__ = ["WindowAttributes", "window_of"]
-
 Flags = npt.NDArray[np.bool_]
 
 

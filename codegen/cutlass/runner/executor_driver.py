@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from codegen.cutlass.ptx import GlobalMemory, Module, PtxError, PtxLimits, launch, parse
 from codegen.cutlass.runner.runner import Dim3, RunnerError, main
 
-__all__ = ["ExecutorDriver"]
-
 DEVICE = (1 << 20, 0)
 """No kind of device of DLPack's: tensors of others do not lie in the executor's memory."""
 

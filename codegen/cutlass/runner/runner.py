@@ -33,8 +33,6 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BoundNetwork", "CudaDriver", "Driver", "RunnerLaunch", "GpuNetwork", "RunnerError", "ArenaTensor", "main"]
-
 FORMAT: Final = "dsa-sched-launches/1"
 MAX_LIST_BYTES: Final = 256 << 20
 MAX_CODE_BYTES: Final = 256 << 20

@@ -19,24 +19,6 @@ from codegen.neuralscale.isa.row import FieldKind
 from codegen.neuralscale.isa.syntax import FPR_NAMES, GPR_NAMES
 from codegen.neuralscale.isa.table import Instruction, IsaError, encode, instruction, row
 
-__all__ = [
-    "AssemblyError",
-    "Branch",
-    "Comment",
-    "Far",
-    "Item",
-    "Label",
-    "Word",
-    "assemble",
-    "branch",
-    "expand",
-    "far_jump",
-    "item_bytes",
-    "label_addresses",
-    "load_address",
-    "load_immediate",
-]
-
 _LABEL = re.compile(r"[A-Za-z_.$][A-Za-z0-9_.$]*")
 _RESERVED = frozenset({*GPR_NAMES, *FPR_NAMES, *(f"{c}{i}" for c in "xfv" for i in range(32)), ".", "fp"})
 

@@ -32,8 +32,6 @@ from codegen.neuralscale.isa.syntax import (
 )
 from codegen.neuralscale.isa.table import Instruction, encode, row
 
-__all__ = ["DIRECTIVES", "FAR", "SLOT_BITS", "render", "render_lines"]
-
 DIRECTIVES = ("    .option norvc", "    .option norelax", "    .text")
 FAR = "#far "
 SLOT_BITS = (7, 15, 20)

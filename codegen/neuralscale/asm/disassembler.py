@@ -16,15 +16,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from codegen.neuralscale.asm.elf import Elf, ElfSymbol
-from codegen.neuralscale.asm.elf_format import Buffer
+from codegen.neuralscale.asm.elf import Elf
+from codegen.neuralscale.asm.elf_format import Buffer, ElfSymbol
 from codegen.neuralscale.isa.row import FieldKind
 from codegen.neuralscale.isa.syntax import format_instruction
 from codegen.neuralscale.isa.table import ROWS, Instruction, decode, row
 
 _ADDRESS = 0xFFFFFFFF
-
-__all__ = ["CodeLine", "disassemble", "disassemble_elf", "format_listing"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,6 @@ from codegen.neuralscale.asm import elf_format as fmt
 from codegen.neuralscale.asm.elf_format import Buffer, ElfError, ElfSymbol, SymbolKind, check_ranges
 from codegen.neuralscale.asm.elf_note import MOST_NOTE_BYTES, MOST_NOTE_SECTIONS, find_note
 
-__all__ = ["Elf", "ElfError", "LoadedSegment", "ElfSymbol", "SymbolKind", "read_elf"]
-
 _MAX_ALL_NAMES_BYTES = 64 << 20
 
 

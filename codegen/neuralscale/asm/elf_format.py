@@ -10,8 +10,6 @@ from enum import Enum
 from itertools import pairwise
 from struct import Struct
 
-__all__ = ["Buffer", "ElfError", "ElfSymbol", "SymbolKind", "check_ranges"]
-
 Buffer = bytes | bytearray | memoryview
 
 HEADER = Struct("<16sHHIIIIIHHHHHH")

@@ -14,8 +14,6 @@ from struct import Struct
 from codegen.neuralscale.asm.elf_format import ElfError
 from codegen.target import MadeFor
 
-__all__ = ["MOST_NOTE_BYTES", "MOST_NOTE_SECTIONS", "NOTE_SECTION", "find_note", "note_bytes", "read_note"]
-
 NOTE_SECTION = ".note.dsa-sched"
 MOST_NOTE_BYTES = 4096
 """Of a section with our note; longer ones are not looked at."""

@@ -13,10 +13,8 @@ from enum import Enum
 from typing import BinaryIO
 
 from codegen.neuralscale.asm import elf_format as fmt
-from codegen.neuralscale.asm.elf_format import Buffer, ElfError, ElfSymbol, SymbolKind, check_ranges
+from codegen.neuralscale.asm.elf_format import Buffer, ElfError, ElfSymbol, check_ranges
 from codegen.neuralscale.asm.elf_note import NOTE_SECTION
-
-__all__ = ["ElfError", "ElfSegment", "SegmentFlags", "ElfSymbol", "SymbolKind", "elf_bytes", "write_elf"]
 
 _GLOBAL = 1 << 4
 

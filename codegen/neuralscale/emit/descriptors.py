@@ -5,8 +5,6 @@ control, source, destination, shape, stride, address of the next descriptor or 0
 
 from __future__ import annotations
 
-__all__ = ["BLOCK", "CHAIN_SHARE", "DESCRIPTOR_BYTES", "DESCRIPTOR_WORDS", "VALID", "linear_control"]
-
 DESCRIPTOR_BYTES = 24
 DESCRIPTOR_WORDS = 5
 """Of a descriptor in a `dma.start`: all but the address of the next one."""

@@ -14,7 +14,8 @@ from typing import TypeAlias
 import numpy as np
 
 from codegen.neuralscale.asm.assembler import Comment, Item, Label, assemble
-from codegen.neuralscale.asm.elf_writer import ElfSegment, ElfSymbol, SegmentFlags, SymbolKind
+from codegen.neuralscale.asm.elf_format import ElfSymbol, SymbolKind
+from codegen.neuralscale.asm.elf_writer import ElfSegment, SegmentFlags
 from codegen.neuralscale.emit.expansion import Body
 from codegen.neuralscale.emit.frame import TRAP_RECORD, code_bytes, ending, start_up
 from codegen.neuralscale.emit.memory_map import CODE_BASE, CONTROL_BASE, DATA_BASE, address_of
@@ -23,8 +24,6 @@ from hw_models.errors import DoesNotFit
 from hw_models.infeasible import Infeasible, Lever, ProgramSubject
 from isched.program.program import Instr, Program
 from partitioner.ir.graph import Constants, Graph
-
-__all__ = ["EVERY_CORE", "Image", "SourceRange", "Written", "comment", "emit_image", "straight"]
 
 CONTROL_BYTES = 128
 EVERY_CORE = -1

@@ -21,23 +21,6 @@ from codegen.neuralscale.isa.row import FieldKind
 from codegen.neuralscale.isa.table import Instruction, instruction, row
 from isched.program.program import Instr
 
-__all__ = [
-    "A0",
-    "CORE_MAP",
-    "FT0",
-    "OPERAND_REGISTERS",
-    "POLL_INSTRUCTIONS",
-    "S10",
-    "S11",
-    "SCALAR_FIELDS",
-    "T0",
-    "ZERO",
-    "Body",
-    "chain_words",
-    "descriptor_store",
-    "register_fields",
-]
-
 ZERO, T0, A0, A1, A2, S10, S11 = 0, 5, 10, 11, 12, 26, 27
 FT0 = 0
 OPERAND_REGISTERS = {"rd": A0, "rs1": A1, "rs2": A2}

@@ -24,8 +24,6 @@ from codegen.neuralscale.emit.memory_map import CONTROL_BASE, HARTS_PER_CLUSTER
 from codegen.neuralscale.isa.csr import csr
 from codegen.neuralscale.isa.table import instruction
 
-__all__ = ["TRAP_RECORD", "code_bytes", "ending", "ending_count", "start_up", "start_up_count"]
-
 MSTATUS_FS = 0x6000
 TRAP_RECORD = CONTROL_BASE + 64
 

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from codegen.neuralscale.emit.memory_map import CLUSTERS, DMA_ENGINE_BASES, HARTS_PER_CLUSTER, MEMORY_BYTES
 from hw_models.chip import Chip
 
-__all__ = ["unsuited"]
-
 ENGINES = {"vector": "vector", "matrix": "matrix", "transfer": "transfer", "dma": "dma", "sync": "sync"}
 DMA_CHANNELS = 2
 

@@ -5,21 +5,6 @@ Source: the public functional simulator's address map. Sizes come from the chip 
 
 from __future__ import annotations
 
-__all__ = [
-    "CLUSTERS",
-    "CODE_BASE",
-    "CONTROL_BASE",
-    "DATA_BASE",
-    "DMA_ENGINE_BASES",
-    "HARTS_PER_CLUSTER",
-    "LLB_BASE",
-    "LLB_END",
-    "MEMORY_BYTES",
-    "address_of",
-    "in_cluster",
-    "memory_at",
-]
-
 CODE_BASE = 0x0010_0000
 """Programs start here in DDR; the first MiB stays free."""
 

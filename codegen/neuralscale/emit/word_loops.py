@@ -16,8 +16,6 @@ from codegen.neuralscale.asm.assembler import load_immediate
 from codegen.neuralscale.emit.descriptors import DESCRIPTOR_BYTES
 from codegen.neuralscale.isa.table import Instruction, instruction
 
-__all__ = ["FUNCTIONS", "WORD_PREFIX", "WordCode", "descriptor_loop", "word_code"]
-
 WORD_PREFIX = "words."
 """Opcodes of these loops begin so."""
 

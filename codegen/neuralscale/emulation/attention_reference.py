@@ -18,8 +18,6 @@ from codegen.neuralscale.emulation.arithmetic import Halves
 from codegen.neuralscale.emulation.curves_reference import refined
 from partitioner.ir.graph import Op
 
-__all__ = ["attended"]
-
 Points = npt.NDArray[np.int64]
 SUMMED = 128
 

@@ -39,8 +39,6 @@ from codegen.neuralscale.emulation import arithmetic as chip
 from codegen.neuralscale.emulation.arithmetic import Halves
 from partitioner.ir.graph import Op
 
-__all__ = ["EMULATED", "divisor", "refined"]
-
 
 def _plus(x: Halves, value: float) -> Halves:
     return chip.add(x, chip.immediate(value))

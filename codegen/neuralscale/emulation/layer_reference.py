@@ -28,8 +28,6 @@ from codegen.neuralscale.instructions.depthwise_forms import DepthwiseForm, dept
 from hw_models.chip import Chip
 from partitioner.ir.graph import Constants, Graph, Op
 
-__all__ = ["emulate"]
-
 Read = Callable[[str], Bits]
 
 WHOLE_REDUCTION = 2_048

@@ -18,8 +18,6 @@ from codegen.neuralscale.emulation.arithmetic import Halves
 from codegen.neuralscale.emulation.norm_reference import normalised
 from partitioner.ir.graph import Graph, Op
 
-__all__ = ["RULES", "Rule"]
-
 Points = npt.NDArray[np.int64]
 Rule = Callable[[Graph, Op, Halves, Points], Halves]
 

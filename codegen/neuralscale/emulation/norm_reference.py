@@ -16,8 +16,6 @@ from codegen.neuralscale.emulation import arithmetic as chip
 from codegen.neuralscale.emulation.arithmetic import Halves
 from partitioner.ir.graph import Graph, Op
 
-__all__ = ["normalised"]
-
 Points = npt.NDArray[np.int64]
 
 

@@ -16,8 +16,6 @@ import numpy as np
 from codegen.neuralscale.emulation.arithmetic import Halves
 from partitioner.ir.graph import Op
 
-__all__ = ["looked_up"]
-
 
 def looked_up(op: Op, values: Halves) -> Halves:
     """The function of a lookup at each of the values, halves in float64."""

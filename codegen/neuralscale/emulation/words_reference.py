@@ -16,8 +16,6 @@ import numpy.typing as npt
 from codegen.neuralscale.emulation.arithmetic import bits_of, from_bits, stored
 from partitioner.ir.graph import Graph, Op
 
-__all__ = ["emulate_prepared"]
-
 Array = npt.NDArray[np.generic]
 Wide = npt.NDArray[np.int64]
 

@@ -18,8 +18,6 @@ from hw_models import cost
 from hw_models.chip import Chip
 from partitioner.ir.graph import DTYPE_BYTES, Graph, Op
 
-__all__ = ["ARITHMETICS", "FP16", "WORD_BYTES", "Arithmetic", "arithmetic_of", "immediate"]
-
 WORD_BYTES = 2
 """What the transfer engine and `mov.m` count in, whatever a tensor's elements are."""
 

@@ -17,8 +17,6 @@ from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from isched.program.program import Instr, Region
 
-__all__ = ["MAX_EXTENT", "MAX_STRIDE_BYTES", "Convolution", "InstructionBuilder", "MatrixPlace"]
-
 MAX_EXTENT = 65_535
 MAX_STRIDE_BYTES = 65_534
 

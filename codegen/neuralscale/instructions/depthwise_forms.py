@@ -24,8 +24,6 @@ from codegen.neuralscale.instructions.arithmetic import Arithmetic, arithmetic_o
 from hw_models.chip import Chip
 from partitioner.ir.graph import Graph, Op
 
-__all__ = ["BlockPart", "DepthwiseForm", "block_parts", "depthwise_form", "form_cycles", "is_depthwise"]
-
 
 class DepthwiseForm(Enum):
     """How a depthwise convolution is computed."""

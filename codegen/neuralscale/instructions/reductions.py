@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-__all__ = ["LONGEST_REDUCTION", "reduction_runs", "staged_runs"]
-
 LONGEST_REDUCTION = 2_048
 """Products that one matrix instruction adds up."""
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["CSRS", "Csr", "CsrField", "csr", "csr_by_number"]
-
 
 @dataclass(frozen=True, slots=True)
 class CsrField:

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from codegen.neuralscale.isa.row import FPR, GPR, VR, Direction, Engine, Field, GnuForm, InstructionRow
 
-__all__ = ["NPU_OPCODE", "NPU_ROWS"]
-
 NPU_OPCODE = 0x7B
 
 _RD = Field("rd", GPR, ((0, 5, 7),))

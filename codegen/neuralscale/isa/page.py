@@ -15,8 +15,6 @@ from codegen.neuralscale.isa.row import Engine, FieldKind, InstructionRow
 from codegen.neuralscale.isa.scalar import SCALAR_ROWS
 from codegen.neuralscale.isa.table import ROWS
 
-__all__ = ["isa_page"]
-
 _INTRODUCTION = """\
 # NeuralScale NPU v1: instructions and registers
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["FPR", "GPR", "VR", "Direction", "Engine", "Field", "GnuForm", "FieldKind", "InstructionRow"]
-
 
 class FieldKind(Enum):
     """What the value of a field means; it decides how the operand is written."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from codegen.neuralscale.isa.row import FPR, GPR, Engine, Field, FieldKind, GnuForm, InstructionRow
 
-__all__ = ["SCALAR_ROWS"]
-
 _RD = Field("rd", GPR, ((0, 5, 7),))
 _RS1 = Field("rs1", GPR, ((0, 5, 15),))
 _RS2 = Field("rs2", GPR, ((0, 5, 20),))

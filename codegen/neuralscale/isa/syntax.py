@@ -14,14 +14,6 @@ from codegen.neuralscale.isa.csr import csr_by_number
 from codegen.neuralscale.isa.row import FieldKind
 from codegen.neuralscale.isa.table import Instruction, row
 
-__all__ = [
-    "FPR_NAMES",
-    "GPR_NAMES",
-    "OPERAND_NAMES",
-    "format_instruction",
-    "format_operand",
-]
-
 GPR_NAMES: tuple[str, ...] = (
     *("zero", "ra", "sp", "gp", "tp", "t0", "t1", "t2", "s0", "s1"),
     *(f"a{i}" for i in range(8)),

@@ -16,8 +16,6 @@ from codegen.neuralscale.isa.npu import NPU_ROWS
 from codegen.neuralscale.isa.row import Field, FieldKind, InstructionRow
 from codegen.neuralscale.isa.scalar import SCALAR_ROWS
 
-__all__ = ["ROWS", "Instruction", "IsaError", "decode", "encode", "instruction", "row"]
-
 ROWS: tuple[InstructionRow, ...] = (*NPU_ROWS, *SCALAR_ROWS)
 """Every instruction, the NPU's first."""
 

@@ -48,8 +48,6 @@ from partitioner.ir.regions import Box
 from partitioner.ir.target import TileWork
 from partitioner.ir.wants import Wants, floats_as
 
-__all__ = ["TEMPLATES", "NeuralScaleKernels", "template_of"]
-
 TEMPLATES: Mapping[str, Template] = {
     "conv": ConvolutionTemplate(),
     "matmul": MatmulTemplate(),

@@ -7,8 +7,6 @@ from codegen.neuralscale.emit.frame import ending_count, start_up_count
 from isched.program.program import Instr, Program
 from isched.program.timed_ops import CoreIssue, IssueCost
 
-__all__ = ["issue_costs"]
-
 
 def issue_costs(program: Program) -> tuple[CoreIssue, ...]:
     """How many scalar instructions each core runs before, for and after its instructions, in the order given."""

@@ -22,8 +22,6 @@ from isched.program.program import Instr, Region
 from isched.program.target import RowRun
 from partitioner.ir.graph import Graph, Op
 
-__all__ = ["GATHER", "looked_up_rows", "preparation_instructions", "refused_preparation"]
-
 GATHER = "dma.gather"
 """A chain of descriptors, one a row, whose sources the scalar core works out from indices."""
 MAIN, STAGING = "DDR", "LLB"

@@ -28,8 +28,6 @@ from hw_models.memory_parts import part_bytes, place_of
 from partitioner.ir.formula import steps_of
 from partitioner.ir.graph import Op
 
-__all__ = ["CURVED", "TABLED", "no_table", "pays", "table_of"]
-
 Doubles = npt.NDArray[np.float64]
 Halves = npt.NDArray[np.float16]
 Function = Callable[[Op, Doubles], Doubles]

@@ -20,8 +20,6 @@ from hw_models.errors import TargetError
 from isched.program.program import Instr, Region
 from isched.program.target import MemoryCopy
 
-__all__ = ["copy_instructions"]
-
 WIDTH_LOW_BITS = 16
 
 LEAST_SHARE_BYTES = 1 << 16

@@ -15,8 +15,6 @@ from difflib import SequenceMatcher
 from codegen.neuralscale.rolling.steps import RollingStep, StepKind, step_of
 from isched.program.program import Instr, Program
 
-__all__ = ["SharedStep", "Spreads", "align"]
-
 EXACT_CELLS = 40_000
 """The largest table that is filled to find a longest common order."""
 

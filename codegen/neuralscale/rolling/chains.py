@@ -19,8 +19,6 @@ from codegen.neuralscale.rolling.registers import CoreRegisters, RollingValue, s
 from codegen.neuralscale.rolling.repeats import Leaf
 from codegen.neuralscale.rolling.settings import Settings, word_name
 
-__all__ = ["Chains", "asked_for"]
-
 DESCRIPTOR_MODE = 0x8000_0000
 """Of a channel's control: what it does is written in descriptors."""
 

@@ -38,8 +38,6 @@ from codegen.neuralscale.rolling.settings import (
 )
 from codegen.neuralscale.rolling.steps import SCALAR
 
-__all__ = ["LoopedCode", "CodePiece"]
-
 MOST_PINNED = 20
 """Registers that follow loops; the rest of the pool serves operands."""
 

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from codegen.neuralscale.rolling.registers import NEAR, RollingValue
 from codegen.neuralscale.rolling.repeats import Leaf, RepeatLoop
 
-__all__ = ["Pin", "Use", "pins_of", "shifted", "uses_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Use:

@@ -17,18 +17,6 @@ from codegen.neuralscale.emit.expansion import T0, ZERO
 from codegen.neuralscale.isa.table import instruction
 from codegen.neuralscale.rolling.alignment import Spreads
 
-__all__ = [
-    "CORE_BIT",
-    "NEAR",
-    "NoRegister",
-    "CoreRegisters",
-    "TABLE",
-    "WORD_BYTES",
-    "RollingValue",
-    "nearby",
-    "set_register",
-]
-
 CORE_BIT, TABLE = 3, 4
 """Registers that every core sets before the shared code: a bit for its place, and its row of the table of spreads."""
 

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from codegen.neuralscale.rolling.alignment import SharedStep
 
-__all__ = ["Leaf", "RepeatLoop", "Node", "flattened", "roll"]
-
 LONGEST_PERIOD = 512
 """Nodes in the body of a loop, inner loops counted as one."""
 

@@ -22,8 +22,6 @@ from codegen.neuralscale.rolling.repeats import roll
 from codegen.target import symbol_of
 from isched.program.program import Program
 
-__all__ = ["Rolled", "rolled", "shared"]
-
 SHARED = "shared"
 
 

@@ -9,8 +9,6 @@ from codegen.neuralscale.emit.descriptors import DESCRIPTOR_BYTES
 from codegen.neuralscale.rolling.registers import WORD_BYTES
 from codegen.neuralscale.rolling.repeats import Leaf, Node, RepeatLoop
 
-__all__ = ["ENGINE_BASES", "Settings", "kept_words", "leaves_of", "names_in", "steady_settings", "word_name"]
-
 ENGINE_BASES = ("x26", "x27")
 """The registers that point to a DMA engine and to its descriptors, which are settings too."""
 

@@ -15,8 +15,6 @@ from codegen.neuralscale.emit.memory_map import HARTS_PER_CLUSTER, in_cluster
 from codegen.neuralscale.emit.word_loops import WORD_PREFIX
 from isched.program.program import Instr
 
-__all__ = ["SCALAR", "StepKind", "RollingStep", "step_of"]
-
 SCALAR = "fs"
 """The setting that a floating-point register holds."""
 

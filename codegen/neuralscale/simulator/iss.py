@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from codegen.neuralscale.asm.elf import ElfError
+from codegen.neuralscale.asm.elf_format import ElfError
 from codegen.neuralscale.simulator.machine import simulate
 from codegen.neuralscale.simulator.memory.faults import SimulationError
 from codegen.neuralscale.simulator.memory.memory import check_range
@@ -28,8 +28,6 @@ from codegen.neuralscale.simulator.options import (
 )
 from codegen.target import FileLoad, MemoryDump
 from hw_models.scratch import replace_file
-
-__all__ = ["IssError", "dump_name", "run_iss"]
 
 
 class IssError(Exception):

@@ -43,8 +43,6 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape
 from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
-__all__ = ["LONGEST_HEAD", "AttentionTemplate"]
-
 SURE_RUN = 512
 """Keys of one run: of heads of 128 elements, keys and values then fill the weights buffer of 256 KiB. Narrower heads
 have longer runs, as `_longest_run` says."""

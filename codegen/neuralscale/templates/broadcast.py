@@ -18,8 +18,6 @@ from isched.program.program import Instr
 from partitioner.ir.graph import Graph
 from partitioner.ir.regions import Box
 
-__all__ = ["combine", "is_immediate", "operand_box", "padded_shape", "same_shape"]
-
 
 def padded_shape(graph: Graph, operand: str, output: str) -> tuple[int, ...]:
     """The operand's shape with leading ones, as many axes as the output has."""

@@ -21,8 +21,6 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape
 from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
-__all__ = ["ConcatTemplate"]
-
 
 class ConcatTemplate:
     """concat(axis): pieces along any axis. That axis is never cut, so that every tile holds its share of each piece."""

@@ -37,8 +37,6 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape, box_size
 from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
-__all__ = ["MAX_FIELD", "ConvolutionShape", "ConvolutionTemplate", "bias_loads"]
-
 MAX_FIELD = 255
 
 

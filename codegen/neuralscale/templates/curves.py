@@ -25,8 +25,6 @@ from codegen.neuralscale.templates.steps import VectorStep, polynomial, refined_
 from partitioner.ir.graph import Op
 from partitioner.ir.operators import OPERATOR_TABLE
 
-__all__ = ["CURVES", "DIVISOR", "curve"]
-
 GELU = {
     "none": (-0.69384765625, -0.7900390625, 0.165771484375, -0.024993896484375, 0.0017223358154296875),
     "tanh": (-0.69482421875, -0.78173828125, 0.1417236328125, -0.0014734268188476562, -0.00507354736328125),

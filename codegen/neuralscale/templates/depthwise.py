@@ -43,8 +43,6 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape, box_size
 from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
-__all__ = ["DepthwiseTemplate"]
-
 
 @dataclass(frozen=True, slots=True)
 class DepthwiseTemplate:

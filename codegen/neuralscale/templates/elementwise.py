@@ -25,19 +25,6 @@ from partitioner.ir.target import TileLoad
 if TYPE_CHECKING:
     from codegen.neuralscale.templates.tile import Tile
 
-__all__ = [
-    "BINARY",
-    "LOOKUP_BYTES",
-    "UNARY",
-    "accepts",
-    "apply",
-    "operand_loads",
-    "passes",
-    "running_operand",
-    "scratch_tiles",
-    "table_operand",
-]
-
 BINARY = {"add": "veadd", "sub": "vesub", "mul": "veemul", "max": "vemax", "min": "vemin", "div": "veemul"}
 
 BINARY_PASSES = {"scale_shift": 2, "sub": 2, "div": len(DIVISOR) + 1}

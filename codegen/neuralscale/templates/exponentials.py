@@ -24,8 +24,6 @@ from math import e, floor, log, log2
 from codegen.neuralscale.templates.steps import VectorStep, polynomial, refined_reciprocal
 from partitioner.ir.graph import Op
 
-__all__ = ["EIGHTHS", "elu", "exp", "sigmoid", "softplus", "swish", "tanh"]
-
 EXP_SHIFT = 2.0**-12
 
 SIGMOID_SHIFT, SIGMOID_POWER = -0.3125, 0.73193359375

@@ -16,8 +16,6 @@ from math import isqrt, prod
 from codegen.neuralscale.instructions.builder import MAX_EXTENT, MAX_STRIDE_BYTES, InstructionBuilder, MatrixPlace
 from isched.program.program import Instr
 
-__all__ = ["Lines", "apply", "line_problem", "lines_along", "reduce", "total"]
-
 LONGEST_PIECE = 64
 """Terms that are added one by one: of equal terms, the worst case, each sum of so many is right to 0.5 %."""
 

@@ -30,8 +30,6 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_size
 from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
-__all__ = ["LrnTemplate"]
-
 LARGEST_QUARTERS = 16
 """beta up to 4: a higher power leaves the range of fp16 for any u that differs much from 1."""
 

@@ -40,8 +40,6 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape, box_size
 from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
-__all__ = ["MatmulTemplate"]
-
 
 class MatmulTemplate:
     """Two operands of two or more axes, constant or not, leading axes broadcast; an optional bias over the columns;

@@ -36,8 +36,6 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape
 from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
-__all__ = ["NormaliseTemplate"]
-
 SMALLEST = 2.0**-11
 """Lines below it are scaled as one of this magnitude is: beyond, 8 / 2^k and its reciprocal leave the normal halves."""
 

@@ -18,8 +18,6 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box
 from partitioner.ir.target import Pass, TileWork
 
-__all__ = ["PointwiseTemplate"]
-
 
 class PointwiseTemplate:
     """Element by element; one operand has the shape of the output, the other may be broadcast to it."""

@@ -37,8 +37,6 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape, box_size
 from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
-__all__ = ["PoolingTemplate", "whole_image"]
-
 LONGEST_MEAN = 256
 """Pixels of which one matrix instruction takes the mean. Its two accumulators add one by one: of equal pixels, the
 worst case, the mean of 256 is right to 0.7 %, that of 512 to 1.4 %, that of 9,000 to 31 %."""

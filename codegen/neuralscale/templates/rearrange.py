@@ -29,8 +29,6 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape, box_size
 from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
-__all__ = ["RearrangeTemplate", "spaced_runs"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Read:

@@ -31,8 +31,6 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape
 from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
-__all__ = ["ReductionTemplate", "mean", "reduced_box", "reduced_runs"]
-
 
 def reduced_runs(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[Lines, ...]:
     """The reductions that a box of `shape` goes through, neighbouring axes together, the last ones first."""

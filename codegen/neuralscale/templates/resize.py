@@ -34,8 +34,6 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape
 from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
-__all__ = ["ResizeTemplate", "taps"]
-
 Taps = tuple[tuple[int, float], ...]
 """What one output position reads: input position and weight."""
 

@@ -36,8 +36,6 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape, box_size
 from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
-__all__ = ["LARGEST", "ScalingTemplate", "power_above"]
-
 LARGEST, SMALLEST = 65504.0, 2.0**-9
 """Magnitudes between which the power of two follows the line; below, 64 / 2^k would leave the range."""
 

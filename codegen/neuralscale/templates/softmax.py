@@ -24,8 +24,6 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape
 from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
-__all__ = ["SoftmaxTemplate"]
-
 
 class SoftmaxTemplate:
     """softmax(axis): any axis; it is never cut, so that a tile holds whole lines."""

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from codegen.neuralscale.instructions.builder import InstructionBuilder, MatrixPlace
 from isched.program.program import Instr
 
-__all__ = ["VectorStep", "instructions", "polynomial", "refined_reciprocal", "registers", "verify"]
-
 WITH_SCALAR_OR_TILE = ("veadd", "vesub", "veemul", "vemax", "vemin", "velkrelu")
 ALONE = ("veexp.m", "vesqrt.m", "verecip.m")
 

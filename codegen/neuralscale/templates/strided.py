@@ -22,8 +22,6 @@ from codegen.neuralscale.instructions.builder import MAX_EXTENT, MAX_STRIDE_BYTE
 from hw_models.chip import Chip
 from isched.program.program import Instr
 
-__all__ = ["LoopForm", "StridedLoop", "best_form", "matrices", "move", "move_cycles", "move_form", "strides_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class StridedLoop:

@@ -22,22 +22,6 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape, box_size, input_boxes
 from partitioner.ir.target import TileBuffer, TileLoad, TileWork
 
-__all__ = [
-    "DATA",
-    "WEIGHTS",
-    "Template",
-    "Tile",
-    "finish",
-    "finish_buffers",
-    "finish_cycles",
-    "finish_loads",
-    "load_bytes",
-    "operand_buffer",
-    "stored_bytes",
-    "window_problem",
-    "window_region",
-]
-
 DATA = "data"
 WEIGHTS = "weights"
 OUTPUT = "output"

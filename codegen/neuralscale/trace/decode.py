@@ -24,8 +24,6 @@ from hw_models.errors import TargetError
 from isched.program.program import Instr, Region
 from partitioner.ir.graph import DTYPE_BYTES
 
-__all__ = ["CSR_NUMBERS", "Issued", "region_at", "traced_instr"]
-
 ICMOV_ALL_BYTES = 524_288
 """What a length of 0 means."""
 

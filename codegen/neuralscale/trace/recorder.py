@@ -27,8 +27,6 @@ from hw_models.errors import TargetError
 from isched.program.program import Instr, Region
 from isched.program.timed_ops import IssueCost, TimedOp, timed_op
 
-__all__ = ["BUSY", "DONE", "MOST_OPS", "Channels", "Log", "Recorder"]
-
 MOST_OPS = 10_000_000
 """A program that asks more of its engines is refused: its timeline would fill the memory."""
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.neuralscale.asm.elf import Elf, ElfError, read_elf
+from codegen.neuralscale.asm.elf import Elf, read_elf
+from codegen.neuralscale.asm.elf_format import ElfError
 from codegen.neuralscale.isa.row import Engine as Unit
 from codegen.neuralscale.isa.row import InstructionRow
 from codegen.neuralscale.simulator.core import scalar
@@ -28,8 +29,6 @@ from codegen.neuralscale.trace.recorder import BUSY, DONE, Channels, Log, Record
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from isched.program.timed_ops import TimedOp, TimedStream
-
-__all__ = ["MOST_INSTRUCTIONS", "trace_elf"]
 
 MOST_INSTRUCTIONS = 200_000_000
 """Scalar instructions of all cores; a program of more is taken for an endless loop."""

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.network import Node
 
-__all__ = ["Activation", "activate", "activations_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Activation:

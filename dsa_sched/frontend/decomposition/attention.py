@@ -20,18 +20,6 @@ from dsa_sched.frontend.decomposition.attention_bias import UNGUARDED, Bias, add
 from dsa_sched.frontend.network.chain import Chain, Rule, Shape
 from dsa_sched.frontend.network.network import Node
 
-__all__ = [
-    "ATTENTION",
-    "ATTENTION_LIMITS",
-    "ATTENTION_WHOLE",
-    "FILL",
-    "IN_FORM",
-    "KEPT",
-    "stays_whole",
-    "swapped",
-    "turned",
-]
-
 FILL, KEPT, IN_FORM = "fill", "kept", "in_form"
 WINDOWS = ("is_causal", "left_window_size", "right_window_size")
 

@@ -24,8 +24,6 @@ from dsa_sched.frontend.network.chain import Chain, Shape
 from dsa_sched.frontend.network.network import Array, Node
 from dsa_sched.frontend.network.terms import Term, number, triangle
 
-__all__ = ["UNGUARDED", "Bias", "added_mask", "bias_of", "hiding", "spreads"]
-
 UNGUARDED = "unguarded"
 BOOL, FLOAT = int(onnx.TensorProto.BOOL), int(onnx.TensorProto.FLOAT)
 

@@ -27,8 +27,6 @@ from dsa_sched.frontend.network.chain import Chain, Rule, Settings, Shape
 from dsa_sched.frontend.network.network import FLOATING, Network, Node
 from partitioner.ir.operators import OPERATORS_BY_NAME
 
-__all__ = ["DECOMPOSED", "LIMITS", "TAKEN_APART", "decompose", "decompose_attention", "decompose_first"]
-
 
 def decompose(network: Network, whole: frozenset[str] = frozenset(), *, norms_of_lines: bool = False) -> Network:
     """All nodes of the kinds in the table, as far as they can be expressed, but those that a target wants `whole`; with

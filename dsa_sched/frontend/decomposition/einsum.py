@@ -19,8 +19,6 @@ from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.network import FLOATING, Node
 from dsa_sched.frontend.network.operation import Refusal, Writer
 
-__all__ = ["einsum", "refuse_einsum"]
-
 Labels = tuple[str, ...]
 
 

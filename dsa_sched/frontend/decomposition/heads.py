@@ -18,8 +18,6 @@ from dsa_sched.frontend.decomposition.attention_bias import bias_of
 from dsa_sched.frontend.network.chain import Chain, Rule, Shape
 from dsa_sched.frontend.network.network import ATTEND, Network, Node
 
-__all__ = ["attending", "joined_heads"]
-
 BY_ROW = (0, 2, 1, 3)
 """The permutation between (item, head, row, element) and (item, row, head, element)."""
 

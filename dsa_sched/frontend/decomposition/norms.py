@@ -24,16 +24,6 @@ from math import ceil, floor, frexp, log2, prod, sqrt
 from dsa_sched.frontend.network.chain import Chain, Rule, Shape
 from dsa_sched.frontend.network.network import NEAREST, NORMALISE, POWER, Network, Node
 
-__all__ = [
-    "NORMS",
-    "NORMS_OF_LINES",
-    "centred_and_scaled",
-    "epsilon_in_range",
-    "reduced_axes",
-    "root_mean_square",
-    "scaled",
-]
-
 LARGEST_POWER = 15
 """ReducePower is at most two to this."""
 

@@ -27,8 +27,6 @@ from dsa_sched.frontend.network.operation import Refusal, Writer
 from dsa_sched.frontend.network.shapes import shape_text
 from dsa_sched.frontend.network.terms import Term, number
 
-__all__ = ["RECURRENT", "refuse_recurrent", "unroll_recurrent"]
-
 RECURRENT = tuple(CELLS)
 MOST_STEPS = 4096
 """Of a node, both directions together: each step is a handful of operators."""

@@ -17,8 +17,6 @@ from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.network import Node
 from dsa_sched.frontend.network.terms import number
 
-__all__ = ["CELLS", "Cell", "RecurrentDirection", "RecurrentState", "Step"]
-
 
 @dataclass(frozen=True, slots=True)
 class RecurrentState:

@@ -19,8 +19,6 @@ from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.network import FLOATING, Network, Node
 from dsa_sched.frontend.network.terms import number
 
-__all__ = ["OF_IMAGES", "factors", "resample"]
-
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.float32]
 

@@ -17,8 +17,6 @@ from dsa_sched.frontend.network.chain import Chain, Rule, Shape
 from dsa_sched.frontend.network.network import Array, Node
 from dsa_sched.frontend.network.terms import Term, number
 
-__all__ = ["ROTARY", "ROTARY_LIMITS", "ROTARY_WHOLE"]
-
 
 def _as_one(chain: Chain, node: Node) -> bool:
     """One node still, of heads apart, with cosines and sines of each row."""

@@ -17,8 +17,6 @@ from dsa_sched.frontend.network.network import FLOATING, Node
 from dsa_sched.frontend.network.operation import Refusal, Writer
 from dsa_sched.frontend.network.terms import number, triangle
 
-__all__ = ["refuse_running_sum", "running_sum"]
-
 LONGEST_TRIANGLE = 512
 """Elements of an axis of which one triangle is made; its square is what is stored and multiplied."""
 

@@ -24,8 +24,6 @@ from hw_models.errors import ModelError
 from partitioner.ir.access import Access, Full, Grouped, Index, Linear
 from partitioner.ir.graph import Axis, LoopNest
 
-__all__ = ["OPSET", "Signature", "stages_of"]
-
 OPSET = 18
 OUTPUT = ">"
 INNER = "%"

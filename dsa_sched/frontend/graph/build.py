@@ -36,8 +36,6 @@ from hw_models.errors import ModelError
 from partitioner.ir.graph import DTYPE_BYTES, Attribute, Graph, Op, Tensor, content_hash, verify_graph
 from partitioner.ir.wants import Wants, WeightOrder
 
-__all__ = ["Built", "build_graph"]
-
 
 @dataclass(frozen=True, slots=True)
 class Built:

@@ -18,8 +18,6 @@ from dsa_sched.frontend.network.operation import Operation
 from dsa_sched.frontend.network.terms import Term
 from partitioner.ir.operators import REARRANGING, kind_names
 
-__all__ = ["Loss", "bounding_constants", "chosen_by_rules", "loss_sentences", "masking_constants"]
-
 Array = npt.NDArray[np.generic]
 
 CARRIES_MASKS = kind_names(*REARRANGING) | {"add", "max", "min", "mul", "scale_shift", "sub"}

@@ -19,8 +19,6 @@ from dsa_sched.frontend.network.operation import Operation
 from partitioner.ir.regions import matching_runs
 from partitioner.ir.wants import AxisOrder
 
-__all__ = ["Axes", "assign_layouts", "channels_last", "keeps_order", "row_major", "view_axes"]
-
 Axes = tuple[int, ...]
 
 FEATURE_MAP_KINDS = frozenset(["conv", "max_pool", "average_pool", "lrn", "scale_shift", "resize"])

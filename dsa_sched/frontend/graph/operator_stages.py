@@ -21,8 +21,6 @@ from dsa_sched.frontend.rules.rules_elementwise import BINARY_KINDS
 from partitioner.ir.access import Access, Full, Grouped, Index, Linear, Scaled, View
 from partitioner.ir.graph import Axis, LoopNest
 
-__all__ = ["PlacedOperand", "device_stages"]
-
 REDUCTIONS = {
     "reduce_mean": "ReduceMean",
     "reduce_sum": "ReduceSum",

@@ -18,8 +18,6 @@ from onnx import TensorProto, helper, numpy_helper
 from dsa_sched.frontend.network.network import Array, Setting
 from partitioner.ir.operators import Trait, onnx_names
 
-__all__ = ["PROBES", "Probe", "probes_of"]
-
 OPSET = 24
 IMAGE, MATRIX = (1, 4, 6, 6), (4, 6)
 Shape = tuple[int, ...]

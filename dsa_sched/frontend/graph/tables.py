@@ -16,8 +16,6 @@ from dsa_sched.frontend.network.terms import of_the_target
 from partitioner.ir.access import Access, Full
 from partitioner.ir.graph import Op, Tensor, content_hash, verify_graph
 
-__all__ = ["with_tables"]
-
 
 def with_tables(built: Built, table_for: TableFor) -> Built:
     """The graph with operators looked up where the target says so."""

@@ -40,8 +40,6 @@ from dsa_sched.frontend.network.network import FLOATING, Network, Node, Value
 from partitioner.ir.graph import Attribute, Op
 from partitioner.ir.operators import Trait, onnx_names
 
-__all__ = ["WORD_OPERATORS", "prepare"]
-
 Words = npt.NDArray[np.int64]
 
 WORD_OPERATORS = frozenset({*RULES, "OneHot"})

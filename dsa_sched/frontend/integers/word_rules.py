@@ -20,8 +20,6 @@ from dsa_sched.frontend.network.network import FLOATING, Network, Node, node_pro
 from partitioner.ir.graph import Attribute
 from partitioner.ir.operators import Trait, onnx_names
 
-__all__ = ["RULES"]
-
 Words = npt.NDArray[np.int64]
 
 BINARY: Mapping[str, str] = {

@@ -20,20 +20,6 @@ from dsa_sched.frontend.network.network import FLOATING, Array, Network, Node, V
 from partitioner.ir.graph import Attribute, Op
 from partitioner.ir.operators import Trait, onnx_names
 
-__all__ = [
-    "BOOL",
-    "GATHERS",
-    "INT64",
-    "INTEGERS",
-    "MOST_WORDS",
-    "WIDE",
-    "Mark",
-    "Rule",
-    "Unprepared",
-    "WordMaker",
-    "linear_places",
-]
-
 Words = npt.NDArray[np.int64]
 
 BOOL, INT32, INT64 = (int(getattr(onnx.TensorProto, name)) for name in ("BOOL", "INT32", "INT64"))

@@ -17,8 +17,6 @@ from dsa_sched.frontend.network.network import Array
 from dsa_sched.frontend.network.shapes import initializer_names
 from hw_models.errors import ModelError
 
-__all__ = ["Bindings", "bind_inputs"]
-
 Bindings = Mapping[str, tuple[int | float, ...]]
 """The elements of an input by its name."""
 

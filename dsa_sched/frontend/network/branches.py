@@ -18,8 +18,6 @@ from dsa_sched.frontend.network.names import rename_captured
 from dsa_sched.frontend.network.network import graphs_of
 from dsa_sched.frontend.network.shapes import known_values
 
-__all__ = ["with_chosen_branches"]
-
 
 def with_chosen_branches(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy in which every If with a known condition is the branch that it chooses; the model itself where there is

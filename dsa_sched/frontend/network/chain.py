@@ -14,8 +14,6 @@ import onnx
 from dsa_sched.frontend.network.network import Array, Network, Node, Setting, Value
 from dsa_sched.frontend.network.terms import Term, number
 
-__all__ = ["Chain", "Rule", "Settings", "Shape"]
-
 Shape = tuple[int, ...]
 Settings = tuple[tuple[str, Setting], ...]
 

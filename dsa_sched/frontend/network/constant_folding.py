@@ -20,8 +20,6 @@ from dsa_sched.frontend.network.network import Array, Network, Value, array_of, 
 from dsa_sched.frontend.network.shapes import LARGEST_EMBEDDED_ELEMENTS, first_line, infer_values, typed
 from hw_models.errors import ModelError, size_text
 
-__all__ = ["fold_constants"]
-
 RANDOM = frozenset(
     ["RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"]
 )

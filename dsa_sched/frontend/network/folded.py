@@ -20,8 +20,6 @@ from dsa_sched.frontend.network.runtime_values import runtime_values
 from dsa_sched.frontend.network.shapes import fix_shapes
 from hw_models.errors import ModelError
 
-__all__ = ["OLDEST_IR", "SubModel", "FoldedModel", "folded_model"]
-
 OLDEST_IR = 4
 """From here on constants need not be listed among the inputs."""
 

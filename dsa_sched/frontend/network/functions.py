@@ -16,8 +16,6 @@ from onnx import helper, inliner
 from dsa_sched.frontend.network.shapes import first_line
 from hw_models.errors import ModelError
 
-__all__ = ["MOST_NODES", "inline_functions"]
-
 MOST_NODES = 1 << 20
 MOST_DEPTH = 64
 """Of functions that call functions."""

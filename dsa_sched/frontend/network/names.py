@@ -15,8 +15,6 @@ from onnx import helper
 from dsa_sched.frontend.network.network import graphs_of
 from hw_models.errors import ModelError
 
-__all__ = ["keep_names_apart", "rename_captured"]
-
 SEPARATOR = "::"
 
 

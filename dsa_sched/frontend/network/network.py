@@ -22,32 +22,6 @@ from hw_models.errors import ModelError
 from partitioner.ir.graph import Op
 from partitioner.ir.wants import Rounding
 
-__all__ = [
-    "ATTEND",
-    "FLOATING",
-    "FORMULA",
-    "NEAREST",
-    "NORMALISE",
-    "OURS",
-    "POWER",
-    "SCALE_SHIFT",
-    "Array",
-    "Found",
-    "Network",
-    "Node",
-    "Origin",
-    "NetworkPart",
-    "Setting",
-    "Value",
-    "array_of",
-    "captured_by",
-    "graphs_of",
-    "name_nodes",
-    "network_of",
-    "node_proto",
-    "opset_of",
-]
-
 SCALE_SHIFT = "ScaleShift"
 """An operator type that ONNX does not have: x * scale + shift along axis 1."""
 

@@ -13,8 +13,6 @@ from dsa_sched.frontend.network.terms import Term, from_file
 from partitioner.ir.graph import Attribute
 from partitioner.ir.wants import Wants
 
-__all__ = ["Operation", "Operations", "Refusal", "Rule", "Writer"]
-
 
 @dataclass(frozen=True, slots=True)
 class Operation:

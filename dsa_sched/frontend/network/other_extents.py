@@ -17,8 +17,6 @@ import onnx
 from dsa_sched.frontend.network.network import Array, Node, Value, array_of, node_of
 from hw_models.errors import ModelError
 
-__all__ = ["require_free_extents"]
-
 Shape = tuple[int, ...]
 CHANGE = "leave --shape as the file has it, or export the model with open dimensions"
 

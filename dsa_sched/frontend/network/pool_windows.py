@@ -15,8 +15,6 @@ from onnx import helper
 
 from dsa_sched.frontend.network.network import Node, Value, node_of, opset_of
 
-__all__ = ["drop_windows_in_padding"]
-
 POOLS = ("AveragePool", "MaxPool", "LpPool")
 SAID_SINCE = 22
 """The operator set from which on ONNX says so itself."""

@@ -20,18 +20,6 @@ from hw_models.errors import ModelError
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.wants import Wants
 
-__all__ = [
-    "Judge",
-    "RefusedNode",
-    "Refuses",
-    "TableFor",
-    "Unsupported",
-    "model_without",
-    "network_without",
-    "node_reads",
-    "refused_nodes",
-]
-
 Refuses = Callable[[Graph, Mapping[str, Array]], Sequence[tuple[Op, str]]]
 """The operators of a graph that a chip cannot compute, each with the reason."""
 

@@ -13,8 +13,6 @@ from onnx import helper
 
 from dsa_sched.frontend.network.network import Value, graphs_of
 
-__all__ = ["runtime_values"]
-
 SCALARS: Mapping[str, type[np.generic]] = {
     "float": np.float32,
     "double": np.float64,

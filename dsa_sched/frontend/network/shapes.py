@@ -20,19 +20,6 @@ from dsa_sched.frontend.network.other_extents import require_free_extents
 from dsa_sched.frontend.network.pool_windows import drop_windows_in_padding
 from hw_models.errors import ModelError
 
-__all__ = [
-    "LARGEST_EMBEDDED_ELEMENTS",
-    "fix_shapes",
-    "first_line",
-    "infer_values",
-    "initializer_names",
-    "known_values",
-    "shape_text",
-    "sized_values",
-    "skeleton",
-    "typed",
-]
-
 LARGEST_EMBEDDED_ELEMENTS = 64
 """Constants up to this size keep their data during inference: shapes, axes, paddings."""
 

@@ -12,8 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Kind", "Term", "from_file", "number", "of_the_target", "triangle"]
-
 Kind = Literal[
     "file", "number", "triangle", "target",
     "add", "subtract", "multiply", "divide", "root", "sum", "rounded", "least", "product",

@@ -22,8 +22,6 @@ from dsa_sched.frontend.network.network import Array, Network, Node
 from dsa_sched.frontend.network.terms import Term
 from dsa_sched.frontend.patterns.pattern_search import is_computed, made_for, number_of, shape_of
 
-__all__ = ["AttentionMask", "Masks", "Together", "heads_of", "masks_above", "put_together"]
-
 MOST_MASKS = 5
 """Masks and views between scores and their softmax."""
 

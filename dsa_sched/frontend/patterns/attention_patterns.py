@@ -31,8 +31,6 @@ from dsa_sched.frontend.patterns.pattern_search import (
     shape_of,
 )
 
-__all__ = ["attention_matches"]
-
 MOST_STEPS = 8
 """Factors, and views, between a product and its operand."""
 

@@ -24,8 +24,6 @@ from dsa_sched.frontend.network.network import Network, Node
 from dsa_sched.frontend.patterns.pattern_search import Match, is_computed, number_of, shape_of
 from partitioner.ir.operators import Trait, onnx_names
 
-__all__ = ["curve_matches"]
-
 Powers = tuple[int, int]
 """Exponents of x and of the curve's value."""
 Polynomial = Mapping[Powers, float]

@@ -22,8 +22,6 @@ from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.network import Network, Node
 from dsa_sched.frontend.patterns.pattern_search import Match, is_computed, number_of, shape_of
 
-__all__ = ["exponential_matches"]
-
 ONE = ""
 """In the place of an exponent: that of 1, which is zero."""
 

@@ -11,8 +11,6 @@ from collections.abc import Collection, Iterable, Iterator
 from dsa_sched.frontend.network.network import Found, Network, Node
 from partitioner.ir.decisions import Decision
 
-__all__ = ["counts", "decisions", "recorded"]
-
 SUBJECT = "operators"
 """Of the decision that counts them."""
 

@@ -21,8 +21,6 @@ from dsa_sched.frontend.network.network import Network, Node
 from dsa_sched.frontend.network.terms import number
 from dsa_sched.frontend.patterns.pattern_search import Match, exponent_of, made_for, number_of, reader_of, shape_of
 
-__all__ = ["norm_matches"]
-
 
 def norm_matches(network: Network) -> Iterator[Match]:
     for node in network.nodes:

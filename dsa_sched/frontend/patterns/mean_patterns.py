@@ -29,8 +29,6 @@ from dsa_sched.frontend.patterns.pattern_search import (
     shape_of,
 )
 
-__all__ = ["mean_matches", "square_of", "variance_matches"]
-
 EXACT = 2.0**-20
 """Relative distance from 1 of a factor that is 1 but for the rounding of fp32."""
 

@@ -15,19 +15,6 @@ import numpy as np
 from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.network import Network, Node
 
-__all__ = [
-    "Match",
-    "exponent_of",
-    "factor_of",
-    "is_alike",
-    "is_computed",
-    "made_for",
-    "number_of",
-    "reader_of",
-    "replaced",
-    "shape_of",
-]
-
 MOST_ALIKE = 4
 """How many nodes deep two values are compared."""
 

@@ -22,8 +22,6 @@ from dsa_sched.frontend.patterns.pattern_search import Match, replaced
 from dsa_sched.frontend.patterns.rotary_patterns import rotary_matches
 from dsa_sched.frontend.patterns.softmax_patterns import softmax_matches
 
-__all__ = ["find_patterns"]
-
 SEARCHES: tuple[Callable[[Network], Iterator[Match]], ...] = (
     softmax_matches,
     mean_matches,

@@ -17,8 +17,6 @@ from dsa_sched.frontend.network.network import Array, Network, Node
 from dsa_sched.frontend.network.terms import Term
 from dsa_sched.frontend.patterns.pattern_search import Match, made_for, reader_of, shape_of
 
-__all__ = ["rotary_matches"]
-
 
 def rotary_matches(network: Network) -> Iterator[Match]:
     for node in network.nodes:

@@ -17,8 +17,6 @@ from dsa_sched.frontend.network.chain import Chain, Shape
 from dsa_sched.frontend.network.network import Network, Node
 from dsa_sched.frontend.patterns.pattern_search import Match, made_for, number_of, shape_of
 
-__all__ = ["softmax_matches"]
-
 LARGEST_GUARD = 2.0**-12
 """Added to a sum of fp16 that is 1 at least, a positive number below this changes nothing."""
 

@@ -10,8 +10,6 @@ from dataclasses import replace
 from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.network import Found, Network, Node
 
-__all__ = ["Draft"]
-
 
 class Draft:
     """The nodes that were written, and the network with all values and constants that they bring."""

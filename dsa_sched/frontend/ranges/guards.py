@@ -25,8 +25,6 @@ from dsa_sched.frontend.patterns.pattern_search import exponent_of, is_computed,
 from dsa_sched.frontend.ranges.draft import Draft
 from partitioner.ir.operators import REARRANGING, Trait, onnx_names
 
-__all__ = ["raise_guards"]
-
 MOST_NODES = 16
 
 MOVES = onnx_names(*REARRANGING)

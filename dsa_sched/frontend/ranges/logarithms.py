@@ -24,8 +24,6 @@ from dsa_sched.frontend.ranges.draft import Draft
 from dsa_sched.frontend.ranges.magnitudes import SquareSum, square_sum, write_scaled
 from partitioner.ir.formula import Step, formula_text
 
-__all__ = ["whole_logarithms"]
-
 MOST_STEPS = 16
 
 

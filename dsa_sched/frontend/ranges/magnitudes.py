@@ -18,8 +18,6 @@ from dsa_sched.frontend.patterns.mean_patterns import square_of
 from dsa_sched.frontend.patterns.pattern_search import exponent_of, factor_of, number_of, shape_of
 from dsa_sched.frontend.ranges.draft import Draft
 
-__all__ = ["SquareSum", "scale_roots", "square_sum", "write_scaled"]
-
 MOST_TERMS = 8
 
 

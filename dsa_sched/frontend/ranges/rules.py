@@ -27,8 +27,6 @@ from dsa_sched.frontend.ranges.logarithms import whole_logarithms
 from dsa_sched.frontend.ranges.magnitudes import scale_roots
 from dsa_sched.frontend.ranges.scaled_sums import scale_sums
 
-__all__ = ["RULES", "keep_ranges"]
-
 RULES: tuple[Callable[[Network], Network], ...] = (scale_sums, whole_logarithms, scale_roots, raise_guards)
 
 

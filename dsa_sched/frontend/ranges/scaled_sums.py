@@ -36,8 +36,6 @@ from dsa_sched.frontend.patterns.pattern_search import exponent_of, is_alike, nu
 from dsa_sched.frontend.ranges.draft import Draft
 from partitioner.ir.operators import Trait, onnx_names
 
-__all__ = ["scale_sums"]
-
 SUMS = ("ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2")
 MOVES = onnx_names(Trait.VIEW)
 MOST_STEPS = 24

@@ -14,8 +14,6 @@ import numpy.typing as npt
 from dsa_sched.frontend.network.network import Network, Node, Value
 from dsa_sched.frontend.network.terms import number
 
-__all__ = ["flatten_gathers"]
-
 Array = npt.NDArray[np.int64]
 
 

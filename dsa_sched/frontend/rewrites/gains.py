@@ -20,8 +20,6 @@ import numpy.typing as npt
 from dsa_sched.frontend.network.network import SCALE_SHIFT, Array, Network, Node, Origin, Value
 from dsa_sched.frontend.network.terms import Term, number
 
-__all__ = ["MEAN", "VARIANCE", "move_gains"]
-
 Floats = npt.NDArray[np.float64]
 
 MEAN, VARIANCE = "mean", "variance"

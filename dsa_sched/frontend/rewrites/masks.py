@@ -27,8 +27,6 @@ from dsa_sched.frontend.network.network import FLOATING, Array, Network, Node, V
 from dsa_sched.frontend.network.terms import Term, number, triangle
 from partitioner.ir.operators import Trait, onnx_names
 
-__all__ = ["MASK_LIMITS", "replace_masks", "without_guards"]
-
 BOOL, FLOAT = int(onnx.TensorProto.BOOL), int(onnx.TensorProto.FLOAT)
 LEAST_THRESHOLD = 12.0
 """From here on x and Softplus(x) are the same half."""

@@ -17,8 +17,6 @@ import numpy.typing as npt
 from dsa_sched.frontend.network.network import NORMALISE, Array, Network, Node, Origin, Value
 from dsa_sched.frontend.network.terms import Term, number
 
-__all__ = ["move_norm_gains"]
-
 Floats = npt.NDArray[np.float64]
 
 

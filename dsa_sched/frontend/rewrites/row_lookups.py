@@ -19,8 +19,6 @@ from onnx import helper
 from dsa_sched.frontend.network.network import Array, Network, Node, Value
 from dsa_sched.frontend.network.terms import Term
 
-__all__ = ["with_row_lookups"]
-
 BOOL, INT64 = int(onnx.TensorProto.BOOL), int(onnx.TensorProto.INT64)
 WHOLE = frozenset([2, 3, 4, 5, 6, 7, 12, 13])
 """TensorProto types of integers."""

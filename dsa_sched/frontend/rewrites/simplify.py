@@ -31,8 +31,6 @@ from dsa_sched.frontend.rewrites.unread_rows import without_unread_rows
 from partitioner.ir.operators import Trait, onnx_names
 from partitioner.ir.wants import Rounding, Wants
 
-__all__ = ["PASSES", "simplify"]
-
 Floats = npt.NDArray[np.float64]
 
 MOVED_SHIFT = 1 / 8

@@ -23,8 +23,6 @@ from dsa_sched.frontend.network.network import ATTEND, FLOATING, Array, Network,
 from dsa_sched.frontend.network.terms import Term, number
 from partitioner.ir.operators import Trait, onnx_names
 
-__all__ = ["without_unread_rows"]
-
 BY_ELEMENT = onnx_names(Trait.ELEMENTWISE)
 
 SOFTMAX_ALONG_ONE_AXIS = 13

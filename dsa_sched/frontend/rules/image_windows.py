@@ -19,8 +19,6 @@ from dsa_sched.frontend.network.operation import Writer
 from dsa_sched.frontend.network.terms import Term
 from partitioner.ir.graph import Attribute
 
-__all__ = ["OperationSteps", "ImageWindow", "image_conv", "image_pool"]
-
 Shape = tuple[int, ...]
 
 

@@ -17,8 +17,6 @@ from dsa_sched.frontend.network.network import Array
 from dsa_sched.frontend.network.terms import Term
 from dsa_sched.frontend.rules.image_windows import ImageWindow, OperationSteps, image_conv
 
-__all__ = ["has_long_windows", "long_conv", "spread_bias"]
-
 Shape = tuple[int, ...]
 
 

@@ -51,17 +51,6 @@ from dsa_sched.frontend.rules.whole import WHOLE
 from hw_models.errors import ModelError, TargetError
 from partitioner.ir.wants import Wants
 
-__all__ = [
-    "OPERATORS",
-    "Known",
-    "RefusedNodes",
-    "operations_of",
-    "operator_names",
-    "require_whole",
-    "rule_of",
-    "unknown_nodes",
-]
-
 ENTRY_POINT_GROUP = "dsa_sched.operators"
 
 

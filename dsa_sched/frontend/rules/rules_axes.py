@@ -17,23 +17,6 @@ from dsa_sched.frontend.rules.image_windows import OperationSteps
 from dsa_sched.frontend.rules.rules_window import whole_pool
 from partitioner.ir.graph import Attribute
 
-__all__ = [
-    "attend",
-    "concat",
-    "expand",
-    "gather",
-    "normalise",
-    "pad",
-    "reduce",
-    "reduce_line",
-    "reshape",
-    "slice_",
-    "softmax",
-    "split",
-    "tile",
-    "transpose",
-]
-
 
 def _axis(writer: Writer, node: Node, axis: int) -> int:
     return axis % len(writer.shape(node.inputs[0]))

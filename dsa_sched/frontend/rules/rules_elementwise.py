@@ -11,22 +11,6 @@ from dsa_sched.frontend.network.operation import Refusal, Writer
 from dsa_sched.frontend.rules.image_windows import OperationSteps
 from partitioner.ir.operators import OPERATOR_TABLE, Trait
 
-__all__ = [
-    "BINARY_KINDS",
-    "UNARY",
-    "add_binary",
-    "batch_norm",
-    "binary",
-    "clip",
-    "expanded",
-    "formula",
-    "left_over",
-    "of_equal_rank",
-    "power",
-    "scale_shift",
-    "unary",
-]
-
 UNARY = {row.onnx: row for row in OPERATOR_TABLE if Trait.UNARY in row.traits and row.kind}
 """Operators that are one kind as they stand, their attributes with ONNX's defaults."""
 BINARY_KINDS = {row.onnx: row.kind for row in OPERATOR_TABLE if Trait.BINARY in row.traits}

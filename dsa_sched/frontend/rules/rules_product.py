@@ -14,8 +14,6 @@ from dsa_sched.frontend.network.operation import Refusal, Writer
 from dsa_sched.frontend.network.terms import number
 from dsa_sched.frontend.rules.rules_elementwise import add_binary
 
-__all__ = ["gemm", "matmul"]
-
 
 def gemm(writer: Writer, node: Node) -> None:
     a, b, c = node.inputs[0], node.inputs[1], node.input(2)

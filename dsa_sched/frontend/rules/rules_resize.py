@@ -7,8 +7,6 @@ from dsa_sched.frontend.network.network import Node
 from dsa_sched.frontend.network.operation import Refusal, Writer
 from partitioner.ir.graph import Attribute
 
-__all__ = ["resize"]
-
 
 def resize(writer: Writer, node: Node) -> None:
     shape, out = writer.shape(node.inputs[0]), writer.shape(node.outputs[0])

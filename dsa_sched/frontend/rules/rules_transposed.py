@@ -20,8 +20,6 @@ from dsa_sched.frontend.network.terms import Term
 from dsa_sched.frontend.rules.image_windows import ImageWindow, OperationSteps
 from dsa_sched.frontend.rules.long_windows import long_conv, spread_bias
 
-__all__ = ["conv_transpose"]
-
 Shape = tuple[int, ...]
 
 

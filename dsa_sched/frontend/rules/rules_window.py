@@ -17,8 +17,6 @@ from dsa_sched.frontend.rules.image_windows import ImageWindow, OperationSteps, 
 from dsa_sched.frontend.rules.long_windows import has_long_windows, long_conv
 from partitioner.ir.graph import Attribute
 
-__all__ = ["conv", "global_pool", "lrn", "pool", "whole_pool"]
-
 
 def _windows(node: Node, kernel: tuple[int, ...], shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
     """kernel, strides, dilations and pads (all begins, then all ends) with auto_pad resolved."""

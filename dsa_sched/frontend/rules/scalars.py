@@ -11,8 +11,6 @@ from dataclasses import replace
 
 from dsa_sched.frontend.network.operation import Operation, Writer
 
-__all__ = ["give_axes"]
-
 AXIS = "axis"
 """What the names of values with an axis end with."""
 

@@ -17,8 +17,6 @@ from dsa_sched.frontend.network.operation import Refusal, Rule, Writer
 from dsa_sched.frontend.rules.rules_elementwise import of_equal_rank
 from partitioner.ir.graph import Attribute
 
-__all__ = ["WHOLE"]
-
 
 def _norm(writer: Writer, node: Node) -> None:
     """Of lines along all axes from `axis` on, times the scale, plus the bias where there is one."""

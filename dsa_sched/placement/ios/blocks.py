@@ -14,8 +14,6 @@ from itertools import accumulate
 from dsa_sched.placement.model.task_graph import TaskGraph
 from hw_models.errors import PlacementError
 
-__all__ = ["Part", "blocks", "halves", "parts_of", "successors_within", "verify_parts"]
-
 Part = tuple[int, ...]
 """Task numbers in order, none of them an end."""
 

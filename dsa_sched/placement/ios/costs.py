@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from dsa_sched.placement.model.problem import Problem
 from hw_models.errors import PlacementError
 
-__all__ = ["StageContention", "StreamStage", "StageCosts", "stage_prices"]
-
 Masks = NDArray[np.uint64]
 
 ROUNDING_NS = 1e-6

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-__all__ = ["cheapest", "reached", "ways"]
-
 _CACHED = {"cache": True, "nogil": True, "error_model": "numpy", "boundscheck": False}
 
 

@@ -13,8 +13,6 @@ from dsa_sched.placement.model.problem import Merged, Problem
 from dsa_sched.placement.model.task_graph import group_order, grouped
 from hw_models.errors import PlacementError
 
-__all__ = ["merge_candidates", "merged_problem"]
-
 MOST_OF_A_FAMILY = 10
 """Tasks of which every subset is tried; a family of more is tried in pieces of so many."""
 

@@ -23,8 +23,6 @@ from dsa_sched.placement.model.problem import Problem
 from hw_models.errors import PlacementError
 from partitioner.ir.decisions import Decision
 
-__all__ = ["greedy", "ios", "ios_both", "ios_merge", "sequential"]
-
 PART_OPERATORS = 50
 
 

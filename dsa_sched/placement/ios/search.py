@@ -18,8 +18,6 @@ from dsa_sched.placement.ios.stages import greedy_stages, sequential_stages
 from dsa_sched.placement.model.problem import Problem
 from partitioner.ir.decisions import Decision
 
-__all__ = ["BOTH", "MERGE", "PARALLEL", "Budget", "StageKinds", "StageSearch", "search_stages"]
-
 MOST_KNOWN = 16
 """Search spaces that are kept: of a few megabytes each."""
 

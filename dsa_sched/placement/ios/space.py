@@ -23,8 +23,6 @@ from dsa_sched.placement.ios.loops import cheapest, reached, ways
 from dsa_sched.placement.methods.ios_limits import MOST_OPERATORS
 from hw_models.errors import PlacementError
 
-__all__ = ["SearchLimits", "StateSpace", "closures", "explore", "width"]
-
 LIMBS = 6
 """64-bit words of a count of schedules: enough for every order of 62 operators with every choice of stages."""
 

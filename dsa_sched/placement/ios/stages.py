@@ -14,8 +14,6 @@ from dsa_sched.placement.model.problem import Problem
 from dsa_sched.placement.model.task_graph import INPUTS, TaskGraph
 from dsa_sched.placement.schedule.schedule import TaskPlacement
 
-__all__ = ["GREEDY_STREAMS", "greedy_stages", "placed", "sequential_stages"]
-
 GREEDY_STREAMS = 10
 """Of the greedy baseline, as in the paper's code."""
 

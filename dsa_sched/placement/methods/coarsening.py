@@ -12,8 +12,6 @@ from dsa_sched.placement.model.problem import NOT_ACCEPTED, Problem
 from dsa_sched.placement.model.task_graph import group_order, grouped
 from dsa_sched.placement.schedule.schedule import TaskPlacement
 
-__all__ = ["Coarse", "coarse", "expanded"]
-
 
 @dataclass(frozen=True)
 class Coarse:

@@ -23,8 +23,6 @@ from dsa_sched.placement.schedule.simulate import simulate
 from hw_models.errors import PlacementError
 from partitioner.ir.decisions import Decision
 
-__all__ = ["Phase", "Price", "duet", "duet_compiled", "phases"]
-
 MOST_EVALUATIONS = 5000
 """Where a search sets no bound of its own."""
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from ortools.sat.python import cp_model
     from ortools.sat.python.cp_model_helper import IntVar, Literal
 
-__all__ = ["EFFORT", "exact"]
-
 EFFORT = 1.0
 """Of the solver's deterministic time, by default: equal input gives equal output, whatever the machine does else. One
 takes about half a minute on such models."""

@@ -22,8 +22,6 @@ from numpy.typing import NDArray
 
 from dsa_sched.placement.schedule.list_decoder import BY_COPY, BY_LANE, FREE
 
-__all__ = ["below", "breed", "change", "drawn", "fold", "random_rows"]
-
 _STEP, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _30, _27, _31, _11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["MOST_OPERATORS", "MOST_TRANSITIONS"]
-
 MOST_OPERATORS = 62
 """States of a part are masks of 64 bits."""
 

@@ -18,8 +18,6 @@ from dsa_sched.placement.methods.registry import Outcome, Search, finished
 from dsa_sched.placement.model.problem import NOT_ACCEPTED, Problem
 from dsa_sched.placement.schedule.list_decoder import FREE, Decoder
 
-__all__ = ["ListRule", "cpop_rule", "heft", "heft_rule", "list_rules", "list_schedule", "peft_rule", "upward_ranks"]
-
 
 @dataclass(frozen=True)
 class ListRule:

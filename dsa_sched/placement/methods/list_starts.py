@@ -14,8 +14,6 @@ from dsa_sched.placement.model.problem import NOT_ACCEPTED
 from dsa_sched.placement.schedule.bounds import through
 from dsa_sched.placement.schedule.list_decoder import FREE
 
-__all__ = ["list_starts", "shaken", "stacked"]
-
 SHAKEN = 0.3
 """By so much of themselves, ranks of shaken individuals differ at most."""
 

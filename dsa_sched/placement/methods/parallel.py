@@ -18,8 +18,6 @@ from dsa_sched.placement.methods.registry import Outcome, Search, find_method
 from dsa_sched.placement.model.problem import Problem
 from hw_models.errors import PlacementError
 
-__all__ = ["Searched", "dask_executor", "outcomes", "processes"]
-
 Say = Callable[[str], None]
 
 

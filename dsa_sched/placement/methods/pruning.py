@@ -23,8 +23,6 @@ from dsa_sched.placement.methods.coarsening import Coarse, coarse
 from dsa_sched.placement.model.problem import Problem
 from dsa_sched.placement.schedule.bounds import through
 
-__all__ = ["MOST_MACHINES", "alike", "dominated", "shorter", "together", "twins"]
-
 Options = tuple[tuple[int, ...], ...]
 
 MOST_MACHINES = 12

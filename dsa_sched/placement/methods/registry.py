@@ -20,20 +20,6 @@ from dsa_sched.placement.schedule.simulate import simulate
 from hw_models.errors import PlacementError
 from partitioner.ir.decisions import Decision
 
-__all__ = [
-    "METHODS",
-    "OPTIONS",
-    "Method",
-    "Option",
-    "Outcome",
-    "Search",
-    "described",
-    "find_method",
-    "finished",
-    "single",
-    "verify_options",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Option:

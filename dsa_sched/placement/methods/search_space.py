@@ -22,20 +22,6 @@ from dsa_sched.placement.schedule.list_decoder import Decoder, offsets
 from dsa_sched.placement.schedule.schedule import TaskPlacement
 from dsa_sched.placement.schedule.simulate import simulate
 
-__all__ = [
-    "EVALUATIONS",
-    "JUDGED",
-    "Evolution",
-    "Generation",
-    "Rates",
-    "Rows",
-    "SegmentEvolution",
-    "DecoderSpace",
-    "Tally",
-    "best_placement",
-    "random_state",
-]
-
 JUDGED = 8
 """So many of the last generation are simulated where streams contend, since decoding only estimates there."""
 

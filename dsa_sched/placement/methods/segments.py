@@ -22,8 +22,6 @@ from numpy.typing import NDArray
 from dsa_sched.placement.methods.genetic_ops import below, change, drawn, fold
 from dsa_sched.placement.model.task_graph import TaskGraph
 
-__all__ = ["Pools", "breed_segments", "cuts", "keep", "longest", "rest_of"]
-
 UNKNOWN = np.iinfo(np.int64).max // 4
 """The time from a device on from which nothing is known."""
 

@@ -43,8 +43,6 @@ from dsa_sched.placement.schedule.schedule import TaskPlacement, single_machine
 from dsa_sched.placement.schedule.simulate import simulate
 from partitioner.ir.decisions import Decision
 
-__all__ = ["CRITICAL", "Sphinx", "sphinx"]
-
 CRITICAL = Rates(population=60, cross=0.9, again=0.3, bias=0.4, hurry=0.1, rounds=6, parts=0.5, brood=10)
 """Of CPGA, chosen by `benchmarks/sphinx.py --tune`, for what it has early in the search too."""
 

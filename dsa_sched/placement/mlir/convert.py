@@ -43,25 +43,6 @@ from dsa_sched.placement.model.task_graph import Task, TaskGraph, TaskValue, gro
 from dsa_sched.placement.schedule.schedule import Schedule, TaskRun, ValueCopy
 from hw_models.errors import PlacementError, size_text
 
-__all__ = [
-    "LARGEST_TEXT_BYTES",
-    "add_devices",
-    "add_schedule",
-    "annotate",
-    "context",
-    "costs_of",
-    "generic_text",
-    "graph_op",
-    "group_tasks",
-    "groups_of",
-    "module_of",
-    "parse_module",
-    "parse_text",
-    "problem_of",
-    "schedule_of",
-    "task_graph_of",
-]
-
 LARGEST_TEXT_BYTES = 64 << 20
 """Of a module that is parsed."""
 

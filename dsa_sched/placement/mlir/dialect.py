@@ -35,23 +35,6 @@ from xdsl.printer import Printer
 from xdsl.traits import HasParent, IsTerminator, NoTerminator
 from xdsl.utils.exceptions import VerifyException
 
-__all__ = [
-    "DSA",
-    "CopyOp",
-    "DeviceOp",
-    "GraphOp",
-    "GroupOp",
-    "LinkOp",
-    "RunOp",
-    "ScheduleOp",
-    "StageOp",
-    "TaskOp",
-    "ValueType",
-    "YieldOp",
-    "name_of",
-    "tasks_in",
-]
-
 
 @irdl_attr_definition
 class ValueType(ParametrizedAttribute, TypeAttribute):

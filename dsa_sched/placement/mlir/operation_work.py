@@ -17,8 +17,6 @@ from xdsl.dialects.builtin import AffineMapAttr, ArrayAttr, DenseArrayBase, Tens
 from xdsl.ir import Attribute, Operation
 from xdsl.ir.affine import AffineDimExpr
 
-__all__ = ["name_of_operation", "operations_of"]
-
 Shape = tuple[int, ...]
 MAPS = ("indexing_maps", "linalg.memoized_indexing_maps")
 """Where linalg keeps the maps from loops to elements of its operands, results last."""

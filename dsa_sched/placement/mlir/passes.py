@@ -33,8 +33,6 @@ from dsa_sched.placement.model.pricing import priced
 from dsa_sched.placement.model.scenario import read_scenario
 from hw_models.errors import PlacementError
 
-__all__ = ["AnnotateCosts", "PlacePass", "PlaceFunction", "Prune"]
-
 
 @dataclass(frozen=True)
 class AnnotateCosts(ModulePass):

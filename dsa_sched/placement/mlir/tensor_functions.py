@@ -23,8 +23,6 @@ from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS, Task, TaskGrap
 from dsa_sched.placement.schedule.schedule import Schedule
 from hw_models.errors import PlacementError
 
-__all__ = ["annotate_function", "foreign_context", "function_of", "parse_foreign_module", "task_graph_of_function"]
-
 PREFIX = "dsa."
 BYTES_OF_INDEX = 8
 MADE_IN_PLACE = ("tensor.empty", "tensor.splat", "linalg.fill")

@@ -21,8 +21,6 @@ from dsa_sched.placement.model.scenario import Roofline, Scenario
 from dsa_sched.placement.model.task_graph import task_bytes
 from partitioner.ir.operators import Trait, onnx_names
 
-__all__ = ["ConvLayer", "conv_layer", "merging_of"]
-
 ACTIVATIONS = onnx_names(Trait.UNARY)
 
 

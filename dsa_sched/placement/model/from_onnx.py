@@ -35,8 +35,6 @@ from hw_models.errors import ModelError
 from partitioner.ir.operators import Trait, onnx_names
 from partitioner.ir.plan import Plan
 
-__all__ = ["TaskPart", "TaskModel", "plan_groups", "task_graph_of", "task_model_of"]
-
 
 @dataclass(frozen=True)
 class TaskPart:

@@ -17,8 +17,6 @@ from hw_models.errors import PlacementError
 from hw_models.loading import load_chip
 from hw_models.routes import main_memory
 
-__all__ = ["Accepts", "chip_roofline", "priced", "require_homes", "roofline_ns", "roofline_of"]
-
 SINGLE_BYTES, CHIP_BYTES = 4, 2
 """Of an element in a network and on a chip: chips compute in half precision."""
 

@@ -16,19 +16,6 @@ from dsa_sched.placement.model.task_graph import TaskGraph, verify_task_graph
 from hw_models.errors import PlacementError
 from partitioner.ir.text import format_line
 
-__all__ = [
-    "MOST_MACHINES",
-    "MOST_STREAMS",
-    "NOT_ACCEPTED",
-    "CostTable",
-    "Machine",
-    "Merged",
-    "Merging",
-    "Problem",
-    "Route",
-    "verify_problem",
-]
-
 NOT_ACCEPTED = -1
 """The time of a task on a device that cannot run it."""
 

@@ -24,22 +24,6 @@ from hw_models.parts import Line, Name
 from hw_models.yaml_nodes import Path as FieldPath
 from hw_models.yaml_nodes import read_document
 
-__all__ = [
-    "ChipDevice",
-    "CudaDevice",
-    "Device",
-    "HostDevice",
-    "ScenarioLink",
-    "OnnxruntimeDevice",
-    "Roofline",
-    "RooflineDevice",
-    "Scenario",
-    "TvmDevice",
-    "parse_scenario",
-    "read_scenario",
-]
-
-
 Rate = Annotated[float, Field(ge=1e3, le=1e18, allow_inf_nan=False)]
 Microseconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 Streams = Annotated[int, Field(ge=1, le=MOST_STREAMS)]

@@ -17,19 +17,6 @@ from functools import cached_property
 from hw_models.errors import PlacementError
 from partitioner.ir.text import format_line
 
-__all__ = [
-    "ENDS",
-    "INPUTS",
-    "OUTPUTS",
-    "Task",
-    "TaskGraph",
-    "TaskValue",
-    "group_order",
-    "grouped",
-    "task_bytes",
-    "verify_task_graph",
-]
-
 INPUTS, OUTPUTS = "%inputs", "%outputs"
 ENDS = (INPUTS, OUTPUTS)
 

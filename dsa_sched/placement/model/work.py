@@ -14,8 +14,6 @@ from types import MappingProxyType
 from dsa_sched.frontend.network.network import Network, Node
 from partitioner.ir.operators import Trait, onnx_names
 
-__all__ = ["macs_of"]
-
 Shape = tuple[int, ...]
 
 

@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from dsa_sched.placement.model.problem import NOT_ACCEPTED, Problem
 from hw_models.errors import PlacementError
 
-__all__ = ["MOST_FLOWS", "heads", "load_bound_ns", "lower_bound_ns", "path_bound_ns", "tails", "through"]
-
 MOST_FLOWS = 20_000
 """Edges x machines x machines up to which the linear programme has copies; beyond, only loads and work on the way."""
 

@@ -24,8 +24,6 @@ from numpy.typing import NDArray
 from dsa_sched.placement.model.problem import Problem
 from dsa_sched.placement.schedule.schedule import TaskPlacement
 
-__all__ = ["BY_COPY", "BY_DATA", "BY_LANE", "FREE", "Decoder", "decode", "evaluate", "offsets"]
-
 Tables = tuple[NDArray[np.int64], ...]
 
 BY_DATA, BY_COPY, BY_LANE = 1, 2, 3

@@ -26,8 +26,6 @@ from dsa_sched.placement.schedule.schedule import Schedule, TaskPlacement, TaskR
 from dsa_sched.placement.schedule.simulate import simulate
 from hw_models.errors import PlacementError
 
-__all__ = ["ScheduleExecution", "Executor", "RunTask"]
-
 Array = npt.NDArray[Any]
 
 RunTask = Callable[[Mapping[str, Array]], Mapping[str, Array]]

@@ -14,8 +14,6 @@ from dsa_sched.placement.model.problem import NOT_ACCEPTED, Problem
 from hw_models.errors import PlacementError
 from partitioner.ir.text import format_line
 
-__all__ = ["ValueCopy", "TaskPlacement", "TaskRun", "Schedule", "single_machine", "verify_schedule"]
-
 ROUNDING = 1e-9
 """Of a long time that was added up of many parts."""
 

@@ -19,8 +19,6 @@ from dsa_sched.placement.model.problem import Problem
 from dsa_sched.placement.schedule.schedule import Schedule, TaskPlacement, TaskRun, ValueCopy
 from hw_models.errors import PlacementError
 
-__all__ = ["simulate"]
-
 
 def simulate(problem: Problem, placement: TaskPlacement) -> Schedule:
     """What the placement comes to. Raises PlacementError for one that is not of this problem or cannot end."""

@@ -23,17 +23,6 @@ import onnx
 
 from hw_models.errors import ModelError
 
-__all__ = [
-    "Indices",
-    "Lengths",
-    "MaskMeaning",
-    "Meaning",
-    "Range",
-    "declared_meanings",
-    "drawn_integers",
-    "with_declared",
-]
-
 KEY = "dsa-sched.input."
 MOST_PLACES = 4096
 MOST_DIGITS = 18

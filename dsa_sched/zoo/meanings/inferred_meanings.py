@@ -20,8 +20,6 @@ from onnx import helper, numpy_helper
 from dsa_sched.zoo.meanings.declared_meanings import Indices, Lengths, MaskMeaning, Meaning, Range
 from partitioner.ir.operators import Trait, onnx_names
 
-__all__ = ["inferred_meanings"]
-
 Integers = npt.NDArray[np.int64]
 Way = Callable[[Integers], Integers]
 """What the nodes between an input and its reader make of the input's elements."""

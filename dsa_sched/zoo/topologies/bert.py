@@ -18,13 +18,6 @@ from onnx import TensorProto
 from dsa_sched.zoo.meanings.declared_meanings import Indices, MaskMeaning
 from dsa_sched.zoo.topologies.sequence_builder import Attention, SequenceBuilder
 
-__all__ = [
-    "bert_base_mini_topology",
-    "bert_base_topology",
-    "bert_large_mini_topology",
-    "bert_large_topology",
-]
-
 EPSILON = 1e-12
 TYPES = 2
 LEAST = float(np.finfo(np.float32).min)

@@ -20,8 +20,6 @@ import onnx
 from dsa_sched.zoo.topologies.node_builder import TO_THE_END
 from dsa_sched.zoo.topologies.sequence_builder import Attention, SequenceBuilder
 
-__all__ = ["conformer_m_mini_topology", "conformer_m_topology", "distance_waves"]
-
 KERNEL = 31
 WIDER = 4
 LONGEST_WAVE = 10_000

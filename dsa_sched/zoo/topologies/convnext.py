@@ -14,8 +14,6 @@ import onnx
 
 from dsa_sched.zoo.topologies.sequence_builder import SequenceBuilder
 
-__all__ = ["convnext_t_mini_topology", "convnext_t_topology"]
-
 EPSILON = 1e-6
 WIDER = 4
 BRANCH = 0.25

@@ -20,8 +20,6 @@ import onnx
 from dsa_sched.zoo.meanings.declared_meanings import Indices
 from dsa_sched.zoo.topologies.sequence_builder import SequenceBuilder
 
-__all__ = ["CRITEO_ROWS", "dlrm_mini_topology", "dlrm_topology"]
-
 NUMBERS = 13
 MOST_ROWS = 100_000
 CRITEO_ROWS = (

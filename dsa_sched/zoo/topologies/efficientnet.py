@@ -14,8 +14,6 @@ import onnx
 
 from dsa_sched.zoo.topologies.topology import TopologyBuilder
 
-__all__ = ["efficientnet_b0_mini_topology", "efficientnet_b0_topology"]
-
 SQUEEZED = 4
 """A gate has a quarter of the channels that its block reads."""
 

@@ -19,8 +19,6 @@ from dsa_sched.zoo.meanings.declared_meanings import Indices
 from dsa_sched.zoo.topologies.node_builder import TO_THE_END
 from dsa_sched.zoo.topologies.sequence_builder import Attention, SequenceBuilder
 
-__all__ = ["gpt2_mini_topology", "gpt2_topology"]
-
 LEAST = float(np.finfo(np.float32).min)
 WORD_GAIN = 0.125
 """Of the table of words, which is also the last factor: scores of a normalised state are then a few units large."""

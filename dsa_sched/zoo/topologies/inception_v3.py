@@ -15,8 +15,6 @@ import onnx
 
 from dsa_sched.zoo.topologies.topology import TopologyBuilder
 
-__all__ = ["inception_v3_mini_topology", "inception_v3_topology"]
-
 EPSILON = 1e-3
 Kernel = int | tuple[int, int]
 

@@ -15,8 +15,6 @@ import onnx
 
 from dsa_sched.zoo.topologies.topology import TopologyBuilder
 
-__all__ = ["mobilenet_v2_mini_topology", "mobilenet_v2_topology"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Stage:

@@ -15,8 +15,6 @@ import onnx
 
 from dsa_sched.zoo.topologies.topology import TopologyBuilder
 
-__all__ = ["nasnet_topology"]
-
 EXTENT = 224
 STEM_CHANNELS = 32
 CELL_CHANNELS = 16  # of a normal cell's branches in the first stage; the last stage ends with 24 times as many

@@ -19,8 +19,6 @@ from onnx import TensorProto, helper, numpy_helper, shape_inference
 
 from dsa_sched.zoo.meanings.declared_meanings import Meaning, with_declared
 
-__all__ = ["NodeBuilder"]
-
 TO_THE_END = (1 << 31) - 1
 
 

@@ -15,8 +15,6 @@ import onnx
 
 from dsa_sched.zoo.topologies.topology import TopologyBuilder
 
-__all__ = ["resnet18_tailor_mini_topology", "resnet18_tailor_topology"]
-
 PAIRS = 4
 
 

@@ -13,8 +13,6 @@ from typing import Any
 
 from dsa_sched.zoo.topologies.node_builder import NodeBuilder
 
-__all__ = ["Attention", "SequenceBuilder"]
-
 OPSET = 20
 """The least with Gelu."""
 

@@ -17,8 +17,6 @@ import onnx
 
 from dsa_sched.zoo.topologies.topology import TopologyBuilder
 
-__all__ = ["siamese_mini_topology", "siamese_topology"]
-
 KERNELS = (10, 7, 4, 4)
 SCORE_GAIN = 8.0
 """Of the last weights: distances of random features are small and much alike."""

@@ -18,8 +18,6 @@ import onnx
 from dsa_sched.zoo.topologies.node_builder import TO_THE_END
 from dsa_sched.zoo.topologies.sequence_builder import Attention, Masked, SequenceBuilder
 
-__all__ = ["swin_t_mini_topology", "swin_t_topology"]
-
 PATCH = 4
 WIDER = 4
 MASKED = -100.0

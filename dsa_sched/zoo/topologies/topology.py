@@ -15,8 +15,6 @@ from onnx import TensorProto, helper
 
 from dsa_sched.zoo.topologies.node_builder import TO_THE_END, NodeBuilder
 
-__all__ = ["TopologyBuilder"]
-
 OPSET = 17
 
 

@@ -12,8 +12,6 @@ import onnx
 
 from dsa_sched.zoo.topologies.topology import TopologyBuilder
 
-__all__ = ["unet_topology"]
-
 EXTENT = 128
 CHANNELS = (16, 32, 64, 128)
 BOTTOM = 256

@@ -14,8 +14,6 @@ import onnx
 
 from dsa_sched.zoo.topologies.sequence_builder import Attention, SequenceBuilder
 
-__all__ = ["vit_b16_384_mini_topology", "vit_b16_384_topology", "vit_b16_mini_topology", "vit_b16_topology"]
-
 PATCH = 16
 EPSILON = 1e-6
 

@@ -15,8 +15,6 @@ import onnx
 
 from dsa_sched.zoo.topologies.sequence_builder import Attention, SequenceBuilder
 
-__all__ = ["whisper_encoder_mini_topology", "whisper_encoder_topology"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Shape:

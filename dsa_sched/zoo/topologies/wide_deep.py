@@ -21,8 +21,6 @@ import onnx
 from dsa_sched.zoo.meanings.declared_meanings import Indices
 from dsa_sched.zoo.topologies.sequence_builder import SequenceBuilder
 
-__all__ = ["wide_deep_mini_topology", "wide_deep_topology"]
-
 CROSS_GAIN = 0.5
 SCORE_GAIN = 4.0
 

@@ -31,7 +31,7 @@ from codegen.neuralscale.asm.assembler import (
 )
 from codegen.neuralscale.asm.assembly_text import render
 from codegen.neuralscale.asm.disassembler import disassemble, format_listing
-from codegen.neuralscale.asm.elf import ElfSymbol
+from codegen.neuralscale.asm.elf_format import ElfSymbol
 from codegen.neuralscale.isa.row import Field, FieldKind
 from codegen.neuralscale.isa.syntax import format_instruction
 from codegen.neuralscale.isa.table import ROWS, Instruction, IsaError, decode, instruction

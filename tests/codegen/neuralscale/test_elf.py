@@ -18,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codegen.neuralscale.asm import elf_format as fmt
-from codegen.neuralscale.asm.elf import Elf, ElfError, ElfSymbol, SymbolKind, read_elf
+from codegen.neuralscale.asm.elf import Elf, read_elf
+from codegen.neuralscale.asm.elf_format import ElfError, ElfSymbol, SymbolKind
 from codegen.neuralscale.asm.elf_note import MOST_NOTE_SECTIONS, note_bytes, read_note
 from codegen.neuralscale.asm.elf_writer import ElfSegment, SegmentFlags, elf_bytes, write_elf
 from codegen.target import MadeFor

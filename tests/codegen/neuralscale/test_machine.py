@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codegen.neuralscale.asm.elf import ElfError
+from codegen.neuralscale.asm.elf_format import ElfError
 from codegen.neuralscale.asm.elf_writer import ElfSegment, SegmentFlags, elf_bytes
 from codegen.neuralscale.simulator.iss import IssError, run_iss
 from codegen.neuralscale.simulator.machine import simulate

@@ -9,7 +9,8 @@ import pytest
 
 from benchmarks.lab.readers.assembly import parse_instruction
 from codegen.neuralscale.asm.elf import read_elf
-from codegen.neuralscale.asm.elf_writer import ElfSegment, ElfSymbol, SegmentFlags, elf_bytes
+from codegen.neuralscale.asm.elf_format import ElfSymbol
+from codegen.neuralscale.asm.elf_writer import ElfSegment, SegmentFlags, elf_bytes
 from codegen.neuralscale.emit.memory_map import address_of
 from codegen.neuralscale.isa.row import Engine, InstructionRow
 from codegen.neuralscale.isa.table import encode

@@ -17,8 +17,6 @@ from codegen.cutlass.families.fused.occupancy import REGISTERS_STEP, sharing_blo
 from codegen.cutlass.families.fused.planes import copied_pitch, rounded_up
 from hw_models.chip import Chip
 
-__all__ = ["ChainTile", "LayerTile", "chain_tiles"]
-
 SIDES = (4, 8, 16, 32)
 """Rows or columns of the result that one block computes, beside equal parts of the image."""
 PARTS = range(1, 9)

@@ -16,17 +16,6 @@ from codegen.cutlass.kernel.launches import Address, Data, Place
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer
 
-__all__ = [
-    "ChainedConvolution",
-    "chained_convolutions",
-    "epilogue_of",
-    "is_dense",
-    "is_depthwise",
-    "is_pointwise",
-    "operands",
-    "stays_inside",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class ChainedConvolution:

@@ -34,8 +34,6 @@ from hw_models.chip import Chip
 from partitioner.ir.graph import Constants, Op
 from partitioner.ir.kernels import Kernel
 
-__all__ = ["CONVOLUTION_CHAIN", "ConvolutionChainFamily"]
-
 MOST_LAYERS = 3
 MOST_OFFERED = 4
 

@@ -35,8 +35,6 @@ from codegen.cutlass.sources import filled, source_text
 from partitioner.ir.graph import Constants
 from partitioner.ir.kernels import Kernel
 
-__all__ = ["CONVOLUTION_PAIR", "ConvolutionPairFamily"]
-
 DEPTH, STAGES = 32, 3
 WIDTHS = (64, 128, 256, 512)
 """Columns of a tile."""

@@ -34,8 +34,6 @@ from codegen.cutlass.sources import filled, source_text
 from partitioner.ir.graph import Constants
 from partitioner.ir.kernels import Kernel
 
-__all__ = ["INVERTED_RESIDUAL", "InvertedResidualFamily"]
-
 TAPS = 9
 
 

@@ -12,8 +12,6 @@ from codegen.cutlass.families.fused.occupancy import RESERVED_BYTES, sharing_blo
 from codegen.cutlass.families.fused.planes import rounded_up
 from hw_models.chip import Chip
 
-__all__ = ["BlockShape", "InvertedTile", "inverted_tiles"]
-
 THREADS = 256
 WARPS = THREADS // 32
 BLOCKS = (48, 64, 32, 16)

@@ -8,8 +8,6 @@ from __future__ import annotations
 from codegen.cutlass.families.fused.planes import rounded_up
 from hw_models.chip import Chip
 
-__all__ = ["REGISTERS_STEP", "RESERVED_BYTES", "sharing_blocks", "thread_registers"]
-
 REGISTERS_STEP = 8
 """Registers are given to threads in eights."""
 RESERVED_BYTES = 1024

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["copied_pitch", "rounded_up"]
-
 
 def rounded_up(value: int, to: int) -> int:
     return -(-value // to) * to

@@ -31,8 +31,6 @@ from codegen.cutlass.sources import filled, source_text
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.kernels import Kernel
 
-__all__ = ["PRODUCT_PAIR", "ProductPairFamily"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Pair:

@@ -12,8 +12,6 @@ from codegen.cutlass.families.fused.occupancy import sharing_blocks, thread_regi
 from codegen.cutlass.families.fused.planes import copied_pitch, rounded_up
 from hw_models.chip import Chip
 
-__all__ = ["PairShape", "PairTile", "pair_tiles"]
-
 WARPS = 8
 SPLITS = ((32, 1, "mma"), (64, 2, "mma"), (128, 4, "mma"), (64, 4, "wgmma"), (128, 8, "wgmma"))
 """Rows of a block, warps that share them, and the instruction of products: a warp has 32 rows of `mma`, and four warps

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from codegen.cutlass.kernel.expressions import literal
 from partitioner.ir.graph import Graph, Op
 
-__all__ = ["LINES", "LINE_RULES", "LineOperator", "affine", "line_axes"]
-
 
 @dataclass(frozen=True, slots=True)
 class LineOperator:

@@ -9,8 +9,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from math import prod
 
-__all__ = ["LineShape", "AxisRun", "line_shape"]
-
 WIDE = 8
 
 

@@ -22,8 +22,6 @@ from hw_models.errors import TargetError
 from partitioner.ir.graph import Constants, Op
 from partitioner.ir.kernels import Kernel
 
-__all__ = ["LINE_FAMILY", "LineFamily"]
-
 BLOCK, WARP, FLOAT = 256, 32, 4
 ROW_TEAMS: tuple[int, ...] = (8, 32, 128, 512)
 COLUMN_TEAMS: tuple[int, ...] = (1, 8, 32)

@@ -16,8 +16,6 @@ from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.kernel.launches import Address
 from partitioner.ir.graph import Constants
 
-__all__ = ["CONCAT"]
-
 MOST_INPUTS = 16
 
 STATEMENTS = """const half* x = x0;

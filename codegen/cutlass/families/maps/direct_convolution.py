@@ -21,8 +21,6 @@ from codegen.cutlass.kernel.floors import taps, window_bytes
 from codegen.cutlass.kernel.launches import Address, Data
 from partitioner.ir.graph import Constants
 
-__all__ = ["DIRECT_CONVOLUTION"]
-
 Way = Literal["own", "shared", "each", "along"]
 
 STATEMENTS: dict[Way, str] = {

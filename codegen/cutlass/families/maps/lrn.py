@@ -10,8 +10,6 @@ from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.kernel.launches import Address
 from partitioner.ir.graph import Constants
 
-__all__ = ["LRN"]
-
 MOST_UNROLLED = 32
 """Channels around V neighbours; wider windows are a loop."""
 

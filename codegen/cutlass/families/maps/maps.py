@@ -18,8 +18,6 @@ from hw_models.errors import TargetError
 from partitioner.ir.graph import Constants
 from partitioner.ir.kernels import Kernel
 
-__all__ = ["Anchor", "AnchorRule", "MapFamily", "NO_ANCHOR", "no_anchor"]
-
 THREADS = 256
 WIDTHS = (1, 8)
 

@@ -25,8 +25,6 @@ from codegen.cutlass.kernel.floors import reached_bytes
 from codegen.cutlass.kernel.launches import Address, Argument, Data
 from partitioner.ir.graph import Constants
 
-__all__ = ["MOVEMENT", "strides_of"]
-
 Table = npt.NDArray[np.int64]
 Places = Callable[[KernelWork], "MapMove"]
 

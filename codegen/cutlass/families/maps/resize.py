@@ -19,8 +19,6 @@ from codegen.cutlass.kernel.floors import reached_bytes
 from codegen.cutlass.kernel.launches import Address, Argument, Data
 from partitioner.ir.graph import Constants, Op
 
-__all__ = ["LINEAR_RESIZE", "nearest_places", "resized_axes"]
-
 Places = npt.NDArray[np.float32]
 Positions = npt.NDArray[np.int64]
 

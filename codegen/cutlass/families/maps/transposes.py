@@ -20,8 +20,6 @@ from hw_models.errors import TargetError
 from partitioner.ir.graph import Constants
 from partitioner.ir.kernels import Kernel
 
-__all__ = ["TRANSPOSE", "TransposeTiling", "TransposeFamily", "tiling_of"]
-
 TILE, THREADS, SHARED_BYTES = 32, 256, 2 * 32 * 33
 SHORTEST = 16
 """Elements of an axis from which on a tile is better than half full."""

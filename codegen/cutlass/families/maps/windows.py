@@ -13,8 +13,6 @@ from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.kernel.launches import Address
 from partitioner.ir.graph import Constants
 
-__all__ = ["WINDOWS", "WINDOW", "over_taps", "window_numbers"]
-
 WINDOW = """
 // Windows along the AXES axes between the first and the last one.
 constexpr int AXES = RANK - 2;

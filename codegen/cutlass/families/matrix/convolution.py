@@ -24,8 +24,6 @@ from hw_models.errors import TargetError
 from partitioner.ir.graph import Constants
 from partitioner.ir.kernels import Kernel
 
-__all__ = ["CONVOLUTION", "ConvolutionFamily", "conv_alignment"]
-
 WIDEST = 8
 SWIZZLE = 1
 MOST_TAPS = 32

@@ -16,8 +16,6 @@ from codegen.cutlass.sources import filled, source_text
 from partitioner.ir.graph import Constants
 from partitioner.ir.kernels import Kernel
 
-__all__ = ["FALLBACK_PRODUCT", "FallbackProductFamily"]
-
 TILE, DEPTH, THREADS = 64, 16, 256
 """As in `product.cu`."""
 

@@ -26,8 +26,6 @@ from hw_models.errors import TargetError
 from partitioner.ir.graph import Constants
 from partitioner.ir.kernels import Kernel
 
-__all__ = ["GEMM", "GemmFamily"]
-
 MOST_LAUNCHES = 8
 """Beyond that many batches that lie differently far apart the kernel of any strides is used."""
 MOST_ELEMENTS = (1 << 31) - 1

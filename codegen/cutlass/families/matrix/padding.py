@@ -6,8 +6,6 @@ from __future__ import annotations
 from codegen.cutlass.kernel.launches import Launch, Place, Source
 from codegen.cutlass.sources import source_text
 
-__all__ = ["pad_channels", "pad_matrices"]
-
 THREADS = 256
 
 

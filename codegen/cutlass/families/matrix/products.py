@@ -12,8 +12,6 @@ from math import gcd, prod
 from codegen.cutlass.kernel.epilogues import broadcast_strides
 from codegen.cutlass.kernel.family import KernelWork
 
-__all__ = ["BatchAxis", "Product", "product_of"]
-
 WIDEST = 8
 """Halves that a thread reads at once at most."""
 

@@ -13,8 +13,6 @@ from codegen.cutlass.kernel.expressions import UNARY, unary
 from codegen.cutlass.sources import filled, source_text
 from partitioner.ir.graph import Graph, Op
 
-__all__ = ["TensorEpilogue", "refusal", "statements", "tensor_epilogue"]
-
 
 @dataclass(frozen=True, slots=True)
 class TensorEpilogue:

@@ -15,8 +15,6 @@ from codegen.cutlass.kernel.floors import arithmetic_floor, cache_floor
 from hw_models.chip import Chip
 from partitioner.ir.kernels import KernelFloor
 
-__all__ = ["PRODUCT_TILES", "TILES", "MatrixTile", "tile_floors", "tile_named", "fewest_idle_first"]
-
 DEPTH = 32
 
 
