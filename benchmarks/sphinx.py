@@ -55,11 +55,10 @@ from benchmarks.lab.placement_searches import PLAIN, annealing, cpop, genetic, p
 from benchmarks.output import add_outputs, at_least_one, finish, table
 from dsa_sched.placement.methods.exact import exact
 from dsa_sched.placement.methods.list_scheduling import heft
-from dsa_sched.placement.methods.list_starts import list_starts
 from dsa_sched.placement.methods.parallel import dask_executor, processes
 from dsa_sched.placement.methods.registry import Method, Search
 from dsa_sched.placement.methods.search_space import DecoderSpace, Rates
-from dsa_sched.placement.methods.sphinx import CRITICAL, Sphinx, sphinx
+from dsa_sched.placement.methods.sphinx import CRITICAL, Sphinx, list_starts, sphinx
 from dsa_sched.placement.model.from_onnx import task_graph_of
 from dsa_sched.placement.model.pricing import priced
 from dsa_sched.placement.model.problem import Problem, verify_problem

@@ -41,7 +41,7 @@ from dsa_sched.frontend import load_model
 from dsa_sched.pipeline.driver import compile_clusters
 from dsa_sched.stages.compilation import Compilation, CompileOptions, Lowered
 from dsa_sched.stages.targets import judge_of
-from dsa_sched.zoo.drawn import drawn_model
+from dsa_sched.zoo.drawn_networks import drawn_model
 from dsa_sched.zoo.topologies.bert import bert_base_topology, bert_large_topology
 from dsa_sched.zoo.topologies.vit import vit_b16_topology
 from hw_models.loading import load_chip

@@ -40,7 +40,7 @@ from dsa_sched.frontend import Model, load_model
 from dsa_sched.pipeline.driver import compile_clusters
 from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.stages.targets import judge_of
-from dsa_sched.zoo.drawn import drawn_model
+from dsa_sched.zoo.drawn_networks import drawn_model
 from hw_models.chip import Chip
 from isched.bounds.lower_bounds import stream_bounds
 from isched.hazards.verify_program import verify_program

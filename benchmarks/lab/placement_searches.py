@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from dsa_sched.placement.methods.genetic_ops import change, drawn
 from dsa_sched.placement.methods.list_scheduling import cpop_rule, list_schedule, peft_rule
-from dsa_sched.placement.methods.list_starts import list_starts, shaken, stacked
 from dsa_sched.placement.methods.registry import Outcome, Search, finished
 from dsa_sched.placement.methods.search_space import (
     JUDGED,
@@ -28,6 +27,7 @@ from dsa_sched.placement.methods.search_space import (
     best_placement,
     random_state,
 )
+from dsa_sched.placement.methods.sphinx import list_starts, shaken, stacked
 from dsa_sched.placement.model.problem import Problem
 from dsa_sched.placement.schedule.list_decoder import decode
 

@@ -1,4 +1,4 @@
-"""The devices of a scenario, ready to compile and run.
+"""The devices of a scenario, ready to compile and run; among them one that exists in numbers only.
 
 Scenario --open_devices--> (Device or None, ...), None for a host that computes nothing
 Scenario --accepting-----> what they refuse that need not be there to say so
@@ -6,15 +6,45 @@ Scenario --accepting-----> what they refuse that need not be there to say so
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 
-from dsa_sched.devices.device import Device
+from dsa_sched.devices.device import Array, CompiledPart, Device
+from dsa_sched.devices.onnxruntime_device import SessionPart, open_session, run_session
 from dsa_sched.placement.model import scenario as said
-from dsa_sched.placement.model.from_onnx import TaskModel
-from dsa_sched.placement.model.pricing import Accepts
-from dsa_sched.placement.model.scenario import Scenario
+from dsa_sched.placement.model.from_onnx import TaskModel, TaskPart
+from dsa_sched.placement.model.pricing import Accepts, roofline_ns
+from dsa_sched.placement.model.scenario import Roofline, Scenario
 from dsa_sched.placement.model.task_graph import Task
 from hw_models.loading import load_chip
+
+
+@dataclass(frozen=True)
+class RooflineSimulator:
+    """Layers of a part run one after the other, each for the time of its roofline."""
+
+    name: str
+    roofline: Roofline
+    simulated: bool = True
+    own_thread: bool = False
+
+    @property
+    def identity(self) -> str:
+        return f"roofline {self.roofline.model_dump_json()}"
+
+    def accepts(self, part: TaskPart) -> str | None:  # noqa: ARG002 - one protocol
+        return None
+
+    def compile(self, part: TaskPart) -> CompiledPart:
+        return open_session(part, 1, True, ["CPUExecutionProvider"])
+
+    def profile(self, compiled: CompiledPart) -> int:
+        return sum(roofline_ns(*work, self.roofline)[0] for work in compiled.part.work)
+
+    def run(self, compiled: CompiledPart, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        assert isinstance(compiled, SessionPart)
+        return run_session(compiled, feeds)
 
 
 def open_devices(scenario: Scenario) -> tuple[Device | None, ...]:
@@ -65,6 +95,4 @@ def _opened(described: said.Device) -> Device | None:
 
             return ChipCluster(described.name, described.chip, described.level, described.launch_us)
         case said.RooflineDevice():
-            from dsa_sched.devices.roofline_device import RooflineSimulator
-
             return RooflineSimulator(described.name, described.roofline)

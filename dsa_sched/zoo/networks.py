@@ -20,8 +20,7 @@ import onnx
 from onnx import numpy_helper
 
 from dsa_sched.zoo.calibration import Aims, calibrated
-from dsa_sched.zoo.drawn import drawn_model
-from dsa_sched.zoo.drawn_networks import DRAWN
+from dsa_sched.zoo.drawn_networks import DRAWN, drawn_model
 from dsa_sched.zoo.evaluation import Tensor
 from dsa_sched.zoo.inputs import low_frequency
 from dsa_sched.zoo.topologies.efficientnet import efficientnet_b0_mini_topology, efficientnet_b0_topology

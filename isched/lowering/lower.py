@@ -4,16 +4,18 @@
 
 Where everything lies is said by `partitioner.memory.memory_plan`, what is done in which order by
 `partitioner.expansion.expansion`. What is resident in a core's memory is used where it lies or moved inside the core.
+Constants that several cores bring at the same time are one read of the shared memory, and the number of instructions is
+known while they are made, because layers that are laid out alike take as many each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from isched.lowering.broadcast_merge import TileCode, together
+from hw_models.errors import PlanError
 from isched.lowering.main_memory_allocation import place_tensors
-from isched.lowering.program_size import ProgramSize
 from isched.lowering.row_lookups import looked_up_when_read, row_runs
 from isched.lowering.strided_copies import copies, packed_copies
 from isched.lowering.tile_code import LowerContext, tile_code
@@ -34,13 +36,88 @@ from partitioner.expansion.expansion import (
 )
 from partitioner.expansion.staging_schedule import StagedRound
 from partitioner.ir.graph import Op
+from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Plan
-from partitioner.ir.regions import box_size, full_box
+from partitioner.ir.regions import box_shape, box_size, full_box
 from partitioner.ir.target import TileLoad
 from partitioner.memory.memory_plan import lay_out
-from partitioner.memory.memory_plan_types import Layout, LayoutOptions, MoveLayout, Place
+from partitioner.memory.memory_plan_types import LayerLayout, Layout, LayoutOptions, MoveLayout, Place
 from partitioner.tiling.buffer_aliasing import Fit
 from partitioner.tiling.tile_loads import TileFetch
+
+MOST_INSTRUCTIONS = 1_000_000
+"""A program of more is refused while it is being made: no code space holds it, and hours would pass."""
+
+
+class ProgramSize:
+    """Told of each layer when it begins, and of all instructions so far."""
+
+    def __init__(self, layout: Layout, ctx: LowerContext) -> None:
+        self._ctx = ctx
+        entries = (entry for step in layout.steps if not isinstance(step, MoveLayout) for entry in step)
+        self._to_come = Counter(map(self._kind, entries))
+        self._taken: dict[Hashable, int] = {}
+        self._now: tuple[Hashable, int] | None = None
+
+    def begin(self, laid: LayerLayout | MoveLayout, count: int) -> None:
+        """What follows is of another layer or move; there are `count` instructions. Raises PlanError if those to come
+        are too many."""
+        if self._now is not None:
+            kind, before = self._now
+            self._taken[kind] = count - before
+            self._to_come[kind] -= 1
+            expected = count + sum(self._to_come[each] * taken for each, taken in self._taken.items())
+            if expected > MOST_INSTRUCTIONS:
+                raise _refusal("the program", f"about {expected:,}, by layers that are alike")
+        self._now = None if isinstance(laid, MoveLayout) else (self._kind(laid), count)
+
+    def require(self, layer: Layer, count: int) -> None:
+        """Raises PlanError if the instructions up to this layer are too many."""
+        if count > MOST_INSTRUCTIONS:
+            raise _refusal(f"layer {layer.name}", f"{count:,}")
+
+    def _kind(self, entry: LayerLayout) -> Hashable:
+        likeness = self._ctx.likeness(entry.layer)
+        held = (frozenset(likeness.to_first.get(name, name) for name in places) for places in entry.residents)
+        memory = "" if entry.destination is None else entry.destination.memory
+        return likeness.kind, tuple(map(box_shape, entry.boxes)), tuple(held), memory, len(entry.rounds)
+
+
+def _refusal(who: str, has: str) -> PlanError:
+    change = "use a smaller batch or smaller tensors"
+    return PlanError(who, needs=f"at most {MOST_INSTRUCTIONS:,} instructions", has=has, change=change)
+
+
+@dataclass(frozen=True, slots=True)
+class TileCode:
+    """The instructions of one tile: what brings its constants, and the rest."""
+
+    constants: tuple[Instr, ...]
+    work: tuple[Instr, ...]
+
+
+def together(
+    codes: Mapping[int, Sequence[TileCode]], broadcast: Callable[[Instr, tuple[int, ...]], Instr]
+) -> dict[int, list[TileCode]]:
+    """The tiles of each core that has any, with one broadcast where they all bring the same constants for tiles of one
+    number.
+
+    They meet at every broadcast, so all must come to the same ones in the same order: these are made only where each of
+    them reads the same bytes. Cores without tiles take no part."""
+    cores = tuple(codes)
+    result = {core: list(tiles) for core, tiles in codes.items()}
+    done: dict[int, tuple[Instr, ...]] = {}  # by identity: tiles mostly share the tuples of their constants
+    for number in range(min(map(len, codes.values()), default=0) if len(cores) > 1 else 0):
+        tiles = [codes[core][number] for core in cores]
+        distinct = {id(tile.constants): tile.constants for tile in tiles}
+        if len({tuple([instr.reads for instr in constants]) for constants in distinct.values()}) > 1:
+            continue
+        for key, constants in distinct.items():
+            if key not in done:
+                done[key] = tuple([broadcast(instr, cores) for instr in constants])
+        for core, tile in zip(cores, tiles, strict=True):
+            result[core][number] = TileCode(done[id(tile.constants)], tile.work)
+    return result
 
 
 @dataclass(slots=True)

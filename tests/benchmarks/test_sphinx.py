@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.sphinx import BUDGETS, Result, compared, fewer, markdown, plan, proven_before
-from dsa_sched.placement.methods.list_starts import list_starts, shaken
 from dsa_sched.placement.methods.search_space import DecoderSpace, random_state
+from dsa_sched.placement.methods.sphinx import list_starts, shaken
 from tests.placement_problems import random_problem
 
 ROOT = Path(__file__).resolve().parents[2]

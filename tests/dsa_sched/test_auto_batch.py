@@ -135,14 +135,14 @@ def test_a_share_without_a_program_is_divided(squeezenet: Path, effort: str, mon
     """The program of two images has too many instructions here, and so have those of four and eight."""
     (one,) = compile_clusters(squeezenet, "stcp920", CompileOptions(O0()))
     most = sum(len(stream.instrs) for stream in one.program.streams)
-    monkeypatch.setattr("isched.lowering.program_size.MOST_INSTRUCTIONS", most)
+    monkeypatch.setattr("isched.lowering.lower.MOST_INSTRUCTIONS", most)
     options = CompileOptions(Auto(), 8, effort=effort)
     (part,) = compile_clusters(squeezenet, "stcp920", options)
     about = {decision.verdict: decision.reason for decision in part.plan.decisions if decision.subject == "batch"}
     assert f"needs at most {most:,} instructions" in about["not 8 a pass"]
     assert part.passes * part.plan.batch_per_cluster == 8
     assert part.passes > 1
-    monkeypatch.setattr("isched.lowering.program_size.MOST_INSTRUCTIONS", 10)
+    monkeypatch.setattr("isched.lowering.lower.MOST_INSTRUCTIONS", 10)
     with pytest.raises(PlanError, match="needs at most 10 instructions"):
         compile_clusters(squeezenet, "stcp920", options)
 

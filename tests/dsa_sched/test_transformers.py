@@ -15,7 +15,7 @@ from dsa_sched.search.candidates import CONFIGS
 from dsa_sched.stages.compilation import Compilation, CompileOptions
 from dsa_sched.stages.targets import judge_of
 from dsa_sched.stages.tile_stages import plan_tiles
-from dsa_sched.zoo.drawn import drawn_model
+from dsa_sched.zoo.drawn_networks import drawn_model
 from dsa_sched.zoo.topologies.bert import bert_base_mini_topology
 from hw_models.chip import Chip
 from hw_models.errors import UserError

@@ -22,8 +22,7 @@ from dsa_sched.stages.targets import judge_of, target_of
 from dsa_sched.verification.verify import verify_model
 from dsa_sched.zoo import seeded_inputs, zoo_file, zoo_model
 from dsa_sched.zoo.cache import cached_file
-from dsa_sched.zoo.drawn import drawn_model
-from dsa_sched.zoo.drawn_networks import DRAWN
+from dsa_sched.zoo.drawn_networks import DRAWN, drawn_model
 from dsa_sched.zoo.networks import published_shapes, topology_bytes
 from dsa_sched.zoo.sizes import network_size
 from dsa_sched.zoo.topologies.conformer import distance_waves

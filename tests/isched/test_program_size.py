@@ -14,7 +14,7 @@ from partitioner.planners.registry import make_plan
 from tests.chip_runs import stcp920
 from tests.small_graphs import GraphBuilder
 
-LIMIT = "isched.lowering.program_size.MOST_INSTRUCTIONS"
+LIMIT = "isched.lowering.lower.MOST_INSTRUCTIONS"
 
 
 def lowered(layers: int) -> Program:

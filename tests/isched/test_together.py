@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isched.lowering.broadcast_merge import TileCode, together
+from isched.lowering.lower import TileCode, together
 from isched.program.program import Instr, Region
 
 

@@ -16,7 +16,7 @@ from partitioner.ir.graph import Graph
 from partitioner.ir.regions import Box, box_size, holds
 from partitioner.planners.core_assignment import assign
 from partitioner.planners.core_binding import Binder, LayerBinding, renamed
-from partitioner.planners.core_renumbering import renumbered
+from partitioner.planners.o2 import renumbered
 from partitioner.planners.streamed import streamed_cycles
 from tests.chip_runs import small_chip, stcp920
 from tests.small_graphs import GraphBuilder

@@ -21,7 +21,7 @@ OWN = {
     "codegen/neuralscale/instructions/arithmetic.py": "says what kernels compute in",
     "codegen/neuralscale/emulation/arithmetic.py": "is that arithmetic, written again",
     "codegen/neuralscale/kernels/tables.py": "makes a table of all patterns of one type",
-    "dsa_sched/frontend/network/runtime_values.py": "lists the types of ONNX",
+    "dsa_sched/frontend/network/folded.py": "lists the types of ONNX",
 }
 """Modules that name types, each with what it does."""
 TABLES = frozenset({"DTYPE_BYTES", "FLOATS", "RANGES"})

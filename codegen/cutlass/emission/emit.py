@@ -3,25 +3,28 @@
     step of the plan --its kernel's family--> Launch, ...  --nvcc, kernels that make parameters-->  launches.json
 
 The arena holds what the driver has placed (`TensorPlaces`), then constants that only kernels know, then memory that the
-launches of one layer share.
+launches of one layer share. Sources are compiled several at a time.
 """
 
 from __future__ import annotations
 
+import os
+import re
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 from codegen.cutlass.emission.arena import Arena
-from codegen.cutlass.emission.compiled import CompiledSource, compile_sources, file_stem
 from codegen.cutlass.emission.launch_list import FORMAT, LaunchEntry, LaunchList, ModuleEntry, Relocation, printable
-from codegen.cutlass.emission.nvcc import NvccError, find_nvcc
+from codegen.cutlass.emission.nvcc import Compiler, NvccError, find_nvcc
 from codegen.cutlass.emission.parameter_blocks import ParameterBlock, parameter_blocks
 from codegen.cutlass.families.registry import FAMILIES
 from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.kernel.launches import Address, ComputedLaunch, Data, Launch, LayerScratch, Source
-from codegen.cutlass.ptx import PtxError, PtxKernel
+from codegen.cutlass.ptx import Module, PtxError, PtxKernel, parse
 from codegen.cutlass.runner import runner_files
 from codegen.target import ClusterFiles, TensorPlaces
 from hw_models.chip import Chip
@@ -32,6 +35,41 @@ from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.kernels import read_kernel
 from partitioner.ir.plan import Plan
 from partitioner.ir.steps import RunStep
+
+WORKERS = min(4, os.cpu_count() or 1)
+"""Compilers at a time: each takes up to half a gigabyte."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledSource:
+    """One source as PTX and machine code; `module` is the PTX read."""
+
+    source: Source
+    ptx: str
+    cubin: bytes
+    module: Module
+
+
+def file_stem(source: Source) -> str:
+    """A file name for a source, the same for equal ones."""
+    return f"{re.sub(r'[^A-Za-z0-9_]', '_', source.name)[:80]}_{sha256(source.text.encode()).hexdigest()[:12]}"
+
+
+def compile_sources(
+    sources: Iterable[Source], architecture: str, compiler: Compiler, progress: Callable[[str], None]
+) -> dict[Source, CompiledSource]:
+    """Each source once. Raises NvccError for one that nvcc refuses."""
+    distinct = list(dict.fromkeys(sources))
+
+    def compiled(source: Source) -> CompiledSource:
+        ptx = compiler.ptx(source.text, architecture, cutlass=source.cutlass, name=source.name)
+        cubin = compiler.assembled(ptx, architecture, name=source.name)
+        progress(f"compiled kernel {source.name}")
+        return CompiledSource(source, ptx, cubin, parse(ptx))
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        return dict(zip(distinct, pool.map(compiled, distinct), strict=True))
+
 
 LAUNCHES = "launches.json"
 Progress = Callable[[str], None]

@@ -10,16 +10,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from codegen.cutlass.reference.convolution import convolution
 from codegen.cutlass.reference.elementwise import ELEMENTWISE
 from codegen.cutlass.reference.evaluated import Evaluated
 from codegen.cutlass.reference.lines import layer_norm, rms_norm, softmax
-from codegen.cutlass.reference.lrn import lrn
 from codegen.cutlass.reference.movement import concat, gather, moved, pad, slice_, take, transpose, view
 from codegen.cutlass.reference.operands import Rule, RuleInputs
-from codegen.cutlass.reference.pooling import average_pool, max_pool
-from codegen.cutlass.reference.products import matrix_product
-from codegen.cutlass.reference.reductions import reduction
+from codegen.cutlass.reference.reductions import average_pool, convolution, lrn, matrix_product, max_pool, reduction
 from codegen.cutlass.reference.resize import resize
 from codegen.judgement import Array, Bound, Doubles, Sampled, rounded_sum_error
 from hw_models.errors import TargetError

@@ -1,17 +1,164 @@
-"""Reductions along axes, which stay with one element: sums, means, maxima, and two of norms that are taken apart."""
+"""Layers that reduce: matrix products, convolutions, pools, local response normalisation, sums and maxima along axes.
+
+Taps in the padding are multiplied as zeros. A reduced axis stays, with one element.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from codegen.cutlass.reference.evaluated import Evaluated, monotone, off, rounded
+from codegen.cutlass.reference.evaluated import (
+    Evaluated,
+    Stored,
+    add,
+    divide,
+    exp,
+    immediate,
+    log,
+    monotone,
+    mul,
+    off,
+    rounded,
+)
 from codegen.cutlass.reference.lines import along_lines, as_column, mean_of
-from codegen.cutlass.reference.operands import RuleInputs
-from codegen.cutlass.reference.sums import plain_sum
-from codegen.judgement import Doubles
+from codegen.cutlass.reference.operands import RuleInputs, aligned
+from codegen.cutlass.reference.sums import Gather, pieces, plain_sum, sums_of_products
+from codegen.cutlass.reference.windows import WindowAttributes, window_of
+from codegen.judgement import Doubles, Points
 from partitioner.ir.graph import Op
+
+
+def lrn(asked: RuleInputs) -> Evaluated:
+    """The power as exp(-beta * ln(u)), as pow() and its parts are no worse. The window has as many channels below as
+    above, of those that there are."""
+    op, x, points = asked.op, asked.tensor(), asked.points
+    size = int(op.number("size"))
+    channels = points[:, -1:] + np.arange(size) - (size - 1) // 2
+    last = x.values.shape[-1] - 1
+    found = x.at(*points[:, :-1].T[..., None], np.clip(channels, 0, last))
+    inside = (channels >= 0) & (channels <= last)
+    near = Evaluated(np.where(inside, found.numbers, 0.0), np.where(inside, found.error, 0.0))
+    squares = plain_sum(mul(near, near))
+    u = add(immediate(op.number("bias")), mul(immediate(op.number("alpha") / size), squares))
+    return mul(asked.operand(), exp(mul(immediate(-op.number("beta")), log(u))))
+
+
+def max_pool(asked: RuleInputs) -> Evaluated:
+    """Of what there is; NaN if any is."""
+    return _windowed(asked, -np.inf, lambda taps, _window, _points: monotone(_largest, taps))
+
+
+def _largest(taps: Doubles) -> Doubles:
+    return np.asarray(taps.max(-1))
+
+
+def average_pool(asked: RuleInputs) -> Evaluated:
+    """The sum over the number of taps in the map, with `count_include_pad` of those in the padding too. Windows where
+    nothing counts are 0."""
+    padding = bool(asked.op.number("count_include_pad"))
+    extents = asked.sampled.graph.by_name[asked.op.inputs[0]].shape[1:-1]
+
+    def mean(taps: Evaluated, window: WindowAttributes, points: Points) -> Evaluated:
+        counted = np.maximum(window.inside(points, extents, padding).sum(1), 1).astype(np.float64)
+        return divide(plain_sum(taps), Evaluated(counted, np.zeros(len(counted))))
+
+    return _windowed(asked, 0.0, mean)
+
+
+def _windowed(
+    asked: RuleInputs, outside: float, reduce: Callable[[Evaluated, WindowAttributes, Points], Evaluated]
+) -> Evaluated:
+    """`reduce` of the taps [P, taps] of each point, some points at a time."""
+    x, window = asked.tensor(0), window_of(asked.op)
+    numbers, errors = np.empty((2, len(asked.points)))
+    for piece in pieces(len(asked.points), window.taps):
+        points = asked.points[piece]
+        taps = window.gather(x, points, points[:, -1:], outside).at(..., 0)
+        found = reduce(taps, window, points)
+        numbers[piece], errors[piece] = found.numbers, found.error
+    return Evaluated(numbers, errors)
+
+
+def convolution(asked: RuleInputs) -> Evaluated:
+    """A row is what lies under the kernel, in the channels of a group; a column the weights of an output channel."""
+    x, shape, points = asked.tensor(0), asked.shape, asked.points
+    groups = int(asked.op.number("groups"))
+    weights = _Weights(asked.tensor(1), groups, asked.outputs_first)
+    channel, extents = points[:, -1], (*shape[:-1], groups)
+    group = channel // (shape[-1] // groups)
+    number = np.ravel_multi_index((*points[:, :-1].T, group), extents)
+    length = window_of(asked.op).taps * x.values.shape[-1] // groups
+
+    def rows(numbers: Points) -> Evaluated:
+        *places, of_group = np.unravel_index(numbers, extents)
+        return _patches(x, window_of(asked.op), np.stack(places, 1), of_group, x.values.shape[-1] // groups)
+
+    bias = asked.vector(2) if len(asked.op.inputs) > 2 else None
+    return sums_of_products(rows, weights.columns, number, channel, length, bias)
+
+
+def _patches(x: Stored, window: WindowAttributes, places: Points, group: Points, channels: int) -> Evaluated:
+    """[P, taps times channels of the group]"""
+    chosen = group[:, None] * channels + np.arange(channels)
+    found = window.gather(x, places, chosen, 0.0)
+    return Evaluated(found.numbers.reshape(len(places), -1), found.error.reshape(len(places), -1))
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """In one of two orders, the groups before them where there are several:
+
+    outputs first    Cout, kernel..., Cin / groups
+    outputs last     kernel..., Cin / groups, Cout
+    """
+
+    stored: Stored
+    groups: int
+    outputs_first: bool
+
+    def columns(self, channel: Points) -> Evaluated:
+        """[F, taps times channels of a group] of output channels."""
+        rank = self.stored.values.ndim
+        first = 1 if self.groups > 1 else 0
+        stored = self.stored
+        if not self.outputs_first:
+            stored = stored.moved((*range(first), rank - 1, *range(first, rank - 1)))
+        each = stored.values.shape[first]
+        found = stored.at(channel // each, channel % each) if self.groups > 1 else stored.at(channel)
+        return Evaluated(found.numbers.reshape(len(channel), -1), found.error.reshape(len(channel), -1))
+
+
+def matrix_product(asked: RuleInputs) -> Evaluated:
+    """a [..., M, K] times b [..., K, N] plus bias [N]."""
+    a, b = asked.tensor(0), asked.tensor(1)
+    rank = b.values.ndim
+    turned = b.moved((*range(rank - 2), rank - 1, rank - 2))
+    lines, line = _lines(a, asked.points[:, :-1])
+    columns, column = _lines(turned, np.delete(asked.points, -2, 1))
+    if rank == 2:
+        columns = _columns(b)
+    bias = asked.vector(2) if len(asked.op.inputs) > 2 else None
+    return sums_of_products(lines, columns, line, column, a.values.shape[-1], bias)
+
+
+def _lines(factor: Stored, points: Points) -> tuple[Gather, Points]:
+    """The last axis of a factor by the number of a line, and the number for each point."""
+    extents = factor.values.shape[:-1]
+    numbers = np.ravel_multi_index(aligned(points, extents), extents)
+    return lambda some: factor.at(*np.unravel_index(some, extents)), numbers
+
+
+def _columns(matrix: Stored) -> Gather:
+    """As the lines of the transposed matrix, in the order of memory: a long matrix is read once from end to end."""
+
+    def gather(some: Points) -> Evaluated:
+        return matrix.each(lambda array: np.take(array, some, 1).T).at(...)
+
+    return gather
+
 
 LEAST_SIZE, LARGEST_SIZE, WANTED_SIZE = 2.0**-9, 65504.0, 64.0
 """Of a line: it is held between the first two; the power of two is what takes it to the third."""

@@ -5,9 +5,9 @@
 
 After the abstract of SPHINX (Yuchi, Shi, Bao, ICPP 2024), which names the pruned space, a cost model and the Critical
 Path Genetic Algorithm, and gives no details: they are this project's reading. The cost model is the list scheduler
-with copies of `schedule/list_decoder.py`. The operators of CPGA are in `genetic_ops.py`; it
-starts from schedules that are good on critical paths, changes tasks that are on the current one, by the operator that
-answers what they wait for there, and searches the segments between cuts of the network each for itself (`segments.py`).
+with copies of `schedule/list_decoder.py`. The operators of CPGA are in `genetic_ops.py`; it starts from list
+schedules, which are good on critical paths, changes tasks that are on the current one, by the operator that answers
+what they wait for there, and searches the segments between cuts of the network each for itself (`segments.py`).
 Groups are searched first where a segment has more tasks than there are individuals.
 """
 
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from dsa_sched.placement.methods import pruning
 from dsa_sched.placement.methods.coarsening import Coarse, expanded
-from dsa_sched.placement.methods.list_starts import list_starts, shaken, stacked
+from dsa_sched.placement.methods.list_scheduling import ListRule, list_rules, upward_ranks
 from dsa_sched.placement.methods.registry import Outcome, Search, finished
 from dsa_sched.placement.methods.search_space import (
     JUDGED,
@@ -37,11 +37,42 @@ from dsa_sched.placement.methods.search_space import (
     random_state,
 )
 from dsa_sched.placement.methods.segments import cuts, longest
-from dsa_sched.placement.model.problem import Problem
+from dsa_sched.placement.model.problem import NOT_ACCEPTED, Problem
 from dsa_sched.placement.schedule.bounds import through
+from dsa_sched.placement.schedule.list_decoder import FREE
 from dsa_sched.placement.schedule.schedule import TaskPlacement, single_machine
 from dsa_sched.placement.schedule.simulate import simulate
 from partitioner.ir.decisions import Decision
+
+SHAKEN = 0.3
+"""By so much of themselves, ranks of shaken individuals differ at most."""
+
+
+def list_starts(space: DecoderSpace, ways: NDArray[np.float64] | None = None) -> Rows:
+    """List schedules; every task where its longest way through the network is shortest; and every task on one machine,
+    or by its way where that refuses it, in the order of the graph where the machine does one at a time. `ways` are
+    `bounds.through` of the problem, where they are known."""
+    problem = space.problem
+    way = (through(problem) if ways is None else ways).argmin(axis=1)
+    rank = upward_ranks(problem)
+    rules = [*list_rules(problem), ListRule("ways", rank, np.asarray(way, np.int64))]
+    for machine, kind in enumerate(problem.machines):
+        gene = np.where(problem.work_ns[:, machine] == NOT_ACCEPTED, way, machine)
+        rules.append(ListRule("alone", np.arange(len(way), 0.0, -1.0) if kind.streams == 1 else rank, gene))
+    return space.listed(rules)
+
+
+def shaken(space: DecoderSpace, random: NDArray[np.float64]) -> Rows:
+    """HEFT with ranks that are a little off: every task goes where it ends first."""
+    rank = upward_ranks(space.problem)
+    priorities = rank / max(1.0, float(rank.max(initial=0))) * (1 + SHAKEN * (random - 0.5))
+    return np.full(priorities.shape, FREE, np.int64), priorities
+
+
+def stacked(one: Rows, other: Rows) -> Rows:
+    """Both, one below the other."""
+    return np.concatenate([one[0], other[0]]), np.concatenate([one[1], other[1]])
+
 
 CRITICAL = Rates(population=60, cross=0.9, again=0.3, bias=0.4, hurry=0.1, rounds=6, parts=0.5, brood=10)
 """Of CPGA, chosen by `benchmarks/sphinx.py --tune`, for what it has early in the search too."""

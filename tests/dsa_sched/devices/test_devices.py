@@ -17,8 +17,7 @@ from dsa_sched.devices.chip_device import COMPILER, ChipCluster, source_hash
 from dsa_sched.devices.cuda_device import CudaGpu, bound
 from dsa_sched.devices.device import Device, Refused, drawn_feeds
 from dsa_sched.devices.onnxruntime_device import OnnxruntimeCpu, SessionPart
-from dsa_sched.devices.opening import open_devices
-from dsa_sched.devices.roofline_device import RooflineSimulator
+from dsa_sched.devices.opening import RooflineSimulator, open_devices
 from dsa_sched.devices.tvm_device import TvmCpu
 from dsa_sched.placement.model.from_onnx import TaskPart, task_model_of
 from dsa_sched.placement.model.scenario import Roofline, parse_scenario

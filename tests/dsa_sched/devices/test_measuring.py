@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from dsa_sched.devices.device import Array, CompiledPart, Device, Refused, drawn_feeds
-from dsa_sched.devices.handing_over import fitted, measured_handing_over
-from dsa_sched.devices.measuring import Laboratory
+from dsa_sched.devices.measuring import Laboratory, fitted, measured_handing_over
 from dsa_sched.devices.onnxruntime_device import OnnxruntimeCpu
 from dsa_sched.devices.opening import open_devices
 from dsa_sched.io.cost_cache import CostCache

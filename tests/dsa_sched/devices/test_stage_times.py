@@ -18,7 +18,7 @@ from benchmarks.lab.ios.tasks import task_graph
 from dsa_sched.devices.cuda_device import BoundPart, bound
 from dsa_sched.devices.device import Array, CompiledPart, drawn_feeds
 from dsa_sched.devices.onnxruntime_device import OnnxruntimeCpu, SessionPart
-from dsa_sched.devices.roofline_device import RooflineSimulator
+from dsa_sched.devices.opening import RooflineSimulator
 from dsa_sched.placement.ios.costs import StreamStage
 from dsa_sched.placement.ios.search import PARALLEL, search_stages
 from dsa_sched.placement.ios.space import SearchLimits
