@@ -209,6 +209,13 @@ def _elu(asked: Asked) -> Tensor:
     return op.number("gamma") * found if op.kind == "selu" else found
 
 
+def _shrink(asked: Asked) -> Tensor:
+    torch, x = asked.torch, asked.x
+    lambd, bias = asked.op.number("lambd"), asked.op.number("bias")
+    zero = torch.zeros_like(x)
+    return torch.where(x < -lambd, x + bias, zero) + torch.where(x > lambd, x - bias, zero)
+
+
 def _plain(name: str) -> Callable[[Asked], Tensor]:
     """A function of PyTorch's on all inputs."""
     return lambda asked: getattr(asked.torch, name)(*asked.inputs)
@@ -288,6 +295,7 @@ KINDS: Mapping[str, Callable[[Asked], Tensor]] = {
     "gelu": _gelu,
     "swish": _swish,
     "elu": _elu,
+    "shrink": _shrink,
     "selu": _elu,
     "celu": _elu,
 }  # fmt: skip

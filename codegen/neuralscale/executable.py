@@ -39,7 +39,10 @@ def emit_rolled(program: Program, graph: Graph, constants: Constants, chip: Chip
 
 def made_for(executable: bytes) -> MadeFor | None:
     """Raises TargetError for bytes that are no ELF file of this instruction set."""
-    return read_note(_read(executable).note)
+    try:
+        return read_note(read_elf(executable).note)
+    except ElfError as error:
+        raise _no_program(error) from error
 
 
 def disassemble(executable: bytes) -> Iterator[str]:
@@ -53,7 +56,11 @@ def _read(executable: bytes) -> Elf:
     try:
         return read_elf(executable)
     except ElfError as error:
-        raise TargetError("program", needs="a static executable for this chip", has=str(error)) from error
+        raise _no_program(error) from error
+
+
+def _no_program(error: ElfError) -> TargetError:
+    return TargetError("program", needs="a static executable for this chip", has=str(error))
 
 
 def _files(program: Program, image: Image, chip: Chip | None) -> ClusterFiles:

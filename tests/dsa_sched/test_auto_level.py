@@ -168,12 +168,10 @@ def test_more_plans_of_segments_are_tried_where_programs_are_small() -> None:
 
 
 SMALL = ["mobilenet_v2-mini", "resnet18_tailor-mini", "vit_b16-mini"]
-DEEP = {"mobilenet_v2-mini", "vit_b16-mini"}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow(at_commit=1)] * (name in DEEP)) for name in SMALL]
-)
+@pytest.mark.slow(at_commit=1)
+@pytest.mark.parametrize("name", SMALL)
 def test_auto_is_slower_than_no_level_with_or_without_a_schedule(name: str) -> None:
     """Small networks of the zoo on the stcp920."""
     model, chip = load_model(name), stcp920()

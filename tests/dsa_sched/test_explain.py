@@ -32,10 +32,9 @@ from partitioner.planners.levels import LEVELS, O3
 from partitioner.planners.registry import make_plan
 from partitioner.tiling.core_regions import instance_box
 from tests.chip_runs import small_chip
+from tests.repo.test_docs import documented_keys
 from tests.small_graphs import GraphBuilder
 from tests.small_models import classifier, save
-
-DOCUMENT = Path(__file__).parents[2] / "docs" / "partitioning.md"
 
 
 def invoke(*arguments: object) -> Result:
@@ -250,8 +249,7 @@ def test_json_says_the_same_and_is_documented(explained: Explained) -> None:
     assert data["group"]["facts"]["name"] == "tail"
     step = {"kind", "group", "instance", "box", "scope", "binding", "tensor", "exports"}
     assert all(entry.keys() == step for entry in (*data["order"], *(entry for _, entry in data["group"]["steps"])))
-    named = set(re.findall(r"`([a-z_]+)`", DOCUMENT.read_text(encoding="utf-8")))
-    assert keys(data) - named == set()
+    assert keys(data) - documented_keys("explain") == set()
 
 
 @pytest.mark.parametrize("level", LEVELS)

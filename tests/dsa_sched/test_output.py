@@ -195,6 +195,7 @@ def test_json_to_standard_output_stands_behind_the_text(tmp_path: Path, redirect
     assert said[end:] == "\n"
 
 
+@pytest.mark.slow
 def test_a_folder_behind_a_link_is_replaced_and_the_link_stays(tmp_path: Path) -> None:
     model, link = save(one_node("Relu"), tmp_path / "m.onnx"), tmp_path / "link"
     (tmp_path / "far").mkdir()

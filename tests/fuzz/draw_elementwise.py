@@ -37,6 +37,7 @@ UNARY: Mapping[str, Mapping[str, tuple[float | str, ...]]] = {
     "LeakyRelu": {"alpha": (0.125, 0.5)},
     "HardSigmoid": {"alpha": (0.125, 0.5), "beta": (0.25, 0.75)},
     "Elu": {"alpha": (0.5, 2.0)},
+    "Shrink": {"lambd": (0.25, 1.0), "bias": (0.0, 0.25)},
     "Selu": {"alpha": (0.5, 1.5), "gamma": (0.75, 1.25)},
     "Celu": {"alpha": (0.5, 2.0)},
     "Swish": {"alpha": (0.5, 1.75)},

@@ -205,9 +205,12 @@ def _concat(maker: WordMaker, node: Node, output: str) -> None:
     maker.roots[output] = maker.fresh(node, "join", words, shape, {"outer": prod(shape[:axis])})
 
 
+NOT_EVALUATED = frozenset(["DepthToSpace", "SpaceToDepth"])
+"""Operators that onnxruntime, which says where elements go, has for floating-point numbers alone."""
+
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(sorted(onnx_names(Trait.VIEW)), _same),
-    **dict.fromkeys(sorted(onnx_names(Trait.MOVES, Trait.SPLITS)), _moved),
+    **dict.fromkeys(sorted(onnx_names(Trait.MOVES, Trait.SPLITS) - NOT_EVALUATED), _moved),
     **dict.fromkeys(sorted(GATHERS), _gather),
     **dict.fromkeys(BINARY, _binary),
     **dict.fromkeys(UNARY, _unary),
