@@ -109,7 +109,7 @@ def _hidden(path: Path, memory: Memory, chip: Chip) -> Iterator[Finding]:
 
 
 def _share(link: Link, memory: Memory, chip: Chip) -> float:
-    """Bytes per cycle that all instances of a link next to one instance of a memory move."""
+    """Bytes per cycle that the instances of a link move together, per instance of a memory."""
     count = _instances(link.shared_by, chip) / _instances(memory.scope, chip)
     return link.bandwidth_bytes_per_cycle * max(1.0, count)
 

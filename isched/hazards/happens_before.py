@@ -208,7 +208,7 @@ def _walk(
     the entries from `starts[c]` to `starts[c + 1]`."""
     cores = len(starts) - 1
     size = cores * units
-    # What the scalar cores know. An engine knows what its scalar core knew at issue, and what came before on the engine.
+    # What the scalar cores know. An engine knows what its scalar core knew at issue, and its own earlier work.
     scalar = np.zeros((cores, size), np.int32)
     engines = np.zeros((cores * units, size), np.int32)
     # By core and unit: the scalar core knows that everything before this position is over.
