@@ -3,8 +3,8 @@
     "O3", spill "auto"  --planner_of-->  O3(spill="auto")  --make_plan (registry.py)-->  Plan
     "auto"              --planner_or_auto-->  Auto()       --dsa_sched/search/-->        one of these values
 
-A planner's options are the fields of its class and stand nowhere else. The command line reads names, choices and help
-from here, so nothing heavy is loaded; `registry.py` carries planners out. Targets whose kernels are whole groups have
+The fields of a planner's class are its options and are defined nowhere else. The command line reads names, choices and
+help from here, so nothing heavy is loaded; `registry.py` runs the planners. Targets whose kernels are whole groups have
 planners of their own under some of the names.
 """
 
@@ -19,7 +19,7 @@ from hw_models.errors import ModelError
 from partitioner.memory.spill_policies import POLICIES
 
 NO_SPILLS = "none"
-"""The choice of the vendor's compiler too, whose automatic spilling is off unless asked for."""
+"""Name for no spilling; also the default of the vendor's compiler, whose automatic spilling must be asked for."""
 
 AUTO_SPILL = "auto"
 SPILLS = (NO_SPILLS, *POLICIES, AUTO_SPILL)
