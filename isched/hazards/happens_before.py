@@ -70,9 +70,8 @@ class OrderedSteps:
     steps. Step n is position `index[n]` of stream `core[n]`; its own accesses are over for everyone who knows that
     `unit[n]` has reached `end[n]`.
 
-    `over[knows[n]]` counts what is over when the step begins: for each core (row) and unit (column), a number of the
-    core's instructions; those of the unit before this position of its stream are over. Steps that cores do together
-    share a row."""
+    `over[knows[n]]` says what is over when the step begins: for each core (row) and unit (column) a position of the
+    core's stream; all instructions of that unit before it are over. Steps that cores do together share it."""
 
     core: Vector
     index: Vector

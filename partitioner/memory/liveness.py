@@ -83,7 +83,7 @@ class Walk:
     slot: int = 0
     items: dict[str, list[int]] = field(default_factory=dict)  # name -> first, last, bytes
     memory: dict[str, str] = field(default_factory=dict)
-    subjects: dict[str, ValueSubject] = field(default_factory=dict)  # by name of an item: the value that it belongs to, and its role
+    subjects: dict[str, ValueSubject] = field(default_factory=dict)  # by item: its value and role
     values: dict[str, list[HeldItem]] = field(default_factory=dict)
     moved: dict[tuple[str, int, str], HeldItem] = field(default_factory=dict)
     stored: set[str] = field(default_factory=set)
