@@ -196,8 +196,8 @@ def _with_views(ctx: PlanContext, plan: Plan) -> Plan:
 
 
 def _from_staging(ctx: PlanContext, plan: Plan, block: _Block, brought: tuple[str, ...]) -> Plan:
-    """The plan in which the inputs of the block, except those in `brought`, lie in the staging memory instead of the
-    main memory, which may have had no room before, or of cores, which differ for parts of the rows."""
+    """The plan in which inputs of the block that lie in the memories `brought` lie in the staging memory instead:
+    those of the main memory, as there may be room now, or those of cores, which differ for parts of the rows."""
     read = {name for step in block.runs for name in plan.group_by_name[step.group].inputs(ctx.graph)}
     steps: list[Step] = []
     for step in plan.steps:
@@ -229,7 +229,7 @@ def _merged(ctx: PlanContext, plan: Plan, block: _Block, cut: _Cut) -> Plan:
     group = _group(plan, block, cut.axis, cut.spans, left)
     old = {run.group for run in block.runs}
     brought = [step for step in plan.steps if isinstance(step, MoveStep) and step.group in old]
-    moves = [step for step in brought if step.tensor not in block.values]  # each core computes the block's own values as far as it reads them
+    moves = [step for step in brought if step.tensor not in block.values]  # cores compute those themselves
     steps: list[Step] = []
     for step in plan.steps:
         if step.group not in old:
