@@ -13,7 +13,7 @@ from enum import Enum
 
 
 class HeldRole(Enum):
-    """What is held for a value: the value itself, or a copy in shared memory while it is moved, exchanged or stored."""
+    """The held part of a value: the value itself, or a copy in shared memory while it is moved, exchanged or stored."""
 
     VALUE = ""
     BUFFER = "buffer"
@@ -71,8 +71,8 @@ Subject = LayerSubject | ValueSubject | SlotSubject | InstanceSubject | GraphSub
 
 
 class Lever(Enum):
-    """A change that would lower the demand or raise the bound, in words; `{memory}` stands for the memory in question.
-    """
+    """A change that would lower the demand or raise the bound, in words; `{memory}` stands for the memory in
+    question."""
 
     LARGER_MEMORY = "a chip with more {memory}"
     MORE_LOCAL_MEMORY = "a chip with more local memory"

@@ -114,8 +114,8 @@ def parse_chip(text: str, file: str) -> Chip:
 
 
 def _parts(document: Document) -> Iterator[Finding]:
-    """Findings about the parts that the kind of chip needs; none where the kind is unknown, which the schema reports.
-    """
+    """Findings about the parts that the kind of chip needs; none where the kind is unknown, which the schema
+    reports."""
     match document.value:
         case dict() as fields:
             kind = fields.get("kind", "cores")

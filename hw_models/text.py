@@ -31,8 +31,8 @@ SIDES = {
 
 
 def chip_text(chip: Chip) -> str:
-    """The chip as lines: head, memories, engines, then the parts of its kind: links, DMA and assumed costs, or threads.
-    """
+    """The chip as lines: head, memories, engines, then the parts of its kind: links, DMA and assumed costs, or
+    threads."""
     kind = "" if chip.kind == "cores" else f"{chip.kind}, "
     lines = (
         f"chip {chip.name}: {chip.description}",

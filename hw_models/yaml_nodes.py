@@ -48,8 +48,8 @@ def path_text(path: Path) -> str:
 
 
 def read_document(text: str, sort: str = "chip file") -> Document:
-    """Read one YAML document. Never raises for wrong text: its errors are in `problems`, which call the text a `sort`.
-    """
+    """Read one YAML document. Never raises for wrong text: its errors are in `problems`, which call the text a
+    `sort`."""
     try:
         root: Node | None = YAML(typ="safe", pure=True).compose(text)
     except MarkedYAMLError as error:

@@ -61,8 +61,8 @@ class ProgramSize:
         self._now: tuple[Hashable, int] | None = None
 
     def begin(self, laid: LayerLayout | MoveLayout, count: int) -> None:
-        """Begin another layer or move after `count` instructions. Raises PlanError if those still to come are too many.
-        """
+        """Begin another layer or move after `count` instructions. Raises PlanError if those still to come are too
+        many."""
         if self._now is not None:
             kind, before = self._now
             self._taken[kind] = count - before

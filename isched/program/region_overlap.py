@@ -1,5 +1,5 @@
-"""Test whether two regions share a byte. It runs for every pair of accesses in flight, so it avoids walking over rows.
-"""
+"""Test whether two regions share a byte. It runs for every pair of accesses in flight, so it avoids walking over
+rows."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def _combs_meet(a: Region, b: Region) -> bool:
 def rows_meet(
     a_first: int, a_row: int, a_rows: int, a_stride: int, b_first: int, b_row: int, b_rows: int, b_stride: int
 ) -> bool:  # pragma: no cover - compiled
-    """Whether one of the rows of `a` meets one of `b`, where rows do not touch each other. Compiled, as rows are many.
-    """
+    """Whether one of the rows of `a` meets one of `b`, where rows do not touch each other. Compiled, as rows are
+    many."""
     for run in range(a_rows):
         start = a_first + run * a_stride
         first = max(0, (start - b_first - b_row) // b_stride + 1)

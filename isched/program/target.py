@@ -111,8 +111,8 @@ class Timeable(Protocol):
 
 @runtime_checkable
 class Schedulable(Protocol):
-    """A target whose instructions may be put into another order that runs transfers ahead of the work that needs them.
-    """
+    """A target whose instructions may be put into another order that runs transfers ahead of the work that needs
+    them."""
 
     def broadcast(self, instr: Instr, cores: tuple[int, ...]) -> Instr:
         """A copy from a shared memory that several cores make at the same time, each with its own instruction like this

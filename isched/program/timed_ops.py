@@ -81,8 +81,8 @@ class TimedOp:
 
 @dataclass(frozen=True, slots=True)
 class TimedStream:
-    """The ops of one core; `end` scalar instructions follow its last op, and `end_missed` lines are fetched for them.
-    """
+    """The ops of one core; `end` scalar instructions follow its last op, and `end_missed` lines are fetched for
+    them."""
 
     core: int
     ops: tuple[TimedOp, ...]
@@ -160,7 +160,7 @@ def timed_streams(program: Program, chip: Chip, issues: tuple[CoreIssue, ...]) -
 def timed_op(
     instr: Instr, chip: Chip, issue: IssueCost, rendezvous: str = "", starts: str = "", awaits: tuple[str, ...] = ()
 ) -> TimedOp:
-    """One instruction; `starts` and `awaits` are tokens made unique by a number behind `#`.
+    """One instruction; `starts` and `awaits` are tokens made unique by a number after `#`.
 
     A transfer pays its link's latency once, however many copies it is; each copy of a DMA chain is one descriptor.
     """

@@ -25,8 +25,8 @@ from partitioner.memory.memory_plan import lay_out
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """One step of the plan: the work of each engine in cycles (of the busiest core, round by round), and the barriers.
-    """
+    """One step of the plan: the work of each engine in cycles (of the busiest core, round by round), and the
+    barriers."""
 
     kind: str
     group: str
@@ -88,8 +88,8 @@ class PlanCost:
 
 
 def plan_cycles(plan: Plan, ctx: PlanContext) -> PlanCost:
-    """Lay out a plan and compute its cost; takes about as long as laying it out twice. Raises DoesNotFit or PlanError.
-    """
+    """Lay out a plan and compute its cost; takes about as long as laying it out twice. Raises DoesNotFit or
+    PlanError."""
     return cost_of(plan, plan_traffic(plan, lay_out(plan, ctx), ctx), ctx)
 
 

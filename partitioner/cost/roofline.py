@@ -56,8 +56,8 @@ def compulsory_bytes(graph: Graph) -> tuple[int, int]:
 
 
 def network_floors(graph: Graph, chip: Chip) -> tuple[Floor, ...]:
-    """Floors of every plan: matrix engines, vector engines, main memory; those of engines only where these have work.
-    """
+    """Floors of every plan: matrix engines, vector engines, main memory; those of engines only where these have
+    work."""
     matrix = next((engine for engine in chip.engines if isinstance(engine, MatrixEngine)), None)
     vector = next((engine for engine in chip.engines if isinstance(engine, VectorEngine)), None)
     floors = []
@@ -119,8 +119,8 @@ def _macs(graph: Graph) -> Counter[str]:
 
 
 def _vector_elements(graph: Graph) -> Counter[str]:
-    """Results that only a vector engine makes, by dtype, once per layer: engines may do several operators in one pass.
-    """
+    """Results that only a vector engine makes, by dtype, once per layer: engines may do several operators in one
+    pass."""
     found: Counter[str] = Counter()
     for layer in group_layers(graph)[0]:
         if any(graph.op_by_name[name].kind in VECTOR_KINDS for name in layer.ops):

@@ -84,8 +84,8 @@ class TransferCosts:
         return max(taken) + max(stored, default=0.0) + 3 * self.ctx.chip.assumed.sync_cycles
 
     def main_cycles(self, size_bytes: int, readers: int) -> float:
-        """Additional cycles where a value of that size waits in the main memory: once there, and back for each reader.
-        """
+        """Additional cycles where a value of that size waits in the main memory: once there, and back for each
+        reader."""
         main = self.ctx.roles.main
         if main == self.ctx.roles.staging:
             return 0.0

@@ -27,8 +27,8 @@ from partitioner.ir.regions import Box, box_size, full_box, join
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """The pieces [start, stop) of an axis for one or more piece counts; those of `counts[i]` begin at index `first[i]`.
-    """
+    """The pieces [start, stop) of an axis for one or more piece counts; those of `counts[i]` begin at index
+    `first[i]`."""
 
     counts: Integers
     first: Integers

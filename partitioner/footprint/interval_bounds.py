@@ -27,8 +27,8 @@ FAR = 1 << 62
 """A value beyond every index, for an end that nothing clamps."""
 
 MOST_POINTS_COMPARED = 1 << 16
-"""Largest extent for which two terms are compared at every cut point; beyond it, both are kept unless they are equal.
-"""
+"""Largest extent for which two terms are compared at every cut point; beyond it, both are kept unless they are
+equal."""
 
 MOST_GUARDS = 32
 """Largest number of spans and guards of one reach, including nested ones; a stack of concats cut along its channels
@@ -84,7 +84,7 @@ def constant(value: int) -> ClampTerm:
 
 
 def reduced(term: ClampTerm) -> ClampTerm:
-    """The same term without a floor where the divisor divides the multiplier."""
+    """An equal term, without a floor where the divisor divides the multiplier."""
     if term.multiplier % term.divisor:
         return term
     multiplier = term.scale * (term.multiplier // term.divisor)

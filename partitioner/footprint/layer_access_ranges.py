@@ -31,8 +31,8 @@ from partitioner.ir.regions import matching_runs
 
 
 def layer_reaches(graph: Graph, layer: Layer, axis: int) -> dict[str, Reach]:
-    """The reach of each value that the layer reads, constants excepted, in cut points of `axis` of the layer's output.
-    """
+    """The reach of each value that the layer reads, constants excepted, in cut points of `axis` of the layer's
+    output."""
     extent = graph.by_name[layer.output].shape[axis]
     ends = IntervalSpan((ClampTerm(low=0, high=extent),), (ClampTerm(low=0, high=extent),))
     reaches: dict[str, Reach] = {layer.output: Reach(axis, (ends,))}

@@ -196,8 +196,8 @@ class Graph:
 
 
 def channel_axis(tensor: Tensor, kind: str) -> int:
-    """The device axis of the channels of a result of this kind: ONNX axis 1 of feature maps, the last axis of others.
-    """
+    """The device axis of the channels of a result of this kind: ONNX axis 1 of feature maps, the last axis of
+    others."""
     return tensor.axes.index(1) if kind == "conv" and tensor.axes else len(tensor.shape) - 1
 
 

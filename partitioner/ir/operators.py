@@ -50,8 +50,8 @@ class Trait(Flag):
     REDUCES = auto()
     """It reads every element of its first operand once to make fewer."""
     VECTOR = auto()
-    """Only a vector engine makes it: no product with ones and no copy does. Element-wise kinds have this property too.
-    """
+    """Only a vector engine makes it: no product with ones and no copy does. Element-wise kinds have this property
+    too."""
     GROWS = auto()
     """Its result is larger than what it reads."""
 

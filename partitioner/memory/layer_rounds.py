@@ -32,8 +32,8 @@ class OutputCut:
 
 @dataclass
 class _Known:
-    """Rounds found in one compilation, by everything that decides them, with the names of the first layer of each kind.
-    """
+    """Rounds found in one compilation, by everything that decides them, with the names of the first layer of each
+    kind."""
 
     rounds: dict[object, Rounds] = field(default_factory=dict)
 

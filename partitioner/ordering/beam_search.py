@@ -158,8 +158,8 @@ class OrderWindow:
         return min(layer, key=self._rank)
 
     def _staged_before(self, state: BeamState) -> int:
-        """The most staged bytes in the lives of the outputs that wait locally, which may prevent one from being staged.
-        """
+        """The most staged bytes in the lives of the outputs that wait locally, which may prevent one from being
+        staged."""
         if not self.scarce or not state.local or self.width < NARROW:
             return 0
         born = min(state.order.index(output) if output in self.bit else 0 for output in state.local)

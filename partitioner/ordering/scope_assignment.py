@@ -29,8 +29,8 @@ MANY = 1000
 """Number of competing outputs above which fewer greedy rules are combined, and the exact sweep gives up sooner."""
 
 ROUNDS = 2
-"""Number of times that the greedy rules are told which outputs ended in the main memory, and so cost more than assumed.
-"""
+"""Number of times that the greedy rules are told which outputs ended in the main memory, and so cost more than
+assumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ class Lifetime:
 
 
 def never_local_bytes(capacity_bytes: int) -> int:
-    """A value of `local_bytes`, above the capacity, for an output that may not wait in a local memory of that capacity.
-    """
+    """A value of `local_bytes`, above the capacity, for an output that may not wait in a local memory of that
+    capacity."""
     return capacity_bytes + 1
 
 

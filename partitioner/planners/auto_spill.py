@@ -21,8 +21,8 @@ BEST_POLICY = "cost"
 
 
 def plan_with_worthwhile_spills(ctx: PlanContext) -> Plan:
-    """The plan with or without spills, whichever takes fewer cycles. Raises DoesNotFit where neither plan finds room.
-    """
+    """The plan with or without spills, whichever takes fewer cycles. Raises DoesNotFit where neither plan finds
+    room."""
     spilling = plan_instances(ctx, BEST_POLICY)
     if not any(group.spills for group in spilling.groups):
         return spilling

@@ -37,8 +37,8 @@ MOST_JUDGED = 4
 
 
 def kernels_by_layer(ctx: KernelContext, forced: Sequence[str] = ()) -> Plan:
-    """Plan of level O0: one kernel per layer. Raises PlanError for a layer without a kernel, and as `forced_sets` does.
-    """
+    """Plan of level O0: one kernel per layer. Raises PlanError for a layer without a kernel, and as `forced_sets`
+    does."""
     offers = KernelOffers(ctx)
     asked = forced_sets(forced, offers)
     run = offers.run(_apart(offers, asked))

@@ -94,5 +94,5 @@ class KernelOffers:
 
 
 def narrowed(work: GroupWork, kernels: tuple[Kernel, ...]) -> GroupWork:
-    """The same layers with fewer candidates."""
+    """The layers of `work` with fewer candidates."""
     return replace(work, kernels=kernels, _best={})

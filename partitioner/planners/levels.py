@@ -163,8 +163,8 @@ class FusedKernels:
 
 @dataclass(frozen=True, slots=True)
 class FastestKernels:
-    """For targets whose kernels are whole groups: the cover of `FusedKernels`, which also reports what O0 would take.
-    """
+    """For targets whose kernels are whole groups: the cover of `FusedKernels`, which also reports what O0 would
+    take."""
 
     name: ClassVar[str] = Auto.name
     summary: ClassVar[str] = "the fastest of O0 and all covers, by the floors of their kernels"

@@ -271,8 +271,8 @@ class LocalScopes:
         return max(self.bound[index].boxes.values(), key=box_size)
 
     def _items(self, slots: Sequence[int | ScopeMove]) -> dict[Item, str]:
-        """Items in a core's memory, each with the value of which it is a part, in the order in which they come there.
-        """
+        """Items in a core's memory, each with the value of which it is a part, in the order in which they come
+        there."""
         at = {index: slot for slot, index in enumerate(slots) if isinstance(index, int)}
         moved = {(m.value, m.reader, m.name): slot for slot, m in enumerate(slots) if isinstance(m, ScopeMove)}
         items: dict[Item, str] = {}
@@ -289,8 +289,8 @@ class LocalScopes:
         return dict(sorted(items.items(), key=lambda entry: entry[0].first))
 
     def _residents(self, index: int) -> Iterator[tuple[Box, Residents]]:
-        """For each core, but only once per shape: the box that it computes and the residents of its memory meanwhile.
-        """
+        """For each core, but only once per shape: the box that it computes and the residents of its memory
+        meanwhile."""
         layer, bound = self.ctx.layers[index], self.bound[index]
         moved: dict[str, Mapping[int, Box]] = {}
         for close in self.kept.values():

@@ -61,8 +61,8 @@ def view_step(graph: Graph, layer: Layer, scope: str) -> ViewStep:
 def bound_step(
     ctx: PlanContext, layer: Layer, scope: str, known: dict[int, tuple[Binding, float]]
 ) -> tuple[RunStep, Decision]:
-    """A layer as its own kernel on the cores that are done soonest; `known` remembers the bindings of similar layers.
-    """
+    """A layer as its own kernel on the cores that are done soonest; `known` remembers the bindings of similar
+    layers."""
     box = full_box(ctx.graph.by_name[layer.output].shape)
     alike = ctx.likeness(layer).kind
     if alike not in known:

@@ -78,8 +78,8 @@ def _with_copies(ctx: PlanContext, plan: Plan) -> Plan:
 
 
 def _wanted(ctx: PlanContext, plan: Plan) -> Iterator[MoveStep]:
-    """Moves for values in the staging memory of which a multiplying layer reads the same part for any of its channels.
-    """
+    """Moves for values in the staging memory of which a multiplying layer reads the same part for any of its
+    channels."""
     scopes: dict[str, set[str]] = {}
     for step in plan.steps:
         if not isinstance(step, MoveStep):

@@ -1,6 +1,6 @@
 """Boxes of each core for one instance: backward from the instance's output through its layers.
 
-    box of the output --binding--> a piece per core --reads, layer by layer, backward--> boxes of all values a core needs
+    box of the output --binding--> a piece per core --reads, layer by layer, backward--> boxes of all values needed
 
 A layer computes on each core all that the core's later layers read, so neighbours overlap (a halo, computed twice);
 where the group names an exchange, the cores compute disjoint pieces instead and fetch the rest from each other. Where a

@@ -39,8 +39,8 @@ EVEN_ROUNDS = 1.25
 """Largest factor in the number of rounds for which equal rounds are preferred, if they move no more bytes."""
 
 WASTE = 1.25
-"""Largest factor between the bytes of one box around those of several cores and their own bytes, for staging it as one.
-"""
+"""Largest factor between the bytes of one box around those of several cores and their own bytes, for staging it as
+one."""
 
 RUN_BYTES = 512
 """Cost in bytes of each run that an output is cut into where the DMA cannot scatter, as each needs a descriptor of its

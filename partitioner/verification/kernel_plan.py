@@ -36,8 +36,8 @@ def verify_kernel_plan(plan: Plan, ctx: KernelContext) -> None:
 
 
 def _verify_kernel(step: RunStep, group: Group, ctx: KernelContext) -> None:
-    """Require that the target offers this kernel, that it computes the whole group, and that all outputs have a place.
-    """
+    """Require that the target offers this kernel, that it computes the whole group, and that all outputs have a
+    place."""
     graph, target = ctx.graph, ctx.target
     shape = graph.by_name[group.output].shape
     offered = {kernel.text: kernel for kernel in target.kernels(graph, group.layers, ctx.chip)}

@@ -108,7 +108,7 @@ class Memories:
         return found
 
     def bounds_of(self, memory: str, part: str) -> tuple[int, int, int]:
-        """First byte of a part of a memory, the byte behind its last one, and what offsets are multiples of."""
+        """First byte of a part of a memory, one past its last byte, and the alignment of offsets."""
         key = f"{memory}/{part}"
         if key not in self.bounds:
             start = part_start(self.chip, memory, part)
@@ -117,8 +117,8 @@ class Memories:
         return self.bounds[key]
 
     def require_inside(self, who: str, what: str, run: tuple[int, int], bounds: tuple[int, int]) -> None:
-        """Require that a run (offset, bytes) lies inside bounds (first byte, one past the last byte). Raises PlanError.
-        """
+        """Require that a run (offset, bytes) lies inside bounds (first byte, one past the last byte). Raises
+        PlanError."""
         if run[0] < bounds[0] or run[0] + run[1] > bounds[1]:
             raise PlanError(f"layout of {who}", needs=f"bytes {bounds[0]} to {bounds[1]}", has=what)
 
