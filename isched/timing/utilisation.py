@@ -190,7 +190,7 @@ class _Sweep:
         self.fetched: dict[str, int] = {}
         """Number of DMA channels that work for each part."""
         self.nobody = 0.0
-        """Cycles of the present stretch in which nothing has worked."""
+        """Cycles, summed over cores, in which nothing worked, until the next part with work gets them."""
         self.stretch: str | None = None
         """The stretch that all time belongs to, where the parts are stretches."""
 

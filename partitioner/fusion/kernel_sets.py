@@ -3,7 +3,7 @@
     layers --reads--> groups in a graph without circles --growing from one of them--> sets, the smallest first
 
 A set must be convex: no value may leave it and come back through another group, which would have to run in between.
-Sets are bit masks over groups.
+Sets are bit masks over groups, and `reach` holds for each group all that depend on it.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def plan_instances(ctx: PlanContext, policy: str | None = None) -> Plan:
 
 
 def fit_instances(ctx: PlanContext, policy: str | None = None) -> Plan | NoPlan:
-    """The plan of level O3, or the Infeasible of single layers that fit in no cut. Raises PlanError for more than
+    """The plan of level O3, or the reason why even single layers fit in no cut. Raises PlanError for more than
     `MOST_INSTANCES`."""
     if (plan := views_alone(ctx, "O3")) is not None:
         return plan

@@ -33,7 +33,7 @@ class Round:
 
 
 HARDLY = 0.875
-"""Largest share of the bytes that a finer cut may bring to be looked at."""
+"""Share of the bytes of the best cut so far; a finer cut is only looked at if it moves less than this."""
 
 EVEN_ROUNDS = 1.25
 """Largest factor in the number of rounds for which equal rounds are preferred, if they move no more bytes."""
