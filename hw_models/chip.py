@@ -1,7 +1,8 @@
-"""What a chip is: memories, engines, links, and how many of each. No knowledge of networks or instructions.
+"""Description of a chip: memories, engines, links, and how many of each. It knows nothing of networks or instructions.
 
 In: the fields of a chip file (`hw_models.loading` reads and checks one). Out: one immutable `Chip` that the later
-stages ask by name. A chip is of a kind, which decides what parts (`hw_models.parts`) it has besides memories, engines.
+stages ask by name. The kind of a chip decides which parts (`hw_models.parts`) it has in addition to memories and
+engines.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from hw_models.parts import (
 )
 
 PARTS_OF: Mapping[Kind, tuple[str, ...]] = MappingProxyType({"cores": ("links", "dma", "assumed"), "gpu": ("simt",)})
-"""Fields that a chip of a kind needs beside those of every chip, and that no other kind has."""
+"""Fields that a chip of each kind needs in addition to those of every chip, and that no other kind has."""
 
 AnyEngine = TypeVar("AnyEngine", bound=MatrixEngine | VectorEngine | SimtEngine | TensorEngine)
 AnyPart = TypeVar("AnyPart", bound=Part)
@@ -80,7 +81,7 @@ class Chip(Part):
     @field_validator("dma_part", "assumed_part", "simt_part", mode="before")
     @classmethod
     def _filled(cls, value: object) -> object:
-        """None is what a part is that no file gives, not what a file may give."""
+        """Refuse `null` in a file: None stands for a part that the file does not give."""
         if value is None:
             raise PydanticCustomError("model_type", "nothing has no fields")
         return value
@@ -103,29 +104,30 @@ class Chip(Part):
 
     @property
     def assumed(self) -> Assumed:
-        """Costs of an array of cores that no document gives; ChipError when the chip is none."""
+        """Costs of an array of cores that no document gives; ChipError when the chip is not an array of cores."""
         return self._has(self.assumed_part, "assumed")
 
     @property
     def instruction_cache(self) -> InstructionCache | None:
-        """Where scalar cores have their instructions from; None where the file says nothing of it."""
+        """The memory that scalar cores fetch instructions from, and its cache; None where the file does not describe
+        one."""
         caches = (engine.instruction_cache for engine in self.engines if isinstance(engine, ScalarEngine))
         return next(caches, None)
 
     @property
     def simt(self) -> Simt:
-        """How a GPU runs blocks of threads; ChipError when the chip is no GPU."""
+        """How a GPU runs blocks of threads; ChipError when the chip is not a GPU."""
         return self._has(self.simt_part, "simt")
 
     def memory(self, name: str) -> Memory:
-        """The memory of that name; ChipError when there is none."""
+        """The memory with that name; ChipError when there is none."""
         for memory in self.memories:
             if memory.name == name:
                 return memory
         return named(self.memories, name, f"chip {self.name}", "memory")
 
     def engine(self, name: str) -> Engine:
-        """The engine of that name; ChipError when there is none."""
+        """The engine with that name; ChipError when there is none."""
         for engine in self.engines:
             if engine.name == name:
                 return engine
@@ -143,16 +145,17 @@ class Chip(Part):
 
     @property
     def lanes(self) -> SimtEngine:
-        """The first engine of kind simt of a GPU's core; ChipError when there is none."""
+        """The first engine of kind simt in a GPU core; ChipError when there is none."""
         return self._engine_of(SimtEngine, "simt")
 
     @property
     def tensor(self) -> TensorEngine:
-        """The first engine of kind tensor of a GPU's core; ChipError when there is none."""
+        """The first engine of kind tensor in a GPU core; ChipError when there is none."""
         return self._engine_of(TensorEngine, "tensor")
 
     def link(self, source: str, destination: str, engine: str | None = None) -> Link:
-        """The way between two memories (with `engine`, the one it drives; else the first); ChipError without one."""
+        """The link between two memories (with `engine`, the one that it drives; else the first); ChipError when there
+        is none."""
         for link in self.links:
             if (link.source, link.destination) == (source, destination) and engine in (None, link.engine):
                 return link
@@ -166,9 +169,9 @@ class Chip(Part):
         return chip_text(self)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A chip with some fields changed, by the names that they have in a chip file. Values are not checked.
+        """A chip with some fields changed, given by their names in a chip file. Values are not checked.
 
-        Raises KeyError for what is no field."""
+        Raises KeyError for a name that is not a field."""
         names = {field.alias or name: name for name, field in Chip.model_fields.items()}
         return super().model_copy(update={names[key]: value for key, value in (update or {}).items()}, deep=deep)
 

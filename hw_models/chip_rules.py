@@ -1,7 +1,8 @@
-"""Rules between the fields of a chip: parts of another kind of chip, names that refer to nothing, and the like.
+"""Rules between the fields of a chip: parts of another kind of chip, references to names that do not exist, and the
+like.
 
-In: the values of a chip file, or a `Chip` whose fields are each well formed. Out: findings, each a path, what is wrong
-and what is allowed.
+In: the values of a chip file, or a `Chip` whose fields are each well formed. Out: findings, each with a path, what is
+wrong and what is allowed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ KIND_WORDS: dict[Kind, str] = {"cores": "an array of cores", "gpu": "a GPU"}
 
 
 def parts_of_kind(kind: Kind, given: Container[str]) -> Iterator[Finding]:
-    """Parts that a chip of a kind needs and that are not `given`, and parts of another kind that are."""
+    """Findings for parts that a kind of chip needs and that are not `given`, and for given parts of another kind."""
     for part in PARTS_OF[kind]:
         if part not in given:
             yield ((part,), "missing", f"{KIND_WORDS[kind]} (kind: {kind}) needs this field")
@@ -33,7 +34,7 @@ def parts_of_kind(kind: Kind, given: Container[str]) -> Iterator[Finding]:
 
 
 def contradictions(chip: Chip) -> Iterator[Finding]:
-    """Everything about the chip that cannot be true at once."""
+    """All contradictions between fields of the chip."""
     for field, parts in (("memories", chip.memories), ("engines", chip.engines), ("links", chip.links)):
         yield from _repeated((field,), parts)
     for index, memory in enumerate(chip.memories):

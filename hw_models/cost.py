@@ -1,7 +1,7 @@
-"""Cycles of a piece of work on one engine or link of a chip, alone and without waiting.
+"""Cycles that a piece of work takes on one engine or link of a chip, alone and without waiting.
 
 In: a chip and the size of the work. Out: cycles of the chip's clock, as float (latencies may be fractions). Contention,
-issue and stalls belong to the timing model, which is built from these. Work of size zero takes no time.
+issue and stalls belong to the timing model, which is built on these functions. Work of size zero takes no time.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from hw_models.parts import Link
 
 
 def matrix_tiles(chip: Chip, pixels: int, channels: int) -> int:
-    """Array tiles that `pixels` x `channels` outputs take; ragged tiles cost as much as full ones."""
+    """Number of array tiles for `pixels` x `channels` outputs; ragged tiles cost as much as full ones."""
     return ceil(pixels / chip.matrix.array_pixels) * ceil(channels / chip.matrix.array_channels)
 
 
 def matrix_cycles(chip: Chip, pixels: int, channels: int, reduction: int, dtype: str) -> float:
-    """One matrix instruction: `pixels` x `channels` outputs, each a sum of `reduction` products of `dtype`.
+    """Cycles of one matrix instruction: `pixels` x `channels` outputs, each a sum of `reduction` products of `dtype`.
 
-    Each array tile walks the reduction, `per_unit_per_cycle` products of a cell a cycle, plus `matrix_tile_cycles` of
-    fill and `matrix_row_cycles` for each of its rows of pixels to leave the array. With the published start latency
-    `memul.mm` 1x8x1 of the stcp920 takes its published 28 cycles. ChipError when the engine has no such type.
+    Each array tile walks the reduction with `per_unit_per_cycle` products per cell and cycle. It also takes
+    `matrix_tile_cycles` to fill and `matrix_row_cycles` for each of its rows of pixels to leave the array. With the
+    published start latency, `memul.mm` 1x8x1 of the stcp920 takes its published 28 cycles. ChipError when the engine
+    does not have this type.
     """
     if min(pixels, channels, reduction) <= 0:
         return 0.0
@@ -34,9 +35,10 @@ def matrix_cycles(chip: Chip, pixels: int, channels: int, reduction: int, dtype:
 
 
 def vector_cycles(chip: Chip, elements: int, dtype: str, passes: int = 1) -> float:
-    """`passes` vector instructions over `elements` of `dtype` each; one half on the stcp920 takes the 11 of `mov.m`.
+    """Cycles of `passes` vector instructions over `elements` of `dtype` each; one fp16 element on the stcp920 takes the
+    11 cycles of `mov.m`.
 
-    ChipError when the engine has no such type.
+    ChipError when the engine does not have this type.
     """
     if elements <= 0:
         return 0.0
@@ -46,9 +48,10 @@ def vector_cycles(chip: Chip, elements: int, dtype: str, passes: int = 1) -> flo
 
 
 def lookup_cycles(chip: Chip, elements: int, dtype: str) -> float:
-    """One vector instruction that looks `elements` of `dtype` up in a table: `lookup_cycles` of each lane an element.
+    """Cycles of one vector instruction that looks up `elements` of `dtype` in a table: each lane takes `lookup_cycles`
+    per element.
 
-    ChipError when the engine has no such type.
+    ChipError when the engine does not have this type.
     """
     if elements <= 0:
         return 0.0
@@ -58,8 +61,8 @@ def lookup_cycles(chip: Chip, elements: int, dtype: str) -> float:
 
 
 def copy_cycles(chip: Chip, elements: int, dtype: str) -> float:
-    """The vector engine copying `elements` inside a core, each as one of `dtype`, or, where it does not compute in that
-    type, as one of the type of which it does most a cycle."""
+    """Cycles that the vector engine takes to copy `elements` inside a core. Each is copied as one of `dtype` or, where
+    the engine does not compute in that type, as one of the type with the most elements per cycle."""
     engine = chip.vector
     types = [rate.dtype for rate in engine.rates]
     return vector_cycles(chip, elements, dtype if dtype in types else max(types, key=engine.elements_per_cycle))
@@ -75,7 +78,8 @@ def transfer_cycles(
     sharers: int = 1,
     engine: str | None = None,
 ) -> float:
-    """One move of `size_bytes` in `rows` equal rows between two memories, `sharers` users of the link at a time.
+    """Cycles of one move of `size_bytes` in `rows` equal rows between two memories, with `sharers` users of the link at
+    a time.
 
     Dense data is one row. ChipError when the chip has no such link.
     """
@@ -86,7 +90,8 @@ def transfer_cycles(
 def dma_cycles(
     chip: Chip, source: str, destination: str, size_bytes: int, rows: int = 1, *, descriptors: int = 1, sharers: int = 1
 ) -> float:
-    """One chain of `descriptors` that the DMA moves; with 16 bytes LLB to DDR the stcp920 takes its published 67."""
+    """Cycles of one chain of `descriptors` that the DMA moves; 16 bytes from LLB to DDR take the published 67 on the
+    stcp920."""
     link = chip.link(source, destination, chip.dma.engine)
     if size_bytes <= 0:
         return 0.0

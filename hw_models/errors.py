@@ -1,7 +1,7 @@
 """The one shape of an error that a user can cause: who, what is needed, what there is, what to change.
 
-Every stage raises these classes and nothing else for wrong input, so that the command line can print one clear message
-and exit 1 without a traceback. They live in the lowest package because every package uses them.
+Every stage raises only these classes for wrong input, so that the command line can print one clear message and exit 1
+without a traceback. They live in the lowest package because every package uses them.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class UserError(Exception):
         self.change = change
 
     def __reduce__(self) -> tuple[Callable[..., UserError], tuple[object, ...]]:
-        """By its fields: the constructors take most of them by name, which pickling on the way from another process
-        does not know."""
+        """Pickle an error by its fields: the constructors take most of them by keyword, which pickling between
+        processes does not support by itself."""
         return _remade, (type(self), self.args, self.__dict__)
 
     @property
     def line(self) -> str:
-        """The four parts alone, without what a subclass adds below them."""
+        """The four parts alone, without the lines that a subclass adds below them."""
         parts = (f"needs {self.needs}" if self.needs else "", f"has {self.has}" if self.has else "", self.change)
         said = "; ".join(part for part in parts if part)
         return f"{self.who}: {said}" if said else self.who
@@ -75,7 +75,7 @@ class FileProblem:
     allowed: str = ""
 
     def text(self, file: str, sort: str = "") -> str:
-        """One line; `sort` (`warning`) stands before the field."""
+        """The finding in one line; `sort` (`warning`) stands before the field."""
         place = f"{file}:{self.line}" if self.line else file
         field = f"{self.field}: " if self.field else ""
         allowed = f"; {self.allowed}" if self.allowed else ""
@@ -120,8 +120,8 @@ class PlanError(UserError):
 
 
 class DoesNotFit(PlanError):
-    """What found no room, told to a person: the message of an `Infeasible`, the largest of its holders below its line.
-    Planners return the value; it is raised where nothing is left to try."""
+    """A demand that finds no room, for a person to read: the message of an `Infeasible`, with its largest holders below
+    the line. Planners return the value; this error is raised where nothing is left to try."""
 
     def __init__(self, infeasible: Infeasible) -> None:
         super().__init__(
@@ -137,19 +137,19 @@ class DoesNotFit(PlanError):
 
 
 def required(found: Found | Infeasible) -> Found:
-    """What was found. Raises DoesNotFit where nothing was."""
+    """The result itself. Raises DoesNotFit where there is none."""
     if isinstance(found, Infeasible):
         raise DoesNotFit(found)
     return found
 
 
 def reason_text(infeasible: Infeasible) -> str:
-    """The line that a person reads as the reason of a decision."""
+    """The line that a person reads as the reason for a decision."""
     return DoesNotFit(infeasible).line
 
 
 def subject_text(subject: Subject) -> str:
-    """Whose demand it is, in words."""
+    """The owner of the demand, in words."""
     match subject:
         case LayerSubject(name, smallest_tile):
             return f"layer {name} (smallest tile)" if smallest_tile else f"layer {name}"
@@ -166,7 +166,7 @@ def subject_text(subject: Subject) -> str:
 
 
 def place_text(infeasible: Infeasible) -> str:
-    """The memory, and which part of it, in words."""
+    """The memory, and the part of it, in words."""
     return f"{infeasible.memory} ({infeasible.part} buffer)" if infeasible.part else infeasible.memory
 
 
@@ -179,7 +179,7 @@ def _role(name: str, role: HeldRole) -> str:
 
 
 def _held(infeasible: Infeasible) -> list[str]:
-    """The table of holders, and what the rest of them hold in one line."""
+    """The table of holders, with one line for all that it leaves out."""
     holders = sorted(infeasible.holders, key=lambda h: (-h.size_bytes, _role(h.name, h.role)))
     if not holders:
         return []
@@ -198,7 +198,7 @@ class TargetError(UserError):
 
 
 def size_text(size_bytes: int) -> str:
-    """Bytes for a reader: exact below 1 KiB or when a whole number of units, else two decimals (`1.61 MiB`)."""
+    """Bytes for a reader: exact below 1 KiB or for a whole number of units, else with two decimals (`1.61 MiB`)."""
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if abs(size_bytes) >= unit:
             whole, rest = divmod(size_bytes, unit)

@@ -1,6 +1,6 @@
-"""What the schema finds wrong with a chip file or its like, said in the words and with the lines of that file.
+"""Findings of the schema in a chip file (or a similar file), in the words and with the lines of that file.
 
-In: pydantic's errors and the document they are about. Out: one `FileProblem` a field, with what is allowed.
+In: pydantic's errors and the document that they are about. Out: one `FileProblem` per field, with what is allowed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ Models = tuple[type[BaseModel], ...]
 
 @dataclass(frozen=True)
 class FileSchema:
-    """One sort of file: the class of its fields, and what messages call it and the items of its lists, by their name.
+    """One sort of file: the class of its fields, the name of the file in messages, and the names of the items of its
+    lists.
 
     Where a list holds several classes, each has a field `kind` that says which."""
 
@@ -36,8 +37,8 @@ CHIP_FILE = FileSchema("a chip", Chip, {"memories": "a memory", "engines": "an e
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a finding is: its path in the file, the class whose field that is, whether a `kind` chose that class, and
-    the classes that the value may have."""
+    """Position of a finding: its path in the file, the class that the field belongs to, whether a `kind` chose that
+    class, and the classes that the value may have."""
 
     path: Path
     owner: type[BaseModel] | None
@@ -46,13 +47,13 @@ class _Place:
 
 
 def field_problems(error: ValidationError, document: Document, file: FileSchema = CHIP_FILE) -> tuple[FileProblem, ...]:
-    """Every field that the schema refuses."""
+    """One problem for every field that the schema refuses."""
     found = error.errors(include_url=False, include_context=True)
     return tuple(_problem(details, document, file) for details in found if not _follows(details, found))
 
 
 def _follows(details: ErrorDetails, found: list[ErrorDetails]) -> bool:
-    """Whether a list is too short only because what is in it was refused."""
+    """Whether a list is too short only because its items were refused."""
     place = details["loc"]
     return details["type"] == "too_short" and any(
         len(other["loc"]) > len(place) and other["loc"][: len(place)] == place for other in found
@@ -65,7 +66,7 @@ def _problem(details: ErrorDetails, document: Document, file: FileSchema) -> Fil
 
 
 def _place(location: tuple[int | str, ...], file: FileSchema) -> _Place:
-    """Pydantic's location without the kinds that it inserts, which are no fields of the file."""
+    """Pydantic's location without the kinds that it inserts, which are not fields of the file."""
     found = _Place((), None, False, (file.model,))
     chosen = False
     for step in location:
@@ -86,7 +87,7 @@ def _field_models(owner: type[BaseModel] | None, name: str) -> Models:
 
 
 def _models(annotation: object) -> Models:
-    """The classes of fields that an annotation names, in lists and unions too."""
+    """The classes of fields that an annotation names, also inside lists and unions."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return (annotation,)
     return tuple(model for part in get_args(annotation) for model in _models(part))
@@ -97,7 +98,7 @@ def _kind(model: type[BaseModel]) -> str:
 
 
 def _words(details: ErrorDetails, place: _Place, file: FileSchema) -> tuple[str, str]:
-    """What is wrong and what is allowed, for one kind of finding."""
+    """Description of one kind of finding: what is wrong and what is allowed."""
     context, path = details.get("ctx", {}), place.path
     given = _given(details["input"])
     match details["type"]:
@@ -145,7 +146,7 @@ def _owner(place: _Place, file: FileSchema) -> str:
 
 
 def _item(path: Path, file: FileSchema) -> str:
-    """What the list or the group of fields at a path holds, in words."""
+    """Name of the items in the list, or of the group of fields, at a path."""
     name = next(step for step in reversed(path) if isinstance(step, str))
     return file.owners.get(name, name)
 

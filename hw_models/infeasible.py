@@ -1,8 +1,8 @@
-"""What finds no room, as a value: planners return it instead of a result and go on trying.
+"""A demand for memory that cannot be met, as a value: planners return it instead of a result and go on trying.
 
     demand for memory above what there is --> Infeasible(subject, memory, part, slot, demand, room, levers, holders)
 
-All that a planner decides by is a field. Words are made of it in `hw_models.errors`, when a person reads them.
+Everything that a planner decides by is a field. `hw_models.errors` makes words of it when a person reads it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import Enum
 
 
 class HeldRole(Enum):
-    """What of a value is held: itself, or a copy in shared memory while it is moved, exchanged or stored."""
+    """The held part of a value: the value itself, or a copy in shared memory while it is moved, exchanged or stored."""
 
     VALUE = ""
     BUFFER = "buffer"
@@ -23,7 +23,7 @@ class HeldRole(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LayerSubject:
-    """What a layer works on finds no room; `smallest_tile`: however finely it is cut."""
+    """The working data of a layer that find no room; with `smallest_tile`, however finely the layer is cut."""
 
     name: str
     smallest_tile: bool = False
@@ -39,7 +39,7 @@ class ValueSubject:
 
 @dataclass(frozen=True, slots=True)
 class SlotSubject:
-    """A value that is to be held in a slot, where no plan says what happens in it."""
+    """A value that is to be held in a slot, where no plan describes the slot."""
 
     name: str
     slot: int
@@ -71,7 +71,8 @@ Subject = LayerSubject | ValueSubject | SlotSubject | InstanceSubject | GraphSub
 
 
 class Lever(Enum):
-    """A change that would lower the demand or raise the bound, in words; `{memory}` is the memory in question."""
+    """A change that would lower the demand or raise the bound, in words; `{memory}` stands for the memory in
+    question."""
 
     LARGER_MEMORY = "a chip with more {memory}"
     MORE_LOCAL_MEMORY = "a chip with more local memory"
@@ -87,7 +88,7 @@ class Lever(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """What holds room at the moment at which something else finds none; since when and until when, in words."""
+    """Owner of some bytes at the moment when something else finds no room; `since` and `until` in words."""
 
     name: str
     size_bytes: int
@@ -98,8 +99,8 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Infeasible:
-    """`subject` needs `demand_bytes` of a memory, or of a physical `part` of it, which has `room_bytes`; in a layout
-    that happens in `slot`. `levers` are what to change, `holders` what holds the rest at that moment."""
+    """A demand of `subject` for `demand_bytes` of a memory, or of a physical `part` of it, which has `room_bytes`. In a
+    layout it happens in `slot`. `levers` are the possible changes, `holders` are what holds the rest at that moment."""
 
     subject: Subject
     memory: str
@@ -115,5 +116,5 @@ class Infeasible:
         return self.demand_bytes - self.room_bytes
 
     def held_by(self, holders: Iterable[Holder], slot: int) -> Infeasible:
-        """The same, saying in which slot of a layout and who holds what there."""
+        """A copy that also names the slot of a layout and the holders in it."""
         return replace(self, holders=tuple(holders), slot=slot)

@@ -25,7 +25,7 @@ from hw_models.yaml_nodes import Document, read_document
 
 MAX_FILE_BYTES = 1 << 20
 KEPT_CHIPS = 16
-"""Chips kept for those who ask for the same text again: reading one takes 7 to 17 ms."""
+"""Number of chips kept for callers that ask for the same text again: reading one takes 7 to 17 ms."""
 
 
 def builtin_chips() -> tuple[str, ...]:
@@ -62,14 +62,15 @@ def read_chip(path: Path) -> Chip:
 
 
 def inspect_chip(path: Path) -> tuple[Chip, tuple[FileProblem, ...]]:
-    """The chip of a file, and what in it is possible but hardly meant, in the order of its lines. Raises ChipError."""
+    """The chip of a file, and everything in it that is possible but unlikely, in the order of its lines. Raises
+    ChipError."""
     text = read_text(path, "chip file", ChipError, _suggestion(path))
     chip, document = parse_chip(text, str(path)), read_document(text)
     return chip, tuple(sorted((document.problem(*f) for f in implausible(chip)), key=lambda problem: problem.line))
 
 
 def read_text(path: Path, sort: str, error: type[FileError], suggestion: str = "check the path") -> str:
-    """The text of a YAML file, of at most MAX_FILE_BYTES. Raises `error`, which calls it a `sort`."""
+    """The text of a YAML file of at most MAX_FILE_BYTES. Raises `error`, which calls the file a `sort`."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
@@ -94,9 +95,9 @@ def read_text(path: Path, sort: str, error: type[FileError], suggestion: str = "
 
 @lru_cache(KEPT_CHIPS)
 def parse_chip(text: str, file: str) -> Chip:
-    """Build the chip that a YAML text describes; `file` is what the messages call it. Raises ChipError.
+    """Build the chip that a YAML text describes; messages call the text `file`. Raises ChipError.
 
-    Equal text gives the same chip, which nobody can change.
+    Equal text gives the same chip, which is immutable.
     """
     document = read_document(text)
     if document.problems:
@@ -113,7 +114,8 @@ def parse_chip(text: str, file: str) -> Chip:
 
 
 def _parts(document: Document) -> Iterator[Finding]:
-    """What is wrong with the parts for the kind of chip; nothing where that is not a kind, which the schema says."""
+    """Findings about the parts that the kind of chip needs; none where the kind is unknown, which the schema
+    reports."""
     match document.value:
         case dict() as fields:
             kind = fields.get("kind", "cores")

@@ -1,6 +1,6 @@
 """Physical parts of a memory: how large they are, where they start, and which of them counts for a buffer.
 
-chip, memory, part ("" for all of it) --> bytes, offset, the (memory, part) that a buffer is counted in
+chip, memory, part ("" for the whole memory) --> bytes, offset, the (memory, part) that a buffer is counted in
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from hw_models.parts import Memory
 
 
 def place_of(chip: Chip, memory: str, part: str) -> tuple[str, str]:
-    """(memory, part) that counts for a buffer: where the chip does not enforce its parts, the memory is one pool."""
+    """(memory, part) that a buffer is counted in: where the chip does not enforce its parts, the memory is one pool."""
     return place_in(chip.memory(memory), part)
 
 
 def place_in(memory: Memory, part: str) -> tuple[str, str]:
-    """The same for a memory that was looked up already."""
+    """(memory, part) that a buffer is counted in, for a memory that was looked up already."""
     return (memory.name, part if part and memory.buffers_enforced and memory.buffers else "")
 
 
@@ -40,5 +40,5 @@ def aligned(chip: Chip, memory: str, size_bytes: int) -> int:
 
 
 def aligned_in(memory: Memory, size_bytes: int) -> int:
-    """The same for a memory that was looked up already."""
+    """Bytes rounded up to the alignment of a memory that was looked up already."""
     return -(-size_bytes // memory.alignment_bytes) * memory.alignment_bytes

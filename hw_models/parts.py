@@ -1,4 +1,4 @@
-"""The parts that a chip is described by: memories, engines, links, and what a kind of chip has beside them.
+"""The parts that describe a chip: memories, engines, links, and those of one kind of chip.
 
 In: fields of a chip file, each checked by itself (rules between them: `hw_models.chip_rules`). Out: immutable records,
 each number with its unit in its name; cycles are those of the chip's `clock_hz`.
@@ -21,7 +21,7 @@ Limit = Annotated[int, Field(ge=0, le=1 << 50)]
 Bytes = Annotated[int, Field(ge=1, le=1 << 50)]
 Cycles = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 Bandwidth = Annotated[float, Field(ge=1e-3, le=1e12, allow_inf_nan=False)]
-"""Below, a program of some megabytes takes longer to simulate than anyone waits."""
+"""Bandwidth in bytes per cycle. Below the lower bound, a program of some megabytes takes too long to simulate."""
 Kind = Literal["cores", "gpu"]
 """An array of in-order cores whose programs move data by DMA, or a GPU whose blocks of threads the hardware places."""
 Scope = Literal["chip", "cluster", "core"]
@@ -29,7 +29,7 @@ Dtype = Literal["float16", "float32", "bfloat16", "int8", "uint8", "int16", "int
 
 
 class Named(Protocol):
-    """Whatever is asked for by name."""
+    """Anything that is looked up by name."""
 
     @property
     def name(self) -> str: ...
@@ -39,7 +39,7 @@ NamedPart = TypeVar("NamedPart", bound=Named)
 
 
 class Part(BaseModel):
-    """Rules of every part of a chip: immutable, no conversion between types, no unknown fields."""
+    """Base of every part of a chip: immutable, no conversion between types, no unknown fields."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
@@ -71,7 +71,7 @@ class Memory(Part):
     persists: Annotated[bool, Field(exclude_if=bool)] = True
 
     def buffer(self, name: str) -> Buffer:
-        """The physical buffer of that name; ChipError when there is none."""
+        """The physical buffer with that name; ChipError when there is none."""
         return named(self.buffers, name, f"memory {self.name}", "buffer")
 
 
@@ -126,7 +126,7 @@ class MatrixEngine(Part):
     max_extent: Limit
 
     def macs_per_cycle(self, dtype: str) -> int:
-        """Peak multiply-accumulates in a cycle; ChipError when the engine has no such type."""
+        """Peak multiply-accumulates per cycle; ChipError when the engine does not have this type."""
         return self.array_pixels * self.array_channels * _rate(self.rates, dtype, self.name)
 
 
@@ -142,7 +142,7 @@ class VectorEngine(Part):
     max_extent: Limit
 
     def elements_per_cycle(self, dtype: str) -> int:
-        """Peak elements in a cycle; ChipError when the engine has no such type."""
+        """Peak elements per cycle; ChipError when the engine does not have this type."""
         return self.lanes * _rate(self.rates, dtype, self.name)
 
 
@@ -182,7 +182,7 @@ class SimtEngine(Part):
     rates: Annotated[tuple[Rate, ...], Field(min_length=1)]
 
     def elements_per_cycle(self, dtype: str) -> int:
-        """Peak fused multiply-adds of one core in a cycle; ChipError when the engine has no such type."""
+        """Peak fused multiply-adds of one core per cycle; ChipError when the engine does not have this type."""
         return self.lanes * _rate(self.rates, dtype, self.name)
 
 
@@ -202,7 +202,7 @@ class TensorEngine(Part):
     rates: Annotated[tuple[TensorRate, ...], Field(min_length=1)]
 
     def macs_per_cycle(self, instruction: str, dtype: str) -> int:
-        """Peak multiply-accumulates of one core in a cycle; ChipError when the engine has no such rate."""
+        """Peak multiply-accumulates of one core per cycle; ChipError when the engine does not have this rate."""
         for rate in self.rates:
             if (rate.instruction, rate.dtype) == (instruction, dtype):
                 return rate.macs_per_cycle
@@ -243,7 +243,7 @@ class Link(Part):
     broadcast: bool = False
 
     def available_bytes_per_cycle(self, sharers: int = 1) -> float:
-        """Bandwidth of one of `sharers` users that work at the same time."""
+        """Bandwidth for one of `sharers` users that work at the same time."""
         share = self.bandwidth_bytes_per_cycle / sharers
         return share if self.core_bandwidth_bytes_per_cycle is None else min(share, self.core_bandwidth_bytes_per_cycle)
 
@@ -308,12 +308,12 @@ class Simt(Part):
 
 
 def names_of(parts: Sequence[Named]) -> str:
-    """Names for a message."""
+    """Names of parts, for a message."""
     return ", ".join(part.name for part in parts) or "none"
 
 
 def named(parts: Sequence[NamedPart], name: str, who: str, what: str) -> NamedPart:
-    """The part of that name; ChipError about `who`, which has no such `what`, when there is none."""
+    """The part with that name; when there is none, ChipError about `who`, which has no such `what`."""
     for part in parts:
         if part.name == name:
             return part

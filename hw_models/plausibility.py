@@ -1,7 +1,7 @@
-"""What is possible and yet hardly meant: numbers far from those of any accelerator, and parts that nothing can use.
+"""Entries that are possible but unlikely: numbers far from those of any accelerator, and parts that nothing can use.
 
-In: a `Chip` that contradicts itself nowhere. Out: findings as of `chip_rules`, each a path, what the file says and what
-is usual. Bounds are wide: what was ever built, from an FPGA to a wafer, is inside of them.
+In: a `Chip` without contradictions. Out: findings as in `chip_rules`, each with a path, what the file says and what is
+usual. The bounds are wide: every chip ever built, from an FPGA to a wafer, lies inside them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ COSTS = (
     "scalar_instruction_cycles",
 )
 COMPUTES = "float16"
-"""The type in which networks are computed."""
+"""Data type in which networks are computed."""
 
 
 def implausible(chip: Chip) -> Iterator[Finding]:
@@ -93,7 +93,8 @@ def _bandwidth(path: Path, bytes_per_cycle: float | None) -> Iterator[Finding]:
 
 
 def _hidden(path: Path, memory: Memory, chip: Chip) -> Iterator[Finding]:
-    """A bandwidth of which links pass on only a part. Engines that compute read some memories without any link."""
+    """A memory bandwidth of which the links carry only a part. Engines that compute read some memories without any
+    link."""
     has = memory.bandwidth_bytes_per_cycle
     computing = {engine.name for engine in chip.engines if isinstance(engine, COMPUTING)}
     if has is None or computing.intersection((*memory.read_by, *memory.written_by)):
@@ -108,7 +109,7 @@ def _hidden(path: Path, memory: Memory, chip: Chip) -> Iterator[Finding]:
 
 
 def _share(link: Link, memory: Memory, chip: Chip) -> float:
-    """What all instances of a link beside one instance of a memory move."""
+    """Bytes per cycle that the instances of a link move together, per instance of a memory."""
     count = _instances(link.shared_by, chip) / _instances(memory.scope, chip)
     return link.bandwidth_bytes_per_cycle * max(1.0, count)
 
@@ -118,7 +119,7 @@ def _instances(scope: Scope, chip: Chip) -> int:
 
 
 def _main(chip: Chip) -> Iterator[Finding]:
-    """A main memory that holds no network, and on an array of cores what links do not join to it."""
+    """A main memory that is too small for any network and, on an array of cores, memories that no link joins to it."""
     try:
         main = main_memory(chip)
     except ChipError:
@@ -138,7 +139,7 @@ def _main(chip: Chip) -> Iterator[Finding]:
 
 
 def _ways(chip: Chip, main: str) -> Iterator[Finding]:
-    """Memories that data cannot reach from the main memory, or from which results do not come back."""
+    """Memories that data cannot reach from the main memory, or from which results cannot return."""
     for index, memory in enumerate(chip.memories):
         lacking = [f"{a} to {b}" for a, b in ((main, memory.name), (memory.name, main)) if not _leads(chip, a, b)]
         if lacking:
@@ -208,7 +209,7 @@ def _costs(assumed: Assumed, chip: Chip) -> Iterator[Finding]:
 
 
 def _fetch(chip: Chip) -> Iterator[Finding]:
-    """An instruction cache whose misses take longer than any memory of this world."""
+    """An instruction cache whose misses take longer than any existing memory needs."""
     for index, engine in enumerate(chip.engines):
         if engine.kind == "scalar" and engine.instruction_cache is not None:
             cycles = engine.instruction_cache.miss_cycles
@@ -216,7 +217,7 @@ def _fetch(chip: Chip) -> Iterator[Finding]:
 
 
 def _threads(simt: Simt, chip: Chip) -> Iterator[Finding]:
-    """Limits of a GPU that nothing can reach, or that leave a thread next to nothing."""
+    """Limits of a GPU that nothing can reach, or that leave almost nothing to a thread."""
     if simt.warp_threads > MOST_WARP_THREADS:
         yield (("simt", "warp_threads"), f"{simt.warp_threads:,} threads in a warp", "usual are 8 to 64")
     if (registers := simt.registers_per_core // simt.threads_per_core) < LEAST_REGISTERS:

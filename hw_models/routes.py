@@ -1,4 +1,4 @@
-"""Ways between memories over a chip's links: which memory feeds which."""
+"""Routes between memories over a chip's links: which memory feeds which."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hw_models.errors import ChipError
 
 
 def route(chip: Chip, source: str, destination: str) -> tuple[str, ...]:
-    """Memories from `source` to `destination`, the fewest links. Raises ChipError when there is no way."""
+    """Memories from `source` to `destination` over the fewest links. Raises ChipError when there is no route."""
     ways: list[tuple[str, ...]] = [(source,)]
     seen = {source}
     for way in ways:
@@ -31,5 +31,5 @@ def main_memory(chip: Chip) -> str:
 
 def staging_memory(chip: Chip, local: str) -> str:
     """The memory from which data enter `local` on their way from the main memory (the main memory itself on a chip
-    without a level between)."""
+    without a level in between)."""
     return route(chip, main_memory(chip), local)[-2]

@@ -1,10 +1,10 @@
-"""Files and folders that are filled under a name of their own before they get the one that the user asked for.
+"""Files and folders that are filled under a temporary name before they get the one that the user asked for.
 
     scratch_folder(PLACE) --filled--> renamed, or gone at the end    replace_file(PATH, write) -> whole or not at all
 
-A process that is killed leaves its scratch behind; the next one that works in the same place takes it away. Whoever
-makes a scratch holds a lock on it (the system drops it with the last process that has it), so that nobody takes away
-what is in use, of whatever container or user. Links are never followed, and what belongs to others stays.
+A process that is killed leaves its scratch files; the next one that works in the same place removes them. The creator
+of a scratch file holds a lock on it (the system drops it with the last process that has it), so that nobody removes a
+file in use, whatever its container or user. Links are never followed, and files of other users stay.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ PREFIX = ".dsa-sched-"
 NAME = re.compile(re.escape(PREFIX) + "[0-9a-f]{16}")
 
 NEW, OLD = "new", "old"
-"""Parts of a scratch folder that takes the place of another. Where both are there, a process was killed between moving
-the one away and putting the other in its place; they are the user's only copies, and `clean` leaves them."""
+"""Parts of a scratch folder that replaces another one. Where both exist, a process was killed after moving the old one
+away and before putting the new one in its place; they are the user's only copies, and `clean` leaves them."""
 
 _ATTEMPTS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class ScratchFolder:
-    """A folder of this process. A program that goes on to work in it when this process is killed must have `lock`, an
-    open descriptor, too."""
+    """A folder of this process. A program that goes on working in it after this process is killed must also hold
+    `lock`, an open descriptor."""
 
     path: Path
     lock: int
@@ -43,7 +43,8 @@ class ScratchFolder:
 
 @contextmanager
 def scratch_folder(place: Path) -> Iterator[ScratchFolder]:
-    """An empty folder in the folder `place`, which nobody else may enter; it is removed with all that is in it then.
+    """An empty folder inside the folder `place`, which nobody else may enter; it is removed at the end with its
+    content.
 
     Raises OSError where none can be made.
     """
@@ -57,8 +58,8 @@ def scratch_folder(place: Path) -> Iterator[ScratchFolder]:
 
 
 def replace_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Have `write` fill a file beside `path`, then give it that name. A new file has the mode that the umask gives,
-    another keeps its own. A failure leaves what was there. Raises OSError."""
+    """Have `write` fill a file next to `path`, then give it that name. A new file has the mode that the umask gives; a
+    replaced one keeps its mode. A failure leaves the old file unchanged. Raises OSError."""
     clean(path.parent)
     scratch, lock = _claimed(path.parent, lambda path: path.touch(exist_ok=False))
     try:
@@ -75,11 +76,11 @@ def replace_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 
 
 def require_room(place: Path) -> None:
-    """Raises OSError with the system's reason where no file can be made in the folder `place`. Leaves nothing."""
+    """Raises OSError with the system's reason where no file can be made in the folder `place`. Leaves nothing there."""
     try:
-        # A file without a name is gone with its descriptor, whatever happens.
+        # A file without a name disappears with its descriptor, whatever happens.
         os.close(os.open(place, os.O_TMPFILE | os.O_WRONLY, 0o600))
-    except OSError:  # also where the file system has no such files
+    except OSError:  # also raised where the file system has no such files
         path = _fresh(place)
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         path.unlink()
@@ -87,7 +88,7 @@ def require_room(place: Path) -> None:
 
 @cache
 def clean(place: Path) -> None:
-    """Remove the scratch that killed processes of this user left in the folder `place`; once in a process."""
+    """Remove the scratch files that killed processes of this user left in the folder `place`; once per process."""
     with suppress(OSError), os.scandir(place) as entries:
         left = [entry.name for entry in entries if NAME.fullmatch(entry.name)]
         for name in left:
@@ -100,8 +101,8 @@ def _fresh(place: Path) -> Path:
 
 
 def _claimed(place: Path, make: Callable[[Path], object]) -> tuple[Path, int]:
-    """A new file or folder and the lock on it. Another process may take it for left behind before it is locked: then
-    it is gone, and the next one is tried."""
+    """A new file or folder and the lock on it. Another process may take it for abandoned and remove it before it is
+    locked; then the next one is tried."""
     for _ in range(_ATTEMPTS):
         path = _fresh(place)
         make(path)
@@ -109,7 +110,7 @@ def _claimed(place: Path, make: Callable[[Path], object]) -> tuple[Path, int]:
             lock = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
         except FileNotFoundError:
             continue
-        # Where the file system has no locks, nobody else gets one either, and nothing is taken away.
+        # Where the file system has no locks, nobody else gets one either, and nothing is removed.
         with suppress(OSError):
             fcntl.flock(lock, fcntl.LOCK_SH)
         if _is(path, lock):
@@ -119,7 +120,7 @@ def _claimed(place: Path, make: Callable[[Path], object]) -> tuple[Path, int]:
 
 
 def _is(path: Path, opened: int) -> bool:
-    """Does `path` still name what is open?"""
+    """Whether `path` still names the open file."""
     try:
         return os.path.samestat(path.lstat(), os.fstat(opened))
     except OSError:
@@ -127,7 +128,7 @@ def _is(path: Path, opened: int) -> bool:
 
 
 def _remove(path: Path) -> None:
-    """Take away a scratch that nobody holds. Raises OSError, BlockingIOError where somebody does."""
+    """Remove a scratch file or folder that nobody holds. Raises OSError; BlockingIOError where somebody holds it."""
     opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         status = os.fstat(opened)

@@ -1,4 +1,4 @@
-"""The text form of a chip: one item a line, the same for equal chips. In: Chip. Out: what `chip show` prints."""
+"""The text form of a chip: one item per line, identical for equal chips. In: Chip. Out: what `chip show` prints."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ SIDES = {
 
 
 def chip_text(chip: Chip) -> str:
-    """The chip as lines: head, memories, engines, then what its kind has: links, DMA and assumed costs, or threads."""
+    """The chip as lines: head, memories, engines, then the parts of its kind: links, DMA and assumed costs, or
+    threads."""
     kind = "" if chip.kind == "cores" else f"{chip.kind}, "
     lines = (
         f"chip {chip.name}: {chip.description}",

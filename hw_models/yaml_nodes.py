@@ -1,4 +1,4 @@
-"""YAML text to plain values, keeping the line of every field.
+"""YAML text to plain values that keep the line of every field.
 
     'a: {b: 1}'  -->  value {'a': {'b': 1}}, lines {('a',): 1, ('a', 'b'): 1}
 
@@ -24,7 +24,7 @@ Value = str | int | float | bool | None | list["Value"] | dict[str, "Value"]
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A file's value, the line (from 1) of every path in it, and what is wrong with it as YAML."""
+    """Value of a file, the line (from 1) of every path in it, and its problems as YAML."""
 
     value: Value
     lines: Mapping[Path, int]
@@ -37,7 +37,7 @@ class Document:
         return self.lines.get(path, 0)
 
     def problem(self, path: Path, wrong: str, allowed: str) -> FileProblem:
-        """A problem of the field at a path, with its line."""
+        """A problem with the field at a path, with its line."""
         return FileProblem(self.line(path), path_text(path), wrong, allowed)
 
 
@@ -48,7 +48,8 @@ def path_text(path: Path) -> str:
 
 
 def read_document(text: str, sort: str = "chip file") -> Document:
-    """Read one YAML document. Never raises for wrong text: what is wrong is in `problems`, which call it a `sort`."""
+    """Read one YAML document. Never raises for wrong text: its errors are in `problems`, which call the text a
+    `sort`."""
     try:
         root: Node | None = YAML(typ="safe", pure=True).compose(text)
     except MarkedYAMLError as error:

@@ -1,1 +1,1 @@
-"""What no order of a program can beat."""
+"""Lower bounds that no order of a program can beat."""

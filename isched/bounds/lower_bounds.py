@@ -1,16 +1,16 @@
-"""How long a program takes at least, in whatever valid order its instructions are issued: bounds below every schedule.
+"""Lower bounds on the time of a program, over all valid orders of its instructions.
 
     Program --timed_streams--> TimedStream of each core --precedence--> works, edges, claims --> Bounds
 
-Four bounds, from plain to strong. `engine_cycles` and `bandwidth_cycles` add up what an engine works and what passes a
-link or memory. `path_cycles` is the longest chain of works that need each other. `cycles` joins them and knows phases:
-a work starts when all before it is done, and those works have engines and bandwidth to share; so has what follows it.
-(The bound for one machine with heads and tails is Jackson's preemptive schedule; see Carlier, "The one-machine
-sequencing problem", EJOR 1982.)
+There are four bounds, from plain to strong. `engine_cycles` and `bandwidth_cycles` add up the work of an engine and the
+bytes that pass a link or memory. `path_cycles` is the longest chain of works that need each other. `cycles` joins them
+and knows phases: a work starts when all before it is done, and those works have engines and bandwidth to share; so have
+the works that follow it. (The bound for one machine with heads and tails is Jackson's preemptive schedule; see Carlier,
+"The one-machine sequencing problem", EJOR 1982.)
 
-A valid order keeps the addresses, the order of accesses to common bytes and who does what together
-(isched.bounds.precedence); barriers may stand anywhere. Scalar instructions depend on the order: one for each
-instruction is counted. Cycles include the launch, as those of the cycle model do.
+A valid order keeps the addresses, the order of accesses to common bytes, and which cores work together
+(isched.bounds.precedence); barriers may stand anywhere. The number of scalar instructions depends on the order, so one
+is counted per instruction. Cycles include the launch, as those of the cycle model do.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from isched.program.timed_ops import TimedStream, timed_streams
 from isched.timing.contention import Resource
 
 MOST_QUESTIONS = 400_000_000
-"""Works times claims, up to which all cores are looked at."""
+"""Largest product of works and claims at which all cores are looked at."""
 
 Numbers = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -39,8 +39,8 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """No valid order takes less than any of these, launch included. `engine` and `way` say which engine of
-    which core, and which link or memory, binds."""
+    """Cycles that every valid order takes at least, launch included. `engine` and `way` name the binding engine of a
+    core, and the binding link or memory."""
 
     launch_cycles: float
     engine_cycles: float
@@ -51,7 +51,7 @@ class Bounds:
     cycles: float
 
     def distance(self, cycles: float) -> float:
-        """How much longer a run of `cycles` is than the strongest bound, as a share of the bound."""
+        """Excess of a run of `cycles` over the strongest bound, as a share of the bound."""
         return cycles / self.cycles - 1.0 if self.cycles else 0.0
 
 
@@ -61,8 +61,8 @@ def program_bounds(program: Program, chip: Chip, target: Timeable, clusters: int
 
 
 def stream_bounds(streams: tuple[TimedStream, ...], chip: Chip, clusters: int = 1) -> Bounds:
-    """Bounds of what one cluster does; `clusters` work alike at the same time. In a large program phases are looked at
-    as the core with the busiest engine sees them."""
+    """Bounds of the streams of one cluster; `clusters` of them work alike at the same time. In a large program, phases
+    are looked at only from the core with the busiest engine."""
     graph = precedence_of(streams, chip, clusters)
     tick, launch = chip.assumed.scalar_instruction_cycles, chip.assumed.launch_cycles
     machines: dict[Resource, list[Claim]] = {}
@@ -90,7 +90,7 @@ def stream_bounds(streams: tuple[TimedStream, ...], chip: Chip, clusters: int = 
 
 
 def _core(machine: Resource) -> int | None:
-    """The core that an engine belongs to; None for what cores share."""
+    """The core that an engine belongs to; None for a resource that cores share."""
     return machine[0] if isinstance(machine, tuple) and isinstance(machine[0], int) else None
 
 
@@ -102,7 +102,7 @@ def _name(machine: Resource, streams: tuple[TimedStream, ...]) -> str:
 
 
 def _relevant(machines: dict[Resource, list[Claim]], cores: frozenset[int]) -> list[list[Claim]]:
-    """Claims of the cores' engines and of what is shared; left out is what says no more than another one does."""
+    """Claims of the cores' engines and of shared resources, without those that say no more than another one does."""
     kept: list[list[Claim]] = []
     shapes: list[set[tuple[int, float]]] = []
     for machine, claims in sorted(machines.items(), key=lambda item: (-len(item[1]), str(item[0]))):
@@ -152,8 +152,8 @@ _Claims = tuple[Indices, Indices, Indices, Numbers]
 
 
 def _claims(machines: list[list[Claim]], known: Numbers) -> _Claims:
-    """(bit of each work, first claim of each machine, work of each claim, its numbers), claims in order of their known
-    start."""
+    """(bit of each work, first claim of each machine, work of each claim, its numbers), with the claims in order of
+    their known start."""
     ordered = [sorted(claims, key=lambda c: known[c.work] + c.head_cycles) for claims in machines]
     bit = np.full(known.size, -1, np.int64)
     works = np.array([claim.work for claims in ordered for claim in claims], np.int64)
@@ -179,8 +179,8 @@ def _run(
 
 
 def _one_machine(claims: list[Claim], heads: Numbers, tails: Numbers) -> float:
-    """When all is over at the earliest, of one machine that may put work aside for more urgent work: what has the
-    longest rest behind it goes first."""
+    """Earliest time at which everything is over on one machine that may interrupt a work for a more urgent one: the
+    work with the longest tail goes first."""
     coming = sorted(
         (float(heads[c.work] + c.head_cycles), -float(tails[c.work] + c.tail_cycles), c.cycles) for c in claims
     )

@@ -1,12 +1,13 @@
-"""The inner loop of the bounds: how early each work can start when all that must be over first shares its machines.
+"""The inner loop of the bounds: the earliest start of each work, when all works that must be over first share its
+machines.
 
     edges, cycles, claims of each machine --starts--> a start for each work, none of them too late
 
-Whatever subset of the works before one we take on a machine: they cannot begin before the earliest of them, the machine
-needs the sum of their cycles, and the shortest rest behind any of them follows. The best subset of those that start
-late is found for each machine in one pass from the latest claim backwards. It ends where nothing further back can say
-more: not even if all of it were before the work. What all of it can say is kept in a tree over blocks of claims, so
-that a work looks at a few blocks and not at the program before it. Compiled, since every work asks.
+Take any subset of the works before one on a machine: they cannot begin before the earliest of them, the machine needs
+the sum of their cycles, and the shortest tail of any of them follows. For each machine, the best subset of those that
+start late is found in one pass from the latest claim backwards. The pass ends where earlier claims cannot raise the
+bound, even if all of them belonged to works before this one. That limit is kept in a tree over blocks of claims, so
+that a work looks at a few blocks and not at the whole program before it. It is compiled, since every work asks.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ HEAD, CYCLES, TAIL = range(3)
 ONE = np.uint64(1)
 
 BLOCK = 32
-"""Claims looked at before it is asked again whether those further back can say more."""
+"""Number of claims looked at before the tree is asked again whether earlier ones can raise the bound."""
 
 TOLERANCE_CYCLES = 1e-6
-"""What a start may lose by sums that are added up in another order."""
+"""Cycles by which a start may be lower because sums are added up in another order."""
 
 
 @njit(cache=True, nogil=True, boundscheck=False)
 def _last_readers(before_from: Indices, before: Indices, count: int) -> Any:
-    """The last work that is behind each; -1 where none is."""
+    """The last work that comes after each work; -1 where there is none."""
     last = np.full(count, -1, np.int64)
     for n in range(count):
         for e in range(before_from[n], before_from[n + 1]):
@@ -50,8 +51,8 @@ def _last_readers(before_from: Indices, before: Indices, count: int) -> Any:
 
 @njit(cache=True, nogil=True, boundscheck=False)
 def _slots(before_from: Indices, before: Indices, last: Indices) -> Any:
-    """Where each work keeps the set of all before it until its last reader has seen it, and how many places there are;
-    the last is for the works that nobody asks."""
+    """Slot in which each work keeps the set of all works before it until its last reader has seen it, and the number of
+    slots; the last slot is for the works that nobody asks."""
     slot = np.full(last.size, -1, np.int64)
     free = np.zeros(last.size, np.int64)
     left = 0
@@ -93,8 +94,8 @@ def _claims_of(works: Indices, count: int) -> Any:
 
 @njit(cache=True, nogil=True, boundscheck=False)
 def _trees(machine_from: Indices) -> Any:
-    """Where the tree of each machine begins: node 1 is the whole, 2n and 2n + 1 are the halves of n, the second half of
-    all nodes are blocks of claims."""
+    """Beginning of the tree of each machine: node 1 is the whole, 2n and 2n + 1 are the two parts of node n, and the
+    second half of all nodes are blocks of claims."""
     tree_from = np.zeros(machine_from.size, np.int64)
     for m in range(machine_from.size - 1):
         leaves = 1
@@ -106,8 +107,8 @@ def _trees(machine_from: Indices) -> Any:
 
 @njit(cache=True, nogil=True, boundscheck=False)
 def _over(sums: Numbers, best: Numbers, node: int) -> Any:
-    """When a machine is done at the earliest with all known claims up to the end of a block: the latest of the times
-    that a claim's start and all cycles from it on give."""
+    """Earliest time at which a machine is done with all known claims up to the end of a block: the latest of the times
+    that the start of a claim and all cycles from it on give."""
     total = sums[node]
     found = best[node]
     while node > 1:
@@ -123,7 +124,7 @@ def _raised(
     start: float, mask: Words, bit: Indices, works: Indices, numbers: Numbers, result: Numbers, sums: Numbers,
     best: Numbers,
 ) -> Any:  # fmt: skip
-    """The start of a work behind those of `mask`, as one machine with these claims and this tree raises it."""
+    """Start of a work that comes after those of `mask`, as raised by one machine with these claims and this tree."""
     head, total, tail = np.inf, 0.0, np.inf
     for block in range((works.size - 1) // BLOCK, -1, -1):
         leaf = best.size // 2 + block
@@ -146,7 +147,8 @@ def _raised(
 def _enter(
     n: int, claim: int, works: Indices, numbers: Numbers, result: Numbers, last: Indices, sums: Numbers, best: Numbers
 ) -> None:
-    """Works up to n are known, and one has this claim: its block in the tree of the machine, and all nodes above."""
+    """Enter a claim once its work n and all works before it are known: its block in the machine's tree, and all nodes
+    above."""
     block = claim // BLOCK
     total, found = 0.0, -np.inf
     for c in range(min((block + 1) * BLOCK, works.size) - 1, block * BLOCK - 1, -1):
@@ -177,9 +179,9 @@ def starts(
 ) -> Any:
     """Starts of all works, none before `earliest`. `before[before_from[n]:before_from[n + 1]]` are lower than n.
 
-    Claims of machine m are `machine_from[m]` up to `machine_from[m + 1]`, in order of the start that they are known to
-    have; `works` says whose they are, `numbers` their head, cycles and tail. `bit[n]` numbers the works with claims, -1
-    for the others. Only those that are `judged` look at machines; the others follow from the works before them.
+    Claims of machine m are `machine_from[m]` up to `machine_from[m + 1]`, in order of their known start; `works` gives
+    the work of each claim, `numbers` its head, cycles and tail. `bit[n]` numbers the works with claims; it is -1 for
+    the others. Only works that are `judged` look at machines; the others follow from the works before them.
     """
     count = cycles.size
     last = _last_readers(before_from, before, count)
@@ -208,7 +210,7 @@ def starts(
                 start = _raised(start, mask, bit, works[first:end], numbers[:, first:end], result, sums[tree:tree_end],
                                 best[tree:tree_end])  # fmt: skip
         result[n] = start
-        if last[n] >= 0:  # else nothing comes behind it
+        if last[n] >= 0:  # else nothing comes after it
             for i in range(claims_from[n], claims_from[n + 1]):
                 m = np.searchsorted(machine_from, claims[i], side="right") - 1
                 first, end, tree, tree_end = machine_from[m], machine_from[m + 1], tree_from[m], tree_from[m + 1]

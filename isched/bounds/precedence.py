@@ -1,11 +1,11 @@
-"""What must be over before what, in whatever valid order a program's instructions are issued.
+"""Precedence between works: which must be over before which, in every valid order of a program's instructions.
 
     TimedStream of each core --accesses to common bytes, rendezvous--> Precedence: works and edges, earlier ones first
 
-Two accesses that share a byte, one of them a write, keep the order that they have in the program: on a core by issue,
-between cores by barriers, other rendezvous and awaited transfers, wherever these come to stand. Cores that do an
-instruction together keep their partners. Barriers themselves force nothing here. Only sure orders become edges: what is
-left out (an access that later writes covered bit by bit) weakens a bound and never falsifies it.
+Two accesses that share a byte, one of them a write, keep their order in the program: on a core by issue, between cores
+by barriers, other rendezvous and awaited transfers, wherever these come to stand. Cores that do an instruction together
+keep their partners. Barriers themselves force nothing here. Only certain orders become edges: an omission (an access
+that later writes covered bit by bit) weakens a bound and never falsifies it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from isched.timing.contention import Contention, Mover, Resource
 from isched.timing.engines import TOLERANCE
 
 DMA = "dma"
-"""The machine that stands for all channels of a cluster together."""
+"""Name of the machine that stands for all channels of a cluster together."""
 
 Place = tuple[int, int]
 """Position of a stream, and of an op in it."""
@@ -30,8 +30,8 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A work keeps `machine` for `cycles` of its own, no earlier than `head_cycles` after its start and with at least
-    `tail_cycles` of the work behind them."""
+    """Use of `machine` by a work for `cycles`, no earlier than `head_cycles` after the start of the work and with at
+    least `tail_cycles` of the work after it."""
 
     machine: Resource
     work: int
@@ -42,8 +42,8 @@ class Claim:
 
 @dataclass(frozen=True)
 class Precedence:
-    """Works are numbered in an order that keeps all edges: `before[n]` are lower numbers. `members[n]` are the ops that
-    a work stands for: one, or several that one read serves; none for the moment at which cores meet. A work takes
+    """Works, numbered in an order that keeps all edges: `before[n]` are lower numbers. `members[n]` are the ops that a
+    work stands for: one, or several that one read serves, or none for the moment at which cores meet. A work takes
     `cycles[n]` when nothing else moves."""
 
     before: tuple[tuple[int, ...], ...]
@@ -56,7 +56,7 @@ class Precedence:
 
 
 def precedence_of(streams: Sequence[TimedStream], chip: Chip, clusters: int = 1) -> Precedence:
-    """The works of one cluster; the streams must be in an order that is valid itself."""
+    """The works of one cluster; the order of the streams must itself be valid."""
     return _Building(streams, chip, clusters).build()
 
 
@@ -100,7 +100,7 @@ class _Building:
             self._work([places[n] for n in group], [ops[n] for n in group], {number})
 
     def _served(self, ops: list[TimedOp]) -> list[list[int]]:
-        """Positions of ops by the read that serves them."""
+        """Positions of ops, grouped by the read that serves them."""
         groups: dict[object, list[int]] = {}
         for number, op in enumerate(ops):
             alone = len(op.flows) != 1 or op.flows[0].link not in self.broadcasts
@@ -127,7 +127,7 @@ class _Building:
         return len(self.cycles) - 1
 
     def _move(self, number: int, op: TimedOp, cores: tuple[int, ...]) -> float:
-        """How long the op takes alone; it claims what its bytes pass, for as long as they must."""
+        """Cycles of the op alone; the op claims every link and memory that its bytes pass, for as long as they must."""
         moved, spans = 0.0, dict[Resource, tuple[float, float, float]]()
         for flow in op.flows:
             mover = Mover(flow.link, cores)
@@ -147,7 +147,8 @@ class _Building:
         return self.alone[mover]
 
     def _touch(self, core: int, op: TimedOp, number: int, before: set[int]) -> None:
-        """Adds what the op must wait for to `before`, and its own accesses under `number` unless that is negative."""
+        """Add to `before` the works that the op must wait for, and add its own accesses under `number` unless that is
+        negative."""
         for regions, write in ((op.reads, False), (op.writes, True)):
             for region in regions:
                 owner = core if self.apart or region.memory in self.private else -1
@@ -162,7 +163,7 @@ class _Building:
 
 
 def _regions(streams: Sequence[TimedStream]) -> dict[str, list[Region]]:
-    """What is touched, by memory."""
+    """The touched regions of each memory."""
     regions: dict[str, list[Region]] = {}
     for op in (op for stream in streams for op in stream.ops):
         for region in (*op.reads, *op.writes):
@@ -171,7 +172,7 @@ def _regions(streams: Sequence[TimedStream]) -> dict[str, list[Region]]:
 
 
 def _groups_meet_apart(streams: Sequence[TimedStream]) -> bool:
-    """True where barriers join only some of the cores: what orders other cores is then not looked for."""
+    """True where barriers join only some of the cores; orders between other cores are then not looked for."""
     members: dict[str, int] = {}
     for op in (op for stream in streams for op in stream.ops if op.rendezvous and not op.unit):
         members[op.rendezvous] = members.get(op.rendezvous, 0) + 1

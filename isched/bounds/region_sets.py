@@ -1,9 +1,9 @@
-"""Which accesses of a memory touch common bytes, for programs that touch the same few thousand regions again and again.
+"""Accesses of a memory that touch common bytes, for programs that touch the same few thousand regions again and again.
 
     all regions of a memory --Places--> who may share bytes with whom --Tracker--> whom an access must wait for
 
-Sets of regions are integers with a bit for each region, so that most questions are one operation on two of them. Two
-regions are compared byte for byte only when an access to one comes while one to the other still counts.
+A set of regions is an integer with one bit per region, so that most questions are one operation on two sets. Two
+regions are compared byte by byte only when an access to one comes while an access to the other still counts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Places:
         self._touching = [0] * len(self.regions)
 
     def touching(self, place: int, among: int) -> int:
-        """Those of a set of regions that share a byte with one."""
+        """The regions of a set that share a byte with a given one."""
         near = self._near[place] & among
         for other in members(near & ~self._compared[place]):
             self._compared[place] |= 1 << other
@@ -46,7 +46,7 @@ class Places:
         return near & self._touching[place]
 
     def covered(self, place: int, among: int) -> int:
-        """Those of a set of regions whose bytes all belong to one, as far as that is plain to see."""
+        """The regions of a set whose bytes all belong to a given one, as far as that is easy to see."""
         return self._covered[place] & among
 
 
@@ -73,7 +73,8 @@ class Tracker:
         self._left_bytes: dict[int, int] = {}
 
     def waits(self, place: int, write: bool, found: set[int]) -> None:
-        """Adds to `found` who must be over before an access of a place: who wrote, and before a write who read."""
+        """Add to `found` everyone who must be over before an access to a region: the writers and, before a write, the
+        readers."""
         near = self.places.touching(place, self._written | self._read if write else self._written)
         for other in members(near & self._written):
             found.add(self._writer[other])
@@ -82,8 +83,8 @@ class Tracker:
                 found.update(self._readers[other])
 
     def access(self, place: int, write: bool, who: int) -> None:
-        """An access has been made. Who waits for a write waits for those that it covers too: they count no more, nor do
-        those into which as many bytes were written as they have."""
+        """Record an access. Whoever waits for a write also waits for the accesses that the write covers, so these no
+        longer count; neither do those into which at least their own number of bytes was written."""
         bit, size_bytes = 1 << place, self.places.regions[place].size_bytes
         if not write:
             self._read |= bit

@@ -1,1 +1,1 @@
-"""Which instructions may not change places, and the check of a program that knows nothing of its scheduler."""
+"""Which instructions may not change places, and the check of a program that is independent of its scheduler."""

@@ -1,8 +1,8 @@
-"""What the instructions of a program touch, as numbers: for loops that go through every access.
+"""Accesses of a program's instructions as numbers, for loops that go through every access.
 
     Program --each list of regions once--> Touches --instructions and memories chosen--> Accesses, a row of a table each
 
-Instructions mostly share their lists of regions, so that few need to be looked at one by one.
+Instructions mostly share their lists of regions, so few need to be looked at one by one.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ Flags = npt.NDArray[np.bool_]
 
 COLUMNS = 7
 MEMORY, FIRST, END, ROW, ROWS, STRIDE, WRITE = range(COLUMNS)
-"""Columns of a table: the memory's number, what a region says in bytes, 1 for what is written, 0 for what is read."""
+"""Columns of a table: number of the memory; first byte, end, bytes of a row, number of rows and stride of a region; 1
+for a write, 0 for a read."""
 
 
 @dataclass(frozen=True)
 class Accesses:
-    """Row n of the table is an access of whoever `who[n]` says, ascending; numbers below `count`."""
+    """Accesses as rows of a table: row n belongs to `who[n]`. These numbers ascend and lie below `count`."""
 
     who: Vector
     table: Table
@@ -35,15 +36,16 @@ class Accesses:
 
     @property
     def key(self) -> tuple[bytes, bytes]:
-        """Equal where the same is touched in the same order; those that touch nothing do not count."""
+        """A key that is equal where the same bytes are touched in the same order; instructions that touch nothing do
+        not count."""
         turns = np.cumsum(np.diff(self.who, prepend=-1) != 0)
         return turns.tobytes(), self.table.tobytes()
 
 
 @dataclass(frozen=True)
 class Touches:
-    """Row n of the table is a region of one of the lists; those of list k are from `starts[k]` to `starts[k + 1]`.
-    `streams` has the number of its list for each position of each stream; 0 is the empty one."""
+    """Regions of all lists as rows of a table; list k has the rows from `starts[k]` to `starts[k + 1]`. `streams` gives
+    the number of the list for each position of each stream; list 0 is empty."""
 
     memories: tuple[str, ...]
     table: Table
@@ -52,7 +54,7 @@ class Touches:
 
     @staticmethod
     def of(program: Program) -> Touches:
-        """What all streams touch, in transfers in the background too."""
+        """Regions that the streams touch, including those of background transfers."""
         lists = _Lists()
         streams = []
         for stream in program.streams:
@@ -61,7 +63,7 @@ class Touches:
         return Touches(tuple(lists.memories), lists.table(), np.array(lists.starts, np.int64), tuple(streams))
 
     def accesses(self, lists: Vector, memories: Collection[str]) -> Accesses:
-        """What lists name in some of the memories; they are numbered in the order given."""
+        """Accesses of the given lists to some of the memories; they are numbered in the order given."""
         counts = np.diff(self.starts)[lists]
         who = np.repeat(np.arange(len(lists)), counts)
         before = np.cumsum(counts) - counts
@@ -70,8 +72,8 @@ class Touches:
         return Accesses(who[chosen], self.table[rows[chosen]], len(lists))
 
     def kinds(self, memories: Collection[str]) -> Vector:
-        """For each list a number, equal where the same is named in the same order in some of the memories; 0 for
-        nothing."""
+        """A number for each list, equal for lists that name the same regions of some memories in the same order; 0 for
+        none."""
         accesses = self.accesses(np.arange(len(self.starts) - 1), memories)
         bounds = np.searchsorted(accesses.who, np.arange(accesses.count + 1)).tolist()
         known = {b"": 0}
@@ -90,7 +92,7 @@ class Touches:
 
 
 class _Lists:
-    """Lists of regions by number. Tuples are known by identity: who asks keeps them all."""
+    """Lists of regions by number. Tuples are known by identity, so the caller keeps them all alive."""
 
     def __init__(self) -> None:
         self.memories: dict[str, int] = {}

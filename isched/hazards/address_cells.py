@@ -1,6 +1,6 @@
-"""The memories of a table of accesses one behind the other, in cells: one array then has a place for each of them.
+"""The memories of a table of accesses one after the other, in cells: one array then has an entry for each cell.
 
-ends of what is touched, bytes of a cell in each memory --Cells.of--> numbers of bytes and of cells
+ends of the touched bytes, bytes per cell of each memory --Cells.of--> numbers of bytes and of cells
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from isched.hazards.access_table import END, MEMORY, Table, Vector
 
 
 def ends_of(table: Table) -> Vector:
-    """For each memory one past the last byte that is touched. The table has rows."""
+    """One past the last touched byte of each memory. The table must have rows."""
     ends = np.zeros(int(table[:, MEMORY].max()) + 1, np.int64)
     np.maximum.at(ends, table[:, MEMORY], table[:, END])
     return ends
@@ -21,8 +21,8 @@ def ends_of(table: Table) -> Vector:
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Memory m in whole cells of `unit_bytes[m]` bytes: the first of them is number `cells[m]`, its first byte number
-    `places[m]`. Both end with how many there are in all."""
+    """Memory m in whole cells of `unit_bytes[m]` bytes: its first cell is number `cells[m]`, its first byte number
+    `places[m]`. Both arrays end with the total."""
 
     unit_bytes: Vector
     cells: Vector
@@ -30,7 +30,7 @@ class Cells:
 
     @staticmethod
     def of(ends: Vector, unit_bytes: Vector) -> Cells:
-        """Memories up to their `ends`, as `ends_of` has them."""
+        """Cells of memories up to their `ends`, as `ends_of` gives them."""
         counts = -(-ends // unit_bytes)
         return Cells(unit_bytes, _sums(counts), _sums(counts * unit_bytes))
 

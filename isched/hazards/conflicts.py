@@ -1,9 +1,11 @@
-"""Which earlier instructions of a stream each one must not overtake: those that share a byte which one of them writes.
+"""Earlier instructions of a stream that each one must not overtake: those that share a byte which one of the two
+writes.
 
     accesses of a stream, in order --compiled search--> for each position the earlier ones it conflicts with
 
-What was overwritten needs no naming by those behind the writes: these pass the order on. So the pairs grow with the
-tiles that are near each other, not with the stream; and since each access looks only where it is itself, time does too.
+An access that was overwritten need not be named after the writes, since these pass the order on. So the number of pairs
+grows with the tiles that are near each other, not with the stream; so does time, as each access looks only at its
+bytes.
 """
 
 from __future__ import annotations
@@ -40,20 +42,20 @@ SEARCHES_AT_ONCE = 2
 
 CELL_BYTES = (32, 16, 8, 4, 2)
 MOSTLY = 0.95
-"""The largest cells of which so many accesses are whole: large ones are marked faster, and an access that is no whole
-number of them is only forgotten later."""
+"""Least share of the accesses that must consist of whole cells; the largest cells that reach it are taken. Large cells
+are marked faster, and an access that is not a whole number of cells is only forgotten later."""
 
 MOST_CELLS = 1 << 22
-"""Of each memory, so that large ones need no more room than this."""
+"""Largest number of cells per memory, so that large memories need no more room than this."""
 
 LEAST_BIN, BIN_STEP, MOST_BINS = 10, 3, 1 << 20
-"""Bins of 1 KiB, each level's eight times as large as those of the one below: an access is in the smallest that holds
-it. No more than so many on a level."""
+"""Sizes of bins as binary logarithms: the smallest are 1 KiB, those of each level eight times as large as those of the
+level below. An access is in the smallest bin that holds it. The last number is the most bins on a level."""
 
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """For position n the earlier ones `numbers[starts[n] : starts[n + 1]]`, ascending."""
+    """Earlier positions for each position n: `numbers[starts[n] : starts[n + 1]]`, ascending."""
 
     starts: Vector
     numbers: Vector
@@ -66,8 +68,8 @@ class Earlier:
 
 @dataclass(frozen=True, slots=True)
 class Conflicts:
-    """For each position of a stream the earlier ones that it conflicts with in the core's own memories. Streams that
-    touch the same bytes in the same order are of one `kind`."""
+    """Conflicts of one stream: for each position, the earlier ones that it conflicts with in the core's own memories.
+    Streams that touch the same bytes in the same order have the same `kind`."""
 
     earlier: Earlier
     kind: int
@@ -76,8 +78,8 @@ class Conflicts:
 def conflicts_within(
     program: Program, touches: Touches, chip: Chip, engines: frozenset[str] | None = None
 ) -> list[Conflicts]:
-    """The conflicts of each stream; streams of one kind share the search. With `engines`, those with earlier
-    instructions of these engines alone."""
+    """The conflicts of each stream; streams of one kind share the search. With `engines`, only conflicts with earlier
+    instructions of these engines."""
     kinds: dict[tuple[bytes, ...], int] = {}
     asked: list[tuple[Accesses, Flags]] = []
     found: list[tuple[int, Vector]] = []
@@ -101,7 +103,7 @@ def conflicts_within(
 
 
 def own_accesses(program: Program, touches: Touches, chip: Chip, number: int) -> Accesses:
-    """What a stream touches in its core's own memories, background transfers apart."""
+    """Accesses of a stream to its core's own memories, without background transfers."""
     private = frozenset(memory.name for memory in chip.memories if memory.scope == "core")
     lists = touches.streams[number].copy()
     lists[[bool(instr.starts or instr.awaits) for instr in program.streams[number].instrs]] = 0
@@ -109,22 +111,22 @@ def own_accesses(program: Program, touches: Touches, chip: Chip, number: int) ->
 
 
 def _placed(earlier: Earlier, positions: Vector, count: int) -> Earlier:
-    """What was found for some positions of a stream, for all of its `count`."""
+    """Conflicts that were found for some positions of a stream, as those of all its `count` positions."""
     counts = np.zeros(count, np.int64)
     counts[positions] = np.diff(earlier.starts)
     return Earlier(np.concatenate(([0], np.cumsum(counts))), positions[earlier.numbers])
 
 
 def conflicts_of(accesses: Accesses, told: Flags | None = None) -> Earlier:
-    """For each of those who make the accesses the earlier ones that it conflicts with and that no later write covers;
-    of the earlier ones those that are `told` of, all when not said."""
+    """For each number in `who`, the earlier ones that it conflicts with and that no later write covers. With `told`,
+    only earlier ones with that flag; default: all."""
     table, count = accesses.table, accesses.count
     if not len(table):
         return Earlier(np.zeros(count + 1, np.int64), np.zeros(0, np.int64))
     step = next((unit for unit in CELL_BYTES if np.mean(_whole_cells(table, unit)) >= MOSTLY), 1)
     sizes = ends_of(table)
     cells = Cells.of(sizes, np.maximum(step, -(-sizes // MOST_CELLS)))
-    # Most accesses are told apart by the numbers of their bytes alone.
+    # Most accesses can be distinguished by the numbers of their bytes alone.
     firsts, ends = (table[:, column] + cells.places[table[:, MEMORY]] for column in (FIRST, END))
     wanted = np.ones(count, np.bool_) if told is None else told
     counts, numbers = _search(
@@ -147,7 +149,7 @@ def _bins(size_bytes: int) -> tuple[int, Vector]:
 
 
 def _whole_cells(table: Table, unit: int) -> Flags:
-    """Which accesses begin and end with whole cells of so many bytes, in every row."""
+    """Whether each access begins and ends at multiples of `unit` bytes, in every row."""
     whole: Flags = np.all(table[:, (FIRST, ROW, STRIDE)] % unit == 0, axis=1)
     return whole
 
@@ -165,11 +167,11 @@ def _search(
     least: int,
     bins: Vector,
 ) -> tuple[Vector, Vector]:  # pragma: no cover - compiled
-    """For each of those `who` make the accesses how many earlier ones there are, and their numbers.
+    """For each number in `who`, how many earlier ones it conflicts with, and their numbers.
 
-    Memory m is seen as cells of `units[m]` bytes, which `writer` has from `cells_before[m]` on. An access is forgotten
-    once each cell that it touches was written later: what is behind those writes is behind it."""
-    # Accesses that count are in bins, each a list that goes both ways.
+    Memory m is divided into cells of `units[m]` bytes, which `writer` has from `cells_before[m]` on. An access is
+    forgotten once each cell that it touches was written later: whatever comes after those writes comes after it."""
+    # Accesses that count are in bins; each bin is a doubly linked list.
     first_in = np.zeros(bins[-1], np.int32)  # row + 1, 0 for none, as below
     following = np.zeros(len(table), np.int32)
     before = np.zeros(len(table), np.int32)
@@ -248,7 +250,7 @@ def _search(
 
 @njit(cache=True)
 def _write(access: Vector, number: int, unit: int, writer: Numbers, base: int) -> None:  # pragma: no cover
-    """Cells that lie in the access as a whole are written by it."""
+    """Mark the cells that lie completely in the access as written by it."""
     for run in range(access[ROWS]):
         start = access[FIRST] + run * access[STRIDE]
         for cell in range(base - (-start // unit), base + (start + access[ROW]) // unit):
@@ -259,8 +261,8 @@ def _write(access: Vector, number: int, unit: int, writer: Numbers, base: int) -
 def _overwritten(
     access: Vector, number: int, unit: int, writer: Numbers, base: int, seen: Vector
 ) -> bool:  # pragma: no cover
-    """Whether all cells that an access touches were written after it; the first `seen` of them were when it was last
-    asked."""
+    """Whether all cells that an access touches were written after it; `seen` counts the first ones for which the last
+    call found that."""
     row = access[ROW]
     first = seen[number]
     for run in range(first // row, access[ROWS]):
@@ -275,7 +277,7 @@ def _overwritten(
 
 @njit(cache=True)
 def _meet(a: Vector, b: Vector) -> bool:  # pragma: no cover - compiled
-    """As `isched.program.region_overlap.overlaps`."""
+    """Compiled form of `isched.program.region_overlap.overlaps`, on rows of a table."""
     if a[MEMORY] != b[MEMORY] or a[FIRST] >= b[END] or b[FIRST] >= a[END]:
         return False
     a_runs = 1 if a[STRIDE] <= a[ROW] else a[ROWS]

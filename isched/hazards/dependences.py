@@ -1,4 +1,4 @@
-"""What must come before what: the freedom that a program leaves to whoever orders its instructions.
+"""Dependences: the order that a scheduler of a program's instructions must keep, and so the freedom that it has.
 
     Program --bytes that two instructions share--> pairs in their order
         inside a core                          --> earlier positions of its stream
@@ -6,11 +6,11 @@
         barriers that no such pair needs       --> dropped
 
 Any order of the streams that keeps these pairs and every barrier that is not dropped leaves every byte of the program's
-results as it is. Rendezvous (barriers, and instructions that cores do together) keep their order on every core, so
-there is no deadlock. What a rendezvous orders is said in `isched.hazards.happens_before`; a pair takes a rendezvous
-that is no barrier and orders it, or else one of the barriers between the two, chosen so that each serves many pairs.
+results unchanged. Rendezvous (barriers, and instructions that cores do together) keep their order on every core, so
+there is no deadlock. `isched.hazards.happens_before` says what a rendezvous orders. A pair takes a rendezvous that
+orders it and is not a barrier, or else one of the barriers between the two, chosen so that each serves many pairs.
 
-Rendezvous of some cores alone keep their order like all others, but no pair is ordered by them: programs that need that
+Rendezvous of only some cores keep their order like all others, but no pair is ordered by them: programs that need that
 are refused.
 """
 
@@ -32,10 +32,10 @@ from isched.hazards.happens_before import transfer_ends
 from isched.program.program import Program
 
 LAG = 8
-"""Rendezvous that may overtake a result on its way to a shared memory: some tiles' loads."""
+"""Number of rendezvous that may overtake a result on its way to a shared memory: the loads of some tiles."""
 
 NEVER = 1 << 62
-"""A position that no stream has, and the number of an engine that takes part in no rendezvous."""
+"""A position that no stream has, also used as the number of an engine that takes part in no rendezvous."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Pairs:
 
     @staticmethod
     def of(later: Vector, earlier: Vector) -> Pairs:
-        """Pairs in any order, also more than once."""
+        """Sorted pairs without repetition, from pairs in any order."""
         base = int(earlier.max(initial=0)) + 1
         found = np.sort(later * base + earlier)
         found = found[np.diff(found, prepend=-1) != 0]
@@ -56,9 +56,9 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True)
 class CoreOrder:
-    """One stream: earlier positions that must be over before a position is issued (`inside` by the bytes of the core's
-    own memories, `shared` by those of shared ones), or only issued before it (`ordered`). Positions of barriers that
-    nothing needs are in `dropped` and in no pair."""
+    """Order to keep in one stream: earlier positions that must be over before a position is issued (`inside` by the
+    bytes of the core's own memories, `shared` by those of shared ones), or only issued before it (`ordered`). Positions
+    of barriers that nothing needs are in `dropped` and in no pair."""
 
     inside: Conflicts
     shared: Pairs
@@ -67,14 +67,14 @@ class CoreOrder:
 
 
 Dependences = tuple[CoreOrder, ...]
-"""One entry a stream of the program."""
+"""One entry per stream of the program."""
 
 
 def dependences(program: Program, chip: Chip) -> Dependences:
-    """The order that the instructions of a program which `verify_program` accepts must keep.
+    """The order that the instructions of a program must keep; `verify_program` must accept the program.
 
     Time grows with the instructions and with the pairs of near ones that touch the same bytes. Raises PlanError where
-    neither a rendezvous of all cores nor what the core itself waits for orders two accesses to the same bytes.
+    neither a rendezvous of all cores nor a wait of the core itself orders two accesses to the same bytes.
     """
     touches = Touches.of(program)
     rendezvous = _FullRendezvous.of(program)
@@ -86,9 +86,9 @@ def dependences(program: Program, chip: Chip) -> Dependences:
 
 @dataclass(frozen=True)
 class _FullRendezvous:
-    """Rendezvous of all cores, numbered in their order, which is the same on each: `places[core, number]` is a
-    position, `engines[number]` the engine's number, -1 for barriers, whose numbers are `barriers`. What only some cores
-    do together has no number."""
+    """Rendezvous of all cores, numbered in their order, which is the same on each core: `places[core, number]` is a
+    position, `engines[number]` the number of the engine (-1 for a barrier), `barriers` the numbers of the barriers.
+    Rendezvous of only some cores have no number."""
 
     names: Mapping[str, int]
     places: Table
@@ -113,10 +113,10 @@ class _FullRendezvous:
 
 @dataclass(frozen=True)
 class _Shared:
-    """Instructions that touch shared memories, in an order in which what a rendezvous of all cores orders comes in its
-    order: what is between two rendezvous core by core, then the rendezvous itself. One is over at position `end` (a DMA
-    transfer at its wait). `rendezvous` is its number if all cores do it together, else -1; then it stands for all of
-    them that touch the same bytes. `earlier` are those that it conflicts with."""
+    """Instructions that touch shared memories, in an order that follows the rendezvous of all cores: core by core those
+    between two rendezvous, then the rendezvous itself. An instruction is over at position `end` (a DMA transfer at its
+    wait). `rendezvous` is its number if all cores do it together, else -1; such an entry stands for all cores that
+    touch the same bytes. `earlier` are the entries that it conflicts with."""
 
     core: Vector
     position: Vector
@@ -159,8 +159,8 @@ def _shared_touches(program: Program, touches: Touches, rendezvous: _FullRendezv
 
 
 def _first_of_each(met: Flags, number: Vector, kinds: Vector) -> Flags:
-    """Who stands for those that touch the same bytes in one rendezvous: the first of them; all others for
-    themselves."""
+    """Flags of the entries that stand for others: in one rendezvous the first of those that touch the same bytes; every
+    other entry stands for itself."""
     who = number[met] * (int(kinds.max(initial=0)) + 1) + kinds[met]
     chosen = ~met
     chosen[np.flatnonzero(met)[np.unique(who, return_index=True)[1]]] = True
@@ -185,7 +185,7 @@ class _Finder:
         """(first and last barrier that could order two touches, the touches)."""
 
     def read(self) -> None:
-        """Note what each pair of touches is ordered by."""
+        """Note what orders each pair of touches."""
         touched = self.touched
         first, then = touched.earlier.numbers, touched.earlier.later
         alone = (touched.rendezvous[first] < 0) & (touched.rendezvous[then] < 0)
@@ -200,14 +200,14 @@ class _Finder:
         self._by_barrier(first[left], then[left])
 
     def _add(self, found: list[list[tuple[Vector, Vector]]], touches: Vector, later: Vector, earlier: Vector) -> None:
-        """Pairs of positions of the cores of some touches."""
+        """Add the pairs of positions of the cores of some touches."""
         cores = self.touched.core[touches]
         for core, pairs in enumerate(found):
             mine = cores == core
             pairs.append((later[mine], earlier[mine]))
 
     def _by_rendezvous(self, first: Vector, then: Vector) -> Flags:
-        """Order pairs of touches by a rendezvous that is no barrier, where one orders them."""
+        """Order pairs of touches by a rendezvous that is not a barrier, where there is one that orders them."""
         touched, places = self.touched, self.rendezvous.places
         proofs = np.stack([self._proofs(core, conflicts.earlier) for core, conflicts in enumerate(self.inside)])
         low = np.where(touched.rendezvous >= 0, touched.rendezvous, self._rendezvous_until(touched.end))
@@ -246,7 +246,8 @@ class _Finder:
         return found
 
     def _proofs(self, core: int, inside: Earlier) -> Vector:
-        """For each rendezvous that is no barrier the first position whose issue proves that it is over on this core."""
+        """For each rendezvous that is not a barrier, the first position whose issue proves that it is over on this
+        core."""
         places = self.rendezvous.places[core]
         numbers = np.full(len(inside.starts), -1, np.int64)
         numbers[places] = np.where(self.rendezvous.engines >= 0, np.arange(len(places)), -1)
@@ -257,7 +258,7 @@ class _Finder:
         return proofs
 
     def _by_barrier(self, first: Vector, then: Vector) -> None:
-        """Order the pairs that no other rendezvous orders: by barriers, or else by what the core waits for."""
+        """Order the pairs that no other rendezvous orders: by barriers, or else by the waits of the core."""
         low = self._rendezvous_until(self.touched.end)[first] + 1
         high = self._rendezvous_before(self.touched.position)[then]
         lowest = np.searchsorted(self.rendezvous.barriers, low, "left")
@@ -268,8 +269,8 @@ class _Finder:
             self._by_waiting(ahead, behind)
 
     def _by_waiting(self, first: int, then: int) -> None:
-        """Order an engine's access and a DMA transfer of one core by what the core waits for between them. Raises
-        PlanError where it waits for nothing that tells, or the two are of different cores."""
+        """Order an engine's access and a DMA transfer of one core by a wait of the core between them. Raises PlanError
+        where no wait proves the order, or where the two belong to different cores."""
         core, place = int(self.touched.core[first]), int(self.touched.position[first])
         behind, start = int(self.touched.core[then]), int(self.touched.position[then])
         waits = self._waits(core).get(self.program.streams[core].instrs[place].engine, [])
@@ -283,7 +284,8 @@ class _Finder:
             self.order[core].append((np.array([other], np.int64), np.array([place], np.int64)))
 
     def _waits(self, core: int) -> dict[str, list[tuple[int, int]]]:
-        """For each engine (position, earlier one): issuing the one proves the other over, ascending in both."""
+        """Pairs (position, earlier one) for each engine, ascending in both: issuing the position proves that the
+        earlier one is over."""
         if core in self.waits:
             return self.waits[core]
         instrs = self.program.streams[core].instrs
@@ -296,7 +298,7 @@ class _Finder:
         return waits
 
     def orders(self) -> Dependences:
-        """Everything that was found, with as few barriers as the pairs between cores need."""
+        """The order to keep on each core, with as few barriers as the pairs between cores need."""
         touched, places, barriers = self.touched, self.rendezvous.places, self.rendezvous.barriers
         low, high, first, then = self.between
         kept: list[int] = []
@@ -350,10 +352,10 @@ def _rendezvous_between(
     engines: Vector,
     proofs: Table,
 ) -> Vector:  # pragma: no cover - compiled
-    """For each pair of touches the rendezvous that is no barrier and orders it, -1 for none.
+    """For each pair of touches, a rendezvous that orders it and is not a barrier; -1 for none.
 
-    The next loads should not have to come behind what finishes a tile, so its order is proved a few rendezvous later
-    (`lag`), if it can be, and else as late as possible."""
+    The next loads should not have to wait for the end of a tile, so the order is proved a few rendezvous later (`lag`)
+    if possible, and else as late as possible."""
     found = np.full(len(firsts), -1, np.int64)
     for pair in range(len(firsts)):
         first, then = firsts[pair], thens[pair]

@@ -1,12 +1,14 @@
-"""What is over when an instruction begins, as far as the program itself forces it: what a checker may rely on.
+"""Accesses that are over when an instruction begins, as far as the program itself forces it: a checker may rely on
+these.
 
     streams --walked together, from rendezvous to rendezvous--> Steps, each with what it knows to be over
 
-Time plays no part. An instruction begins behind those before it on its own engine, and behind what its core waited for:
-an access in flight to the same bytes (the published issue rule), a transfer that it awaited, a barrier. A barrier hands
-all that its cores know to each of them. Where cores do an instruction together (`Instr.meets`), it begins when all have
-come to it, so what their engines did before is over for all of them; but the scalar cores know that only later, when
-they wait for it. Nothing watches the DMA: what it touches must be awaited, or be known to be over when it starts.
+Time plays no part. An instruction begins after those before it on its own engine, and after all that its core waited
+for: an access in flight to the same bytes (the published issue rule), a transfer that it awaited, a barrier. A barrier
+passes all that its cores know to each of them. Where cores do an instruction together (`Instr.meets`), it begins when
+all have come to it, so the earlier work of their engines is over for all of them; but the scalar cores know that only
+later, when they wait for it. Nothing watches the DMA: its accesses must be awaited, or be known to be over when it
+starts.
 """
 
 from __future__ import annotations
@@ -30,16 +32,16 @@ NO_UNIT = -1
 
 @dataclass(frozen=True, slots=True)
 class SharedMemoryUnits:
-    """What works in order and touches memory that cores share: each engine of each core, and its scalar core with the
-    transfers that it starts (`scalar`)."""
+    """Units that work in order and touch memory that cores share: each engine of each core, and its scalar core with
+    the transfers that it starts (`scalar`)."""
 
     engines: tuple[str, ...]
     scalar: int
 
     @staticmethod
     def of(program: Program, shared: Sequence[Flags]) -> SharedMemoryUnits:
-        """The engines that touch shared memories in this program, background transfers apart; `shared` says for each
-        position of each stream whether it does."""
+        """The engines that touch shared memories in this program, without background transfers; `shared` has a flag for
+        each position of each stream that touches them."""
         engines = sorted(
             {
                 instr.engine
@@ -51,7 +53,7 @@ class SharedMemoryUnits:
         return SharedMemoryUnits(tuple(engines), len(engines))
 
     def numbers(self, instrs: Sequence[Instr]) -> Vector:
-        """The unit of each instruction; NO_UNIT for an engine that only touches its core's memories."""
+        """The unit of each instruction; NO_UNIT for an engine that touches only its core's memories."""
         number = {engine: n for n, engine in enumerate(self.engines)}
         return np.array(
             [self.scalar if i.starts or i.awaits else number.get(i.engine, NO_UNIT) for i in instrs], np.int64
@@ -64,12 +66,12 @@ class SharedMemoryUnits:
 
 @dataclass(frozen=True, slots=True)
 class OrderedSteps:
-    """The instructions of all units in one order that keeps the streams and the rendezvous; barriers and waits are no
-    steps. Step n is position `index[n]` of stream `core[n]`; its own accesses are over for whoever knows that
-    `unit[n]` has come to `end[n]`.
+    """The instructions of all units in one order that keeps the streams and the rendezvous; barriers and waits are not
+    steps. Step n is position `index[n]` of stream `core[n]`; its own accesses are over for everyone who knows that
+    `unit[n]` has reached `end[n]`.
 
-    `over[knows[n]]` is what is over when it begins: for each core (row) and unit (column), how many of the core's
-    instructions, all of that unit before this position of its stream. Steps that cores do together share it."""
+    `over[knows[n]]` says what is over when the step begins: for each core (row) and unit (column) a position of the
+    core's stream; all instructions of that unit before it are over. Steps that cores do together share it."""
 
     core: Vector
     index: Vector
@@ -79,12 +81,12 @@ class OrderedSteps:
     over: Known
 
     def places(self, steps: Vector) -> tuple[list[int], list[int]]:
-        """Streams and positions of some of them."""
+        """Streams and positions of some steps."""
         return self.core[steps].tolist(), self.index[steps].tolist()
 
 
 def walk(program: Program, units: SharedMemoryUnits, conflicts: Sequence[Conflicts]) -> OrderedSteps:
-    """Everything that units do. `conflicts` are those inside each core with instructions of these units, by
+    """The steps of all units. `conflicts` are those inside each core with instructions of these units, by
     `isched.hazards.conflicts`.
 
     Raises PlanError for a deadlock, or where a transfer is never awaited.
@@ -108,8 +110,8 @@ def walk(program: Program, units: SharedMemoryUnits, conflicts: Sequence[Conflic
 
 
 def transfer_ends(instrs: Sequence[Instr]) -> dict[int, int]:
-    """For each start of a background transfer the position of the wait that ends it; -1 where it is started again
-    before, and none where nothing waits."""
+    """The position of the wait that ends each started background transfer; -1 where it is started again before any
+    wait, and no entry where nothing waits."""
     ahead: dict[str, int] = {}
     ends: dict[int, int] = {}
     for position in range(len(instrs) - 1, -1, -1):
@@ -124,8 +126,8 @@ def transfer_ends(instrs: Sequence[Instr]) -> dict[int, int]:
 
 
 def _ends(program: Program, number: int) -> Vector:
-    """For each position of a stream the one behind which its accesses are over; of a transfer, behind the wait for
-    it."""
+    """For each position of a stream, the position after which its accesses are over; for a transfer, that of the wait
+    for it."""
     instrs = program.streams[number].instrs
     ends = np.arange(1, len(instrs) + 1)
     waits = transfer_ends(instrs)
@@ -143,8 +145,8 @@ def _ends(program: Program, number: int) -> Vector:
 
 
 def _rendezvous(program: Program) -> tuple[Vector, Vector, Flags]:
-    """What cores do together, in an order in which they can: from `starts[n]` to `starts[n + 1]` the streams that take
-    part in rendezvous n; whether it is a barrier. Raises PlanError for a deadlock."""
+    """Rendezvous in an order in which the cores can do them: the streams from `starts[n]` to `starts[n + 1]` take part
+    in rendezvous n; the flag says whether it is a barrier. Raises PlanError for a deadlock."""
     places = [
         [place for place, instr in enumerate(stream.instrs) if program.is_rendezvous(instr)]
         for stream in program.streams
@@ -169,7 +171,7 @@ def _rendezvous(program: Program) -> tuple[Vector, Vector, Flags]:
 
 
 def _members(program: Program, instr: Instr, numbers: dict[int, int]) -> list[int]:
-    """The streams that take part in what cores do together; `numbers` are those of their cores."""
+    """The streams that take part in a rendezvous; `numbers` maps cores to streams."""
     if program.is_barrier(instr):
         return list(range(len(numbers)))
     return [numbers[n] for n in range(instr.meets.bit_length()) if instr.meets >> n & 1 and n in numbers]
@@ -201,14 +203,14 @@ def _walk(
     units: int,
     most: int,
 ) -> tuple[Vector, Vector, Vector, Known]:  # pragma: no cover - compiled
-    """Steps as (core, position, row of what they know), and the rows. All streams lie one behind the other; stream c
-    is from `starts[c]` to `starts[c + 1]`."""
+    """Steps as (core, position, row of what they know), and the rows. The streams lie one after the other; stream c has
+    the entries from `starts[c]` to `starts[c + 1]`."""
     cores = len(starts) - 1
     size = cores * units
-    # What the scalar cores know. An engine knows that of the moment of issue, and what was before it there.
+    # What the scalar cores know. An engine knows what its scalar core knew at issue, and its own earlier work.
     scalar = np.zeros((cores, size), np.int32)
     engines = np.zeros((cores * units, size), np.int32)
-    # By core and unit: the scalar core knows what is before this position to be over.
+    # By core and unit: the scalar core knows that everything before this position is over.
     known_until = np.zeros((cores, units), np.int64)
     row_of = np.zeros(len(unit), np.int32)
     core_of, index_of, knows = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
@@ -241,7 +243,7 @@ def _walk(
             break
         begin, end = rendezvous_starts[rendezvous], rendezvous_starts[rendezvous + 1]
         if barriers[rendezvous]:
-            # Each core comes when its engines are done; then all know what each knew. Open transfers stay open.
+            # Each core arrives when its engines are done; then all know what each knew. Open transfers stay open.
             known = np.zeros(size, np.int32)
             for core in range(cores):
                 _raise(known, scalar[core])
@@ -283,7 +285,7 @@ def _walk(
 
 @njit(cache=True, nogil=True)
 def _raise(known: Known, by: Known) -> None:  # pragma: no cover - compiled
-    """What is over by either."""
+    """Add to `known` everything that `by` knows to be over."""
     for number in range(len(known)):
         if by[number] > known[number]:
             known[number] = by[number]
@@ -302,8 +304,8 @@ def _wait(
     over: Known,
     scalar: Known,
 ) -> None:  # pragma: no cover - compiled
-    """The scalar core waits for accesses in flight to the same bytes, so for all before them on the same engine; then
-    it knows what these knew."""
+    """Make the scalar core wait for accesses in flight to the same bytes, and so for all before them on the same
+    engine; then it knows what these knew."""
     for number in range(conflict_starts[place + 1] - 1, conflict_starts[place] - 1, -1):
         index = conflicts[number]
         earlier = starts[core] + index

@@ -1,4 +1,4 @@
-"""Reads of bytes that nothing wrote before.
+"""Reads of bytes that were not written before.
 
 accesses in their order --compiled--> the first that reads such bytes
 """
@@ -17,7 +17,7 @@ def first_unwritten(table: Table) -> int:
     if not len(table):
         return -1
     memory, ends = table[:, MEMORY], ends_of(table)
-    # What all places and sizes are multiples of is written as a whole or not at all.
+    # A cell that divides all places and sizes is written as a whole or not at all.
     cells = Cells.of(ends, np.array([_unit(table[memory == number]) for number in range(len(ends))]))
     scaled = table.copy()
     for column in (FIRST, ROW, STRIDE):
@@ -27,13 +27,14 @@ def first_unwritten(table: Table) -> int:
 
 
 def _unit(table: Table) -> int:
-    """The largest cell that accesses consist of, in bytes."""
+    """The largest cell, in bytes, of which all accesses are multiples."""
     return max(1, int(np.gcd.reduce(table[:, (FIRST, ROW, STRIDE)], axis=None)))
 
 
 @njit(cache=True, nogil=True)
 def _first_unwritten(table: Table, written: Flags) -> int:  # pragma: no cover - compiled
-    """As `first_unwritten`, of places in cells of all memories; `written` has a flag for each, and is changed."""
+    """First row that reads unwritten bytes, as in `first_unwritten`, with places in cells of all memories; `written`
+    has a flag for each cell, and is changed."""
     for number in range(len(table)):
         for run in range(table[number, ROWS]):
             start = table[number, FIRST] + run * table[number, STRIDE]

@@ -2,7 +2,7 @@
 
 plan, graph, placements --steps in order, who holds which bytes--> nothing, or PlanError that names the step
 
-Kernels run one after the other, but the blocks of one in any order: so none may write where it reads.
+Kernels run one after the other, but the blocks of one run in any order: so no kernel may write where it reads.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def verify_places(plan: Plan, graph: Graph, placements: tuple[TensorPlacement, .
 
 
 def _read(group: Group, graph: Graph) -> Iterable[str]:
-    """What the kernel of a group reads, constants too."""
+    """Values that the kernel of a group reads, constants too."""
     made = {layer.output for layer in group.layers}
     return dict.fromkeys(name for layer in group.layers for name in layer.inputs(graph) if name not in made)
 
@@ -58,7 +58,7 @@ def _meet(a: TensorPlacement, b: TensorPlacement) -> bool:
 
 
 def _require_apart(places: Iterable[TensorPlacement]) -> None:
-    """Of what is placed before the start, no two may share bytes."""
+    """Require that no two tensors placed before the start share bytes."""
     ordered = sorted(places, key=lambda place: (place.memory, place.offset_bytes))
     for first, second in pairwise(ordered):
         if _meet(first, second):

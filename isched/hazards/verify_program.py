@@ -3,8 +3,8 @@
     Program --isched.hazards.happens_before--> instructions with what is over when they begin --> accesses, one by one
 
 Two accesses to the same bytes of a shared memory, one of them a write, must be ordered by the program itself: by a
-barrier, by an instruction that the cores do together, or by a transfer that was awaited. So must an access of a core
-and a DMA transfer of its own. Inside a core the hardware orders the rest.
+barrier, by an instruction that the cores do together, or by a transfer that was awaited. The same holds for an access
+of a core and a DMA transfer of its own. Inside a core the hardware orders the rest.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from isched.hazards.uninitialised_reads import first_unwritten
 from isched.program.program import Program, Region
 
 INITIALISED = ("input", "constant", "probe")
-"""Placements that hold data before the program starts."""
+"""Kinds of placements that hold data before the program starts."""
 
 
 def verify_program(program: Program, chip: Chip) -> None:
-    """Bounds, alignment, engines that may not touch a memory, reads of unwritten bytes, races between cores and with
-    DMA, deadlocks. Raises PlanError naming core, instruction and operator."""
+    """Check bounds, alignment, engines that may not touch a memory, reads of unwritten bytes, races between cores and
+    with DMA, and deadlocks. Raises PlanError naming core, instruction and operator."""
     touches = Touches.of(program)
     _check_rules(program, touches, chip)
     _check_own_memories(program, touches, chip)
@@ -36,7 +36,7 @@ def verify_program(program: Program, chip: Chip) -> None:
 
 
 def _check_shared_memories(program: Program, touches: Touches, chip: Chip) -> None:
-    """No race, and every read was written, the earlier fault first."""
+    """Require that there is no race and that every read was written; the earlier fault is reported first."""
     shared = frozenset(memory.name for memory in chip.memories if memory.scope != "core")
     kind_of = touches.kinds(shared)
     kinds = [kind_of[lists] for lists in touches.streams]
@@ -58,8 +58,8 @@ def _check_shared_memories(program: Program, touches: Touches, chip: Chip) -> No
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """Steps that touch shared memories, in order; from `begins[n]` to `begins[n + 1]` those of cores that touch the
-    same bytes together. `starts`: transfers in the background."""
+    """Steps that touch shared memories, in order; the steps from `begins[n]` to `begins[n + 1]` are those of cores that
+    touch the same bytes together. `starts` are the flags of background transfers."""
 
     steps: Vector
     begins: Vector
@@ -67,7 +67,8 @@ class _Groups:
 
     @staticmethod
     def of(program: Program, steps: OrderedSteps, kinds: Sequence[Vector]) -> _Groups:
-        """`kinds` are equal where the same bytes are touched, 0 where none are, by stream and position."""
+        """The groups of steps; `kinds`, by stream and position, are equal where the same bytes are touched, and 0 where
+        none are."""
         lengths = np.concatenate(([0], np.cumsum([len(own) for own in kinds])))
         kind = np.concatenate(kinds)[lengths[steps.core] + steps.index]
         chosen = np.flatnonzero(kind)
@@ -78,7 +79,7 @@ class _Groups:
 
 
 def _held(program: Program, touches: Touches) -> Table:
-    """What holds data before the program starts, as accesses that write."""
+    """Data present before the program starts, as accesses that write."""
     numbers = {memory: number for number, memory in enumerate(touches.memories)}
     rows = [
         (numbers[p.memory], p.offset_bytes, p.offset_bytes + p.size_bytes, p.size_bytes, 1, 0, 1)
@@ -89,7 +90,7 @@ def _held(program: Program, touches: Touches) -> Table:
 
 
 def _first_race(steps: OrderedSteps, groups: _Groups, earlier: Earlier) -> tuple[int, int] | None:
-    """The first access that need not come behind an earlier one to the same bytes, though one of them writes: the
+    """The first access that need not come after an earlier one to the same bytes, though one of them writes: the
     earlier step, and the number of the group of the later one."""
     begins = groups.begins
     core, unit, end = (column[groups.steps] for column in (steps.core, steps.unit, steps.end))
@@ -105,7 +106,7 @@ def _first_race(steps: OrderedSteps, groups: _Groups, earlier: Earlier) -> tuple
 
 
 def _check_rules(program: Program, touches: Touches, chip: Chip) -> None:
-    """Every access is one that its engine and memory allow."""
+    """Require that its engine and memory allow every access."""
     rules = _Rules.of(chip)
     checked: set[tuple[str, int]] = set()
     for core, (stream, lists) in enumerate(zip(program.streams, touches.streams, strict=True)):
@@ -121,7 +122,8 @@ def _check_rules(program: Program, touches: Touches, chip: Chip) -> None:
 
 
 def _check_own_memories(program: Program, touches: Touches, chip: Chip) -> None:
-    """Each core reads of its own memories what it wrote there before. Cores that do the same are checked once."""
+    """Require that each core reads from its own memories only what it wrote there before. Cores that do the same are
+    checked once."""
     known: set[tuple[bytes, bytes]] = set()
     for core in range(len(program.streams)):
         accesses = own_accesses(program, touches, chip, core)
@@ -152,7 +154,7 @@ def _race(program: Program, steps: OrderedSteps, before: int, step: int) -> Plan
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """What one memory allows."""
+    """Rules of one memory."""
 
     name: str
     size_bytes: int
@@ -168,7 +170,7 @@ class _Rules:
         }
 
     def problem(self, engine: str, region: Region, write: bool) -> str:
-        """What an access would need to be allowed; empty when it is."""
+        """The rule that forbids an access, as what it would need; empty when the access is allowed."""
         if region.offset_bytes < 0 or region.end_bytes > self.size_bytes:
             return f"addresses inside {self.name} ({self.size_bytes} bytes)"
         if (region.offset_bytes | region.stride_bytes) % self.alignment_bytes:

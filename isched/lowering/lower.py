@@ -1,11 +1,11 @@
-"""Lowering: a plan that is laid out becomes one instruction stream for each core, with addresses.
+"""Lowering: a plan that is laid out becomes one instruction stream per core, with addresses.
 
     Layout --expand--> transfers, computation, barriers --copies and kernels of the target--> instructions of each core
 
-Where everything lies is said by `partitioner.memory.memory_plan`, what is done in which order by
-`partitioner.expansion.expansion`. What is resident in a core's memory is used where it lies or moved inside the core.
-Constants that several cores bring at the same time are one read of the shared memory, and the number of instructions is
-known while they are made, because layers that are laid out alike take as many each.
+`partitioner.memory.memory_plan` decides where everything lies, `partitioner.expansion.expansion` what is done in which
+order. Data resident in a core's memory are used where they lie or moved inside the core. Constants that several cores
+bring at the same time are one read of the shared memory. The number of instructions is estimated while they are made,
+because layers that are laid out alike take equally many.
 """
 
 from __future__ import annotations
@@ -46,11 +46,12 @@ from partitioner.tiling.buffer_aliasing import Fit
 from partitioner.tiling.tile_loads import TileFetch
 
 MOST_INSTRUCTIONS = 1_000_000
-"""A program of more is refused while it is being made: no code space holds it, and hours would pass."""
+"""Largest number of instructions in a program; a larger one is refused while it is being made: no code space holds it,
+and lowering it would take hours."""
 
 
 class ProgramSize:
-    """Told of each layer when it begins, and of all instructions so far."""
+    """Guard against programs that become too large; it is told when each layer begins, and the instructions so far."""
 
     def __init__(self, layout: Layout, ctx: LowerContext) -> None:
         self._ctx = ctx
@@ -60,8 +61,8 @@ class ProgramSize:
         self._now: tuple[Hashable, int] | None = None
 
     def begin(self, laid: LayerLayout | MoveLayout, count: int) -> None:
-        """What follows is of another layer or move; there are `count` instructions. Raises PlanError if those to come
-        are too many."""
+        """Begin another layer or move after `count` instructions. Raises PlanError if those still to come are too
+        many."""
         if self._now is not None:
             kind, before = self._now
             self._taken[kind] = count - before
@@ -90,7 +91,7 @@ def _refusal(who: str, has: str) -> PlanError:
 
 @dataclass(frozen=True, slots=True)
 class TileCode:
-    """The instructions of one tile: what brings its constants, and the rest."""
+    """The instructions of one tile: those that bring its constants, and the rest."""
 
     constants: tuple[Instr, ...]
     work: tuple[Instr, ...]
@@ -99,11 +100,11 @@ class TileCode:
 def together(
     codes: Mapping[int, Sequence[TileCode]], broadcast: Callable[[Instr, tuple[int, ...]], Instr]
 ) -> dict[int, list[TileCode]]:
-    """The tiles of each core that has any, with one broadcast where they all bring the same constants for tiles of one
-    number.
+    """The tiles of each core that has any, with one broadcast where all of these cores bring the same constants for
+    tiles of the same number.
 
-    They meet at every broadcast, so all must come to the same ones in the same order: these are made only where each of
-    them reads the same bytes. Cores without tiles take no part."""
+    Cores meet at every broadcast, so all must reach the same ones in the same order: broadcasts are made only where
+    each core reads the same bytes. Cores without tiles take no part."""
     cores = tuple(codes)
     result = {core: list(tiles) for core, tiles in codes.items()}
     done: dict[int, tuple[Instr, ...]] = {}  # by identity: tiles mostly share the tuples of their constants
@@ -122,7 +123,7 @@ def together(
 
 @dataclass(slots=True)
 class _Lowering:
-    """What the steps of one plan share while their instructions are collected."""
+    """State that the steps of one plan share while their instructions are collected."""
 
     ctx: LowerContext
     layout: Layout
@@ -130,7 +131,7 @@ class _Lowering:
     reads: dict[str, TensorPlacement]
     streams: list[list[Instr]]
     lookups: Mapping[str, Op]
-    """By their results, those of which a layer's rows come from the table."""
+    """Lookups, by their results, of which a layer reads the rows from the table."""
     size: ProgramSize
 
     @property
@@ -143,7 +144,7 @@ class _Lowering:
             stream.append(self.ctx.target.synchronise(source))
 
     def copies(self, wanted: list[MemoryCopy], source: str) -> tuple[Instr, ...]:
-        """Instructions that move what is wanted."""
+        """Instructions that make the wanted copies."""
         return self.ctx.target.copy(tuple(wanted), source, self.ctx.chip) if wanted else ()
 
     def copy(self, core: int, wanted: list[MemoryCopy], source: str) -> None:
@@ -173,9 +174,9 @@ def lower_plan(
     keep_values: bool = False,
     apart: bool = True,
 ) -> Program:
-    """Lay a plan out and lower it: for callers that need no layout. With `overlap`, addresses leave room for running
-    ahead; unless `apart` is false, what lives in layers that follow each other has places of its own then, where there
-    is room. Raises PlanError and DoesNotFit as `lay_out` and `lower_layout` do."""
+    """Lay out a plan and lower it: for callers that need no layout. With `overlap`, addresses leave room for running
+    ahead; unless `apart` is false, data of layers that follow each other then have separate places where there is room.
+    Raises PlanError and DoesNotFit as `lay_out` and `lower_layout` do."""
     layout = lay_out(plan, ctx, LayoutOptions(rounds_ahead=overlap, buffers_apart=overlap and apart))
     return lower_layout(layout, ctx, base_bytes, isolated, keep_values)
 
@@ -184,15 +185,14 @@ def lower_layout(
     layout: Layout, ctx: LowerContext, base_bytes: int, isolated: bool = False, keep_values: bool = False
 ) -> Program:
     """The program of one cluster; tensors lie in the main memory from `base_bytes` on. Where the layout stages rounds
-    ahead, tile buffers change place too, so that a scheduler can let loads run ahead of computation.
+    ahead, tile buffers also alternate between places, so that a scheduler can let loads run ahead of computation.
 
     With `keep_values` every value that reaches the main memory has a place of its own there and can be read after the
-    run, looked-up rows among them that else go from their table to a layer; else values share memory by lifetime. With
-    `isolated`, each layer reads copies of its inputs (placements of kind `probe`, to be filled by whoever runs the
-    program) instead of what the layers before it wrote: every layer can then be judged by itself in one run. That needs
-    a plan which keeps every value in the main memory.
-    Raises DoesNotFit naming the layer or tensor, the demand and the bound, and PlanError for a program of too many
-    instructions.
+    run, including looked-up rows that otherwise go directly from their table to a layer; without it, values share
+    memory by lifetime. With `isolated`, each layer reads copies of its inputs (placements of kind `probe`, to be filled
+    by whoever runs the program) instead of the results of the layers before it: every layer can then be judged by
+    itself in one run. That needs a plan which keeps every value in the main memory. Raises DoesNotFit naming the layer
+    or tensor, the demand and the bound, and PlanError for a program of too many instructions.
     """
     lookups = looked_up_when_read(layout, ctx)
     absent = frozenset(lookups) if not keep_values and not isolated else frozenset()
@@ -224,15 +224,16 @@ def lower_layout(
 
 
 def _words(state: _Lowering, ops: tuple[Op, ...]) -> None:
-    """What is done in the main memory before or after all else, by the core that has to do with it; the others wait."""
+    """Emit the operators done in the main memory before or after all layers, on the core that does them; the others
+    wait."""
     ctx = state.ctx
     if not ops:
         return
-    assert isinstance(ctx.target, Prepares)  # else the graph is made without
+    assert isinstance(ctx.target, Prepares)  # else the graph would have been made without
     places, touched = state.places, False
     for op in ops:
         instrs = ctx.target.prepare(ctx.graph, op, places, ctx.chip)
-        if touched and any(instr.starts for instr in instrs):  # nothing but a barrier orders a transfer behind these
+        if touched and any(instr.starts for instr in instrs):  # only a barrier orders a transfer after these
             state.barrier(op.name)
             touched = False
         touched |= any(instr.writes and not instr.starts for instr in instrs)
@@ -241,7 +242,7 @@ def _words(state: _Lowering, ops: tuple[Op, ...]) -> None:
 
 
 def _apart(state: _Lowering, transfers: tuple[Transfer, ...]) -> tuple[list[Transfer], list[Transfer]]:
-    """Rows that are looked up when they are read, and what is copied."""
+    """Transfers of rows that are looked up when they are read, and transfers that are copied."""
     rows: list[Transfer] = []
     others: list[Transfer] = []
     for moved in transfers:
@@ -253,14 +254,14 @@ def _apart(state: _Lowering, transfers: tuple[Transfer, ...]) -> tuple[list[Tran
 def _look_up(state: _Lowering, moved: Transfer, source: str) -> tuple[Instr, ...]:
     """Instructions that bring the rows of one transfer."""
     ctx, op = state.ctx, state.lookups[moved.tensor]
-    assert isinstance(ctx.target, Prepares)  # else the graph is made without
-    assert isinstance(moved.target, Place)  # what comes from the main memory is staged
+    assert isinstance(ctx.target, Prepares)  # else the graph would have been made without
+    assert isinstance(moved.target, Place)  # data from the main memory are staged
     runs = row_runs(ctx.graph, op, moved.target)
     return ctx.target.look_up(ctx.graph, op, state.places, runs, source, ctx.chip)
 
 
 def _transfer(state: _Lowering, moved: Transfer) -> list[MemoryCopy]:
-    """Copies of one transfer. What is read from the main memory may be a copy of its own for this reader (a probe)."""
+    """Copies of one transfer. The source in the main memory may be a copy made for this reader only (a probe)."""
     if not box_size(moved.part):
         return []
     source = state.in_main(moved.tensor, state.reads) if isinstance(moved.source, InMain) else moved.source
@@ -272,7 +273,7 @@ def _transfer(state: _Lowering, moved: Transfer) -> list[MemoryCopy]:
 
 
 def _compute(state: _Lowering, event: Compute) -> None:
-    """The tiles of all cores in one round. Constants are brought by the same instructions on all of them."""
+    """The tiles of all cores in one round. Constants are brought by the same instructions on all cores."""
     layer = event.staged_round.entry.layer
     brought: dict[object, tuple[Instr, ...]] = {}
     codes = {
@@ -294,8 +295,8 @@ def _tile(
     tile: TileFetch,
     brought: dict[object, tuple[Instr, ...]],
 ) -> Iterator[TileCode]:
-    """The instructions of one tile, of each pass apart: what a pass loads may come while the one before computes.
-    `brought` remembers instructions that bring constants."""
+    """The instructions of one tile, separately for each pass: the loads of a pass may come while the pass before
+    computes. `brought` remembers instructions that bring constants."""
     layer, work, here = staged_round.entry.layer, tile.work, staged_round.entry.residents[piece.number]
     memory = {buffer.name: buffer.memory for buffer in work.buffers}
     for number, (spare, loads) in enumerate(zip(tile.offsets, tile.loads, strict=True)):
@@ -327,7 +328,7 @@ def _tile(
 def _offsets(
     state: _Lowering, spare: Mapping[str, int], used: Fit, here: Mapping[str, Place]
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """Where the buffers of a tile lie, and the pitches of those that are rows of a wider tensor."""
+    """Offsets of the buffers of a tile, and the pitches of those that are rows of a wider tensor."""
     offsets, pitches = dict(spare), {}
     for buffer, alias in used.aliases.items():
         item_bytes = state.item_bytes(alias.tensor)

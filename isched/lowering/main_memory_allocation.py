@@ -1,10 +1,10 @@
-"""Places in the main memory: what stays from the start to the end, and values that share what is left by lifetime.
+"""Places in the main memory: tensors that stay from start to end, and values that share the rest by lifetime.
 
     plan's layout --who writes and reads the main memory, slot by slot--> lifetimes --pack--> placements
     steps of a plan whose kernels are whole groups ----------------------> lifetimes --pack--> placements
 
-Constants, inputs and outputs keep places of their own. A value has an address only if the plan really stores it in the
-main memory, and shares it with values that live before it is written or after it was read. A view is an alias.
+Constants, inputs and outputs have places of their own. A value has an address only if the plan really stores it in the
+main memory; it shares the address with values that live before it is written or after it was read. A view is an alias.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from partitioner.memory.memory_plan_types import LayerLayout, Layout
 from partitioner.memory.offset_assignment import Item, lowest, peak_bytes
 
 TENSOR_ALIGNMENT_BYTES = 64
-"""Tensors start at multiples of this in the main memory: a DDR burst of 64 bytes."""
+"""Alignment of tensors in the main memory, in bytes: a DDR burst."""
 
 
 def place_tensors(
@@ -35,11 +35,11 @@ def place_tensors(
     isolated: bool = False,
     absent: Collection[str] = (),
 ) -> tuple[TensorPlacement, ...]:
-    """Placements from `base_bytes` on, constants first, so that the program file holds them as one run of bytes; none
-    for what is `absent` though it is computed before all layers.
+    """Placements from `base_bytes` on, constants first, so that the program file holds them as one run of bytes. Values
+    in `absent` get none, though they are computed before all layers.
 
-    With `keep_values` nothing is reused, so that each value can be read after the run; with `isolated` there is a copy
-    (kind `probe`) of every computed value too. Raises DoesNotFit saying what the main memory would have to hold.
+    With `keep_values` no place is reused, so that each value can be read after the run; with `isolated` there is also a
+    copy (kind `probe`) of every computed value. Raises DoesNotFit saying what the main memory would have to hold.
     """
     entries = (entry for step in layout.steps if isinstance(step, tuple) for entry in step)
     lives = _Lives(
@@ -51,8 +51,8 @@ def place_tensors(
 def place_group_tensors(
     ctx: KernelContext, base_bytes: int, plan: Plan, keep_values: bool = False, isolated: bool = False
 ) -> tuple[TensorPlacement, ...]:
-    """The same for a plan whose kernels are whole groups: what leaves a group lies in the main memory from its step to
-    the last that reads it. Raises DoesNotFit."""
+    """Placements for a plan whose kernels are whole groups: a value that leaves a group lies in the main memory from
+    its step to the last step that reads it. Raises DoesNotFit."""
     graph, named = ctx.graph, roots(ctx.graph)
     spans: dict[str, tuple[int, int]] = {}
     for slot, step in enumerate(plan.steps):
@@ -65,8 +65,8 @@ def place_group_tensors(
 
 @dataclass(frozen=True, slots=True)
 class _Lives:
-    """Of each value that is stored in the main memory the slots of its first write and last access; who runs in each
-    slot, by the user's names."""
+    """Slots of the first write and last access of each value that is stored in the main memory, and the user's names
+    for what runs in each slot."""
 
     spans: Mapping[str, tuple[int, int]]
     runs: Mapping[int, str]
@@ -118,8 +118,8 @@ def _placed(
 
 
 def main_lifetimes(graph: Graph, layout: Layout, main: str) -> dict[str, tuple[int, int]]:
-    """For every value that a plan writes to the memory `main` the slots of its first write and its last access. What a
-    view reads counts as read from its source."""
+    """For every value that a plan writes to the memory `main`, the slots of its first write and its last access. A read
+    of a view counts as a read of its source."""
     named = roots(graph)
     lives: dict[str, tuple[int, int]] = {}
     entries = [entry for step in layout.steps if isinstance(step, tuple) for entry in step]
@@ -135,7 +135,7 @@ def main_lifetimes(graph: Graph, layout: Layout, main: str) -> dict[str, tuple[i
 
 
 def _written(entry: LayerLayout, main: str) -> list[str]:
-    """Values that a layer, or a store behind it, leaves in the main memory."""
+    """Values that a layer, or a store after it, leaves in the main memory."""
     names = [entry.layer.output] if entry.destination is not None and entry.destination.memory == main else []
     return names + [store.tensor for store in entry.stores if store.destination.memory == main]
 
@@ -157,7 +157,7 @@ def _aligned(size_bytes: int) -> int:
 def _overflow(
     ctx: GraphContext[AcceptingTarget], lives: _Lives, demand_bytes: int, own: Sequence[str], sharing: Sequence[Item]
 ) -> Infeasible:
-    """What the main memory would hold in the fullest slot, the largest first."""
+    """Content that the main memory would need in the fullest slot, the largest first."""
     _, slot = peak_bytes(sharing)
     live = (item for item in sharing if item.first <= slot <= item.last)
     held = [Holder(item.name, item.size_bytes, lives.runs[item.first], lives.runs[item.last]) for item in live]

@@ -1,9 +1,9 @@
-"""Lookups without a result in the main memory: rows go from the table to where a layer reads them.
+"""Lookups without a result in the main memory: rows go from the table directly to the place where a layer reads them.
 
-    layout --who reads what of a lookup's result--> those of which each row is read once at most, whole
+    layout --who reads what of a lookup's result--> lookups of which each row is read at most once, whole
     box of such a result, staged --runs of rows--> RowRun, RowRun, ...
 
-Any other lookup is done before all layers, and its result is read as an input is.
+Any other lookup is done before all layers, and its result is read like an input.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from partitioner.memory.memory_plan_types import Layout, MoveLayout, Place
 
 
 def looked_up_when_read(layout: Layout, ctx: PlanContext) -> Mapping[str, Op]:
-    """Lookups by the names of their results, of those that layers read from the main memory into the staging memory
-    alone, each row once at most and whole."""
+    """Lookups, by the names of their results, that layers read only from the main memory into the staging memory, each
+    row at most once and whole."""
     graph = ctx.graph
     found = {op.outputs[0]: op for op in graph.prepared if op.kind == "lookup"}
     if not found or not ctx.roles.has_staging:
@@ -42,7 +42,7 @@ def looked_up_when_read(layout: Layout, ctx: PlanContext) -> Mapping[str, Op]:
 
 
 def row_runs(graph: Graph, op: Op, place: Place) -> tuple[RowRun, ...]:
-    """The rows of a lookup's result in the box of a place in the staging memory, which holds them dense."""
+    """The rows of a lookup's result in the box of a place in the staging memory, which holds them densely."""
     tensor, inner = graph.by_name[op.outputs[0]], _row_axes(graph, op)
     outer = len(tensor.shape) - inner
     row_bytes = prod(tensor.shape[outer:]) * tensor.item_bytes
@@ -56,7 +56,7 @@ def row_runs(graph: Graph, op: Op, place: Place) -> tuple[RowRun, ...]:
 
 
 def _row_axes(graph: Graph, op: Op) -> int:
-    """How many of the last axes of a lookup's result are a row of its table; 0 where a row is not whole axes."""
+    """Number of last axes of a lookup's result that are a row of its table; 0 where a row is not made of whole axes."""
     shape = graph.by_name[op.outputs[0]].shape
     size = prod(graph.by_name[op.inputs[0]].shape) // int(op.number("rows"))
     for axes in range(1, len(shape)):
@@ -66,7 +66,7 @@ def _row_axes(graph: Graph, op: Op) -> int:
 
 
 def _rows_once(graph: Graph, op: Op, boxes: list[Box]) -> bool:
-    """Whether boxes of the result are whole rows, in all not more than there are."""
+    """Whether boxes of the result are whole rows, in total not more than the result has."""
     shape, axes = graph.by_name[op.outputs[0]].shape, _row_axes(graph, op)
     outer = len(shape) - axes
     whole = tuple((0, extent) for extent in shape[outer:])

@@ -58,7 +58,7 @@ def box_regions(memory: str, base_bytes: int, shape: tuple[int, ...], box: Box, 
 
 
 def relative(box: Box, origin: Box) -> Box:
-    """`box` in the coordinates of the box `origin` that holds it."""
+    """`box` in the coordinates of the box `origin`, which contains it."""
     return tuple((low - base, high - base) for (low, high), (base, _) in zip(box, origin, strict=True))
 
 
@@ -71,7 +71,7 @@ def gather(
     memory: str,
     offset_bytes: int,
 ) -> Iterator[MemoryCopy]:
-    """Copies that bring `box` of a tensor of `shape`, dense, to `offset_bytes` of `memory`."""
+    """Copies that bring `box` of a tensor of `shape`, densely, to `offset_bytes` of `memory`."""
     for region in box_regions(source_memory, source_bytes, shape, box, item_bytes):
         yield MemoryCopy(region, _packed(memory, offset_bytes, region))
         offset_bytes += region.size_bytes
@@ -93,8 +93,8 @@ def scatter(
 
 
 def copies(source: PlacedArray, destination: PlacedArray, box: Box, item_bytes: int) -> list[MemoryCopy]:
-    """Copies of `box` between two dense arrays that hold it, in as few copies as rows at one pitch on one side and one
-    run of bytes on the other allow."""
+    """Copies of `box` between two dense arrays that hold it: the fewest copies, each with rows at one pitch on one side
+    and one run of bytes on the other."""
     ways = [list(_packed_at(source, destination, box, item_bytes, packed)) for packed in (True, False)]
     return min(ways, key=len)
 
@@ -102,7 +102,8 @@ def copies(source: PlacedArray, destination: PlacedArray, box: Box, item_bytes: 
 def packed_copies(
     source: PlacedArray, destination: PlacedArray, box: Box, item_bytes: int, at_source: bool
 ) -> list[MemoryCopy]:
-    """The same where one side must be one run of bytes: the source's or the destination's."""
+    """Copies of `box` between two dense arrays, of which one side must be one run of bytes: the source's or the
+    destination's."""
     return list(_packed_at(source, destination, box, item_bytes, at_source))
 
 
@@ -119,7 +120,7 @@ def _packed_at(
 
 
 def _runs(whole: Box, box: Box) -> Iterator[Box]:
-    """Parts of `box` that are one run each of a dense array over `whole`."""
+    """Parts of `box`, each of which is one run in a dense array over `whole`."""
     axis = len(box) - 1
     while axis > 0 and box[axis] == whole[axis]:
         axis -= 1

@@ -2,7 +2,7 @@
 
     layer, box --moved to the first image--> work, places of buffers --target, once--> instructions of each pass
 
-See `partitioner.context.image_independence` for when that is so.
+`partitioner.context.image_independence` says when tiles are alike.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box
 
 LowerContext: TypeAlias = Context[LowerTarget]
-"""What lowering is given: a context whose target makes instructions."""
+"""The input of lowering: a context whose target makes instructions."""
 
 Code = tuple[tuple[Instr, ...], ...]
 """Instructions of each pass of a tile."""
@@ -28,7 +28,7 @@ _Places = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Of one compilation the instructions of tiles, by layer, box, and offsets and pitches of their buffers."""
+    """The instructions of tiles in one compilation, by layer, box, and offsets and pitches of their buffers."""
 
     codes: dict[tuple[Layer, Box, _Places, _Places], Code] = field(default_factory=dict)
 
@@ -36,8 +36,8 @@ class _Known:
 def tile_code(
     ctx: LowerContext, layer: Layer, box: Box, offsets_bytes: Mapping[str, int], pitches_bytes: Mapping[str, int]
 ) -> Code:
-    """What the target makes for a box of a layer's output whose buffers lie at these offsets of their memories, their
-    rows at these pitches (dense where not named)."""
+    """Instructions of the target for a box of a layer's output whose buffers lie at these offsets of their memories,
+    with rows at these pitches (dense where not named)."""
     first = ctx.at_first_image(layer, box)
     key = (layer, first, tuple(offsets_bytes.items()), tuple(pitches_bytes.items()))
     known = ctx.memo(_Known).codes

@@ -1,9 +1,10 @@
-"""The program: one instruction stream for each core of a cluster, with engines, regions and addresses; no bits.
+"""The program: one instruction stream per core of a cluster, with engines, regions and addresses, but not yet bits.
 
     instr engine="MTE" opcode="mov.l1.llb" operands={...} reads=[LLB region] writes=[L1 region] source="conv1"
 
-What an opcode or operand means is the target's business. What every target shares, and what allocation checks, ordering
-and timing work on, are the engine, the regions read and written, the work in cycles and the operator it serves.
+The meaning of opcodes and operands belongs to the target. The parts that every target shares, and that allocation
+checks, ordering and timing use, are the engine, the regions read and written, the work in cycles and the operator
+served.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from partitioner.ir.text import format_line
 class Region:
     """`rows` runs of `row_bytes` bytes, `stride_bytes` apart, from `offset_bytes` in `memory`.
 
-    Where the memory is private to cores, it is that of the core that runs the instruction.
+    In a memory that is private to cores, the region lies on the core that runs the instruction.
     """
 
     memory: str
@@ -39,11 +40,11 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Instr:
-    """One instruction. `operands` are the target's own, `cycles` the cost model's, `source` an operator's name.
+    """One instruction. `operands` are the target's own, `cycles` the cost model's, `source` is an operator's name.
 
     With `starts` the work goes on in the background under that token, until an instruction of the core `awaits` it.
-    `meets`: the cores (a bit each) whose engines do it together, each its own; it begins when it is first in all their
-    queues. 0 for none.
+    `meets` has one bit for each core whose engine does the instruction together with the others; it begins when it is
+    first in all their queues. It is 0 where no cores meet.
     """
 
     engine: str
@@ -60,7 +61,7 @@ class Instr:
 
 @dataclass(frozen=True, slots=True)
 class TensorPlacement:
-    """Where a tensor lies: `kind` is input, output, constant, value or alias (a view of `of`)."""
+    """Position of a tensor: `kind` is input, output, constant, value or alias (a view of `of`)."""
 
     tensor: str
     kind: str
@@ -72,7 +73,7 @@ class TensorPlacement:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What one core does, in program order."""
+    """The instructions of one core, in program order."""
 
     core: int
     instrs: tuple[Instr, ...]
@@ -80,7 +81,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Program:
-    """One cluster's work. `barrier` is the opcode that all cores execute together."""
+    """The work of one cluster. `barrier` is the opcode that all cores execute together."""
 
     name: str
     chip: str
@@ -91,22 +92,22 @@ class Program:
 
     @cached_property
     def cores(self) -> int:
-        """A bit for each core, as in `Instr.meets`."""
+        """One bit per core, as in `Instr.meets`."""
         return sum(1 << stream.core for stream in self.streams)
 
     def is_barrier(self, instr: Instr) -> bool:
         return instr.opcode == self.barrier
 
     def is_rendezvous(self, instr: Instr) -> bool:
-        """Whether cores do the instruction together: as a barrier, or by their engines."""
+        """Whether cores do the instruction together: as a barrier, or with their engines."""
         return instr.meets != 0 or instr.opcode == self.barrier
 
     def is_full_rendezvous(self, instr: Instr) -> bool:
-        """Whether all cores do it together."""
+        """Whether all cores do the instruction together."""
         return instr.opcode == self.barrier or instr.meets & self.cores == self.cores
 
     def who(self, number: int, position: int) -> str:
-        """How messages name the instruction at a position of stream `number`."""
+        """Name in messages of the instruction at a position of stream `number`."""
         stream = self.streams[number]
         instr = stream.instrs[position]
         served = instr.source or "no operator"
@@ -121,7 +122,7 @@ class Program:
 
 
 def format_program(program: Program) -> str:
-    """The text form, one placement or instruction a line."""
+    """The text form, with one placement or instruction per line."""
     lines = [
         format_line(
             "program",

@@ -1,4 +1,5 @@
-"""Whether two regions share a byte. Asked for every pair of accesses in flight: no walking over rows if avoidable."""
+"""Test whether two regions share a byte. It runs for every pair of accesses in flight, so it avoids walking over
+rows."""
 
 from __future__ import annotations
 
@@ -28,18 +29,19 @@ def overlaps(a: Region, b: Region) -> bool:
 
 
 def _rows(region: Region) -> int:
-    """1 for what is one run of bytes."""
+    """Number of rows; 1 for a region that is one run of bytes."""
     return 1 if region.stride_bytes <= region.row_bytes else region.rows
 
 
 def _run_meets(start: int, end: int, comb: Region) -> bool:
-    """Does the run of bytes [start, end) meet a row? The first row that ends behind `start` decides."""
+    """Whether the run of bytes [start, end) meets a row. The first row that ends after `start` decides."""
     first = max(0, (start - comb.offset_bytes - comb.row_bytes) // comb.stride_bytes + 1)
     return first < comb.rows and comb.offset_bytes + first * comb.stride_bytes < end
 
 
 def _combs_meet(a: Region, b: Region) -> bool:
-    """Rows of one stride: row i of `a` and row j of `b` meet when (i - j) * stride lies close to the distance."""
+    """Whether rows with the same stride meet: row i of `a` and row j of `b` do when (i - j) * stride lies close to the
+    distance."""
     distance = b.offset_bytes - a.offset_bytes
     least = max((distance - a.row_bytes) // a.stride_bytes + 1, 1 - b.rows)
     return least < a.rows and least * a.stride_bytes < distance + b.row_bytes
@@ -49,7 +51,8 @@ def _combs_meet(a: Region, b: Region) -> bool:
 def rows_meet(
     a_first: int, a_row: int, a_rows: int, a_stride: int, b_first: int, b_row: int, b_rows: int, b_stride: int
 ) -> bool:  # pragma: no cover - compiled
-    """Does one of the rows of `a` meet one of `b`, whose rows lie apart? Compiled: rows are many."""
+    """Whether one of the rows of `a` meets one of `b`, where rows do not touch each other. Compiled, as rows are
+    many."""
     for run in range(a_rows):
         start = a_first + run * a_stride
         first = max(0, (start - b_first - b_row) // b_stride + 1)

@@ -1,6 +1,7 @@
-"""What lowering asks of a target beyond planning: instructions for one tile, for copies, for a barrier.
+"""Requirements of lowering on a target beyond planning: instructions for one tile, for copies, for a barrier.
 
-`Timeable` and `Schedulable` are further abilities that a target may have; what needs them says so to who lacks them.
+`Timeable` and `Schedulable` are further abilities that a target may have; code that needs one reports a target without
+it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from partitioner.ir.regions import Box
 from partitioner.ir.target import PlanTarget, TileWork
 
 DENSE: Mapping[str, int] = MappingProxyType({})
-"""No buffer has a pitch."""
+"""Pitches of buffers without any strided one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +61,12 @@ class LowerTarget(PlanTarget, Protocol):
         chip: Chip,
         pitches_bytes: Mapping[str, int] = DENSE,
     ) -> tuple[tuple[Instr, ...], ...]:
-        """Instructions of each pass of `work`, its loads excepted; buffers lie at `offsets_bytes` of their memories.
+        """Instructions of each pass of `work`, without its loads; buffers lie at `offsets_bytes` of their memories.
 
         `pitches_bytes` gives, for buffers that `work` calls strided, the bytes between the starts of their rows; the
-        others are dense. The values written do not depend on it. Bytes between the rows are not touched.
+        others are dense. The written values do not depend on it. Bytes between the rows are not touched.
 
-        Asked for one of the images that are computed alike, see `work`."""
+        The method is called for one of the images that are computed alike, see `work`."""
 
     def copy(self, copies: tuple[MemoryCopy, ...], source: str, chip: Chip) -> tuple[Instr, ...]:
         """Instructions of one core that move all copies; after the last of them all data have landed.
@@ -78,7 +79,7 @@ class LowerTarget(PlanTarget, Protocol):
 
 @runtime_checkable
 class Prepares(Protocol):
-    """A target that does operators on integers, and lookups by them, in the main memory."""
+    """A target that computes integer operators, and lookups by their results, in the main memory."""
 
     def prepare(self, graph: Graph, op: Op, places: Mapping[str, int], chip: Chip) -> tuple[Instr, ...]:
         """Instructions of one core for one of the graph's prepared operators, all of them over after the last one;
@@ -87,30 +88,32 @@ class Prepares(Protocol):
     def look_up(
         self, graph: Graph, op: Op, places: Mapping[str, int], runs: tuple[RowRun, ...], source: str, chip: Chip
     ) -> tuple[Instr, ...]:
-        """Instructions of one core that bring some rows of what a `lookup` makes into the staging memory, for the
-        operator `source`; after the last of them all have landed."""
+        """Instructions of one core that bring some rows of the result of a `lookup` into the staging memory, for the
+        operator `source`; after the last instruction all rows have landed."""
 
     def emulate_prepared(
         self, graph: Graph, op: Op, read: Callable[[str], npt.NDArray[np.generic]]
     ) -> npt.NDArray[np.generic]:
-        """What the operator must have stored, computed slowly from its operands as stored."""
+        """The values that the operator must have stored, computed slowly from its operands as stored."""
 
 
 @runtime_checkable
 class Timeable(Protocol):
-    """A target whose programs the cycle model can time: it says what issuing costs, and reads its machine code."""
+    """A target whose programs the cycle model can time: it knows the cost of issuing, and can read its machine code."""
 
     def issue_costs(self, program: Program) -> tuple[CoreIssue, ...]:
         """Scalar instructions that each core runs before, for and after each of its instructions, in this order."""
 
     def trace(self, executable: bytes, cores: int, chip: Chip, cluster: int = 0) -> tuple[TimedStream, ...]:
-        """What machine code asks of each core, for the cycle model; read from the bytes alone. Raises TargetError."""
+        """The streams that machine code means for each core, for the cycle model; read from the bytes alone. Raises
+        TargetError."""
 
 
 @runtime_checkable
 class Schedulable(Protocol):
-    """A target whose instructions may be put into another order, which runs transfers ahead of what needs them."""
+    """A target whose instructions may be put into another order that runs transfers ahead of the work that needs
+    them."""
 
     def broadcast(self, instr: Instr, cores: tuple[int, ...]) -> Instr:
-        """A copy from a shared memory that several cores make at the same time, each with its own instruction like
-        this one: where the chip can, one that reads the bytes once for all of them."""
+        """A copy from a shared memory that several cores make at the same time, each with its own instruction like this
+        one: where the chip can, one that reads the bytes only once for all of them."""

@@ -1,9 +1,10 @@
-"""Instructions as the cycle model sees them: what issuing costs, which unit works how long, what must be over first.
+"""Instructions as the cycle model sees them: the cost of issuing, the unit and cycles of the work, and what must be
+over.
 
-    Program + how many scalar instructions each Instr takes --timed_streams--> one TimedStream a core
+    Program + how many scalar instructions each Instr takes --timed_streams--> one TimedStream per core
     machine code alone --the target's trace--> the same
 
-The timing model (`isched.timing.cycle_model`) takes nothing else, so that a program and its machine code have one
+The timing model (`isched.timing.cycle_model`) has no other input, so that a program and its machine code have one
 clock.
 """
 
@@ -21,9 +22,10 @@ from isched.program.program import Instr, Program, Region
 
 @dataclass(frozen=True, slots=True)
 class IssueCost:
-    """Scalar instructions of one instruction: `before` counts those up to and including the one that issues it (or
-    that first asks whether a transfer is over), `after` those behind it. Asking is repeated every `period` of them.
-    `missed` lines of the instruction cache are fetched on the way to it: known of machine code alone."""
+    """Scalar instructions of one instruction: `before` counts those up to and including the one that issues it (or that
+    first asks whether a transfer is over), `after` those that follow. Asking is repeated every `period` scalar
+    instructions. `missed` lines of the instruction cache are fetched on the way; this is known only from machine code.
+    """
 
     before: int
     after: int = 0
@@ -33,7 +35,7 @@ class IssueCost:
 
 @dataclass(frozen=True, slots=True)
 class CoreIssue:
-    """Scalar instructions of one core: before its first instruction, of each, and behind its last."""
+    """Scalar instructions of one core: before its first instruction, for each instruction, and after its last."""
 
     start: int
     issues: tuple[IssueCost, ...]
@@ -42,24 +44,24 @@ class CoreIssue:
 
 @dataclass(frozen=True, slots=True)
 class LinkFlow:
-    """Bytes that move over a link, whole bursts counted."""
+    """Bytes that move over a link, with whole bursts counted."""
 
     link: str
     size_bytes: int
 
 
 _Work: TypeAlias = tuple[str, float, tuple[LinkFlow, ...]]
-"""What `timed_work` finds."""
+"""Result of `timed_work`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimedOp:
     """One instruction as the cycle model sees it.
 
-    `unit` works on it: an engine of the core, or a DMA channel of the cluster (its token without number); empty when
-    only the scalar core has to do with it. Work is `cycles` by itself, then the `flows` one after the other. Ops of
-    one `rendezvous` wait for each other: on `unit`, or, without one, as a barrier of the cores. `awaits` are transfers
-    that are over before the scalar core goes on.
+    `unit` works on it: an engine of the core, or a DMA channel of the cluster (its token without number); it is empty
+    when only the scalar core is involved. Work is `cycles` by itself, then the `flows` one after the other. Ops of one
+    `rendezvous` wait for each other: on `unit`, or, without one, as a barrier of the cores. `awaits` are transfers that
+    must be over before the scalar core goes on.
     """
 
     engine: str
@@ -79,7 +81,8 @@ class TimedOp:
 
 @dataclass(frozen=True, slots=True)
 class TimedStream:
-    """What one core does; `end` scalar instructions follow its last op, for which `end_missed` lines are fetched."""
+    """The ops of one core; `end` scalar instructions follow its last op, and `end_missed` lines are fetched for
+    them."""
 
     core: int
     ops: tuple[TimedOp, ...]
@@ -88,7 +91,7 @@ class TimedStream:
 
 
 def busiest_engine_cycles(streams: tuple[TimedStream, ...]) -> float:
-    """What the engine with most to do works, what it moves left out."""
+    """Cycles of work on the busiest engine, without the bytes that it moves."""
     worked: dict[tuple[int, str], float] = {}
     for stream in streams:
         for op in stream.ops:
@@ -97,7 +100,7 @@ def busiest_engine_cycles(streams: tuple[TimedStream, ...]) -> float:
 
 
 def same_streams(first: tuple[TimedStream, ...], second: tuple[TimedStream, ...]) -> bool:
-    """Are the streams equal? Most ops are few objects many times over, so that each pair is compared once."""
+    """Whether the streams are equal. Most ops are the same few objects, so each pair is compared once."""
     if [(s.core, s.end, s.end_missed, len(s.ops)) for s in first] != [
         (s.core, s.end, s.end_missed, len(s.ops)) for s in second
     ]:
@@ -157,7 +160,7 @@ def timed_streams(program: Program, chip: Chip, issues: tuple[CoreIssue, ...]) -
 def timed_op(
     instr: Instr, chip: Chip, issue: IssueCost, rendezvous: str = "", starts: str = "", awaits: tuple[str, ...] = ()
 ) -> TimedOp:
-    """One instruction; `starts` and `awaits` are tokens made unique by a number behind `#`.
+    """One instruction; `starts` and `awaits` are tokens made unique by a number after `#`.
 
     A transfer pays its link's latency once, however many copies it is; each copy of a DMA chain is one descriptor.
     """
@@ -166,7 +169,7 @@ def timed_op(
 
 
 def _op(instr: Instr, issue: IssueCost, work: _Work, rendezvous: str, starts: str, awaits: tuple[str, ...]) -> TimedOp:
-    """The same, of which the work is known."""
+    """One instruction of which the work is known."""
     unit, cycles, flows = work
     unit = starts.partition("#")[0] or unit
     moved = sum(region.size_bytes for region in instr.writes) if flows else 0
@@ -180,7 +183,7 @@ def timed_work(
     instr: Instr, chip: Chip, background: bool = False, idle: bool = False
 ) -> tuple[str, float, tuple[LinkFlow, ...]]:
     """The unit that works on an instruction (empty for none and for a transfer in the `background`), the cycles that it
-    takes by itself, and the flows behind them. `idle`: it is only a wait of the scalar core."""
+    takes by itself, and the flows after them. With `idle`, it is only a wait of the scalar core."""
     if background:
         cycles, flows = _transfer(instr, chip)
         descriptors = len(instr.reads) if _paired(instr) else sum(region.rows for region in instr.writes)
@@ -215,8 +218,8 @@ def _transfer(instr: Instr, chip: Chip) -> tuple[float, tuple[LinkFlow, ...]]:
 
 
 def _paired(instr: Instr) -> bool:
-    """Whether each read is what one write stores. Else it is any rows of the first one that are written: indices, which
-    are read too, choose them."""
+    """Whether each write stores what one read brings. Otherwise the writes store any rows of the first read, chosen by
+    indices, which are read too."""
     return len(instr.reads) == len(instr.writes)
 
 

@@ -1,9 +1,9 @@
-"""List scheduling of one stream: in each moment the instruction that the most depends on.
+"""List scheduling of one stream: at each moment, issue the instruction on which the most depends.
 
     Tasks (what each occupies, what is over before it) --list_schedule--> the order of issue
 
-A core issues one instruction after the other, and each engine has a queue: an instruction that would find it full keeps
-the core from going on. Compiled, since every instruction asks what is ready.
+A core issues one instruction after the other, and each engine has a queue: an instruction that finds its queue full
+blocks the core. The search is compiled, since every instruction asks what is ready.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """The instructions of a stream: scalar cycles to issue each, the number of its unit (-1 for none), cycles there.
+    """The instructions of a stream: scalar cycles to issue each, the number of its unit (-1 for none), its cycles
+    there.
 
-    With `drains` all units are idle when it issues. `rendezvous` is the number of what all cores do together,
-    `background` the channel of the transfer that it starts, `awaits` of that which is over then; -1 for none. `after`
-    are those that are over before it issues, `behind` those that are issued before it. Channels and units are numbered
-    from 0."""
+    With `drains`, all units are idle when the task issues. `rendezvous` is the number of a rendezvous of all cores,
+    `background` the channel of the transfer that the task starts, `awaits` the channel of the transfer that is over
+    then; each is -1 for none. `after` pairs a task with those that are over before it issues, `behind` with those that
+    are issued before it. Channels and units are numbered from 0."""
 
     issue: Floats
     unit: Vector
@@ -41,9 +42,9 @@ class Tasks:
 
 
 def list_schedule(tasks: Tasks, depth: int, met: Floats | None) -> tuple[Vector, Floats]:
-    """Numbers of the tasks in the order of issue: of those that need not wait the one with the longest tail, else the
-    one that waits least; and when each rendezvous was issued. Rendezvous do not begin before the time that `met`
-    says."""
+    """Numbers of the tasks in the order of issue, and the time at which each rendezvous was issued. The next task is
+    the one with the longest tail of those that need not wait, else the one that waits least. Rendezvous do not begin
+    before the times in `met`."""
     count, after, behind = len(tasks.issue), tasks.after, tasks.behind
     if not count:
         return np.zeros(0, np.int64), np.zeros(0)
@@ -74,7 +75,7 @@ def list_schedule(tasks: Tasks, depth: int, met: Floats | None) -> tuple[Vector,
 
 
 def _starting(of: Vector, to: Vector, count: int) -> tuple[Vector, Vector]:
-    """Pairs by their first half: those of n are from `starts[n]` to `starts[n + 1]`."""
+    """Pairs grouped by their first member: those of n are from `starts[n]` to `starts[n + 1]`."""
     order = np.argsort(of, kind="stable")
     return np.concatenate(([0], np.cumsum(np.bincount(of, minlength=count)))), to[order]
 
@@ -94,7 +95,7 @@ def _tails(
 ) -> Floats:  # pragma: no cover - compiled
     """Cycles from the start of each task to the end of all that depends on it."""
     tails = np.zeros(len(issue))
-    started = np.zeros(channels, np.int64)  # by channel the number of the wait, from 1 on
+    started = np.zeros(channels, np.int64)  # by channel the number of the wait, counted from 1
     for n in range(len(issue) - 1, -1, -1):
         if background[n] >= 0:
             waits = started[background[n]]
@@ -132,8 +133,8 @@ def _schedule(
     behind_starts: Vector,
     behind: Vector,
 ) -> tuple[Vector, Floats]:  # pragma: no cover - compiled
-    """The order, and when each task is issued. Those that wait are in a heap by the time at which they need no more;
-    those that do not are in one for each lane: unit, drain or scalar."""
+    """The order, and when each task is issued. Tasks that wait are in a heap by the time at which their wait ends;
+    tasks that are ready are in one heap per lane: unit, drain or scalar."""
     count, units = len(issue), max(0, lanes - 2)
     waiting, waits = np.empty(count, np.int64), 0
     free, held = np.empty((lanes, count), np.int64), np.zeros(lanes, np.int64)
@@ -217,7 +218,7 @@ def _schedule(
 
 @njit(cache=True, nogil=True)
 def _shared(left: Floats, own: float) -> float:  # pragma: no cover - compiled
-    """When a transfer that would take its `own` cycles alone is over, beside the others: all have equal shares."""
+    """Cycles until a transfer is over that would take its `own` cycles alone, when all transfers have equal shares."""
     cycles = 0.0
     for other in range(len(left)):
         cycles += min(left[other], own)
@@ -226,7 +227,7 @@ def _shared(left: Floats, own: float) -> float:  # pragma: no cover - compiled
 
 @njit(cache=True, nogil=True)
 def _advance(left: Floats, cycles: float) -> None:  # pragma: no cover - compiled
-    """What is left of each transfer so many cycles later."""
+    """Update the rest of each transfer after this many cycles."""
     while cycles > 0:
         working, least = 0, 0.0
         for remaining in left:
@@ -236,7 +237,7 @@ def _advance(left: Floats, cycles: float) -> None:  # pragma: no cover - compile
         if not working:
             return
         step = min(least, cycles / working)
-        if step <= 0:  # what rounding left of the cycles is too little to divide
+        if step <= 0:  # the cycles left by rounding are too few to divide
             return
         for channel in range(len(left)):
             if left[channel] > 0:
@@ -246,7 +247,7 @@ def _advance(left: Floats, cycles: float) -> None:  # pragma: no cover - compile
 
 @njit(cache=True, nogil=True)
 def _push(heap: Vector, size: int, item: int, keys: Floats) -> int:  # pragma: no cover - compiled
-    """Add an item to a heap by key, then by number; its new size."""
+    """Add an item to a heap ordered by key, then by number; return its new size."""
     place = size
     while place:
         above = (place - 1) // 2
@@ -260,7 +261,7 @@ def _push(heap: Vector, size: int, item: int, keys: Floats) -> int:  # pragma: n
 
 @njit(cache=True, nogil=True)
 def _pop(heap: Vector, size: int, keys: Floats) -> int:  # pragma: no cover - compiled
-    """Take the first item away; the new size."""
+    """Remove the first item; return the new size."""
     size -= 1
     item = heap[size]
     place = 0

@@ -4,11 +4,11 @@
             --list scheduling by critical path--> the same instructions in another order
 
 A core issues in order and waits where it must, so the order decides what overlaps: weights of later layers travel while
-this one computes, transfers start as early as what they overwrite is over and are awaited as late as what they bring is
-needed, one tile is multiplied while another is finished. How far ahead anything can run is decided by the addresses:
-what would overwrite bytes that are still read depends on the readers. No byte of the results changes.
+this one computes, transfers start as soon as the bytes that they overwrite are free and are awaited only when their
+data are needed, one tile is multiplied while another is finished. The addresses decide how far ahead anything can run:
+a write to bytes that are still read depends on the readers. No byte of the results changes.
 
-Cores that do the same but at other shared addresses share one order; DMA instructions are those of one core among them.
+Cores that do the same at other shared addresses share one order; DMA instructions are placed in it by their own core.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from isched.timing.cycle_model import EndedRun, cycles_below, run_below
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:
-    """The fastest of the programs that one plan can have, by the cycle model, its cycles and its run; `ahead` where its
-    addresses leave room for running ahead."""
+    """The fastest of the programs that one plan can have, by the cycle model, with its cycles and its run. `ahead` is
+    set where its addresses leave room for running ahead."""
 
     program: Program
     cycles: float
@@ -43,24 +43,25 @@ class Scheduled:
 
 
 def schedule_program(program: Program, chip: Chip, target: Timeable) -> Program:
-    """The same work in the order that list scheduling finds, or as it was where the cycle model says that is faster.
+    """A program in the order that list scheduling finds, or unchanged where the cycle model says that this is faster.
 
-    `program` must be one that `verify_program` accepts; it accepts the result too."""
+    `verify_program` must accept `program`; it then accepts the result too."""
     scheduled = list_scheduled(program, chip, target)
     cycles = cycles_below(scheduled, chip, target)
-    assert cycles is not None  # nothing reaches an endless limit
+    assert cycles is not None  # no run reaches an infinite limit
     return scheduled if cycles_below(program, chip, target, cycles) is None else program
 
 
 def scheduled_lowering(
     lower: Callable[[bool], Program], chip: Chip, target: Timeable, limit_cycles: float = inf
 ) -> Scheduled | None:
-    """The fastest of what `lower` makes, whose argument says whether addresses leave room for running ahead; None where
-    none takes fewer cycles than the limit.
+    """The fastest program that `lower` makes, whose argument says whether addresses leave room for running ahead; None
+    where no program takes fewer cycles than the limit.
 
     With that room work overlaps most, but tiles get smaller where memories are small, and a plan of few long transfers
-    only gets more of them. So the cycle model judges that one in the scheduler's order, the one without such room as it
-    is, and that in the scheduler's order; each only until it has taken as long as the best before it."""
+    only gets more of them. So the cycle model judges three programs: the one with room in the scheduler's order, the
+    one without room unchanged, and the one without room in the scheduler's order. Each runs only until it has taken as
+    long as the best before it."""
     best: Scheduled | None = None
     for program, ahead in _candidates(lower, chip, target):
         run = run_below(program, chip, target, best.cycles if best else limit_cycles)
@@ -77,7 +78,7 @@ def _candidates(lower: Callable[[bool], Program], chip: Chip, target: Timeable) 
 
 
 def list_scheduled(program: Program, chip: Chip, target: Timeable) -> Program:
-    """The same work in the order that list scheduling finds, faster or not. As for `schedule_program` otherwise."""
+    """A program in the order that list scheduling finds, faster or not. Otherwise as `schedule_program`."""
     orders = dependences(program, chip)
     cores = [_Core(stream, order) for stream, order in zip(program.streams, orders, strict=True)]
     groups = _alike(cores)
@@ -101,7 +102,7 @@ def list_scheduled(program: Program, chip: Chip, target: Timeable) -> Program:
 
 @dataclass(frozen=True)
 class _Core:
-    """A stream with its order."""
+    """A stream and its order."""
 
     stream: Stream
     order: CoreOrder
@@ -127,7 +128,7 @@ class _Core:
 
 
 def _alike(cores: Sequence[_Core]) -> list[list[int]]:
-    """Streams grouped by what their engines do, DMA apart; in each group at most one has DMA."""
+    """Streams grouped by the work of their engines, DMA ignored; in each group at most one stream has DMA."""
     groups: dict[object, list[int]] = {}
     moving: set[object] = set()
     kinds: dict[tuple[object, ...], int] = {}
@@ -141,7 +142,7 @@ def _alike(cores: Sequence[_Core]) -> list[list[int]]:
             key = (*key, number) if key in moving else key
             moving.add(key)
         groups.setdefault(key, []).append(number)
-    # Those with DMA first: what they wait for, all others wait for where they meet them.
+    # Streams with DMA first: all others wait for the transfers where they meet these cores.
     return sorted(groups.values(), key=lambda members: not any(cores[member].moves for member in members))
 
 
@@ -155,7 +156,8 @@ def _ordered(cores: Sequence[_Core], member: int, leader: int, listed: Vector) -
 
 
 def _as(cores: Sequence[_Core], of: int, to: int) -> Vector:
-    """For each position of one stream that of the same instruction in one like it; -1 for DMA and what is dropped."""
+    """For each position of one stream, that of the same instruction in a similar stream; -1 for DMA and dropped
+    barriers."""
     found = np.full(len(cores[of].stream.instrs), -1, np.int64)
     found[cores[of].foreground] = cores[to].foreground
     return found
@@ -165,7 +167,7 @@ def _as(cores: Sequence[_Core], of: int, to: int) -> Vector:
 
 
 class _Costs:
-    """Cycles of an instruction when all cores do the same: each has its part of what they share."""
+    """Cycles of an instruction when all cores do the same: each has an equal part of the shared bandwidth."""
 
     def __init__(self, chip: Chip) -> None:
         self.tick = chip.assumed.scalar_instruction_cycles
@@ -175,8 +177,8 @@ class _Costs:
         self._known: dict[tuple[object, ...], tuple[str, float]] = {}
 
     def work(self, instr: Instr, idle: bool) -> tuple[str, float]:
-        """The unit (empty for none) and its cycles: latency, then the bytes of each flow at the rate it then has.
-        `idle`: it is only a wait of the scalar core."""
+        """The unit (empty for none) and its cycles: latency, then the bytes of each flow at the rate that it then has.
+        With `idle`, the instruction is only a wait of the scalar core."""
         shapes = [(r.memory, r.row_bytes, r.rows, r.stride_bytes) for r in (*instr.reads, *instr.writes)]
         key = (instr.engine, instr.starts, instr.cycles, idle, bool(instr.meets), len(instr.reads), *shapes)
         found = self._known.get(key)
@@ -202,7 +204,7 @@ class _Costs:
 def _tasks(
     program: Program, cores: Sequence[_Core], members: Sequence[int], leader: int, issue: CoreIssue, costs: _Costs
 ) -> Tasks:
-    """The leader's stream, without dropped barriers, with what any member must keep."""
+    """The leader's stream, without dropped barriers, with the order that any member must keep."""
     core = cores[leader]
     kept = core.kept.tolist()
     instrs = [core.stream.instrs[n] for n in kept]
@@ -228,13 +230,13 @@ def _tasks(
 
 
 def _numbers(names: Sequence[str]) -> Vector:
-    """Names by number, -1 for empty ones."""
+    """A number for each name, -1 for empty ones."""
     known: dict[str, int] = {"": -1}
     return np.array([known.setdefault(name, len(known) - 1) for name in names], np.int64)
 
 
 def _issued(issue: CoreIssue, kept: Sequence[int]) -> Floats:
-    """Scalar instructions of those that are kept: what follows the one before belongs to the next."""
+    """Scalar instructions of the kept instructions: those after one instruction belong to the next."""
     before = np.array([cost.before for cost in issue.issues], np.float64)
     before[:1] += issue.start
     after = np.array([issue.issues[n].after for n in kept], np.float64)
@@ -243,7 +245,7 @@ def _issued(issue: CoreIssue, kept: Sequence[int]) -> Floats:
 
 
 def _pairs(cores: Sequence[_Core], members: Sequence[int], leader: int) -> tuple[Pairs, Pairs]:
-    """What is over, and what is issued, before each task of the leader, by their numbers."""
+    """Tasks that are over, and tasks that are issued, before each task of the leader, by their numbers."""
     core = cores[leader]
     number = np.full(len(core.stream.instrs), -1, np.int64)
     number[core.kept] = np.arange(len(core.kept))
@@ -260,7 +262,7 @@ def _pairs(cores: Sequence[_Core], members: Sequence[int], leader: int) -> tuple
 
 
 def _renamed(pairs: Pairs, numbers: Vector) -> Pairs:
-    """Pairs by other numbers, without those that have none."""
+    """Pairs with other numbers, without positions that have none."""
     later, earlier = numbers[pairs.later], numbers[pairs.earlier]
     known = (later >= 0) & (earlier >= 0)
     return Pairs(later[known], earlier[known])

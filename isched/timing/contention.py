@@ -1,9 +1,9 @@
-"""Who gets how much of a link or memory while several transfers move at the same time.
+"""Shares of a link or memory while several transfers move at the same time.
 
-    transfers in motion --shares--> bytes a cycle of each
+    transfers in motion --shares--> bytes per cycle of each
 
 Each transfer is limited by its link, by its core's part of the link, and by the bandwidth of the memories at both ends
-where the chip file gives one. What is left is divided fairly (max-min): nobody gets less than another unless it cannot
+where the chip file gives one. The rest is divided fairly (max-min): no transfer gets less than another unless it cannot
 use more. Work of the matrix and vector engines on a core's own memories is not counted here.
 """
 
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from hw_models.chip import Chip
 
 FETCH = "fetch"
-"""In the place of a link: what brings lines into a core's instruction cache."""
+"""Name, in place of a link, of the path that brings lines into a core's instruction cache."""
 
 Resource = Hashable
 """Something with a bandwidth: a link, a core's part of one, a memory."""
@@ -25,7 +25,8 @@ Resource = Hashable
 
 class Mover(NamedTuple):
     """One transfer in motion: over `link`, for `cores` (more than one where a single read serves all of them, none for
-    the DMA). A plain tuple, because the cycle model looks up what moves together by it at every event."""
+    the DMA). It is a plain tuple, because the cycle model looks up transfers that move together by it at every event.
+    """
 
     link: str
     cores: tuple[int, ...] = ()
@@ -45,7 +46,7 @@ class Contention:
     _rates: dict[frozenset[tuple[Mover, int]], Mapping[Mover, float]] = field(default_factory=dict)
 
     def shares(self, movers: tuple[Mover, ...]) -> tuple[float, ...]:
-        """Bytes a cycle of each transfer in motion."""
+        """Bytes per cycle of each transfer in motion."""
         found = self._shares.get(movers)
         if found is None:
             rates = self._together(movers)
@@ -53,7 +54,8 @@ class Contention:
         return found
 
     def _together(self, movers: tuple[Mover, ...]) -> Mapping[Mover, float]:
-        """Bytes a cycle by mover, the same in whatever order they are listed: cores that fetch code start in many."""
+        """Bytes per cycle by mover, independent of the order in which movers are listed: cores that fetch code start in
+        many orders."""
         key = frozenset(Counter(movers).items())
         found = self._rates.get(key)
         if found is None:
@@ -62,7 +64,7 @@ class Contention:
         return found
 
     def resources(self, mover: Mover) -> tuple[tuple[Resource, float], ...]:
-        """What a transfer needs, each with its bandwidth in bytes a cycle."""
+        """The resources that a transfer needs, each with its bandwidth in bytes per cycle."""
         found = self._resources.get(mover)
         if found is None:
             found = self._resources[mover] = tuple(self._list(mover))
@@ -91,7 +93,8 @@ class Contention:
         return wanted
 
     def _fetched(self, mover: Mover) -> list[tuple[Resource, float]]:
-        """A core fetches one line after the other, each in the time of a miss, and never more than its memory gives."""
+        """Resources of a core's code fetches: it fetches one line at a time, each in the time of a miss, and never more
+        than its memory gives."""
         cache = self.chip.instruction_cache
         assert cache is not None  # without one, nobody fetches
         memory = self.chip.memory(cache.memory)

@@ -1,9 +1,10 @@
-"""The critical path of a run: what each moment from the launch to the end was spent on, without gaps.
+"""The critical path of a run: the cause of each moment from the launch to the end, without gaps.
 
     end <-- matrix work <-- conflict: vector work <-- issued late: scalar <-- barrier: another core <-- ... <-- launch
 
 Each stretch of time has one cause: work of an engine, scalar instructions, polling for a transfer's end, a barrier.
-Shortening anything that is not on this chain cannot shorten the run; what is on it may be replaced by another chain.
+Shortening anything that is not on this chain cannot shorten the run; shortening what is on it may bring up another
+chain.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from isched.timing.timeline import Timeline, TimelineSpan
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """One link of the chain: `cause` is a kind of engine (`dma` for all channels), `scalar`, `asking`, `barrier` or
-    `together` (a load for which several cores wait for each other, where the last to come cannot be told); `span` is
-    the number of the instruction, -1 for the scalar instructions at the end of a core."""
+    """One link of the chain. `cause` is a kind of engine (`dma` for all channels), `scalar`, `asking`, `barrier` or
+    `together` (a load for which several cores wait for each other, where the last to come cannot be told). `span` is
+    the number of the instruction, or -1 for the scalar instructions at the end of a core."""
 
     cause: str
     span: int
@@ -32,7 +33,7 @@ def critical_path(timeline: Timeline) -> tuple[Stretch, ...]:
 
 
 def critical_cycles(timeline: Timeline) -> dict[str, float]:
-    """Cause -> cycles on the chain; together, the run without its launch."""
+    """Cycles on the chain by cause; their sum is the run without its launch."""
     cycles: dict[str, float] = {}
     for stretch in critical_path(timeline):
         cycles[stretch.cause] = cycles.get(stretch.cause, 0.0) + stretch.end - stretch.start
@@ -41,13 +42,14 @@ def critical_cycles(timeline: Timeline) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """Neighbours: of each span the one before it on its core, and the one before it on its unit (-1 for none)."""
+    """Neighbours of each span: the one before it on its core, and the one before it on its unit (-1 for none)."""
 
     on_core: tuple[int, ...]
     on_unit: tuple[int, ...]
     last: dict[int, int]
     came_last: dict[tuple[str, str, float], int]
-    """(unit, opcode, start) -> the span that began then as soon as it was issued: what others waited for."""
+    """The span, by (unit, opcode, start), that began at that time as soon as it was issued: the one that others waited
+    for."""
 
     @staticmethod
     def of(timeline: Timeline) -> _Order:
@@ -78,7 +80,8 @@ def _kind(timeline: Timeline, span: TimelineSpan) -> str:
 
 
 def _backwards(timeline: Timeline) -> Iterator[Stretch]:
-    """From the end to the launch. `number` is a span; `over` says whether its end or its issue is to be explained."""
+    """The chain from the end to the launch. `number` is a span; `over` says whether its end or its issue is to be
+    explained."""
     spans, order = timeline.spans, _Order.of(timeline)
     number, over = _final(timeline)
     time = timeline.cycles
@@ -126,12 +129,12 @@ def _backwards(timeline: Timeline) -> Iterator[Stretch]:
 
 
 def _left(span: TimelineSpan) -> float:
-    """When the scalar core went on behind an instruction."""
+    """Time at which the scalar core went on after an instruction."""
     return span.issued if span.unit else span.end
 
 
 def _final(timeline: Timeline) -> tuple[int, bool]:
-    """What ends last: (span, True), or (position of a core, False)."""
+    """The last thing to end: (span, True), or (position of a core, False)."""
     ends = [(span.end, number) for number, span in enumerate(timeline.spans)]
     end, number = max(ends, default=(-1.0, -1))
     for position, core_end in enumerate(timeline.core_end_cycles):

@@ -2,14 +2,14 @@
 
     TimedStream of each core --time_streams--> Timeline
 
-Rules, all numbers from the chip file (docs/timing.md says which are assumptions):
-each core's scalar core runs in order, `scalar_instruction_cycles` an instruction; it hands an instruction to its
-engine's queue when no access in flight on the core conflicts with it (RAW, WAR, WAW) and the queue has a place, else
-it stalls; lines of code that its instruction cache lacks come behind the instructions that they hold;
-queues are in order; a barrier first waits for the core's own engines; what moves shares its ways
-with all else that moves; waiting for a DMA transfer is polling, and only the next reading of the flag sees the end.
+Rules, with all numbers from the chip file (docs/timing.md says which are assumptions): each core's scalar core runs in
+order and takes `scalar_instruction_cycles` per instruction; it hands an instruction to its engine's queue when no
+access in flight on the core conflicts with it (RAW, WAR, WAW) and the queue has a place, else it stalls; lines of code
+that its instruction cache lacks are fetched after the instructions that they hold; queues are in order; a barrier first
+waits for the core's own engines; a transfer shares its links and memories with all other transfers; waiting for a DMA
+transfer is polling, and only the next reading of the flag sees the end.
 
-Driven by events: its own time grows with the number of instructions.
+The model is driven by events: its own time grows with the number of instructions.
 """
 
 from __future__ import annotations
@@ -27,36 +27,36 @@ from isched.timing.deadlock_report import end_of, refuse_deadlock, timeline_of
 from isched.timing.engines import TOLERANCE, Motion, TimedCore, TimedJob, Touch, conflict, served_together, touched_by
 from isched.timing.timeline import Timeline
 
-# Events. At one moment, what ends comes before what goes on.
+# Events. At one moment, endings come before continuations.
 _WORK_OVER, _MOTION, _FIXED_OVER, _READY = range(4)
 
 
 def time_program(program: Program, chip: Chip, target: Timeable, clusters: int = 1, awaited: bool = False) -> Timeline:
-    """The program of one cluster, timed; it must have been lowered for this chip."""
+    """The timeline of the program of one cluster, which must have been lowered for this chip."""
     return time_streams(timed_streams(program, chip, target.issue_costs(program)), chip, clusters, awaited)
 
 
 def cycles_below(program: Program, chip: Chip, target: Timeable, limit_cycles: float = inf) -> float | None:
-    """Cycles that `time_program` finds for one cluster where they are fewer than the limit, else None: a run that comes
-    to the limit is followed no further, so that what is slower than something known costs little to find out."""
+    """Cycles that `time_program` finds for one cluster if they are fewer than the limit, else None: a run that reaches
+    the limit is stopped there, so that finding out that a program is slower than a known one costs little."""
     run = run_below(program, chip, target, limit_cycles)
     return None if run is None else run.cycles
 
 
 class EndedRun:
-    """A run of one cluster that has ended, and its cycles."""
+    """A finished run of one cluster, and its cycles."""
 
     def __init__(self, cores: list[TimedCore], now: float) -> None:
         self._cores, self._now = cores, now
         self.cycles = end_of(cores, now)
 
     def timeline(self, chip: Chip) -> Timeline:
-        """What `time_program` gives for it, without timing it again; `chip` is the one it was timed on."""
+        """The result of `time_program` for this run, without timing it again; `chip` is the one it was timed on."""
         return timeline_of(self._cores, chip, self._now)
 
 
 def run_below(program: Program, chip: Chip, target: Timeable, limit_cycles: float = inf) -> EndedRun | None:
-    """The run where it takes fewer cycles than the limit, as `cycles_below`."""
+    """The finished run if it takes fewer cycles than the limit, else None, as `cycles_below`."""
     run = _Run(timed_streams(program, chip, target.issue_costs(program)), chip, 1, awaited=False)
     if not run.ends_below(limit_cycles):
         return None
@@ -65,10 +65,10 @@ def run_below(program: Program, chip: Chip, target: Timeable, limit_cycles: floa
 
 
 def time_streams(streams: tuple[TimedStream, ...], chip: Chip, clusters: int = 1, awaited: bool = False) -> Timeline:
-    """Time the streams of one cluster; `clusters` work alike at the same time.
+    """Time the streams of one cluster; `clusters` of them work alike at the same time.
 
-    With `awaited` no core issues anything before all that it issued is over, its DMA transfers too: nothing of one
-    core overlaps. This is the baseline for gains of instruction scheduling, not something that hardware does.
+    With `awaited` no core issues anything before all that it issued is over, including its DMA transfers: nothing on
+    one core overlaps. This is the baseline for gains of instruction scheduling, not something that hardware does.
     Raises PlanError for a deadlock.
     """
     run = _Run(streams, chip, clusters, awaited)
@@ -77,7 +77,7 @@ def time_streams(streams: tuple[TimedStream, ...], chip: Chip, clusters: int = 1
 
 
 class _Run:
-    """One run; cores are known by their position in `streams`."""
+    """One run; cores are identified by their position in `streams`."""
 
     def __init__(self, streams: tuple[TimedStream, ...], chip: Chip, clusters: int, awaited: bool) -> None:
         self.chip = chip
@@ -89,7 +89,7 @@ class _Run:
         self.fetches: dict[int, TimedOp] = {}
         self.cores = [TimedCore(stream) for stream in streams]
         self.broadcasts = frozenset(link.name for link in chip.links if link.broadcast)
-        # By identity of what ops read and write: most are few objects many times over, and cores meet the same ones.
+        # By identity of an op's reads and writes: most are the same few objects, and cores meet the same ones.
         self.touched: dict[tuple[int, int], list[Touch]] = {}
         self.conflicts: dict[tuple[int, int], bool] = {}
         self.members: dict[str, int] = {}
@@ -105,7 +105,7 @@ class _Run:
         self.sequence = 0
 
     def ends_below(self, limit_cycles: float) -> bool:
-        """Run to the end, or until the limit is reached; whether it came to the end."""
+        """Run to the end or until the limit is reached; return whether the run ended."""
         for number in range(len(self.cores)):
             self._walk(number, self.now)
         while self.now < limit_cycles:
@@ -139,7 +139,7 @@ class _Run:
     # The scalar core
 
     def _walk(self, number: int, time: float) -> None:
-        """From `time` on: the scalar instructions up to the next op, or to the end."""
+        """Run the scalar instructions from `time` on, up to the next op or to the end."""
         core = self.cores[number]
         last = core.position == len(core.stream.ops)
         count = core.lead + (core.stream.end if last else core.stream.ops[core.position].issue.before)
@@ -157,7 +157,7 @@ class _Run:
         if missed:
             core.fetched_lines += missed
         if missed and self.line_bytes:
-            # The lines of these instructions together, behind them.
+            # The lines of these instructions are fetched together, after them.
             self._at(time + cycles, _FIXED_OVER, TimedJob(number, -1, self._fetching(missed), time + cycles), number)
         elif not last:
             self._at(time + cycles, _READY, core.job, number)
@@ -170,7 +170,7 @@ class _Run:
         return found
 
     def _fetched(self, fetch: TimedJob) -> None:
-        """The instructions up to the next op, or to the end, are there."""
+        """Go on when the instructions up to the next op, or to the end, have been fetched."""
         core = self.cores[fetch.core]
         core.fetch_cycles += self.now - fetch.ready
         if core.job is None:
@@ -180,10 +180,10 @@ class _Run:
             self._reach(fetch.core)
 
     def _reach(self, number: int) -> None:
-        """The scalar core has come to an op: issue it, or find out what it waits for."""
+        """Handle an op that the scalar core has reached: issue it, or find out what it waits for."""
         core = self.cores[number]
         job = core.job
-        assert job is not None  # a core is ready for an op
+        assert job is not None  # a core has an op here
         blockers = self._asked(number, job.op) if job.op.awaits else self._blockers(core, job)
         for other, reason in blockers.items():
             other.waiters += ((number, reason),)
@@ -225,7 +225,7 @@ class _Run:
         return found
 
     def _asked(self, number: int, op: TimedOp) -> dict[TimedJob, str]:
-        """Transfers that are not over; one that nobody has started yet blocks from its start on."""
+        """Awaited transfers that are not over; one that nobody has started yet blocks from its start on."""
         blockers: dict[TimedJob, str] = {}
         for token in op.awaits:
             job = self.started.get(token)
@@ -252,7 +252,8 @@ class _Run:
             self._issue(core, job)
 
     def _next_question(self, job: TimedJob) -> float:
-        """The loop that asks is `period` instructions long; the first question was at `ready`."""
+        """Time of the next reading of the flag: the polling loop is `period` instructions long; the first reading was
+        at `ready`."""
         period = job.op.issue.period * self.tick
         if period <= 0.0:
             return self.now
@@ -283,7 +284,7 @@ class _Run:
             self._walk(job.core, job.end)
 
     def _release(self, here: list[TimedJob]) -> None:
-        """The last core has come to a barrier."""
+        """Release a barrier when the last core has reached it."""
         end = self.now + self.chip.assumed.sync_cycles
         for job in here:
             if job.start < self.now:
@@ -294,7 +295,7 @@ class _Run:
     # Engines
 
     def _begin(self, job: TimedJob) -> None:
-        """A job is the first of its queue and its unit is free."""
+        """Begin a job that is the first of its queue and whose unit is free."""
         job.start = self.now
         if job.op.rendezvous:
             here = self.arrived.setdefault(job.op.rendezvous, [])
@@ -309,7 +310,7 @@ class _Run:
             self._at(self.now + job.op.cycles, _FIXED_OVER if job.op.flows else _WORK_OVER, job, 0)
 
     def _move(self, job: TimedJob) -> None:
-        """The fixed part is over: bytes begin to move."""
+        """Begin to move the bytes of a job after its fixed part."""
         if not job.op.flows:
             self._finish(job)
             return
@@ -320,7 +321,7 @@ class _Run:
         self.motion.start(self.now, Mover(flow.link, cores), flow.size_bytes, job)
 
     def _moved(self, job: TimedJob) -> None:
-        """One flow has ended; a job ends with a whole cycle of movement."""
+        """End one flow; a job ends at a whole cycle of movement."""
         job.flow += 1
         if job.flow < len(job.op.flows):
             self._move(job)

@@ -12,7 +12,7 @@ from isched.timing.timeline import Timeline, TimelineSpan
 
 
 def refuse_deadlock(cores: Sequence[TimedCore]) -> None:
-    """Raises PlanError when nothing can happen any more and something still waits."""
+    """Raises PlanError when nothing can happen any more while something still waits."""
     waiting = [core.job for core in cores if core.job is not None]
     waiting += [queue[0] for core in cores for queue in core.queues.values() if queue]
     if waiting:
@@ -26,12 +26,12 @@ def refuse_deadlock(cores: Sequence[TimedCore]) -> None:
 
 
 def end_of(cores: Sequence[TimedCore], now: float) -> float:
-    """The cycle at which all is over of a run that has ended; `now` is when its last event was."""
+    """The cycle at which everything is over in a finished run; `now` is the time of its last event."""
     return max((*(core.end for core in cores), *(job.end for core in cores for job in core.jobs)), default=now)
 
 
 def timeline_of(cores: Sequence[TimedCore], chip: Chip, now: float) -> Timeline:
-    """The timeline of a run that has ended; `now` is when its last event was."""
+    """The timeline of a finished run; `now` is the time of its last event."""
     jobs = [job for core in cores for job in core.jobs]
     firsts = tuple(accumulate((len(core.jobs) for core in cores), initial=0))
     return Timeline(

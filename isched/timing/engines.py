@@ -16,10 +16,10 @@ from isched.program.timed_ops import TimedOp, TimedStream
 from isched.timing.contention import Contention, Mover
 
 TOLERANCE = 1e-6
-"""Rates are quotients: what is this close, in cycles or bytes, counts as reached."""
+"""Tolerance in cycles or bytes: rates are quotients, so a value this close counts as reached."""
 
 Touch = tuple[str, int, int, bool, Region]
-"""(memory, first byte, end, writes, region) of something that an op touches."""
+"""(memory, first byte, end, writes, region) of one access of an op."""
 
 
 def touched_by(op: TimedOp) -> list[Touch]:
@@ -29,9 +29,9 @@ def touched_by(op: TimedOp) -> list[Touch]:
 
 
 class TimedJob:
-    """One op of one core on its way. `blocker` is what its issue waited for last; `together` are further jobs that its
-    transfer serves; `waiters` are the cores whose scalar core waits for it, with the reason; `touched` is what it reads
-    and writes."""
+    """One op of one core in flight. `blocker` is the last thing its issue waited for; `together` are further jobs that
+    its transfer serves; `waiters` are the cores whose scalar core waits for it, with the reason; `touched` are its
+    accesses."""
 
     __slots__ = (
         "blocker", "core", "end", "flow", "index", "issued", "moved_since", "op", "over", "ready", "stall", "start",
@@ -52,7 +52,7 @@ class TimedJob:
 
 
 def conflict(touched: list[Touch], others: list[Touch]) -> bool:
-    """Do two ops of a core touch the same byte, and one of them writes it?"""
+    """Whether two ops of a core touch the same byte and one of them writes it."""
     for memory, low, high, write, region in touched:
         for its_memory, its_low, its_high, its_write, its_region in others:
             if (
@@ -68,8 +68,8 @@ def conflict(touched: list[Touch], others: list[Touch]) -> bool:
 
 @dataclass(slots=True)
 class TimedCore:
-    """One scalar core and the queues of its engines. `lead`: scalar instructions still to do before the next op;
-    `blockers`: how many jobs it waits for. `fetched_lines` of instructions took it `fetch_cycles`."""
+    """One scalar core and the queues of its engines. `lead` counts scalar instructions still to do before the next op,
+    `blockers` the jobs it waits for. `fetched_lines` of instructions took it `fetch_cycles`."""
 
     stream: TimedStream
     position: int = 0
@@ -85,7 +85,7 @@ class TimedCore:
 
 
 def served_together(here: list[TimedJob], broadcasts: frozenset[str]) -> list[TimedJob]:
-    """One job for each read: those of the same bytes over a link that broadcasts are served by one."""
+    """One job per read: reads of the same bytes over a link that broadcasts are served by one job."""
     leaders: dict[object, TimedJob] = {}
     for job in here:
         alone = len(job.op.flows) != 1 or job.op.flows[0].link not in broadcasts
@@ -96,7 +96,7 @@ def served_together(here: list[TimedJob], broadcasts: frozenset[str]) -> list[Ti
 
 
 class Motion:
-    """All bytes on their way. Rates change whenever a transfer starts or ends; between that they are constant."""
+    """All bytes in motion. Rates change whenever a transfer starts or ends and are constant in between."""
 
     def __init__(self, contention: Contention, now: float) -> None:
         self._contention = contention
@@ -109,7 +109,7 @@ class Motion:
         self.version = 0
 
     def start(self, now: float, mover: Mover, size_bytes: int, job: TimedJob) -> None:
-        """A transfer of `size_bytes` begins; call `next_end` when all that begins at `now` has begun."""
+        """Begin a transfer of `size_bytes`; call `next_end` when all transfers that begin at `now` have begun."""
         self._advance(now)
         self._jobs.append(job)
         self._movers.append(mover)
@@ -118,7 +118,7 @@ class Motion:
         self.changed = True
 
     def ended(self, now: float) -> list[TimedJob]:
-        """Transfers that are over by `now`; they are taken out."""
+        """Remove and return the transfers that are over by `now`."""
         self._advance(now)
         over = [n for n, left in enumerate(self._left) if left <= TOLERANCE]
         if not over:
@@ -133,7 +133,7 @@ class Motion:
         return jobs
 
     def next_end(self) -> float | None:
-        """Share the bandwidth anew; the time at which the next transfer is over, None when nothing moves."""
+        """Share the bandwidth anew; return the time at which the next transfer is over, None when nothing moves."""
         self.changed = False
         self.version += 1
         if not self._jobs:

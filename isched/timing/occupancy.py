@@ -1,11 +1,12 @@
-"""How many bytes of each memory hold live data at every moment of a run.
+"""Number of bytes of each memory that hold live data at every moment of a run.
 
     TimedStream of each core + Timeline of the same run --occupancies--> an Occupancy for each memory (of each core)
 
 A byte is live from the start of the instruction that writes it until the end of the last one that reads it before it is
-written again; what is never read, while it is written. In the main memory, what is read without having been written
-(inputs, weights) is live from the launch on, and what is written and not read (outputs) until the end of the run. In
-other memories what nothing seems to have written, such as what another core sent, is live from its first reading on.
+written again; a byte that is never read is live while it is written. In the main memory, bytes that are read without
+having been written (inputs, weights) are live from the launch on, and bytes that are written and not read (outputs)
+until the end of the run. In other memories, bytes that nothing seems to have written, such as data that another core
+sent, are live from their first read on.
 
 Memories are cut where any access begins or ends, so that the work grows with the accesses and the pieces that each
 touches, not with bytes.
@@ -28,15 +29,15 @@ from isched.timing.timeline import Timeline
 
 Numbers = npt.NDArray[np.int64]
 Pieces = slice | Numbers
-"""The pieces of a memory that a region covers: a run of them, or their numbers."""
+"""The pieces of a memory that a region covers: a contiguous range, or their numbers."""
 
 SHARED = -1
 
 
 @dataclass(frozen=True)
 class Occupancy:
-    """One memory: `live_bytes[i]` hold live data from `cycles[i]` to `cycles[i + 1]`, counted from the launch on, and
-    none after the last. `core` is -1 for a memory that no core has for itself."""
+    """Occupancy of one memory: `live_bytes[i]` hold live data from `cycles[i]` to `cycles[i + 1]`, counted from the
+    launch on, and none after the last. `core` is -1 for a memory that is not private to a core."""
 
     memory: str
     core: int
@@ -50,7 +51,7 @@ class Occupancy:
 
     @cached_property
     def peak_cycle(self) -> float:
-        """When the peak is reached first."""
+        """Cycle at which the peak is first reached."""
         return float(self.cycles[np.argmax(self.live_bytes)]) if len(self.cycles) else 0.0
 
     def least_and_most(self, end_cycle: float, stretches: int) -> tuple[Numbers, Numbers]:
@@ -69,8 +70,8 @@ class Occupancy:
 
 
 def occupancies(timeline: Timeline, streams: tuple[TimedStream, ...], chip: Chip) -> tuple[Occupancy, ...]:
-    """Every memory that is used: those of the chip's order, shared ones once, others by core. `timeline` must be the
-    run of `streams`."""
+    """Occupancy of every memory that is used, in the chip's order: shared ones once, others by core. `timeline` must be
+    the run of `streams`."""
     private = {memory.name for memory in chip.memories if memory.scope == "core"}
     accesses: dict[tuple[str, int], list[_Access]] = {}
     spans = iter(timeline.spans)
@@ -93,7 +94,7 @@ def occupancies(timeline: Timeline, streams: tuple[TimedStream, ...], chip: Chip
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """An instruction reads or writes a region from `start` to `end`."""
+    """One read or write of a region by an instruction, from `start` to `end`."""
 
     start: float
     write: bool
@@ -102,10 +103,11 @@ class _Access:
 
 
 class _Lives:
-    """Walks through the accesses of one memory in order of time and sums the lives of its pieces.
+    """Walk through the accesses of one memory in order of time that sums the lives of its pieces.
 
-    Times are their ranks among all times. `born` and `last` are those of each piece's present data, -1 where there
-    are none; `unread` says whether they still wait for a reader. `whole_run` is the end of the run for a main memory.
+    Times are given by their ranks among all times. `born` and `last` belong to each piece's present data; they are -1
+    where there are none; `unread` says whether the data still wait for a reader. `whole_run` is the end of the run for
+    a main memory.
     """
 
     def __init__(self, accesses: list[_Access], whole_run: float | None) -> None:
@@ -140,7 +142,7 @@ class _Lives:
         self.born[pieces], self.last[pieces], self.unread[pieces] = start, end, True
 
     def _close(self, pieces: Pieces, now: int) -> None:
-        """Sum the lives that end here, at the latest now."""
+        """Sum the lives that end here, at `now` at the latest."""
         born, sizes = self.born[pieces], self.sizes[pieces]
         lived = born >= 0
         if not lived.all():
@@ -158,7 +160,7 @@ class _Lives:
 
 
 def _cut(regions: Iterable[Region]) -> tuple[dict[Region, Pieces], Numbers]:
-    """The pieces of each region, and how many bytes each piece has."""
+    """The pieces of each region, and the number of bytes of each piece."""
     rows = {region: _rows(region) for region in regions}
     borders = np.unique(np.concatenate([edge for pair in rows.values() for edge in pair]))
     pieces: dict[Region, Pieces] = {}
@@ -174,7 +176,7 @@ def _cut(regions: Iterable[Region]) -> tuple[dict[Region, Pieces], Numbers]:
 
 
 def _rows(region: Region) -> tuple[Numbers, Numbers]:
-    """First and one past the last byte of each run of bytes; rows that touch or overlap are one."""
+    """First byte and one past the last byte of each run of bytes; rows that touch or overlap are one run."""
     if region.rows == 1 or 0 <= region.stride_bytes <= region.row_bytes:
         size = max(region.row_bytes, region.end_bytes - region.offset_bytes)
         return np.array([region.offset_bytes]), np.array([region.offset_bytes + size])

@@ -1,6 +1,6 @@
-"""What a timed run looked like: when each instruction was ready, issued, started and over, and sums of it.
+"""Timeline of a run: when each instruction was ready, issued, started and over, and sums of these times.
 
-Cycles are those of the chip's clock, from the moment of the launch on. A writer of traces or charts needs nothing else.
+Cycles are those of the chip's clock, counted from the launch. A writer of traces or charts needs nothing else.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ OVERLAPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("transfer/vector", ("transfer", "vector")),
     ("vector/matrix", ("vector", "matrix")),
 )
-"""Pairs of kinds of engines whose common work the vendor's profiler shows, by kind."""
+"""Kinds of engines whose simultaneous work the vendor's profiler shows, by the name of the pair."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineSpan:
-    """One instruction. `ready`: the scalar core has come to it; `issued`: its engine took it; `start` and `end`: its
-    work. Of a barrier, `start` is when its core came to it with idle engines, `end` when all had come. `stall` says
-    why issue was later than ready: `conflict`, `queue` (full), `drain` (before a barrier), `transfer` (polling for the
-    end of one). `blocked_by` is the number in the timeline of the span that it waited for last, -1 for none."""
+    """One instruction. `ready`: the scalar core has reached it; `issued`: its engine took it; `start` and `end`: its
+    work. For a barrier, `start` is when its core reached it with idle engines, `end` when all cores had. `stall` says
+    why issue was later than ready: `conflict`, `queue` (full), `drain` (before a barrier), `transfer` (polling for its
+    end). `blocked_by` is the number in the timeline of the last span that it waited for, -1 for none."""
 
     core: int
     index: int
@@ -42,8 +42,8 @@ class TimelineSpan:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Cycles in which the engines of several kinds work at once, summed over cores; `share` is of the cycles in which
-    any of them works."""
+    """Cycles in which engines of several kinds work at once, summed over cores; `share` is relative to the cycles in
+    which any of them works."""
 
     cycles: float
     share: float
@@ -52,8 +52,8 @@ class Overlap:
 @dataclass(frozen=True)
 class Timeline:
     """A whole run of one cluster. `spans` are in order of core and position; `engine_kinds` is engine name -> kind;
-    `scalar_cycles` is what each core's scalar instructions took, waiting excluded; `fetch_cycles` what it waited for
-    lines of its instruction cache, `fetched_lines` of which were not there."""
+    `scalar_cycles` is the time of each core's scalar instructions, without waiting; `fetch_cycles` is the time that it
+    waited for lines missing in its instruction cache, and `fetched_lines` is their number."""
 
     chip: str
     clock_hz: int
@@ -73,7 +73,7 @@ class Timeline:
 
     @cached_property
     def busy_cycles(self) -> dict[str, float]:
-        """Unit -> cycles at work, summed over cores; a unit does one thing at a time."""
+        """Cycles at work by unit, summed over cores; a unit does one thing at a time."""
         busy: dict[str, float] = {}
         for span in self.spans:
             if span.unit:
@@ -82,7 +82,7 @@ class Timeline:
 
     @cached_property
     def utilisation(self) -> dict[str, float]:
-        """Unit -> share of the time after the launch; an engine that every core has counts once a core."""
+        """Share of the time after the launch by unit; an engine that every core has counts once per core."""
         whole = self.cycles - self.launch_cycles
         kinds = {"matrix", "vector", "transfer"}
         return {
@@ -92,7 +92,7 @@ class Timeline:
 
     @cached_property
     def moved_bytes(self) -> dict[str, int]:
-        """Unit -> bytes that it moved, without what bursts add."""
+        """Bytes moved by unit, without the padding of bursts."""
         moved: dict[str, int] = {}
         for span in self.spans:
             if span.moved_bytes:
@@ -101,7 +101,7 @@ class Timeline:
 
     @cached_property
     def stall_cycles(self) -> dict[str, float]:
-        """Reason -> cycles in which a scalar core waited for it, summed over cores; `barrier` is for other cores."""
+        """Cycles in which a scalar core waited, by reason, summed over cores; `barrier` is waiting for other cores."""
         stalls: dict[str, float] = {}
         for span in self.spans:
             if span.stall:
@@ -126,7 +126,7 @@ class Timeline:
 
 
 def _occupation(work: Iterable[tuple[str, float, float]]) -> list[tuple[frozenset[str], float]]:
-    """Stretches of time by the set of engine kinds at work in them; idle ones are left out."""
+    """Stretches of time by the set of engine kinds at work; idle ones are left out."""
     edges: list[tuple[float, int, str]] = []
     for kind, start, end in work:
         if kind in ("matrix", "vector", "transfer") and end > start:

@@ -1,12 +1,13 @@
-"""What the engines did in each part of a run: by stage of the network, by group, by operator, or in stretches of time.
+"""Work of the engines in each part of a run: by stage of the network, by group, by operator, or in stretches of time.
 
     Timeline + operator -> part --usage_by--> a Usage for each part, in the order of their first work
     Timeline + number of stretches --usage_over_time--> a Usage for each stretch
 
 Every moment of every core belongs to one part, so that the parts add up to the whole run without its launch. A moment
 belongs to the part that the core's matrix engine works for; when that is idle, its vector engine; when both are, its
-transfer engine. A moment in which a core does nothing belongs to what the other cores work for, in proportion to how
-many they are; when none works, to what the channels of the DMA work for, likewise; else to what is worked on next.
+transfer engine. A moment in which a core is idle is divided among the parts that the other cores work for, in
+proportion to the number of cores; when none works, among those that the DMA channels work for, likewise; else it
+belongs to the part worked on next.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from math import inf
 from isched.timing.timeline import OVERLAPS, Overlap, Timeline
 
 ENGINE_KINDS = ("matrix", "vector", "transfer")
-"""Kinds of engines that each core has for itself; the first that works says what a moment belongs to."""
+"""Kinds of engines that each core has for itself; the first one at work decides the part that a moment belongs to."""
 
 Edge = tuple[float, int, int, str, str]
 """Time, -1 for an end and 1 for a start, core, kind of engine, part."""
@@ -28,12 +29,12 @@ ALL_CORES = -1
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What happened in the moments of one part. All cycles are sums over cores: eight cores for 100 cycles are 800.
+    """Usage in the moments of one part. All cycles are sums over cores: eight cores for 100 cycles are 800.
 
     `busy_cycles` is by kind of engine, and `dma` for moments in which any DMA channel of the cluster works. They count
-    whatever the engines work for, so a transfer for the next part may be among them. `active_cycles` are those in
-    which any engine of the core works; `overlaps` are the vendor's percentages, as shares of them.
-    `first_cycle` and `last_cycle`, counted from the end of the launch, are those between which cores work for the part.
+    all work of the engines, so a transfer for the next part may be among them. `active_cycles` are those in which any
+    engine of the core works; `overlaps` are the vendor's percentages, as shares of them. Cores work for the part
+    between `first_cycle` and `last_cycle`, counted from the end of the launch.
     """
 
     part: str
@@ -45,12 +46,12 @@ class Usage:
     overlaps: Mapping[str, Overlap]
 
     def utilisation(self, kind: str) -> float:
-        """Share of the part's moments in which engines of a kind work; `dma` is a kind too."""
+        """Share of the part's moments in which engines of a kind work; `dma` is also a kind."""
         return self.busy_cycles[kind] / self.cycles if self.cycles else 0.0
 
 
 def usage_by(timeline: Timeline, parts: Mapping[str, str], other: str = "-") -> tuple[Usage, ...]:
-    """Usage by part; `parts` is operator -> part, and what is not in it belongs to the part `other`."""
+    """Usage by part; `parts` is operator -> part, and operators not in it belong to the part `other`."""
     sweep = _Sweep(timeline)
     for edge in sorted(_edges(timeline, parts, other), key=_order):
         sweep.step(edge)
@@ -78,9 +79,9 @@ def usage_over_time(timeline: Timeline, stretches: int) -> tuple[Usage, ...]:
 
 
 def dominant_parts(timeline: Timeline, parts: Mapping[str, str], stretches: int, other: str = "-") -> tuple[str, ...]:
-    """For each of equal stretches of the time after the launch, the part that most is done for by the engines of the
-    cores; where they do nothing, by the DMA; where that does nothing either, that of the next stretch with work. Empty
-    strings behind the last work."""
+    """For each of equal stretches of the time after the launch, the part with the most work of the cores' engines;
+    where they are idle, of the DMA; where that is idle too, the part of the next stretch with work. Stretches after the
+    last work get empty strings."""
     cores: list[dict[str, float]] = [{} for _ in range(stretches)]
     dma: list[dict[str, float]] = [{} for _ in range(stretches)]
     begin, width = timeline.launch_cycles, (timeline.cycles - timeline.launch_cycles) / stretches
@@ -119,13 +120,13 @@ def _edges(timeline: Timeline, parts: Mapping[str, str], other: str) -> Iterator
 
 
 def _order(edge: Edge) -> tuple[float, int, int, int]:
-    """At one moment, ends come before starts."""
+    """Sort key of an edge: at one moment, ends come before starts."""
     time, sign, core, kind, _ = edge
     return time, sign, core, ENGINE_KINDS.index(kind) if kind in ENGINE_KINDS else len(ENGINE_KINDS)
 
 
 class _Sums:
-    """Cycles of one part by what was at work in them."""
+    """Cycles of one part by the engines at work in them."""
 
     def __init__(self) -> None:
         self.cycles: dict[tuple[frozenset[str], bool], float] = {}
@@ -153,14 +154,14 @@ class _Sums:
 
 
 def _count(counts: dict[str, int], part: str, change: int) -> None:
-    """Count up or down; what is at nought is left out."""
+    """Count up or down; a part with count zero is removed."""
     counts[part] = counts.get(part, 0) + change
     if not counts[part]:
         del counts[part]
 
 
 class _Core:
-    """A core's engines at a moment: by kind, the parts of what they work on, and since when that is so."""
+    """A core's engines at a moment: the parts that they work for, by kind, and since when."""
 
     def __init__(self, since: float) -> None:
         self.since = since
@@ -172,12 +173,12 @@ class _Core:
 
     @property
     def part(self) -> str | None:
-        """What the moment belongs to; None when the core does nothing."""
+        """The part that the moment belongs to; None when the core is idle."""
         return next((parts[0] for parts in self.working.values() if parts), None)
 
 
 class _Sweep:
-    """Goes through the edges in order of time. Work is summed when a core's engines change, idleness at every edge."""
+    """Sweep through the edges in order of time. Work is summed when a core's engines change, idleness at every edge."""
 
     def __init__(self, timeline: Timeline) -> None:
         self.begin = self.now = timeline.launch_cycles
@@ -185,13 +186,13 @@ class _Sweep:
         self.cores = {core: _Core(self.now) for core in timeline.cores}
         self.sums: dict[str, _Sums] = {}
         self.active: dict[str, int] = {}
-        """Part -> number of cores whose moment belongs to it."""
+        """Number of cores whose moment belongs to each part."""
         self.fetched: dict[str, int] = {}
-        """Part -> number of DMA channels that work for it."""
+        """Number of DMA channels that work for each part."""
         self.nobody = 0.0
-        """Cycles in which nothing works and nothing has since."""
+        """Cycles, summed over cores, in which nothing worked, until the next part with work gets them."""
         self.stretch: str | None = None
-        """The stretch of time that all belongs to, where parts are such."""
+        """The stretch that all time belongs to, where the parts are stretches."""
 
     def step(self, edge: Edge) -> None:
         time, sign, number, kind, part = edge
@@ -216,7 +217,7 @@ class _Sweep:
         self._switch(before, core.part)
 
     def _switch(self, before: str | None, after: str | None) -> None:
-        """A core's moments belong to another part from now on."""
+        """Move a core's moments to another part from now on."""
         if before == after:
             return
         if before is not None:
@@ -227,14 +228,14 @@ class _Sweep:
                 self._settle(after)
 
     def _settle(self, part: str) -> None:
-        """What nobody worked in belongs to `part`."""
+        """Assign to `part` the cycles in which nobody worked."""
         sums = self.sums.setdefault(part, _Sums())
         if self.nobody:
             sums.add(frozenset(), False, self.nobody)
             self.nobody = 0.0
 
     def _idle(self, time: float) -> None:
-        """Time goes on to `time`: hand out the moments of cores that do nothing."""
+        """Advance to `time`: hand out the moments of idle cores."""
         passed, self.now = time - self.now, time
         idle = passed * (len(self.cores) - sum(self.active.values()))
         if idle <= 0.0:
@@ -250,7 +251,7 @@ class _Sweep:
                 self.sums[part].add(frozenset(), bool(self.fetched), idle * count / working)
 
     def _flush(self, core: _Core) -> None:
-        """Sum what a core did since its engines last changed."""
+        """Sum the work of a core since its engines last changed."""
         part = core.part
         if part is not None and self.now > core.since:
             whose = part if self.stretch is None else self.stretch

@@ -1,9 +1,9 @@
-"""Where a run's time goes by part of the network: what its critical path does there, and what scalar cores wait for.
+"""The time of a run by part of the network: the causes on its critical path, and what scalar cores wait for.
 
     Timeline + operator -> part --waiting_by--> for each part: cause -> cycles of the path, reason -> cycles of waiting
 
-The cycles of the path add up to the run without its launch: what binds in a part is the cause of most of them, and
-making anything else there faster changes nothing while the path stays where it is.
+The cycles of the path add up to the run without its launch. The cause of most of a part's cycles binds it; making
+anything else there faster changes nothing while the path stays where it is.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from isched.timing.timeline import Timeline
 
 @dataclass(frozen=True, slots=True)
 class PartWaiting:
-    """One part: `critical_cycles` by cause as in `critical_path`, `stall_cycles` by reason as of a timeline, summed
+    """One part: `critical_cycles` by cause as in `critical_path`, `stall_cycles` by reason as in a timeline, summed
     over cores; both with the largest first."""
 
     part: str
@@ -26,7 +26,7 @@ class PartWaiting:
 
     @property
     def cycles(self) -> float:
-        """Of the critical path."""
+        """Cycles of the critical path in the part."""
         return sum(self.critical_cycles.values())
 
     @property
@@ -36,8 +36,8 @@ class PartWaiting:
 
 
 def waiting_by(timeline: Timeline, parts: Mapping[str, str], other: str = "-") -> tuple[PartWaiting, ...]:
-    """The parts in the order in which the path comes to them, then those that it does not touch in the order of the
-    cores' instructions. `parts` is operator -> part; what is not in it belongs to the part `other`."""
+    """The parts in the order in which the path reaches them, then those that it does not touch in the order of the
+    cores' instructions. `parts` is operator -> part; operators not in it belong to the part `other`."""
     causes = _path_causes(timeline, parts, other)
     stalls: dict[str, dict[str, float]] = {}
     for span in timeline.spans:
@@ -53,7 +53,7 @@ def waiting_by(timeline: Timeline, parts: Mapping[str, str], other: str = "-") -
 
 
 def path_cycles_by(timeline: Timeline, parts: Mapping[str, str], other: str = "-") -> dict[str, float]:
-    """Of each part that the critical path touches its cycles there, and nothing else of `waiting_by`."""
+    """Cycles of the critical path in each part that it touches, without the other results of `waiting_by`."""
     causes = _path_causes(timeline, parts, other)
     return {part: sum(_largest_first(cycles).values()) for part, cycles in causes.items()}
 

@@ -1,1 +1,1 @@
-"""What one compilation shares: the graph, the chip, the target, and all that was found out about them."""
+"""State shared in one compilation: the graph, the chip, the target, and everything found out about them."""

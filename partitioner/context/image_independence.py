@@ -1,8 +1,8 @@
-"""Whether the images of a layer are computed each by itself, read from its access maps.
+"""Test whether each image of a layer is computed by itself, read from its access maps.
 
     graph, layer --access maps--> the values that are read at the result's own place along the outermost axis, or None
 
-Then neither what a tile needs nor its instructions depend on its place along that axis; only the loads name it.
+If so, neither the needs of a tile nor its instructions depend on its place along that axis; only the loads name it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from partitioner.ir.layers import Layer
 
 
 def images_of(graph: Graph, layer: Layer) -> frozenset[str] | None:
-    """The values that a layer reads at the place, along the outermost axis, of the result; None where results read
+    """The values that a layer reads, along the outermost axis, at the place of the result; None where results read
     other places along that axis, or where that is not known."""
     extent = graph.by_name[layer.output].shape[0]
     reads: dict[str, bool] = {}
@@ -38,12 +38,12 @@ def _image_axis(stage: LoopNest, extent: int) -> str | None:
 
 
 def _follows(graph: Graph, access: Access | View, image: str, extent: int) -> bool | None:
-    """Whether a read is at the result's own place along the image axis, or has nothing to do with it; None for any
-    other relation."""
+    """Whether a read is at the result's own place along the image axis (True) or is independent of it (False); None for
+    any other relation."""
     if isinstance(access, View):
         return None
     places = [place for place, index in enumerate(access.indices) if image in index_axes(index)]
-    if not places:  # what is read anywhere may be picked by the image
+    if not places:  # the image may pick any place of what is read anywhere
         return None if any(isinstance(index, Full) for index in access.indices) else False
     if places != [0] or _single(access.indices[0]) != image:
         return None
@@ -52,7 +52,7 @@ def _follows(graph: Graph, access: Access | View, image: str, extent: int) -> bo
 
 
 def _single(index: Index) -> str | None:
-    """The axis that an index is, without factor or distance."""
+    """The axis that an index consists of, without factor or distance."""
     match index:
         case Linear(terms=((name, 1),), constant=0):
             return name

@@ -1,8 +1,9 @@
-"""Which memory of a chip plays which part in a compilation; planners ask for a role, never for a memory by name.
+"""The roles of a chip's memories in a compilation; planners ask for a role, never for a memory by name.
 
     chip, memory and part in which tiles leave their results --> MemoryRoles
 
-Another role is a field here; `partitioner/memory/` gives places in it, `partitioner/expansion/` moves data through it.
+To add a role, add a field here; `partitioner/memory/` gives places in it, `partitioner/expansion/` moves data through
+it.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ class Local(NamedTuple):
 class MemoryRoles:
     """The roles of a chip's memories.
 
-    `main`: inputs, constants and outputs lie there. `staging`: data enter the local memory from there; the main memory
-    where there is none between, and where nothing is computed. `local`: values stay there, in `local_bytes` of each
-    core from `local_start_bytes` on. `accumulators`: memories of a core that no link joins to what lies outside the
-    core. Buffers of tiles lie there, such as the sums of a matrix engine, and never values.
+    `main`: inputs, constants and outputs lie there. `staging`: data enter the local memory from there; it is the main
+    memory where there is none in between, and where nothing is computed. `local`: values stay there, in `local_bytes`
+    of each core from `local_start_bytes` on. `accumulators`: memories of a core that no link joins to memories outside
+    the core. They hold buffers of tiles, such as the sums of a matrix engine, and never values.
     """
 
     main: str
@@ -45,12 +46,12 @@ class MemoryRoles:
         return self.staging != self.main
 
     def outward(self, memory: str) -> str:
-        """The next memory toward the main one, where a value goes that finds no room; the main memory stays itself."""
+        """The next memory toward the main one, for a value that finds no room; for the main memory, itself."""
         return {self.local.memory: self.staging, self.staging: self.main}.get(memory, memory)
 
 
 def memory_roles(chip: Chip, local: Local) -> MemoryRoles:
-    """Raises ChipError for a chip without a main memory, and where no links lead to the local one."""
+    """The roles. Raises ChipError for a chip without a main memory, and where no links lead to the local one."""
     main = main_memory(chip)
     if not local.memory:
         return MemoryRoles(main, main, local, 0, 0, ())

@@ -2,8 +2,8 @@
 
     graph, constants, chip, target --asked once each--> names of memories, layers, work of tiles, what they read
 
-Whatever is remembered between one question and the next lies in here and dies with it; no module keeps anything.
-Nothing that a context holds refers back to it, so it is gone as soon as nobody uses it.
+Everything that is remembered between two questions lies in here and dies with it; no module keeps any state. Nothing
+that a context holds refers back to it, so it is freed as soon as nobody uses it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ Memo = TypeVar("Memo")
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """Of which `kind` a layer is, a number that layers share which differ in names only: by each of its names that of
-    the first layer of the kind, and the converse."""
+    """Structural equivalence of a layer: `kind` is the number of its class, shared by layers that differ only in names.
+    The mappings translate its names to those of the first layer of the class, and back."""
 
     kind: int
     to_first: Mapping[str, str]
@@ -43,8 +43,8 @@ class Likeness:
 
 @dataclass(frozen=True, eq=False)
 class GraphContext(Generic[AnyTargetT]):
-    """One compilation of `graph` for one cluster of `chip`, whatever kind of target it is for. Two contexts share
-    nothing, even of equal graphs and chips."""
+    """One compilation of `graph` for one cluster of `chip`, for any kind of target. Two contexts share nothing, even if
+    their graphs and chips are equal."""
 
     graph: Graph
     constants: Constants
@@ -54,12 +54,12 @@ class GraphContext(Generic[AnyTargetT]):
 
     @cached_property
     def roles(self) -> MemoryRoles:
-        """Which memory is main, staging, local. Raises ChipError where there is no main memory, or no way to it."""
+        """The main, staging and local memory. Raises ChipError where there is no main memory, or no way to it."""
         return memory_roles(self.chip, Local("", ""))
 
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
-        """Anchors with their epilogues, as far as the target computes them in place."""
+        """Anchors with their epilogues, as far as the target computes these in place."""
         return self._fused[0]
 
     @cached_property
@@ -72,8 +72,8 @@ class GraphContext(Generic[AnyTargetT]):
         return group_layers(self.graph, self.target.can_fuse_epilogue)
 
     def memo(self, kind: Callable[[], Memo]) -> Memo:
-        """A table of what a stage has found out, the same one whenever it asks: `kind()` where it asks first. A table
-        holds no context."""
+        """A stage's table of results, the same one at every call: `kind()` makes it at the first call. A table holds no
+        context."""
         if kind not in self._memos:
             self._memos[kind] = kind()
         return cast(Memo, self._memos[kind])
@@ -81,8 +81,8 @@ class GraphContext(Generic[AnyTargetT]):
 
 @dataclass(frozen=True, eq=False)
 class Context(GraphContext[TargetT]):
-    """One compilation for a target of in-order cores. A planner needs a `PlanTarget`; stages behind it ask for a
-    context whose target can do more."""
+    """One compilation for a target of in-order cores. A planner needs a `PlanTarget`; later stages ask for a context
+    whose target can do more."""
 
     _works: dict[tuple[Layer, Box], TileWork] = field(default_factory=dict, init=False, repr=False)
     _reads: dict[tuple[Layer, Box], Mapping[str, Box]] = field(default_factory=dict, init=False, repr=False)
@@ -94,7 +94,7 @@ class Context(GraphContext[TargetT]):
 
     @cached_property
     def roles(self) -> MemoryRoles:
-        """As for any kind of target; values stay where the target leaves results of tiles."""
+        """The roles, as for any kind of target; values stay where the target leaves results of tiles."""
         for layer in self.layers:
             if not layer.is_view(self.graph):
                 work = self.work(layer, full_box(self.graph.by_name[layer.output].shape))
@@ -106,13 +106,13 @@ class Context(GraphContext[TargetT]):
 
     @cached_property
     def footprints(self) -> Footprints:
-        """What groups of layers need of every value, remembered."""
+        """Footprints: the needs of groups of layers for every value, remembered."""
         return Footprints(self.graph)
 
     # Tiles.
 
     def likeness(self, layer: Layer) -> Likeness:
-        """Which layers are like this one. What one of them costs, all of them cost."""
+        """The equivalence class of a layer. The cost of one layer of a class is that of all."""
         found = self._likeness.get(layer)
         if found is None:
             alike, names = likeness(self.graph, layer)
@@ -122,7 +122,7 @@ class Context(GraphContext[TargetT]):
         return found
 
     def work(self, layer: Layer, box: Box) -> TileWork:
-        """What the target needs for a box of a layer's output, asked once for all images that are alike."""
+        """Needs of the target for a box of a layer's output, asked once for all images that are alike."""
         key = (layer, box)
         found = self._works.get(key)
         if found is None:
@@ -135,8 +135,8 @@ class Context(GraphContext[TargetT]):
         return found
 
     def at_first_image(self, layer: Layer, box: Box) -> Box:
-        """The box moved to the first image where images are independent (see `PlanTarget.work`), else as it is: boxes
-        for which this is equal have equal work, but for the places that are loaded, and equal instructions."""
+        """The box moved to the first image where images are independent (see `PlanTarget.work`), else unchanged. Boxes
+        with an equal result have equal work, except for the places that are loaded, and equal instructions."""
         if not box or box[0][0] == 0:
             return box
         if layer not in self._images:
@@ -146,8 +146,8 @@ class Context(GraphContext[TargetT]):
         return ((0, box[0][1] - box[0][0]), *box[1:])
 
     def reads(self, layer: Layer, box: Box) -> Mapping[str, Box]:
-        """The box of every value that the target loads for a box of a layer's output, constants too; a view reads what
-        it renames."""
+        """The box of every value that the target loads for a box of a layer's output, constants too; a view reads the
+        value that it renames."""
         key = (layer, box)
         found = self._reads.get(key)
         if found is None:
@@ -161,14 +161,14 @@ class Context(GraphContext[TargetT]):
 
 
 PlanContext: TypeAlias = Context[PlanTarget]
-"""What a planner is given."""
+"""Input of a planner."""
 
 KernelContext: TypeAlias = GraphContext[KernelTarget]
-"""What a planner is given whose kernels are whole groups."""
+"""Input of a planner whose kernels are whole groups."""
 
 
 def _at_image(work: TileWork, followers: frozenset[str], image: int) -> TileWork:
-    """The work of the first image at another one: what `followers` names is loaded from there."""
+    """The work of the first image, moved to another one: the values in `followers` are loaded from there."""
 
     def moved(load: TileLoad) -> TileLoad:
         if load.tensor not in followers:

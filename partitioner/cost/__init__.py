@@ -1,1 +1,1 @@
-"""What a plan costs before it is lowered: bytes moved, floors, cycles, micro-batches."""
+"""Costs of a plan before it is lowered: bytes moved, floors, cycles, micro-batches."""

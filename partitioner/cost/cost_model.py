@@ -1,14 +1,14 @@
-"""Cycles of one run of a plan, before anything is lowered: what batches and plans are compared by.
+"""Cycles of one run of a plan before anything is lowered, by which batches and plans are compared.
 
     Plan --lay out--> Layout --traffic--> busy cycles of every engine, step by step --added up--> PlanCost
 
 Two sums bracket a run. `serial_cycles`: every engine waits for every other, so their cycles add up.
-`overlapped_cycles`: inside a step all engines work at once and the busiest one counts. Both hold the launch and the
+`overlapped_cycles`: inside a step all engines work at once and the busiest one counts. Both include the launch and the
 barriers; queues, issue and waiting for single instructions are in neither, nor are other clusters that share a memory.
 
-Decisions use the serial sum. Programs as they are lowered put barriers between loading, computing and storing, and
-engines of a core mostly wait for each other's tiles. `benchmarks/partition.py` sets both beside
-`isched.timing.cycle_model`: the serial sum is nearer to it, and puts batches in its order.
+Decisions use the serial sum. Unscheduled programs put barriers between loading, computing and storing, and engines of a
+core mostly wait for each other's tiles. `benchmarks/partition.py` compares both with `isched.timing.cycle_model`: the
+serial sum is nearer to it, and puts batches in the same order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from partitioner.memory.memory_plan import lay_out
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """One step of the plan: cycles that each engine works (of the busiest core, round by round), and its barriers."""
+    """One step of the plan: the work of each engine in cycles (of the busiest core, round by round), and the
+    barriers."""
 
     kind: str
     group: str
@@ -35,19 +36,19 @@ class StepCost:
 
     @property
     def serial_cycles(self) -> float:
-        """When each engine waits for the others, barriers not counted."""
+        """Cycles when each engine waits for the others, without barriers."""
         return sum(self.busy.values())
 
     @property
     def overlapped_cycles(self) -> float:
-        """When all engines work at once, barriers not counted."""
+        """Cycles when all engines work at once, without barriers."""
         return max(self.busy.values(), default=0.0)
 
 
 @dataclass(frozen=True)
 class PlanCost:
-    """One run of a plan on one cluster. A compiled plan is one program, launched once a run; `kernels` says how many
-    launches a runtime would need that launches each kernel by itself."""
+    """One run of a plan on one cluster. A compiled plan is one program, launched once per run; `kernels` is the number
+    of launches of a runtime that launches each kernel by itself."""
 
     steps: tuple[StepCost, ...]
     launch_cycles: float
@@ -63,17 +64,17 @@ class PlanCost:
 
     @cached_property
     def serial_cycles(self) -> float:
-        """Launch, barriers, and everything one after the other."""
+        """Cycles of launch, barriers, and everything else one after the other."""
         return self._fixed + sum(step.serial_cycles for step in self.steps)
 
     @cached_property
     def overlapped_cycles(self) -> float:
-        """Launch, barriers, and of every step the busiest engine."""
+        """Cycles of launch, barriers, and the busiest engine of every step."""
         return self._fixed + sum(step.overlapped_cycles for step in self.steps)
 
     @property
     def cycles(self) -> float:
-        """What decisions use: the serial sum, which is nearer to the programs that are made."""
+        """Cycles for decisions: the serial sum, which is nearer to the cycles of real programs."""
         return self.serial_cycles
 
     @property
@@ -87,12 +88,13 @@ class PlanCost:
 
 
 def plan_cycles(plan: Plan, ctx: PlanContext) -> PlanCost:
-    """Lay a plan out and cost it; takes about as long as laying it out twice. Raises DoesNotFit or PlanError."""
+    """Lay out a plan and compute its cost; takes about as long as laying it out twice. Raises DoesNotFit or
+    PlanError."""
     return cost_of(plan, plan_traffic(plan, lay_out(plan, ctx), ctx), ctx)
 
 
 def cost_of(plan: Plan, traffic: Traffic, ctx: PlanContext) -> PlanCost:
-    """The cost of a plan whose traffic was counted with that of its tiles."""
+    """The cost of a plan whose traffic was counted including that of its tiles."""
     assumed = ctx.chip.assumed
     busy: list[dict[str, float]] = [{} for _ in plan.steps]
     barriers = [0 for _ in plan.steps]

@@ -1,8 +1,8 @@
-"""The fold behind `partitioner.cost.traffic`: what a layer or a move does, in bytes, cycles of engines and barriers.
+"""The sum behind `partitioner.cost.traffic`: bytes, engine cycles and barriers of a layer or a move.
 
     Transfers, Compute, Barrier of one layer or move --added up--> Move, Move, ..., cycles by engine, barriers
 
-What happens and in which order is said by `partitioner.expansion.expansion`, to lowering too.
+`partitioner.expansion.expansion` says what happens in which order, for this module and for lowering.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Way = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class DataMove:
-    """Bytes of one value by one way. A way from a core's memory into itself is a copy inside the core."""
+    """Bytes of one value from one memory to another; both may be a core's own memory: a copy inside the core."""
 
     tensor: str
     way: Way
@@ -48,8 +48,8 @@ class DataMove:
 
 @dataclass(slots=True)
 class Counted:
-    """What has happened so far in one layer or move. Transfers of one operation go side by side: each way counts once,
-    at its whole bandwidth. Of the cores that compute a round, the one that works most on an engine counts for it."""
+    """Totals so far in one layer or move. Transfers of one operation run side by side: each pair of memories counts
+    once, at its whole bandwidth. For each engine, the core with the most work in a round counts."""
 
     ctx: PlanContext
     layout: Layout
@@ -58,10 +58,10 @@ class Counted:
     barriers: int = 0
     operation: int = 0
     ways: dict[tuple[Way, str], int] = field(default_factory=dict)
-    """Bytes of the operation that goes on, by way and dtype that is copied."""
+    """Bytes of the current operation, by pair of memories and copied dtype."""
 
     def add(self, event: CoreTransfers | Compute | Barrier) -> None:
-        """The next thing that happens."""
+        """Add the next event."""
         match event:
             case CoreTransfers():
                 if event.operation != self.operation:
@@ -119,12 +119,12 @@ class Counted:
         return self.ctx.roles.main if isinstance(place, InMain) else place.memory
 
     def _copied(self, move: DataMove) -> str:
-        """The dtype that an engine copies; of bytes on a link it does not matter."""
+        """The dtype that an engine copies; for bytes on a link it does not matter."""
         source, destination = move.way
         return self.ctx.graph.by_name[move.tensor].dtype if source == destination else ""
 
     def _spend(self, busy: Busy, way: Way, size_bytes: int, sharers: int, dtype: str) -> None:
-        """Cycles of one dense move; inside one memory the vector engine copies elements of `dtype`."""
+        """Add the cycles of one dense move; inside one memory the vector engine copies elements of `dtype`."""
         source, destination = way
         if source == destination == self.ctx.roles.main:
             return

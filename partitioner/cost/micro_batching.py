@@ -1,9 +1,9 @@
-"""How many items of the batch a cluster works on at once: its share in one pass, or in several smaller ones.
+"""Number of batch items that a cluster works on at once: its share in one pass, or in several smaller ones.
 
     items, clusters --divide--> share of a cluster --candidates--> plans and their costs --choose_batch--> Batching
 
-A large pass launches less often and reads weights less often; a small one keeps what waits between layers on the chip.
-Which wins is asked of the cost model, with the numbers of all candidates in the decisions.
+A large pass launches less often and reads weights less often; a small one keeps values between layers on the chip. The
+cost model decides, and the decisions contain the numbers of all candidates.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from partitioner.cost.cost_model import PlanCost
 from partitioner.ir.decisions import Decision
 
 MOST_CANDIDATES = 6
-"""Each costs a graph and a plan of its own, a few seconds for a large network."""
+"""Largest number of candidates: each needs a graph and a plan of its own, a few seconds for a large network."""
 
 SUBJECT = "batch"
 
 
 def shares_of(items: int, clusters: int) -> tuple[int, ...]:
-    """Items of each cluster; the first ones take one more where the batch does not divide evenly."""
+    """Items of each cluster; the first clusters take one more where the batch does not divide evenly."""
     return tuple(items // clusters + (cluster < items % clusters) for cluster in range(clusters))
 
 
 def pass_count(share: int, batch_per_pass: int) -> int:
-    """Passes for a share; the last one may be filled up."""
+    """Number of passes for a share; the last one may be padded."""
     return -(-share // batch_per_pass)
 
 
 def candidate_batches(share: int, most: int = MOST_CANDIDATES) -> tuple[int, ...]:
-    """Batches to try for a cluster's share, rising: powers of two and divisors. Where there are more than `most`, those
-    nearest to a geometric ladder from 1 to the share, divisors first: they leave no pass half empty."""
+    """Batches to try for a cluster's share, in rising order: powers of two and divisors. Where there are more than
+    `most`, those nearest to a geometric ladder from 1 to the share, divisors first: they leave no pass half empty."""
     small = [n for n in range(1, isqrt(share) + 1) if share % n == 0]
     divisors = {*small, *(share // n for n in small)}
     found = divisors | {1 << n for n in range(share.bit_length())}
@@ -50,8 +50,8 @@ def _nearest(rung: float, found: set[int], divisors: set[int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PassCandidate:
-    """A batch that was tried. `cycles` are those of all passes of the largest share, launches and a last pass that is
-    not full included; `refusal` says why it cannot be had (and then there are no cycles)."""
+    """A batch that was tried. `cycles` are those of all passes of the largest share, including launches and an
+    incomplete last pass; `refusal` says why the batch is not possible (and then there are no cycles)."""
 
     batch_per_pass: int
     passes: int
@@ -66,7 +66,7 @@ class PassCandidate:
 
 @dataclass(frozen=True)
 class Batching:
-    """What was chosen: each cluster runs its share as micro-batches of `batch_per_pass` items. `ranked` are all
+    """The chosen batch: each cluster runs its share as micro-batches of `batch_per_pass` items. `ranked` are all
     candidates that have a plan, best first."""
 
     shares: tuple[int, ...]
@@ -75,7 +75,8 @@ class Batching:
     refused: tuple[PassCandidate, ...]
     decisions: tuple[Decision, ...]
     batch_share: float | None = None
-    """What the batch alone brings of the gain over O0 at the smallest batch, in logarithms; None where nobody asked."""
+    """Share of the batch alone in the gain over O0 at the smallest batch, in logarithms; None where nobody asked for
+    it."""
 
     @property
     def batch_per_pass(self) -> int:
@@ -83,12 +84,12 @@ class Batching:
 
     @property
     def passes(self) -> int:
-        """Of the cluster with the largest share."""
+        """Passes of the cluster with the largest share."""
         return self.chosen.passes
 
     @property
     def cycles_per_item(self) -> float:
-        """Of one cluster."""
+        """Cycles of one cluster per item."""
         return self.chosen.cycles / self.shares[0]
 
 
@@ -98,11 +99,11 @@ def choose_batch(
     clusters: int,
     base_cycles_per_item: float | None = None,
 ) -> Batching:
-    """The candidate whose passes take fewest cycles for the largest share; of equal ones the larger batch.
+    """The candidate whose passes take the fewest cycles for the largest share; ties go to the larger batch.
 
-    `costs` gives each candidate's cost, or why it cannot be had. `base_cycles_per_item` is what level O0 takes for an
-    item at the smallest candidate that can: with it, decisions say how much of the gain the batch alone brings.
-    Raises PlanError when no candidate can be had.
+    `costs` gives each candidate's cost, or the reason why it is not possible. `base_cycles_per_item` are the cycles of
+    level O0 per item at the smallest possible candidate: with it, decisions say how much of the gain the batch alone
+    brings. Raises PlanError when no candidate is possible.
     """
     shares = shares_of(items, clusters)
     share = shares[0]
@@ -140,7 +141,7 @@ def _choice(ranked: tuple[PassCandidate, ...], shares: tuple[int, ...]) -> Decis
 def _gain(
     ranked: tuple[PassCandidate, ...], share: int, base_cycles_per_item: float | None
 ) -> tuple[tuple[Decision, ...], float | None]:
-    """How much of the gain over O0 at the smallest batch comes from the batch alone, at equal level."""
+    """Share of the batch alone, at equal level, in the gain over O0 at the smallest batch."""
     small, best = min(ranked, key=lambda c: c.batch_per_pass), ranked[0]
     if base_cycles_per_item is None:
         return (), None

@@ -1,10 +1,11 @@
-"""Roofline floors: cycles below which no plan can run, whatever is fused, cut or ordered; and what binds a given plan.
+"""Roofline floors: cycles below which no plan can run, whatever is fused, cut or ordered; and the floor that binds a
+plan.
 
     graph, chip           --each value moved once, each product done once--> floors of the network
     Traffic (a plan's)    --its bytes, its cycles--> floors of the plan, by group
 
-Floors count the whole batch of one cluster. A floor of the network holds for every plan; a floor of a plan is what it
-needs of one engine or memory when all others wait for nothing. The largest floor binds.
+Floors count the whole batch of one cluster. A floor of the network holds for every plan; a floor of a plan is its need
+of one engine or memory when all others wait for nothing. The largest floor binds.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ from partitioner.ir.layers import group_layers
 from partitioner.ir.operators import Trait, kind_names
 
 VECTOR_KINDS = kind_names(Trait.ELEMENTWISE, Trait.VECTOR)
-"""Sums and means can be products with ones, and data are moved by other engines."""
+"""Kinds of operators that only vector engines make: sums and means can be products with ones, and other engines can
+move data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """`cycles` that the engine or memory `name` needs at least; `reason` with the numbers."""
+    """`cycles` that the engine or memory `name` needs at least; `reason` contains the numbers."""
 
     name: str
     cycles: float
@@ -36,17 +38,17 @@ class Floor:
 
 
 def binding_floor(floors: Iterable[Floor]) -> Floor:
-    """The largest."""
+    """The largest floor."""
     return max(floors, key=lambda floor: floor.cycles)
 
 
 def items_per_second(chip: Chip, cycles: float, items: int) -> float:
-    """Items (images) a second on all clusters, where one cluster takes `cycles` for `items`."""
+    """Items (images) per second on all clusters, where one cluster takes `cycles` for `items`."""
     return items * chip.clusters * chip.clock_hz / cycles if cycles else 0.0
 
 
 def compulsory_bytes(graph: Graph) -> tuple[int, int]:
-    """(read, written): inputs and constants that some operator reads come in once, outputs leave once."""
+    """(read, written) bytes: inputs and constants that some operator reads come in once, outputs leave once."""
     read = {name for op in graph.ops for name in op.inputs} - set(graph.producer)
     loaded = sum(graph.by_name[name].size_bytes for name in read)
     outputs = {name for name in graph.outputs if name in graph.producer}
@@ -54,7 +56,8 @@ def compulsory_bytes(graph: Graph) -> tuple[int, int]:
 
 
 def network_floors(graph: Graph, chip: Chip) -> tuple[Floor, ...]:
-    """Floors of every plan: matrix engines, vector engines, main memory; those of engines only where they work."""
+    """Floors of every plan: matrix engines, vector engines, main memory; those of engines only where these have
+    work."""
     matrix = next((engine for engine in chip.engines if isinstance(engine, MatrixEngine)), None)
     vector = next((engine for engine in chip.engines if isinstance(engine, VectorEngine)), None)
     floors = []
@@ -77,8 +80,8 @@ def network_floors(graph: Graph, chip: Chip) -> tuple[Floor, ...]:
 
 
 def peak_cycles(graph: Graph, chip: Chip) -> float:
-    """What matrix or vector engines need at least, all cores at their peak. Unlike the floors it grows with the batch
-    exactly, weights and ragged tiles not counted: so many times the items, so many times the cycles."""
+    """Fewest cycles of matrix or vector engines, all cores at their peak. Unlike the floors this is exactly
+    proportional to the batch, as weights and ragged tiles are not counted."""
     matrix = next((engine for engine in chip.engines if isinstance(engine, MatrixEngine)), None)
     vector = next((engine for engine in chip.engines if isinstance(engine, VectorEngine)), None)
     products = 0.0 if matrix is None else _peak_cycles(_macs(graph), matrix, chip)
@@ -99,7 +102,7 @@ def _array_cycles(graph: Graph, op: Op, matrix: MatrixEngine, chip: Chip) -> flo
 
 
 def _depthwise(graph: Graph, op: Op) -> bool:
-    """Whether each channel is a convolution of its own: such may run on the vector engine instead."""
+    """Whether each channel is a separate convolution, which may run on the vector engine instead."""
     if op.kind != "conv":
         return False
     x = graph.by_name[op.inputs[0]]
@@ -116,7 +119,8 @@ def _macs(graph: Graph) -> Counter[str]:
 
 
 def _vector_elements(graph: Graph) -> Counter[str]:
-    """Results that only a vector engine makes, by dtype, once a layer: engines may do several operators in one pass."""
+    """Results that only a vector engine makes, by dtype, once per layer: engines may do several operators in one
+    pass."""
     found: Counter[str] = Counter()
     for layer in group_layers(graph)[0]:
         if any(graph.op_by_name[name].kind in VECTOR_KINDS for name in layer.ops):
@@ -126,12 +130,12 @@ def _vector_elements(graph: Graph) -> Counter[str]:
 
 
 def _peak_cycles(work: Mapping[str, int], engine: MatrixEngine | VectorEngine, chip: Chip) -> float:
-    """Products or elements by dtype, all cores at their highest rates."""
+    """Cycles for products or elements by dtype, all cores at their highest rates."""
     return sum(number / (chip.cores_per_cluster * _rate(engine, dtype)) for dtype, number in work.items())
 
 
 def plan_floors(traffic: Traffic, chip: Chip, parts: Iterable[TrafficPart] | None = None) -> tuple[Floor, ...]:
-    """What a plan, or some parts of it, needs of each engine and of each memory that the cores share."""
+    """Needs of a plan, or of some parts of it, for each engine and for each memory that the cores share."""
     chosen = traffic.parts if parts is None else tuple(parts)
     movers = {engine.name for engine in chip.engines if engine.kind in ("dma", "transfer")}
     floors = [
@@ -152,7 +156,8 @@ def plan_floors(traffic: Traffic, chip: Chip, parts: Iterable[TrafficPart] | Non
 
 
 def _memory_cycles(chip: Chip, name: str, read_bytes: int, written_bytes: int) -> float:
-    """Both directions share the memory's own bandwidth where the chip file gives one; each has its links' anyway."""
+    """Cycles of a memory. Both directions share its own bandwidth where the chip file gives one; each has its own
+    links."""
     memory = chip.memory(name)
     own = memory.bandwidth_bytes_per_cycle
     shared = (read_bytes + written_bytes) / own if own else 0.0
@@ -163,7 +168,7 @@ def _memory_cycles(chip: Chip, name: str, read_bytes: int, written_bytes: int) -
 
 
 def _rate(engine: MatrixEngine | VectorEngine, dtype: str) -> int:
-    """Products or elements a cycle in this type; in its fastest type where the engine has no such."""
+    """Products or elements per cycle in this type; in its fastest type where the engine does not have this one."""
     of = engine.macs_per_cycle if isinstance(engine, MatrixEngine) else engine.elements_per_cycle
     names = [rate.dtype for rate in engine.rates]
     return of(dtype) if dtype in names else max(of(name) for name in names)

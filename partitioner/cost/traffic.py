@@ -1,10 +1,11 @@
-"""What a plan moves between memories and how often it computes: bytes by way, by layer, exact from the layout.
+"""Traffic of a plan: bytes between memories by source and destination and by layer, exact from the layout, and
+computation.
 
     Plan, Layout --rounds, stores, exchanges, moves, tiles--> Part, Part, ... --added up--> bytes by way, group, step
 
-The bytes are those that the lowered program moves; nothing is lowered. Loads and stores of tiles can be left out: what
-enters and leaves the main memory is exact all the same and costs next to nothing to find, which is what a search needs.
-Cycles of the engines come from the cost model.
+The bytes are those that the lowered program moves; nothing is lowered. Loads and stores of tiles can be left out: the
+traffic of the main memory is still exact and takes almost no time to find, as a search needs it. Cycles of the engines
+come from the cost model.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from partitioner.memory.memory_plan_types import Layout, MoveLayout
 
 @dataclass(frozen=True, slots=True)
 class TrafficPart:
-    """One layer of one instance, or one move: `step` is its position in the plan, `layer` "" for a move. `macs` and
-    `elements` are what all cores compute together, overlaps included."""
+    """One layer of one instance, or one move: `step` is its position in the plan, `layer` is "" for a move. `macs` and
+    `elements` are the totals of all cores, overlaps included."""
 
     step: int
     group: str
@@ -36,14 +37,14 @@ class TrafficPart:
     macs: int = 0
     elements: int = 0
     busy: tuple[tuple[str, float], ...] = ()
-    """Cycles that each engine works, of the busiest core of every round, added up."""
+    """Cycles of work per engine, summed over rounds, each with its busiest core."""
     barriers: int = 0
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """All parts of a plan in order. `main` names the main memory; `values` gives each tensor's bytes, and `macs` what
-    each layer computes when nothing is computed twice."""
+    """All parts of a plan in order. `main` names the main memory; `values` gives each tensor's bytes, and `macs` the
+    work of each layer when nothing is computed twice."""
 
     parts: tuple[TrafficPart, ...]
     main: str
@@ -52,19 +53,19 @@ class Traffic:
 
     @cached_property
     def by_way(self) -> dict[Way, int]:
-        """Bytes by way, over the whole plan."""
+        """Bytes by pair of memories, over the whole plan."""
         return self.ways(self.parts)
 
     @cached_property
     def by_group(self) -> dict[str, dict[Way, int]]:
-        """Group -> bytes by way; a move counts for the group that reads."""
+        """Bytes by pair of memories for each group; a move counts for the group that reads."""
         groups: dict[str, list[TrafficPart]] = {}
         for part in self.parts:
             groups.setdefault(part.group, []).append(part)
         return {name: self.ways(parts) for name, parts in groups.items()}
 
     def busy(self, parts: Iterable[TrafficPart] | None = None) -> dict[str, float]:
-        """Engine -> cycles that it works, in all parts or in some."""
+        """Cycles of work for each engine, in all parts or in some."""
         total: Busy = {}
         for part in self.parts if parts is None else parts:
             for engine, cycles in part.busy:
@@ -72,7 +73,7 @@ class Traffic:
         return total
 
     def ways(self, parts: Iterable[TrafficPart]) -> dict[Way, int]:
-        """Bytes by way of some parts."""
+        """Bytes by pair of memories of some parts."""
         return sums((move.way, move.size_bytes) for part in parts for move in part.moves)
 
     def main_bytes(self, parts: Iterable[TrafficPart] | None = None) -> int:
@@ -82,17 +83,18 @@ class Traffic:
 
     @cached_property
     def loaded_bytes(self) -> dict[str, int]:
-        """Value -> bytes of it that are read from the main memory."""
+        """Bytes read from the main memory, by value."""
         return self._by_value(lambda way: way[0] == self.main)
 
     @cached_property
     def stored_bytes(self) -> dict[str, int]:
-        """Value -> bytes of it that are written to the main memory."""
+        """Bytes written to the main memory, by value."""
         return self._by_value(lambda way: way[1] == self.main)
 
     @cached_property
     def redundant_bytes(self) -> int:
-        """Bytes read from the main memory beyond once each value: at least so many come again."""
+        """Bytes read from the main memory beyond one read of each value: a lower bound of the bytes that are read
+        again."""
         return sum(max(0, size - self.values[name]) for name, size in self.loaded_bytes.items())
 
     @cached_property
@@ -101,11 +103,11 @@ class Traffic:
 
     @property
     def recompute_share(self) -> float:
-        """Multiply-accumulates done again, as a part of those of the network; 0 for a network without any."""
+        """Repeated multiply-accumulates, as a share of those of the network; 0 for a network without any."""
         return self.recompute_of(self.parts)
 
     def recompute_of(self, parts: Iterable[TrafficPart]) -> float:
-        """The same for layers all of whose parts are given."""
+        """Share of repeated multiply-accumulates for layers of which all parts are given."""
         chosen = tuple(parts)
         once = sum(self.macs[layer] for layer in {part.layer for part in chosen} if layer)
         return sum(part.macs for part in chosen) / once - 1 if once else 0.0
@@ -120,10 +122,9 @@ def layer_macs(graph: Graph, layer: Layer) -> int:
 
 
 def plan_traffic(plan: Plan, layout: Layout, ctx: PlanContext, tiles: bool = True) -> Traffic:
-    """What `plan` moves and computes when it is laid out as `layout` says.
+    """Traffic and computation of `plan` with the layout `layout`.
 
-    Without `tiles`, their loads and stores are left out: the ways from and to the main memory, exchanges and moves
-    remain.
+    Without `tiles`, the loads and stores of tiles are left out: traffic of the main memory, exchanges and moves remain.
     """
     graph = ctx.graph
     begun: list[tuple[Begin, Counted]] = []
@@ -139,7 +140,7 @@ def plan_traffic(plan: Plan, layout: Layout, ctx: PlanContext, tiles: bool = Tru
 
 
 def _part(begun: Begin, counted: Counted, graph: Graph) -> TrafficPart:
-    """A layer or move all of which was counted."""
+    """A layer or move that was counted completely."""
     counted.end_operation()
     laid, moves, busy = begun.laid, _merged(counted.moves), tuple(counted.busy.items())
     part = TrafficPart(begun.position, laid.group, laid.instance, "", moves, busy=busy, barriers=counted.barriers)
@@ -151,6 +152,6 @@ def _part(begun: Begin, counted: Counted, graph: Graph) -> TrafficPart:
 
 
 def _merged(moves: Iterable[DataMove]) -> tuple[DataMove, ...]:
-    """One move a value and way."""
+    """One move per value and pair of memories."""
     sizes = sums(((move.tensor, move.way), move.size_bytes) for move in moves)
     return tuple(DataMove(tensor, way, size) for (tensor, way), size in sizes.items() if size)

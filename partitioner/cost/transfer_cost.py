@@ -1,4 +1,4 @@
-"""What it costs to read a value that another core, or a shared memory, holds: cycles by the cost model.
+"""Cost of reading a value that another core, or a shared memory, holds: cycles by the cost model.
 
 where a value lies on which core, what a core needs of it --> cycles until it is there
 """
@@ -15,19 +15,20 @@ from partitioner.ir.regions import Box, box_shape, box_size, common, holds, run_
 from partitioner.tiling.core_partition import load_cycles, store_cycles
 
 MOST_RUNS = 16
-"""A part that lies in more runs than this is taken with all that lies around it, as the lowering does."""
+"""Largest number of runs of a part that is taken alone; one with more is taken with all data around it, as lowering
+does."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransferCosts:
-    """Cycles of ways between the cores' local memory and the shared one, the staging memory."""
+    """Cycles of transfers between the cores' local memory and the shared one, the staging memory."""
 
     ctx: PlanContext
     known: dict[object, float] = field(default_factory=dict, compare=False)
-    """Cycles of moves, by the type of a value, where it lies and what is needed of it."""
+    """Cycles of moves, by the type of a value, the boxes where it lies and the boxes needed."""
 
     def shared(self, name: str, boxes: Mapping[int, Box], needs: Sequence[Mapping[int, Box]]) -> float:
-        """Storing a value in the shared memory and loading what each reader needs."""
+        """Cycles to store a value in the shared memory and to load what each reader needs."""
         tensor = self.ctx.graph.by_name[name]
         store = store_cycles(self.ctx.chip, self.ctx.roles.local.memory, tensor, max(boxes.values(), key=box_size))
         return store + sum(
@@ -37,8 +38,8 @@ class TransferCosts:
         )
 
     def moved(self, name: str, boxes: Mapping[int, Box], need: Mapping[int, Box]) -> float:
-        """A move step: own parts are copied inside the core, others' go through the shared memory; 0 if all is there
-        already."""
+        """Cycles of a move step: a core's own parts are copied inside the core, those of others go through the shared
+        memory; 0 if everything is in place already."""
         tensor = self.ctx.graph.by_name[name]
         key = tensor.dtype, tensor.item_bytes, tuple(boxes.items()), tuple(need.items())
         if key not in self.known:
@@ -83,7 +84,8 @@ class TransferCosts:
         return max(taken) + max(stored, default=0.0) + 3 * self.ctx.chip.assumed.sync_cycles
 
     def main_cycles(self, size_bytes: int, readers: int) -> float:
-        """What is added where a value of that size waits in the main memory: once there, and back for each reader."""
+        """Additional cycles where a value of that size waits in the main memory: once there, and back for each
+        reader."""
         main = self.ctx.roles.main
         if main == self.ctx.roles.staging:
             return 0.0
@@ -91,7 +93,8 @@ class TransferCosts:
         return transfer_cycles(self.ctx.chip, self.ctx.roles.staging, main, size_bytes) + readers * back
 
     def shared_cycles(self, size_bytes: int) -> float:
-        """All of a value from the cores' memories to the staging memory, or back: each core has an even part."""
+        """Cycles for all of a value from the cores' memories to the staging memory, or back: each core has an even
+        part."""
         each = -(-size_bytes // self.ctx.chip.cores_per_cluster)
         return self._link(self.ctx.roles.local.memory, self.ctx.roles.staging, each, 1)
 

@@ -1,1 +1,1 @@
-"""How a layout becomes transfers, computation and barriers, in the order in which a program does them."""
+"""Expansion of a layout into transfers, computation and barriers, in the order in which a program does them."""

@@ -1,9 +1,9 @@
-"""How a layout becomes transfers, computation and barriers: written once, folded by lowering, traffic and cost.
+"""Expansion of a layout into transfers, computation and barriers: written once, used by lowering, traffic and cost.
 
     Layout --step by step, round by round--> Begin | Transfers | Compute | Barrier, ... in the order of a program
 
 One core issues the DMA and with it all that enters or leaves the main memory; every core brings what its tiles load.
-Where the layout has its rounds ahead, tile buffers have two places and change ends too.
+Where the layout has its rounds ahead, tile buffers have two places and also alternate between the ends of their region.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from partitioner.tiling.tile_loads import TileFetch, in_first_half, relay, tile_
 from partitioner.tiling.tiling import piece_tiles
 
 DMA_CORE = 0
-"""The core that issues transfers to and from the main memory."""
+"""Number of the core that issues transfers to and from the main memory."""
 
 NOWHERE: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class InMain:
-    """The whole of a value in the main memory, wherever that puts it."""
+    """The whole of a value in the main memory, at any address."""
 
     tensor: str
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A `part` of a tensor from one place to another; empty where a place has none of what is wanted. With
-    `packed_at_source`, boxes are cut such that they are dense there, else such that they are dense at the target; None
-    where neither side is asked for."""
+    """A `part` of a tensor from one place to another; it may be empty where the places share nothing. With
+    `packed_at_source`, boxes are cut so that they are dense there; with False, so that they are dense at the target;
+    with None, neither side must be dense."""
 
     tensor: str
     source: Place | InMain
@@ -50,7 +50,7 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """What follows belongs to this layer or move, of the step at `position`."""
+    """Beginning of a layer or move, of the step at `position`; the following events belong to it."""
 
     position: int
     laid: LayerLayout | MoveLayout
@@ -58,8 +58,8 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class CoreTransfers:
-    """What one core moves, one after the other. Those of one `operation` (a number) happen side by side as far as cores
-    and links allow."""
+    """Transfers of one core, one after the other. Those of one `operation` (a number) happen side by side as far as
+    cores and links allow."""
 
     operation: int
     core: int
@@ -68,7 +68,7 @@ class CoreTransfers:
 
 @dataclass(frozen=True, slots=True)
 class TransferPiece:
-    """The tiles of one core's box, the core being `cores[number]` of its layer."""
+    """The tiles of one core's box; the core is `cores[number]` of its layer."""
 
     number: int
     core: int
@@ -77,7 +77,7 @@ class TransferPiece:
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """All cores at work on one round; without pieces where tiles are not asked for."""
+    """Work of all cores on one round; without pieces where tiles are not asked for."""
 
     staged_round: StagedRound
     pieces: tuple[TransferPiece, ...]
@@ -85,8 +85,8 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """All cores wait for each other; one that `drains` stands only where bytes are used again that may still be on
-    their way out."""
+    """A barrier of all cores. One that `drains` is needed only where bytes are reused that may still be on their way
+    out."""
 
     drains: bool = False
 
@@ -95,8 +95,8 @@ Event: TypeAlias = Begin | CoreTransfers | Compute | Barrier
 
 
 def expand(layout: Layout, ctx: PlanContext, tiles: bool = True) -> Iterator[Event]:
-    """All that a program of this layout does, in order; without `tiles`, what they load and store is left out.
-    Raises DoesNotFit for a tile that finds no room."""
+    """All events of a program with this layout, in order; without `tiles`, their loads and stores are left out. Raises
+    DoesNotFit for a tile that finds no room."""
     state = _Expansion(layout, ctx, tiles)
     before: object = None
     for position, item in staged_rounds(layout, ctx.chip, layout.options.rounds_ahead):
@@ -111,7 +111,7 @@ def read_from(
     layout: Layout, staged_round: StagedRound, load: TileLoad, here: Mapping[str, Place]
 ) -> Sequence[tuple[Place, Box]]:
     """Places that a tile's load reads, each with the part that it has of it: a value in the core's memory, a pinned
-    constant, the staging area, or what is kept in shared memories."""
+    constant, the staging area, or values kept in shared memories."""
     name = load.tensor
     if name in here:
         return ((here[name], load.box),)
@@ -124,33 +124,34 @@ def read_from(
 
 
 def written_to(staged_round: StagedRound, box: Box, here: Mapping[str, Place]) -> Place:
-    """Where a finished tile goes: to the core's own memory, the staging area, or where the value is kept."""
+    """Destination of a finished tile: the core's own memory, the staging area, or the place where the value is kept."""
     name = staged_round.entry.layer.output
     if name in here:
         return here[name]
     for staged in staged_round.stage.outputs:
         if holds(staged.box, box):
             return staged_round.place(staged)
-    assert staged_round.entry.destination is not None  # an output that stays nowhere local goes somewhere
+    assert staged_round.entry.destination is not None  # an output that does not stay local has a destination
     return staged_round.entry.destination
 
 
 @dataclass(slots=True)
 class _Expansion:
-    """What rounds leave for those behind them."""
+    """State that rounds pass on to later ones."""
 
     layout: Layout
     ctx: PlanContext
     tiles: bool
     operation: int = 0
     from_end: dict[int, frozenset[tuple[str, str]]] = field(default_factory=dict)
-    """By core, the parts of memories whose end was not used by the last tile: the next one begins there."""
+    """For each core, the parts of memories whose end the last tile did not use: the next tile begins there."""
     leaving: list[tuple[int, int]] = field(default_factory=list)
-    """Bytes of the staging memory that are on their way out, which only the DMA's core knows to be over before a
-    barrier."""
+    """Places in the staging memory, as (offset, bytes), of data on their way out; before a barrier only the DMA's core
+    knows when they have left."""
 
     def staged_round(self, staged_round: StagedRound) -> Iterator[Event]:
-        """What comes from the main memory is staged, all cores work on their boxes, what goes there is taken away."""
+        """Stage data from the main memory, let all cores work on their boxes, and take away results for the main
+        memory."""
         entry, stage = staged_round.entry, staged_round.stage
         pins = [name for name in entry.layer.inputs(self.ctx.graph) if name in self.layout.pinned]
         if staged_round.number == 0:
@@ -177,8 +178,8 @@ class _Expansion:
                 yield from self._store(entry, store)
 
     def move(self, move: MoveLayout) -> Iterator[Event]:
-        """What a reader's cores need, into their memories: from their own, through the buffer from others', from shared
-        places."""
+        """Bring what a reader's cores need into their memories: from their own, through the buffer from others', from
+        shared places."""
         givers = [(core, place, owned) for core, place, owned in move.sources if core != SHARED]
         takers = [(core, target) for core, target in move.targets if box_size(target.box)]
         self.operation += 1
@@ -199,12 +200,12 @@ class _Expansion:
         return Barrier(drains)
 
     def _together(self, core: int, transfers: Iterator[Transfer]) -> CoreTransfers:
-        """Transfers that are an operation of their own."""
+        """Transfers that form an operation of their own."""
         self.operation += 1
         return CoreTransfers(self.operation, core, tuple(transfers))
 
     def _pinned(self, entry: LayerLayout, names: list[str]) -> Iterator[Transfer]:
-        """Constants that stay in the staging memory come there before their first use."""
+        """Bring constants that stay in the staging memory there before their first use."""
         for name in names:
             place, first = self.layout.pinned[name]
             if first == entry.slot:
@@ -227,7 +228,7 @@ class _Expansion:
             yield TransferPiece(number, core, fetches)
 
     def _exchange(self, entry: LayerLayout, buffer: Place) -> Iterator[Event]:
-        """Every core gives what others need of its box and fetches what it needs of theirs."""
+        """Let every core give what others need of its box and fetch what it needs of theirs."""
         name = entry.layer.output
         end = buffer.offset_bytes + self.layout.size_bytes(name, buffer)
         if any(low < end and buffer.offset_bytes < high for low, high in self.leaving):
@@ -240,7 +241,7 @@ class _Expansion:
     def _through(
         self, name: str, buffer: Place, givers: list[tuple[int, Place, Box]], takers: list[tuple[int, Place]]
     ) -> Iterator[Event]:
-        """Cores give parts of the boxes that they own and take what they lack, through a shared `buffer`.
+        """Let cores give parts of the boxes that they own and take what they lack, through a shared `buffer`.
 
         A giver is a core, a place in its memory and the box in it that it owns."""
         chip, item_bytes = self.ctx.chip, self.ctx.graph.by_name[name].item_bytes
@@ -260,7 +261,7 @@ class _Expansion:
         yield self._barrier()
 
     def _store(self, entry: LayerLayout, store: Store) -> Iterator[Event]:
-        """A value that stays local leaves too: every core stores the part that it owns."""
+        """Store a value that also stays local: every core stores the part that it owns."""
         name, to = store.tensor, store.buffer or store.destination
         self.operation += 1
         yield self._barrier()

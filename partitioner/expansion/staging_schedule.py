@@ -1,10 +1,10 @@
 """The rounds of a program in order: which round of which layer, and where it is staged.
 
-    layout: layers with rounds --flatten--> staged rounds --one behind the other in the staging memory--> places
+    layout: layers with rounds --flatten--> staged rounds --one after the other in the staging memory--> places
 
-A round is staged behind the one before it as long as it fits, then from the start of what is free again: so what
-later rounds need can arrive while earlier ones are still read. Where a layout wants constants ahead, those of several
-rounds come together: fewer and longer transfers, so that the core which starts them is seldom late for the next.
+A round is staged after the one before it as long as it fits, then from the start of the free memory again: so data for
+later rounds can arrive while earlier ones are still read. Where a layout wants constants ahead, those of several rounds
+come together: with fewer and longer transfers, the core that starts them is seldom late for the next.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from partitioner.memory.memory_plan_types import LayerLayout, Layout, MoveLayout
 from partitioner.tiling.staging_rounds import Round, Staged, StagingRound
 
 FETCH_SHARE = 64
-"""Constants of several rounds come together until they are one part in so many of the staging memory."""
+"""Divisor of the staging memory: constants of several rounds come together until they reach this part of it."""
 
 Fetch = tuple[tuple[str, Place], ...]
 """Tensors and their places."""
@@ -25,9 +25,9 @@ Fetch = tuple[tuple[str, Place], ...]
 
 @dataclass(frozen=True, slots=True)
 class StagedRound:
-    """One round of a layer (`number` of those that it has), staged from `base_bytes` on in `staging`. What is `kept`
-    lies there from the round before. Before the round, the `fetches` come from the main memory, one after the other:
-    in each, tensors with their places, some of which may be for later rounds."""
+    """One round of a layer (`number` of those that it has), staged from `base_bytes` on in `staging`. Data in `kept`
+    lie there from the round before. Before the round, the `fetches` come from the main memory, one after the other;
+    each has tensors with their places, some of which may be for later rounds."""
 
     entry: LayerLayout
     number: int
@@ -48,13 +48,13 @@ class StagedRound:
         return self.base_bytes + self.stage.size_bytes
 
     def place(self, staged: Staged) -> Place:
-        """Where a box is staged."""
+        """The place where a box is staged."""
         return Place(self.staging, self.base_bytes + staged.offset_bytes, staged.box)
 
 
 def staged_rounds(layout: Layout, chip: Chip, apart: bool) -> tuple[tuple[int, StagedRound | MoveLayout], ...]:
-    """All rounds and moves in program order, with the position of their step; each round is staged from the start of
-    what its layer finds free, or, with `apart`, behind the round before it where that fits."""
+    """All rounds and moves in program order, with the position of their step. Each round is staged from the start of
+    its layer's free region or, with `apart`, after the round before it where that fits."""
     unit = chip.memory(layout.staging).alignment_bytes
     result: list[tuple[int, StagedRound | MoveLayout]] = []
     before: StagedRound | None = None
@@ -76,8 +76,8 @@ def staged_rounds(layout: Layout, chip: Chip, apart: bool) -> tuple[tuple[int, S
 def _fetched(
     items: list[tuple[int, StagedRound | MoveLayout]], layout: Layout, chip: Chip
 ) -> tuple[tuple[int, StagedRound | MoveLayout], ...]:
-    """The rounds with what is brought before each: what it lacks; with `constants_ahead` values and constants apart,
-    these together with those of the rounds behind it as far as they come in one fetch."""
+    """The rounds with what is fetched before each: the data that it lacks. With `constants_ahead`, values and constants
+    are separate, and constants come together with those of later rounds as far as they fit one fetch."""
     if not layout.options.constants_ahead:
         return tuple(
             (position, replace(item, fetches=(_lacked(item),)) if isinstance(item, StagedRound) else item)
@@ -108,7 +108,7 @@ def _fetched(
 
 
 def _lacked(staged_round: StagedRound) -> Fetch:
-    """What a round reads from the main memory and does not find where the round before it was."""
+    """Data that a round reads from the main memory and does not find where the round before it was."""
     return tuple(
         (staged.tensor, staged_round.place(staged))
         for staged in staged_round.stage.inputs
@@ -117,8 +117,8 @@ def _lacked(staged_round: StagedRound) -> Fetch:
 
 
 def _clear(staged_round: StagedRound, between: list[StagedRound | MoveLayout], layout: Layout) -> bool:
-    """Whether the place of a round is free while earlier ones run: theirs lie in the same region, beside it, and what
-    is exchanged, stored or moved meanwhile lies outside that."""
+    """Whether the place of a round is free while earlier rounds run: theirs lie in the same region, apart from it, and
+    all that is exchanged, stored or moved meanwhile lies outside that region."""
     low, size = staged_round.entry.staging
     for item in between:
         if isinstance(item, MoveLayout):
@@ -140,7 +140,7 @@ def _clear(staged_round: StagedRound, between: list[StagedRound | MoveLayout], l
 
 
 def _keeping(before: StagedRound, staged_round: StagedRound) -> StagedRound:
-    """The round where the one before it was, if something of that stays: nothing is brought twice."""
+    """The round at the place of the one before it, if something of that one stays, so that nothing is brought twice."""
     low, size = staged_round.entry.staging
     kept = tuple(staged for staged in staged_round.stage.inputs if staged in before.stage.inputs)
     fits = before.base_bytes + staged_round.stage.size_bytes <= low + size

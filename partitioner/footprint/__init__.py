@@ -1,1 +1,1 @@
-"""What a group of layers needs of every value when it is cut: bytes, overlaps, peaks, in closed form."""
+"""Needs of a group of layers for every value when it is cut: bytes, overlaps, peaks, in closed form."""

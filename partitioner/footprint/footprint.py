@@ -1,11 +1,11 @@
-"""Footprint of a group of layers: which part of every value each of its pieces needs, and what the parts weigh.
+"""Footprint of a group of layers: the part of every value that each of its pieces needs, and the bytes of these parts.
 
     layers, axis of the last output  -->  reach of every value  --pieces-->  bytes, overlaps, recomputed MACs, peak
 
-Going backward from the group's output, access maps compose to one reach a value (`interval_bounds.py`); evaluation for
-all pieces of all candidate counts is a few numpy operations a value, whatever the depth. The same reaches as sympy
-expressions are in `footprint_symbolic.py`. Axes are independent: a box of a piece of several axes is the
-product of its intervals, and `Footprint.along` holds the reaches of one axis.
+Going backward from the group's output, access maps compose to one reach per value (`interval_bounds.py`); evaluation
+for all pieces of all candidate counts is a few numpy operations per value, whatever the depth. The same reaches as
+sympy expressions are in `footprint_symbolic.py`. Axes are independent: a box of a piece of several axes is the product
+of its intervals, and `Footprint.along` holds the reaches of one axis.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from partitioner.ir.regions import Box, box_size, full_box, join
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """The pieces [start, stop) of an axis for one or more piece counts, those of `counts[i]` from index `first[i]`."""
+    """The pieces [start, stop) of an axis for one or more piece counts; those of `counts[i]` begin at index
+    `first[i]`."""
 
     counts: Integers
     first: Integers
@@ -51,7 +52,7 @@ def cut_pieces(extent: int, counts: Iterable[int], granule: int = 1) -> Pieces:
 
 @dataclass(frozen=True, slots=True)
 class FootprintValue:
-    """One value of a group: its reach along one axis of the output; `box` is what the whole output needs of it."""
+    """One value of a group: its reach along one axis of the output; the whole output needs its `box`."""
 
     tensor: str
     reach: Reach
@@ -66,7 +67,7 @@ class FootprintValue:
         return box_size(self.box) // max(1, high - low)
 
     def lengths(self, pieces: Pieces) -> Integers:
-        """How long the needed interval is, for each piece."""
+        """Length of the needed interval for each piece."""
         low, high = self.reach.intervals(pieces.start, pieces.stop)
         length: Integers = np.maximum(high - low, 0)
         return length
@@ -93,7 +94,7 @@ def totals(values: Integers, pieces: Pieces) -> Integers:
 
 
 def recomputed_elements(value: FootprintValue, pieces: Pieces) -> Integers:
-    """For each count: elements that all pieces need together, less those that the uncut output needs.
+    """For each count: elements that all pieces need together, minus those that the uncut output needs.
 
     Negative where pieces leave out elements between them that one box of the whole would hold (strided reads).
     """
@@ -113,7 +114,7 @@ class Footprint:
     values: tuple[FootprintValue, ...]
     places: tuple[SharedPlace, ...]
     macs: tuple[tuple[str, int], ...]
-    """(layer, multiply-accumulates for one element of its output), layers that have some."""
+    """(layer, multiply-accumulates for one element of its output), for layers that have some."""
 
     @cached_property
     def is_linear(self) -> bool:
@@ -122,7 +123,7 @@ class Footprint:
 
     @cached_property
     def whole_peak_bytes(self) -> int:
-        """The peak of the group when it is not cut."""
+        """Bytes of the peak of the uncut group."""
         return peak_of_places(self.places, {v.tensor: box_size(v.box) * v.item_bytes for v in self.values})
 
     def places_at(self, step: int) -> tuple[SharedPlace, ...]:
@@ -141,7 +142,8 @@ class Footprint:
         return total
 
     def recomputed_macs(self, pieces: Pieces) -> dict[str, Integers]:
-        """Layer -> for each count, multiply-accumulates beyond those of the uncut group; layers with none left out."""
+        """Multiply-accumulates beyond those of the uncut group, by layer, for each count; layers with none are left
+        out."""
         by_tensor = {value.tensor: value for value in self.values}
         output = {layer.name: layer.output for layer in self.layers}
         macs = {name: recomputed_elements(by_tensor[output[name]], pieces) * each for name, each in self.macs}
@@ -183,7 +185,8 @@ def grid_sizes(
 def largest_sizes(
     footprints: Sequence[Footprint], counts: Sequence[int], granularity: Sequence[int] | None = None
 ) -> dict[str, int]:
-    """As `grid_sizes`, for an instance that is the largest in every value: a bound, reached by most inner instances."""
+    """Bytes as in `grid_sizes`, for an instance that is the largest in every value: a bound, reached by most inner
+    instances."""
     sizes: dict[str, int] = {}
     cuts = [
         cut_pieces(f.extent, (count,), granularity[position] if granularity else 1)
@@ -222,7 +225,7 @@ def peak_bytes(places: Sequence[SharedPlace], sizes: Mapping[str, Integers]) -> 
 
 @dataclass(frozen=True)
 class Footprints:
-    """The footprints of one graph, with what is known of single layers and segments remembered between groups."""
+    """The footprints of one graph; properties of single layers and segments are remembered between groups."""
 
     graph: Graph
     _inputs: Activations = field(init=False)
@@ -283,7 +286,7 @@ class Footprints:
         return self._reaches[key]
 
     def _reads(self, layer: Layer, box: Box) -> dict[str, Box]:
-        """What a box of the layer's output needs of the values that it reads, constants left out."""
+        """The box of each value that a box of the layer's output needs, constants left out."""
         whole = box == full_box(self.graph.by_name[layer.output].shape)
         if whole and layer.name in self._boxes:
             return self._boxes[layer.name]

@@ -2,8 +2,9 @@
 
     value r18 of a stage  -->  [Max(0, 56*k/f - 2), Min(56, 56*(k + 1)/f + 2)) of axis 1,  100352*... bytes
 
-One expression a value, never one over a whole group: sympy needs many seconds for the maximum over a stage, and the
-search evaluates the same terms in numpy (`partitioner.footprint.footprint`); a property test holds the two equal.
+There is one expression per value, never one for a whole group: sympy needs many seconds for the maximum over a stage.
+The search evaluates the same terms in numpy (`partitioner.footprint.footprint`); a property test checks that both are
+equal.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from partitioner.footprint.footprint import Footprint, FootprintValue
 from partitioner.footprint.interval_bounds import ClampTerm, IntervalSpan, hull
 
 FACTOR = sympy.Symbol("f", integer=True, positive=True)
-"""How many pieces the axis is cut into."""
+"""Symbol for the number of pieces of the axis."""
 
 INSTANCE = sympy.Symbol("k", integer=True, nonnegative=True)
-"""Which piece, from 0."""
+"""Symbol for the number of a piece, from 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +49,12 @@ def closed_forms(footprint: Footprint, granule: int = 1) -> tuple[ClosedForm, ..
 
 
 def input_bytes(forms: tuple[ClosedForm, ...]) -> sympy.Expr:
-    """Bytes of outside values that all pieces read together: what comes from other memories."""
+    """Bytes of outside values that all pieces read together: the traffic from other memories."""
     return sympy.Add(*(form.total_bytes for form in forms if form.external))
 
 
 def recomputed_macs(footprint: Footprint, forms: tuple[ClosedForm, ...]) -> dict[str, sympy.Expr]:
-    """Layer -> multiply-accumulates beyond those of the uncut group; layers with none left out."""
+    """Multiply-accumulates beyond those of the uncut group, by layer; layers with none are left out."""
     by_tensor = {form.tensor: form for form in forms}
     output = {layer.name: layer.output for layer in footprint.layers}
     macs = {name: each * by_tensor[output[name]].recomputed_elements for name, each in footprint.macs}
@@ -74,7 +75,8 @@ def value_at(expression: sympy.Expr, count: int, instance: int = 0) -> int:
 
 
 def _cut(position: sympy.Expr, extent: int, granule: int) -> sympy.Expr:
-    """Where cut number `position` lies: nearly equal pieces, the last one ragged where the granule does not divide."""
+    """Position of cut number `position`: nearly equal pieces, the last one ragged where the granule does not divide the
+    extent."""
     units = -(-extent // granule)
     point = granule * sympy.floor(units * position / FACTOR)
     return point if extent % granule == 0 else sympy.Min(extent, point)
@@ -101,10 +103,10 @@ def _closed_form(value: FootprintValue, extent: int, granule: int) -> ClosedForm
 def _over_all_pieces(
     value: FootprintValue, length: sympy.Expr, extent: int, granule: int
 ) -> tuple[sympy.Expr, sympy.Expr]:
-    """Lengths of all pieces together, and by how much that is more than the uncut length.
+    """Sum of the lengths of all pieces, and its excess over the uncut length.
 
-    Where every piece reads something, the lengths telescope: all that is read from the first start to the last stop,
-    and at each cut between two pieces once more what lies between the second's start and the first's stop.
+    Where every piece reads something, the lengths telescope: everything from the first start to the last stop, and at
+    each cut between two pieces once more the part between the second's start and the first's stop.
     """
     spans = value.reach.spans
     points = np.arange(extent + 1)
@@ -127,7 +129,7 @@ def _over_all_pieces(
 def _hull(
     spans: tuple[IntervalSpan, ...], first: sympy.Expr, last: sympy.Expr, extent: int
 ) -> tuple[sympy.Expr, sympy.Expr, sympy.Expr]:
-    """Both ends of what the spans hold between them, and 1 where that is anything, else 0.
+    """Both ends of the hull of the spans, and 1 where it holds anything, else 0.
 
     Conditions are factors of 0 or 1 made of Min and Max: sympy simplifies those of a Piecewise while it is built.
     """

@@ -1,4 +1,4 @@
-"""How far a piece of one axis reaches back: intervals of a tensor as closed functions of the piece's two cut points.
+"""Reach of a piece of one axis: intervals of a tensor as closed functions of the piece's two cut points.
 
     output [c, c') along an axis  -->  data [low(c), high(c')) along the matched axis
 
@@ -6,9 +6,9 @@ Every access map is monotone along the axis it is cut by, so both ends are *term
 
     clamp(scale * floor((multiplier * c + addend) / divisor) + offset, low, high)
 
-and terms stay terms when one operator is put behind another: clamping at a tensor's border moves through the next map
+and terms stay terms when one operator is put after another: clamping at a tensor's border moves through the next map
 exactly. A chain of a hundred convolutions is one term; only a floor of a multiple of a floor nests. Several consumers
-join by minimum and maximum. The same objects are evaluated in numpy (`Term.at`, `Reach.intervals`) by the search and
+join by minimum and maximum. The search evaluates the same objects in numpy (`Term.at`, `Reach.intervals`) that are
 printed as sympy expressions (`partitioner.footprint.footprint_symbolic`) for people.
 """
 
@@ -24,21 +24,22 @@ import numpy.typing as npt
 Integers: TypeAlias = npt.NDArray[np.int64]
 
 FAR = 1 << 62
-"""Beyond every index: an end that nothing clamps."""
+"""A value beyond every index, for an end that nothing clamps."""
 
 MOST_POINTS_COMPARED = 1 << 16
-"""Up to this extent two terms are compared at every cut point; beyond it, both are kept unless they are equal."""
+"""Largest extent for which two terms are compared at every cut point; beyond it, both are kept unless they are
+equal."""
 
 MOST_GUARDS = 32
-"""Spans and guards of one reach, nested ones counted; a stack of concats cut along its channels would double them with
-each layer."""
+"""Largest number of spans and guards of one reach, including nested ones; a stack of concats cut along its channels
+would double them with each layer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClampTerm:
     """clamp(scale * floor((multiplier * c + addend) / divisor) + offset, low, high) with multiplier, scale >= 0.
 
-    c is a cut point, or where `inner` is given the value of that term. With divisor 1, scale is 1 and offset 0.
+    c is a cut point or, where `inner` is given, the value of that term. With divisor 1, scale is 1 and offset 0.
     """
 
     multiplier: int = 1
@@ -83,7 +84,7 @@ def constant(value: int) -> ClampTerm:
 
 
 def reduced(term: ClampTerm) -> ClampTerm:
-    """The same term without a floor where the divisor divides the multiplier."""
+    """An equal term, without a floor where the divisor divides the multiplier."""
     if term.multiplier % term.divisor:
         return term
     multiplier = term.scale * (term.multiplier // term.divisor)
@@ -117,7 +118,7 @@ def after(outer: ClampTerm, term: ClampTerm) -> ClampTerm:
 class IntervalSpan:
     """[minimum of `lows` at c, maximum of `highs` at c'), read only by pieces for which no guard is empty.
 
-    A guard is what is read of a value on the way: where a piece reads nothing of that, it reads nothing behind it.
+    A guard is the part read of a value on the way: a piece that reads nothing of it reads nothing through it.
     """
 
     lows: tuple[ClampTerm, ...]
@@ -132,7 +133,7 @@ Guard: TypeAlias = tuple[IntervalSpan, ...]
 
 
 def hull(spans: tuple[IntervalSpan, ...], start: Integers, stop: Integers) -> tuple[Integers, Integers]:
-    """Both ends of what all spans that are read hold between them; (0, 0) for pieces that read nothing."""
+    """Both ends of the hull of all spans that are read; (0, 0) for pieces that read nothing."""
     if len(spans) == 1 and not spans[0].guards:
         return spans[0].ends(start, stop)
     lows, highs = np.full(start.shape, FAR, np.int64), np.full(start.shape, -FAR, np.int64)
@@ -149,7 +150,7 @@ def hull(spans: tuple[IntervalSpan, ...], start: Integers, stop: Integers) -> tu
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What is read of one tensor along its axis `axis`: the union of `spans`, made whole between them."""
+    """The part read of one tensor along its axis `axis`: the union of `spans`, with the gaps between them filled."""
 
     axis: int
     spans: tuple[IntervalSpan, ...]
@@ -170,18 +171,19 @@ class Reach:
 
 
 def whole_reach(extent: int) -> Reach:
-    """The first axis, all of it: a tensor that every piece needs whole."""
+    """All of the first axis: the reach of a tensor that every piece needs whole."""
     return Reach(0, (IntervalSpan((constant(0),), (constant(extent),)),))
 
 
 def compose(outer: Reach, through: Reach, extent: int) -> Reach:
-    """`through` (in cut points of a value) where the value itself is read over `outer` (in cut points of the output).
+    """`through` (in cut points of a value), expressed in cut points of the output, where the value itself is read over
+    `outer`.
 
     `extent` is that of the output's axis: terms that another one covers at every cut point are dropped.
     """
     spans = []
     for inner in through.spans:
-        # Whether something is read is asked of all spans of the value together: it is computed as one box.
+        # Emptiness is tested for all spans of the value together: it is computed as one box.
         behind = [_guard_after(guard, outer.spans) for guard in inner.guards]
         guards = tuple(guard for guard in behind if can_be_empty(guard, extent))
         for span in outer.spans:
@@ -191,7 +193,7 @@ def compose(outer: Reach, through: Reach, extent: int) -> Reach:
 
 
 def _bounded(spans: tuple[IntervalSpan, ...], extent: int) -> tuple[IntervalSpan, ...]:
-    """Without guards where they have grown too many (concats of concats): more than what is read, never less."""
+    """Spans without guards where these are too many (concats of concats): more than what is read, never less."""
     if sum(_size(span) for span in spans) <= MOST_GUARDS:
         return spans
     return merge_spans([replace(span, guards=()) for span in spans], extent)
@@ -210,7 +212,7 @@ def _guard_after(guard: Guard, outer: tuple[IntervalSpan, ...]) -> Guard:
 
 
 def join_reaches(a: Reach, b: Reach, shape: tuple[int, ...], extent: int) -> Reach:
-    """What two readers of a tensor of `shape` need together; along different axes that is all of it."""
+    """The joint reach of two readers of a tensor of `shape`; along different axes that is all of it."""
     if a == b:
         return a
     if a.axis != b.axis:
@@ -228,7 +230,7 @@ def join_reaches(a: Reach, b: Reach, shape: tuple[int, ...], extent: int) -> Rea
 
 
 def merge_spans(spans: Iterable[IntervalSpan], extent: int) -> tuple[IntervalSpan, ...]:
-    """Spans under the same guards become one; terms that others cover everywhere in [0, extent] are dropped."""
+    """Spans with those under the same guards merged; terms that others cover everywhere in [0, extent] are dropped."""
     by_guards: dict[tuple[Guard, ...], tuple[list[ClampTerm], list[ClampTerm]]] = {}
     for span in spans:
         lows, highs = by_guards.setdefault(span.guards, ([], []))
@@ -275,7 +277,7 @@ def _greatest(terms: tuple[ClampTerm, ...], cut: Integers) -> Integers:
 
 
 def can_be_empty(guard: Guard, extent: int) -> bool:
-    """Whether some piece of one element of an axis of `extent` finds nothing there (larger ones find more)."""
+    """Whether some piece of one element of an axis of `extent` reads nothing there (larger pieces read more)."""
     points = np.arange(extent + 1)
     low, high = hull(guard, points[:-1], points[1:])
     return bool(np.any(low >= high))

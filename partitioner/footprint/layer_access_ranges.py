@@ -2,8 +2,8 @@
 
     layer, axis of its output  -->  for each value read: its matched axis and [low(c), high(c')) along it
 
-Where two axes of a value follow the cut axis the first one is taken. Read whole are axes that run backward (a negative
-coefficient), and inner axes of a reshape: more than what is needed, never less.
+Where two axes of a value follow the cut axis, the first one is taken. Axes that run backward (a negative coefficient)
+and inner axes of a reshape are read whole: more than what is needed, never less.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from partitioner.ir.regions import matching_runs
 
 
 def layer_reaches(graph: Graph, layer: Layer, axis: int) -> dict[str, Reach]:
-    """For each value that the layer reads and no constant: its reach in cut points of `axis` of the layer's output."""
+    """The reach of each value that the layer reads, constants excepted, in cut points of `axis` of the layer's
+    output."""
     extent = graph.by_name[layer.output].shape[axis]
     ends = IntervalSpan((ClampTerm(low=0, high=extent),), (ClampTerm(low=0, high=extent),))
     reaches: dict[str, Reach] = {layer.output: Reach(axis, (ends,))}
@@ -71,7 +72,7 @@ def _written_shape(stage: LoopNest) -> tuple[int, ...]:
 def _read_reach(
     stage: LoopNest, access: Access | View, shape: tuple[int, ...], written_shape: tuple[int, ...], axis: int
 ) -> Reach:
-    """One read of one stage in cut points of axis `axis` of what the stage writes."""
+    """The reach of one read of one stage, in cut points of axis `axis` of the tensor that the stage writes."""
     if not shape:
         return Reach(0, (IntervalSpan((constant(0),), (constant(1),)),))
     if not written_shape:  # one number of all, such as the largest of a softmax over the only axis

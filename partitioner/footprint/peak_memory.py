@@ -2,7 +2,7 @@
 
     layers --order--> places: values that share one place, from the step that makes the first to the last reader
 
-Counted are activations: values from outside from their first reader on, constants never. A layer that only maps
+Activations are counted: values from outside from their first reader on, constants never. A layer that only maps
 elements writes over an operand that dies there. Where such a map is in the epilogue of another operator (a residual
 add), the result accumulates in the operand's place if nothing else ever reads that operand. Views own no bytes.
 """
@@ -17,10 +17,10 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.operators import ELEMENTWISE_KINDS
 
 MOST_LAYERS_SEARCHED = 24
-"""Segments of more layers are ordered greedily only."""
+"""Largest number of layers in a segment whose orders are searched; larger segments are ordered greedily."""
 
 STATES_KEPT = 64
-"""Partial orders kept for each number of layers done: all of them in blocks of up to four branches."""
+"""Number of partial orders kept for each number of layers done: all of them in blocks of up to four branches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class SharedPlace:
 
 @dataclass(frozen=True)
 class Activations:
-    """What layers of a graph read, constants left out, remembered."""
+    """Values that the layers of a graph read, constants left out, remembered."""
 
     graph: Graph
     _known: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -74,7 +74,7 @@ def places_of(reads_of: Activations, layers: Sequence[Layer]) -> tuple[SharedPla
         for name in reads[step]:
             if name not in place_of:
                 put(name, step, None)
-        # A place is free again when every value in it (a view of it, too) has been read.
+        # A place is free again when every value in it (also a view of it) has been read.
         dying = {name for name in reads[step] if lasts[place_of[name]] == step}
         put(layer.output, step, _shared_operand(graph, layer, reads[step], dying))
     return tuple(SharedPlace(tuple(m), first, last) for m, first, last in zip(members, firsts, lasts, strict=True))
@@ -120,7 +120,7 @@ def peak_of_places(places: Sequence[SharedPlace], sizes_bytes: Mapping[str, int]
 def best_order(
     reads_of: Activations, layers: tuple[Layer, ...], known: dict[tuple[str, ...], tuple[Layer, ...]]
 ) -> tuple[Layer, ...]:
-    """A topological order with a low peak. Where one value alone is alive the order falls into segments, each
+    """A topological order with a low peak. Points at which only one value is alive divide the order into segments, each
     searched by itself; `known` keeps their orders between calls."""
     order: list[Layer] = []
     for segment in segments(reads_of, layers):
@@ -159,7 +159,7 @@ def _ordered(reads_of: Activations, layers: tuple[Layer, ...]) -> tuple[Layer, .
 
 
 def _search(reads_of: Activations, layers: tuple[Layer, ...], width: int) -> tuple[Layer, ...]:
-    """Beam search over sets of layers done, by peak so far and then by what is alive."""
+    """The order found by a beam search over sets of finished layers, by peak so far and then by live bytes."""
     graph = reads_of.graph
     index = {layer.output: i for i, layer in enumerate(layers)}
     needs = [sum(1 << index[name] for name in reads_of.of(layer) if name in index) for layer in layers]
@@ -170,7 +170,7 @@ def _search(reads_of: Activations, layers: tuple[Layer, ...], width: int) -> tup
             readers[name] = readers.get(name, 0) | 1 << i
     size = {name: graph.by_name[name].size_bytes for name in (*readers, *outputs)}
     final = 1 << len(layers) - 1
-    # Set of layers done -> (peak, alive, order). What is alive follows from the set.
+    # Set of finished layers -> (peak, live bytes, order). The live bytes follow from the set.
     level: dict[int, tuple[int, int, tuple[int, ...]]] = {0: (0, 0, ())}
     for count in range(len(layers)):
         following: dict[int, tuple[int, int, tuple[int, ...]]] = {}
@@ -193,7 +193,7 @@ def _search(reads_of: Activations, layers: tuple[Layer, ...], width: int) -> tup
 
 
 def _without_views(reads_of: Activations, layers: Sequence[Layer]) -> tuple[list[tuple[str, ...]], list[str]]:
-    """What each layer reads and makes, views replaced by the values that they rename."""
+    """The values that each layer reads and makes, with views replaced by the values that they rename."""
     source: dict[str, str] = {}
     reads: list[tuple[str, ...]] = []
     for layer in layers:

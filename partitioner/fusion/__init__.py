@@ -1,1 +1,1 @@
-"""Which layers become a group, and into how many instances a group is cut: the published rules."""
+"""Fusion: which layers become a group, and into how many instances a group is cut, by the published rules."""

@@ -1,11 +1,11 @@
-"""What kernels that run one after the other find in the cache before the main memory, which all cores share.
+"""Cache hits of kernels that run one after the other, in the cache before the main memory, which all cores share.
 
     kernels in order, bytes of their values --what was touched since--> hits --> kernels with other floors, seconds
 
-A value is found where all that kernels moved since one of them last read or wrote it, what that one and the reader
-move included, each value once, takes less than `SHARE` of the cache. For a producer and a reader that run one after
-the other that is what both move. A value that all of its readers find need not go to the main memory at all, unless it
-is an output of the network. Nothing is found that an earlier run of the network has left.
+A value is found in the cache if all data moved since a kernel last read or wrote it take less than `SHARE` of the
+cache. They include the data of that kernel and of the reader, each value once; for a producer and a reader that run one
+after the other, they are just those. A value that all of its readers find need not go to the main memory at all, unless
+it is an output of the network. Nothing is found that an earlier run of the network has left.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from partitioner.ir.kernels import Kernel, KernelFloor
 from partitioner.ir.layers import Layer
 
 SHARE = 0.6
-"""Of the cache, for what lies in it beside and for what it throws out early."""
+"""Usable share of the cache; the rest is for other data in it and for early evictions."""
 
 MARGIN = 0.02
-"""What a kernel of several layers has to promise over its layers apart. Floors leave out what such a kernel has more
-of, barriers between its layers and fewer blocks at once; a promise below this is none."""
+"""Smallest gain, as a share, that a kernel of several layers must promise over its layers apart. Floors leave out the
+drawbacks of such a kernel, barriers between its layers and fewer blocks at once; a smaller promise is worth nothing."""
 
 NOTHING: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class SharedCache:
-    """The cache before the main memory `main`, and what both give in a second."""
+    """The cache before the main memory `main`, and the bandwidths of both in bytes per second."""
 
     name: str
     main: str
@@ -43,7 +43,7 @@ class SharedCache:
 
 
 def shared_cache(chip: Chip) -> SharedCache | None:
-    """The chip's; None where the chip file names none."""
+    """The chip's shared cache; None where the chip file names none."""
     if chip.simt_part is None:
         return None
     cache, main = chip.memory(chip.simt.cache), chip.memory(main_memory(chip))
@@ -52,8 +52,8 @@ def shared_cache(chip: Chip) -> SharedCache | None:
 
 
 def with_hits(kernel: Kernel, cache: SharedCache, hit: int) -> Kernel:
-    """The kernel where `hit` bytes of its values need not go to or come from the main memory: these are off its floor,
-    and all that the kernel moves is the least that goes through the cache."""
+    """The kernel where `hit` bytes of its values need not go to or come from the main memory: they are subtracted from
+    its floor, and everything that the kernel moves is a lower bound of what goes through the cache."""
     if not hit:
         return kernel
     moved = sum(size for _, size in kernel.values)
@@ -71,7 +71,7 @@ def _main_floor(floor: KernelFloor, cache: SharedCache, hit: int) -> KernelFloor
 
 
 class ValueReaders:
-    """Which layers read a value, under whichever name: a view is another name for the same bytes."""
+    """Layers that read a value, under any name: a view is another name for the same bytes."""
 
     def __init__(self, graph: Graph, layers: Sequence[Layer]) -> None:
         self.roots: dict[str, str] = {}
@@ -91,8 +91,8 @@ class ValueReaders:
 
 @dataclass(frozen=True)
 class GroupWork:
-    """Layers that could be one kernel: `members` is a bit for each, `kernels` are the candidates, none for a view, and
-    `writes` the values that leave it. `values` give what names of views stand for."""
+    """Layers that could be one kernel: `members` has a bit for each, `kernels` are the candidates, none for a view, and
+    `writes` the values that leave it. `values` resolve names of views."""
 
     layers: tuple[Layer, ...]
     members: int
@@ -104,7 +104,7 @@ class GroupWork:
 
     @cached_property
     def moved(self) -> Mapping[str, int]:
-        """Bytes by value, the same for all candidates up to what a first input is not read of."""
+        """Bytes moved by value, the same for all candidates except for unread parts of a first input."""
         return self._bytes(self.kernels[0]) if self.kernels else {}
 
     @cached_property
@@ -112,7 +112,7 @@ class GroupWork:
         return tuple(name for name in self.moved if name not in self.writes)
 
     def best(self, hits: frozenset[str] = NOTHING) -> Kernel:
-        """The first of those that take the least where these values stay in the cache."""
+        """The first of the fastest kernels where these values stay in the cache."""
         if hits not in self._best:
             self._best[hits] = min(self.candidates(hits), key=lambda kernel: kernel.seconds)
         return self._best[hits]
@@ -130,7 +130,7 @@ class GroupWork:
         return self.best(hits).seconds if self.kernels else 0.0
 
     def cost(self, hits: frozenset[str] = NOTHING) -> float:
-        """Seconds, with the margin of a kernel of several layers."""
+        """Seconds, including the margin of a kernel of several layers."""
         return self.seconds(hits) * (1 + MARGIN * (len(self.layers) > 1))
 
     def _bytes(self, kernel: Kernel) -> dict[str, int]:
@@ -143,7 +143,7 @@ class GroupWork:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """One group of a run, and what it reads from the cache."""
+    """One group of a run, and the values that it reads from the cache."""
 
     number: int
     work: GroupWork
@@ -153,8 +153,8 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """What is known of a value that is still to be read: the group that made it (None for those that no group made),
-    the one that touched it last, layers that will read it, and whether all readers up to now have found it."""
+    """State of a value that is still to be read: the group that made it (None for a value that no group made), the last
+    group that touched it, layers that will read it, and whether all readers up to now have found it."""
 
     maker: _Place | None
     touched: int
@@ -164,8 +164,8 @@ class _Value:
 
 @dataclass(frozen=True, slots=True)
 class KernelRun:
-    """Groups one after the other, up to some point of a network, and their `cost` in seconds. `kept` are the values
-    that a group writes and nobody needs from the main memory, by the group's number."""
+    """Groups one after the other, up to some point of a network, and their `cost` in seconds. `kept` are, by the
+    group's number, the values that a group writes and nobody needs from the main memory."""
 
     values: ValueReaders
     cost: float = 0.0
@@ -174,7 +174,7 @@ class KernelRun:
     kept: Mapping[int, frozenset[str]] = field(default_factory=dict)
 
     def then(self, work: GroupWork) -> KernelRun:
-        """With one group more; a view takes no time and moves nothing."""
+        """The run with one more group; a view takes no time and moves nothing."""
         if work.cache is None:
             place = _Place(0, work, NOTHING, self.last)
             return replace(self, cost=self.cost + work.cost(), last=place)
@@ -200,7 +200,7 @@ class KernelRun:
         return KernelRun(self.values, cost, place, live, kept)
 
     def _found(self, work: GroupWork, cache: SharedCache) -> frozenset[str]:
-        """What of the values that the group reads is still in the cache."""
+        """The values read by the group that are still in the cache."""
         wanted = {name: self.live[name].touched for name in work.reads if name in self.live}
         first = min(wanted.values(), default=None)
         if first is None:
@@ -218,11 +218,11 @@ class KernelRun:
 
     @property
     def seconds(self) -> float:
-        """Of all floors and launches."""
+        """Seconds of all floors and launches."""
         return sum(work.seconds(hits) for work, hits in self.groups())
 
     def context(self) -> tuple[object, ...]:
-        """What the seconds of groups that follow depend on, as far as the last group says."""
+        """The properties of the last group on which the seconds of later groups depend."""
         if self.last is None or self.last.work.cache is None:
             return ()
         return self.last.work.members, self.last.found
@@ -240,7 +240,7 @@ class KernelRun:
 def _without(
     maker: _Place, name: str, kept: Mapping[int, frozenset[str]]
 ) -> tuple[float, Mapping[int, frozenset[str]]]:
-    """The cost that the maker saves where it need not write a value to the main memory either."""
+    """The cost that the maker of a value saves if it need not write the value to the main memory."""
     before = maker.found | kept.get(maker.number, NOTHING)
     after = before | {name}
     saved = maker.work.cost(before) - maker.work.cost(after)
@@ -248,7 +248,7 @@ def _without(
 
 
 def run_of(values: ValueReaders, works: Iterable[GroupWork]) -> KernelRun:
-    """All groups in this order."""
+    """The run of all groups in this order."""
     run = KernelRun(values)
     for work in works:
         run = run.then(work)

@@ -5,11 +5,11 @@
     branch     p -> x <- others       p + x       p's only reader is x, which has other producers too
 
 Rule (i), for straight and branch: f(consumer) >= f(producer) and f(merged) <= f(consumer). Rule (ii), for diamonds:
-f(merged) <= the largest factor among what is merged. f is the number of instances that the caller's best splitting
+f(merged) <= the largest factor among the merged groups. f is the number of instances that the caller's best splitting
 gives. Every group keeps one output, the last layer's, so groups are convex and in topological order by construction.
 
-Rounds go through the patterns in order and each group joins at most one merge of a pattern a round, so that a long
-chain is merged in pairs and the work stays near linear; only what a merge changed is looked at again.
+Rounds go through the patterns in order, and each group joins at most one merge of a pattern per round, so that a long
+chain is merged in pairs and the work stays near linear; only groups that a merge affected are looked at again.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ BestSplit = Callable[[tuple[Layer, ...]], Splitting | None]
 Allowed = Callable[[tuple[Layer, ...]], str | None]
 
 MOST_GROUPS_IN_A_DIAMOND = 64
-"""Diamonds with more groups between entry and exit are not looked for."""
+"""Largest number of groups between entry and exit of a diamond; larger diamonds are not looked for."""
 
 NEVER_FITS = 1 << 62
-"""The factor of a group that no splitting makes fit."""
+"""Factor of a group that no splitting makes fit."""
 
 GROWING_KINDS = kind_names(Trait.GROWS)
-"""Kinds of operators whose output is larger than what they read: from here on factors may grow again."""
+"""Kinds of operators whose output is larger than their input: after them, factors may grow again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,13 @@ class _Group:
 
 
 MOST_LAYERS = 1_024
-"""Of a group: what planning one costs grows faster than its layers, of which unrolled networks have thousands."""
+"""Largest number of layers in a group: the cost of planning one grows faster than its layers, of which unrolled
+networks have thousands."""
 
 
 @dataclass(slots=True)
 class _Merging:
-    """The groups as they are now, who reads whom, and what has been decided."""
+    """State of the merging: the present groups, their readers, and the decisions so far."""
 
     graph: Graph
     best_split: BestSplit
@@ -95,7 +96,7 @@ class _Merging:
         return sorted((n for n in numbers if n in self.groups), key=lambda n: self.groups[n].places[-1])
 
     def stored(self, number: int) -> str:
-        """The output of the network that a group makes, which must leave it, or an empty text."""
+        """The network output that a group makes and that must leave it, or an empty text."""
         output = self.groups[number].layers[-1].output
         return output if output in self.graph.outputs else ""
 
@@ -177,7 +178,8 @@ def group_layers_into_subgraphs(
     allowed: Allowed = lambda _layers: None,
     mirrored: bool = False,
 ) -> tuple[tuple[tuple[Layer, ...], ...], tuple[Decision, ...]]:
-    """Sub-graphs in topological order, layers inside too, and every merge made or (between final groups) refused.
+    """Sub-graphs in topological order, as are the layers inside, and every merge made or (between final groups)
+    refused.
 
     `best_split` gives the splitting of any candidate (None: fits with no factor), `allowed` a sentence against it or
     None. `mirrored` applies rule (i) the other way round where a group begins with an operator that enlarges its maps
@@ -233,7 +235,7 @@ def _diamond(state: _Merging, exit_number: int) -> Iterator[list[int]]:
     while len(frontier) > 1 and len(inside) < MOST_GROUPS_IN_A_DIAMOND:
         latest = max(frontier, key=lambda n: state.groups[n].places[-1])
         if not state.consumers[latest] <= inside | {exit_number}:
-            return  # somebody outside reads it, so it is no part of the paths, and what is before it is no entry
+            return  # it has a reader outside: it is not part of the paths, and the group before it is not an entry
         if not state.producers[latest]:
             return  # a path that starts here comes from no entry
         inside.add(latest)

@@ -1,9 +1,9 @@
-"""What a halo costs: computing it twice, fetching it from a neighbour, or cutting the group where it arises.
+"""Cost of a halo: computing it twice, fetching it from a neighbour, or cutting the group where it arises.
 
     layers | value | layers, cut in pieces  -->  cycles of recompute, of exchange, of a cut, and the cheapest
 
-Pieces of a group read beyond their borders wherever windows overlap, and the layers before compute the overlap once
-for each piece. Batch axes have no halo. Every number here is time of a cluster's cores together, from `hw_models.cost`,
+Pieces of a group read beyond their borders wherever windows overlap, and the layers before compute the overlap once for
+each piece. Batch axes have no halo. Every number here is the time of a cluster's cores together, from `hw_models.cost`,
 nothing overlapped: good for choosing, not a prediction.
 """
 
@@ -26,11 +26,11 @@ from partitioner.ir.layers import Layer
 
 @dataclass(frozen=True, slots=True)
 class HaloCost:
-    """The three ways to bring `tensor`, made inside a group, to pieces that overlap in it; cycles of each.
+    """Costs in cycles of the three ways to bring `tensor`, made inside a group, to pieces that overlap in it.
 
-    `recomputed_macs` and `reread_bytes` are what the layers before it do and read more than once because others follow
-    them in the group; `exchanged_bytes` is what pieces on different cores would fetch from each other, `cut_bytes` what
-    goes off the cores and back.
+    `recomputed_macs` and `reread_bytes` are the work and reads that the layers before it do more than once because
+    others follow them in the group; `exchanged_bytes` is what pieces on different cores would fetch from each other,
+    `cut_bytes` the data that leave the cores and come back.
     """
 
     tensor: str
@@ -45,7 +45,7 @@ class HaloCost:
 
     @property
     def choice(self) -> str:
-        """`recompute`, `exchange` or `cut`: the fewest cycles, in this order where nothing decides."""
+        """`recompute`, `exchange` or `cut`: the one with the fewest cycles; ties go to the first in this order."""
         ways = (("recompute", self.recompute_cycles), ("exchange", self.exchange_cycles), ("cut", self.cut_cycles))
         return min(ways, key=lambda way: way[1])[0]
 
@@ -72,8 +72,8 @@ def halo_cost(
 ) -> HaloCost:
     """The cost at `tensor`, the output of one of `layers`, when the group's output is cut in `pieces` along `axis`.
 
-    `on_cores`: the pieces run on different cores at the same time and can exchange; instances follow each other and
-    cannot. Raises ChipError when the chip lacks a link to the cores' memory.
+    With `on_cores`, the pieces run on different cores at the same time and can exchange; instances follow each other
+    and cannot. Raises ChipError when the chip lacks a link to the cores' memory.
     """
     footprints, chip, local, where = ctx.footprints, ctx.chip, ctx.roles.local.memory, ctx.roles.staging
     footprint = footprints.along(layers, axis)
@@ -81,7 +81,7 @@ def halo_cost(
     before = _producers(footprints, layers, tensor)
     value = footprint.value(tensor)
     halo_bytes = max(0, int(recomputed_elements(value, cut)[0])) * value.item_bytes
-    # What the layers before would do twice anyway, as a group of their own in as many pieces.
+    # Work that the layers before would repeat anyway, as a group of their own in equally many pieces.
     alone = footprints.along(before, value.reach.axis)
     extra = _extra_elements(footprint, cut, alone, cut_pieces(alone.extent, (pieces,)))
     macs, engine_cycles = _recompute(footprints, before, dict(footprint.macs), extra, chip)
@@ -103,8 +103,8 @@ def halo_cost(
 
 
 def halo_veto(ctx: PlanContext, best_split: BestSplit) -> Allowed:
-    """For `group_layers_into_subgraphs`: says no where, at some value that alone connects the layers before it with
-    those after it, a cut costs less than what instances would compute twice."""
+    """A veto for `group_layers_into_subgraphs`: it refuses a merge if a cut at some value, which alone connects the
+    layers before it with those after it, costs less than the work that instances would repeat."""
 
     footprints = ctx.footprints
 
@@ -167,7 +167,7 @@ def _recompute(
 
 
 def _moved(chip: Chip, source: str, destination: str, size_bytes: int) -> float:
-    """All cores of a cluster moving their shares at the same time, link by link."""
+    """Cycles when all cores of a cluster move their shares at the same time, link by link."""
     if size_bytes <= 0:
         return 0.0
     way = route(chip, source, destination)
@@ -179,12 +179,13 @@ def _moved(chip: Chip, source: str, destination: str, size_bytes: int) -> float:
 
 
 def _exchange(chip: Chip, local: str, size_bytes: int, pieces: int) -> float:
-    """Each core fetching its borders from neighbours, after a barrier; by the staging memory without a link."""
+    """Cycles when each core fetches its borders from neighbours, after a barrier; through the staging memory where
+    there is no link."""
     if size_bytes <= 0:
         return 0.0
     share = ceil(size_bytes / max(1, min(pieces, chip.cores_per_cluster)))
     if any((link.source, link.destination) == (local, local) for link in chip.links):
-        # Two neighbours: two transfers a core.
+        # Two neighbours: two transfers per core.
         return chip.assumed.sync_cycles + 2 * transfer_cycles(chip, local, local, ceil(share / 2))
     where = staging_memory(chip, local)
     return chip.assumed.sync_cycles + _moved(chip, local, where, size_bytes) + _moved(chip, where, local, size_bytes)

@@ -1,4 +1,5 @@
-"""Hidden values that find no room, in chunks: the products around them as several, partial sums in their order.
+"""Hidden values that find no room, in chunks: the products around them become several, with partial sums in the same
+order.
 
     x @ A + a -> f -> @ B + b
         --runs in which the target adds up the second product-->
@@ -28,7 +29,7 @@ Run = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class ChunkPart:
-    """What a constant is: of `whole`, another one, the elements from `low` to `high` along `axis`."""
+    """A part of a constant: the elements of `whole` from `low` to `high` along `axis`."""
 
     whole: str
     axis: int
@@ -38,7 +39,7 @@ class ChunkPart:
 
 @dataclass(frozen=True, slots=True)
 class Chunked:
-    """A graph with its constants, and what those are that it did not have before, by name."""
+    """A graph with its constants, and by name the new constants as parts of old ones."""
 
     graph: Graph
     constants: Constants
@@ -47,7 +48,8 @@ class Chunked:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """`ops` from the product that makes hidden values to what is done to each of them; the product that reads these."""
+    """`ops` from the product that makes hidden values to the last operator on each of them, and the product that reads
+    these."""
 
     ops: tuple[Op, ...]
     product: Op
@@ -55,8 +57,9 @@ class _Block:
 
 
 def in_chunks(graph: Graph, constants: Constants, target: object, room_bytes: int) -> Chunked | None:
-    """The graph in which hidden values are in chunks that together with what their block reads and makes take more than
-    `room_bytes`; None where there are none, and for a target that does not say in which order it adds up products."""
+    """The graph in which hidden values are in chunks where they, together with the input and output of their block,
+    take more than `room_bytes`; None where there are none, and for a target that does not say in which order it adds up
+    products."""
     if not isinstance(target, AddsInRuns):
         return None
     blocks = {block.product.name: block for block in _blocks(graph, target, room_bytes)}
@@ -90,8 +93,8 @@ def _blocks(graph: Graph, target: AddsInRuns, room_bytes: int) -> Iterator[_Bloc
 
 
 def _makers(graph: Graph, name: str) -> tuple[Op, ...]:
-    """From a product with a matrix to the value, each operator the only reader of the one before, and of one operand;
-    empty where there is no such chain."""
+    """Operators from a product with a matrix to the value, each the only reader of the one before, and with one
+    operand; empty where there is no such chain."""
     found: list[Op] = []
     while True:
         op = graph.producer.get(name)
@@ -106,13 +109,13 @@ def _makers(graph: Graph, name: str) -> tuple[Op, ...]:
 
 
 def _by_a_matrix(graph: Graph, op: Op) -> bool:
-    """Whether a product is one with a constant matrix, whose columns are the result's last axis."""
+    """Whether an operator is a product with a constant matrix, whose columns are the result's last axis."""
     matrix, out = graph.by_name[op.inputs[1]], graph.by_name[op.outputs[0]]
     return bool(matrix.constant) and len(matrix.shape) == 2 and len(out.shape) > 1 and len(op.stages) == 1
 
 
 def _of_each_element(graph: Graph, op: Op) -> bool:
-    """Whether an operator computes each element of its result from that of its one operand."""
+    """Whether an operator computes each element of its result from the same element of its one operand."""
     if len(op.inputs) != 1 or len(op.outputs) != 1 or len(op.stages) != 1:
         return False
     first, stage = op.inputs[0], op.stages[0]
@@ -124,14 +127,14 @@ def _of_each_element(graph: Graph, op: Op) -> bool:
 
 
 def _same_place(read: Access, written: Access, shape: tuple[int, ...]) -> bool:
-    """Whether an access reads where the other writes; along an axis of one element both do."""
+    """Whether one access reads where the other writes; along an axis of one element both always do."""
     axes = zip(read.indices, written.indices, shape, strict=True)
     return all(ours == theirs or extent == 1 for ours, theirs, extent in axes)
 
 
 @dataclass(frozen=True, slots=True)
 class _Writer:
-    """Tensors, constants, parts and names of operators as they grow."""
+    """Builder that collects tensors, constants, parts and names of operators."""
 
     tensors: dict[str, Tensor]
     constants: dict[str, npt.NDArray[np.generic]]
@@ -169,7 +172,7 @@ class _Writer:
         return part
 
     def _of_run(self, op: Op, run: Run, number: int, names: dict[str, str]) -> Op:
-        """The operator for columns of its result; `names` learn what the result is called."""
+        """The operator for some columns of its result; the name of the result is added to `names`."""
         (name,), (stage,) = op.outputs, op.stages
         whole = self.tensors[name]
         names[name] = _unused(f"{name}::{number}", self.tensors)
@@ -187,7 +190,7 @@ class _Writer:
         return replace(op, name=name)
 
     def _like(self, wanted: str, other: str) -> str:
-        """A tensor like another one: its name, which is `wanted` or close to it."""
+        """Add a tensor with the properties of another one; return its name, which is `wanted` or close to it."""
         name = wanted if wanted == other else _unused(wanted, self.tensors)
         self.tensors[name] = replace(self.tensors[other], name=name)
         return name
@@ -206,7 +209,7 @@ def _cut(op: Op) -> tuple[tuple[str, int], ...]:
 
 
 def _unused(wanted: str, used: Container[str]) -> str:
-    """A name that nothing has yet: a file's own names may look like ours."""
+    """A name that is not in use: the user's names may look like the compiler's."""
     tries = (f"{wanted}.{number}" for number in count(1))
     return next(name for name in chain((wanted,), tries) if name not in used)
 

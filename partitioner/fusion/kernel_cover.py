@@ -25,7 +25,7 @@ MOST_STATES = 64
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """A group of which layers are still to come, and what depends on it, through other groups too."""
+    """A group of which layers are still to come, and the layers that depend on it, also through other groups."""
 
     members: int
     after: int
@@ -33,8 +33,8 @@ class _Open:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """Layers that are covered, the groups in the order of their first layers, and how many kernels they are. `apart`
-    are the seconds of the covered layers alone, which says what was saved."""
+    """Layers that are covered, the groups in the order of their first layers, and the run of their kernels. `apart` is
+    the time in seconds of the covered layers alone, from which the saving follows."""
 
     covered: int
     open: tuple[_Open, ...]
@@ -44,12 +44,12 @@ class _State:
 
     @property
     def rank(self) -> tuple[float, int]:
-        """Cheapest first, of equal ones that with the fewest groups."""
+        """Sort key: cheapest first, then the fewest groups."""
         return self.run.cost, len(self.groups)
 
     @property
     def lost(self) -> tuple[float, int]:
-        """Seconds against all layers alone: comparable whatever is covered."""
+        """Sort key: seconds beyond those of all covered layers alone, which is comparable between different covers."""
         return self.run.cost - self.apart, len(self.groups)
 
 
@@ -59,8 +59,9 @@ Key: TypeAlias = tuple[object, ...]
 def cheapest_covers(
     options: Sequence[Sequence[GroupWork]], among: Dependences, values: ValueReaders
 ) -> tuple[tuple[GroupWork, ...], ...]:
-    """The ends of the search, the cheapest first; `options` are for each layer the groups whose first it is, itself
-    alone first among them if it may be alone. Empty where groups that have to be made cannot be made together."""
+    """The ends of the search, the cheapest first. `options` are, for each layer, the groups that begin with it; the
+    layer alone comes first among them if it may be alone. Empty where groups that have to be made cannot be made
+    together."""
     alone = [works[0].cost() if works else 0.0 for works in options]
     states = [_State(0, (), KernelRun(values), (), 0.0)]
     for number, works in enumerate(options):
@@ -79,7 +80,7 @@ def cheapest_covers(
 def _next(
     state: _State, number: int, works: Sequence[GroupWork], among: Dependences, alone: Sequence[float]
 ) -> list[_State]:
-    """The state with layer `number` covered, in each way that there is."""
+    """The states that follow when layer `number` is covered, in each possible way."""
     if state.covered >> number & 1:
         return [_past(state, number)]
     found = []
@@ -96,7 +97,7 @@ def _next(
 
 
 def _past(state: _State, number: int) -> _State:
-    """Groups whose last layer this is are no longer open."""
+    """The state without open groups whose last layer is this one."""
     still = tuple(group for group in state.open if group.members >> number + 1)
     if len(still) == len(state.open):
         return state
@@ -104,7 +105,7 @@ def _past(state: _State, number: int) -> _State:
 
 
 def _opened(opened: tuple[_Open, ...], members: int, among: Dependences) -> tuple[_Open, ...] | None:
-    """With one group more; None where it would need what depends on it."""
+    """Open groups with one more; None where the new group would need layers that depend on it."""
     after = among.after(members)
     changed = True
     while changed:

@@ -1,9 +1,9 @@
-"""Sets of layers that could become one kernel: connected, and computable before or after all the rest.
+"""Sets of layers that could become one kernel: connected, and computable before or after all other layers.
 
     layers --reads--> groups in a graph without circles --growing from one of them--> sets, the smallest first
 
 A set must be convex: no value may leave it and come back through another group, which would have to run in between.
-Sets are bit masks over groups, and `reach` says what depends on each.
+Sets are bit masks over groups, and `reach` holds for each group all that depend on it.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 
 MOST_REFUSED = 3
-"""A set is grown by so many groups beyond the last one for which there is a kernel: a chain of three may have a kernel
-where the first two of it have none."""
+"""Number of groups by which a set grows beyond the last one for which there is a kernel: a chain of three may have a
+kernel where the first two of it have none."""
 MOST_SETS = 256
-"""Sets tried from one group on, so that wide networks end."""
+"""Largest number of sets tried from one group on, so that the search ends for wide networks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dependences:
-    """For each group, as bit masks: the groups that read its outputs and those whose outputs it reads, and all that
-    depend on it and all that it depends on, nearer or farther."""
+    """Dependences between groups as bit masks: for each group, the groups that read its outputs, those whose outputs it
+    reads, and all that depend on it and all on which it depends, directly or indirectly."""
 
     readers: tuple[int, ...]
     makers: tuple[int, ...]
@@ -40,7 +40,7 @@ class Dependences:
         return _any_of(members, self.reach) & ~members
 
     def between(self, members: int) -> int:
-        """Groups outside that depend on a member and that another one depends on. A set without such is convex."""
+        """Groups outside that depend on a member and on which another member depends. A set without any is convex."""
         return self.after(members) & _any_of(members, self.needs)
 
 
@@ -72,7 +72,7 @@ def dependences_of(graph: Graph, groups: Sequence[tuple[Layer, ...]]) -> Depende
 
 
 def _turned(masks: Sequence[int]) -> list[int]:
-    """For each group the groups in whose masks it is."""
+    """For each group, the groups whose masks contain it."""
     found = [0] * len(masks)
     for number, mask in enumerate(masks):
         for group in bits(mask):
@@ -81,9 +81,9 @@ def _turned(masks: Sequence[int]) -> list[int]:
 
 
 def sets_from(start: int, among: Dependences, excluded: int, has_kernel: Callable[[int], bool]) -> Iterator[int]:
-    """Sets of two groups or more whose first is `start` and for which `has_kernel`, the smaller ones first. A set grows
-    by what reads it or what it reads, beyond one without a kernel by `MOST_REFUSED` groups; none has a group of
-    `excluded`, and `MOST_SETS` are asked for at most."""
+    """Sets of two or more groups that begin with `start` and satisfy `has_kernel`, the smaller ones first. A set grows
+    by its readers and producers, and beyond a set without a kernel by `MOST_REFUSED` groups. No set has a group of
+    `excluded`, and at most `MOST_SETS` are asked for."""
     outside = excluded | (1 << start + 1) - 1
     waiting, seen = [(1 << start, 0)], {1 << start}
     for members, refused in waiting:
@@ -110,7 +110,7 @@ def _readers(graph: Graph, groups: Sequence[tuple[Layer, ...]]) -> list[int]:
 
 
 def in_order(graph: Graph, groups: Sequence[tuple[Layer, ...]]) -> list[tuple[Layer, ...]]:
-    """The groups in an order of execution: of those whose inputs are made, the one that came first."""
+    """The groups in an order of execution: of those whose inputs are made, the one that comes first in `groups`."""
     return [groups[number] for number in _order(_readers(graph, groups))]
 
 

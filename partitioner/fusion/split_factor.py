@@ -1,11 +1,11 @@
-"""Splitting information: into how many pieces of which axis a group is cut so that one instance fits.
+"""Splitting information: the number of pieces, and their axis, into which a group is cut so that one instance fits.
 
     group, capacity  -->  for each axis the smallest factor that fits, and how many operators it splits  -->  the best
 
 Algorithm 1 and equation 1 of GraphTurbo (OSDI 2023) for every axis of the group's output, with these readings: the
-capacity is an argument (the sum over a cluster's cores, for the paper's numbers); what must fit is the peak of the
-worst instance by the footprint, halos and values that are needed whole included, weights excluded; there is one tuple
-an axis; a group that fits uncut has factor 1. `docs/partitioning.md` says why.
+capacity is an argument (the sum over a cluster's cores, for the paper's numbers); the peak of the worst instance by the
+footprint must fit, including halos and values that are needed whole, without weights; there is one tuple per axis; a
+group that fits uncut has factor 1. `docs/partitioning.md` gives the reasons.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from partitioner.footprint.peak_memory import peak_of_places
 from partitioner.ir.layers import Layer
 
 MOST_UNEVEN_FACTOR = 64
-"""Uneven factors are tried up to this; larger ones must divide the extent."""
+"""Largest uneven factor that is tried; larger ones must divide the extent."""
 
 MOST_PIECES = 4096
-"""No axis is cut into more pieces: each is an instance with instructions of its own."""
+"""Largest number of pieces per axis: each is an instance with instructions of its own."""
 
 COUNTS_AT_ONCE = 16
-"""Piece counts evaluated together."""
+"""Number of piece counts evaluated together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,8 @@ class Splitting:
 
 
 def candidates(units: int, uneven: bool = False) -> tuple[int, ...]:
-    """1, 2, 4, 8 (the cores of a row), then 9, 10, ... and `units`, the most pieces that there can be; without `uneven`
-    those that divide it. None is above `MOST_PIECES`."""
+    """Candidate numbers of pieces: 1, 2, 4, 8 (the cores of a row), then 9, 10, ... and `units`, the largest possible
+    number; without `uneven` only divisors of it. None is above `MOST_PIECES`."""
     most = min(units, MOST_PIECES)
     counts = dict.fromkeys(n for n in (1, 2, 4, *range(8, most), most) if n <= most)
     if uneven:
@@ -68,13 +68,13 @@ def candidates(units: int, uneven: bool = False) -> tuple[int, ...]:
 
 
 def best_of(info: tuple[Splitting, ...]) -> Splitting | None:
-    """Most operators split, then fewest pieces, then the outermost axes; None where nothing fits."""
+    """The splitting with most operators split, then fewest pieces, then the outermost axes; None where nothing fits."""
     return max(info, key=lambda s: (s.ops_split, -s.instances, tuple(-axis for axis, _ in s.factors)), default=None)
 
 
 @dataclass(frozen=True)
 class Splitter:
-    """Splitting information of groups of one graph for one capacity. What was asked before is remembered.
+    """Splitting information for groups of one graph and one capacity. Earlier answers are remembered.
 
     `granularity(layer)` gives for each axis of the layer's output the multiple at which cuts may lie, 0 for an axis
     that is never cut; without it every axis may be cut anywhere.
@@ -101,7 +101,7 @@ class Splitter:
         return tuple(self._info(layers, complete=True))
 
     def _info(self, layers: tuple[Layer, ...], complete: bool) -> Iterator[Splitting]:
-        """Without `complete`, stops at an axis that no later one can beat."""
+        """The splitting of each axis; without `complete`, stops at an axis that no later one can beat."""
         footprints: list[tuple[Footprint, int]] = []
         found = False
         every_op = sum(_ops(self.footprints, layer) for layer in layers)
@@ -126,8 +126,8 @@ class Splitter:
         return (1,) * len(self.footprints.graph.by_name[layer.output].shape)
 
     def _least(self, footprint: Footprint) -> int:
-        """Fewer pieces of any axis hardly fit: the worst of n holds at least an n-th of the whole (less only where
-        strided reads leave out what lies between pieces)."""
+        """Smallest number of pieces of any axis that can fit: the worst of n pieces holds at least an n-th of the whole
+        (less only where strided reads leave out elements between pieces)."""
         shape = self.footprints.graph.by_name[footprint.layers[-1].output].shape
         least = -(-footprint.whole_peak_bytes // self.capacity_bytes)
         return min(next((n for n in (1, 2, 4, extent) if n >= least), max(8, least)) for extent in shape)
@@ -149,7 +149,7 @@ class Splitter:
         return None
 
     def _fitting(self, footprint: Footprint, granule: int, counts: tuple[int, ...]) -> Iterator[int]:
-        """Counts that fit, a few at a time: small ones have few pieces and are the ones wanted."""
+        """Counts that fit, evaluated a few at a time: small ones have few pieces and are preferred."""
         finest = footprint.peak(cut_pieces(footprint.extent, counts[-1:], granule))[0]
         if finest > self.capacity_bytes and counts[-1] * granule >= footprint.extent:
             return  # every other piece holds one of the finest
@@ -159,7 +159,7 @@ class Splitter:
             yield from (n for n, peak in zip(some, peaks.tolist(), strict=True) if peak <= self.capacity_bytes)
 
     def _ops_split(self, footprint: Footprint, factor: int) -> int:
-        """Operators whose value the axis cuts (evenly, unless uneven pieces are allowed)."""
+        """Number of operators whose value the axis cuts (evenly, unless uneven pieces are allowed)."""
         made = {value.tensor: value for value in footprint.values}
         count = 0
         for layer in footprint.layers:
@@ -170,7 +170,7 @@ class Splitter:
         return count
 
     def _grids(self, footprints: list[tuple[Footprint, int]]) -> Iterator[Splitting]:
-        """Two or more axes at once: for each set of axes the fewest instances that were found to fit."""
+        """Splittings of two or more axes at once: for each set of axes the fewest instances that were found to fit."""
         for number in range(2, self.options.most_axes + 1):
             for chosen in combinations(footprints, number):
                 axes = tuple(footprint for footprint, _ in chosen)
@@ -208,5 +208,5 @@ def _grid_splits(
 
 
 def _ops(footprints: Footprints, layer: Layer) -> int:
-    """Operators of a layer; a view is none."""
+    """Number of operators of a layer; 0 for a view."""
     return 0 if layer.is_view(footprints.graph) else len(layer.ops)

@@ -1,9 +1,9 @@
-"""Access maps: which element of a tensor an iteration point touches, one index expression for each tensor axis.
+"""Access maps: the element of a tensor that an iteration point touches, as one index expression per tensor axis.
 
     iteration point (n, y, x, f, ry, rx, rc)  -->  data[n, 2*y + ry - 3, 2*x + rx - 3, rc]
 
-Expressions are linear in the iteration axes wherever TensorIR is. Where it is not there is one small kind for each
-reason: `Grouped` (channels of a grouped convolution, by floor division), `Scaled` (resize: scaled and clamped) and
+Expressions are linear in the iteration axes wherever those of TensorIR are. For the rest there is one small kind for
+each reason: `Grouped` (channels of a grouped convolution, by floor division), `Scaled` (resize: scaled and clamped) and
 `Full` (the whole axis: gather, a softmax seen from outside). A `View` keeps the linear order of elements and changes
 only the shape. Boxes go backward through all of them in `partitioner/ir/regions.py`.
 """
@@ -18,7 +18,7 @@ from partitioner.ir.text import Json, TextError
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """sum of coefficient * axis, plus a constant."""
+    """Sum of coefficient * axis, plus a constant."""
 
     terms: tuple[tuple[str, int], ...] = ()
     constant: int = 0

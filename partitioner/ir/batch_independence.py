@@ -1,4 +1,4 @@
-"""Whether a batch may be divided: each item of the outputs must come from the same item of the inputs alone.
+"""The check whether a batch may be divided: each item of the outputs must come only from the same item of the inputs.
 
 outputs, one item --boxes backward through all operators--> that item of every input, or a sentence why not
 prepared and concluded values --operator by operator--> the item of the batch that each element belongs to
@@ -21,7 +21,7 @@ NONE, MIXED = -1, -2
 
 
 def prepared_items(graph: Graph, constants: Constants) -> dict[str, Items]:
-    """For each value that prepared and concluded operators read or make the item of each element, in its shape; of
+    """For each value that prepared and concluded operators read or make, the item of each element, in its shape; for
     computed numbers, which are in the order of the file, the row."""
     found = {name: _rows(graph.by_name[name].shape) for name in graph.raw}
     for op in (*graph.prepared, *graph.concluded):
@@ -36,7 +36,7 @@ def prepared_items(graph: Graph, constants: Constants) -> dict[str, Items]:
 
 
 def _rows(shape: tuple[int, ...]) -> Items:
-    """An item a row."""
+    """Items of a value with one item per row."""
     rows = np.arange(shape[0] if shape else 1).reshape(-1, *(1,) * (len(shape) - 1))
     return np.broadcast_to(rows if shape else rows.reshape(()), shape)
 
@@ -69,7 +69,7 @@ def _made(graph: Graph, op: Op, found: dict[str, Items], constants: Constants) -
 
 
 def _together(items: Items, axis: int) -> Items:
-    """The item that all along an axis belong to, those of none apart."""
+    """The item to which all elements along an axis belong, ignoring elements that belong to none."""
     most = items.max(axis=axis)
     least = np.where(items == NONE, np.iinfo(np.int64).max, items).min(axis=axis)
     mixed = ((least != most) & (most != NONE)) | (least == MIXED)
@@ -77,17 +77,18 @@ def _together(items: Items, axis: int) -> Items:
 
 
 NO_CONSTANTS: Constants = MappingProxyType({})
-"""Where nothing is prepared, none is asked for."""
+"""No constants, for a graph in which nothing is prepared."""
 
 MOST_ITEMS = 16
-"""Of a larger batch so many items are looked at, evenly spread: whoever moves items moves some of these."""
+"""Number of items of a larger batch that are looked at, evenly spread: an operator that moves items moves some of
+these."""
 
 
 def batch_problem(graph: Graph, constants: Constants = NO_CONSTANTS) -> str | None:
-    """None when the outermost ONNX axis of all inputs and outputs counts items that do not meet; else what is wrong.
+    """None when the outermost ONNX axis of all inputs and outputs counts items that do not meet; else the problem.
 
-    The graph must hold two items at least, or nothing could be seen to meet. Boxes may be larger than what is read, so
-    a network may be refused that could be divided, never the other way.
+    The graph must hold at least two items, or no meeting could be seen. Boxes may be larger than what is read, so a
+    network that could be divided may be refused, but never the other way round.
     """
     extents = {}
     for name in (*graph.fed, *graph.outputs, *graph.results):
@@ -121,7 +122,7 @@ def batch_problem(graph: Graph, constants: Constants = NO_CONSTANTS) -> str | No
 
 
 def _read(graph: Graph, item: int) -> dict[str, Box]:
-    """What one item of all outputs reads of the inputs of the network."""
+    """The boxes of the network's inputs that one item of all outputs reads."""
     needed: dict[str, Box] = {name: _one_item(graph, name, item) for name in graph.outputs}
     for op in reversed(graph.ops):
         written = {name: needed[name] for name in op.outputs if name in needed}

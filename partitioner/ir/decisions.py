@@ -1,4 +1,4 @@
-"""Decisions: what was decided about which part of the user's network, with the numbers that decided it."""
+"""Decisions about parts of the user's network, with the numbers behind them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`subject` is an operator, layer or tensor by the user's name; `verdict` a few words; `reason` the numbers."""
+    """One decision. `subject` is an operator, layer or tensor by the user's name; `verdict` a few words; `reason` the
+    numbers."""
 
     subject: str
     verdict: str

@@ -2,8 +2,8 @@
 
     "square, add 1e-10, log"  <-->  (("square", 0.0), ("add", 1e-10), ("log", 0.0))
 
-A target computes all steps in more than fp16, or looks the whole function up in one table. So values in between may
-leave the range of fp16.
+A target computes all steps in more precision than fp16, or looks the whole function up in one table. So intermediate
+values may leave the range of fp16.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 Name = Literal["square", "abs", "neg", "sqrt", "reciprocal", "log", "power", "add", "mul", "max", "min"]
 Step = tuple[str, float]
-"""What is done to the running value, and the number beside it (0 where there is none)."""
+"""Operation on the running value, and its number (0 where it takes none)."""
 
 STEPS: tuple[str, ...] = get_args(Name)
 WITH_NUMBER = ("power", "add", "mul", "max", "min")
@@ -25,7 +25,7 @@ def formula_text(steps: Iterable[Step]) -> str:
 
 
 def steps_of(text: str) -> tuple[Step, ...]:
-    """The converse. Raises ValueError for a step that does not exist."""
+    """The steps of a text, the converse of `formula_text`. Raises ValueError for a step that does not exist."""
     return tuple(_step(part) for part in text.split(", "))
 
 

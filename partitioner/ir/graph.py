@@ -32,8 +32,8 @@ DTYPE_BYTES = {"float16": 2, "float32": 4, "float64": 8, "int8": 1, "uint8": 1, 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One value. `shape` in device order; `dtype` on the device; `source_dtype` in the user's file; `quantisation` says
-    what integers stand for numbers."""
+    """One value. `shape` is in device order, `dtype` the type on the device, `source_dtype` that in the user's file;
+    `quantisation` says how integers represent numbers."""
 
     name: str
     shape: tuple[int, ...]
@@ -83,7 +83,7 @@ class LoopNest:
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One node: `kind` is ours (conv, matmul, add, ...), `source` the ONNX operator type."""
+    """One node: `kind` is the compiler's name (conv, matmul, add, ...), `source` the ONNX operator type."""
 
     name: str
     kind: str
@@ -131,11 +131,11 @@ class Graph:
     """Operators in topological order. `tensors` holds every value, constants too (their data are in a `Constants`).
 
     `prepared` are operators on integers, and lookups by them, that are done in the main memory before all others, in
-    order, each value whole: their results are `inputs` of what is planned, as what is `fed` is. They read `raw`,
-    further inputs that nothing else reads, constants, and each other's results. `concluded` are such operators on what
-    has been computed, done after all others: they read `outputs` of what is planned, inputs, words that were prepared,
-    and each other's results. Where any of these words leave the network, `answers` are what the user gets, in the order
-    of the file; else it is empty, and they are the `outputs`."""
+    order, each on whole values: their results are `inputs` of the planned part, as are the values `fed` to the network.
+    They read `raw`, further inputs that nothing else reads, constants, and each other's results. `concluded` are such
+    operators on computed values, done after all others: they read `outputs` of the planned part, inputs, prepared
+    integers, and each other's results. Where any of these integers leave the network, `answers` are the results for the
+    user, in the order of the file; else it is empty, and the results are the `outputs`."""
 
     name: str
     inputs: tuple[str, ...]
@@ -149,17 +149,17 @@ class Graph:
 
     @property
     def results(self) -> tuple[str, ...]:
-        """What the user gets."""
+        """Results for the user."""
         return self.answers or self.outputs
 
     @cached_property
     def fed(self) -> tuple[str, ...]:
-        """What comes from outside."""
+        """Values that come from outside."""
         made = {output for op in self.prepared for output in op.outputs}
         return (*(name for name in self.inputs if name not in made), *self.raw)
 
     def __hash__(self) -> int:
-        """Of its names alone, so that what is worked out of a graph can be remembered by it."""
+        """Hash of the names alone, so that results about a graph can be remembered by it."""
         return hash((self.name, self.inputs, self.outputs, len(self.ops)))
 
     @cached_property
@@ -196,7 +196,8 @@ class Graph:
 
 
 def channel_axis(tensor: Tensor, kind: str) -> int:
-    """The device axis of the channels of a result of this kind: ONNX axis 1 of feature maps, the last one of others."""
+    """The device axis of the channels of a result of this kind: ONNX axis 1 of feature maps, the last axis of
+    others."""
     return tensor.axes.index(1) if kind == "conv" and tensor.axes else len(tensor.shape) - 1
 
 

@@ -1,4 +1,4 @@
-"""The text form of a graph: a line each tensor, operator and stage, and its parser.
+"""The text form of a graph: one line per tensor, operator and stage, and its parser.
 
 str(graph) --> graph / tensor / prepared / op / stage / concluded, a line each  --parse_graph--> the same Graph
 """
@@ -12,7 +12,7 @@ from partitioner.ir.text import Fields, Json, TextError, as_ints, as_names, form
 
 
 def format_graph(graph: Graph) -> str:
-    """The text form, one tensor, operator or stage a line."""
+    """The text form, with one tensor, operator or stage per line."""
     header = (("name", graph.name), ("inputs", graph.inputs), ("outputs", graph.outputs))
     further = (("raw", graph.raw), ("answers", graph.answers))
     lines = [format_line("graph", *header, *((name, names) for name, names in further if names))]

@@ -1,10 +1,10 @@
-"""Kernels that are whole groups of layers, and what a planner asks of a target that has them.
+"""Kernels that are whole groups of layers, and the questions that a planner asks of a target that has them.
 
     target, layers --kernels--> candidates: template, parameters, what they occupy, how long they take at least
     Kernel.text    --the plan's `Group.kernel`--> read_kernel --> template and parameters, for emission
 
 Where a target computes tile by tile on in-order cores, plans cut layers for it (`partitioner.ir.target`). Here the
-target offers a kernel for a set of layers, or none, and the plan only chooses sets.
+target offers kernels for a set of layers, or none, and the plan only chooses sets.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 @dataclass(frozen=True, slots=True)
 class KernelFloor:
-    """Seconds that the memory or unit `name` of the chip needs at least for a kernel, all its launches together;
-    `work` says of what, in bytes or operations: the numbers behind the seconds, for a reader."""
+    """Seconds that the memory or unit `name` of the chip needs at least for a kernel, all its launches together; `work`
+    gives the bytes or operations behind the seconds, for a reader."""
 
     name: str
     seconds: float
@@ -40,12 +40,12 @@ class KernelFloor:
 class Kernel:
     """One way to compute a group of layers as a whole: a template of the target with its parameters.
 
-    `tile` are the extents that one block of the hardware's grid computes along each axis of the group's output; ()
-    where one block computes all, or where its part is no box: then `blocks` is the grid as it is launched. `resources`
-    are what such a block occupies, by the chip's own names (bytes of shared memory, registers of a thread). The kernel
-    is started `launches` times, each of which costs `launch_seconds`. `values` are the bytes of each value, constants
-    too, that it reads from the main memory or leaves there, as the floor of that memory counts them; () where the
-    target does not say.
+    `tile` are the extents that one block of the hardware's grid computes along each axis of the group's output. It is
+    () where one block computes everything, or where a block's part is not a box: then `blocks` is the grid as launched.
+    `resources` are those that a block occupies, by the chip's own names (bytes of shared memory, registers of a
+    thread). The kernel is started `launches` times, each of which costs `launch_seconds`. `values` are the bytes of
+    each value, constants too, that it reads from the main memory or leaves there, as the floor of that memory counts
+    them; () where the target does not give them.
     """
 
     template: str
@@ -59,7 +59,7 @@ class Kernel:
     values: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
-        """Raises PlanError for a kernel whose text could not be read back, and for no launch or negative times."""
+        """Raises PlanError for a kernel whose text could not be read back, and for zero launches or negative times."""
         named = dict(self.parameters)
         if len(named) < len(self.parameters) or read_kernel(self.text) != (self.template, named):
             raise PlanError(f"kernel {self.text}", needs="names, each once, and values of letters, digits, '_' and '.'")
@@ -68,7 +68,7 @@ class Kernel:
 
     @property
     def text(self) -> str:
-        """`template(name=value, ...)`, by which the plan names the kernel."""
+        """`template(name=value, ...)`, the name of the kernel in the plan."""
         values = ", ".join(f"{name}={value}" for name, value in self.parameters)
         return f"{self.template}({values})" if values else self.template
 
@@ -79,8 +79,8 @@ class Kernel:
 
     @property
     def binding(self) -> KernelFloor | None:
-        """What takes most of the time: the busiest memory or unit, or else the launches. None where the target gives
-        neither."""
+        """The floor that takes most of the time: the busiest memory or unit, or else the launches. None where the
+        target gives neither."""
         launching = KernelFloor("launch", self.launches * self.launch_seconds)
         if self.busiest is None:
             return launching if launching.seconds else None
@@ -88,7 +88,7 @@ class Kernel:
 
     @property
     def seconds(self) -> float:
-        """The least that the kernel takes: its launches, and what its busiest unit or memory needs."""
+        """Fewest seconds of the kernel: its launches, and the need of its busiest unit or memory."""
         return self.launches * self.launch_seconds + (self.busiest.seconds if self.busiest else 0.0)
 
     def grid(self, extents: tuple[int, ...]) -> tuple[int, ...]:
@@ -103,8 +103,8 @@ class KernelTarget(AcceptingTarget, Protocol):
     """The planner's view of a target whose kernels are whole groups."""
 
     def kernels(self, graph: Graph, layers: tuple[Layer, ...], chip: Chip) -> tuple[Kernel, ...]:
-        """Kernels that compute these layers, in execution order, together, the fastest not necessarily first; empty
-        where they cannot be fused. There is one at least for each single layer of operators that it accepts."""
+        """Kernels that compute these layers together, in execution order; the fastest is not necessarily first. Empty
+        where they cannot be fused. Each single layer of accepted operators has at least one."""
 
 
 def read_kernel(text: str) -> tuple[str, Mapping[str, int | str]]:

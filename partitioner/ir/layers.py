@@ -1,11 +1,11 @@
 """Layers: an anchor operator and its epilogue of element-wise maps, the unit that becomes one kernel at O0.
 
     conv -> add -> relu      one layer, named after conv; its intermediate values never leave the core
-    conv -> conv             two layers: at this level one anchor a kernel, as in TVM's fusion
+    conv -> conv             two layers: at this level one anchor per kernel, as in TVM's fusion
 
 An element-wise operator joins the layer that produced its latest operand, when nothing else reads that operand and the
-shape stays the same. Joining the *latest* producer keeps the order of layers topological: the other operands were
-there before. Views own no kernel: they are other names for the same bytes.
+shape stays the same. Joining the *latest* producer keeps the order of layers topological: the other operands were there
+before. Views own no kernel: they are other names for the same bytes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Layer:
 
 
 def layer_boxes(graph: Graph, layer: Layer, box: Box) -> dict[str, Box]:
-    """By access maps, the box of every value that the layer's operators touch for `box` of its output."""
+    """The box of every value that the layer's operators touch for `box` of its output, by access maps."""
     boxes: dict[str, Box] = {layer.output: box}
     for name in reversed(layer.ops):
         op = graph.op_by_name[name]
@@ -62,7 +62,7 @@ def group_layers(
 ) -> tuple[tuple[Layer, ...], tuple[Decision, ...]]:
     """Layers in execution order, and why each element-wise operator was or was not fused.
 
-    `can_fuse_epilogue(graph, layer, op, operand)` is the target's word: None when `op` can be computed on the tile of
+    `can_fuse_epilogue(graph, layer, op, operand)` is the target's answer: None when `op` can be computed on the tile of
     `operand` that the operators of `layer` have just produced, else the reason why not.
     """
     layers: dict[str, list[Op]] = {}
@@ -87,7 +87,7 @@ def group_layers(
 def _host(
     graph: Graph, op: Op, owner: dict[str, str], layers: dict[str, list[Op]], can_fuse_epilogue: CanFuse
 ) -> tuple[str, str]:
-    """Name of the layer that `op` joins ("" for none) and the reason."""
+    """Name of the layer that `op` joins ("" for none), and the reason."""
     if op.kind not in ELEMENTWISE_KINDS:
         return "", ""
     produced = [name for name in op.inputs if name in owner and not graph.producer[name].is_view]

@@ -1,13 +1,13 @@
-"""The operator table: one row per ONNX operator and per kind of operator of a graph, with what is true of it.
+"""The operator table: one row per ONNX operator and per kind of operator of a graph, with its properties.
 
     OperatorRow("Relu", "relu", ELEMENTWISE | UNARY | EXACT | NEVER_NEGATIVE)
 
-Whoever must know which operators share a property asks `onnx_names` or `kind_names`; no other module lists operators by
-a property that stands here (`tests/repo/test_operator_table.py`). What an operator computes is not said here: each
-target and each check writes its formula by itself, so that they can disagree.
+Code that needs the operators that share a property asks `onnx_names` or `kind_names`; no other module lists operators
+by a property of this table (`tests/repo/test_operator_table.py`). The table does not say what an operator computes:
+each target and each check writes its formula by itself, so that they can disagree.
 
-A row without a kind is an ONNX operator that becomes other operators, or that nobody compiles; one without an ONNX name
-is a kind that only the compiler makes. Some kinds come from several ONNX operators (`Gemm` and `MatMul`).
+A row without a kind is an ONNX operator that becomes other operators, or that nobody compiles; a row without an ONNX
+name is a kind that only the compiler makes. Some kinds come from several ONNX operators (`Gemm` and `MatMul`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from types import MappingProxyType
 
 
 class Trait(Flag):
-    """Something that is true of an operator whatever its shapes and attributes are."""
+    """A property that an operator has for all shapes and attributes."""
 
     ELEMENTWISE = auto()
     """It makes each element from one of each operand, which broadcast as in numpy."""
@@ -50,13 +50,14 @@ class Trait(Flag):
     REDUCES = auto()
     """It reads every element of its first operand once to make fewer."""
     VECTOR = auto()
-    """Only a vector engine makes it: no product with ones and no copy does. So it is of all element-wise kinds."""
+    """Only a vector engine makes it: no product with ones and no copy does. Element-wise kinds have this property
+    too."""
     GROWS = auto()
     """Its result is larger than what it reads."""
 
     EXACT = auto()
-    """Its results are among the numbers that it reads, or these with another sign: nothing is rounded. So it is of
-    whatever rearranges."""
+    """Its results are among the numbers that it reads, or these with another sign: nothing is rounded. Rearranging
+    operators have this property too."""
     ONE_ROUNDING = auto()
     """It is arithmetic whose result is rounded once."""
     FUNCTION = auto()
@@ -67,10 +68,11 @@ class Trait(Flag):
     """Its results are differences of numbers about one, and as exact near zero as those are."""
 
     BETWEEN = auto()
-    """Its results lie between numbers of its first operand, and reach these. So it is of whatever rearranges one."""
+    """Its results lie between numbers of its first operand, and reach these. Operators that rearrange one operand have
+    this property too."""
     NEVER_NEGATIVE = auto()
     KEEPS_SIGN = auto()
-    """Its results are not negative where no operand is. So it is of whatever rearranges."""
+    """Its results are not negative where no operand is. Rearranging operators have this property too."""
 
     COMPARES = auto()
     """It makes truth values of numbers."""
@@ -79,15 +81,16 @@ class Trait(Flag):
 
 
 REARRANGING = Trait.VIEW | Trait.MOVES | Trait.SPLITS | Trait.GATHERS | Trait.JOINS
-"""Each element of the result is one of an operand, or of a constant edge."""
+"""Traits of operators whose result elements are each one of an operand, or of a constant edge."""
 
 Default = float | str
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorRow:
-    """`onnx` is its name in ONNX, or a name of ours that no file can hold; `kind` what it is called in a graph. Either
-    is empty where there is none. `settings` are the attributes of an element-wise kind with ONNX's defaults."""
+    """One row. `onnx` is its name in ONNX, or a name of the compiler that no file can hold; `kind` is its name in a
+    graph. Either is empty where there is none. `settings` are the attributes of an element-wise kind with ONNX's
+    defaults."""
 
     onnx: str
     kind: str
@@ -96,12 +99,12 @@ class OperatorRow:
 
 
 def onnx_names(*traits: Trait) -> frozenset[str]:
-    """Operators by their ONNX names that have at least one of the traits; of a union of traits, all of them."""
+    """Operators, by their ONNX names, that have at least one of the traits; a union of traits requires all of them."""
     return frozenset(row.onnx for row in OPERATOR_TABLE if row.onnx and _has_any(row, traits))
 
 
 def kind_names(*traits: Trait) -> frozenset[str]:
-    """Likewise by their kinds."""
+    """Kinds that have at least one of the traits; a union of traits requires all of them."""
     return frozenset(row.kind for row in OPERATOR_TABLE if row.kind and _has_any(row, traits))
 
 
@@ -175,7 +178,7 @@ OPERATOR_TABLE: tuple[OperatorRow, ...] = (
     OperatorRow("Where", "", _EACH | _T.EXACT),
     OperatorRow("Mod", "", _EACH),
     OperatorRow("ScaleShift", "", _T.LIGHT),  # along axis 1
-    OperatorRow("", "scale_shift", _EACH),  # along the channels, which are the last axis then
+    OperatorRow("", "scale_shift", _EACH),  # along the channels, here the last axis
     OperatorRow("BatchNormalization", "", _T.LIGHT | _T.ONE_ROUNDING),
     # Types.
     OperatorRow("Cast", "", _EACH | _CHOICE),

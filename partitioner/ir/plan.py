@@ -3,8 +3,8 @@
     group --split--> instances --order--> run steps, with copies between them where a reader wants its data elsewhere
 
 A plan says what runs where and in which order; it knows no addresses and no instructions. The plan of level O0 (one
-kernel a layer, every output in DDR) is a plan like any other. What the boxes of an instance are on each core is said by
-`partitioner.tiling.core_regions`, whether everything finds room by `partitioner.memory.memory_plan`.
+kernel per layer, every output in DDR) is a plan like any other. `partitioner.tiling.core_regions` computes the boxes of
+an instance on each core, `partitioner.memory.memory_plan` decides whether everything finds room.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Inside an instance the cores compute disjoint `pieces` (counts for each axis) of a layer's output and then fetch
-    from each other what their next layers read; other layers compute all that their core needs, overlaps included.
-    Where `instances` names some, it holds for these alone: instances of other sizes are spread in other ways."""
+    """An exchange inside an instance: the cores compute disjoint `pieces` (counts for each axis) of a layer's output
+    and then fetch from each other what their next layers read; for other layers, a core computes all that it needs,
+    overlaps included. If `instances` is not empty, the exchange holds only for these: instances of other sizes are
+    spread in other ways."""
 
     tensor: str
     pieces: tuple[int, ...]
@@ -49,8 +50,8 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Spill:
-    """The cores compute disjoint `pieces` likewise, but none keeps its own: all leave them in a shared memory, `scope`,
-    and read from there."""
+    """A spill inside an instance: the cores compute disjoint `pieces` as in an exchange, but none keeps its own; all
+    leave them in a shared memory, `scope`, and read from there."""
 
     tensor: str
     pieces: tuple[int, ...]
@@ -62,10 +63,10 @@ class Spill:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Layers that become one kernel an instance, in execution order; the last one's output is what `split` cuts.
-    Values among `exchanges` are computed in disjoint pieces, each once.
+    """Layers that become one kernel per instance, in execution order; `split` cuts the output of the last one. Values
+    among `exchanges` are computed in disjoint pieces, each once.
 
-    `kernel` names what computes them where the target offers kernels of whole groups (the text of a
+    `kernel` names the kernel that computes them where the target offers kernels of whole groups (the text of a
     `partitioner.ir.kernels.Kernel`); it is empty where cores compute them tile by tile, and for views."""
 
     name: str
@@ -80,11 +81,11 @@ class Group:
 
     @property
     def spills(self) -> tuple[Spill, ...]:
-        """Those of `exchanges` that no core keeps."""
+        """Members of `exchanges` that no core keeps."""
         return tuple(exchange for exchange in self.exchanges if isinstance(exchange, Spill))
 
     def exchanges_of(self, instance: int) -> tuple[Exchange | Spill, ...]:
-        """Those of `exchanges` that an instance has."""
+        """Members of `exchanges` that hold for an instance."""
         return tuple(exchange for exchange in self.exchanges if exchange.holds_for(instance))
 
     def outputs(self, graph: Graph) -> tuple[str, ...]:
@@ -106,7 +107,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run, in order, on each cluster."""
+    """The steps that each cluster runs, in order, with their groups."""
 
     name: str
     level: str

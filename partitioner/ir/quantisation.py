@@ -1,9 +1,9 @@
-"""What the integers of a quantised tensor stand for.
+"""Meaning of the integers of a quantised tensor.
 
     number = scale * (integer - zero point)        one pair for the whole tensor, or one for each index of an axis
 
-Carried by a tensor from the graph to its text and back, and shown to targets, which refuse what they cannot compute.
-Nothing fills it yet: files with QuantizeLinear are refused by the frontend.
+A tensor carries it from the graph to its text and back, and targets see it and refuse what they cannot compute. Nothing
+fills it yet: the frontend refuses files with QuantizeLinear.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "uint8": (0, (1 << 8) - 1),
     "int32": (-(1 << 31), (1 << 31) - 1),
 }
-"""Types that may be quantised, and the zero points that they may have."""
+"""Types that may be quantised, and the range of their zero points."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quantisation:
-    """`scales` and `zero_points` of a tensor, one of each; or along its device axis `axis` one for each index."""
+    """`scales` and `zero_points` of a tensor: one of each, or one for each index along its device axis `axis`."""
 
     scales: tuple[float, ...]
     zero_points: tuple[int, ...]
     axis: int | None = None
 
     def __str__(self) -> str:
-        """For a reader, in a message."""
+        """The text for a message."""
         if self.axis is None and len(self.scales) == len(self.zero_points) == 1:
             return f"quantised with scale {self.scales[0]:g} and zero point {self.zero_points[0]}"
         return f"quantised with {len(self.scales)} scales along axis {self.axis}"
@@ -40,7 +40,7 @@ class Quantisation:
         return {"scales": self.scales, "zero_points": self.zero_points, **along}
 
     def problem(self, shape: tuple[int, ...], dtype: str) -> str:
-        """What a tensor of this shape and type would have to be for it; empty where it suits."""
+        """Requirement that a tensor of this shape and type fails to meet; empty where it meets all."""
         if dtype not in RANGES:
             return f"one of the types {', '.join(RANGES)} to be quantised"
         if self.axis is not None and not 0 <= self.axis < len(shape):
@@ -57,7 +57,8 @@ class Quantisation:
 
 
 def quantisation_of(field: object) -> Quantisation | None:
-    """The converse of `json`, None for none. Raises KeyError, TypeError or ValueError."""
+    """The quantisation of a field of the text form, the converse of `json`; None for none. Raises KeyError, TypeError
+    or ValueError."""
     if field is None:
         return None
     if not isinstance(field, dict):

@@ -34,7 +34,7 @@ def box_size(box: Box) -> int:
 
 
 def run_count(shape: tuple[int, ...], box: Box) -> int:
-    """Into how many runs of neighbouring elements a box of a row-major tensor of `shape` falls."""
+    """Number of runs of neighbouring elements that a box of a row-major tensor of `shape` consists of."""
     runs, whole = 1, True
     for (low, high), extent in zip(reversed(box), reversed(shape), strict=True):
         runs *= 1 if whole else high - low
@@ -57,7 +57,7 @@ def empty_box(rank: int) -> Box:
 
 
 def common(a: Box, b: Box) -> Box:
-    """What two boxes share; empty where they are apart."""
+    """The intersection of two boxes; empty where they are apart."""
     box = tuple((max(x[0], y[0]), min(x[1], y[1])) for x, y in zip(a, b, strict=True))
     return box if all(high > low for low, high in box) else empty_box(len(box))
 
@@ -68,7 +68,7 @@ def holds(outer: Box, inner: Box) -> bool:
 
 
 def joined(boxes: Iterable[Box]) -> Box:
-    """The smallest box that holds all of at least one; empty ones add nothing."""
+    """The smallest box that holds all of one or more boxes; empty ones add nothing."""
     first, *rest = boxes
     for box in rest:
         first = join(first, box)
@@ -78,7 +78,7 @@ def joined(boxes: Iterable[Box]) -> Box:
 def input_boxes(graph: Graph, op: Op, output_boxes: dict[str, Box]) -> dict[str, Box]:
     """The box of each input of `op` that is read when the given boxes of its outputs are written.
 
-    Inputs that are not read at all (a concat piece outside the box) come out empty (low == high).
+    Inputs that are not read at all (a concat piece outside the box) get an empty box (low == high).
     """
     needed: dict[str, Box] = dict(output_boxes)
     for stage in reversed(op.stages):
@@ -193,7 +193,7 @@ def _linear_box(extents: list[int], first: int, last: int) -> list[tuple[int, in
         inner = prod(extents[axis + 1 :])
         low, high = first // inner, last // inner
         box.append((low, high + 1))
-        if low != high:  # the interval crosses rows: everything inside them
+        if low != high:  # the interval crosses rows: take all elements inside them
             return box + [(0, rest) for rest in extents[axis + 1 :]]
         first, last = first % inner, last % inner
     return box

@@ -14,8 +14,8 @@ from partitioner.ir.regions import Box
 from partitioner.ir.text import Fields, Json, as_int, as_ints, as_list, as_names, format_line
 
 MoveKind: TypeAlias = Literal["concat", "copy", "redistribute", "split"]
-"""Why a value is moved: it is gathered from several instances, it lies in a shared memory, on other cores, or is a part
-of what one instance made. What is done is the same."""
+"""Reason of a move: the value is gathered from several instances, lies in a shared memory or on other cores, or is a
+part of the output of one instance. All kinds do the same."""
 
 MOVES: Final[tuple[MoveKind, ...]] = get_args(MoveKind)
 
@@ -31,8 +31,8 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class RunStep:
-    """An instance is executed. `box` is what it makes of the group's output, which is kept in `scope` until its last
-    reader has run; further outputs of the group lie in the scopes that `exports` names."""
+    """Execution of an instance. `box` is its part of the group's output, which is kept in `scope` until its last reader
+    has run; further outputs of the group lie in the scopes that `exports` names."""
 
     kind: ClassVar[Literal["run"]] = "run"
 
@@ -46,7 +46,7 @@ class RunStep:
 
 @dataclass(frozen=True, slots=True)
 class ViewStep:
-    """The bytes of a value get another name, all of them at once; no core does anything."""
+    """Another name for all bytes of a value; no core does anything."""
 
     kind: ClassVar[Literal["view"]] = "view"
     instance: ClassVar[Literal[0]] = 0
@@ -58,9 +58,9 @@ class ViewStep:
 
 @dataclass(frozen=True, slots=True)
 class MoveStep:
-    """`box` of `tensor` is brought into the local memories (`scope`) of the cores of a run step that follows: that of
-    `group` and `instance`, bound as it is. Each core gets what it will read; inputs that no such step brings are read
-    from where they lie, tile by tile."""
+    """Move of `box` of `tensor` into the local memories (`scope`) of the cores of a later run step: that of `group` and
+    `instance`, with its binding. Each core gets what it will read; inputs that no such step brings are read from where
+    they lie, tile by tile."""
 
     kind: MoveKind
     group: str
@@ -75,7 +75,7 @@ Step: TypeAlias = RunStep | ViewStep | MoveStep
 
 
 def format_step(step: Step) -> str:
-    """The line of a step. In that of a view, which no core runs, stands one piece on core 0."""
+    """The line of a step. A view, which no core runs, is printed with one piece on core 0."""
     what = (("group", step.group), ("instance", step.instance), ("box", step.box), ("scope", step.scope))
     bound = _unbound(step.box) if isinstance(step, ViewStep) else step.binding
     rest: tuple[tuple[str, object], ...] = ()
@@ -95,8 +95,8 @@ def scopes_of(step: Step) -> tuple[str, ...]:
 
 
 def parse_step(kind: Literal["run", "view"] | MoveKind, fields: Fields) -> Step:
-    """The converse of `format_step`. Raises KeyError for a field that is missing, TypeError or ValueError for one that
-    is not what such a step has."""
+    """The step of a line, the converse of `format_step`. Raises KeyError for a missing field, TypeError or ValueError
+    for one that such a step cannot have."""
     box = tuple((as_int(low), as_int(high)) for low, high in (as_list(pair) for pair in as_list(fields["box"])))
     binding = Binding(as_ints(fields["pieces"]), as_ints(fields["cores"]))
     group, instance, scope = str(fields["group"]), as_int(fields["instance"]), str(fields["scope"])

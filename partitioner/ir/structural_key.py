@@ -1,4 +1,4 @@
-"""Which layers are alike: same operators, shapes and accesses, other names. What costs one of them costs the other.
+"""Structural equality of layers: same operators, shapes and accesses, other names. Such layers have the same cost.
 
 layer --names replaced by numbers in the order of first use--> text that alike layers share
 """
@@ -13,7 +13,7 @@ from partitioner.ir.layers import Layer
 
 
 def likeness(graph: Graph, layer: Layer) -> tuple[tuple[object, ...], dict[str, str]]:
-    """A key, equal for layers that differ in names only, and what stands in it for each name. Values of constants do
+    """A key, equal for layers that differ only in names, and the replacement of each name in it. Values of constants do
     not count."""
     numbers: dict[str, str] = {}
 

@@ -1,10 +1,10 @@
-"""What a plan must know of a target, as protocols that the driver fills; no target's word appears here.
+"""Requirements of planning on a target, as protocols that the driver fills; no target's own terms appear here.
 
-`AcceptingTarget` is what any planner asks; `PlanTarget` adds the tiles of in-order cores, `partitioner.ir.kernels` the
-kernels that are whole groups of layers.
+Any planner asks `AcceptingTarget`; `PlanTarget` adds the tiles of in-order cores, `partitioner.ir.kernels` the kernels
+that are whole groups of layers.
 
-`work` describes one tile of one layer: the buffers it needs in each memory, what is loaded before each of its passes,
-and the engine cycles. Planner and lowering ask the same function, so that "fits" means the same to both.
+`work` describes one tile of one layer: the buffers it needs in each memory, the loads before each of its passes, and
+the engine cycles. Planner and lowering call the same function, so that "fits" means the same to both.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class TileBuffer:
     """Local memory that one tile occupies: `part` names a physical sub-buffer of `memory` ("" where any will do).
 
     A `strided` buffer may be a matrix inside a wider one: its box's outer axes are the rows, the last axis the columns,
-    and `lower` takes the bytes from row to row. Others are dense. What a pass leaves in a `passing` buffer nothing
-    reads later, so each pass may have another place for it. One that is used `briefly` is free for the next tile long
+    and `lower` takes the bytes from row to row. Others are dense. Data that a pass leaves in a `passing` buffer are not
+    read later, so each pass may have another place for it. A buffer used `briefly` is free for the next tile long
     before this one ends: work runs ahead without a second place for it.
     """
 
@@ -58,7 +58,7 @@ class Pass:
 @dataclass(frozen=True, slots=True)
 class TileWork:
     """One tile of one layer. `output` names the buffer that holds the result after the last pass. The engines' work is
-    in so many `steps` that overlap: while one engine is at one of them, another may be at the one before."""
+    divided into `steps` that overlap: while one engine is at one of them, another may be at the one before."""
 
     buffers: tuple[TileBuffer, ...]
     passes: tuple[Pass, ...]
@@ -68,19 +68,19 @@ class TileWork:
 
     @property
     def local(self) -> str:
-        """The memory of the output buffer, where loads go and results come from."""
+        """The memory of the output buffer, to which loads go and from which results come."""
         return next(buffer.memory for buffer in self.buffers if buffer.name == self.output)
 
 
 class AcceptingTarget(Protocol):
-    """What the planners of every kind of target ask: which operators, and which of them in one layer."""
+    """Questions of the planners of every kind of target: which operators it accepts, and which of them in one layer."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def wants(self) -> Wants:
-        """How its graphs are made: types, order of axes, operators that stay whole."""
+        """Requirements on its graphs: types, order of axes, operators that stay whole."""
 
     def accepts(self, graph: Graph, op: Op, constants: Constants, chip: Chip) -> str | None:
         """None when the target can compute `op`, else the sentence that the user reads."""
@@ -92,7 +92,7 @@ class AcceptingTarget(Protocol):
 
 @runtime_checkable
 class JudgesPrepared(Protocol):
-    """A target that prepares operators on integers in the main memory, but not all there can be."""
+    """A target that prepares operators on integers in the main memory, but not all operators that exist."""
 
     def refuses_prepared(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         """None when the target can do a prepared operator, else the sentence that the user reads."""
@@ -100,11 +100,11 @@ class JudgesPrepared(Protocol):
 
 @runtime_checkable
 class AddsInRuns(Protocol):
-    """A target that adds up long products of matrices in runs: each as one product, then one after the other."""
+    """A target that adds up long matrix products in runs: each run as one product, then one after the other."""
 
     def product_runs(self, graph: Graph, op: Op) -> tuple[tuple[int, int], ...]:
-        """The runs of a matrix product along what it adds up, in order: where each begins and ends. They depend on the
-        operator alone, and a product of a run's length is one run."""
+        """The runs of a matrix product along the axis that it sums, in order, as (begin, end). They depend on the
+        operator alone, and a product with the length of a run is one run."""
 
 
 @runtime_checkable
@@ -112,16 +112,16 @@ class PlanTarget(AcceptingTarget, Protocol):
     """The planner's view of a target whose kernels are tiles on in-order cores."""
 
     def granularity(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
-        """For each axis of the layer's output: cuts lie at multiples of this; 0 means that the axis is never cut."""
+        """For each axis of the layer's output, the multiple at which cuts lie; 0 means that the axis is never cut."""
 
     def whole_axes(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
         """Axes of the layer's output along which a kernel computes whole lines only, as that of a softmax does along
         its axis: no box that a core computes ends inside them. They are never cut either."""
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
-        """What computing `box` of the layer's output needs. Defined for every box, whether it fits or not, that is
-        whole along `whole_axes`.
+        """Needs of computing `box` of the layer's output. Defined for every box, whether it fits or not, that is whole
+        along `whole_axes`.
 
         Where the layer's access maps make its images independent (`partitioner.context.image_independence`), a box and
-        the same box of other images need the same: only the boxes of what is read at the result's own image differ, by
-        as many images. So it is asked for one of them alone, and so is `lower`."""
+        the same box of other images have the same needs: only the boxes that are read at the result's own image differ,
+        by the same number of images. So `work` is called for only one of them, and so is `lower`."""

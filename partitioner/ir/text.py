@@ -1,8 +1,8 @@
-"""The text form of graphs, plans and programs: one item a line, a tag and then fields in JSON.
+"""The text form of graphs, plans and programs: one item per line, a tag and then fields in JSON.
 
     op name="conv1" kind="conv" inputs=["data", "w"]      <-->      ("op", {"name": "conv1", ...})
 
-JSON values keep any name (quotes, blanks, non-ASCII) unambiguous, and the same few lines parse all three nouns.
+JSON values keep any name (quotes, blanks, non-ASCII) unambiguous, and the same few lines parse all three types.
 """
 
 from __future__ import annotations

@@ -30,12 +30,12 @@ class WaitingValue:
 
 
 def activations(graph: Graph, layer: Layer) -> tuple[str, ...]:
-    """What a layer reads, constants excepted."""
+    """Values that a layer reads, constants excepted."""
     return tuple(name for name in layer.inputs(graph) if not graph.by_name[name].constant)
 
 
 def own_names(graph: Graph, layers: Sequence[Layer]) -> dict[str, str]:
-    """For the output of every view the value whose bytes it names."""
+    """For the output of every view, the value whose bytes it names."""
     names: dict[str, str] = {}
     for layer in layers:
         anchor = layer.anchor(graph)

@@ -1,9 +1,9 @@
-"""How a target wants a graph made, before anything is planned: types, the order of axes, operators that stay whole.
+"""Requirements of a target on a graph, before anything is planned: types, the order of axes, operators that stay whole.
 
     Wants(floats_as("float32"), "channels_first", frozenset({"LayerNormalization"}))  --frontend-->  Graph
 
-The frontend decides nothing of these by itself: what a target does not want whole is taken apart into operators of few
-kinds, and what it does not rule about types stays as it is in the file.
+The frontend makes none of these choices by itself: an operator that a target does not want whole is replaced by
+operators of a few kinds, and a type for which it gives no rule stays as it is in the file.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from partitioner.ir.graph import DTYPE_BYTES
 
 AxisOrder = Literal["channels_last", "channels_first"]
 WeightOrder = Literal["outputs_last", "outputs_first"]
-"""Of a convolution's weights: (kernel..., Cin, Cout) or (Cout, kernel..., Cin); those of several groups lie one after
-the other."""
+"""Order of the axes of a convolution's weights: (kernel..., Cin, Cout) or (Cout, kernel..., Cin); those of several
+groups lie one after the other."""
 Windows = Literal["any", "images"]
-"""Over any number of axes, as the file has them; or over the two axes of images, convolutions with one stride and one
-dilation for both."""
+"""Axes of windows: any number of them, as in the file; or the two axes of images, where convolutions have one stride
+and one dilation for both."""
 
 FLOATS = ("float16", "float32", "float64", "bfloat16")
 """Floating-point types that a file may have."""
 
 MOST_NARROW = 2.0**32
-"""The largest number of a type whose range rewrites must mind is below this."""
+"""Bound of the largest number of a floating-point type: rewrites must mind the range of a type below it."""
 
 
 def floats_as(dtype: str) -> tuple[tuple[str, str], ...]:
-    """Every floating-point type of a file is stored as this one."""
+    """Rules that store every floating-point type of a file as this one."""
     return tuple((source, dtype) for source in FLOATS)
 
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """What storing numbers in a floating-point type makes of them: rewrites ask before they move numbers about."""
+    """Rounding of numbers stored in a floating-point type: rewrites ask for it before they rearrange arithmetic."""
 
     dtype: str
     largest: float
     smallest_normal: float
     smallest: float
-    """The smallest positive number."""
+    """Smallest positive number."""
 
     unit: float
-    """The largest relative error of rounding to a normal number."""
+    """Largest relative error of rounding to a normal number."""
 
     @classmethod
     def to(cls, dtype: str) -> Rounding:
@@ -69,25 +69,25 @@ class Rounding:
         return self.largest < MOST_NARROW
 
     def rounded(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.float64]:
-        """The numbers that the type has for these; infinities beyond its range."""
+        """The numbers rounded to the type; infinities beyond its range."""
         with np.errstate(over="ignore"):
             return np.asarray(array.astype(self.dtype), np.float64)
 
 
 @dataclass(frozen=True, slots=True)
 class Wants:
-    """`stored` has, for each floating-point type of a file, the type in which its values lie on the device;
-    `feature_maps` is the order of their axes; `whole` names ONNX operators that are not taken apart; `weights` is the
-    order of the axes of convolutions' weights; `windows` says over which axes convolutions and pools are; with
+    """Requirements of a target. `stored` gives, for each floating-point type of a file, the type of its values on the
+    device; `feature_maps` is the order of their axes; `whole` names ONNX operators that are not taken apart; `weights`
+    is the order of the axes of convolutions' weights; `windows` says over which axes convolutions and pools run; with
     `words`, operators on integers and lookups by them are prepared in the main memory (`Graph.prepared`), else refused;
-    with `norms_of_lines`, a norm along lines is one operator `normalise`, its scale and bias others behind it;
-    an attention of which a head has at most `attention_elements` elements of keys and values is one operator `attend`
-    of heads side by side; 0 for none; with `full_operand`, one operand of an element-wise operator has the shape of
-    the result; where windows are over images, those of convolutions have at most `longest_window` taps, steps and
-    elements of padding along an axis; 0 for any.
+    with `norms_of_lines`, a norm along lines is one operator `normalise`, followed by others for its scale and bias; an
+    attention whose heads have at most `attention_elements` elements of keys and values each is one operator `attend` of
+    heads side by side, 0 for none; with `full_operand`, one operand of an element-wise operator has the shape of the
+    result; where windows are over images, those of convolutions have at most `longest_window` taps, steps and elements
+    of padding along an axis, 0 for any number.
 
-    Raises TargetError for types that no graph has, or a floating-point type that a graph does not have and for which
-    nothing is said.
+    Raises TargetError for types that no graph has, or for a floating-point type that a graph does not have and that has
+    no rule.
     """
 
     stored: tuple[tuple[str, str], ...]
@@ -112,7 +112,7 @@ class Wants:
 
     @property
     def rounding(self) -> Rounding:
-        """Of values that are fp32 in the file, as most are."""
+        """Rounding of values that are fp32 in the file, as most are."""
         return Rounding.to(self.dtype(FLOATS[1]))
 
     def dtype(self, source: str) -> str:

@@ -1,1 +1,1 @@
-"""What is held when and where: lifetimes, offsets, spills, and what does not fit in words."""
+"""Memory plans: lifetimes, offsets, spills, and an explanation in words of what does not fit."""

@@ -1,4 +1,4 @@
-"""Who holds what where something found no room in a layout.
+"""Holders of the memory where something found no room in a layout.
 
 walk, items of a memory, slots in question --fullest of them--> holders: value, bytes, since when, until when
 """
@@ -15,7 +15,7 @@ from partitioner.memory.offset_assignment import Item, Packing, peak_bytes
 def unplaced(
     walk: Walk, memory: str, items: Sequence[Item], packing: Packing, capacity_bytes: int
 ) -> Infeasible | None:
-    """The item that a packing has no room for, at the fullest moment of its life; None where all found room."""
+    """The item for which a packing has no room, at the fullest moment of its life; None where all found room."""
     late = packing.late
     if late is None:
         return None
@@ -47,7 +47,7 @@ def holders_at(walk: Walk, items: Iterable[Item], slot: int) -> tuple[Holder, ..
 
 
 def _names(walk: Walk) -> dict[int, str]:
-    """What happens in each slot, in words; an exchange or store is that of the layer before it."""
+    """The event of each slot, in words; an exchange or store belongs to the layer before it."""
     names: dict[int, str] = {}
     groups = walk.groups
     for step in walk.steps:

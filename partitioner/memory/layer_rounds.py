@@ -22,8 +22,8 @@ Rounds = tuple[tuple[Round, StagingRound], ...]
 
 @dataclass(frozen=True, slots=True)
 class OutputCut:
-    """How a layer's output is divided: `boxes` of its cores, which each cuts by itself without `pieces`; else the
-    `whole`, every round of which is divided among the cores as these say."""
+    """Division of a layer's output. Without `pieces`, each core cuts its own one of the `boxes`; otherwise the `whole`
+    is cut into rounds, each of which is divided among the cores into `pieces`."""
 
     boxes: tuple[Box, ...]
     whole: Box = ()
@@ -32,7 +32,8 @@ class OutputCut:
 
 @dataclass
 class _Known:
-    """Of one compilation: rounds by all that decides, with the names of the first layer of a kind."""
+    """Rounds found in one compilation, by everything that decides them, with the names of the first layer of each
+    kind."""
 
     rounds: dict[object, Rounds] = field(default_factory=dict)
 
@@ -40,7 +41,7 @@ class _Known:
 def layer_rounds(
     ctx: PlanContext, layer: Layer, cut: OutputCut, staged: frozenset[str], output: bool, room_bytes: int
 ) -> Rounds | Infeasible:
-    """Rounds whose stages have room, `staged` and `output` as in a `Stager`."""
+    """Rounds that fit the room for staging, with `staged` and `output` as in a `Stager`."""
     likeness, known = ctx.likeness(layer), ctx.memo(_Known).rounds
     key = (likeness.kind, cut, frozenset(likeness.to_first[name] for name in staged), output, room_bytes)
     if key not in known:
@@ -55,7 +56,8 @@ def layer_rounds(
 
 
 def brought_bytes(graph: Graph, rounds: Rounds) -> int:
-    """What all rounds bring from the main memory; what the round before left at the same place is not brought again."""
+    """Bytes that all rounds bring from the main memory; data that the round before left at the same place are not
+    counted."""
     stages = tuple(stage for _, stage in rounds)
     kept = (
         box_size(staged.box) * graph.by_name[staged.tensor].item_bytes
@@ -78,7 +80,7 @@ def _rounds(stager: Stager, cut: OutputCut) -> tuple[Round, ...] | Infeasible:
 
 
 def _renamed(rounds: Rounds, names: Mapping[str, str]) -> Rounds:
-    """The same of tensors of other names."""
+    """Rounds with other names of tensors."""
     return tuple(
         (
             this_round,

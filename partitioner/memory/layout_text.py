@@ -1,4 +1,4 @@
-"""The text form of a layout: one block a step, one line a layer, resident value, round or place.
+"""The text form of a layout: one block per step, one line per layer, resident value, round or place.
 
     Layout  --format_layout-->  step, layer, here, round, ... lines
 
@@ -17,7 +17,7 @@ from partitioner.tiling.staging_rounds import Staged
 
 
 def format_layout(layout: Layout) -> str:
-    """The text form: how it was made, sizes of elements, what the main memory holds, then the steps in order."""
+    """The text form: the options, sizes of elements, content of the main memory, then the steps in order."""
     return "\n".join("  " * depth + format_line(tag, *fields) for depth, tag, fields in _lines(layout)) + "\n"
 
 

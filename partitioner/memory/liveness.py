@@ -35,8 +35,8 @@ from partitioner.tiling.core_regions import CoreBoxes, core_boxes
 
 @dataclass(slots=True)
 class HeldItem:
-    """A value, or a part of one, while it is kept. By core (or SHARED) the offset inside its item and the dense box
-    that lies there, and the part of it that is this holder's to give."""
+    """A value, or a part of one, while it is kept. For each core (or SHARED): the offset inside its item, the dense box
+    that lies there, and the part of the box that this holder gives to others."""
 
     tensor: str
     memory: str
@@ -73,8 +73,8 @@ class MovedValue:
 
 @dataclass(slots=True)
 class Walk:
-    """What is held while the steps are walked in order. `runs` are all run steps, by group and instance, `pinnable` the
-    constants that are to stay in the staging memory."""
+    """Record of what is held while the steps are walked in order. `runs` are all run steps, by group and instance;
+    `pinnable` are the constants that shall stay in the staging memory."""
 
     ctx: PlanContext
     groups: Mapping[str, Group]
@@ -83,7 +83,7 @@ class Walk:
     slot: int = 0
     items: dict[str, list[int]] = field(default_factory=dict)  # name -> first, last, bytes
     memory: dict[str, str] = field(default_factory=dict)
-    subjects: dict[str, ValueSubject] = field(default_factory=dict)  # name of an item -> of which value it is what
+    subjects: dict[str, ValueSubject] = field(default_factory=dict)  # by item: its value and role
     values: dict[str, list[HeldItem]] = field(default_factory=dict)
     moved: dict[tuple[str, int, str], HeldItem] = field(default_factory=dict)
     stored: set[str] = field(default_factory=set)
@@ -105,7 +105,7 @@ class Walk:
     # What is held.
 
     def keep(self, name: str, memory: str, first: int, size_bytes: int, role: HeldRole = HeldRole.VALUE) -> str:
-        """A new item, for a value or a copy of it; its name."""
+        """Add an item for a value or a copy of it; return its name."""
         key = f"{name}.{role.value}#{len(self.items)}" if role.value else f"{name}#{len(self.items)}"
         self.subjects[key] = ValueSubject(name, role)
         self.items[key] = [first, first, size_bytes]
@@ -137,8 +137,8 @@ class Walk:
         )
 
     def find(self, name: str, needs: Mapping[int, Box], reader: tuple[str, int]) -> HeldItem | tuple[HeldItem, ...]:
-        """Where the cores find what they need of a value: in their own memories, or in shared ones. Raises
-        PlanError where they find it nowhere."""
+        """Holder of what the cores need of a value: in their own memories, or in shared ones. Raises PlanError where no
+        memory holds it."""
         if (*reader, name) in self.moved:
             return self.moved.pop((*reader, name))
         for held in self.values.get(name, ()):
@@ -147,7 +147,7 @@ class Walk:
             ):
                 return held
         if not any(map(box_size, needs.values())):
-            return ()  # an instance of nothing but padding
+            return ()  # an instance that consists of padding only
         shared = tuple(
             held
             for held in self.values.get(name, ())
@@ -176,7 +176,7 @@ class Walk:
         return self.boxes[key]
 
     def _view(self, layer: Layer) -> None:
-        """Other names for what is held of the source."""
+        """Register a view: other names for the held parts of its source."""
         op = layer.anchor(self.ctx.graph)
         for held in self.values.get(op.inputs[0], ()):
             if held.memory == self.ctx.roles.main:
@@ -289,7 +289,8 @@ class Walk:
     def _inputs(
         self, step: RunStep, group: Group, cores: tuple[CoreBoxes, ...], last: Mapping[str, int]
     ) -> tuple[dict[str, HeldItem], dict[str, tuple[HeldItem, ...]]]:
-        """Where the group finds what it reads from outside: in local memories, in shared ones. Held until last read."""
+        """Holders of the values that the group reads from outside: in local memories, and in shared ones. They are held
+        until the last read."""
         local: dict[str, HeldItem] = {}
         sources: dict[str, tuple[HeldItem, ...]] = {}
         for name in group.inputs(self.ctx.graph):
@@ -308,7 +309,7 @@ class Walk:
         return local, sources
 
     def _stay(self, entry: Slot, cores: tuple[CoreBoxes, ...], owned: tuple[Box, ...]) -> HeldItem:
-        """A layer's output stays on every core that computes or needs a part of it."""
+        """Keep a layer's output on every core that computes or needs a part of it."""
         name, ids = entry.layer.output, entry.step.binding.cores
         kept = {
             core: join(box, part.needed.get(name, box))
@@ -319,7 +320,7 @@ class Walk:
         return self._keep_local(name, kept, given, entry.slot)
 
     def _spill(self, entry: Slot, scope: str, last: int) -> HeldItem:
-        """A value of the group that no core keeps goes to a shared memory and is read from there."""
+        """Send a value of the group that no core keeps to a shared memory, from which it is read."""
         name = entry.layer.output
         if scope == self.ctx.roles.main:
             self.stored.add(name)
@@ -334,7 +335,7 @@ class Walk:
     def _leave(
         self, entry: Slot, name: str, scope: str, owned: tuple[Box, ...], local: dict[str, HeldItem], slot: int
     ) -> None:
-        """An output of the group goes to its scope, directly or from the local memories where it is needed too."""
+        """Send an output of the group to its scope, directly or from the local memories where it is needed too."""
         if scope == self.ctx.roles.local.memory:
             self.values.setdefault(name, []).append(local[name])
             return
@@ -368,7 +369,7 @@ class Walk:
         scopes: Mapping[str, str],
         cores: tuple[CoreBoxes, ...],
     ) -> tuple[dict[str, int], dict[str, int]]:
-        """The slot of each layer, by its output, and that in which its output is stored where this comes later."""
+        """The slot of each layer, by its output, and the slot in which its output is stored where this comes later."""
         slots: dict[str, int] = {}
         after: dict[str, int] = {}
         for layer in group.layers:
@@ -386,7 +387,7 @@ class Walk:
         return slots, after
 
     def _last_reads(self, group: Group, slots: Mapping[str, int]) -> dict[str, int]:
-        """The last slot in which each value is read inside the group; what a view renames is read when the view is."""
+        """The last slot in which each value is read inside the group; the source of a view is read when the view is."""
         last: dict[str, int] = {}
         for layer in reversed(group.layers):
             view = layer.is_view(self.ctx.graph)
@@ -403,7 +404,8 @@ class Walk:
         local: dict[str, HeldItem],
         sources: dict[str, tuple[HeldItem, ...]],
     ) -> None:
-        """A view inside a group: the same bytes of the local memories, or of the shared places, under its name."""
+        """Register a view inside a group: the same bytes of the local memories, or of the shared places, under its
+        name."""
         source, name = layer.anchor(self.ctx.graph).inputs[0], layer.output
         if source not in local:
             renamed = []
@@ -441,7 +443,7 @@ class Walk:
 
 
 def _stays(name: str, cores: tuple[CoreBoxes, ...]) -> bool:
-    """Whether cores keep a value that they compute: some of them read it, or compute more of it than they give away."""
+    """Whether cores keep a value that they compute: some core reads it, or computes more of it than it gives away."""
     return any(
         name in part.needed or (name in part.owned and part.computed.get(name) != part.owned[name]) for part in cores
     )

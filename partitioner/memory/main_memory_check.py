@@ -1,8 +1,8 @@
-"""The main memory before there is a plan: what every plan keeps there from the start to the end, and how it refuses.
+"""A check of the main memory before there is a plan: tensors that every plan keeps there from start to end.
 
     graph, chip --constants, inputs, outputs--> DoesNotFit where these alone are more than the main memory
 
-Planning takes time and memory that grow with the batch, so what no plan can hold is refused before it begins.
+Planning takes time and memory that grow with the batch, so a graph that no plan can hold is refused before it begins.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from partitioner.ir.target import AcceptingTarget
 
 
 def require_main_room(ctx: GraphContext[AcceptingTarget]) -> None:
-    """Raises DoesNotFit, before any planning, for a graph that no plan can bring into the main memory."""
+    """Raises DoesNotFit, before any planning, for a graph that no plan can fit into the main memory."""
     graph = ctx.graph
     named = roots(graph)
     ends = {named[name] for name in graph.outputs}
@@ -28,7 +28,7 @@ def require_main_room(ctx: GraphContext[AcceptingTarget]) -> None:
 
 
 def roots(graph: Graph) -> Mapping[str, str]:
-    """For each tensor the one whose bytes it names: itself, or the source of its view."""
+    """For each tensor, the one that owns its bytes: itself, or the source of its view."""
     found = {tensor.name: tensor.name for tensor in graph.tensors}
     for op in graph.ops:
         if op.is_view:
@@ -42,7 +42,7 @@ def held_throughout(graph: Graph, names: Iterable[str]) -> list[Holder]:
 
 
 def main_overflow(ctx: GraphContext[AcceptingTarget], demand_bytes: int, holders: Iterable[Holder]) -> Infeasible:
-    """More than the main memory has, and who would hold it."""
+    """Demand above the size of the main memory, with its holders."""
     graph, main = ctx.graph, ctx.roles.main
     largest = max(graph.tensors, key=lambda tensor: tensor.size_bytes)
     return Infeasible(

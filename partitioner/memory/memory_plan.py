@@ -1,9 +1,9 @@
-"""Where everything of a plan lies: boxes of every core, what stays local, places in local and staging memory, rounds.
+"""The layout of a plan: boxes of every core, values that stay local, places in local and staging memory, and rounds.
 
     Plan --walk, slot by slot--> what is held where from when to when --pack--> offsets --rounds, tiles--> Layout
 
-Planner and lowering ask the same function, so a plan that is laid out here is one that can be lowered. Nothing here is
-an instruction.
+Planner and lowering call the same function, so a plan that can be laid out here can be lowered. There are no
+instructions here.
 """
 
 from __future__ import annotations
@@ -36,35 +36,35 @@ from partitioner.tiling.buffer_aliasing import FreeRegions, Residents
 from partitioner.tiling.tiling import missing_for_tile, workspace_bytes
 
 ROUNDS_IN_STAGING = 8
-"""Where rounds are staged ahead, so many would fit the staging memory: the next ones arrive while one is worked on, the
-wait for the first round of a layer is short, and what is read frees its place soon."""
+"""Number of rounds that would fit the staging memory at once where rounds are staged ahead: the next ones arrive while
+one is worked on, the wait for the first round of a layer is short, and data that were read free their place soon."""
 
 CONSTANT_ROUNDS = 12
-"""With `constants_ahead`, so many of constants alone would fit the region that these have to themselves. Large rounds
-free their place late, of small ones each costs a barrier: in six encoder networks 12 was the fastest of 8, 10, 12 and
-16, or within 2 % of that."""
+"""Number of rounds of constants that would fit their own region with `constants_ahead`. Large rounds free their place
+late, and each small round costs a barrier: in six encoder networks 12 was the fastest of 8, 10, 12 and 16, or within 2
+% of the fastest."""
 
 ITEMS_APART = 2
-"""With `buffers_apart`, values stay clear of those that live up to so many layers before or behind: a layer's output
-can be begun while the layer before, and that before it, still read what they need."""
+"""Distance in layers, with `buffers_apart`, between the lives of values that share bytes: a layer's output can be begun
+while the two layers before it still read their inputs."""
 
 ROOM_APART = 1
-"""Likewise tile buffers, of values that end or begin in the layer beside."""
+"""Distance in layers, with `buffers_apart`, between tile buffers and the lives of values whose bytes they use."""
 
 
 LEAST_APART = 4
-"""With `constants_ahead`, rounds are staged apart from all values where one part in so many of the staging memory is
-left: two of the largest rounds, and what comes ahead of them."""
+"""Divisor of the staging memory, with `constants_ahead`: where this part is left, rounds are staged apart from all
+values. It holds two of the largest rounds, and data that come ahead of them."""
 
 LEAST_BESIDE_PACKED = 8
-"""Where that is not left, values are packed as low as they go, and so much is enough: for two rounds of half the
-region."""
+"""Divisor of the staging memory that is enough when values are packed as low as possible, which is tried where
+`LEAST_APART` leaves no region: room for two rounds of half the region."""
 
 
 MUCH_LESS = 0.875
-"""With `constants_ahead`, a layer whose values come from the main memory or go there is staged below the region where
-free room there is larger, and large rounds bring at most this share of what small ones bring: these wait longer for
-the first of them."""
+"""Largest share of the bytes of small rounds that large rounds may bring to be preferred, with `constants_ahead`: a
+layer whose values come from the main memory or go there is then staged below the region, where the free room is larger.
+Large rounds wait longer for the first of them."""
 
 
 Region: TypeAlias = tuple[int, int]
@@ -76,16 +76,16 @@ class _Known(dict[tuple[object, ...], Layout | Infeasible]):
 
 
 def lay_out(plan: Plan, ctx: PlanContext, options: LayoutOptions = PLAIN) -> Layout:
-    """As `fit_layout`, for a plan that is to be carried out. Raises DoesNotFit with the layer or value that found no
-    room, and PlanError for a plan that contradicts itself."""
+    """Layout of a plan that must be carried out, as by `fit_layout`. Raises DoesNotFit with the layer or value that
+    found no room, and PlanError for a plan that contradicts itself."""
     return required(fit_layout(plan, ctx, options))
 
 
 def fit_layout(plan: Plan, ctx: PlanContext, options: LayoutOptions = PLAIN) -> Layout | Infeasible:
-    """Places for all that a plan holds. Made once a compilation: who asks again for the same is given the same.
+    """Places for all that a plan holds. Made once per compilation: the same request gets the same layout.
 
-    Infeasible names the layer or value that found no room. Raises PlanError for a plan that contradicts itself: a
-    value read that no step left where it is wanted.
+    Infeasible names the layer or value that found no room. Raises PlanError for a plan that contradicts itself: a value
+    is read that no step left where it is needed.
     """
     return _fitted(plan.groups, plan.steps, plan.pinned, ctx, options)
 
@@ -93,8 +93,8 @@ def fit_layout(plan: Plan, ctx: PlanContext, options: LayoutOptions = PLAIN) -> 
 def fit_group(
     group: Group, steps: tuple[Step, ...], ctx: PlanContext, options: LayoutOptions = PLAIN
 ) -> Layout | Infeasible:
-    """The same for some steps of one group, without what is around it: options name what that leaves in the main
-    memory. Raises PlanError likewise."""
+    """Layout of some steps of one group, without the steps around it: options name the values that those leave in the
+    main memory. Raises PlanError as `fit_layout` does."""
     return _fitted((group,), steps, (), ctx, options)
 
 
@@ -119,7 +119,8 @@ def walked(
     in_main: tuple[str, ...] = (),
     pinned: tuple[str, ...] = (),
 ) -> Walk:
-    """What steps of some groups hold where and for how long; `in_main` as in LayoutOptions. Raises PlanError."""
+    """The walk over steps of some groups: what they hold, where and for how long; `in_main` as in LayoutOptions. Raises
+    PlanError."""
     runs = {(step.group, step.instance): step for step in steps if isinstance(step, RunStep)}
     walk = Walk(ctx, {group.name: group for group in groups}, runs, frozenset(pinned))
     for name in (*ctx.graph.inputs, *in_main):
@@ -130,7 +131,7 @@ def walked(
 
 
 def _placed(walk: Walk, options: LayoutOptions) -> Layout | Infeasible:
-    """Offsets for all items, then rounds and tiles in what is left."""
+    """Offsets for all items, then rounds and tiles in the room that is left."""
     ctx, chip, graph = walk.ctx, walk.ctx.chip, walk.ctx.graph
     pins: dict[str, str] = {}
     for name, (first, last) in walk.pinned.items():
@@ -216,8 +217,8 @@ def _wanted(walk: Walk) -> dict[int, int] | Infeasible:
 def _gaps(
     items: list[Item], packing: Packing, capacity: int, unit: int, clear: int, wanted: Mapping[int, int]
 ) -> dict[int, Region]:
-    """The workspace of each slot: the largest gap between items, clear also of those that live up to `clear` slots
-    before or behind where two places for what is wanted remain."""
+    """The workspace of each slot: the largest gap between items. It also avoids items that live up to `clear` slots
+    earlier or later where it then still has twice the wanted bytes."""
     live, near = (_busy(items, packing, unit, apart) for apart in (0, clear))
     gaps = {slot: largest_gap(busy, capacity) for slot, busy in live.items()}
     for slot in gaps if clear else ():
@@ -228,8 +229,8 @@ def _gaps(
 
 
 def _with_region(items: list[Item], packing: Packing, capacity: int, unit: int) -> tuple[Packing, Region | None]:
-    """The region above all items of a memory, which rounds have to themselves, and the packing that leaves it: the one
-    given, or else one that needs least. None where both leave too little to rounds."""
+    """The packing, and the region above all items of a memory, which rounds have to themselves. The packing is the
+    given one, or else one that needs the least room. The region is None where both leave too little to rounds."""
     region = _above(items, packing, capacity, unit)
     if region[1] >= capacity // LEAST_APART:
         return packing, region
@@ -239,14 +240,14 @@ def _with_region(items: list[Item], packing: Packing, capacity: int, unit: int) 
 
 
 def _above(items: list[Item], packing: Packing, capacity: int, unit: int) -> Region:
-    """What is above all items of a memory, (offset, bytes)."""
+    """(offset, bytes) of the room above all items of a memory."""
     top = max((packing.offsets[item.name] + item.size_bytes for item in items), default=0)
     start = -(-top // unit) * unit
     return start, capacity - start
 
 
 def _busy(items: list[Item], packing: Packing, unit: int, apart: int) -> dict[int, list[Region]]:
-    """By slot the places of items that live in it, or up to `apart` slots from it."""
+    """For each slot, the places of items that live in it, or up to `apart` slots from it."""
     busy: dict[int, list[Region]] = {}
     for item in items:
         for slot in range(item.first - apart, item.last + apart + 1):
@@ -256,7 +257,7 @@ def _busy(items: list[Item], packing: Packing, unit: int, apart: int) -> dict[in
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Items become places."""
+    """Conversion of items to places."""
 
     walk: Walk
     offsets: Mapping[str, int]
@@ -365,9 +366,9 @@ def _rounds_in_region(
     through: bool,
     options: LayoutOptions,
 ) -> tuple[Rounds, Region] | Infeasible:
-    """Rounds and the region in which they are staged, of two: that for all layers and, for those whose values come
-    from the main memory or go there (`through`), the larger one of the slot. `rounds_in` finds rounds in some room, or
-    as much more as they need up to a bound."""
+    """Rounds, and the one of two regions in which they are staged: the region for all layers or, for layers whose
+    values come from the main memory or go there (`through`), the larger free region of the slot. `rounds_in` finds
+    rounds for a given room, or for as much more as they need up to a bound."""
     staging, wide = regions
     room_bytes = staging[1]
     if options.rounds_ahead:

@@ -1,9 +1,9 @@
-"""Why there is no plan, as a value: what planners get in place of a layout or a group, to try something else.
+"""The reason why there is no plan, as a value: planners get it instead of a layout or a group, and try something else.
 
     layout --no room--> Infeasible
     layout --a rule of planning broken: a view cut in two, an output without the axis of the cut--> Forbidden
 
-A broken chip file (ChipError) is neither: no other plan mends it, and it goes through to the user.
+A broken chip file (ChipError) is neither: no other plan can mend it, so it goes through to the user.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True)
 class Forbidden:
-    """What was tried breaks a rule of planning, which `error` tells."""
+    """A rule of planning that an attempt breaks; `error` describes it."""
 
     error: PlanError
 
@@ -29,7 +29,8 @@ NoPlan = Infeasible | Forbidden
 
 
 def unless_forbidden(attempt: Callable[[], Found]) -> Found | Forbidden:
-    """What the attempt makes. The one place where a broken rule of planning is taken for an answer."""
+    """The result of the attempt, or Forbidden. This is the only place where a broken rule of planning becomes an
+    answer."""
     try:
         return attempt()
     except PlanError as error:
@@ -37,7 +38,7 @@ def unless_forbidden(attempt: Callable[[], Found]) -> Found | Forbidden:
 
 
 def planned(found: Found | NoPlan) -> Found:
-    """What was found. Raises DoesNotFit or PlanError where nothing was."""
+    """The result itself. Raises DoesNotFit or PlanError where there is none."""
     if isinstance(found, Infeasible):
         raise DoesNotFit(found)
     if isinstance(found, Forbidden):
@@ -46,5 +47,5 @@ def planned(found: Found | NoPlan) -> Found:
 
 
 def reason_of(found: NoPlan) -> str:
-    """The line that a person reads as the reason of a decision."""
+    """The line that a person reads as the reason for a decision."""
     return reason_text(found) if isinstance(found, Infeasible) else found.error.line

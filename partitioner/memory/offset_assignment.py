@@ -3,7 +3,7 @@
     items (first and last slot, bytes) --pack--> offsets, or what does not fit
 
 Slots are steps of time. Items are placed at the lowest free offset, in one of a few orders; the first order in which
-all find room is taken. What is free in a slot beside the items is used as workspace by whatever runs then.
+all find room is taken. The room that items leave free in a slot is the workspace of whatever runs then.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ORDERS: tuple[Callable[[Item], tuple[int, ...]], ...] = (
     lambda item: (item.first - item.last, -item.size_bytes),
     lambda item: (item.first, -item.size_bytes),
 )
-"""Largest first, longest-lived first, oldest first."""
+"""Keys of the orders in which items are placed: largest first, longest-lived first, oldest first."""
 
 
 def pack(
@@ -43,9 +43,9 @@ def pack(
 ) -> Packing:
     """Offsets below `capacity_bytes`, leaving `least[slot]` bytes in one piece free in a slot where that is possible.
 
-    With `apart`, an item stays clear of those that lived up to so many slots before it or will live so many behind it,
-    where there is room for that and `least` loses nothing: then work on it need not wait for work on them.
-    Raises nothing: where no order fits, the packing of the last one says what was too late.
+    With `apart`, an item stays clear of those that lived up to this many slots before it or will live up to this many
+    after it, where there is room for that and `least` loses nothing: then work on it need not wait for work on them.
+    Raises nothing: where no order fits, the packing of the last one names the item that came too late.
     """
     best = _best_order(items, capacity_bytes, alignment_bytes, least, apart)
     for fewer in range(apart - 1, -1, -1):
@@ -62,7 +62,7 @@ NO_ROOM = 1 << 62
 def _best_order(
     items: Sequence[Item], capacity_bytes: int, alignment_bytes: int, least: Mapping[int, int], apart: int
 ) -> tuple[int, Packing]:
-    """The packing of the order that leaves most of what is wanted free, and the bytes that it misses."""
+    """The packing of the order that leaves most of the wanted room free, and the bytes that it misses."""
     best: tuple[int, Packing] | None = None
     for order in ORDERS:
         packing = _first_fit(sorted(items, key=order), capacity_bytes, alignment_bytes, apart)
@@ -79,7 +79,7 @@ def _best_order(
 
 
 def lowest(items: Sequence[Item], alignment_bytes: int) -> tuple[Mapping[str, int], int]:
-    """Offsets by item name in the order that needs least, and where they end; for memories with room for all."""
+    """Offsets by item name in the order that needs the least room, and their end; for memories with room for all."""
     best: tuple[Mapping[str, int], int] | None = None
     for order in ORDERS:
         offsets = _first_fit(sorted(items, key=order), 0, alignment_bytes).offsets
@@ -91,7 +91,7 @@ def lowest(items: Sequence[Item], alignment_bytes: int) -> tuple[Mapping[str, in
 
 
 def _shortage(items: Sequence[Item], packing: Packing, capacity: int, least: Mapping[int, int]) -> int:
-    """By how many bytes the free space of some slot misses what is wanted in it, all slots together."""
+    """Bytes by which the free space of slots misses what is wanted in them, summed over all slots."""
     live = _live(items)
     return sum(
         max(0, wanted - largest_gap(((packing.offsets[i.name], i.size_bytes) for i in live.get(slot, ())), capacity)[1])
@@ -108,7 +108,8 @@ def _live(items: Iterable[Item]) -> dict[int, list[Item]]:
 
 
 def _first_fit(items: Sequence[Item], capacity: int, alignment: int, apart: int = 0) -> Packing:
-    """Each item at the lowest place that is free during its life and `apart` slots around it, or fewer if none is."""
+    """Offsets where each item takes the lowest place that is free during its life and `apart` slots around it, or fewer
+    if there is none."""
     offsets: dict[str, int] = {}
     placed: dict[int, list[tuple[int, int]]] = {}
     late: Item | None = None
@@ -139,7 +140,7 @@ def _lowest_free(placed: Mapping[int, list[tuple[int, int]]], item: Item, size: 
 
 
 def largest_gap(busy: Iterable[tuple[int, int]], capacity_bytes: int) -> tuple[int, int]:
-    """(offset, bytes) of the largest free interval beside `busy` ones, each (offset, bytes)."""
+    """(offset, bytes) of the largest interval outside the `busy` ones, each (offset, bytes)."""
     best, cursor = (0, 0), 0
     for offset, size in sorted(interval for interval in busy if interval[1]):
         best = max(best, (cursor, offset - cursor), key=lambda gap: gap[1])
@@ -148,7 +149,7 @@ def largest_gap(busy: Iterable[tuple[int, int]], capacity_bytes: int) -> tuple[i
 
 
 def peak_bytes(items: Iterable[Item]) -> tuple[int, int]:
-    """(bytes, slot) where most bytes are in use: what any packing needs at least."""
+    """(bytes, slot) where most bytes are in use: a lower bound for any packing."""
     changes: dict[int, int] = {}
     for item in items:
         changes[item.first] = changes.get(item.first, 0) + item.size_bytes

@@ -1,12 +1,12 @@
-"""Values in a chain of memories, near to far: what finds no room in one is spilled to the next, chosen by a policy.
+"""Values in a chain of memories, near to far: a value that finds no room in one is spilled to the next, by a policy.
 
     values (bytes, slots), memories --fullest slot over capacity--> policy spills one --...--pack--> offsets by memory
 
 GraphTurbo (OSDI 2023) frees each tensor after its last use and spills the one with the longest liveness, not the
 largest, to the global buffer and then to DDR. Liveness is read as the number of tasks from a tensor's making to its
-last use; ties go to the larger one, then by name. The other policies are there to be compared with it.
+last use; ties go to the larger one, then by name. The other policies are there for comparison.
 
-A spilled value is written outward where it is made and read from there by each reader, piece by piece: nothing of it
+A spilled value is written outward where it is made and read from there by each reader, piece by piece; none of it
 stays.
 """
 
@@ -23,7 +23,8 @@ from partitioner.memory.offset_assignment import Item, pack, peak_bytes
 
 @dataclass(frozen=True, slots=True)
 class SpillValue:
-    """`size_bytes` that are made in the first of `slots` and read in the others (increasing). A `fixed` one stays."""
+    """A value of `size_bytes` that is made in the first of `slots` and read in the others (increasing). A `fixed` one
+    stays."""
 
     name: str
     size_bytes: int
@@ -37,7 +38,7 @@ class SpillValue:
 
     @property
     def moved_bytes(self) -> int:
-        """What is written and read in all once it is spilled."""
+        """Bytes written and read in all once the value is spilled."""
         return self.size_bytes * len(self.slots)
 
     def next_use(self, slot: int) -> int:
@@ -55,7 +56,7 @@ class SpillMemory:
 
 
 Policy = Callable[[Sequence[SpillValue], int, int], SpillValue]
-"""(values that are held in a slot, the slot, bytes that are missing there) -> the one that is spilled."""
+"""(values that are held in a slot, the slot, bytes that are missing there) -> the value to spill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class SpilledValue:
 
 @dataclass(frozen=True)
 class SpillAllocation:
-    """(memory, offset) by value, and what was spilled from where, in order."""
+    """(memory, offset) by value, and the spilled values in order, with the memory that they left."""
 
     places: Mapping[str, tuple[str, int]]
     spills: tuple[SpilledValue, ...]
@@ -89,12 +90,13 @@ def _largest(held: Sequence[SpillValue], _slot: int, _missing: int) -> SpillValu
 
 
 def _furthest(held: Sequence[SpillValue], slot: int, _missing: int) -> SpillValue:
-    """The one whose next use is furthest away, as Belady replaces pages."""
+    """The value whose next use is furthest away, as in Belady's page replacement."""
     return min(held, key=lambda value: (-value.next_use(slot), -value.size_bytes, value.name))
 
 
 def _cheapest(held: Sequence[SpillValue], _slot: int, missing: int) -> SpillValue:
-    """Of those that free enough the one that moves the fewest bytes; where none does, the fewest moves a byte."""
+    """Of the values that free enough, the one that moves the fewest bytes; where none does, the one with the fewest
+    moved bytes per byte freed."""
     enough = [value for value in held if value.size_bytes >= missing]
     if enough:
         return min(enough, key=lambda value: (value.moved_bytes, -value.liveness, value.name))
@@ -104,11 +106,11 @@ def _cheapest(held: Sequence[SpillValue], _slot: int, missing: int) -> SpillValu
 POLICIES: Mapping[str, Policy] = MappingProxyType(
     {"longest": _longest, "largest": _largest, "furthest": _furthest, "cost": _cheapest}
 )
-"""The published policy first."""
+"""Policies by name, the published one first."""
 
 
 def allocate(values: Sequence[SpillValue], memories: Sequence[SpillMemory], policy: Policy) -> SpillAllocation:
-    """Places for all values, as near as they fit. Raises DoesNotFit, with who holds what, where the last memory is too
+    """Places for all values, as near as they fit. Raises DoesNotFit, with the holders, where the last memory is too
     small, or where values that may not be spilled exceed a memory."""
     places: dict[str, tuple[str, int]] = {}
     spills: list[SpilledValue] = []

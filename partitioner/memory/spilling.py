@@ -2,8 +2,8 @@
 
     group, what found no room in it --values that are held at that moment, policy--> group with one more value spilled
 
-What is spilled is computed in disjoint pieces, written to the shared memory and read from there by each layer that
-needs it. Values that leave the group are not touched: where they wait is the order's to say.
+A spilled value is computed in disjoint pieces, written to the shared memory and read from there by each layer that
+needs it. Values that leave the group are not touched: ordering decides where they wait.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from partitioner.memory.liveness import Walk
 from partitioner.memory.spill_policies import POLICIES, SpillValue
 
 MOST_SPILLS = 8
-"""A group of which more values would have to go is cut finer instead."""
+"""Largest number of values spilled in a group; a group that needs more is cut finer instead."""
 
 
 def held_values(walk: Walk, memory: str) -> dict[str, SpillValue]:
-    """By item what is held in a memory, with the slots in which layers use it."""
+    """Values held in a memory, by item, with the slots in which layers use them."""
     uses = {key: {first, last} for key, (first, last, _) in walk.items.items() if walk.memory[key] == memory}
     for step in walk.steps:
         for entry in step if isinstance(step, list) else ():
@@ -58,7 +58,7 @@ def spill_one(
 
 
 def _victims(walk: Walk, group: Group, memory: str, held: set[str]) -> Mapping[str, SpillValue]:
-    """By tensor the values inside a group that were held; of several instances the first stands for all."""
+    """Values inside a group that were held, by tensor; of several instances the first one stands for all."""
     inner = {layer.output for layer in group.layers} - set(group.outputs(walk.ctx.graph))
     found: dict[str, SpillValue] = {}
     for key, value in held_values(walk, memory).items():

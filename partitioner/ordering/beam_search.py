@@ -2,9 +2,9 @@
 
     nodes of the window + what waits when it begins --beam: which node next, which outputs give way--> the same after it
 
-An output stays local until there is no room for the node that runs; only then do outputs give way, for the whole of
-their lives. So a partial order never takes back what it has cost, and of two partial orders with the same nodes, the
-same waiting outputs and the staging memory as full in their lives only the cheaper is kept.
+An output stays local until there is no room for the node that runs; only then do outputs give way, for their whole
+lives. So a partial order never takes back a cost, and of two partial orders with the same nodes, the same waiting
+outputs and the staging memory equally full during their lives only the cheaper is kept.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import NamedTuple
 from partitioner.ordering.cost import Capacity, InstanceGraph
 
 WIDTH = 1000
-"""The beam is at most so wide, and as wide as its share of expansions allows."""
+"""Largest width of the beam; its share of expansions may allow less."""
 
 NARROW = 32
-"""A beam of less than this width tries fewer nodes next, and fewer sets of outputs that may give way:"""
+"""Width of the beam below which fewer next nodes, and fewer sets of outputs that may give way, are tried:"""
 
 NEXT, FEW_NEXT = 12, 6
 GIVERS, FEW_GIVERS = 8, 4
 SETS, FEW_SETS = 24, 4
 
 RISK = 0.5
-"""Of two partial orders the one with less waiting locally is better: a byte that waits counts as this share of what it
-would cost to put out."""
+"""Cost of a byte that waits locally, as a share of the cost of moving it out: of two partial orders, the one with less
+waiting locally is better."""
 
 
 class BeamState(NamedTuple):  # lighter to make than a dataclass, and very many are made
@@ -48,7 +48,7 @@ class BeamState(NamedTuple):  # lighter to make than a dataclass, and very many 
 
 
 class _Places(NamedTuple):
-    """Where the outputs wait after some gave way."""
+    """Places where the outputs wait after some gave way."""
 
     local: frozenset[int]
     staged: frozenset[int]
@@ -63,10 +63,10 @@ START = BeamState(0, (), frozenset(), frozenset(), 0, 0, 0, (), ())
 
 @dataclass(frozen=True, slots=True)
 class WindowProblem:
-    """What all windows share: `rank`, the place of each node in the order that is cut into windows; `last_read`, that
-    of its last consumer; `price`, the place of its output among all by the bytes moved for each byte freed, the best to
-    put out first; `risk`, what a byte counts that waits locally; `scarce` is False where all outputs fit into the
-    staging memory together."""
+    """State that all windows share: `rank`, the place of each node in the order that is cut into windows; `last_read`,
+    the place of its last consumer; `price`, the rank of its output by bytes moved per byte freed, the best to move out
+    first; `risk`, the cost of a byte that waits locally; `scarce` is False where all outputs fit into the staging
+    memory together."""
 
     graph: InstanceGraph
     capacity: Capacity
@@ -104,8 +104,8 @@ def problem(graph: InstanceGraph, capacity: Capacity, base: Sequence[int]) -> Wi
 
 
 class OrderWindow:
-    """A run of nodes of the given order. `peaks` are the most staged bytes there were at any step of the life of an
-    output that waits locally when the window begins."""
+    """A run of nodes of the given order. `peaks` are the most staged bytes at any step of the life of an output that
+    waits locally when the window begins."""
 
     def __init__(self, problem: WindowProblem, nodes: Sequence[int], peaks: Mapping[int, int], expansions: int) -> None:
         self.graph, self.capacity, self.price, rank = problem.graph, problem.capacity, problem.price, problem.rank
@@ -125,8 +125,8 @@ class OrderWindow:
         self.width, self.allowed = WIDTH, float(expansions)
 
     def search(self, before: BeamState, bound: int | None) -> BeamState | None:
-        """The best order found for the window's nodes, the given one among those tried; with `bound`, None where each
-        costs that or more."""
+        """The best order found for the window's nodes, with the given one among those tried; None where all of them
+        cost `bound` or more."""
         ready = tuple(node for node in self.nodes if not self.needs[node])
         given = before._replace(done=0, ready=ready, order=(), profile=())
         layer = [given]
@@ -158,7 +158,8 @@ class OrderWindow:
         return min(layer, key=self._rank)
 
     def _staged_before(self, state: BeamState) -> int:
-        """The most staged bytes in the lives of the outputs that wait locally: what may keep one from being staged."""
+        """The most staged bytes in the lives of the outputs that wait locally, which may prevent one from being
+        staged."""
         if not self.scarce or not state.local or self.width < NARROW:
             return 0
         born = min(state.order.index(output) if output in self.bit else 0 for output in state.local)
@@ -177,8 +178,8 @@ class OrderWindow:
         return found
 
     def _next(self, state: BeamState) -> Sequence[int]:
-        """Nodes to try next; of very many, some of those ready for the longest and the shortest time that need the
-        least room or give the most back."""
+        """Nodes to try next; where there are very many, some of those that have been ready for the longest and the
+        shortest time and that need the least room or free the most."""
         most = max(2, min(FEW_NEXT, int(self.allowed))) if self.width < NARROW else NEXT
         ready = state.ready
         if len(ready) <= most:
@@ -237,7 +238,8 @@ class OrderWindow:
             yield from places
 
     def _put_out(self, state: BeamState, node: int, place: _Places, output: int) -> Iterator[_Places]:
-        """`output` in the staging memory, if it has had room since the output was made, and in the main memory."""
+        """Places with `output` in the staging memory, if it has had room since the output was made, and in the main
+        memory."""
         item = self.graph.nodes[output]
         local, local_bytes = place.local - {output}, place.local_bytes - item.output_bytes
         fits = False
@@ -261,7 +263,7 @@ class OrderWindow:
             yield _Places(local, place.staged, local_bytes, place.staged_bytes, cost, place.profile)
 
     def _givers(self, local: frozenset[int], excess_bytes: int) -> list[tuple[int, ...]]:
-        """Sets of outputs to put out, none with an output too many, the cheapest first."""
+        """Sets of outputs to move out, none with an unnecessary output, the cheapest first."""
         nodes = self.graph.nodes
         narrow = self.width < NARROW
         limit = FEW_GIVERS if narrow else GIVERS
@@ -279,7 +281,7 @@ class OrderWindow:
 
 
 def _least_sets(outputs: Sequence[int], graph: InstanceGraph, excess_bytes: int) -> Iterator[tuple[int, ...]]:
-    """All subsets of `outputs` of `excess_bytes` or more of which none can be left out."""
+    """All minimal subsets of `outputs` that have `excess_bytes` or more."""
     sizes = [graph.nodes[o].output_bytes for o in outputs]
     stack: list[tuple[int, tuple[int, ...], int]] = [(0, (), 0)]
     while stack:

@@ -1,9 +1,9 @@
-"""What an order of sub-graph instances costs: the bytes of the outputs that cannot wait in the local memory.
+"""Cost of an order of sub-graph instances: the bytes of the outputs that cannot wait in the local memory.
 
     instance graph + capacity + order --evaluate--> scope of every output, cost
 
-All methods of ordering are judged by this one function. While a node runs, the local memory holds its work, its output
-and every earlier output that stays local and that some node, this one included, has yet to read.
+This one function judges all methods of ordering. While a node runs, the local memory holds its work, its output and
+every earlier output that stays local and that some node, this one included, has yet to read.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Ordered:
 
 
 def weighed(graph: InstanceGraph, capacity: Capacity) -> InstanceGraph:
-    """The graph as methods weigh it: an output that may not be local is larger than the capacity there."""
+    """The graph as methods weigh it: an output that may not be local is larger there than the capacity."""
     if all(node.may_be_local for node in graph.nodes):
         return graph
     never = never_local_bytes(capacity.local_bytes)
@@ -110,7 +110,7 @@ def weighed(graph: InstanceGraph, capacity: Capacity) -> InstanceGraph:
 
 
 def too_large(graph: InstanceGraph, capacity: Capacity) -> Infeasible | None:
-    """The largest instance if its own work exceeds the local memory: no order helps."""
+    """The Infeasible of the largest instance if its own work exceeds the local memory: no order helps."""
     largest = max(graph.nodes, key=lambda node: node.work_bytes, default=None)
     if largest is None or largest.work_bytes <= capacity.local_bytes:
         return None
@@ -150,7 +150,7 @@ def lifetimes(
 
 def evaluate(graph: InstanceGraph, capacity: Capacity, order: Sequence[int], name: str = "given") -> Ordered:
     """The cheapest scopes for `order`; where very many outputs compete, the best that greedy rules find. Raises
-    PlanError for an order that is none, DoesNotFit for an instance that can never run."""
+    PlanError for an invalid order, DoesNotFit for an instance that can never run."""
     refuse_too_large(graph, capacity)
     waiting, lives = lifetimes(graph, capacity, order)
     free = [capacity.local_bytes - graph.nodes[i].work_bytes for i in order]

@@ -3,7 +3,7 @@ the other methods.
 
     instance graph + capacity --steps, optional intervals, two cumulative capacities--> order, scopes, proven bound
 
-One worker, a fixed seed and a limit in the solver's own deterministic time: the same answer on any machine.
+One worker, a fixed seed and a limit in the solver's own deterministic time give the same answer on any machine.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from partitioner.ordering.scope_assignment import LOCAL, MAIN, STAGING, Scope
 
 @dataclass(frozen=True, slots=True)
 class ProvenOrder:
-    """`best` is None where the limit came before any order. No order costs less than `bound`; `proven` where `best`
-    costs just that."""
+    """`best` is None where the limit came before any order. No order costs less than `bound`; `proven` is set where
+    `best` costs exactly that."""
 
     best: Ordered | None
     bound: int
@@ -27,7 +27,7 @@ class ProvenOrder:
 def exact_order(
     graph: InstanceGraph, capacity: Capacity, hint: Ordered | None = None, limit: float = 10.0
 ) -> ProvenOrder:
-    """Solves for at most `limit` units of deterministic time, about a second each, starting from `hint`. Raises
+    """Solve for at most `limit` units of deterministic time, about a second each, starting from `hint`. Raises
     DoesNotFit for an instance that can never run."""
     from ortools.sat.python import cp_model  # a second to import, and only needed here
 

@@ -2,9 +2,9 @@
 
     instance graph + capacity --several methods, one judge--> the cheapest order, and what the others cost
 
-Breadth first and depth first are those of GraphTurbo (OSDI 2023, Algorithm 3), which announces heaviest first as
-future work. Post-order is the rule of Liu (1987) for trees, and a search starts from the best of all. So the choice is
-never worse than any of them.
+Breadth first and depth first are those of GraphTurbo (OSDI 2023, Algorithm 3), which announces heaviest first as future
+work. Post-order is the rule of Liu (1987) for trees, and a search starts from the best of these. So the choice is never
+worse than any of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Method = Callable[[InstanceGraph], tuple[int, ...]]
 
 
 def breadth_first(graph: InstanceGraph) -> tuple[int, ...]:
-    """First ready, first run; nodes without producers by index."""
+    """Order in which the first ready node runs first; nodes without producers by index."""
     missing = [len(found) for found in graph.producers]
     order = [i for i, count in enumerate(missing) if count == 0]
     for node in order:  # grows while it is read
@@ -34,7 +34,7 @@ def breadth_first(graph: InstanceGraph) -> tuple[int, ...]:
 
 
 def depth_first(graph: InstanceGraph) -> tuple[int, ...]:
-    """GraphTurbo's Algorithm 3: of the nodes that are ready the one that was seen last, where a consumer is seen when
+    """Order of GraphTurbo's Algorithm 3: of the ready nodes, the one that was seen last, where a consumer is seen when
     the first of its producers has run."""
     missing = [len(found) for found in graph.producers]
     seen = [i for i, count in enumerate(missing) if count == 0]
@@ -56,7 +56,7 @@ def depth_first(graph: InstanceGraph) -> tuple[int, ...]:
 
 
 def heaviest_first(graph: InstanceGraph) -> tuple[int, ...]:
-    """Of the nodes that are ready the one with the largest footprint: its work, its output and its inputs."""
+    """Order that takes, of the ready nodes, the one with the largest footprint: its work, its output and its inputs."""
     nodes = graph.nodes
 
     def footprint(i: int) -> int:
@@ -77,8 +77,8 @@ def heaviest_first(graph: InstanceGraph) -> tuple[int, ...]:
 
 
 def post_order(graph: InstanceGraph) -> tuple[int, ...]:
-    """Producers right before the node that needs them, first the one that takes the most room beyond what it leaves
-    behind; of the least peak among such orders where the graph is a tree (Liu 1987)."""
+    """Order with producers right before the node that needs them, first the one that takes the most room beyond what it
+    leaves waiting; it has the lowest peak among such orders where the graph is a tree (Liu 1987)."""
     nodes = graph.nodes
     peak = [0] * len(nodes)
     sorted_producers: list[list[int]] = [[] for _ in nodes]
@@ -119,7 +119,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class OrderChoice:
-    """The cheapest order, one candidate for each method that ran, and a cost below which no order can be."""
+    """The cheapest order, one candidate for each method that ran, and a lower bound of the cost of all orders."""
 
     best: Ordered
     candidates: tuple[Ordered, ...]
@@ -136,9 +136,9 @@ def choose_order(
 ) -> OrderChoice:
     """The cheapest order that any method finds.
 
-    `expansions` are what the search may spend, about 10 us each; where the best still costs something and
-    `exact_limit` is above 0, the exact method goes on from it for at most so many units of its deterministic time, each
-    about a second. Raises DoesNotFit for an instance that can never run.
+    `expansions` is the budget of the search, about 10 us each. Where the best order still costs something and
+    `exact_limit` is above 0, the exact method continues from it for at most this many units of its deterministic time,
+    each about a second. Raises DoesNotFit for an instance that can never run.
     """
     refuse_too_large(graph, capacity)
     graph = weighed(graph, capacity)

@@ -1,11 +1,11 @@
-"""Which waiting outputs stay in the local memory, which go to the staging memory and which to the main one.
+"""Scopes of waiting outputs: which stay in the local memory, which go to the staging memory and which to the main one.
 
     lifetimes of outputs in a given order + room at each step --> a scope for each of them, of the least cost
 
-An output keeps one scope for its whole life, so this is the choice of a heaviest set of intervals under a capacity
-that changes with time (unsplittable flow on a path, hard in general), twice: local memory, then staging memory. A
-sweep that remembers all choices still open is exact and cheap while few outputs compete; several greedy rules stand in
-where it would not be.
+An output keeps one scope for its whole life, so this is the choice of a heaviest set of intervals under a capacity that
+changes with time (unsplittable flow on a path, hard in general), twice: local memory, then staging memory. A sweep that
+remembers all choices still open is exact and cheap while few outputs compete; several greedy rules replace it where it
+would be expensive.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ STAGING: Scope = "staging"
 MAIN: Scope = "main"
 
 OPEN_CHOICES = 15_000
-"""The exact sweep gives up after so many partial choices; about 20 ms."""
+"""Number of partial choices after which the exact sweep gives up; about 20 ms."""
 
 MANY = 1000
-"""With more competing outputs than this fewer greedy rules are combined, and the exact sweep gives up sooner."""
+"""Number of competing outputs above which fewer greedy rules are combined, and the exact sweep gives up sooner."""
 
 ROUNDS = 2
-"""How often the greedy rules are told which outputs ended in the main memory, and so cost more than assumed."""
+"""Number of times that the greedy rules are told which outputs ended in the main memory, and so cost more than
+assumed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
     """An output that waits from step `first` to step `last`, both included: `local_bytes` where it is local,
-    `staging_bytes` where it is staged; what it costs to be staged and to be in the main memory."""
+    `staging_bytes` where it is staged, and its costs of being staged and of being in the main memory."""
 
     first: int
     last: int
@@ -46,12 +47,13 @@ class Lifetime:
 
 
 def never_local_bytes(capacity_bytes: int) -> int:
-    """The `local_bytes` of an output that may not wait in a local memory of that capacity: more than there is."""
+    """A value of `local_bytes`, above the capacity, for an output that may not wait in a local memory of that
+    capacity."""
     return capacity_bytes + 1
 
 
 def scope_cost(lifetimes: Sequence[Lifetime], scopes: Sequence[Scope]) -> int:
-    """The sum over the outputs that are not local."""
+    """Sum of the costs of the outputs that are not local."""
     cost = 0
     for life, scope in zip(lifetimes, scopes, strict=True):
         if scope != LOCAL:
@@ -62,9 +64,9 @@ def scope_cost(lifetimes: Sequence[Lifetime], scopes: Sequence[Scope]) -> int:
 def assign_scopes(
     lifetimes: Sequence[Lifetime], free_bytes: Sequence[int], staging_bytes: int, open_choices: int = OPEN_CHOICES
 ) -> tuple[Scope, ...]:
-    """Scopes of `lifetimes`, one each, where `free_bytes` are those of the local memory at each step.
+    """One scope for each of `lifetimes`, where `free_bytes` are free in the local memory at each step.
 
-    They cost the least possible unless so many outputs compete that `open_choices` partial choices were met first.
+    They cost the least possible unless so many outputs compete that the sweep reached `open_choices` partial choices.
     """
     contested = _contested(lifetimes, free_bytes)
     scopes: list[Scope] = [LOCAL] * len(lifetimes)
@@ -80,7 +82,7 @@ def assign_scopes(
 
 
 def _contested(lifetimes: Sequence[Lifetime], free_bytes: Sequence[int]) -> list[int]:
-    """Indices of the outputs alive at a step at which not all living ones fit; the others stay local for nothing."""
+    """Indices of the outputs alive at a step at which not all living ones fit; the others stay local at no cost."""
     overflows = np.cumsum(np.concatenate(([0], _load(lifetimes, len(free_bytes)) > np.asarray(free_bytes))))
     return [i for i, life in enumerate(lifetimes) if overflows[life.last + 1] > overflows[life.first]]
 
@@ -101,7 +103,7 @@ def _load(
 
 
 def _greedy(lifetimes: Sequence[Lifetime], free_bytes: Sequence[int], staging_bytes: int) -> tuple[Scope, ...]:
-    """The cheapest of what the rules find; none of them looks at local and staging memory together."""
+    """The cheapest result of the rules; none of them looks at local and staging memory together."""
     staging_free = [staging_bytes] * len(free_bytes)
     can_stage = [life.staging_bytes <= staging_bytes and life.staging_cost < life.main_cost for life in lifetimes]
     saved = [life.staging_cost if can else life.main_cost for life, can in zip(lifetimes, can_stage, strict=True)]
@@ -132,7 +134,7 @@ def _greedy(lifetimes: Sequence[Lifetime], free_bytes: Sequence[int], staging_by
 def _packings(
     lives: Sequence[Lifetime], sizes: Sequence[int], values: Sequence[int], free_bytes: Sequence[int]
 ) -> Iterator[frozenset[int]]:
-    """Sets of `lives` that fit together: by value for each byte and step, for each byte, and by the shortest life."""
+    """Sets of `lives` that fit together: by value per byte and step, by value per byte, and by the shortest life."""
     rules: tuple[Callable[[int], tuple[float, ...]], ...] = (
         lambda i: (values[i] / max(1, sizes[i] * (lives[i].last - lives[i].first + 1)),),
         lambda i: (values[i] / max(1, sizes[i]),),
@@ -146,8 +148,8 @@ def _packings(
 def _packed(
     lives: Sequence[Lifetime], sizes: Sequence[int], keys: Sequence[tuple[float, ...]], free_bytes: Sequence[int]
 ) -> frozenset[int]:
-    """Takes outputs in the order of their first step, puts out the one of the least key where they do not fit, and
-    takes back at the end what fits after all, largest key first."""
+    """Take outputs in the order of their first step, remove the one with the least key where they do not fit, and take
+    back at the end those that still fit, largest key first."""
     kept: set[int] = set()
     by_key: list[tuple[tuple[float, ...], int]] = []
     by_last: list[tuple[int, int]] = []
@@ -191,8 +193,8 @@ def _packed(
 
 
 class _Choice(NamedTuple):  # lighter to make than a dataclass, and very many are made
-    """What was chosen so far: the cost, bytes of the living local and staged outputs, and the last output that was put
-    out with the choice before it."""
+    """The choice so far: the cost, bytes of the living local and staged outputs, and the last output that was moved
+    out, with the choice before it."""
 
     cost: int
     local_bytes: int
@@ -202,13 +204,14 @@ class _Choice(NamedTuple):  # lighter to make than a dataclass, and very many ar
 
 
 _Choices = dict[tuple[int, int], _Choice]
-"""By the sets (as bits) of living outputs that are local and staged; what else was chosen matters by its cost only."""
+"""Choices by the sets (as bits) of living outputs that are local and staged; all else that was chosen matters only by
+its cost."""
 
 
 def _exact(
     lifetimes: Sequence[Lifetime], free_bytes: Sequence[int], staging_bytes: int, bound: int, open_choices: int
 ) -> tuple[Scope, ...] | None:
-    """Scopes that cost the least if that is less than `bound`; None otherwise, and where it gave up."""
+    """Scopes that cost the least if that is less than `bound`; None otherwise, and if the sweep gave up."""
     load = _load(lifetimes, len(free_bytes))
     room = np.asarray(free_bytes)
     crowded = [int(step) for step in np.flatnonzero(load > room)]
@@ -249,7 +252,7 @@ def _exact(
 
 
 def _without(choices: _Choices, dead: Sequence[int], lifetimes: Sequence[Lifetime]) -> _Choices:
-    """The cheapest choice for each of what is left after the `dead` outputs."""
+    """The cheapest choice for each set that is left without the `dead` outputs."""
     kept: _Choices = {}
     gone = [(1 << i, lifetimes[i].local_bytes, lifetimes[i].staging_bytes) for i in dead]
     for (local, staged), (cost, local_bytes, staged_bytes, put_out, before) in choices.items():

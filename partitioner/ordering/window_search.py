@@ -1,8 +1,8 @@
-"""A better order near a given one: windows of it are put into a new order one after the other, several times.
+"""A better order near a given one: windows of it are reordered one after the other, several times.
 
     order, cut in windows --beam search in each--> order, judged as a whole
 
-The windows make the time grow with the number of nodes only; borders of the first pass lie inside windows of the next.
+With windows, the time grows only with the number of nodes; borders of the first pass lie inside windows of the next.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ PASSES = ((40, 0), (24, 0), (24, 12))
 """Nodes of a window, and of the first window where that is shorter, for each pass over the order."""
 
 ONE_PASS = 3000
-"""With more nodes than this only one pass, with short windows, is made."""
+"""Number of nodes above which only one pass, with short windows, is made."""
 
 EXPANSIONS = 20_000
-"""Partial orders that are made in all passes together: the width of the beam follows. About 0.2 s."""
+"""Number of partial orders made in all passes together, which determines the width of the beam. About 0.2 s."""
 
 
 def searched(graph: InstanceGraph, capacity: Capacity, start: Ordered, expansions: int = EXPANSIONS) -> Ordered:
-    """`start` or a cheaper order near it, for about so many `expansions` of partial orders, some 10 us each."""
+    """`start` or a cheaper order near it, for about this many `expansions` of partial orders, some 10 us each."""
     graph, count = weighed(graph, capacity), len(graph.nodes)
     passes = [entry for entry in PASSES if entry == PASSES[0] or entry[0] < count] if count <= ONE_PASS else [PASSES[1]]
     best = start

@@ -32,11 +32,11 @@ from partitioner.tiling.core_partition import bind
 from partitioner.tiling.core_regions import core_boxes
 
 COMPUTE_BOUND_KINDS = kind_names(Trait.PRODUCTS)
-"""Anchors that multiply: their layers are never stitched."""
+"""Kinds of anchors that multiply: their layers are never stitched."""
 
 
 def stitched(ctx: PlanContext) -> Plan:
-    """Level `astitch`."""
+    """Plan of level `astitch`."""
     graph, chip, layers = ctx.graph, ctx.chip, ctx.layers
     stitcher = _Stitcher(ctx, list(ctx.layer_decisions))
     parts = [part for members in neighbours(graph, layers) for part in stitcher.parts(members)]
@@ -47,8 +47,8 @@ def stitched(ctx: PlanContext) -> Plan:
 
 
 def neighbours(graph: Graph, layers: Sequence[Layer]) -> tuple[tuple[int, ...], ...]:
-    """Sets of layers, by index, that can each become one kernel: memory-bound ones that read each other, where nothing
-    outside a set lies on a way from one of its layers to another. Compute-bound layers are sets of their own."""
+    """Sets of layers, by index, that can each become one kernel: memory-bound ones that read each other, where no layer
+    outside a set lies on a path from one of its layers to another. Compute-bound layers are sets of their own."""
     home = _Homes()
     at = {layer.output: index for index, layer in enumerate(layers)}
     for index, layer in enumerate(layers):
@@ -63,13 +63,13 @@ def neighbours(graph: Graph, layers: Sequence[Layer]) -> tuple[tuple[int, ...], 
 
 
 def _memory_bound(graph: Graph, layer: Layer) -> bool:
-    """Whether the layer may be stitched. One that nobody reads is left alone: no group would compute it."""
+    """Whether the layer may be stitched. A layer that nobody reads stays alone: no group would compute it."""
     read = layer.output in graph.outputs or bool(graph.consumers[layer.output])
     return read and layer.anchor(graph).kind not in COMPUTE_BOUND_KINDS
 
 
 class _Homes:
-    """Disjoint sets of layers, the graph between them, and for each set all that lead to it, as bits."""
+    """Disjoint sets of layers, the graph between them, and for each set all sets that lead to it, as bits."""
 
     def __init__(self) -> None:
         self.of: dict[int, int] = {}
@@ -85,7 +85,7 @@ class _Homes:
             self.before[index] |= self.before[producer] | 1 << producer
 
     def merge(self, early: int, late: int) -> bool:
-        """Joins the sets of two layers, unless a third would lie between."""
+        """Join the sets of two layers, unless a third set lies between them; return whether they were joined."""
         a, b = self.of[early], self.of[late]
         if a == b:
             return True
@@ -114,7 +114,7 @@ class _Homes:
 
 
 def _order(graph: Graph, layers: Sequence[Layer], sets: Sequence[tuple[int, ...]]) -> list[int]:
-    """Sets so that each comes after those that it reads; earlier layers first where there is a choice."""
+    """Order in which each set comes after those that it reads; earlier layers first where there is a choice."""
     home = {layers[member].output: number for number, members in enumerate(sets) for member in members}
     needs = [
         {home[name] for member in members for name in activations(graph, layers[member]) if name in home} - {number}
@@ -144,7 +144,7 @@ Part = tuple[tuple[int, ...], Group, RunStep | ViewStep]
 
 @dataclass(slots=True)
 class _Stitcher:
-    """Sets of layers become groups that fit."""
+    """Conversion of sets of layers to groups that fit."""
 
     ctx: PlanContext
     decisions: list[Decision]
@@ -174,7 +174,7 @@ class _Stitcher:
         return [(members, group, step)]
 
     def _connected(self, members: tuple[int, ...]) -> list[Part]:
-        """Parts of a set of which some layers may no longer read each other."""
+        """Groups for a part of a set, in which some layers may no longer read each other."""
         inside = {self.ctx.layers[i].output: i for i in members}
         home = {i: i for i in members}
         for i in members:
@@ -195,7 +195,8 @@ class _Stitcher:
         return (index,), group, step
 
     def _bound(self, group: Group) -> tuple[RunStep, Decision] | Infeasible:
-        """The group on the cores that make all its layers soonest. Raises PlanError for one that may not be cut so."""
+        """The group on the cores that finish all its layers soonest. Raises PlanError for one that may not be cut this
+        way."""
         graph, main = self.ctx.graph, self.ctx.roles.main
         outputs = group.outputs(graph)
         exports = tuple((name, main) for name in outputs if name != group.output)
@@ -217,7 +218,7 @@ class _Stitcher:
         return step, Decision(group.name, f"stitched: {len(group.layers)} layers, one kernel", reason)
 
     def _bindings(self, group: Group) -> list[Binding]:
-        """What is best for any of the layers whose output has as many axes as the group's."""
+        """The best bindings for each of the layers whose output has as many axes as the group's."""
         rank = len(self.ctx.graph.by_name[group.output].shape)
         found: dict[Binding, None] = {}
         for layer in group.layers:

@@ -17,11 +17,12 @@ from partitioner.memory.no_plan import planned
 from partitioner.planners.o3 import fit_instances, plan_instances
 
 BEST_POLICY = "cost"
-"""The policy that moves the fewest bytes in `benchmarks/allocation.py` wherever little is missing."""
+"""Name of the policy that moves the fewest bytes in `benchmarks/allocation.py` wherever little is missing."""
 
 
 def plan_with_worthwhile_spills(ctx: PlanContext) -> Plan:
-    """Raises DoesNotFit where neither plan finds room."""
+    """The plan with or without spills, whichever takes fewer cycles. Raises DoesNotFit where neither plan finds
+    room."""
     spilling = plan_instances(ctx, BEST_POLICY)
     if not any(group.spills for group in spilling.groups):
         return spilling

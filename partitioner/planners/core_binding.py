@@ -2,10 +2,10 @@
 
     layers, last to first --what each core of the readers needs--> pieces and cores of the producer
 
-Backward along consumers, as in Algorithm 4 of GraphTurbo (OSDI 2023), but weighed: a producer takes the binding for
-which its own cycles, less what its readers save by finding their data in place, are fewest. Which piece runs on which
-core is an assignment that leaves most bytes where they are; what is still missing on a core is moved through the
-shared memory if that is cheaper than keeping the value there.
+The inference goes backward along consumers, as in Algorithm 4 of GraphTurbo (OSDI 2023), but weighed: a producer takes
+the binding with the fewest cycles of its own, less those that its readers save by finding their data in place. Pieces
+are assigned to cores so that most bytes stay where they are; data still missing on a core are moved through the shared
+memory if that is cheaper than keeping the value there.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from partitioner.planners.core_assignment import assign
 from partitioner.tiling.core_partition import TileCycles, cut_granularity, piece_boxes, tile_cycles, ways
 
 SWEEPS = 2
-"""How often every layer may follow its neighbours."""
+"""Largest number of times that every layer may follow its neighbours."""
 
 
 Need = tuple[int, str, Mapping[int, Box]]
@@ -43,7 +43,7 @@ Need = tuple[int, str, Mapping[int, Box]]
 
 @dataclass(frozen=True, slots=True)
 class LayerBinding:
-    """Which box of a layer's output each core computes, and the cycles of the slowest core."""
+    """The box of a layer's output that each core computes, and the cycles of the slowest core."""
 
     pieces: tuple[int, ...]
     boxes: Mapping[int, Box]
@@ -56,8 +56,8 @@ class LayerBinding:
 
 @dataclass(frozen=True, slots=True)
 class Closeness:
-    """What keeping a value in the cores' memories saves: `cycles` less than keeping it in the shared memory, `moved`
-    (reader, name of the value there, box needed by core) for readers that do not find all in place."""
+    """Gain from keeping a value in the cores' memories: `cycles` saved compared with the shared memory, and `moved`
+    (reader, name of the value there, box needed by core) for readers that do not find everything in place."""
 
     value: WaitingValue
     cycles: float
@@ -67,8 +67,8 @@ class Closeness:
 
 @dataclass
 class Binder:
-    """Bindings of all layers of a graph, one group a layer; values larger than `most_bytes` on a core, or `banned`, are
-    not counted on to stay local. `cycles_of` says what a core takes for its piece of a layer."""
+    """Bindings of all layers of a graph, one group per layer. Values larger than `most_bytes` on a core, or `banned`,
+    are not expected to stay local. `cycles_of` gives the cycles of a core for its piece of a layer."""
 
     ctx: PlanContext
     most_bytes: int
@@ -81,7 +81,7 @@ class Binder:
     needed: dict[tuple[int, str, Binding], Mapping[int, Box]] = field(default_factory=dict)
     banned: frozenset[str] = frozenset()
     best: dict[object, LayerBinding] = field(default_factory=dict)
-    """By a layer's kind, its choices and all around it that counts: what was chosen."""
+    """Bindings chosen so far, by a layer's kind, its choices and everything around it that counts."""
     views: dict[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -90,8 +90,8 @@ class Binder:
         self.transfers = TransferCosts(self.ctx)
 
     def bind(self) -> dict[int, LayerBinding]:
-        """By index of the layer, views left out. First every layer follows its readers, then its neighbours on both
-        sides, as long as that saves cycles."""
+        """Bindings by index of the layer, without views. First every layer follows its readers, then its neighbours on
+        both sides, as long as that saves cycles."""
         bound: dict[int, LayerBinding] = {}
         for index in self._backward():
             bound[index] = self._best(index, self.choices(index), bound)
@@ -99,7 +99,7 @@ class Binder:
         return bound
 
     def rebind(self, bound: Mapping[int, LayerBinding], banned: frozenset[str]) -> dict[int, LayerBinding]:
-        """The same once more where `banned` values have turned out not to stay local."""
+        """Bindings found anew where `banned` values have turned out not to stay local."""
         self.banned |= banned
         again = dict(bound)
         touched = {self.values[name].made for name in banned}
@@ -111,7 +111,7 @@ class Binder:
         return again
 
     def _near(self, index: int, bound: Mapping[int, LayerBinding]) -> dict[tuple[int, ...], float]:
-        """Cuts of the neighbours, the layer's own and the fastest."""
+        """Cuts of the neighbours, the layer's own cut and the fastest one."""
         near = {bound[other].pieces for other in self._neighbours(index)} | {bound[index].pieces}
         found = self.choices(index)
         return {pieces: cycles for number, (pieces, cycles) in enumerate(found.items()) if not number or pieces in near}
@@ -120,7 +120,7 @@ class Binder:
         return [i for i in reversed(range(len(self.ctx.layers))) if not self.ctx.layers[i].is_view(self.ctx.graph)]
 
     def _sweep(self, bound: dict[int, LayerBinding], changed: set[int]) -> None:
-        """Layers next to changed ones may take the cuts of their neighbours."""
+        """Let layers next to changed ones take the cuts of their neighbours."""
         for _ in range(SWEEPS):
             dirty = changed | {other for index in changed for other in self._neighbours(index)}
             changed = set()
@@ -137,14 +137,14 @@ class Binder:
         return tuple(self._decision(index, bound) for index in sorted(bound))
 
     def closeness(self, value: WaitingValue, bound: Mapping[int, LayerBinding]) -> Closeness:
-        """What a value saves if it stays in the cores' memories, with these bindings."""
+        """Gain if a value stays in the cores' memories, with these bindings."""
         boxes = bound[value.made].boxes
         needs = self.needs(value, bound)
         moved = tuple(need for need in needs if self.transfers.moved(value.name, boxes, need[2]) > 0)
         return Closeness(value, self._saved(value, boxes, needs), self._core_bytes(value, boxes), moved)
 
     def needs(self, value: WaitingValue, bound: Mapping[int, LayerBinding]) -> list[Need]:
-        """For each reader that is bound and each name under which it reads the value."""
+        """Needs of each bound reader, for each name under which it reads the value."""
         found: list[Need] = []
         for reader in value.readers:
             if reader in bound:
@@ -160,7 +160,7 @@ class Binder:
         return self.needed[key]
 
     def in_view(self, name: str, box: Box) -> Box:
-        """A box of a value under one of its names. Raises PlanError where no box there has the same elements."""
+        """A box of a value, seen under one of its names. Raises PlanError where no box there has the same elements."""
         if name not in self.own:
             return box
         other = renamed(self.ctx.graph, name, self.in_view(self.ctx.graph.producer[name].inputs[0], box))
@@ -184,15 +184,15 @@ class Binder:
         return tuple(dict.fromkeys(name for name in names if self.own.get(name, name) == value))
 
     def _need(self, reader: int, name: str, piece: Box) -> Box:
-        """What of the value that `name` stands for is read for a piece of the reader's output."""
+        """The box of the value that `name` stands for which is read for a piece of the reader's output."""
         box = self.ctx.reads(self.ctx.layers[reader], piece).get(name)
         return self._in_own_name(name, box) if box is not None else ((0, 0),)
 
     def _best(
         self, index: int, choices: Mapping[tuple[int, ...], float], bound: Mapping[int, LayerBinding]
     ) -> LayerBinding:
-        """The choice with the fewest cycles, less those that it saves at the layer's output and inputs; looked for once
-        where layers and what is around them are alike."""
+        """The choice with the fewest cycles, less those that it saves at the layer's output and inputs. It is looked
+        for only once where layers and their surroundings are alike."""
         key = self._surroundings(index, choices, bound)
         if key not in self.best:
             self.best[key] = self._least(index, choices, bound)
@@ -201,8 +201,8 @@ class Binder:
     def _surroundings(
         self, index: int, choices: Mapping[tuple[int, ...], float], bound: Mapping[int, LayerBinding]
     ) -> tuple[object, ...]:
-        """All that decides for a layer, without names: its kind, values that it reads and makes, where they lie, and
-        what their other readers need of them."""
+        """Everything that decides for a layer, without names: its kind, the values that it reads and makes, where they
+        lie, and what their other readers need of them."""
         likeness = self.ctx.likeness(self.ctx.layers[index])
         around = []
         for name in (self.ctx.layers[index].output, *self._inputs(index)):
@@ -217,7 +217,7 @@ class Binder:
         return likeness.kind, tuple(choices.items()), tuple(around)
 
     def _nature(self, value: WaitingValue) -> object:
-        """What a value is, without names, with its views."""
+        """Description of a value without names, with its views."""
         if value.name not in self.views:
             tensor, views = self.ctx.graph.by_name[value.name], []
             for name in value.names[1:]:
@@ -259,11 +259,11 @@ class Binder:
                     saved += self._saved(self.values[name], maker.boxes, self.needs(self.values[name], readers))
             if best is None or cycles - saved < best[0]:
                 best = cycles - saved, LayerBinding(pieces, held, cycles)
-        assert best is not None  # there is a choice at least
+        assert best is not None  # there is at least one choice
         return best[1]
 
     def _need_of(self, index: int, name: str, boxes: Mapping[int, Box]) -> Mapping[int, Box]:
-        """What the layer needs of a value under all names together."""
+        """The boxes that the layer needs of a value under all its names together."""
         needs: dict[int, Box] = {}
         for core, piece in boxes.items():
             for read in self._names_read(index, name):
@@ -275,7 +275,7 @@ class Binder:
     def _affinity(
         self, index: int, boxes: Sequence[Box], needs: Sequence[Need], makers: Mapping[str, LayerBinding]
     ) -> list[list[int]]:
-        """For each piece and core the elements that are in place if the piece runs there."""
+        """For each piece and core, the number of elements that are in place if the piece runs there."""
         cores = self.ctx.chip.cores_per_cluster
         table = [[0] * cores for _ in boxes]
         for _, _, need in needs:
@@ -312,7 +312,7 @@ class Binder:
         return Decision(layer.name, f"bound to {len(best.boxes)} cores as {list(best.pieces)}", reason)
 
     def choices(self, index: int) -> dict[tuple[int, ...], float]:
-        """Fewest cycles first; ties go to fewer pieces, to outer axes."""
+        """Choices with the fewest cycles first; ties go to fewer pieces, then to outer axes."""
         if index not in self.known:
             layer = self.ctx.layers[index]
             box = full_box(self.ctx.graph.by_name[layer.output].shape)
@@ -332,7 +332,7 @@ class Binder:
         return max(map(box_size, boxes.values())) * self.ctx.graph.by_name[value.name].item_bytes
 
     def _in_own_name(self, name: str, box: Box) -> Box:
-        """A box of a view as a box of the value that it names."""
+        """A box of a view, as a box of the value that it names."""
         while name in self.own:
             op = self.ctx.graph.producer[name]
             box = input_boxes(self.ctx.graph, op, {name: box})[op.inputs[0]]

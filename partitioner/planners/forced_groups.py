@@ -1,4 +1,4 @@
-"""Groups that the user asks for, whether they pay or not: `--force-group`.
+"""Groups that the user asks for with `--force-group`, whether they save time or not.
 
 "conv1,conv2:inverted_residual"  --names of layers or operators, a template-->  Forced(GroupWork)
 """
@@ -19,16 +19,16 @@ MOST_NAMED = 8
 
 @dataclass(frozen=True, slots=True)
 class Forced:
-    """One group, with the kernels that may compute it; `text` is what the user wrote."""
+    """One group, with the kernels that may compute it; `text` is the user's own."""
 
     text: str
     work: GroupWork
 
 
 def forced_sets(texts: Sequence[str], offers: KernelOffers) -> tuple[Forced, ...]:
-    """The groups that `A,B,C` or `A,B,C:FAMILY` name, in order. Raises ModelError for names that are none of the
-    network's, for layers that no kernel computes together, for one that is in two groups, and for groups that need each
-    other."""
+    """The groups that `A,B,C` or `A,B,C:FAMILY` name, in order. Raises ModelError for names that the network does not
+    have, for layers that no kernel computes together, for a layer in two groups, and for groups that need each other.
+    """
     found: list[Forced] = []
     taken = 0
     for text in texts:
@@ -43,7 +43,7 @@ def forced_sets(texts: Sequence[str], offers: KernelOffers) -> tuple[Forced, ...
 
 
 def _require_order(found: Sequence[Forced], offers: KernelOffers) -> None:
-    """Of groups that each can be made some may need each other."""
+    """Refuse groups that need each other, though each alone can be made."""
     inside = sum(forced.work.members for forced in found)
     alone = [(layer,) for number, layer in enumerate(offers.layers) if not inside >> number & 1]
     groups = [*(forced.work.layers for forced in found), *alone]
@@ -79,7 +79,7 @@ def _forced(text: str, offers: KernelOffers) -> Forced:
 
 
 def _between(members: int, offers: KernelOffers) -> str:
-    """Names of layers that depend on some of a set and that others of it depend on."""
+    """Names of layers that depend on some of a set and on which others of it depend."""
     inner = list(bits(offers.among.between(members)))
     more = ["and more"] if len(inner) > MOST_NAMED else []
     return ", ".join([*(offers.layers[number].name for number in inner[:MOST_NAMED]), *more])

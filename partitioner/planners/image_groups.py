@@ -1,11 +1,11 @@
-"""Groups of layers in instances of given images: what a plan of O3 for another batch found, for this one.
+"""Groups of layers in instances of given images: a plan of O3 for another batch, applied to this one.
 
     groups, images of each instance --spread each size, lay it out alone--> instances --order, scopes--> Plan
 
-O3 asks for instances of equal size, so that of batches which no power of two divides its rules refuse merges that the
-batch beside them has. Here the groups are given, and instances of one group may be of several sizes, each spread over
-the cores in its own way: 12 images are 8, an image a core, and 4, each over two cores. So a batch is also put together
-of parts: 24 images run as 16 and 8 in one program, in which the constants of the second part are read ahead.
+O3 asks for instances of equal size, so for batches that no power of two divides its rules refuse merges that a
+neighbouring batch has. Here the groups are given, and instances of one group may have several sizes, each spread over
+the cores in its own way: 12 images are 8, one image per core, and 4, each over two cores. So a batch can also be put
+together of parts: 24 images run as 16 and 8 in one program, in which the constants of the second part are read ahead.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from partitioner.tiling.core_regions import core_boxes, instance_box
 
 def in_image_groups(ctx: PlanContext, groups: Sequence[ImageGroup]) -> Plan:
     """The plan of these groups. Raises ModelError for groups that are not the network's layers or whose images are not
-    the batch, DoesNotFit, and PlanError for a group that cannot be cut so."""
+    the batch, DoesNotFit, and PlanError for a group that cannot be cut this way."""
     _require_whole(ctx, groups)
     return planned(fit_image_groups(ctx, groups))
 
 
 def fit_image_groups(ctx: PlanContext, groups: Sequence[ImageGroup]) -> Plan | NoPlan:
-    """The plan of these groups, or what finds no room."""
+    """The plan of these groups, or the reason why there is none."""
     return _fitted(_Sizes(ctx), groups)
 
 
@@ -75,7 +75,8 @@ def plan_like(ctx: PlanContext, plan: Plan) -> tuple[tuple[ImageGroup, ...], Pla
 
 def groups_like(ctx: PlanContext, plan: Plan) -> tuple[ImageGroup, ...] | None:
     """The groups of a plan for another batch, each with the division of this batch into instances that takes the fewest
-    cycles, none of more images than there; None where a group cannot be cut into images, or none of its sizes fits."""
+    cycles, none with more images than in that plan; None where a group cannot be cut into images, or none of its sizes
+    fits."""
     return _groups_like(_Sizes(ctx), plan)
 
 
@@ -106,7 +107,7 @@ def _groups_like(sizes: _Sizes, plan: Plan) -> tuple[ImageGroup, ...] | None:
 
 
 def sizes_to_try(batch: int, most: int) -> tuple[int, ...]:
-    """Images of an instance, up to so many: powers of two, the most there may be and what these leave of the batch, and
+    """Numbers of images per instance, up to `most`: powers of two, `most` itself and what it leaves of the batch, and
     equal parts."""
     powers = (1 << n for n in range(most.bit_length()))
     found = {*powers, most, batch % most, -(-batch // -(-batch // most))}
@@ -114,8 +115,8 @@ def sizes_to_try(batch: int, most: int) -> tuple[int, ...]:
 
 
 def cheapest_division(batch: int, costs: Mapping[int, float]) -> tuple[int, ...] | None:
-    """A batch as the sum of sizes, each with its cost, of least cost in all; of equal ones that of fewest parts. The
-    largest come first. None where no sum is the batch."""
+    """A batch as the sum of sizes, each with its cost, of least total cost; ties go to the fewest parts. The largest
+    come first. None where no sum is the batch."""
     best: list[tuple[float, int, int] | None] = [(0.0, 0, 0)]
     for total in range(1, batch + 1):
         ways = []
@@ -132,7 +133,7 @@ def cheapest_division(batch: int, costs: Mapping[int, float]) -> tuple[int, ...]
 
 
 class _Sizes:
-    """Instances of groups by their images, spread and laid out alone, each once."""
+    """Instances of groups by their number of images, each spread and laid out alone, once."""
 
     def __init__(self, ctx: PlanContext) -> None:
         self.ctx = ctx
@@ -144,7 +145,7 @@ class _Sizes:
         return tuple(self.by_name[name] for name in each.layers)
 
     def cycles(self, each: ImageGroup, images: int) -> float | None:
-        """Of all instances of so many images, one for each piece of the other axes."""
+        """Cycles of all instances with this many images, one for each piece of the other axes."""
         prepared = self.prepared(each, images)
         return prepared.spread.cycles * _pieces(each) if isinstance(prepared, Prepared) else None
 
@@ -173,11 +174,12 @@ class _Sizes:
             if not isinstance(layout, NoPlan):
                 return Prepared(spreaded, spread, layout)
             found = layout
-        assert found is not None  # there is a spread at least
+        assert found is not None  # there is at least one spread
         return found
 
     def _spreads(self, group: Group, instance: int) -> Iterator[Spread]:
-        """Ways to spread an instance over the cores: what takes the fewest cycles, then what takes least room."""
+        """Spreads of an instance over the cores: the one with the fewest cycles, then the one that takes the least
+        room."""
         box = instance_box(self.ctx.graph, group, group.output, instance)
         for spreader in (self.search.spreader, self.outer):
             yield spreader.spread(group.name, group.layers, box)
@@ -186,7 +188,7 @@ class _Sizes:
 def _of_group(
     sizes: _Sizes, each: ImageGroup, found: dict[int, Prepared]
 ) -> tuple[list[Instance], tuple[Decision, ...]]:
-    """The instances of a group, and why they are as they are."""
+    """The instances of a group, and the decisions behind them."""
     ctx, first = sizes.ctx, found[each.images[0]].group
     inner = _pieces(each)
     points = (0, *accumulate(each.images))
@@ -221,7 +223,7 @@ def _instances(each: ImageGroup) -> int:
 
 
 def _pieces(each: ImageGroup) -> int:
-    """Instances of the same images."""
+    """Number of instances of the same images."""
     return prod(len(points) - 1 for _, points in each.inner)
 
 

@@ -1,12 +1,12 @@
 """Plans of kernels that are whole groups, for targets that offer them (`partitioner.ir.kernels`).
 
-    O0    graph --layers--> one kernel a layer
+    O0    graph --layers--> one kernel per layer
     O3    graph --layers--> all sets that the target has a kernel for --the cover of least cost--> groups
-    auto  the same: O0 is among the covers
+    auto  as O3: O0 is among the covers
 
-The cost of a cover are the floors and launches of its kernels, one after the other, with what they find in the cache
-that all cores share (`partitioner.fusion.cache_hits`), and a margin for those of several layers. Groups that the user
-asks for are made at every level.
+The cost of a cover is the sum of the floors and launches of its kernels, with their hits in the cache that all cores
+share (`partitioner.fusion.cache_hits`), and a margin for kernels of several layers. Groups that the user asks for are
+made at every level.
 
 Every value that leaves a group lies in the main memory. The hardware places the blocks of a kernel, so steps name no
 cores, and their pieces are the grid.
@@ -33,11 +33,12 @@ from partitioner.planners.kernel_offers import KernelOffers
 from partitioner.planners.o0 import batch_of, view_step
 
 MOST_JUDGED = 4
-"""Covers that are compared in their order of execution, which the search only guesses."""
+"""Number of covers that are compared in their order of execution, which the search only guesses."""
 
 
 def kernels_by_layer(ctx: KernelContext, forced: Sequence[str] = ()) -> Plan:
-    """Level O0: one kernel a layer. Raises PlanError for a layer without a kernel, and as `forced_sets` does."""
+    """Plan of level O0: one kernel per layer. Raises PlanError for a layer without a kernel, and as `forced_sets`
+    does."""
     offers = KernelOffers(ctx)
     asked = forced_sets(forced, offers)
     run = offers.run(_apart(offers, asked))
@@ -45,7 +46,7 @@ def kernels_by_layer(ctx: KernelContext, forced: Sequence[str] = ()) -> Plan:
 
 
 def kernels_fused(ctx: KernelContext, forced: Sequence[str] = ()) -> Plan:
-    """Level O3: the cover of least cost. Raises as `kernels_by_layer` does."""
+    """Plan of level O3: the cover of least cost. Raises as `kernels_by_layer` does."""
     offers = KernelOffers(ctx)
     asked = forced_sets(forced, offers)
     run, _ = _cheapest(offers, asked)
@@ -53,7 +54,7 @@ def kernels_fused(ctx: KernelContext, forced: Sequence[str] = ()) -> Plan:
 
 
 def fastest_kernels(ctx: KernelContext, forced: Sequence[str] = ()) -> Plan:
-    """Level auto: the same cover, called O0 where it merges nothing. Raises as `kernels_by_layer` does."""
+    """Plan of level auto: that of level O3, called O0 where it merges nothing. Raises as `kernels_by_layer` does."""
     offers = KernelOffers(ctx)
     asked = forced_sets(forced, offers)
     run, apart = _cheapest(offers, asked)
@@ -67,8 +68,8 @@ def fastest_kernels(ctx: KernelContext, forced: Sequence[str] = ()) -> Plan:
 
 
 def kernels_in_place(plan: Plan, ctx: KernelContext) -> Mapping[str, Kernel]:
-    """The kernel of each group of a plan of whole groups that has one, with the floors that it has where it runs, after
-    those before it. Raises PlanError for a kernel that the target does not offer."""
+    """The kernel of each group that has one in a plan of whole groups, with the floors that it has after the kernels
+    before it. Raises PlanError for a kernel that the target does not offer."""
     offers = KernelOffers(ctx)
     steps = [plan.group_by_name[step.group] for step in plan.steps]
     groups = [group for group in steps if group.kernel]
@@ -77,8 +78,8 @@ def kernels_in_place(plan: Plan, ctx: KernelContext) -> Mapping[str, Kernel]:
 
 
 def candidates_in_place(plan: Plan, ctx: KernelContext, forced: Sequence[str] = ()) -> Mapping[str, tuple[Kernel, ...]]:
-    """All kernels for each group of such a plan, the fastest first, with the floors that they have where it runs; of a
-    group that was asked for those of the family that was asked for."""
+    """All kernels for each group of such a plan, the fastest first, with the floors that they have where they run; for
+    a group that the user asked for, only those of the requested family."""
     offers = KernelOffers(ctx)
     asked = {group.work.layers: group.work for group in forced_sets(forced, offers)}
     groups = [group for group in (plan.group_by_name[step.group] for step in plan.steps) if group.kernel]
@@ -94,7 +95,8 @@ def candidates_in_place(plan: Plan, ctx: KernelContext, forced: Sequence[str] = 
 def with_kernels(
     plan: Plan, ctx: KernelContext, chosen: Mapping[str, Kernel], decisions: tuple[Decision, ...] = ()
 ) -> Plan:
-    """The plan with these kernels, by group, and why; what was decided about those that they replace is left out."""
+    """The plan with these kernels, by group, and the decisions for them; decisions about the replaced kernels are left
+    out."""
     groups = tuple(
         replace(group, kernel=chosen[group.name].text) if group.name in chosen else group for group in plan.groups
     )
@@ -114,7 +116,7 @@ def with_kernels(
 
 
 def _cheapest(offers: KernelOffers, asked: Sequence[Forced]) -> tuple[KernelRun, KernelRun]:
-    """The cover of least cost in its order of execution, and that of one kernel a layer, which is one of those
+    """The cover of least cost in its order of execution, and that of one kernel per layer, which is one of those
     compared."""
     inside = _members(asked)
     options = [[] if inside >> number & 1 else [offers.alone(number)] for number in range(len(offers.layers))]
@@ -127,7 +129,7 @@ def _cheapest(offers: KernelOffers, asked: Sequence[Forced]) -> tuple[KernelRun,
 
 
 def _apart(offers: KernelOffers, asked: Sequence[Forced]) -> tuple[GroupWork, ...]:
-    """A kernel a layer, but for groups that have to be made."""
+    """One kernel per layer, except for groups that have to be made."""
     inside = _members(asked)
     rest = (offers.alone(number) for number in range(len(offers.layers)) if not inside >> number & 1)
     return (*(group.work for group in asked), *rest)
@@ -167,7 +169,7 @@ def _run(graph: Graph, group: Group, kernel: Kernel, main: str) -> RunStep:
 
 
 def _chosen(group: Group, kernel: Kernel) -> Decision:
-    """What the kernel occupies and what binds it."""
+    """Decision that tells what the kernel occupies and what binds it."""
     launches = f"{kernel.launches} launch{'es' if kernel.launches > 1 else ''}"
     occupies = [f"{size} {name}" for name, size in kernel.resources]
     binding = kernel.binding

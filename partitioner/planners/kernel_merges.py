@@ -1,9 +1,9 @@
-"""What was decided about every set of layers that a target has one kernel for: merged against apart.
+"""Decisions about every set of layers that a target has one kernel for: merged against apart.
 
     the run that was chosen, sets with a kernel --the same with the set merged, and with its layers apart--> Decision
 
-Both are counted where they would run: what the groups before have left in the cache counts, and what those behind find
-there. Groups of the run that have some of the set's layers are taken apart for both.
+Both are counted where they would run, with the cache as the groups before have left it, and with the hits of the groups
+after. Groups of the run that contain some of the set's layers are taken apart for both.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from partitioner.planners.forced_groups import Forced
 from partitioner.planners.kernel_offers import KernelOffers
 
 MERGED, APART = "one kernel with ", "not one kernel with "
-"""How verdicts begin."""
+"""Beginnings of verdicts."""
 
 READERS = 8
-"""Groups behind a set that are looked at for whether they find what it leaves."""
+"""Number of groups after a set that are checked for hits on what it leaves in the cache."""
 
 
 def microseconds(seconds: float) -> str:
-    """For a reader."""
+    """Seconds as text in microseconds."""
     return f"{seconds * 1e6:.3f} us"
 
 
 def is_merge(decision: Decision) -> bool:
-    """Is it about a set of layers as one kernel or several?"""
+    """Whether a decision is about a set of layers as one kernel or several."""
     return decision.verdict.startswith((MERGED, APART))
 
 
 def merge_decisions(run: KernelRun, offers: KernelOffers, asked: Sequence[Forced]) -> tuple[Decision, ...]:
-    """About every set of layers with a kernel, by the first layer: both ways to compute it, with the seconds of their
-    floors and what binds them."""
+    """Decisions about every set of layers with a kernel, by the first layer: both ways to compute it, with the seconds
+    of their floors and what binds them."""
     works = [work for work, _ in run.groups()]
     chosen = {work.members for work in works}
     texts = {forced.work.members: forced for forced in asked}
@@ -57,7 +57,7 @@ def merge_decisions(run: KernelRun, offers: KernelOffers, asked: Sequence[Forced
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """Kernels that compute a set of layers, with the floors that they have there."""
+    """Kernels that compute a set of layers, with the floors that they have in their place of the run."""
 
     kernels: tuple[tuple[GroupWork, Kernel], ...]
 

@@ -1,4 +1,4 @@
-"""What a target offers for the layers of a network: each set of them is asked for once.
+"""Kernels that a target offers for the layers of a network: each set of layers is asked for once.
 
 sets of layers, a bit each --target.kernels--> GroupWork: candidates, what they move    sets that have a kernel
 """
@@ -18,7 +18,7 @@ from partitioner.ir.layers import Layer
 
 
 class KernelOffers:
-    """Of one compilation."""
+    """The offers of one compilation."""
 
     def __init__(self, ctx: KernelContext) -> None:
         self.ctx = ctx
@@ -31,7 +31,7 @@ class KernelOffers:
 
     @cached_property
     def among(self) -> Dependences:
-        """Who reads whom among the layers."""
+        """Dependences among the layers."""
         return dependences_of(self.ctx.graph, [(layer,) for layer in self.layers])
 
     def of(self, members: int) -> GroupWork:
@@ -42,7 +42,7 @@ class KernelOffers:
         return self._known[members]
 
     def alone(self, number: int) -> GroupWork:
-        """One layer. Raises PlanError where it has no kernel and is no view."""
+        """The work of one layer. Raises PlanError where it has no kernel and is not a view."""
         work = self.of(1 << number)
         if not work.kernels and not self.views >> number & 1:
             layer = self.layers[number]
@@ -54,7 +54,8 @@ class KernelOffers:
         return work
 
     def sets(self, excluded: int = 0) -> Iterator[int]:
-        """Sets of several layers that have a kernel, without views and the layers of `excluded`, by their first."""
+        """Sets of several layers that have a kernel, without views and the layers of `excluded`, ordered by their first
+        layer."""
         for number in range(len(self.layers)):
             if not (excluded | self.views) >> number & 1:
                 yield from sets_from(
@@ -62,7 +63,7 @@ class KernelOffers:
                 )
 
     def merged_sets(self) -> tuple[GroupWork, ...]:
-        """Sets of several layers that were asked for and have a kernel, by their layers."""
+        """Sets of several layers that were asked for and have a kernel, ordered by their layers."""
         found = (work for members, work in self._known.items() if members & members - 1 and work.kernels)
         return tuple(sorted(found, key=lambda work: tuple(bits(work.members))))
 
@@ -93,5 +94,5 @@ class KernelOffers:
 
 
 def narrowed(work: GroupWork, kernels: tuple[Kernel, ...]) -> GroupWork:
-    """The same layers with fewer candidates."""
+    """The layers of `work` with fewer candidates."""
     return replace(work, kernels=kernels, _best={})

@@ -3,8 +3,8 @@
     "O3", spill "auto"  --planner_of-->  O3(spill="auto")  --make_plan (registry.py)-->  Plan
     "auto"              --planner_or_auto-->  Auto()       --dsa_sched/search/-->        one of these values
 
-A planner's options are the fields of its class and stand nowhere else. The command line reads names, choices and help
-from here, so nothing heavy is loaded; `registry.py` carries planners out. Targets whose kernels are whole groups have
+The fields of a planner's class are its options and are defined nowhere else. The command line reads names, choices and
+help from here, so nothing heavy is loaded; `registry.py` runs the planners. Targets whose kernels are whole groups have
 planners of their own under some of the names.
 """
 
@@ -19,7 +19,7 @@ from hw_models.errors import ModelError
 from partitioner.memory.spill_policies import POLICIES
 
 NO_SPILLS = "none"
-"""The choice of the vendor's compiler too, whose automatic spilling is off unless asked for."""
+"""Name for no spilling; also the default of the vendor's compiler, whose automatic spilling must be asked for."""
 
 AUTO_SPILL = "auto"
 SPILLS = (NO_SPILLS, *POLICIES, AUTO_SPILL)
@@ -31,7 +31,7 @@ SPILL_HELP = (
 
 @dataclass(frozen=True, slots=True)
 class O0:
-    """What TVM would make."""
+    """Planner of level O0: the kernels that TVM would make."""
 
     name: ClassVar[str] = "O0"
     summary: ClassVar[str] = "one kernel a layer, every output in the main memory"
@@ -39,7 +39,7 @@ class O0:
 
 @dataclass(frozen=True, slots=True)
 class O1:
-    """As O0, with less traffic to the main memory."""
+    """Planner of level O1: as O0, with less traffic to the main memory."""
 
     name: ClassVar[str] = "O1"
     summary: ClassVar[str] = "outputs in the staging memory while they are needed, as far as they fit"
@@ -47,7 +47,7 @@ class O1:
 
 @dataclass(frozen=True, slots=True)
 class O2:
-    """As O1, with values that their readers find on their own cores."""
+    """Planner of level O2: as O1, with values that their readers find on their own cores."""
 
     name: ClassVar[str] = "O2"
     summary: ClassVar[str] = "outputs in the cores' own memories where readers find them there, else as O1"
@@ -55,8 +55,9 @@ class O2:
 
 @dataclass(frozen=True, slots=True)
 class O3:
-    """The whole method. `spill` says which values of a group leave the cores where they do not all fit; of `SPILLS`, by
-    a policy's name, none, or automatically. Raises ModelError for another one."""
+    """Planner of level O3, the whole method. `spill`, one of `SPILLS`, says how values of a group are chosen that leave
+    the cores where they do not all fit: by a policy's name, none, or automatically. Raises ModelError for any other
+    value."""
 
     name: ClassVar[str] = "O3"
     summary: ClassVar[str] = "groups of layers cut into instances, ordered so that data stay close"
@@ -70,8 +71,8 @@ class O3:
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """As O2, for layers whose constants are much of what moves. With `chunks`, it is given the graph in which hidden
-    values without room on the cores are computed in chunks: what level auto finds."""
+    """Planner of level streamed: as O2, for networks whose constants are a large part of what moves. With `chunks`, it
+    is given the graph in which hidden values without room on the cores are computed in chunks; level auto finds it."""
 
     name: ClassVar[str] = "streamed"
     summary: ClassVar[str] = "as O2, cut such that constants stream once through all cores while these compute"
@@ -81,7 +82,7 @@ class Streamed:
 
 @dataclass(frozen=True, slots=True)
 class Astitch:
-    """Compute-bound layers stay alone."""
+    """Planner of level astitch: compute-bound layers stay alone."""
 
     name: ClassVar[str] = "astitch"
     summary: ClassVar[str] = "memory-bound layers stitched into one kernel, what is between kernels in the main memory"
@@ -89,8 +90,8 @@ class Astitch:
 
 @dataclass(frozen=True, slots=True)
 class ImageGroup:
-    """Layers, by name, that are one group; `images` of each of its instances, which are all of the batch. `inner` are
-    cut points of other axes of the group's output, which each instance of so many images is cut along besides."""
+    """Layers, by name, that are one group; `images` of each of its instances add up to the batch. `inner` are cut
+    points of other axes of the group's output, along which the instances of each part of the images are also cut."""
 
     layers: tuple[str, ...]
     images: tuple[int, ...]
@@ -99,7 +100,7 @@ class ImageGroup:
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """Groups as O3 has them for another batch, in instances of given images: what level auto finds."""
+    """Planner of groups that O3 made for another batch, in instances of given images; level auto finds it."""
 
     name: ClassVar[str] = "images"
     summary: ClassVar[str] = "groups of O3 for another batch, in instances of given images"
@@ -108,13 +109,13 @@ class Images:
 
 
 WholePlanner: TypeAlias = O0 | O1 | O2 | O3 | Streamed | Astitch | Images
-"""Planners that have one method for the whole network."""
+"""Planners that use one method for the whole network."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The layers from the one named `first` to the one before the next segment, as that planner's plan of the whole
-    network has them."""
+    """The layers from the one named `first` to the one before the next segment, as in that planner's plan of the whole
+    network."""
 
     planner: WholePlanner
     first: str
@@ -122,7 +123,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """Parts of the network as different planners have them: what level auto finds, with `parts` that say which."""
+    """Planner of a network whose `parts` are planned by different planners; level auto finds it."""
 
     name: ClassVar[str] = "segments"
     summary: ClassVar[str] = "parts of the network as different levels have them"
@@ -135,7 +136,8 @@ Planner: TypeAlias = WholePlanner | Segments
 
 @dataclass(frozen=True, slots=True)
 class Auto:
-    """No planner: the search for the one whose program is the fastest by the cycle model (`dsa_sched/search/`)."""
+    """Search for the planner whose program is the fastest by the cycle model (`dsa_sched/search/`); it is not itself a
+    planner."""
 
     name: ClassVar[str] = "auto"
     summary: ClassVar[str] = "the fastest of what these make, by the cycle model"
@@ -151,7 +153,7 @@ class LayerKernels:
 
 @dataclass(frozen=True, slots=True)
 class FusedKernels:
-    """For targets whose kernels are whole groups: of all ways to merge layers the one of least cost."""
+    """For targets whose kernels are whole groups: the least costly of all ways to merge layers."""
 
     name: ClassVar[str] = "O3"
     summary: ClassVar[str] = (
@@ -161,7 +163,8 @@ class FusedKernels:
 
 @dataclass(frozen=True, slots=True)
 class FastestKernels:
-    """For targets whose kernels are whole groups: the same, and it says what O0 would take."""
+    """For targets whose kernels are whole groups: the cover of `FusedKernels`, which also reports what O0 would
+    take."""
 
     name: ClassVar[str] = Auto.name
     summary: ClassVar[str] = "the fastest of O0 and all covers, by the floors of their kernels"
@@ -178,26 +181,26 @@ KERNEL_PLANNERS: Mapping[str, type[KernelPlanner]] = MappingProxyType(
 LEVELS = tuple(PLANNERS)
 
 SEGMENTS, IMAGES = Segments.name, Images.name
-"""Levels that no user can name: their plans need the parts or groups that level auto has found."""
+"""Levels that users cannot select: their plans need the parts or groups that level auto has found."""
 
 AUTO = Auto.name
 LEVEL_CHOICES = (*LEVELS, AUTO)
 DEFAULT_LEVEL = AUTO
-"""Where nobody says another one: on the command line, in Python, and for chips that tasks are placed on."""
+"""Default level: on the command line, in Python, and for chips that tasks are placed on."""
 
 NORMAL_EFFORT = "normal"
 EFFORTS: Mapping[str, int] = MappingProxyType({"fast": 1, NORMAL_EFFORT: 14, "high": 48})
-"""Names of efforts, and how many plans at level auto become programs that the cycle model judges, at most. Effort below
-the normal one also orders the instructions of a scheduled program in one way only."""
+"""Largest number of plans that become programs judged by the cycle model at level auto, by the name of the effort.
+Effort below the normal one also orders the instructions of a scheduled program in only one way."""
 
 
 def level_help() -> str:
-    """What each level does, in a line."""
+    """Help for all levels, in one line."""
     return "; ".join(f"{kind.name}: {kind.summary}" for kind in (*PLANNERS.values(), Auto))
 
 
 def planner_text(planner: Planner) -> str:
-    """A planner with its options, as decisions and progress name it."""
+    """Name of a planner with its options, for decisions and progress."""
     match planner:
         case O3(spill) if spill != NO_SPILLS:
             return f"{O3.name} with spills"
@@ -211,8 +214,8 @@ def planner_text(planner: Planner) -> str:
 
 
 def planner_of(level: str, spill: str = NO_SPILLS) -> WholePlanner:
-    """A planner by the name that users give it. Raises ModelError for a name of none, a policy of spilling that there
-    is not, and one for a planner that has none."""
+    """The planner with the name that users give it. Raises ModelError for an unknown name, for an unknown policy of
+    spilling, and for a policy given to a planner that does not spill."""
     if level not in PLANNERS:
         needs = f"one of {', '.join(LEVEL_CHOICES)}"
         if level in (AUTO, SEGMENTS, IMAGES):
@@ -225,7 +228,7 @@ def planner_of(level: str, spill: str = NO_SPILLS) -> WholePlanner:
 
 
 def planner_or_auto(level: str, spill: str = NO_SPILLS) -> WholePlanner | Auto:
-    """The same, or the search for the fastest planner, which tries spills by itself."""
+    """The planner with a given name, or the search for the fastest planner, which tries spills by itself."""
     if level != AUTO:
         return planner_of(level, spill)
     _refuse_spill(spill, level, "a level that does not try spills by itself")
@@ -234,13 +237,13 @@ def planner_or_auto(level: str, spill: str = NO_SPILLS) -> WholePlanner | Auto:
 
 def _refuse_spill(spill: str, level: str, needs: str) -> None:
     if spill != NO_SPILLS:
-        O3(spill)  # a value that there is not is told first
+        O3(spill)  # report an unknown policy first
         raise ModelError("--spill", needs=f"{needs}: {O3.name}", has=level)
 
 
 def kernel_planner_of(target: str, asked: Planner | Auto) -> KernelPlanner:
     """The planner of the same name for a target (named) whose kernels are whole groups. Raises ModelError where there
-    is none, and for spills, which such a target has not."""
+    is none, and for spills, which such a target does not have."""
     who = f"for {target}, whose kernels are whole groups of layers"
     if asked.name not in KERNEL_PLANNERS:
         raise ModelError("--level", needs=f"{' or '.join(KERNEL_PLANNERS)} {who}", has=asked.name)

@@ -3,10 +3,10 @@ the main one.
 
     bindings --values by cycles saved for each byte and step--> local values, moves --> what is left as at O1 --> Plan
 
-A value stays with the cores that made it if there is room until its last reader, beside what the tiles of all layers
-that run meanwhile need. A reader that needs parts of other cores gets them by a `redistribute` step. What the tiles
-need is asked of the tiling itself: a value for which some layer finds no tile, or loses more cycles than the value
-saves, goes to the next memory outward.
+A value stays with the cores that made it if there is room until its last reader, in addition to the room for the tiles
+of all layers that run meanwhile. A reader that needs parts from other cores gets them by a `redistribute` step. Tiling
+itself says what the tiles need: a value for which some layer finds no tile, or loses more cycles than the value saves,
+goes to the next memory outward.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from partitioner.tiling.buffer_aliasing import FreeRegions, Residents
 from partitioner.tiling.tiling import piece_cycles, workspace_bytes
 
 RESERVE = 16
-"""At first one part in so many of the local memory is left to tiles; what they really need is asked afterwards."""
+"""Divisor of the local memory: the part left to tiles at first. What they really need is asked afterwards."""
 
 ALONE = 12
-"""So many values that cost more than they save are sent away one at a time, since one that goes may help the others;
-in deep networks, then, all at once that are never there together."""
+"""Number of first rounds in which values that cost more than they save leave one at a time, since one that leaves may
+help the others; afterwards, as happens in deep networks, all those leave at once that never live at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScopeMove:
-    """Before layer `reader` runs, its cores get their boxes of what it reads as `name`; `size_bytes` on a core at most,
-    `buffer_bytes` in the shared memory meanwhile."""
+    """A move before layer `reader` runs: its cores get their boxes of what it reads as `name`, `size_bytes` on a core
+    at most, and `buffer_bytes` in the shared memory meanwhile."""
 
     value: str
     reader: int
@@ -49,7 +49,7 @@ class ScopeMove:
 
 @dataclass
 class LocalScopes:
-    """The choice while it is made: `kept` values by name."""
+    """State of the choice: the `kept` values by name."""
 
     ctx: PlanContext
     binder: Binder
@@ -64,8 +64,8 @@ class LocalScopes:
         return self.ctx.roles.local_bytes
 
     def choose(self, banned: Mapping[str, str]) -> None:
-        """The values that save most cycles as far as their bytes fit, what then finds room in the shared memory counted
-        too; `banned` values are not asked, for the reasons given."""
+        """Choose the values that save most cycles as far as their bytes fit; values that then find room in the shared
+        memory are counted too. `banned` values are left out, for the reasons given."""
         self.kept, self.reasons = {}, dict(banned)
         candidates: dict[str, Closeness] = {}
         for value in self.binder.values.values():
@@ -98,7 +98,7 @@ class LocalScopes:
             self._try(close, used)
 
     def _lifetime(self, value: WaitingValue, close: Closeness | None) -> Lifetime:
-        """A value for the choice among memories; slots are two a layer, as in `_try`. Costs are cycles."""
+        """A value for the choice among memories; there are two slots per layer, as in `_try`. Costs are cycles."""
         size, readers = value.size_bytes, len(value.readers)
         kept = close.cycles if close is not None else 0.0
         main = self.binder.transfers.main_cycles(value.size_bytes, readers)
@@ -108,7 +108,7 @@ class LocalScopes:
         return Lifetime(2 * value.made + 1, last, local_bytes, size, staging_cost, int(kept + main))
 
     def mend(self) -> None:
-        """Sends those away for which tiles or packing find no room, until all others have it."""
+        """Remove values for which tiles or packing find no room, until all others have it."""
         rounds = 0
         while odd := self._misfits(apart=rounds >= ALONE):
             for name, reason in odd.items():
@@ -116,7 +116,7 @@ class LocalScopes:
             rounds += 1
 
     def moves(self) -> tuple[ScopeMove, ...]:
-        """In the order of the readers."""
+        """Moves in the order of the readers."""
         found = []
         for close in self.kept.values():
             item_bytes = self.ctx.graph.by_name[close.value.name].item_bytes
@@ -127,7 +127,7 @@ class LocalScopes:
         return tuple(sorted(found, key=lambda move: (move.reader, order[move.value])))
 
     def slots(self) -> tuple[int | ScopeMove, ...]:
-        """What happens in each slot of time: a layer by its index, or a move; views take none."""
+        """Event of each slot of time: a layer by its index, or a move; views take none."""
         before: dict[int, list[ScopeMove]] = {}
         for move in self.moves():
             before.setdefault(move.reader, []).append(move)
@@ -180,7 +180,7 @@ class LocalScopes:
         return None
 
     def _try(self, close: Closeness, used: list[int]) -> None:
-        """Slots here are two a layer: one for what is moved for it and one for the layer."""
+        """Keep a value if it fits. There are two slots per layer: one for the layer's moves and one for the layer."""
         wanted = dict.fromkeys(range(2 * close.value.made + 1, self._last(close) + 1), close.core_bytes)
         item_bytes = self.ctx.graph.by_name[close.value.name].item_bytes
         for reader, _, boxes in close.moved:
@@ -200,7 +200,7 @@ class LocalScopes:
         self.kept[close.value.name] = close
 
     def _last(self, close: Closeness) -> int:
-        """The last of two slots a layer in which the value itself is needed."""
+        """The last slot (of two per layer) in which the value itself is needed."""
         moved = {(reader, name) for reader, name, _ in close.moved}
         needs = self.binder.needs(close.value, self.bound)
         return max(2 * reader + ((reader, name) not in moved) for reader, name, _ in needs)
@@ -213,8 +213,9 @@ class LocalScopes:
     # All of them together, as the layout will see them.
 
     def _misfits(self, apart: bool) -> dict[str, str]:
-        """Values that must go, and why: at most one for each slot in which something does not fit; of those that slow
-        others down the first, and with `apart` those too that share no slot with it or with each other."""
+        """Values that must go, and the reasons: at most one for each slot in which something does not fit. Of values
+        that slow others down, the first one goes, and with `apart` also those that share no slot with it or with each
+        other."""
         slots = self.slots()
         items = self._items(slots)
         if not items:
@@ -223,7 +224,7 @@ class LocalScopes:
         unit = self.ctx.chip.memory(self.ctx.roles.local.memory).alignment_bytes
         wanted = self._wanted(slots, residents)
         if isinstance(wanted, Infeasible):
-            return {}  # some layer fits nowhere, whatever stays: the layout will say so
+            return {}  # some layer fits nowhere, whatever stays; the layout will report it
         packing = pack(list(items), self.capacity, unit, wanted)
         if packing.late is not None:
             late = packing.late
@@ -270,7 +271,8 @@ class LocalScopes:
         return max(self.bound[index].boxes.values(), key=box_size)
 
     def _items(self, slots: Sequence[int | ScopeMove]) -> dict[Item, str]:
-        """What lies in a core's memory, and the value of which it is a part, in the order in which it comes there."""
+        """Items in a core's memory, each with the value of which it is a part, in the order in which they come
+        there."""
         at = {index: slot for slot, index in enumerate(slots) if isinstance(index, int)}
         moved = {(m.value, m.reader, m.name): slot for slot, m in enumerate(slots) if isinstance(m, ScopeMove)}
         items: dict[Item, str] = {}
@@ -287,7 +289,8 @@ class LocalScopes:
         return dict(sorted(items.items(), key=lambda entry: entry[0].first))
 
     def _residents(self, index: int) -> Iterator[tuple[Box, Residents]]:
-        """For each core, but once for each shape: the box that it computes and what lies in its memory for that."""
+        """For each core, but only once per shape: the box that it computes and the residents of its memory
+        meanwhile."""
         layer, bound = self.ctx.layers[index], self.bound[index]
         moved: dict[str, Mapping[int, Box]] = {}
         for close in self.kept.values():
@@ -312,7 +315,8 @@ class LocalScopes:
     def _wanted(
         self, slots: Sequence[int | ScopeMove], residents: Mapping[int, Sequence[tuple[Box, Residents]]]
     ) -> dict[int, int] | Infeasible:
-        """As the layout asks for it: the workspace of the first of the largest boxes, at most half of the memory."""
+        """Bytes wanted in each slot, as the layout asks for them: the workspace of the first of the largest boxes, at
+        most half of the memory."""
         wanted = {}
         for slot, index in enumerate(slots):
             if isinstance(index, int):
@@ -331,6 +335,6 @@ class LocalScopes:
         return min(self._alive(span, items), key=lambda name: (self._density(self.kept[name]), name))
 
     def _density(self, close: Closeness) -> float:
-        """Cycles saved for each byte of a core and layer."""
+        """Cycles saved per byte of a core and layer."""
         value = close.value
         return self.worth[value.name] / (close.core_bytes * (value.last - value.made + 1))

@@ -1,4 +1,4 @@
-"""One group a layer: what levels O0, O1 and O2 share, and O0 itself.
+"""One group per layer: the base of levels O0, O1 and O2, and O0 itself.
 
 graph --layers--> groups --bind--> steps, every output in the main memory (O0: what TVM would make)
 """
@@ -18,7 +18,8 @@ from partitioner.tiling.core_partition import bind
 
 
 def in_main(ctx: PlanContext) -> Plan:
-    """Level O0: one kernel a layer, every output in the main memory, every layer on the cores that make it fastest."""
+    """Plan of level O0: one kernel per layer, every output in the main memory, every layer on the cores that make it
+    fastest."""
     reasons = list(ctx.layer_decisions)
     steps: list[Step] = []
     known: dict[int, tuple[Binding, float]] = {}
@@ -33,7 +34,7 @@ def in_main(ctx: PlanContext) -> Plan:
 
 
 def layer_plan(ctx: PlanContext, level: str, steps: Sequence[Step], decisions: Sequence[Decision]) -> Plan:
-    """A plan with one group a layer."""
+    """A plan with one group per layer."""
     graph, chip = ctx.graph, ctx.chip
     groups = tuple(Group(layer.name, (layer,)) for layer in ctx.layers)
     return Plan(graph.name, level, graph.hash, chip.hash, batch_of(graph), groups, tuple(steps), tuple(decisions))
@@ -53,14 +54,15 @@ def batch_of(graph: Graph) -> int:
 
 
 def view_step(graph: Graph, layer: Layer, scope: str) -> ViewStep:
-    """Another name for the same bytes; no core has to do anything."""
+    """Step that gives the same bytes another name; no core has to do anything."""
     return ViewStep(layer.name, full_box(graph.by_name[layer.output].shape), scope)
 
 
 def bound_step(
     ctx: PlanContext, layer: Layer, scope: str, known: dict[int, tuple[Binding, float]]
 ) -> tuple[RunStep, Decision]:
-    """A layer as its own kernel on the cores that are done soonest; `known` remembers how layers like it were bound."""
+    """A layer as its own kernel on the cores that are done soonest; `known` remembers the bindings of similar
+    layers."""
     box = full_box(ctx.graph.by_name[layer.output].shape)
     alike = ctx.likeness(layer).kind
     if alike not in known:

@@ -3,8 +3,8 @@
     O0 plan --values by bytes saved for each byte and step--> scopes --> O1 plan
 
 A value has one scope for its whole life. One that stays takes room from all layers that run meanwhile: their rounds
-become smaller and load more often. So a value stays only if the bytes that are saved outweigh those that are loaded
-again, counted by the rounds that the layout will choose. Inputs and outputs of the network lie in the main memory.
+become smaller and load more often. So a value stays only if the saved bytes outweigh those that are loaded again,
+counted by the rounds that the layout will choose. Inputs and outputs of the network lie in the main memory.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from partitioner.planners.o0 import in_main
 from partitioner.tiling.staging_traffic import StagedBytes
 
 PASSES = 3
-"""Values that were refused are asked again when others stay: what they cost may have changed."""
+"""Largest number of times that refused values are asked again: their cost may have changed when others stay."""
 
 
 def in_staging(ctx: PlanContext) -> Plan:
-    """Level O1. On a chip without a level between main and local memories this is O0."""
+    """Plan of level O1. On a chip without a level between main and local memories this is O0."""
     base = in_main(ctx)
     if not ctx.roles.has_staging:
         return replace(base, level="O1")
@@ -45,7 +45,7 @@ def in_staging(ctx: PlanContext) -> Plan:
 
 
 def runs_of(steps: Sequence[Step]) -> dict[int, RunStep]:
-    """Of one step a layer those that compute, by the layer's index."""
+    """Run steps of layers that compute, by the layer's index; there is one step per layer."""
     return {index: step for index, step in enumerate(steps) if isinstance(step, RunStep)}
 
 
@@ -55,7 +55,7 @@ def run_slots(graph: Graph, layers: Sequence[Layer]) -> tuple[int | None, ...]:
 
 
 def with_scopes(plan: Plan, graph: Graph, scopes: Mapping[str, str]) -> Plan:
-    """The plan with the scopes of some values changed; views lie where the value lies that they name."""
+    """The plan with changed scopes for some values; a view lies where the value lies that it names."""
     own = own_names(graph, [group.layers[0] for group in plan.groups])
     steps = []
     for step in plan.steps:
@@ -66,7 +66,7 @@ def with_scopes(plan: Plan, graph: Graph, scopes: Mapping[str, str]) -> Plan:
 
 @dataclass(slots=True)
 class _Refusal:
-    """Why a value does not stay."""
+    """Reason why a value does not stay."""
 
     value: WaitingValue
     reason: str
@@ -74,8 +74,8 @@ class _Refusal:
 
 @dataclass
 class Staging:
-    """The choice while it is made: `kept` values by name, bytes `used` in each slot of time; `runs` are the steps of
-    layers that compute, by the layer's index.
+    """State of the choice: `kept` values by name, bytes `used` in each slot of time; `runs` are the steps of layers
+    that compute, by the layer's index.
 
     `slots` names the layer that runs in each slot, None for a move between cores; `buffers` are bytes that such a slot
     takes. Values in `local` lie in the cores' memories, and layers that touch them keep to the boxes in `own`.
@@ -108,7 +108,8 @@ class Staging:
         return range(self.slot_of[value.made], self.slot_of[value.last] + 1)
 
     def choose(self, values: Iterable[WaitingValue]) -> None:
-        """Values in the order of bytes saved for each byte and step that they take; then what cannot be packed goes."""
+        """Choose values in the order of saved bytes per byte and step that they take; then remove those that cannot be
+        packed."""
         order = sorted(values, key=lambda v: (-_density(v), v.made))
         for _ in range(PASSES):
             kept = len(self.kept)
@@ -175,7 +176,7 @@ class Staging:
     def _refuse(self, value: WaitingValue, reason: str) -> None:
         self.refused[value.name] = _Refusal(value, reason)
 
-    # What the layers of some steps move.
+    # Bytes moved by the layers of some steps.
 
     def _bytes(self, span: Iterable[int]) -> int | None:
         total = 0
@@ -201,7 +202,7 @@ class Staging:
     # Places.
 
     def _pack(self) -> None:
-        """Values go until those that are left find places that leave every layer the room that it needs."""
+        """Remove values until the rest find places that leave every layer the room that it needs."""
         unit = self.ctx.chip.memory(self.ctx.roles.staging).alignment_bytes
         while self.kept:
             items = [Item(f"{slot}", slot, slot, size) for slot, size in self.buffers.items()]
@@ -232,11 +233,11 @@ class Staging:
                 self._refuse(value, reason)
 
     def _live(self, span: range) -> WaitingValue:
-        """The value that saves least among those that are kept in some slot of a span."""
+        """The value that saves least among those kept in some slot of a span."""
         live = [v for v in self.kept.values() if self._span(v)[0] < span.stop and span.start <= self._span(v)[-1]]
         return min(live, key=lambda v: (_density(v), v.made))
 
 
 def _density(value: WaitingValue) -> float:
-    """Bytes saved for each byte and step: one way to the main memory, and one back for each reader."""
+    """Bytes saved per byte and step: one transfer to the main memory, and one back for each reader."""
     return (1 + len(value.readers)) / (value.last - value.made + 1)

@@ -2,7 +2,7 @@
 
 graph --layers--> bindings --> values in the cores' memories --> values in the staging memory --> steps --> Plan
 
-Layers are bound one by one; then those that find each other's values in place move to other cores together.
+Layers are bound one by one; then layers that find each other's values in place move to other cores together.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def renumbered(binder: Binder, bound: Mapping[int, LayerBinding]) -> dict[int, L
 
 
 def _runs(binder: Binder, bound: Mapping[int, LayerBinding], values: Iterable[WaitingValue]) -> list[frozenset[int]]:
-    """Layers of which each finds a value of another in place, or is so found; the last layers first."""
+    """Runs of layers, each of which finds a value of another in place, or whose value is so found; the last layers
+    first."""
     runs = {layer: {layer} for layer in bound}
     for value in values:
         boxes = bound[value.made].boxes
@@ -63,7 +64,7 @@ def _runs(binder: Binder, bound: Mapping[int, LayerBinding], values: Iterable[Wa
 def _affinity(
     binder: Binder, bound: Mapping[int, LayerBinding], run: frozenset[int], values: Iterable[WaitingValue]
 ) -> list[list[int]]:
-    """By the core that a piece is on now and the one to which it may go, the elements that it would find in place."""
+    """Elements that a piece would find in place, by the core that it is on now and the core to which it may go."""
     cores = binder.ctx.chip.cores_per_cluster
     table = [[0] * cores for _ in range(cores)]
     for value in values:
@@ -80,7 +81,7 @@ def _affinity(
 def _on_cores(
     bound: Mapping[int, LayerBinding], run: frozenset[int], cores: tuple[int, ...]
 ) -> dict[int, LayerBinding]:
-    """The layers of a run, what was on core `i` on core `cores[i]`."""
+    """Bindings of the layers of a run, with the pieces of core `i` on core `cores[i]`."""
     return {
         layer: LayerBinding(at.pieces, {cores[core]: box for core, box in at.boxes.items()}, at.cycles)
         for layer, at in bound.items()
@@ -93,25 +94,26 @@ def _saved(binder: Binder, bound: Mapping[int, LayerBinding], values: Iterable[W
 
 
 MENDS = 8
-"""How often a plan is laid out again without what found no room, before nothing is kept in the cores' memories."""
+"""Number of times that a plan is laid out again without the values that found no room, before nothing is kept in the
+cores' memories."""
 
 RESERVE = 8
-"""A value may take all of a core's memory but one part in so many."""
+"""Divisor of a core's memory: the part that a value must leave free."""
 
 
 def in_cores(ctx: PlanContext) -> Plan:
-    """Level O2. Where not even O0 can be laid out, the plan is one that says so when it is lowered."""
+    """Plan of level O2. Where not even O0 can be laid out, lowering the plan reports it."""
     return kept_in_cores(ctx, O2.name)
 
 
 def kept_in_cores(ctx: PlanContext, level: str, cycles_of: TileCycles = tile_cycles) -> Plan:
-    """The same under the name of a level that counts otherwise what a core takes for its piece of a layer."""
+    """Plan as at O2 under another level's name, with another count of a core's cycles for its piece of a layer."""
     return views_alone(ctx, level) or _Level(ctx, level, cycles_of).plan()
 
 
 @dataclass(frozen=True)
 class _Level:
-    """What all attempts at a plan share."""
+    """State that all attempts at a plan share."""
 
     ctx: PlanContext
     level: str
@@ -123,7 +125,7 @@ class _Level:
         not_local: dict[str, str] = {}
         not_staged: dict[str, str] = {}
         chosen = self._choose(binder, bound, not_local)
-        if chosen.reasons:  # bindings made for values that found no room serve nothing
+        if chosen.reasons:  # bindings for values that found no room are useless
             not_local = dict(chosen.reasons)
             bound = renumbered(binder, binder.rebind(bound, frozenset(not_local)))
             chosen = self._choose(binder, bound, not_local)
@@ -150,7 +152,7 @@ class _Level:
         return scopes
 
     def _staged(self, chosen: LocalScopes, banned: Mapping[str, str]) -> Staging | None:
-        """What of the values that are not local waits in the staging memory; None on a chip without one."""
+        """Choice of values that are not local and wait in the staging memory; None on a chip without one."""
         if not self.ctx.roles.has_staging:
             return None
         slots = chosen.slots()
@@ -177,7 +179,7 @@ class _Level:
         return staged
 
     def _one_each(self, chosen: LocalScopes, scopes: Mapping[str, str]) -> list[RunStep | ViewStep]:
-        """One step a layer, by index; values are in the main memory where `scopes` does not say otherwise."""
+        """One step per layer, by index; values not named in `scopes` are in the main memory."""
         names = own_names(self.ctx.graph, self.ctx.layers)
         steps: list[RunStep | ViewStep] = []
         for index, layer in enumerate(self.ctx.layers):
@@ -209,8 +211,8 @@ class _Level:
         return layer_plan(self.ctx, self.level, steps, decisions)
 
     def _blamed(self, subject: Subject, chosen: LocalScopes, staged: Staging | None) -> tuple[str, ...]:
-        """The value that goes because something found no room: that itself, or the least useful one that is there when
-        the layer runs which found none; local ones first."""
+        """The value that goes because something found no room: that value itself, or the least useful one that is
+        present when the layer without room runs; local ones first."""
         kept = {name: close.value for name, close in chosen.kept.items()}
         shared = dict(staged.kept) if staged is not None else {}
         match subject:

@@ -2,8 +2,8 @@
 
     layers --grouping--> groups --cut, spread--> instances --order, scopes--> steps --layout--> Plan
 
-Each stage is a module of its own; this one puts them together and mends what the layout refuses: a value that finds no
-room goes to the next memory outward, a group whose instances do not fit is cut finer or in two.
+Each stage is a module of its own; this one puts them together and mends a plan that the layout refuses: a value that
+finds no room goes to the next memory outward, a group whose instances do not fit is cut finer or in two.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ from partitioner.planners.o3_split_search import Prepared, SplitSearch
 from partitioner.planners.weight_pinning import with_pins
 
 STAGING_SHARES = 8
-"""Room for waiting values is tried in steps of one part in this many of the staging memory."""
+"""Divisor of the staging memory: the step in which the room for waiting values is tried."""
 
 LESS_ROOM = (3, 4)
-"""A group that finds no room is grouped again for this share of the capacity."""
+"""Share of the capacity (numerator, denominator) for which a group that finds no room is grouped again."""
 
 MOST_INSTANCES = 4096
-"""Of a plan: each has instructions of its own, and takes tens of milliseconds and half a MiB to plan."""
+"""Largest number of instances in a plan: each has its own instructions, and takes tens of milliseconds and half a MiB
+to plan."""
 
 
 def plan_instances(ctx: PlanContext, policy: str | None = None) -> Plan:
@@ -51,7 +52,7 @@ def plan_instances(ctx: PlanContext, policy: str | None = None) -> Plan:
 
 
 def fit_instances(ctx: PlanContext, policy: str | None = None) -> Plan | NoPlan:
-    """The plan of level O3, or what even single layers lack however they are cut. Raises PlanError for more than
+    """The plan of level O3, or the reason why even single layers fit in no cut. Raises PlanError for more than
     `MOST_INSTANCES`."""
     if (plan := views_alone(ctx, "O3")) is not None:
         return plan
@@ -79,8 +80,8 @@ def require_few(graph: Graph, count: int) -> None:
 def _groups(
     search: SplitSearch, layers: tuple[Layer, ...], capacity_bytes: int
 ) -> tuple[list[Prepared | Layer], list[Decision]] | NoPlan:
-    """Groups by the published patterns for a capacity, each cut as coarsely as it really fits. One that fits with no
-    cut is grouped again as if there were less room; a single layer of which that is true leaves no plan."""
+    """Groups by the published patterns for a capacity, each cut as coarsely as it really fits. A group that fits in no
+    cut is grouped again with a smaller capacity; a single layer that fits in no cut leaves no plan."""
     ctx, graph = search.ctx, search.ctx.graph
     splitter = Splitter(ctx.footprints, capacity_bytes, SplitOptions(uneven=True, most_axes=2), search.granularity)
     too_much_twice = halo_veto(ctx, splitter.best)
@@ -152,7 +153,7 @@ def ordered_plan(
             return with_pins(ctx, plan, layout)
         refused = layout
         reasons.append(Decision("order", "tried again with less room for waiting values", reason_of(layout)))
-    assert refused is not None  # there is an attempt at least
+    assert refused is not None  # there is at least one attempt
     return refused
 
 
@@ -164,7 +165,7 @@ ALL, IN_PLACE, NONE = "all values", "values whose readers use them in place", "n
 
 
 def _attempts(staging_bytes: int) -> Iterator[tuple[str, int]]:
-    """What may wait in local memories, and the room in staging: all there is first, then less and less."""
+    """Values that may wait in local memories, and the room in staging: everything first, then less and less."""
     yield ALL, staging_bytes
     yield IN_PLACE, staging_bytes
     for part in range(STAGING_SHARES, -1, -1):
@@ -172,7 +173,7 @@ def _attempts(staging_bytes: int) -> Iterator[tuple[str, int]]:
 
 
 def _waiting_nodes(flow: InstanceFlow, waiting: str) -> tuple[InstanceNode, ...]:
-    """The nodes as ordering sees them: which outputs may wait in local memories."""
+    """The nodes as ordering sees them: those whose outputs may wait in local memories are marked."""
     if waiting == ALL:
         return flow.nodes
     moved = set(range(len(flow.nodes)))
@@ -187,7 +188,7 @@ def _waiting_nodes(flow: InstanceFlow, waiting: str) -> tuple[InstanceNode, ...]
 
 
 def _agree(flow: InstanceFlow, scopes: list[str], main: str) -> None:
-    """What one reader reads of one value is all in the main memory or none of it."""
+    """Change scopes so that the parts of one value read by one reader are all in the main memory or none of them is."""
     changed = True
     while changed:
         changed = False

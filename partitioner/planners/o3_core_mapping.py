@@ -1,10 +1,10 @@
-"""Spreading an instance over the cores: pieces of its output, and where cores exchange instead of computing twice.
+"""Spread of an instance over the cores: pieces of its output, and where cores exchange instead of computing twice.
 
     layers of a group, box of an instance --> pieces of the output, exchanges inside
 
 Going backward through the layers, each layer either computes on every core what that core's later layers read (halos
-are computed twice), or is cut afresh into disjoint pieces that the cores then fetch from each other; whichever takes
-fewer cycles of the slowest core by the cost model, transfers and the two barriers included.
+are computed twice), or is cut afresh into disjoint pieces that the cores then fetch from each other. The choice is the
+one with fewer cycles of the slowest core by the cost model, transfers and the two barriers included.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from partitioner.tiling.core_regions import whole_lines
 EVEN = 1.25
 
 MOST_EXCHANGED_RUNS = 64
-"""An exchange whose parts fall into more runs than this on a core is not considered: each run is an instruction."""
+"""Largest number of runs per core in an exchange: each run is an instruction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How an instance is spread: `pieces` of each axis of the output, `exchanges` inside, cycles of the slowest core
-    when nothing overlaps, and why."""
+    """Spread of an instance: `pieces` of each axis of the output, `exchanges` inside, cycles of the slowest core when
+    nothing overlaps, and the reason."""
 
     pieces: tuple[int, ...]
     exchanges: tuple[Exchange, ...]
@@ -40,7 +40,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """A value computed once in `pieces`, `parts` by core: cycles of the slowest core, and of the exchange."""
+    """A value computed once in `pieces`, with `parts` by core: cycles of the slowest core, and of the exchange."""
 
     pieces: tuple[int, ...]
     parts: list[Box]
@@ -50,8 +50,8 @@ class _Option:
 
 @dataclass(frozen=True)
 class Spreader:
-    """Decides for the groups of one graph on one chip, and remembers what layers cost; with `outer_only` all is cut
-    along its images and rows, which takes least room where a group has many layers."""
+    """Search for the spreads of the groups of one graph on one chip, which remembers the cost of layers. With
+    `outer_only`, everything is cut along its images and rows, which takes least room where a group has many layers."""
 
     ctx: PlanContext
     outer_only: bool = False
@@ -60,13 +60,13 @@ class Spreader:
 
     def spread(self, name: str, layers: tuple[Layer, ...], box: Box) -> Spread:
         """The spread of an instance whose output is `box` of the last layer's output: of the ways to cut the output
-        (images and rows first, or what is best for the last layer alone) the one with the fewest cycles in all."""
+        (images and rows first, or the best for the last layer alone) the one with the fewest cycles in all."""
         outputs = self._ways(layers[-1], box)
         return min((self._spread(name, layers, box, pieces) for pieces in outputs), key=lambda spread: spread.cycles)
 
     def _ways(self, layer: Layer, box: Box) -> tuple[tuple[int, ...], ...]:
-        """Images and rows first; and what is best for the layer alone, where that leaves cores idle or engines half
-        empty: the slowest core takes more than `EVEN` times an even share."""
+        """Cuts to try: images and rows first; then the best for the layer alone, where the first leaves cores idle or
+        engines half empty, so that the slowest core takes more than `EVEN` times an even share."""
         outer = self.outer_pieces(layer, box)
         if self.outer_only:
             return (outer,)
@@ -123,7 +123,7 @@ class Spreader:
             yield _Option(counts, parts, alone, self._exchange_cycles(layer.output, wanted, parts))
 
     def outer_pieces(self, layer: Layer, box: Box) -> tuple[int, ...]:
-        """Pieces of the outermost axes first: as many as divide the cores among them."""
+        """Pieces of the outermost axes first: as many as share the cores evenly."""
         left = self.ctx.chip.cores_per_cluster
         granularity = self._granularity(layer, box)
         counts = []
@@ -135,7 +135,7 @@ class Spreader:
         return tuple(counts)
 
     def best_pieces(self, layer: Layer, box: Box) -> tuple[tuple[int, ...], float]:
-        """Piece counts of a box whose slowest core takes fewest cycles, and that number; ties go to outer axes."""
+        """Piece counts of a box whose slowest core takes the fewest cycles, and these cycles; ties go to outer axes."""
         key = (layer.name, box_shape(box))
         if key not in self.cuts:
             if layer.is_view(self.ctx.graph):
@@ -152,7 +152,7 @@ class Spreader:
         return self.cuts[key]
 
     def cycles(self, layer: Layer, box: Box) -> float:
-        """Engine work of a box on one core, and loading its constants."""
+        """Cycles of a box on one core: its engine work, and loading its constants."""
         if box_size(box) == 0 or layer.is_view(self.ctx.graph):
             return 0.0
         key = (layer.name, box_shape(box))
@@ -200,7 +200,7 @@ class Spreader:
             yield tuple(chosen.get(axis, 1) for axis in range(len(box)))
 
     def _broadcast_cycles(self, tensor: str, box: Box) -> float:
-        """Bringing a constant to a core: where the link broadcasts, all cores are served at once."""
+        """Cycles to bring a constant to a core: where the link broadcasts, all cores are served at once."""
         local = self.ctx.roles.local.memory
         link = self.ctx.chip.link(self.ctx.roles.staging, local, None)
         described = self.ctx.graph.by_name[tensor]
@@ -211,7 +211,7 @@ class Spreader:
         )
 
     def _exchange_cycles(self, tensor: str, wanted: list[Box], parts: list[Box]) -> float:
-        """Giving and taking through the staging memory, all cores at once, and two barriers."""
+        """Cycles to give and take through the staging memory, all cores at once, with two barriers."""
         item_bytes = self.ctx.graph.by_name[tensor].item_bytes
         slowest = 0.0
         for core, want in enumerate(wanted):

@@ -1,8 +1,8 @@
-"""Instances of all groups and what flows between them: the graph that is ordered.
+"""Instances of all groups and the data that flow between them: the graph that is ordered.
 
-    groups, cut and spread --> an instance each piece --> edges where what one reads meets what another gives
+    groups, cut and spread --> one instance per piece --> edges where what one reads meets what another gives
 
-Edges that the groups have but two instances do not (a reader of other images, say) never come to be.
+Two instances of connected groups have no edge where one does not read what the other gives (other images, say).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from partitioner.tiling.core_regions import CoreBoxes, core_boxes
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """An instance of a prepared group (None for a view) with what each of its cores does."""
+    """An instance of a prepared group (None for a view) with the boxes of each of its cores."""
 
     group: Group
     prepared: Prepared | None
@@ -45,7 +45,7 @@ def instances_of(search: SplitSearch, made: list[Prepared | Layer]) -> list[Inst
 
 
 def _needs(graph: Graph, instance: Instance) -> dict[str, Box]:
-    """What an instance reads of each value from outside, all cores together."""
+    """The box of each outside value that an instance reads, all cores together."""
     if instance.prepared is None:
         return {name: full_box(graph.by_name[name].shape) for name in instance.group.inputs(graph)}
     needs: dict[str, Box] = {}
@@ -57,7 +57,7 @@ def _needs(graph: Graph, instance: Instance) -> dict[str, Box]:
 
 
 def _gives(graph: Graph, instance: Instance) -> dict[str, Box]:
-    """What an instance gives of each output of its group."""
+    """The box of each output of its group that an instance gives."""
     if instance.prepared is None:
         return {instance.group.output: instance.step.box}
     gives: dict[str, Box] = {}
@@ -72,8 +72,8 @@ def _gives(graph: Graph, instance: Instance) -> dict[str, Box]:
 
 @dataclass(frozen=True, slots=True)
 class InstanceFlow:
-    """Instances and what flows between them: for each reader and value the makers that it reads, and the ends of all
-    edges; `nodes` are what ordering must know."""
+    """Instances and the data that flow between them: for each reader and value the makers that it reads, and the ends
+    of all edges; `nodes` hold what ordering must know."""
 
     instances: tuple[Instance, ...]
     nodes: tuple[InstanceNode, ...]
@@ -87,7 +87,7 @@ class InstanceFlow:
 
 
 def flow_of(ctx: PlanContext, instances: list[Instance]) -> InstanceFlow:
-    """Edges where a reader's box meets what a maker gives; redundant ones never come to be."""
+    """The flow, with an edge where a reader's box meets the box that a maker gives; redundant edges are not made."""
     graph = ctx.graph
     gives = [_gives(graph, instance) for instance in instances]
     needs = tuple(_needs(graph, instance) for instance in instances)
@@ -130,7 +130,7 @@ def _core_bytes(graph: Graph, instance: Instance) -> int:
 
 
 def in_place(flow: InstanceFlow, found: tuple[int, ...], reader: Instance, name: str) -> bool:
-    """True when each core of the reader made itself all that it reads."""
+    """Whether each core of the reader itself made everything that it reads."""
     if len(found) != 1:
         return False
     made, read = flow.instances[found[0]].step, reader.step

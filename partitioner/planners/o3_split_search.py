@@ -1,8 +1,9 @@
-"""Split and core mapping of groups: for a run of layers the coarsest cut whose instances fit, and how they are spread.
+"""Split and core mapping of groups: for a run of layers the coarsest cut whose instances fit, and their spread.
 
     layers, cut --spread over the cores, laid out alone--> Prepared, or Infeasible with the numbers
 
-A group is tried as one instance alone, with its inputs in the main memory: what fits so is what the lowering can run.
+A group is tried as one instance alone, with its inputs in the main memory: lowering can run everything that fits this
+way.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ from partitioner.tiling.core_regions import instance_box
 
 GROWTH = (4, 3)
 MOST_TYPICAL = 6
-"""So many instances of a group are laid out to see whether all fit."""
+"""Number of instances of a group that are laid out to see whether all fit."""
 
 MOST_TRIES = 4
-"""Of several layers at most so many cuts are tried, each with a third more instances than the one before: where the
-fewest by the footprint do not do, scratch and weights are in the way, and smaller groups are better than finer cuts."""
+"""Largest number of cuts tried for several layers, each with a third more instances than the one before. Where the
+fewest instances by the footprint do not fit, scratch and weights take the room, and smaller groups help more than finer
+cuts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,8 @@ class Prepared:
 
 @dataclass(frozen=True)
 class SplitSearch:
-    """Groups that were tried, and how their instances are spread; with a `policy`, values that find no room on
-    the cores are spilled by it."""
+    """Groups that were tried, and the spreads of their instances; with a `policy`, values that find no room on the
+    cores are spilled by it."""
 
     ctx: PlanContext
     spreader: Spreader
@@ -61,7 +63,7 @@ class SplitSearch:
     tried: dict[tuple[tuple[str, ...], Split], Prepared | NoPlan] = field(default_factory=dict)
 
     def granularity(self, layer: Layer) -> tuple[int, ...]:
-        """Where the layer's output may be cut; a view wherever its shape allows."""
+        """Multiples at which the layer's output may be cut; a view may be cut wherever its shape allows."""
         if layer.is_view(self.ctx.graph):
             return (1,) * len(self.ctx.graph.by_name[layer.output].shape)
         return self.ctx.target.granularity(self.ctx.graph, layer)
@@ -83,15 +85,15 @@ class SplitSearch:
             outer = (*outer, cut) if cut else outer
 
     def prepare(self, layers: tuple[Layer, ...], split: Split) -> Prepared | NoPlan:
-        """One instance laid out alone; Forbidden is a cut that a view or output does not allow."""
+        """One instance laid out alone; the result is Forbidden for a cut that a view or output does not allow."""
         key = (tuple(layer.name for layer in layers), split)
         if key not in self.tried:
             self.tried[key] = unless_forbidden(lambda: self._prepare(layers, split))
         return self.tried[key]
 
     def coarsest(self, layers: tuple[Layer, ...], least: int = 1) -> Prepared | NoPlan:
-        """The group with the fewest instances, `least` or a few more, that find room; a layer alone may be cut as
-        finely as it must. Where none does, what the last one lacked."""
+        """The group with the fewest instances, `least` or a few more, that find room; a single layer may be cut as
+        finely as necessary. Where none fits, the reason of the last try."""
         found: Prepared | NoPlan | None = None
         splits = tuple(self.splits(layers))
         least = min(least, splits[-1].instances)
@@ -117,8 +119,8 @@ class SplitSearch:
         return RunStep(group.name, instance, box, scope, Binding(spread.pieces, tuple(range(cores))), exports)
 
     def _typical(self, layers: tuple[Layer, ...], split: Split) -> tuple[int, ...]:
-        """Instances that stand for all: one where images are cut, evenly, and each reads its own alone; else first,
-        last and some between, as where images are padding."""
+        """Instances that stand for all: one where images are cut evenly and each instance reads only its own; else the
+        first, the last and some in between, as where images are padded."""
         lengths = {high - low for _, points in split.cuts for low, high in pairwise(points)}
         images = len(lengths) == 1 and all(axis == 0 for axis, _ in split.cuts)
         if split.instances == 1 or (images and self.ctx.footprints.along(layers, 0).is_linear):

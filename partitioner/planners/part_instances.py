@@ -1,4 +1,4 @@
-"""Hidden values that find no room: the layers from the one that makes them to their reader in several instances.
+"""Hidden values that find no room: the layers from their maker to their reader run in several instances.
 
 plan in which a value goes to the main memory and comes back for a later layer
     --rows, or columns such as heads, of all layers between in as many instances as let it stay--> plan
@@ -30,18 +30,19 @@ from partitioner.tiling.core_partition import cut_axis, cut_granularity
 from partitioner.tiling.core_regions import core_boxes
 
 MOST_INSTANCES = 8
-"""Of layers together: beyond, their weights come too often, or their parts are too small, to be worth it."""
+"""Largest number of instances of layers together; with more, their weights come too often, or their parts are too
+small."""
 
 MOST_TWICE = 1 / 8
-"""Share of a value that may be computed twice: rows that windows of two instances read."""
+"""Largest share of a value that may be computed twice: rows that windows of two instances read."""
 
 Spans = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Steps that follow each other, with what each of them makes: the first makes a hidden value, the last alone reads
-    it, and what those between make is read in the block alone."""
+    """Steps that follow each other, with the values of each: the first step makes a hidden value, only the last reads
+    it, and the values of those in between are read only in the block."""
 
     runs: tuple[RunStep, ...]
     values: tuple[str, ...]
@@ -53,9 +54,9 @@ class _Block:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """The spans of a block's output along an axis, one an instance, where the output then lies, the groups whose values
-    are `left` in the staging memory, bytes of constants that all instances read, and how many more bytes of the main
-    memory that takes than constants once."""
+    """The spans of a block's output along an axis, one per instance, the memory where the output then lies, the groups
+    whose values are `left` in the staging memory, the bytes of constants that all instances read, and the bytes of main
+    memory traffic beyond reading constants once."""
 
     axis: int
     spans: Spans
@@ -66,8 +67,8 @@ class _Cut:
 
 
 def with_part_instances(ctx: PlanContext, plan: Plan) -> Plan:
-    """The plan with blocks of layers in instances for which all of it finds room, where that takes fewer bytes of the
-    main memory than the hidden values; of those the fewest bytes. Blocks that are alike are treated alike."""
+    """The plan with blocks of layers in instances for which everything finds room, where that moves fewer bytes of the
+    main memory than the hidden values do; of those the fewest bytes. Blocks that are alike are treated alike."""
     alike: dict[object, list[_Block]] = {}
     for block in _blocks(ctx, plan):
         layers = [layer for step in block.runs for layer in plan.group_by_name[step.group].layers]
@@ -79,14 +80,14 @@ def with_part_instances(ctx: PlanContext, plan: Plan) -> Plan:
 
 
 def fits(ctx: PlanContext, plan: Plan) -> bool:
-    """Whether a plan can be laid out, for work that runs ahead too."""
+    """Whether a plan can be laid out, also for work that runs ahead."""
     layouts = (unless_forbidden(partial(fit_layout, plan, ctx, options)) for options in (PLAIN, FOR_SCHEDULING))
     return not any(isinstance(layout, NoPlan) for layout in layouts)
 
 
 def _blocks(ctx: PlanContext, plan: Plan) -> Iterator[_Block]:
-    """From each run that leaves a value in the main memory to its only reader, if that has as many rows; no run is in
-    two of them."""
+    """Blocks from each run that leaves a value in the main memory to its only reader, if that has equally many rows; no
+    run is in two of them."""
     graph = ctx.graph
     steps = [step for step in plan.steps if not isinstance(step, MoveStep)]
     made = [plan.group_by_name[step.group].output for step in steps]
@@ -118,8 +119,8 @@ def _blocks(ctx: PlanContext, plan: Plan) -> Iterator[_Block]:
 
 
 def _attempts(ctx: PlanContext, plan: Plan, blocks: list[_Block]) -> Iterator[Plan]:
-    """The plan with blocks that are alike cut likewise, the fewest bytes of the main memory first. What they read and
-    make lies in the staging memory, on cores, or else in the main memory."""
+    """Plans in which similar blocks are cut in the same way, the fewest bytes of the main memory first. Values that
+    they read and make lie in the staging memory, on cores, or else in the main memory."""
     leave = any(block.values[-1] in ctx.graph.outputs for block in blocks)
     for cut in sorted(_cuts(ctx, plan, blocks[0], leave), key=lambda cut: cut.main_bytes):
         for brought in ((ctx.roles.main,), (ctx.roles.main, ctx.roles.local.memory), ()):
@@ -130,7 +131,7 @@ def _attempts(ctx: PlanContext, plan: Plan, blocks: list[_Block]) -> Iterator[Pl
 
 
 def _cuts(ctx: PlanContext, plan: Plan, block: _Block, leave: bool) -> Iterator[_Cut]:
-    """Ways that take fewer bytes of the main memory than the hidden value does: along the first axis that leaves rows
+    """Cuts that move fewer bytes of the main memory than the hidden value does: along the first axis that leaves rows
     to all cores, and along columns. With `leave` the output is one of the network."""
     reader = block.reader
     box, pieces = reader.box, reader.binding.pieces
@@ -155,14 +156,14 @@ def _cuts(ctx: PlanContext, plan: Plan, block: _Block, leave: bool) -> Iterator[
 
 
 def _whole_bytes(ctx: PlanContext, group: Group) -> int:
-    """Of all constants that a group reads, once."""
+    """Bytes of all constants that a group reads, counted once."""
     names = {name for layer in group.layers for name in layer.inputs(ctx.graph)}
     return sum(ctx.graph.by_name[name].size_bytes for name in names if ctx.graph.by_name[name].constant)
 
 
 def _constant_bytes(ctx: PlanContext, group: Group, reader: RunStep, axis: int, spans: Spans) -> int | None:
-    """Of constants that all instances of a group read; None where they compute more than little twice. Raises PlanError
-    for a cut that the group cannot have."""
+    """Bytes of constants that all instances of a group read; None where they compute more than a little twice. Raises
+    PlanError for a cut that the group cannot have."""
     graph = ctx.graph
     made = dict.fromkeys((layer.output for layer in group.layers), 0)
     loaded = 0
@@ -183,7 +184,7 @@ def _constant_bytes(ctx: PlanContext, group: Group, reader: RunStep, axis: int, 
 
 
 def _with_views(ctx: PlanContext, plan: Plan) -> Plan:
-    """The plan whose views lie where the values lie that they name."""
+    """The plan with each view in the memory of the value that it names."""
     own = own_names(ctx.graph, ctx.layers)
     scopes = {plan.group_by_name[s.group].output: s.scope for s in plan.steps if isinstance(s, RunStep)}
     steps: list[Step] = []
@@ -195,8 +196,8 @@ def _with_views(ctx: PlanContext, plan: Plan) -> Plan:
 
 
 def _from_staging(ctx: PlanContext, plan: Plan, block: _Block, brought: tuple[str, ...]) -> Plan:
-    """The plan in which what the block reads lies in the staging memory instead of those `brought` from: in the main
-    memory, for which there may be room now, or on cores, which are others for parts of the rows."""
+    """The plan in which inputs of the block that lie in the memories `brought` lie in the staging memory instead:
+    those of the main memory, as there may be room now, or those of cores, which differ for parts of the rows."""
     read = {name for step in block.runs for name in plan.group_by_name[step.group].inputs(ctx.graph)}
     steps: list[Step] = []
     for step in plan.steps:
@@ -219,7 +220,7 @@ def _instances(reader: RunStep, group: Group, axis: int, spans: Spans, scope: st
 
 
 def _merged(ctx: PlanContext, plan: Plan, block: _Block, cut: _Cut) -> Plan:
-    """The plan with one group in place of those of the block; what is brought to their cores comes to each instance."""
+    """The plan with one group in place of those of the block; moves to their cores are made for each instance."""
     left = tuple(
         Spill(name, run.binding.pieces, ctx.roles.staging)
         for run, name in zip(block.runs, block.values, strict=True)
@@ -228,7 +229,7 @@ def _merged(ctx: PlanContext, plan: Plan, block: _Block, cut: _Cut) -> Plan:
     group = _group(plan, block, cut.axis, cut.spans, left)
     old = {run.group for run in block.runs}
     brought = [step for step in plan.steps if isinstance(step, MoveStep) and step.group in old]
-    moves = [step for step in brought if step.tensor not in block.values]  # those each core computes as far as it reads
+    moves = [step for step in brought if step.tensor not in block.values]  # cores compute those themselves
     steps: list[Step] = []
     for step in plan.steps:
         if step.group not in old:

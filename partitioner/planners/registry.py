@@ -1,4 +1,4 @@
-"""Planners carried out: for each level of `levels.py` the function that makes its plan, and the check of what it made.
+"""Execution of planners: for each level of `levels.py` the function that makes its plan, and the check of the result.
 
 context, planner --unsupported operators, room of the main memory--> Plan --verify--> Plan
 """
@@ -59,9 +59,9 @@ def make_plan(ctx: PlanContext, planner: Planner = PLAINEST) -> Plan:
 
 
 def make_kernel_plan(ctx: KernelContext, planner: KernelPlanner, forced: tuple[str, ...] = ()) -> Plan:
-    """The same for a target whose kernels are whole groups; `forced` names groups that are made whatever they cost
-    (`forced_groups`). Raises PlanError too, naming a layer for which there is no kernel, and ModelError for a forced
-    group that cannot be made."""
+    """Partition the graph for a target whose kernels are whole groups; `forced` names groups that are made whatever
+    they cost (`forced_groups`). Raises what `make_plan` raises, and PlanError naming a layer for which there is no
+    kernel, and ModelError for a forced group that cannot be made."""
     refuse_unsupported(ctx)
     require_main_room(ctx)
     plan = _kernels_planned(ctx, planner, forced)
@@ -103,13 +103,13 @@ def _kernels_planned(ctx: KernelContext, planner: KernelPlanner, forced: tuple[s
 
 
 def require_planner(target: AcceptingTarget, asked: Planner | Auto) -> None:
-    """Raises ModelError for a planner, or a way of spilling, that there is not for such a target."""
+    """Raises ModelError for a planner, or a way of spilling, that such a target does not have."""
     if isinstance(target, KernelTarget):
         kernel_planner_of(target.name, asked)
 
 
 def refuse_unsupported(ctx: GraphContext[AcceptingTarget]) -> None:
-    """All operators that cannot be computed, in one error. Raises ModelError, which lists them."""
+    """Refuse a graph with operators that cannot be computed. Raises ModelError, which lists all of them."""
     graph, target = ctx.graph, ctx.target
     if refused := unsupported_ops(graph, ctx.constants, ctx.chip, target):
         lines = [f"  {op.name} ({op.source or op.kind} of {_shapes(graph, op)}): {reason}" for op, reason in refused]

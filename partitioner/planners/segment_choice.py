@@ -1,10 +1,11 @@
-"""Which plan computes which part of the network: the cheapest way from the first layer to the last through all plans.
+"""Choice of the plan for each part of the network: the cheapest path from the first layer to the last through all
+plans.
 
     plans, cycles of each layer in each --dynamic programming over layers, the plan there as state--> Division
 
-A layer costs what the cost model expects of its steps, in proportion to what the whole plan takes, or what somebody
-measured. Where one plan gives way to another, values that wait on cores go through the staging memory: those of the
-plan before are stored, those of the plan behind loaded by each reader there.
+A layer costs what the cost model expects of its steps, in proportion to the cycles of the whole plan, or what was
+measured. Where one plan follows another, values that wait on cores go through the staging memory: the plan before
+stores its values, and each reader in the plan after loads them.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ from partitioner.planners.segments import cut_points
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A whole plan as a choice for each layer: `until[i]` are its cycles before layer i, `cuts` where it may end,
-    `local` the values of which it keeps parts on cores."""
+    """A whole plan as a choice for each layer: `until[i]` are its cycles before layer i, `cuts` the layers before which
+    it may end, `local` the values of which it keeps parts on cores."""
 
     until: tuple[float, ...]
     cuts: frozenset[int]
     local: frozenset[str]
 
     def cycles(self, first: int, end: int) -> float:
-        """Of the layers from `first` to before `end`."""
+        """Cycles of the layers from `first` to before `end`."""
         return self.until[end] - self.until[first]
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentPart:
-    """Layers from `first` to before `end` as the column of that number has them."""
+    """Layers from `first` to before `end`, taken from the column with that number."""
 
     first: int
     end: int
@@ -47,7 +48,7 @@ class SegmentPart:
 
 @dataclass(frozen=True, slots=True)
 class SegmentDivision:
-    """Parts that cover all layers in order, and the cycles that are expected of them, borders included."""
+    """Parts that cover all layers in order, and their expected cycles, borders included."""
 
     parts: tuple[SegmentPart, ...]
     cycles: float
@@ -59,8 +60,8 @@ def column_of(ctx: PlanContext, plan: Plan, layer_cycles: Sequence[float]) -> Co
 
 
 def expected_layer_cycles(ctx: PlanContext, plan: Plan, cost: PlanCost, cycles: float) -> tuple[float, ...]:
-    """The cycles of a whole plan divided among the layers as the cost model sees them. A group's count where its last
-    layer is: plans are not cut within groups."""
+    """The cycles of a whole plan divided among the layers in proportion to the cost model. The cycles of a group count
+    at its last layer: plans are not cut within groups."""
     index = {layer.name: number for number, layer in enumerate(ctx.layers)}
     last = {group.name: max(index[layer.name] for layer in group.layers) for group in plan.groups}
     spent = [0.0] * len(ctx.layers)
@@ -71,8 +72,8 @@ def expected_layer_cycles(ctx: PlanContext, plan: Plan, cost: PlanCost, cycles: 
 
 
 def divide(ctx: PlanContext, columns: Sequence[Column], border_weight: float = 1.0) -> SegmentDivision:
-    """The cheapest division; what a border costs counts `border_weight` times: the more, the fewer there are. Of two
-    that cost the same, the one that changes plans less."""
+    """The cheapest division. The cost of a border counts `border_weight` times: the larger it is, the fewer borders
+    there are. Ties go to the division that changes plans less."""
     borders = _Borders(ctx, columns, border_weight)
     count = len(ctx.layers)
     paths: list[tuple[float, tuple[tuple[int, int], ...]]] = [(0.0, ((0, number),)) for number in range(len(columns))]
@@ -97,7 +98,8 @@ def _entered(
     layer: int,
     number: int,
 ) -> tuple[float, tuple[tuple[int, int], ...]]:
-    """The cheapest way to have all before a layer done and to go on with a column: as before, or from another one."""
+    """The cheapest way to have all layers before a layer done and to go on with a column: from the same column, or from
+    another."""
     best = paths[number]
     if layer not in columns[number].cuts:
         return best
@@ -110,7 +112,7 @@ def _entered(
 
 
 class _Borders:
-    """What it costs to go from one column to another before a layer."""
+    """Cost of going from one column to another before a layer."""
 
     def __init__(self, ctx: PlanContext, columns: Sequence[Column], weight: float) -> None:
         self.ctx, self.columns, self.weight = ctx, columns, weight

@@ -1,10 +1,10 @@
-"""One plan out of several: consecutive parts of the network, each as another plan has it.
+"""One plan made of several: consecutive parts of the network, each as in another plan.
 
     plans + layers at which one gives way to the next --groups and steps of each part, values that cross a border in a
     shared memory--> Plan
 
 A value that crosses a border lies in the staging memory, or in the main one where that has no room, and its readers on
-the other side take it from there tile by tile: what one plan holds on cores, the next one wants on others.
+the other side take it from there tile by tile: the next plan needs on other cores what one plan holds on some.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from partitioner.planners.levels import SEGMENTS, Segment, WholePlanner
 
 @dataclass(frozen=True, slots=True)
 class PlanPart:
-    """Layers from `first` to before `end`, by index, as `plan` has them."""
+    """Layers from `first` to before `end`, by index, as in `plan`."""
 
     plan: Plan
     first: int
@@ -37,8 +37,9 @@ class PlanPart:
 
 
 def in_segments(ctx: PlanContext, segments: Sequence[Segment], plans: Mapping[WholePlanner, Plan]) -> Plan:
-    """The plan of these segments, out of the plans of the whole network by planner. Raises ModelError for segments that
-    do not cover the network in the order of its layers, PlanError for one that would cut a group, and DoesNotFit."""
+    """The plan of these segments, made from the plans of the whole network by planner. Raises ModelError for segments
+    that do not cover the network in the order of its layers, PlanError for one that would cut a group, and DoesNotFit.
+    """
     index = {layer.name: number for number, layer in enumerate(ctx.layers)}
     starts = [index.get(segment.first, -1) for segment in segments]
     if not starts or starts[0] or any(before >= behind for before, behind in pairwise(starts)):
@@ -75,7 +76,7 @@ def cut_points(layers: Sequence[Layer], plan: Plan) -> frozenset[int]:
 
 
 def border_values(graph: Graph, layers: Sequence[Layer], cuts: Iterable[int]) -> dict[str, int]:
-    """Values made before a cut and read behind it, under any name, with their bytes, in the order in which they are
+    """Values made before a cut and read after it, under any name, with their bytes, in the order in which they are
     made."""
     points = tuple(cuts)
     return {
@@ -87,7 +88,7 @@ def border_values(graph: Graph, layers: Sequence[Layer], cuts: Iterable[int]) ->
 
 def fit_segments(ctx: PlanContext, parts: Sequence[PlanPart]) -> Plan | NoPlan:
     """The plan of these parts, which cover all layers in order and end at `cut_points` of their plans. Values at
-    borders go to the main memory, the largest first, until all fits; what is missing then is returned."""
+    borders go to the main memory, the largest first, until everything fits; otherwise the missing room is returned."""
     borders = border_values(ctx.graph, ctx.layers, (part.first for part in parts[1:]))
     staged = [] if not ctx.roles.has_staging else sorted(borders, key=lambda name: borders[name])
     while True:
@@ -143,7 +144,7 @@ def _with_border(step: Step, output: str, border: Mapping[str, str]) -> Step:
 
 
 def _names(graph: Graph, groups: Iterable[Group]) -> frozenset[str]:
-    """Of groups, layers, operators and values of some groups."""
+    """Names of groups, layers, operators and values of some groups."""
     found: set[str] = set()
     for group in groups:
         found.add(group.name)

@@ -1,4 +1,4 @@
-"""Level streamed: as O2, for networks of which constants are much of what moves.
+"""Level streamed: as O2, for networks whose constants are a large part of what moves.
 
 graph --cuts for which constants come once, by broadcast, while cores compute--> bindings, scopes as O2 has them
       --hidden values without room--> their rows in several instances
@@ -6,7 +6,7 @@ graph --cuts for which constants come once, by broadcast, while cores compute-->
 
 O2 weighs a cut as if each core brought its constants by itself and waited for them. Where a cluster has rows enough for
 all cores, as in the layers of a transformer, each core can take some rows of all channels: then one broadcast brings a
-constant to all of them, and it is hidden behind the products of the constants before it.
+constant to all of them, hidden by the products of the constants before it.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from partitioner.tiling.core_regions import core_boxes
 
 
 def in_streams(ctx: PlanContext) -> Plan:
-    """Level streamed. Where not even O0 can be laid out, the plan is one that says so when it is lowered."""
+    """Plan of level streamed. Where not even O0 can be laid out, lowering the plan reports it."""
     plan = kept_in_cores(ctx, Streamed.name, streamed_cycles)
     return _with_copies(ctx, with_part_instances(ctx, plan))
 
 
 def streamed_cycles(ctx: PlanContext, layer: Layer, box: Box) -> float:
-    """Cycles of a core for `box` of the layer's output, constants hidden behind the engines as far as they can be: a
+    """Cycles of a core for `box` of the layer's output, with constants hidden by engine work as far as possible: a
     constant that is read whole comes to all cores at once, and none comes faster than the main memory gives it."""
     graph, chip, work = ctx.graph, ctx.chip, ctx.work(layer, box)
     values = constants = from_main = 0.0
@@ -64,8 +64,8 @@ def streamed_cycles(ctx: PlanContext, layer: Layer, box: Box) -> float:
 
 
 def _with_copies(ctx: PlanContext, plan: Plan) -> Plan:
-    """The plan with copies of what its layers bring again for each part of their channels, as far as there is room
-    beside all else; those that find none go first."""
+    """The plan with copies of values that its layers would bring again for each part of their channels, as far as there
+    is room left; copies that find no room are dropped first."""
     copies = list(_wanted(ctx, plan))
     while copies:
         attempt = _copied(plan, copies)
@@ -78,7 +78,8 @@ def _with_copies(ctx: PlanContext, plan: Plan) -> Plan:
 
 
 def _wanted(ctx: PlanContext, plan: Plan) -> Iterator[MoveStep]:
-    """Values in the staging memory of which a layer that multiplies reads the same for any of its channels."""
+    """Moves for values in the staging memory of which a multiplying layer reads the same part for any of its
+    channels."""
     scopes: dict[str, set[str]] = {}
     for step in plan.steps:
         if not isinstance(step, MoveStep):
@@ -99,7 +100,7 @@ def _wanted(ctx: PlanContext, plan: Plan) -> Iterator[MoveStep]:
 
 
 def _again(ctx: PlanContext, group: Group, step: RunStep, name: str) -> bool:
-    """Whether some layer of the group that multiplies reads a value whole for each part of its channels."""
+    """Whether some multiplying layer of the group reads a whole value for each part of its channels."""
     cores = core_boxes(ctx, group, step)
     for layer in group.layers:
         if name in layer.inputs(ctx.graph) and layer.anchor(ctx.graph).macs:
@@ -110,7 +111,7 @@ def _again(ctx: PlanContext, group: Group, step: RunStep, name: str) -> bool:
 
 
 def _whole_for_any_channel(ctx: PlanContext, layer: Layer, box: Box, name: str) -> bool:
-    """Whether all of what the layer reads of a value for a box is read for each half of the channels too."""
+    """Whether the layer reads the same box of a value for each half of its channels as for all of them."""
     low, high = box[-1]
     if high - low < 2:
         return False
@@ -132,7 +133,8 @@ def _copied(plan: Plan, copies: list[MoveStep]) -> Plan:
 
 
 def _without(plan: Plan, copies: list[MoveStep], missing: Infeasible) -> list[MoveStep]:
-    """Those that are left when what found no room goes: the layer's own copies, or those of the value, or else all."""
+    """The copies left when something found no room: without the layer's own copies, or those of the value, or else
+    without any."""
     match missing.subject:
         case LayerSubject(name):
             of_layer = {group.name for group in plan.groups if name in {layer.name for layer in group.layers}}

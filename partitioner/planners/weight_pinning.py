@@ -1,4 +1,4 @@
-"""Constants that stay: what several instances or layers read is kept in the staging memory while there is room.
+"""Constants that stay: those read by several instances or layers are kept in the staging memory while there is room.
 
 plan, layout --free staging bytes while their readers run--> plan with pinned constants
 """
@@ -17,12 +17,12 @@ from partitioner.memory.memory_plan import fit_layout
 from partitioner.memory.memory_plan_types import LayerLayout, Layout
 
 LEFT_FREE = 8
-"""One part in this many of the staging memory is left to weights and inputs on their way."""
+"""Divisor of the staging memory: the part that is left to weights and inputs on their way."""
 
 
 def with_pins(ctx: PlanContext, plan: Plan, layout: Layout) -> Plan:
-    """Constants that several instances of a group, or several layers, read stay in the staging memory while there is
-    room beside all else."""
+    """The plan in which constants that several instances of a group, or several layers, read stay in the staging memory
+    while there is room next to everything else."""
     found = _Pins(ctx, layout, [entries for entries in layout.steps if isinstance(entries, tuple)])
     steps = [step for step, entries in zip(plan.steps, layout.steps, strict=True) if isinstance(entries, tuple)]
     spans: dict[str, tuple[int, int]] = {}
@@ -45,7 +45,7 @@ def with_pins(ctx: PlanContext, plan: Plan, layout: Layout) -> Plan:
 
 @dataclass
 class _Pins:
-    """The choice while it is made: what is `pinned`, and how many bytes that takes at each position of the plan."""
+    """State of the choice: the `pinned` constants, and the bytes that they take at each position of the plan."""
 
     ctx: PlanContext
     layout: Layout
@@ -58,11 +58,11 @@ class _Pins:
         self.taken = [0] * len(self.entries)
 
     def plan(self, plan: Plan) -> Plan:
-        """The plan with what is pinned so far."""
+        """The plan with the constants pinned so far."""
         return replace(plan, pinned=tuple(sorted(self.pinned)), decisions=(*plan.decisions, *self.reasons))
 
     def keep_group(self, group: Group, span: tuple[int, int]) -> None:
-        """What instances of a group read, the largest first, while its instances run."""
+        """Keep constants that instances of a group read, the largest first, while its instances run."""
         graph = self.ctx.graph
         room = self._room(span)
         names = dict.fromkeys(
@@ -73,7 +73,8 @@ class _Pins:
             self._say(group.name, used, f"{group.split.instances} instances read them", room)
 
     def keep_shared(self) -> None:
-        """What layers of several names read, from the first of them to the last: those with most readers first."""
+        """Keep constants that layers of several names read, from the first layer to the last: those with most readers
+        first."""
         readers: dict[str, dict[str, int]] = {}
         first: dict[str, int] = {}
         for position, entries in enumerate(self.entries):
@@ -90,11 +91,11 @@ class _Pins:
                 self._say(name, used, f"{len(readers[name])} layers read it", room)
 
     def _size(self, name: str) -> int:
-        """For the largest to come first."""
+        """Sort key that puts the largest constant first."""
         return -self.ctx.graph.by_name[name].size_bytes
 
     def _room(self, span: tuple[int, int]) -> int:
-        """Bytes that are free throughout."""
+        """Bytes that are free at every position of a span."""
         first, last = span
         each = (
             entry.staging[1] - self.taken[position]
@@ -104,7 +105,7 @@ class _Pins:
         return min(each, default=0) - self.ctx.chip.memory(self.layout.staging).size_bytes // LEFT_FREE
 
     def _keep(self, names: Iterable[str], span: tuple[int, int], room: int) -> int:
-        """Pin what fits; its bytes."""
+        """Pin the constants that fit; return their bytes."""
         used = 0
         for name in names:
             size = self.ctx.graph.by_name[name].size_bytes

@@ -1,1 +1,1 @@
-"""How work is divided: pieces for cores, boxes on each core, rounds through the staging memory, tiles."""
+"""Division of work: pieces for cores, boxes on each core, rounds through the staging memory, tiles."""

@@ -1,9 +1,9 @@
-"""What of a layer lies in a core's local memory already, and what a tile of it needs beside that.
+"""Parts of a layer's data that lie in a core's local memory already, and what a tile needs in addition.
 
     tile's buffers + tensors that stay local --> aliases (a buffer is a part of such a tensor) + buffers that need room
 
-A buffer is an alias where the box that the tile wants is one run of bytes of the resident tensor, or rows at a constant
-pitch and the template takes a pitch. Otherwise it gets a place of its own and the data are moved inside the core.
+A buffer is an alias where the box that the tile needs is one run of bytes of the resident tensor, or rows at a constant
+pitch if the template takes a pitch. Otherwise it gets a place of its own and the data are moved inside the core.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from partitioner.ir.regions import Box, box_shape, box_size
 from partitioner.ir.target import TileBuffer, TileLoad, TileWork
 
 FreeRegions = Mapping[tuple[str, str], tuple[int, int]]
-"""(memory, physical part) -> (offset, bytes) of the place where tile buffers may lie; all of it where not named."""
+"""(memory, physical part) -> (offset, bytes) of the region where tile buffers may lie; default: the whole part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How a tile uses what is there: `aliases` by buffer, `spare` buffers that need room, `moves` loads that are moved
-    from a resident tensor into a spare buffer, `scatters` True when the output is moved into its resident tensor."""
+    """Use of resident data by a tile: `aliases` by buffer, `spare` buffers that need room, `moves` loads that are moved
+    from a resident tensor into a spare buffer; `scatters` is True when the output is moved into its resident tensor."""
 
     aliases: Mapping[str, Alias]
     spare: tuple[TileBuffer, ...]
@@ -56,7 +56,7 @@ class Fit:
 
 
 def run_offset(whole: Box, part: Box) -> int | None:
-    """Where `part` starts in a dense row-major array over `whole`, in elements, if it is one run of it."""
+    """Start of `part` in a dense row-major array over `whole`, in elements, if it is one run of it."""
     if whole == part:
         return 0
     offset, ragged = 0, False
@@ -69,8 +69,8 @@ def run_offset(whole: Box, part: Box) -> int | None:
 
 
 def rows_offset(whole: Box, part: Box) -> tuple[int, int] | None:
-    """(offset, pitch) in elements of `part` as rows of its last axis inside a dense array over `whole`, if its rows
-    lie at one pitch: the part is one run but for the last axis."""
+    """(offset, pitch) in elements of `part` as rows of its last axis inside a dense array over `whole`, if its rows lie
+    at one pitch: the part would be one run except for the last axis."""
     if not part:
         return None
     outer = run_offset(whole[:-1], part[:-1])
@@ -81,7 +81,7 @@ def rows_offset(whole: Box, part: Box) -> tuple[int, int] | None:
 
 
 def fit(ctx: PlanContext, layer: Layer, tile: Box, work: TileWork, residents: Residents) -> Fit:
-    """Which buffers of a tile's `work` are parts of resident tensors and which need room."""
+    """The buffers of a tile's `work` that are parts of resident tensors, and those that need room."""
     if not residents.boxes:
         return Fit({}, work.buffers, (), False)
     loads: dict[str, list[TileLoad]] = {}

@@ -1,8 +1,7 @@
-"""Core binding: into how many pieces of which axes one output is cut, so that the slowest core is done soonest.
+"""Core binding: the numbers of pieces per axis into which one output is cut so that the slowest core finishes soonest.
 
-Every product of piece counts up to the number of cores is tried; a core's time is the engine work of its piece plus
-the loads into its local memory, both from the target's `work`. Pieces may be uneven, cuts respect the target's
-granularity.
+Every product of piece counts up to the number of cores is tried; a core's time is the engine work of its piece plus the
+loads into its local memory, both from the target's `work`. Pieces may be uneven; cuts respect the target's granularity.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from partitioner.ir.regions import Box, box_size, run_count
 from partitioner.ir.steps import Binding
 
 TileCycles: TypeAlias = Callable[[PlanContext, Layer, Box], float]
-"""What a core takes for a box of a layer's output."""
+"""Function for the cycles of a core for a box of a layer's output."""
 
 
 def cut_axis(low: int, high: int, parts: int, granule: int) -> tuple[tuple[int, int], ...]:
     """At most `parts` intervals of nearly equal length that cover [low, high), cut at multiples of `granule`."""
-    if parts <= 1 or not granule:  # most axes, of most boxes
+    if parts <= 1 or not granule:  # true for most axes of most boxes
         return ((low, high),) if high > low else ()
     units = -(-(high - low) // granule)
     parts = max(1, min(parts, units))
@@ -51,12 +50,12 @@ def tile_cycles(ctx: PlanContext, layer: Layer, box: Box) -> float:
 
 
 def load_cycles(chip: Chip, local: str, tensor: Tensor, box: Box) -> float:
-    """Bringing a box into a core's memory from where it is staged, all cores of the cluster at it."""
+    """Cycles to bring a box into a core's memory from where it is staged, all cores of the cluster at once."""
     return _transfer_cycles(chip, staging_memory(chip, local), local, tensor, box)
 
 
 def broadcast_cycles(chip: Chip, local: str, tensor: Tensor, box: Box) -> float:
-    """Bringing the same box into all cores' memories at once, where the link can; else as `load_cycles`."""
+    """Cycles to bring the same box into all cores' memories at once, where the link can; else as `load_cycles`."""
     link = chip.link(staging_memory(chip, local), local, None)
     if not link.broadcast:
         return load_cycles(chip, local, tensor, box)
@@ -65,7 +64,7 @@ def broadcast_cycles(chip: Chip, local: str, tensor: Tensor, box: Box) -> float:
 
 
 def store_cycles(chip: Chip, local: str, tensor: Tensor, box: Box) -> float:
-    """The converse of `load_cycles`."""
+    """Cycles to bring a box from a core's memory to where it is staged: the converse of `load_cycles`."""
     return _transfer_cycles(chip, local, staging_memory(chip, local), tensor, box)
 
 
@@ -75,7 +74,8 @@ def _transfer_cycles(chip: Chip, source: str, destination: str, tensor: Tensor, 
 
 
 def bind(ctx: PlanContext, layer: Layer, box: Box) -> tuple[Binding, float]:
-    """The binding whose slowest core takes fewest cycles, and that number; ties go to fewer pieces, to outer axes."""
+    """The binding whose slowest core takes the fewest cycles, and these cycles; ties go to fewer pieces, then to outer
+    axes."""
     cycles, count, negated = min(
         (cycles, count, tuple(-n for n in pieces)) for pieces, (cycles, count) in ways(ctx, layer, box)
     )
@@ -85,8 +85,8 @@ def bind(ctx: PlanContext, layer: Layer, box: Box) -> tuple[Binding, float]:
 def ways(
     ctx: PlanContext, layer: Layer, box: Box, cycles_of: TileCycles = tile_cycles
 ) -> Iterator[tuple[tuple[int, ...], tuple[float, int]]]:
-    """All piece counts that the cores of a cluster can take, each with the cycles of its slowest core and how many
-    pieces there are."""
+    """All piece counts that the cores of a cluster can take, each with the cycles of its slowest core and the number of
+    pieces."""
     granularity = cut_granularity(ctx, layer, box)
     for pieces in _counts(box, granularity, ctx.chip.cores_per_cluster):
         slowest = 0.0
@@ -98,8 +98,7 @@ def ways(
 
 
 def cut_granularity(ctx: PlanContext, layer: Layer, box: Box) -> tuple[int, ...]:
-    """The target's granularity; the innermost axis is cut at multiples of the matrix array's channels where it is
-    long."""
+    """The target's granularity; a long innermost axis is cut at multiples of the matrix array's channels."""
     granularity = ctx.target.granularity(ctx.graph, layer)
     array = max((engine.array_channels for engine in ctx.chip.engines if isinstance(engine, MatrixEngine)), default=1)
     low, high = box[-1]

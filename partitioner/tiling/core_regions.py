@@ -1,10 +1,10 @@
-"""What each core does for one instance: boxes backward from the instance's output through its layers.
+"""Boxes of each core for one instance: backward from the instance's output through its layers.
 
-    box of the output --binding--> a piece a core --reads, layer by layer, backward--> boxes of all values a core needs
+    box of the output --binding--> a piece per core --reads, layer by layer, backward--> boxes of all values needed
 
 A layer computes on each core all that the core's later layers read, so neighbours overlap (a halo, computed twice);
-where the group names an exchange, the cores compute disjoint pieces instead and fetch the rest from each other. Where
-a kernel computes whole lines only (a softmax along its axis), a core that needs a part of them computes all of them.
+where the group names an exchange, the cores compute disjoint pieces instead and fetch the rest from each other. Where a
+kernel computes whole lines only (a softmax along its axis), a core that needs a part of them computes all of them.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from partitioner.tiling.core_partition import cut_granularity, piece_boxes
 
 @dataclass(frozen=True, slots=True)
 class CoreBoxes:
-    """For one core: `computed`, the box of each layer's output that it computes; `needed`, the box of each value that
-    its layers read, those from outside too; `owned`, the part of each output of the group that it gives away."""
+    """Boxes of one core: `computed`, the box of each layer's output that it computes; `needed`, the box of each value
+    that its layers read, including those from outside; `owned`, the part of each output of the group that it gives
+    away."""
 
     computed: Mapping[str, Box]
     needed: Mapping[str, Box]
@@ -45,8 +46,8 @@ def whole_lines(ctx: PlanContext, layer: Layer, box: Box) -> Box:
 
 
 def instance_box(graph: Graph, group: Group, tensor: str, instance: int) -> Box:
-    """The part of an output of the group that an instance gives away: cut where the group's own output is cut, in
-    proportion. Raises PlanError for an output that has no such axis."""
+    """The part of an output of the group that an instance gives away: it is cut in proportion to the cuts of the
+    group's own output. Raises PlanError for an output that has no such axis."""
     shape, own = graph.by_name[tensor].shape, graph.by_name[group.output].shape
     box = list(full_box(shape))
     for axis, points in reversed(group.split.cuts):
@@ -63,7 +64,7 @@ def instance_box(graph: Graph, group: Group, tensor: str, instance: int) -> Box:
 
 
 def core_boxes(ctx: PlanContext, group: Group, step: RunStep) -> tuple[CoreBoxes, ...]:
-    """One entry a core of the step's binding, in its order."""
+    """Boxes for each core of the step's binding, in its order."""
     graph = ctx.graph
     cores = len(step.binding.cores)
     layer_of = {layer.output: layer for layer in group.layers}

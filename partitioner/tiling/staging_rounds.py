@@ -1,4 +1,4 @@
-"""Rounds: a layer in as many parts as the shared buffer needs to hold what all cores read and write in one of them.
+"""Rounds: the parts of a layer for which the shared buffer can hold all that the cores read and write in one of them.
 
     boxes of the cores --cut--> rounds; in each: [main -> staging] cores work [staging -> main]
 
@@ -25,25 +25,26 @@ from partitioner.tiling.tiling import Overflow, cut_counts, middle, no_tile, out
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The box of the layer's output for each core, empty for one that rests; `whole` is the box that they divide among
-    them, None where each works on its own."""
+    """The box of the layer's output for each core, empty for a core that rests; `whole` is the box that they divide
+    among them, None where each works on its own."""
 
     boxes: tuple[Box, ...]
     whole: Box | None = None
 
 
 HARDLY = 0.875
-"""Finer cuts are looked at where they bring less than this share of the bytes."""
+"""Share of the bytes of the best cut so far; a finer cut is only looked at if it moves less than this."""
 
 EVEN_ROUNDS = 1.25
-"""Up to so many times the rounds are taken where all of them are equal, and move no more."""
+"""Largest factor in the number of rounds for which equal rounds are preferred, if they move no more bytes."""
 
 WASTE = 1.25
-"""Boxes of several cores are staged as one where that holds at most this many times their bytes."""
+"""Largest factor between the bytes of one box around those of several cores and their own bytes, for staging it as
+one."""
 
 RUN_BYTES = 512
-"""Where the DMA cannot scatter, each run of bytes that an output is cut into needs a descriptor of its own. It counts
-as this many bytes: about what the DMA moves while a core writes one."""
+"""Cost in bytes of each run that an output is cut into where the DMA cannot scatter, as each needs a descriptor of its
+own: about what the DMA moves while a core writes a descriptor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class StagingRound:
-    """What one round holds in the staging area: `inputs`, and `outputs` on their way to the main memory."""
+    """Content of the staging area in one round: `inputs`, and `outputs` on their way to the main memory."""
 
     inputs: tuple[Staged, ...]
     outputs: tuple[Staged, ...]
@@ -67,8 +68,8 @@ class StagingRound:
 
 @dataclass(frozen=True, slots=True)
 class Stager:
-    """What a round of `layer` brings into the staging memory: the tensors that `staged` says; with `output`, the
-    round's output lies there too. `room_bytes` is what there is."""
+    """Staging of a round of `layer`: the tensors in `staged` are brought into the staging memory; with `output`, the
+    round's output lies there too. `room_bytes` are available."""
 
     ctx: PlanContext
     layer: Layer
@@ -77,7 +78,7 @@ class Stager:
     room_bytes: int
 
     def stage(self, this_round: Round) -> StagingRound:
-        """Places of all that the cores read and write in one round, constants first."""
+        """Places of everything that the cores read and write in one round, constants first."""
         found: dict[str, list[Box]] = {}
         for box in dict.fromkeys(this_round.boxes if this_round.whole is None else (this_round.whole,)):
             if box_size(box):
@@ -100,7 +101,7 @@ class Stager:
         return StagingRound(tuple(inputs), tuple(outputs), loaded, offset)
 
     def scattered_bytes(self, stage: StagingRound) -> int:
-        """What writing the outputs of a round to the main memory costs beyond their bytes, in bytes."""
+        """Cost, in bytes, of writing the outputs of a round to the main memory beyond their own bytes."""
         if self.ctx.chip.dma.scatter:
             return 0
         shape = self.ctx.graph.by_name[self.layer.output].shape
@@ -111,7 +112,7 @@ class Stager:
 
 
 def _runs(box: Box, shape: tuple[int, ...]) -> int:
-    """Runs of bytes that a box is in a dense tensor."""
+    """Number of runs of bytes of a box in a dense tensor."""
     axis = len(shape) - 1
     while axis > 0 and box[axis] == (0, shape[axis]):
         axis -= 1
@@ -119,7 +120,7 @@ def _runs(box: Box, shape: tuple[int, ...]) -> int:
 
 
 def _merged(boxes: list[Box]) -> Iterable[Box]:
-    """The boxes, or the one that holds them all where that is hardly larger."""
+    """The boxes, or the one that holds them all where it is hardly larger."""
     whole = boxes[0]
     for box in boxes[1:]:
         whole = join(whole, box)
@@ -129,8 +130,8 @@ def _merged(boxes: list[Box]) -> Iterable[Box]:
 def shared_rounds(
     stager: Stager, box: Box, pieces: tuple[int, ...], granularity: tuple[int, ...]
 ) -> tuple[Round, ...] | Infeasible:
-    """Rounds of an output `box` of which nothing stays local; each is divided among the cores as `pieces` says. Of
-    those in which most cores have work, the ones that move the fewest bytes."""
+    """Rounds of an output `box` of which nothing stays local; each is divided among the cores into `pieces`. Of the
+    rounds in which most cores have work, these move the fewest bytes."""
     best: tuple[int, float, int, tuple[int, ...]] | None = None
     least = 0
     for inner in cut_counts(box[-1], granularity[-1]):
@@ -189,7 +190,7 @@ def own_rounds(stager: Stager, boxes: tuple[Box, ...], granularity: tuple[int, .
 
 
 class _Way(NamedTuple):
-    """A way to cut a layer; of two the one with fewer bytes is better, then equal rounds, then fewer."""
+    """A way to cut a layer; fewer bytes are better, then equal rounds, then fewer rounds."""
 
     cost_bytes: int
     uneven: bool
@@ -198,12 +199,12 @@ class _Way(NamedTuple):
 
 
 def _uneven(interval: tuple[int, int], count: int, granule: int) -> bool:
-    """Whether parts of an interval hold more granules than others."""
+    """Whether some parts of an interval hold more granules than others."""
     return bool(granule) and -(-(interval[1] - interval[0]) // granule) % count > 0
 
 
 def _hardly_better(costs: list[int], number: int, best: _Way | None) -> bool:
-    """Whether more rounds than in the best way so far cost, by the first of them, hardly fewer bytes."""
+    """Whether more rounds than in the best way so far hardly save any bytes, by the first of the costs."""
     if best is None or number <= best.number:
         return False
     return sum(costs) * number >= best.cost_bytes * len(costs) * HARDLY
@@ -217,7 +218,7 @@ def _intervals(box: Box, counts: tuple[int, ...], granularity: tuple[int, ...]) 
 
 
 def _cut_rounds(axes: list[list[tuple[tuple[int, int], ...]]]) -> Iterator[Round]:
-    """Each core takes its pieces one after the other; one that has fewer rests at the end."""
+    """Rounds in which each core takes its pieces one after the other; one that has fewer rests at the end."""
     rest = empty_box(max(map(len, axes)))
     for parts in zip_longest(*(product(*intervals) for intervals in axes), fillvalue=rest):
         yield Round(parts)

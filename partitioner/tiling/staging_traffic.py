@@ -1,8 +1,8 @@
-"""Bytes between the main and the staging memory while one layer runs, asked for before there is a layout.
+"""Bytes between the main and the staging memory while one layer runs, counted before there is a layout.
 
     layer, which of its values lie in the main memory, room for staging --rounds--> bytes brought and taken
 
-The rounds are those that the layout will choose, so what is cut finer for lack of room shows as bytes loaded again.
+The rounds are those that the layout will choose, so a layer that is cut finer for lack of room loads some bytes again.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from partitioner.tiling.core_partition import cut_granularity
 from partitioner.tiling.staging_rounds import Round, Stager, own_rounds, shared_rounds
 
 ROUNDS_COUNTED = 12
-"""Of more rounds the first ones are counted, and the last of them stands for the rest."""
+"""Largest number of rounds that are counted one by one; the last of them stands for the rest."""
 
 
 EVER = 1 << 62
-"""More room than there is."""
+"""A number of bytes larger than any room."""
 
 
 @dataclass(frozen=True)
 class StagedBytes:
-    """Asks for one layer at a time and remembers for all that are alike."""
+    """Counter for one layer at a time, which remembers results for similar layers."""
 
     ctx: PlanContext
     known: dict[tuple[object, ...], list[tuple[int, int, int | None]]] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class StagedBytes:
     ) -> int | None:
         """Bytes to and from the main memory; None where not even the smallest round fits `room_bytes`.
 
-        `in_main` are the values read from there, `to_main` says that the output goes there. Where something lies in the
+        `in_main` are the values read from there; with `to_main` the output goes there. Where some value lies in the
         cores' memories, each core keeps to its own box, one of `own`.
         """
         likeness = self.ctx.likeness(layer)
@@ -57,7 +57,7 @@ class StagedBytes:
             answers.append((0, room_bytes, None))
             return None
         needed, rounds, moved = counted
-        # With less room, but enough, the same rounds are best; with more, a single one stays so.
+        # With less room that is still enough, the same rounds are best; with more, a single round stays single.
         answers.append((needed, room_bytes if rounds > 1 else EVER, moved))
         return moved
 
@@ -70,7 +70,7 @@ class StagedBytes:
         room_bytes: int,
         own: tuple[Box, ...],
     ) -> tuple[int, int, int] | Infeasible:
-        """Room that the rounds need, how many they are, and the bytes that they move."""
+        """Room that the rounds need, their number, and the bytes that they move."""
         graph = self.ctx.graph
 
         def staged(name: str) -> bool:
@@ -90,7 +90,7 @@ class StagedBytes:
 
 
 def _loaded_bytes(stager: Stager, rounds: tuple[Round, ...]) -> int:
-    """What all rounds bring; what the round before left at the same place is not brought again."""
+    """Bytes that all rounds bring; data that the round before left at the same place are not brought again."""
     total = 0
     loaded = 0
     before: tuple[object, ...] = ()

@@ -1,9 +1,9 @@
-"""What really has to be moved: loads that a tile cannot save, and parts of values that cores hand to each other.
+"""Data that must really be moved: loads that a tile cannot save, and parts of values that cores hand to each other.
 
     tiles of a piece --> for each its buffers' places, the loads that no buffer holds already, whether it is stored
     boxes that cores have and lack --> what each gives into a shared buffer, what each takes out of it
 
-Lowering makes copies of this, `partitioner.cost.traffic` counts it: so both mean the same bytes.
+Lowering makes copies of these data and `partitioner.cost.traffic` counts them, so both mean the same bytes.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from partitioner.tiling.tiling import (
 )
 
 MOST_RUNS = 16
-"""A part that lies in more runs than this is taken with all that lies around it."""
+"""Largest number of runs of a part that is taken alone; one with more is taken with all data around it."""
 
 
 @dataclass(frozen=True, slots=True)
 class TileFetch:
-    """One tile: for each pass of `work` where the spare buffers lie, and the loads that must be done."""
+    """One tile: for each pass of `work` the places of the spare buffers, and the necessary loads."""
 
     box: Box
     work: TileWork
@@ -44,7 +44,7 @@ class TileFetch:
 
     @property
     def stored(self) -> bool:
-        """Whether the result must be moved from the tile's buffer to where it is kept."""
+        """Whether the result must be moved from the tile's buffer to the place where it is kept."""
         return self.work.output not in self.used.aliases
 
 
@@ -57,8 +57,8 @@ def tile_fetches(
     from_end: frozenset[tuple[str, str]] = frozenset(),
 ) -> Iterator[TileFetch]:
     """The tiles in order. A buffer that holds a box already is not loaded with it again. With `twice`, buffers have two
-    places where there is room and change place when their contents do. In the parts of memories `from_end`, places are
-    given from the end of the free region. Raises DoesNotFit."""
+    places where there is room and change place when their contents change. In the parts of memories `from_end`, places
+    are given from the end of the free region. Raises DoesNotFit."""
     places = _spare_places(chip, layer, tiles, free_regions, from_end)
     if twice and sum(len(work.passes) for work in tiles.works) > 1 and all(place == places[0] for place in places):
         yield from _alternating(chip, tiles, free_regions, from_end)
@@ -95,8 +95,8 @@ def in_first_half(chip: Chip, fetch: TileFetch, free_regions: FreeRegions) -> fr
 def _alternating(
     chip: Chip, tiles: Tiles, free_regions: FreeRegions, from_end: frozenset[tuple[str, str]]
 ) -> Iterator[TileFetch]:
-    """The tiles in order, buffers in alternation: those that are loaded change place with each load, those that serve
-    one pass with each pass, the others with each tile. What finds no second place stays where it is."""
+    """The tiles in order, with alternating buffers: those that are loaded change place with each load, those that serve
+    one pass with each pass, the others with each tile. A buffer without a second place stays where it is."""
     sizes = buffer_sizes(dict.fromkeys(used.spare for used in tiles.fits))
     loaded = {load.buffer for work in tiles.works for step in work.passes for load in step.loads}
     for (name, memory, part), size in tuple(sizes.items()):
@@ -135,7 +135,7 @@ def _spare_places(
 ) -> list[dict[str, int]]:
     """Offsets of the buffers of each tile: the same for all where one place can be large enough for every tile.
 
-    It cannot where one tile needs most of one buffer and another most of a second; then each tile has its own.
+    It cannot where one tile needs most of one buffer and another most of a second; then each tile has its own offsets.
     """
     each = dict.fromkeys(used.spare for used in tiles.fits)
     for spare in each:
@@ -150,7 +150,8 @@ def _spare_places(
 
 @dataclass(frozen=True, slots=True)
 class Relay:
-    """Boxes that cores hand on through a shared buffer: `given` in the order of the givers, `taken` of the takers."""
+    """Boxes that cores hand on through a shared buffer: `given` in the order of the givers, `taken` in that of the
+    takers."""
 
     given: tuple[tuple[Box, ...], ...]
     taken: tuple[tuple[Box, ...], ...]
@@ -162,12 +163,14 @@ def relay(
     buffer: Box,
     run_cycles: Callable[[int], float],
 ) -> Relay:
-    """Cores give parts of the boxes that they own and take what they lack of the boxes that they want.
+    """Transfers in which cores give parts of the boxes that they own and take what they lack of the boxes that they
+    need.
 
     Givers and takers are pairs of a core and a box; a core may give several. A taker whose missing parts lie scattered
-    in its memory takes the whole of its box, if the buffer holds all of it. What several takers want is given once; a
-    giver whose parts lie scattered in its memory gives all of its box that the buffer has room for, if that takes fewer
-    cycles and no other one owns any of it. `run_cycles` are those in which so many elements are given, in one run.
+    in its memory takes the whole of its box, if the buffer holds all of it. Data that several takers need are given
+    once; a giver whose parts lie scattered in its memory gives all of its box that the buffer has room for, if that
+    takes fewer cycles and no other one owns any of it. `run_cycles` gives the cycles to give a number of elements in
+    one run.
     """
     given: list[list[Box]] = [[] for _ in givers]
     taken: list[tuple[Box, ...]] = []
@@ -196,7 +199,7 @@ def _in_few_runs(
     buffer: Box,
     run_cycles: Callable[[int], float],
 ) -> tuple[Box, ...]:
-    """What a giver gives: the parts, or all of its box around them."""
+    """Boxes that a giver gives: the parts, or all of its box around them."""
     box = givers[number][1]
     whole = common(box, buffer)
 
@@ -211,7 +214,7 @@ def _in_few_runs(
 
 
 def _row_runs(whole: Box, part: Box) -> int:
-    """Into how many runs `part` falls in a dense array over `whole`."""
+    """Number of runs of `part` in a dense array over `whole`."""
     runs, full = 1, True
     for (low, high), (start, end) in zip(reversed(part), reversed(whole), strict=True):
         runs *= 1 if full else high - low
@@ -220,5 +223,5 @@ def _row_runs(whole: Box, part: Box) -> int:
 
 
 def _maximal(parts: list[Box]) -> tuple[Box, ...]:
-    """The boxes that no other one holds: what several cores want of one is given once."""
+    """The boxes that no other one holds: data that several cores need of one are given once."""
     return tuple(part for part in parts if not any(other != part and holds(other, part) for other in parts))

@@ -4,7 +4,7 @@
 
 Outer axes (images, then rows) are cut before inner ones, the channel axis apart from them, because cutting channels
 reloads the input and cutting rows reloads the weights. Among the cuts that fit, the one with the fewest cycles by the
-cost model wins, for both loop orders; whatever does not fit is refused with the numbers.
+cost model wins, for both loop orders; a layer that does not fit is refused with the numbers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Sizes = dict[tuple[str, str, str], int]
 """(buffer, memory, physical part) -> bytes."""
 
 EVERYWHERE: FreeRegions = {}
-"""Tile buffers may lie anywhere in their memories."""
+"""No limit on where tile buffers lie in their memories."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def tile_boxes(box: Box, tiling: Tiling) -> tuple[Box, ...]:
 
 
 def buffer_sizes(buffers: Iterable[Sequence[TileBuffer]]) -> Sizes:
-    """What each buffer needs so that every one of several tiles, given by their buffers, finds room in it."""
+    """Size of each buffer so that every one of several tiles, given by their buffers, finds room in it."""
     sizes: Sizes = {}
     for tile in buffers:
         for buffer in tile:
@@ -77,8 +77,8 @@ def demand_bytes(chip: Chip, sizes: Sizes) -> dict[tuple[str, str], int]:
 def place_buffers(
     chip: Chip, sizes: Sizes, free_regions: FreeRegions = EVERYWHERE, from_end: frozenset[tuple[str, str]] = frozenset()
 ) -> dict[str, int]:
-    """Offsets of buffers in their memories, one after the other in each part or in the `free_regions` it has; in the
-    places `from_end` (memory, part) from its end towards its start."""
+    """Offsets of buffers in their memories, one after the other in each part or in its free region; in the parts
+    `from_end` (memory, part) from the end towards the start."""
     used: dict[tuple[str, str], int] = {}
     offsets: dict[str, int] = {}
     for (name, memory, part), size_bytes in sizes.items():
@@ -92,7 +92,7 @@ def place_buffers(
 
 
 def bounds_of(chip: Chip, place: tuple[str, str], free_regions: FreeRegions) -> tuple[int, int]:
-    """Offset and bytes of what a (memory, part) has for buffers."""
+    """Offset and bytes of the region of a (memory, part) for buffers."""
     return free_regions[place] if place in free_regions else (part_start(chip, *place), part_bytes(chip, *place))
 
 
@@ -128,15 +128,15 @@ def choose_tiles(
     cheapest: bool = True,
     rounds: int = 0,
 ) -> tuple[Tiling, float] | Infeasible:
-    """The tiling of a core's piece with the fewest cycles when nothing overlaps, and that number; the first that fits
-    and no number where `cheapest` is not asked for, which is many times faster.
+    """The tiling of a core's piece with the fewest cycles when nothing overlaps, and these cycles; without `cheapest`,
+    the first tiling that fits and no cycles, which is many times faster.
 
-    With `rounds`, tiles overlap, those of so many rounds like this one among them: constants come by broadcast, and the
-    cycles are those of the busiest engine, with this round's share of what the others do for one tile before and after
-    all. Moving is hidden too where every buffer finds a second place.
+    With `rounds`, tiles overlap, including those of this many similar rounds: constants come by broadcast, and the
+    cycles are those of the busiest engine, with this round's share of the other engines' work for one tile before and
+    after all. Moving is hidden too where every buffer finds a second place.
 
-    What `residents` names is in the core's memory already; other buffers find place in `free_regions`. Channels are cut
-    at multiples of the matrix array; where even one array's width does not fit (a long reduction fills the weight
+    Values in `residents` are in the core's memory already; other buffers find places in `free_regions`. Channels are
+    cut at multiples of the matrix array; where even one array's width does not fit (a long reduction fills the weight
     buffer), at any multiple that the target allows. Infeasible when the smallest tile is too large.
     """
     chip = ctx.chip
@@ -188,8 +188,8 @@ def _candidates(
 
 
 def _spare_sizes(used: Fit, twice: bool) -> Sizes:
-    """What the buffers that are no part of a resident tensor need, each with a second place if `twice`, but for those
-    that are used briefly."""
+    """Bytes of the buffers that are not part of a resident tensor; with `twice`, each has a second place, except for
+    those that are used briefly."""
     sizes = buffer_sizes((used.spare,))
     if twice:
         brief = {buffer.name for buffer in used.spare if buffer.briefly}
@@ -206,7 +206,7 @@ def second_place(buffer: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """The tiles of a piece in order, the target's work for each, and how each uses what is resident."""
+    """The tiles of a piece in order, the target's work for each, and the use of resident data by each."""
 
     boxes: tuple[Box, ...]
     works: tuple[TileWork, ...]
@@ -222,18 +222,18 @@ class TilingChoice:
     cycles: float
 
     def within(self, free_regions: FreeRegions) -> bool:
-        """Whether a tile finds its place in the free regions."""
+        """Whether a tile fits the free regions."""
         return all(self.used_bytes.get(place, 0) <= size for place, (_, size) in free_regions.items())
 
 
 @dataclass(frozen=True)
 class _Known:
-    """Of one compilation the tilings that were chosen: pieces of one shape with the same residents share one, unless a
-    border made it too coarse. By layer, shape of the piece, residents, room, and whether the cheapest was wanted."""
+    """Tilings chosen in one compilation: pieces of one shape with the same residents share one, unless a border made it
+    too coarse. The key is layer, shape of the piece, residents, room, and whether the cheapest was wanted."""
 
     tilings: dict[object, TilingChoice] = field(default_factory=dict)
     alike: dict[object, TilingChoice] = field(default_factory=dict)
-    """The same by all that decides, for layers that differ in names only."""
+    """Tilings by everything that decides them, for layers that differ only in names."""
 
 
 def piece_tiling(
@@ -260,7 +260,7 @@ def workspace_bytes(ctx: PlanContext, layer: Layer, piece: Box, residents: Resid
 def missing_for_tile(
     ctx: PlanContext, layer: Layer, piece: Box, residents: Residents, free_regions: FreeRegions
 ) -> Infeasible | None:
-    """What is missing where no tile of the piece finds room; None where one does."""
+    """The missing room where no tile of the piece fits; None where one does."""
     found = _known(ctx, layer, piece, residents, EVERYWHERE, False)
     if not isinstance(found, Infeasible) and not found.within(free_regions):
         found = _known(ctx, layer, piece, residents, free_regions, False)
@@ -275,8 +275,8 @@ def piece_tiles(
     free_regions: FreeRegions = EVERYWHERE,
     rounds: int = 0,
 ) -> Tiles:
-    """The tiles of a piece, each of which fits; with `rounds` such that two places of each buffer fit, where that is
-    possible and worth it for so many rounds after each other. Raises DoesNotFit."""
+    """The tiles of a piece, each of which fits. With `rounds`, two places of each buffer fit, where that is possible
+    and pays for this many rounds after each other. Raises DoesNotFit."""
     tilings = [piece_tiling(ctx, layer, piece, residents, free_regions)]
     if rounds:
         tilings.insert(0, required(_known(ctx, layer, piece, residents, free_regions, True, rounds)).tiling)
@@ -284,7 +284,7 @@ def piece_tiles(
         tiles = _cut(ctx, layer, piece, residents, tiling)
         if _all_fit(ctx, tiles, free_regions):
             return tiles
-    # The largest tile away from the borders stood for all; where a border makes another one larger, cut finer.
+    # The largest tile away from the borders stood for all; if a border makes another one larger, cut finer.
     for tiling in _finer(ctx, layer, piece):
         tiles = _cut(ctx, layer, piece, residents, tiling)
         if _all_fit(ctx, tiles, free_regions):
@@ -351,7 +351,7 @@ def _known(
 
 
 def no_tile(layer: Layer, over: Overflow) -> Infeasible:
-    """The smallest tile or round of a layer is too large."""
+    """The Infeasible for a layer whose smallest tile or round is too large."""
     levers = (Lever.SMALLER_INPUT, Lever.LARGER_MEMORY, Lever.FEWER_CHANNELS)
     subject = LayerSubject(layer.name, smallest_tile=True)
     return Infeasible(subject, over.memory, over.part, over.demand_bytes, over.room_bytes, levers)
@@ -367,9 +367,9 @@ def _cycles(
     used: Fit,
     broadcasts: bool,
 ) -> tuple[tuple[tuple[float, ...], float], tuple[tuple[float, ...], float]]:
-    """Engine work of all tiles by engine, and cycles of moving: their stores, and each load as often as its box
-    changes; with the channels as the inner loop and as the outer one. What is resident costs nothing where a buffer is
-    a part of it, else a move inside the core."""
+    """Work of all tiles by engine, and cycles of moves: their stores, and each load as often as its box changes; with
+    the channels as the inner loop and as the outer one. Resident data cost nothing where a buffer is a part of them,
+    else a move inside the core."""
     graph, chip = ctx.graph, ctx.chip
     intervals = [cut_axis(low, high, n, q) for (low, high), n, q in zip(piece, counts, granularity, strict=True)]
     inner = len(intervals[-1])
@@ -408,14 +408,14 @@ def _cycles(
 
 
 def _times(slow: int, on_slow: bool, fast: int, on_fast: bool, always: bool) -> int:
-    """How often a box is loaded in two nested loops, when what is there already is kept."""
+    """Number of loads of a box in two nested loops, when a box that is there already is kept."""
     if (on_fast and fast > 1) or always:
         return slow * fast
     return slow if on_slow else 1
 
 
 def _load_boxes(work: TileWork) -> dict[str, tuple[tuple[str, Box], ...]]:
-    """What each buffer is loaded with, one after the other."""
+    """Contents loaded into each buffer, one after the other."""
     boxes: dict[str, tuple[tuple[str, Box], ...]] = {}
     for load in dict.fromkeys(load for step in work.passes for load in step.loads):
         boxes[load.buffer] = (*boxes.get(load.buffer, ()), (load.tensor, load.box))
@@ -423,7 +423,7 @@ def _load_boxes(work: TileWork) -> dict[str, tuple[tuple[str, Box], ...]]:
 
 
 def cut_counts(interval: tuple[int, int], granule: int) -> Iterator[int]:
-    """Cuts to try: 1 to 8, then in steps of about an eighth, up to one granule a piece."""
+    """Numbers of parts to try: 1 to 8, then in steps of about an eighth, up to one granule per piece."""
     units = -(-(interval[1] - interval[0]) // granule) if granule else 1
     count = 1
     while count < units:
@@ -433,8 +433,8 @@ def cut_counts(interval: tuple[int, int], granule: int) -> Iterator[int]:
 
 
 def outer_counts(box: Box, granularity: tuple[int, ...], pieces: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
-    """Cuts of all axes but the last, the outermost cut to single units before the next is cut at all; with `pieces`
-    only as far as each part still has so many of them along each axis."""
+    """Numbers of parts of all axes but the last; the outermost axis is cut to single units before the next is cut at
+    all. With `pieces`, only as far as each part still has this many of them along each axis."""
     most = [-(-(high - low) // q) if q else 1 for (low, high), q in zip(box[:-1], granularity[:-1], strict=True)]
     if pieces:
         most = [max(1, units // number) for units, number in zip(most, pieces[:-1], strict=True)]
@@ -446,7 +446,7 @@ def outer_counts(box: Box, granularity: tuple[int, ...], pieces: tuple[int, ...]
 
 
 def middle(box: Box, counts: tuple[int, ...], granularity: tuple[int, ...]) -> Box:
-    """The largest piece of each axis, away from the borders where there is a choice: the one that needs most."""
+    """The largest piece of each axis, away from the borders where possible: the one that needs most."""
     middle = []
     for (low, high), count, granule in zip(box, counts, granularity, strict=True):
         if count == 1:

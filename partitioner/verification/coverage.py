@@ -1,4 +1,4 @@
-"""Whether what each core reads is there: the boxes that lowering will use, held against the access maps.
+"""The check that each core finds what it reads: the boxes that lowering will use, compared with the access maps.
 
     boxes by core of every instance  --access maps-->  reads  <=  what is loaded  <=  computed, fetched or ready before
 
@@ -35,7 +35,7 @@ def covered(box: Box, parts: Iterable[Box]) -> bool:
 
 
 def _without(box: Box, part: Box) -> list[Box]:
-    """Disjoint boxes that hold what of `box` is outside `part`: slabs before and behind it, axis by axis."""
+    """Disjoint boxes that together are `box` without `part`: slabs before and after it, axis by axis."""
     if holds(part, box):
         return []
     shared = common(box, part)
@@ -63,7 +63,8 @@ def verify_coverage(plan: Plan, ctx: PlanContext) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Coverage:
-    """The walk: `ready`, by value, the boxes that earlier steps made; `known`, what layers were found to read."""
+    """The walk over the steps: `ready` are the boxes of each value that earlier steps made, `known` the reads of layers
+    so far."""
 
     ctx: PlanContext
     ready: dict[str, list[Box]] = field(default_factory=dict)
@@ -94,7 +95,7 @@ class _Coverage:
             self.ready.setdefault(name, []).append(box)
 
     def _layer(self, step: RunStep, group: Group, layer: Layer, core: int, cores: tuple[CoreBoxes, ...]) -> None:
-        """What one core computes of one layer: its reads are there, what it gives away it has."""
+        """Check one core's part of one layer: its reads are present, and it has what it gives away."""
         name = layer.output
         computed = cores[core].computed.get(name)
         gives = cores[core].owned.get(name)
@@ -134,8 +135,8 @@ class _Coverage:
             )
 
     def _reads(self, layer: Layer, box: Box) -> Mapping[str, Box]:
-        """What of every value `box` of the layer's output depends on. Raises PlanError where the target loads less than
-        access maps say: it cannot compute this box."""
+        """The box of every value on which `box` of the layer's output depends. Raises PlanError where the target loads
+        less than access maps say: it cannot compute this box."""
         key = (layer.name, box)
         if key in self.known:
             return self.known[key]
@@ -157,7 +158,7 @@ class _Coverage:
         return reads
 
     def _narrowed(self, layer: Layer, name: str, read: Box, loaded: Box) -> Box:
-        """A read by access maps; along axes where these only bound it, the part of it that the kernel loads."""
+        """A read by access maps; along axes where these give only a bound, the part of it that the kernel loads."""
         ops = (self.ctx.graph.op_by_name[op] for op in layer.ops)
         loose = {axis for op in ops for axis in _bounded_axes(op, name)}
         return tuple(
@@ -167,8 +168,8 @@ class _Coverage:
 
 
 def _bounded_axes(op: Op, name: str) -> set[int]:
-    """Axes of an input along which access maps say only where reads may be: positions that are a table of numbers (of a
-    resize, of a take), which the kernel has and the map has not."""
+    """Axes of an input along which access maps give only a bound of the reads: their positions are a table of numbers
+    (of a resize, of a take) that the kernel has and the map does not."""
     reads = (access for stage in op.stages for access in stage.reads if access.tensor == name)
     return {
         axis

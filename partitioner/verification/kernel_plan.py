@@ -15,9 +15,9 @@ from partitioner.verification.operator_cover import verify_operators_once
 
 
 def verify_kernel_plan(plan: Plan, ctx: KernelContext) -> None:
-    """Raises PlanError unless each operator is in one layer of one group, each group runs once and whole after all that
-    it reads was made, its values lie in memories of the chip that cores share, and its kernel is one that the target
-    offers for its layers."""
+    """Raises PlanError unless each operator is in one layer of one group, each group runs once and whole after all its
+    inputs were made, its values lie in memories of the chip that cores share, and the target offers its kernel for its
+    layers."""
     graph, chip = ctx.graph, ctx.chip
     verify_operators_once(plan, graph)
     shared = {memory.name for memory in chip.memories if memory.scope != "core"}
@@ -36,7 +36,8 @@ def verify_kernel_plan(plan: Plan, ctx: KernelContext) -> None:
 
 
 def _verify_kernel(step: RunStep, group: Group, ctx: KernelContext) -> None:
-    """The target offers this kernel; it computes the whole group, and everything that leaves it has a place."""
+    """Require that the target offers this kernel, that it computes the whole group, and that all outputs have a
+    place."""
     graph, target = ctx.graph, ctx.target
     shape = graph.by_name[group.output].shape
     offered = {kernel.text: kernel for kernel in target.kernels(graph, group.layers, ctx.chip)}
@@ -60,7 +61,7 @@ def _verify_kernel(step: RunStep, group: Group, ctx: KernelContext) -> None:
 
 
 def _verify_order(step: Step, group: Group, graph: Graph, ready: set[str]) -> None:
-    """What each layer reads was made by an earlier group or an earlier layer of its own."""
+    """Require that an earlier group or an earlier layer of its own made what each layer reads."""
     inside: set[str] = set()
     for layer in group.layers:
         missing = [name for name in layer.inputs(graph) if name not in ready and name not in inside]

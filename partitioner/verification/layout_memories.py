@@ -1,8 +1,8 @@
-"""All memories while a layout is walked: what is written where, and whether what is wanted is there.
+"""All memories while a layout is walked: what is written where, and whether the needed data are there.
 
     write(core, value, place) --> overwrites;   require(core, value, place, box) --> what lies there, or PlanError
 
-Places of views are found under the names of what they rename.
+Places of views are found under the names of the values that they rename.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from partitioner.verification.memory_contents import Contents, Written
 @dataclass(slots=True)
 class Memories:
     """Contents of memories by name and core (or SHARED); `stored` are the boxes of values that the main memory holds.
-    `phase` counts what happens one after the other."""
+    `phase` numbers events; events with the same number happen at the same time."""
 
     layout: Layout
     graph: Graph
@@ -33,7 +33,7 @@ class Memories:
     bounds: dict[str, tuple[int, int, int]] = field(default_factory=dict)
 
     def require(self, who: str, core: int, name: str, place: Place, read: Box) -> Written | None:
-        """All of `read` lies at a place. Raises PlanError saying what is there instead."""
+        """Require that all of `read` lies at a place. Raises PlanError saying what is there instead."""
         if not holds(place.box, read):
             raise self.lacks(who, core, name, place, read, f"{box_text(place.box)} there")
         if not box_size(read):
@@ -57,20 +57,20 @@ class Memories:
         raise self.lacks(who, core, name, place, read, f"{over} on its bytes" if over else "nothing written there")
 
     def run_at(self, core: int, name: str, place: Place) -> Written | None:
-        """What was put at a place of a value, under the value's own name; None where nothing of it lies there."""
+        """The data put at a place of a value, under the value's own name; None where nothing of it lies there."""
         item_bytes = self.graph.by_name[name].item_bytes
         return self._memory(core, place.memory).find(name, place.box, place.offset_bytes, item_bytes)
 
     def require_whole(self, who: str, name: str, place: Place) -> None:
-        """In the main memory a place stands for the whole value; where that lies is not the layout's to say.
-        Raises PlanError."""
+        """Require the whole value in the main memory, where a place always stands for a whole value at an unknown
+        address. Raises PlanError."""
         if place.offset_bytes or place.box != full_box(self.graph.by_name[name].shape):
             raise self.lacks(
                 who, SHARED, name, place, full_box(self.graph.by_name[name].shape), "a part of it or an offset"
             )
 
     def is_stored(self, name: str, box: Box) -> bool:
-        """Whether the main memory holds a box of a value, or of what it is a view of."""
+        """Whether the main memory holds a box of a value, or of the source of a view."""
         while not covered(box, self.stored.get(name, ())):
             op = self.graph.producer.get(name)
             if op is None or not op.is_view:
@@ -79,7 +79,7 @@ class Memories:
         return True
 
     def write(self, core: int, name: str, place: Place, filled: tuple[Box, ...], writer: str) -> None:
-        """Boxes of a value reach a place, in which nothing else may be at the time. Raises PlanError."""
+        """Write boxes of a value to a place, in which nothing else may be at the time. Raises PlanError."""
         size = box_size(place.box) * self.graph.by_name[name].item_bytes
         part = self.layout.local.part if place.memory == self.layout.local.memory else ""
         low, high, unit = self.bounds_of(place.memory, part)
@@ -92,7 +92,7 @@ class Memories:
         self.put(core, place.memory, written)
 
     def put(self, core: int, memory: str, written: Written) -> None:
-        """Bytes are used. Raises PlanError where something else uses some of them at the same time."""
+        """Mark bytes as used. Raises PlanError where something else uses some of them at the same time."""
         if clash := self._memory(core, memory).write(written):
             raise PlanError(
                 f"layout of {where(written.writer, core)}",
@@ -108,7 +108,7 @@ class Memories:
         return found
 
     def bounds_of(self, memory: str, part: str) -> tuple[int, int, int]:
-        """First byte of a part of a memory, the byte behind its last one, and what offsets are multiples of."""
+        """First byte of a part of a memory, one past its last byte, and the alignment of offsets."""
         key = f"{memory}/{part}"
         if key not in self.bounds:
             start = part_start(self.chip, memory, part)
@@ -117,12 +117,13 @@ class Memories:
         return self.bounds[key]
 
     def require_inside(self, who: str, what: str, run: tuple[int, int], bounds: tuple[int, int]) -> None:
-        """A run (offset, bytes) lies inside bounds (first byte, byte behind the last). Raises PlanError."""
+        """Require that a run (offset, bytes) lies inside bounds (first byte, one past the last byte). Raises
+        PlanError."""
         if run[0] < bounds[0] or run[0] + run[1] > bounds[1]:
             raise PlanError(f"layout of {who}", needs=f"bytes {bounds[0]} to {bounds[1]}", has=what)
 
     def lacks(self, who: str, core: int, name: str, place: Place, read: Box, has: str) -> PlanError:
-        """The error that a place has something else than what is wanted."""
+        """The error for a place that holds something else than the needed data."""
         return PlanError(where(who, core), needs=f"{box_text(read)} of {name} at {self.said(name, place)}", has=has)
 
     def said(self, name: str, place: Place) -> str:
@@ -132,7 +133,7 @@ class Memories:
 
 
 def where(who: str, core: int) -> str:
-    """Who it is about, and on which core."""
+    """Subject of a message, with the core."""
     return who if core == SHARED else f"{who}, core {core}"
 
 

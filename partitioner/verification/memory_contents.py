@@ -1,4 +1,4 @@
-"""What lies in one memory while a layout is walked: runs of bytes apart from each other, and what was written there.
+"""Contents of one memory while a layout is walked: disjoint runs of bytes, and what was written there.
 
     write(run, what) --> what it overwrites is gone;   find(tensor, place) --> what lies there, or who overwrote it
 
@@ -17,7 +17,7 @@ from partitioner.tiling.buffer_aliasing import run_offset
 @dataclass(slots=True)
 class Written:
     """A dense `box` of a tensor from byte `low` up to `high`, of which the boxes `filled` were written; `tensor` is ""
-    for workspace. `phase` counts what happens one after the other: the same number means at the same time."""
+    for workspace. Events with the same `phase` happen at the same time."""
 
     low: int
     high: int
@@ -36,10 +36,10 @@ class Contents:
     runs: list[Written] = field(default_factory=list)
     by_tensor: dict[str, list[Written]] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)
-    """Tensor -> what last overwrote a run of it."""
+    """For each tensor, what last overwrote a run of it."""
 
     def write(self, written: Written) -> Written | None:
-        """Put it where it lies; returns what was written there at the same time, if anything was."""
+        """Write data where they lie; return what was written there at the same time, if anything was."""
         low, high = written.low, written.high
         if low >= high:
             return None

@@ -1,4 +1,4 @@
-"""Whether a plan, of whatever kind of target, has every operator and every instance once."""
+"""The check that a plan, for any kind of target, has every operator and every instance once."""
 
 from __future__ import annotations
 

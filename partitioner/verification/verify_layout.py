@@ -2,9 +2,10 @@
 
     Layout --write what is made, read what is wanted--> nothing, or PlanError naming layer, core, value and bytes
 
-Lifetimes are not believed but seen: whatever a layer reads must lie, written in full, where the layout says, and
+Lifetimes are observed, not trusted: whatever a layer reads must lie, written in full, where the layout says, and
 nothing else may have been put on those bytes since. Tile buffers, staged rounds, exchange buffers, stores on their way
-out and pinned constants count as writes of all the bytes that they may use. Nothing here knows how places were found.
+out and pinned constants count as writes of all the bytes that they may use. The check does not know how places were
+found.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from partitioner.verification.memory_contents import Written
 def verify_layout(layout: Layout, plan: Plan, ctx: PlanContext) -> None:
     """Raises PlanError unless the layout has an entry for each step, every place and workspace is aligned and inside
     its part of its memory, nothing that is still read is overwritten, and all that a layer reads or hands on is there.
-    Whether tiles fit their workspace is for lowering to say, which cuts them.
+    Lowering, which cuts tiles, checks whether they fit their workspace.
     """
     check = _Walk(layout, ctx.graph, ctx.roles.main, ctx.reads, Memories(layout, ctx.graph, ctx.chip))
     for name in (*ctx.graph.inputs, *layout.options.in_main):
@@ -43,7 +44,7 @@ def verify_layout(layout: Layout, plan: Plan, ctx: PlanContext) -> None:
 
 @dataclass(slots=True)
 class _Walk:
-    """The steps in order; `slot` is that of the layer before, `written` the values that were stored."""
+    """The walk over the steps in order; `slot` is that of the layer before, `written` the values that were stored."""
 
     layout: Layout
     graph: Graph
@@ -75,7 +76,7 @@ class _Walk:
             self._layer(entry)
 
     def end(self, plan: Plan) -> None:
-        """Outputs are stored, and what is said to be in the main memory was written there."""
+        """Require that outputs are stored, and that everything named in the main memory was written there."""
         made = {layer.output for group in plan.groups for layer in group.layers}
         for name in self.graph.outputs:
             if name in made and not self.memories.is_stored(name, full_box(self.graph.by_name[name].shape)):
@@ -109,7 +110,7 @@ class _Walk:
             self._store(entry, store, who)
 
     def _workspace(self, entry: LayerLayout, who: str) -> None:
-        """Tile buffers on every core, and the area in which rounds are staged."""
+        """Check tile buffers on every core, and the area in which rounds are staged."""
         for (memory, part), (offset, size) in entry.free_regions.items():
             if memory and size:
                 low, high, _ = self.memories.bounds_of(memory, part)
@@ -134,7 +135,7 @@ class _Walk:
             )
 
     def _outputs(self, entry: LayerLayout, who: str) -> None:
-        """What the cores compute goes to their own memories, or to a shared one."""
+        """Write the cores' results to their own memories, or to a shared one."""
         name, filled = entry.layer.output, tuple(box for box in entry.boxes if box_size(box))
         for core, here, box in zip(entry.cores, entry.residents, entry.boxes, strict=True):
             if name in here:
@@ -147,7 +148,7 @@ class _Walk:
             self._leave(name, entry.destination, filled, who)
 
     def _leave(self, name: str, to: Place, filled: tuple[Box, ...], who: str) -> None:
-        """Boxes of a value reach a shared memory."""
+        """Write boxes of a value to a shared memory."""
         for box in filled:
             if not holds(to.box, box):
                 raise self.memories.lacks(who, SHARED, name, to, box, "a place for less")
@@ -201,7 +202,8 @@ class _Walk:
             self.memories.require(who, SHARED, name, place, part)
 
     def _rounds(self, entry: LayerLayout, who: str, inputs: tuple[str, ...]) -> None:
-        """Rounds make all boxes of the cores; what they read from the main memory, and store there, is staged."""
+        """Check that rounds make all boxes of the cores, and that their reads from and stores to the main memory are
+        staged."""
         local = set().union(*entry.residents) if entry.residents else set()
         staged = [
             name
@@ -236,7 +238,7 @@ class _Walk:
             raise PlanError(who, needs=f"{box_text(box)} of {name} staged", has=has)
 
     def _require_apart(self, who: str, stage: StagingRound) -> None:
-        """Boxes of a round lie behind each other, aligned, inside what the round takes."""
+        """Require that the boxes of a round lie one after the other, aligned, inside the bytes that the round takes."""
         unit = self.memories.bounds_of(self.layout.staging, "")[2]
         end = 0
         for item in sorted((*stage.inputs, *stage.outputs), key=lambda item: item.offset_bytes):
@@ -253,7 +255,7 @@ class _Walk:
     # Handing on.
 
     def _exchange(self, entry: LayerLayout, buffer: Place, who: str) -> None:
-        """All cores get what they keep room for of each other's boxes."""
+        """Exchange boxes: every core gets the parts of other cores' boxes for which it keeps room."""
         self.memories.phase += 1
         name = entry.layer.output
         given = tuple(part for box in entry.boxes if box_size(part := common(box, buffer.box)))
@@ -281,7 +283,8 @@ class _Walk:
         self._leave(name, store.destination, owned, who)
 
     def _move(self, move: MoveLayout) -> None:
-        """Cores get parts from their own memories and from shared ones, and from other cores through the buffer."""
+        """Move data: cores get parts from their own memories and from shared ones, and from other cores through the
+        buffer."""
         self.memories.phase += 1
         name, who = move.tensor, f"move of {move.tensor} for instance {move.instance} of group {move.group}"
         targets = [(core, place) for core, place in move.targets if box_size(place.box)]

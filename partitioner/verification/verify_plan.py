@@ -1,4 +1,4 @@
-"""The check of a plan, whoever made it: each operator and instance once, and whatever is read was made before.
+"""The check of a plan, whoever made it: each operator and instance once, and all inputs made before they are read.
 
 plan, context --> nothing, or PlanError that names the step
 """
@@ -18,8 +18,8 @@ from partitioner.verification.operator_cover import verify_operators_once
 def verify_plan(plan: Plan, ctx: PlanContext) -> None:
     """Raises PlanError unless each operator is in one layer of one group, each instance runs once and covers its part
     of the output, all that an instance reads was computed before, bindings name cores that exist, scopes are memories
-    of the chip, a reader runs after each move, and what each core reads is covered (`coverage.py` beside this).
-    Whether everything fits is `partitioner.memory.memory_plan`'s to say."""
+    of the chip, a reader runs after each move, and what each core reads is covered (`coverage.py` next to this module).
+    `partitioner.memory.memory_plan` decides whether everything fits."""
     graph, chip = ctx.graph, ctx.chip
     verify_operators_once(plan, graph)
     memories = {memory.name: memory for memory in chip.memories}
@@ -56,7 +56,7 @@ def verify_plan(plan: Plan, ctx: PlanContext) -> None:
 
 
 def _verify_readers(plan: Plan) -> None:
-    """What is moved is for an instance that runs later."""
+    """Require that each move is for an instance that runs later."""
     later: set[tuple[str, int]] = set()
     for step in reversed(plan.steps):
         if isinstance(step, RunStep):
@@ -70,7 +70,7 @@ def _verify_readers(plan: Plan) -> None:
 
 
 def _verify_exchanges(group: Group) -> None:
-    """An instance has a value in one way alone, and exchanges name instances that there are."""
+    """Require that an instance has a value in only one way, and that exchanges name existing instances."""
     for exchange in group.exchanges:
         named = () if isinstance(exchange, Spill) else exchange.instances
         if odd := [number for number in named if not 0 <= number < group.split.instances]:
@@ -88,7 +88,7 @@ def _verify_exchanges(group: Group) -> None:
 
 
 def _verify_spills(group: Group, ctx: PlanContext) -> None:
-    """What is spilled is made and read inside the group, and goes to a memory that its cores share."""
+    """Require that a spilled value is made and read inside the group, and goes to a memory that its cores share."""
     shared = {memory.name for memory in ctx.chip.memories if memory.scope != "core"}
     inner = {layer.output for layer in group.layers} - set(group.outputs(ctx.graph))
     for spill in group.spills:
