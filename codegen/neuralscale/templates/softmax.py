@@ -1,6 +1,6 @@
 """Softmax over one axis: maximum, difference, exponential, sum, product with the refined reciprocal of the sum.
 
-    t = exp(x - max of the line)    y = t * refined reciprocal of (sum of t, in pieces)
+t = exp(x - max of the line)    y = t * refined reciprocal of (sum of t, in pieces)
 """
 
 from __future__ import annotations
