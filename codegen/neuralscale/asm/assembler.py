@@ -181,7 +181,9 @@ def assemble(items: Sequence[Item], base_address: int) -> bytes:
     addresses = label_addresses(items, base_address)
     words = array("I")
     append = words.append
-    known: dict[int, int] = {}  # words by identity: equal instructions are mostly one object, and the items keep all of them alive
+    known: dict[
+        int, int
+    ] = {}  # words by identity: equal instructions are mostly one object, and the items hold all of them
     try:
         for item in items:
             word = known.get(id(item))

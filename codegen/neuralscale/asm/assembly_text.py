@@ -47,7 +47,9 @@ def render_lines(items: Sequence[Item]) -> Iterator[str]:
     yield from DIRECTIVES
     addresses = label_addresses(items, 0)
     address = 0
-    known: dict[int, str] = {}  # lines by identity: equal instructions are mostly one object, and the items keep all of them alive
+    known: dict[
+        int, str
+    ] = {}  # lines by identity: equal instructions are mostly one object, and the items hold all of them
     for item in items:
         line = known.get(id(item))
         if line is not None:

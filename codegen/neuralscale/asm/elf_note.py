@@ -28,7 +28,7 @@ _TYPE = 1
 _HEADER = Struct("<III")
 _TEXTS = {"isa": 64, "chip": 256, "chip_hash": 128}
 _NUMBERS = {"cores": (1, 1 << 16), "cluster": (0, 1 << 16)}
-"""Number fields, each with the first number allowed and the first that is too large."""
+"""Text fields with their greatest length; number fields with the first number allowed and the first too large."""
 
 
 def note_bytes(made_for: MadeFor) -> bytes:

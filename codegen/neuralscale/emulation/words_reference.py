@@ -21,7 +21,7 @@ Wide = npt.NDArray[np.int64]
 
 LARGEST_HALF = 65504
 FINITE_HALVES = 31 << 10
-"""Bits of infinity without sign: finite fp16 numbers have less."""
+"""Number of finite fp16 bit patterns without sign."""
 
 FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "add": np.add,

@@ -147,7 +147,7 @@ class _Tracer(NpuMachine):
             self._await(hart, engine)
         self._log.current = hart
         row = fetched.row
-        if row is not None and row.engine is not Unit.SCALAR:  # most instructions are handled here; the others cost little
+        if row is not None and row.engine is not Unit.SCALAR:  # most of them; the rest costs little
             self._recorder.execute(hart, row, word)
             self._retire(hart, row, hart.pc + fetched.length)
             return
