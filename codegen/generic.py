@@ -1,6 +1,6 @@
 """A chip without a code generator: the data for planning, from the chip file and the operators' access maps alone.
 
-box of a layer's output --access maps--> boxes of its inputs --cost model--> cycles of transfers and engines
+    box of a layer's output --access maps--> boxes of its inputs --cost model--> cycles of transfers and engines
 
 Every operator is accepted and may be cut anywhere, since there are no templates with rules. Products are summed on the
 matrix engine where the chip has one, everything else is counted as passes of the vector engine. Such a plan gives the

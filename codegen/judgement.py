@@ -66,7 +66,7 @@ def rounded_sum_error(values: Doubles, magnitudes: Doubles, terms: int, *, store
     `values` are the sums and `magnitudes` those of the absolute values of their `terms`. Storing rounds by half a step;
     each addition rounds the sum so far, also by half a step, and products add as much:
 
-    |stored - value| <= u |value| + least / 2 + terms * 2 v * magnitude
+        |stored - value| <= u |value| + least / 2 + terms * 2 v * magnitude
 
     with u and v half the distance from 1 to the next number of `stored` and `summed`. For fp16 summed in fp32 the bound
     is 2^-11 |value| + 2^-25 + terms * 2^-23 magnitude.

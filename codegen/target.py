@@ -58,7 +58,7 @@ class AnyTarget(AcceptingTarget, Protocol):
         """Operator kinds that it computes, each with its rules in a sentence or two, for a reader."""
 
     def address(self, memory: str, offset_bytes: int) -> int:
-        """Address of a byte of a memory for whoever runs the program."""
+        """Address of a byte of a memory, as the program's loader or simulator addresses it."""
 
     def emulate(self, sampled: Sampled) -> Array:
         """Elements of the layer's output that the chip must have stored at the positions of `sampled`.

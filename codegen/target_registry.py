@@ -1,6 +1,6 @@
 """Registry of targets: finds the one for a chip's instruction set, and checks it against the protocol of its kind.
 
-isa --BUILTIN, else an entry point--> object --has it every member of its protocol?--> TileTarget | GroupTarget
+    isa --BUILTIN, else an entry point--> object --has it every member of its protocol?--> TileTarget | GroupTarget
 
 Targets are imported when asked for, not before.
 """

@@ -1,6 +1,6 @@
 """A GPU artifact executed without a GPU: its list of launches on the executor of PTX.
 
-files, inputs by address --every launch, in order--> bytes at the requested addresses
+    files, inputs by address --every launch, in order--> bytes at the requested addresses
 
 Addresses are offsets in the arena. For each launch, the tensors that its parameters name are separate allocations, so
 that a kernel that reads or writes beyond one is caught; unwritten memory is NaN.

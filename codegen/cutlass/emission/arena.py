@@ -1,6 +1,6 @@
 """The single allocation of a GPU artifact: the tensors placed by the driver, then the data known only to kernels.
 
-inputs, constants, values, outputs (TensorPlaces) | padded weights and the like | memory of one layer's launches
+    inputs, constants, values, outputs (TensorPlaces) | padded weights and the like | memory of one layer's launches
 
 Parameters name tensors, so that an input or output may lie in a buffer of the caller. Where several names denote the
 same bytes, the name of a network input or output stands for all.

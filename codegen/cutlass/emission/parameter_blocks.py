@@ -1,6 +1,6 @@
 """Parameter blocks of CUTLASS's kernels, whose layout only C++ knows: a kernel of the same source makes them.
 
-launches of one source --its kernel `parameters`, on the executor of PTX--> grid, threads, shared bytes, block
+    launches of one source --its kernel `parameters`, on the executor of PTX--> grid, threads, shared bytes, block
 
 CUTLASS writes these constructors for host and device alike, so no host program has to be compiled, linked and run.
 """

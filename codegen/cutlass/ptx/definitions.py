@@ -77,8 +77,8 @@ def _bits(names: Iterable[str], numbers: dict[str, int]) -> int:
 
 
 def _forward(blocks: tuple[Block, ...], start: int, after: Callable[[Block, int], int]) -> dict[int, int]:
-    """Facts that may hold at the start of each block: the union over all paths to it. Raises PtxError for a kernel
-    without a fixed point in bounds.
+    """Facts that may hold at the start of each block: the union over all paths to it. Raises PtxError for control flow
+    that is too tangled to follow.
     """
     into: dict[int, int] = {0: start}
     work, steps = deque((0,)), 0

@@ -1,7 +1,7 @@
 """Location of the matrix of a wgmma descriptor in shared memory.
 
-64-bit descriptor: start >> 4 (bits 0-13), leading offset >> 4 (16-29), stride offset >> 4 (32-45), base (49-51),
-swizzle (62-63: 0 none, 1 of 128 bytes, 2 of 64, 3 of 32)
+    64-bit descriptor: start >> 4 (bits 0-13), leading offset >> 4 (16-29), stride offset >> 4 (32-45), base (49-51),
+    swizzle (62-63: 0 none, 1 of 128 bytes, 2 of 64, 3 of 32)
 
 Matrices are read in units of 16 bytes. K-major: a unit is 8 numbers along K of one row; MN-major: 8 rows at one K. A
 swizzle exchanges units within the 128 (64, 32) bytes of a row by the bits 7-9 (7-8, 7) of the address itself.

@@ -1,9 +1,9 @@
 """mbarrier objects: barriers in shared memory that count arrivals, phase after phase.
 
-init n: a phase is complete after n arrivals; the next one begins at once arrive: the warp's work so far is known to
-every warp that sees the phase complete cp.async.mbarrier.arrive: an arrival that happens when the thread's copies so
-far have landed test_wait, try_wait: whether a phase is complete; each try_wait fails once for an incomplete one, then
-waits
+    init n: a phase is complete after n arrivals; the next one begins at once
+    arrive: the warp's work so far is known to every warp that sees the phase complete
+    cp.async.mbarrier.arrive: an arrival that happens when the thread's copies so far have landed
+    test_wait, try_wait: whether a phase is complete; each try_wait fails once for an incomplete one, then waits
 
 Copies that are waited for in this way land as late as possible: when nothing else can run.
 """

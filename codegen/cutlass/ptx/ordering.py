@@ -5,7 +5,7 @@ warp b. A read of a cell needs its last write to be seen, a write also all reads
 large as the kernel's smallest access, so neighbours do not disturb each other.
 
     stamp[cell], writer[cell]   last write      reads[cell, warp]   each warp's last read
-    last_read[cell] the CTA's time then: no warp's read is later, so most writes need no further check
+    last_read[cell]             the CTA's time then: no warp's read is later, so most writes need no further check
 
 Cells of an mbarrier are not plain memory: a plain read or write of them is a fault.
 """

@@ -17,9 +17,7 @@ from codegen.judgement import Doubles, Points
 from partitioner.ir.graph import Op
 
 PLACE_UNITS = 8.0
-"""Error of a coordinate in fp32, in units of the coordinate or of one: a scale, a product, two halves that are
-added.
-"""
+"""Error of a coordinate in fp32, in units of the coordinate or of one: a scale, a product, and two additions of 1/2."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The executor of PTX in place of a GPU: a driver for `runner.py` that needs NumPy and no CUDA.
 
-Network(folder, ExecutorDriver()).run(inputs) python -m codegen.cutlass.runner.executor_driver FOLDER --input x.npz
---output y.npz
+    Network(folder, ExecutorDriver()).run(inputs)
+    python -m codegen.cutlass.runner.executor_driver FOLDER --input x.npz --output y.npz
 
 It loads the PTX where a GPU loads the machine code. Streams run their work at once; times come from this machine's
 clock and say nothing about a GPU.

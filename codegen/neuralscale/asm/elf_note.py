@@ -1,6 +1,6 @@
 """Note in an executable that says for which chip it was made, so that a user who runs it elsewhere can be told.
 
-    MadeFor(chip, cores, cluster)  -- note_bytes -->  section .note.dsa-sched  -- read_note --> MadeFor
+    MadeFor(chip, cores, cluster)  -- note_bytes -->  section .note.dsa-sched  -- read_note -->  MadeFor
 
 One ELF note of the owner `dsa-sched` and type 1 in a section that no loader loads; its content is a line of JSON. Files
 of other tools have none; the content of an untrusted note is bounded and checked.

@@ -1,6 +1,6 @@
 """One instruction of a program as machine instructions: writes of CSRs and registers, then the instruction itself.
 
-Instr --Body.expand--> csrrw, li, ... , meconv.mm
+    Instr --Body.expand--> csrrw, li, ... , meconv.mm
 
 A `Body` tracks the contents of one core's CSRs and registers while its code is made, so that nothing is written twice.
 Starts of DMA chains become stores, and waits for them become a loop.

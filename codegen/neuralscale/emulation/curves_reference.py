@@ -5,24 +5,29 @@
 The other side of the bit-for-bit comparison: written from the formulas, it shares nothing with the template. Constants
 are the nearest fp16 numbers; E, R and Q are the chip's exponential, reciprocal and root.
 
-* exp: the larger of E(t) and E(t - 2^-12), t = x - 2^-12. * sigmoid: 1 / d times k by `refined`, d = E(-x - 0.3125) +
-k, k = 0.73193359375. * swish: p = alpha's power of two, k the first of 0, 2.5, 3.25, 4, 5, 6, 7 that is at least ln(14
-/ alpha), or the last for which E(k) / (e * alpha) is in the range; w = |x|, at most 64 / p and 65504; z = E(-alpha * w
-+ k). But where alpha is not p, nor p below 2^-7, b = alpha's first four bits, v = (w + 192 / p) - 192 / p, z = E(-b * v
-+ k) * E((w - v) * -b + w * (b - alpha)). d = z + E(k); r = R(d); h = w * z * ((d * r - 2) * r); max(x, 0) + h. Of a
-negative alpha its magnitude is taken, and min(x, 0) - h; of 0 half of x. * tanh: c = x between -1 and 1, s = c * c;
-((R(E(2 max(|x|, 1)) + 1) * -2 + a) + P(s) * s) * c + c. * softplus: c, s as for tanh, n = (c / 2 + Q(s) * s) - a; z =
-E(-max(|x|, 1)); (max(x, 1) + n) + (P(z) * z * z + z). * elu, selu, celu: c = x between -0.75 and 0; e = E(min(x,
--0.75)) - k; (c + P(c) * c * c) + e, times alpha (and gamma), added to max(x, 0) (times gamma); of celu x / alpha takes
-the place of x but there. Where that alpha is negative, alpha * (E(min(x, 0) / alpha) - 1). * gelu: w = |x|, at most 6;
-v = (w + 192) - 192; f = E(P(w) + (v - w) * (w + v) / 2); max(x, 0) - w * f * E(v * v * -1/2). * erf: c, s as for tanh;
-w = max(|x|, 1); (((P(s) * s - E(Q(w))) + a) * c) + c. * mish: c = min(x, 4.5); e = E(c + 2.5); d = e / k; u = d + 2; n
-= d * u + 2; r = R(n); m = (n * r - 2) * r * u; (x - c) + (c * e * m) / -k, k = 12.1875. * sqrt: y = x + 0; of v =
-min(y, 1) * 1024 and of v = max(y, 1) the root is q - (q * q - v) * (R(q) / 2), q = Q(v); the first takes R of at least
-2^-8, the second holds q at 255.875 and v at 65504 in the difference. The second times the first / 32. * reciprocal:
-`refined` of max(|x|, 2^-14) times `refined` of x * 2^14 + 2^-14, that between -1 and 1. Of a divisor: d = x + 2^-24; r
-= R(d); p, q are r and d between -65504 and 65504; r - (q * p - 1) * p. * hard_swish: x times (x + 3 between 0 and 6) /
-6.
+* exp: the larger of E(t) and E(t - 2^-12), t = x - 2^-12.
+* sigmoid: 1 / d times k by `refined`, d = E(-x - 0.3125) + k, k = 0.73193359375.
+* swish: p = alpha's power of two, k the first of 0, 2.5, 3.25, 4, 5, 6, 7 that is at least ln(14 / alpha), or the last
+  for which E(k) / (e * alpha) is in the range; w = |x|, at most 64 / p and 65504; z = E(-alpha * w + k). But where
+  alpha is not p, nor p below 2^-7, b = alpha's first four bits, v = (w + 192 / p) - 192 / p,
+  z = E(-b * v + k) * E((w - v) * -b + w * (b - alpha)). d = z + E(k); r = R(d); h = w * z * ((d * r - 2) * r);
+  max(x, 0) + h. Of a negative alpha its magnitude is taken, and min(x, 0) - h; of 0 half of x.
+* tanh: c = x between -1 and 1, s = c * c; ((R(E(2 max(|x|, 1)) + 1) * -2 + a) + P(s) * s) * c + c.
+* softplus: c, s as for tanh, n = (c / 2 + Q(s) * s) - a; z = E(-max(|x|, 1)); (max(x, 1) + n) + (P(z) * z * z + z).
+* elu, selu, celu: c = x between -0.75 and 0; e = E(min(x, -0.75)) - k; (c + P(c) * c * c) + e, times alpha (and gamma),
+  added to max(x, 0) (times gamma); of celu x / alpha takes the place of x but there. Where that alpha is negative,
+  alpha * (E(min(x, 0) / alpha) - 1).
+* gelu: w = |x|, at most 6; v = (w + 192) - 192; f = E(P(w) + (v - w) * (w + v) / 2);
+  max(x, 0) - w * f * E(v * v * -1/2).
+* erf: c, s as for tanh; w = max(|x|, 1); (((P(s) * s - E(Q(w))) + a) * c) + c.
+* mish: c = min(x, 4.5); e = E(c + 2.5); d = e / k; u = d + 2; n = d * u + 2; r = R(n); m = (n * r - 2) * r * u;
+  (x - c) + (c * e * m) / -k, k = 12.1875.
+* sqrt: y = x + 0; of v = min(y, 1) * 1024 and of v = max(y, 1) the root is q - (q * q - v) * (R(q) / 2), q = Q(v); the
+  first takes R of at least 2^-8, the second holds q at 255.875 and v at 65504 in the difference. The second times the
+  first / 32.
+* reciprocal: `refined` of max(|x|, 2^-14) times `refined` of x * 2^14 + 2^-14, that between -1 and 1. Of a divisor:
+  d = x + 2^-24; r = R(d); p, q are r and d between -65504 and 65504; r - (q * p - 1) * p.
+* hard_swish: x times (x + 3 between 0 and 6) / 6.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Functions that the chip looks up, one number at a time by the C library, rounded once to nearest even.
 
-looked_up(op, values) --> the entries of a correct table
+    looked_up(op, values)  --> the entries of a correct table
 
 The other side of the bit-for-bit comparison: it reads neither the table nor the code that made it.
 """

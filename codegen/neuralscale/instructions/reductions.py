@@ -1,6 +1,6 @@
 """Cuts of a long reduction into runs that are multiplied separately and added in order by the vector engine.
 
-number of channels, products of each --> runs of channels
+    number of channels, products of each --> runs of channels
 
 One length serves two purposes: the error of the two fp16 accumulators grows with the root of their length; and, up to
 2,048 products, the weights of 32 outputs (the width of the array) fit twice into the 256 KiB of an NPU v1 core, so that

@@ -1,7 +1,7 @@
 """Alignment of cores: steps that are alike on several cores become one, with its cores and the differences of its
 values.
 
-steps of each core, which meet at rendezvous of all cores --align--> one list of SharedStep, in every core's order
+    steps of each core, which meet at rendezvous of all cores --align--> one list of SharedStep, in every core's order
 
 Between two rendezvous there are few steps, so the longest common order is found exactly; long stretches are compared
 like texts.

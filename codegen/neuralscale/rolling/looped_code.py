@@ -1,6 +1,6 @@
 """Nodes to machine code: guards for the work of only some cores, settings, pointers, loops.
 
-Node, Node, ... --LoopedCode.write--> items, and the operator of each stretch of them
+    Node, Node, ... --LoopedCode.write--> items, and the operator of each stretch of them
 
 CSRs and registers are tracked core by core, so that shared code writes only what it must. Where the registers do not
 suffice for a loop, its iterations are written one after the other.

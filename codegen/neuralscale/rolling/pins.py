@@ -1,6 +1,6 @@
 """Values that a loop keeps in registers: pointers that grow by a constant from iteration to iteration.
 
-uses of a loop's body --pins_of--> few pointers, so that every growing value lies near one
+    uses of a loop's body --pins_of--> few pointers, so that every growing value lies near one
 
 A value in an inner loop counts with its first iteration there, from which the inner loop's own pointers start.
 """

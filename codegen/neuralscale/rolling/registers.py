@@ -1,6 +1,6 @@
 """Contents of the cores' registers while shared code is made, and the code that loads the values of an instruction.
 
-Value --Registers.place--> a register, and the instructions that fill it where none holds the value yet
+    Value --Registers.place--> a register, and the instructions that fill it where none holds the value yet
 
 A value consists of a number on the lowest core that has it, its differences on the others, and its growth in each loop
 around the code. Most values are near one that a register holds, and cost one addition.

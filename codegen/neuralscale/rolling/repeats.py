@@ -1,6 +1,6 @@
 """Repeats become loops: code that occurs several times in a row, each time with its values one constant step further.
 
-Node, Node, ... --roll--> Loop(count, body, strides), Node, ...
+    Node, Node, ... --roll--> Loop(count, body, strides), Node, ...
 
 Nodes have a number for their shape and a number that is linear in their values, so that equal differences are seen
 without comparing values; the repeats found are then checked value by value. Loops are nodes again: short repeats are

@@ -1,6 +1,6 @@
 """Code of a program's cores with loops, as one text for all cores.
 
-Program --align--> SharedStep, ... --roll--> Node, ... --LoopedCode--> items
+    Program --align--> SharedStep, ... --roll--> Node, ... --LoopedCode--> items
 
 Before the shared code each core sets two registers: a bit for its place, by which it skips the work of others, and its
 row of a table after the code, which holds the differences of its addresses from those of the others.

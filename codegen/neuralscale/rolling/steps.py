@@ -1,6 +1,6 @@
 """Instructions in the form for rolling: the parts that must be equal where code is shared, and values that may differ.
 
-Instr --step_of--> Step(opcode, source, settings, values)
+    Instr --step_of--> Step(opcode, source, settings, values)
 
 Settings (CSRs, scalars, engine and channel of a transfer) are part of the kind of a step; values (addresses, words of
 DMA descriptors) may differ by core and grow by a constant from one iteration of a loop to the next.

@@ -1,6 +1,6 @@
 """Convolution: one `meconv` per image of a tile, and per group where there are several.
 
-input rows + weights in L1 --meconv--> IM --bias, epilogue--> output in L1
+    input rows + weights in L1 --meconv--> IM --bias, epilogue--> output in L1
 
 `meconv` has no row pitch, so the rows that a tile reads are gathered densely; padding is set for each tile. Where
 nothing lies between the pixels of one image and those of the next (1x1, stride 1), all images count as one. A long

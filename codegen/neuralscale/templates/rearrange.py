@@ -1,6 +1,6 @@
 """Operators that only move data: transpose, slice, pad, take by constant indices.
 
-input box, dense in L1 --mov.m, metr.m--> output tile in L1
+    input box, dense in L1 --mov.m, metr.m--> output tile in L1
 
 Each operator is a few reads of one form: along every axis, output position o reads input position start + step * o. A
 pad is a fill and then a read of the inner part; a take is one read per run of equally spaced indices.

@@ -1,6 +1,6 @@
 """Work of an NPU instruction, read from the registers and CSRs of the core that issues it.
 
-row of the instruction table, GPRs, CSRs --traced_instr--> Instr with regions and cycles
+    row of the instruction table, GPRs, CSRs --traced_instr--> Instr with regions and cycles
 
 The converse of `issue`, written independently: the cycle model compares the compiler's description of an instruction
 with that of its bits.

@@ -1,6 +1,6 @@
 """Machine code to the input of the cycle model: each core's instructions with work, regions and scalar instructions.
 
-ELF bytes --scalar code runs, engines only record requests--> TimedStream of each core
+    ELF bytes --scalar code runs, engines only record requests--> TimedStream of each core
 
 Only the executable is read. The scalar code runs on the simulator, so loops, calls and any way of building addresses
 are followed. Engines compute nothing, so control flow may not depend on their results. A loop that polls a DMA engine

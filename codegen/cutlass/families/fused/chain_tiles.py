@@ -1,6 +1,6 @@
 """Work and size of a block of convolution_chain.cu: extents of the halo, split of warps, bytes, registers.
 
-convolutions, pixels of a block --chain_tiles--> by layer: pixels with their halo, channels at once, how warps share
+    convolutions, pixels of a block --chain_tiles--> by layer: pixels with their halo, channels at once, how warps share
 
 The numbers equal those of the template, where assertions check them at compile time.
 """

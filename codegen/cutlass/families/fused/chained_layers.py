@@ -1,6 +1,6 @@
 """Chains of convolutions that one kernel may compute, and the form of each convolution.
 
-layers of a group --chained_convolutions--> (op, epilogue), ... each of which reads the result of the one before it
+    layers of a group --chained_convolutions--> (op, epilogue), ... each of which reads the result of the one before it
 
 Only the next layer reads an intermediate value, so it need not be stored. The last layer may add a feature map.
 """

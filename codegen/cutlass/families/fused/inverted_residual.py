@@ -1,7 +1,7 @@
 """The block of MobileNet-v2 as one kernel: 1x1 convolution, depthwise 3x3, 1x1 convolution, with or without a sum.
 
     expand -> depthwise -> project (+ r)   -->   one launch; values between stay in shared memory, rounded to fp16
-    depthwise -> project (+ r)                   as if it were stored
+    depthwise -> project (+ r)                   as if they were stored
 
 Each block of threads computes a tile of pixels and all channels; each neighbour computes the expansion of the tile's
 halo again. Where all weights fit into shared memory next to a tile, blocks keep them and go from tile to tile.

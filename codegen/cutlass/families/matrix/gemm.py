@@ -1,6 +1,6 @@
 """Matrix products by CUTLASS's GEMM (2.x, mma.sync, fp32 sums), one launch per batch of equally spaced matrices.
 
-A rows x depth, B depth x columns, row-major as the graph has them; the matrices of a batch are the grid's z
+    A rows x depth, B depth x columns, row-major as the graph has them; the matrices of a batch are the grid's z
 
 Elements are read 8, 4 or 2 at a time. An odd depth of A and odd columns of B are padded with zeros to a multiple of 8:
 constants when they are emitted, values by a preceding kernel, into scratch memory.
