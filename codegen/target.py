@@ -51,8 +51,7 @@ class AnyTarget(AcceptingTarget, Protocol):
 
     def unsuited(self, chip: Chip) -> tuple[str, ...]:
         """Requirements of the chip file that the instruction set cannot meet, one sentence each; empty when it
-        suits.
-        """
+        suits."""
 
     def operators(self) -> tuple[tuple[str, str], ...]:
         """Operator kinds that it computes, each with its rules in a sentence or two, for a reader."""
@@ -72,8 +71,7 @@ class AnyTarget(AcceptingTarget, Protocol):
         self, files: ClusterFiles, loads: Mapping[int, bytes], dumps: tuple[tuple[int, int], ...], seed: int
     ) -> Execution:
         """Run the executable on the target's own simulator. Raises TargetError with core, pc and operator when the run
-        fails.
-        """
+        fails."""
 
 
 # Targets of in-order cores.
@@ -126,8 +124,7 @@ class Tabulates(Protocol):
     def table_for(self, graph: Graph, op: Op, chip: Chip) -> Array | None:
         """A table [entries] of the operator's function, by the bits of its operand, where a lookup is better on the
         chip, else None. It depends on the operator's kind, an item's elements and the chip alone: not on level, tiling
-        or batch.
-        """
+        or batch."""
 
 
 @runtime_checkable
@@ -137,8 +134,7 @@ class Rolls(Protocol):
 
     def emit_rolled(self, program: Program, graph: Graph, constants: Constants, chip: Chip) -> ClusterFiles:
         """Machine code as from `TileTarget.emit`: the same instructions for each engine of each core, in the same
-        order.
-        """
+        order."""
 
 
 @runtime_checkable

@@ -39,8 +39,7 @@ def execute_launches(
     files: ClusterFiles, loads: Mapping[int, bytes], dumps: tuple[tuple[int, int], ...], seed: int
 ) -> Execution:
     """Execute the launches of an artifact. Raises TargetError naming the operator whose kernel ends in a fault, or what
-    is wrong with the files.
-    """
+    is wrong with the files."""
     listed = read_launch_list(files.files[files.executable])
     arena = filled_arena(files, listed, loads)
     modules = [_parsed(_file(files, module.ptx)) for module in listed.modules]
@@ -78,8 +77,7 @@ def run_entry(
     listed: LaunchList, entry: LaunchEntry, module: Module, arena: Bytes, seed: int, limits: PtxLimits | None = None
 ) -> Statistics:
     """Execute one launch on the arena. Raises TargetError for tensors that overlap, and for everything that `launch`
-    refuses.
-    """
+    refuses."""
     _require_apart(listed, entry)
     memory = GlobalMemory()
     addresses: dict[int, int] = {}
@@ -104,8 +102,7 @@ def run_entry(
 
 def _require_apart(listed: LaunchList, entry: LaunchEntry) -> None:
     """Check that tensors of one launch share no bytes: here they are separate, while on a GPU a write would change the
-    other.
-    """
+    other."""
     numbers = {relocation.tensor for relocation in entry.relocations}
     ranges = sorted((listed.tensors[n].offset, listed.tensors[n].bytes, listed.tensors[n].name) for n in numbers)
     for (low, size, first), (next_low, _, second) in pairwise(ranges):

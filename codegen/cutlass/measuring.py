@@ -21,8 +21,7 @@ from hw_models.errors import TargetError
 REPEATS = 20
 IN_A_ROW = 10
 """Number of runs of one launch in a row, by which their time is divided: this hides the cost of a start and of a cold
-cache.
-"""
+cache."""
 
 
 def open_gpu() -> GpuMeasurer:

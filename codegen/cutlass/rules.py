@@ -75,8 +75,7 @@ def accepts(graph: Graph, op: Op, constants: Constants, chip: Chip) -> str | Non
 
 def can_fuse_epilogue(graph: Graph, layer: tuple[Op, ...], op: Op, operand: str) -> str | None:
     """None, or why `op` does not fuse. Matrix kernels take the epilogues of `tensor_epilogues`, all other kernels any
-    element-wise operator.
-    """
+    element-wise operator."""
     if graph.by_name[operand].shape != graph.by_name[op.outputs[0]].shape:
         return f"{operand} is broadcast by {op.name}"
     if layer[0].kind in ("conv", "matmul"):

@@ -39,8 +39,7 @@ def emit_rolled(program: Program, graph: Graph, constants: Constants, chip: Chip
 
 def made_for(executable: bytes) -> MadeFor | None:
     """The chip, cores and cluster that an executable names. Raises TargetError for bytes that are not an ELF file of
-    this instruction set.
-    """
+    this instruction set."""
     return read_note(_read(executable).note)
 
 
@@ -73,7 +72,6 @@ def _files(program: Program, image: Image, chip: Chip | None) -> ClusterFiles:
 
 def _source_map_text(ranges: tuple[SourceRange, ...]) -> str:
     """The source map as text, one range per line: start, end, core (-1 for all), operator (empty for start-up and
-    end).
-    """
+    end)."""
     lines = [json.dumps([r.start, r.end, r.core, r.source]) for r in ranges]
     return '{"fields": ["start", "end", "core", "operator"],\n "ranges": [\n  ' + ",\n  ".join(lines) + "\n]}\n"

@@ -1,6 +1,5 @@
 """The NeuralScale v1 target: its members, each imported from where it is implemented. Planning and lowering are
-inherited.
-"""
+inherited."""
 
 from __future__ import annotations
 

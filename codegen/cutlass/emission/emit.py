@@ -98,8 +98,7 @@ def emit_launches(
     plan: Plan, graph: Graph, constants: Constants, places: TensorPlaces, chip: Chip, progress: Progress
 ) -> ClusterFiles:
     """The files of a plan's launches. Raises TargetError where nvcc is missing, refuses a kernel, or a plan names a
-    kernel that no family makes.
-    """
+    kernel that no family makes."""
     asked = plan_launches(plan, graph, constants, chip)
     computed = [each.launch for each in asked if isinstance(each.launch, ComputedLaunch)]
     try:

@@ -36,8 +36,7 @@ PAIRS: Final = Path("examples") / "13_two_tensor_op_fusion"
 """Folder of the wheel with the headers of two products in one kernel, which CUTLASS ships as an example."""
 DRAWN: Final = re.compile(rb"(_INTERNAL_|_GLOBAL__N__)[0-9a-f]{8}(?=_)")
 """A random number that nvcc puts into names of each compilation; ours is computed from the input and has equal
-length.
-"""
+length."""
 MAX_SOURCE_BYTES: Final = 8 << 20
 SHOWN_LINES: Final = 12
 
@@ -49,8 +48,7 @@ class NvccError(Exception):
 @dataclass(frozen=True, slots=True)
 class Compiler:
     """An nvcc. `libraries` holds the runtime with which host programs are linked; `cache` is the folder of kept
-    results.
-    """
+    results."""
 
     path: Path
     version: str
@@ -170,8 +168,7 @@ def _kept(path: Path) -> bytes | None:
 
 def _keep(path: Path, data: bytes) -> None:
     """Store a result in the cache after its digest, completely or not at all; a cache that cannot be written is no
-    error.
-    """
+    error."""
     digest = hashlib.sha256(data).hexdigest().encode()
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)

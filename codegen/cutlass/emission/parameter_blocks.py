@@ -49,8 +49,7 @@ def parameter_blocks(
     launches: Sequence[ComputedLaunch], modules: Mapping[Source, Module]
 ) -> dict[ComputedLaunch, ParameterBlock]:
     """The parameter blocks of all launches; those of one source are made together. Raises TargetError for a kernel
-    whose parameters cannot be made.
-    """
+    whose parameters cannot be made."""
     by_source: dict[Source, dict[ComputedLaunch, None]] = {}
     for each in launches:
         by_source.setdefault(each.source, {})[each] = None
@@ -66,8 +65,7 @@ def parameter_blocks(
 
 def _made(asked: Sequence[ComputedLaunch], module: Module) -> list[ParameterBlock]:
     """The blocks of one source. Each is made with two kinds of marks, so that no number of a network is taken for a
-    mark.
-    """
+    mark."""
     if KERNEL not in module.kernels:
         raise PtxError(f"the source has no kernel {KERNEL}")
     numbers = np.zeros((2 * len(asked), MOST_NUMBERS + 1), np.uint32)

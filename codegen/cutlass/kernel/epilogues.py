@@ -20,8 +20,7 @@ from partitioner.ir.graph import Graph, Op
 @dataclass(frozen=True, slots=True)
 class EpilogueCode:
     """Code of an epilogue: `declarations` of parameters that follow the kernel's own, `statements` on `v`, and the
-    arguments.
-    """
+    arguments."""
 
     declarations: str
     statements: str

@@ -112,8 +112,7 @@ def lanes_floor(chip: Chip, warp_operations: int, thread_operations: int, blocks
 
 def shared_floor(chip: Chip, moved_bytes: int, blocks: int) -> KernelFloor:
     """Floor of the bytes that each of `blocks` blocks moves from and to shared memory; whole waves, as in
-    `arithmetic_floor`.
-    """
+    `arithmetic_floor`."""
     most = -(-blocks // chip.cores_per_cluster)
     name = chip.simt.shared_memory
     seconds = most * moved_bytes / _bandwidth(chip, name)

@@ -17,8 +17,7 @@ WARP = 32
 
 class Active:
     """A set of threads: `mask` covers all threads of the batch. `whole` says that it holds every running thread, `full`
-    that it holds every thread.
-    """
+    that it holds every thread."""
 
     __slots__ = ("_lanes", "_live", "_warps", "full", "mask", "whole")
 

@@ -100,8 +100,7 @@ class CtaBarriers:
 
     def _all_here(self, active: Active, warps: Array, numbers: Array, count: Array | None) -> bool:
         """Whether all running warps of these CTAs arrive together, at one barrier at which no other has arrived
-        before.
-        """
+        before."""
         if (numbers != numbers[0]).any():
             return False
         ctas = np.unique(warps // self._warps)

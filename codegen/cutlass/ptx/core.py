@@ -25,8 +25,7 @@ from codegen.cutlass.ptx.shared_memory import SharedMemory
 
 class PtxRegisters:
     """Registers of a batch. `special` holds registers of the machine (`%tid.x`) as uint32 arrays or constants of one
-    element.
-    """
+    element."""
 
     def __init__(self, declared: Mapping[str, str], threads: int, special: Mapping[str, Array]) -> None:
         self._threads = threads

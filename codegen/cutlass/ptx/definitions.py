@@ -42,8 +42,7 @@ def results(instruction: PtxInstruction) -> tuple[str, ...]:
 
 def sources(instruction: PtxInstruction) -> tuple[str, ...]:
     """Names of the registers that the instruction reads, without the sums that wgmma continues from and the sources of
-    moves.
-    """
+    moves."""
     written = bool(results(instruction))
     first = instruction.operands[0] if instruction.operands else None
     read = instruction.operands[1:] if written and not isinstance(first, AddressOperand) else instruction.operands
@@ -78,8 +77,7 @@ def _bits(names: Iterable[str], numbers: dict[str, int]) -> int:
 
 def _forward(blocks: tuple[Block, ...], start: int, after: Callable[[Block, int], int]) -> dict[int, int]:
     """Facts that may hold at the start of each block: the union over all paths to it. Raises PtxError for control flow
-    that is too tangled to follow.
-    """
+    that is too tangled to follow."""
     into: dict[int, int] = {0: start}
     work, steps = deque((0,)), 0
     while work:

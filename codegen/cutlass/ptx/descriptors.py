@@ -44,8 +44,7 @@ class Descriptor:
 
 def units(descriptor: Descriptor, rows: int, *, k_major: bool) -> Array:
     """Addresses of the units of a matrix of `rows` x 16 fp16 numbers: (rows, 2) if K-major, (rows / 8, 16) if
-    MN-major.
-    """
+    MN-major."""
     wide = UNITS_OF[descriptor.swizzle]
     if k_major:
         row, unit = np.arange(rows)[:, None], np.arange(K // 8)[None, :]

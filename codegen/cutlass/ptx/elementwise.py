@@ -46,8 +46,7 @@ FLOATS: Final = "f16 f16x2 f32 f64"
 @dataclass(frozen=True, slots=True)
 class Elementwise:
     """A row of the table. `name` is the head and the modifiers that change the meaning; `sources` holds each source's
-    type, where a dot is the instruction's own type.
-    """
+    type, where a dot is the instruction's own type."""
 
     name: str
     types: str

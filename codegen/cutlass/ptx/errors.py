@@ -69,8 +69,7 @@ class UnsupportedPtx(PtxError):
 
 class KernelFault(PtxError):
     """Undefined behaviour of a kernel. It is raised without a location by the code that finds it; the machine adds
-    kernel and line.
-    """
+    kernel and line."""
 
     def __init__(self, kind: FaultKind, message: str, *, kernel: str = "", line: int = 0) -> None:
         super().__init__(f"{kind.value}: {message}", kernel=kernel, line=line)

@@ -24,8 +24,7 @@ from codegen.cutlass.ptx.shared_memory import SharedMemory
 @dataclass(slots=True)
 class Sums:
     """The sums of one tuple of registers: `values` (warps, 16, n) f32, the warps that have them in flight, and their
-    groups.
-    """
+    groups."""
 
     registers: list[Array]
     values: Array
@@ -80,8 +79,7 @@ class MatrixGroups:
 
     def landed(self, active: Active, newest: int) -> list[tuple[Sums, Array]]:
         """Results of `wait_group newest`: the sums that land, and for which warps; the shared memory that was read is
-        free again.
-        """
+        free again."""
         warps = active.whole_warps
         here = np.zeros(self.warps, np.bool_)
         here[warps] = True

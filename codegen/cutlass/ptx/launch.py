@@ -31,8 +31,7 @@ WITHOUT_SHARED = 4
 @dataclass(frozen=True, slots=True)
 class Statistics:
     """Counts of a launch. `steps` are instructions, counted once per batch; `macs` those of matrix instructions;
-    `lines` the executed lines of the text.
-    """
+    `lines` the executed lines of the text."""
 
     batches: int
     steps: int

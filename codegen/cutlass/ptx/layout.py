@@ -1,6 +1,5 @@
 """Addresses of a kernel's names: shared and local variables one after the other, parameters, variables of the
-module.
-"""
+module."""
 
 from __future__ import annotations
 
@@ -19,8 +18,7 @@ from codegen.cutlass.ptx.shared_memory import SHARED_BASE
 @dataclass(frozen=True, slots=True)
 class SymbolLayout:
     """Addresses of a kernel. `symbols` holds the address of each name in its own memory; sizes are per CTA or per
-    thread.
-    """
+    thread."""
 
     symbols: Mapping[str, int]
     shared_bytes: int
@@ -32,8 +30,7 @@ def layout_of(
     module: Module, kernel: PtxKernel, memory: GlobalMemory, dynamic_bytes: int, limits: PtxLimits
 ) -> SymbolLayout:
     """The layout of a kernel; dynamic shared memory comes after the static one. Raises PtxError where something is too
-    large.
-    """
+    large."""
     symbols = {parameter.name: parameter.offset_bytes for parameter in kernel.parameters}
     used = _names(kernel)
     shared = [v for v in (*module.variables, *kernel.variables) if v.space == "shared"]

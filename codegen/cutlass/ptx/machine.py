@@ -54,8 +54,7 @@ class _Wait:
 @dataclass(slots=True)
 class PtxMachine:
     """A machine that runs `ctas` CTAs of `geometry` together. `run` may be called many times; only the CTAs' numbers
-    change.
-    """
+    change."""
 
     kernel: PtxKernel
     geometry: Geometry
@@ -290,8 +289,7 @@ class PtxMachine:
 
     def _sync(self, end: PtxInstruction, block: Block, strand: Strand) -> tuple[Active, int] | None:
         """Let the threads of a strand arrive at a barrier, or ask an mbarrier; return where those continue that need
-        not wait.
-        """
+        not wait."""
         after = block.successors[-1]
         try:
             if end.parts[0] == "mbarrier":

@@ -57,8 +57,7 @@ def from_fragments(registers: list[Array], down: int, warps: Array, active: Acti
 
 def numbers(registers: list[Array], warps: Array, active: Active) -> Array:
     """(warps, 16, 8 n) from 4 n registers of f32: left and right number of a pair in the upper, then in the lower
-    rows.
-    """
+    rows."""
     values = np.empty((warps.size, 2, 8, len(registers) // 4, 4, 2), np.float32)
     for k, register in enumerate(registers):
         values[:, k // 2 % 2, :, k // 4, :, k % 2] = by_warps(register, warps, active).reshape(-1, 8, 4)

@@ -30,8 +30,7 @@ MOST_ARRIVALS: Final = (1 << 20) - 1
 @dataclass(slots=True)
 class _Object:
     """An mbarrier object. `known` holds the clocks of the arrivals in this phase, `done` those of the phase before;
-    `born` is the time when it was made.
-    """
+    `born` is the time when it was made."""
 
     expected: int
     pending: int
@@ -123,8 +122,7 @@ class MBarriers:
 
     def arrive(self, active: Active, addresses: Array, counts: Array, *, drop: bool) -> Array:
         """Let the active threads arrive, `counts` times each; return the phases (n,) in which they arrive. Raises
-        KernelFault.
-        """
+        KernelFault."""
         lanes = active.lanes
         phases = np.zeros(lanes.size, np.uint64)
         completed = set()

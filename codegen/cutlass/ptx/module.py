@@ -102,8 +102,7 @@ class Variable:
 @dataclass(frozen=True, slots=True)
 class PtxKernel:
     """An entry point. `registers` has declared types by unique name; `variables` are those of its body (shared and
-    local).
-    """
+    local)."""
 
     name: str
     parameters: tuple[Parameter, ...]

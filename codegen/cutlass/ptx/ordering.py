@@ -72,8 +72,7 @@ class Ordering:
 
     def _settle(self, warps: Array | slice) -> None:
         """Update the floor of these warps: own accesses are always seen, and the floor is the time seen of every other
-        warp.
-        """
+        warp."""
         rows = np.arange(self._epoch.size)[warps]
         self._seen[rows, self._local[rows]] = OWN
         self._floor[rows] = self._seen[rows].min(axis=1)
@@ -220,8 +219,7 @@ class Ordering:
 
     def arrive(self, cta: int, barrier: int, warps: Array) -> None:
         """Record an arrival: the work of these warps (of one CTA) so far is known to every warp that passes the
-        barrier.
-        """
+        barrier."""
         np.maximum(self._board[cta, barrier], self.publish(warps).max(axis=0), out=self._board[cta, barrier])
 
     def acquire(self, cta: int, barrier: int, warps: Array) -> None:
@@ -234,8 +232,7 @@ class Ordering:
 
     def publish(self, warps: Array) -> Array:
         """Knowledge and past work of each of these n warps of one CTA, (n, warps of a CTA), without their work from now
-        on.
-        """
+        on."""
         known = self._seen[warps].copy()
         known[np.arange(warps.size), self._local[warps]] = self._epoch[warps]
         cta = int(warps[0]) // self._warps

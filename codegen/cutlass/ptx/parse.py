@@ -103,8 +103,7 @@ def _initial(cursor: Cursor, limits: PtxLimits, element_bytes: int, line: int) -
 
 def read_parameters(cursor: Cursor, limits: PtxLimits) -> tuple[Parameter, ...]:
     """Read the parameters of a kernel. Raises PtxError, or UnsupportedPtx for kinds of parameters that are not
-    executed.
-    """
+    executed."""
     found: list[Parameter] = []
     offset = 0
     while not cursor.take(")"):
@@ -140,8 +139,7 @@ TUNING: Final = frozenset({
 })  # fmt: skip
 KEPT_MODULES: Final = 32
 """Number of modules that are kept for callers that read the same text again: a network is compiled, then executed, and
-parsing takes a second per MB.
-"""
+parsing takes a second per MB."""
 
 
 def parse(text: str, limits: PtxLimits | None = None) -> Module:

@@ -48,8 +48,7 @@ class OpcodeRow:
 
 def split(opcode: str, row: OpcodeRow) -> OpcodeForm:
     """Take `opcode` apart by the words of `row`. Raises UnsupportedPtx for a modifier or type that the row does not
-    name.
-    """
+    name."""
     parts = opcode.split(".")
     modifiers, types = [], []
     for part in parts[1:]:

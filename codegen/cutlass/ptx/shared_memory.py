@@ -20,8 +20,7 @@ ROUND: Final = 1024
 
 class SharedMemory:
     """Shared memory with `size_bytes` for each of `ctas` CTAs with `warps` warps; the size of every access is a
-    multiple of `cell_bytes`.
-    """
+    multiple of `cell_bytes`."""
 
     def __init__(self, ctas: int, warps: int, size_bytes: int, cell_bytes: int, *, proxies: bool) -> None:
         self.size_bytes = size_bytes
@@ -52,8 +51,7 @@ class SharedMemory:
 
     def check(self, offsets: Array, width: int, act: str) -> Array:
         """Offsets from the window's start, unchanged. Raises KernelFault for offsets outside of it and for misaligned
-        ones.
-        """
+        ones."""
         bad = (offsets < 0) | (offsets > self.size_bytes - width)
         if bad.any():
             worst = int(offsets[bad].reshape(-1)[0])

@@ -39,8 +39,7 @@ class Geometry:
 
 class Special:
     """Special registers of a batch. `registers` holds uint32 values by name, one per thread or one for all; those of
-    CTAs change from batch to batch.
-    """
+    CTAs change from batch to batch."""
 
     def __init__(self, geometry: Geometry, ctas: int, layout: SymbolLayout) -> None:
         self._geometry = geometry

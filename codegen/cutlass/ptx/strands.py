@@ -20,8 +20,7 @@ from codegen.cutlass.ptx.scalars import Array
 @dataclass(slots=True, eq=False)
 class Join:
     """A meeting point. `pending` counts the strands and joins on their way here; `arrived` is a mask of the threads
-    that are here.
-    """
+    that are here."""
 
     block: int
     parent: Join | None
@@ -91,8 +90,7 @@ class Strands:
 
     def free(self, waiting: list[tuple[Array, Join]]) -> bool:
         """Let complete warps continue from joins at which others are missing that wait at a barrier; return whether any
-        could.
-        """
+        could."""
         below: dict[int, tuple[Join, Array]] = {}
         for mask, join in waiting:
             current: Join | None = join

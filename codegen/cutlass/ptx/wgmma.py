@@ -50,8 +50,7 @@ def _uniform(values: Array, groups: Array, what: str) -> Array:
 
 def _descriptors(values: Array, groups: Array, what: str) -> Array:
     """One descriptor per group. Raises KernelFault where threads differ, and for fields that descriptors may not
-    have.
-    """
+    have."""
     found = _uniform(values, groups, what)
     for bits in np.unique(found):
         Descriptor.decode(int(bits))

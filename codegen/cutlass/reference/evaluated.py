@@ -38,8 +38,7 @@ ELEMENTARY_UNITS = 4.0
 
 ARGUMENT_UNITS = 2.0
 """Relative error of an exponent, in units of its argument: exp(x) may be ex2(x * log2(e)), product and factor
-rounded.
-"""
+rounded."""
 
 Index = Array | int | slice | EllipsisType
 """Index of elements, by numpy's rules."""
@@ -48,8 +47,7 @@ Index = Array | int | slice | EllipsisType
 @dataclass(frozen=True, slots=True)
 class Evaluated:
     """Numbers in exact arithmetic; a GPU's numbers, in fp32 and before they are rounded to fp16, are within `error` of
-    them.
-    """
+    them."""
 
     numbers: Doubles
     error: Doubles
@@ -110,8 +108,7 @@ def monotone(function: Callable[..., Doubles], *operands: Evaluated) -> Evaluate
 
 def rounded(exact: Evaluated, units: float | Doubles = 1.0) -> Evaluated:
     """The value after one more rounding: off by `units` of the size of the result, flushed to zero, or beyond the
-    range.
-    """
+    range."""
     numbers, sizes = exact.numbers, exact.sizes
     rounding = np.where((sizes > 0) & (np.asarray(units) > 0), UNIT * units * sizes + LEAST, 0.0)
     error = np.where(np.isfinite(numbers), exact.error + rounding, exact.error)
@@ -165,8 +162,7 @@ def negate(x: Evaluated) -> Evaluated:
 
 def exp(x: Evaluated, argument: Doubles | None = None) -> Evaluated:
     """e^x. Where x is a difference, `argument` is the size of the terms that may have been multiplied by log2(e) before
-    it.
-    """
+    it."""
     sizes = x.sizes if argument is None else argument
     certain_zero = (x.numbers == 0) & (x.error == 0) & (sizes == 0)
     units = np.where(np.isfinite(sizes), ELEMENTARY_UNITS + ARGUMENT_UNITS * sizes, 0.0)

@@ -40,8 +40,7 @@ def take(asked: RuleInputs) -> Points:
 
 def gather(asked: RuleInputs) -> Points:
     """Gather: like `take`, but by an input of indices, whose axes replace the axis; negative indices count from the
-    end.
-    """
+    end."""
     axis, points = int(asked.op.number("axis")), asked.points
     indices, extents = asked.tensor(1).values, asked.tensor(0).values.shape
     behind = axis + indices.ndim

@@ -61,7 +61,6 @@ Rule = Callable[[RuleInputs], Evaluated]
 
 def aligned(points: Points, shape: tuple[int, ...]) -> tuple[Points, ...]:
     """Positions in a tensor of shape `shape`, which is broadcast to the points' and aligned with it at the last
-    axis.
-    """
+    axis."""
     met = points[:, points.shape[1] - len(shape) :]
     return tuple(np.where(extent > 1, i, 0) for i, extent in zip(met.T, shape, strict=True))

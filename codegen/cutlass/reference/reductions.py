@@ -84,8 +84,7 @@ def _windowed(
 
 def convolution(asked: RuleInputs) -> Evaluated:
     """Convolution as products of rows and columns: a row is the input under the kernel, in the channels of a group; a
-    column holds the weights of an output channel.
-    """
+    column holds the weights of an output channel."""
     x, shape, points = asked.tensor(0), asked.shape, asked.points
     groups = int(asked.op.number("groups"))
     weights = _Weights(asked.tensor(1), groups, asked.outputs_first)
@@ -155,8 +154,7 @@ def _lines(factor: Stored, points: Points) -> tuple[Gather, Points]:
 
 def _columns(matrix: Stored) -> Gather:
     """A function that gives columns as lines of the transposed matrix, in the order of memory, so that a long matrix is
-    read once from end to end.
-    """
+    read once from end to end."""
 
     def gather(some: Points) -> Evaluated:
         return matrix.each(lambda array: np.take(array, some, 1).T).at(...)
@@ -166,8 +164,7 @@ def _columns(matrix: Stored) -> Gather:
 
 LEAST_SIZE, LARGEST_SIZE, WANTED_SIZE = 2.0**-9, 65504.0, 64.0
 """Size of a line: least, largest, and wanted. The size is clamped to the first two; the power of two takes it to the
-third.
-"""
+third."""
 
 
 def reduction(asked: RuleInputs) -> Evaluated:

@@ -46,8 +46,7 @@ def sums_of_products(
     rows: Gather, columns: Gather, of_row: Points, of_column: Points, length: int, bias: Evaluated | None
 ) -> Evaluated:
     """Products of row `of_row[s]` with column `of_column[s]` for each sample s, `length` long, summed; `bias` [S] is
-    one more term.
-    """
+    one more term."""
     numbers, errors, sizes = np.empty((3, len(of_row)))
     for samples, a, b, sums in _blocks(rows, columns, of_row, of_column, length):
         numbers[samples], errors[samples], sizes[samples] = _products(a, b, sums)

@@ -47,8 +47,7 @@ class WindowAttributes:
 
     def gather(self, x: Stored, points: Points, channels: Points, outside: float) -> Evaluated:
         """Elements under the taps in `channels` [P or 1, channels], as [P, taps, channels]; `outside` in the
-        padding.
-        """
+        padding."""
         extents = x.values.shape[1:-1]
         places = np.clip(self.positions(points), 0, np.array(extents) - 1)
         found = x.at(points[:, 0, None, None], *np.moveaxis(places, -1, 0)[..., None], channels[:, None, :])

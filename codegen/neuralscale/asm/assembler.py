@@ -30,8 +30,7 @@ class AssemblyError(ValueError):
 @dataclass(frozen=True, slots=True)
 class Label:
     """A name for the address of the next instruction. It has letters, digits, `_`, `.` and `$`, and is no register's
-    name.
-    """
+    name."""
 
     name: str
 

@@ -28,8 +28,7 @@ _ADDRESS = 0xFFFFFFFF
 @dataclass(frozen=True, slots=True)
 class CodeLine:
     """One word of code; `instruction` is None where the word is not an instruction, `labels` are the symbols at its
-    address.
-    """
+    address."""
 
     address: int
     word: int
@@ -77,8 +76,7 @@ def format_listing(lines: Iterable[CodeLine]) -> str:
 
 def _targets(words: np.ndarray[tuple[int], np.dtype[np.uint32]], base_address: int) -> dict[int, int]:
     """Address of an instruction -> its target: for branches and jumps, and for an instruction that adds to an auipc
-    just before it.
-    """
+    just before it."""
     found: dict[int, int] = {}
     near = np.zeros(len(words), bool)
     for known in ROWS:

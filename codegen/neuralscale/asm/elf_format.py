@@ -55,8 +55,7 @@ class ElfSymbol:
 
 def check_ranges(ranges: list[tuple[int, int, str]]) -> None:
     """Check that each (address, size in bytes, name) lies inside the address space and that none overlap. Raises
-    ElfError.
-    """
+    ElfError."""
     for address, size_bytes, name in ranges:
         if not 0 <= address <= ADDRESS_SPACE_BYTES - size_bytes or size_bytes < 0:
             raise ElfError(f"{name}: {size_bytes} bytes at {address:#x} leave the 32-bit address space")

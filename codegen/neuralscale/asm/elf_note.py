@@ -20,8 +20,7 @@ MOST_NOTE_BYTES = 4096
 
 MOST_NOTE_SECTIONS = 64
 """Largest number of note sections that are read; linkers leave a handful, but sixty thousand might name the same
-bytes.
-"""
+bytes."""
 
 _OWNER = b"dsa-sched\0"
 _TYPE = 1
@@ -40,8 +39,7 @@ def note_bytes(made_for: MadeFor) -> bytes:
 
 def find_note(section: memoryview) -> bytes:
     """The content of our note in a section of notes; empty where there is none. Reading ends where a section is cut
-    short.
-    """
+    short."""
     place = 0
     while place + _HEADER.size <= len(section):
         owner_bytes, content_bytes, kind = _HEADER.unpack_from(section, place)

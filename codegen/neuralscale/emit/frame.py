@@ -35,8 +35,7 @@ def code_bytes(items: Sequence[Item]) -> int:
 
 def start_up(cluster: int, cores: int) -> Iterator[Item]:
     """Code that sets the trap vector, switches floating point on, and sends each core to its code; cores beyond the
-    program's sleep.
-    """
+    program's sleep."""
     yield load_address(T0, "trap")
     yield instruction("csrrw", ZERO, csr("mtvec").number, T0)
     yield from load_immediate(T0, MSTATUS_FS)

@@ -46,8 +46,7 @@ def address_of(memory: str, offset_bytes: int) -> int:
 
 def in_cluster(address: int, cluster: int) -> int:
     """The corresponding address in another cluster: each has its own slice of the LLB, and the rest at equal
-    addresses.
-    """
+    addresses."""
     inside = LLB_BASE <= address < LLB_BASE + LLB_SLICE_BYTES
     return address + cluster * LLB_SLICE_BYTES if inside else address
 

@@ -159,8 +159,7 @@ FUNCTIONS: Mapping[str, tuple[int, Callable[[], WordCode]]] = {
 
 def word_code(opcode: str, operands: Mapping[str, int]) -> WordCode:
     """The loop of an instruction whose opcode begins with WORD_PREFIX. Raises KeyError for an opcode that does not
-    exist.
-    """
+    exist."""
     name = opcode.removeprefix(WORD_PREFIX)
     if name in FUNCTIONS:
         code = _elementwise(name, operands)
@@ -205,8 +204,7 @@ def _take(given: Mapping[str, int]) -> WordCode:
 
 def _number(given: Mapping[str, int]) -> WordCode:
     """Loop that converts int32 values to fp16: exact up to 2048, beyond it toward zero, at most the largest fp16
-    number.
-    """
+    number."""
     code = _set(IN_A, given["a"]) + _set(OUT, given["out"])
     body = _code(
         instruction("lw", A, 0, IN_A),
@@ -231,8 +229,7 @@ def _of_halves(given: Mapping[str, int], word: WordCode) -> WordCode:
 
 def _ordered(given: Mapping[str, int]) -> WordCode:
     """Loop that maps fp16 numbers to int32 values in the same order: twice the magnitudes, negative for negative
-    numbers; both zeros are equal.
-    """
+    numbers; both zeros are equal."""
     word = _code(
         instruction("lh", A, 0, IN_A),
         instruction("srai", D, A, 31),
@@ -246,8 +243,7 @@ def _ordered(given: Mapping[str, int]) -> WordCode:
 
 def _whole(given: Mapping[str, int]) -> WordCode:
     """Loop that converts fp16 numbers to int32, truncated toward zero; infinities become the largest and the least
-    int32.
-    """
+    int32."""
     word = _code(instruction("flhw", FT1, IN_A), instruction("fcvt.w.s", A, FT1, TOWARD_ZERO_MODE))
     return _of_halves(given, word)
 
@@ -281,8 +277,7 @@ def _running_sum(given: Mapping[str, int]) -> WordCode:
 
 def _reduction(name: str, given: Mapping[str, int]) -> WordCode:
     """Loop that makes one value per line: its sum, an extreme, or the index of one; of several the first, or the
-    `last`.
-    """
+    `last`."""
     count, inner = given["count"], given["inner"]
     place, greatest = name.startswith("place_of"), name.endswith("greatest")
     first, second = (BEST, A) if greatest else (A, BEST)
@@ -331,8 +326,7 @@ LOOPS: Mapping[str, Callable[[Mapping[str, int]], WordCode]] = {
 
 def descriptor_loop(given: Mapping[str, int], store: int, control: int) -> WordCode:
     """Loop that writes a chain of descriptors into the store from `store` on, one for each of `count` rows of a
-    table.
-    """
+    table."""
     code = _set(IN_A, given["index"]) + _set(IN_B, given["table"]) + _set(OUT, store)
     code += _set(BASE_OUT, given["destination"]) + _set(CONST_0, given["rows"]) + _set(CONST_1, given["rows"] - 1)
     code += _set(CONST_2, given["row_bytes"]) + _set(BEST, control)

@@ -33,8 +33,7 @@ Read = Callable[[str], Bits]
 
 WHOLE_REDUCTION = 2_048
 """Largest number of products that one matrix instruction may add; longer reductions are cut into runs of about
-RUN_LENGTH.
-"""
+RUN_LENGTH."""
 
 WHOLE_MEAN = 256
 """Largest number of pixels of an image whose mean is one dot product."""
@@ -100,8 +99,7 @@ def _at(values: Halves, indices: list[Points]) -> Halves:
 
 def _runs(length: int, products: int) -> tuple[tuple[int, int], ...]:
     """Runs of a reduction over `length` channels of `products` products each, cut where it is longer than
-    WHOLE_REDUCTION.
-    """
+    WHOLE_REDUCTION."""
     total = length * products
     count = 1 if total <= WHOLE_REDUCTION else min(length, -(-total // RUN_LENGTH))
     return tuple(pairwise(length * i // count for i in range(count + 1)))
@@ -121,8 +119,7 @@ def _conv(s: _Sampled) -> Halves:
     """Convolution: k runs over kernel rows, kernel columns, then the input channels of the output's group. Even and odd
     k have an accumulator each, from +0; taps in the padding are multiplied too, as +0. A reduction longer than 2,048
     (and not grouped) is cut into equal runs of channels, each summed by itself and then added in order. The bias comes
-    last.
-    """
+    last."""
     op = s.op
     if is_depthwise(s.graph, op) and (form := depthwise_form(s.graph, op, s.device)) is not DepthwiseForm.EACH:
         return _plus_bias(s, _depthwise_blocks(s) if form is DepthwiseForm.BLOCKS else _depthwise_vector(s))
@@ -153,8 +150,7 @@ def _conv(s: _Sampled) -> Halves:
 def _depthwise_blocks(s: _Sampled) -> Halves:
     """Depthwise convolution in blocks: a dense convolution over the block of channels around an output, with zeros off
     the diagonal. k runs over kernel rows, kernel columns, then the channels of the block; products of the other
-    channels with zero count.
-    """
+    channels with zero count."""
     x, weights = s.tensor(s.op.inputs[0]), s.tensor(s.op.inputs[1])
     block, products = s.device.matrix.array_channels, prod(s.op.ints("kernel"))
     total = np.zeros(len(s.points))
@@ -172,8 +168,7 @@ def _depthwise_blocks(s: _Sampled) -> Halves:
 
 def _depthwise_vector(s: _Sampled) -> Halves:
     """Depthwise convolution on the vector engine: from +0, kernel rows, then kernel columns. Each product is rounded
-    and added; taps in the padding are left out.
-    """
+    and added; taps in the padding are left out."""
     own = s.points[:, 3]
     x, weights = s.tensor(s.op.inputs[0]), s.tensor(s.op.inputs[1])
     inside = _taps_inside(s, x)
@@ -212,8 +207,7 @@ def _matmul(s: _Sampled) -> Halves:
 
 def _leading(positions: list[Points], factor: Halves) -> list[Points]:
     """The leading positions of a factor that meet those of the product, aligned at the last axis; 0 where its extent is
-    one.
-    """
+    one."""
     extents = factor.shape[:-2]
     met = positions[len(positions) - len(extents) :]
     return [np.where(extent > 1, i, 0) for i, extent in zip(met, extents, strict=True)]
@@ -317,8 +311,7 @@ def _of_input(rule: Rule) -> Callable[[_Sampled], Halves]:
 
 def _elementwise(s: _Sampled) -> Halves:
     """Element-wise operators on the running value, which the layer has just computed; for an anchor it is the first
-    operand of the output's shape.
-    """
+    operand of the output's shape."""
     op = s.op
     if op.kind == "scale_shift":
         x, scale, shift = (s.operand(name) for name in op.inputs)

@@ -59,8 +59,7 @@ def _take(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
 
 def _reduce(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
     """Reductions of neighbouring axes together, the last of them first: the second reduction reads the rounded results
-    of the first.
-    """
+    of the first."""
     del graph
     rows = _reduced_rows(op, x, points)
     while rows.ndim > 1:
@@ -70,8 +69,7 @@ def _reduce(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
 
 def _reduced_rows(op: Op, x: Halves, points: Points) -> Halves:
     """The elements that are reduced for each point: [S, elements of the first group of neighbouring axes, of the
-    second, ...].
-    """
+    second, ...]."""
     axes = set(op.ints("axes"))
     kept = [axis for axis in range(x.ndim) if axis not in axes]
     groups: list[list[int]] = []
@@ -111,8 +109,7 @@ def _power_of_line(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
 def _lrn(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
     """Local response normalisation. q = (x * sqrt(alpha / size)) squared; u = q, plus q of the lower neighbours from
     the farthest on, plus q of the upper ones, plus bias. The power is sqrt(u) where beta has a half, times
-    sqrt(sqrt(u)) where it has a quarter, times u for each whole; the result is x * recip(power).
-    """
+    sqrt(sqrt(u)) where it has a quarter, times u for each whole; the result is x * recip(power)."""
     del graph
     size, quarters = int(op.number("size")), int(4 * op.number("beta"))
     rows: Halves = x[tuple(points[:, :-1].T)]
@@ -137,8 +134,7 @@ def _lrn(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
 def _resize(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
     """Resize one axis after the other, the last one first. Nearest moves bits. For linear, coordinates are rounded to
     1/2048; the result is the lower neighbour times its weight plus the upper one times its weight, each product
-    rounded, or the element itself where the coordinate is whole.
-    """
+    rounded, or the element itself where the coordinate is whole."""
     shape = graph.by_name[op.outputs[0]].shape
     axes = [axis for axis in range(x.ndim) if x.shape[axis] != shape[axis]]
     positions = points.copy()

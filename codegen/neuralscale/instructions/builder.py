@@ -195,8 +195,7 @@ class InstructionBuilder:
 
     def meconv(self, shape: Convolution, d: MatrixPlace, image: MatrixPlace, weights: MatrixPlace) -> Instr:
         """meconv of one image: `image` has a row per pixel, `weights` one per (kh, kw, channel), `d` one per output
-        pixel.
-        """
+        pixel."""
         top, bottom, left, right = shape.padding
         operands = (
             ("rd", d.address),

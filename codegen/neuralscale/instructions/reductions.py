@@ -20,8 +20,7 @@ RUN_LENGTH = 1_152
 
 LONGEST_STAGED = 9_000
 """Number of products up to which an input is loaded whole before the first run; for a longer one, each run loads its
-own part.
-"""
+own part."""
 
 
 def reduction_runs(length: int, unit: int) -> tuple[tuple[int, int], ...]:

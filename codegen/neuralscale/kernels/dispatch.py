@@ -99,8 +99,7 @@ def _wants_whole_lines(template: Template) -> TypeGuard[WholeLines]:
 @cache
 def _has_whole_lines(kind: type) -> bool:
     """Whether a template keeps whole lines. Cached, since planning asks for every box and Python looks through all
-    names of the protocol each time.
-    """
+    names of the protocol each time."""
     return issubclass(kind, WholeLines)
 
 

@@ -1,6 +1,5 @@
 """Number of scalar instructions that a program becomes, for the cycle model: the expansion of emission, only
-counted.
-"""
+counted."""
 
 from __future__ import annotations
 

@@ -192,8 +192,7 @@ def _row_bytes(graph: Graph, op: Op) -> int:
 
 def _buffer_bytes(chip: Chip) -> int:
     """Bytes of the staging memory for one chunk, a multiple of the alignment of its addresses; a row is at most
-    this.
-    """
+    this."""
     memory = chip.memory(STAGING)
     share = memory.size_bytes // (chip.dma.engines_per_cluster * BUFFERS_PER_ENGINE)
     return share // memory.alignment_bytes * memory.alignment_bytes

@@ -28,8 +28,7 @@ LEAST_SHARE_BYTES = 1 << 16
 
 def copy_instructions(copies: tuple[MemoryCopy, ...], source: str, chip: Chip) -> tuple[Instr, ...]:
     """All copies of one core, which have landed after the last instruction. Raises TargetError for a way the chip does
-    not have.
-    """
+    not have."""
     ways = {(copy.source.memory, copy.destination.memory) for copy in copies}
     instrs: list[Instr] = []
     for way in sorted(ways):

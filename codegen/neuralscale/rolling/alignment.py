@@ -98,8 +98,7 @@ def _stretches(
     program: Program, streams: list[list[tuple[int, RollingStep]]]
 ) -> Iterator[list[tuple[int, list[tuple[int, RollingStep]]]]]:
     """The steps of each core up to each rendezvous of all cores, the rendezvous itself, and the steps after the
-    last.
-    """
+    last."""
     meetings = [
         [place for place, instr in enumerate(stream.instrs) if program.is_full_rendezvous(instr)]
         for stream in program.streams

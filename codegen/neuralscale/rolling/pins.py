@@ -33,8 +33,7 @@ def shifted(strides: tuple[int, ...], level: int, stride: int) -> tuple[int, ...
 
 def uses_of(loop: RepeatLoop, values: Sequence[int], outer: Sequence[tuple[int, ...]], level: int) -> Iterator[Use]:
     """Every value of the body that grows in the loop at `level`; `outer` holds the strides of its values in the outer
-    loops.
-    """
+    loops."""
     at = 0
     for node in loop.body:
         yield from _node_uses(node, at, values, outer, loop.strides, level)

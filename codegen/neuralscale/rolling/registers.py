@@ -70,8 +70,7 @@ class Future:
 @dataclass
 class CoreRegisters:
     """The registers of all cores. Those in `pinned` are kept for a loop, those in `busy` until the next instruction is
-    written.
-    """
+    written."""
 
     spreads: Spreads
     held: dict[int, RegisterContent | None] = field(default_factory=lambda: dict.fromkeys(POOL))

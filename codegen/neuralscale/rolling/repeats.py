@@ -153,8 +153,7 @@ def _run_lengths(flags: NDArray[np.bool_]) -> Ints:
 
 def _best(start: int, period: int, twice: Ints, further: Ints, sizes: Ints) -> tuple[int, int]:
     """(start, count) of the repeats that save most and begin less than a period later; count 0 where none is worth
-    it.
-    """
+    it."""
     best, chosen = LEAST_SAVED - 1, (start, 0)
     for begin in range(start, min(start + period, len(twice))):
         if twice[begin] < period:

@@ -65,8 +65,7 @@ class SimulationOptions:
 @dataclass(frozen=True, slots=True)
 class Counts:
     """Counts of executed instructions by mnemonic, by engine and by core; and bytes moved, by path such as ("DDR",
-    "LLB").
-    """
+    "LLB")."""
 
     by_mnemonic: Mapping[str, int]
     by_engine: Mapping[str, int]

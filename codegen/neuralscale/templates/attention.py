@@ -49,8 +49,7 @@ Narrower heads have longer runs, as `_longest_run` says."""
 
 PLACES = 2
 """Number of places for scores and sums, used in turn: the matrix engine fills one while the vector engine reads the
-other.
-"""
+other."""
 
 PIXELS = 64
 BUFFER_ELEMENTS = 1 << 17
@@ -291,8 +290,7 @@ class _Block:
 
 def _attended(block: _Block, *, held: bool) -> Iterator[Instr]:
     """Compute one block of a head. `held` says that keys and values still lie transposed and moved from the block
-    before.
-    """
+    before."""
     shape, lines, issue = block.shape, block.lines, block.tile.issue
     weights = data = block.weights
     line = block.scratch("line", 1, block.rows)

@@ -53,8 +53,7 @@ def combine(
     operand_shape: tuple[int, ...],
 ) -> Iterator[Instr]:
     """Compute output = current op operand. `operand_shape` has 1 where the operand is repeated; a repeated operand is
-    dense.
-    """
+    dense."""
     axes = [(full, part) for full, part in zip(shape, operand_shape, strict=True) if full > 1]
     if all(full == part for full, part in axes):
         matrices = (m.reshaped(output.rows, output.columns) if m.dense else m for m in (output, current, operand))
@@ -85,8 +84,7 @@ def _combine_rows(
     axes: list[tuple[int, int]],
 ) -> Iterator[Instr]:
     """Compute output = current op operand where rows have a pitch, so that only the last axis makes the columns; `axes`
-    are those of the rows.
-    """
+    are those of the rows."""
     width = operand.columns
     shared = bool(axes) and axes[-1][0] == axes[-1][1]
     run = _last_run(axes, shared)

@@ -111,8 +111,7 @@ class ConvolutionShape:
 
     def inside(self, axis: int, tap: int, span: tuple[int, int]) -> tuple[int, int]:
         """The outputs of `span` whose `tap` lies in the image, as (first, last + 1); an empty range where there are
-        none.
-        """
+        none."""
         offset = self.position(axis, tap, 0)
         first = max(span[0], -(offset // self.stride))
         last = min(span[1], (self.in_shape[axis + 1] - 1 - offset) // self.stride + 1)
@@ -120,8 +119,7 @@ class ConvolutionShape:
 
     def group_parts(self, channels: tuple[int, int]) -> tuple[tuple[int, int, int], ...]:
         """(group, first, last + 1 of its own output channels) for each group that a range of output channels
-        touches.
-        """
+        touches."""
         low, high = channels
         size = self.group_outputs
         return tuple(

@@ -32,8 +32,7 @@ GELU = {
     "tanh": (-0.69482421875, -0.78173828125, 0.1417236328125, -0.0014734268188476562, -0.00507354736328125),
 }
 """Coefficients of P by the value of ONNX's attribute `approximate`: the logarithm of the normal distribution's tail at
-w, plus w^2 / 2.
-"""
+w, plus w^2 / 2."""
 
 GELU_END = 6.0
 """Magnitude from which the result is x or 0."""
@@ -142,8 +141,7 @@ def _sqrt(op: Op) -> tuple[VectorStep, ...]:
 
 def _root_error(off: str, root: str, value: str, reciprocal: str) -> tuple[VectorStep, ...]:
     """Compute off = (root * root - value) * reciprocal / 2, a Newton step; `reciprocal`, that of the root, is
-    overwritten.
-    """
+    overwritten."""
     return (
         VectorStep(reciprocal, "veemul", reciprocal, 0.5),
         VectorStep(off, "veemul", root, root),

@@ -98,8 +98,7 @@ def passes(graph: Graph, op: Op) -> int:
 
 def scratch_tiles(op: Op) -> int:
     """Number of further tiles that the operator needs: registers of a function, or of a reciprocal and one for its
-    result.
-    """
+    result."""
     if op.kind == "div":
         return len(registers(DIVISOR)) + 1
     return len(registers(curve(op))) if op.kind in CURVES else 0
@@ -109,8 +108,7 @@ def apply(
     tile: Tile, issue: InstructionBuilder, op: Op, current: MatrixPlace, output: MatrixPlace, prefix: str
 ) -> Iterator[Instr]:
     """Compute `output` = `op` of the running value `current`; the names of the other operands' buffers begin with
-    `prefix`.
-    """
+    `prefix`."""
     if op.kind == "lookup":
         table = tile.matrix(f"{prefix}.{table_operand(op)}", 1, LOOKUP_BYTES // current.item_bytes)
         yield from issue.lookup(output, current, table)

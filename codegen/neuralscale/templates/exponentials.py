@@ -50,8 +50,7 @@ SOFTPLUS = (-0.489990234375, 0.237060546875)
 SOFTPLUS_BEND = (0.1241455078125, -0.004001617431640625)
 SOFTPLUS_END = -0.6201171875
 """Constants that take softplus of 1, without the logarithm that belongs to -1, to 0, and that of -1 to -1, both
-exactly.
-"""
+exactly."""
 
 ELU = (0.491455078125, 0.12890625)
 ELU_END, ELU_POWER = -0.75, 0.472412109375

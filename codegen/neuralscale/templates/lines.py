@@ -19,8 +19,7 @@ from isched.program.program import Instr
 
 LONGEST_PIECE = 64
 """Largest number of terms that are added one by one: for equal terms, the worst case, each such sum is right to 0.5
-%.
-"""
+%."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +69,7 @@ class Lines:
 
     def strided(self, columns: int) -> bool:
         """Whether rows of `columns` elements, the last axis, may have a pitch: they are whole lines, or one element of
-        each.
-        """
+        each."""
         return columns == (self.inner if self.inner > 1 else self.length)
 
     @property
@@ -87,8 +85,7 @@ def lines_along(shape: tuple[int, ...], first: int, last: int) -> Lines:
 
 def line_problem(lines: Lines) -> str | None:
     """Why the vector engine cannot reduce these lines, because their columns lie apart by more than a field can hold;
-    None where it can.
-    """
+    None where it can."""
     if lines.inner > MAX_EXTENT:
         return f"{lines.inner} elements inside the reduced axis, at most {MAX_EXTENT}"
     return None
@@ -137,8 +134,7 @@ def total(
 ) -> Iterator[Instr]:
     """Sum every line, or the squares of its elements (`veemacc`); `partial` holds `partial_elements` sums of pieces.
     For a mean, `data` holds the elements already multiplied by 1 / piece unless `divided` is false, and the sums of the
-    pieces are multiplied so that their sum, or the next level's, is the mean.
-    """
+    pieces are multiplied so that their sum, or the next level's, is the mean."""
     for piece in range(lines.pieces):
         span = (piece * lines.piece, min(lines.length, (piece + 1) * lines.piece))
         yield from reduce(issue, op, lines, data, span, partial, (piece, lines.pieces))

@@ -39,8 +39,7 @@ from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
 SMALLEST = 2.0**-11
 """Largest |x - c| below which lines are scaled as if it had this magnitude: for less, 8 / 2^k and its reciprocal are
-not normal fp16 numbers.
-"""
+not normal fp16 numbers."""
 
 LARGEST_FACTOR = 2.0**14
 SMALLEST_ROOT = 2.0**-24
@@ -162,8 +161,7 @@ def _plus_epsilon(
     issue: InstructionBuilder, power: MatrixPlace, factor: MatrixPlace, epsilon: float
 ) -> Iterator[Instr]:
     """Compute power + (factor * root of epsilon)^2. The root's fraction and power of two are applied separately,
-    because the root may not be a normal fp16 number.
-    """
+    because the root may not be a normal fp16 number."""
     fraction, exponent = frexp(max(sqrt(epsilon), SMALLEST_ROOT))
     yield from issue.scalar("veemul", factor, factor, fraction)
     yield from issue.scalar("veemul", factor, factor, 2.0**exponent)

@@ -39,8 +39,7 @@ Taps = tuple[tuple[int, float], ...]
 
 WEIGHT_UNITS = 2_048
 """Units of a linear coordinate, which is rounded to multiples of 1/2048: both weights are then fp16 numbers that add up
-to one.
-"""
+to one."""
 
 LONGEST_PATTERN = 16
 

@@ -86,16 +86,14 @@ def merged(loops: tuple[StridedLoop, ...]) -> tuple[StridedLoop, ...]:
 @lru_cache(maxsize=4096)
 def best_form(loops: tuple[StridedLoop, ...], item_bytes: int) -> LoopForm:
     """The form with the fewest instructions. Every loop has as many operands as the others, and there is at least one
-    loop.
-    """
+    loop."""
     return min(_forms(merged(loops), len(loops[0].steps_bytes), item_bytes), key=lambda form: form.instructions)
 
 
 @lru_cache(maxsize=4096)
 def move_form(loops: tuple[StridedLoop, ...], turn_bytes: int, item_bytes: int) -> LoopForm:
     """The form of a move (destination, source) with the fewest instructions; blocks of up to `turn_bytes` may be
-    transposed.
-    """
+    transposed."""
     plain = best_form(loops, item_bytes)
     return min((plain, *_turned_forms(merged(loops), turn_bytes, item_bytes)), key=lambda form: form.instructions)
 

@@ -131,8 +131,7 @@ def stored_bytes(graph: Graph, tensor: str, box: Box) -> int:
 
 def window_problem(op: Op) -> str | None:
     """Why no template takes the sliding window of `op`: not two axes, or padding that is negative or a whole window;
-    None where one does.
-    """
+    None where one does."""
     kernel, pads = op.ints("kernel"), op.ints("pads")
     if len(kernel) != 2:
         return f"a window over {len(kernel)} axes; the templates take images of two"

@@ -97,8 +97,7 @@ class Issued:
 
 def traced_instr(issued: Issued, chip: Chip) -> Instr:
     """The instruction with the regions that it reads and writes. Raises TargetError for operands outside all
-    memories.
-    """
+    memories."""
     family = issued.row.family
     if issued.row.engine is Engine.VME:
         return _vector(issued, chip)

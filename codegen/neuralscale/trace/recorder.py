@@ -49,8 +49,7 @@ class CoreTrace:
 
 class Log:
     """Log of the ops of all cores. Each op belongs to the operator in the symbol before its code
-    (`core0.0003.conv1`).
-    """
+    (`core0.0003.conv1`)."""
 
     def __init__(self, chip: Chip, harts: tuple[Hart, ...], cluster: int, symbols: list[tuple[int, str]]) -> None:
         self.chip, self.cluster = chip, cluster

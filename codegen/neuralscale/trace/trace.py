@@ -115,8 +115,7 @@ class _Tracer(NpuMachine):
 
     def _slice(self, hart: Hart, length: int, alone: bool) -> None:
         """Run a core as the simulator does, without what only others need: a trace of instructions, an order drawn by a
-        seed.
-        """
+        seed."""
         del alone
         for other in self._harts:
             if other is not hart:
@@ -162,8 +161,7 @@ class _Tracer(NpuMachine):
 
     def _describes(self, hart: Hart, word: int) -> bool:
         """Carry out a store into an engine's descriptors at once, because most instructions of a program are such
-        stores.
-        """
+        stores."""
         offset = word >> 25 << 5 | word >> 7 & 31
         address = int(hart.x[word >> 15 & 31]) + ((offset ^ 0x800) - 0x800)
         for engine in self._recorder.channels:

@@ -102,8 +102,7 @@ class LayerTile:
     @property
     def groups(self) -> int:
         """Products of 64 rows that all groups of four warps issue per 16 of depth; each group issues the same
-        number.
-        """
+        number."""
         return self.warps // 4 * self.warp_sixteens
 
     @property
@@ -132,8 +131,7 @@ class LayerTile:
     @property
     def registers(self) -> int:
         """Registers of a thread for sums and operands: mma holds operands for 16 of depth at a time, wgmma for all
-        loaded depth.
-        """
+        loaded depth."""
         left = self.warp_sixteens * (self.depth // 4 if self.instruction == "wgmma" else 4)
         return self.sums + left
 
@@ -212,8 +210,7 @@ class ChainTile:
 
 def chain_tiles(convolutions: Sequence[ChainedConvolution], chip: Chip) -> Iterator[ChainTile]:
     """All tiles that a core can hold, with the most stages of each, for every instruction for which the chip has a
-    rate.
-    """
+    rate."""
     rates = {rate.instruction for rate in chip.tensor.rates if rate.dtype == "float16"}
     known = [instruction for instruction in INSTRUCTIONS if instruction in rates]
     for instruction in known:
@@ -270,8 +267,7 @@ def _tile_layers(
     convolutions: Sequence[ChainedConvolution], pixels: tuple[int, int], units: ChainUnits
 ) -> tuple[LayerTile, ...]:
     """Tiles of the layers, computed from the last one, which makes `pixels`, to the first; () where a warp has no room
-    for its sums.
-    """
+    for its sums."""
     layers: list[LayerTile] = []
     height, width = pixels
     for conv in reversed(convolutions):

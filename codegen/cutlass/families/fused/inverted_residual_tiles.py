@@ -23,12 +23,10 @@ EXPAND_ROWS = 32
 """Pixels that a warp expands at a time."""
 MOST_SUMS = 128
 """Largest number of sums of a thread, of its 255 registers: the rest is for operands, addresses and the sums of the
-expansion.
-"""
+expansion."""
 OTHER_REGISTERS = 80
 """Registers of a thread for operands, a row of filters and values, and addresses: an upper bound on what nvcc takes in
-addition to sums.
-"""
+addition to sums."""
 MOST_RESIDENT_CHANNELS = 64
 """Most channels of an image with resident weights. With more, resident weights leave room for only one block of threads
 where several hide each other's waits."""
@@ -37,8 +35,7 @@ where several hide each other's waits."""
 @dataclass(frozen=True, slots=True)
 class BlockShape:
     """Channels of the image, intermediate channels, the result (N, H, W, filters), stride, and whether the block
-    `expands`.
-    """
+    `expands`."""
 
     channels: int
     expanded: int
@@ -54,8 +51,7 @@ class BlockShape:
 @dataclass(frozen=True, slots=True)
 class InvertedTile:
     """A tile of `height` x `width` pixels of the result, `channels` expanded ones at a time; `resident` if all weights
-    stay.
-    """
+    stay."""
 
     shape: BlockShape
     height: int

@@ -131,8 +131,7 @@ class PairTile:
 
 def pair_tiles(shape: PairShape, chip: Chip) -> tuple[PairTile, ...]:
     """All tiles that a block of the chip can hold, with the most stages of each, for every instruction that has a
-    rate.
-    """
+    rate."""
     rates = {rate.instruction for rate in chip.tensor.rates if rate.dtype == "float16"}
     return tuple(tile for tile in _tiles(shape, chip) if tile.instruction in rates)
 

@@ -45,8 +45,7 @@ class _Problem:
     @property
     def vector(self) -> int:
         """Elements that are read at a time; 1 also where an operand of the chain could change between two neighbours
-        that are stored together.
-        """
+        that are stored together."""
         last = self.work.shape(self.work.output)[-1]
         stored_at_once = not (self.operator.reduces and self.shape.rows)
         broken = stored_at_once and last % 8 and any(len(op.inputs) > 1 for op in self.chain)

@@ -103,8 +103,7 @@ def _anchor(work: KernelWork, width: int, constants: Constants) -> tuple[Anchor,
 
 def _takes(work: KernelWork) -> bool:
     """Whether the convolution has several groups, for each of which CUTLASS's kernels need a launch, or is one that
-    they do not compute.
-    """
+    they do not compute."""
     return int(work.anchor.number("groups")) > 1 or not CONVOLUTION.offers(work)
 
 

@@ -32,8 +32,7 @@ MOST_TAPS = 32
 
 def conv_alignment(channels: int, groups: int) -> int:
     """Channels of a group that are read at a time: 8, 4 or 2; 8 where an odd number is padded; 0 where neither
-    works.
-    """
+    works."""
     at_once = gcd(channels, WIDEST)
     if at_once > 1:
         return at_once
@@ -83,8 +82,7 @@ class _Problem:
     @property
     def fits(self) -> bool:
         """Whether CUTLASS's limits hold: the taps of a row and of a column are kept in masks of 32 bits, and strides in
-        int32.
-        """
+        int32."""
         largest = prod(self.image[:3]) * self.padded_channels * self.groups
         return max(self.taps) <= MOST_TAPS and largest < 1 << 31
 

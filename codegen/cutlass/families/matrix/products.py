@@ -19,8 +19,7 @@ WIDEST = 8
 @dataclass(frozen=True, slots=True)
 class BatchAxis:
     """An axis of `extent` products, whose factors are `step_a` and `step_b` matrices apart; a step is 0 where a factor
-    is shared.
-    """
+    is shared."""
 
     extent: int
     step_a: int

@@ -153,8 +153,7 @@ def _pack(value: float) -> int:
 @_compiled
 def _round_sum(value: float) -> float:
     """A scaled float32 -> the nearest scaled fp16 number, ties away; for sums, which are multiples of 2**-24
-    (scaled).
-    """
+    (scaled)."""
     return _float((_bits(value) + _HALF_PLACE) & _KEPT_PLACES)  # type: ignore[no-any-return]
 
 

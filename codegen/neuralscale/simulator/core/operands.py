@@ -35,8 +35,7 @@ L1_ONLY, IM_ONLY, LOCAL = ("L1",), ("IM",), ("L1", "IM")
 @dataclass(frozen=True, slots=True)
 class MatrixOperand:
     """A matrix of `rows` rows of `columns` elements of `item` bytes at `address`; rows are `stride` bytes apart, 0 =
-    dense.
-    """
+    dense."""
 
     address: int
     rows: int
@@ -221,8 +220,7 @@ class Operands:
 
     def _check_apart(self, target: MatrixOperand, sources: tuple[MatrixOperand, ...]) -> None:
         """Check the overlap of target and sources: results may replace a source element by element, and any other
-        overlap depends on the order of the hardware.
-        """
+        overlap depends on the order of the hardware."""
         for source in sources:
             if _disturbs(target, source):
                 raise SimulationFault(

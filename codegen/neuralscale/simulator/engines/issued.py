@@ -1,6 +1,5 @@
 """An instruction of the vector or matrix engine as a core issues it, and the operands that registers and CSRs
-describe.
-"""
+describe."""
 
 from __future__ import annotations
 

@@ -140,8 +140,7 @@ def _reduce(
 
 def _stay_inside(result: MatrixOperand) -> None:
     """Check that a strided column of results stays inside: the chip checks it as if it were contiguous, and no memory
-    lies past the end.
-    """
+    lies past the end."""
     end = result.address + result.pitch * (result.rows - 1) + 2
     memory = next(window for window in (L1, IM) if window.holds(result.address))
     if end > memory.base + memory.size_bytes:

@@ -215,15 +215,13 @@ def _sign(negative: Callable[[Halves, Halves], NDArray[Any]]) -> Execute:
 
 def _select(choose: Callable[[Halves, vme.Direction], Halves]) -> Execute:
     """vfmin and vfmax. They order -0 < +0, as the reductions of the vector engine do and its element-wise forms do
-    not.
-    """
+    not."""
     return _arithmetic(lambda a, b: choose(np.stack([a, b]), "h"))
 
 
 def _extremum(wins: Callable[[float, float], bool]) -> Execute:
     """vfredmin and vfredmax: NaN elements are skipped, a NaN as the initial value stays, equal values keep the
-    earlier.
-    """
+    earlier."""
 
     def execute(step: ExecutionStep) -> None:
         check_vtype(step.hart)
@@ -241,8 +239,7 @@ def _extremum(wins: Callable[[float, float], bool]) -> Execute:
 
 def _classify(a: Halves) -> Halves:
     """Class of a number as one bit: -inf, -normal, -denormal, -0, +0, +denormal, +normal, +inf, signalling NaN, quiet
-    NaN.
-    """
+    NaN."""
     magnitude = (a & np.uint16(0x7FFF)).astype(np.int64)
     kind = np.digitize(magnitude, [1, 0x400, 0x7C00])  # zero, denormal, normal, infinity
     bit = np.where(a & _SIGN, 3 - kind, 4 + kind)

@@ -152,8 +152,7 @@ class SimulatedMemory:
 
     def write(self, core: int, address: int, data: bytes | memoryview, what: str) -> None:
         """Store of the loader, which marks the bytes as written. Raises `SimulationError` when the range is not
-        memory.
-        """
+        memory."""
         target, start = self._bank_place(core, address, len(data), what)
         target.data[start : start + len(data)] = np.frombuffer(data, np.uint8)
         if self.tracked:
