@@ -133,8 +133,8 @@ class LaunchList(_Part):
 
 
 def printable(name: str) -> str:
-    """A user's name in the form that a list of launches may hold: without control characters, and not too long. Names
-    that would become equal get different numbers."""
+    """A user's name in the form that a list of launches may hold: without control characters, and not too long. A
+    changed name ends in a hash of the original, so that different names stay different."""
     plain = "".join(c if c.isprintable() else "?" for c in name)
     if plain == name and 0 < len(name) <= MOST_NAME:
         return name

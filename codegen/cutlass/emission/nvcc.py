@@ -35,8 +35,7 @@ NO_HOST: Final = "nvcc needs g++ to read CUDA source: install it (Debian: apt-ge
 PAIRS: Final = Path("examples") / "13_two_tensor_op_fusion"
 """Folder of the wheel with the headers of two products in one kernel, which CUTLASS ships as an example."""
 DRAWN: Final = re.compile(rb"(_INTERNAL_|_GLOBAL__N__)[0-9a-f]{8}(?=_)")
-"""A random number that nvcc puts into names of each compilation; ours is computed from the input and has equal
-length."""
+"""Number that nvcc draws for names of each compilation; ours is computed from the input and has equal length."""
 MAX_SOURCE_BYTES: Final = 8 << 20
 SHOWN_LINES: Final = 12
 

@@ -44,7 +44,7 @@ def _leaky(op: Op, v: str) -> str:
 
 
 def _clip(op: Op, v: str) -> str:
-    """Where the bounds are the wrong way round, the upper one is the result."""
+    """clip(v); where the bounds are swapped, the upper one is the result."""
     high = op.number("max")
     return f"held({v}, {literal(min(op.number('min'), high))}, {literal(high)})"
 

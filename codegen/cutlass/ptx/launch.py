@@ -1,4 +1,4 @@
-"""Runs kernels: `launch(module, kernel, grid, block, params, memory)`.
+"""Run kernels: `launch(module, kernel, grid, block, params, memory)`.
 
     module = parse(text);  memory = GlobalMemory();  x = memory.allocate(array);  y = memory.allocate(size_bytes)
     launch(module, "name", grid, block, parameters(kernel, x, y, 100), memory, seed=1)

@@ -1,6 +1,6 @@
-"""The types that kernels compute in, with the sizes of their elements and what instructions on them cost.
+"""The types in which kernels compute, with the sizes of their elements and the costs of instructions on them.
 
-    operator + graph --arithmetic_of--> Arithmetic: bytes of an element and of a sum, cycles of the engines
+operator + graph --arithmetic_of--> Arithmetic: bytes of an element and of a sum, cycles of the engines
 
 This is the one place of the code generator that names a type. Templates, instructions and their costs take what they
 need from the `Arithmetic` of a tile, or from the type of the tensor that they load or store.

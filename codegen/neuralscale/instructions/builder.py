@@ -2,8 +2,9 @@
 
     issue.binary("veadd", d, a, b)  -->  Instr(veadd.mm, rd rs1 rs2 shape_s1 stride_d stride_s, reads a b, writes d)
 
-What an instruction reads and writes and what its CSRs say is derived from the same `MatrixPlace` objects, so that they
-cannot disagree. Extents and strides beyond the 16-bit fields are cut into several instructions here, and nowhere else.
+The regions that an instruction reads and writes and the values of its CSRs are derived from the same `MatrixPlace`
+objects, so they cannot disagree. Extents and strides beyond the 16-bit fields are cut into several instructions here,
+and nowhere else.
 """
 
 from __future__ import annotations

@@ -87,8 +87,8 @@ def _words_of(leaf: Leaf) -> Iterator[str]:
 
 
 def steady_settings(loop: RepeatLoop) -> Iterator[tuple[str, int]]:
-    """Settings that an iteration leaves as it first needs them, so that they can be written before the loop, alike on
-    all cores."""
+    """Settings whose value at the end of an iteration is the one that the iteration needs first, alike on all cores, so
+    that they can be written before the loop."""
     ends: dict[str, dict[int, tuple[int, int]]] = {}
     for leaf in leaves_of(loop.body):
         if leaf.step.kind.opcode.startswith("dma."):

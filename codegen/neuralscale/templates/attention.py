@@ -96,8 +96,9 @@ class _Shape:
         return max(high - low for low, high in self.runs)
 
     def blocks(self, chip: Chip) -> tuple[Span, ...]:
-        """Rows that are computed together. These are all rows where they have two places in IM, where not even one tile
-        of the matrix array has, or where the keys make several runs, which each block would transpose anew."""
+        """Ranges of rows that are computed together: a single range of all rows where all have two places in IM, where
+        not even one tile of the matrix array has, or where the keys make several runs, which each block would transpose
+        anew."""
         run, pixels, arithmetic = self.longest, chip.matrix.array_pixels, self.arithmetic
         room_bytes = chip.memory("IM").size_bytes - arithmetic.operand_bytes * self.size * run
         most = room_bytes // (PLACES * arithmetic.sum_bytes * (run + self.width))

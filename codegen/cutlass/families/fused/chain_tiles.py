@@ -222,8 +222,9 @@ def chain_tiles(convolutions: Sequence[ChainedConvolution], chip: Chip) -> Itera
 
 
 def _shapes(convolutions: Sequence[ChainedConvolution], rows: int) -> tuple[tuple[int, int], ...]:
-    """Pixels of a block: of each size class the shapes with which all blocks together compute least, including halos
-    and the rounding to `rows`; then the shapes that read least. For a square image no block is higher than wide."""
+    """Rows and columns of a block, in pixels: of each size class the shapes with which all blocks together compute
+    least, including halos and the rounding to `rows`; ties go to those that read least. For a square image no block is
+    higher than wide."""
     high, wide = convolutions[-1].result[1:3]
     heights, widths = ({*SIDES, *(-(-extent // parts) for parts in PARTS)} for extent in (high, wide))
     pairs = [pair for pair in product(sorted(heights), sorted(widths)) if high != wide or pair[0] <= pair[1]]

@@ -53,10 +53,11 @@ PARTS: dict[tuple[int, int], dict[int, tuple[int, int]]] = {
 }
 """Rows and columns of a warp's part, by (rows, warps) of a block, then by columns of a product."""
 NARROWEST_PART = 32
-"""Columns of the narrowest warp's part of the second product: CUTLASS's epilogue writes no fewer."""
+"""Least number of columns of a warp's part of the second product: CUTLASS's epilogue writes no fewer."""
 
 WIDEST_PART = 64
-"""Columns of the widest such part of which CUTLASS's epilogue writes eight at a time; with more, it mixes them up."""
+"""Largest number of columns of such a part that CUTLASS's epilogue writes eight at a time; with more, it mixes them
+up."""
 
 
 @dataclass(frozen=True, slots=True)
