@@ -117,7 +117,7 @@ class Arena:
         return LaunchTensor(
             name=printable(placement.tensor),
             role=role,
-            dtype=tensor.dtype,  # kinds of both lists are checked when the list is made
+            dtype=tensor.dtype,  # type: ignore[arg-type]  # kinds of both lists are checked when the list is made
             shape=tensor.shape,
             layout=tensor.axes,
             offset=placement.offset_bytes,
