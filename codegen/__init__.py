@@ -1,1 +1,1 @@
-"""Targets: what an instruction set can do, which instructions a tile becomes, machine code, and how to run it."""
+"""Targets: the abilities of an instruction set, the instructions of a tile, machine code, and its execution."""

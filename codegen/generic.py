@@ -1,10 +1,10 @@
-"""A chip without a code generator: what planning needs, from the chip file and the operators' access maps alone.
+"""A chip without a code generator: the data for planning, from the chip file and the operators' access maps alone.
 
     box of a layer's output --access maps--> boxes of its inputs --cost model--> cycles of transfers and engines
 
-Every operator is accepted and may be cut anywhere: no template has a rule to add. Products are summed on the matrix
-engine where the chip has one, everything else is counted as passes of the vector engine. A plan made so tells costs of
-a chip that is being designed; it cannot be lowered.
+Every operator is accepted and may be cut anywhere, since there are no templates with rules. Products are summed on the
+matrix engine where the chip has one, everything else is counted as passes of the vector engine. Such a plan gives the
+costs of a chip that is being designed; it cannot be lowered.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 from partitioner.ir.wants import Wants, floats_as
 
 NEUTRAL = Wants(floats_as("float16"), "channels_last")
-"""What accelerators usually want: halves, channels last, few kinds of operators."""
+"""Usual wishes of accelerators: fp16, channels last, few kinds of operators."""
 
 
 def generic_target(chip: Chip) -> GenericTarget:
-    """What plans for an array of cores by its chip file alone. Raises TargetError for a chip of another kind: what its
-    kernels are only a code generator knows."""
+    """A target that plans for an array of cores by its chip file alone. Raises TargetError for a chip of another kind,
+    whose kernels are known only to a code generator."""
     if chip.kind != "cores":
         raise TargetError(
             f"chip {chip.name}",
@@ -47,12 +47,12 @@ class GenericTarget:
     wants: Wants = NEUTRAL
 
     def accepts(self, graph: Graph, op: Op, constants: Constants, chip: Chip) -> str | None:
-        """Always None: nobody has said what the chip cannot do."""
+        """Always None: no one has said what the chip cannot do."""
         del graph, op, constants, chip
         return None
 
     def can_fuse_epilogue(self, graph: Graph, layer: tuple[Op, ...], op: Op, operand: str) -> str | None:
-        """Only an operand of the result's own shape can be worked on in place."""
+        """None for an operand of the result's own shape, which can be worked on in place; else why not."""
         del layer
         if graph.by_name[operand].shape != graph.by_name[op.outputs[0]].shape:
             return f"{operand} is broadcast by {op.name}"
@@ -118,6 +118,6 @@ def _engine_cycles(graph: Graph, op: Op, boxes: dict[str, Box], chip: Chip) -> t
 
 
 def _computed_in(engine: MatrixEngine | VectorEngine, dtype: str) -> str:
-    """The type itself where the engine has it, else the engine's first."""
+    """The element type itself where the engine has it, else the engine's first."""
     names = [rate.dtype for rate in engine.rates]
     return dtype if dtype in names else names[0]

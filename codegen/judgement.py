@@ -1,10 +1,10 @@
-"""Whether results of a target are exact or within a bound: what verification may ask of them.
+"""Judgement of a target's results: exact, or within a bound, as verification may require.
 
-    Exact()          every run leaves the bits that `emulate` says
-    Bound(allowed)   `emulate` says what the numbers are, and `allowed` how far from them a stored one may be
+    Exact()          every run leaves the bits that `emulate` gives
+    Bound(allowed)   `emulate` gives the numbers, and `allowed` the largest distance of a stored one
 
-A target that sums in an order that it does not promise, as one with atomics or with an order chosen at run time, gives
-a bound. So does one whose arithmetic nobody has written down bit by bit.
+A target that does not promise the order of its sums, such as one with atomics or with an order chosen at run time,
+gives a bound. So does one whose arithmetic no one has written down bit by bit.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.layers import Layer
 
-if TYPE_CHECKING:  # judging needs no chip files, and nothing to read them by
+if TYPE_CHECKING:  # judging needs no chip files, and nothing to read them
     from hw_models.chip import Chip
 
 Array = npt.NDArray[np.generic]
@@ -29,14 +29,14 @@ Points = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class BitExact:
-    """Every run leaves the same bits, those of `emulate`."""
+    """Judgement that every run leaves the same bits, those of `emulate`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
     """Positions `points`, [S, rank] along device axes, of a layer's output. `read(name)` gives an input in device shape
-    and type, `errors(name)` how far each of its elements may be from what the layer read: zeros for what is stored,
-    more where the value stays on the chip and was itself emulated."""
+    and type, `errors(name)` the largest distance of each of its elements from what the layer read: zero for stored
+    values, more where the value stays on the chip and was itself emulated."""
 
     graph: Graph
     constants: Constants
@@ -49,8 +49,8 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Runs may differ. `allowed` gives, for each position, the largest difference of a stored element from the number
-    that `emulate` says, which is then not rounded to the stored type; it counts the errors of inputs too."""
+    """Judgement that runs may differ. `allowed` gives, for each position, the largest difference of a stored element
+    from the number of `emulate`, which is then not rounded to the stored type; it includes the errors of inputs."""
 
     allowed: Callable[[Sampled], Doubles]
 
@@ -61,15 +61,15 @@ EXACT = BitExact()
 
 
 def rounded_sum_error(values: Doubles, magnitudes: Doubles, terms: int, *, stored: str, summed: str) -> Doubles:
-    """How far sums may be that are kept in the type `summed`, in any order, and stored as `stored`.
+    """Largest error of sums that are kept in the type `summed`, in any order, and stored as `stored`.
 
     `values` are the sums and `magnitudes` those of the absolute values of their `terms`. Storing rounds by half a step;
-    each addition rounds what was added up so far, by half a step too, and products add as much:
+    each addition rounds the sum so far, also by half a step, and products add as much:
 
         |stored - value| <= u |value| + least / 2 + terms * 2 v * magnitude
 
-    with u and v half the distance from 1 to the next number of `stored` and `summed`. For halves summed in singles
-    these are 2^-11 |value| + 2^-25 + terms * 2^-23 magnitude.
+    with u and v half the distance from 1 to the next number of `stored` and `summed`. For fp16 summed in fp32 the bound
+    is 2^-11 |value| + 2^-25 + terms * 2^-23 magnitude.
     """
     rounding, sums = np.finfo(stored), np.finfo(summed)
     unit, least = float(rounding.eps) / 2, float(rounding.smallest_subnormal) / 2

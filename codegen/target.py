@@ -1,15 +1,15 @@
-"""What a target is: the page to read before writing one. `codegen.target_registry` finds the target for a chip.
+"""Definition of a target: read this before you write one. `codegen.target_registry` finds the target for a chip.
 
-A target is one object, whose kind says what its kernels are:
+A target is one object; its kind says what its kernels are:
 
     TileTarget    tiles on in-order cores:     Plan --lower--> Program --emit--> machine code
     GroupTarget   whole groups of layers:      Plan --emit_plan--> kernels and the order of their launches
 
-`CAPABILITIES` is the table of all that a target may have: what every target has, what each kind has, and what it may
-lack. A command that needs something of the last says who lacks what. The members are described in the protocols, which
-stand where they are asked: here, in `partitioner/ir/target.py` (plans of tiles), `partitioner/ir/kernels.py` (plans of
-groups) and `isched/program/target.py` (programs). A target needs no base class, and a member may be a function of
-another file, by `staticmethod`.
+`CAPABILITIES` is the table of all members: those of every target, those of each kind, and those that a target may lack.
+A command that needs one of the last says which target lacks it. The members are described in protocols, each next to
+its callers: here, in `partitioner/ir/target.py` (plans of tiles), `partitioner/ir/kernels.py` (plans of groups) and
+`isched/program/target.py` (programs). A target needs no base class, and a member may be a function of another file, by
+`staticmethod`.
 
 The smallest targets that work are the toys of `tests/repo/test_one_place.py` (tiles) and
 `tests/repo/test_group_target.py` (groups); `codegen/neuralscale/target.py` and `codegen/cutlass/target.py` are the real
@@ -35,11 +35,11 @@ from partitioner.ir.kernels import KernelTarget
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import AcceptingTarget, AddsInRuns, JudgesPrepared, PlanTarget
 
-# What every target has.
+# Members of every target.
 
 
 class AnyTarget(AcceptingTarget, Protocol):
-    """What targets of every kind have."""
+    """Members of targets of every kind."""
 
     @property
     def data_base_bytes(self) -> int:
@@ -47,29 +47,31 @@ class AnyTarget(AcceptingTarget, Protocol):
 
     @property
     def judgement(self) -> Judgement:
-        """Whether `emulate` says the bits of every run, or within what bound of it a run is right."""
+        """Whether `emulate` gives the bits of every run, or the bound within which a run is right."""
 
     def unsuited(self, chip: Chip) -> tuple[str, ...]:
-        """What the chip file asks for that the instruction set cannot do, a sentence each; empty when it suits."""
+        """Requirements of the chip file that the instruction set cannot meet, one sentence each; empty when it
+        suits."""
 
     def operators(self) -> tuple[tuple[str, str], ...]:
-        """Operator kinds that it computes, each with the rules in a sentence or two, for a reader."""
+        """Operator kinds that it computes, each with its rules in a sentence or two, for a reader."""
 
     def address(self, memory: str, offset_bytes: int) -> int:
-        """Where a byte of a memory is found by whoever runs the program."""
+        """Address of a byte of a memory, as the program's loader or simulator addresses it."""
 
     def emulate(self, sampled: Sampled) -> Array:
-        """What the chip must have stored of the layer's output at the positions of `sampled`.
+        """Elements of the layer's output that the chip must have stored at the positions of `sampled`.
 
-        Computed without the simulator, from the layer's inputs as `sampled.read` gives them; its `errors` are not
-        asked. An exact target gives elements of the output's type, whose bits count; one that gives a bound, the
-        numbers without rounding to it, float64. Inputs whose NaNs carry other payloads than the chip's own are outside
-        this promise."""
+        Computed without the simulator, from the layer's inputs as `sampled.read` gives them; its `errors` are not used.
+        An exact target gives elements of the output's type, whose bits count; a target with a bound gives float64
+        numbers that are not rounded to that type. Inputs whose NaNs carry other payloads than the chip's own are
+        outside this promise."""
 
     def run(
         self, files: ClusterFiles, loads: Mapping[int, bytes], dumps: tuple[tuple[int, int], ...], seed: int
     ) -> Execution:
-        """Run on the target's own simulator. Raises TargetError with core, pc and operator when the run fails."""
+        """Run the executable on the target's own simulator. Raises TargetError with core, pc and operator when the run
+        fails."""
 
 
 # Targets of in-order cores.
@@ -77,10 +79,10 @@ class AnyTarget(AcceptingTarget, Protocol):
 
 @runtime_checkable
 class TileTarget(LowerTarget, AnyTarget, Protocol):
-    """A target for in-order cores: layers are cut into tiles, tiles become instructions, these machine code."""
+    """A target for in-order cores: layers are cut into tiles, tiles become instructions, instructions machine code."""
 
     def emit(self, program: Program, graph: Graph, constants: Constants, chip: Chip) -> ClusterFiles:
-        """Machine code of one cluster of the chip, which the executable names. Raises DoesNotFit."""
+        """Machine code of one cluster of the chip, with the executable. Raises DoesNotFit."""
 
 
 # Targets of whole groups.
@@ -104,8 +106,9 @@ class GroupTarget(KernelTarget, AnyTarget, Protocol):
         chip: Chip,
         progress: Callable[[str], None],
     ) -> ClusterFiles:
-        """The files that execute a plan on one cluster: code, constants, and what to start when on which addresses.
-        Views own no kernel. `progress` is told what is done where that takes long. Raises DoesNotFit or TargetError."""
+        """The files that execute a plan on one cluster: code, constants, and the launches with their order and
+        addresses. Views own no kernel. `progress` is told about finished work where that takes long. Raises DoesNotFit
+        or TargetError."""
 
 
 Target: TypeAlias = TileTarget | GroupTarget
@@ -119,18 +122,19 @@ class Tabulates(Protocol):
     """A target that looks some functions of one operand up in tables."""
 
     def table_for(self, graph: Graph, op: Op, chip: Chip) -> Array | None:
-        """A table [entries] of the operator's function, by the bits of its operand, where the chip does better to look
-        it up, else None. Of the operator's kind, an item's elements and the chip alone: not of level, tiling or batch.
-        """
+        """A table [entries] of the operator's function, by the bits of its operand, where a lookup is better on the
+        chip, else None. It depends on the operator's kind, an item's elements and the chip alone: not on level, tiling
+        or batch."""
 
 
 @runtime_checkable
 class Rolls(Protocol):
-    """A target whose machine code may have loops, and one text for all cores, in place of an instruction after the
+    """A target whose machine code may have loops, and one text for all cores, instead of one instruction after the
     other."""
 
     def emit_rolled(self, program: Program, graph: Graph, constants: Constants, chip: Chip) -> ClusterFiles:
-        """As `TileTarget.emit`: the same instructions for each engine of each core, in the same order."""
+        """Machine code as from `TileTarget.emit`: the same instructions for each engine of each core, in the same
+        order."""
 
 
 @runtime_checkable
@@ -138,7 +142,7 @@ class KeepsCode(Protocol):
     """A target whose cores keep code in instruction caches."""
 
     def trace_again(self, executable: bytes, cores: int, chip: Chip, cluster: int = 0) -> tuple[TimedStream, ...]:
-        """As `Timeable.trace`, of a run that finds in the caches what the run before it has left there."""
+        """Streams as from `Timeable.trace`, of a run that finds the caches as the previous run has left them."""
 
 
 @runtime_checkable
@@ -146,7 +150,7 @@ class Identifies(Protocol):
     """A target whose executables say for which chip, cores and cluster they were made."""
 
     def made_for(self, executable: bytes) -> MadeFor | None:
-        """What an executable says that it was made for; None where it says nothing. Raises TargetError."""
+        """The chip, cores and cluster that an executable names; None where it names none. Raises TargetError."""
 
 
 @runtime_checkable
@@ -154,7 +158,7 @@ class Simulates(Identifies, Protocol):
     """A target with a simulator of its instruction set, for programs of any compiler."""
 
     def simulate(self, program: Path, run: SimulatorRun) -> int:
-        """Run an executable and return its exit code; what it prints goes to standard error. Raises TargetError before
+        """Run an executable and return its exit code; its output goes to standard error. Raises TargetError before
         anything is written."""
 
 
@@ -163,15 +167,15 @@ class Disassembles(Protocol):
     """A target that lists machine code for a reader."""
 
     def disassemble(self, executable: bytes) -> Iterator[str]:
-        """The lines of a listing. Raises TargetError for bytes that are no program of this instruction set."""
+        """The lines of a listing. Raises TargetError for bytes that are not a program of this instruction set."""
 
 
 @runtime_checkable
 class Measures(Protocol):
-    """A target of whole groups whose kernels can be timed where their device is at hand."""
+    """A target of whole groups whose kernels can be timed on a device of this machine."""
 
     def open_device(self) -> Measurer:
-        """Raises TargetError, one sentence, where there is no device."""
+        """Open the device. Raises TargetError, one sentence, where there is none."""
 
 
 # The table.
@@ -179,7 +183,7 @@ class Measures(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """Members that belong together, the protocol that describes them, and what asks for them."""
+    """Members that belong together, the protocol that describes them, and the commands that ask for them."""
 
     protocol: type
     members: tuple[str, ...]
@@ -198,7 +202,7 @@ CAPABILITIES = (
     # Every target of whole groups.
     Capability(KernelTarget, ("kernels",), "compile, explain: plans"),
     Capability(GroupTarget, ("execution", "emit_plan"), "compile: files"),
-    # Targets that can.
+    # Members of targets that can.
     Capability(Timeable, ("issue_costs", "trace"), "time, timeline, and level auto, which compares programs by them"),
     Capability(Schedulable, ("broadcast",), "compile --schedule, with Timeable"),
     Capability(KeepsCode, ("trace_again",), "time --warm"),
@@ -212,24 +216,24 @@ CAPABILITIES = (
     Capability(Disassembles, ("disassemble",), "disasm"),
     Capability(Measures, ("open_device",), "compile --tune"),
 )
-"""All that a target may have, in the order in which a compilation asks for it."""
+"""All members of targets, in the order in which a compilation asks for them."""
 
 
-# What they are given and give.
+# Their arguments and results.
 
 
 ELF = "elf"
-"""The kind of execution of machine code: place the inputs, run the executable to its end, read the outputs."""
+"""Kind of execution of machine code: place the inputs, run the executable to its end, read the outputs."""
 
 EXECUTION_KIND = r"^[a-z][a-z0-9_-]{0,31}$"
-"""How kinds of execution are written."""
+"""Pattern of kinds of execution."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterFiles:
-    """What emission makes for one cluster: files by their paths inside the cluster's folder, parts of a path apart by
-    "/". `executable` is a key of `files`, that from which execution starts; `cores` is how many start, 0 where the
-    hardware places the work."""
+    """Result of emission for one cluster: files by their paths inside the cluster's folder, with "/" between parts of a
+    path. `executable` is the key in `files` from which execution starts; `cores` is the number of cores that start, 0
+    where the hardware places the work."""
 
     cores: int
     executable: str
@@ -248,7 +252,7 @@ class Execution:
 
 @dataclass(frozen=True)
 class TensorPlaces:
-    """Where tensors lie in the main memory, for emission without a `Program`.
+    """Places of tensors in the main memory, for emission without a `Program`.
 
     A kernel reads each value where `read` says and leaves it where `written` says: these differ where every layer is
     judged by itself, on copies of its inputs."""
@@ -256,11 +260,11 @@ class TensorPlaces:
     placements: tuple[TensorPlacement, ...]
 
     def read(self, tensor: str) -> TensorPlacement:
-        """Raises KeyError for a tensor that does not lie in the main memory."""
+        """Place to read a tensor from. Raises KeyError for a tensor that does not lie in the main memory."""
         return self._reads[tensor]
 
     def written(self, tensor: str) -> TensorPlacement:
-        """Raises KeyError for a tensor that does not lie in the main memory."""
+        """Place to write a tensor to. Raises KeyError for a tensor that does not lie in the main memory."""
         return self._writes[tensor]
 
     @cached_property
@@ -274,7 +278,7 @@ class TensorPlaces:
 
 @dataclass(frozen=True, slots=True)
 class MadeFor:
-    """What an executable says that it was made for: names and hash of the chip, the cores that start, the cluster."""
+    """Identity of an executable's machine: names and hash of the chip, the cores that start, the cluster."""
 
     isa: str
     chip: str
@@ -283,7 +287,7 @@ class MadeFor:
     cluster: int
 
     def elsewhere(self, cores: int, cluster: int) -> tuple[str, ...]:
-        """What to say to a user who runs it on other cores."""
+        """Sentences for a user who runs it on other cores."""
         if (cores, cluster) == (self.cores, self.cluster):
             return ()
         made = f"{self.cores} cores of cluster {self.cluster}"
@@ -314,8 +318,8 @@ class MemoryDump(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SimulatorRun:
-    """How any program is to be run on a simulator: on which cores, with which files in memory, and what is written
-    afterwards to `dump_path`. With `poison` memory starts as unwritten; `trace` gets one line an instruction."""
+    """A run of any program on a simulator: its cores, the files in memory, and the dumps that are written to
+    `dump_path` afterwards. With `poison` memory starts as unwritten; `trace` gets one line per instruction."""
 
     cores: int
     cluster: int
@@ -329,23 +333,23 @@ class SimulatorRun:
 
 
 class Measurer(Protocol):
-    """A device, opened, that takes the times of what `emit_plan` made."""
+    """An open device that measures the times of the files of `emit_plan`."""
 
     @property
     def identity(self) -> str:
-        """All that times depend on beside the files: the device, its driver, the compiler."""
+        """Everything except the files on which times depend: the device, its driver, the compiler."""
 
     def parts(self, files: ClusterFiles) -> tuple[str, ...]:
-        """For each group that has a kernel, in the order of the plan's steps, a hash of all that is started for it:
-        sources, parameters, how many threads."""
+        """For each group that has a kernel, in the order of the plan's steps, a hash of everything that is started for
+        it: sources, parameters, number of threads."""
 
     def times_ns(self, files: ClusterFiles) -> tuple[int, ...]:
-        """For each of these what it takes. Raises TargetError where it cannot be run."""
+        """Time of each of these groups in nanoseconds. Raises TargetError where it cannot be run."""
 
     def close(self) -> None:
-        """Gives the device back."""
+        """Give the device back."""
 
 
 def symbol_of(operator: str) -> str:
-    """An operator's name as targets write it into the symbols of machine code."""
+    """An operator's name in the form that targets write into the symbols of machine code."""
     return re.sub(r"[^A-Za-z0-9_.$]", "_", operator)[:80] or "_"

@@ -1,4 +1,4 @@
-"""Where targets are found: the one for a chip's instruction set, checked against the protocol of its kind.
+"""Registry of targets: finds the one for a chip's instruction set, and checks it against the protocol of its kind.
 
     isa --BUILTIN, else an entry point--> object --has it every member of its protocol?--> TileTarget | GroupTarget
 
@@ -20,17 +20,17 @@ BUILTIN: Mapping[str, str] = {
     "sm_80": "codegen.cutlass.target:SM80",
     "sm_90a": "codegen.cutlass.target:SM90A",
 }
-"""Instruction set -> where its target lives."""
+"""Instruction set -> module and name of its target."""
 
 ENTRY_POINT_GROUP = "dsa_sched.targets"
 
 GROUP_MEMBERS = ("kernels", "emit_plan")
-"""Who has one of these is meant to be a target whose kernels are whole groups."""
+"""Members by which a target is taken for one whose kernels are whole groups."""
 
 
 def find_target(isa: str) -> Target | None:
-    """The target for an instruction set, or None when nobody provides one. Raises TargetError for one that cannot be
-    loaded or lacks members of its protocol."""
+    """The target for an instruction set, or None where there is none. Raises TargetError for one that cannot be loaded
+    or lacks members of its protocol."""
     if isa in BUILTIN:
         module, _, name = BUILTIN[isa].partition(":")
         return checked_target(getattr(import_module(module), name), isa)
@@ -46,7 +46,7 @@ def find_target(isa: str) -> Target | None:
 
 
 def target_names() -> tuple[str, ...]:
-    """Instruction sets that something here can generate code for."""
+    """Instruction sets for which an installed target can generate code."""
     return tuple(sorted({*BUILTIN, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))}))
 
 
@@ -80,14 +80,14 @@ def target_members(protocol: type = TileTarget) -> tuple[str, ...]:
 
 
 def _members(protocol: type) -> Iterator[tuple[str, bool]]:
-    """Each member with whether it is a value and not a method."""
+    """Each member, with whether it is a value and not a method."""
     for part in CAPABILITIES:
         if part.protocol in protocol.__mro__:
             yield from ((name, isinstance(vars(part.protocol)[name], property)) for name in part.members)
 
 
 def _problem(found: object, name: str, value: bool) -> str | None:
-    """What is wrong with a member, in words."""
+    """The problem of a member, in words; None where there is none."""
     if not hasattr(found, name):
         return f"no {name}"
     if callable(getattr(found, name)) == value:

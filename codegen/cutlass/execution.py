@@ -1,9 +1,9 @@
 """A GPU artifact executed without a GPU: its list of launches on the executor of PTX.
 
-    files, inputs by address --every launch, in order--> bytes at the addresses that are asked for
+    files, inputs by address --every launch, in order--> bytes at the requested addresses
 
-Addresses are offsets in the arena. For each launch the tensors that its parameters name are allocations of their own,
-so that a kernel that reads or writes beyond one is caught; what nobody wrote is NaN.
+Addresses are offsets in the arena. For each launch, the tensors that its parameters name are separate allocations, so
+that a kernel that reads or writes beyond one is caught; unwritten memory is NaN.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ MOST_ARENA_BYTES = 8 << 30
 def execute_launches(
     files: ClusterFiles, loads: Mapping[int, bytes], dumps: tuple[tuple[int, int], ...], seed: int
 ) -> Execution:
-    """Raises TargetError naming the operator whose kernel ends in a fault, or what is wrong with the files."""
+    """Execute the launches of an artifact. Raises TargetError naming the operator whose kernel ends in a fault, or what
+    is wrong with the files."""
     listed = read_launch_list(files.files[files.executable])
     arena = filled_arena(files, listed, loads)
     modules = [_parsed(_file(files, module.ptx)) for module in listed.modules]
@@ -75,7 +76,8 @@ def filled_arena(files: ClusterFiles, listed: LaunchList, loads: Mapping[int, by
 def run_entry(
     listed: LaunchList, entry: LaunchEntry, module: Module, arena: Bytes, seed: int, limits: PtxLimits | None = None
 ) -> Statistics:
-    """One launch on the arena. Raises TargetError for tensors that overlap, and what `launch` raises."""
+    """Execute one launch on the arena. Raises TargetError for tensors that overlap, and for everything that `launch`
+    refuses."""
     _require_apart(listed, entry)
     memory = GlobalMemory()
     addresses: dict[int, int] = {}
@@ -99,7 +101,8 @@ def run_entry(
 
 
 def _require_apart(listed: LaunchList, entry: LaunchEntry) -> None:
-    """Tensors of one launch share no bytes: here each is by itself, on a GPU what is written would change the other."""
+    """Check that tensors of one launch share no bytes: here they are separate, while on a GPU a write would change the
+    other."""
     numbers = {relocation.tensor for relocation in entry.relocations}
     ranges = sorted((listed.tensors[n].offset, listed.tensors[n].bytes, listed.tensors[n].name) for n in numbers)
     for (low, size, first), (next_low, _, second) in pairwise(ranges):

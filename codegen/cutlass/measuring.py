@@ -1,4 +1,4 @@
-"""Times of the kernels of a GPU artifact on a GPU, by the runner that lies in every artifact.
+"""Times of the kernels of a GPU artifact on a GPU, with the runner that is part of every artifact.
 
 files --a folder of its own--> Network --each launch by itself, by events--> nanoseconds of each group
 """
@@ -20,11 +20,12 @@ from hw_models.errors import TargetError
 
 REPEATS = 20
 IN_A_ROW = 10
-"""Of one launch, divided by them: what it costs to start one is not seen, nor is a cold cache."""
+"""Number of runs of one launch in a row, by which their time is divided: this hides the cost of a start and of a cold
+cache."""
 
 
 def open_gpu() -> GpuMeasurer:
-    """The first GPU. Raises TargetError where there is none, or no nvcc."""
+    """Open the first GPU. Raises TargetError where there is none, or no nvcc."""
     try:
         return GpuMeasurer(CudaDriver(), find_nvcc().version)
     except (RunnerError, NvccError) as error:
@@ -33,7 +34,7 @@ def open_gpu() -> GpuMeasurer:
 
 @dataclass(frozen=True, slots=True)
 class GpuMeasurer:
-    """A `Measurer`. What the list of launches has in a row for one layer is started for one group."""
+    """A `Measurer`. Consecutive launches for one layer belong to one group."""
 
     driver: Driver
     nvcc_version: str
@@ -50,7 +51,7 @@ class GpuMeasurer:
         return tuple(hashlib.sha256(json.dumps(told).encode()).hexdigest() for told in found.values())
 
     def times_ns(self, files: ClusterFiles) -> tuple[int, ...]:
-        """Medians. Raises TargetError where the runner or CUDA refuse them."""
+        """Median times. Raises TargetError where the runner or CUDA refuse them."""
         with tempfile.TemporaryDirectory(prefix="dsa-sched-") as folder:
             for name, data in files.files.items():
                 (Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +72,7 @@ class GpuMeasurer:
 
 
 def _identified(launch: LaunchEntry, listed: LaunchList, files: ClusterFiles) -> object:
-    """A launch without where its tensors lie."""
+    """A launch without the addresses of its tensors."""
     source = hashlib.sha256(files.files[listed.modules[launch.module].source]).hexdigest()
     moved = [(relocation.at, relocation.plus) for relocation in launch.relocations]
     sizes = (*launch.grid, *launch.block, launch.shared_bytes)

@@ -1,4 +1,4 @@
-"""What the GPU back end computes, an operator at a time: the refusals that a user reads, and what fuses with what."""
+"""Rules of the GPU back end, per operator: the refusals that a user reads, and the operators that fuse."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from partitioner.ir.layers import Layer
 
 MOST_AXES = 6
 MOST_ELEMENTS = 1 << 30
-"""So that the number of a thread beyond the last element is one of 32 bits, too."""
+"""Largest number of elements, so that the number of a thread beyond the last element is an int32, too."""
 MOST_OPERANDS = 64
-"""Each costs 32 of the 4,096 bytes that a kernel's parameters may have."""
+"""Largest number of operands: each takes 32 of the 4,096 bytes that a kernel's parameters may have."""
 MOST_STEPS = 1 << 30
-"""Positions along an axis that windows may reach: sums of two of them are integers of 32 bits."""
+"""Largest number of positions along an axis that windows may reach: sums of two of them are int32."""
 
 OPERATORS: Mapping[str, str] = {
     "conv": "One to four spatial axes, any groups, strides, dilations and paddings. Two-dimensional ones run on the "
@@ -74,7 +74,8 @@ def accepts(graph: Graph, op: Op, constants: Constants, chip: Chip) -> str | Non
 
 
 def can_fuse_epilogue(graph: Graph, layer: tuple[Op, ...], op: Op, operand: str) -> str | None:
-    """Ends of matrix kernels take in what `tensor_epilogues` says, all other kernels any element-wise operator."""
+    """None, or why `op` does not fuse. Matrix kernels take the epilogues of `tensor_epilogues`, all other kernels any
+    element-wise operator."""
     if graph.by_name[operand].shape != graph.by_name[op.outputs[0]].shape:
         return f"{operand} is broadcast by {op.name}"
     if layer[0].kind in ("conv", "matmul"):
@@ -84,7 +85,7 @@ def can_fuse_epilogue(graph: Graph, layer: tuple[Op, ...], op: Op, operand: str)
 
 
 def _window(graph: Graph, op: Op) -> str | None:
-    """Windows are counted in integers of 32 bits."""
+    """Refuse windows that cannot be counted in int32."""
     numbers = {name: max(op.ints(name)) for name in ("kernel", "strides", "dilations")}
     spatial = len(op.ints("kernel"))
     begins, ends = op.ints("pads")[:spatial], op.ints("pads")[spatial:]
@@ -109,4 +110,4 @@ REFUSALS: Mapping[str, Callable[[Graph, Op], str | None]] = {
     **dict.fromkeys(("conv", "max_pool", "average_pool"), _window),
     "resize": _resize,
 }
-"""By kind, what no kernel of the kind computes."""
+"""Functions that say why no kernel of the kind computes an operator, by kind."""

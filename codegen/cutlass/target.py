@@ -1,4 +1,4 @@
-"""NVIDIA GPUs as a target: CUTLASS for convolutions and products, kernels of our own for the rest."""
+"""NVIDIA GPUs as a target: CUTLASS for convolutions and products, our own kernels for the rest."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WANTS = Wants(floats_as("float16"), "channels_last", WHOLE, "outputs_first")
 
 @dataclass(frozen=True, slots=True)
 class CutlassTarget:
-    """One architecture. The table `codegen.target.CAPABILITIES` says what each member is for."""
+    """One architecture. The table `codegen.target.CAPABILITIES` describes each member."""
 
     name: str
     execution: str = "launches"
@@ -38,7 +38,7 @@ class CutlassTarget:
     wants: Wants = WANTS
 
     def unsuited(self, chip: Chip) -> tuple[str, ...]:
-        """A chip file of another kind cannot say what kernels need."""
+        """Sentences for the user: a chip file of another kind lacks what kernels need."""
         if chip.kind != "gpu":
             return (f"{self.name} needs a chip file of kind gpu, this one is of kind {chip.kind}",)
         if chip.simt.warp_threads != WARP_THREADS:

@@ -1,6 +1,6 @@
-"""Machine code of one cluster as files, and what such a file says of itself.
+"""Machine code of one cluster as files, and the information that such a file holds.
 
-Program --image, ELF--> program.elf, program.s, source_map.json        program.elf --> listing, for whom it was made
+Program --image, ELF--> program.elf, program.s, source_map.json        program.elf --> listing, chip it was made for
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ SOURCE_MAP = "source_map.json"
 
 
 def emit(program: Program, graph: Graph, constants: Constants, chip: Chip | None = None) -> ClusterFiles:
-    """One instruction after the other, for each core its own. Without a chip, as for an experiment on a program, the
-    executable does not say what it was made for."""
+    """Machine code of one instruction after the other, for each core its own. Without a chip, as for an experiment on a
+    program, the executable does not name the chip it was made for."""
     return _files(program, emit_image(program, graph, constants), chip)
 
 
 def emit_rolled(program: Program, graph: Graph, constants: Constants, chip: Chip | None = None) -> ClusterFiles:
-    """With loops, and one text for all cores."""
+    """Machine code with loops, and one text for all cores."""
     return _files(program, emit_image(program, graph, constants, shared), chip)
 
 
@@ -46,7 +46,7 @@ def made_for(executable: bytes) -> MadeFor | None:
 
 
 def disassemble(executable: bytes) -> Iterator[str]:
-    """Raises TargetError for bytes that are no ELF file of this instruction set."""
+    """Lines of a listing. Raises TargetError for bytes that are not an ELF file of this instruction set."""
     from codegen.neuralscale.asm.disassembler import disassemble_elf  # not needed to compile
 
     return map(str, disassemble_elf(_read(executable)))
@@ -77,6 +77,7 @@ def _files(program: Program, image: Image, chip: Chip | None) -> ClusterFiles:
 
 
 def _source_map_text(ranges: tuple[SourceRange, ...]) -> str:
-    """One range a line: start, end, core (-1 for all), operator (empty for start-up and end)."""
+    """The source map as text, one range per line: start, end, core (-1 for all), operator (empty for start-up and
+    end)."""
     lines = [json.dumps([r.start, r.end, r.core, r.source]) for r in ranges]
     return '{"fields": ["start", "end", "core", "operator"],\n "ranges": [\n  ' + ",\n  ".join(lines) + "\n]}\n"

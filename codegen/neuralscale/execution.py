@@ -1,7 +1,7 @@
-"""Running machine code on the simulator, whose compiled loops are imported only then.
+"""Run machine code on the simulator, whose compiled loops are imported only then.
 
 ClusterFiles --run--> memory afterwards, counts
-program.elf --simulate--> exit code        program.elf --trace--> what each core does, for the cycle model
+program.elf --simulate--> exit code        program.elf --trace--> timed streams of the cores, for the cycle model
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class SourceMapError(ValueError):
 
 
 def run(files: ClusterFiles, loads: Mapping[int, bytes], dumps: tuple[tuple[int, int], ...], seed: int) -> Execution:
-    """Raises TargetError where the run fails."""
+    """Run emitted files on the simulator. Raises TargetError where the run fails."""
     from codegen.neuralscale.simulator.machine import simulate
     from codegen.neuralscale.simulator.memory.faults import SimulationError
 
@@ -49,7 +49,7 @@ def run(files: ClusterFiles, loads: Mapping[int, bytes], dumps: tuple[tuple[int,
 
 
 def simulate(program: Path, run: SimulatorRun) -> int:
-    """Raises TargetError where the run fails."""
+    """Run any executable on the simulator. Raises TargetError where the run fails."""
     from codegen.neuralscale.simulator.iss import IssError, run_iss
 
     try:
@@ -70,21 +70,21 @@ def simulate(program: Path, run: SimulatorRun) -> int:
 
 
 def trace(executable: bytes, cores: int, chip: Chip, cluster: int = 0) -> tuple[TimedStream, ...]:
-    """A run with empty instruction caches."""
+    """Trace a run with empty instruction caches."""
     from codegen.neuralscale.trace.trace import trace_elf
 
     return trace_elf(executable, cores, chip, cluster)
 
 
 def trace_again(executable: bytes, cores: int, chip: Chip, cluster: int = 0) -> tuple[TimedStream, ...]:
-    """A run that finds in the caches what the run before it has left there."""
+    """Trace a run that finds the caches as the previous run has left them."""
     from codegen.neuralscale.trace.trace import trace_elf
 
     return trace_elf(executable, cores, chip, cluster, warm=True)
 
 
 def _source_ranges(text: bytes) -> tuple[CodeRange, ...]:
-    """The ranges of a source map that serve an operator. Raises SourceMapError."""
+    """The ranges of a source map that belong to an operator. Raises SourceMapError."""
     try:
         ranges = json.loads(text)["ranges"]
         return tuple(CodeRange(int(start), int(end), str(source)) for start, end, _, source in ranges if source)

@@ -1,4 +1,5 @@
-"""The NeuralScale v1 target: its members, each an import of what does it. Planning and lowering are inherited."""
+"""The NeuralScale v1 target: its members, each imported from where it is implemented. Planning and lowering are
+inherited."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from codegen.neuralscale.kernels.issue_costs import issue_costs
 
 @dataclass(frozen=True, slots=True)
 class NeuralScaleTarget(NeuralScaleKernels):
-    """The table `codegen.target.CAPABILITIES` says what each member is for."""
+    """The table `codegen.target.CAPABILITIES` describes each member."""
 
     data_base_bytes: int = DATA_BASE
     judgement: Judgement = EXACT

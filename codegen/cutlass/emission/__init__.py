@@ -1,1 +1,2 @@
-"""From launches to files: nvcc, parameter blocks, the arena, and the list of launches that runners read."""
+"""Files of a GPU artifact from launches: nvcc, parameter blocks, the arena, and the list of launches that runners
+read."""

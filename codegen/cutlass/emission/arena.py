@@ -1,9 +1,9 @@
-"""The one allocation that a GPU artifact runs in: what the driver has placed, and behind it what only kernels know.
+"""The single allocation of a GPU artifact: the tensors placed by the driver, then the data known only to kernels.
 
     inputs, constants, values, outputs (TensorPlaces) | padded weights and the like | memory of one layer's launches
 
-Parameters name tensors, so that an input or output may lie in a buffer of the caller's. Of several names for the same
-bytes that of an input or output of the network stands for all.
+Parameters name tensors, so that an input or output may lie in a buffer of the caller. Where several names denote the
+same bytes, the name of a network input or output stands for all.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from isched.program.program import TensorPlacement
 from partitioner.ir.graph import Constants, Graph
 
 ALIGNMENT = 256
-"""Of what is placed here: that of a CUDA allocation."""
+"""Alignment of arena entries in bytes, as cudaMalloc guarantees it."""
 CONSTANTS, PACKED = "data/constants.bin", "data/packed.bin"
 Role = Literal["input", "output", "value", "constant", "workspace"]
 
 
 @dataclass(frozen=True, slots=True)
 class ArenaContent:
-    """The finished arena: tensors in the order of their numbers, and files of what lies in it from the start."""
+    """The finished arena: tensors in the order of their numbers, and the files of its initial contents."""
 
     size_bytes: int
     tensors: tuple[LaunchTensor, ...]
@@ -36,7 +36,7 @@ class ArenaContent:
 
 
 class Arena:
-    """Grows with each place that is asked for; `finished` says where all of it lies."""
+    """An arena that grows with each place that is asked for; `finished` returns its layout."""
 
     def __init__(self, graph: Graph, places: TensorPlaces) -> None:
         self._graph = graph
@@ -49,7 +49,7 @@ class Arena:
             self._number(places.written(name))
 
     def relocation(self, at: int, place: Place, plus_bytes: int = 0) -> Relocation:
-        """The address of a place at `at` of a parameter block. Raises TargetError for a tensor that lies nowhere."""
+        """The relocation of a place at `at` of a parameter block. Raises TargetError for a tensor that has no place."""
         match place:
             case Address():
                 number = self._number(self._placement(place))
@@ -61,7 +61,7 @@ class Arena:
                 return Relocation(at=at, tensor=self._number(place.number), plus=place.plus_bytes + plus_bytes)
 
     def finished(self, constants: Constants) -> ArenaContent:
-        """Everything placed."""
+        """The contents of the arena with everything placed."""
         offsets: dict[Data | int, int] = {}
         packed = bytearray()
         start = _aligned(max((p.offset_bytes + p.size_bytes for p in self._places.placements), default=0))
@@ -96,7 +96,7 @@ class Arena:
         return self._numbers.setdefault(what, len(self._numbers))
 
     def _placement(self, place: Address) -> TensorPlacement:
-        """The one that stands for all names of the same bytes."""
+        """The placement that stands for all names of the same bytes."""
         try:
             found = self._places.written(place.tensor) if place.written else self._places.read(place.tensor)
             if found.kind == "alias":
@@ -117,7 +117,7 @@ class Arena:
         return LaunchTensor(
             name=printable(placement.tensor),
             role=role,
-            dtype=tensor.dtype,  # type: ignore[arg-type]  # kinds of both lists are checked as the list is made
+            dtype=tensor.dtype,  # type: ignore[arg-type]  # kinds of both lists are checked when the list is made
             shape=tensor.shape,
             layout=tensor.axes,
             offset=placement.offset_bytes,
@@ -138,7 +138,7 @@ class Arena:
 
 
 def _plain(name: str, role: Role, offset: int, size: int) -> LaunchTensor:
-    """Bytes without a type."""
+    """A range of bytes without an element type."""
     return LaunchTensor(
         name=printable(name), role=role, dtype="uint8", shape=(max(size, 1),), offset=offset, bytes=size
     )

@@ -2,8 +2,8 @@
 
     step of the plan --its kernel's family--> Launch, ...  --nvcc, kernels that make parameters-->  launches.json
 
-The arena holds what the driver has placed (`TensorPlaces`), then constants that only kernels know, then memory that the
-launches of one layer share. Sources are compiled several at a time.
+The arena holds the tensors that the driver has placed (`TensorPlaces`), then constants known only to kernels, then
+memory that the launches of one layer share. Sources are compiled several at a time.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from partitioner.ir.plan import Plan
 from partitioner.ir.steps import RunStep
 
 WORKERS = min(4, os.cpu_count() or 1)
-"""Compilers at a time: each takes up to half a gigabyte."""
+"""Number of compilers that run at a time: each takes up to half a gigabyte."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledSource:
-    """One source as PTX and machine code; `module` is the PTX read."""
+    """One source as PTX and machine code; `module` is the parsed PTX."""
 
     source: Source
     ptx: str
@@ -51,14 +51,14 @@ class CompiledSource:
 
 
 def file_stem(source: Source) -> str:
-    """A file name for a source, the same for equal ones."""
+    """A file name for a source; equal sources have equal names."""
     return f"{re.sub(r'[^A-Za-z0-9_]', '_', source.name)[:80]}_{sha256(source.text.encode()).hexdigest()[:12]}"
 
 
 def compile_sources(
     sources: Iterable[Source], architecture: str, compiler: Compiler, progress: Callable[[str], None]
 ) -> dict[Source, CompiledSource]:
-    """Each source once. Raises NvccError for one that nvcc refuses."""
+    """Compile each source once. Raises NvccError for one that nvcc refuses."""
     distinct = list(dict.fromkeys(sources))
 
     def compiled(source: Source) -> CompiledSource:
@@ -77,7 +77,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """A launch and the group that it is for, by the user's name."""
+    """A launch and the group that it computes, by the user's name."""
 
     group: str
     launch: Launch | ComputedLaunch
@@ -85,7 +85,7 @@ class LaunchRequest:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A launch as a driver takes it."""
+    """A launch in the form that a driver takes."""
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -97,7 +97,8 @@ class Started:
 def emit_launches(
     plan: Plan, graph: Graph, constants: Constants, places: TensorPlaces, chip: Chip, progress: Progress
 ) -> ClusterFiles:
-    """Raises TargetError where nvcc is missing, refuses a kernel, or a plan names a kernel that no family makes."""
+    """The files of a plan's launches. Raises TargetError where nvcc is missing, refuses a kernel, or a plan names a
+    kernel that no family makes."""
     asked = plan_launches(plan, graph, constants, chip)
     computed = [each.launch for each in asked if isinstance(each.launch, ComputedLaunch)]
     try:
@@ -126,8 +127,8 @@ def emit_launches(
 
 
 def _require_room(graph: Graph, chip: Chip, size_bytes: int) -> None:
-    """Raises TargetError for an arena that the main memory cannot hold: padded maps and weights come to what the driver
-    has placed."""
+    """Raises TargetError for an arena that the main memory cannot hold: padded maps and weights are added to the
+    tensors that the driver has placed."""
     memory = chip.memory(main_memory(chip))
     if size_bytes > memory.size_bytes:
         raise TargetError(f"{graph.name} in {memory.name}", needs=f"{size_bytes} bytes with padded maps and weights",
@@ -174,7 +175,7 @@ def _paths(source: Source) -> dict[str, str]:
 
 
 def plan_launches(plan: Plan, graph: Graph, constants: Constants, chip: Chip) -> tuple[LaunchRequest, ...]:
-    """What the steps of a plan start, in order. Raises TargetError for kernels that no family makes."""
+    """The launches of a plan's steps, in order. Raises TargetError for kernels that no family makes."""
     return tuple(_asked(plan, graph, constants, chip))
 
 
@@ -192,7 +193,7 @@ def _asked(plan: Plan, graph: Graph, constants: Constants, chip: Chip) -> Iterat
 
 
 def _own_entry(launch: Launch, kernel: PtxKernel, arena: Arena) -> Started:
-    """The parameter block of a kernel of our own, as its PTX declares it."""
+    """The launch of a kernel of our own, with the parameter block that its PTX declares."""
     if len(kernel.parameters) != len(launch.arguments):
         raise TargetError(f"kernel {launch.kernel}", needs=f"{len(kernel.parameters)} arguments",
                           has=str(len(launch.arguments)))  # fmt: skip
@@ -221,7 +222,7 @@ def _encoded(argument: int | float | tuple[int, ...], size: int) -> bytes:
 
 
 def _computed_entry(launch: ComputedLaunch, made: ParameterBlock, arena: Arena) -> Started:
-    """A block of parameters that a kernel has made."""
+    """The launch of a CUTLASS kernel, with the parameter block that another kernel has made."""
     relocations = tuple(arena.relocation(mark.at, launch.places[mark.place], mark.plus_bytes) for mark in made.marks)
     return Started(made.grid, (made.threads, 1, 1), made.shared_bytes, made.parameters, relocations)
 

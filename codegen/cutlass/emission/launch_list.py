@@ -1,4 +1,4 @@
-"""What is launched, in which order and on what: the format of `launches.json`, the executable of a GPU artifact.
+"""Format of `launches.json`, the executable of a GPU artifact: launches, their order, and their data.
 
     arena        one allocation of `arena_bytes`; tensors are ranges of it
     data         files that are copied into the arena before the first run
@@ -6,8 +6,8 @@
     launches     kernel, grid, block, shared memory, parameters; in these, at `relocations`, stand addresses of tensors
 
 Whoever runs it (the executor of PTX, the Python runner, the C runner) reads this and nothing else. A tensor of role
-`input` or `output` may be bound to a buffer of the caller's in place of its range, since parameters name tensors and
-not addresses.
+`input` or `output` may be bound to a buffer of the caller instead of its range, since parameters name tensors and not
+addresses.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Part(BaseModel):
 
 class LaunchTensor(_Part):
     """A range of the arena. `shape` and `dtype` are those on the device; `layout` has, for each device axis, the axis
-    of the user's ONNX tensor that it holds; () where that is unknown."""
+    of the user's ONNX tensor that it holds, or () where that is unknown."""
 
     name: Name
     role: Literal["input", "output", "value", "constant", "workspace"]
@@ -57,7 +57,7 @@ class LaunchTensor(_Part):
 
 
 class DataFile(_Part):
-    """Bytes of a file that lie at `offset` of the arena when the first launch starts."""
+    """Contents of a file, which lie at `offset` of the arena when the first launch starts."""
 
     file: FileName
     offset: Bytes
@@ -65,7 +65,7 @@ class DataFile(_Part):
 
 
 class ModuleEntry(_Part):
-    """Files of one compiled source; paths beside `launches.json`."""
+    """Files of one compiled source, with paths relative to the folder of `launches.json`."""
 
     source: FileName
     ptx: FileName
@@ -73,7 +73,7 @@ class ModuleEntry(_Part):
 
 
 class Relocation(_Part):
-    """At `at` of the parameters stands, as 8 bytes with the lowest first, the address of tensor number `tensor` plus
+    """An address in the parameters: the 8 bytes at `at`, lowest first, hold the address of tensor number `tensor` plus
     `plus` bytes."""
 
     at: Annotated[int, Field(ge=0, le=4096)]
@@ -96,7 +96,7 @@ class LaunchEntry(_Part):
 
 
 class LaunchList(_Part):
-    """Everything that is run, in order. `architecture` is that of the machine code, as in `sm_80`."""
+    """The whole list of a network, in order. `architecture` is that of the machine code, for example `sm_80`."""
 
     format: Literal["dsa-sched-launches/1"]
     architecture: Annotated[str, Field(pattern=r"^sm_[0-9]{2,3}a?$")]
@@ -108,7 +108,7 @@ class LaunchList(_Part):
 
     @model_validator(mode="after")
     def _consistent(self) -> LaunchList:
-        """Every range inside the arena, every number of something that is there."""
+        """Check that every range lies inside the arena and every number refers to an entry of its list."""
         ends = [(what.name, what.offset + what.bytes) for what in self.tensors]
         for name, end in (*ends, *((what.file, what.offset + what.bytes) for what in self.data)):
             if end > self.arena_bytes:
@@ -128,13 +128,13 @@ class LaunchList(_Part):
         return self
 
     def text(self) -> bytes:
-        """JSON, the same for equal lists."""
+        """The list as JSON; equal lists give equal bytes."""
         return self.model_dump_json(indent=1).encode() + b"\n"
 
 
 def printable(name: str) -> str:
-    """A user's name as a list of launches may hold it: without control characters, and not too long. Names that differ
-    only there are told apart by a number of their own."""
+    """A user's name in the form that a list of launches may hold: without control characters, and not too long. A
+    changed name ends in a hash of the original, so that different names stay different."""
     plain = "".join(c if c.isprintable() else "?" for c in name)
     if plain == name and 0 < len(name) <= MOST_NAME:
         return name
@@ -142,7 +142,7 @@ def printable(name: str) -> str:
 
 
 def read_launch_list(data: bytes) -> LaunchList:
-    """Raises TargetError for bytes that are no list of launches."""
+    """Parse a list of launches. Raises TargetError for bytes that are not one."""
     if len(data) > MAX_LIST_BYTES:
         raise TargetError("launches.json", needs=f"at most {MAX_LIST_BYTES} bytes", has=str(len(data)))
     try:

@@ -1,8 +1,8 @@
 """Finds nvcc and CUTLASS's headers, and compiles CUDA source to PTX, to cubins and to small programs of the host.
 
-nvcc comes as wheels (extra `gpu`); one on PATH or under CUDA_HOME does too. Results are kept in a folder of the
-caller's, by a hash of source, options and nvcc's version. Equal input gives equal bytes: nvcc runs in a folder of its
-own and sees relative names only, and the numbers that it draws for names of internal things are replaced.
+nvcc comes as wheels (extra `gpu`); one on PATH or under CUDA_HOME works as well. Results are kept in a folder of the
+caller, by a hash of source, options and nvcc's version. Equal input gives equal bytes: nvcc runs in a folder of its own
+and sees only relative names, and the random numbers in its names of internal symbols are replaced.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ NO_CUTLASS: Final = (
 )
 NO_HOST: Final = "nvcc needs g++ to read CUDA source: install it (Debian: apt-get install g++)"
 PAIRS: Final = Path("examples") / "13_two_tensor_op_fusion"
-"""Where the wheel has the headers of two products in one kernel, which CUTLASS ships as an example."""
+"""Folder of the wheel with the headers of two products in one kernel, which CUTLASS ships as an example."""
 DRAWN: Final = re.compile(rb"(_INTERNAL_|_GLOBAL__N__)[0-9a-f]{8}(?=_)")
-"""A number that nvcc draws anew for names of each compilation; ours comes from the input, in equal length."""
+"""Number that nvcc draws for names of each compilation; ours is computed from the input and has equal length."""
 MAX_SOURCE_BYTES: Final = 8 << 20
 SHOWN_LINES: Final = 12
 
@@ -46,7 +46,8 @@ class NvccError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """An nvcc. `libraries` has the runtime that programs of the host are linked with; `cache` is where results stay."""
+    """An nvcc. `libraries` holds the runtime with which host programs are linked; `cache` is the folder of kept
+    results."""
 
     path: Path
     version: str
@@ -65,17 +66,17 @@ class Compiler:
         return self._compiled(source, wanted, "out.cubin", cutlass=cutlass, name=name)
 
     def assembled(self, ptx: str, architecture: str, *, name: str = "kernel") -> bytes:
-        """Machine code for `sm_<architecture>` of PTX text that this compiler has made. Raises NvccError."""
+        """Machine code for `sm_<architecture>` from PTX text that this compiler has made. Raises NvccError."""
         wanted = (f"-gencode=arch=compute_{_known(architecture)},code=sm_{architecture}", "-cubin")
         return self._compiled(ptx, wanted, "out.cubin", cutlass=False, name=name, given="kernel.ptx")
 
     def assembly_report(self, ptx: str, architecture: str, *, name: str = "kernel") -> str:
-        """What ptxas says of registers, spills and shared memory while it makes `assembled`. Raises NvccError."""
+        """Report of ptxas on registers, spills and shared memory when it makes `assembled`. Raises NvccError."""
         wanted = (f"-gencode=arch=compute_{_known(architecture)},code=sm_{architecture}", "-cubin", "-Xptxas", "-v")
         return self._compiled(ptx, wanted, "out.txt", cutlass=False, name=name, given="kernel.ptx", said=True).decode()
 
     def program(self, source: str, *, cutlass: bool = False, name: str = "program") -> bytes:
-        """An executable of the host, such as one that prints the parameters of a CUTLASS kernel. Raises NvccError."""
+        """An executable for the host, such as one that prints the parameters of a CUTLASS kernel. Raises NvccError."""
         libraries = (f"-L{self.libraries}",) if self.libraries else ()
         wanted = ("-gencode=arch=compute_80,code=compute_80", "-cudart=static", *libraries)
         return self._compiled(source, wanted, "out", cutlass=cutlass, name=name)
@@ -91,7 +92,7 @@ class Compiler:
         given: str = "kernel.cu",
         said: bool = False,
     ) -> bytes:
-        """The file that nvcc makes, or what it says."""
+        """The file that nvcc makes, or its output as text."""
         if len(source) > MAX_SOURCE_BYTES:
             raise NvccError(f"{name}: the source has {len(source)} characters, at most {MAX_SOURCE_BYTES} are compiled")
         options = ("-std=c++17", "-O3", "-DNDEBUG", "-w", "-frandom-seed=1", *wanted)
@@ -124,7 +125,7 @@ class Compiler:
         return data
 
     def _run(self, command: list[str], folder: Path, name: str) -> str:
-        """What it says."""
+        """Run a command and return its output."""
         if shutil.which("g++") is None:
             raise NvccError(NO_HOST)
         try:
@@ -146,7 +147,7 @@ def _known(architecture: str) -> str:
 
 
 def _readable(text: str) -> str:
-    """The errors among nvcc's words, a dozen lines at most."""
+    """The errors in nvcc's output, at most a dozen lines."""
     lines = [line for line in text.splitlines() if line.strip()]
     errors = [k for k, line in enumerate(lines) if re.search(r"\berror\b|fatal", line)]
     first = errors[0] if errors else 0
@@ -156,7 +157,7 @@ def _readable(text: str) -> str:
 
 
 def _kept(path: Path) -> bytes | None:
-    """A result in the cache; None where there is none, or where it is not what was put there."""
+    """A result in the cache; None where there is none, or where it differs from what was stored."""
     with suppress(OSError):
         digest, _, data = path.read_bytes().partition(b"\n")
         if digest == hashlib.sha256(data).hexdigest().encode():
@@ -165,7 +166,8 @@ def _kept(path: Path) -> bytes | None:
 
 
 def _keep(path: Path, data: bytes) -> None:
-    """Puts a result into the cache behind its digest, whole or not at all; a cache that takes nothing is no error."""
+    """Store a result in the cache after its digest, completely or not at all; a cache that cannot be written is no
+    error."""
     digest = hashlib.sha256(data).hexdigest().encode()
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -173,7 +175,7 @@ def _keep(path: Path, data: bytes) -> None:
 
 
 def _roots() -> Iterator[Path]:
-    """Folders that may be a toolkit: that of the wheels, then the environment's."""
+    """Folders that may hold a toolkit: that of the wheels, then those of the environment."""
     spec = importlib.util.find_spec("nvidia")
     for place in spec.submodule_search_locations or () if spec else ():
         yield from sorted(Path(place).glob("cu[0-9]*"), reverse=True)
@@ -195,7 +197,7 @@ def _version(path: Path) -> str:
 
 
 def find_nvcc(cache_folder: Path | None = None) -> Compiler:
-    """The wheels' nvcc, or that of CUDA_HOME or PATH. Raises NvccError, which says what to install."""
+    """The nvcc of the wheels, or that of CUDA_HOME or PATH. Raises NvccError, which says what to install."""
     for root in _roots():
         path = root / "bin" / "nvcc"
         if path.is_file() and os.access(path, os.X_OK):
@@ -216,6 +218,6 @@ def cutlass_include() -> Path:
 
 @cache
 def cutlass_version() -> str:
-    """Version of the headers, as they say it themselves."""
+    """Version of the headers, as they state it."""
     text = (cutlass_include() / "cutlass" / "version.h").read_text(encoding="utf-8")
     return ".".join(re.findall(r"#define CUTLASS_(?:MAJOR|MINOR|PATCH)\s+(\d+)", text))

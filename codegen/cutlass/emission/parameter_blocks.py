@@ -1,8 +1,8 @@
-"""Parameter blocks of CUTLASS's kernels, which only C++ knows how to make: made by a kernel of the same source.
+"""Parameter blocks of CUTLASS's kernels, whose layout only C++ knows: a kernel of the same source makes them.
 
     launches of one source --its kernel `parameters`, on the executor of PTX--> grid, threads, shared bytes, block
 
-CUTLASS writes these constructors for host and device alike, so that no program of the host is compiled, linked and run.
+CUTLASS writes these constructors for host and device alike, so no host program has to be compiled, linked and run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hw_models.errors import TargetError
 
 KERNEL = "parameters"
 MOST_NUMBERS, MOST_BYTES, HEAD = 32, 4096, 6
-"""As in `parameters.cuh`."""
+"""Largest count of numbers, largest size of a block in bytes, and size of the head, as in `parameters.cuh`."""
 MARKS = (0x5E5E, 0x2B2B)
 MARK_SHIFT = 40
 Words = npt.NDArray[np.uint64]
@@ -27,7 +27,7 @@ Words = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class ParameterMark:
-    """At byte `at` of a block stands the address of place number `place` of its launch, plus `plus_bytes`."""
+    """A place in a block: byte `at` begins the address of place number `place` of its launch, plus `plus_bytes`."""
 
     at: int
     place: int
@@ -36,7 +36,7 @@ class ParameterMark:
 
 @dataclass(frozen=True, slots=True)
 class ParameterBlock:
-    """What a launch needs; zeros in place of addresses, which go to `marks`."""
+    """The data of a launch, with zeros in place of addresses; `marks` says where addresses go."""
 
     shared_bytes: int
     grid: tuple[int, int, int]
@@ -48,7 +48,8 @@ class ParameterBlock:
 def parameter_blocks(
     launches: Sequence[ComputedLaunch], modules: Mapping[Source, Module]
 ) -> dict[ComputedLaunch, ParameterBlock]:
-    """Of all launches, those of one source at once. Raises TargetError for a kernel whose parameters cannot be made."""
+    """The parameter blocks of all launches; those of one source are made together. Raises TargetError for a kernel
+    whose parameters cannot be made."""
     by_source: dict[Source, dict[ComputedLaunch, None]] = {}
     for each in launches:
         by_source.setdefault(each.source, {})[each] = None
@@ -63,7 +64,8 @@ def parameter_blocks(
 
 
 def _made(asked: Sequence[ComputedLaunch], module: Module) -> list[ParameterBlock]:
-    """Each block is made with two kinds of marks, so that no number of a network is taken for one."""
+    """The blocks of one source. Each is made with two kinds of marks, so that no number of a network is taken for a
+    mark."""
     if KERNEL not in module.kernels:
         raise PtxError(f"the source has no kernel {KERNEL}")
     numbers = np.zeros((2 * len(asked), MOST_NUMBERS + 1), np.uint32)
@@ -82,7 +84,7 @@ def _made(asked: Sequence[ComputedLaunch], module: Module) -> list[ParameterBloc
 
 
 def _block(asked: ComputedLaunch, told: Sequence[int], first: Words, second: Words) -> ParameterBlock:
-    """Marks are where the two blocks differ, by what the marks differ."""
+    """One block; its marks are where `first` and `second` differ by the distance between the two kinds of marks."""
     size, shared, threads, x, y, z = told
     found = []
     for at in np.flatnonzero(first != second).tolist():

@@ -1,4 +1,4 @@
-"""All families of kernels, and which of them computes what.
+"""All families of kernels, and the family of each template.
 
 layers --every family--> candidates     a plan's kernel --its template--> family --> launches
 """
@@ -56,14 +56,14 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         )
     }
 )
-"""By template."""
+"""Families by template."""
 BASELINES = frozenset([CONVOLUTION_PAIR.name])
-"""Templates of fused kernels that are there to be compared with, and are forced by name for that."""
+"""Templates of fused kernels that serve as baselines, chosen only when forced by name."""
 
 
 def offered(work: KernelWork) -> tuple[Kernel, ...]:
-    """What all families offer for these layers and a block of the chip can hold, with the bytes of each value that the
-    main memory gives and takes."""
+    """All kernels that the families offer for these layers and that fit a block of the chip, with the bytes of each
+    value that the main memory gives and takes."""
     fitting = (kernel for family in FAMILIES.values() for kernel in family.offers(work) if _fits(kernel, work.chip))
     return tuple(replace(kernel, values=value_bytes(work, kernel.floors)) for kernel in fitting)
 

@@ -1,1 +1,1 @@
-"""What every family of kernels speaks: work, candidates' floors, launches, element-wise operators as C++."""
+"""Common terms of every family of kernels: work, candidates' floors, launches, element-wise operators as C++."""

@@ -1,4 +1,4 @@
-"""The element-wise operators behind an anchor, as statements on the V neighbours that a thread holds.
+"""The element-wise operators after an anchor, as statements on the V neighbours that a thread holds.
 
     Layer(pool, add r, relu)  -->  load(o1, e1 + offset(at, s1));  v[k] = v[k] + o1[k];  v[k] = v[k] < 0 ? 0 : v[k];
 
@@ -19,7 +19,8 @@ from partitioner.ir.graph import Graph, Op
 
 @dataclass(frozen=True, slots=True)
 class EpilogueCode:
-    """`declarations` of parameters that follow the kernel's own, `statements` on `v`, and the arguments."""
+    """Code of an epilogue: `declarations` of parameters that follow the kernel's own, `statements` on `v`, and the
+    arguments."""
 
     declarations: str
     statements: str
@@ -27,7 +28,7 @@ class EpilogueCode:
 
 
 def chain_of(graph: Graph, ops: Sequence[Op], running: str) -> EpilogueCode:
-    """`ops` in order, each of which reads `running`, what the one before it made, or the anchor did.
+    """Code of `ops` in order; each reads the running value, which the one before it or the anchor (`running`) made.
 
     An anchor that is element-wise itself is the first of `ops`, and `running` is "". Statements use `at`, the position
     of the first of V neighbours, and RANK."""
@@ -60,17 +61,17 @@ def _expression(op: Op, running: str, operand: Callable[[str], str]) -> str:
 
 
 def broadcast_strides(shape: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:
-    """Elements from one position to the next along each axis of `wanted`; 0 along axes that `shape` has only once."""
+    """Elements from one position to the next along each axis of `wanted`; 0 along axes that `shape` repeats."""
     padded = (1,) * (len(wanted) - len(shape)) + shape
     return tuple(0 if extent == 1 else prod(padded[axis + 1 :]) for axis, extent in enumerate(padded))
 
 
 def vector_width(shape: tuple[int, ...]) -> int:
-    """8 where the last axis has a multiple of 8 elements, else 1: a thread computes so many neighbours, which no
-    operand breaks up, since each has the same elements along that axis, or one for all."""
+    """Number of neighbours that a thread computes: 8 where the last axis has a multiple of 8 elements, else 1. No
+    operand breaks them up, since each has the same elements along that axis, or one for all."""
     return 1 if shape[-1] % 8 else 8
 
 
 def dims(values: tuple[int, ...]) -> tuple[int, ...]:
-    """As a `Dims` of the sources."""
+    """Values in the form of the sources' `Dims`."""
     return (*values, *(0,) * (6 - len(values)))

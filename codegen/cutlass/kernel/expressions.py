@@ -1,6 +1,6 @@
 """Element-wise operators as C++ expressions on floats, for the ends of all kernels.
 
-    relu(v)  -->  "v < 0.f ? 0.f : v"        one operand beside the running value at most but for scale_shift
+    relu(v)  -->  "v < 0.f ? 0.f : v"        at most one operand in addition to the running value, except in scale_shift
 
 A NaN stays one, as ONNX says; nothing is rounded between two operators.
 """
@@ -15,7 +15,7 @@ from partitioner.ir.graph import Op
 
 
 def literal(value: float) -> str:
-    """A number as a float of C++."""
+    """C++ literal of a number as a float."""
     if math.isnan(value):
         return "__int_as_float(0x7fffffff)"
     if math.isinf(value):
@@ -35,7 +35,7 @@ def binary(kind: str, a: str, b: str) -> str:
 
 
 def ternary(v: str, scale: str, shift: str) -> str:
-    """scale_shift."""
+    """v * scale + shift (scale_shift)."""
     return f"fmaf({v}, {scale}, {shift})"
 
 
@@ -44,7 +44,7 @@ def _leaky(op: Op, v: str) -> str:
 
 
 def _clip(op: Op, v: str) -> str:
-    """Where the bounds are the wrong way round, the upper one is the result."""
+    """clip(v); where the bounds are swapped, the upper one is the result."""
     high = op.number("max")
     return f"held({v}, {literal(min(op.number('min'), high))}, {literal(high)})"
 
@@ -98,7 +98,7 @@ STEPS: Mapping[str, str] = {
     "max": "larger({v}, {number})",
     "min": "smaller({v}, {number})",
 }
-"""Steps of a formula."""
+"""C++ expressions for the steps of a formula."""
 
 
 def _formula(op: Op, v: str) -> str:

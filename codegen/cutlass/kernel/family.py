@@ -1,7 +1,7 @@
-"""What a family of kernels is: it offers candidates for a set of layers, and makes the launches of the chosen one.
+"""Family of kernels: it offers candidates for a set of layers, and makes the launches of the chosen one.
 
-Work(graph, layers, chip) --offers--> Kernel(template, parameters, floors)
-Work, parameters of the plan's kernel --launches--> Launch, ...
+Work(graph, layers, chip) --offers--> Kernel(template, parameters, floors) Work, parameters of the plan's kernel
+--launches--> Launch, ...
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class KernelWork:
 
     @property
     def layer(self) -> Layer:
-        """The first, which is all there is but for fused groups."""
+        """The first layer, which is the only one except in fused groups."""
         return self.layers[0]
 
     @property
@@ -40,7 +40,7 @@ class KernelWork:
 
     @property
     def output(self) -> str:
-        """What the last layer makes."""
+        """Output of the last layer."""
         return self.layers[-1].output
 
     def shape(self, tensor: str) -> tuple[int, ...]:
@@ -52,7 +52,7 @@ class Family(Protocol):
 
     @property
     def name(self) -> str:
-        """The template's, as plans write it."""
+        """Name of the template in plans."""
 
     def offers(self, work: KernelWork) -> tuple[Kernel, ...]:
         """Candidates; empty where the template cannot compute these layers together."""
@@ -60,8 +60,8 @@ class Family(Protocol):
     def launches(
         self, work: KernelWork, parameters: Parameters, constants: Constants
     ) -> tuple[Launch | ComputedLaunch, ...]:
-        """What is started for the candidate of these parameters, in order. Raises TargetError for parameters that the
-        family never offers."""
+        """Launches of the candidate with these parameters, in order. Raises TargetError for parameters that the family
+        never offers."""
 
 
 def offered_with(
@@ -70,7 +70,7 @@ def offered_with(
     tiles: Iterable[Tile],
     parameters_of: Callable[[Tile], tuple[tuple[str, int | str], ...]],
 ) -> Tile:
-    """The tile of these parameters. Raises TargetError for parameters that are never offered."""
+    """The tile with these parameters. Raises TargetError for parameters that are never offered."""
     for tile in tiles:
         if dict(parameters_of(tile)) == dict(parameters):
             return tile

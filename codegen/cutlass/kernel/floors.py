@@ -1,10 +1,10 @@
-"""The least time that kernels take, from the chip file: what memories, caches and units need at full rate.
+"""Least time of kernels, from the chip file: the times of memories, caches and units at full rate.
 
     bytes / bandwidth of the main memory, of the L2;  multiply-accumulates of whole waves / rate;  launches
 
-Floors are no predictions: nothing here counts latencies, conflicts or instructions that are not arithmetic. That of the
-main memory is one with cold caches; `value_bytes` says of which values its bytes are, so that the planner, who knows
-which kernels ran before, can take off those that are still in the L2 (`partitioner.fusion.cache_hits`).
+Floors are not predictions: nothing here counts latencies, conflicts or instructions that are not arithmetic. The floor
+of the main memory assumes cold caches; `value_bytes` says to which values its bytes belong, so that the planner, who
+knows which kernels ran before, can take off those that are still in the L2 (`partitioner.fusion.cache_hits`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from hw_models.routes import main_memory
 from partitioner.ir.kernels import KernelFloor
 
 MOST_BLOCKS = 65_535
-"""Along the second and third axis of a grid."""
+"""Largest extent of the second and third axis of a grid, in blocks."""
 
 
 def launch_seconds(chip: Chip) -> float:
-    """From one kernel to the next, no work in either."""
+    """Seconds from one kernel to the next, without work in either."""
     return chip.simt.launch_us * 1e-6
 
 
@@ -32,9 +32,9 @@ def stored_bytes(work: KernelWork) -> int:
 
 
 def value_bytes(work: KernelWork, floors: Iterable[KernelFloor]) -> tuple[tuple[str, int], ...]:
-    """The bytes that the floor of the main memory counts, by value: all of each, but of the anchor's first input no
-    more than the layers reach (`reached_bytes`). What the floor counts beyond, memory of the kernel's own, is no
-    value's."""
+    """The bytes that the floor of the main memory counts, by value: all bytes of each value, but for the anchor's first
+    input no more than the layers reach (`reached_bytes`). Bytes that the floor counts beyond these, of scratch memory,
+    belong to no value."""
     memory = main_memory(work.chip)
     bandwidth = _bandwidth(work.chip, memory)
     seconds = max((floor.seconds for floor in floors if floor.name == memory), default=0.0)
@@ -61,30 +61,30 @@ def _outside(work: KernelWork) -> tuple[str, ...]:
 
 
 def reached_bytes(work: KernelWork, elements: int) -> int:
-    """`stored_bytes` of layers that read so many elements of the anchor's first input at most."""
+    """`stored_bytes` of layers that read at most `elements` elements of the anchor's first input."""
     read = work.graph.by_name[work.anchor.inputs[0]]
     return stored_bytes(work) - max(0, read.size_bytes - elements * read.item_bytes)
 
 
 def taps(work: KernelWork) -> int:
-    """Elements under a window."""
+    """Number of elements under a window."""
     return prod(work.anchor.ints("kernel"))
 
 
 def window_bytes(work: KernelWork) -> int:
-    """What the main memory gives and takes: of the image no more than what lies under a window."""
+    """Bytes that the main memory gives and takes: for the image, no more than what lies under a window."""
     pixels = prod(work.shape(work.anchor.outputs[0])[:-1])
     return reached_bytes(work, pixels * taps(work) * work.shape(work.anchor.inputs[0])[-1])
 
 
 def main_floor(chip: Chip, moved_bytes: int) -> KernelFloor:
-    """Bytes that go to or come from the main memory."""
+    """Floor of the bytes that go to or come from the main memory."""
     memory = chip.memory(main_memory(chip))
     return KernelFloor(memory.name, moved_bytes / _bandwidth(chip, memory.name), f"{moved_bytes} bytes")
 
 
 def cache_floor(chip: Chip, read_bytes: int) -> KernelFloor:
-    """Bytes that blocks read through the cache that all share."""
+    """Floor of the bytes that blocks read through the shared cache."""
     name = chip.simt.cache
     return KernelFloor(name, read_bytes / _bandwidth(chip, name), f"{read_bytes} bytes read by blocks")
 
@@ -92,7 +92,7 @@ def cache_floor(chip: Chip, read_bytes: int) -> KernelFloor:
 def arithmetic_floor(
     chip: Chip, name: str, macs_per_block: float, grid: Iterable[int], macs_per_cycle: int
 ) -> KernelFloor:
-    """Whole waves: the core that gets most blocks takes as long as all."""
+    """Floor of arithmetic in whole waves: the core with the most blocks determines the time."""
     blocks = prod(grid)
     most = -(-blocks // chip.cores_per_cluster)
     seconds = most * macs_per_block / macs_per_cycle / chip.clock_hz
@@ -100,9 +100,9 @@ def arithmetic_floor(
 
 
 def lanes_floor(chip: Chip, warp_operations: int, thread_operations: int, blocks: int) -> KernelFloor:
-    """Operations on floats that are not the tensor cores': `warp_operations` of all warps of a block together, each one
-    for all threads of its warp, idle ones too, and `thread_operations` of the thread that has most, which does no more
-    than one in a cycle. Whole waves as in `arithmetic_floor`. Raises ChipError for a chip without CUDA cores."""
+    """Floor of float operations outside the tensor cores. `warp_operations` are those of all warps of a block together,
+    each for all threads of its warp, idle ones too; `thread_operations` are those of the busiest thread, which does at
+    most one per cycle. Whole waves, as in `arithmetic_floor`. Raises ChipError for a chip without CUDA cores."""
     engine = chip.lanes
     in_block = warp_operations * chip.simt.warp_threads
     most = -(-blocks // chip.cores_per_cluster)
@@ -111,7 +111,8 @@ def lanes_floor(chip: Chip, warp_operations: int, thread_operations: int, blocks
 
 
 def shared_floor(chip: Chip, moved_bytes: int, blocks: int) -> KernelFloor:
-    """Bytes that each of so many blocks moves from and to shared memory; whole waves, as in `arithmetic_floor`."""
+    """Floor of the bytes that each of `blocks` blocks moves from and to shared memory; whole waves, as in
+    `arithmetic_floor`."""
     most = -(-blocks // chip.cores_per_cluster)
     name = chip.simt.shared_memory
     seconds = most * moved_bytes / _bandwidth(chip, name)
@@ -119,5 +120,5 @@ def shared_floor(chip: Chip, moved_bytes: int, blocks: int) -> KernelFloor:
 
 
 def _bandwidth(chip: Chip, memory: str) -> float:
-    """Bytes a second."""
+    """Bytes per second."""
     return (chip.memory(memory).bandwidth_bytes_per_cycle or float("inf")) * chip.clock_hz

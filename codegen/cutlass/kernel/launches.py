@@ -1,7 +1,7 @@
-"""What families of kernels make: launches of compiled sources, with arguments that name tensors.
+"""Launches of compiled sources, with arguments that name tensors: the result of a family of kernels.
 
     Launch(source, kernel, grid, block, arguments)   a kernel of our own: arguments one by one
-    ComputedLaunch(source, kernel, numbers, places)  a kernel of CUTLASS's: a kernel of its source computes all that
+    ComputedLaunch(source, kernel, numbers, places)  a CUTLASS kernel: another kernel of its source computes all that
 
 Nothing here knows where tensors lie; `codegen.cutlass.emission.emit` does.
 """
@@ -14,8 +14,8 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """CUDA source that is compiled by itself; `name` goes into file names; `cutlass` says whether it reads CUTLASS's
-    headers."""
+    """CUDA source that is compiled by itself; `name` goes into file names, and `cutlass` says whether it reads
+    CUTLASS's headers."""
 
     name: str
     text: str
@@ -24,7 +24,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a tensor of the graph lies, plus `plus_bytes`; `written` by the launch, or read."""
+    """Address of a tensor of the graph plus `plus_bytes`; `written` by the launch, or read."""
 
     tensor: str
     written: bool = False
@@ -33,7 +33,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class LayerScratch:
-    """Memory that the launches of one layer share and nobody else reads, by a number of the layer's own."""
+    """Memory that only the launches of one layer share and read, identified by a number within the layer."""
 
     number: int
     size_bytes: int
@@ -42,7 +42,7 @@ class LayerScratch:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """Constants that are no tensor of the graph, such as weights with padded channels."""
+    """Constants that are not tensors of the graph, such as weights with padded channels."""
 
     name: str
     content: bytes
@@ -50,8 +50,8 @@ class Data:
 
 Place: TypeAlias = Address | LayerScratch | Data
 Argument: TypeAlias = int | float | tuple[int, ...] | Place
-"""Integers and floats in the size of the kernel's parameter, several integers as an array of int32, addresses as 8
-bytes."""
+"""Argument of a kernel: integers and floats in the size of the kernel's parameter, several integers as an array of
+int32, addresses as 8 bytes."""
 Extents: TypeAlias = tuple[int, int, int]
 
 
@@ -71,8 +71,8 @@ class Launch:
 class ComputedLaunch:
     """One start of a kernel whose parameter block only C++ knows how to make.
 
-    `source` has a second kernel, `parameters`, that is given `numbers` and makes shared bytes, the grid, the threads of
-    a block and the block of parameters, in which `mark(v, i)` stands for `places[i]`."""
+    A second kernel of `source`, `parameters`, takes `numbers` and makes the shared bytes, the grid, the threads of a
+    block and the block of parameters, in which `mark(v, i)` stands for `places[i]`."""
 
     source: Source
     kernel: str

@@ -2,8 +2,8 @@
 
     parse(text) -> Module;  launch(module, kernel, grid, block, params, memory, seed)
 
-It runs all threads of several CTAs at once and treats as errors what a GPU leaves undefined: accesses outside of
-allocations, races in shared memory, copies that were not waited for, collectives of divergent warps.
+It runs all threads of several CTAs together, and treats everything that a GPU leaves undefined as an error: accesses
+outside of allocations, races in shared memory, copies that were not waited for, collectives of divergent warps.
 """
 
 from codegen.cutlass.ptx.errors import FaultKind, KernelFault, PtxError, PtxLimits, UnsupportedPtx

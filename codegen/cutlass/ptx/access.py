@@ -29,15 +29,15 @@ Store: TypeAlias = "Callable[[CtaBatch, Array, Array, Array], None]"
 
 
 def take(values: Array, active: Active) -> Array:
-    """A source of the active threads: one a thread, or a constant for all."""
+    """A source of the active threads: one value per thread, or a constant for all."""
     if values.size == 1:
         return np.broadcast_to(values, active.lanes.size)
     return active.pick(values)
 
 
 def addresses_of(operand: Operand, core: CtaBatch) -> Array:
-    """The addresses that `[...]` means as uint64: one a thread, or one for all. Raises UnsupportedPtx for an address
-    of another form."""
+    """The addresses of `[...]` as uint64: one per thread, or one for all. Raises UnsupportedPtx for an address of
+    another form."""
     match operand:
         case AddressOperand(Register() as base, 0):
             return core.registers.source(base, "u64" if _is_wide(base) else "u32")
@@ -53,7 +53,7 @@ def _is_wide(base: Register) -> bool:
 
 
 def bound_addresses(operand: Operand, core: CtaBatch) -> Callable[[Active], Array]:
-    """Like `addresses_of`, as a function of the active threads, offsets added."""
+    """A function of the active threads that gives the addresses as `addresses_of` does, with offsets added."""
     if isinstance(operand, AddressOperand) and isinstance(operand.base, Register) and operand.offset_bytes:
         wide = _is_wide(operand.base)
         base = core.registers.source(operand.base, "u64" if wide else "u32")
@@ -113,7 +113,7 @@ def _store_local(core: CtaBatch, addresses: Array, lanes: Array, rows: Array) ->
 
 
 def _load_parameter(core: CtaBatch, addresses: Array, lanes: Array, dtype: np.dtype[Any], count: int) -> Array:
-    if addresses.size > 1 and (addresses == addresses[0]).all():  # as a rule they are all equal
+    if addresses.size > 1 and (addresses == addresses[0]).all():  # usually they are all equal
         return np.broadcast_to(_load_parameter(core, addresses[:1], lanes, dtype, count), (addresses.size, count))
     width = dtype.itemsize * count
     size = core.parameters.size
@@ -136,7 +136,7 @@ GENERIC: Final = ((0, "global"), (1 << 56, "shared"), (1 << 57, "local"), (1 << 
 
 
 def _spaces(addresses: Array) -> list[tuple[str, int, Array]]:
-    """Generic addresses by memory: its name, where it begins, and which of them lie there."""
+    """Generic addresses by memory: the name of the memory, its start, and which addresses lie there."""
     top = addresses >> np.uint64(56)
     found = []
     for base, name in GENERIC:
@@ -167,7 +167,7 @@ def _store_generic(core: CtaBatch, addresses: Array, lanes: Array, rows: Array) 
 
 
 def _shape(instruction: PtxInstruction, form: OpcodeForm) -> tuple[str, str, int]:
-    """Memory (empty: generic), element type and number of elements."""
+    """(memory, element type, number of elements); an empty memory is generic."""
     spaces = [word.removesuffix("::cta") for word in form.modifiers if word.removesuffix("::cta") in (*LOADS, "const")]
     counts = [int(word[1]) for word in form.modifiers if word in ("v2", "v4")]
     need(len(form.types) == 1 and form.types[0] != "pred" and len(spaces) < 2 and len(counts) < 2, instruction)
@@ -207,7 +207,7 @@ def _ld(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
 def _constant(
     address: Array, dtype: np.dtype[Any], count: int, targets: list[tuple[int, Array]], core: CtaBatch
 ) -> Step:
-    """A parameter at a known place: the same for all threads."""
+    """A parameter at a constant offset, which is the same for all threads."""
     row = _load_parameter(core, address, address, dtype, count)[0]
 
     def step(active: Active) -> None:
@@ -241,7 +241,7 @@ def nothing(active: Active) -> None:
 
 
 def _nothing(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
-    """Hints to caches: read over, whatever they point to."""
+    """Cache hints: ignored, whatever their address."""
     del instruction, form, core
     return nothing
 

@@ -1,8 +1,8 @@
-"""Which threads execute an instruction.
+"""Sets of the threads that execute an instruction.
 
 A batch of CTAs is one long line of threads, CTA after CTA, each padded to whole warps; a register is an array over that
-line. `Active` is a set of them as a mask; where it holds all threads that still run, arithmetic ignores the mask, since
-registers of finished threads are never read.
+line. `Active` is a set of threads as a mask; where it holds all threads that still run, arithmetic ignores the mask,
+since registers of finished threads are never read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ WARP = 32
 
 
 class Active:
-    """`mask` over all threads of the batch. `whole`: every running thread; `full`: every thread there is."""
+    """A set of threads: `mask` covers all threads of the batch. `whole` says that it holds every running thread, `full`
+    that it holds every thread."""
 
     __slots__ = ("_lanes", "_live", "_warps", "full", "mask", "whole")
 
@@ -30,13 +31,13 @@ class Active:
 
     @property
     def lanes(self) -> Array:
-        """Numbers of the active threads, rising."""
+        """Numbers of the active threads, in ascending order."""
         if self._lanes is None:
             self._lanes = np.flatnonzero(self.mask)
         return self._lanes
 
     def where(self, predicate: Array, negated: bool) -> Active:
-        """Those of them with the predicate."""
+        """The active threads for which the predicate holds."""
         return Active(self.mask & ~predicate if negated else self.mask & predicate, self._live)
 
     def pick(self, values: Array) -> Array:
@@ -44,7 +45,7 @@ class Active:
         return values if self.full else values[self.lanes]
 
     def put(self, target: Array, values: Array) -> None:
-        """Writes `values`, one of each active thread, into a register."""
+        """Write `values`, one per active thread, into a register."""
         if self.full:
             np.copyto(target, values, casting="unsafe")
         else:
@@ -52,7 +53,7 @@ class Active:
 
     @property
     def warps(self) -> Array:
-        """Numbers of the active warps. Raises KernelFault where a warp is active in part."""
+        """Numbers of the active warps. Raises KernelFault where a warp is only partly active."""
         if self._warps is None:
             by_warp = self.mask.reshape(-1, WARP)
             touched = by_warp.any(axis=1)
@@ -69,8 +70,8 @@ class Active:
 
     @property
     def whole_warps(self) -> Array:
-        """Like `warps`, where all 32 threads of each must run, as matrix instructions need. Raises KernelFault where a
-        warp has only some of its threads here."""
+        """Numbers of the active warps, where all 32 threads of each must run, as matrix instructions need. Raises
+        KernelFault where a warp has only some of its threads here."""
         warps = self.warps
         if not self.full and not self.mask.reshape(-1, WARP)[warps].all():
             raise KernelFault(FaultKind.DIVERGENCE, "a warp with finished or missing threads; all 32 are needed")

@@ -1,7 +1,7 @@
-"""Arithmetic that numpy has no name for: directed rounding, and operations on the bits of integers.
+"""Arithmetic that numpy lacks: directed rounding, and operations on the bits of integers.
 
-Libraries of C round towards zero (rz), down (rm) and up (rp) inside of exp and round. A sum in float64 and what it
-leaves over decide on which side of the exact value the nearest number lies.
+C libraries use rounding towards zero (rz), down (rm) and up (rp) inside exp and round. A sum in float64 and its
+rounding error decide on which side of the exact value the nearest number lies.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def mul_hi(a: Array, b: Array) -> Array:
 
 
 def shf(low: Array, high: Array, count: Array, *, left: bool) -> Array:
-    """32 bits of the 64 of `high` and `low`, shifted."""
+    """32 bits of the 64 bits of `high` and `low`, shifted."""
     both = high.astype(np.uint64) << np.uint64(32) | low.astype(np.uint64)
     count = count.astype(np.uint64)
     return ((both << count) >> np.uint64(32) if left else both >> count).astype(np.uint32)
@@ -59,7 +59,7 @@ def bfe(a: Array, start: Array, length: Array) -> Array:
 
 
 def bfi(a: Array, b: Array, start: Array, length: Array) -> Array:
-    """`b` with the low `length` bits of `a` put in from `start`."""
+    """`b` with the low `length` bits of `a` inserted at `start`."""
     bits = 8 * a.dtype.itemsize
     start, length = start & 255, length & 255
     one = a.dtype.type(1)
@@ -70,30 +70,30 @@ def bfi(a: Array, b: Array, start: Array, length: Array) -> Array:
 
 
 def popc(a: Array) -> Array:
-    """Bits that are set."""
+    """Number of set bits."""
     return np.bitwise_count(a).astype(np.uint32)
 
 
 def clz(a: Array) -> Array:
-    """Zeros above the highest bit that is set."""
+    """Number of zeros above the highest set bit."""
     return (8 * a.dtype.itemsize - popc(_filled(a))).astype(np.uint32)
 
 
 def bfind(a: Array) -> Array:
-    """The highest bit that differs from the sign; 2^32 - 1 where there is none."""
+    """Position of the highest bit that differs from the sign; 2^32 - 1 where there is none."""
     unsigned = np.dtype(f"u{a.dtype.itemsize}")
     plain = (np.where(a < 0, ~a, a) if a.dtype.kind == "i" else a).view(unsigned)
     return popc(_filled(plain)) - np.uint32(1)
 
 
 def bfind_shift(a: Array) -> Array:
-    """How far that bit is from the highest one; 2^32 - 1 where there is none."""
+    """Distance of that bit (see `bfind`) from the top bit; 2^32 - 1 where there is none."""
     found, top = bfind(a), np.uint32(8 * a.dtype.itemsize - 1)
     return np.asarray(np.where(found == np.uint32(0xFFFF_FFFF), found, top - found))
 
 
 def _filled(a: Array) -> Array:
-    """All bits below the highest one set."""
+    """All bits below the highest set bit, set."""
     shift = 1
     while shift < 8 * a.dtype.itemsize:
         a = a | a >> a.dtype.type(shift)
@@ -102,7 +102,7 @@ def _filled(a: Array) -> Array:
 
 
 def brev(a: Array) -> Array:
-    """Bits in the other order."""
+    """The bits in reverse order."""
     size = a.dtype.itemsize
     bits = np.unpackbits(np.ascontiguousarray(a).view(np.uint8).reshape(-1, size), axis=1, bitorder="little")
     return np.packbits(bits[:, ::-1], axis=1, bitorder="little").reshape(-1).view(a.dtype)
@@ -136,7 +136,7 @@ Directed = Callable[..., Array]
 
 
 def _towards(direction: str, sums: Array, rest: Array, dtype: np.dtype[np.generic]) -> Array:
-    """The exact `sums + rest` (float64, `rest` at most half a unit of the last place) as `dtype`."""
+    """The exact `sums + rest` (float64, `rest` at most half a unit of the last place), rounded to `dtype`."""
     near = sums.astype(dtype)
     wide = near.astype(np.float64)
     above = (wide > sums) | ((wide == sums) & (rest < 0))
@@ -148,7 +148,7 @@ def _towards(direction: str, sums: Array, rest: Array, dtype: np.dtype[np.generi
 
 
 def _sum(a: Array, b: Array) -> tuple[Array, Array]:
-    """Two float64: the sum, and what rounding it left over."""
+    """The sum of two float64 numbers, and its rounding error."""
     total = a + b
     other = total - a
     rest = (a - (total - other)) + (b - other)
@@ -156,7 +156,7 @@ def _sum(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def add_directed(direction: str) -> Directed:
-    """f32 a + b."""
+    """f32 a + b with directed rounding."""
 
     def add(a: Array, b: Array) -> Array:
         return _towards(direction, *_sum(a.astype(np.float64), b.astype(np.float64)), a.dtype)
@@ -165,7 +165,7 @@ def add_directed(direction: str) -> Directed:
 
 
 def subtract_directed(direction: str) -> Directed:
-    """f32 a - b."""
+    """f32 a - b with directed rounding."""
 
     def subtract(a: Array, b: Array) -> Array:
         return _towards(direction, *_sum(a.astype(np.float64), -b.astype(np.float64)), a.dtype)
@@ -174,7 +174,7 @@ def subtract_directed(direction: str) -> Directed:
 
 
 def multiply_directed(direction: str) -> Directed:
-    """f32 a b: float64 holds the whole product."""
+    """f32 a b with directed rounding: float64 holds the whole product."""
 
     def multiply(a: Array, b: Array) -> Array:
         product = a.astype(np.float64) * b.astype(np.float64)
@@ -184,7 +184,7 @@ def multiply_directed(direction: str) -> Directed:
 
 
 def fma_directed(direction: str) -> Directed:
-    """f32 a b + c."""
+    """f32 a b + c with directed rounding."""
 
     def fma(a: Array, b: Array, c: Array) -> Array:
         product = a.astype(np.float64) * b.astype(np.float64)
@@ -194,6 +194,6 @@ def fma_directed(direction: str) -> Directed:
 
 
 def convert_directed(direction: str, values: Array, dtype: np.dtype[np.generic]) -> Array:
-    """Numbers that float64 holds exactly, as `dtype`."""
+    """Numbers that float64 holds exactly, rounded to `dtype`."""
     wide = values.astype(np.float64)
     return _towards(direction, wide, np.zeros_like(wide), dtype)

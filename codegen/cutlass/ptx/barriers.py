@@ -1,6 +1,6 @@
-"""Barriers of CTAs: bar.sync, bar.red and bar.arrive, 16 of each CTA, of all its warps or of a number of threads.
+"""Barriers of CTAs: bar.sync, bar.red and bar.arrive; 16 per CTA, for all its warps or for a number of threads.
 
-A strand that waits is set aside until its CTAs' barriers are complete; part of it may go on before the rest.
+A waiting strand is set aside until the barriers of its CTAs are complete; part of it may continue before the rest.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BARRIERS = 16
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """bar.red: `reduce` of the participants' predicates is given to `put`, one value a thread."""
+    """bar.red: `put` receives `reduce` of the participants' predicates, one value per thread."""
 
     predicate: Array
     negated: bool
@@ -28,7 +28,7 @@ class Vote:
     target: Array
 
     def result(self, votes: Array) -> int:
-        """What all participants get."""
+        """Result for all participants."""
         match self.operation:
             case "and":
                 return int(votes.all())
@@ -39,7 +39,7 @@ class Vote:
 
 @dataclass(slots=True)
 class _Waiting:
-    """Threads at a barrier: `numbers` by warp; they go on at `block`."""
+    """Threads at a barrier: `numbers` holds the barrier of each warp; they continue at `block`."""
 
     mask: Array
     numbers: Array
@@ -50,7 +50,7 @@ class _Waiting:
 
 
 class CtaBarriers:
-    """Of `ctas` CTAs with `warps` warps each."""
+    """Barriers of `ctas` CTAs with `warps` warps each."""
 
     def __init__(self, ctas: int, warps: int, order: Ordering, strands: Strands) -> None:
         self._warps, self._order, self._strands = warps, order, strands
@@ -60,7 +60,7 @@ class CtaBarriers:
         self.waiting: list[_Waiting] = []
 
     def clear(self) -> None:
-        """For the next batch of CTAs."""
+        """Reset for the next batch of CTAs."""
         self._here.fill(False)
         self._needed.fill(-1)
         self.waiting.clear()
@@ -68,7 +68,7 @@ class CtaBarriers:
     def sync(
         self, strand: Strand, number: Array, count: Array | None, vote: Vote | None, block: int, line: int
     ) -> None:
-        """A strand comes to bar.sync or bar.red; it or parts of it are made ready when they may go on. Raises
+        """Let a strand arrive at bar.sync or bar.red; it or parts of it become ready when they may continue. Raises
         KernelFault."""
         active = strand.active
         warps = active.warps
@@ -89,17 +89,18 @@ class CtaBarriers:
         self._enter(warps, numbers, self._counts(count, warps))
 
     def arrive(self, active: Active, number: Array, count: Array) -> None:
-        """bar.arrive: these warps do not wait. Raises KernelFault."""
+        """Let warps arrive at bar.arrive, where they do not wait. Raises KernelFault."""
         warps = active.warps
         self._enter(warps, self._numbers(number, warps), self._counts(count, warps))
 
     def recheck(self) -> None:
-        """After threads have finished: barriers of all running warps may be complete now."""
+        """Check again after threads have finished: barriers of all running warps may be complete now."""
         if self.waiting:
             self._complete({(int(c), int(b)) for c, b in np.argwhere(self._here.any(axis=2))})
 
     def _all_here(self, active: Active, warps: Array, numbers: Array, count: Array | None) -> bool:
-        """Whether all running warps of these CTAs come at once, to one barrier that nobody came to before."""
+        """Whether all running warps of these CTAs arrive together, at one barrier at which no other has arrived
+        before."""
         if (numbers != numbers[0]).any():
             return False
         ctas = np.unique(warps // self._warps)
@@ -113,14 +114,14 @@ class CtaBarriers:
         return bool((self._strands.live.reshape(-1, threads)[ctas] == active.mask.reshape(-1, threads)[ctas]).all())
 
     def _numbers(self, number: Array, warps: Array) -> Array:
-        """The barrier of each warp."""
+        """The barrier number of each warp."""
         found = self._uniform(number, warps, "the number of the barrier")
         if (found >= BARRIERS).any():
             raise KernelFault(FaultKind.INVALID, f"barrier {int(found.max())}: there are {BARRIERS}")
         return found
 
     def _counts(self, count: Array | None, warps: Array) -> Array:
-        """Threads that complete each warp's barrier; 0 stands for all that run."""
+        """Number of threads that complete each warp's barrier; 0 stands for all running threads."""
         if count is None:
             return np.zeros(warps.size, np.int64)
         found = self._uniform(count, warps, "the number of threads at a barrier")
@@ -163,7 +164,7 @@ class CtaBarriers:
         self._complete(touched)
 
     def _complete(self, touched: set[tuple[int, int]]) -> None:
-        """Lets go whom complete barriers among these held."""
+        """Release the threads at those of the `touched` barriers that are complete."""
         running = np.asarray(self._strands.live.reshape(self._here.shape[0], self._warps, WARP).any(axis=2))
         done = []
         for cta, number in sorted(touched):
@@ -211,7 +212,7 @@ class CtaBarriers:
             self._order.reset(cta, number)
 
     def _give(self, vote: Vote | None, going: Array, cta: int, voters: Array) -> None:
-        """The result of bar.red among `voters` to those threads of a CTA that go on."""
+        """Give the result of bar.red among `voters` to the threads of a CTA that continue."""
         if vote is None:
             return
         own = slice(cta * self._warps * WARP, (cta + 1) * self._warps * WARP)

@@ -1,4 +1,4 @@
-"""How finely a kernel uses shared memory: the smallest access decides the cell in which races are looked for."""
+"""Granularity of a kernel's shared memory: the smallest access decides the cells in which races are detected."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from codegen.cutlass.ptx.scalars import BYTES
 
 LARGEST = 16
 OBJECT_BYTES = 8
-"""Of an mbarrier."""
+"""Bytes of an mbarrier object."""
 
 
 def cell_bytes(kernel: PtxKernel) -> int:
-    """1 to 16: every access of the kernel is a multiple of it."""
+    """Bytes of a cell, 1 to 16: the size of every access of the kernel is a multiple of it."""
     widths = [_width(item) for item in kernel.body if isinstance(item, PtxInstruction)]
     return min([LARGEST, *(width for width in widths if width)])
 
 
 def _width(instruction: PtxInstruction) -> int:
-    """Bytes of shared memory that it may access at once; 0 where none."""
+    """Bytes of shared memory of one access by the instruction; 0 where there is none."""
     parts = instruction.parts
     if parts[0] == "cp" and "shared" in {part.removesuffix("::cta") for part in parts}:
         size = instruction.operands[2] if len(instruction.operands) > 2 else None

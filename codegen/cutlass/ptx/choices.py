@@ -77,7 +77,7 @@ def _setp(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step
 
 
 def _set(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
-    """A comparison as a number: 1 and 0 of floats, all bits and none of integers; of pairs, each half by itself."""
+    """A comparison as a number: 1 and 0 for floats, all bits and none for integers; for pairs, each half by itself."""
     need(len(form.modifiers) == 1 and len(form.types) == 2 and len(instruction.operands) == 3, instruction)
     word, (to, kind) = form.modifiers[0], form.types
     need(word not in COMBINE and to != "pred" and kind != "pred" and (to != "f16x2" or kind == "f16x2"), instruction)
@@ -100,7 +100,7 @@ def _set(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
 
 
 def _testp(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
-    """What kind of number a float is."""
+    """A test of the class of a float."""
     need(len(form.modifiers) == 1 and len(form.types) == 1 and len(instruction.operands) == 2, instruction)
     need(form.types[0] in ("f32", "f64"), instruction)
     source = core.registers.source(instruction.operands[1], form.types[0])
@@ -193,7 +193,7 @@ def _mov(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
 
 
 def _cvta(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
-    """Between a window's own addresses and generic ones."""
+    """Conversion between a window's own addresses and generic ones."""
     need(len(instruction.operands) == 2 and len(form.types) == 1 and BYTES[form.types[0]] == 8, instruction)
     spaces = [word for word in form.modifiers if word != "to"]
     need(len(spaces) == 1, instruction)

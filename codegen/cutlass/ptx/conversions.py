@@ -27,7 +27,7 @@ TO_WHOLE: Final[dict[str, Callable[[Array], Array]]] = {
 
 
 def _to_integer(value: Array, kind: str) -> Array:
-    """Whole numbers of float64 into the range of `kind`; NaN becomes 0."""
+    """Whole numbers of float64, clamped to the range of `kind`; NaN becomes 0."""
     dtype = DTYPES[kind]
     limits = np.iinfo(dtype)
     clipped = np.where(np.isnan(value), 0.0, value)

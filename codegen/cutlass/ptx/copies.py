@@ -1,4 +1,4 @@
-"""cp.async and its groups: from global to shared memory, zeros behind what is asked for."""
+"""cp.async and its groups: copies from global to shared memory, with zeros after the requested bytes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _cp(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
             assert isinstance(operands[0], Immediate)
             return partial(core.copies.wait, newest=operands[0].value)
         case ("bulk", "commit_group") | ("bulk", "wait_group") | ("bulk", "wait_group", "read"):
-            return nothing  # bulk copies are refused, so that there are none to be waited for
+            return nothing  # bulk copies are refused, so there are none to wait for
         case ("mbarrier", "arrive", *rest):
             return _arrive(instruction, tuple(rest), core)
         case ("ca" | "cg", "shared" | "shared::cta", "global"):
@@ -80,7 +80,7 @@ def _issue(instruction: PtxInstruction, cache: str, core: CtaBatch) -> Step:
 
 
 def _copied(core: CtaBatch, addresses: Array, sizes: Array, width: int) -> Array:
-    """(n, width) bytes: as many as asked for, zeros behind them."""
+    """Copied bytes (n, width): as many as requested, followed by zeros."""
     if (addresses & np.uint64(width - 1))[sizes > 0].any():
         raise KernelFault(
             FaultKind.MISALIGNED, f"cp.async copies {width} bytes from an address that is not a multiple of it"

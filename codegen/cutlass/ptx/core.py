@@ -1,7 +1,7 @@
-"""What an instruction is bound to when a kernel is decoded: registers, memories and the shape of the batch.
+"""State to which an instruction is bound when a kernel is decoded: registers, memories and the shape of the batch.
 
-Registers are one array over all threads each, typed as the instruction asks; they start as poison. Operands are
-resolved once: a view of the right type, or a constant of one element.
+Each register is an array over all threads, viewed in the type that the instruction asks for; they start as poison.
+Operands are resolved once: a view of the right type, or a constant of one element.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from codegen.cutlass.ptx.shared_memory import SharedMemory
 
 
 class PtxRegisters:
-    """`special` holds registers of the machine (`%tid.x`) as uint32 arrays or constants of one element."""
+    """Registers of a batch. `special` holds registers of the machine (`%tid.x`) as uint32 arrays or constants of one
+    element."""
 
     def __init__(self, declared: Mapping[str, str], threads: int, special: Mapping[str, Array]) -> None:
         self._threads = threads
@@ -40,12 +41,12 @@ class PtxRegisters:
                 self._arrays[name] = np.full(threads * size, POISON, np.uint8).view(f"u{size}")
 
     def clear(self) -> None:
-        """Poison everywhere, for the next batch."""
+        """Fill everything with poison, for the next batch."""
         for array in self._arrays.values():
             array.view(np.uint8).fill(POISON if array.dtype != np.bool_ else 1)
 
     def source(self, operand: Operand, kind: str) -> Array:
-        """Values of an operand as `kind`, one a thread or one for all. A wider register gives its low part. Raises
+        """Values of an operand as `kind`, one per thread or one for all. A wider register gives its low part. Raises
         UnsupportedPtx for an operand of another kind."""
         _known(kind)
         match operand:
@@ -73,8 +74,8 @@ class PtxRegisters:
         raise PtxError("a predicate is needed")
 
     def target(self, operand: Operand, kind: str) -> Array:
-        """The register to be written with values of `kind`; a wider one extends them by their sign. Raises PtxError
-        for one that is not declared, UnsupportedPtx for an operand of another kind."""
+        """The register to be written with values of `kind`; a wider one extends them by their sign. Raises PtxError for
+        one that is not declared, UnsupportedPtx for an operand of another kind."""
         _known(kind)
         match operand:
             case Register(name, declared, False) if declared != "sreg":
@@ -114,12 +115,12 @@ WINDOWS: Final = {
     "local": 1 << 57,
     "param": 1 << 58,
 }
-"""Where each memory begins among generic addresses."""
+"""Start of each memory in the generic address space."""
 
 
 @dataclass(frozen=True, slots=True)
 class CtaBatch:
-    """A batch of CTAs, `threads` threads in all. `symbols`: address of each name within its memory."""
+    """A batch of CTAs with `threads` threads in total. `symbols` holds the address of each name within its memory."""
 
     threads: int
     warps_per_cta: int
@@ -137,7 +138,7 @@ class CtaBatch:
     counts: Counter[str] = field(default_factory=Counter)
 
     def address_of(self, name: str, offset_bytes: int) -> int:
-        """The address of a variable or parameter, in its own memory's terms. Raises UnsupportedPtx for what has no
+        """The address of a variable or parameter within its own memory. Raises UnsupportedPtx for operands without an
         address."""
         if name not in self.symbols:
             raise UnsupportedPtx(f"the name {name} is not known")

@@ -1,6 +1,6 @@
-"""PTX text as tokens, each with its line, and a place in a list of them with what may be taken from there.
+"""PTX text as tokens, each with its line, and a cursor that takes tokens from a list.
 
-Comments and white space are no tokens; everything else is a token or an error.
+Comments and white space are not tokens; everything else is a token or an error.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ PATTERN: Final = re.compile(
     )""",
     re.VERBOSE | re.DOTALL,
 )
-"""White space, then one token. The frequent ones come first; the order of the numbers' three forms matters."""
+"""Pattern of white space and one token. The frequent ones come first; the order of the numbers' three forms matters."""
 
 
 class Token(NamedTuple):
-    """`kind` is the pattern's group: string, float, decimal, number, word or mark."""
+    """A token. `kind` is the pattern's group: string, float, decimal, number, word or mark."""
 
     kind: str
     text: str
@@ -37,7 +37,7 @@ class Token(NamedTuple):
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """All tokens of `text`. Raises PtxError for a character that begins none."""
+    """All tokens of `text`. Raises PtxError for a character that starts no token."""
     line, position = 1, 0
     while position < len(text):
         found = PATTERN.match(text, position)
@@ -58,7 +58,7 @@ MOST_DIGITS: Final = 80
 
 
 class Cursor:
-    """Reads tokens from the first to the last. Raises PtxError, with the line, for what is not there."""
+    """A reader of tokens from the first to the last. Raises PtxError, with the line, for a token that is not there."""
 
     def __init__(self, found: Sequence[Token]) -> None:
         self._tokens = (*found, Token("", "", found[-1].line if found else 0))  # the end, which nothing takes
@@ -66,7 +66,7 @@ class Cursor:
 
     @property
     def done(self) -> bool:
-        """Whether all are taken."""
+        """Whether all tokens are taken."""
         return self._at == len(self._tokens) - 1
 
     @property
@@ -83,7 +83,7 @@ class Cursor:
         return self._tokens[self._at].kind
 
     def next(self) -> Token:
-        """Takes a token."""
+        """Take a token."""
         token = self._tokens[self._at]
         if not token.kind:
             raise PtxError("the text ends in the middle", line=token.line)
@@ -91,25 +91,25 @@ class Cursor:
         return token
 
     def back(self) -> None:
-        """Gives the last token back."""
+        """Give the last token back."""
         self._at -= 1
 
     def expect(self, text: str) -> Token:
-        """Takes this token."""
+        """Take this token."""
         token = self.next()
         if token.text != text:
             raise PtxError(f"{text!r} is missing before {token.text!r}", line=token.line)
         return token
 
     def take(self, text: str) -> bool:
-        """Takes this token if it is the next one."""
+        """Take this token if it is the next one; return whether it was."""
         if self._tokens[self._at].text != text:
             return False
         self._at += 1
         return True
 
     def integer(self) -> int:
-        """Takes a whole number with its sign."""
+        """Take a whole number with its sign."""
         negative = self.take("-")
         token = self.next()
         if token.kind != "number":
@@ -117,17 +117,17 @@ class Cursor:
         return -number(token.text) if negative else number(token.text)
 
     def skip_line(self, line: int) -> None:
-        """Over what is left of a line."""
+        """Skip the rest of a line."""
         while not self.done and self._tokens[self._at].line == line:
             self._at += 1
 
     def skip_statement(self) -> None:
-        """Over the next semicolon."""
+        """Skip to after the next semicolon."""
         while self.next().text != ";":
             pass
 
     def skip_braces(self) -> None:
-        """Over the next pair of braces and what is in it."""
+        """Skip the next pair of braces with its contents."""
         while self.peek() != "{":
             self.next()
         depth = 0

@@ -1,4 +1,4 @@
-"""What is known of registers before a kernel runs: reads of what nobody can have written, missing wgmma fences.
+"""Static checks of registers before a kernel runs: reads of unwritten registers, and missing wgmma fences.
 
 undefined   registers that an instruction reads and that no path from the entry writes before
 unfenced    wgmma whose registers something else may have written since the last wgmma.fence
@@ -15,12 +15,12 @@ from codegen.cutlass.ptx.flow import EXIT, Block
 from codegen.cutlass.ptx.module import AddressOperand, Operand, PtxInstruction, Register, Vector
 
 Place: TypeAlias = tuple[int, int]
-"""A block's number and the instruction's place in it; the block's end comes after its steps."""
+"""A block's number and the instruction's index in it; the block's end comes after its steps."""
 
 MOST_FACTS: Final = 1_000_000_000
-"""Blocks times registers: 125 MB of bits."""
+"""Largest product of blocks and registers: 125 MB of bits."""
 MOST_VISITS: Final = 64
-"""Of a block, on average."""
+"""Largest average number of visits per block."""
 NO_RESULT: Final = frozenset({
     "st", "stmatrix", "cp", "bra", "brx", "ret", "exit", "fence", "membar", "prefetch", "prefetchu", "trap",
     "nanosleep",
@@ -28,7 +28,7 @@ NO_RESULT: Final = frozenset({
 
 
 def results(instruction: PtxInstruction) -> tuple[str, ...]:
-    """Names of the registers that it writes."""
+    """Names of the registers that the instruction writes."""
     parts = instruction.parts
     if parts[0] in NO_RESULT or not instruction.operands:
         return ()
@@ -41,7 +41,8 @@ def results(instruction: PtxInstruction) -> tuple[str, ...]:
 
 
 def sources(instruction: PtxInstruction) -> tuple[str, ...]:
-    """Names of the registers that it reads; sums that wgmma goes on from are not among them, nor are moves' sources."""
+    """Names of the registers that the instruction reads, without the sums that wgmma continues from and the sources of
+    moves."""
     written = bool(results(instruction))
     first = instruction.operands[0] if instruction.operands else None
     read = instruction.operands[1:] if written and not isinstance(first, AddressOperand) else instruction.operands
@@ -67,7 +68,7 @@ def _lines(block: Block) -> tuple[PtxInstruction, ...]:
 
 
 def _bits(names: Iterable[str], numbers: dict[str, int]) -> int:
-    """Registers as a set of bits; `numbers` grows."""
+    """A set of registers as bits; `numbers` grows."""
     found = 0
     for name in names:
         found |= 1 << numbers.setdefault(name, len(numbers))
@@ -75,7 +76,8 @@ def _bits(names: Iterable[str], numbers: dict[str, int]) -> int:
 
 
 def _forward(blocks: tuple[Block, ...], start: int, after: Callable[[Block, int], int]) -> dict[int, int]:
-    """What may hold where each block begins: the union over all ways there. Raises PtxError for ways without end."""
+    """Facts that may hold at the start of each block: the union over all paths to it. Raises PtxError for control flow
+    that is too tangled to follow."""
     into: dict[int, int] = {0: start}
     work, steps = deque((0,)), 0
     while work:
@@ -92,7 +94,7 @@ def _forward(blocks: tuple[Block, ...], start: int, after: Callable[[Block, int]
 
 
 def undefined(blocks: tuple[Block, ...]) -> Mapping[Place, str]:
-    """By place, the first register read there that nothing can have written. Moves may copy anything.
+    """The first register that each place reads and that no instruction can have written. Moves may copy anything.
 
     Raises PtxError for kernels that are too large or too tangled.
     """

@@ -1,4 +1,4 @@
-"""Where the matrix of a wgmma descriptor lies in shared memory.
+"""Location of the matrix of a wgmma descriptor in shared memory.
 
     64-bit descriptor: start >> 4 (bits 0-13), leading offset >> 4 (16-29), stride offset >> 4 (32-45), base (49-51),
     swizzle (62-63: 0 none, 1 of 128 bytes, 2 of 64, 3 of 32)
@@ -18,14 +18,14 @@ from codegen.cutlass.ptx.errors import FaultKind, KernelFault
 from codegen.cutlass.ptx.scalars import Array
 
 UNITS_OF: Final = {0: 1, 1: 8, 2: 4, 3: 2}
-"""Units in a row of each swizzle."""
+"""Number of units in a row of each swizzle."""
 
 K: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """All in bytes; `swizzle` as coded."""
+    """A decoded descriptor, in bytes; `swizzle` is the code."""
 
     start: int
     leading: int
@@ -34,7 +34,7 @@ class Descriptor:
 
     @staticmethod
     def decode(bits: int) -> Descriptor:
-        """Raises KernelFault for a base offset, which the executor lacks."""
+        """Decode a descriptor. Raises KernelFault for a base offset, which the executor lacks."""
         if bits >> 49 & 7:
             raise KernelFault(
                 FaultKind.INVALID, f"descriptor {bits:#x} has a base offset: matrices are aligned to 1024 bytes here"
@@ -43,7 +43,8 @@ class Descriptor:
 
 
 def units(descriptor: Descriptor, rows: int, *, k_major: bool) -> Array:
-    """Addresses of the units of a matrix of `rows` x 16 halves: (rows, 2) if K-major, (rows / 8, 16) if MN-major."""
+    """Addresses of the units of a matrix of `rows` x 16 fp16 numbers: (rows, 2) if K-major, (rows / 8, 16) if
+    MN-major."""
     wide = UNITS_OF[descriptor.swizzle]
     if k_major:
         row, unit = np.arange(rows)[:, None], np.arange(K // 8)[None, :]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _part(register: Array, start: int, bits: int, *, signed: bool) -> Array:
-    """`bits` from `start`, as a number of 64 bits."""
+    """`bits` bits from `start`, as int64."""
     part = np.asarray(register.view(np.uint32).astype(np.int64) >> start & ((1 << bits) - 1))
     return np.where(part >> bits - 1, part - (1 << bits), part) if signed else part
 

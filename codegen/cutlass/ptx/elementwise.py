@@ -1,4 +1,4 @@
-"""Operations of each thread on its own registers, by table: name, types, what it computes.
+"""Table of the operations of each thread on its own registers: name, types, function.
 
 A row of the table is `Elementwise`; `mul.wide` and the like are rows of their own. Rounded operations round once: `fma`
 of f16 and f32 is computed in float64. Subnormals are kept, with `.ftz` too; the approximate functions are numpy's.
@@ -45,7 +45,8 @@ FLOATS: Final = "f16 f16x2 f32 f64"
 
 @dataclass(frozen=True, slots=True)
 class Elementwise:
-    """`name`: head and the modifiers that change the meaning. `sources`: each one's type; a dot is the own type."""
+    """A row of the table. `name` is the head and the modifiers that change the meaning; `sources` holds each source's
+    type, where a dot is the instruction's own type."""
 
     name: str
     types: str
@@ -56,15 +57,15 @@ class Elementwise:
 
 
 def fma(a: Array, b: Array, c: Array) -> Array:
-    """a b + c with one rounding (a second one in the last bit of float64 aside)."""
+    """a b + c with one rounding (except for a second one in the last bit of float64)."""
     if a.dtype == np.float64:
         return a * b + c
     return (a.astype(np.float64) * b.astype(np.float64) + c.astype(np.float64)).astype(a.dtype)
 
 
 def fma_down(a: Array, b: Array, c: Array) -> Array:
-    """a b + c of f32 rounded towards minus infinity: the product is exact in float64, what the sum loses is found by
-    Knuth's two-sum."""
+    """a b + c of f32 rounded towards minus infinity: the product is exact in float64, and Knuth's two-sum finds the
+    rounding error of the sum."""
     product, addend = a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)
     total = product + addend
     part = total - product
@@ -81,24 +82,24 @@ def multiply_wide(a: Array, b: Array) -> Array:
 
 
 def divide(a: Array, b: Array) -> Array:
-    """Towards zero; by zero anything may come out."""
+    """Quotient towards zero; division by zero may give anything."""
     if a.dtype.kind == "u":
         return np.floor_divide(a, b)
     return np.asarray(np.floor_divide(a - np.fmod(a, b), b))
 
 
 def saturate(value: Array) -> Array:
-    """Between 0 and 1, NaN becoming 0."""
+    """Clamp to [0, 1]; NaN becomes 0."""
     return np.asarray(np.fmin(np.fmax(value, value.dtype.type(0)), value.dtype.type(1)))
 
 
 def shift_left(a: Array, count: Array) -> Array:
-    """Counts beyond the width give 0."""
+    """Shift left; counts beyond the width give 0."""
     return np.asarray(np.left_shift(a, np.minimum(count, 8 * a.dtype.itemsize).astype(a.dtype)))
 
 
 def shift_right(a: Array, count: Array) -> Array:
-    """Counts beyond the width give 0, or the sign."""
+    """Shift right; counts beyond the width give 0, or the sign."""
     return np.asarray(np.right_shift(a, np.minimum(count, 8 * a.dtype.itemsize).astype(a.dtype)))
 
 
@@ -184,7 +185,7 @@ TABLE: Final = (
 
 
 def store(target: Array, value: Array, active: Active) -> None:
-    """Writes `value`, one a thread or one for all, where threads are active."""
+    """Write `value`, one per thread or one for all, where threads are active."""
     if active.whole:
         np.copyto(target, value, casting="unsafe")
     else:
@@ -225,7 +226,7 @@ def _build(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Ste
 
 
 def _direct(function: Any, sources: list[Array], target: Array) -> Step:
-    """A ufunc that writes into the register itself."""
+    """A step of a ufunc that writes into the register itself."""
 
     def step(active: Active) -> None:
         if active.whole:
@@ -237,7 +238,7 @@ def _direct(function: Any, sources: list[Array], target: Array) -> Step:
 
 
 def _pairs(function: Callable[..., Array], instruction: PtxInstruction, core: CtaBatch) -> Step:
-    """On both halves of 32-bit registers."""
+    """A step on both 16-bit halves of 32-bit registers."""
     sources = [core.registers.source(op, "b32").view(np.float16).reshape(-1, 2) for op in instruction.operands[1:]]
     target = core.registers.target(instruction.operands[0], "b32").view(np.float16).reshape(-1, 2)
 

@@ -1,8 +1,8 @@
-"""What can go wrong with PTX text, and whose mistake it is; and bounds on what text and launches may ask for.
+"""Errors of PTX text and kernels, by whose mistake they are, and limits for text and launches.
 
 PtxError      the text cannot be read, asks for what the executor lacks, or is launched wrongly
 UnsupportedPtx   an opcode, modifier or operand that the executor lacks, by name and line
-KernelFault         the kernel did something undefined while it ran; `kind` says what
+KernelFault         the kernel did something undefined while it ran; `kind` says which
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from enum import Enum
 
 @dataclass(frozen=True, slots=True)
 class PtxLimits:
-    """Of one text and one launch. `max_steps` counts instructions of one batch of CTAs, once for all its threads.
+    """Limits of one text and one launch. `max_steps` counts instructions of one batch of CTAs, once for all its
+    threads.
 
-    `batch_threads`: threads at once, of kernels with shared memory; a multiple of it of others."""
+    `batch_threads` is the number of threads of a batch for kernels with shared memory; others have a multiple of it."""
 
     max_text_bytes: int = 8 << 20
     max_instructions: int = 400_000
@@ -50,7 +51,7 @@ class FaultKind(Enum):
 
 
 class PtxError(Exception):
-    """PTX text or a launch that cannot be executed. `line` is of the PTX text, 0 where none is meant."""
+    """PTX text or a launch that cannot be executed. `line` is the line of the PTX text, 0 where there is none."""
 
     def __init__(self, message: str, *, kernel: str = "", line: int = 0) -> None:
         self.reason = message
@@ -67,7 +68,8 @@ class UnsupportedPtx(PtxError):
 
 
 class KernelFault(PtxError):
-    """Undefined behaviour of a kernel. Raised without a place by whoever finds it; the machine adds kernel and line."""
+    """Undefined behaviour of a kernel. It is raised without a location by the code that finds it; the machine adds
+    kernel and line."""
 
     def __init__(self, kind: FaultKind, message: str, *, kernel: str = "", line: int = 0) -> None:
         super().__init__(f"{kind.value}: {message}", kernel=kernel, line=line)
@@ -75,5 +77,5 @@ class KernelFault(PtxError):
         self.finding = message
 
     def at(self, kernel: str, line: int, text: str) -> KernelFault:
-        """The same fault, with the instruction that it happened in."""
+        """The fault with the instruction in which it happened."""
         return KernelFault(self.kind, f"{self.finding} (in `{text}`)", kernel=kernel, line=line)

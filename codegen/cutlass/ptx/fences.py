@@ -43,7 +43,7 @@ def _trap(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step
 
 
 def _policy(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
-    """A cache policy: a number that only hints."""
+    """A cache policy: a number that is only a hint."""
     del form
     need(len(instruction.operands) > 0, instruction)
     target = core.registers.target(instruction.operands[0], "b64")
@@ -51,7 +51,7 @@ def _policy(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> St
 
 
 def _arrive(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
-    """bar.arrive and bar.warp.sync: the barriers at which nobody waits for other warps."""
+    """bar.arrive and bar.warp.sync: barriers at which no warp waits for another."""
     words, operands = form.modifiers, instruction.operands
     if "warp" in words:
         need(len(operands) == 1, instruction)

@@ -1,7 +1,7 @@
-"""Control flow of a kernel: basic blocks, and where threads that part come together again.
+"""Control flow of a kernel: basic blocks, and the blocks where diverged threads meet again.
 
 A block ends at a branch, at a return, before a label, and after an instruction at which a warp may have to wait for
-others (a barrier). Threads that part at a branch run on by themselves until its immediate post-dominator.
+others (a barrier). Threads that diverge at a branch run separately until its immediate post-dominator.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from codegen.cutlass.ptx.errors import PtxError, UnsupportedPtx
 from codegen.cutlass.ptx.module import CodeLabel, PtxInstruction, PtxKernel, Register, SymbolOperand
 
 EXIT = -1
-"""The block number of the end of every thread."""
+"""Block number of the end of every thread."""
 
 ENDS = frozenset({"bra", "brx", "ret", "exit"})
 MOST_PASSES = 64
@@ -22,7 +22,8 @@ WAITS = frozenset({"bar", "barrier"})
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """`steps` without the branch; `end` is the branch, return or barrier, None where it falls through.
+    """A basic block. `steps` are its instructions without the branch; `end` is the branch, return or barrier, None
+    where it falls through.
 
     `successors` are block numbers: (fall-through,), (taken, fall-through) of a guarded branch, the targets of a
     `brx.idx`; EXIT is the end. `meets` is the immediate post-dominator.
@@ -61,7 +62,7 @@ def blocks_of(kernel: PtxKernel) -> tuple[Block, ...]:
 
 
 def _pieces(kernel: PtxKernel) -> tuple[list[list[PtxInstruction]], dict[str, int]]:
-    """Straight pieces of the body, and the piece that each label begins."""
+    """Straight pieces of the body, and the piece at which each label points."""
     pieces: list[list[PtxInstruction]] = [[]]
     labels: dict[str, int] = {}
     for item in kernel.body:
@@ -75,7 +76,7 @@ def _pieces(kernel: PtxKernel) -> tuple[list[list[PtxInstruction]], dict[str, in
             labels[item.name] = len(pieces) - 1
             continue
         if item.parts[0] == "mbarrier" and waits(item) and pieces[-1]:
-            pieces.append([])  # a block of its own: whoever waits there asks again
+            pieces.append([])  # a block of its own, since a thread that waits there asks again
         pieces[-1].append(item)
         if item.parts[0] in ENDS or waits(item):
             pieces.append([])
@@ -115,7 +116,7 @@ def _visible(name: str, known: Mapping[str, object]) -> str | None:
 
 
 def _post_dominators(successors: list[tuple[int, ...]]) -> list[int]:
-    """The immediate post-dominator of each block; EXIT for those from which nothing is reached but the end."""
+    """The immediate post-dominator of each block; EXIT for blocks from which only the end is reached."""
     order = _leaving_order(successors)
     place = {block: k for k, block in enumerate(order)}
     immediate: dict[int, int] = {EXIT: EXIT}
@@ -152,7 +153,7 @@ def _common(a: int, b: int, immediate: dict[int, int], place: dict[int, int]) ->
 
 
 def _leaving_order(successors: list[tuple[int, ...]]) -> list[int]:
-    """Reverse post-order of the reversed graph from the end: each block after those it leads to, loops aside."""
+    """Reverse post-order of the reversed graph from the end: each block comes after its successors, loops aside."""
     backward: dict[int, list[int]] = {}
     for block, targets in enumerate(successors):
         for target in targets:

@@ -1,8 +1,8 @@
-"""Global memory: allocations in one arena of bytes, with gaps between them that nobody may touch.
+"""Global memory: allocations in one arena of bytes, with gaps between them that no access may touch.
 
     allocate(bytes or array) -> address;  the executor's gather and scatter check every access against its allocation
 
-What nobody wrote is poison. Addresses are equal for equal orders of allocation.
+Unwritten memory is poison. Equal orders of allocation give equal addresses.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_GAP: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ArenaRange:
-    """`size_bytes` from `offset_bytes` of the arena."""
+    """A range of the arena: `size_bytes` from `offset_bytes`."""
 
     name: str
     offset_bytes: int
@@ -46,8 +46,8 @@ class GlobalMemory:
         self._owners: list[object] = []
 
     def allocate(self, what: int | Array, name: str = "") -> int:
-        """Room for so many bytes (poison), or a copy of an array; its address, aligned to 256 bytes. Raises
-        PtxError for more than there is."""
+        """Allocate this many bytes (poison), or a copy of an array; return the address, aligned to 256 bytes. Raises
+        PtxError where the arena has no room."""
         data = None if isinstance(what, int) else np.ascontiguousarray(what).reshape(-1).view(np.uint8)
         size = what if isinstance(what, int) else int(what.nbytes)
         if size < 0 or self._used + size > self._limits.max_global_bytes:
@@ -55,7 +55,7 @@ class GlobalMemory:
                 f"{size} bytes more than {self._used} of {self._limits.max_global_bytes} bytes of global memory"
             )
         start = self._used
-        gap = min(max(size, LEAST_GAP), MOST_GAP)  # so that a stride too far seldom meets the next allocation
+        gap = min(max(size, LEAST_GAP), MOST_GAP)  # so that a stride that is too long seldom meets the next allocation
         room = (-(-max(size, 1) // GRANULE) + -(-gap // GRANULE)) * GRANULE
         self._grow(start + room)
         self._ends[start >> SHIFT : start + size + GRANULE - 1 >> SHIFT] = start + size
@@ -77,10 +77,10 @@ class GlobalMemory:
         self._arena, self._ends = arena, ends
 
     def variable(self, owner: object, name: str, make: Callable[[], Array]) -> int:
-        """The address of a module's variable, made once a module."""
+        """The address of a module's variable, which is made once per module."""
         key = (id(owner), name)
         if key not in self._variables:
-            self._owners.append(owner)  # an id is good while its object lives
+            self._owners.append(owner)  # an id is valid while its object lives
             self._variables[key] = self.allocate(make(), name)
         return self._variables[key]
 
@@ -92,7 +92,7 @@ class GlobalMemory:
         return self._arena[start : start + size].copy().view(kind).reshape(shape)
 
     def store(self, address: int, values: Array) -> None:
-        """Writes an array at `address`. Raises PtxError where it is not in one allocation."""
+        """Write an array at `address`. Raises PtxError where it is not in one allocation."""
         start = self._inside(address, values.nbytes)
         self._arena[start : start + values.nbytes] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
 
@@ -111,7 +111,7 @@ class GlobalMemory:
         return found
 
     def scatter(self, addresses: Array, rows: Array) -> None:
-        """Writes (n, count) elements at n addresses. Raises KernelFault."""
+        """Write (n, count) elements at n addresses. Raises KernelFault."""
         width = rows.dtype.itemsize * rows.shape[1]
         offsets = self._offsets(addresses, width, "writes")
         self._arena.view(rows.dtype).reshape(-1, rows.shape[1])[offsets // width] = rows

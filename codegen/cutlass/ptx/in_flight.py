@@ -1,12 +1,13 @@
-"""Work in flight: copies of cp.async and sums of wgmma, which land where they are waited for.
+"""Work in flight: copies of cp.async and sums of wgmma, which land at the instruction that waits for them.
 
-issue: the source is read, the destination becomes poison that nobody may touch
-commit_group: what the thread issued so far is its next group
+issue: the source is read, the destination becomes poison that no access may touch
+commit_group: the work that the thread has issued so far is its next group
 wait_group n: all but the thread's n newest groups land;  wait_all: everything does
-land_until: what an mbarrier waits for lands (mbarriers.py says when)
+land_until: the copies that an mbarrier waits for land (mbarriers.py says when)
 
-A product of wgmma is computed when it is issued, from what memory holds then; its registers become poison, the shared
-memory is read until it lands, and a further product of the same registers goes on from what is in flight.
+A product of wgmma is computed when it is issued, from the memory of that time. Its registers become poison, its shared
+memory counts as being read until it lands, and a further product of the same registers continues from the sums in
+flight.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from codegen.cutlass.ptx.shared_memory import SharedMemory
 
 @dataclass(slots=True)
 class Sums:
-    """One tuple of registers: `values` (warps, 16, n) f32, which warps have them in flight, and in which group."""
+    """The sums of one tuple of registers: `values` (warps, 16, n) f32, the warps that have them in flight, and their
+    groups."""
 
     registers: list[Array]
     values: Array
@@ -32,7 +34,7 @@ class Sums:
 
 @dataclass(slots=True)
 class _Reading:
-    """Cells (n, k) of shared memory that warps (n,) read in a group each."""
+    """Cells (n, k) of shared memory that warps (n,) read, with the group of each."""
 
     cells: Array
     warps: Array
@@ -41,7 +43,7 @@ class _Reading:
 
 @dataclass(slots=True)
 class MatrixGroups:
-    """Of `warps` warps."""
+    """Groups of wgmma of `warps` warps."""
 
     warps: int
     shared: SharedMemory
@@ -53,7 +55,7 @@ class MatrixGroups:
         self.committed = np.zeros(self.warps, np.int64)
 
     def clear(self) -> None:
-        """For the next batch of CTAs."""
+        """Reset for the next batch of CTAs."""
         self.committed.fill(0)
         self._readings.clear()
         for sums in self.sums.values():
@@ -67,16 +69,17 @@ class MatrixGroups:
         return self.sums[names]
 
     def reads(self, cells: Array, warps: Array) -> None:
-        """A product reads these cells until it is waited for. Raises KernelFault."""
+        """Record that a product reads these cells until it is waited for. Raises KernelFault."""
         self.shared.order.read_by_matrix(cells, warps)
         self._readings.append(_Reading(cells, warps, self.committed[warps]))
 
     def commit(self, active: Active) -> None:
-        """Closes the group of each active warp."""
+        """Close the group of each active warp."""
         self.committed[active.whole_warps] += 1
 
     def landed(self, active: Active, newest: int) -> list[tuple[Sums, Array]]:
-        """What lands at `wait_group newest`: sums and the warps of which; the shared memory read is free again."""
+        """Results of `wait_group newest`: the sums that land, and for which warps; the shared memory that was read is
+        free again."""
         warps = active.whole_warps
         here = np.zeros(self.warps, np.bool_)
         here[warps] = True
@@ -101,7 +104,7 @@ class MatrixGroups:
 
 @dataclass(slots=True)
 class _Flight:
-    """Copies of one instruction: threads, places in shared memory, bytes (n, width), each one's group and time."""
+    """Copies of one instruction: threads, places in shared memory, bytes (n, width), and the group and time of each."""
 
     lanes: Array
     places: Array
@@ -121,12 +124,12 @@ class AsyncCopies:
         self.issued = 0
 
     def clear(self) -> None:
-        """For the next batch of CTAs."""
+        """Reset for the next batch of CTAs."""
         self._committed.fill(0)
         self._flights.clear()
 
     def issue(self, addresses: Array, lanes: Array, rows: Array) -> None:
-        """`rows` (n, width) of uint8 on their way to n shared addresses. Raises KernelFault."""
+        """Issue copies of `rows` (n, width) of uint8 to n shared addresses. Raises KernelFault."""
         width = rows.shape[1]
         places = self._shared.places(addresses, lanes, width, "copies")
         self._shared.order.write(self._shared.cells(places, width), lanes >> 5, flight=True)
@@ -136,11 +139,11 @@ class AsyncCopies:
         self._flights.append(_Flight(lanes, places, rows, self._committed[lanes], epochs, self.issued))
 
     def commit(self, active: Active) -> None:
-        """Closes the group of each active thread."""
+        """Close the group of each active thread."""
         self._committed[active.mask] += 1
 
     def wait(self, active: Active, newest: int | None) -> None:
-        """Lands all but the `newest` groups of each active thread; None: also what is in no group yet."""
+        """Land all but the `newest` groups of each active thread; with None, also copies that are in no group yet."""
         left: list[_Flight] = []
         for flight in self._flights:
             due = active.mask[flight.lanes]
@@ -157,7 +160,7 @@ class AsyncCopies:
         self._flights = left
 
     def land_until(self, lanes: Array, serial: int) -> None:
-        """Lands what these threads issued up to `serial` (of `issued`), as writes of the time of issue."""
+        """Land the copies that these threads issued up to `serial` (of `issued`), as writes of the time of issue."""
         chosen = np.zeros(self._committed.size, np.bool_)
         chosen[lanes] = True
         left: list[_Flight] = []

@@ -1,4 +1,4 @@
-"""Runs kernels: `launch(module, kernel, grid, block, params, memory)`.
+"""Run kernels: `launch(module, kernel, grid, block, params, memory)`.
 
     module = parse(text);  memory = GlobalMemory();  x = memory.allocate(array);  y = memory.allocate(size_bytes)
     launch(module, "name", grid, block, parameters(kernel, x, y, 100), memory, seed=1)
@@ -25,12 +25,13 @@ from codegen.cutlass.ptx.module import Module, PtxKernel
 from codegen.cutlass.ptx.special import Geometry
 
 WITHOUT_SHARED = 4
-"""Times the threads of a batch where no order of accesses to shared memory is kept: numpy's best lengths."""
+"""Factor of the threads of a batch where no order of accesses to shared memory is kept: numpy's best array lengths."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """`steps`: instructions, each once a batch. `macs`: of matrix instructions. `lines`: of the text, executed ones."""
+    """Counts of a launch. `steps` are instructions, counted once per batch; `macs` those of matrix instructions;
+    `lines` the executed lines of the text."""
 
     batches: int
     steps: int
@@ -39,7 +40,7 @@ class Statistics:
 
 
 def parameters(kernel: PtxKernel, *values: int | float | bytes) -> bytes:
-    """The parameter block from one value a parameter. Raises PtxError where one does not fit."""
+    """The parameter block, with one value per parameter. Raises PtxError where a value does not fit."""
     if len(values) != len(kernel.parameters):
         raise PtxError(f"has {len(kernel.parameters)} parameters, {len(values)} are given", kernel=kernel.name)
     block = bytearray(kernel.parameter_bytes)
@@ -71,13 +72,13 @@ def launch(
     limits: PtxLimits | None = None,
     proxy_fences: bool = True,
 ) -> Statistics:
-    """Runs all CTAs of a launch on `memory`. `shared_bytes`: dynamic shared memory of a CTA.
+    """Run all CTAs of a launch on `memory`. `shared_bytes` is the dynamic shared memory of a CTA.
 
-    `proxy_fences`: whether `wgmma` needs `fence.proxy.async` after writes, as PTX says; CUTLASS 3's mainloops of
-    `cp.async` have none.
+    `proxy_fences` says whether `wgmma` needs `fence.proxy.async` after writes, as PTX requires; CUTLASS 3's mainloops
+    of `cp.async` have no such fence.
 
-    Raises PtxError for a launch that cannot be, UnsupportedPtx for an opcode that the executor lacks, KernelFault
-    for undefined behaviour; each names the kernel, and the line where there is one.
+    Raises PtxError for an impossible launch, UnsupportedPtx for an opcode that the executor lacks, KernelFault for
+    undefined behaviour; each names the kernel, and the line where there is one.
     """
     limits = limits or PtxLimits()
     if kernel not in module.kernels:
@@ -114,7 +115,7 @@ def _check(kernel: PtxKernel, geometry: Geometry, params: bytes, limits: PtxLimi
 
 
 def _batch(kernel: PtxKernel, geometry: Geometry, layout: SymbolLayout, limits: PtxLimits) -> int:
-    """CTAs at once: about so many threads, and no more than the bound on memory allows."""
+    """Number of CTAs of a batch: about `batch_threads` threads, and no more than the bound on memory allows."""
     threads = geometry.warps * WARP
     cells = layout.shared_bytes // cell_bytes(kernel)
     each = (

@@ -1,4 +1,5 @@
-"""Where a kernel's names lie: shared and local variables one after the other, parameters, variables of the module."""
+"""Addresses of a kernel's names: shared and local variables one after the other, parameters, variables of the
+module."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from codegen.cutlass.ptx.shared_memory import SHARED_BASE
 
 @dataclass(frozen=True, slots=True)
 class SymbolLayout:
-    """`symbols`: the address of each name in its own memory. Sizes are of one CTA or one thread."""
+    """Addresses of a kernel. `symbols` holds the address of each name in its own memory; sizes are per CTA or per
+    thread."""
 
     symbols: Mapping[str, int]
     shared_bytes: int
@@ -27,7 +29,8 @@ class SymbolLayout:
 def layout_of(
     module: Module, kernel: PtxKernel, memory: GlobalMemory, dynamic_bytes: int, limits: PtxLimits
 ) -> SymbolLayout:
-    """Dynamic shared memory comes after the static one. Raises PtxError where something is too large."""
+    """The layout of a kernel; dynamic shared memory comes after the static one. Raises PtxError where something is too
+    large."""
     symbols = {parameter.name: parameter.offset_bytes for parameter in kernel.parameters}
     used = _names(kernel)
     shared = [v for v in (*module.variables, *kernel.variables) if v.space == "shared"]
@@ -52,7 +55,7 @@ def layout_of(
 
 
 class _initial:
-    """Makes the first contents of a variable: its data, then zeros."""
+    """A function that makes the first contents of a variable: its data, then zeros."""
 
     def __init__(self, variable: Variable) -> None:
         self._variable = variable
@@ -64,7 +67,7 @@ class _initial:
 
 
 def _names(kernel: PtxKernel) -> frozenset[str]:
-    """Names of variables that its instructions may mean."""
+    """Names of variables that the kernel's instructions may refer to."""
     found = set()
     for item in kernel.body:
         for operand in getattr(item, "operands", ()):
@@ -76,7 +79,7 @@ def _names(kernel: PtxKernel) -> frozenset[str]:
 
 
 def _place(variables: Iterable[Variable], start: int) -> tuple[int, dict[str, int]]:
-    """One after the other, each aligned: where they end, and where each begins."""
+    """Place variables one after the other, each aligned; return the end, and the start of each."""
     end, placed = start, {}
     for variable in variables:
         end = -(-end // variable.alignment_bytes) * variable.alignment_bytes

@@ -1,4 +1,4 @@
-"""Executes one batch of CTAs: decodes a kernel's blocks once for a batch size, then runs strand after strand."""
+"""Execute one batch of CTAs: decode a kernel's blocks once per batch size, then run strand after strand."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BARRIER_WORDS: Final = frozenset({"sync", "red", "aligned", "cta", "and", "or", 
 
 @dataclass(frozen=True, slots=True)
 class _Code:
-    """A block ready to run; `lines` are its instructions, the end included."""
+    """A block ready to run; `lines` are the lines of its instructions, including the end."""
 
     block: Block
     steps: tuple[Step, ...]
@@ -53,7 +53,8 @@ class _Wait:
 
 @dataclass(slots=True)
 class PtxMachine:
-    """`ctas` CTAs of `geometry` at once. `run` may be called many times; only the CTAs' numbers change."""
+    """A machine that runs `ctas` CTAs of `geometry` together. `run` may be called many times; only the CTAs' numbers
+    change."""
 
     kernel: PtxKernel
     geometry: Geometry
@@ -162,7 +163,7 @@ class PtxMachine:
             raise type(error)(error.reason, kernel=self.kernel.name, line=error.line or line) from None
 
     def run(self, numbers: Sequence[int]) -> None:
-        """Executes the CTAs of these linear numbers, at most `ctas`. Raises KernelFault with kernel and line."""
+        """Execute the CTAs of these linear numbers, at most `ctas`. Raises KernelFault with kernel and line."""
         core = self._core
         core.registers.clear()
         core.local.fill(POISON)
@@ -184,8 +185,8 @@ class PtxMachine:
         self.counts["steps"] += steps
 
     def _unblock(self) -> bool:
-        """Where nothing can run: whether something can again, False where all threads have ended. Raises
-        KernelFault."""
+        """Try to continue where nothing can run: whether something can again, False where all threads have ended.
+        Raises KernelFault."""
         held = [(waiting.mask, waiting.join) for waiting in self._barriers.waiting] + self._mbarriers.held()
         if not held:
             return False
@@ -207,7 +208,7 @@ class PtxMachine:
             raise KernelFault(fault.kind, fault.finding, kernel=self.kernel.name, line=fault.line) from None
 
     def lines(self) -> frozenset[int]:
-        """Lines of the text in blocks that were executed."""
+        """Lines of the text in executed blocks."""
         return frozenset(line.line for number in self._run for line in self._code[number].lines)
 
     def _deadlock(self) -> KernelFault:
@@ -224,7 +225,7 @@ class PtxMachine:
         )
 
     def _advance(self, strand: Strand, steps: int) -> int:
-        """Runs a strand until it parts, waits, meets others or ends; the number of instructions so far."""
+        """Run a strand until it diverges, waits, meets others or ends; return the number of instructions so far."""
         active, number = strand.active, strand.block
         while number != strand.join.block:
             if number == EXIT:
@@ -263,7 +264,7 @@ class PtxMachine:
         self._run.add(code.block.number)
 
     def _end(self, code: _Code, end: PtxInstruction, strand: Strand) -> tuple[Active, int] | None:
-        """What a guarded branch, a return or a barrier does; the way on where the strand stays whole."""
+        """Execute a guarded branch, a return or a barrier; return where the strand continues, if it stays whole."""
         active, block = strand.active, code.block
         rest: Active | None = None
         if end.guard is not None:
@@ -287,7 +288,8 @@ class PtxMachine:
         return self._sync(end, block, strand)
 
     def _sync(self, end: PtxInstruction, block: Block, strand: Strand) -> tuple[Active, int] | None:
-        """The threads of a strand come to a barrier, or ask an mbarrier; the way on of those that need not wait."""
+        """Let the threads of a strand arrive at a barrier, or ask an mbarrier; return where those continue that need
+        not wait."""
         after = block.successors[-1]
         try:
             if end.parts[0] == "mbarrier":
@@ -320,7 +322,7 @@ class PtxMachine:
         return None
 
     def _switch(self, end: PtxInstruction, block: Block, strand: Strand) -> tuple[Active, int] | None:
-        """brx.idx: each thread to the target of its index."""
+        """Execute brx.idx, which sends each thread to the target of its index."""
         index = np.broadcast_to(self._core.registers.source(end.operands[0], "u32"), strand.active.mask.size)
         sides = []
         for value in np.unique(index[strand.active.lanes]).tolist():
@@ -333,7 +335,7 @@ class PtxMachine:
         return None
 
     def _finish(self, strand: Strand) -> None:
-        """The threads of a strand end."""
+        """End the threads of a strand."""
         self._live[strand.active.mask] = False
         self._strands.leave(strand.join)
 

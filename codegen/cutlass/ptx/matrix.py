@@ -1,7 +1,8 @@
-"""What a whole warp does to matrices: ldmatrix, stmatrix, mma.sync.
+"""Matrix instructions of a whole warp: ldmatrix, stmatrix, mma.sync.
 
-A fragment is a matrix of 8 x 8 halves, one register a thread: thread t holds row t/4, columns 2(t%4) and 2(t%4)+1.
-mma m16n8k16: A is 2 x 2 fragments (registers down first), B is 2 (stored by columns), C and D are 2 of 8 x 8 numbers.
+A fragment is a matrix of 8 x 8 fp16 numbers, one register per thread: thread t holds row t/4, columns 2(t%4) and
+2(t%4)+1. mma m16n8k16: A is 2 x 2 fragments (registers down first), B is 2 (stored by columns), C and D are 2 of 8 x 8
+numbers.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
     from codegen.cutlass.ptx.core import CtaBatch
 
 HALVES: Final = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
-"""Every half as f32, by its bits: reading a table takes half the time of converting."""
+"""Every fp16 number as f32, by its bits: reading a table takes half the time of converting."""
 
 
 def vector(operand: Operand, counts: tuple[int, ...], instruction: PtxInstruction) -> Vector:
-    """The operand as a vector of one of these lengths, without sinks. Raises UnsupportedPtx for operands that are no
+    """The operand as a vector of one of these lengths, without sinks. Raises UnsupportedPtx for operands that are not a
     vector of registers."""
     if not isinstance(operand, Vector) or len(operand.items) not in counts or None in operand.items:
         raise UnsupportedPtx(f"{instruction.opcode} is not executed with these operands")
@@ -33,13 +34,13 @@ def vector(operand: Operand, counts: tuple[int, ...], instruction: PtxInstructio
 
 
 def by_warps(register: Array, warps: Array, active: Active) -> Array:
-    """(warps, 32): a register by warp, of the active warps."""
+    """A register by warp, for the active warps: (warps, 32)."""
     rows: Array = register.reshape(-1, WARP)
     return rows if active.full else rows[warps]
 
 
 def put_warps(target: Array, values: Array, warps: Array, active: Active) -> None:
-    """Writes (warps, 32) values into a register."""
+    """Write (warps, 32) values into a register."""
     if active.full:
         target.reshape(-1, WARP)[...] = values
     else:
@@ -47,7 +48,7 @@ def put_warps(target: Array, values: Array, warps: Array, active: Active) -> Non
 
 
 def from_fragments(registers: list[Array], down: int, warps: Array, active: Active) -> Array:
-    """(warps, 8 down, 8 across) f32 from registers of halves; fragments down first, then to the right."""
+    """(warps, 8 down, 8 across) f32 from registers of fp16 pairs; fragments down first, then to the right."""
     words = np.empty((warps.size, down, 8, len(registers) // down, 4), np.uint32)
     for k, register in enumerate(registers):
         words[:, k % down, :, k // down] = by_warps(register, warps, active).reshape(-1, 8, 4)
@@ -55,7 +56,8 @@ def from_fragments(registers: list[Array], down: int, warps: Array, active: Acti
 
 
 def numbers(registers: list[Array], warps: Array, active: Active) -> Array:
-    """(warps, 16, 8 n) from 4 n registers of f32: left and right number of a pair in the upper, then the lower rows."""
+    """(warps, 16, 8 n) from 4 n registers of f32: left and right number of a pair in the upper, then in the lower
+    rows."""
     values = np.empty((warps.size, 2, 8, len(registers) // 4, 4, 2), np.float32)
     for k, register in enumerate(registers):
         values[:, k // 2 % 2, :, k // 4, :, k % 2] = by_warps(register, warps, active).reshape(-1, 8, 4)
@@ -63,14 +65,14 @@ def numbers(registers: list[Array], warps: Array, active: Active) -> Array:
 
 
 def put_numbers(targets: list[Array], values: Array, warps: Array, active: Active) -> None:
-    """The other way."""
+    """Write (warps, 16, 8 n) f32 into 4 n registers, the converse of `numbers`."""
     parts = values.reshape(warps.size, 2, 8, len(targets) // 4, 4, 2)
     for k, target in enumerate(targets):
         put_warps(target, parts[:, k // 2 % 2, :, k // 4, :, k % 2].reshape(-1, WARP), warps, active)
 
 
 def to_fragments(values: Array) -> list[Array]:
-    """(warps, 16, 8 n) f32 rounded to halves: 2 n registers of (warps, 32) words."""
+    """(warps, 16, 8 n) f32 rounded to fp16: 2 n registers of (warps, 32) 32-bit words."""
     halves = values.astype(np.float16).reshape(values.shape[0], 2, 8, -1, 8)
     words = np.ascontiguousarray(halves.transpose(3, 1, 0, 2, 4)).view(np.uint32)
     return list(words.reshape(-1, values.shape[0], WARP))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from codegen.cutlass.ptx.core import CtaBatch
 
 SPACES: Final = frozenset({"shared", "shared::cta", "shared::cluster"})
-"""A cluster is one CTA here, so its shared memory is the CTA's own."""
+"""State spaces of shared memory. A cluster is one CTA here, so its shared memory is the CTA's own."""
 
 
 def bound_addresses_in_shared(operand: Operand, spaces: tuple[str, ...], core: CtaBatch) -> Callable[[Active], Array]:
@@ -84,7 +84,7 @@ def _arrive(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch, *, dr
 
 
 def bound_question(instruction: PtxInstruction, core: CtaBatch) -> Callable[[Active], Question]:
-    """test_wait and try_wait as a function of the active threads; a hint how long to wait is read over.
+    """test_wait and try_wait as a function of the active threads; a time hint is ignored.
 
     Raises UnsupportedPtx for other modifiers."""
     form = split(instruction.opcode, WAIT)
@@ -103,7 +103,7 @@ def bound_question(instruction: PtxInstruction, core: CtaBatch) -> Callable[[Act
 
 
 def _mapa(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
-    """An address in the shared memory of a CTA of the cluster, of which there is one."""
+    """An address in the shared memory of a CTA of the cluster, which has only one."""
     need(len(instruction.operands) == 3 and len(form.types) == 1, instruction)
     kind = form.types[0]
     target = core.registers.target(instruction.operands[0], kind)

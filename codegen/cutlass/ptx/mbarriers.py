@@ -1,11 +1,11 @@
 """mbarrier objects: barriers in shared memory that count arrivals, phase after phase.
 
     init n: a phase is complete after n arrivals; the next one begins at once
-    arrive: what the warp did so far is known to whoever sees the phase complete
+    arrive: the warp's work so far is known to every warp that sees the phase complete
     cp.async.mbarrier.arrive: an arrival that happens when the thread's copies so far have landed
-    test_wait, try_wait: whether a phase is complete; each try_wait fails once of an incomplete one, then waits
+    test_wait, try_wait: whether a phase is complete; each try_wait fails once for an incomplete one, then waits
 
-Copies that are waited for in this way land as late as can be: when nothing else can run.
+Copies that are waited for in this way land as late as possible: when nothing else can run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ MOST_ARRIVALS: Final = (1 << 20) - 1
 
 @dataclass(slots=True)
 class _Object:
-    """`known`: clocks of those that arrived in this phase; `done`: of the phase before. `born`: when it was made."""
+    """An mbarrier object. `known` holds the clocks of the arrivals in this phase, `done` those of the phase before;
+    `born` is the time when it was made."""
 
     expected: int
     pending: int
@@ -42,7 +43,7 @@ class _Object:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A wait: each thread's object, the phase as parity or as an arrival's state, where the answer goes."""
+    """A wait: each thread's object, the phase as parity or as an arrival's state, and the register of the answer."""
 
     addresses: Array
     phases: Array
@@ -53,7 +54,7 @@ class Question:
 
 @dataclass(slots=True)
 class _Suspended:
-    """Threads that try again at `block` when their object's phase is complete; they go on at `after`."""
+    """Threads that try again at `block` when their object's phase is complete; they continue at `after`."""
 
     mask: Array
     places: Array
@@ -65,7 +66,7 @@ class _Suspended:
 
 @dataclass(frozen=True, slots=True)
 class _Arrival:
-    """Arrivals by copies: of these threads, when their copies up to `serial` have landed."""
+    """Arrivals by copies: these threads arrive when their copies up to `serial` have landed."""
 
     lanes: Array
     serial: int
@@ -75,7 +76,7 @@ class _Arrival:
 
 @dataclass(slots=True)
 class MBarriers:
-    """Of a batch of CTAs. `choices` draws which copies land first."""
+    """The mbarriers of a batch of CTAs. `choices` draws which copies land first."""
 
     shared: SharedMemory
     copies: AsyncCopies
@@ -88,14 +89,14 @@ class MBarriers:
     _tried: dict[int, Array] = field(default_factory=dict)
 
     def clear(self) -> None:
-        """For the next batch of CTAs."""
+        """Reset for the next batch of CTAs."""
         for one in (self.suspended, self.polling, self._objects, self._arrivals, self._tried):
             one.clear()
 
     # --- objects
 
     def init(self, active: Active, addresses: Array, counts: Array) -> None:
-        """Makes objects. Raises KernelFault for one that is there already, counts outside of 1 to 2^20 - 1, and
+        """Make objects. Raises KernelFault for one that is there already, counts outside of 1 to 2^20 - 1, and
         races."""
         lanes = active.lanes
         places = self.shared.places(addresses, lanes, OBJECT_BYTES, "makes an mbarrier of")
@@ -114,13 +115,14 @@ class MBarriers:
             self._objects[place] = _Object(count, count, int(lanes[chosen][0] >> 5), born, known, done)
 
     def invalidate(self, active: Active, addresses: Array) -> None:
-        """The memory of objects is plain memory again. Raises KernelFault where there is no object."""
+        """Turn the memory of objects into plain memory again. Raises KernelFault where there is no object."""
         for place, warps, _ in self._objects_at(active, addresses):
             del self._objects[place]
             self.shared.order.give(self.shared.cells(np.full(warps.size, place), OBJECT_BYTES), warps)
 
     def arrive(self, active: Active, addresses: Array, counts: Array, *, drop: bool) -> Array:
-        """(n,) phases that the active threads arrive in, so many times each. Raises KernelFault."""
+        """Let the active threads arrive, `counts` times each; return the phases (n,) in which they arrive. Raises
+        KernelFault."""
         lanes = active.lanes
         phases = np.zeros(lanes.size, np.uint64)
         completed = set()
@@ -144,8 +146,8 @@ class MBarriers:
         return phases
 
     def arrive_by_copies(self, active: Active, addresses: Array, line: int, *, counted: bool) -> None:
-        """The active threads arrive when their copies so far have landed; not `counted`: one arrival more is expected
-        of this phase. Raises KernelFault."""
+        """Let the active threads arrive when their copies so far have landed; if not `counted`, this phase expects one
+        arrival more. Raises KernelFault."""
         counts = []
         for place, warps, chosen in self._objects_at(active, addresses):
             one = self._objects[place]
@@ -165,7 +167,7 @@ class MBarriers:
         return bool(self._arrivals)
 
     def land(self) -> None:
-        """Lands the copies of one instruction's arrivals, drawn by chance. Raises KernelFault with the line."""
+        """Land the copies of one instruction's arrivals, drawn at random. Raises KernelFault with the line."""
         one = self._arrivals.pop(int(self.choices.integers(len(self._arrivals))))
         self.copies.land_until(one.lanes, one.serial)
         completed = set()
@@ -181,8 +183,8 @@ class MBarriers:
         self._wake(completed)
 
     def _count(self, place: int, by_warp: Array, known: Array) -> bool:
-        """Counts arrivals of warps (n,) that know (n, warps of a CTA); whether a phase is complete. Raises
-        KernelFault for more than are expected."""
+        """Count arrivals of warps (n,) with their knowledge (n, warps of a CTA); return whether a phase is complete.
+        Raises KernelFault for more arrivals than expected."""
         one = self._objects[place]
         if by_warp.sum() <= one.pending:
             return self._counted(place, int(by_warp.sum()), known.max(axis=0))
@@ -210,8 +212,8 @@ class MBarriers:
     # --- waits
 
     def ask(self, strand: Strand, question: Question, block: int, after: int, line: int) -> Active | None:
-        """Answers a wait; the threads that go on to `after` at once, None where the strand was set aside. Raises
-        KernelFault."""
+        """Answer a wait; return the threads that continue to `after` at once, None where the strand was set aside.
+        Raises KernelFault."""
         active, lanes = strand.active, strand.active.lanes
         done = np.zeros(lanes.size, np.bool_)
         places = np.zeros(lanes.size, np.int64)
@@ -242,18 +244,18 @@ class MBarriers:
         return None
 
     def held(self) -> list[tuple[Array, Join]]:
-        """Threads that wait, and where they are going."""
+        """Threads that wait, and their joins."""
         return [(one.mask, one.join) for one in self.suspended] + [(s.active.mask, s.join) for s in self.polling]
 
     def resume_polling(self) -> bool:
-        """Lets those go on that ask without waiting; whether there are any."""
+        """Let the threads continue that ask without waiting; return whether there are any."""
         self.strands.ready += self.polling
         found = bool(self.polling)
         self.polling.clear()
         return found
 
     def deadlock(self) -> tuple[str, int]:
-        """Who waits for what, and the line."""
+        """The waiting threads and their objects in words, and the line."""
         one = self.suspended[0]
         place = int(one.places[one.mask][0])
         missing = self._objects[place].pending if place in self._objects else 0
@@ -273,7 +275,7 @@ class MBarriers:
         return np.asarray(phases != now)
 
     def _wake(self, completed: set[int]) -> None:
-        """Lets threads try again that wait for these objects."""
+        """Let the threads try again that wait for these objects."""
         if not completed:
             return
         left = []

@@ -45,7 +45,7 @@ class AddressOperand:
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """`{a, b, ...}`; None stands for the sink `_`. A pair `p|q` is a vector with `pair` set."""
+    """A vector operand `{a, b, ...}`; None stands for the sink `_`. A pair `p|q` is a vector with `pair` set."""
 
     items: tuple[Register | Immediate | None, ...]
     pair: bool = False
@@ -56,8 +56,8 @@ Operand = Register | Immediate | SymbolOperand | AddressOperand | Vector | None
 
 @dataclass(frozen=True, slots=True)
 class PtxInstruction:
-    """One PTX instruction. `opcode` is whole (`ld.global.nc.u16`), `parts` what lies between its dots (`::`
-    stays inside a part); operands in the order of the text."""
+    """One PTX instruction. `opcode` is whole (`ld.global.nc.u16`), `parts` are its parts between dots (`::` stays
+    inside a part); operands are in the order of the text."""
 
     opcode: str
     operands: tuple[Operand, ...]
@@ -71,7 +71,7 @@ class PtxInstruction:
 
 @dataclass(frozen=True, slots=True)
 class CodeLabel:
-    """A label of the body, or with `targets` the list that a `brx.idx` chooses from."""
+    """A label of the body, or, with `targets`, the list from which a `brx.idx` chooses."""
 
     name: str
     line: int
@@ -90,7 +90,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A module or kernel variable. `size_bytes` None: dynamic shared memory (`extern`, without a length)."""
+    """A module or kernel variable. A `size_bytes` of None means dynamic shared memory (`extern`, without a length)."""
 
     name: str
     space: str
@@ -101,7 +101,8 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class PtxKernel:
-    """An entry. `registers` has declared types by unique name; `variables` those of its body (shared and local)."""
+    """An entry point. `registers` has declared types by unique name; `variables` are those of its body (shared and
+    local)."""
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -119,7 +120,7 @@ class PtxKernel:
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A PTX file. `target` is as written, such as `sm_90a`."""
+    """A PTX file. `target` is as written, for example `sm_90a`."""
 
     version: str
     target: str

@@ -1,13 +1,13 @@
-"""Which accesses of shared memory are ordered: a clock for each warp, a stamp for each cell.
+"""Order of accesses to shared memory: a clock for each warp, a stamp for each cell.
 
-Every barrier gives the warps that pass it a new time. `seen[a, b]` is the time up to which warp a knows what warp b
-did. A read of a cell needs its last write to be seen, a write also all reads; else two warps race. Cells are as large
-as the kernel's smallest access, so neighbours do not disturb each other.
+Every barrier gives the warps that pass it a new time. `seen[a, b]` is the time up to which warp a knows the work of
+warp b. A read of a cell needs its last write to be seen, a write also all reads; else two warps race. Cells are as
+large as the kernel's smallest access, so neighbours do not disturb each other.
 
     stamp[cell], writer[cell]   last write      reads[cell, warp]   each warp's last read
-    last_read[cell]             the CTA's time then: no warp's read is later, so that most writes need look no further
+    last_read[cell]             the CTA's time then: no warp's read is later, so most writes need no further check
 
-Cells of an mbarrier are no plain memory: whoever reads or writes them otherwise is stopped.
+Cells of an mbarrier are not plain memory: a plain read or write of them is a fault.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ BARRIERS: Final = 16
 
 
 class Ordering:
-    """Of `ctas` CTAs with `warps` warps and `cells` cells each. Warps and cells are numbered through all CTAs.
+    """Order of accesses in `ctas` CTAs with `warps` warps and `cells` cells each. Warps and cells are numbered through
+    all CTAs.
 
-    `proxies`: reads by matrix products need proxy fences after writes.
+    `proxies` says that reads by matrix products need proxy fences after writes.
     """
 
     def __init__(self, ctas: int, warps: int, cells: int, cell_bytes: int, *, proxies: bool) -> None:
@@ -50,7 +51,7 @@ class Ordering:
         self.clear()
 
     def clear(self) -> None:
-        """For the next batch of CTAs."""
+        """Reset for the next batch of CTAs."""
         self._stamp.fill(NEVER)
         zeros = (self._writer, self._reads, self._last_read, self._written_before_fence, self._seen, self._board)
         for one in (*zeros, self._fenced):
@@ -61,16 +62,17 @@ class Ordering:
 
     @property
     def warps(self) -> int:
-        """Warps of a CTA."""
+        """Number of warps of a CTA."""
         return self._warps
 
     def epochs(self, warps: Array) -> Array:
-        """(n,) the time of each of these warps now."""
+        """The current time of each of these warps, (n,)."""
         now: Array = self._epoch[warps]
         return now
 
     def _settle(self, warps: Array | slice) -> None:
-        """Own accesses are always seen; the floor is what is seen of every other warp."""
+        """Update the floor of these warps: own accesses are always seen, and the floor is the time seen of every other
+        warp."""
         rows = np.arange(self._epoch.size)[warps]
         self._seen[rows, self._local[rows]] = OWN
         self._floor[rows] = self._seen[rows].min(axis=1)
@@ -78,7 +80,7 @@ class Ordering:
     # --- accesses; cells (n, k) and warps (n,)
 
     def read(self, cells: Array, warps: Array) -> None:
-        """Raises KernelFault for what is unwritten, in flight, or written unseen."""
+        """Record a read. Raises KernelFault for cells that are unwritten, in flight, or written unseen."""
         late = self._stamp[cells] > self._floor[warps][:, None]
         if late.any():
             self._examine(cells, warps, late, "reads", unwritten=False)
@@ -87,8 +89,8 @@ class Ordering:
         self._last_read[cells] = self._time[warps // self._warps][:, None]
 
     def write(self, cells: Array, warps: Array, *, flight: bool = False) -> None:
-        """Raises KernelFault for what is in flight, or written or read unseen. `flight`: nobody may touch it until
-        `land`."""
+        """Record a write. Raises KernelFault for cells that are in flight, or written or read unseen. With `flight` no
+        access may touch the cells until `land`."""
         late = self._stamp[cells] > self._floor[warps][:, None]
         if late.any():
             self._examine(cells, warps, late, "writes", unwritten=True)
@@ -104,7 +106,7 @@ class Ordering:
             raise self._race(warps[i], "writes", cells[i, j], int(self._writer[cells[i, j]]), "write")
 
     def _examine_reads(self, cells: Array, warps: Array) -> None:
-        """Some of these cells were read lately: by warps whose reads are not seen?"""
+        """Check cells of which some were read recently: by warps whose reads are not seen?"""
         unseen = self._reads[cells] > self._seen[warps][:, None, :]
         if unseen.any():
             i, j, other = (int(index[0]) for index in np.nonzero(unseen))
@@ -119,21 +121,21 @@ class Ordering:
             raise self._race(warps[i], "writes", cells[i, j], other, "read")
 
     def land(self, cells: Array, warps: Array, epochs: Array | None = None) -> None:
-        """A copy in flight is there, as a write of now, or of the times (n,) given."""
+        """Land a copy in flight, as a write of the current time, or of the times (n,) given."""
         self._stamp[cells] = (self._epoch[warps] if epochs is None else epochs)[:, None]
         if self._written_before_fence.size:
             self._written_before_fence[cells] = self._fences[warps][:, None]
 
     def read_by_matrix(self, cells: Array, warps: Array) -> None:
-        """A read through the asynchronous proxy: the writer must have fenced since. In flight until `release`.
-        Raises KernelFault for a race."""
+        """Record a read through the asynchronous proxy, for which the writer must have fenced since. The cells are in
+        flight until `release`. Raises KernelFault for a race."""
         self.read(cells, warps)
         if self._written_before_fence.size:
             self._examine_fences(cells, warps)
         self.keep(cells, warps)
 
     def _examine_fences(self, cells: Array, warps: Array) -> None:
-        """Were these cells written without a fence since?"""
+        """Check whether these cells were written without a fence since."""
         writers = cells // self._cells * self._warps + self._writer[cells]
         unfenced = self._written_before_fence[cells] >= self._fences[writers]
         if unfenced.any():  # not by the writers: by the reader, after it saw the writes?
@@ -149,15 +151,15 @@ class Ordering:
             )
 
     def keep(self, cells: Array, warps: Array) -> None:
-        """A matrix product still reads these."""
+        """Record that a matrix product still reads these cells."""
         self._reads[cells, self._local[warps][:, None]] = IN_FLIGHT
 
     def release(self, cells: Array, warps: Array) -> None:
-        """The matrix product that read these is complete."""
+        """Record that the matrix product that read these cells is complete."""
         self._reads[cells, self._local[warps][:, None]] = self._epoch[warps][:, None]
 
     def fence(self, warps: Array) -> None:
-        """fence.proxy.async of these warps: of what they wrote, and of what they see that others wrote."""
+        """Record fence.proxy.async of these warps: for their own writes, and for those of others that they see."""
         self._fences[warps] += 1
         if self._fenced.size:
             self._fenced[warps] = self._seen[warps]
@@ -207,7 +209,7 @@ class Ordering:
     # --- barriers
 
     def all_meet(self, ctas: Array) -> None:
-        """All running warps of these CTAs pass a barrier together."""
+        """Let all running warps of these CTAs pass a barrier together."""
         self._time[ctas] += 1
         warps = (ctas[:, None] * self._warps + np.arange(self._warps)).reshape(-1)
         now = np.repeat(self._time[ctas], self._warps)
@@ -216,19 +218,21 @@ class Ordering:
         self._settle(warps)
 
     def arrive(self, cta: int, barrier: int, warps: Array) -> None:
-        """What these warps (of one CTA) did so far is known to whoever passes the barrier."""
+        """Record an arrival: the work of these warps (of one CTA) so far is known to every warp that passes the
+        barrier."""
         np.maximum(self._board[cta, barrier], self.publish(warps).max(axis=0), out=self._board[cta, barrier])
 
     def acquire(self, cta: int, barrier: int, warps: Array) -> None:
-        """These warps pass the barrier."""
+        """Let these warps pass the barrier."""
         self.learn(warps, self._board[cta, barrier])
 
     def reset(self, cta: int, barrier: int) -> None:
-        """The barrier is complete: it begins anew."""
+        """Reset a complete barrier."""
         self._board[cta, barrier] = 0
 
     def publish(self, warps: Array) -> Array:
-        """(n, warps of a CTA): what each of these n warps of one CTA knows and did, not what it does from now on."""
+        """Knowledge and past work of each of these n warps of one CTA, (n, warps of a CTA), without their work from now
+        on."""
         known = self._seen[warps].copy()
         known[np.arange(warps.size), self._local[warps]] = self._epoch[warps]
         cta = int(warps[0]) // self._warps
@@ -237,25 +241,25 @@ class Ordering:
         return known
 
     def learn(self, warps: Array, known: Array) -> None:
-        """These warps know what was published."""
+        """Give these warps the published knowledge."""
         self._seen[warps] = np.maximum(self._seen[warps], known)
         self._settle(warps)
 
     # --- mbarriers
 
     def take(self, cells: Array, warps: Array) -> int:
-        """One warp makes an mbarrier of these cells; the time of that. Raises KernelFault for a race."""
+        """Make an mbarrier of these cells for one warp; return the time. Raises KernelFault for a race."""
         self.write(cells, warps)
         self._stamp[cells] = OBJECT
         return int(self._epoch[warps[0]])
 
     def give(self, cells: Array, warps: Array) -> None:
-        """Cells of an mbarrier become plain memory again, as a write of now."""
+        """Turn cells of an mbarrier into plain memory again, as a write of the current time."""
         self._stamp[cells] = self._epoch[warps][:, None]
         self._writer[cells] = self._local[warps][:, None]
 
     def sees(self, warps: Array, maker: int, born: int, name: str) -> None:
-        """Raises KernelFault where one of these warps does not know what `maker` did at `born`."""
+        """Raises KernelFault where one of these warps does not know the work of `maker` at time `born`."""
         blind = (warps != maker) & (self._seen[warps, self._local[maker]] < born)
         if blind.any():
             raise KernelFault(

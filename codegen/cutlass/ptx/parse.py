@@ -1,7 +1,8 @@
-"""PTX text to `Module`: variables with their first contents, kernels with parameters, registers, instructions.
+"""Parser of PTX text into a `Module`: variables with their first contents, kernels with parameters, registers,
+instructions.
 
-Directives for debuggers and hints for ptxas are read over; device functions are read over too, and a kernel that calls
-one is refused when it is launched. Nothing of the text is evaluated but numbers.
+Directives for debuggers and hints for ptxas are skipped. Device functions are skipped, too, and a kernel that calls one
+is refused when it is launched. Only numbers of the text are evaluated.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ SIZES: Final = {
 
 
 def read_variables(cursor: Cursor, limits: PtxLimits, space: str) -> list[Variable]:
-    """`.align 8 .b8 name[12] = {...}, ...;` after its space. Raises PtxError, or UnsupportedPtx for kinds of variables
-    that are not executed."""
+    """Read `.align 8 .b8 name[12] = {...}, ...;` after its space. Raises PtxError, or UnsupportedPtx for kinds of
+    variables that are not executed."""
     alignment, found = 0, []
     while cursor.peek() in (".align", ".attribute"):
         if cursor.next().text == ".align":
@@ -101,7 +102,8 @@ def _initial(cursor: Cursor, limits: PtxLimits, element_bytes: int, line: int) -
 
 
 def read_parameters(cursor: Cursor, limits: PtxLimits) -> tuple[Parameter, ...]:
-    """Raises PtxError, or UnsupportedPtx for kinds of parameters that are not executed."""
+    """Read the parameters of a kernel. Raises PtxError, or UnsupportedPtx for kinds of parameters that are not
+    executed."""
     found: list[Parameter] = []
     offset = 0
     while not cursor.take(")"):
@@ -136,12 +138,13 @@ TUNING: Final = frozenset({
     ".maxclusterrank", ".reqnctapercluster", ".blocksareclusters", ".pragma",
 })  # fmt: skip
 KEPT_MODULES: Final = 32
-"""Modules kept for those who read the same text again: a network is compiled, then executed; a second per MB."""
+"""Number of modules that are kept for callers that read the same text again: a network is compiled, then executed, and
+parsing takes a second per MB."""
 
 
 def parse(text: str, limits: PtxLimits | None = None) -> Module:
-    """The module that `text` describes: one of its own, with variables of its own, also where the same text was read
-    before. Raises PtxError with the line of what it cannot read."""
+    """The module that `text` describes: a separate one with separate variables, also where the same text was read
+    before. Raises PtxError with the line that cannot be read."""
     return replace(_parsed(text, limits or PtxLimits()))
 
 
@@ -161,7 +164,7 @@ class _Scope:
     ranges: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     def type_of(self, name: str) -> str | None:
-        """The declared type of a register, None where this scope has none of that name."""
+        """The declared type of a register; None where this scope has no register of that name."""
         if name in self.names:
             return self.names[name]
         stem = name.rstrip("0123456789")
@@ -279,7 +282,7 @@ class _Parser:
                 return
             case ".reg":
                 self._declare(cursor.next())
-            case text if text.startswith(".reg."):  # without a blank, as in the headers of halves
+            case text if text.startswith(".reg."):  # without a blank, as in the headers of fp16
                 self._declare(Token(token.kind, text.removeprefix(".reg"), token.line))
             case ".shared" | ".local":
                 variables += read_variables(cursor, self._limits, token.text[1:])
@@ -307,7 +310,7 @@ class _Parser:
                 body.append(self._instruction())
 
     def _declare(self, kind: Token) -> None:
-        """`.b32 %r<10>, %x;` after `.reg`."""
+        """Read `.b32 %r<10>, %x;` after `.reg`."""
         cursor = self._cursor
         if kind.text[1:] not in SIZES and kind.text not in (".pred", ".b128"):
             raise UnsupportedPtx(f"registers of type {kind.text} are not known", line=kind.line)
@@ -345,7 +348,7 @@ class _Parser:
             if not cursor.take(","):
                 cursor.expect(";")
                 break
-        if opcode.text.startswith(("bra", "brx")):  # labels carry their scope, the innermost one with the name counts
+        if opcode.text.startswith(("bra", "brx")):  # labels carry their scope: the innermost one with the name counts
             suffix = self._scopes[-1].suffix
             operands = [SymbolOperand(one.name + suffix) if isinstance(one, SymbolOperand) else one for one in operands]
         return PtxInstruction(opcode.text, tuple(operands), opcode.line, guard)

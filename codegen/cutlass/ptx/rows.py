@@ -1,8 +1,8 @@
-"""What a row of the opcode table is, and how an instruction finds its row.
+"""Rows of the opcode table, and the choice of an instruction's row.
 
     setp.lt.and.s32  -->  head setp, modifiers (lt, and), types (s32)
 
-A row names its modifiers: one that no row names is refused, so that nothing is executed as something else.
+A row names its modifiers: a modifier that no row names is refused, so that no instruction is executed as another.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from codegen.cutlass.ptx.core import CtaBatch
 
 Step: TypeAlias = Callable[[Active], None]
-"""An instruction ready to run: the operands are bound, only the active threads are missing."""
+"""An instruction ready to run: its operands are bound, only the active threads are missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpcodeForm:
-    """An opcode taken apart. `modifiers` lie between head and types, hints aside."""
+    """An opcode taken apart. `modifiers` are between head and types, without hints."""
 
     head: str
     modifiers: tuple[str, ...]
@@ -37,7 +37,7 @@ Build: TypeAlias = "Callable[[PtxInstruction, OpcodeForm, CtaBatch], Step]"
 
 @dataclass(frozen=True, slots=True)
 class OpcodeRow:
-    """One operation: `build` makes the step. `modifiers` are those that it knows, hints (read over) are `hints`."""
+    """One operation: `build` makes the step. `modifiers` are those that it knows; `hints` are ignored."""
 
     head: str
     build: Build
@@ -47,7 +47,8 @@ class OpcodeRow:
 
 
 def split(opcode: str, row: OpcodeRow) -> OpcodeForm:
-    """`opcode` by the words of `row`. Raises UnsupportedPtx for a modifier or type that the row does not name."""
+    """Take `opcode` apart by the words of `row`. Raises UnsupportedPtx for a modifier or type that the row does not
+    name."""
     parts = opcode.split(".")
     modifiers, types = [], []
     for part in parts[1:]:

@@ -1,4 +1,4 @@
-"""PTX's types as numpy's, and constants of each."""
+"""PTX's types as numpy types, and constants of each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from codegen.cutlass.ptx.module import Immediate
 Array: TypeAlias = NDArray[Any]
 
 POISON: Final = 0xFF
-"""Every byte of what nobody wrote: NaN as f16, f32 and f64, -1 as an integer, misaligned as an address."""
+"""Every byte of unwritten memory: NaN as f16, f32 and f64, -1 as an integer, misaligned as an address."""
 
 DTYPES: Final[dict[str, np.dtype[Any]]] = {
     name: np.dtype(kind)

@@ -1,6 +1,6 @@
 """Shared memory of a batch of CTAs: bytes, bounds, and the order of accesses.
 
-Addresses are 32-bit offsets in a window that begins at 1024, so that a null pointer is outside.
+Addresses are 32-bit offsets in a window that begins at 1024, so that a null pointer is outside of it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ ROUND: Final = 1024
 
 
 class SharedMemory:
-    """`size_bytes` for each of `ctas` CTAs with `warps` warps; `cell_bytes` divides every access."""
+    """Shared memory with `size_bytes` for each of `ctas` CTAs with `warps` warps; the size of every access is a
+    multiple of `cell_bytes`."""
 
     def __init__(self, ctas: int, warps: int, size_bytes: int, cell_bytes: int, *, proxies: bool) -> None:
         self.size_bytes = size_bytes
@@ -30,26 +31,27 @@ class SharedMemory:
         self._start = np.repeat(np.arange(ctas) * self._pitch, warps * 32)
 
     def clear(self) -> None:
-        """For the next batch of CTAs."""
+        """Reset for the next batch of CTAs."""
         self.data.fill(POISON)
         self.order.clear()
 
     def start_of_warps(self, warps: Array) -> Array:
-        """Where the memory of each warp's CTA begins in `data`."""
+        """Start of the memory of each warp's CTA in `data`."""
         starts: Array = self._start[warps * 32]
         return starts
 
     def places(self, addresses: Array, lanes: Array, width: int, act: str) -> Array:
-        """Where `width` bytes at the addresses of these threads lie in `data`. Raises KernelFault."""
+        """Places in `data` of `width` bytes at the addresses of these threads. Raises KernelFault."""
         offsets: Array = addresses.astype(np.int64) - SHARED_BASE
         return self.check(offsets, width, act) + self._start[lanes]
 
     def offset(self, place: int) -> int:
-        """Where a place in `data` lies in its CTA's memory."""
+        """Offset of a place of `data` in its CTA's memory."""
         return place % self._pitch
 
     def check(self, offsets: Array, width: int, act: str) -> Array:
-        """Offsets from the window's start, unchanged. Raises KernelFault outside of it and for misaligned ones."""
+        """Offsets from the window's start, unchanged. Raises KernelFault for offsets outside of it and for misaligned
+        ones."""
         bad = (offsets < 0) | (offsets > self.size_bytes - width)
         if bad.any():
             worst = int(offsets[bad].reshape(-1)[0])
@@ -63,7 +65,7 @@ class SharedMemory:
         return offsets
 
     def cells(self, places: Array, width: int) -> Array:
-        """(n, k): the cells of `width` bytes at n places."""
+        """The cells of `width` bytes at n places, (n, k)."""
         first = places // self._cell
         if width == self._cell:
             return first[:, None]
@@ -71,11 +73,11 @@ class SharedMemory:
         return cells
 
     def gather(self, addresses: Array, active: Active, dtype: np.dtype[Any], count: int) -> Array:
-        """(n, count) elements at the active threads' addresses."""
+        """Elements (n, count) at the active threads' addresses."""
         return self.gather_lanes(addresses, active.lanes, dtype, count)
 
     def gather_lanes(self, addresses: Array, lanes: Array, dtype: np.dtype[Any], count: int) -> Array:
-        """(n, count) elements at the addresses of these threads."""
+        """Elements (n, count) at the addresses of these threads."""
         width = dtype.itemsize * count
         places = self.places(addresses, lanes, width, "reads")
         self.order.read(self.cells(places, width), lanes >> 5)
@@ -83,7 +85,7 @@ class SharedMemory:
         return rows
 
     def scatter_lanes(self, addresses: Array, lanes: Array, rows: Array) -> None:
-        """Writes (n, count) elements at the addresses of these threads."""
+        """Write (n, count) elements at the addresses of these threads."""
         width = rows.dtype.itemsize * rows.shape[1]
         places = self.places(addresses, lanes, width, "writes")
         self.order.write(self.cells(places, width), lanes >> 5)

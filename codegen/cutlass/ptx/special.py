@@ -1,4 +1,4 @@
-"""The special registers of a batch of CTAs, and which of its threads there are."""
+"""Special registers of a batch of CTAs, and the mask of its existing threads."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ class Geometry:
 
     @property
     def threads(self) -> int:
-        """Threads of a CTA."""
+        """Number of threads of a CTA."""
         return self.block[0] * self.block[1] * self.block[2]
 
     @property
     def warps(self) -> int:
-        """Warps of a CTA, the last one perhaps in part."""
+        """Number of warps of a CTA; the last one may be incomplete."""
         return -(-self.threads // WARP)
 
     @property
     def ctas(self) -> int:
-        """CTAs of the grid."""
+        """Number of CTAs of the grid."""
         return self.grid[0] * self.grid[1] * self.grid[2]
 
 
 class Special:
-    """`registers` by name: uint32, one a thread or one for all; those of CTAs change from batch to batch."""
+    """Special registers of a batch. `registers` holds uint32 values by name, one per thread or one for all; those of
+    CTAs change from batch to batch."""
 
     def __init__(self, geometry: Geometry, ctas: int, layout: SymbolLayout) -> None:
         self._geometry = geometry
@@ -74,7 +75,7 @@ class Special:
         self.registers: Mapping[str, Array] = registers
 
     def place(self, numbers: Sequence[int], live: Array) -> None:
-        """Gives the batch the CTAs of these linear numbers and marks their threads in `live`."""
+        """Give the batch the CTAs of these linear numbers, and mark their threads in `live`."""
         pitch = self._geometry.warps * WARP
         grid = self._geometry.grid
         live.fill(False)

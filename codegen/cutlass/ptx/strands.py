@@ -1,10 +1,10 @@
-"""Threads that run together, and where those that part meet again.
+"""Threads that run together, and the joins where diverged threads meet again.
 
     Strand   active threads at a block, on their way to a join
-    Join     the block at which the threads of a divergent branch meet; it goes on when all of them are there
+    Join     the block at which the threads of a divergent branch meet; it continues when all of them are there
 
-Warps of one strand run in lockstep only because that is fast: where some warps wait at a barrier for others that wait
-at the join, `free` lets those go on that are complete.
+Warps of one strand run in lockstep only because that is fast. Where some warps wait at a barrier for others that wait
+at the join, `free` lets the complete warps continue.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from codegen.cutlass.ptx.scalars import Array
 
 @dataclass(slots=True, eq=False)
 class Join:
-    """`pending` counts the strands and joins on their way here; `arrived` is a mask of those that are."""
+    """A meeting point. `pending` counts the strands and joins on their way here; `arrived` is a mask of the threads
+    that are here."""
 
     block: int
     parent: Join | None
@@ -29,7 +30,7 @@ class Join:
 
 @dataclass(slots=True, eq=False)
 class Strand:
-    """Threads that go on at `block`."""
+    """Threads that continue at `block`."""
 
     active: Active
     block: int
@@ -45,12 +46,12 @@ class Strands:
         self._choices = choices
 
     def start(self, end: int) -> None:
-        """All threads at the entry."""
+        """Start all threads at the entry."""
         root = Join(end, None, 1, np.zeros_like(self.live))
         self.ready = [Strand(Active(self.live.copy(), self.live), 0, root)]
 
     def next(self) -> Strand | None:
-        """One that can run, by chance, None where there is none."""
+        """A random strand that can run; None where there is none."""
         if not self.ready:
             return None
         if len(self.ready) == 1:
@@ -58,24 +59,24 @@ class Strands:
         return self.ready.pop(int(self._choices.integers(len(self.ready))))
 
     def part(self, strand: Strand, sides: list[tuple[Array, int]], meets: int) -> None:
-        """The threads of `strand` go to several blocks and meet at block `meets`."""
+        """Send the threads of `strand` to several blocks; they meet at block `meets`."""
         join = self.meet(strand.join, meets, len(sides))
         self.ready += [Strand(Active(mask, self.live), block, join) for mask, block in sides]
 
     def meet(self, join: Join, block: int, count: int) -> Join:
-        """The join at `block` of so many strands in the place of one that was on its way to `join`."""
+        """A join of `count` strands at `block`, which replaces one strand that was on its way to `join`."""
         if join.block == block:
             join.pending += count - 1
             return join
         return Join(block, join, count, np.zeros_like(self.live))
 
     def arrive(self, strand: Strand) -> None:
-        """A strand is at its join."""
+        """Record that a strand is at its join."""
         strand.join.arrived |= strand.active.mask
         self.leave(strand.join)
 
     def leave(self, join: Join) -> None:
-        """One of those on their way is there, or has finished."""
+        """Record that one of those on their way has arrived or finished."""
         current: Join | None = join
         while current is not None:
             current.pending -= 1
@@ -88,7 +89,8 @@ class Strands:
             current = current.parent
 
     def free(self, waiting: list[tuple[Array, Join]]) -> bool:
-        """Lets complete warps go on from joins where others are missing that wait at a barrier; whether any could."""
+        """Let complete warps continue from joins at which others are missing that wait at a barrier; return whether any
+        could."""
         below: dict[int, tuple[Join, Array]] = {}
         for mask, join in waiting:
             current: Join | None = join

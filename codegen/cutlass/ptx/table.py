@@ -1,4 +1,4 @@
-"""All opcodes that are executed, one row a head, and the step that an instruction becomes."""
+"""Table of all executable opcodes, one row per head, and the step of an instruction."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ OPCODES: Final[dict[str, OpcodeRow]] = {
 
 
 def decode(instruction: PtxInstruction, core: CtaBatch) -> Step:
-    """The step of an instruction, its guard included. Raises UnsupportedPtx, with the line."""
+    """The step of an instruction, including its guard. Raises UnsupportedPtx, with the line."""
     row = OPCODES.get(instruction.parts[0])
     try:
         if row is None:
@@ -53,7 +53,7 @@ def decode(instruction: PtxInstruction, core: CtaBatch) -> Step:
 
 
 def guarded(instruction: PtxInstruction, step: Step, core: CtaBatch) -> Step:
-    """The step for those threads that the instruction's guard lets through."""
+    """The step for the threads that pass the instruction's guard."""
     if instruction.guard is None:
         return step
     predicate, negated = core.registers.predicate(instruction.guard)

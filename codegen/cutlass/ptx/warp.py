@@ -1,4 +1,4 @@
-"""What the threads of a warp do together: shuffles, votes, reductions."""
+"""Instructions of the threads of a warp together: shuffles, votes, reductions."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ LANE: Final = np.arange(WARP)
 
 
 def members(active: Active, mask: Array) -> Array:
-    """Checks a member mask: all threads that it names are here, and all name the same. Gives the active threads.
+    """Check a member mask: all threads that it names are here, and all name the same mask. Return the active threads.
 
-    Raises KernelFault: a thread that the mask names runs elsewhere or not at all, or is not named itself.
+    Raises KernelFault where a thread that the mask names runs elsewhere or not at all, or is not named itself.
     """
     lanes = active.lanes
     named = np.broadcast_to(mask, active.mask.size) if mask.size == 1 else mask
@@ -161,7 +161,7 @@ def _activemask(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -
 
 
 def _elect(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
-    """The lowest thread of the mask is elected."""
+    """Elect the lowest thread of the mask."""
     need(form.modifiers == ("sync",) and len(instruction.operands) == 2, instruction)
     pair = instruction.operands[0]
     if not isinstance(pair, Vector) or not pair.pair:

@@ -1,6 +1,6 @@
 """wgmma: products of 64 x 16 by 16 x n of four warps together, from shared memory (A also from registers).
 
-Descriptors are checked to be the same in all threads; every read is checked like any other of shared memory.
+Descriptors must be the same in all threads; every read is checked like any other read of shared memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WINDOW_BITS: Final = 18
 
 
 def _groups(active: Active, core: CtaBatch) -> Array:
-    """(groups, 4) warps. Raises KernelFault where a group of four warps is not complete."""
+    """Warps of each group, (groups, 4). Raises KernelFault where a group of four warps is not complete."""
     warps = active.whole_warps
     local = warps % core.warps_per_cta
     whole = warps.size % GROUP == 0 and bool((local.reshape(-1, GROUP) % GROUP == np.arange(GROUP)).all())
@@ -38,7 +38,7 @@ def _groups(active: Active, core: CtaBatch) -> Array:
 
 
 def _uniform(values: Array, groups: Array, what: str) -> Array:
-    """One value a group. Raises KernelFault where threads of a group differ."""
+    """One value per group. Raises KernelFault where threads of a group differ."""
     if values.size == 1:
         return np.broadcast_to(values, groups.shape[0])
     by_group = values.reshape(-1, WARP)[groups].reshape(groups.shape[0], -1)
@@ -49,7 +49,8 @@ def _uniform(values: Array, groups: Array, what: str) -> Array:
 
 
 def _descriptors(values: Array, groups: Array, what: str) -> Array:
-    """One descriptor a group. Raises KernelFault where threads differ, and for what descriptors may not have."""
+    """One descriptor per group. Raises KernelFault where threads differ, and for fields that descriptors may not
+    have."""
     found = _uniform(values, groups, what)
     for bits in np.unique(found):
         Descriptor.decode(int(bits))
@@ -63,7 +64,7 @@ def _flag(operand: Operand, instruction: PtxInstruction, allowed: tuple[int, ...
 
 
 def _from_shared(core: CtaBatch, descriptors: Array, groups: Array, rows: int, *, k_major: bool) -> Array:
-    """(groups, rows, 16) f32 from the matrices that descriptors point to. Raises KernelFault."""
+    """Matrices (groups, rows, 16) f32 to which descriptors point. Raises KernelFault."""
     matrices = np.empty((groups.shape[0], rows, 16), np.float32)
     shared = core.shared
     for bits in np.unique(descriptors):
@@ -133,7 +134,7 @@ def _mma_async(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) ->
 
 
 def _start(sums: Sums, warps: Array, active: Active, *, single: bool) -> Array:
-    """(warps, 16, columns): what is in flight, or what the registers hold."""
+    """Sums (warps, 16, columns) to continue from: those in flight, or those in the registers."""
     flying = sums.flying[warps]
     if flying.all():
         values: Array = sums.values[warps]

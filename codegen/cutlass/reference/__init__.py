@@ -1,6 +1,7 @@
-"""What layers compute in exact arithmetic, and how far a GPU's stored halves may be from it: the target's judgement.
+"""Results of layers in exact arithmetic, and the allowed distance of a GPU's stored fp16 values: the target's
+judgement.
 
-Shares nothing with kernels: operators are evaluated from their attributes, in float64.
+The reference shares nothing with the kernels: operators are evaluated from their attributes, in float64.
 """
 
 from codegen.cutlass.reference.evaluated import Evaluated

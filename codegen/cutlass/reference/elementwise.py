@@ -1,9 +1,9 @@
 """Element-wise operators, by the steps that kernels take in fp32.
 
-Functions that CUDA has and that are put together of others are computed here by the others, in the way that loses most:
+CUDA functions that can be composed of others are computed here by those others, in the way that loses most precision:
 tanh(x) as 1 - 2 / (1 + exp(2 x)), exp(x) - 1 by its two steps. So a kernel may do the same, and one that calls the
-function itself is nearer. Where the result is a difference of numbers near one, it is allowed to be off by some 2^-20
-of one; `tanh.approx`, which is off by 2^-11, is not allowed.
+function itself is more precise. A result that is a difference of numbers near one may be off by about 2^-20;
+`tanh.approx`, which is off by 2^-11, is not allowed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def magnitude(x: Evaluated) -> Evaluated:
 
 
 def leaky_relu(op: Op, x: Evaluated) -> Evaluated:
-    """x above zero, else alpha times it; nowhere steeper than the steeper of both."""
+    """x above zero, else alpha times x; nowhere steeper than the steeper of both."""
     alpha = op.number("alpha")
     numbers = np.where(x.numbers > 0, x.numbers, alpha * x.numbers)
     return single.rounded(Evaluated(numbers, max(1.0, abs(alpha)) * x.error))
@@ -38,7 +38,7 @@ def clip(x: Evaluated, low: float, high: float) -> Evaluated:
 
 
 def ramp(x: Evaluated, slope: float, offset: float) -> Evaluated:
-    """slope * x + offset, held between 0 and 1."""
+    """slope * x + offset, clamped to [0, 1]."""
     return clip(add(mul(immediate(slope), x), immediate(offset)), 0.0, 1.0)
 
 
@@ -77,8 +77,8 @@ def elu(op: Op, x: Evaluated) -> Evaluated:
 
 
 def shrink(op: Op, x: Evaluated) -> Evaluated:
-    """x towards zero by the bias, and zero between -lambd and lambd: an x that may lie on either side of a jump may
-    be off by that too."""
+    """x moved towards zero by the bias, and zero between -lambd and lambd. An x that may lie on either side of a jump
+    may be off by the jump, too."""
     lambd, bias = op.number("lambd"), op.number("bias")
     numbers = np.select([x.numbers < -lambd, x.numbers > lambd, np.isnan(x.numbers)],
                         [x.numbers + bias, x.numbers - bias, x.numbers], 0.0)  # fmt: skip
@@ -157,7 +157,7 @@ def _binary(compute: Callable[[Evaluated, Evaluated], Evaluated]) -> Rule:
 
 
 def _scale_shift(asked: RuleInputs) -> Evaluated:
-    """x * scale + shift, both with an element a channel."""
+    """x * scale + shift, each with one element per channel."""
     return add(mul(asked.operand(0), asked.vector(1)), asked.vector(2))
 
 

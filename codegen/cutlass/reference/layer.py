@@ -1,6 +1,6 @@
-"""A layer at sampled positions: its anchor, then its epilogue in order, nothing rounded to a stored type between.
+"""A layer at sampled positions: its anchor, then its epilogue in order, with no rounding to a stored type in between.
 
-Sampled  -->  numbers [S] in exact arithmetic, error [S] of what a GPU has in fp32 before it stores them
+Sampled  -->  numbers [S] in exact arithmetic, error [S] of a GPU's fp32 values before it stores them
 """
 
 from __future__ import annotations
@@ -42,18 +42,19 @@ RULES: Mapping[str, Rule] = {
 }
 
 KINDS = frozenset(RULES)
-"""Operators that the reference evaluates."""
+"""Kinds of operators that the reference evaluates."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerReference:
-    """Feature maps have their channels last. `outputs_first` says that weights of convolutions are (Cout, kernel...,
-    Cin) or, grouped, (G, Cout / G, kernel..., Cin / G); else Cout is the last axis."""
+    """Reference of layers whose feature maps have their channels last. `outputs_first` says that weights of
+    convolutions are (Cout, kernel..., Cin) or, grouped, (G, Cout / G, kernel..., Cin / G); otherwise Cout is the last
+    axis."""
 
     outputs_first: bool = True
 
     def evaluate(self, sampled: Sampled) -> Evaluated:
-        """Raises TargetError for an operator of a kind that is not in KINDS."""
+        """Evaluate a layer at sampled positions. Raises TargetError for an operator of a kind that is not in KINDS."""
         running: tuple[str, Evaluated] | None = None
         for name in sampled.layer.ops:
             op = sampled.graph.op_by_name[name]
@@ -65,8 +66,8 @@ class LayerReference:
         return running[1]
 
     def allowed(self, sampled: Sampled) -> Doubles:
-        """How far a stored half may be from the number: the error before it is stored, and half a step for storing
-        what may be that much larger. Infinities and NaN are to be stored as such, where they are certain."""
+        """Largest distance of a stored fp16 value from the number: the error before it is stored, and half a step of
+        fp16 at the largest possible magnitude. Infinities and NaN must be stored as such where they are certain."""
         found = self.evaluate(sampled)
         stored = rounded_sum_error(found.sizes, np.zeros(len(found.sizes)), 0, stored="float16", summed="float32")
         return np.where(np.isfinite(found.numbers), stored + found.error, found.error)
@@ -76,7 +77,7 @@ class LayerReference:
         return Bound(self.allowed)
 
     def emulate(self, sampled: Sampled) -> Array:
-        """The numbers, as `codegen.target.AnyTarget.emulate` wants them. Raises TargetError as `evaluate`."""
+        """The numbers, as `codegen.target.AnyTarget.emulate` wants them. Raises TargetError as `evaluate` does."""
 
         def exact(name: str) -> Doubles:
             return np.broadcast_to(0.0, sampled.graph.by_name[name].shape)
@@ -85,4 +86,4 @@ class LayerReference:
 
 
 REFERENCE = LayerReference()
-"""Of the weights that kernels of this target read."""
+"""Reference for the layout of weights that kernels of this target read."""

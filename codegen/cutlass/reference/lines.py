@@ -1,9 +1,9 @@
-"""Operators along whole lines: softmax and norms, and how lines are found for points.
+"""Operators along whole lines: softmax and norms, and the lines through given points.
 
     points [S, rank]  -->  the lines through them, each once: [U, L]  -->  results [U, L or 1]  -->  [S]
 
-A softmax takes the largest of its line off before the exponential; a variance is the mean of squared differences from
-the mean, not a difference of means. Kernels that do otherwise lose digits, which is not allowed for here.
+A softmax subtracts the largest of its line before the exponential; a variance is the mean of squared differences from
+the mean, not a difference of means. Kernels that do otherwise lose digits, for which the error here leaves no room.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from codegen.cutlass.reference.sums import pieces, plain_sum
 from codegen.judgement import Points
 
 LineRule = Callable[[Evaluated], Evaluated]
-"""Of lines [U, L]: results for each element, or one a line, [U, 1]."""
+"""Rule for lines [U, L]: results for each element, or one per line, [U, 1]."""
 
 
 def along_lines(x: Stored, axes: tuple[int, ...], points: Points, rule: LineRule) -> Evaluated:
-    """What a rule makes of the lines of x along `axes`, at points of a result that has all axes of x."""
+    """Results of a rule on the lines of x along `axes`, at points of a result that has all axes of x."""
     shape = x.values.shape
     kept = tuple(axis for axis in range(len(shape)) if axis not in axes)
     number, line_extents = _number(points, kept, shape), tuple(shape[axis] for axis in kept)
@@ -64,7 +64,7 @@ def _number(points: Points, axes: tuple[int, ...], shape: tuple[int, ...]) -> Po
 
 
 def mean_of(lines: Evaluated) -> Evaluated:
-    """[U, 1]: the sum of each line over its length."""
+    """Mean of each line, [U, 1]: its sum over its length."""
     total = divide(plain_sum(lines), immediate(float(lines.numbers.shape[1])))
     return as_column(total)
 
@@ -75,9 +75,9 @@ def softmax(asked: RuleInputs) -> Evaluated:
 
 
 def _softmax(x: Evaluated) -> Evaluated:
-    """A share grows with its own element and falls with all others. Its powers are off by their rounding and that of
-    their arguments, x and the largest of the line, each perhaps times log2(e) before one is taken from the other; their
-    sum by a unit for each."""
+    """Softmax. A share grows with its own element and falls with all others. The errors of its powers are their
+    rounding and that of their arguments: x and the largest of the line may each be multiplied by log2(e) before the
+    subtraction. The sum adds one unit per term."""
     largest = x.numbers.max(1, keepdims=True)
     powers = np.exp(x.numbers - largest)
     total = powers.sum(1, keepdims=True)
@@ -96,7 +96,7 @@ def _softmax(x: Evaluated) -> Evaluated:
 
 
 def _certain(found: Evaluated, lines: Evaluated) -> Evaluated:
-    """Infinities and NaN are certain in lines of which nothing is off, else they may be anything."""
+    """Mark infinities and NaN as certain in lines without any error; otherwise any value may take their place."""
     known = np.where(lines.error.any(1, keepdims=True), np.inf, 0.0)
     error = np.where(np.isfinite(found.numbers), found.error, known)
     return Evaluated(found.numbers, np.where(np.isnan(error), np.inf, error))
@@ -126,8 +126,8 @@ def _affine(asked: RuleInputs, normalised: Callable[[Evaluated, float], Evaluate
 
 
 def _centred(x: Evaluated) -> tuple[Evaluated, Evaluated]:
-    """x less its mean, and the variance. What the mean is off moves all elements alike: it adds only its square to the
-    mean of squares, for the differences from the true mean add up to nothing."""
+    """x minus its mean, and the variance. An error of the mean moves all elements alike: it adds only its square to the
+    mean of squares, because the differences from the true mean sum to zero."""
     mean = mean_of(x)
     difference = x.numbers - mean.numbers
     own = x.error + UNIT * (np.abs(difference) + x.error + mean.error)
@@ -140,12 +140,12 @@ def _centred(x: Evaluated) -> tuple[Evaluated, Evaluated]:
 
 
 def _over_root(x: Evaluated, power: Evaluated, epsilon: float) -> Evaluated:
-    """No mean of squares is negative, whatever it is off."""
+    """x over the root of power + epsilon. No mean of squares is negative, whatever its error."""
     least = epsilon * (1 - 2 * UNIT)
     root = monotone(lambda v: np.sqrt(np.maximum(v, least)), add(power, immediate(epsilon)))
     return divide(x, rounded(root, ELEMENTARY_UNITS))
 
 
 def as_column(x: Evaluated) -> Evaluated:
-    """[U] as [U, 1]."""
+    """Reshape [U] to [U, 1]."""
     return Evaluated(x.numbers[:, None], x.error[:, None])

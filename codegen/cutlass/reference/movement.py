@@ -1,6 +1,6 @@
 """Operators that compute nothing: each point of the result is an element of an input, or a constant number.
 
-Bits are moved, so nothing is rounded; what an element may be off goes with it.
+Bits are moved, so nothing is rounded; the error of an element moves with it.
 """
 
 from __future__ import annotations
@@ -15,31 +15,32 @@ from codegen.judgement import Points
 
 
 def moved(places: Callable[[RuleInputs], Points]) -> Callable[[RuleInputs], Evaluated]:
-    """The rule that reads the first input at the places [S, rank] that are given."""
+    """The rule that reads the first input at the positions [S, rank] that `places` returns."""
     return lambda asked: asked.tensor().at(*places(asked).T)
 
 
 def transpose(asked: RuleInputs) -> Points:
-    """Axis i of the result is axis perm[i] of the input."""
+    """Transpose: axis i of the result is axis perm[i] of the input."""
     places = np.empty_like(asked.points)
     places[:, list(asked.op.ints("perm"))] = asked.points
     return places
 
 
 def slice_(asked: RuleInputs) -> Points:
-    """Position p is that of the input at starts + steps * p."""
+    """Slice: position p reads the input at starts + steps * p."""
     return np.asarray(np.array(asked.op.ints("starts")) + asked.points * np.array(asked.op.ints("steps")))
 
 
 def take(asked: RuleInputs) -> Points:
-    """Position p of the axis is that of the input at indices[p]."""
+    """Take: position p of the axis reads the input at indices[p]."""
     axis, places = int(asked.op.number("axis")), asked.points.copy()
     places[:, axis] = np.array(asked.op.ints("indices"))[asked.points[:, axis]]
     return places
 
 
 def gather(asked: RuleInputs) -> Points:
-    """As `take`, by an input of indices, whose axes stand where the axis was; negative ones count from the end."""
+    """Gather: like `take`, but by an input of indices, whose axes replace the axis; negative indices count from the
+    end."""
     axis, points = int(asked.op.number("axis")), asked.points
     indices, extents = asked.tensor(1).values, asked.tensor(0).values.shape
     behind = axis + indices.ndim
@@ -48,7 +49,7 @@ def gather(asked: RuleInputs) -> Points:
 
 
 def view(asked: RuleInputs) -> Evaluated:
-    """The same elements in the same linear order."""
+    """View: the input's elements in unchanged linear order."""
     linear = np.zeros(len(asked.points), np.int64)
     for axis, extent in enumerate(asked.shape):
         linear = linear * extent + asked.points[:, axis]
@@ -56,7 +57,7 @@ def view(asked: RuleInputs) -> Evaluated:
 
 
 def pad(asked: RuleInputs) -> Evaluated:
-    """Position p is that of the input at p - begins, and the value outside of it."""
+    """Pad: position p reads the input at p - begins, and gives the value outside of it."""
     x = asked.tensor()
     places = asked.points - np.array(asked.op.ints("begins"))
     extents = np.array(x.values.shape)
@@ -67,7 +68,7 @@ def pad(asked: RuleInputs) -> Evaluated:
 
 
 def concat(asked: RuleInputs) -> Evaluated:
-    """One input behind the other along an axis."""
+    """Concat: the inputs one after the other along an axis."""
     axis = int(asked.op.number("axis")) % len(asked.shape)
     numbers, errors = np.zeros((2, len(asked.points)))
     start = 0

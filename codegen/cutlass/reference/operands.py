@@ -1,6 +1,6 @@
-"""One operator of a layer at sampled positions, and how its operands are read.
+"""One operator of a layer at sampled positions, and the elements of its operands there.
 
-points [S, rank] of the result  -->  elements of an operand there, in float64, and how far they may be off
+points [S, rank] of the result  -->  elements of an operand there, in float64, and their errors
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from partitioner.ir.graph import Op
 
 @dataclass(frozen=True, slots=True)
 class RuleInputs:
-    """What a rule computes from. `running` is what the layer has just computed at the points, by name: it is not
-    rounded to a stored type, and read in no other place than the points."""
+    """Inputs of a rule. `running` is the value that the layer has just computed at the points, by name: it is not
+    rounded to a stored type, and is read only at the points."""
 
     sampled: Sampled
     op: Op
@@ -31,7 +31,7 @@ class RuleInputs:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the result, on the device."""
+        """Shape of the result, on the device."""
         return self.sampled.graph.by_name[self.op.outputs[0]].shape
 
     def tensor(self, position: int = 0) -> Stored:
@@ -51,15 +51,16 @@ class RuleInputs:
         return stored.at(*aligned(self.points, stored.values.shape))
 
     def vector(self, position: int) -> Evaluated:
-        """Of an input with an element a channel, that of the last axis."""
+        """Elements of an input that has one per channel, for the channels of the points (the last axis)."""
         return self.tensor(position).at(self.points[:, -1])
 
 
 Rule = Callable[[RuleInputs], Evaluated]
-"""What an operator computes at the points, [S]."""
+"""Rule of an operator: its results at the points, [S]."""
 
 
 def aligned(points: Points, shape: tuple[int, ...]) -> tuple[Points, ...]:
-    """Positions in a tensor of that shape, which is broadcast to the points' and aligned with it at the last axis."""
+    """Positions in a tensor of shape `shape`, which is broadcast to the points' and aligned with it at the last
+    axis."""
     met = points[:, points.shape[1] - len(shape) :]
     return tuple(np.where(extent > 1, i, 0) for i, extent in zip(met.T, shape, strict=True))

@@ -32,8 +32,8 @@ from partitioner.ir.graph import Op
 
 
 def lrn(asked: RuleInputs) -> Evaluated:
-    """The power as exp(-beta * ln(u)), as pow() and its parts are no worse. The window has as many channels below as
-    above, of those that there are."""
+    """Local response normalisation, with the power as exp(-beta * ln(u)), since pow() and its parts are no worse. The
+    window has equally many channels below and above, as far as they exist."""
     op, x, points = asked.op, asked.tensor(), asked.points
     size = int(op.number("size"))
     channels = points[:, -1:] + np.arange(size) - (size - 1) // 2
@@ -47,7 +47,7 @@ def lrn(asked: RuleInputs) -> Evaluated:
 
 
 def max_pool(asked: RuleInputs) -> Evaluated:
-    """Of what there is; NaN if any is."""
+    """The maximum of the elements inside the map; NaN if any is."""
     return _windowed(asked, -np.inf, lambda taps, _window, _points: monotone(_largest, taps))
 
 
@@ -56,8 +56,8 @@ def _largest(taps: Doubles) -> Doubles:
 
 
 def average_pool(asked: RuleInputs) -> Evaluated:
-    """The sum over the number of taps in the map, with `count_include_pad` of those in the padding too. Windows where
-    nothing counts are 0."""
+    """The sum over the number of taps in the map or, with `count_include_pad`, of those in the padding, too. Windows
+    without any counted tap are 0."""
     padding = bool(asked.op.number("count_include_pad"))
     extents = asked.sampled.graph.by_name[asked.op.inputs[0]].shape[1:-1]
 
@@ -83,7 +83,8 @@ def _windowed(
 
 
 def convolution(asked: RuleInputs) -> Evaluated:
-    """A row is what lies under the kernel, in the channels of a group; a column the weights of an output channel."""
+    """Convolution as products of rows and columns: a row is the input under the kernel, in the channels of a group; a
+    column holds the weights of an output channel."""
     x, shape, points = asked.tensor(0), asked.shape, asked.points
     groups = int(asked.op.number("groups"))
     weights = _Weights(asked.tensor(1), groups, asked.outputs_first)
@@ -101,7 +102,7 @@ def convolution(asked: RuleInputs) -> Evaluated:
 
 
 def _patches(x: Stored, window: WindowAttributes, places: Points, group: Points, channels: int) -> Evaluated:
-    """[P, taps times channels of the group]"""
+    """Input elements under the kernel, [P, taps times channels of the group]."""
     chosen = group[:, None] * channels + np.arange(channels)
     found = window.gather(x, places, chosen, 0.0)
     return Evaluated(found.numbers.reshape(len(places), -1), found.error.reshape(len(places), -1))
@@ -109,7 +110,7 @@ def _patches(x: Stored, window: WindowAttributes, places: Points, group: Points,
 
 @dataclass(frozen=True, slots=True)
 class _Weights:
-    """In one of two orders, the groups before them where there are several:
+    """Weights in one of two orders, with the groups as the first axis where there are several:
 
     outputs first    Cout, kernel..., Cin / groups
     outputs last     kernel..., Cin / groups, Cout
@@ -120,7 +121,7 @@ class _Weights:
     outputs_first: bool
 
     def columns(self, channel: Points) -> Evaluated:
-        """[F, taps times channels of a group] of output channels."""
+        """Weights of output channels, [F, taps times channels of a group]."""
         rank = self.stored.values.ndim
         first = 1 if self.groups > 1 else 0
         stored = self.stored
@@ -132,7 +133,7 @@ class _Weights:
 
 
 def matrix_product(asked: RuleInputs) -> Evaluated:
-    """a [..., M, K] times b [..., K, N] plus bias [N]."""
+    """Matrix product: a [..., M, K] times b [..., K, N] plus bias [N]."""
     a, b = asked.tensor(0), asked.tensor(1)
     rank = b.values.ndim
     turned = b.moved((*range(rank - 2), rank - 1, rank - 2))
@@ -145,14 +146,15 @@ def matrix_product(asked: RuleInputs) -> Evaluated:
 
 
 def _lines(factor: Stored, points: Points) -> tuple[Gather, Points]:
-    """The last axis of a factor by the number of a line, and the number for each point."""
+    """A function that gives the last axis of a factor by the number of a line, and the line number for each point."""
     extents = factor.values.shape[:-1]
     numbers = np.ravel_multi_index(aligned(points, extents), extents)
     return lambda some: factor.at(*np.unravel_index(some, extents)), numbers
 
 
 def _columns(matrix: Stored) -> Gather:
-    """As the lines of the transposed matrix, in the order of memory: a long matrix is read once from end to end."""
+    """A function that gives columns as lines of the transposed matrix, in the order of memory, so that a long matrix is
+    read once from end to end."""
 
     def gather(some: Points) -> Evaluated:
         return matrix.each(lambda array: np.take(array, some, 1).T).at(...)
@@ -161,7 +163,8 @@ def _columns(matrix: Stored) -> Gather:
 
 
 LEAST_SIZE, LARGEST_SIZE, WANTED_SIZE = 2.0**-9, 65504.0, 64.0
-"""Of a line: it is held between the first two; the power of two is what takes it to the third."""
+"""Size of a line: least, largest, and wanted. The size is clamped to the first two; the power of two takes it to the
+third."""
 
 
 def reduction(asked: RuleInputs) -> Evaluated:
@@ -170,14 +173,14 @@ def reduction(asked: RuleInputs) -> Evaluated:
 
 
 def _nearest(lines: Doubles) -> Doubles:
-    """Of the span of a line the number nearest to zero: it rises with every element."""
+    """The number nearest to zero in the span of a line: it rises with every element."""
     low, high = lines.min(1, keepdims=True), lines.max(1, keepdims=True)
     return np.asarray(np.maximum(low, 0) + np.minimum(high, 0))
 
 
 def _power_of_line(op: Op, lines: Evaluated) -> Evaluated:
-    """64 over the power of two at or above the largest |x|, or |x - nearest|, of a line. It is a step: just above and
-    just below a power of two it may be either, unless the difference is a number of fp32."""
+    """64 over the power of two at or above the largest |x|, or |x - nearest|, of a line. It is a step function: near a
+    power of two it may be either value, unless the difference is a number of fp32."""
     if op.number("centred"):
         exact = monotone(np.subtract, lines, monotone(_nearest, lines))
         whole = (exact.error == 0) & (off(exact.numbers.astype(np.float32).astype(np.float64), exact.numbers) == 0)
@@ -200,4 +203,4 @@ RULES: Mapping[str, Callable[[Op, Evaluated], Evaluated]] = {
     "reduce_nearest": lambda _, x: monotone(_nearest, x),
     "reduce_power": _power_of_line,
 }
-"""Lines [U, L] to one number each, [U, 1]."""
+"""Rules that reduce lines [U, L] to one number each, [U, 1]."""

@@ -1,6 +1,6 @@
 """Resizing along axes: the nearest element, or a mix of neighbours.
 
-position p of the result  -->  place among the input's elements, by the coordinates of the operator
+position p of the result  -->  coordinate among the input's elements, by the operator's rule
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from codegen.judgement import Doubles, Points
 from partitioner.ir.graph import Op
 
 PLACE_UNITS = 8.0
-"""By which a place is off in fp32, in units of it or of one: a scale, a product, two halves that are added."""
+"""Error of a coordinate in fp32, in units of the coordinate or of one: a scale, a product, and two additions of 1/2."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """One axis that changes, and the places [S] of the points along it."""
+    """One axis that changes, and the coordinates [S] of the points along it."""
 
     number: int
     extent: int
@@ -50,8 +50,8 @@ def resize(asked: RuleInputs) -> Evaluated:
 
 
 def _changed(op: Op, given: tuple[int, ...], wanted: tuple[int, ...]) -> list[int]:
-    """Axes of other extents, or with a factor that leaves the extent and yet moves the places. onnxruntime copies where
-    no extent changes at all."""
+    """Axes with another extent, or with a factor that keeps the extent and yet moves the coordinates. onnxruntime
+    copies where no extent changes at all."""
     scales = dict(op.attributes).get("scales")
     moves = [isinstance(scales, tuple) and scales[axis] != 1 for axis in range(len(given))]
     pairs = zip(given, wanted, moves, strict=True)
@@ -70,8 +70,8 @@ def _nearest_places(
 
 
 def _mixed(x: Stored, points: Points, axes: Sequence[_Axis]) -> Evaluated:
-    """Neighbours by their distance, axis by axis. A place that is off by d moves the mix by no more than d times what
-    lies between the smallest and the largest of all that may be neighbours."""
+    """Neighbours mixed by their distance, axis by axis. A coordinate that is off by d moves the mix by at most d times
+    the distance between the smallest and the largest of all possible neighbours."""
     found = _neighbours(x, points, axes, (0, 1))
     for number, axis in enumerate(axes):
         share = Evaluated(axis.places - axis.below, np.zeros(len(points)))
@@ -85,7 +85,7 @@ def _mixed(x: Stored, points: Points, axes: Sequence[_Axis]) -> Evaluated:
 
 
 def _mix(below: Evaluated, above: Evaluated, share: Evaluated) -> Evaluated:
-    """Where the place is whole, nothing is read above it."""
+    """Mix of the elements below and above; where the coordinate is whole, nothing is read above it."""
     one = Evaluated(np.ones(()), np.zeros(()))
     mixed = add(mul(below, sub(one, share)), mul(above, share))
     whole = share.numbers == 0
@@ -93,7 +93,7 @@ def _mix(below: Evaluated, above: Evaluated, share: Evaluated) -> Evaluated:
 
 
 def _neighbours(x: Stored, points: Points, axes: Sequence[_Axis], steps: tuple[int, ...]) -> list[Evaluated]:
-    """Elements by steps from the place below, the last axis running fastest."""
+    """Elements by steps from the coordinate below, the last axis fastest."""
     found = []
     for chosen in product(steps, repeat=len(axes)):
         places = points.copy()
@@ -104,8 +104,8 @@ def _neighbours(x: Stored, points: Points, axes: Sequence[_Axis], steps: tuple[i
 
 
 def _coordinates(op: Op, axis: int, extent: int, wanted: int, kind: type[np.floating]) -> Doubles:
-    """Places of all positions along an axis, held inside the input, computed in the type `kind`: which element is
-    nearest is what fp32 says, as in onnxruntime."""
+    """Coordinates of all positions along an axis, clamped to the input, computed in the type `kind`: fp32 decides which
+    element is nearest, as in onnxruntime."""
     i, one = np.arange(wanted).astype(kind), kind(1)
     scales = dict(op.attributes).get("scales")
     scale = kind(scales[axis]) if isinstance(scales, tuple) else kind(wanted) / kind(extent)

@@ -1,10 +1,10 @@
-"""Sums in fp32 in any order: what they are, and K 2^-23 of the sum of magnitudes as the bound of their rounding.
+"""Sums in fp32 in any order: their exact values, and K 2^-23 of the sum of magnitudes as the bound of their rounding.
 
     rows [P, K], columns [F, K], samples as pairs of both  -->  sums of K products [S]
 
-Each of K additions may round the sum so far by a unit, for the matrix units cut where others round. Products of halves
-are exact in fp32; where an operand is off, so are its products. No sum of stored halves is beyond fp32.
-A product of average size that is left out is larger than this bound up to K = 2,900, as K K 2^-23 = 1 there.
+Each of K additions may change the sum so far by a unit, because the matrix units truncate where others round. Products
+of fp16 numbers are exact in fp32; an operand's error is passed on to its products. No sum of stored fp16 values is
+beyond fp32. A missing product of average size is larger than this bound up to K = 2,900, where K K 2^-23 = 1.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from codegen.cutlass.reference.evaluated import UNIT, Evaluated
 from codegen.judgement import Doubles, Points
 
 ELEMENTS_AT_A_TIME = 1 << 21
-"""Of gathered operands, so that memory stays small."""
+"""Number of gathered operands at a time, so that memory stays small."""
 
 WASTE = 32
-"""How many products of all rows with all columns may be computed for each one that is asked for: a matrix product
-does so many more in a second than pairs that are gathered."""
+"""Largest number of products of all rows with all columns per product that is asked for: a matrix product computes this
+many times more per second than gathered pairs do."""
 
 Gather = Callable[[Points], Evaluated]
-"""Rows or columns [N, K] by their numbers."""
+"""Function that gives rows or columns [N, K] by their numbers."""
 
 Sums = Callable[[Doubles, Doubles], Doubles]
-"""Of the products of rows with columns, for each sample."""
+"""Function that sums the products of rows with columns, for each sample."""
 
 
 def pieces(count: int, length: int) -> Iterator[slice]:
-    """Of `count` things of `length` elements each as many at a time as memory should hold, one at least."""
+    """Slices of `count` things of `length` elements each, as many at a time as memory should hold, and at least one."""
     step = max(1, ELEMENTS_AT_A_TIME // length)
     return (slice(first, first + step) for first in range(0, count, step))
 
@@ -45,7 +45,8 @@ def plain_sum(terms: Evaluated) -> Evaluated:
 def sums_of_products(
     rows: Gather, columns: Gather, of_row: Points, of_column: Points, length: int, bias: Evaluated | None
 ) -> Evaluated:
-    """Of row `of_row[s]` with column `of_column[s]` for each sample s, `length` long; `bias` [S] is one term more."""
+    """Products of row `of_row[s]` with column `of_column[s]` for each sample s, `length` long, summed; `bias` [S] is
+    one more term."""
     numbers, errors, sizes = np.empty((3, len(of_row)))
     for samples, a, b, sums in _blocks(rows, columns, of_row, of_column, length):
         numbers[samples], errors[samples], sizes[samples] = _products(a, b, sums)
@@ -75,7 +76,7 @@ def _blocks(
 
 
 def _bounded(numbers: Doubles, errors: Doubles, sizes: Doubles, terms: int) -> Evaluated:
-    """Infinite and NaN sums are certain unless an infinite term is not."""
+    """The sums with their errors. Infinite and NaN sums are certain unless an infinite term is not."""
     finite = np.isfinite(numbers)
     error = np.where(finite, errors + terms * UNIT * sizes, np.where(np.isfinite(errors), 0.0, np.inf))
     return Evaluated(numbers, np.where(np.isnan(error), np.inf, error))
@@ -90,7 +91,7 @@ def _pairs(a: Doubles, b: Doubles) -> Doubles:
 
 
 def _products(a: Evaluated, b: Evaluated, sums: Sums) -> tuple[Doubles, Doubles, Doubles]:
-    """Sums, by how much they are off for what the operands are, sums of magnitudes."""
+    """Sums, their errors from the operands' errors, and sums of magnitudes."""
     numbers, sizes = sums(a.numbers, b.numbers), sums(a.sizes, b.sizes)
     errors = np.zeros(len(numbers))
     if a.error.any():

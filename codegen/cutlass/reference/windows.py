@@ -1,6 +1,6 @@
-"""Where the taps of a window lie in a feature map [N, spatial..., C], for any number of spatial axes.
+"""Positions of a window's taps in a feature map [N, spatial..., C], for any number of spatial axes.
 
-positions [P, 1 + spatial] of results  -->  elements [P, taps, channels] under the window, and which are in the map
+positions [P, 1 + spatial] of results  -->  elements [P, taps, channels] under the window, and flags of those in the map
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class WindowAttributes:
-    """Attributes of a convolution or a pool, an entry for each spatial axis; `pads` has all begins, then all ends."""
+    """Attributes of a convolution or a pool, one entry per spatial axis; `pads` has all begins, then all ends."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -32,21 +32,22 @@ class WindowAttributes:
         return prod(self.kernel)
 
     def positions(self, points: Points) -> Points:
-        """[P, taps, spatial]: where in the map each tap lies, for results at [P, 1 + spatial, ...]."""
+        """Position of each tap in the map, [P, taps, spatial], for results at [P, 1 + spatial, ...]."""
         spatial = len(self.kernel)
         tap = np.stack(np.unravel_index(np.arange(self.taps), self.kernel), 1)
         corner = points[:, 1 : 1 + spatial] * np.array(self.strides) - np.array(self.pads[:spatial])
         return np.asarray(corner[:, None, :] + tap * np.array(self.dilations), np.int64)
 
     def inside(self, points: Points, extents: tuple[int, ...], padding: bool = False) -> Flags:
-        """[P, taps]: which taps are in the map, or with `padding` in what the pads make of it."""
+        """Flags of the taps that are in the map or, with `padding`, in the padded map: [P, taps]."""
         spatial = len(self.kernel)
         begins, ends = (np.array(self.pads) if padding else np.zeros(2 * spatial, np.int64)).reshape(2, spatial)
         places = self.positions(points)
         return np.asarray(np.all((places >= -begins) & (places < np.array(extents) + ends), -1))
 
     def gather(self, x: Stored, points: Points, channels: Points, outside: float) -> Evaluated:
-        """[P, taps, channels]: what lies under the taps of `channels` [P or 1, channels]; `outside` in the padding."""
+        """Elements under the taps in `channels` [P or 1, channels], as [P, taps, channels]; `outside` in the
+        padding."""
         extents = x.values.shape[1:-1]
         places = np.clip(self.positions(points), 0, np.array(extents) - 1)
         found = x.at(points[:, 0, None, None], *np.moveaxis(places, -1, 0)[..., None], channels[:, None, :])

@@ -1,7 +1,7 @@
-"""Who starts the launches of a compiled network: in Python and in C on a GPU, in Python on the executor of PTX.
+"""Runners that start the launches of a compiled network: in Python and C on a GPU, in Python on the executor of PTX.
 
 runner.py, runner.c    read `launches.json`, know nothing else of this project, and are copied into each artifact
-executor_driver.py     takes the place of the GPU under runner.py
+executor_driver.py     replaces the GPU under runner.py
 """
 
 from __future__ import annotations
@@ -26,6 +26,6 @@ FILES: Final = (
 
 
 def runner_files() -> Mapping[str, bytes]:
-    """Bytes by file name of what lies beside every `launches.json`: the same for every network."""
+    """Bytes by file name of the files next to every `launches.json`; they are equal for every network."""
     folder = files(__name__)
     return MappingProxyType({name: (folder / name).read_bytes() for name in FILES})

@@ -1,10 +1,10 @@
-"""The executor of PTX in the place of a GPU: what `runner.py` asks of a driver, without CUDA and with NumPy only.
+"""The executor of PTX in place of a GPU: a driver for `runner.py` that needs NumPy and no CUDA.
 
     Network(folder, ExecutorDriver()).run(inputs)
     python -m codegen.cutlass.runner.executor_driver FOLDER --input x.npz --output y.npz
 
-It loads the PTX where a GPU loads the machine code. Streams run what they are given at once; times are those of this
-machine's clock and say nothing of a GPU.
+It loads the PTX where a GPU loads the machine code. Streams run their work at once; times come from this machine's
+clock and say nothing about a GPU.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from codegen.cutlass.ptx import GlobalMemory, Module, PtxError, PtxLimits, launc
 from codegen.cutlass.runner.runner import Dim3, RunnerError, main
 
 DEVICE = (1 << 20, 0)
-"""No kind of device of DLPack's: tensors of others do not lie in the executor's memory."""
+"""A kind of device that DLPack does not have: tensors of others do not lie in the executor's memory."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,14 @@ Start = Callable[[], None]
 
 @dataclass(frozen=True)
 class Recording:
-    """What a captured stream was given."""
+    """The launches given to a captured stream."""
 
     starts: list[Start] = field(default_factory=list)
 
 
 class ExecutorDriver:
-    """A `Driver` whose device is the executor. `seed` draws the order of thread blocks. What cannot be, and faults of
-    kernels, raise RunnerError."""
+    """A `Driver` whose device is the executor. `seed` determines the order of thread blocks. Impossible requests and
+    faults of kernels raise RunnerError."""
 
     def __init__(self, seed: int = 0, limits: PtxLimits | None = None) -> None:
         self._limits = limits or PtxLimits()
@@ -66,10 +66,10 @@ class ExecutorDriver:
         return "executor of PTX"
 
     def check(self, architecture: str) -> None:
-        """Every architecture runs, as far as its opcodes are known."""
+        """Accept every architecture: each runs as far as its opcodes are known."""
 
     def enter(self) -> None:
-        """Every thread has the executor."""
+        """Do nothing: every thread has the executor."""
 
     def allocate(self, size_bytes: int) -> int:
         try:
@@ -78,7 +78,7 @@ class ExecutorDriver:
             raise RunnerError(str(error)) from error
 
     def free(self, address: int) -> None:
-        """Memory goes with the driver."""
+        """Do nothing: memory is freed with the driver."""
 
     def fill(self, address: int, byte: int, size_bytes: int, stream: int) -> None:
         self.copy_in(address, np.full(size_bytes, byte, np.uint8), stream)
@@ -106,7 +106,7 @@ class ExecutorDriver:
             raise RunnerError(f"PTX: {error}") from error
 
     def unload(self, module: object) -> None:
-        """Modules go with the driver."""
+        """Do nothing: modules are freed with the driver."""
 
     def function(self, module: object, kernel: str, shared_bytes: int) -> object:
         assert isinstance(module, Module)
@@ -140,7 +140,7 @@ class ExecutorDriver:
         return self._streams
 
     def synchronize(self, stream: int) -> None:
-        """All is done."""
+        """Do nothing: all work is done."""
 
     def capture(self, body: Callable[[int], None]) -> object:
         stream = self.stream()
@@ -158,10 +158,10 @@ class ExecutorDriver:
             start()
 
     def discard(self, graph: object) -> None:
-        """Graphs go with the driver."""
+        """Do nothing: graphs are freed with the driver."""
 
     def times(self, repeats: int, before: Start, body: Start, stream: int) -> tuple[float, ...]:
-        """By the clock of this machine."""
+        """Times by the clock of this machine."""
         self.synchronize(stream)
         found = []
         for _ in range(repeats):
@@ -172,7 +172,7 @@ class ExecutorDriver:
         return tuple(found)
 
     def close(self) -> None:
-        """Nothing is held outside of Python."""
+        """Do nothing: no resources are held outside of Python."""
 
 
 if __name__ == "__main__":

@@ -38,11 +38,11 @@ MAX_LIST_BYTES: Final = 256 << 20
 MAX_CODE_BYTES: Final = 256 << 20
 MAX_RANK: Final = 16
 MAX_OUTSIDE: Final = 4096
-"""Inputs and outputs together."""
+"""Largest number of inputs and outputs together."""
 MAX_BYTES: Final = 1 << 46
 MAX_PARAMETERS: Final = 4096
 ALIGNMENT: Final = 16
-"""Of buffers of the caller's: the widest access of a kernel."""
+"""Alignment of the caller's buffers in bytes: the widest access of a kernel."""
 DTYPES: Final = ("float16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool")
 ROLES: Final = ("input", "output", "value", "constant", "workspace")
 FILE_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)?")
@@ -100,7 +100,7 @@ class RunnerLaunch:
 
 @dataclass(frozen=True)
 class RunnerList:
-    """What `launches.json` says. `data` is (file, offset, bytes); `modules` are (PTX, machine code) by file."""
+    """Contents of `launches.json`. `data` is (file, offset, bytes); `modules` are (PTX, machine code) by file."""
 
     architecture: str
     arena_bytes: int
@@ -116,7 +116,7 @@ def _refuse(who: str, needs: str, has: object) -> RunnerError:
 
 
 def _fields(value: object, who: str, required: Iterable[str], optional: Iterable[str] = ()) -> dict[str, Any]:
-    """An object with exactly these keys: one that is not known may change what the known ones mean."""
+    """An object with exactly these keys: an unknown key might change the meaning of the known ones."""
     if not isinstance(value, dict):
         raise _refuse(who, "an object", type(value).__name__)
     wanted = set(required)
@@ -219,7 +219,7 @@ def _data(value: object, who: str, arena_bytes: int) -> tuple[str, int, int]:
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """An object of JSON. Which of two values of one key counts, readers do not agree on."""
+    """An object of JSON whose keys are unique, since readers do not agree which of two values of one key counts."""
     found = dict(pairs)
     if len(found) != len(pairs):
         keys = [key for key, _ in pairs]
@@ -234,7 +234,7 @@ def _read_list(folder: Path) -> RunnerList:
     except (ValueError, RecursionError) as error:
         raise RunnerError(f"launches.json: is no JSON: {error}") from error
     keys = ("format", "architecture", "arena_bytes", "tensors", "data", "modules", "launches")
-    # the format first, so that a later one is told as that and not by its keys
+    # the format first, so that a later one is reported as such and not by its keys
     if isinstance(value, dict) and value.get("format") != FORMAT:
         raise _refuse("format", FORMAT, value.get("format"))
     entry = _fields(value, "the list", keys)
@@ -260,7 +260,7 @@ def _read_list(folder: Path) -> RunnerList:
 
 
 def _file(folder: Path, name: str, most: int) -> Path:
-    """A file of the folder itself, of at most so many bytes; links that lead out of it are refused."""
+    """A file of the folder itself, of at most `most` bytes; links that lead out of the folder are refused."""
     path = (folder / name).resolve()
     if not path.is_file():
         raise RunnerError(f"{folder / name}: is no file")
@@ -272,7 +272,7 @@ def _file(folder: Path, name: str, most: int) -> Path:
 
 
 def _check_machine_code(image: bytes, name: str) -> None:
-    """That all parts of a cubin, which is ELF, lie inside the file: the driver is told no length."""
+    """Check that all parts of a cubin, which is ELF, lie inside the file: the driver is not told its length."""
     if len(image) < 64 or image[:5] != b"\x7fELF\x02":
         raise RunnerError(f"{name}: is no machine code of a GPU")
     program, sections = struct.unpack_from("<QQ", image, 32)
@@ -290,26 +290,26 @@ def _check_machine_code(image: bytes, name: str) -> None:
 
 
 class Driver(Protocol):
-    """What a network needs of a machine. Addresses and streams are numbers; modules, functions and graphs what the
-    driver likes. Copies and launches are in the order of their stream."""
+    """Operations of a machine that a network needs. Addresses and streams are numbers; modules, functions and graphs
+    are objects of the driver's choice. Copies and launches run in the order of their stream."""
 
     @property
     def loads(self) -> str:
-        """Which file of a module it takes: `cubin` or `ptx`."""
+        """The file of a module that it takes: `cubin` or `ptx`."""
 
     @property
     def device(self) -> tuple[int, int]:
-        """Kind and number of the device, as DLPack has them."""
+        """Kind and number of the device, in DLPack's terms."""
 
     @property
     def identity(self) -> str:
-        """Name of the device and version of its driver: times of one are not those of another."""
+        """Name of the device and version of its driver: times of one do not apply to another."""
 
     def check(self, architecture: str) -> None:
         """Raises RunnerError where machine code of `architecture` does not run."""
 
     def enter(self) -> None:
-        """Makes the device that of the calling thread."""
+        """Make the device that of the calling thread."""
 
     def allocate(self, size_bytes: int) -> int: ...
     def free(self, address: int) -> None: ...
@@ -320,19 +320,19 @@ class Driver(Protocol):
     def unload(self, module: object) -> None: ...
 
     def function(self, module: object, kernel: str, shared_bytes: int) -> object:
-        """A kernel that may be launched with at most so many bytes of dynamic shared memory."""
+        """A kernel that may be launched with at most `shared_bytes` bytes of dynamic shared memory."""
 
     def launch(
         self, function: object, grid: Dim3, block: Dim3, shared_bytes: int, parameters: bytes, stream: int
     ) -> None: ...
 
     def stream(self) -> int:
-        """A new stream; it goes with the driver."""
+        """A new stream, which is freed with the driver."""
 
     def synchronize(self, stream: int) -> None: ...
 
     def capture(self, body: Callable[[int], None]) -> object:
-        """A graph of what `body` launches on the stream that it is given, which is not run."""
+        """A graph of the launches of `body` on the stream that it is given; nothing is run."""
 
     def replay(self, graph: object, stream: int) -> None: ...
     def discard(self, graph: object) -> None: ...
@@ -340,14 +340,14 @@ class Driver(Protocol):
     def times(
         self, repeats: int, before: Callable[[], None], body: Callable[[], None], stream: int
     ) -> tuple[float, ...]:
-        """Milliseconds from the start to the end of `body` on the stream, by events, so many times; `before` is done
-        each time and not counted."""
+        """Milliseconds from the start to the end of `body` on the stream, by events, `repeats` times; `before` runs
+        each time and is not counted."""
 
     def close(self) -> None: ...
 
 
 class CudaDriver:
-    """A GPU by cuda-bindings, in its primary context, which PyTorch and CuPy use too. What CUDA refuses raises
+    """A GPU by cuda-bindings, in its primary context, which PyTorch and CuPy use, too. Refusals of CUDA raise
     RunnerError."""
 
     def __init__(self, device: int = 0) -> None:
@@ -516,7 +516,7 @@ class CudaDriver:
 
 
 class BoundNetwork:
-    """A network with its inputs and outputs at certain addresses. The buffers live as long as this object."""
+    """A network with its inputs and outputs at fixed addresses. The buffers live as long as this object."""
 
     def __init__(
         self, network: GpuNetwork, launches: tuple[tuple[RunnerLaunch, bytes], ...], keeps: tuple[object, ...]
@@ -527,29 +527,29 @@ class BoundNetwork:
         self._graph: object = None
 
     def run(self, stream: int = 0) -> None:
-        """Starts the kernels on a stream (0: the default one) and does not wait. All bindings of a network share its
-        memory for values: runs must be in one order, by one stream or by events."""
+        """Start the kernels on a stream (0: the default one) and do not wait. All bindings of a network share its
+        memory for values: runs must be ordered, by one stream or by events."""
         self._network._start(self, stream)
 
     def close(self) -> None:
-        """Gives the graph back, if there is one; the network does that too when it is closed."""
+        """Give the graph back, if there is one; closing the network does that, too."""
         self._network._forget(self)
 
 
 class GpuNetwork:
-    """A compiled network in the memory of a device. One thread at a time may use it."""
+    """A compiled network in the memory of a device. Only one thread at a time may use it."""
 
     def __init__(
         self, folder: str | Path, driver: Driver | None = None, *, graph: bool = True, check: bool = False
     ) -> None:
-        """`graph`: run by one launch of a CUDA graph. `check`: wait after each launch, so that an error names its
-        layer; without graph. Raises RunnerError."""
+        """Load a network. `graph`: run by one launch of a CUDA graph. `check`: wait after each launch, so that an error
+        names its layer; this excludes `graph`. Raises RunnerError."""
         self._list = _read_list(Path(folder))
         self._files = Path(folder)
         self.inputs: Mapping[str, ArenaTensor] = self._outside("input")
-        """By name, in the order of the list."""
+        """Inputs by name, in the order of the list."""
         self.outputs: Mapping[str, ArenaTensor] = self._outside("output")
-        """By name, in the order of the list."""
+        """Outputs by name, in the order of the list."""
         self._driver: Driver = driver if driver is not None else CudaDriver()
         self._owned = driver is None
         self._graph, self._check = graph and not check, check
@@ -606,11 +606,11 @@ class GpuNetwork:
 
     @property
     def launches(self) -> tuple[RunnerLaunch, ...]:
-        """In order of execution."""
+        """The launches in order of execution."""
         return self._list.launches
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Outputs for inputs, in device shape and type. Raises RunnerError for missing, unknown and unfit ones."""
+        """Outputs for inputs, in device shape and type. Raises RunnerError for missing, unknown and unfit inputs."""
         self._enter()
         self._all_there("inputs", self.inputs, inputs)
         for name, tensor in self.inputs.items():
@@ -624,8 +624,8 @@ class GpuNetwork:
         return outputs
 
     def run_pointers(self, stream: int, pointers: Mapping[str, int]) -> None:
-        """Starts the network on a stream with inputs and outputs in place at device addresses, and does not wait; what
-        is not named stays in the network's own memory. Raises RunnerError."""
+        """Start the network on a stream with inputs and outputs in place at device addresses, and do not wait; tensors
+        that are not named stay in the network's own memory. Raises RunnerError."""
         self._enter()
         key = tuple(pointers.get(name, 0) for name in (*self.inputs, *self.outputs))
         if self._bound is None or self._bound[0] != key:
@@ -634,8 +634,8 @@ class GpuNetwork:
         self._start(self._bound[1], stream)
 
     def bind_dlpack(self, tensors: Mapping[str, Any]) -> BoundNetwork:
-        """Inputs and outputs in place in tensors of PyTorch, CuPy or whoever speaks DLPack; an address may stand for a
-        tensor. Nothing waits for work on the tensors: order streams yourself. Raises RunnerError."""
+        """Bind inputs and outputs in place to tensors of PyTorch, CuPy or any other library with DLPack; an address may
+        stand for a tensor. Nothing waits for work on the tensors: order the streams yourself. Raises RunnerError."""
         self._enter()
         pointers, keeps = {}, []
         for name, one in tensors.items():
@@ -647,15 +647,15 @@ class GpuNetwork:
         return self._bind(pointers, tuple(keeps))
 
     def poison(self) -> None:
-        """Fills the memory with bytes 0xff, which are NaN in every float, and loads the constants again: what a run
-        does not write is seen in its results."""
+        """Fill the memory with bytes 0xff, which are NaN in every float type, and load the constants again, so that
+        missing writes of a run show in its results."""
         self._enter()
         assert self._arena is not None
         self._driver.fill(self._arena, 0xFF, max(self._list.arena_bytes, 1), self._stream)
         self._load_data()
 
     def time(self, repeats: int = 100, *, warm_up: int = 3) -> tuple[float, ...]:
-        """Milliseconds of each of so many runs one after the other, on whatever lies in memory."""
+        """Milliseconds of each of `repeats` runs in a row, on the current contents of memory."""
         self._enter()
         for _ in range(warm_up):
             self._start(self._home, self._stream)
@@ -666,8 +666,9 @@ class GpuNetwork:
     def time_launches(
         self, repeats: int = 20, *, inner: int = 1, flush_bytes: int = 0
     ) -> tuple[tuple[float, ...], ...]:
-        """Milliseconds of each launch alone, so many times each: of `inner` in a row, divided by them, which hides what
-        it costs to start one. Before each time `flush_bytes` of other memory are written, so that caches are cold."""
+        """Milliseconds of each launch alone, `repeats` times each: the time of `inner` launches in a row, divided by
+        `inner`, which hides the cost of starting one. Before each time `flush_bytes` of other memory are written, so
+        that caches are cold."""
         self._enter()
         flushed = self._driver.allocate(flush_bytes) if flush_bytes else 0
         try:
@@ -695,7 +696,7 @@ class GpuNetwork:
         return tuple(time / inner for time in times)
 
     def close(self) -> None:
-        """Gives memory, kernels and graphs back, all of it even where CUDA refuses a part. Raises RunnerError then."""
+        """Give memory, kernels and graphs back, all of it even where CUDA refuses a part. Raises RunnerError then."""
         with ExitStack() as all_of_it:
             if self._owned:
                 all_of_it.callback(self._driver.close)
@@ -787,7 +788,7 @@ class GpuNetwork:
                     self._driver.synchronize(stream)
 
     def _forget(self, binding: BoundNetwork | None) -> None:
-        """Gives a graph back. It may still be running: CUDA keeps it until then."""
+        """Give a graph back. It may still be running: CUDA keeps it until then."""
         if binding is not None and binding._graph is not None:
             self._graphs.remove(binding._graph)
             self._driver.discard(binding._graph)
@@ -795,8 +796,8 @@ class GpuNetwork:
 
 
 def _fixed(listed: RunnerList) -> dict[str, str]:
-    """Inputs and outputs, each with another tensor of a kernel that shares memory with it, or an output that no kernel
-    names: with a buffer of the caller's in place of that memory, the kernels would not see it."""
+    """Inputs and outputs that cannot be bound to the caller's buffers, each with the reason: another tensor of a kernel
+    shares memory with it, or it is an output that no kernel names. The kernels would not see the buffer."""
     named = {tensor for launch in listed.launches for _, tensor, _ in launch.relocations}
     found = {}
     for number, one in enumerate(listed.tensors):
@@ -811,7 +812,7 @@ def _fixed(listed: RunnerList) -> dict[str, str]:
 
 @contextmanager
 def _told(launch: RunnerLaunch) -> Iterator[None]:
-    """Puts the user's layer before what went wrong in its launch."""
+    """Put the user's layer in front of the message of an error in its launch."""
     try:
         yield
     except RunnerError as error:
@@ -843,7 +844,7 @@ DLPACK_KINDS: Final = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex
 
 
 def _dlpack_address(tensor: Any, wanted: ArenaTensor, device: tuple[int, int]) -> tuple[int, object]:
-    """The address of a tensor's elements, and the capsule that keeps them: it is not consumed, so that its own
+    """The address of a tensor's elements, and the capsule that keeps them alive: it is not consumed, so its own
     destructor gives it back."""
     if not hasattr(tensor, "__dlpack__"):
         raise RunnerError(f"{wanted.name}: needs a tensor that speaks DLPack, has {type(tensor).__name__}")
@@ -905,7 +906,7 @@ def _read_inputs(path: Path) -> dict[str, Array]:
 
 
 def _write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
-    """As numpy.savez, which keeps some names for itself."""
+    """Write arrays as numpy.savez does, which keeps some names for itself."""
     with zipfile.ZipFile(path, "w") as archive:
         for name, array in arrays.items():
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
@@ -913,7 +914,7 @@ def _write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
 
 
 def _random_inputs(network: GpuNetwork, seed: int) -> dict[str, Array]:
-    """Normal floats, zeros in everything else, such as indices."""
+    """Random inputs: normal floats, and zeros in all other types, such as indices."""
     draw = np.random.default_rng(seed)
     return {
         name: draw.standard_normal(one.shape, np.float32).astype(one.dtype)
@@ -928,7 +929,7 @@ def _spread(milliseconds: tuple[float, ...]) -> str:
 
 
 def _report(network: GpuNetwork, options: argparse.Namespace) -> Iterator[str]:
-    """Does what is asked for; lines for a reader."""
+    """Carry out the options, and yield lines for a reader."""
     for what, tensors in (("input ", network.inputs), ("output", network.outputs)):
         for tensor in tensors.values():
             yield f"{what} {tensor.name}: {tensor}, axes of the model's tensor {tensor.layout or 'unknown'}"
@@ -946,7 +947,7 @@ def _report(network: GpuNetwork, options: argparse.Namespace) -> Iterator[str]:
 
 
 def main(arguments: list[str] | None = None, driver: Driver | None = None) -> int:
-    """The command line; 1 after a message for the user. `driver` takes the place of a GPU."""
+    """The command line; returns 1 after a message for the user. `driver` replaces the GPU."""
     options = _parser().parse_args(arguments)
     if options.time is not None and options.time < 1:
         print("error: --time: needs at least 1", file=sys.stderr)

@@ -29,7 +29,8 @@ class AssemblyError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """The address of the next instruction. Letters, digits, `_`, `.` and `$`; no register's name."""
+    """A name for the address of the next instruction. It has letters, digits, `_`, `.` and `$`, and is no register's
+    name."""
 
     name: str
 
@@ -77,7 +78,7 @@ class Far:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """Four bytes that are no instruction, such as a word that must trap."""
+    """Four bytes that are not an instruction, such as a word that must trap."""
 
     value: int
 
@@ -106,7 +107,7 @@ def far_jump(target: str, scratch: int, link: int = 0) -> Far:
 
 
 def load_address(rd: int, target: str) -> Far:
-    """The address of a label in register `rd`."""
+    """Load the address of a label into register `rd`."""
     return Far("addi", rd, rd, target)
 
 
@@ -179,7 +180,9 @@ def assemble(items: Sequence[Item], base_address: int) -> bytes:
     addresses = label_addresses(items, base_address)
     words = array("I")
     append = words.append
-    known: dict[int, int] = {}  # words by identity: equal instructions are mostly one object, all of them held by items
+    known: dict[
+        int, int
+    ] = {}  # words by identity: equal instructions are mostly one object, and the items hold all of them
     try:
         for item in items:
             word = known.get(id(item))

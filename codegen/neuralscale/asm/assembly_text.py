@@ -43,11 +43,13 @@ def render(items: Sequence[Item]) -> str:
 
 
 def render_lines(items: Sequence[Item]) -> Iterator[str]:
-    """The lines of the text: directives first, then one line an item (three for a far one)."""
+    """The lines of the text: directives first, then one line per item (three for a far one)."""
     yield from DIRECTIVES
     addresses = label_addresses(items, 0)
     address = 0
-    known: dict[int, str] = {}  # lines by identity: equal instructions are mostly one object, all of them held by items
+    known: dict[
+        int, str
+    ] = {}  # lines by identity: equal instructions are mostly one object, and the items hold all of them
     for item in items:
         line = known.get(id(item))
         if line is not None:
@@ -80,13 +82,13 @@ def _operand_texts(item: Branch) -> Iterator[str]:
 
 
 def _gnu_text(instruction: Instruction) -> str:
-    """One instruction as GNU as takes it, with a comment where that hides what it is."""
+    """One instruction in GNU as syntax, with a comment where that hides its meaning."""
     form, insn_template, slots, has_order, csr_index = _gnu_plan(instruction.mnemonic)
     operands = instruction.operands
     if form is GnuForm.INSN_R:
         texts = [fixed if index < 0 else format_operand(kind, operands[index][1]) for index, kind, fixed in slots]
         return f"{insn_template % tuple(texts)}  # {format_instruction(instruction)}"
-    # GNU as knows no name for an empty set of accesses.
+    # GNU as has no name for an empty set of accesses.
     if form is GnuForm.INSN_WORD or (has_order and any(value == 0 for _, value in operands)):
         return f".insn {encode(instruction):#010x}  # {format_instruction(instruction)}"
     text = format_instruction(instruction, csr_names=False)

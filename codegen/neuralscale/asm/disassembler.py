@@ -1,4 +1,4 @@
-"""A listing of machine code: address, word, instruction, with labels for symbols and for all that is jumped to.
+"""A listing of machine code: address, word, instruction, with labels for symbols and for all jump targets.
 
 00100010 <conv1>:
 00100010: 68c5857b  meconv.mm a0, a1, a2
@@ -27,7 +27,8 @@ _ADDRESS = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class CodeLine:
-    """One word of code; `instruction` is None where it is no instruction, `labels` are the symbols at its address."""
+    """One word of code; `instruction` is None where the word is not an instruction, `labels` are the symbols at its
+    address."""
 
     address: int
     word: int
@@ -43,7 +44,7 @@ class CodeLine:
 def disassemble(code: Buffer, base_address: int, symbols: Sequence[ElfSymbol] = ()) -> Iterator[CodeLine]:
     """The lines of `code`, which lies at `base_address`. Bytes after the last whole word are left out.
 
-    What a branch or jump leads to has a label: the symbol there, else `.L` and the address if it lies in the code.
+    The target of a branch or jump has a label: the symbol there, else `.L` and the address if it lies in the code.
     """
     view = memoryview(code).cast("B")
     words = np.frombuffer(view[: len(view) // 4 * 4], "<u4")
@@ -69,12 +70,13 @@ def disassemble_elf(elf: Elf) -> Iterator[CodeLine]:
 
 
 def format_listing(lines: Iterable[CodeLine]) -> str:
-    """The listing as text, one line a word and one before it for each label."""
+    """The listing as text, one line per word, with a line before it for each label."""
     return "".join(f"{line}\n" for line in lines)
 
 
 def _targets(words: np.ndarray[tuple[int], np.dtype[np.uint32]], base_address: int) -> dict[int, int]:
-    """Address of an instruction -> where it leads: branches and jumps, and what adds to an auipc just before it."""
+    """Address of an instruction -> its target: for branches and jumps, and for an instruction that adds to an auipc
+    just before it."""
     found: dict[int, int] = {}
     near = np.zeros(len(words), bool)
     for known in ROWS:
@@ -96,11 +98,11 @@ def _targets(words: np.ndarray[tuple[int], np.dtype[np.uint32]], base_address: i
 
 
 def _text(instruction: Instruction, target: int | None, names: Mapping[int, Sequence[str]]) -> str:
-    """The instruction; where it leads to another, with the address and name of that."""
+    """Text of the instruction; where it has a target, with the target's address and name."""
     text = format_instruction(instruction)
     if target is None:
         return text
     place = f"{target:#x} <{names[target][0]}>" if target in names else f"{target:#x}"
     fields = row(instruction.mnemonic).fields
-    # A far jump, whose operands say only the half of it.
+    # A far jump, whose operands hold only half of the target.
     return f"{text.rpartition(' ')[0]} {place}" if fields[-1].kind is FieldKind.TARGET else f"{text}  # {place}"

@@ -1,8 +1,8 @@
 """Reader of static ELF32 executables for RISC-V that trusts nothing.
 
-    bytes of a file  -- read_elf -->  Elf(entry, segments, symbols, note), or one ElfError that says what is wrong
+    bytes of a file  -- read_elf -->  Elf(entry, segments, symbols, note), or one ElfError with the reason
 
-Weights make these files large, so segments are views into the bytes given. Loading follows the physical address.
+Weights make these files large, so segments are views into the given bytes. Loading follows the physical address.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class LoadedSegment:
 
 @dataclass(frozen=True, slots=True)
 class Elf:
-    """What a loader needs of an executable; segments by address, symbols in the file's order. `note` is the content of
-    the note that says what it was made for (`elf_note`), empty where there is none."""
+    """The parts of an executable that a loader needs: segments by address, symbols in the file's order. `note` is the
+    content of the note that names the chip it was made for (`elf_note`), empty where there is none."""
 
     entry: int
     segments: tuple[LoadedSegment, ...]
@@ -45,10 +45,10 @@ class Elf:
 
 
 def read_elf(data: Buffer) -> Elf:
-    """The executable in `data`, whose bytes the segments go on referring to.
+    """The executable in `data`; its segments are views of these bytes.
 
-    ElfError, saying what is wrong, for anything but a static 32-bit little-endian RISC-V executable whose tables,
-    names and segments lie inside the file and whose segments lie apart inside the address space.
+    Raises ElfError, which says what is wrong, for anything but a static 32-bit little-endian RISC-V executable whose
+    tables, names and segments lie inside the file and whose segments lie inside the address space without overlap.
     """
     view = memoryview(data).cast("B").toreadonly()
     if len(view) < fmt.HEADER.size:
@@ -118,7 +118,7 @@ def _read_segments(view: memoryview, offset: int, entry_bytes: int, count: int) 
 
 
 def _read_note(view: memoryview, sections: list[tuple[int, ...]]) -> bytes:
-    """The content of our note; other owners' notes are their own business."""
+    """The content of our note; notes of other owners are skipped."""
     noted = (section for section in sections if section[1] == fmt.SHT_NOTE and section[5] <= MOST_NOTE_BYTES)
     for section in islice(noted, MOST_NOTE_SECTIONS):
         content = find_note(view[section[4] : section[4] + section[5]])

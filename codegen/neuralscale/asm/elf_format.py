@@ -1,4 +1,4 @@
-"""What the reader and the writer of ELF files share: record layouts, the numbers in use, symbols, the address check.
+"""Common parts of the reader and the writer of ELF files: record layouts, numbers, symbols, the address check.
 
 Source: System V ABI (ELF32) and the RISC-V ELF psABI.
 """
@@ -32,11 +32,11 @@ MAX_NAME_BYTES = 4096
 
 
 class ElfError(ValueError):
-    """A file that is no loadable executable for this chip, or a request to write one that cannot exist."""
+    """A file that is not a loadable executable for this chip, or a request to write one that cannot exist."""
 
 
 class SymbolKind(Enum):
-    """What a symbol names, by its ELF number."""
+    """Kind of a symbol, by its ELF number."""
 
     UNTYPED = 0
     OBJECT = 1
@@ -54,7 +54,8 @@ class ElfSymbol:
 
 
 def check_ranges(ranges: list[tuple[int, int, str]]) -> None:
-    """Each (address, size in bytes, name) inside the address space, and none over another. Raises ElfError."""
+    """Check that each (address, size in bytes, name) lies inside the address space and that none overlap. Raises
+    ElfError."""
     for address, size_bytes, name in ranges:
         if not 0 <= address <= ADDRESS_SPACE_BYTES - size_bytes or size_bytes < 0:
             raise ElfError(f"{name}: {size_bytes} bytes at {address:#x} leave the 32-bit address space")

@@ -1,9 +1,9 @@
-"""The note in an executable that says what it was made for, so that whoever runs it elsewhere can be told.
+"""Note in an executable that says for which chip it was made, so that a user who runs it elsewhere can be told.
 
-    MadeFor(chip, cores, cluster)  -- note_bytes -->  section .note.dsa-sched  -- read_note -->  the same
+    MadeFor(chip, cores, cluster)  -- note_bytes -->  section .note.dsa-sched  -- read_note -->  MadeFor
 
 One ELF note of the owner `dsa-sched` and type 1 in a section that no loader loads; its content is a line of JSON. Files
-of others have none; what strangers write into one is bounded and checked.
+of other tools have none; the content of an untrusted note is bounded and checked.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from codegen.target import MadeFor
 
 NOTE_SECTION = ".note.dsa-sched"
 MOST_NOTE_BYTES = 4096
-"""Of a section with our note; longer ones are not looked at."""
+"""Largest size of a section with our note, in bytes; longer ones are skipped."""
 
 MOST_NOTE_SECTIONS = 64
-"""Sections of notes that are looked at; linkers leave a handful. Sixty thousand may name the same bytes."""
+"""Largest number of note sections that are read; linkers leave a handful, but sixty thousand might name the same
+bytes."""
 
 _OWNER = b"dsa-sched\0"
 _TYPE = 1
 _HEADER = Struct("<III")
 _TEXTS = {"isa": 64, "chip": 256, "chip_hash": 128}
 _NUMBERS = {"cores": (1, 1 << 16), "cluster": (0, 1 << 16)}
-"""Fields and what is the longest text, or the first number and the first that is too large."""
+"""Text fields with their greatest length; number fields with the first number allowed and the first too large."""
 
 
 def note_bytes(made_for: MadeFor) -> bytes:
@@ -37,7 +38,8 @@ def note_bytes(made_for: MadeFor) -> bytes:
 
 
 def find_note(section: memoryview) -> bytes:
-    """The content of our note in a section of notes; empty where there is none. A section that is cut short ends."""
+    """The content of our note in a section of notes; empty where there is none. Reading ends where a section is cut
+    short."""
     place = 0
     while place + _HEADER.size <= len(section):
         owner_bytes, content_bytes, kind = _HEADER.unpack_from(section, place)
@@ -50,7 +52,7 @@ def find_note(section: memoryview) -> bytes:
 
 
 def read_note(content: bytes) -> MadeFor | None:
-    """What the content of our note says; None without content. Raises ElfError for what we would not write."""
+    """Parse the content of our note; None without content. Raises ElfError for content that we would not write."""
     if not content:
         return None
     try:

@@ -30,7 +30,7 @@ class SegmentFlags(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ElfSegment:
-    """Memory to be written by the writer: `buffers` one after the other, then `zero_bytes` that take no file space."""
+    """Memory of an executable: `buffers` one after the other, then `zero_bytes` that take no file space."""
 
     name: str
     address: int
@@ -51,10 +51,10 @@ def write_elf(
     stream: BinaryIO, entry: int, segments: Sequence[ElfSegment], symbols: Sequence[ElfSymbol] = (), note: bytes = b""
 ) -> None:
     """Write an executable. Equal arguments give equal bytes; buffers are streamed, never joined. `note` is the content
-    of the section that `elf_note` describes, which is left out when it is empty.
+    of the section that `elf_note` describes; an empty one is left out.
 
-    ElfError if segments overlap or leave the 32-bit address space, if a name occurs twice, or if nothing executable
-    holds `entry`.
+    Raises ElfError if segments overlap or leave the 32-bit address space, if a name occurs twice, or if nothing
+    executable holds `entry`.
     """
     for chunk in _chunks(entry, segments, symbols, note):
         stream.write(chunk)

@@ -1,1 +1,1 @@
-"""From a program to machine code: start-up frame, memory map, expansion of long branches and constants."""
+"""Machine code of a program: start-up frame, memory map, expansion of long branches and constants."""

@@ -2,7 +2,7 @@
 
     Program --each Instr--> CSR writes, addresses, the instruction --> items --> .text      constants --> .data
 
-Every core has straight-line code of its own (`expansion`), which the entry sends it to (`frame`).
+Every core has its own straight-line code (`expansion`), to which the entry sends it (`frame`).
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Piece: TypeAlias = tuple[str, int, str, int]
 """Consecutive code: symbol, core, operator, bytes."""
 
 Written: TypeAlias = tuple[str, int, str, list[Item]]
-"""The same with its items."""
+"""Consecutive code with its items: symbol, core, operator, items."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceRange:
-    """Code addresses [start, end) of one core that serve one operator (empty name: start-up and end)."""
+    """Code addresses [start, end) of one core that belong to one operator (empty name: start-up and end)."""
 
     start: int
     end: int
@@ -47,7 +47,7 @@ class SourceRange:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """Everything an executable holds. `items` are the code in order, labels and comments included."""
+    """Contents of an executable. `items` are the code in order, including labels and comments."""
 
     items: tuple[Item, ...]
     entry: int
@@ -72,8 +72,8 @@ def straight(program: Program) -> Iterator[Written]:
 def emit_image(
     program: Program, graph: Graph, constants: Constants, code: Callable[[Program], Iterator[Written]] = straight
 ) -> Image:
-    """Machine code and data of one cluster; `code` writes that of the cores. Raises DoesNotFit when the code overflows
-    its space."""
+    """Machine code and data of one cluster; `code` writes the code of the cores. Raises DoesNotFit when the code
+    overflows its space."""
     items: list[Item] = [
         comment(f"{program.name} on {program.chip}, cluster {program.cluster}"),
         Label("_start"),
@@ -95,7 +95,7 @@ def emit_image(
 
 
 def comment(text: str) -> Comment:
-    """Names of a model may hold any character; those that are not printed are escaped."""
+    """A comment of a text. Names of a model may hold any character; those that cannot be printed are escaped."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return Comment(shown.strip())
 
@@ -117,7 +117,7 @@ def _map(pieces: list[Piece]) -> tuple[tuple[SourceRange, ...], tuple[ElfSymbol,
 
 
 def _runs(instrs: tuple[Instr, ...]) -> Iterator[tuple[str, list[Instr]]]:
-    """Consecutive instructions of one operator."""
+    """Runs of consecutive instructions of one operator."""
     run: list[Instr] = []
     for instr in instrs:
         if run and run[0].source != instr.source:
@@ -129,7 +129,7 @@ def _runs(instrs: tuple[Instr, ...]) -> Iterator[tuple[str, list[Instr]]]:
 
 
 def _data(program: Program, graph: Graph, constants: Constants) -> Iterator[ElfSegment]:
-    """Constants, each at its place; gaps of alignment are zeros, so that they make one segment."""
+    """Segments of constants, each at its place; alignment gaps are zeros, so that the constants make one segment."""
     placed = sorted((p for p in program.placements if p.kind == "constant"), key=lambda p: p.offset_bytes)
     buffers: list[bytes | memoryview] = []
     start = end = 0

@@ -1,9 +1,9 @@
-"""One instruction of a program as machine instructions: what CSRs and registers must hold, then the instruction itself.
+"""One instruction of a program as machine instructions: writes of CSRs and registers, then the instruction itself.
 
     Instr --Body.expand--> csrrw, li, ... , meconv.mm
 
-A `Body` follows what the CSRs and registers of one core hold while its code is made, so that nothing is written twice;
-starts of DMA chains and waits for them become stores and a loop.
+A `Body` tracks the contents of one core's CSRs and registers while its code is made, so that nothing is written twice.
+Starts of DMA chains become stores, and waits for them become a loop.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ ZERO, T0, A0, A1, A2, S10, S11 = 0, 5, 10, 11, 12, 26, 27
 FT0 = 0
 OPERAND_REGISTERS = {"rd": A0, "rs1": A1, "rs2": A2}
 SCALAR_FIELDS = {"fs1": "rs1", "fs2": "rs2"}
-"""Scalar operands, which a floating-point register holds."""
+"""Scalar operands that a floating-point register holds, and the fields that name it."""
 CORE_MAP = "mte_coremap"
-"""One bit a core of all clusters; programs name the cores of theirs."""
+"""Core map with one bit per core of all clusters; programs name the cores of their own cluster."""
 DESCRIPTOR_STORE = 0x1000
 
 POLL_INSTRUCTIONS = 3
-"""Load, mask, branch: the loop that waits for a DMA channel."""
+"""Number of instructions of the loop that waits for a DMA channel: load, mask, branch."""
 
 
 @dataclass(slots=True)
 class Body:
-    """What CSRs and registers of one core hold while its code is made; None is not known."""
+    """Contents of one core's CSRs and registers while its code is made; None where they are unknown."""
 
     cluster: int
     csrs: dict[str, int] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Body:
         return code
 
     def _issue(self, code: list[Instruction], instr: Instr) -> None:
-        """CSRs and registers that differ from what they hold, then the instruction itself."""
+        """Write the CSRs and registers that differ from their contents, then the instruction itself."""
         fields = register_fields(instr.opcode)
         values: dict[str, int] = {}
         for name, value in instr.operands:
@@ -88,7 +88,7 @@ class Body:
             code += load_immediate(register, value)
         elif register != T0:
             code.append(instruction("addi", register, ZERO, 0))
-        else:  # zero need not be held: ZERO does
+        else:  # zero need not be loaded: ZERO holds it
             return
         self.registers[register] = value
 
@@ -119,7 +119,7 @@ class Body:
         self._store(code, 1 << channel, 0x004, S10)
 
     def _gather(self, code: list[Instruction], operands: dict[str, int]) -> int:
-        """A loop writes the chain from indices in memory; returns how many instructions run."""
+        """Write the loop that makes the chain from indices in memory; returns how many instructions run."""
         engine, channel = DMA_ENGINE_BASES[self.cluster][operands["engine"]], operands["channel"]
         self._set(code, S10, engine)
         self._set(code, S11, descriptor_store(engine, channel))
@@ -131,8 +131,9 @@ class Body:
         return len(code) - len(loop.items) + loop.executed
 
     def count(self, instr: Instr) -> int:
-        """How many instructions `expand` gives for anything but a wait, and the same effect on what CSRs and registers
-        hold: the cycle model counts programs more often than they are emitted, and counting should not make them."""
+        """Number of instructions that `expand` gives for anything but a wait, with its effect on the tracked contents
+        of CSRs and registers. The cycle model counts programs more often than they are emitted, and counting should not
+        create them."""
         if instr.opcode == "dma.start":
             return self._count_dma(dict(instr.operands))
         if instr.opcode == "dma.gather":
@@ -193,7 +194,7 @@ class Body:
 
 
 def chain_words(operands: Mapping[str, int], cluster: int) -> Iterator[int]:
-    """The words of all descriptors of a `dma.start`, with addresses of a cluster and links to the next."""
+    """Words of all descriptors of a `dma.start`, with addresses of a cluster and links to the next descriptor."""
     store = descriptor_store(DMA_ENGINE_BASES[cluster][operands["engine"]], operands["channel"])
     words = [operands[f"w{i}"] for i in range(len(operands) - 2)]
     count = len(words) // DESCRIPTOR_WORDS
@@ -209,18 +210,18 @@ def chain_words(operands: Mapping[str, int], cluster: int) -> Iterator[int]:
 
 @cache
 def register_fields(opcode: str) -> tuple[str, ...]:
-    """The operands of an instruction that its word holds, all of them registers."""
+    """Operands of an instruction that its word holds; all of them are registers."""
     fields = row(opcode).fields
     assert all(f.kind in (FieldKind.GPR, FieldKind.FPR) for f in fields)
     return tuple(f.name for f in fields)
 
 
 def _immediate_instructions(value: int) -> int:
-    """How many instructions `load_immediate` gives."""
+    """Number of instructions that `load_immediate` gives."""
     low = ((value & 0xFFF) ^ 0x800) - 0x800
     return 2 if low and (value - low) & 0xFFFF_F000 else 1
 
 
 def descriptor_store(engine: int, channel: int) -> int:
-    """Where a channel's descriptors lie: each has half of its engine's store."""
+    """Address of a channel's descriptors: each channel has half of its engine's store."""
     return engine + DESCRIPTOR_STORE + (DESCRIPTOR_STORE // 2 if channel else 0)

@@ -1,4 +1,4 @@
-"""The code around the cores' own: entry, trap handler, end.
+"""Code around that of the cores: entry, trap handler, end.
 
 Every core is sent to its own code; those beyond the program's sleep. Core 0 ends the run by a store to `tohost`; a trap
 ends it with the cause as exit code and leaves cause, pc, value and core in `trap_record`.
@@ -34,7 +34,8 @@ def code_bytes(items: Sequence[Item]) -> int:
 
 
 def start_up(cluster: int, cores: int) -> Iterator[Item]:
-    """Trap vector, floating point on, each core to its code; cores beyond the program's sleep."""
+    """Code that sets the trap vector, switches floating point on, and sends each core to its code; cores beyond the
+    program's sleep."""
     yield load_address(T0, "trap")
     yield instruction("csrrw", ZERO, csr("mtvec").number, T0)
     yield from load_immediate(T0, MSTATUS_FS)
@@ -62,7 +63,7 @@ def start_up(cluster: int, cores: int) -> Iterator[Item]:
 
 
 def ending(core: int, label: str) -> list[Item]:
-    """Core 0 reports success; the others sleep until it does."""
+    """Code in which core 0 reports success, while the others sleep until it does."""
     items: list[Item] = [Label(label)] if label else []
     if core == 0:
         items += [instruction("addi", A0, ZERO, 0), far_jump("exit", T0)]
@@ -72,15 +73,15 @@ def ending(core: int, label: str) -> list[Item]:
 
 
 def start_up_count(cluster: int, core: int) -> int:
-    """Instructions from the entry to the code of the core at this place among the program's."""
+    """Number of instructions from the entry to the code of the core at this place among the program's cores."""
     items = list(start_up(cluster, core + 1))
     jumps = [place for place, item in enumerate(items) if isinstance(item, Far) and item.mnemonic == "jalr"]
-    skipped = len(jumps) - 1  # far jumps of the cores before, which the branch goes around
+    skipped = len(jumps) - 1  # far jumps of the cores before, which the branch skips
     return sum(item_bytes(item) for item in items[: jumps[-1] + 1]) // 4 - 2 * skipped
 
 
 def ending_count(core: int) -> int:
-    """Core 0 runs from its end to the store to `tohost`; the others go to sleep."""
+    """Number of instructions from a core's end: core 0 runs to the store to `tohost`; the others go to sleep."""
     own = code_bytes(ending(core, "")) // 4
     if core:
         return own + 1

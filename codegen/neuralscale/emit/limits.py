@@ -1,4 +1,4 @@
-"""What the instruction set and address map of NPU v1 allow a chip file to ask for.
+"""Limits that the instruction set and address map of NPU v1 set to a chip file.
 
 Chip files may describe smaller chips of the family; larger ones would need addresses or registers that do not exist.
 """
@@ -15,7 +15,7 @@ DMA_CHANNELS = 2
 
 
 def unsuited(chip: Chip) -> tuple[str, ...]:
-    """A sentence for each thing that the chip file asks for and the instruction set does not have."""
+    """One sentence for each requirement of the chip file that the instruction set cannot meet."""
     return tuple(_problems(chip))
 
 

@@ -1,10 +1,10 @@
-"""Loops of the scalar core over 32-bit words in memory: index arithmetic, and the descriptors of looked-up rows.
+"""Loops of the scalar core over int32 values in memory: index arithmetic, and the descriptors of looked-up rows.
 
-    words.add {a, b, out, count, ...} --word_code--> li, lw, lw, add, sw, ..., bne    and how many of these are executed
+    words.add {a, b, out, count, ...} --word_code--> li, lw, lw, add, sw, ..., bne    and the number of executed ones
 
-No branch depends on data, so that every run takes the same instructions. Registers used are none that `Body` follows.
-An index is made one inside the table before it becomes an address: a negative one counts from the end, and what is
-still outside becomes the nearest end.
+No branch depends on data, so every run executes the same instructions. The loops use no register that `Body` tracks. An
+index is brought into the table before it becomes an address: a negative one counts from the end, and one that is still
+outside becomes the nearest end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from codegen.neuralscale.emit.descriptors import DESCRIPTOR_BYTES
 from codegen.neuralscale.isa.table import Instruction, instruction
 
 WORD_PREFIX = "words."
-"""Opcodes of these loops begin so."""
+"""Prefix of the opcodes of these loops."""
 
 ZERO = 0
 A, B, C, D = 6, 7, 28, 29  # values of one element
@@ -31,12 +31,12 @@ FT1 = 1
 NEAREST_MODE, TOWARD_ZERO_MODE = 0, 1
 WORD_BYTES, HALF_BYTES = 4, 2
 ALL_ACCESSES = 15
-"""Of a fence: memory and devices, loads and stores."""
+"""Accesses of a fence: memory and devices, loads and stores."""
 
 
 @dataclass(frozen=True, slots=True)
 class WordCode:
-    """Instructions in order, and how many of them one run executes."""
+    """Instructions in order, and the number of instructions that one run executes."""
 
     items: tuple[Instruction, ...] = ()
     executed: int = 0
@@ -54,14 +54,14 @@ def _set(register: int, value: int) -> WordCode:
 
 
 def _add(register: int, source: int, value: int) -> WordCode:
-    """register = source + value, by way of STEP where the value is large."""
+    """Code for register = source + value, using STEP where the value is large."""
     if -2048 <= value < 2048:
         return _code(instruction("addi", register, source, value))
     return _set(STEP, value) + _code(instruction("add", register, source, STEP))
 
 
 def _repeat(counter: int, count: int, body: WordCode) -> WordCode:
-    """The body `count` times, at least once."""
+    """Code that runs the body `count` times, at least once."""
     assert count > 0
     end = _code(
         instruction("addi", counter, counter, -1),
@@ -72,12 +72,12 @@ def _repeat(counter: int, count: int, body: WordCode) -> WordCode:
 
 
 def _mask(register: int, truth: int) -> Instruction:
-    """All ones where the truth value is one."""
+    """Instruction that makes all ones of a truth value of one."""
     return instruction("sub", register, ZERO, truth)
 
 
 def _choose(result: int, mask: int, yes: int, no: int) -> WordCode:
-    """result = yes where the mask is all ones, else no; STEP is used."""
+    """Code for result = yes where the mask is all ones, else no; STEP is used."""
     return _code(
         instruction("xor", STEP, yes, no),
         instruction("and", STEP, STEP, mask),
@@ -86,7 +86,7 @@ def _choose(result: int, mask: int, yes: int, no: int) -> WordCode:
 
 
 def _inside(index: int, rows: int, last: int) -> WordCode:
-    """An index that may be anything becomes one of a table; the registers `rows` and `last` hold its rows, and one
+    """Code that turns any index into one of a table; the registers `rows` and `last` hold its number of rows, and one
     less. STEP and C are used."""
     return _code(
         instruction("srai", STEP, index, 31),
@@ -109,7 +109,7 @@ def _minimum(least: bool) -> WordCode:
 
 
 def _modulo() -> WordCode:
-    """The remainder with the sign of the divisor."""
+    """Code for the remainder with the sign of the divisor."""
     return _code(
         instruction("rem", A, A, B),
         instruction("xor", C, A, B),
@@ -154,11 +154,12 @@ FUNCTIONS: Mapping[str, tuple[int, Callable[[], WordCode]]] = {
     "copy": (1, lambda: WordCode()),
     "where": (3, lambda: _code(_mask(D, A)) + _choose(A, D, B, C)),
 }
-"""Functions of one element of each operand: how many operands, and what makes A of A, B and C."""
+"""Functions of one element of each operand: the number of operands, and the code that computes A from A, B and C."""
 
 
 def word_code(opcode: str, operands: Mapping[str, int]) -> WordCode:
-    """The loop of an instruction whose opcode begins with WORD_PREFIX. Raises KeyError for one that there is not."""
+    """The loop of an instruction whose opcode begins with WORD_PREFIX. Raises KeyError for an opcode that does not
+    exist."""
     name = opcode.removeprefix(WORD_PREFIX)
     if name in FUNCTIONS:
         code = _elementwise(name, operands)
@@ -166,11 +167,11 @@ def word_code(opcode: str, operands: Mapping[str, int]) -> WordCode:
         code = _reduction(name, operands)
     else:
         code = LOOPS[name](operands)
-    return code + _code(instruction("fence", ALL_ACCESSES, ALL_ACCESSES))  # before any transfer that reads the words
+    return code + _code(instruction("fence", ALL_ACCESSES, ALL_ACCESSES))  # before any transfer that reads the values
 
 
 def _elementwise(name: str, given: Mapping[str, int]) -> WordCode:
-    """out[i] = f(a[i], b[i], c[i]); a step of 0 says that an operand is one word for all."""
+    """Loop for out[i] = f(a[i], b[i], c[i]); a step of 0 says that an operand is one value for all."""
     arity, function = FUNCTIONS[name]
     places = tuple(zip((A, B, C), (IN_A, IN_B, IN_C), ("a", "b", "c"), strict=True))[:arity]
     code = _set(OUT, given["out"])
@@ -186,7 +187,7 @@ def _elementwise(name: str, given: Mapping[str, int]) -> WordCode:
 
 
 def _take(given: Mapping[str, int]) -> WordCode:
-    """out[i] = a[index[i]]."""
+    """Loop for out[i] = a[index[i]]."""
     code = _set(IN_A, given["a"]) + _set(IN_B, given["index"]) + _set(OUT, given["out"])
     code += _set(CONST_0, given["rows"]) + _set(CONST_1, given["rows"] - 1)
     body = _code(instruction("lw", A, 0, IN_B)) + _inside(A, CONST_0, CONST_1)
@@ -202,7 +203,8 @@ def _take(given: Mapping[str, int]) -> WordCode:
 
 
 def _number(given: Mapping[str, int]) -> WordCode:
-    """Words as halves, exact up to 2048, beyond it toward zero, at most the largest half."""
+    """Loop that converts int32 values to fp16: exact up to 2048, beyond it toward zero, at most the largest fp16
+    number."""
     code = _set(IN_A, given["a"]) + _set(OUT, given["out"])
     body = _code(
         instruction("lw", A, 0, IN_A),
@@ -215,7 +217,7 @@ def _number(given: Mapping[str, int]) -> WordCode:
 
 
 def _of_halves(given: Mapping[str, int], word: WordCode) -> WordCode:
-    """out[i] = A, which `word` makes of the half at IN_A."""
+    """Loop for out[i] = A, which `word` computes from the fp16 number at IN_A."""
     code = _set(IN_A, given["a"]) + _set(OUT, given["out"])
     body = word + _code(
         instruction("sw", A, 0, OUT),
@@ -226,7 +228,8 @@ def _of_halves(given: Mapping[str, int], word: WordCode) -> WordCode:
 
 
 def _ordered(given: Mapping[str, int]) -> WordCode:
-    """Words in the order of halves: twice the magnitudes, those of negative ones below zero; both zeros are equal."""
+    """Loop that maps fp16 numbers to int32 values in the same order: twice the magnitudes, negative for negative
+    numbers; both zeros are equal."""
     word = _code(
         instruction("lh", A, 0, IN_A),
         instruction("srai", D, A, 31),
@@ -239,14 +242,16 @@ def _ordered(given: Mapping[str, int]) -> WordCode:
 
 
 def _whole(given: Mapping[str, int]) -> WordCode:
-    """Halves as words, cut toward zero; infinities become the largest and the least word."""
+    """Loop that converts fp16 numbers to int32, truncated toward zero; infinities become the largest and the least
+    int32."""
     word = _code(instruction("flhw", FT1, IN_A), instruction("fcvt.w.s", A, FT1, TOWARD_ZERO_MODE))
     return _of_halves(given, word)
 
 
 def _lines(given: Mapping[str, int], line: WordCode, out_line_bytes: int) -> WordCode:
-    """A line's code for each of `outer` x `inner` lines of `count` words, `inner` words apart. BASE_IN and BASE_OUT
-    point to the first word of the line and of its result; `out_line_bytes` is what an outer step of the result is."""
+    """Loop that runs a line's code for each of `outer` x `inner` lines of `count` values, which are `inner` values
+    apart. BASE_IN and BASE_OUT point to the first value of the line and of its result; `out_line_bytes` is an outer
+    step of the result."""
     inner, count = given["inner"], given["count"]
     within = line + _code(
         instruction("addi", BASE_IN, BASE_IN, WORD_BYTES), instruction("addi", BASE_OUT, BASE_OUT, WORD_BYTES)
@@ -259,7 +264,7 @@ def _lines(given: Mapping[str, int], line: WordCode, out_line_bytes: int) -> Wor
 
 
 def _running_sum(given: Mapping[str, int]) -> WordCode:
-    """Sums along lines; `exclusive` without the word itself, `reverse` from the end."""
+    """Loop for sums along lines: `exclusive` leaves out the element itself, `reverse` starts from the end."""
     count, inner = given["count"], given["inner"]
     step = (-1 if given["reverse"] else 1) * inner * WORD_BYTES
     start = (count - 1) * inner * WORD_BYTES if given["reverse"] else 0
@@ -271,7 +276,8 @@ def _running_sum(given: Mapping[str, int]) -> WordCode:
 
 
 def _reduction(name: str, given: Mapping[str, int]) -> WordCode:
-    """One word a line: its sum, an extreme, or the place of one; of several the first, or the `last`."""
+    """Loop that makes one value per line: its sum, an extreme, or the index of one; of several the first, or the
+    `last`."""
     count, inner = given["count"], given["inner"]
     place, greatest = name.startswith("place_of"), name.endswith("greatest")
     first, second = (BEST, A) if greatest else (A, BEST)
@@ -293,7 +299,7 @@ def _reduction(name: str, given: Mapping[str, int]) -> WordCode:
 
 
 def _copy_rows(given: Mapping[str, int]) -> WordCode:
-    """`rows` runs of `count` words, as far apart as `a_step` and `out_step` say."""
+    """Loop that copies `rows` runs of `count` values; runs start `a_step` and `out_step` bytes apart."""
     run = _code(
         instruction("lw", A, 0, IN_A),
         instruction("sw", A, 0, OUT),
@@ -319,7 +325,8 @@ LOOPS: Mapping[str, Callable[[Mapping[str, int]], WordCode]] = {
 
 
 def descriptor_loop(given: Mapping[str, int], store: int, control: int) -> WordCode:
-    """A chain of descriptors in the store from `store` on, one for each of `count` rows of a table."""
+    """Loop that writes a chain of descriptors into the store from `store` on, one for each of `count` rows of a
+    table."""
     code = _set(IN_A, given["index"]) + _set(IN_B, given["table"]) + _set(OUT, store)
     code += _set(BASE_OUT, given["destination"]) + _set(CONST_0, given["rows"]) + _set(CONST_1, given["rows"] - 1)
     code += _set(CONST_2, given["row_bytes"]) + _set(BEST, control)

@@ -1,11 +1,11 @@
 """The chip's half-precision arithmetic in plain numpy float64: slow, obvious, independent of the simulator's kernels.
 
 Two uses: the oracle of the simulator's tests, and `verify`, which recomputes sampled outputs of every layer and
-compares them bit for bit with what the emitted machine code stored. Written from the instruction set's description;
-it shares no code with the simulator, only the three recorded tables of the approximate functions.
+compares them bit for bit with what the emitted machine code stored. Written from the instruction set's description; it
+shares no code with the simulator, only the three recorded tables of the approximate functions.
 
-Values are float64 arrays that hold halves; `from_bits` and `to_bits` convert. float64 holds every sum and every
-product of two halves exactly, so each operation is "compute exactly, then round once": to nearest, ties away from
+Values are float64 arrays that hold fp16 numbers; `from_bits` and `to_bits` convert. float64 holds every sum and every
+product of two fp16 numbers exactly, so each operation is "compute exactly, then round once": to nearest, ties away from
 zero, with denormals, overflow to infinity. A NaN is just NaN here; in bits it is 0x7c01.
 """
 
@@ -22,52 +22,52 @@ Bits = npt.NDArray[np.uint16]
 
 _LARGEST = 65504.0
 LONGEST_PIECE = 64
-"""Terms that are added one by one in a long sum."""
+"""Largest number of terms that are added one by one in a long sum."""
 
 _PRODUCTS_AT_A_TIME = 1 << 20
 
 
 def bits_of(array: npt.NDArray[np.generic]) -> npt.NDArray[np.unsignedinteger]:
-    """The patterns of elements of any type as they lie in memory."""
+    """Bit patterns of elements of any type, as they lie in memory."""
     return np.ascontiguousarray(array).view(f"u{array.itemsize}")
 
 
 def immediate(value: float) -> Halves:
-    """The nearest number of fp16, as an instruction holds it."""
+    """The nearest fp16 number, as an instruction holds it."""
     with np.errstate(over="ignore"):
         return np.asarray(np.float16(value), np.float64)
 
 
 def stored(values: Halves) -> npt.NDArray[np.float16]:
-    """Values that are numbers of fp16, as they are stored."""
+    """Values, which must be fp16 numbers, in the type in which they are stored."""
     return values.astype(np.float16)
 
 
 def from_bits(bits: npt.NDArray[np.integer]) -> Halves:
-    """fp16 bit patterns -> their values, every NaN as the quiet one (a signalling one would raise numpy warnings)."""
+    """Values of fp16 bit patterns, every NaN as the quiet one (a signalling one would raise numpy warnings)."""
     with np.errstate(invalid="ignore"):
         values = bits.astype(np.uint16).view(np.float16).astype(np.float64)
     return np.where((bits & 0x7FFF) > 0x7C00, np.nan, values)
 
 
 def to_bits(values: Halves) -> Bits:
-    """Values that are halves -> fp16 bit patterns, NaN as 0x7c01."""
+    """fp16 bit patterns of values that are fp16 numbers, with NaN as 0x7c01."""
     with np.errstate(invalid="ignore"):
         bits = np.asarray(values, np.float64).astype(np.float16).view(np.uint16)
     return np.where(np.isnan(values), np.uint16(0x7C01), bits)
 
 
 def round16(exact: Halves) -> Halves:
-    """Rounds to binary16: nearest, ties away, gradual underflow, overflow to infinity; keeps the sign of zero."""
+    """Round to binary16: nearest, ties away, gradual underflow, overflow to infinity; the sign of zero is kept."""
     magnitude = np.abs(exact)
     exponent = np.frexp(magnitude)[1] - 1  # magnitude is in [2**exponent, 2**(exponent + 1))
-    place = np.maximum(exponent, -14) - 10  # a half has ten fraction bits, and none below 2**-24
+    place = np.maximum(exponent, -14) - 10  # an fp16 number has ten fraction bits, and none below 2**-24
     rounded = np.ldexp(np.floor(np.ldexp(magnitude, -place) + 0.5), place)
     return np.copysign(np.where(rounded > _LARGEST, np.inf, rounded), exact)
 
 
 def truncate16(exact: Halves) -> Halves:
-    """Cuts to binary16 toward zero, as the chip converts its fp32 scalars: finite values stay finite."""
+    """Truncate to binary16 toward zero, as the chip converts its fp32 scalars: finite values stay finite."""
     magnitude = np.abs(exact)
     place = np.maximum(np.frexp(magnitude)[1] - 1, -14) - 10
     cut = np.ldexp(np.floor(np.ldexp(magnitude, -place)), place)
@@ -128,7 +128,7 @@ def dot(a: Halves, b: Halves) -> Halves:
 
 
 def matmul(a: Halves, b: Halves) -> Halves:
-    """a[M, K] times b[K, N] -> [M, N]: a `dot` for each output."""
+    """a[M, K] times b[K, N] -> [M, N], with a `dot` for each output."""
     rows, columns = np.indices((a.shape[0], b.shape[1])).reshape(2, -1)
     return dot(a[rows], b.T[columns]).reshape(a.shape[0], b.shape[1])
 
@@ -152,7 +152,7 @@ def conv(
 
 
 def accumulate(values: Halves, axis: int) -> Halves:
-    """Sums along an axis in order, starting from the first element (so a lone -0 stays -0)."""
+    """Sums along an axis, added in order from the first element on (so a single -0 stays -0)."""
     elements = np.moveaxis(values, axis, 0)
     total: Halves = elements[0]
     for element in elements[1:]:
@@ -161,10 +161,11 @@ def accumulate(values: Halves, axis: int) -> Halves:
 
 
 def total(values: Halves, mean: bool = False) -> Halves:
-    """Sums, or means, along the last axis, in pieces of about sqrt(length) elements and at most LONGEST_PIECE: each
-    from its first element, then the sums of the pieces one by one, in pieces again where they are more than that.
-    For a mean the elements are first multiplied by 1 / piece, the sums of pieces by piece / length; where these are
-    summed in pieces again, by that times their number / their piece."""
+    """Sums, or means, along the last axis, in pieces of about sqrt(length) elements and at most LONGEST_PIECE. Each
+    piece starts from its first element; then the sums of the pieces are added one by one, in pieces again where there
+    are more than LONGEST_PIECE. For a mean the elements are first multiplied by 1 / piece and the sums of pieces by
+    piece / length; where the latter are summed in pieces again, they are also multiplied by their number / their piece.
+    """
     length = values.shape[-1]
     piece = min(LONGEST_PIECE, isqrt(max(0, length - 1)) + 1)
     factor = piece / length if mean else None
@@ -185,14 +186,14 @@ def total(values: Halves, mean: bool = False) -> Halves:
 
 
 def largest(values: Halves, axis: int) -> Halves:
-    """The largest along an axis: NaN if any is NaN, and -0 is below +0."""
+    """The largest element along an axis: NaN if any is NaN, and -0 is below +0."""
     top = np.max(values, axis, keepdims=True)
     negative_zero = np.all((values < 0) | np.signbit(values), axis, keepdims=True)
     return np.where(top == 0, np.where(negative_zero, -0.0, 0.0), top).squeeze(axis)
 
 
 def smallest(values: Halves, axis: int) -> Halves:
-    """The smallest along an axis: NaN if any is NaN, and -0 is below +0."""
+    """The smallest element along an axis: NaN if any is NaN, and -0 is below +0."""
     return -largest(-values, axis)
 
 

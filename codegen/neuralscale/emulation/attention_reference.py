@@ -1,8 +1,10 @@
-"""What the chip must have stored of attention with heads side by side, from its definition and the order below.
+"""Results that the chip must have stored for attention with heads side by side, from its definition and the order
+below.
 
     q, k, v, mask [..] + positions [S, 3] of the output  -->  values there [S]
 
-Shares nothing with the template: every row of every head by itself, in the slow arithmetic of `arithmetic.py`.
+The reference shares nothing with the template: it computes each row of each head by itself, in the slow arithmetic of
+`arithmetic.py`.
 """
 
 from __future__ import annotations
@@ -23,10 +25,10 @@ SUMMED = 128
 
 
 def attended(op: Op, operands: Sequence[Halves], points: Points) -> Halves:
-    """k times the scale; scores are products of the matrix engine over the elements of a head, plus the mask; less
-    their largest (plus ln 2 for each doubling of the keys beyond 128), to the power of e. These times v, in equal runs
-    of at most `_longest_run` keys that are added in order, times the refined reciprocal of their sum in
-    pieces."""
+    """Attention at the points. k is multiplied by the scale. Scores are products of the matrix engine over the elements
+    of a head, plus the mask, minus their largest (plus ln 2 for each doubling of the keys beyond 128); e is raised to
+    them. The powers times v are summed in equal runs of at most `_longest_run` keys, which are added in order, and
+    multiplied by the refined reciprocal of the powers' sum in pieces."""
     q, k, v, *masks = operands
     heads, groups = int(op.number("heads")), int(op.number("groups"))
     k = chip.mul(k, chip.immediate(op.number("scale")))
@@ -42,7 +44,7 @@ def attended(op: Op, operands: Sequence[Halves], points: Points) -> Halves:
 
 
 def _powers(q: Halves, k: Halves, masks: Sequence[Halves], row: Points, size: int, shared: int) -> Halves:
-    """What a row of a head sees of all keys, before it is divided by its sum."""
+    """Powers of the scores of one row of a head with all keys, before they are divided by their sum."""
     item, place, head = row
     query = q[item, place, head * size : (head + 1) * size]
     own = head // shared
@@ -59,8 +61,8 @@ def _powers(q: Halves, k: Halves, masks: Sequence[Halves], row: Points, size: in
 
 
 def _longest_run(size: int, width: int) -> int:
-    """512 keys, or more where k and v of a head have room among 131,072 elements, and k among as many next to 128 rows
-    of scores and of what is taken of v."""
+    """Largest number of keys in a run: 512, or more where k and v of a head fit 131,072 elements, and k fits as many
+    next to 128 rows of scores and of results."""
     room = 131_072
     return max(512, min(room // (size + width), (room - 128 * width) // (size + 128)))
 

@@ -2,7 +2,7 @@
 
     emulated("gelu", op, values)  -->  values
 
-The other half of the bit-for-bit comparison: written from the formulas, it shares nothing with the template. Numbers
+The other side of the bit-for-bit comparison: written from the formulas, it shares nothing with the template. Constants
 are the nearest fp16 numbers; E, R and Q are the chip's exponential, reciprocal and root.
 
 * exp: the larger of E(t) and E(t - 2^-12), t = x - 2^-12.

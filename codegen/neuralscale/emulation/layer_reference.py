@@ -1,10 +1,11 @@
-"""What the chip must have stored: outputs of one layer recomputed at chosen positions, in plain numpy.
+"""Results that the chip must have stored: outputs of one layer recomputed at chosen positions, in plain numpy.
 
     bits of a layer's inputs + positions [S, rank]  -->  bits of its output there [S]
 
-This is the other half of every bit-for-bit comparison, so it shares nothing with the templates or the simulator: the
-operator's own numbers, the order of operations written in the docstrings below, and the slow arithmetic of `emulation`.
-Immediates (a clip's bounds, 1 / taps) are the nearest half. A NaN is 0x7c01 whatever its payload was.
+This is the other side of every bit-for-bit comparison, so it shares nothing with the templates or the simulator. It
+uses the operator's attributes, the order of operations written in the docstrings below, and the slow arithmetic of
+`emulation`. Immediates (a clip's bounds, 1 / taps) are the nearest fp16 number. A NaN is 0x7c01 whatever its payload
+was.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ from partitioner.ir.graph import Constants, Graph, Op
 Read = Callable[[str], Bits]
 
 WHOLE_REDUCTION = 2_048
-"""The longest reduction that one matrix instruction may do; longer ones are cut into runs of about RUN_LENGTH."""
+"""Largest number of products that one matrix instruction may add; longer reductions are cut into runs of about
+RUN_LENGTH."""
 
 WHOLE_MEAN = 256
-"""Pixels of an image whose mean is one dot product."""
+"""Largest number of pixels of an image whose mean is one dot product."""
 
 RUN_LENGTH = 1_152
 SAMPLES_AT_A_TIME = 1_024
@@ -68,7 +70,7 @@ class _Sampled:
 
 
 def emulate(sampled: Sampled) -> Array:
-    """What the layer's output holds at the sampled positions, as the chip stores it.
+    """Elements of the layer's output at the sampled positions, as the chip stores them.
 
     The anchor is computed first, then the epilogue in order, each rounded on its own. The chip decides the order of a
     depthwise convolution.
@@ -96,14 +98,15 @@ def _at(values: Halves, indices: list[Points]) -> Halves:
 
 
 def _runs(length: int, products: int) -> tuple[tuple[int, int], ...]:
-    """A reduction over `length` channels of `products` products each, cut where it is longer than WHOLE_REDUCTION."""
+    """Runs of a reduction over `length` channels of `products` products each, cut where it is longer than
+    WHOLE_REDUCTION."""
     total = length * products
     count = 1 if total <= WHOLE_REDUCTION else min(length, -(-total // RUN_LENGTH))
     return tuple(pairwise(length * i // count for i in range(count + 1)))
 
 
 def _dot_in_runs(a: Halves, b: Halves, cuts: tuple[tuple[int, int], ...]) -> Halves:
-    """a[S, products, length] times b of the same shape: runs of channels are summed apart, then added in order."""
+    """a[S, products, length] times b of the same shape: runs of channels are summed separately, then added in order."""
     total: Halves | None = None
     for low, high in cuts:
         part = chip.dot(a[:, :, low:high].reshape(len(a), -1), b[:, :, low:high].reshape(len(b), -1))
@@ -113,10 +116,10 @@ def _dot_in_runs(a: Halves, b: Halves, cuts: tuple[tuple[int, int], ...]) -> Hal
 
 
 def _conv(s: _Sampled) -> Halves:
-    """k runs over kernel rows, kernel columns, then the input channels of the output's group. Even and odd k have an
-    accumulator each, from +0; taps in the padding are multiplied too, as +0. A reduction longer than 2,048 (and not
-    grouped) is cut into equal runs of channels, each summed by itself and then added in order. The bias comes last.
-    """
+    """Convolution: k runs over kernel rows, kernel columns, then the input channels of the output's group. Even and odd
+    k have an accumulator each, from +0; taps in the padding are multiplied too, as +0. A reduction longer than 2,048
+    (and not grouped) is cut into equal runs of channels, each summed by itself and then added in order. The bias comes
+    last."""
     op = s.op
     if is_depthwise(s.graph, op) and (form := depthwise_form(s.graph, op, s.device)) is not DepthwiseForm.EACH:
         return _plus_bias(s, _depthwise_blocks(s) if form is DepthwiseForm.BLOCKS else _depthwise_vector(s))
@@ -145,9 +148,9 @@ def _conv(s: _Sampled) -> Halves:
 
 
 def _depthwise_blocks(s: _Sampled) -> Halves:
-    """As a dense convolution over the block of channels around an output, with zeros off the diagonal: k runs over
-    kernel rows, kernel columns, then the channels of the block, and what the other channels hold times zero counts.
-    """
+    """Depthwise convolution in blocks: a dense convolution over the block of channels around an output, with zeros off
+    the diagonal. k runs over kernel rows, kernel columns, then the channels of the block; products of the other
+    channels with zero count."""
     x, weights = s.tensor(s.op.inputs[0]), s.tensor(s.op.inputs[1])
     block, products = s.device.matrix.array_channels, prod(s.op.ints("kernel"))
     total = np.zeros(len(s.points))
@@ -164,7 +167,8 @@ def _depthwise_blocks(s: _Sampled) -> Halves:
 
 
 def _depthwise_vector(s: _Sampled) -> Halves:
-    """From +0, kernel rows then kernel columns: each product is rounded and added; taps in the padding are left out."""
+    """Depthwise convolution on the vector engine: from +0, kernel rows, then kernel columns. Each product is rounded
+    and added; taps in the padding are left out."""
     own = s.points[:, 3]
     x, weights = s.tensor(s.op.inputs[0]), s.tensor(s.op.inputs[1])
     inside = _taps_inside(s, x)
@@ -176,14 +180,14 @@ def _depthwise_vector(s: _Sampled) -> Halves:
 
 
 def _taps_inside(s: _Sampled, x: Halves) -> npt.NDArray[np.bool_]:
-    """[S, taps]: whether a tap lies in the image."""
+    """Whether each tap lies in the image, [S, taps]."""
     rows, columns = (_inside(_tap_positions(s, axis), x.shape[axis + 1]) for axis in (0, 1))
     both: npt.NDArray[np.bool_] = (rows[:, :, None] & columns[:, None, :]).reshape(len(s.points), -1)
     return both
 
 
 def _taps(s: _Sampled, x: Halves, channel: Points | np.int64) -> Halves:
-    """[S, taps]: the input under each tap in one channel (or one a sample), +0 in the padding."""
+    """The input under each tap in one channel (or one channel per sample), +0 in the padding: [S, taps]."""
     rows, columns = (np.clip(_tap_positions(s, axis), 0, x.shape[axis + 1] - 1) for axis in (0, 1))
     channels = np.broadcast_to(channel, len(s.points))
     values = x[s.points[:, 0, None, None], rows[:, :, None], columns[:, None, :], channels[:, None, None]]
@@ -191,8 +195,8 @@ def _taps(s: _Sampled, x: Halves, channel: Points | np.int64) -> Halves:
 
 
 def _matmul(s: _Sampled) -> Halves:
-    """k over the columns of a, with an accumulator each for even and odd k; longer than 2,048 as in the convolution.
-    Leading axes broadcast."""
+    """Matrix product: k runs over the columns of a, with one accumulator each for even and odd k; reductions longer
+    than 2,048 are cut as in the convolution. Leading axes broadcast."""
     a, b = s.tensor(s.op.inputs[0]), s.tensor(s.op.inputs[1])
     *leading, row, column = s.points.T
     rows = _at(a, [*_leading(leading, a), row])
@@ -202,7 +206,8 @@ def _matmul(s: _Sampled) -> Halves:
 
 
 def _leading(positions: list[Points], factor: Halves) -> list[Points]:
-    """The leading positions of a factor that meet those of the product, aligned at the last, 0 where it has one."""
+    """The leading positions of a factor that meet those of the product, aligned at the last axis; 0 where its extent is
+    one."""
     extents = factor.shape[:-2]
     met = positions[len(positions) - len(extents) :]
     return [np.where(extent > 1, i, 0) for i, extent in zip(met, extents, strict=True)]
@@ -217,14 +222,14 @@ def _inside(positions: Points, extent: int) -> npt.NDArray[np.bool_]:
 
 
 def _max_pool(s: _Sampled) -> Halves:
-    """Down every column of the window first, then across: the maximum of what there is, from -inf."""
+    """Maximum down every column of the window first, then across, over the taps that exist, from -inf."""
     return _windowed(s, s.tensor(s.op.inputs[0]), -np.inf, chip.maximum)
 
 
 def _average_pool(s: _Sampled) -> Halves:
-    """A mean over the whole image is a dot product with 1 / pixels, of more than WHOLE_MEAN pixels a mean in pieces,
-    the pixels row by row. Any other is the input times 1 / taps, summed down the columns of the window and then across,
-    from +0; where fewer taps count than the window has, one more product with taps / count.
+    """Average pool. A mean over the whole image is a dot product with 1 / pixels or, for more than WHOLE_MEAN pixels, a
+    mean in pieces, with the pixels row by row. Any other is the input times 1 / taps, summed down the columns of the
+    window and then across, from +0; where fewer taps count than the window has, it is also multiplied by taps / count.
     """
     op, x = s.op, s.tensor(s.op.inputs[0])
     kernel, pads = op.ints("kernel"), op.ints("pads")
@@ -245,7 +250,7 @@ def _average_pool(s: _Sampled) -> Halves:
 
 
 def _tap_positions(s: _Sampled, axis: int) -> Points:
-    """[S, taps]: where in the input each tap of a spatial axis lies, padding included."""
+    """Input position of each tap on a spatial axis, including padding: [S, taps]."""
     kernel, strides, dilations, pads = (s.op.ints(name)[axis] for name in ("kernel", "strides", "dilations", "pads"))
     taps: Points = s.points[:, axis + 1, None] * strides - pads + np.arange(kernel) * dilations
     return taps
@@ -278,7 +283,7 @@ def _softmax(s: _Sampled) -> Halves:
 
 
 def _concat(s: _Sampled) -> Halves:
-    """Bits are moved, nothing is computed."""
+    """Concat: bits are moved, nothing is computed."""
     axis = int(s.op.number("axis")) % s.points.shape[1]
     result = np.zeros(len(s.points))
     start = 0
@@ -294,18 +299,19 @@ def _concat(s: _Sampled) -> Halves:
 
 
 def _view(s: _Sampled) -> Halves:
-    """The same elements in the same linear order."""
+    """View: the elements of the input in unchanged linear order."""
     shape = s.graph.by_name[s.op.outputs[0]].shape
     return _at(s.tensor(s.op.inputs[0]).reshape(-1), [np.ravel_multi_index(tuple(s.points.T), shape)])
 
 
 def _of_input(rule: Rule) -> Callable[[_Sampled], Halves]:
-    """A rule of `movement_reference.py`, which takes the whole first input."""
+    """The rule for an operator of `movement_reference.py`, which takes the whole first input."""
     return lambda s: rule(s.graph, s.op, s.tensor(s.op.inputs[0]), s.points)
 
 
 def _elementwise(s: _Sampled) -> Halves:
-    """The running value is what the layer has just computed; of an anchor, the first operand of the output's shape."""
+    """Element-wise operators on the running value, which the layer has just computed; for an anchor it is the first
+    operand of the output's shape."""
     op = s.op
     if op.kind == "scale_shift":
         x, scale, shift = (s.operand(name) for name in op.inputs)
@@ -327,8 +333,8 @@ def _first_full(s: _Sampled) -> str:
 
 
 def _binary(s: _Sampled, kind: str, x: Halves, other: str, swapped: bool) -> Halves:
-    """`x op other`, x being the running value. other - x is (-1 * x) + other. x / other is x * (1 / other) by
-    `divisor`, but by a constant of one element x * half(1 / constant); other / x is (1 / x) * other."""
+    """`x op other`, where x is the running value. other - x is (-1 * x) + other. x / other is x * (1 / other) by
+    `divisor`, but x * fp16(1 / constant) for a constant of one element; other / x is (1 / x) * other."""
     y = s.operand(other)
     tensor = s.graph.by_name[other]
     match kind:

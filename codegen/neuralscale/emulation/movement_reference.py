@@ -2,7 +2,7 @@
 
     whole input [..] + positions [S, rank] of the output  -->  values there [S]
 
-Like the rest of the reference it shares nothing with the templates or the simulator: ONNX's definition of each
+Like the rest of the reference it shares nothing with the templates or the simulator. It uses ONNX's definition of each
 operator, the order of operations in the docstrings, and the slow arithmetic of `emulation`.
 """
 
@@ -28,7 +28,7 @@ def _at(x: Halves, positions: Points) -> Halves:
 
 
 def _transpose(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
-    """Output axis i is input axis perm[i]; bits are moved."""
+    """Transpose: output axis i is input axis perm[i]; bits are moved."""
     del graph
     positions = np.empty_like(points)
     positions[:, list(op.ints("perm"))] = points
@@ -36,13 +36,13 @@ def _transpose(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
 
 
 def _slice(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
-    """Position o reads starts + steps * o; bits are moved."""
+    """Slice: position o reads starts + steps * o; bits are moved."""
     del graph
     return _at(x, np.array(op.ints("starts")) + points * np.array(op.ints("steps")))
 
 
 def _pad(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
-    """Position o reads o - begins, outside the input the nearest half of the value."""
+    """Pad: position o reads o - begins; outside the input it is the fp16 number nearest to the value."""
     del graph
     positions = points - np.array(op.ints("begins"))
     inside = np.all((positions >= 0) & (positions < np.array(x.shape)), 1)
@@ -50,7 +50,7 @@ def _pad(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
 
 
 def _take(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
-    """Position o of the axis reads indices[o]; bits are moved."""
+    """Take: position o of the axis reads indices[o]; bits are moved."""
     del graph
     axis, positions = int(op.number("axis")), points.copy()
     positions[:, axis] = np.array(op.ints("indices"))[points[:, axis]]
@@ -58,7 +58,8 @@ def _take(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
 
 
 def _reduce(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
-    """Neighbouring reduced axes together, the last of them first: what the first reduction rounds, the second reads."""
+    """Reductions of neighbouring axes together, the last of them first: the second reduction reads the rounded results
+    of the first."""
     del graph
     rows = _reduced_rows(op, x, points)
     while rows.ndim > 1:
@@ -67,7 +68,8 @@ def _reduce(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
 
 
 def _reduced_rows(op: Op, x: Halves, points: Points) -> Halves:
-    """What is reduced for each point: [S, elements of the first group of neighbouring axes, of the second, ...]."""
+    """The elements that are reduced for each point: [S, elements of the first group of neighbouring axes, of the
+    second, ...]."""
     axes = set(op.ints("axes"))
     kept = [axis for axis in range(x.ndim) if axis not in axes]
     groups: list[list[int]] = []
@@ -82,14 +84,14 @@ def _reduced_rows(op: Op, x: Halves, points: Points) -> Halves:
 
 
 def _reduced(kind: str, rows: Halves) -> Halves:
-    """The last axis: a maximum, or a sum or mean in pieces."""
+    """Reduction of the last axis: a maximum, or a sum or mean in pieces."""
     if kind == "reduce_max":
         return chip.largest(rows, rows.ndim - 1)
     return chip.total(rows, mean=kind == "reduce_mean")
 
 
 def _nearest_to_zero(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
-    """max(low, 0) + min(high, 0), low and high being the smallest and the largest of what is reduced."""
+    """max(low, 0) + min(high, 0), where low and high are the smallest and the largest of the reduced elements."""
     del graph
     rows = _reduced_rows(op, x, points).reshape(len(points), -1)
     zero = chip.immediate(0)
@@ -97,7 +99,7 @@ def _nearest_to_zero(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
 
 
 def _power_of_line(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
-    """64 over the power of two at or above m = max |x|, or max |x - nearest|, with m held between 2^-9 and 65504."""
+    """64 over the power of two at or above m = max |x|, or max |x - nearest|, with m clamped to [2^-9, 65504]."""
     rows = _reduced_rows(op, x, points).reshape(len(points), -1)
     centre = _nearest_to_zero(graph, op, x, points) if op.number("centred") else np.zeros(len(points))
     m = np.clip(chip.largest(np.abs(chip.sub(rows, centre[:, None])), 1), 2.0**-9, 65504.0)
@@ -105,10 +107,9 @@ def _power_of_line(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
 
 
 def _lrn(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
-    """q = (x * sqrt(alpha / size)) squared; u = q, plus q of the lower neighbours from the farthest on, plus q of the
-    upper ones, plus bias. The power is sqrt(u) where beta has a half, times sqrt(sqrt(u)) where it has a quarter, times
-    u for each whole; the result x * recip(power).
-    """
+    """Local response normalisation. q = (x * sqrt(alpha / size)) squared; u = q, plus q of the lower neighbours from
+    the farthest on, plus q of the upper ones, plus bias. The power is sqrt(u) where beta has a half, times
+    sqrt(sqrt(u)) where it has a quarter, times u for each whole; the result is x * recip(power)."""
     del graph
     size, quarters = int(op.number("size")), int(4 * op.number("beta"))
     rows: Halves = x[tuple(points[:, :-1].T)]
@@ -131,10 +132,9 @@ def _lrn(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
 
 
 def _resize(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
-    """One axis after the other, the last one first. Nearest moves bits. Linear: coordinates are rounded to 1/2048; the
-    lower neighbour times its weight plus the upper one times its, each product rounded; where the coordinate is whole
-    the element itself.
-    """
+    """Resize one axis after the other, the last one first. Nearest moves bits. For linear, coordinates are rounded to
+    1/2048; the result is the lower neighbour times its weight plus the upper one times its weight, each product
+    rounded, or the element itself where the coordinate is whole."""
     shape = graph.by_name[op.outputs[0]].shape
     axes = [axis for axis in range(x.ndim) if x.shape[axis] != shape[axis]]
     positions = points.copy()
@@ -160,7 +160,7 @@ def _resize(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
 
 
 def _coordinate(op: Op, axis: int, extent: int, wanted: int) -> Halves:
-    """Where all output positions lie among the input's, kept inside it; fp32, as onnxruntime computes them."""
+    """Coordinates of all output positions in the input, clamped to it, in fp32 as onnxruntime computes them."""
     one = np.float32
     i = np.arange(wanted).astype(one)
     scales = dict(op.attributes).get("scales")

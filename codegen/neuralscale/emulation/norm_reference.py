@@ -1,8 +1,10 @@
-"""What the chip must have stored of norms along lines, from ONNX's definition and the order of operations below.
+"""Results that the chip must have stored for norms along lines, from ONNX's definition and the order of operations
+below.
 
     whole input [..] + positions [S, rank] of the output  -->  values there [S]
 
-Shares nothing with the template: it looks at lines as rows of numbers and takes powers of two by logarithms.
+The reference shares nothing with the template: it treats lines as rows of numbers and takes powers of two by
+logarithms.
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ Points = npt.NDArray[np.int64]
 
 
 def normalised(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
-    """c = what is nearest to zero between the ends of the line if centred, else 0; s = 8 / the power of two at or above
-    m = max |x - c|, m being held between 2^-11 and 65504, and s such that epsilon * s * s is at most 2^14.
-    e = (x - c) * s; d = e - mean(e) if centred, else e; w = mean(d * d) + (fraction * s * 2^exponent)^2, where epsilon
-    is (fraction * 2^exponent)^2; r = recip(sqrt(w)); d times r * (3/2 - 1/2 * (w * r * r))."""
+    """Norm of lines. c = the value nearest to zero between the ends of the line if centred, else 0; s = 8 / the power
+    of two at or above m = max |x - c|, with m clamped to [2^-11, 65504], and s such that epsilon * s * s is at most
+    2^14. e = (x - c) * s; d = e - mean(e) if centred, else e; w = mean(d * d) + (fraction * s * 2^exponent)^2, where
+    epsilon is (fraction * 2^exponent)^2; r = recip(sqrt(w)); d times r * (3/2 - 1/2 * (w * r * r))."""
     del graph
     axes = list(op.ints("axes"))
     kept = [axis for axis in range(x.ndim) if axis not in axes]
@@ -61,9 +63,10 @@ def _factor(magnitude: Halves, epsilon: float) -> Halves:
 
 
 def _mean(values: Halves, length: int) -> Halves:
-    """Of the last axis: pieces of about sqrt(length) elements and at most 64, each summed one by one from its first
-    element; their sums are multiplied by 1 / length and added one by one. Where the sums are more than 64 they are
-    multiplied by number / (length * their piece) instead, and a mean is taken of them times that piece."""
+    """Mean of the last axis. Pieces of about sqrt(length) elements and at most 64 are each summed one by one from the
+    first element; their sums are multiplied by 1 / length and added one by one. Where there are more than 64 sums, they
+    are multiplied by number / (length * their piece) instead, and their mean, taken in the same way, is multiplied by
+    that piece."""
     piece = _piece(length)
     sums = _sums(values, piece)
     factor = 1 / length

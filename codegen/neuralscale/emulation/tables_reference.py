@@ -1,8 +1,8 @@
 """Functions that the chip looks up, one number at a time by the C library, rounded once to nearest even.
 
-    looked_up(op, values)  -->  what the entries of a right table must be
+    looked_up(op, values)  --> the entries of a correct table
 
-The other half of the bit-for-bit comparison: neither the table nor what made it is read here.
+The other side of the bit-for-bit comparison: it reads neither the table nor the code that made it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from partitioner.ir.graph import Op
 
 
 def looked_up(op: Op, values: Halves) -> Halves:
-    """The function of a lookup at each of the values, halves in float64."""
+    """The function of a lookup at each of the values, which are fp16 numbers in float64."""
     function = FUNCTIONS[str(op.attribute("function"))]
     found = [_half(_value(function, op, x)) for x in values.reshape(-1).tolist()]
     return np.array(found, np.float64).reshape(values.shape)
 
 
 def _value(function: Callable[[Op, float], float], op: Op, x: float) -> float:
-    """NaN where the function is not defined."""
+    """The function at x; NaN where it is not defined."""
     if math.isnan(x):
         return math.nan
     try:
@@ -46,7 +46,7 @@ def _log(_op: Op, x: float) -> float:
 
 
 def _hyperbolic(function: Callable[[float], float]) -> Callable[[Op, float], float]:
-    """sinh and cosh, which are beyond halves long before they are beyond doubles."""
+    """sinh and cosh, which leave the range of fp16 long before that of float64."""
     return lambda _op, x: function(x) if abs(x) < 100 else function(math.copysign(100, x)) * math.inf
 
 
@@ -79,7 +79,7 @@ def _power(x: float, exponent: float) -> float:
 
 
 def _formula(op: Op, x: float) -> float:
-    """The steps as the operator's text has them, read here by itself."""
+    """The formula of an operator's steps, parsed independently from the text of its attribute."""
     for step in str(op.attribute("steps")).split(", "):
         name, _, text = step.partition(" ")
         x = _step(op, name, x, float(text or 0))
@@ -114,7 +114,7 @@ def _step(op: Op, name: str, x: float, number: float) -> float:
 
 
 def _beyond(function: Callable[[float], float]) -> Callable[[Op, float], float]:
-    """A function that may leave the range of doubles upwards."""
+    """A function that may exceed the range of float64 upwards."""
 
     def value(_op: Op, x: float) -> float:
         try:
@@ -126,12 +126,12 @@ def _beyond(function: Callable[[float], float]) -> Callable[[Op, float], float]:
 
 
 def _gate(x: float) -> float:
-    """The logistic function; a double holds e^-x for x of -700 and more."""
+    """The logistic function; float64 holds e^-x for x of -700 and more."""
     return 1 / (1 + math.exp(-x)) if x > -700 else 0.0
 
 
 def _shared(x: float, share: float) -> float:
-    """A share of x, of infinity too."""
+    """A share of x, also where x is infinite."""
     return 0.0 if math.isinf(x) and share == 0 else x * share
 
 

@@ -1,8 +1,8 @@
-"""What prepared operators must have left in memory, in plain numpy: integers of 32 bits that wrap around.
+"""Results that prepared operators must have left in memory, in plain numpy: int32 values that wrap around.
 
     operator + operands as stored  -->  its result as stored
 
-Written apart from the loops that the machine runs: whole arrays, 64 bits inside.
+Written independently of the loops that the machine runs: on whole arrays, in int64.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Wide = npt.NDArray[np.int64]
 
 LARGEST_HALF = 65504
 FINITE_HALVES = 31 << 10
-"""Without sign."""
+"""Number of finite fp16 bit patterns without sign."""
 
 FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "add": np.add,
@@ -50,13 +50,13 @@ FUNCTIONS: Mapping[str, Callable[..., Array]] = {
 
 
 def _toward_zero(a: Wide, b: Wide) -> Wide:
-    """As the machine divides: all ones where the divisor is zero."""
+    """Quotient toward zero as the machine divides: all ones where the divisor is zero."""
     some = np.where(b == 0, 1, b)
     return np.where(b == 0, -1, np.sign(a) * np.sign(some) * (np.abs(a) // np.abs(some)))
 
 
 def emulate_prepared(graph: Graph, op: Op, read: Callable[[str], Array]) -> Array:
-    """The result of a prepared operator from its operands as `read(name)` has them, in its shape and type."""
+    """The result of a prepared operator from its operands as `read(name)` gives them, in its shape and type."""
     tensor = graph.by_name[op.outputs[0]]
     operands = [read(name) for name in op.inputs]
     return _made(op, operands, prod(tensor.shape)).astype(tensor.dtype).reshape(tensor.shape)
@@ -94,13 +94,13 @@ def _wrapped(wide: Array) -> Array:
 
 
 def _inside(index: Array, rows: int) -> Wide:
-    """Rows of a table, whatever the indices are."""
+    """Positions of rows inside a table, whatever the indices are."""
     wide = index.astype(np.int64)
     return np.clip(np.where(wide < 0, wide + rows, wide), 0, rows - 1)
 
 
 def _half(words: Wide) -> Array:
-    """Halves, cut toward zero after the conversion to 24 bits; never infinite."""
+    """int32 values as fp16, truncated toward zero after the conversion to 24 bits; never infinite."""
     single = np.abs(words).astype(np.float32).astype(np.float64)
     exponent = np.floor(np.log2(np.maximum(single, 1.0)))
     step = np.exp2(np.maximum(exponent - 10, 0))
@@ -109,7 +109,7 @@ def _half(words: Wide) -> Array:
 
 
 def _ordered(halves: Array) -> Array:
-    """Twice the place of a half among all halves, from zero on; what is not a number lies beyond infinity."""
+    """Twice the rank of an fp16 number among all fp16 numbers, counted from zero; NaN lies beyond infinity."""
     sizes = from_bits(np.arange(FINITE_HALVES + 1))
     wide = halves.astype(np.float64)
     places = np.searchsorted(sizes, np.abs(np.nan_to_num(wide, nan=0.0, posinf=np.inf, neginf=-np.inf)))
@@ -118,7 +118,7 @@ def _ordered(halves: Array) -> Array:
 
 
 def _whole(halves: Array) -> Array:
-    """Cut toward zero; what no word holds is the nearest one."""
+    """fp16 numbers as int32 values, truncated toward zero; numbers out of range become the nearest int32."""
     limits = np.iinfo(np.int32)
     wide = np.nan_to_num(halves.astype(np.float64), nan=limits.max, posinf=limits.max, neginf=limits.min)
     return np.asarray(np.clip(np.trunc(wide), limits.min, limits.max).astype(np.int64))

@@ -1,6 +1,6 @@
-"""The types that kernels compute in, with the sizes of their elements and what instructions on them cost.
+"""The types in which kernels compute, with the sizes of their elements and the costs of instructions on them.
 
-    operator + graph --arithmetic_of--> Arithmetic: bytes of an element and of a sum, cycles of the engines
+operator + graph --arithmetic_of--> Arithmetic: bytes of an element and of a sum, cycles of the engines
 
 This is the one place of the code generator that names a type. Templates, instructions and their costs take what they
 need from the `Arithmetic` of a tile, or from the type of the tensor that they load or store.
@@ -19,13 +19,14 @@ from hw_models.chip import Chip
 from partitioner.ir.graph import DTYPE_BYTES, Graph, Op
 
 WORD_BYTES = 2
-"""What the transfer engine and `mov.m` count in, whatever a tensor's elements are."""
+"""Bytes of the unit in which the transfer engine and `mov.m` count, whatever a tensor's elements are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """`dtype` is the type that the vector engine works in, and of what a tile keeps between its instructions;
-    `operands` that of what the matrix engine multiplies, `accumulate` that of the sums that it leaves in IM."""
+    """The types of a computation. `dtype` is the type in which the vector engine works and in which a tile keeps values
+    between instructions; `operands` is the type that the matrix engine multiplies, `accumulate` that of the sums that
+    it leaves in IM."""
 
     dtype: str
     operands: str
@@ -61,16 +62,16 @@ class Arithmetic:
 FP16 = Arithmetic("float16", operands="float16", accumulate="float16")
 
 ARITHMETICS: Mapping[str, Arithmetic] = MappingProxyType({"float16": FP16})
-"""By the type of an operator's first operand."""
+"""Arithmetic by the type of an operator's first operand."""
 
 
 def arithmetic_of(graph: Graph, op: Op) -> Arithmetic:
-    """What an operator is computed in. Raises KeyError for a type that no template computes in."""
+    """The arithmetic of an operator. Raises KeyError for a type that no template computes in."""
     return ARITHMETICS[graph.by_name[op.inputs[0]].dtype]
 
 
 def immediate(value: float) -> int:
-    """The fp32 pattern of a scalar operand: that of the nearest fp16 number, because the chip itself cuts it toward
-    zero to that type, whatever the type of the other operand is."""
+    """The fp32 pattern of a scalar operand: that of the nearest fp16 number, because the chip itself would truncate it
+    toward zero to fp16, whatever the type of the other operand is."""
     with np.errstate(over="ignore"):
         return int(np.float32(np.float16(value)).view(np.uint32))

@@ -1,9 +1,10 @@
-"""Instructions from operands: one method a form, which fills in addresses, CSRs, regions and cycles together.
+"""Instructions from operands: one method per form, which fills in addresses, CSRs, regions and cycles together.
 
     issue.binary("veadd", d, a, b)  -->  Instr(veadd.mm, rd rs1 rs2 shape_s1 stride_d stride_s, reads a b, writes d)
 
-What an instruction reads and writes and what its CSRs say is derived from the same `MatrixPlace` objects, so that they
-cannot disagree. Extents and strides beyond the 16-bit fields are cut into several instructions here, once for all.
+The regions that an instruction reads and writes and the values of its CSRs are derived from the same `MatrixPlace`
+objects, so they cannot disagree. Extents and strides beyond the 16-bit fields are cut into several instructions here,
+and nowhere else.
 """
 
 from __future__ import annotations
@@ -56,16 +57,16 @@ class MatrixPlace:
 
     @property
     def stride_field(self) -> int:
-        """What the stride CSR must hold: 0 where rows are dense or there is only one."""
+        """Value of the stride CSR: 0 where rows are dense or there is only one."""
         return 0 if self.dense else self.stride_bytes
 
     def part(self, row: int, rows: int, column: int = 0, columns: int = 0) -> MatrixPlace:
-        """`rows` rows from `row`, `columns` columns (0 for all) from `column`."""
+        """The part with `rows` rows from `row` and `columns` columns (0 for all) from `column`."""
         offset = self.offset_bytes + row * self.pitch_bytes + column * self.item_bytes
         return MatrixPlace(self.memory, offset, rows, columns or self.columns, self.item_bytes, self.pitch_bytes)
 
     def reshaped(self, rows: int, columns: int) -> MatrixPlace:
-        """The same dense elements as another matrix; rows of -1 means as many as there are."""
+        """These dense elements as a matrix of another shape; rows of -1 means as many as there are."""
         assert self.dense  # a gap between rows cannot be seen in another shape
         if rows < 0:
             rows = self.rows * self.columns // columns
@@ -94,7 +95,7 @@ class Convolution:
 
 @dataclass(frozen=True, slots=True)
 class InstructionBuilder:
-    """Makes instructions of one layer (`source`) for one chip, on elements of one arithmetic."""
+    """A builder of instructions of one layer (`source`) for one chip, on elements of one arithmetic."""
 
     chip: Chip
     source: str
@@ -111,7 +112,7 @@ class InstructionBuilder:
             yield self._vector(op, dd, aa)
 
     def lookup(self, d: MatrixPlace, a: MatrixPlace, table: MatrixPlace) -> Iterator[Instr]:
-        """velut.m: the entry of `table`, all 65,536 of it, that each word of `a` is the number of."""
+        """velut.m: the entry of `table`, which has 65,536, at the index that each 16-bit element of `a` holds."""
         for dd, aa in _cut((d, a)):
             instr = self._vector("velut.m", dd, aa, (("rs2", table.address),), (table.region,))
             yield replace(instr, cycles=self.arithmetic.lookup_cycles(self.chip, dd.rows * dd.columns))
@@ -128,13 +129,13 @@ class InstructionBuilder:
             yield Instr("vector", "mov.f", operands, (), (dd.region,), self._passes(dd), self.source)
 
     def by_column(self, op: str, d: MatrixPlace, a: MatrixPlace, vector: MatrixPlace) -> Iterator[Instr]:
-        """`op`.mv dim_h: a vector with one element a column, applied to every row."""
+        """`op`.mv dim_h: a vector with one element per column, applied to every row."""
         for dd, aa, column in _cut_rows_and_columns(d, a):
             part = vector.part(0, 1, column, dd.columns)
             yield self._vector(f"{op}.mv.dim_h", dd, aa, (("rs2", part.address),), (part.region,))
 
     def by_row(self, op: str, d: MatrixPlace, a: MatrixPlace, vector: MatrixPlace) -> Iterator[Instr]:
-        """`op`.mv dim_w: a dense vector with one element a row, applied to every column."""
+        """`op`.mv dim_w: a dense vector with one element per row, applied to every column."""
         row = 0
         for dd, aa, column in _cut_rows_and_columns(d, a):
             part = vector.part(0, 1, row, dd.rows)
@@ -142,15 +143,15 @@ class InstructionBuilder:
             row = row if column + dd.columns < d.columns else row + dd.rows
 
     def reduce_rows(self, op: str, d: MatrixPlace, a: MatrixPlace) -> Iterator[Instr]:
-        """`op`.m dim_w: one result for each row of `a`; `d` is a column, its stride is `stride_d`. For `veemacc` the
-        sum of the row's squares: `a` is both operands."""
+        """`op`.m dim_w: one result per row of `a`; `d` is a column, its stride is `stride_d`. For `veemacc` the result
+        is the sum of the row's squares: `a` is both operands."""
         for row in range(0, a.rows, MAX_EXTENT):
             rows = min(MAX_EXTENT, a.rows - row)
             dd, aa = d.part(row, rows), a.part(row, rows)
             yield self._reduction(op, "dim_w", dd, aa, dd.stride_field)
 
     def reduce_columns(self, op: str, d: MatrixPlace, a: MatrixPlace) -> Iterator[Instr]:
-        """`op`.m dim_h: one result for each column of `a`, as `reduce_rows`; `d` is a dense row."""
+        """`op`.m dim_h: one result per column of `a`, with operands as in `reduce_rows`; `d` is a dense row."""
         for column in range(0, a.columns, MAX_EXTENT):
             columns = min(MAX_EXTENT, a.columns - column)
             dd, aa = d.part(0, 1, column, columns), a.part(0, a.rows, column, columns)
@@ -194,7 +195,8 @@ class InstructionBuilder:
         return Instr("matrix", "metr.m", operands, (a.region,), (d.region,), cycles, self.source)
 
     def meconv(self, shape: Convolution, d: MatrixPlace, image: MatrixPlace, weights: MatrixPlace) -> Instr:
-        """One image: `image` has a row a pixel, `weights` a row a (kh, kw, channel), `d` a row an output pixel."""
+        """meconv of one image: `image` has a row per pixel, `weights` one per (kh, kw, channel), `d` one per output
+        pixel."""
         top, bottom, left, right = shape.padding
         operands = (
             ("rd", d.address),
@@ -239,7 +241,7 @@ class InstructionBuilder:
 
 
 def _cut(matrices: tuple[MatrixPlace, ...]) -> Iterator[tuple[MatrixPlace, ...]]:
-    """The same pieces of matrices of one shape, each within the fields of an instruction."""
+    """Matching pieces of matrices of one shape, each within the fields of an instruction."""
     first = matrices[0]
     if all(m.dense for m in matrices) and (first.rows > MAX_EXTENT or first.columns > MAX_EXTENT):
         total = first.rows * first.columns
@@ -261,7 +263,7 @@ def _cut_rows_and_columns(d: MatrixPlace, a: MatrixPlace) -> Iterator[tuple[Matr
 
 
 def _pieces(shape: MatrixPlace, matrices: tuple[MatrixPlace, ...]) -> Iterator[tuple[int, int, int, int]]:
-    """(row, rows, column, columns) such that extents and strides fit 16-bit fields."""
+    """(row, rows, column, columns) of pieces whose extents and strides fit 16-bit fields."""
     wide = shape.columns > MAX_EXTENT
     far = shape.rows > 1 and any((not m.dense or wide) and m.pitch_bytes > MAX_STRIDE_BYTES for m in matrices)
     for row in range(0, shape.rows, 1 if far else MAX_EXTENT):

@@ -1,15 +1,15 @@
-"""Depthwise convolution (one input and one output channel a group): the forms there are, and which one a layer takes.
+"""Forms of a depthwise convolution (one input and one output channel per group), and the form that a layer takes.
 
 In: the operator and the chip. Out: a form, and the engine cycles of a tile in each form. The choice sees the layer's
 shape and never a tile, and the blocks below are counted from the layer's first channel, so that the bits that a layer
 stores do not depend on how it is tiled. Templates and the reference arithmetic ask the same function.
 
-    each      one `meconv` a channel: k is the tap
+    each      one `meconv` per channel: k is the tap
     blocks    one `meconv` for each `array_channels` channels, against a matrix that has the taps on its diagonal
-    vector    a product and a sum a tap on the vector engine, one row of outputs at a time
+    vector    a product and a sum per tap on the vector engine, one row of outputs at a time
 
-On the stcp920 blocks win where a core's share has many pixels, the vector engine where it has few (544 channels of
-7 x 7 over eight cores: 1,463 cycles against 1,613 in blocks and 2,868 one by one), and one `meconv` a channel where a
+On the stcp920 blocks win where a core's share has many pixels, the vector engine where it has few (544 channels of 7 x
+7 over eight cores: 1,463 cycles against 1,613 in blocks and 2,868 one by one), and one `meconv` per channel where a
 core has only a channel or two.
 """
 
@@ -26,7 +26,7 @@ from partitioner.ir.graph import Graph, Op
 
 
 class DepthwiseForm(Enum):
-    """How a depthwise convolution is computed."""
+    """The ways to compute a depthwise convolution."""
 
     EACH = "each"
     BLOCKS = "blocks"
@@ -37,7 +37,7 @@ class DepthwiseForm(Enum):
 class BlockPart:
     """The outputs [low, high) of one block of `size` channels from `first`; low and high count from `first`.
 
-    `fresh` says that the matrix it is built in (two alternate) has no zeros of this layout yet.
+    `fresh` says that the matrix in which it is built (two alternate) does not have the zeros of this layout yet.
     """
 
     first: int
@@ -100,8 +100,8 @@ def form_cycles(
 
 
 def depthwise_form(graph: Graph, op: Op, chip: Chip) -> DepthwiseForm:
-    """The form whose slowest core is done soonest, one image divided over the cores of a cluster by rows and channels.
-    Ties go to the form that is listed first.
+    """The form whose slowest core finishes first, with one image divided over the cores of a cluster by rows and
+    channels. Ties go to the form that is listed first.
 
     Blocks are offered only where two of their matrices fill at most half of the part of L1 that holds weights.
     """

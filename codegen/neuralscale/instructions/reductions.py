@@ -1,11 +1,11 @@
-"""Where a long reduction is cut into runs that are multiplied apart and added in order by the vector engine.
+"""Cuts of a long reduction into runs that are multiplied separately and added in order by the vector engine.
 
     number of channels, products of each --> runs of channels
 
-Two reasons, one number: the error of the two fp16 accumulators grows with the root of their length; and the weights of
-32 outputs, the width of the array, find room twice in the 256 KiB of an NPU v1 core up to 2,048 products, so that one
-run's weights arrive while the other's are multiplied, and the array is full. The cut sees the operator alone, no tile
-and no chip file: all levels, on all chips, store the same bits.
+One length serves two purposes: the error of the two fp16 accumulators grows with the root of their length; and, up to
+2,048 products, the weights of 32 outputs (the width of the array) fit twice into the 256 KiB of an NPU v1 core, so that
+one run's weights arrive while the other's are multiplied, and the array is full. The cut depends on the operator alone,
+not on a tile or chip file: all levels, on all chips, store the same bits.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from __future__ import annotations
 from itertools import pairwise
 
 LONGEST_REDUCTION = 2_048
-"""Products that one matrix instruction adds up."""
+"""Largest number of products that one matrix instruction adds up."""
 
 RUN_LENGTH = 1_152
-"""Where a reduction is cut at all: a run more is one vector addition."""
+"""Length of a run, in products, where a reduction is cut at all: a further run costs one vector addition."""
 
 LONGEST_STAGED = 9_000
-"""Products up to which an input is loaded whole before the first run; of a longer one, each run's part by itself."""
+"""Number of products up to which an input is loaded whole before the first run; for a longer one, each run loads its
+own part."""
 
 
 def reduction_runs(length: int, unit: int) -> tuple[tuple[int, int], ...]:

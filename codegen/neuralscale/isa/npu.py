@@ -1,4 +1,4 @@
-"""Rows of the NPU: the custom instructions of opcode 0x7b, each direction variant a row of its own.
+"""Rows of the NPU: the custom instructions of opcode 0x7b, with one row per direction variant.
 
 Source: the vendor's public functional simulator and the CARRV 2021 paper on NeuralScale, restated; the 53 operations
 are 78 rows here, because a variant with another operand kind or meaning is another instruction.
@@ -59,7 +59,7 @@ def _npu(
     direction: Direction = Direction.NONE,
     syntax: str = "",
 ) -> InstructionRow:
-    """One row; `rs2` is the fixed sub-opcode where rs2 is no operand. Every bit outside the fields is fixed."""
+    """One row; `rs2` is the fixed sub-opcode where rs2 is not an operand. Every bit outside the fields is fixed."""
     return InstructionRow(
         mnemonic=mnemonic,
         extension="NPU",
@@ -102,7 +102,7 @@ def _directed(
 def _vector(
     family: str, funct7: int, meaning: str, fields: tuple[Field, ...] = _MM
 ) -> tuple[InstructionRow, InstructionRow]:
-    """`mv` forms: a vector of `columns` elements for every row (dim_h), or of `rows` elements, one a row (dim_w)."""
+    """`mv` forms: a vector of `columns` elements for every row (dim_h), or of `rows` elements, one per row (dim_w)."""
     return (
         _directed(
             family, Direction.DIM_H, funct7, _FORM_MV, fields, f"{meaning}; the vector has one element per column"
@@ -114,8 +114,8 @@ def _vector(
 
 
 def _reduction(family: str, funct7: int, form: int, fields: tuple[Field, ...], what: str) -> tuple[InstructionRow, ...]:
-    """Full, dim_h and dim_w reductions. Only dm selects the direction once it is set, so dmc = 0 with dm = 1 is
-    a second encoding of dim_w, which a paper on the chip prints; it is decoded, and never emitted by us."""
+    """Full, dim_h and dim_w reductions. Only dm selects the direction once it is set, so dmc = 0 with dm = 1 is a
+    second encoding of dim_w, which a paper on the chip prints; we decode it and never emit it."""
     full, down, along = (f"{where}: {what}" for where in ("all elements", "down each column", "along each row"))
     return (
         _directed(family, Direction.FULL, funct7, form, (_FRD, *fields[1:]), f"{full}; fp32 into rd", _DENSE_CSRS),
@@ -283,4 +283,4 @@ _VECTOR_UNIT: tuple[InstructionRow, ...] = (
 )
 
 NPU_ROWS: tuple[InstructionRow, ...] = (*_ELEMENTWISE, *_CONVERSIONS, *_REDUCTIONS, *_MATRIX, *_MOVES, *_VECTOR_UNIT)
-"""Every instruction of opcode 0x7b, by what it does."""
+"""Every instruction of opcode 0x7b, by kind."""

@@ -74,7 +74,7 @@ def isa_page() -> str:
 
 
 def _rows_section(title: str, rows: Sequence[InstructionRow]) -> Iterable[str]:
-    """A heading and a table; the column of CSRs only where a row reads any."""
+    """A heading and a table; the column of CSRs appears only where a row reads any."""
     heads = ["instruction", "match", "mask", "meaning"]
     cells = [[_written(row), f"{row.match:#010x}", f"{row.mask:#010x}", row.meaning] for row in rows]
     if any(row.csrs for row in rows):
@@ -86,7 +86,7 @@ def _rows_section(title: str, rows: Sequence[InstructionRow]) -> Iterable[str]:
 
 
 def _written(row: InstructionRow) -> str:
-    """The mnemonic and its operands, those in other register files marked."""
+    """The mnemonic and its operands, with a mark on those in other register files."""
     prefixes = {field.name: _PREFIXES.get(field.kind, "") for field in row.fields}
     syntax = re.sub(r"\w+", lambda match: prefixes.get(match[0], "") + match[0], row.syntax)
     return f"`{row.mnemonic} {syntax}".rstrip() + "`"

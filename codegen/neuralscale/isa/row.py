@@ -1,7 +1,7 @@
-"""The shape of one declared instruction: what a row of the instruction table says, and how a field lies in the word.
+"""Shape of one declared instruction: the contents of a row of the instruction table, and the bits of its fields.
 
-Every tool derives from these rows: encoder, decoder, disassembler, assembly text and the documentation page. A field
-is a list of pieces, so that scattered immediates (branches, jumps, stores) need no code of their own.
+Every tool derives from these rows: encoder, decoder, disassembler, assembly text and the documentation page. A field is
+a list of pieces, so that scattered immediates (branches, jumps, stores) need no code of their own.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import Enum
 
 
 class FieldKind(Enum):
-    """What the value of a field means; it decides how the operand is written."""
+    """Meaning of a field's value, which decides how the operand is written."""
 
     GPR = "integer register"
     FPR = "floating-point register"
@@ -28,7 +28,7 @@ GPR, FPR, VR = FieldKind.GPR, FieldKind.FPR, FieldKind.VR
 
 
 class Engine(Enum):
-    """Who executes an instruction."""
+    """Unit that executes an instruction."""
 
     SCALAR = "scalar"
     VME = "VME"
@@ -38,7 +38,7 @@ class Engine(Enum):
 
 
 class Direction(Enum):
-    """How a vector is applied to a matrix, or along what a matrix is reduced."""
+    """Direction in which a vector is applied to a matrix, or in which a matrix is reduced."""
 
     NONE = ""
     FULL = "full"
@@ -47,7 +47,7 @@ class Direction(Enum):
 
 
 class GnuForm(Enum):
-    """How GNU `as` is told about an instruction: by its mnemonic, by `.insn r`, or by the bare word with `.insn`."""
+    """Form in which GNU `as` reads an instruction: its mnemonic, `.insn r`, or the bare word with `.insn`."""
 
     MNEMONIC = "mnemonic"
     INSN_R = ".insn r"
@@ -92,7 +92,7 @@ class InstructionRow:
     """One instruction: `match` are its fixed bits, `mask` says which bits are fixed, `fields` are in text order.
 
     `syntax` is the operand text with field names in place of operands; empty means the names separated by commas.
-    `csrs` are the CSRs read besides the operands. Variants of one operation share `family` (vector or reduction
+    `csrs` are the CSRs read in addition to the operands. Variants of one operation share `family` (vector or reduction
     direction, acquire and release bits, vector mask); for other rows it equals the mnemonic.
     """
 

@@ -1,4 +1,4 @@
-"""How one instruction is written: operand text from the row's syntax.
+"""Text of one instruction: operand text from the row's syntax.
 
     Instruction("lw", (("rd", 10), ("imm", 8), ("rs1", 2)))  -->  "lw a0, 8(sp)"
 

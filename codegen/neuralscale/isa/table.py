@@ -3,7 +3,7 @@
     Instruction("meconv.mm", (("rd", 10), ("rs1", 11), ("rs2", 12)))  <-- encode, decode -->  0x68c5857b
 
 Operands are in the row's order, registers as numbers, immediates as signed numbers, branch and jump targets as byte
-offsets from the instruction itself. Both directions read plans that are computed once, since a program has some
+offsets from the instruction itself. Both directions read plans that are computed once, since a program has a few
 hundred thousand words.
 """
 
@@ -42,7 +42,7 @@ class Instruction:
         raise KeyError(name)
 
 
-# What encode and decode need of a field, as plain tuples because attribute access would dominate their time.
+# Fields as encode and decode need them: plain tuples, because attribute access would dominate their time.
 _EncodeField = tuple[str, int, int, int, tuple[tuple[int, int, int], ...]]  # name, minimum, maximum, low zero bits
 _DecodeField = tuple[
     tuple[tuple[str, int] | None, ...] | None,  # the operands of a narrow field by value, None where reserved
@@ -139,7 +139,7 @@ def encode(instruction: Instruction) -> int:
 
 
 def _operand_error(instruction: Instruction) -> IsaError:
-    """Why the operands do not fit the row."""
+    """The reason why the operands do not fit the row."""
     fields = row(instruction.mnemonic).fields
     wanted = tuple(field.name for field in fields)
     given = tuple(name for name, _ in instruction.operands)

@@ -1,1 +1,1 @@
-"""Which template lowers a tile, what issuing it costs, transfers between memories, and tiles lowered once."""
+"""Kernels of the target: the template that lowers a tile, issue costs, transfers between memories, and tables."""

@@ -1,6 +1,6 @@
-"""The target as planner and lowering see it: which template computes which operator, and how data move.
+"""The target as planner and lowering see it: the template of each operator, and the movement of data.
 
-One row an operator kind in `TEMPLATES`; a template is one file under `templates/`.
+`TEMPLATES` has one row per operator kind; a template is one file under `templates/`.
 """
 
 from __future__ import annotations
@@ -76,13 +76,13 @@ WANTS = Wants(
     full_operand=True,
     longest_window=MAX_FIELD,
 )
-"""Templates compute in halves along channels, windows over images; norms other than along lines are put together of
-what they have."""
+"""Forms of operators that the templates want: fp16, along channels, windows over images. Norms other than along lines
+are composed of other operators."""
 
 NO_TEMPLATE = {
     "gather": "rows are looked up before all layers: by constants, or by what is computed of integer inputs alone"
 }
-"""Why there is no template, by the kind of operator."""
+"""Reasons why there is no template, by the kind of operator."""
 
 DEPTHWISE = DepthwiseTemplate(ConvolutionTemplate())
 
@@ -98,13 +98,14 @@ def _wants_whole_lines(template: Template) -> TypeGuard[WholeLines]:
 
 @cache
 def _has_whole_lines(kind: type) -> bool:
-    """Kept, since planning asks for every box and Python looks through all names of the protocol each time."""
+    """Whether a template keeps whole lines. Cached, since planning asks for every box and Python looks through all
+    names of the protocol each time."""
     return issubclass(kind, WholeLines)
 
 
 @dataclass(frozen=True, slots=True)
 class NeuralScaleKernels:
-    """Planning and lowering for the NeuralScale NPU v1; the protocols are partitioner's and isched's."""
+    """Planning and lowering for the NeuralScale NPU v1, with the protocols of partitioner and isched."""
 
     name: str = "neuralscale-v1"
     barrier: str = "sync"
@@ -116,7 +117,7 @@ class NeuralScaleKernels:
     refuses_prepared = staticmethod(refused_preparation)
 
     def accepts(self, graph: Graph, op: Op, constants: Constants, chip: Chip) -> str | None:
-        """None, or the sentence that the user reads beside the operator's name."""
+        """None, or the sentence that the user reads next to the operator's name."""
         del constants
         if op.is_view:
             return None
@@ -136,25 +137,25 @@ class NeuralScaleKernels:
         return template_of(graph, op).accepts(graph, op, chip)
 
     def table_for(self, graph: Graph, op: Op, chip: Chip) -> npt.NDArray[np.generic] | None:
-        """The operator's function of each half, where the chip looks it up: what has no formula, and what takes fewer
-        cycles so for an item of its size."""
+        """The table of the operator's function, one entry per fp16 number, where the chip looks it up: for functions
+        without a formula, and for those that take fewer cycles so for an item of this size."""
         if op.kind not in TABLED and op.kind not in CURVED:
             return None
         elements = prod(graph.by_name[op.outputs[0]].shape[1:])
         return table_of(op) if not no_table(chip) and pays(op, elements, chip) else None
 
     def product_runs(self, graph: Graph, op: Op) -> tuple[tuple[int, int], ...]:
-        """As the template of products cuts them."""
+        """Runs of a product's reduction, as the template cuts them."""
         return reduction_runs(graph.by_name[op.inputs[0]].shape[-1], 1)
 
     def operators(self) -> tuple[tuple[str, str], ...]:
-        """Each kind with what its template says of itself."""
+        """Each kind with its template's description of itself."""
         return tuple(
             (kind, cleandoc(template.__doc__ or "").replace("\n", " ")) for kind, template in TEMPLATES.items()
         )
 
     def can_fuse_epilogue(self, graph: Graph, layer: tuple[Op, ...], op: Op, operand: str) -> str | None:
-        """Epilogues run in place on the tile, so `operand` must be the one of full shape. Beside a table there is half
+        """Epilogues run in place on the tile, so `operand` must be the one of full shape. Next to a table there is half
         the room for weights, which two blocks of a depthwise convolution may need; two tables leave none."""
         if not same_shape(graph, operand, op.outputs[0]):
             return f"{operand} is broadcast by {op.name}"
@@ -192,7 +193,7 @@ class NeuralScaleKernels:
         return template.lower(Tile(graph, constants, layer, box, work, offsets_bytes, chip, pitches_bytes))
 
     def broadcast(self, instr: Instr, cores: tuple[int, ...]) -> Instr:
-        """`pld` for `mov.l1.llb`: the cores of its map meet, then one read of the LLB serves all."""
+        """`pld` for `mov.l1.llb`: the cores of its map meet, then one read of the LLB serves all of them."""
         if instr.opcode != "mov.l1.llb":
             return instr
         core_map = sum(1 << core for core in cores)

@@ -1,4 +1,5 @@
-"""How many scalar instructions a program becomes, for the cycle model: the same expansion as emission, only counted."""
+"""Number of scalar instructions that a program becomes, for the cycle model: the expansion of emission, only
+counted."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from isched.program.timed_ops import CoreIssue, IssueCost
 
 
 def issue_costs(program: Program) -> tuple[CoreIssue, ...]:
-    """How many scalar instructions each core runs before, for and after its instructions, in the order given."""
+    """Number of scalar instructions that each core runs before, for and after its instructions, in the order given."""
     known: dict[int, IssueCost] = {}  # equal costs are one object, so that the cycle model looks at them once
     costs = []
     for number, stream in enumerate(program.streams):
@@ -20,8 +21,8 @@ def issue_costs(program: Program) -> tuple[CoreIssue, ...]:
 
 
 def _issue_cost(instr: Instr, body: Body, known: dict[int, IssueCost]) -> IssueCost:
-    """A wait issues with its first load; what follows its loop and the rest of one iteration belong to what comes
-    next."""
+    """The scalar instructions of one instruction. A wait issues with its first load; what follows its loop and the rest
+    of one iteration count for the next instruction."""
     if instr.opcode != "dma.wait":
         before = body.count(instr)
         if before not in known:

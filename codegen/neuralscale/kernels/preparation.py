@@ -1,12 +1,12 @@
-"""Operators on 32-bit words in the main memory, and rows looked up by such words: the scalar core's and the DMA's work.
+"""Operators on int32 values in the main memory, and lookups of rows by them: work of the scalar core and the DMA.
 
-    words           one loop of the scalar core over the main memory an operator
-    looked-up rows  chains of descriptors that the scalar core writes, a row each: table -> staging memory -> result,
+    words           one loop of the scalar core over the main memory per operator
+    looked-up rows  chains of descriptors that the scalar core writes, one row each: table -> staging memory -> result,
                     or no farther than the staging memory for a layer that reads them there
 
-Both DMA engines take chunks of rows in turn: while one gathers, the next chain is written for the other, and what the
-chunk before gathered leaves by the second channel. Whatever an index holds, only the table is read: as far as planning
-knows a chunk reads the whole table.
+Both DMA engines take chunks of rows in turn: while one gathers, the next chain is written for the other, and the chunk
+gathered before leaves by the second channel. Whatever an index holds, only the table is read; planning assumes that a
+chunk reads the whole table.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from isched.program.target import RowRun
 from partitioner.ir.graph import Graph, Op
 
 GATHER = "dma.gather"
-"""A chain of descriptors, one a row, whose sources the scalar core works out from indices."""
+"""A chain of descriptors, one per row, whose sources the scalar core computes from indices."""
 MAIN, STAGING = "DDR", "LLB"
 INWARD, OUTWARD = 0, 1
-"""Channels of an engine."""
+"""Channels of an engine: into the staging memory, and out of it."""
 BUFFERS_PER_ENGINE = 2
 
 
 def preparation_instructions(graph: Graph, op: Op, places: Mapping[str, int], chip: Chip) -> tuple[Instr, ...]:
-    """What one core does for an operator; `places` says where its tensors lie in the main memory. All of it is over
-    after the last instruction."""
+    """The instructions of one core for an operator; `places` gives the addresses of its tensors in the main memory.
+    Everything has landed after the last instruction."""
     if op.kind == "lookup":
         return tuple(_lookup(graph, op, places, chip))
     if op.kind == "join":
@@ -62,7 +62,7 @@ def _instr(
 
 
 def _loop(graph: Graph, op: Op, places: Mapping[str, int]) -> Instr:
-    """An operator that is one loop."""
+    """The instruction of an operator that is one loop."""
     addresses = [address_of(MAIN, places[name]) for name in op.inputs]
     out, count = ("out", address_of(MAIN, places[op.outputs[0]])), _count(graph, op.outputs[0])
     match op.kind:
@@ -72,13 +72,13 @@ def _loop(graph: Graph, op: Op, places: Mapping[str, int]) -> Instr:
             for letter, name, address in zip("abc", op.inputs, addresses, strict=False):
                 step = 0 if _count(graph, name) == 1 else graph.by_name[name].item_bytes
                 operands += ((letter, address), (f"{letter}_step", step))
-            assert FUNCTIONS[function][0] == len(op.inputs)  # the frontend writes them so
+            assert FUNCTIONS[function][0] == len(op.inputs)  # the frontend writes them this way
         case "take":
             function, rows = "take", _count(graph, op.inputs[0])
             operands = (("a", addresses[0]), ("index", addresses[1]), ("rows", rows), out, ("count", count))
         case "number" | "ordered" | "whole":
             function, operands = op.kind, (("a", addresses[0]), out, ("count", count))
-        case _:  # along lines: sums that run, and reductions
+        case _:  # along lines: running sums and reductions
             function = "cumsum" if op.kind == "cumsum" else str(op.attribute("function"))
             given = tuple((name, value) for name, value in op.attributes if isinstance(value, int))
             operands = (("a", addresses[0]), out, *given)
@@ -87,7 +87,7 @@ def _loop(graph: Graph, op: Op, places: Mapping[str, int]) -> Instr:
 
 
 def _join(graph: Graph, op: Op, places: Mapping[str, int]) -> Iterator[Instr]:
-    """Operands side by side: of each `outer` row first what the first one has, then the next."""
+    """Copy operands side by side: in each of `outer` rows first the first operand's part, then the next one's."""
     result = op.outputs[0]
     outer = int(op.number("outer"))
     item = graph.by_name[result].item_bytes
@@ -108,7 +108,7 @@ def _join(graph: Graph, op: Op, places: Mapping[str, int]) -> Iterator[Instr]:
 
 
 def _lookup(graph: Graph, op: Op, places: Mapping[str, int], chip: Chip) -> Iterator[Instr]:
-    """Chunks of rows on the engines in turn; a chunk leaves while the next one comes."""
+    """Look up chunks of rows on the engines in turn; a chunk leaves while the next one arrives."""
     row_bytes, total = _row_bytes(graph, op), _count(graph, op.inputs[1])
     most = max(1, min(chip.dma.max_descriptors // CHAIN_SHARE, _buffer_bytes(chip) // row_bytes))
     engines = chip.dma.engines_per_cluster
@@ -134,15 +134,15 @@ def _lookup(graph: Graph, op: Op, places: Mapping[str, int], chip: Chip) -> Iter
 def looked_up_rows(
     graph: Graph, op: Op, places: Mapping[str, int], runs: tuple[RowRun, ...], source: str, chip: Chip
 ) -> tuple[Instr, ...]:
-    """What one core does to have some rows of a lookup's result in the staging memory, for the operator `source`. All
-    of it is over after the last instruction."""
+    """The instructions of one core that bring some rows of a lookup's result into the staging memory, for the operator
+    `source`. Everything has landed after the last instruction."""
     return tuple(_chains(graph, op, places, runs, source, chip))
 
 
 def _chains(
     graph: Graph, op: Op, places: Mapping[str, int], runs: tuple[RowRun, ...], source: str, chip: Chip
 ) -> Iterator[Instr]:
-    """On the engines in turn: while one gathers, the next chain is written for the other."""
+    """The chains of rows on the engines in turn: while one gathers, the next chain is written for the other."""
     most, row_bytes = max(1, chip.dma.max_descriptors // CHAIN_SHARE), _row_bytes(graph, op)
     chunks = [
         RowRun(run.first + start, min(most, run.count - start), run.offset_bytes + start * row_bytes)
@@ -161,7 +161,7 @@ def _chains(
 def _gathered(
     graph: Graph, op: Op, places: Mapping[str, int], rows: RowRun, engine: int, source: str, chip: Chip
 ) -> Instr:
-    """One chain: a descriptor a row."""
+    """One chain, with a descriptor per row."""
     table, index = op.inputs
     row_bytes, count = _row_bytes(graph, op), rows.count
     return Instr(
@@ -186,19 +186,20 @@ def _gathered(
 
 
 def _row_bytes(graph: Graph, op: Op) -> int:
-    """Of a row of the table of a lookup."""
+    """Bytes of a row of a lookup's table."""
     return graph.by_name[op.inputs[0]].size_bytes // int(op.number("rows"))
 
 
 def _buffer_bytes(chip: Chip) -> int:
-    """Of the staging memory for one chunk, at a multiple of what its addresses must be; a row is at most this."""
+    """Bytes of the staging memory for one chunk, a multiple of the alignment of its addresses; a row is at most
+    this."""
     memory = chip.memory(STAGING)
     share = memory.size_bytes // (chip.dma.engines_per_cluster * BUFFERS_PER_ENGINE)
     return share // memory.alignment_bytes * memory.alignment_bytes
 
 
 def _buffer(chunk: int, chip: Chip) -> int:
-    """Where a chunk lies in the staging memory."""
+    """Offset of a chunk in the staging memory."""
     return (chunk % (chip.dma.engines_per_cluster * BUFFERS_PER_ENGINE)) * _buffer_bytes(chip)
 
 

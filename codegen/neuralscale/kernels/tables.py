@@ -1,12 +1,12 @@
-"""Functions of one operand as tables: the value of each of the 65,536 halves, correctly rounded, for `velut.m`.
+"""Functions of one operand as tables: the value for each of the 65,536 fp16 numbers, correctly rounded, for `velut.m`.
 
-    op log --table_of--> 65,536 halves, by the bits of x        chip --no_table--> None, or why it has no room for one
+    op log --table_of--> 65,536 fp16 values, by the bits of x     chip --no_table--> None, or why it has no room for one
 
-Values are worked out in float64 and rounded once, to nearest even; no half of any function lies so near the middle of
-two results that the last bits of float64 decide (tests/codegen/neuralscale/test_tables.py). A NaN is the chip's own.
-A table lies in the part of L1 that weights have. Functions of which the vector engine has a formula keep it: behind
-products its passes are hidden, and a table costs room and its way there (docs/fidelity.md has what was measured). So
-the kind and the chip alone say what is looked up, never level, tiling or batch.
+Values are worked out in float64 and rounded once, to nearest even; no fp16 operand of any function gives a result so
+near the middle of two fp16 numbers that the last bits of float64 decide (tests/codegen/neuralscale/test_tables.py). A
+NaN is the chip's own. A table lies in the part of L1 that weights have. Functions for which the vector engine has a
+formula keep it: after products its passes are hidden, and a table costs room and a transfer (measurements are in
+docs/fidelity.md). So only the kind and the chip decide what is looked up, never level, tiling or batch.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _sigmoid(x: Doubles) -> Doubles:
 
 
 def _shared(x: Doubles, share: Doubles) -> Doubles:
-    """A share of x; no share of infinity is none."""
+    """A share of x, where a share of 0 of infinity is 0."""
     return np.where(np.isinf(x) & (share == 0), 0.0, x * share)
 
 
@@ -116,7 +116,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "power": lambda op, x: np.power(x, op.number("exponent")),
     "formula": _formula,
 }
-"""By kind, in float64."""
+"""Functions without a formula of the vector engine, by kind, in float64."""
 
 CURVED: Mapping[str, Function] = {
     "exp": _plain(np.exp),
@@ -133,10 +133,10 @@ CURVED: Mapping[str, Function] = {
     "sqrt": _plain(np.sqrt),
     "reciprocal": _plain(np.reciprocal),
 }
-"""The same of kinds that have formulas, too."""
+"""Functions that have a formula, too, by kind, in float64."""
 
 TABLED = tuple(FUNCTIONS)
-"""Kinds that are looked up, whatever it takes."""
+"""Kinds that are looked up, whatever the cost."""
 
 
 def table_of(op: Op) -> Halves:
@@ -150,13 +150,13 @@ def table_of(op: Op) -> Halves:
 
 
 def _values(bits: npt.NDArray[np.uint16]) -> Doubles:
-    with np.errstate(invalid="ignore"):  # NaNs whose highest bit is not set
+    with np.errstate(invalid="ignore"):  # NaNs whose highest fraction bit is not set
         return bits.view(np.float16).astype(np.float64)
 
 
 def pays(op: Op, elements: int, chip: Chip) -> bool:
-    """Whether a table takes fewer cycles than the formula for an item of so many elements over a cluster's cores: one
-    lookup and the table's way from the main memory into L1, against all passes."""
+    """Whether a table takes fewer cycles than the formula for an item of `elements` elements over a cluster's cores:
+    one lookup and the table's transfer from the main memory into L1, against all passes."""
     if op.kind not in CURVED:
         return op.kind in FUNCTIONS
     share = -(-elements // chip.cores_per_cluster)
@@ -165,8 +165,7 @@ def pays(op: Op, elements: int, chip: Chip) -> bool:
 
 
 def no_table(chip: Chip) -> str | None:
-    """Why a chip has no room for tables; None where it has. Half of the part of L1 that weights have must be left for
-    them."""
+    """Why a chip has no room for tables; None where it has. Weights must keep half of their part of L1."""
     memory, part = place_of(chip, "L1", WEIGHTS)
     if (room := part_bytes(chip, memory, part)) < 2 * LOOKUP_BYTES:
         named = f"the {part} part of {memory}" if part else memory

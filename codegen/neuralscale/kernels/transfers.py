@@ -1,7 +1,7 @@
 """Copies: system DMA between DDR and LLB, the transfer engine between LLB and L1, the vector engine inside an L1.
 
 The L1 side of the transfer engine is dense, the LLB side strided; `mov.m` may be strided on both. The DMA gathers
-(source rows apart, destination packed); scattering takes one descriptor a row. Channel 0 of an engine carries DDR to
+(source rows apart, destination packed); scattering takes one descriptor per row. Channel 0 of an engine carries DDR to
 LLB, channel 1 LLB to DDR, as the vendor's profiler labels them; both engines of the cluster share the work.
 """
 
@@ -23,11 +23,12 @@ from isched.program.target import MemoryCopy
 WIDTH_LOW_BITS = 16
 
 LEAST_SHARE_BYTES = 1 << 16
-"""A run is divided between DMA engines only where each gets at least this much."""
+"""Least bytes of each DMA engine's part where a run is divided between engines."""
 
 
 def copy_instructions(copies: tuple[MemoryCopy, ...], source: str, chip: Chip) -> tuple[Instr, ...]:
-    """All copies of one core; returns with everything landed. Raises TargetError for a way the chip does not have."""
+    """All copies of one core, which have landed after the last instruction. Raises TargetError for a way the chip does
+    not have."""
     ways = {(copy.source.memory, copy.destination.memory) for copy in copies}
     instrs: list[Instr] = []
     for way in sorted(ways):
@@ -45,7 +46,7 @@ def copy_instructions(copies: tuple[MemoryCopy, ...], source: str, chip: Chip) -
 
 
 def _within(copy: MemoryCopy, source: str, chip: Chip) -> Iterator[Instr]:
-    """mov.m between two places of a core's L1, each with a pitch of its own. Rows are whole words."""
+    """mov.m between two places of a core's L1, each with a pitch of its own. Rows are whole 16-bit words."""
     yield from InstructionBuilder(chip, source, FP16).unary("mov.m", _matrix(copy.destination), _matrix(copy.source))
 
 
@@ -55,7 +56,7 @@ def _matrix(region: Region) -> MatrixPlace:
 
 
 def _transfer(copy: MemoryCopy, source: str, chip: Chip) -> Iterator[Instr]:
-    """mov.l1.llb or mov.llb.l1: rows of words, strided on the LLB side."""
+    """mov.l1.llb or mov.llb.l1: rows of 16-bit words, strided on the LLB side."""
     inward = copy.destination.memory == "L1"
     near, far = (copy.destination, copy.source) if inward else (copy.source, copy.destination)
     offset = near.offset_bytes
@@ -125,7 +126,7 @@ class _Descriptor:
 
 
 def _dma(copies: tuple[MemoryCopy, ...], source: str, chip: Chip) -> Iterator[Instr]:
-    """Descriptors shared out over the cluster's engines, started together, then awaited, chain by chain."""
+    """Descriptors divided over the cluster's engines, started together, then awaited, chain by chain."""
     inward = copies[0].destination.memory == "LLB"
     engines = chip.dma.engines_per_cluster
     channel = 0 if inward else 1

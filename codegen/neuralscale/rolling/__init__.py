@@ -1,1 +1,2 @@
-"""Machine code with loops, shared by the cores: what repeats in constant steps, or on other cores, stands once."""
+"""Machine code with loops, shared by the cores: code that repeats in constant steps, or on other cores, is stored
+once."""

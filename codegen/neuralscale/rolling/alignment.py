@@ -1,9 +1,10 @@
-"""Cores side by side: steps that are alike on several cores become one, with who does it and how its values differ.
+"""Alignment of cores: steps that are alike on several cores become one, with its cores and the differences of its
+values.
 
     steps of each core, which meet at rendezvous of all cores --align--> one list of SharedStep, in every core's order
 
-Between two rendezvous lie few steps, so that the longest common order is found exactly; long stretches are compared as
-texts are.
+Between two rendezvous there are few steps, so the longest common order is found exactly; long stretches are compared
+like texts.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from codegen.neuralscale.rolling.steps import RollingStep, StepKind, step_of
 from isched.program.program import Instr, Program
 
 EXACT_CELLS = 40_000
-"""The largest table that is filled to find a longest common order."""
+"""Largest table, in cells, that is filled to find a longest common order."""
 
 WINDOW = 1024
-"""Steps of two cores that are compared at once, beyond which time would grow with the square of their number."""
+"""Number of steps of two cores that are compared at a time; time grows with the square of it."""
 
 
 @dataclass
 class Spreads:
-    """How values differ by core, by number: differences to the lowest core that has the value, None for others.
-    Number 0: on no core."""
+    """Differences of values between cores, by number: differences to the lowest core that has the value, None for
+    others. Number 0: on no core."""
 
     cores: int
     known: dict[tuple[int | None, ...], int] = field(default_factory=dict)
@@ -45,8 +46,8 @@ class Spreads:
         return self.known[row]
 
     def apart(self, held: int, wanted: int, mask: int) -> int | None:
-        """By how much more `wanted` is than `held` on every core of the mask, when their lowest cores are equal; None
-        where it differs."""
+        """Amount by which `wanted` exceeds `held` on every core of the mask, when their lowest cores are equal; None
+        where it is not the same on all."""
         one, other = self.rows[held], self.rows[wanted]
         found: int | None = None
         for core in range(self.cores):
@@ -60,8 +61,8 @@ class Spreads:
 
 @dataclass(frozen=True, slots=True)
 class SharedStep:
-    """A step of the cores in `mask` (a bit each, by their position): the values of the lowest of them, and the number
-    of how each differs on the others."""
+    """A step of the cores in `mask` (one bit each, by their position): the values of the lowest of them, and for each
+    value the number of its spread over the others."""
 
     kind: StepKind
     mask: int
@@ -76,7 +77,7 @@ class _Row:
 
 
 def align(program: Program) -> tuple[tuple[SharedStep, ...], Spreads]:
-    """All steps of a program in an order that holds the order of every core."""
+    """All steps of a program, in an order that keeps the order of every core."""
     numbers: dict[StepKind, int] = {}
     known: dict[int, tuple[int, RollingStep]] = {}  # by identity: cores mostly share their instructions
 
@@ -96,7 +97,8 @@ def align(program: Program) -> tuple[tuple[SharedStep, ...], Spreads]:
 def _stretches(
     program: Program, streams: list[list[tuple[int, RollingStep]]]
 ) -> Iterator[list[tuple[int, list[tuple[int, RollingStep]]]]]:
-    """What each core does up to, and at, each rendezvous of all cores, and behind the last."""
+    """The steps of each core up to each rendezvous of all cores, the rendezvous itself, and the steps after the
+    last."""
     meetings = [
         [place for place, instr in enumerate(stream.instrs) if program.is_full_rendezvous(instr)]
         for stream in program.streams
@@ -117,7 +119,7 @@ def _merged(stretch: list[tuple[int, list[tuple[int, RollingStep]]]]) -> list[_R
 
 
 def _with(rows: list[_Row], core: int, steps: list[tuple[int, RollingStep]]) -> list[_Row]:
-    """The rows with one core more."""
+    """The rows with one more core."""
     merged: list[_Row] = []
     at = 0
     done = 0
@@ -132,7 +134,7 @@ def _with(rows: list[_Row], core: int, steps: list[tuple[int, RollingStep]]) -> 
 
 
 def _common(first: list[int], second: list[int]) -> Iterator[tuple[int, int, int]]:
-    """Blocks (place in the first, in the second, length) of a long common order."""
+    """Blocks (position in the first, position in the second, length) of a long common order."""
     if first == second:
         yield 0, 0, len(first)
     elif len(first) * len(second) > EXACT_CELLS:
@@ -142,8 +144,8 @@ def _common(first: list[int], second: list[int]) -> Iterator[tuple[int, int, int
 
 
 def _windows(first: list[int], second: list[int]) -> Iterator[tuple[int, int, int]]:
-    """Blocks of one window after the other, each from behind the last block that was found well inside the one
-    before."""
+    """Blocks of one window after the other, each starting after the last block that was found well inside the previous
+    one."""
     one = other = 0
     while one < len(first) and other < len(second):
         ours, theirs = first[one : one + WINDOW], second[other : other + WINDOW]
@@ -156,7 +158,7 @@ def _windows(first: list[int], second: list[int]) -> Iterator[tuple[int, int, in
                 end_one, end_other = block.a + block.size, block.b + block.size
         if last:
             return
-        if max(end_one, end_other) < WINDOW // 2:  # nothing more is alike up to there
+        if max(end_one, end_other) < WINDOW // 2:  # nothing more is alike in these windows
             end_one = end_other = WINDOW // 2
         one, other = one + end_one, other + end_other
 

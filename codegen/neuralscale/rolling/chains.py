@@ -1,9 +1,9 @@
-"""DMA chains in shared code: stores of descriptors and of what starts them, and the loops that wait for them.
+"""DMA chains in shared code: stores of descriptors and of the start, and the loops that wait for the end.
 
     engine, channel, words --Chains.start--> sw, sw, ...      engine, channel --Chains.await_end--> lw, andi, bne, sw
 
-Words that a channel still holds from a chain before are not written again (`settings.kept_words` says of which channels
-that is known).
+Words that a channel still holds from an earlier chain are not written again (`settings.kept_words` says for which
+channels that is known).
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from codegen.neuralscale.rolling.repeats import Leaf
 from codegen.neuralscale.rolling.settings import Settings, word_name
 
 DESCRIPTOR_MODE = 0x8000_0000
-"""Of a channel's control: what it does is written in descriptors."""
+"""Bit of a channel's control: its work is written in descriptors."""
 
 
 @dataclass
 class Chains:
-    """Writes into the engines of one cluster, with the registers and settings of the code around."""
+    """A writer of code for the engines of one cluster, with the registers and settings of the surrounding code."""
 
     cluster: int
     registers: CoreRegisters
     settings: Settings
     kept_words: frozenset[str] = frozenset()
-    """Words of descriptors that stay as they were written until they are written again."""
+    """Words of descriptors that keep their contents until they are written again."""
 
     def start(self, code: list[Item], given: dict[str, int], words: Sequence[RollingValue], mask: int) -> None:
-        """The chain of descriptors, then channel control, first descriptor and start."""
+        """Write the chain of descriptors, then channel control, first descriptor and start."""
         engine, channel = DMA_ENGINE_BASES[self.cluster][given["engine"]], given["channel"]
         self._base(code, S10, engine, mask)
         self._base(code, S11, descriptor_store(engine, channel), mask)
@@ -55,14 +55,14 @@ class Chains:
         self._store(code, RollingValue(1 << 2 * channel), 0x014, S10, mask)
 
     def _base(self, code: list[Item], register: int, address: int, mask: int) -> None:
-        """The registers of a DMA engine."""
+        """Point the registers at a DMA engine and its descriptors."""
         name = f"x{register}"
         if not self.settings.holds(name, address, mask):
             code += set_register(register, address)
             self.settings.set(name, address, mask)
 
     def _word(self, code: list[Item], name: str, value: RollingValue, offset: int, mask: int) -> None:
-        """A word of a channel's descriptors, where it is not there yet from a chain before."""
+        """Write a word of a channel's descriptors, unless it is there from an earlier chain."""
         if value.strides or value.spread or name not in self.kept_words:
             self.settings.forget((name,), mask)
             self._store(code, value, offset, S11, mask)
@@ -76,7 +76,7 @@ class Chains:
 
 
 def asked_for(leaf: Leaf) -> Iterator[tuple[int, int]]:
-    """Values that a step wants in registers: the number of how each differs by core, and that of the lowest core."""
+    """Values that a step wants in registers: (number of the spread, value of the lowest core)."""
     kind = leaf.step.kind
     yield from zip(leaf.step.spreads, leaf.values, strict=True)
     match kind.opcode:

@@ -1,9 +1,9 @@
-"""From nodes to machine code: guards for what only some cores do, settings, pointers, loops.
+"""Nodes to machine code: guards for the work of only some cores, settings, pointers, loops.
 
-    Node, Node, ... --LoopedCode.write--> items, and which operator each stretch of them serves
+    Node, Node, ... --LoopedCode.write--> items, and the operator of each stretch of them
 
-CSRs and registers are followed core by core, so that shared code writes what it must and no more. Where the registers
-do not suffice for a loop, its iterations are written one after the other.
+CSRs and registers are tracked core by core, so that shared code writes only what it must. Where the registers do not
+suffice for a loop, its iterations are written one after the other.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from codegen.neuralscale.rolling.settings import (
 from codegen.neuralscale.rolling.steps import SCALAR
 
 MOST_PINNED = 20
-"""Registers that follow loops; the rest of the pool serves operands."""
+"""Largest number of registers that follow loops; the rest of the pool serves operands."""
 
 REACH_BYTES = 4000
-"""What a branch surely reaches, a little less than it can."""
+"""Bytes that a branch surely reaches, a little less than it can."""
 
 _WORD = (1 << 32) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class CodePiece:
-    """Consecutive items that serve one operator."""
+    """Consecutive items that belong to one operator."""
 
     source: str
     items: tuple[Item, ...]
@@ -69,14 +69,14 @@ class LoopedCode:
     sources: list[str] = field(default_factory=list)
     labels: int = 0
     places: dict[int, int] = field(default_factory=dict)
-    """Where each leaf stands in the order of the code."""
+    """Position of each leaf in the order of the code."""
 
     def __post_init__(self) -> None:
         self.registers = CoreRegisters(self.spreads)
         self.chains = Chains(self.cluster, self.registers, self.settings)
 
     def write(self, nodes: Sequence[Node]) -> None:
-        """All nodes in order."""
+        """Write all nodes in order."""
         self.chains.kept_words = kept_words(leaves_of(nodes))
         for place, leaf in enumerate(leaves_of(nodes)):
             self.places[id(leaf)] = place
@@ -85,7 +85,7 @@ class LoopedCode:
         self._sequence([(node, node.values, ((),) * len(node.values)) for node in nodes], self.everyone, 0)
 
     def pieces(self) -> Iterator[CodePiece]:
-        """Everything written, in stretches of one operator; labels belong to what they lead to."""
+        """All written code, in stretches of one operator; labels belong to the code that follows them."""
         begin, sized, source = 0, 0, ""
         for end, item in enumerate(self.code):
             if not item_bytes(item):
@@ -102,7 +102,7 @@ class LoopedCode:
     def _sequence(
         self, nodes: Sequence[tuple[Node, Sequence[int], Sequence[tuple[int, ...]]]], context: int, level: int
     ) -> None:
-        """Nodes, each with the values of its first iteration and their strides further out."""
+        """Write nodes, each with the values of its first iteration and their strides in the outer loops."""
         at = 0
         while at < len(nodes):
             mask = nodes[at][0].mask
@@ -121,7 +121,7 @@ class LoopedCode:
             at = end
 
     def _guard(self, begin: int, mask: int) -> None:
-        """What was written since then is for the cores of the mask; the others go around it."""
+        """Guard the code written since `begin` for the cores of the mask; the others branch around it."""
         label = self._label()
         test = instruction("andi", T0, CORE_BIT, mask)
         if sum(map(item_bytes, self.code[begin:])) <= REACH_BYTES:
@@ -172,7 +172,7 @@ class LoopedCode:
         self.registers.busy.clear()
 
     def _set(self, code: list[Item], name: str, value: int, mask: int) -> None:
-        """A CSR or the scalar."""
+        """Set a CSR or the scalar."""
         if self.settings.holds(name, value, mask):
             return
         register = self.registers.place(code, RollingValue(value), mask)
@@ -243,7 +243,7 @@ class LoopedCode:
         registers.pinned -= {counter, *pinned}
 
     def _turn(self, begin: int, head: str, counter: int, steps: Sequence[tuple[int, int]]) -> None:
-        """Pointers go on, and so does the loop."""
+        """End a loop: advance the pointers, and branch back."""
         code: list[Item] = []
         for register, stride in sorted(steps, key=lambda step: step[1]):
             if abs(stride) <= NEAR:
@@ -261,7 +261,7 @@ class LoopedCode:
 
 
 def _needed(node: Node) -> int:
-    """About how many registers the loops in a node want to follow their values."""
+    """Approximate number of registers that the loops in a node want for their values."""
     if isinstance(node, Leaf):
         return 0
     return 1 + len({stride for stride in node.strides if stride}) + max(map(_needed, node.body))

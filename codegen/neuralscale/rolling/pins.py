@@ -1,8 +1,8 @@
-"""Which values a loop keeps in registers: pointers that grow by a constant from iteration to iteration.
+"""Values that a loop keeps in registers: pointers that grow by a constant from iteration to iteration.
 
     uses of a loop's body --pins_of--> few pointers, so that every growing value lies near one
 
-Values in inner loops count with their first iteration there: an inner loop's own pointers start from these.
+A value in an inner loop counts with its first iteration there, from which the inner loop's own pointers start.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def shifted(strides: tuple[int, ...], level: int, stride: int) -> tuple[int, ...
 
 
 def uses_of(loop: RepeatLoop, values: Sequence[int], outer: Sequence[tuple[int, ...]], level: int) -> Iterator[Use]:
-    """Every value of the body that grows in the loop at `level`; `outer` are the strides of its values further out."""
+    """Every value of the body that grows in the loop at `level`; `outer` holds the strides of its values in the outer
+    loops."""
     at = 0
     for node in loop.body:
         yield from _node_uses(node, at, values, outer, loop.strides, level)
@@ -58,7 +59,7 @@ def _node_uses(
 
 
 def pins_of(uses: Iterator[Use], most: int) -> tuple[Pin, ...] | None:
-    """At most so many pointers; None where that many cannot serve all uses."""
+    """At most `most` pointers; None where that many cannot serve all uses."""
     kinds: dict[tuple[object, ...], tuple[RollingValue, int, Counter[int]]] = {}
     for use in uses:
         value = use.value
@@ -73,7 +74,7 @@ def pins_of(uses: Iterator[Use], most: int) -> tuple[Pin, ...] | None:
 
 
 def _clusters(value: RollingValue, mask: int, bases: Counter[int]) -> Iterator[Pin]:
-    """Pointers so that every base is near one: where several would do, the base that is asked for most."""
+    """Pointers such that every base is near one: where several would do, the base with most uses."""
     rest = sorted(bases)
     while rest:
         reached = [base for base in rest if base - rest[0] <= 2 * NEAR]

@@ -1,9 +1,9 @@
-"""What the registers of the cores hold while shared code is made, and how they come to hold what an instruction needs.
+"""Contents of the cores' registers while shared code is made, and the code that loads the values of an instruction.
 
     Value --Registers.place--> a register, and the instructions that fill it where none holds the value yet
 
-A value is a number on the lowest core that has it, how it differs on the others, and by how much it grows in each loop
-around the code. Most values lie near one that a register holds, and cost one addition.
+A value consists of a number on the lowest core that has it, its differences on the others, and its growth in each loop
+around the code. Most values are near one that a register holds, and cost one addition.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ POOL = (1, 2, *range(6, 26), *range(28, 32))
 """Registers that hold values; the rest are T0, CORE_BIT, TABLE, and those of the DMA engines."""
 
 NEAR = 2047
-"""The farthest that one addition reaches, either way."""
+"""Largest distance of one addition, either way."""
 
 WORD_BYTES = 4
 NEVER = 1 << 60
@@ -32,13 +32,13 @@ _WORD = (1 << 32) - 1
 
 
 class NoRegister(Exception):
-    """A value that only a register which follows a loop could give, and none does."""
+    """Only a register that follows a loop could give the value, and none does."""
 
 
 @dataclass(frozen=True, slots=True)
 class RollingValue:
-    """`base` on the lowest core, `spread` the number of how it differs on the others, `strides` what each loop around
-    adds an iteration, from the outermost, without zeros at the end."""
+    """A value with `base` on the lowest core, `spread` as the number of its differences on the others, and `strides` as
+    the growth per iteration of each loop around it, from the outermost, without zeros at the end."""
 
     base: int
     spread: int = 0
@@ -55,13 +55,13 @@ class RegisterContent:
 
 @dataclass
 class Future:
-    """When which values are asked for again: by spread and base, places in the order of the code."""
+    """Future uses of values: by spread and base, positions in the order of the code."""
 
     places: dict[tuple[int, int], list[int]] = field(default_factory=dict)
     now: int = 0
 
     def next_use(self, held: RegisterContent) -> int:
-        """The place of the next use; beyond all where there is none."""
+        """The position of the next use; beyond all positions where there is none."""
         places = self.places.get((held.value.spread, held.value.base), [])
         at = bisect_right(places, self.now)
         return places[at] if at < len(places) else NEVER
@@ -69,7 +69,8 @@ class Future:
 
 @dataclass
 class CoreRegisters:
-    """The registers of all cores. `pinned` are kept for a loop, `busy` until the next instruction is there."""
+    """The registers of all cores. Those in `pinned` are kept for a loop, those in `busy` until the next instruction is
+    written."""
 
     spreads: Spreads
     held: dict[int, RegisterContent | None] = field(default_factory=lambda: dict.fromkeys(POOL))
@@ -77,12 +78,13 @@ class CoreRegisters:
     busy: set[int] = field(default_factory=set)
     future: Future = field(default_factory=Future)
     used: dict[int, int] = field(default_factory=dict)
-    """Places in the table of spreads, in the order in which they were asked for."""
+    """Rows of the table of spreads, in the order in which they were requested."""
 
     def place(self, code: list[Item], value: RollingValue, mask: int, fresh: bool = False) -> int:
-        """A register that has the value on the cores of the mask; its own and of nobody else where it must be `fresh`.
+        """A register that has the value on the cores of the mask; with `fresh`, a register that is used for nothing
+        else.
 
-        Raises NoRegister for a value that grows in a loop and lies by no register that does.
+        Raises NoRegister for a value that grows in a loop and is near no register that does.
         """
         if value.base == 0 and not value.spread and not value.strides and not fresh:
             return ZERO
@@ -94,14 +96,14 @@ class CoreRegisters:
         return self._take(target, RegisterContent(value, mask))
 
     def _take(self, register: int, held: RegisterContent | None) -> int:
-        """The register is the one used last."""
+        """Take the register and mark it as the one used last."""
         self.held.pop(register)
         self.held[register] = held
         self.busy.add(register)
         return register
 
     def _nearest(self, value: RollingValue, mask: int) -> tuple[int, int | None]:
-        """The register whose value is nearest, and how far it is on every core; None for none."""
+        """The register whose value is nearest, and its distance, equal on every core; None for none."""
         best, distance = ZERO, None
         for register, held in self.held.items():
             if held is None or held.value.strides != value.strides or held.mask & mask != mask:
@@ -119,12 +121,12 @@ class CoreRegisters:
         return best, distance
 
     def _apart(self, held: RegisterContent, value: RollingValue, mask: int) -> int | None:
-        """Where spreads or masks differ: the lowest core of each value is that of its own mask."""
+        """Distance where spreads or masks differ: the lowest core of each value is that of its own mask."""
         apart = self.spreads.apart(held.value.spread, value.spread, mask)
         return None if apart is None else value.base - held.value.base + apart
 
     def _victim(self) -> int:
-        """The register whose value is asked for again last, those of which nothing is known first."""
+        """The register whose value is used again last; those with unknown contents come first."""
         victim, latest = None, -1
         for register, held in self.held.items():
             if register in self.pinned or register in self.busy:
@@ -154,8 +156,8 @@ class CoreRegisters:
             raise NoRegister
 
     def _from_table(self, code: list[Item], target: int, value: RollingValue, mask: int) -> None:
-        """Each core's row says by how much its value differs."""
-        self.held[target] = None  # what it held is gone before the base is added
+        """Load from the table: each core's row holds the difference of its value."""
+        self.held[target] = None  # its contents are lost before the base is added
         place = WORD_BYTES * self.used.setdefault(value.spread, len(self.used))
         if place <= NEAR:
             code.append(instruction("lw", target, place, TABLE))
@@ -173,29 +175,29 @@ class CoreRegisters:
     # Loops
 
     def pin(self, code: list[Item], value: RollingValue, mask: int, fresh: bool = True) -> int:
-        """A register of its own that has the value and keeps it until it is unpinned."""
+        """Reserve a register that has the value and keeps it until it is unpinned."""
         register = self.place(code, value, mask, fresh)
         self.pinned.add(register)
         return register
 
     def forget(self, registers: Iterable[int] = POOL) -> None:
-        """Nothing is known of these any more, the pinned ones excepted."""
+        """Mark the contents of these registers as unknown, except the pinned ones."""
         for register in registers:
             if register in self.held and register not in self.pinned:
                 self.held[register] = None
 
     def follow(self, register: int, value: RollingValue) -> None:
-        """The loop begins: a pinned register has the value of every iteration."""
+        """Begin a loop: a pinned register has the value of every iteration."""
         held = self.held[register]
-        assert held is not None  # it was just given the value of the first one
+        assert held is not None  # it was just given the value of the first iteration
         self.held[register] = RegisterContent(value, held.mask)
 
     def hide(self, register: int) -> None:
-        """A pinned register counts, and is no value for anybody."""
+        """Use a pinned register as a counter, which holds no value for other uses."""
         self.held[register] = None
 
     def leave(self, level: int, count: int, pointers: Collection[int]) -> None:
-        """The loop at this level, the innermost, is over: pointers have gone on once more than the others."""
+        """End the innermost loop, at this level: pointers have advanced once more than other registers."""
         for register, held in self.held.items():
             if held is not None and len(held.value.strides) > level:
                 turns = count if register in pointers else count - 1
@@ -204,7 +206,7 @@ class CoreRegisters:
 
 
 def nearby(value: RollingValue, base: int, level: int) -> RollingValue:
-    """The value with another base and without what grows at this level and further in."""
+    """The value with another base and without the growth at this level and further in."""
     strides = value.strides[:level]
     while strides and strides[-1] == 0:
         strides = strides[:-1]
@@ -212,5 +214,5 @@ def nearby(value: RollingValue, base: int, level: int) -> RollingValue:
 
 
 def set_register(register: int, number: int) -> list[Item]:
-    """One or two instructions."""
+    """Code that sets a register to a number: one or two instructions."""
     return [*load_immediate(register, number)] if number else [instruction("addi", register, ZERO, 0)]

@@ -1,10 +1,10 @@
-"""Repeats become loops: what comes several times in a row, each time with its values one constant step further.
+"""Repeats become loops: code that occurs several times in a row, each time with its values one constant step further.
 
     Node, Node, ... --roll--> Loop(count, body, strides), Node, ...
 
-Nodes have a number for what they are and a number that is linear in their values, so that equal differences are seen
-without comparing values; what is found is then checked value by value. Loops are nodes again: short repeats are found
-first, then repeats of these.
+Nodes have a number for their shape and a number that is linear in their values, so that equal differences are seen
+without comparing values; the repeats found are then checked value by value. Loops are nodes again: short repeats are
+found first, then repeats of these.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from codegen.neuralscale.rolling.alignment import SharedStep
 
 LONGEST_PERIOD = 512
-"""Nodes in the body of a loop, inner loops counted as one."""
+"""Largest number of nodes in the body of a loop; an inner loop counts as one."""
 
 LEAST_SAVED = 10
-"""Steps that a loop saves at least, so that its own instructions are paid for."""
+"""Least number of steps that a loop saves, so that its own instructions are paid for."""
 
 _WORD = (1 << 64) - 1
 Ints = NDArray[np.int64]
@@ -29,7 +29,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One step; `shape` is equal for those that may be iterations of one loop."""
+    """One step; `shape` is equal for steps that may be iterations of one loop."""
 
     step: SharedStep
     shape: int
@@ -48,8 +48,8 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class RepeatLoop:
-    """`count` times the body; `values` are all values of its steps in the first iteration, in order, and `strides` by
-    how much each grows."""
+    """A loop that runs the body `count` times; `values` are all values of its steps in the first iteration, in order,
+    and `strides` their growth per iteration."""
 
     count: int
     body: tuple[Leaf | RepeatLoop, ...]
@@ -65,7 +65,7 @@ Node = Leaf | RepeatLoop
 
 
 def roll(steps: Sequence[SharedStep]) -> tuple[Node, ...]:
-    """Steps in the same order, as few as their repeats allow."""
+    """The steps in unchanged order, as the fewest nodes that their repeats allow."""
     shapes: dict[object, int] = {}
     line = _Line.of([_leaf(step, shapes) for step in steps])
     while True:
@@ -83,7 +83,7 @@ def roll(steps: Sequence[SharedStep]) -> tuple[Node, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """Nodes in order, with their shapes and keys, and how many steps lie before each and in all."""
+    """Nodes in order, with their shapes and keys, the number of steps before each, and the total."""
 
     nodes: list[Node]
     shape: Ints
@@ -100,13 +100,13 @@ class _Line:
 def _leaf(step: SharedStep, shapes: dict[object, int]) -> Leaf:
     what: object = (step.kind, step.mask, step.spreads)
     if step.kind.opaque is not None:
-        what = len(shapes)  # equal to none
+        what = len(shapes)  # equal to no other
     shape = shapes.setdefault(what, len(shapes))
     return Leaf(step, shape, sum(_factor(n) * value for n, value in enumerate(step.values)) & _WORD)
 
 
 def _factor(number: int) -> int:
-    """An odd 64-bit number that looks drawn (splitmix64)."""
+    """An odd 64-bit number that looks random (splitmix64)."""
     mixed = (number + 1) * 0x9E3779B97F4A7C15 & _WORD
     mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 & _WORD
     mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB & _WORD
@@ -114,7 +114,7 @@ def _factor(number: int) -> int:
 
 
 def _rolled(line: _Line, period: int, shapes: dict[object, int]) -> list[Node] | None:
-    """The nodes with loops of that many nodes a body; None where there are none."""
+    """The nodes with loops of `period` nodes per body; None where there are none."""
     nodes, shape, key, sizes = line.nodes, line.shape, line.key, line.sizes
     pairs = len(nodes) - period
     alike = shape[:pairs] == shape[period:]
@@ -145,14 +145,15 @@ def _rolled(line: _Line, period: int, shapes: dict[object, int]) -> list[Node] |
 
 
 def _run_lengths(flags: NDArray[np.bool_]) -> Ints:
-    """For each place how many flags in a row are set from there on."""
+    """For each position, the number of flags in a row that are set from there on."""
     ends = np.append(np.flatnonzero(~flags), len(flags))
     places = np.arange(len(flags))
     return ends[np.searchsorted(ends, places)] - places
 
 
 def _best(start: int, period: int, twice: Ints, further: Ints, sizes: Ints) -> tuple[int, int]:
-    """(start, count) of the repeats that save most, begun less than a period later; count 0 for none worth it."""
+    """(start, count) of the repeats that save most and begin less than a period later; count 0 where none is worth
+    it."""
     best, chosen = LEAST_SAVED - 1, (start, 0)
     for begin in range(start, min(start + period, len(twice))):
         if twice[begin] < period:
@@ -165,7 +166,7 @@ def _best(start: int, period: int, twice: Ints, further: Ints, sizes: Ints) -> t
 
 
 def _loop(nodes: list[Node], begin: int, period: int, count: int, shapes: dict[object, int]) -> RepeatLoop | None:
-    """The loop of these nodes; None where its values do not grow evenly after all."""
+    """The loop of these nodes; None where its values turn out not to grow evenly."""
     body = tuple(nodes[begin : begin + period])
     turns = [
         [value for node in nodes[first : first + period] for value in node.values]

@@ -1,9 +1,9 @@
-"""The cores' own code of a program with loops, one text for all of them.
+"""Code of a program's cores with loops, as one text for all cores.
 
     Program --align--> SharedStep, ... --roll--> Node, ... --LoopedCode--> items
 
-Before the shared code each core sets two registers: a bit for its place, by which it goes around what others do, and
-its row of a table behind the code, of how its addresses differ from those of the others.
+Before the shared code each core sets two registers: a bit for its place, by which it skips the work of others, and its
+row of a table after the code, which holds the differences of its addresses from those of the others.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ SHARED = "shared"
 
 @dataclass(frozen=True, slots=True)
 class Rolled:
-    """Items in order: how each core comes to the shared code, this in stretches of one operator, what ends it, and the
-    table that is behind it."""
+    """Items in order: the entry of each core to the shared code, the shared code in stretches of one operator, its end,
+    and the table after it."""
 
     entries: tuple[tuple[int, tuple[Item, ...]], ...]
     pieces: tuple[CodePiece, ...]
@@ -74,7 +74,7 @@ def _entry(core: int, number: int) -> Iterator[Item]:
 
 
 def _end(program: Program) -> Iterator[Item]:
-    """Core 0 reports success; the others sleep until it does."""
+    """Code in which core 0 reports success, while the others sleep until it does."""
     first = next(number for number, stream in enumerate(program.streams) if stream.core == 0)
     yield instruction("andi", T0, CORE_BIT, 1 << first)
     yield branch("bne", T0, ZERO, "ending")

@@ -1,4 +1,4 @@
-"""What CSRs and other settings hold, core by core, while shared code is made."""
+"""Contents of CSRs and other settings, core by core, while shared code is made."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from codegen.neuralscale.rolling.registers import WORD_BYTES
 from codegen.neuralscale.rolling.repeats import Leaf, Node, RepeatLoop
 
 ENGINE_BASES = ("x26", "x27")
-"""The registers that point to a DMA engine and to its descriptors, which are settings too."""
+"""The registers that point to a DMA engine and to its descriptors, which are settings, too."""
 
 
 @dataclass
 class Settings:
-    """Which cores (a bit each) are known to have which value."""
+    """Known values of settings, with the cores (one bit each) that have them."""
 
     known: dict[str, dict[int, int]] = field(default_factory=dict)
 
@@ -28,7 +28,7 @@ class Settings:
         self.known[name] = found
 
     def forget(self, names: Iterable[str], mask: int) -> None:
-        """Nothing is known of these on the cores of the mask any more."""
+        """Mark these settings as unknown on the cores of the mask."""
         for name in names:
             found = self.known.get(name, {})
             self.known[name] = {value: cores & ~mask for value, cores in found.items() if cores & ~mask}
@@ -38,7 +38,7 @@ class Settings:
 
 
 def leaves_of(nodes: Iterable[Node]) -> Iterator[Leaf]:
-    """All steps in order, those of a loop once."""
+    """All steps in order, with those of a loop once."""
     for node in nodes:
         if isinstance(node, RepeatLoop):
             yield from leaves_of(node.body)
@@ -57,9 +57,9 @@ def names_in(loop: RepeatLoop) -> frozenset[str]:
 
 
 def kept_words(leaves: Iterable[Leaf]) -> frozenset[str]:
-    """Words of descriptors that hold what was written last until they are written again, by their names: those of
-    channels that one core alone starts. The first word of a descriptor says that it is valid, which an engine might
-    take back, so that it is always written."""
+    """Words of descriptors, by their names, that keep the last written value until they are written again: those of
+    channels that only one core starts. The first word of a descriptor says that it is valid; an engine might clear it,
+    so it is always written."""
     cores: dict[tuple[int, int], int] = {}
     names: dict[tuple[int, int], set[str]] = {}
     for leaf in leaves:
@@ -77,7 +77,7 @@ def kept_words(leaves: Iterable[Leaf]) -> frozenset[str]:
 
 
 def word_name(channel: Mapping[str, int], position: int) -> str:
-    """The setting that is a word of a channel's descriptors."""
+    """The name of the setting for a word of a channel's descriptors."""
     return f"word {channel['engine']}.{channel['channel']}.{position}"
 
 
@@ -87,7 +87,8 @@ def _words_of(leaf: Leaf) -> Iterator[str]:
 
 
 def steady_settings(loop: RepeatLoop) -> Iterator[tuple[str, int]]:
-    """What an iteration leaves as it first needs it, and so can be written before the loop: on all cores alike."""
+    """Settings whose value at the end of an iteration is the one that the iteration needs first, alike on all cores, so
+    that they can be written before the loop."""
     ends: dict[str, dict[int, tuple[int, int]]] = {}
     for leaf in leaves_of(loop.body):
         if leaf.step.kind.opcode.startswith("dma."):

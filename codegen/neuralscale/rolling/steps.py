@@ -1,9 +1,9 @@
-"""Instructions as rolling sees them: what must be equal where code is shared, and values that may differ.
+"""Instructions in the form for rolling: the parts that must be equal where code is shared, and values that may differ.
 
     Instr --step_of--> Step(opcode, source, settings, values)
 
-Settings (CSRs, scalars, engine and channel of a transfer) are part of what a step is; values (addresses, words of DMA
-descriptors) may differ by core and grow by a constant from one iteration of a loop to the next.
+Settings (CSRs, scalars, engine and channel of a transfer) are part of the kind of a step; values (addresses, words of
+DMA descriptors) may differ by core and grow by a constant from one iteration of a loop to the next.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from codegen.neuralscale.emit.word_loops import WORD_PREFIX
 from isched.program.program import Instr
 
 SCALAR = "fs"
-"""The setting that a floating-point register holds."""
+"""Name of the setting that a floating-point register holds."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepKind:
-    """What is equal wherever a step's code is shared: `places` name its values, `settings` are in the order of the
-    operands. `opaque` steps bring loops of their own, for which `instr` is kept; they are never rolled."""
+    """The parts of a step that are equal wherever its code is shared: `places` name its values, `settings` are in the
+    order of the operands. `opaque` steps bring loops of their own, for which `instr` is kept; they are never rolled."""
 
     opcode: str
     source: str
@@ -40,7 +40,7 @@ class RollingStep:
 
 
 def step_of(instr: Instr, cluster: int) -> RollingStep:
-    """The instruction with addresses and core maps as its cluster has them."""
+    """The step of an instruction, with addresses and core maps of its cluster."""
     if instr.opcode == "dma.gather" or instr.opcode.startswith(WORD_PREFIX):
         return RollingStep(StepKind(instr.opcode, instr.source, instr.operands, (), instr), ())
     operands = dict(instr.operands)

@@ -1,7 +1,8 @@
-"""What the cores of a cluster share besides memory: barriers, transfers in flight, DMA engines, byte counts.
+"""Parts that the cores of a cluster share in addition to memory: barriers, transfers in flight, DMA engines, byte
+counts.
 
-Executes NPU instructions: the vector and matrix engines work on one core's memories, the rest moves data between
-memories and cores or waits for other cores.
+The cluster executes NPU instructions: the vector and matrix engines work on one core's memories; the others move data
+between memories and cores, or wait for other cores.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Cluster:
         self.engines = tuple(SysDmaEngine(base, line) for base in ENGINE_BASES[number])
 
     def execute(self, hart: Hart, row: InstructionRow, word: int) -> None:
-        """One NPU instruction. Raises `Trap` or `SimulationFault`."""
+        """Execute one NPU instruction. Raises `Trap` or `SimulationFault`."""
         rd, rs1, rs2 = word >> 7 & 31, word >> 15 & 31, word >> 20 & 31
         if row.engine in (Unit.VME, Unit.MME):
             issue = IssuedInstruction(hart, self._operands[hart.index], rd, rs1, rs2, word >> 14 & 1, word >> 25 & 1)
@@ -101,7 +102,7 @@ class Cluster:
                 self.moved_bytes["LLB", "L1"] += shape.l1_bytes
 
     def settle(self) -> None:
-        """The run has ended: what is in flight lands, so that dumps show it."""
+        """End the run: transfers in flight land, so that dumps show them."""
         for engine in self.engines:
             engine.finish()
         for transfer in self._icmovs:
@@ -109,7 +110,7 @@ class Cluster:
         self._icmovs.clear()
 
     def reason(self, hart: Hart) -> str:
-        """What a waiting core waits for, for a deadlock message."""
+        """The reason why a core waits, for a deadlock message."""
         match hart.waiting:
             case WaitReason.SYNC:
                 return f"waits in sync ({'; '.join(self.barriers.missing(hart.hart_id))})"

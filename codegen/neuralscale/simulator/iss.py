@@ -3,7 +3,7 @@
     run_iss(elf, cores=8, loads=..., dumps=..., dump_path=DIR) -> exit code; DIR/0xADDRESS_0xBYTES.bin for each dump
 
 The exit code is the guest's; 125 = instruction limit or deadlock, 126 = poison, race, trap without handler or another
-fault of the program. Dumps are written only when the guest ended by itself, each file whole or not at all.
+fault of the program. Dumps are written only when the guest ended by itself, each file completely or not at all.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class IssError(Exception):
 
 
 def dump_name(dump: MemoryDump) -> str:
-    """`0xADDRESS_0xBYTES.bin`, lower-case hexadecimal without padding, behind `CORE.` where a core is named."""
+    """`0xADDRESS_0xBYTES.bin`, lower-case hexadecimal without padding, after `CORE.` where a core is named."""
     core = "" if dump.core is None else f"{dump.core}."
     return f"{core}{dump.address:#x}_{dump.size_bytes:#x}.bin"
 
@@ -54,7 +54,7 @@ def run_iss(
     cluster: int = 0,
     source_map: tuple[CodeRange, ...] = (),
 ) -> int:
-    """Runs the program; what it prints and why it failed go to stderr.
+    """Run the program; its output and the reason of a failure go to stderr.
 
     Returns the exit code for the shell. Raises `IssError` before anything is written.
     """
@@ -84,7 +84,7 @@ def run_iss(
         print(f"{result.fault.kind}: {result.fault.message}", file=sys.stderr)
         return result.exit_code
     _write_dumps(result, dumps, dump_path or Path())
-    # A shell sees eight bits; a code that they would show as success must not pass as one.
+    # A shell sees eight bits; a code whose eight bits would show as success must not pass as one.
     return result.exit_code & 0xFF or (255 if result.exit_code else 0)
 
 

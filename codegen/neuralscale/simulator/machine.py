@@ -2,9 +2,9 @@
 
     simulate(elf, SimulationOptions(cores=8, poison=True)) -> SimulationResult
 
-Functional and untimed. Cores take turns in slices whose order and length come from a seed, DMA and icmov data land as
-late as the rules of the chip allow, and with `poison` every read of a byte that nothing wrote, or that a transfer in
-flight owns, ends the run with a message that names core, pc, instruction and operator.
+The simulator is functional and untimed. Cores take turns in slices whose order and length come from a seed, and DMA and
+icmov data land as late as the rules of the chip allow. With `poison`, every read of an unwritten byte, or of one that a
+transfer in flight owns, ends the run with a message that names core, pc, instruction and operator.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from codegen.neuralscale.simulator.memory.faults import Fault, SimulationError, 
 from codegen.neuralscale.simulator.memory.memory import SRAM_BASE, SimulatedMemory
 from codegen.neuralscale.simulator.options import CORES_PER_CLUSTER, Counts, SimulationOptions, SimulationResult
 
-# Instructions of a slice: long while one core runs alone, else drawn from these, so that cores meet in many orders.
+# Instructions per slice: long while one core runs alone, else drawn from `_SLICES`, so that cores meet in many orders.
 _LONG_SLICE: Final = 1 << 20
-# These and the matrix engine's leave mcycle and minstret as they are.
+# These instructions and those of the matrix engine leave mcycle and minstret as they are.
 UNCOUNTED: Final = frozenset({"wfi", "sync", "pld"})
 _SLICES: Final = (1, 3, 17, 120, 500, 2000)
 _SCALAR: Final = SINGLE | FLOAT | VECTOR_UNIT | VECTOR_MEMORY | VECTOR_MASKS
@@ -47,15 +47,16 @@ _VALID_CORES: Final = SRAM_BASE + 0x4400
 
 
 def simulate(elf: bytes | memoryview, options: SimulationOptions) -> SimulationResult:
-    """Runs a program to its store to `tohost`, or to a fault.
+    """Run a program to its store to `tohost`, or to a fault.
 
-    Raises `ElfError` for a file that is not a program for this chip, `SimulationError` for options that do not fit it.
+    Raises `ElfError` for a file that is not a program for this chip, `SimulationError` for options that do not fit the
+    program.
     """
     return NpuMachine(read_elf(elf), options).run()
 
 
 class NpuMachine:
-    """One run. Use `simulate`."""
+    """State of one run. Use `simulate`."""
 
     def __init__(self, image: Elf, options: SimulationOptions) -> None:
         self._options = options
@@ -111,7 +112,7 @@ class NpuMachine:
         ]  # fmt: skip
 
     def run(self) -> SimulationResult:
-        """Runs to the end."""
+        """Run to the end."""
         fault = None
         with ExitStack() as stack:
             self._trace = self._open_trace(stack)
@@ -147,7 +148,7 @@ class NpuMachine:
                 raise Stopped(Fault("limit", f"no end after {self._executed} instructions: {self._everyone()}"))
 
     def _slice(self, hart: Hart, length: int, alone: bool) -> None:
-        """Lets one core run for about `length` instructions, or until it waits."""
+        """Let one core run for about `length` instructions, or until it waits."""
         remaining = min(length, self._options.max_instructions - self._executed)
         for other in self._harts:
             if other is not hart:
@@ -171,7 +172,7 @@ class NpuMachine:
             self._executed += executed
 
     def _guarded(self, hart: Hart, action: Callable[[Hart], None]) -> None:
-        """Runs `action`; a guest trap enters the handler, a fault gets its place and ends the run."""
+        """Run `action`; a guest trap enters the handler, a fault gets its place and ends the run."""
         try:
             try:
                 action(hart)
@@ -227,13 +228,13 @@ class NpuMachine:
         hart.counts[table().number[row.mnemonic]] += 1
 
     def _everyone(self) -> str:
-        """Where each core is and what it waits for."""
+        """Place and wait of each core, in words."""
         return "; ".join(
             f"core {hart.hart_id} at {self._place(hart.pc)} {self._cluster.reason(hart)}" for hart in self._harts
         )
 
     def _place(self, pc: int) -> str:
-        """pc with the operator or symbol that it belongs to."""
+        """pc with the operator or symbol to which it belongs."""
         ranges = self._source_map
         at = bisect_right(ranges, pc, key=lambda entry: entry.start) - 1
         if at >= 0 and ranges[at].start <= pc < ranges[at].end:
@@ -266,7 +267,7 @@ class NpuMachine:
 
 
 class Stopped(Exception):
-    """Ends the run with a fault."""
+    """The run ends with a fault."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.message)

@@ -1,4 +1,4 @@
-"""What a caller asks of a simulation, and what it gets back."""
+"""Request and result of a simulation: options, counts, and the state after the run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEFAULT_MAX_INSTRUCTIONS: Final = 10_000_000_000
 
 @dataclass(frozen=True, slots=True, order=True)
 class CodeRange:
-    """Code [start, end) belongs to `name`, for example an operator of the user's model."""
+    """Code [start, end) that belongs to `name`, for example an operator of the user's model."""
 
     start: int
     end: int
@@ -34,9 +34,9 @@ class InitialBytes:
 
 @dataclass(frozen=True, slots=True)
 class SimulationOptions:
-    """How to run a program; the fields are the flags of `dsa-sched iss`.
+    """Options of a run; the fields are the flags of `dsa-sched iss`.
 
-    `trace` is a path or gets one line an executed instruction; `hartids` replaces 8 * cluster + index.
+    `trace` is a path or a function that gets one line per executed instruction; `hartids` replaces 8 * cluster + index.
     """
 
     cores: int = 1
@@ -64,7 +64,8 @@ class SimulationOptions:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What was executed: by mnemonic, by engine, by core; and bytes moved, by path such as ("DDR", "LLB")."""
+    """Counts of executed instructions by mnemonic, by engine and by core; and bytes moved, by path such as ("DDR",
+    "LLB")."""
 
     by_mnemonic: Mapping[str, int]
     by_engine: Mapping[str, int]
@@ -79,7 +80,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """How a run ended. `exit_code` is the guest's own, or 125 or 126 with a `fault`; `console` is what it printed."""
+    """End of a run. `exit_code` is the guest's own, or 125 or 126 with a `fault`; `console` is the guest's output."""
 
     exit_code: int
     fault: Fault | None
@@ -88,5 +89,5 @@ class SimulationResult:
     _read: Callable[[int, int, int | None], bytes] = field(repr=False)
 
     def read(self, address: int, size_bytes: int, core: int | None = None) -> bytes:
-        """Memory after the run; `core` for L1 and IM. Raises `SimulationError` when the range is not memory."""
+        """Memory after the run; `core` is for L1 and IM. Raises `SimulationError` when the range is not memory."""
         return self._read(address, size_bytes, core)

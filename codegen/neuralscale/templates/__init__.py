@@ -1,1 +1,1 @@
-"""Kernel templates: the instructions that one tile of a layer becomes, one file a family of operators."""
+"""Kernel templates: the instructions that one tile of a layer becomes, with one file per family of operators."""

@@ -1,18 +1,18 @@
-"""Attention of (item, head) after (item, head), all in L1 and IM: heads are ranges of columns.
+"""Attention, one (item, head) pair after the other, entirely in L1 and IM; heads are ranges of columns.
 
     t = transposed k * scale          metr.m into IM, a product on the way out
     s = q t + mask                    memul into IM, the mask added on the way out
     p = exp(s - max of the row - c)
     y = p v / (sum of p, in pieces)    memul into IM, the quotient on the way out
 
-Keys are taken in runs, so that what the matrix engine multiplies by has room among the weights: scores of all runs side
-by side, sums of all runs added in order. c is 0 up to SUMMED keys, beyond so many powers of two as keep the sum of p,
-and what it takes of v, as small. Heads of q that share one of k and v follow each other, and turn and move it once. A
-box that holds parts of heads has the columns that it asks for.
+Keys are taken in runs, so that the second factor of each product fits the weights buffer. The scores of all runs lie
+side by side, and the sums of all runs are added in order. c is 0 up to SUMMED keys; beyond, each doubling of the keys
+adds ln 2, which keeps the sum of p, and p v, as small. Heads of q that share one head of k and v follow each other, so
+that it is transposed and moved once. A box that holds parts of heads gets just the columns that it asks for.
 
-Where keys are one run, rows of a head are taken in blocks of whole tiles of the matrix array, which have two places for
-their scores in turn: the matrix engine works on one block while the vector engine works on the other, and k and v are
-turned and moved once for all of them. Each row is computed by itself, so that blocks change no bits.
+Where the keys make one run, the rows of a head are taken in blocks of whole tiles of the matrix array. Blocks use two
+places for their scores in turn: the matrix engine works on one block while the vector engine works on the other, and k
+and v are transposed and moved once for all blocks. Each row is computed by itself, so blocks change no bits.
 """
 
 from __future__ import annotations
@@ -44,22 +44,23 @@ from partitioner.ir.regions import Box, box_shape
 from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
 SURE_RUN = 512
-"""Keys of one run: of heads of 128 elements, keys and values then fill the weights buffer of 256 KiB. Narrower heads
-have longer runs, as `_longest_run` says."""
+"""Keys of one run at least: for heads of 128 elements, keys and values then fill the weights buffer of 256 KiB.
+Narrower heads have longer runs, as `_longest_run` says."""
 
 PLACES = 2
-"""Of scores and sums, in turn: the matrix engine fills one while the vector engine reads the other."""
+"""Number of places for scores and sums, used in turn: the matrix engine fills one while the vector engine reads the
+other."""
 
 PIXELS = 64
 BUFFER_ELEMENTS = 1 << 17
-"""Rows of a tile of the matrix array, and halves in IM and in the weights buffer, of the stcp920. They decide how sums
-are cut into runs, hence bits: chips that have others add up in the same order."""
+"""Rows of a tile of the matrix array, and fp16 elements of IM and of the weights buffer, of the stcp920. They decide
+how sums are cut into runs, hence the bits: chips with other sizes add up in the same order."""
 
 LONGEST_HEAD = 1 << 18
-"""Elements of keys and values in a head: half of what L1 has for data."""
+"""Largest number of elements of keys and values per head: half of what L1 has for data."""
 
 SUMMED = 128
-"""Keys up to which nothing is done about the range of sums: of values up to 500 they stay in it."""
+"""Number of keys up to which the range of sums needs no care: sums over values up to 500 stay in range."""
 
 
 Span = tuple[int, int]
@@ -67,8 +68,8 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What is computed for a box: items, rows and heads from `first` on, of which `box[2]` gives the columns; `size`
-    and `width` are elements of a head of k and of v, `shared` heads of q have one head of k and v."""
+    """The shape of a box's computation: items, rows and heads from `first` on, of which `box[2]` gives the columns.
+    `size` and `width` are the elements of a head of k and of v; `shared` heads of q use one head of k and v."""
 
     items: int
     rows: int
@@ -95,8 +96,9 @@ class _Shape:
         return max(high - low for low, high in self.runs)
 
     def blocks(self, chip: Chip) -> tuple[Span, ...]:
-        """Rows that are computed together. All of them where they find two places in IM, or not even a tile of the
-        matrix array does, or keys are several runs, which each block would turn anew."""
+        """Ranges of rows that are computed together: a single range of all rows where all have two places in IM, where
+        not even one tile of the matrix array has, or where the keys make several runs, which each block would transpose
+        anew."""
         run, pixels, arithmetic = self.longest, chip.matrix.array_pixels, self.arithmetic
         room_bytes = chip.memory("IM").size_bytes - arithmetic.operand_bytes * self.size * run
         most = room_bytes // (PLACES * arithmetic.sum_bytes * (run + self.width))
@@ -112,14 +114,14 @@ class _Shape:
         return Lines(rows, self.keys, 1)
 
     def columns(self, head: int) -> Span:
-        """Columns of a head that the box has, from the head's first."""
+        """The box's columns of a head, counted from the head's first column."""
         low, high = self.box[2]
         return max(0, low - head * self.width), min(self.width, high - head * self.width)
 
 
 def _longest_run(size: int, width: int) -> int:
-    """Keys that fill the weights buffer with their values, and leave room in IM, where they are turned, for two blocks
-    of scores and sums; at least `SURE_RUN`."""
+    """Longest run of keys that fits the weights buffer with its values and leaves room in IM, where keys are
+    transposed, for two blocks of scores and sums; at least `SURE_RUN`."""
     in_im = (BUFFER_ELEMENTS - PLACES * PIXELS * width) // (size + PLACES * PIXELS)
     return max(SURE_RUN, min(in_im, BUFFER_ELEMENTS // (size + width)))
 
@@ -137,7 +139,7 @@ class AttentionTemplate:
         return None
 
     def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
-        """Heads are not cut."""
+        """Granularity of a box: one item, one row, and a whole head, since heads are not cut."""
         return (1, 1, graph.by_name[op.outputs[0]].shape[2] // int(op.number("heads")))
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
@@ -241,7 +243,7 @@ def _cycles(graph: Graph, layer: Layer, shape: _Shape, chip: Chip) -> tuple[tupl
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """The rows `low` to `high` of one head of one item; scratch lies at its `place`, of one or two."""
+    """Rows `low` to `high` of one head of one item; its scratch buffers are those of `place` (0 or 1)."""
 
     tile: Tile
     op: Op
@@ -260,11 +262,11 @@ class _Block:
         return self.shape.lines(self.rows)
 
     def scratch(self, name: str, rows: int, columns: int) -> MatrixPlace:
-        """A matrix at the block's place in a buffer, of which each place has an equal share."""
+        """A matrix at the block's place in a buffer; each place has an equal share of the buffer."""
         return self._in_place(name, self.tile.matrix(name, rows, columns))
 
     def sums(self, name: str, rows: int, columns: int) -> MatrixPlace:
-        """Likewise of what the matrix engine sums up."""
+        """A matrix of sums of the matrix engine at the block's place in a buffer."""
         return self._in_place(name, self.tile.sums(name, rows, columns))
 
     def _in_place(self, name: str, first: MatrixPlace) -> MatrixPlace:
@@ -277,7 +279,7 @@ class _Block:
         return self.scratch("weights", self.rows, self.shape.keys)
 
     def mask(self) -> MatrixPlace | None:
-        """The rows of the mask that meet the scores: one for all, or one for each."""
+        """The rows of the mask that meet the scores: one row for all, or one for each."""
         if len(self.op.inputs) == 3:
             return None
         loads = self.tile.work.passes[0].loads
@@ -288,7 +290,8 @@ class _Block:
 
 
 def _attended(block: _Block, *, held: bool) -> Iterator[Instr]:
-    """A block of a head. `held` says that keys and values lie turned and moved as the block before left them."""
+    """Compute one block of a head. `held` says that keys and values still lie transposed and moved from the block
+    before."""
     shape, lines, issue = block.shape, block.lines, block.tile.issue
     weights = data = block.weights
     line = block.scratch("line", 1, block.rows)
@@ -317,7 +320,7 @@ def _attended(block: _Block, *, held: bool) -> Iterator[Instr]:
 
 
 def _scores(block: _Block, run: Span, *, held: bool) -> Iterator[Instr]:
-    """The products of a run of keys, in IM."""
+    """Compute the products of q and a run of keys, in IM."""
     tile, shape, item, length = block.tile, block.shape, block.item, run[1] - run[0]
     group = block.head // shape.shared - shape.groups[0]
     turned = tile.operand("turned", shape.size, length)
@@ -334,7 +337,7 @@ def _scores(block: _Block, run: Span, *, held: bool) -> Iterator[Instr]:
 
 
 def _values(block: _Block, line: MatrixPlace, *, held: bool) -> Iterator[Instr]:
-    """What a block takes of the values, over the sums of its rows, in its head's columns of the output."""
+    """Multiply a block's p by the values and divide by the sums of its rows, into its head's columns of the output."""
     tile, shape, item, head = block.tile, block.shape, block.item, block.head
     issue, weights = tile.issue, block.weights
     low, high = shape.columns(head)

@@ -1,10 +1,10 @@
-"""How the second operand of a binary operator meets a tile: element by element, or by one of the vector forms.
+"""Apply the second operand of a binary operator to a tile: element by element, or by one of the vector forms.
 
-    tile [N, H, W, C]  op  operand [N, 1, 1, C]     one instruction an image, one operand element a column
-    tile [N, H, W, C]  op  operand [N, H, W, 1]     one instruction, one operand element a row
+    tile [N, H, W, C]  op  operand [N, 1, 1, C]     one instruction per image, one operand element per column
+    tile [N, H, W, C]  op  operand [N, H, W, 1]     one instruction, one operand element per row
 
 An operand has the tile's extent or 1 on every axis, so the axes fall into runs that are shared and runs that are
-repeated. The last two runs make the rows and columns of one instruction; what lies outside them is a loop.
+repeated. The last two runs make the rows and columns of one instruction; the runs outside them become a loop.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from partitioner.ir.regions import Box
 
 
 def padded_shape(graph: Graph, operand: str, output: str) -> tuple[int, ...]:
-    """The operand's shape with leading ones, as many axes as the output has."""
+    """The operand's shape, with ones in front up to the output's number of axes."""
     shape, rank = graph.by_name[operand].shape, len(graph.by_name[output].shape)
     return (1,) * (rank - len(shape)) + shape
 
 
 def same_shape(graph: Graph, operand: str, output: str) -> bool:
-    """True when the operand has one element for each of the output's."""
+    """Whether the operand has one element for each element of the output."""
     return padded_shape(graph, operand, output) == graph.by_name[output].shape
 
 
 def is_immediate(graph: Graph, operand: str) -> bool:
-    """A constant of one element goes into the instruction."""
+    """Whether the operand is a constant of one element, which goes into the instruction."""
     tensor = graph.by_name[operand]
     return bool(tensor.constant) and prod(tensor.shape) == 1
 
@@ -52,7 +52,8 @@ def combine(
     shape: tuple[int, ...],
     operand_shape: tuple[int, ...],
 ) -> Iterator[Instr]:
-    """output = current op operand; `operand_shape` is 1 where the operand is repeated, and the operand dense then."""
+    """Compute output = current op operand. `operand_shape` has 1 where the operand is repeated; a repeated operand is
+    dense."""
     axes = [(full, part) for full, part in zip(shape, operand_shape, strict=True) if full > 1]
     if all(full == part for full, part in axes):
         matrices = (m.reshaped(output.rows, output.columns) if m.dense else m for m in (output, current, operand))
@@ -82,7 +83,8 @@ def _combine_rows(
     operand: MatrixPlace,
     axes: list[tuple[int, int]],
 ) -> Iterator[Instr]:
-    """The same where rows have a pitch, so that the last axis alone makes the columns; `axes` are those of the rows."""
+    """Compute output = current op operand where rows have a pitch, so that only the last axis makes the columns; `axes`
+    are those of the rows."""
     width = operand.columns
     shared = bool(axes) and axes[-1][0] == axes[-1][1]
     run = _last_run(axes, shared)
@@ -103,7 +105,7 @@ def _combine_rows(
 
 
 def _places(axes: list[tuple[int, int]]) -> Iterator[int]:
-    """Which element of an operand meets each position of some axes, given as (extent, operand's extent)."""
+    """The operand element that meets each position of some axes, which are given as (extent, operand's extent)."""
     for point in product(*(range(full) for full, _ in axes)):
         place = 0
         for position, (_, part) in zip(point, axes, strict=True):
@@ -112,5 +114,5 @@ def _places(axes: list[tuple[int, int]]) -> Iterator[int]:
 
 
 def _last_run(axes: list[tuple[int, int]], shared: bool) -> list[tuple[int, int]]:
-    """The innermost axes that are all shared, or all repeated."""
+    """The innermost axes that are either all shared or all repeated."""
     return list(takewhile(lambda axis: (axis[0] == axis[1]) == shared, reversed(axes)))

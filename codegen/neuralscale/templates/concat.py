@@ -52,7 +52,7 @@ class ConcatTemplate:
 
 
 def _move(tile: Tile, axis: int, load: TileLoad, start: int) -> Iterator[Instr]:
-    """One piece into its place, `start` positions into the axis."""
+    """Move one piece into its place, `start` positions into the axis."""
     extents, part = box_shape(tile.box), box_shape(load.box)
     outer, inner = prod(extents[:axis]), prod(extents[axis + 1 :])
     source = tile.matrix(load.buffer, prod(part[:-1]), part[-1])
@@ -72,7 +72,7 @@ def _move(tile: Tile, axis: int, load: TileLoad, start: int) -> Iterator[Instr]:
 
 
 def _pieces(graph: Graph, op: Op, box: Box) -> list[tuple[TileLoad, int]]:
-    """Each input's share of the box, and where on the axis it starts inside the box."""
+    """Each input's share of the box, and its start on the axis inside the box."""
     axis = int(op.number("axis")) % len(box)
     low, high = box[axis]
     pieces: list[tuple[TileLoad, int]] = []

@@ -1,11 +1,11 @@
-"""Convolution: one `meconv` for each image of a tile, for each group where there are several.
+"""Convolution: one `meconv` per image of a tile, and per group where there are several.
 
     input rows + weights in L1 --meconv--> IM --bias, epilogue--> output in L1
 
-`meconv` has no row pitch, so the rows that a tile reads are gathered densely; padding is set for each tile.
-Where nothing lies between the pixels of one image and those of the next (1x1, stride 1) all of them are one image.
-A long reduction is cut into runs of input channels (`codegen.neuralscale.instructions.reductions`): a pass for each
-brings its weights, and the vector engine adds the partial sums in order.
+`meconv` has no row pitch, so the rows that a tile reads are gathered densely; padding is set for each tile. Where
+nothing lies between the pixels of one image and those of the next (1x1, stride 1), all images count as one. A long
+reduction is cut into runs of input channels (`codegen.neuralscale.instructions.reductions`): one pass per run loads the
+run's weights, and the vector engine adds the partial sums in order.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MAX_FIELD = 255
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionShape:
-    """The convolution's own numbers, from the operator's attributes."""
+    """The convolution's parameters, from the operator's attributes."""
 
     kernel: tuple[int, int]
     stride: int
@@ -78,21 +78,21 @@ class ConvolutionShape:
         return self.out_shape[3] // self.groups
 
     def runs(self) -> tuple[tuple[int, int], ...]:
-        """Runs of the input channels that are multiplied apart."""
+        """Runs of the input channels that are multiplied separately."""
         if self.groups > 1:
             return ((0, self.group_channels),)
         return reduction_runs(self.group_channels, prod(self.kernel))
 
     def staged(self, channels: tuple[int, int]) -> tuple[tuple[int, int], ...]:
-        """Channels of the input that are loaded for each run, for outputs of a range of channels."""
+        """Channels of the input that are loaded for each run, given a range of output channels."""
         if self.groups == 1:
             return staged_runs(self.group_channels, prod(self.kernel))
         parts = self.group_parts(channels)
         return ((parts[0][0] * self.group_channels, (parts[-1][0] + 1) * self.group_channels),)
 
     def folded(self, box: Box) -> tuple[int, int]:
-        """(images, rows of each) of a box of outputs, as the matrix engine sees them: one image of all rows where an
-        output reads the pixel under it alone."""
+        """(images, rows of each) of a box of outputs, as the matrix engine sees them: one image of all rows where each
+        output reads only the pixel under it."""
         (n0, n1), (y0, y1), *_ = box
         single = self.kernel == (1, 1) and self.stride == 1 and not any(self.pads)
         if single and (n1 - n0) * (y1 - y0) <= MAX_EXTENT:
@@ -100,24 +100,26 @@ class ConvolutionShape:
         return n1 - n0, y1 - y0
 
     def padding(self, axis: int, span: tuple[int, int]) -> tuple[int, int]:
-        """Padding before and after the input of outputs `span` on a spatial axis (0 rows, 1 columns)."""
+        """Padding before and after the input that the outputs `span` read on a spatial axis (0 rows, 1 columns)."""
         before = self.pads[axis] - span[0] * self.stride
         reach = (span[1] - 1) * self.stride + (self.kernel[axis] - 1) * self.dilation - self.pads[axis] + 1
         return max(0, before), max(0, reach - self.in_shape[axis + 1])
 
     def position(self, axis: int, tap: int, output: int) -> int:
-        """Where in the input a tap of an output lies on a spatial axis, negative or beyond where it is padding."""
+        """Input position of a tap of an output on a spatial axis; negative or past the end where it is padding."""
         return output * self.stride + tap * self.dilation - self.pads[axis]
 
     def inside(self, axis: int, tap: int, span: tuple[int, int]) -> tuple[int, int]:
-        """The outputs of `span` whose `tap` lies in the image: first and last + 1, or an empty range."""
+        """The outputs of `span` whose `tap` lies in the image, as (first, last + 1); an empty range where there are
+        none."""
         offset = self.position(axis, tap, 0)
         first = max(span[0], -(offset // self.stride))
         last = min(span[1], (self.in_shape[axis + 1] - 1 - offset) // self.stride + 1)
         return first, max(first, last)
 
     def group_parts(self, channels: tuple[int, int]) -> tuple[tuple[int, int, int], ...]:
-        """(group, first and last + 1 of its own output channels) of the groups that a range of outputs touches."""
+        """(group, first, last + 1 of its own output channels) for each group that a range of output channels
+        touches."""
         low, high = channels
         size = self.group_outputs
         return tuple(
@@ -216,7 +218,7 @@ def bias_loads(op: Op, box: Box) -> tuple[TileLoad, ...]:
 
 
 def _convolve(tile: Tile, shape: ConvolutionShape, run: tuple[int, int], step: Pass) -> Iterator[Instr]:
-    """The matrix instructions of one pass: each image, each group."""
+    """The matrix instructions of one pass, for each image and each group."""
     source, held = step.loads[0].box, step.loads[1].box
     out_width, outputs = box_shape(tile.box)[2:]
     images, out_height = shape.folded(tile.box)

@@ -1,4 +1,5 @@
-"""Functions of one operand that the vector engine computes in several passes: each kind's list (`steps.py`).
+"""Functions of one operand that the vector engine computes in several passes: the list of steps (`steps.py`) of each
+kind.
 
     gelu        max(x, 0) - w * exp(P(w) + (v - w) * (v + w) / 2) * exp(-v * v / 2), w = |x|, v = w rounded to eighths
     erf         c + c * (s * P(s) + A - exp(Q(w))), c = x between -1 and 1, s = c^2, w = max(|x|, 1)
@@ -8,11 +9,12 @@
     reciprocal  R(max(|x|, 2^-14)) * R(x * 2^14 between -1 and 1), R(v) = r - r * (v * r - 1), r the chip's own
     hard_swish  x * (min(max(x + 3, 0), 6) / 6)
 
-Those by an exponential alone are in `exponentials.py`, which says how small results and monotone ones are kept. The
-exponent of gelu is taken in two parts, of which the larger is exact: fp16 holds numbers near 10 only to 1/256. The
-chip's root is wrong for operands that are no normal numbers, its reciprocal infinite, and neither is monotone. So both
-are products of that of a normal number and that of what is left, of which one is 1, and each is refined by a step of
-Newton's. 1 / 0 is infinite because a number is added first that changes nothing else.
+Functions that need only an exponential are in `exponentials.py`, which says how small results stay precise and
+functions monotone. The exponent of gelu is taken in two parts, of which the larger is exact: fp16 holds numbers near 10
+only to 1/256. For operands that are not normal numbers the chip's root is wrong and its reciprocal infinite, and
+neither is monotone. So each operand is split into two normal factors, one of which is 1; the result is the product of
+the factors' roots or reciprocals, each refined by one Newton step. 1 / 0 is infinite because a number is added first
+that changes nothing else.
 """
 
 from __future__ import annotations
@@ -29,18 +31,19 @@ GELU = {
     "none": (-0.69384765625, -0.7900390625, 0.165771484375, -0.024993896484375, 0.0017223358154296875),
     "tanh": (-0.69482421875, -0.78173828125, 0.1417236328125, -0.0014734268188476562, -0.00507354736328125),
 }
-"""P by what ONNX calls `approximate`: the logarithm of the normal distribution's tail at w, plus w^2 / 2."""
+"""Coefficients of P by the value of ONNX's attribute `approximate`: the logarithm of the normal distribution's tail at
+w, plus w^2 / 2."""
 
 GELU_END = 6.0
-"""From here on the result is x or 0."""
+"""Magnitude from which the result is x or 0."""
 
 ERF = (-0.37548828125, 0.1082763671875, -0.0186309814453125)
 ERF_END = 0.28564453125
 ERF_TAIL = (-0.0958251953125, -0.875, -0.87939453125)
-"""P, A and Q: the last is the logarithm of 1 - erf beyond 1."""
+"""P, A and Q; the last is the logarithm of 1 - erf beyond 1."""
 
 MISH_END = 4.5
-"""From here on x itself is as near as the formula; e^x beyond would leave the range when squared."""
+"""Operand from which x itself is as near as the formula; the square of a larger e^x would leave the range."""
 MISH_SHIFT, MISH_POWER = 2.5, 12.1875
 
 LEAST, NORMAL, LARGEST = 2.0**-24, 2.0**-14, 65504.0
@@ -113,7 +116,7 @@ def _mish(op: Op) -> tuple[VectorStep, ...]:
 
 
 def _sqrt(op: Op) -> tuple[VectorStep, ...]:
-    """The roots of both factors, one after the other; infinity keeps its root."""
+    """Compute the roots of both factors, one after the other; infinity keeps its root."""
     del op
     return (
         VectorStep("y", "veadd", "x", 0.0),  # -0 has a root, too
@@ -137,7 +140,8 @@ def _sqrt(op: Op) -> tuple[VectorStep, ...]:
 
 
 def _root_error(off: str, root: str, value: str, reciprocal: str) -> tuple[VectorStep, ...]:
-    """off = (root * root - value) * reciprocal / 2, a step of Newton's; the reciprocal of the root is lost."""
+    """Compute off = (root * root - value) * reciprocal / 2, a Newton step; `reciprocal`, that of the root, is
+    overwritten."""
     return (
         VectorStep(reciprocal, "veemul", reciprocal, 0.5),
         VectorStep(off, "veemul", root, root),
@@ -158,8 +162,8 @@ DIVISOR = (
     VectorStep("d", "veemul", "d", "r"),
     VectorStep("y", "vesub", "y", "d"),
 )
-"""The reciprocal of a divisor: one step of Newton's on values held between finite numbers, so that zero and infinity
-keep their reciprocals. Of divisors that are no normal numbers it is infinite."""
+"""Steps of the reciprocal of a divisor: one Newton step on values held between finite numbers, so that zero and
+infinity keep their reciprocals. It is infinite for divisors that are not normal numbers."""
 
 
 def _reciprocal(op: Op) -> tuple[VectorStep, ...]:
@@ -208,7 +212,7 @@ CURVES: Mapping[str, Callable[[Op], tuple[VectorStep, ...]]] = {
     "reciprocal": _reciprocal,
     "hard_swish": _hard_swish,
 }
-"""The passes of an operator, by its kind."""
+"""Functions that return the steps of an operator, by its kind."""
 
 
 FIXED: Mapping[str, tuple[VectorStep, ...]] = {
@@ -216,9 +220,9 @@ FIXED: Mapping[str, tuple[VectorStep, ...]] = {
     for row in OPERATOR_TABLE
     if row.kind in CURVES and not row.settings
 }
-"""Those of kinds without attributes, made once, since planning asks for every box."""
+"""Steps of the kinds without attributes, built once because planning asks for them for every box."""
 
 
 def curve(op: Op) -> tuple[VectorStep, ...]:
-    """The passes of an operator. Raises KeyError where its kind has none."""
+    """The steps of an operator. Raises KeyError where its kind has none."""
     return FIXED.get(op.kind) or CURVES[op.kind](op)

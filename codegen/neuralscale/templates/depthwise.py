@@ -1,7 +1,7 @@
 """Depthwise convolution with the channels of a block, or all of them, in one instruction.
 
-    blocks   weights [C, taps] --mov.m, a diagonal a tap--> matrix [taps * 32, 32];  input, matrix --meconv--> IM
-    vector   weights [C, taps] --mov.m, a column a tap--> rows [taps, C];  output += input * row, a tap at a time
+    blocks   weights [C, taps] --mov.m, a diagonal per tap--> matrix [taps * 32, 32];  input, matrix --meconv--> IM
+    vector   weights [C, taps] --mov.m, a column per tap--> rows [taps, C];  output += input * row, one tap at a time
 
 The weights of a tap are a column of stride `taps` in the memory, and a diagonal is a column whose stride is one row and
 one element. Two block matrices alternate, so that one is built while the matrix engine reads the other. A tile that
@@ -120,7 +120,7 @@ def _input_load(graph: Graph, op: Op, box: Box, form: DepthwiseForm, chip: Chip)
 def _built(
     arithmetic: Arithmetic, form: DepthwiseForm, parts: tuple[BlockPart, ...], taps: int, count: int, columns: int
 ) -> tuple[TileBuffer, ...]:
-    """What is made in L1: the block matrices that alternate, or weight rows and one line of products."""
+    """The buffers that are built in L1: the block matrices that alternate, or weight rows and one line of products."""
     if form is DepthwiseForm.VECTOR:
         item_bytes = arithmetic.item_bytes
         rows = TileBuffer("rows", "L1", DATA, item_bytes * taps * count)
@@ -130,7 +130,7 @@ def _built(
 
 
 def _tap(weights: MatrixPlace, tap: int, low: int, count: int) -> MatrixPlace:
-    """The weights of one tap for `count` channels from `low`, a column; `weights` has a row a channel."""
+    """The weights of one tap for `count` channels from `low`, as a column; `weights` has a row per channel."""
     return weights.part(low, count, tap, 1)
 
 
@@ -166,7 +166,7 @@ def _convolve_blocks(tile: Tile, shape: ConvolutionShape, total: MatrixPlace) ->
 
 
 def _multiply_add(tile: Tile, shape: ConvolutionShape) -> Iterator[Instr]:
-    """From +0, kernel rows first, then kernel columns; taps in the padding take no part."""
+    """Multiply and add from +0, kernel rows first, then kernel columns; taps in the padding take no part."""
     issue, region = tile.issue, tile.work.passes[0].loads[0].box
     images, out_height, out_width, channels = box_shape(tile.box)
     _, height, width, _ = box_shape(region)

@@ -1,9 +1,9 @@
 """Element-wise operators on the vector engine: as anchors of their own kernel and in the epilogue of another.
 
-Order of operations (the emulation follows it): binary operators compute `running value op other operand`; a
-subtraction whose running value is the second operand is (-1 * value) + first. Division multiplies by a reciprocal,
-which is refined as in `curves.py`; functions that take several passes are there. A lookup takes the entry of
-its second operand, a table of a value for each half, that the bits of its first one are the number of.
+Order of operations (the emulation follows it): binary operators compute `running value op other operand`; a subtraction
+whose running value is the second operand is (-1 * value) + first. Division multiplies by a reciprocal, which is refined
+as in `curves.py`; functions that take several passes are there. A lookup reads a table, its second operand, with one
+value per fp16 number; the bits of the first operand are the index.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 BINARY = {"add": "veadd", "sub": "vesub", "mul": "veemul", "max": "vemax", "min": "vemin", "div": "veemul"}
 
 BINARY_PASSES = {"scale_shift": 2, "sub": 2, "div": len(DIVISOR) + 1}
-"""Vector passes of operators with several operands, where they are more than one."""
+"""Vector passes of the operators with several operands that take more than one pass."""
 
 UNARY = {
     "relu": 1,
@@ -38,19 +38,19 @@ UNARY = {
     "abs": 1,
     "hard_sigmoid": 4,
 }
-"""Vector passes of each unary operator that has no list of them in `curves.py`."""
+"""Vector passes of each unary operator that has no list of steps in `curves.py`."""
 
 LOOKUP_BYTES = 1 << 17
-"""Of a table: a half for each half. `velut.m` checks the range of the first half of it and reads all."""
+"""Bytes of a table: one fp16 entry per fp16 input. `velut.m` checks the range of the first half of it and reads all."""
 
 
 def running_operand(graph: Graph, op: Op) -> str:
-    """The operand that the tile starts from where `op` is the anchor: the first one of the output's own shape."""
+    """The operand that the tile starts from where `op` is the anchor: the first one with the output's shape."""
     return next(name for name in op.inputs if same_shape(graph, name, op.outputs[0]))
 
 
 def operand_loads(graph: Graph, op: Op, names: tuple[str, ...], box: Box, prefix: str) -> tuple[TileLoad, ...]:
-    """The boxes of operands `names` that `op` reads for a box of its output: no immediates, and tables whole."""
+    """The boxes of the operands `names` that `op` reads for a box of its output: no immediates, and whole tables."""
     return tuple(
         TileLoad(name, _read_box(graph, op, name, box), f"{prefix}.{name}")
         for name in dict.fromkeys(names)
@@ -59,7 +59,7 @@ def operand_loads(graph: Graph, op: Op, names: tuple[str, ...], box: Box, prefix
 
 
 def table_operand(op: Op) -> str | None:
-    """The table that `op` looks up in."""
+    """The name of the table in which `op` looks up."""
     return op.inputs[1] if op.kind == "lookup" else None
 
 
@@ -85,8 +85,8 @@ def accepts(graph: Graph, op: Op, chip: Chip) -> str | None:
 
 
 def passes(graph: Graph, op: Op) -> int:
-    """Vector instructions over the whole tile that `op` takes; of a lookup, which has a rate of its own, none. The
-    reciprocal of a divisor that is broadcast counts as two."""
+    """Number of vector instructions over the whole tile that `op` takes: zero for a lookup, which has a rate of its
+    own. The reciprocal of a broadcast divisor counts as two."""
     if op.kind == "lookup":
         return 0
     if op.kind in CURVES:
@@ -97,7 +97,8 @@ def passes(graph: Graph, op: Op) -> int:
 
 
 def scratch_tiles(op: Op) -> int:
-    """How many more tiles the operator needs: registers of a function, or of a reciprocal and one for that itself."""
+    """Number of further tiles that the operator needs: registers of a function, or of a reciprocal and one for its
+    result."""
     if op.kind == "div":
         return len(registers(DIVISOR)) + 1
     return len(registers(curve(op))) if op.kind in CURVES else 0
@@ -106,7 +107,8 @@ def scratch_tiles(op: Op) -> int:
 def apply(
     tile: Tile, issue: InstructionBuilder, op: Op, current: MatrixPlace, output: MatrixPlace, prefix: str
 ) -> Iterator[Instr]:
-    """`output` = `op` of the running value `current`; other operands lie in buffers named after `prefix`."""
+    """Compute `output` = `op` of the running value `current`; the names of the other operands' buffers begin with
+    `prefix`."""
     if op.kind == "lookup":
         table = tile.matrix(f"{prefix}.{table_operand(op)}", 1, LOOKUP_BYTES // current.item_bytes)
         yield from issue.lookup(output, current, table)
@@ -195,7 +197,7 @@ def _unary(issue: InstructionBuilder, op: Op, current: MatrixPlace, output: Matr
 def _computed(
     tile: Tile, issue: InstructionBuilder, steps: Sequence[VectorStep], x: MatrixPlace, y: MatrixPlace, first: int = 0
 ) -> Iterator[Instr]:
-    """The steps from `x` to `y`; their registers are scratch tiles from number `first` on."""
+    """The instructions from `x` to `y`; the registers of the steps are scratch tiles from number `first` on."""
     names = registers(steps)
     scratch = {name: tile.scratch(x.rows, x.columns, number) for number, name in enumerate(names, first)}
     yield from instructions(steps, issue, {"x": x, "y": y, **scratch})
@@ -209,7 +211,7 @@ def _clip(
 
 
 def _operand(tile: Tile, name: str, op: Op, prefix: str) -> MatrixPlace:
-    """The operand of a tile: a matrix like the output's where it has a pitch, else one row of all its elements."""
+    """An operand of the tile: a matrix like the output's where it has a pitch, else one row of all its elements."""
     buffer = f"{prefix}.{name}"
     if buffer in tile.pitches_bytes:
         return tile.matrix(buffer, tile.output.rows, tile.output.columns)
@@ -217,5 +219,5 @@ def _operand(tile: Tile, name: str, op: Op, prefix: str) -> MatrixPlace:
 
 
 def scalar_value(graph: Graph, constants: Constants, name: str) -> float:
-    """The one element of a constant, as the device's fp16 value."""
+    """The value of a one-element constant, as the device's fp16 value."""
     return float(constants[graph.by_name[name].constant].reshape(-1)[0])

@@ -10,9 +10,9 @@
 
 The chip's exponential is right to 0.23 %, but steps down at three places between 0.21 and 0.25, is 1 + 2^-10 for small
 positive operands, and is wrong where its result is no normal number. So sigmoid keeps its argument off those places,
-swish its exponential in the range. Parts that cancel are taken apart: where one part of tanh, softplus or elu acts, the
-other is a constant, bit for bit, so that small results keep their precision and the functions are monotone. Reciprocals
-of what decides small results are refined. Coefficients are those of the smallest largest error, found in float64,
+and swish keeps its exponential in the range. Parts that cancel are separated: where one part of tanh, softplus or elu
+acts, the other is a constant, bit for bit, so that small results keep their precision and the functions are monotone.
+Reciprocals that decide small results are refined. Coefficients minimise the largest error; they were found in float64,
 rounded to fp16, and measured over all operands (benchmarks/results/functions.md). NaN stays NaN, and infinities become
 the limits.
 """
@@ -36,24 +36,25 @@ SWISH_SHIFTS = (
     (6.0, 403.5),
     (7.0, 1098.0),
 )
-"""Arguments and what the chip's exponential makes of them."""
+"""Arguments, and the chip's exponential of each."""
 
 SMALLEST_UNIT = 2.0**-7
 EIGHTHS = 192.0
-"""Adding it and taking it away rounds numbers below 64 to eighths."""
+"""Number whose addition and subtraction rounds numbers below 64 to eighths."""
 
 TANH = (-0.3310546875, 0.11944580078125, -0.0267486572265625)
 TANH_END = 0.2384033203125
-"""What the terms of s and of the exponential are at 1, so that their sum there is 0."""
+"""Values at 1 of the terms of s and of the exponential, so that their sum there is 0."""
 
 SOFTPLUS = (-0.489990234375, 0.237060546875)
 SOFTPLUS_BEND = (0.1241455078125, -0.004001617431640625)
 SOFTPLUS_END = -0.6201171875
-"""What takes softplus of 1, without the logarithm that belongs to -1, to 0, and that of -1 to -1, both exactly."""
+"""Constants that take softplus of 1, without the logarithm that belongs to -1, to 0, and that of -1 to -1, both
+exactly."""
 
 ELU = (0.491455078125, 0.12890625)
 ELU_END, ELU_POWER = -0.75, 0.472412109375
-"""From here down it is an exponential; its value there."""
+"""Operand from which down elu is an exponential, and the exponential's value there."""
 
 
 def exp(op: Op) -> tuple[VectorStep, ...]:
@@ -80,7 +81,7 @@ def sigmoid(op: Op) -> tuple[VectorStep, ...]:
 
 
 def swish(op: Op) -> tuple[VectorStep, ...]:
-    """The reciprocal r of d becomes r * (d * r - 2), which is -1 / d: one step less than with the right sign."""
+    """Swish. The reciprocal r of d becomes r * (d * r - 2), which is -1 / d: one step less than for +1 / d."""
     alpha = op.number("alpha")
     if alpha == 0:
         return (VectorStep("y", "veemul", "x", 0.5),)
@@ -102,22 +103,23 @@ def swish(op: Op) -> tuple[VectorStep, ...]:
 
 
 def _swish_shift(alpha: float) -> tuple[float, float]:
-    """The least shift by which the exponential is a normal number wherever w times it, over the power, is one; no more
-    than keeps that product, at most power / (e * alpha), in the range."""
+    """The least shift that keeps the exponential a normal number wherever w times it, over the power, is one; never
+    more than keeps that product, which is at most power / (e * alpha), in the range."""
     most = max(65504 * e * alpha, 1.0)
     possible = [pair for pair in SWISH_SHIFTS if pair[1] <= most]
     return next((pair for pair in possible if pair[0] >= log(14 / alpha)), possible[-1])
 
 
 def _power_of_two(alpha: float) -> float:
-    """The one at or below alpha."""
+    """The power of two at or below alpha."""
     return 2.0 ** floor(log2(alpha))
 
 
 def _swish_power(alpha: float, shift: float) -> tuple[VectorStep, ...]:
-    """z = exp(shift - alpha * w). fp16 holds a product near 10 only to 1/256, so where alpha is no power of two it is
-    taken in two parts: v, w in steps of an eighth (of one over alpha's power of two), times alpha's first four bits,
-    which is exact, and the rest, which is small. Of an alpha so small that there is no room to round w it is not."""
+    """z = exp(shift - alpha * w). fp16 holds a product near 10 only to 1/256, so where alpha is no power of two the
+    product is taken in two parts: v, which is w in steps of an eighth (of one over alpha's power of two), times alpha's
+    first four bits, which is exact, and the rest, which is small. An alpha so small that w cannot be rounded is not
+    split."""
     unit = _power_of_two(alpha)
     first = floor(alpha / unit * 8) / 8 * unit
     if alpha == unit or unit < SMALLEST_UNIT:
@@ -164,7 +166,7 @@ def tanh(op: Op) -> tuple[VectorStep, ...]:
 
 
 def softplus(op: Op) -> tuple[VectorStep, ...]:
-    """Beyond 1 and -1 the first terms are x or nothing, exactly; between, the last one is a constant."""
+    """Softplus. Beyond 1 and -1 the first terms are exactly x or 0; between, the last one is a constant."""
     del op
     return (
         VectorStep("c", "vemax", "x", -1.0),
@@ -191,7 +193,7 @@ def softplus(op: Op) -> tuple[VectorStep, ...]:
 
 
 def elu(op: Op) -> tuple[VectorStep, ...]:
-    """Elu, Selu and Celu: gamma * elu(x, alpha), alpha * elu(x / alpha)."""
+    """Elu, Selu and Celu, as gamma * elu(x, alpha) or alpha * elu(x / alpha)."""
     alpha = op.number("alpha")
     gamma = op.number("gamma") if op.kind == "selu" else 1.0
     if op.kind == "celu" and alpha <= 0:
@@ -218,8 +220,8 @@ def elu(op: Op) -> tuple[VectorStep, ...]:
 
 
 def _rising_celu(alpha: float) -> tuple[VectorStep, ...]:
-    """Celu of an alpha below zero, which grows as an exponential to the left: max(x, 0) + alpha * (exp(x / alpha) - 1)
-    of x at most 0."""
+    """Celu of a negative alpha, which grows exponentially to the left: max(x, 0) + alpha * (exp(x / alpha) - 1) with x
+    at most 0 in the second term."""
     return (
         VectorStep("t", "vemin", "x", 0.0),
         VectorStep("t", "veemul", "t", 1 / alpha),

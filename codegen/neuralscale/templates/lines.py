@@ -1,10 +1,11 @@
-"""Lines of an array along one axis: [outer, length, inner], reduced or combined with one value a line.
+"""Lines of an array along one axis: [outer, length, inner], reduced or combined with one value per line.
 
     reduce(lines, data, span) -> [outer, 1, inner]    by rows where the axis is the innermost, else by columns
     apply(lines, data, values)                        the converse: each value meets the elements of its line
 
 Sums of a thousand fp16 terms would stop growing, so a line is summed in pieces of about sqrt(length) elements, at most
-LONGEST_PIECE, each from its first element, and then over the sums of the pieces; many of those in pieces again.
+LONGEST_PIECE, each from its first element, and then over the sums of the pieces, which are summed in pieces again where
+there are many.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from codegen.neuralscale.instructions.builder import MAX_EXTENT, MAX_STRIDE_BYTE
 from isched.program.program import Instr
 
 LONGEST_PIECE = 64
-"""Terms that are added one by one: of equal terms, the worst case, each sum of so many is right to 0.5 %."""
+"""Largest number of terms that are added one by one: for equal terms, the worst case, each such sum is right to 0.5
+%."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,31 +49,32 @@ class Lines:
 
     @property
     def sums(self) -> Lines:
-        """The sums of the pieces, as lines."""
+        """The sums of the pieces, seen as lines."""
         return Lines(self.outer, self.pieces, self.inner)
 
     @property
     def in_levels(self) -> bool:
-        """True when the sums of the pieces are so many that they, too, are summed in pieces."""
+        """Whether there are so many sums of pieces that they, too, are summed in pieces."""
         return self.pieces > LONGEST_PIECE
 
     @property
     def partial_elements(self) -> int:
-        """Sums of pieces that a sum over all lines holds, of all levels."""
+        """Number of sums of pieces, of all levels, that a sum over all lines holds."""
         return self.sums.elements + (self.sums.partial_elements if self.in_levels else 0)
 
     @property
     def sum_instructions(self) -> int:
-        """How many reductions a sum over all lines takes."""
+        """Number of reductions that a sum over all lines takes."""
         return self.pieces * self.instructions + (self.sums.sum_instructions if self.in_levels else self.instructions)
 
     def strided(self, columns: int) -> bool:
-        """True when rows of `columns` elements, the last axis, may lie apart: whole lines, or one element of each."""
+        """Whether rows of `columns` elements, the last axis, may have a pitch: they are whole lines, or one element of
+        each."""
         return columns == (self.inner if self.inner > 1 else self.length)
 
     @property
     def instructions(self) -> int:
-        """How many instructions one reduction takes."""
+        """Number of instructions that one reduction takes."""
         return self.outer if self.inner > 1 else 1
 
 
@@ -81,7 +84,8 @@ def lines_along(shape: tuple[int, ...], first: int, last: int) -> Lines:
 
 
 def line_problem(lines: Lines) -> str | None:
-    """Why the vector engine cannot reduce these lines: its columns lie apart by more than a field can say."""
+    """Why the vector engine cannot reduce these lines, because their columns lie apart by more than a field can hold;
+    None where it can."""
     if lines.inner > MAX_EXTENT:
         return f"{lines.inner} elements inside the reduced axis, at most {MAX_EXTENT}"
     return None
@@ -96,8 +100,8 @@ def reduce(
     result: MatrixPlace,
     place: tuple[int, int] = (0, 1),
 ) -> Iterator[Instr]:
-    """result[:, place[0], :] of [outer, place[1], inner] = `op` over the elements `span` of every line of `data`;
-    `veemacc` is the sum of their squares.
+    """result[:, place[0], :] of [outer, place[1], inner] = `op` over the elements `span` of every line of `data`; for
+    `veemacc`, the sum of their squares.
 
     `data` may have a pitch where `Lines.strided` says so, and `result` where `inner` is its last axis."""
     low, high = span
@@ -128,10 +132,9 @@ def total(
     divided: bool = True,
     op: str = "veacc",
 ) -> Iterator[Instr]:
-    """The sum of every line, or of the squares of its elements (`veemacc`); `partial` takes `partial_elements` sums of
-    pieces. For a mean, `data` are the elements times 1 / piece already unless they are not `divided`, and the sums of
-    the pieces are multiplied so that their sum, or the next level's, is one.
-    """
+    """Sum every line, or the squares of its elements (`veemacc`); `partial` holds `partial_elements` sums of pieces.
+    For a mean, `data` holds the elements already multiplied by 1 / piece unless `divided` is false, and the sums of the
+    pieces are multiplied so that their sum, or the next level's, is the mean."""
     for piece in range(lines.pieces):
         span = (piece * lines.piece, min(lines.length, (piece + 1) * lines.piece))
         yield from reduce(issue, op, lines, data, span, partial, (piece, lines.pieces))
@@ -151,7 +154,7 @@ def total(
 def apply(
     issue: InstructionBuilder, op: str, lines: Lines, output: MatrixPlace, data: MatrixPlace, values: MatrixPlace
 ) -> Iterator[Instr]:
-    """output = data `op` values, one value for each line."""
+    """Compute output = data `op` values, with one value per line."""
     if lines.inner == 1:
         rows, columns = lines.outer, lines.length
         d, a = _rows(output, rows, columns), _rows(data, rows, columns)

@@ -31,7 +31,7 @@ from partitioner.ir.regions import Box, box_size
 from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
 LARGEST_QUARTERS = 16
-"""beta up to 4: a higher power leaves the range of fp16 for any u that differs much from 1."""
+"""Largest beta in quarters (beta = 4): a higher power leaves the range of fp16 for any u that differs much from 1."""
 
 
 def _quarters(op: Op) -> float:
@@ -39,7 +39,7 @@ def _quarters(op: Op) -> float:
 
 
 def _shifts(op: Op) -> tuple[int, ...]:
-    """Neighbours of a channel in its window, in the order in which they are added."""
+    """Offsets of a channel's neighbours in its window, in the order in which they are added."""
     size = int(op.number("size"))
     before = (size - 1) // 2
     return tuple(shift for shift in range(-before, size - before) if shift)
@@ -97,7 +97,7 @@ class LrnTemplate:
 
 
 def _power(tile: Tile, result: MatrixPlace, base: MatrixPlace, scratch: MatrixPlace, quarters: int) -> Iterator[Instr]:
-    """result = base ** (quarters / 4): the roots first, then whole factors."""
+    """Compute result = base ** (quarters / 4): the roots first, then whole factors."""
     issue, started = tile.issue, False
     if quarters & 2:
         yield from issue.unary("vesqrt.m", result, base)

@@ -3,15 +3,15 @@
     a [..., M, K] x b [K, N]        all leading axes of `a` are rows of one product
     a [..., M, K] x b [..., K, N]   one product for each leading index of the result; an axis of 1 meets all of them
 
-Long reductions are cut (`codegen.neuralscale.instructions.reductions`): a pass for each run, partial sums added in
+Long reductions are cut (`codegen.neuralscale.instructions.reductions`): one pass per run, with partial sums added in
 order.
 
-The matrix array takes `array_pixels` rows by `array_channels` columns at once. Few rows behind the last whole tile are
-computed as columns, where that takes it fewer cycles: b transposed times their transpose, which is turned back.
+The matrix array takes `array_pixels` rows by `array_channels` columns at once. A few rows after the last whole tile are
+computed as columns where that takes fewer cycles: b transposed times their transpose, whose result is transposed back.
 
     rows --metr.m--> IM --mov.m--> among the weights      b --mov.m--> IM      memul.ts.mm, metr.m
 
-Products are the same and added in the same order, so that no bit differs.
+The products and the order of their addition stay the same, so no bit differs.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _products(graph: Graph, op: Op, box: Box) -> tuple[int, int]:
 
 
 def _turned_rows(graph: Graph, op: Op, box: Box, chip: Chip) -> int:
-    """How many rows of a box, behind its last whole tile of the array, are computed as columns; 0 for none."""
+    """Number of rows of a box, after its last whole tile of the array, that are computed as columns; 0 for none."""
     arithmetic = arithmetic_of(graph, op)
     products, rows = _products(graph, op, box)
     runs, array = _runs(graph, op), chip.matrix
@@ -150,14 +150,14 @@ def _turned_rows(graph: Graph, op: Op, box: Box, chip: Chip) -> int:
 
 
 def _turned_cycles(chip: Chip, arithmetic: Arithmetic, rows: int, rest: int, columns: int, depth: int) -> float:
-    """Of the matrix engine, for rows of which the last are turned."""
+    """Cycles of the matrix engine for `rows` rows, of which the last `rest` are computed as columns."""
     whole = arithmetic.matrix_cycles(chip, rows - rest, columns, depth)
     turned = arithmetic.vector_cycles(chip, depth * rest) + arithmetic.vector_cycles(chip, columns * rest)
     return whole + arithmetic.matrix_cycles(chip, columns, rest, depth) + turned
 
 
 def _multiply_turned(tile: Tile, rest: int) -> Iterator[Instr]:
-    """One product whose last rows are computed as columns."""
+    """Compute one product whose last rows are computed as columns."""
     issue, output = tile.issue, tile.output
     low, high = tile.work.passes[0].loads[1].box[-2]
     depth, whole = high - low, output.rows - rest
@@ -196,7 +196,7 @@ def _product_loads(
 
 
 def _multiply(tile: Tile, op: Op, run: tuple[int, int], staged: tuple[int, int]) -> Iterator[Instr]:
-    """The products of one run of the reduction, of which the columns `staged` of `a` are there."""
+    """Compute the products of one run of the reduction; the columns `staged` of `a` are loaded."""
     reduction, first = run[1] - run[0], run[0] - staged[0]
     products, rows = _products(tile.graph, op, tile.box)
     columns = tile.output.columns
@@ -218,7 +218,7 @@ def _multiply(tile: Tile, op: Op, run: tuple[int, int], staged: tuple[int, int])
 
 
 def _place(point: tuple[int, ...], extents: tuple[int, ...]) -> int:
-    """Which of a factor's matrices meets a position of the product's leading axes."""
+    """The index of a factor's matrix that meets a position of the product's leading axes."""
     place = 0
     for position, extent in zip(point[len(point) - len(extents) :], extents, strict=True):
         place = place * extent + min(position, extent - 1)

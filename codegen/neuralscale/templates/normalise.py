@@ -1,14 +1,15 @@
-"""Norms of lines: x, less the line's mean where it is centred, over the root of the mean of its squares plus epsilon.
+"""Norms of lines: x, minus the line's mean if centred, over the root of the mean of its squares plus epsilon.
 
     c  the value nearest to zero between the line's smallest and largest, 0 where it is not centred
     s  8 / 2^k, 2^k being the power of two at or above the largest |x - c|
     e = (x - c) * s      d = e - mean(e), e where it is not centred      w = mean(d * d) + epsilon * s * s
-    y = d * r            r = recip(sqrt(w)), mended by one step of Newton's, r * (3/2 - w * r * r / 2)
+    y = d * r            r = recip(sqrt(w)), refined by one Newton step, r * (3/2 - w * r * r / 2)
 
 c and s are exact (`scaling.py`), so that 2^n x has the same e, bit for bit; the sum of 64 squares of d, 16 at most, is
 in the range, and so no product has to be stored before it is added. Sums and means run in pieces (`lines.py`). The
-mended reciprocal is right to 0.1 %, where the chip's own of its own root is to 0.8 %. Eight passes over the elements,
-of which the centre takes three; all else is one value a line. Scale and bias are operators of the layer behind.
+refined reciprocal is right to 0.1 %, where the chip's reciprocal of the chip's root is right to 0.8 %. There are eight
+passes over the elements, of which the centre takes three; all else works on one value per line. Scale and bias are
+separate operators later in the layer.
 """
 
 from __future__ import annotations
@@ -37,14 +38,15 @@ from partitioner.ir.regions import Box, box_shape
 from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
 SMALLEST = 2.0**-11
-"""Lines below it are scaled as one of this magnitude is: beyond, 8 / 2^k and its reciprocal leave the normal halves."""
+"""Largest |x - c| below which lines are scaled as if it had this magnitude: for less, 8 / 2^k and its reciprocal are
+not normal fp16 numbers."""
 
 LARGEST_FACTOR = 2.0**14
 SMALLEST_ROOT = 2.0**-24
-"""The root of an epsilon that is not zero, at least: a smaller one would vanish, and lines of zeros become NaN."""
+"""Least root of an epsilon that is not zero: a smaller one would vanish, and lines of zeros would become NaN."""
 
 LINE_PASSES = 27
-"""At most so many instructions over one value a line."""
+"""Upper bound of the instructions on one value per line."""
 
 LINE_BUFFERS = ("low", "high", "spare", "factor")
 
@@ -129,8 +131,8 @@ def _normalised(tile: Tile, lines: Lines, epsilon: float, *, centred: bool) -> I
 def _centre(
     issue: InstructionBuilder, low: MatrixPlace, high: MatrixPlace, centre: MatrixPlace, spare: MatrixPlace
 ) -> Iterator[Instr]:
-    """`centre` = max(low, 0) + min(high, 0), one of which is zero; `high` = the largest distance from it, the larger of
-    high - max(low, 0) and min(high, 0) - low."""
+    """Compute `centre` = max(low, 0) + min(high, 0), one of which is zero, and `high` = the largest distance from it,
+    the larger of high - max(low, 0) and min(high, 0) - low."""
     yield from issue.scalar("vemax", centre, low, 0.0)
     yield from issue.binary("vesub", spare, high, centre)
     yield from issue.scalar("vemin", high, high, 0.0)
@@ -142,11 +144,11 @@ def _centre(
 def _factor(
     issue: InstructionBuilder, largest: MatrixPlace, spare: MatrixPlace, factor: MatrixPlace, epsilon: float
 ) -> Iterator[Instr]:
-    """8 over the power of two at or above each value; epsilon times its square stays in the range."""
+    """Compute 8 over the power of two at or above each value; epsilon times its square stays in the range."""
     yield from issue.scalar("vemax", largest, largest, SMALLEST)
     yield from issue.scalar("vemin", largest, largest, LARGEST)
     yield from power_above(issue, largest, spare)
-    yield from issue.scalar("veemul", largest, largest, 2.0**8)  # 2^k / 8, a normal half as is its reciprocal
+    yield from issue.scalar("veemul", largest, largest, 2.0**8)  # 2^k / 8, a normal fp16 number as its reciprocal is
     yield from issue.unary("verecip.m", largest, largest)
     yield from power_above(issue, largest, spare)
     yield from issue.scalar("veemul", factor, largest, 2.0**11)
@@ -158,7 +160,8 @@ def _factor(
 def _plus_epsilon(
     issue: InstructionBuilder, power: MatrixPlace, factor: MatrixPlace, epsilon: float
 ) -> Iterator[Instr]:
-    """power + (factor * root of epsilon)^2; the root's fraction and power of two apart: it may be no normal half."""
+    """Compute power + (factor * root of epsilon)^2. The root's fraction and power of two are applied separately,
+    because the root may not be a normal fp16 number."""
     fraction, exponent = frexp(max(sqrt(epsilon), SMALLEST_ROOT))
     yield from issue.scalar("veemul", factor, factor, fraction)
     yield from issue.scalar("veemul", factor, factor, 2.0**exponent)
@@ -169,7 +172,7 @@ def _plus_epsilon(
 def _inverse_root(
     issue: InstructionBuilder, power: MatrixPlace, result: MatrixPlace, spare: MatrixPlace
 ) -> Iterator[Instr]:
-    """r = recip(sqrt(power)), then r * (3/2 - power * r * r / 2)."""
+    """Compute r = recip(sqrt(power)), then r * (3/2 - power * r * r / 2)."""
     yield from issue.unary("vesqrt.m", result, power)
     yield from issue.unary("verecip.m", result, result)
     yield from issue.binary("veemul", spare, power, result)

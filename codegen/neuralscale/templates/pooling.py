@@ -1,11 +1,11 @@
 """Pooling. The vector engine first combines the rows under a window, then the columns; a mean over a whole image is a
-matrix product with a row of 1 / pixels, or of many pixels a sum in pieces.
+matrix product with a row of 1 / pixels, or, for many pixels, a sum in pieces.
 
-    rows:     down[y, x]  = op over ky of in[y * stride + ky, x]      one instruction a ky
-    columns:  out[y, x]   = op over kx of down[y, x * stride + kx]    one instruction a row and kx
+    rows:     down[y, x]  = op over ky of in[y * stride + ky, x]      one instruction per ky
+    columns:  out[y, x]   = op over kx of down[y, x * stride + kx]    one instruction per row and kx
 
-Maxima start from -inf. Means multiply the input by 1 / taps first, so that sums cannot overflow, start from +0, and at
-borders whose divisor is smaller multiply once more by taps / divisor.
+Maxima start from -inf. Means multiply the input by 1 / taps first, so that sums cannot overflow, start from +0, and are
+multiplied once more by taps / divisor at borders whose divisor is smaller.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from partitioner.ir.regions import Box, box_shape, box_size
 from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
 LONGEST_MEAN = 256
-"""Pixels of which one matrix instruction takes the mean. Its two accumulators add one by one: of equal pixels, the
-worst case, the mean of 256 is right to 0.7 %, that of 512 to 1.4 %, that of 9,000 to 31 %."""
+"""Largest number of pixels whose mean one matrix instruction takes. Its two accumulators add one by one: for equal
+pixels, the worst case, the mean of 256 is right to 0.7 %, that of 512 to 1.4 %, that of 9,000 to 31 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class _Window:
         return first, max(first, last)
 
     def divisor(self, position: int, count_padding: bool) -> int:
-        """Taps that count at an output position."""
+        """Number of taps that count at an output position."""
         start = position * self.stride - self.pad
         end = self.extent + self.pad_end if count_padding else self.extent
         low = -self.pad if count_padding else 0
@@ -78,7 +78,7 @@ def _windows(graph: Graph, op: Op) -> tuple[_Window, _Window]:
 
 
 def whole_image(graph: Graph, op: Op) -> bool:
-    """A mean over all pixels."""
+    """Whether `op` is a mean over all pixels."""
     shape = graph.by_name[op.inputs[0]].shape
     return op.kind == "average_pool" and op.ints("kernel") == shape[1:3] and not any(op.ints("pads"))
 
@@ -219,8 +219,8 @@ def _pool(tile: Tile, op: Op, region: Box) -> Iterator[Instr]:
 def _lines(
     target: MatrixPlace, data: MatrixPlace, first: int, step: int, width: int
 ) -> Iterator[tuple[MatrixPlace, MatrixPlace]]:
-    """Lines of `target` with those of an image of pixels, every `step`th from `first`: all of them at once where the
-    pixels lie densely or no line is left out, else one by one."""
+    """Combine lines of `target` with those of an image of pixels, every `step`th from `first`: all of them at once
+    where the pixels lie densely or no line is left out, else one by one."""
     if data.dense:
         start, columns = data.offset_bytes + first * width * data.row_bytes, width * data.columns
         stride = step * width * data.row_bytes

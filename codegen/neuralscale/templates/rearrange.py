@@ -2,8 +2,8 @@
 
     input box, dense in L1 --mov.m, metr.m--> output tile in L1
 
-Each is a few reads of one form: along every axis, output position o reads input position start + step * o. A pad is a
-fill and then the read of what lies inside; a take is one read for each run of equally spaced indices.
+Each operator is a few reads of one form: along every axis, output position o reads input position start + step * o. A
+pad is a fill and then a read of the inner part; a take is one read per run of equally spaced indices.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Read:
     item_bytes: int
 
     def source_box(self) -> Box:
-        """The input positions between the first and the last that are read."""
+        """The box of input positions from the first to the last that is read."""
         box = [(0, 0)] * len(self.axes)
         for axis, start, step, (low, high) in zip(self.axes, self.starts, self.steps, self.target, strict=True):
             ends = sorted((start + step * low, start + step * (high - 1)))
@@ -49,7 +49,7 @@ class _Read:
         return tuple(box)
 
     def loops(self, output: Box, source: Box, pitches: tuple[int, int] = (0, 0)) -> tuple[StridedLoop, ...]:
-        """One loop an output axis, over boxes of output and source whose rows lie `pitches` bytes apart."""
+        """One loop per output axis, over boxes of output and source whose rows lie `pitches` bytes apart."""
         into, out_of = (
             strides_of(box_shape(box), self.item_bytes, p) for box, p in zip((output, source), pitches, strict=True)
         )
@@ -59,7 +59,7 @@ class _Read:
         )
 
     def starts_bytes(self, output: Box, source: Box, pitches: tuple[int, int]) -> tuple[int, int]:
-        """Where the first element lies in each of the two boxes."""
+        """Offset in bytes of the first element in each of the two boxes."""
         into, out_of = (
             strides_of(box_shape(box), self.item_bytes, p) for box, p in zip((output, source), pitches, strict=True)
         )
@@ -118,8 +118,8 @@ def _take_reads(plain: _Read, axis: int, indices: tuple[int, ...]) -> Iterator[_
 
 
 def _source(op: Op, reads: tuple[_Read, ...]) -> Box | None:
-    """The input box of a tile. A take loads from the first to the last index of them all, so that no tile needs more
-    than another of its shape."""
+    """The input box of a tile. A take always loads from the first to the last of all its indices, so that no tile needs
+    more than another of its shape."""
     if not reads:
         return None
     box = reads[0].source_box()

@@ -1,9 +1,9 @@
 """Sums, means and maxima over whole axes: reduce_sum, reduce_mean, reduce_max.
 
-    [outer, length, inner] --> [outer, 1, inner]    neighbouring reduced axes at once, the last ones first
+    [outer, length, inner] --> [outer, 1, inner]    neighbouring reduced axes together, the last ones first
 
-Sums run in pieces (`lines.py`). A mean multiplies the elements by 1 / piece first and the pieces' sums by
-piece / length, so that no sum can overflow and small elements do not vanish. Maxima need no pieces.
+Sums run in pieces (`lines.py`). A mean multiplies the elements by 1 / piece first and the pieces' sums by piece /
+length, so that no sum can overflow and small elements do not vanish. Maxima need no pieces.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
 
 def reduced_runs(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[Lines, ...]:
-    """The reductions that a box of `shape` goes through, neighbouring axes together, the last ones first."""
+    """The reductions of a box of `shape`: neighbouring axes together, the last ones first."""
     runs: list[Lines] = []
     current = list(shape)
     for last in sorted((axis for axis in axes if axis + 1 not in axes), reverse=True):
@@ -115,7 +115,7 @@ def _reduce(tile: Tile, kind: str, run: Lines, source: MatrixPlace, result: Matr
 
 
 def mean(tile: Tile, run: Lines, source: MatrixPlace, result: MatrixPlace) -> Iterator[Instr]:
-    """The mean of every line, by way of the buffers `scaled`, which takes all elements, and `partial`."""
+    """Compute the mean of every line. The buffer `scaled` holds all elements and `partial` the sums of pieces."""
     issue = tile.issue
     scaled = tile.matrix("scaled", 1, run.elements)
     if source.dense:

@@ -3,7 +3,7 @@
     along one axis:  out[p] = in[s]                            one tap (nearest; linear where a coordinate is whole)
                      out[p] = in[s] * w + in[s + 1] * (1 - w)  two taps, each product rounded, then their sum
 
-Which elements an output position reads is an explicit table, so every rule of coordinates and rounding is one line.
+An explicit table says which elements an output position reads, so every rule of coordinates and rounding is one line.
 Positions that repeat a pattern (every second one of an enlargement by two) are computed together.
 """
 
@@ -35,10 +35,11 @@ from partitioner.ir.regions import Box, box_shape
 from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
 Taps = tuple[tuple[int, float], ...]
-"""What one output position reads: input position and weight."""
+"""Reads of one output position: (input position, weight) pairs."""
 
 WEIGHT_UNITS = 2_048
-"""Linear coordinates are rounded to multiples of 1/2048: both weights are halves then and add up to one."""
+"""Units of a linear coordinate, which is rounded to multiples of 1/2048: both weights are then fp16 numbers that add up
+to one."""
 
 LONGEST_PATTERN = 16
 
@@ -46,7 +47,8 @@ LONGEST_PATTERN = 16
 def taps(op: Op, axis: int, extent: int, wanted: int) -> tuple[Taps, ...]:
     """The taps of each of `wanted` positions on an axis of `extent` elements.
 
-    The factor is the quotient of the extents unless the attribute `scales` gives another, from which they were rounded.
+    The factor is the quotient of the extents, unless the attribute `scales` gives the exact one from which the extents
+    were rounded.
     """
     scales = dict(op.attributes).get("scales")
     scale = np.float32(scales[axis]) if isinstance(scales, tuple) else np.float32(wanted) / np.float32(extent)
@@ -57,7 +59,7 @@ def taps(op: Op, axis: int, extent: int, wanted: int) -> tuple[Taps, ...]:
 
 
 def _coordinates(op: Op, scale: np.float32, extent: int, wanted: int) -> list[float]:
-    """Where each output position lies among the input's; in fp32, because there ties are decided as by onnxruntime."""
+    """Coordinate of each output position in the input, in fp32, because ties are decided as in onnxruntime."""
     i, half = np.arange(wanted, dtype=np.float32), np.float32(0.5)
     match op.attribute("coordinates"):
         case "align_corners":
@@ -85,7 +87,7 @@ def _nearest(op: Op, place: float, shrinks: bool) -> int:
 
 
 def _linear_taps(place: float) -> Taps:
-    """The two neighbours, or one where the rounded coordinate is whole."""
+    """The two neighbours of a coordinate, or one where the rounded coordinate is whole."""
     units = round(place * WEIGHT_UNITS)
     low, upper = divmod(units, WEIGHT_UNITS)
     if not upper:
@@ -95,7 +97,7 @@ def _linear_taps(place: float) -> Taps:
 
 @dataclass(frozen=True, slots=True)
 class _Pattern:
-    """`count` positions, `step` apart from `first`; their taps lie `taps_step` apart."""
+    """A run of `count` positions, `step` apart from `first`, whose taps lie `taps_step` apart."""
 
     first: int
     step: int
@@ -105,7 +107,7 @@ class _Pattern:
 
 
 def _patterns(table: tuple[Taps, ...]) -> tuple[_Pattern, ...]:
-    """The positions of a table in the fewest patterns."""
+    """The positions of a table as the fewest patterns."""
     candidates = (tuple(_patterns_of_step(table, step)) for step in range(1, min(LONGEST_PATTERN, len(table)) + 1))
     return min(candidates, key=len)
 
@@ -125,7 +127,7 @@ def _patterns_of_step(table: tuple[Taps, ...], step: int) -> Iterator[_Pattern]:
 
 
 def _distance(table: tuple[Taps, ...], a: int, b: int) -> int | None:
-    """How far apart the taps of two positions lie; None where their weights differ, or beyond the table."""
+    """Distance between the taps of two positions; None where their weights differ, or past the end of the table."""
     if b >= len(table) or [weight for _, weight in table[a]] != [weight for _, weight in table[b]]:
         return None
     return table[b][0][0] - table[a][0][0]
@@ -133,9 +135,10 @@ def _distance(table: tuple[Taps, ...], a: int, b: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One axis of a tile: [outer, extent, inner] becomes [outer, len(table), inner]; the table starts at 0 in both.
+    """Resize of one axis of a tile: [outer, extent, inner] becomes [outer, len(table), inner]; the table starts at 0 in
+    both.
 
-    Rows of `width` elements (a part of the inner ones, or one) may lie apart in the source, the result or both.
+    Rows of `width` elements (a part of the inner ones, or one) may have a pitch in the source, the result or both.
     """
 
     outer: int
@@ -150,11 +153,11 @@ class _Step:
         return self.outer * len(self.table) * self.inner
 
     def row_bytes(self, pitch_bytes: int) -> int:
-        """From one position of the axis to the next in a source or result with this pitch, 0 for none."""
+        """Bytes from one position of the axis to the next in a source or result with this pitch (0 for dense)."""
         return self.inner // self.width * (pitch_bytes or self.item_bytes * self.width)
 
     def loops(self, pattern: _Pattern, into: int = 0, out_of: int = 0) -> tuple[StridedLoop, ...]:
-        """Over a result and a source of these pitches."""
+        """The loops over a result and a source with these pitches."""
         d, a = self.row_bytes(into), self.row_bytes(out_of)
         lines = self.inner // self.width
         return (
@@ -259,7 +262,7 @@ def _resample(
             for d, a in matrices(form, (into, out_of[0][0])):
                 yield from issue.unary("mov.m", d, a)
             continue
-        assert second is not None  # two taps come from the linear mode only
+        assert second is not None  # two taps come only from the linear mode
         for d, a in matrices(form, (into, out_of[0][0])):
             yield from issue.scalar("veemul", d, a, out_of[0][1])
         packed = _packed(loops, step.item_bytes)
@@ -278,7 +281,7 @@ def _moved(at: MatrixPlace, offset_bytes: int) -> MatrixPlace:
 
 
 def _packed(loops: tuple[StridedLoop, ...], item_bytes: int) -> tuple[StridedLoop, ...]:
-    """The same loops with a dense destination."""
+    """The loops with a dense destination."""
     extents = [loop.extent for loop in loops]
     return tuple(
         StridedLoop(loop.extent, (item_bytes * prod(extents[i + 1 :]), loop.steps_bytes[1]))

@@ -1,14 +1,14 @@
-"""What norms need to know of a line before they compute in half precision: where it lies, and how large it is.
+"""Centre and scale of a line, which norms need before they compute in half precision.
 
     reduce_nearest  c = the value nearest to zero between the smallest and the largest of the line
     reduce_power    s = 64 / 2^k, where 2^k is the power of two at or above max |x|, or max |x - c| where it is centred
 
-Both are exact and follow the input: of 2^n x they are 2^n c and s / 2^n, bit for bit, so that (x - c) * s has the same
-bits whatever power of two scales x, stays within 64 and squares without leaving the range. A line of equal values
+Both are exact and follow the input: for 2^n x they are 2^n c and s / 2^n, bit for bit. So (x - c) * s has the same bits
+whatever power of two scales x, stays within 64, and can be squared without leaving the range. A line of equal values
 becomes zeros. s is at most 2^15 (lines below 2^-9 stay small) and never zero: an infinity stays one.
 
-2^k comes from two operations without integers: m - m * (1 - 2^-11) is 2^k / 2^11, because the product loses exactly the
-last bit of m. The chip's reciprocal of that is a power of two or just below it, and the same two operations mend it.
+2^k takes two floating-point operations: m - m * (1 - 2^-11) is 2^k / 2^11, because the product loses exactly the last
+bit of m. The chip's reciprocal of that is a power of two or just below it, and the same two operations correct it.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from partitioner.ir.regions import Box, box_shape, box_size
 from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
 LARGEST, SMALLEST = 65504.0, 2.0**-9
-"""Magnitudes between which the power of two follows the line; below, 64 / 2^k would leave the range."""
+"""Magnitudes between which the power of two follows the line; for smaller ones 64 / 2^k would leave the range."""
 
 ALL_BUT_LAST_BIT = 1 - 2.0**-11
 
 ENDS = {"low": "vemin", "high": "vemax"}
-"""The buffers of the smallest and largest elements of the lines, and what finds them."""
+"""Buffers of the smallest and largest elements of the lines, with the operation that finds each."""
 
 PASSES = 14
-"""At most so many instructions over one value a line, behind the two reductions."""
+"""Upper bound of the instructions on one value per line, after the two reductions."""
 
 
 class ScalingTemplate(ReductionTemplate):
@@ -97,7 +97,7 @@ class ScalingTemplate(ReductionTemplate):
 
 
 def _nearest(issue: InstructionBuilder, low: MatrixPlace, high: MatrixPlace, output: MatrixPlace) -> Iterator[Instr]:
-    """max(low, 0) + min(high, 0): one of the two is zero, or both."""
+    """Compute max(low, 0) + min(high, 0), of which at least one is zero."""
     yield from issue.scalar("vemax", low, low, 0.0)
     yield from issue.scalar("vemin", high, high, 0.0)
     yield from issue.binary("veadd", output, low, high)
@@ -106,8 +106,8 @@ def _nearest(issue: InstructionBuilder, low: MatrixPlace, high: MatrixPlace, out
 def _power(
     issue: InstructionBuilder, low: MatrixPlace, high: MatrixPlace, output: MatrixPlace, *, centred: bool
 ) -> Iterator[Instr]:
-    """The larger of high - max(low, 0) and min(high, 0) - low, which is the largest |x - c|, or of high and -low; and
-    what 64 is divided by to take it there."""
+    """Compute the larger of high - max(low, 0) and min(high, 0) - low, which is the largest |x - c|, or of high and
+    -low; then 64 over the power of two at or above it."""
     if centred:
         yield from issue.scalar("vemax", output, low, 0.0)
         yield from issue.binary("vesub", output, high, output)
@@ -127,6 +127,6 @@ def _power(
 
 
 def power_above(issue: InstructionBuilder, values: MatrixPlace, spare: MatrixPlace) -> Iterator[Instr]:
-    """The power of two at or above each value, / 2^11, in its place."""
+    """Replace each value by the power of two at or above it, / 2^11."""
     yield from issue.scalar("veemul", spare, values, ALL_BUT_LAST_BIT)
     yield from issue.binary("vesub", values, values, spare)

@@ -2,8 +2,8 @@
 
     Step("t", "vemax", "x", -1.0), Step("y", "veexp.m", "t")  --instructions-->  vemax.mf, veexp.m
 
-`x` is the operand, `y` the result, which may lie where x does; any other name is a scratch tile. How many passes and
-tiles a function takes is read from its list, so that what is planned is what is issued.
+`x` is the operand, `y` the result, which may lie where x does; any other name is a scratch tile. The numbers of passes
+and tiles of a function are read from its list, so the plan matches the issued instructions.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def polynomial(total: str, x: str, coefficients: Sequence[float]) -> tuple[Vecto
 
 
 def refined_reciprocal(result: str, value: str) -> tuple[VectorStep, ...]:
-    """`result` = 1 / value for values of 1 and more, infinity too; `value` is lost. The chip's own r becomes
-    r - r * (v * r - 1), a step of Newton's: right to 0.08 % and monotone, and that of 1 is 1. The product is of v at
-    most 65,504, because infinity times zero is not a number."""
+    """Compute `result` = 1 / value for values of 1 and more, including infinity; `value` is overwritten. The chip's
+    reciprocal r becomes r - r * (v * r - 1), a Newton step: right to 0.08 % and monotone, with 1 for 1. In the product
+    v is at most 65,504, because infinity times zero is not a number."""
     return (
         VectorStep(result, "verecip.m", value),
         VectorStep(value, "vemin", value, 65504.0),
@@ -57,8 +57,9 @@ def registers(passes: Sequence[VectorStep]) -> tuple[str, ...]:
 
 
 def verify(passes: Sequence[VectorStep]) -> None:
-    """Raises ValueError for an unknown operation, a register that is read before it is written, an operand that is
-    read after the result, which may lie in its place, was begun, or a list that writes the operand or no result."""
+    """Raises ValueError for an unknown operation, a register that is read before it is written, an operand that is read
+    after the first write of the result (which may lie in the operand's place), or a list that writes the operand or no
+    result."""
     written = {"x"}
     for number, each in enumerate(passes):
         if each.op not in (ALONE if each.b is None else WITH_SCALAR_OR_TILE):
@@ -78,7 +79,7 @@ def verify(passes: Sequence[VectorStep]) -> None:
 def instructions(
     passes: Sequence[VectorStep], issue: InstructionBuilder, tiles: Mapping[str, MatrixPlace]
 ) -> Iterator[Instr]:
-    """The passes over the tiles of their registers."""
+    """The instructions of the passes over the tiles of their registers."""
     for each in passes:
         if each.b is None:
             yield from issue.unary(each.op, tiles[each.to], tiles[each.a])

@@ -5,8 +5,8 @@
 
 Loops that are contiguous for every operand become one. Then one loop may be the columns (all operands step by one
 element), one the rows (all steps positive and within the 16-bit strides), and the others are enumerated; every choice
-is tried and the one with the fewest instructions taken. A move has one choice more: `metr` turns a block of two loops
-that are contiguous on one side each, through IM.
+is tried and the one with the fewest instructions taken. A move has one more choice: `metr` transposes, through IM, a
+block of two loops that are contiguous on one side each.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from isched.program.program import Instr
 
 @dataclass(frozen=True, slots=True)
 class StridedLoop:
-    """One loop: how often it runs, and how many bytes each operand steps (the destination first)."""
+    """One loop: its number of iterations, and the bytes by which each operand steps (the destination first)."""
 
     extent: int
     steps_bytes: tuple[int, ...]
@@ -35,16 +35,13 @@ class StridedLoop:
 
     @property
     def strided(self) -> bool:
-        """True when every operand's step fits a stride field."""
+        """Whether every operand's step fits a stride field."""
         return all(0 < step <= MAX_STRIDE_BYTES for step in self.steps_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class LoopForm:
-    """Which loop makes the rows, which the columns, which are enumerated.
-
-    With a `block`, rows and columns are transposed: `block` of the destination's rows at a time go through IM.
-    """
+    """A choice of the loops that make the rows and the columns, and of those that are enumerated."""
 
     outer: tuple[StridedLoop, ...]
     rows: StridedLoop
@@ -54,7 +51,7 @@ class LoopForm:
 
     @property
     def instructions(self) -> int:
-        """How many instructions one operation over all the loops takes."""
+        """Number of instructions that one operation over all the loops takes."""
         times = prod(loop.extent for loop in self.outer)
         if self.block:
             return times * 2 * -(-self.rows.extent // self.block)
@@ -67,7 +64,7 @@ class LoopForm:
 
 
 def strides_of(shape: tuple[int, ...], item_bytes: int, pitch_bytes: int = 0) -> tuple[int, ...]:
-    """Bytes between neighbours on each axis of a row-major array whose rows lie `pitch_bytes` apart, 0 for densely."""
+    """Bytes between neighbours on each axis of a row-major array whose rows lie `pitch_bytes` apart (0: densely)."""
     row = pitch_bytes or item_bytes * prod(shape[-1:])
     return tuple(
         row * prod(shape[axis + 1 : -1]) if axis < len(shape) - 1 else item_bytes for axis in range(len(shape))
@@ -75,7 +72,7 @@ def strides_of(shape: tuple[int, ...], item_bytes: int, pitch_bytes: int = 0) ->
 
 
 def merged(loops: tuple[StridedLoop, ...]) -> tuple[StridedLoop, ...]:
-    """The same elements with as few loops as possible, the destination's outermost first."""
+    """The loops over these elements merged into as few as possible, the destination's outermost first."""
     result: list[StridedLoop] = []
     for loop in sorted((loop for loop in loops if loop.extent > 1), key=lambda loop: -loop.steps_bytes[0]):
         whole = tuple(step * loop.extent for step in loop.steps_bytes)
@@ -88,13 +85,15 @@ def merged(loops: tuple[StridedLoop, ...]) -> tuple[StridedLoop, ...]:
 
 @lru_cache(maxsize=4096)
 def best_form(loops: tuple[StridedLoop, ...], item_bytes: int) -> LoopForm:
-    """The form with the fewest instructions; every loop has the same number of operands, at least one loop is given."""
+    """The form with the fewest instructions. Every loop has as many operands as the others, and there is at least one
+    loop."""
     return min(_forms(merged(loops), len(loops[0].steps_bytes), item_bytes), key=lambda form: form.instructions)
 
 
 @lru_cache(maxsize=4096)
 def move_form(loops: tuple[StridedLoop, ...], turn_bytes: int, item_bytes: int) -> LoopForm:
-    """The form of a move (destination, source) with the fewest instructions; blocks of `turn_bytes` may be turned."""
+    """The form of a move (destination, source) with the fewest instructions; blocks of up to `turn_bytes` may be
+    transposed."""
     plain = best_form(loops, item_bytes)
     return min((plain, *_turned_forms(merged(loops), turn_bytes, item_bytes)), key=lambda form: form.instructions)
 
@@ -109,7 +108,7 @@ def _forms(loops: tuple[StridedLoop, ...], operands: int, item_bytes: int) -> It
 
 
 def _turned_forms(loops: tuple[StridedLoop, ...], turn_bytes: int, item_bytes: int) -> Iterator[LoopForm]:
-    """`columns` is contiguous in the destination, `rows` in the source."""
+    """Transposed forms, in which `columns` is contiguous in the destination and `rows` in the source."""
     for columns in loops:
         for rows in loops:
             block = min(MAX_EXTENT, turn_bytes // (item_bytes * columns.extent))
@@ -120,7 +119,7 @@ def _turned_forms(loops: tuple[StridedLoop, ...], turn_bytes: int, item_bytes: i
 
 
 def matrices(form: LoopForm, bases: tuple[MatrixPlace, ...]) -> Iterator[tuple[MatrixPlace, ...]]:
-    """One matrix an operand for each step of the enumerated loops; `bases` are where the operands start."""
+    """One matrix per operand for each step of the enumerated loops; `bases` are where the operands start."""
     for point in product(*(range(loop.extent) for loop in form.outer)):
         yield tuple(
             MatrixPlace(
@@ -138,12 +137,12 @@ def matrices(form: LoopForm, bases: tuple[MatrixPlace, ...]) -> Iterator[tuple[M
 def move(
     issue: InstructionBuilder, form: LoopForm, destination: MatrixPlace, source: MatrixPlace, turned: MatrixPlace | None
 ) -> Iterator[Instr]:
-    """`mov.m` or, where the form has a block, `metr.m` into `turned` and `mov.m` from there."""
+    """Move by `mov.m` or, where the form has a block, by `metr.m` into `turned` and `mov.m` from there."""
     if not form.block:
         for d, a in matrices(form, (destination, source)):
             yield from issue.unary("mov.m", d, a)
         return
-    assert turned is not None  # whoever takes a form with a block has a place for it
+    assert turned is not None  # every caller that passes a form with a block has a place for it
     for point in product(*(range(loop.extent) for loop in form.outer)):
         starts = [
             base.offset_bytes + sum(i * loop.steps_bytes[k] for i, loop in zip(point, form.outer, strict=True))

@@ -1,8 +1,9 @@
-"""What every template works with: a tile's boxes as matrices, and the epilogue of a layer.
+"""A tile's boxes as matrices, and the epilogue of a layer: the base that every template builds on.
 
-A tile of the output is a matrix in L1: one row for each position of its outer axes, one column a channel. It and other
-buffers that a template declares strided may have a pitch; a tensor that stays in L1 is written and read in its place.
-The epilogue runs on it in place, on the vector engine; its first operator reads the anchor's result where it lies (IM).
+A tile of the output is a matrix in L1: one row for each position of its outer axes, one column per channel. It and
+other buffers that a template declares strided may have a pitch; a tensor that stays in L1 is written and read in its
+place. The epilogue runs on it in place, on the vector engine; its first operator reads the anchor's result where it
+lies (IM).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ OUTPUT = "output"
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """One tile to lower: its box, its `work`, where and how its buffers lie, and the constants for immediates.
+    """One tile to lower: its box, its `work`, the place and layout of its buffers, and the constants for immediates.
 
     Raises ValueError for a pitch of a buffer that has none, or one in which rows would overlap.
     """
@@ -63,7 +64,7 @@ class Tile:
         return arithmetic_of(self.graph, self.layer.anchor(self.graph))
 
     def item_bytes(self, buffer: str) -> int:
-        """Bytes of an element of a buffer: those of the tensor that it holds, else of what is computed in."""
+        """Bytes of an element of a buffer: those of the tensor that it holds, else those of the computation's type."""
         if buffer == OUTPUT:
             return self.graph.by_name[self.layer.output].item_bytes
         loads = (load for step in self.work.passes for load in step.loads)
@@ -75,11 +76,11 @@ class Tile:
         return self._at(buffer, rows, columns, self.item_bytes(buffer))
 
     def operand(self, buffer: str, rows: int, columns: int) -> MatrixPlace:
-        """Likewise of what is made for the matrix engine to multiply."""
+        """A matrix of elements that the matrix engine multiplies, at the start of a buffer."""
         return self._at(buffer, rows, columns, self.arithmetic.operand_bytes)
 
     def sums(self, buffer: str, rows: int, columns: int) -> MatrixPlace:
-        """Likewise of what the matrix engine sums up."""
+        """A matrix of the matrix engine's sums, at the start of a buffer."""
         return self._at(buffer, rows, columns, self.arithmetic.sum_bytes)
 
     def _at(self, buffer: str, rows: int, columns: int, item_bytes: int) -> MatrixPlace:
@@ -88,7 +89,7 @@ class Tile:
         return MatrixPlace(memory, self.offsets_bytes[buffer], rows, columns, item_bytes, pitch)
 
     def scratch(self, rows: int, columns: int, number: int = 0) -> MatrixPlace:
-        """One of the tiles that `finish_buffers` keeps for the operators of the layer, dense."""
+        """One of the dense scratch tiles that `finish_buffers` keeps for the operators of the layer."""
         first = self.matrix("scratch", rows, columns)
         return replace(first, offset_bytes=first.offset_bytes + number * first.item_bytes * box_size(self.box))
 
@@ -119,7 +120,7 @@ class WholeLines(Protocol):
 
 
 def load_bytes(graph: Graph, load: TileLoad) -> int:
-    """Bytes of what is loaded."""
+    """Bytes of a load."""
     return stored_bytes(graph, load.tensor, load.box)
 
 
@@ -129,7 +130,8 @@ def stored_bytes(graph: Graph, tensor: str, box: Box) -> int:
 
 
 def window_problem(op: Op) -> str | None:
-    """Why a sliding window of `op` has no template: axes other than two, padding that is negative or a whole window."""
+    """Why no template takes the sliding window of `op`: not two axes, or padding that is negative or a whole window;
+    None where one does."""
     kernel, pads = op.ints("kernel"), op.ints("pads")
     if len(kernel) != 2:
         return f"a window over {len(kernel)} axes; the templates take images of two"
@@ -142,8 +144,8 @@ def window_problem(op: Op) -> str | None:
 
 
 def window_region(graph: Graph, op: Op, box: Box) -> Box:
-    """The input pixels that the windows of `box` read. Whole rows of outputs take whole rows of input, so that they
-    are one run of bytes even where a stride leaves the last columns unread."""
+    """The input pixels that the windows of `box` read. Whole rows of outputs take whole rows of input, so that they are
+    one run of bytes even where a stride leaves the last columns unread."""
     images, rows, columns, channels = input_boxes(graph, op, {op.outputs[0]: box})[op.inputs[0]]
     if box[2] == (0, graph.by_name[op.outputs[0]].shape[2]):
         columns = (0, graph.by_name[op.inputs[0]].shape[2])
@@ -151,7 +153,7 @@ def window_region(graph: Graph, op: Op, box: Box) -> Box:
 
 
 def finish_loads(graph: Graph, layer: Layer, box: Box) -> tuple[TileLoad, ...]:
-    """The boxes that the epilogue reads beside the tile."""
+    """The boxes that the epilogue reads in addition to the tile."""
     inside = {output for name in layer.ops for output in graph.op_by_name[name].outputs}
     return tuple(
         load
@@ -163,8 +165,8 @@ def finish_loads(graph: Graph, layer: Layer, box: Box) -> tuple[TileLoad, ...]:
 
 
 def operand_buffer(graph: Graph, layer: Layer, load: TileLoad, box: Box) -> TileBuffer:
-    """Where an element-wise operand of a tile is loaded: with a pitch where it has the tile's shape. Tables lie where
-    weights do."""
+    """The buffer of an element-wise operand of a tile, with a pitch where the operand has the tile's shape. Tables lie
+    where weights do."""
     size_bytes = load_bytes(graph, load)
     if load.tensor in {table_operand(graph.op_by_name[name]) for name in layer.ops}:
         return TileBuffer(load.buffer, "L1", WEIGHTS, size_bytes)
@@ -172,7 +174,8 @@ def operand_buffer(graph: Graph, layer: Layer, load: TileLoad, box: Box) -> Tile
 
 
 def finish_buffers(graph: Graph, layer: Layer, box: Box, strided: bool = True) -> tuple[TileBuffer, ...]:
-    """The output, one buffer for each operand of the epilogue, scratch where one needs the tile twice.
+    """Buffers of the output, of each operand of the epilogue, and of scratch tiles where an operator needs the tile
+    twice.
 
     `strided` says that the anchor, too, can write an output with a pitch."""
     buffers = [TileBuffer(OUTPUT, "L1", DATA, stored_bytes(graph, layer.output, box), strided=strided)]
@@ -184,7 +187,7 @@ def finish_buffers(graph: Graph, layer: Layer, box: Box, strided: bool = True) -
 
 
 def finish_cycles(graph: Graph, layer: Layer, box: Box, chip: Chip, before: int = 0) -> tuple[tuple[str, float], ...]:
-    """Vector work of the epilogue, of lookups, and of `before` passes that the anchor itself adds."""
+    """Cycles of the vector work of the epilogue, of lookups, and of `before` passes that the anchor itself adds."""
     count = before + sum(passes(graph, op) for op in layer.epilogue(graph))
     lookups = sum(graph.op_by_name[name].kind == "lookup" for name in layer.ops)
     elements = box_size(box)
@@ -195,7 +198,7 @@ def finish_cycles(graph: Graph, layer: Layer, box: Box, chip: Chip, before: int 
 
 
 def finish(tile: Tile, result: MatrixPlace, bias: MatrixPlace | None = None) -> Iterator[Instr]:
-    """From the anchor's result to the finished output: bias, epilogue, or a plain move.
+    """Compute the finished output from the anchor's result: bias, epilogue, or a plain move.
 
     Each operator's instructions carry its own name, so that the source map leads to the node of the model.
     """

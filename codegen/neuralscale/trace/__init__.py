@@ -1,1 +1,1 @@
-"""What a program or its machine code does in time: recorded and decoded operations for the cycle model."""
+"""Timing of a program or its machine code: recorded and decoded operations for the cycle model."""

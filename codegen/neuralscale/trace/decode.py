@@ -1,9 +1,9 @@
-"""What an NPU instruction does, read from the registers and CSRs of the core that issues it.
+"""Work of an NPU instruction, read from the registers and CSRs of the core that issues it.
 
     row of the instruction table, GPRs, CSRs --traced_instr--> Instr with regions and cycles
 
-The converse of `issue`, written apart from it: what the compiler says of an instruction and what its bits say are
-compared by the cycle model.
+The converse of `issue`, written independently: the cycle model compares the compiler's description of an instruction
+with that of its bits.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from isched.program.program import Instr, Region
 from partitioner.ir.graph import DTYPE_BYTES
 
 ICMOV_ALL_BYTES = 524_288
-"""What a length of 0 means."""
+"""Bytes that a length of 0 stands for."""
 
 LOOKUP_BYTES = 1 << 17
-"""All that a word of 16 bits can name, though the chip checks the range of the first half alone."""
+"""Bytes of all entries that a 16-bit index can name, though the chip checks only the range of the first half."""
 
 _REDUCTIONS = frozenset({"veacc.m", "veemacc.mm", "veemacc.mv", "veemacc.mf", "vemax.m", "vemin.m"})
 _SOURCE_BYTES = {"veemul.x32.mv": 4, "veemul.x32.mf": 4, "vecvt.hf.x8.m": 1, "vecvt.hf.xu8.m": 1}
@@ -42,11 +42,11 @@ CSR_NUMBERS = {
         "mte_icdest",
     )
 }  # fmt: skip
-"""All CSRs that an instruction's meaning depends on."""
+"""CSRs on which the meaning of an instruction depends."""
 
 
 def region_at(memory: str, address: int, cluster: int) -> tuple[str, int]:
-    """(memory, offset) as programs name it: the LLB from the start of the cluster's own part."""
+    """(memory, offset) in the terms of programs: the LLB counts from the start of the cluster's own part."""
     if LLB_BASE <= address < LLB_END:
         return memory, address - LLB_BASE - cluster * LLB_SLICE_BYTES
     return memory, address - (address_of(memory, 0) if memory in ("DDR", "L1", "IM") else 0)
@@ -62,16 +62,16 @@ class Issued:
     cluster: int
 
     def x(self, name: str) -> int:
-        """The GPR that a field names: rd, rs1 or rs2."""
+        """The value of the GPR that a field names: rd, rs1 or rs2."""
         return int(self.hart.x[self.word >> {"rd": 7, "rs1": 15, "rs2": 20}[name] & 31])
 
     def halves(self, name: str) -> tuple[int, int]:
-        """(low, high) half of a CSR."""
+        """(low, high) 16-bit halves of a CSR."""
         value = int(self.hart.csr[CSR_NUMBERS[name]])
         return value & 0xFFFF, value >> 16
 
     def place(self, address: int) -> tuple[str, int]:
-        """(memory, offset in bytes) of an address. Raises TargetError for one in no memory."""
+        """(memory, offset in bytes) of an address. Raises TargetError for an address in no memory."""
         memory = memory_at(address)
         if not memory:
             who = f"core {self.hart.hart_id} at {self.hart.pc:#x}"
@@ -81,22 +81,23 @@ class Issued:
     def matrix(
         self, address: int, rows: int, columns: int, stride: int = 0, item_bytes: int = FP16.item_bytes
     ) -> Region:
-        """Raises Trap for an empty one, as the chip does."""
+        """Region of a matrix. Raises Trap for an empty one, as the chip does."""
         check_shape(rows, columns)
         return MatrixPlace(*self.place(address), rows, columns, item_bytes, stride if rows > 1 else 0).region
 
     def has(self, name: str) -> bool:
-        """Does the instruction have a GPR operand of that name?"""
+        """Whether the instruction has a GPR operand of that name."""
         return any(field.name == name and field.kind is FieldKind.GPR for field in self.row.fields)
 
     @property
     def own(self) -> bool:
-        """Does an icmov stay on its core?"""
+        """Whether an icmov stays on its core."""
         return self.halves("mte_icdest")[0] & 0x3F == self.hart.hart_id
 
 
 def traced_instr(issued: Issued, chip: Chip) -> Instr:
-    """The instruction with what it reads and writes. Raises TargetError for operands outside all memories."""
+    """The instruction with the regions that it reads and writes. Raises TargetError for operands outside all
+    memories."""
     family = issued.row.family
     if issued.row.engine is Engine.VME:
         return _vector(issued, chip)
@@ -135,24 +136,24 @@ def _vector(issued: Issued, chip: Chip) -> Instr:
 
 
 def _rarest(item_bytes: int) -> bool:
-    """The type that is not half precision decides the rate."""
+    """The type that is not half precision, which decides the rate."""
     return item_bytes == FP16.item_bytes
 
 
 def _second(issued: Issued, rows: int, columns: int, stride: int) -> Region:
-    """What rs2 names: a matrix, a vector, or a table."""
+    """Region of rs2: a matrix, a vector, or a table."""
     address, family = issued.x("rs2"), issued.row.family
     if family == "velut.m":
         return Region(*issued.place(address), LOOKUP_BYTES)
     if family.endswith(".mm"):
         return issued.matrix(address, rows, columns, stride)
-    if family == "veemacc.mv":  # the vector runs along what is summed
+    if family == "veemacc.mv":  # the vector runs along the summed axis
         return issued.matrix(address, 1, rows if issued.row.direction is Direction.DIM_H else columns)
     return _applied(issued, address, rows, columns)
 
 
 def _applied(issued: Issued, address: int, rows: int, columns: int) -> Region:
-    """A dense vector, one element a column (dim_h) or a row (dim_w)."""
+    """Region of a dense vector with one element per column (dim_h) or per row (dim_w)."""
     return issued.matrix(address, 1, columns if issued.row.direction is Direction.DIM_H else rows)
 
 
@@ -189,7 +190,7 @@ def _meconv(issued: Issued, chip: Chip) -> Instr:
 
 
 def _matrix_types(name: str) -> tuple[int, int, str]:
-    """(bytes of a source element, of a result, type that decides the rate)."""
+    """(bytes of a source element, bytes of a result, type that decides the rate)."""
     if ".x8" not in name:
         return FP16.item_bytes, FP16.sum_bytes, FP16.dtype
     return DTYPE_BYTES["int8"], DTYPE_BYTES[FP16.dtype if ".hf." in name else "int32"], "int8"
@@ -203,7 +204,7 @@ def _metr(issued: Issued, chip: Chip) -> Instr:
 
 
 def _inward(issued: Issued, chip: Chip) -> Instr:
-    """mov.l1.llb and pld."""
+    """The instruction for mov.l1.llb and pld."""
     del chip
     rows, columns = issued.halves("mte_shape")
     there = issued.matrix(issued.x("rs1"), rows, columns, issued.halves("mte_stride_llb")[0])
@@ -212,7 +213,7 @@ def _inward(issued: Issued, chip: Chip) -> Instr:
 
 
 def _outward(issued: Issued, chip: Chip) -> Instr:
-    """mov.llb.l1."""
+    """The instruction for mov.llb.l1."""
     del chip
     rows, columns = issued.halves("mte_shape")
     here = Region(*issued.place(issued.x("rs1")), rows * columns * WORD_BYTES)
@@ -236,4 +237,4 @@ _BY_FAMILY: tuple[tuple[str, Callable[[Issued, Chip], Instr]], ...] = (
     ("mov.llb.l1", _outward),
     ("icmov", _icmov),
 )
-"""First letters of a family -> its rule."""
+"""Rules by the first letters of a family."""

@@ -1,7 +1,7 @@
-"""What a traced program asks of the engines: noted, not computed. Only barriers and the rendezvous of `pld` happen.
+"""Requests of a traced program to the engines: recorded, not computed. Only barriers and the rendezvous of `pld`
+happen.
 
-Part of `trace`: a `Recorder` takes the place of the simulator's cluster, `Channels` that of a DMA engine; both write
-into the `Log`.
+Part of `trace`: a `Recorder` replaces the simulator's cluster, `Channels` a DMA engine; both write into the `Log`.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from isched.program.program import Instr, Region
 from isched.program.timed_ops import IssueCost, TimedOp, timed_op
 
 MOST_OPS = 10_000_000
-"""A program that asks more of its engines is refused: its timeline would fill the memory."""
+"""Largest number of operations: a program with more is refused, because its timeline would fill the memory."""
 
 _COREMAP = csr("mte_coremap").number
 _READ = np.array(sorted(CSR_NUMBERS.values()))
 
 BUSY, DONE = 0x010, 0x014
-"""Registers of a DMA engine that say whether a channel works, and whether it has ended."""
+"""Registers of a DMA engine: whether a channel works, and whether it has ended."""
 
 
 @dataclass(slots=True)
 class CoreTrace:
-    """What is known of one core so far; `counted`: its retired instructions up to the last op, `missed` the lines that
-    its instruction cache did not have."""
+    """State of one core so far. `counted` is the number of its instructions retired up to the last op; `missed` holds
+    the lines that its instruction cache did not have."""
 
     counted: int = 0
     missed: int = 0
@@ -48,14 +48,15 @@ class CoreTrace:
 
 
 class Log:
-    """Collects the ops of all cores. Each belongs to what the symbol before its code names (`core0.0003.conv1`)."""
+    """Log of the ops of all cores. Each op belongs to the operator in the symbol before its code
+    (`core0.0003.conv1`)."""
 
     def __init__(self, chip: Chip, harts: tuple[Hart, ...], cluster: int, symbols: list[tuple[int, str]]) -> None:
         self.chip, self.cluster = chip, cluster
         self._addresses = [address for address, _ in symbols]
         self._names = [_operator(name) for _, name in symbols]
         self.streams = {hart.hart_id: CoreTrace() for hart in harts}
-        self._piece = (0, 0, "")  # where the last op was: mostly, the next one is there too
+        self._piece = (0, 0, "")  # the range of the last op: usually the next op is in it, too
         self.barriers = 0
         self.transfers = 0
         self.count = 0
@@ -63,11 +64,11 @@ class Log:
         self.current: Hart | None = None
 
     def issue(self, hart: Hart, period: int = 0) -> IssueCost:
-        """What it costs the scalar core to come to the op that it is at."""
+        """Cost for the scalar core to reach its current op."""
         return IssueCost(self.since(hart), 0, period, self.missed(hart))
 
     def since(self, hart: Hart) -> int:
-        """The scalar instructions since the last op, this one counted."""
+        """Number of scalar instructions since the last op, including the current one."""
         stream = self.streams[hart.hart_id]
         before = hart.retired + 1 - stream.counted
         stream.counted = hart.retired + 1
@@ -80,7 +81,7 @@ class Log:
         return before
 
     def source(self, hart: Hart) -> str:
-        """The operator that the core works for; empty where no symbol says it."""
+        """The operator for which the core works; empty where no symbol names it."""
         pc = hart.state.item(scalar.PC)
         start, end, name = self._piece
         if not start <= pc < end:
@@ -92,19 +93,19 @@ class Log:
         return name
 
     def add(self, hart: Hart, op: TimedOp) -> None:
-        """An op under the name of its operator."""
+        """Add an op under the name of its operator."""
         source = self.source(hart)
         self.append(hart, replace(op, source=source) if source else op)
 
     def append(self, hart: Hart, op: TimedOp) -> None:
-        """An op that has its name. Raises TargetError for too many."""
+        """Append an op that has its name. Raises TargetError for too many."""
         self.count += 1
         if self.count > MOST_OPS:
             raise TargetError("program", needs=f"at most {MOST_OPS:,} instructions for engines", has="more")
         self.streams[hart.hart_id].ops.append(op)
 
     def meet(self, harts: list[Hart], kind: str) -> None:
-        """The ops that these cores issued last have met."""
+        """Mark the ops that these cores issued last as met."""
         self.barriers += 1
         name = f"{kind}{self.barriers}"
         for hart in harts:
@@ -113,7 +114,7 @@ class Log:
 
 
 def _met(op: TimedOp, rendezvous: str) -> TimedOp:
-    """The op with its rendezvous; written out, for `replace` takes several times as long and most ops meet."""
+    """The op with its rendezvous; written out, because `replace` takes several times as long and most ops meet."""
     return TimedOp(
         op.engine, op.opcode, op.issue, op.unit, op.cycles, op.flows, op.reads, op.writes, rendezvous, op.starts,
         op.awaits, op.source, op.moved_bytes,
@@ -128,13 +129,13 @@ def _operator(symbol: str) -> str:
 
 
 class Channels(SysDmaEngine):
-    """A DMA engine that only notes its transfers; they are under way until `land`."""
+    """A DMA engine that only records its transfers; they are under way until `land`."""
 
     def __init__(self, base: int, number: int, line: DmaBus, log: Log, memory: SimulatedMemory) -> None:
         super().__init__(base, line)
         self.number, self._log, self._memory = number, log, memory
         self.hidden: frozenset[int] = frozenset()
-        """Channels that say "not busy" although their transfer is under way."""
+        """Channels that report "not busy" although their transfer is under way."""
 
     def pending(self) -> tuple[int, ...]:
         return tuple(n for n, channel in enumerate(self._channels) if channel.transfer is not None)
@@ -147,7 +148,7 @@ class Channels(SysDmaEngine):
             self._channels[channel].transfer, self._channels[channel].done = None, True
 
     def describe(self, offset: int, value: int) -> None:
-        """A store of a word into the descriptors."""
+        """Store a word into the descriptors."""
         place = offset - DESCRIPTOR_STORE
         self._store[place : place + 4] = value.to_bytes(4, "little")
 
@@ -159,16 +160,16 @@ class Channels(SysDmaEngine):
         return super().load(offset)
 
     def _observe(self) -> None:
-        """Nothing lands by being looked at."""
+        """Do nothing: observing lands no transfer."""
 
     def finish(self) -> None:
-        """Nothing is in flight here."""
+        """Do nothing: no transfer is in flight here."""
 
     def _start(self, number: int) -> None:
         super()._start(number)
         transfer, hart, log = self._channels[number].transfer, self._log.current, self._log
         assert transfer is not None  # just started
-        assert hart is not None  # whose store it was
+        assert hart is not None  # the core that stored it
         reads, writes = [], []
         for piece in transfer.pieces:
             source = self._region(piece.source.data, piece.source_start)
@@ -194,7 +195,7 @@ class Channels(SysDmaEngine):
 
 
 class Recorder(Cluster):
-    """Notes what engines are asked; only barriers and the rendezvous of `pld` do what they say."""
+    """A cluster that records requests to engines; only barriers and the rendezvous of `pld` take effect."""
 
     def __init__(self, number: int, memory: SimulatedMemory, harts: tuple[Hart, ...], log: Log) -> None:
         super().__init__(number, memory, harts, Random(0))
@@ -205,7 +206,7 @@ class Recorder(Cluster):
         )
         self.engines = self.channels
         self._known: dict[object, TimedOp] = {}
-        """By all that an op is made of: most instructions come again, on other cores and in other tiles."""
+        """Ops by their full contents: most instructions occur again, on other cores and in other tiles."""
 
     def execute(self, hart: Hart, row: InstructionRow, word: int) -> None:
         log = self.log
@@ -225,7 +226,7 @@ class Recorder(Cluster):
         log, x = self.log, hart.x
         before, missed, source = log.since(hart), log.missed(hart), log.source(hart)
         registers = (x.item(word >> 7 & 31), x.item(word >> 15 & 31), x.item(word >> 20 & 31))
-        # What a core sends to itself stays, so that of an icmov it matters which core it is.
+        # A core's transfer to itself stays local, so the core number matters for an icmov.
         core = hart.hart_id if row.family == "icmov" else -1
         key = (word, registers, hart.csr[_READ].tobytes(), before, missed, source, core)
         op = self._known.get(key)
@@ -244,7 +245,7 @@ class Recorder(Cluster):
             released = self.barriers.enter_sync(hart.hart_id)
         else:
             released = self.barriers.enter_pld(hart.hart_id, int(hart.csr[_COREMAP]))
-        if not released:  # most cores come and wait
+        if not released:  # most cores arrive and wait
             return
         met = [other for other in self._harts if released >> other.hart_id & 1 and other.waiting is kind]
         for other in met:
@@ -254,4 +255,4 @@ class Recorder(Cluster):
 
 
 def _ignore(_transfer: MemoryTransfer) -> None:
-    """A transfer needs no data here."""
+    """Do nothing: a transfer needs no data here."""

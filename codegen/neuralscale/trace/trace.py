@@ -1,11 +1,10 @@
-"""From machine code to what the cycle model needs: each core's instructions with work, regions and scalar instructions.
+"""Machine code to the input of the cycle model: each core's instructions with work, regions and scalar instructions.
 
-    ELF bytes --scalar code runs, engines only note what they were asked--> TimedStream of each core
+    ELF bytes --scalar code runs, engines only record requests--> TimedStream of each core
 
-Nothing but the executable is read. The scalar code runs on the simulator's machinery, so loops, calls and any way of
-building addresses are followed; engines compute nothing, so control flow may not depend on what they would compute.
-A loop that asks a DMA engine whether it is done is found by trying it: which channels let it end, how long an iteration
-is.
+Only the executable is read. The scalar code runs on the simulator, so loops, calls and any way of building addresses
+are followed. Engines compute nothing, so control flow may not depend on their results. A loop that polls a DMA engine
+is recognised by trial: which channels let it end, and how long an iteration is.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ from hw_models.errors import TargetError
 from isched.program.timed_ops import TimedOp, TimedStream
 
 MOST_INSTRUCTIONS = 200_000_000
-"""Scalar instructions of all cores; a program of more is taken for an endless loop."""
+"""Largest number of scalar instructions of all cores; a longer program is taken for an endless loop."""
 
 LONGEST_LOOP = 64
-"""A loop that asks for the end of a transfer has at most this many instructions."""
+"""Largest number of instructions of a loop that polls for the end of a transfer."""
 
 _SLICE = 1 << 16
 _OPCODE, _LOAD = 0x7F, 0x03
@@ -45,11 +44,11 @@ _SIDE_EFFECTS = frozenset({"sb", "sh", "sw", "fsw", "wfi"})
 def trace_elf(
     elf: bytes | memoryview, cores: int, chip: Chip, cluster: int = 0, warm: bool = False
 ) -> tuple[TimedStream, ...]:
-    """What each core of the cluster does, in program order. Instruction caches are empty before it; with `warm` they
-    hold what a run before has left.
+    """The timed stream of each core of the cluster, in program order. Instruction caches are empty at the start; with
+    `warm` they hold the lines that a previous run has left.
 
-    Raises TargetError for a file that is no program for this chip, a program that faults or deadlocks, an
-    instruction whose way the chip file does not have.
+    Raises TargetError for a file that is not a program for this chip, a program that faults or deadlocks, and an
+    instruction with a data path that the chip file does not have.
     """
     try:
         image = read_elf(elf)
@@ -61,7 +60,7 @@ def trace_elf(
 
 
 class _Tracer(NpuMachine):
-    """The simulator with engines that note instead of computing; every core runs to its end or its next wait."""
+    """The simulator with engines that record instead of computing; every core runs to its end or its next wait."""
 
     def __init__(
         self, image: Elf, cores: int, cluster: int, chip: Chip, caches: tuple[NDArray[np.int64], ...] = ()
@@ -83,7 +82,7 @@ class _Tracer(NpuMachine):
         return tuple(hart.cache for hart in self._harts)
 
     def trace(self) -> tuple[TimedStream, ...]:
-        """Runs all cores; exit codes do not count, since they may come from what nobody computed."""
+        """Run all cores; exit codes do not count, since they may depend on results that were never computed."""
         finished: set[int] = set()
         while True:
             ready = [hart for hart in self._harts if hart.waiting is None and hart.index not in finished]
@@ -115,7 +114,8 @@ class _Tracer(NpuMachine):
         raise SimulationFault("trap", f"trap {trap.cause:#x}")
 
     def _slice(self, hart: Hart, length: int, alone: bool) -> None:
-        """As the simulator's, without what only others need: a trace of instructions, an order drawn by a seed."""
+        """Run a core as the simulator does, without what only others need: a trace of instructions, an order drawn by a
+        seed."""
         del alone
         for other in self._harts:
             if other is not hart:
@@ -146,7 +146,7 @@ class _Tracer(NpuMachine):
             self._await(hart, engine)
         self._log.current = hart
         row = fetched.row
-        if row is not None and row.engine is not Unit.SCALAR:  # most of what comes here; the rest costs little
+        if row is not None and row.engine is not Unit.SCALAR:  # most of them; the rest costs little
             self._recorder.execute(hart, row, word)
             self._retire(hart, row, hart.pc + fetched.length)
             return
@@ -154,13 +154,14 @@ class _Tracer(NpuMachine):
 
     @staticmethod
     def _retire(hart: Hart, row: InstructionRow, following: int) -> None:
-        """As the simulator's; how often each instruction ran nobody asks a trace."""
+        """Retire an instruction as the simulator does, but without counts per instruction, which no trace needs."""
         hart.pc = following
         hart.retired += 1
         hart.counter_offset -= row.engine is Unit.MME or row.family in UNCOUNTED
 
     def _describes(self, hart: Hart, word: int) -> bool:
-        """A store into an engine's descriptors, done here at once: most instructions of a program are such."""
+        """Carry out a store into an engine's descriptors at once, because most instructions of a program are such
+        stores."""
         offset = word >> 25 << 5 | word >> 7 & 31
         address = int(hart.x[word >> 15 & 31]) + ((offset ^ 0x800) - 0x800)
         for engine in self._recorder.channels:
@@ -170,7 +171,7 @@ class _Tracer(NpuMachine):
         return False
 
     def _asked(self, hart: Hart, word: int) -> Channels | None:
-        """The DMA engine whose busy or done register a load reads while it works."""
+        """The DMA engine whose busy or done register a load reads while the engine works."""
         address = int(hart.x[word >> 15 & 31]) + ((word >> 20 ^ 0x800) - 0x800) & 0xFFFF_FFFF
         for engine in self._recorder.channels:
             if engine.base <= address < engine.base + WINDOW_BYTES and address - engine.base in (BUSY, DONE):
@@ -178,7 +179,7 @@ class _Tracer(NpuMachine):
         return None
 
     def _await(self, hart: Hart, engine: Channels) -> None:
-        """Find which transfers the loop around the next instruction waits for, and let them land."""
+        """Find the transfers for which the loop around the next instruction waits, and let them land."""
         pending = engine.pending()
         whole = frozenset(pending)
         period = self._iteration(hart, engine, frozenset())
@@ -193,7 +194,7 @@ class _Tracer(NpuMachine):
         engine.land(landed)
 
     def _iteration(self, hart: Hart, engine: Channels, hidden: frozenset[int]) -> int:
-        """Instructions until the same question is asked again when the `hidden` channels are done; 0 if never."""
+        """Number of instructions until the loop polls again with the `hidden` channels done; 0 if never."""
         kept = (hart.x.copy(), hart.f.copy(), hart.counts.copy(), hart.state.copy(), hart.retired, self._executed)
         cache = hart.cache.copy()
         start, engine.hidden, iteration = hart.pc, hidden, 0
@@ -213,7 +214,7 @@ class _Tracer(NpuMachine):
         return iteration
 
     def _step(self, hart: Hart) -> None:
-        """One scalar instruction without side effects."""
+        """Run one scalar instruction without side effects."""
         hart.state[scalar.BUDGET] = 1
         while (reason := scalar.run(*self._arguments[hart.index])) == scalar.NEEDS_CODE:
             self._provide_code(hart)
@@ -222,7 +223,7 @@ class _Tracer(NpuMachine):
 
 
 def _empty_cache(chip: Chip) -> NDArray[np.int64]:
-    """What `scalar.run` follows of the chip's instruction cache, or that there is none."""
+    """State with which `scalar.run` follows the chip's instruction cache, or the mark that there is none."""
     cache = chip.instruction_cache
     if cache is None:
         found = np.zeros(scalar.CACHE_WORDS, np.int64)

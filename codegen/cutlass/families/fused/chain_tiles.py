@@ -1,8 +1,8 @@
-"""What a block of convolution_chain.cu computes and occupies: extents of the halo, split of warps, bytes, registers.
+"""Work and size of a block of convolution_chain.cu: extents of the halo, split of warps, bytes, registers.
 
     convolutions, pixels of a block --chain_tiles--> by layer: pixels with their halo, channels at once, how warps share
 
-The numbers are those of the template, where assertions check them as it is compiled.
+The numbers equal those of the template, where assertions check them at compile time.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from codegen.cutlass.families.fused.planes import copied_pitch, rounded_up
 from hw_models.chip import Chip
 
 SIDES = (4, 8, 16, 32)
-"""Rows or columns of the result that one block computes, beside equal parts of the image."""
+"""Rows or columns of the result that one block computes; equal parts of the image are tried in addition."""
 PARTS = range(1, 9)
 SIZES = (32, 64, 128, 256, 512)
-"""Pixels of a block at most; of those up to each of these, some are tried."""
+"""Size classes of a block, in pixels: the largest size of each class. A few shapes of each class are tried."""
 TRIED = 2
 WARPS = (4, 8)
 INSTRUCTIONS = ("mma", "wgmma")
 ROWS = {"mma": 16, "wgmma": 64}
-"""Of the left operand of each."""
+"""Rows of the left operand of each instruction."""
 DEPTHS = (64, 32)
 STAGES = (4, 3, 2)
 BLOCKS = (256, 128, 64, 32, 16)
-"""Output channels at once, in the order in which equal ones are taken."""
+"""Output channels of one pass, in the order in which equally good ones are taken."""
 MOST_SUMS = 128
-"""Floats of a thread: a warp's tile of 64 x 64."""
+"""Largest number of float sums of a thread: a warp's tile of 64 x 64."""
 OTHER_REGISTERS = 72
-"""Of a thread, for addresses and what is on its way between memories."""
+"""Registers of a thread for addresses and for data on its way between memories."""
 SUBCORES = 4
-"""A warp is computed by one of the quarters of a core, each of which has one tensor core."""
+"""Quarters of a core; each has one tensor core, and each warp runs on one quarter."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerTile:
     """One convolution of a block: it makes `height` x `width` pixels from `in_height` x `in_width`, `block` output
-    channels at once, `down` warps sharing the rows. Its products are of the `instruction` "mma" or "wgmma"."""
+    channels at a time, with `down` warps sharing the rows. Its products use the `instruction` "mma" or "wgmma"."""
 
     conv: ChainedConvolution
     height: int
@@ -63,12 +63,12 @@ class LayerTile:
 
     @property
     def chunks(self) -> int:
-        """Of channels that are read."""
+        """Number of chunks of channels that are read."""
         return -(-self.conv.channels // self.depth)
 
     @property
     def blocks(self) -> int:
-        """Of output channels; all but the last layer fill whole chunks of the next one."""
+        """Number of blocks of output channels; all layers but the last fill whole chunks of the next one."""
         return -(-(self.conv.filters if self.last else rounded_up(self.conv.filters, self.depth)) // self.block)
 
     @property
@@ -77,12 +77,12 @@ class LayerTile:
 
     @property
     def sixteens(self) -> int:
-        """Of pixels."""
+        """Groups of 16 pixels."""
         return -(-self.height * self.width // 16)
 
     @property
     def warp_sixteens(self) -> int:
-        """Of the warp that has most."""
+        """Groups of 16 pixels of the busiest warp."""
         return -(-self.sixteens // self.down)
 
     @property
@@ -91,22 +91,23 @@ class LayerTile:
 
     @property
     def sums(self) -> int:
-        """Floats of a thread."""
+        """Float sums of a thread."""
         return self.warp_sixteens * self.warp_columns // 2
 
     @property
     def rounds(self) -> int:
-        """Of depth: taps and chunks for each block of channels."""
+        """Steps of depth: taps and chunks for each block of channels."""
         return self.blocks * self.chunks * self.taps
 
     @property
     def groups(self) -> int:
-        """Products of 64 rows that all groups of four warps issue for 16 of depth; each issues as many."""
+        """Products of 64 rows that all groups of four warps issue per 16 of depth; each group issues the same
+        number."""
         return self.warps // 4 * self.warp_sixteens
 
     @property
     def macs(self) -> int:
-        """As if all quarters of the core computed as long as the one that has most."""
+        """Multiply-accumulates, counted as if every quarter of the core computed as long as the busiest one."""
         return self._quartered_rows * self.warp_columns * self.depth * self.rounds
 
     @property
@@ -120,8 +121,8 @@ class LayerTile:
 
     @property
     def operand_bytes(self) -> int:
-        """That its warps read from shared memory: one of wgmma reads its columns once for 64 rows, one of mma keeps
-        those of 16 in registers for all its rows."""
+        """Bytes of operands that the warps read from shared memory: a wgmma reads its columns once for 64 rows; a warp
+        of mma keeps the columns' operands of 16 of depth in registers for all its rows."""
         if self.instruction == "wgmma":
             return 2 * self.groups * (64 + self.warp_columns) * self.depth * self.rounds
         rows = 16 * self.sixteens * self.across
@@ -129,19 +130,20 @@ class LayerTile:
 
     @property
     def registers(self) -> int:
-        """Of a thread, for sums and operands: mma takes those of 16 of depth at once, wgmma of all that is there."""
+        """Registers of a thread for sums and operands: mma holds operands for 16 of depth at a time, wgmma for all
+        loaded depth."""
         left = self.warp_sixteens * (self.depth // 4 if self.instruction == "wgmma" else 4)
         return self.sums + left
 
     @property
     def copied_bytes(self) -> int:
-        """Weights that are written to shared memory."""
+        """Bytes of weights that are written to shared memory."""
         return 2 * self.block * self.depth * self.rounds
 
 
 @dataclass(frozen=True)
 class ChainTile:
-    """A block of threads of the chain."""
+    """A block of threads that computes the chain."""
 
     layers: tuple[LayerTile, ...]
     stages: int
@@ -164,7 +166,7 @@ class ChainTile:
 
     @property
     def pixels(self) -> tuple[int, int]:
-        """Of the result."""
+        """(rows, columns) of the result that a block computes."""
         return self.layers[-1].height, self.layers[-1].width
 
     @property
@@ -173,7 +175,7 @@ class ChainTile:
 
     @cached_property
     def shared_bytes(self) -> int:
-        """Of `Shared` of the template."""
+        """Size of `Shared` of the template, in bytes."""
         first, *others = self.layers
         weights = self.stages * copied_pitch(max(layer.block for layer in self.layers), self.depth)
         image = self.image_buffers * copied_pitch(first.in_height * first.in_width, self.depth)
@@ -182,19 +184,19 @@ class ChainTile:
 
     @property
     def moved_bytes(self) -> int:
-        """From and to shared memory: operands of all products, what is copied in, and what lies between layers as it is
-        written."""
+        """Bytes moved from and to shared memory: operands of all products, copied weights, and the values between
+        layers as they are written."""
         first = self.layers[0]
         image = 2 * first.in_height * first.in_width * first.depth * first.chunks * first.blocks
         between = sum(2 * layer.in_height * layer.in_width * layer.depth * layer.chunks for layer in self.layers[1:])
         return image + between + sum(layer.operand_bytes + layer.copied_bytes for layer in self.layers)
 
     def fits(self, chip: Chip) -> bool:
-        """A block of the chip has the shared memory and the registers."""
+        """Whether a block of the chip has the shared memory and the registers."""
         return self.shared_bytes <= chip.simt.shared_bytes_per_block and self.blocks_by_registers(chip) > 0
 
     def blocks_by_registers(self, chip: Chip) -> int:
-        """Blocks that a core's registers are shared among: as many as leave a thread its sums, the operands of a warp's
+        """Number of blocks that share a core's registers: as many as leave a thread its sums, the operands of a warp's
         rows and the rest. 0 where there is no room for one."""
         needed = max(layer.registers for layer in self.layers) + OTHER_REGISTERS
         if needed > rounded_up(chip.simt.registers_per_thread, REGISTERS_STEP):
@@ -202,12 +204,13 @@ class ChainTile:
         return sharing_blocks(chip, needed, self.threads)
 
     def registers(self, chip: Chip) -> int:
-        """Of a thread, at most."""
+        """Largest number of registers of a thread."""
         return thread_registers(chip, self.blocks_by_registers(chip), self.threads)
 
 
 def chain_tiles(convolutions: Sequence[ChainedConvolution], chip: Chip) -> Iterator[ChainTile]:
-    """All that a core can hold, the most stages of each, by every instruction for which the chip has a rate."""
+    """All tiles that a core can hold, with the most stages of each, for every instruction for which the chip has a
+    rate."""
     rates = {rate.instruction for rate in chip.tensor.rates if rate.dtype == "float16"}
     known = [instruction for instruction in INSTRUCTIONS if instruction in rates]
     for instruction in known:
@@ -219,8 +222,9 @@ def chain_tiles(convolutions: Sequence[ChainedConvolution], chip: Chip) -> Itera
 
 
 def _shapes(convolutions: Sequence[ChainedConvolution], rows: int) -> tuple[tuple[int, int], ...]:
-    """Pixels of a block, of each size those with which all blocks together compute least, halos and the rounding to
-    `rows` included; then those that read least. Of a square image no block is higher than wide."""
+    """Rows and columns of a block, in pixels: of each size class the shapes with which all blocks together compute
+    least, including halos and the rounding to `rows`; ties go to those that read least. For a square image no block is
+    higher than wide."""
     high, wide = convolutions[-1].result[1:3]
     heights, widths = ({*SIDES, *(-(-extent // parts) for parts in PARTS)} for extent in (high, wide))
     pairs = [pair for pair in product(sorted(heights), sorted(widths)) if high != wide or pair[0] <= pair[1]]
@@ -245,14 +249,14 @@ def _computed(convolutions: Sequence[ChainedConvolution], pixels: tuple[int, int
 
 @dataclass(frozen=True, slots=True)
 class ChainUnits:
-    """What all layers of a block share: the instruction of products, channels of depth at once, warps."""
+    """Choices that all layers of a block share: the instruction of products, channels of depth per step, and warps."""
 
     instruction: str
     depth: int
     warps: int
 
     def splits(self) -> Iterator[tuple[int, int]]:
-        """Output channels at once, and warps that share the rows."""
+        """(output channels per pass, warps that share the rows)."""
         grouped = self.instruction == "wgmma"
         for block, across in product(BLOCKS, (1, 2, 4, 8)):
             down, columns = self.warps // across, block // across
@@ -263,7 +267,8 @@ class ChainUnits:
 def _tile_layers(
     convolutions: Sequence[ChainedConvolution], pixels: tuple[int, int], units: ChainUnits
 ) -> tuple[LayerTile, ...]:
-    """From the last one, which makes so many pixels, to the first; () where a warp has no room for its sums."""
+    """Tiles of the layers, computed from the last one, which makes `pixels`, to the first; () where a warp has no room
+    for its sums."""
     layers: list[LayerTile] = []
     height, width = pixels
     for conv in reversed(convolutions):

@@ -1,8 +1,8 @@
-"""Which layers are a chain of convolutions that one kernel may compute, and what each of them is.
+"""Chains of convolutions that one kernel may compute, and the form of each convolution.
 
-    layers of a group --chained_convolutions--> (op, epilogue), ... each of which reads what the one before it makes
+    layers of a group --chained_convolutions--> (op, epilogue), ... each of which reads the result of the one before it
 
-Nothing but the next layer reads what lies between, so that it need not be stored. The last one may add a map.
+Only the next layer reads an intermediate value, so it need not be stored. The last layer may add a feature map.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from partitioner.ir.layers import Layer
 
 @dataclass(frozen=True, slots=True)
 class ChainedConvolution:
-    """One convolution of a chain, its maps channels last, and the element-wise operators behind it."""
+    """One convolution of a chain, with its feature maps channels last, and the element-wise operators after it."""
 
     op: Op
     epilogue: TensorEpilogue
@@ -28,7 +28,7 @@ class ChainedConvolution:
 
     @property
     def channels(self) -> int:
-        """Of the image."""
+        """Channels of the image."""
         return self.image[3]
 
     @property
@@ -37,13 +37,13 @@ class ChainedConvolution:
 
     @property
     def stride(self) -> int:
-        """Between rows; what templates take has equal ones along both axes."""
+        """Stride between rows; templates take only convolutions with equal strides along both axes."""
         return self.op.ints("strides")[0]
 
 
 def chained_convolutions(work: KernelWork) -> tuple[ChainedConvolution, ...]:
-    """The layers in order, where each but the first reads as its image what the one before it makes, nothing else needs
-    that, and none but the last adds a map; () for others, and for less than two."""
+    """The layers in order, if each but the first reads the result of the one before it as its image, nothing else needs
+    that result, and only the last adds a feature map; () for others, and for fewer than two."""
     graph, layers = work.graph, work.layers
     anchors = [layer.anchor(graph) for layer in layers]
     if len(layers) < 2 or any(anchor.kind != "conv" or len(work.shape(anchor.inputs[0])) != 4 for anchor in anchors):
@@ -64,29 +64,29 @@ def chained_convolutions(work: KernelWork) -> tuple[ChainedConvolution, ...]:
 
 
 def epilogue_of(graph: Graph, layer: Layer) -> TensorEpilogue:
-    """The element-wise operators behind the layer's anchor."""
+    """The element-wise operators after the layer's anchor."""
     return tensor_epilogue([graph.op_by_name[name] for name in layer.ops[1:]], layer.anchor(graph).outputs[0])
 
 
 def stays_inside(graph: Graph, layer: Layer, reader: Op) -> bool:
-    """Nothing but `reader` needs what the layer makes."""
+    """Whether only `reader` needs the layer's result."""
     return layer.output not in graph.outputs and graph.consumers[layer.output] == (reader,)
 
 
 def is_pointwise(op: Op) -> bool:
-    """1 x 1, every pixel, all channels to all."""
+    """Whether the convolution is 1 x 1 over every pixel, from all channels to all."""
     plain = op.ints("kernel") == (1, 1) and op.ints("strides") == (1, 1) and not any(op.ints("pads"))
     return plain and op.number("groups") == 1
 
 
 def is_dense(op: Op) -> bool:
-    """3 x 3, all channels to all, equal strides of 1 or 2, any padding."""
+    """Whether the convolution is 3 x 3 from all channels to all, with equal strides of 1 or 2 and any padding."""
     window = op.ints("kernel") == (3, 3) and op.ints("dilations") == (1, 1)
     return window and op.ints("strides") in ((1, 1), (2, 2)) and op.number("groups") == 1
 
 
 def is_depthwise(graph: Graph, op: Op) -> bool:
-    """3 x 3, one filter a channel, equal strides of 1 or 2."""
+    """Whether the convolution is 3 x 3 with one filter per channel and equal strides of 1 or 2."""
     channels = graph.by_name[op.inputs[0]].shape[3]
     alone = op.number("groups") == channels == graph.by_name[op.outputs[0]].shape[3]
     window = op.ints("kernel") == (3, 3) and op.ints("dilations") == (1, 1)
@@ -94,7 +94,7 @@ def is_depthwise(graph: Graph, op: Op) -> bool:
 
 
 def operands(graph: Graph, op: Op) -> tuple[Place, Place]:
-    """Weights and bias of a convolution; zeros where there is none."""
+    """Weights and bias of a convolution; a bias of zeros where it has none."""
     if len(op.inputs) > 2:
         return Address(op.inputs[1]), Address(op.inputs[2])
     return Address(op.inputs[1]), Data(f"{op.name} no bias", bytes(2 * graph.by_name[op.outputs[0]].shape[3]))

@@ -1,9 +1,9 @@
-"""Two or three convolutions in a row, 1x1 or 3x3, as one kernel: what lies between them stays in shared memory.
+"""Two or three convolutions in a row, 1x1 or 3x3, as one kernel: values between them stay in shared memory.
 
     1x1 -> 3x3 -> 1x1 (+ r)     3x3 -> 1x1 (+ r)     3x3 -> 3x3 (+ r)     -->   one launch of convolution_chain.cu
 
-Each block of threads computes a tile of pixels and all channels. What its neighbours compute of the halo too is
-computed again, and weights of all layers go through every block.
+Each block of threads computes a tile of pixels and all channels. The halo is computed again by each neighbour, and
+every block reads the weights of all layers.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class ConvolutionChainFamily:
 
 
 def _chain_of(work: KernelWork) -> tuple[ChainedConvolution, ...]:
-    """The convolutions as the template takes them; () for others."""
+    """The convolutions in the form that the template takes; () for others."""
     if len(work.layers) > MOST_LAYERS:
         return ()
     chain = chained_convolutions(work)
@@ -81,7 +81,7 @@ def _chain_of(work: KernelWork) -> tuple[ChainedConvolution, ...]:
 
 
 def _is_pointwise(op: Op) -> bool:
-    """1 x 1 without padding, every pixel or every second one."""
+    """Whether the convolution is 1 x 1 without padding, over every pixel or every second one."""
     steps = op.ints("strides") in ((1, 1), (2, 2))
     return op.ints("kernel") == (1, 1) and steps and not any(op.ints("pads")) and op.number("groups") == 1
 
@@ -105,7 +105,7 @@ def _parameters(tile: ChainTile) -> tuple[tuple[str, int | str], ...]:
 
 
 def _extents(chain: tuple[ChainedConvolution, ...]) -> tuple[tuple[int, ...], ...]:
-    """Heights and widths of the image and behind each layer, and its pads."""
+    """Height and width of the image and after each layer, and the pads of each layer."""
     shapes = (chain[0].image, *(conv.result for conv in chain))
     heights, widths = (tuple(shape[axis] for shape in shapes) for axis in (1, 2))
     pads_y, pads_x = (tuple(conv.op.ints("pads")[axis] for conv in chain) for axis in (0, 1))
@@ -133,8 +133,8 @@ def _candidate(name: str, work: KernelWork, tile: ChainTile) -> Kernel:
 
 
 def _read_bytes(tile: ChainTile, grid: tuple[int, int, int]) -> int:
-    """That blocks read from outside: the image with its halos once for each block of the first layer's channels, all
-    weights in every block, and the map that is added."""
+    """Bytes that blocks read from outside: the image with its halos once per block of the first layer's channels, all
+    weights in every block, and the feature map that is added."""
     first, last = tile.layers[0], tile.layers[-1]
     pixels = grid[2] * _covered(tile, 0) * _covered(tile, 1)
     weights = sum(layer.conv.filters * (layer.taps * layer.conv.channels + 1) for layer in tile.layers)
@@ -144,7 +144,7 @@ def _read_bytes(tile: ChainTile, grid: tuple[int, int, int]) -> int:
 
 
 def _covered(tile: ChainTile, axis: int) -> int:
-    """Pixels of the image along an axis that blocks read, those of halos for each."""
+    """Pixels of the image along an axis that all blocks read; halos count for each block."""
     total = 0
     for start in range(0, tile.layers[-1].conv.result[1 + axis], tile.pixels[axis]):
         for layer in reversed(tile.layers):

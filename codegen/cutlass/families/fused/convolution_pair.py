@@ -1,11 +1,12 @@
-"""Two convolutions as one kernel by CUTLASS: its example 13, in the form that keeps values between in shared memory.
+"""Two convolutions as one kernel by CUTLASS: its example 13, in the form that keeps intermediate values in shared
+memory.
 
     convolution -> 1x1 convolution (+ r)   -->   one launch; a block computes 32 or 64 pixels, all channels of both
 
-A baseline that kernels of our own are compared with: offered where CUTLASS has it, with sums in floats and bias and
-operators after both. Each product's tile is as wide as its layer, and values between are rounded as if they were
-stored. Channels between fill their tile, so that no column of zeros goes through an operator that makes infinities of
-them; those of the result need not. `mma.sync` on every architecture.
+A baseline for our own kernels, offered where CUTLASS has it, with fp32 sums and with bias and operators after both
+convolutions. Each product's tile is as wide as its layer, and intermediate values are rounded as if they were stored.
+Intermediate channels fill their tile, so that no column of zeros goes through an operator that turns it into
+infinities; the channels of the result need not. `mma.sync` on every architecture.
 """
 
 from __future__ import annotations
@@ -39,28 +40,29 @@ DEPTH, STAGES = 32, 3
 WIDTHS = (64, 128, 256, 512)
 """Columns of a tile."""
 MOST_TAPS = 32
-"""CUTLASS keeps the taps of a row and of a column in masks of 32 bits."""
+"""Largest kernel extent: CUTLASS keeps the taps of a row and of a column in masks of 32 bits."""
 MOST_ELEMENTS = (1 << 31) - 1
-"""Steps are numbers of 32 bits."""
+"""Largest number of elements: steps are int32."""
 ADDRESSES = 62
-"""Registers for the iterators of both products and their predicates, an upper bound on what nvcc takes."""
+"""Registers for the iterators of both products and their predicates: an upper bound on what nvcc takes."""
 MOST_REGISTERS = 255
 PARTS: dict[tuple[int, int], dict[int, tuple[int, int]]] = {
     (64, 4): {64: (32, 32), 128: (32, 64), 256: (64, 64)},
     (64, 8): {64: (32, 16), 128: (32, 32), 256: (32, 64), 512: (64, 64)},
     (32, 4): {64: (32, 16), 128: (32, 32), 256: (32, 64), 512: (32, 128)},
 }
-"""Rows and columns of a warp's part, by rows and warps of a block, then by columns of a product."""
+"""Rows and columns of a warp's part, by (rows, warps) of a block, then by columns of a product."""
 NARROWEST_PART = 32
-"""Columns of a warp's part of the second product: CUTLASS's epilogue writes no fewer."""
+"""Least number of columns of a warp's part of the second product: CUTLASS's epilogue writes no fewer."""
 
 WIDEST_PART = 64
-"""Columns of it of which CUTLASS's epilogue writes eight at a time; where a warp has more, it mixes them up."""
+"""Largest number of columns of such a part that CUTLASS's epilogue writes eight at a time; with more, it mixes them
+up."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Tile:
-    """What a block computes: `rows` pixels, `between` columns of the first product, `columns` of the second."""
+    """A block's work: `rows` pixels, `between` columns of the first product, `columns` of the second."""
 
     rows: int
     warps: int
@@ -79,15 +81,15 @@ class _Tile:
 
     @property
     def shared_bytes(self) -> int:
-        """As CUTLASS lays it out, halves: operands of the first product in flight, or those of the second, which leaves
-        room for a left one that it does not copy, beside the values between, whose rows are 8 longer; the epilogue
-        needs less."""
+        """Bytes of shared memory as CUTLASS lays it out, in fp16: operands of the first product in flight, or those of
+        the second, which include room for a left one that it does not copy, next to the intermediate values, whose rows
+        are 8 longer; the epilogue needs less."""
         in_flight = self.rows + max(self.between, self.columns)
         return 2 * (STAGES * DEPTH * in_flight + self.rows * (self.between + 8))
 
     @property
     def registers(self) -> int:
-        """Of a thread at most: sums of a warp's part, two steps of both operands, and what addresses take."""
+        """Largest number of registers of a thread: sums of a warp's part, two steps of both operands, and addresses."""
         needed = max(rows * columns // 32 + (rows + columns) // 2 for rows, columns in self.parts)
         return min(needed + ADDRESSES, MOST_REGISTERS)
 
@@ -123,7 +125,7 @@ class ConvolutionPairFamily:
 
 
 def _pair_of(work: KernelWork) -> Sequence[ChainedConvolution]:
-    """Both convolutions as the template takes them; () for others."""
+    """Both convolutions in the form that the template takes; () for others."""
     chain = chained_convolutions(work)
     if len(chain) != 2 or chain[0].op.number("groups") != 1 or not is_pointwise(chain[1].op):
         return ()
@@ -135,7 +137,7 @@ def _pair_of(work: KernelWork) -> Sequence[ChainedConvolution]:
 
 
 def _tiles(pair: Sequence[ChainedConvolution]) -> tuple[_Tile, ...]:
-    """One for each shape of a block whose warps have registers for their parts."""
+    """One tile for each shape of a block whose warps have registers for their parts."""
     between, filters = pair[0].filters, pair[1].filters
     found = []
     for (rows, warps), parts in PARTS.items():

@@ -1,10 +1,10 @@
 """The block of MobileNet-v2 as one kernel: 1x1 convolution, depthwise 3x3, 1x1 convolution, with or without a sum.
 
-    expand -> depthwise -> project (+ r)   -->   one launch; what lies between stays in shared memory, rounded to halves
-    depthwise -> project (+ r)                   as if it were stored
+    expand -> depthwise -> project (+ r)   -->   one launch; values between stay in shared memory, rounded to fp16
+    depthwise -> project (+ r)                   as if they were stored
 
-Each block of threads computes a tile of pixels and all channels; the expansion of the tile's halo is computed again by
-its neighbours. Where all weights lie in shared memory beside a tile, blocks keep them and go from tile to tile.
+Each block of threads computes a tile of pixels and all channels; each neighbour computes the expansion of the tile's
+halo again. Where all weights fit into shared memory next to a tile, blocks keep them and go from tile to tile.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TAPS = 9
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """The layers that are one; `expand` is None where the depthwise convolution reads the image."""
+    """The layers of the block; `expand` is None where the depthwise convolution reads the image."""
 
     work: KernelWork
     expand: ChainedConvolution | None
@@ -93,7 +93,7 @@ class InvertedResidualFamily:
 
 
 def _block_of(work: KernelWork) -> _Block | None:
-    """The layers as the template takes them; None for others."""
+    """The layers in the form that the template takes; None for others."""
     chain = chained_convolutions(work)
     if len(chain) not in (2, 3):
         return None

@@ -1,4 +1,4 @@
-"""What a block of inverted_residual.cu computes and occupies: pixels, channels at once, bytes, registers, reads.
+"""Work and size of a block of inverted_residual.cu: pixels, channels at once, bytes, registers, reads.
 
 channels, expanded channels, result --inverted_tiles--> tiles of pixels, with resident weights where there is room
 """
@@ -15,24 +15,27 @@ from hw_models.chip import Chip
 THREADS = 256
 WARPS = THREADS // 32
 BLOCKS = (48, 64, 32, 16)
-"""Expanded channels that go through at once, best first: 48 divides all widths of MobileNet-v2."""
+"""Expanded channels of one pass, best first: 48 divides all widths of MobileNet-v2."""
 TILES = ((8, 8), (8, 16), (4, 8))
-"""Pixels of a tile, rows and columns."""
+"""Rows and columns of a tile, in pixels."""
 TAPS = 9
 EXPAND_ROWS = 32
-"""Pixels that a warp expands at once."""
+"""Pixels that a warp expands at a time."""
 MOST_SUMS = 128
-"""Of 255 registers: the rest is for operands, addresses and the sums of the expansion."""
+"""Largest number of sums of a thread, of its 255 registers: the rest is for operands, addresses and the sums of the
+expansion."""
 OTHER_REGISTERS = 80
-"""For operands, a row of filters and values, addresses: an upper bound on what nvcc takes beside sums."""
+"""Registers of a thread for operands, a row of filters and values, and addresses: an upper bound on what nvcc takes in
+addition to sums."""
 MOST_RESIDENT_CHANNELS = 64
-"""Of the image. With more, weights that stay leave room for one block of threads where several hide each other's
-waits."""
+"""Most channels of an image with resident weights. With more, resident weights leave room for only one block of threads
+where several hide each other's waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockShape:
-    """Channels of the image, those between, the result (N, H, W, filters), stride, and whether it `expands`."""
+    """Channels of the image, intermediate channels, the result (N, H, W, filters), stride, and whether the block
+    `expands`."""
 
     channels: int
     expanded: int
@@ -47,7 +50,8 @@ class BlockShape:
 
 @dataclass(frozen=True, slots=True)
 class InvertedTile:
-    """`height` x `width` pixels of the result, `channels` expanded ones at once; `resident` if all weights stay."""
+    """A tile of `height` x `width` pixels of the result, `channels` expanded ones at a time; `resident` if all weights
+    stay."""
 
     shape: BlockShape
     height: int
@@ -65,7 +69,7 @@ class InvertedTile:
 
     @property
     def halo_rows(self) -> int:
-        """Pixels of the image, rows of sixteen."""
+        """Pixels of the image in a tile, in rows of sixteen."""
         high, wide = ((extent - 1) * self.shape.stride + 3 for extent in (self.height, self.width))
         return rounded_up(high * wide, 16)
 
@@ -75,23 +79,23 @@ class InvertedTile:
 
     @property
     def tiles(self) -> int:
-        """Of the whole result."""
+        """Number of tiles of the whole result."""
         images, rows, columns, _ = self.shape.result
         return images * -(-rows // self.height) * -(-columns // self.width)
 
     @property
     def project_tiles(self) -> int:
-        """Sixteens of pixels that a warp projects at once: as many as read least."""
+        """Groups of 16 pixels that a warp projects at a time: the number that reads least."""
         return min((1, 2), key=self._project_rows)
 
     def _project_rows(self, at_once: int) -> int:
-        """Rows of both operands that all warps read for sixteen of depth."""
+        """Rows of both operands that all warps read per sixteen of depth."""
         groups = self.pixels // 16 // at_once
         return self.pixels * (WARPS // groups) + groups * self.shape.filters
 
     @property
     def shared_bytes(self) -> int:
-        """Of `Shared`, halves; checked when the kernel is compiled."""
+        """Size of `Shared` in bytes, in fp16; checked when the kernel is compiled."""
         kept = self.shape.expanded if self.resident else self.channels
         images = (self.halo_rows + kept) * (self.depth + 8) if self.shape.expands else 16
         between = (self.halo_rows + self.pixels) * (self.channels + 8)
@@ -105,29 +109,29 @@ class InvertedTile:
 
     @property
     def _needed_registers(self) -> int:
-        """Sums of both products, and the rest."""
+        """Registers for the sums of both products, and the rest."""
         expanding = EXPAND_ROWS * self.channels // 32 if self.shape.expands else 0
         return self.sums + expanding + OTHER_REGISTERS
 
     def sharers(self, chip: Chip) -> int:
-        """Blocks that a core's registers are shared among."""
+        """Number of blocks that share a core's registers."""
         return max(1, sharing_blocks(chip, self._needed_registers, THREADS))
 
     def registers(self, chip: Chip) -> int:
-        """Of a thread, at most."""
+        """Largest number of registers of a thread."""
         return thread_registers(chip, self.sharers(chip), THREADS)
 
     def _together(self, chip: Chip) -> int:
-        """Blocks that are on a core at once, by registers and shared memory."""
+        """Number of blocks that are on a core at the same time, limited by registers and shared memory."""
         shared = chip.memory(chip.simt.shared_memory).size_bytes or chip.simt.shared_bytes_per_block
         return max(1, min(self.sharers(chip), shared // (self.shared_bytes + RESERVED_BYTES)))
 
     def grid(self, chip: Chip) -> int:
-        """Blocks of threads: one a tile, or as many as are on the chip together."""
+        """Number of blocks of threads: one per tile, or as many as the chip holds together."""
         return min(self.tiles, chip.cores_per_cluster * self._together(chip)) if self.resident else self.tiles
 
     def fits(self, chip: Chip) -> bool:
-        """In shared memory and registers."""
+        """Whether shared memory and registers have room for the tile."""
         return self.shared_bytes <= chip.simt.shared_bytes_per_block and self.sums <= MOST_SUMS
 
     @property
@@ -136,19 +140,19 @@ class InvertedTile:
 
     @property
     def image_bytes(self) -> int:
-        """Of a tile with its halo."""
+        """Bytes of the image under a tile with its halo."""
         return 2 * self.halo_rows * self.shape.channels
 
     @property
     def weight_bytes(self) -> int:
-        """Of all layers, biases too."""
+        """Bytes of weights of all layers, including biases."""
         expand = self.shape.channels + 1 if self.shape.expands else 0
         return 2 * self.shape.expanded * (expand + self.shape.filters + TAPS + 1)
 
     @property
     def read_bytes(self) -> int:
-        """From shared memory for a tile: operands of both products, the three rows of values above each that the
-        depthwise convolution makes, and its filters for each of these."""
+        """Bytes that a tile reads from shared memory: operands of both products, the three rows of values above each
+        result of the depthwise convolution, and its filters for each of these."""
         passes = self.shape.expanded // self.channels
         rows = self.halo_rows + -(-self.halo_rows // EXPAND_ROWS) * self.channels
         expand = 2 * rows * self.depth if self.shape.expands else 0
@@ -158,7 +162,7 @@ class InvertedTile:
 
 
 def inverted_tiles(shape: BlockShape, chip: Chip) -> tuple[InvertedTile, ...]:
-    """Those that a block of the chip can hold, resident ones first."""
+    """Tiles that a block of the chip can hold, resident ones first."""
     return tuple(tile for tile in _tiles(shape) if tile.fits(chip))
 
 

@@ -1,10 +1,10 @@
-"""Two matrix products as one kernel: what lies between them is made and used in blocks of columns, never stored.
+"""Two matrix products as one kernel: values between them are made and used in blocks of columns, and never stored.
 
     a [rows, in] x [in, between] -> operators -> x [between, out] (+ r)   -->   one launch
 
-A block of threads computes some rows, all columns; sums of the second product stay in registers from block to block.
-Weights are constants, which are emitted with their depth contiguous. Every block reads all of them, so that it pays for
-narrow results or few rows: the floors say so. Values between are rounded as if they were stored.
+A block of threads computes some rows and all columns; sums of the second product stay in registers from block to block.
+Weights are constants, which are emitted with their depth contiguous. Every block reads all of them, so the kernel pays
+for narrow results or few rows, as its floors say. Intermediate values are rounded as if they were stored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from partitioner.ir.kernels import Kernel
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """Both products and the operators behind each."""
+    """Both products and the operators after each."""
 
     first: Op
     second: Op
@@ -75,7 +75,7 @@ class ProductPairFamily:
 
 
 def _pair_of(work: KernelWork) -> _Pair | None:
-    """The layers as the template takes them; None for others."""
+    """The layers in the form that the template takes; None for others."""
     graph, layers = work.graph, work.layers
     if len(layers) != 2 or any(layer.anchor(graph).kind != "matmul" for layer in layers):
         return None
@@ -92,13 +92,13 @@ def _pair_of(work: KernelWork) -> _Pair | None:
 
 
 def _plain(product: Product) -> bool:
-    """One matrix by one of constants, whose extents are read eight at a time."""
+    """Whether the product is one matrix by one of constants, with extents that can be read eight at a time."""
     single = not product.batch and product.constant_b and not product.constant_a
     return single and product.depth % 8 == 0 and product.columns % 8 == 0
 
 
 def _operands(graph: Graph, op: Op, constants: Constants) -> tuple[Place, Place]:
-    """Weights with their depth contiguous, and bias; zeros where there is none."""
+    """Weights with their depth contiguous, and bias; a bias of zeros where there is none."""
     tensor = graph.by_name[op.inputs[1]]
     assert tensor.constant  # `_plain`
     depth, columns = tensor.shape[-2:]

@@ -1,4 +1,4 @@
-"""What a block of product_pair.cu computes and occupies: rows, columns at once, bytes, registers, reads.
+"""Work and size of a block of product_pair.cu: rows, columns per pass, bytes, registers, reads.
 
 rows, depths and columns of two products, a chip --pair_tiles--> tiles that a block of it can hold
 """
@@ -14,23 +14,23 @@ from hw_models.chip import Chip
 
 WARPS = 8
 SPLITS = ((32, 1, "mma"), (64, 2, "mma"), (128, 4, "mma"), (64, 4, "wgmma"), (128, 8, "wgmma"))
-"""Rows of a block, warps that share them, and the instruction of products: a warp has 32 rows of `mma`, and four warps
-together 64 of `wgmma`."""
+"""(rows of a block, warps that share them, instruction of products): a warp has 32 rows with `mma`, and four warps
+together have 64 with `wgmma`."""
 BLOCKS = (128, 64)
-"""Columns between that go through at once."""
+"""Intermediate columns of one pass."""
 WIDTHS = {"mma": (16, 32, 48, 64, 96, 128), "wgmma": (16, 32, 64, 128, 256)}
-"""Columns of a warp; those of a `wgmma` are those of its instruction."""
+"""Columns of a warp, by instruction; a `wgmma` has that many itself."""
 DEPTHS = (64, 32)
 STAGES = (4, 3, 2)
 MOST_SUMS = 160
-"""Floats of a thread, of both products."""
+"""Largest number of float sums of a thread, of both products."""
 OTHER_REGISTERS = 64
-"""Of a thread, for addresses and what is on its way between memories."""
+"""Registers of a thread for addresses and for data on its way between memories."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairShape:
-    """[rows, depth] by [depth, between], and the result by [between, columns]."""
+    """Extents of both products: [rows, depth] by [depth, between], and the result by [between, columns]."""
 
     rows: int
     depth: int
@@ -40,8 +40,8 @@ class PairShape:
 
 @dataclass(frozen=True, slots=True)
 class PairTile:
-    """`rows` rows, of which `down` warps have different ones; `block` columns between at once, `columns` of the result,
-    a multiple of what the warps share; `stages` steps of `depth` of the weights on their way."""
+    """A block of `rows` rows, divided over `down` warps; `block` intermediate columns per pass, `columns` of the
+    result, a multiple of what the warps share; `stages` steps of `depth` of the weights in flight."""
 
     shape: PairShape
     rows: int
@@ -62,7 +62,7 @@ class PairTile:
 
     @property
     def blocks(self) -> int:
-        """Of threads."""
+        """Number of blocks of threads."""
         return -(-self.shape.rows // self.rows)
 
     @property
@@ -71,7 +71,7 @@ class PairTile:
 
     @property
     def sixteens(self) -> int:
-        """Of rows of a warp."""
+        """Groups of 16 rows of a warp."""
         return self.rows // 16 // self.down
 
     @property
@@ -80,48 +80,48 @@ class PairTile:
 
     @property
     def passes(self) -> int:
-        """Blocks of columns between."""
+        """Number of passes: blocks of intermediate columns."""
         return -(-self.shape.between // self.block)
 
     @property
     def shared_bytes(self) -> int:
-        """Of `Shared`, halves; checked when the kernel is compiled."""
+        """Size of `Shared` in bytes, in fp16; checked when the kernel is compiled."""
         weights = self.stages * self.depth * copied_pitch(max(self.block, self.columns), self.depth)
         a = self.padded_depth * copied_pitch(self.rows, self.depth)
         return 2 * (weights + a + self.block * self.rows)
 
     @property
     def sums(self) -> int:
-        """Floats of a thread."""
+        """Float sums of a thread."""
         return self.sixteens * (self.block + self.columns) // self.across // 2
 
     @property
     def _needed_registers(self) -> int:
-        """Sums, operands (`wgmma` takes those of all depth at once) and the rest."""
+        """Registers for sums, operands (`wgmma` takes those of all depth at a time) and the rest."""
         left = self.sixteens * (self.depth // 4 if self.instruction == "wgmma" else 4)
         return self.sums + left + OTHER_REGISTERS
 
     def sharers(self, chip: Chip) -> int:
-        """Blocks that a core's registers are shared among."""
+        """Number of blocks that share a core's registers."""
         return max(1, sharing_blocks(chip, self._needed_registers, self.threads))
 
     def registers(self, chip: Chip) -> int:
-        """Of a thread, at most."""
+        """Largest number of registers of a thread."""
         return thread_registers(chip, self.sharers(chip), self.threads)
 
     def fits(self, chip: Chip) -> bool:
-        """In shared memory and registers."""
+        """Whether shared memory and registers have room for the tile."""
         return self.shared_bytes <= chip.simt.shared_bytes_per_block and self.sums <= MOST_SUMS
 
     @property
     def macs(self) -> int:
-        """Of a block, zeros included."""
+        """Multiply-accumulates of a block, including those with zeros."""
         return self.rows * self.passes * self.block * (self.padded_depth + self.columns)
 
     @property
     def moved_bytes(self) -> int:
-        """Of shared memory, that a block reads as operands. A warp of `mma` reads its rows and columns; of `wgmma`,
-        four warps read their columns together."""
+        """Bytes of shared memory that a block reads as operands. With `mma` a warp reads its own rows and columns; with
+        `wgmma` four warps read their columns together."""
         readers = WARPS if self.instruction == "mma" else WARPS // 4 * self.sixteens
         each = self.across * self.rows  # rows, by all warps
         first = (each + readers * self.block // self.across) * self.padded_depth
@@ -130,7 +130,8 @@ class PairTile:
 
 
 def pair_tiles(shape: PairShape, chip: Chip) -> tuple[PairTile, ...]:
-    """All that a block of the chip can hold, the most stages of each, by every instruction that has a rate."""
+    """All tiles that a block of the chip can hold, with the most stages of each, for every instruction that has a
+    rate."""
     rates = {rate.instruction for rate in chip.tensor.rates if rate.dtype == "float16"}
     return tuple(tile for tile in _tiles(shape, chip) if tile.instruction in rates)
 

@@ -1,9 +1,9 @@
-"""What operators make of whole lines, as statements on a team of threads (`sources/lines.cuh`).
+"""Operators on whole lines, as C++ statements for a team of threads (`sources/lines.cuh`).
 
     softmax  -->  the largest, the sum of powers, each power over the sum: three passes over a line
     layer_norm(x, scale, bias)  -->  (x - mean) / deviation, and the chain  * scale, + bias
 
-A NaN in a line goes where ONNX's definition takes it. Sums are of floats; a variance is summed after the mean is known.
+A NaN in a line propagates as ONNX's definition says. Sums are fp32; a variance is summed after the mean is known.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from partitioner.ir.graph import Graph, Op
 
 @dataclass(frozen=True, slots=True)
 class LineOperator:
-    """`statements(op)` end in `team.map` or, where there is one result a line (`reduces`), `team.once`; `passes` is how
-    often they go over a line."""
+    """Code of an operator. `statements(op)` end in `team.map` or, where there is one result per line (`reduces`), in
+    `team.once`; `passes` is the number of passes over a line."""
 
     statements: Callable[[Op], str]
     passes: int
@@ -83,7 +83,7 @@ def _max(_op: Op) -> str:
 
 
 def _nearest(_op: Op) -> str:
-    """What is nearest to zero between the smallest and the largest."""
+    """The value nearest to zero between the smallest and the largest."""
     return f"""{SMALLEST}
   {LARGEST}
   float v[S];
@@ -92,8 +92,8 @@ def _nearest(_op: Op) -> str:
 
 
 def _power(op: Op) -> str:
-    """64 over the power of two at or above the largest |x|, or |x - nearest| where it is `centred`: that of the
-    smallest or of the largest element, since differences that are rounded keep their order."""
+    """64 over the power of two at or above the largest |x|, or |x - nearest| where it is `centred`. The latter is that
+    of the smallest or of the largest element, since rounded differences keep their order."""
     nearest = "larger(low[k], 0.f) + smaller(high[k], 0.f)" if op.number("centred") else "0.f"
     return f"""{SMALLEST}
   {LARGEST}
@@ -132,7 +132,7 @@ LINE_RULES: Mapping[str, str] = {
     "reduce_power": "Any axes: 64 over the power of two at or above the largest magnitude, which is held between 2^-9 "
     "and 65504.",
 }
-"""For a reader; pools have rules of their own, of all windows."""
+"""Rules of the operators in words, for a reader; pools have rules of their own, shared by all windows."""
 
 
 def line_axes(graph: Graph, op: Op) -> frozenset[int] | None:
@@ -148,7 +148,7 @@ def line_axes(graph: Graph, op: Op) -> frozenset[int] | None:
 
 
 def affine(op: Op) -> tuple[Op, ...]:
-    """What a norm does last, as element-wise operators on its result: times the scale, plus the bias."""
+    """Last steps of a norm, as element-wise operators on its result: times the scale, plus the bias."""
     if op.kind not in ("layer_norm", "rms_norm"):
         return ()
     result = op.outputs[0]

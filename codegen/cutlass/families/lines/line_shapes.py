@@ -1,4 +1,4 @@
-"""An array as lines: its axes put together into runs, of which every other one lies along the lines.
+"""An array as lines: its axes are merged into runs, of which every other one lies along the lines.
 
 shape (2, 5, 7, 16), lines along axes 1 and 2   -->   kept 2 x 16, along 35; neighbours in memory are of other lines
 """
@@ -14,7 +14,7 @@ WIDE = 8
 
 @dataclass(frozen=True, slots=True)
 class AxisRun:
-    """Neighbouring axes that are alike; `stride` in elements."""
+    """Merged neighbouring axes; `stride` is in elements."""
 
     extent: int
     stride: int
@@ -22,8 +22,8 @@ class AxisRun:
 
 @dataclass(frozen=True, slots=True)
 class LineShape:
-    """`kept` number the lines and `along` their elements, the outermost first. `rows`: neighbours in memory are of one
-    line."""
+    """Lines of an array: the runs `kept` number the lines, the runs `along` their elements, the outermost first. `rows`
+    says that neighbours in memory belong to one line."""
 
     kept: tuple[AxisRun, ...]
     along: tuple[AxisRun, ...]
@@ -35,24 +35,24 @@ class LineShape:
 
     @property
     def elements(self) -> int:
-        """Of a line."""
+        """Elements of a line."""
         return prod(run.extent for run in self.along)
 
     @property
     def vector(self) -> int:
-        """Neighbours that can be read at once: 8, aligned, or 1."""
+        """Neighbours that can be read at a time: 8, aligned, or 1."""
         inner = (self.along if self.rows else self.kept)[-1]
         return 1 if inner.extent % WIDE else WIDE
 
     def counts(self, vector: int) -> tuple[int, int]:
-        """Steps of a line, and lines or, where a step has elements of several, sets of lines."""
+        """Steps of a line, and the number of lines or, where a step has elements of several lines, of sets of lines."""
         if self.rows:
             return self.elements // vector, self.lines
         return self.elements, self.lines // vector
 
 
 def line_shape(shape: tuple[int, ...], axes: Collection[int]) -> LineShape:
-    """Of lines along `axes` of an array; axes of one element belong to no run."""
+    """The lines along `axes` of an array; axes of one element belong to no run."""
     runs: list[tuple[bool, AxisRun]] = []
     for axis, extent in enumerate(shape):
         if extent == 1:

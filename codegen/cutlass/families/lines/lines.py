@@ -1,9 +1,9 @@
 """Kernels over whole lines: softmax, norms, reductions along axes, and pools whose window is the whole map.
 
-    lines of neighbours (softmax of the last axis)      8 or 32 threads a line, or a block
-    lines across (a mean over the pixels, NHWC)         8 channels a thread; 1, 8 or 32 threads share a line
+    lines of neighbours (softmax of the last axis)      8 or 32 threads per line, or a block
+    lines across (a mean over the pixels, NHWC)         8 channels per thread; 1, 8 or 32 threads share a line
 
-A line that is gone over more than once is held in registers where it is short enough.
+A line that takes more than one pass is held in registers where it is short enough.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from partitioner.ir.kernels import Kernel
 BLOCK, WARP, FLOAT = 256, 32, 4
 ROW_TEAMS: tuple[int, ...] = (8, 32, 128, 512)
 COLUMN_TEAMS: tuple[int, ...] = (1, 8, 32)
-"""Threads for a line. Columns are read 256, 32 or 8 sets of neighbours at a time."""
+"""Threads per line across memory: columns are read 256, 32 or 8 sets of neighbours at a time."""
 MOST_HELD = 32
-"""Elements that a thread holds."""
+"""Largest number of elements that a thread holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +38,14 @@ class _Problem:
 
     @property
     def chain(self) -> tuple[Op, ...]:
-        """Element-wise operators behind the lines."""
+        """Element-wise operators after the line operator."""
         work = self.work
         return (*affine(work.anchor), *(work.graph.op_by_name[name] for name in work.layer.ops[1:]))
 
     @property
     def vector(self) -> int:
-        """1 too where an operand of the chain could change between two neighbours that are stored at once."""
+        """Elements that are read at a time; 1 also where an operand of the chain could change between two neighbours
+        that are stored together."""
         last = self.work.shape(self.work.output)[-1]
         stored_at_once = not (self.operator.reduces and self.shape.rows)
         broken = stored_at_once and last % 8 and any(len(op.inputs) > 1 for op in self.chain)
@@ -52,16 +53,16 @@ class _Problem:
 
     @property
     def teams(self) -> tuple[int, ...]:
-        """None of them has more than twice the threads that a line has steps for, but for the smallest. In the order in
-        which they are preferred where their floors are equal, as where the main memory binds."""
+        """Numbers of threads per line. Except for the smallest, none has more than twice the threads that a line has
+        steps for. The order is that of preference where floors are equal, as where the main memory binds."""
         choices = ROW_TEAMS if self.shape.rows else COLUMN_TEAMS
         steps, _ = self.shape.counts(self.vector)
         offered = [team for team in choices if team < 2 * steps or team == min(choices)]
         return tuple(sorted(offered, key=self._order))
 
     def _order(self, team: int) -> tuple[bool, int, int]:
-        """First what reads lines once, then what puts most threads to work, as many as the chip has room for, then what
-        leaves fewest of a warp idle."""
+        """Sort key of preference: first teams that read lines once, then those that put most threads to work, up to
+        what the chip has room for, then those that leave the fewest threads of a warp idle."""
         chip = self.work.chip
         steps, count = self.shape.counts(self.vector)
         room = chip.cores_per_cluster * chip.simt.threads_per_core
@@ -73,24 +74,24 @@ class _Problem:
         return -(-count // (threads(team) // team))
 
     def steps(self, team: int) -> int:
-        """Of the thread that has most."""
+        """Steps of the busiest thread."""
         steps, _ = self.shape.counts(self.vector)
         return -(-steps // team)
 
     def warp_steps(self, team: int) -> int:
-        """Of all warps of a block that have something to do."""
+        """Steps of all working warps of a block."""
         steps, count = self.shape.counts(self.vector)
         here = min(count, threads(team) // team)
         together = min(team, WARP) if self.shape.rows else max(1, WARP * team // threads(team))
         return -(-steps // together) * -(-here // (WARP // together))
 
     def shared_bytes(self, team: int) -> int:
-        """Where the warps of a block leave what each has found of the same lines."""
+        """Bytes in which the warps of a block leave their partial results of the same lines."""
         warps, of_lines = threads(team) // WARP, 1 if self.shape.rows else self.vector * (threads(team) // team)
         return FLOAT * warps * of_lines if team > (WARP if self.shape.rows else 1) else 0
 
     def held(self, team: int) -> int:
-        """Steps of a line that a thread holds, a power of two; 0 where it reads them again for each pass."""
+        """Steps of a line that a thread holds, a power of two; 0 where it reads them again in each pass."""
         steps = self.steps(team)
         if self.operator.passes == 1 or steps * self.vector > MOST_HELD:
             return 0
@@ -98,13 +99,13 @@ class _Problem:
 
 
 def threads(team: int) -> int:
-    """Of a block."""
+    """Threads of a block."""
     return BLOCK if team <= WARP else team
 
 
 @dataclass(frozen=True, slots=True)
 class LineFamily:
-    """`operators` by kind."""
+    """A family of line kernels, with `operators` by kind."""
 
     name: str
     operators: Mapping[str, LineOperator]
@@ -122,7 +123,7 @@ class LineFamily:
         return _Problem(work, line_shape(work.shape(work.anchor.inputs[0]), axes), self.operators[work.anchor.kind])
 
     def _candidate(self, problem: _Problem, team: int) -> Kernel:
-        """An operation an element and pass, at least."""
+        """The kernel of a team. Its floor counts at least one operation per element and pass."""
         chip, work = problem.work.chip, problem.work
         each = problem.vector * problem.operator.passes
         return Kernel(
@@ -171,7 +172,7 @@ class LineFamily:
 
 
 def _head(problem: _Problem, team: int) -> str:
-    """What the sources take as given, and the sources."""
+    """Definitions that the sources need, and the sources."""
     shape = problem.shape
     numbers = {
         "RANK": len(problem.work.shape(problem.work.output)),

@@ -1,1 +1,2 @@
-"""Kernels in which a thread computes some neighbours of the output by itself, and those that move elements by tiles."""
+"""Kernels in which a thread computes a few neighbours of the output by itself, and kernels that move elements by
+tiles."""

@@ -1,5 +1,5 @@
-"""Anchor of concatenations: a thread finds the input that its position lies in. A launch reads 16 inputs at most, so
-that its parameters stay few; more are more launches, each for a part of the output.
+"""Anchor of concatenations: a thread finds the input in which its position lies. A launch reads at most 16 inputs, so
+that it has few parameters; more inputs take more launches, each for a part of the output.
 
     at[axis] --bounds of the inputs--> x, first, extent;  x[(before * extent + at[axis] - first) * behind + rest]
 """
@@ -37,7 +37,7 @@ def _axis(work: KernelWork) -> int:
 
 
 def _width(work: KernelWork) -> int:
-    """8 where no bound lies between eight neighbours."""
+    """Neighbours per thread: 8 where no bound of an input lies between eight neighbours."""
     shape, axis = work.shape(work.output), _axis(work)
     if axis < len(shape) - 1:
         return vector_width(shape)
@@ -60,7 +60,7 @@ def _concat(work: KernelWork, width: int, constants: Constants) -> tuple[Anchor,
 
 
 def _anchor(work: KernelWork, names: tuple[str, ...], start: int) -> Anchor:
-    """The part of the output that `names` make, from `start` on."""
+    """The anchor for the part of the output that the inputs `names` make, from `start` on."""
     shape, axis, count = work.shape(work.output), _axis(work), len(names)
     bounds = (0, *accumulate(work.shape(name)[axis] for name in names))
     choice = "\n  ".join(f"if (at[AXIS] >= b.v[{j}]) x = x{j}, j = {j};" for j in range(1, count))

@@ -1,12 +1,12 @@
-"""Convolutions summed by the threads themselves: depthwise ones, and what CUTLASS's kernels do not take.
+"""Convolutions summed by the threads themselves: depthwise ones, and those that CUTLASS's kernels do not take.
 
     own      as many groups as channels and filters: eight products side by side   n y x c: sum in[.., c] w[tap, c]
     shared   neighbouring filters read one channel after the other, together
     each     neighbouring filters are of different groups, each with channels of its own
     along    one filter at a time: eight channels after the other
 
-Weights are arranged when a network is emitted, so that what neighbours read lies side by side: (tap, channel of the
-group, filter), for `along` (filter, tap, channel of the group) as they are.
+Weights are arranged when a network is emitted, so that elements read by neighbours lie side by side: (tap, channel of
+the group, filter), for `along` (filter, tap, channel of the group) as they are.
 """
 
 from __future__ import annotations
@@ -102,12 +102,13 @@ def _anchor(work: KernelWork, width: int, constants: Constants) -> tuple[Anchor,
 
 
 def _takes(work: KernelWork) -> bool:
-    """Several groups, which CUTLASS's kernels compute in a launch each, and whatever these do not compute."""
+    """Whether the convolution has several groups, for each of which CUTLASS's kernels need a launch, or is one that
+    they do not compute."""
     return int(work.anchor.number("groups")) > 1 or not CONVOLUTION.offers(work)
 
 
 def _products(work: KernelWork) -> int:
-    """Of one element; each is one multiply-add of a lane."""
+    """Products per element; each is one multiply-add of a lane."""
     return _groups(work)[0] * taps(work)
 
 

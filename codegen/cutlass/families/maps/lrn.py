@@ -11,7 +11,7 @@ from codegen.cutlass.kernel.launches import Address
 from partitioner.ir.graph import Constants
 
 MOST_UNROLLED = 32
-"""Channels around V neighbours; wider windows are a loop."""
+"""Largest number of channels around V neighbours that are unrolled; wider windows are a loop."""
 
 STATEMENTS = """const half* line = x + size_t(i) * V - at[RANK - 1];
   float squares[V];

@@ -1,4 +1,5 @@
-"""Kernels in which a thread computes some neighbours of the output by itself: one skeleton, an anchor by operator.
+"""Kernels in which a thread computes a few neighbours of the output by itself: one skeleton, and an anchor per
+operator.
 
 max_pool -> relu   -->   map.cu with @ANCHOR@ = the window's maximum, @EPILOGUE@ = the rest of the layer
 """
@@ -24,11 +25,11 @@ WIDTHS = (1, 8)
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """`declarations` of parameters, statements that fill `v[V]` at the position `at`, and the arguments. `includes` are
-    functions that the statements call.
+    """An operator's code: `declarations` of parameters, statements that fill `v[V]` at the position `at`, and the
+    arguments. `includes` are functions that the statements call.
 
-    `domain` are the extents of the positions that threads compute, () for the whole output; the statements of a part
-    move `at` to where it lies in the output, and `element` says at which element of the output v[0] is stored."""
+    `domain` holds the extents of the positions that threads compute, () for the whole output; the statements of a part
+    move `at` to its position in the output, and `element` is the output element at which v[0] is stored."""
 
     declarations: str
     statements: str
@@ -39,25 +40,26 @@ class Anchor:
 
 
 AnchorRule = Callable[[KernelWork, int, Constants], tuple[Anchor, ...]]
-"""(work, V, constants) -> the anchor, or one for each part of the output."""
+"""Rule (work, V, constants) -> the anchor, or one for each part of the output."""
 
 
 NO_ANCHOR = Anchor("", "", ())
-"""Of layers that are element-wise from their first operator on."""
+"""Anchor of layers that are element-wise from their first operator on."""
 
 
 def no_anchor(_work: KernelWork, _width: int, _constants: Constants) -> tuple[Anchor, ...]:
-    """The rule of such layers."""
+    """Rule of layers that are element-wise from their first operator on."""
     return (NO_ANCHOR,)
 
 
 @dataclass(frozen=True, slots=True)
 class MapFamily:
-    """`anchors` by kind of operator; kinds of an `elementwise` family are chains of such operators from the anchor on.
+    """A family with `anchors` by kind of operator; layers of an `elementwise` family are chains of such operators from
+    the anchor on.
 
-    `takes` says whether the family computes a layer of one of its kinds, `width` how many neighbours a thread does,
-    `parts` how many launches there are. For the floors, `moved` are bytes that the main memory gives and takes, and
-    `operations` those that an anchor needs at least for an element."""
+    `takes` says whether the family computes a layer of one of its kinds; `width` is the number of neighbours per
+    thread, `parts` the number of launches. For the floors, `moved` is the number of bytes that the main memory gives
+    and takes, and `operations` the least number of operations of an anchor per element."""
 
     name: str
     anchors: Mapping[str, AnchorRule]
@@ -102,7 +104,7 @@ class MapFamily:
         domain = anchor.domain or shape
         ops = [graph.op_by_name[name] for name in work.layer.ops]
         chain = chain_of(graph, ops if self.elementwise else ops[1:], "" if self.elementwise else ops[0].outputs[0])
-        name = "_".join(dict.fromkeys((self.name, *(op.kind for op in ops))))[:100]  # never that of a C function
+        name = "_".join(dict.fromkeys((self.name, *(op.kind for op in ops))))[:100]  # never the name of a C function
         head = f"constexpr int RANK = {len(shape)}, V = {width};\n"
         text = (
             source_text("common.cuh")

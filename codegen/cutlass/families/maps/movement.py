@@ -1,5 +1,5 @@
 """Anchors that move elements: slices, gathers by constant indices, constant padding, resizing to the nearest element,
-and transposes that leave the last axis in its place or have little to gain from a tile.
+and transposes that keep the last axis or gain little from a tile.
 
     from = base + sum over axes of at[axis] * stride[axis], or of a table of the axis at at[axis];  v[k] = x[from]
 
@@ -31,7 +31,7 @@ Places = Callable[[KernelWork], "MapMove"]
 
 @dataclass(frozen=True, slots=True)
 class MapMove:
-    """The element that a position reads: `base` and, of each axis, a stride in elements or a table of elements."""
+    """The element that a position reads: `base` and, for each axis, a stride in elements or a table of elements."""
 
     base: int
     axes: tuple[int | Table, ...]
@@ -43,13 +43,13 @@ def strides_of(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _transposed(work: KernelWork) -> MapMove:
-    """Output axis i is input axis perm[i]."""
+    """Transpose: output axis i is input axis perm[i]."""
     strides = strides_of(work.shape(work.anchor.inputs[0]))
     return MapMove(0, tuple(strides[axis] for axis in work.anchor.ints("perm")))
 
 
 def _sliced(work: KernelWork) -> MapMove:
-    """Position p reads starts + steps * p."""
+    """Slice: position p reads starts + steps * p."""
     op, strides = work.anchor, strides_of(work.shape(work.anchor.inputs[0]))
     base = sum(start * stride for start, stride in zip(op.ints("starts"), strides, strict=True))
     steps = zip(work.shape(op.outputs[0]), op.ints("steps"), strides, strict=True)
@@ -57,7 +57,7 @@ def _sliced(work: KernelWork) -> MapMove:
 
 
 def _taken(work: KernelWork) -> MapMove:
-    """Position p of the axis reads indices[p]."""
+    """Take: position p of the axis reads indices[p]."""
     op, axes = work.anchor, list[int | Table](strides_of(work.shape(work.anchor.inputs[0])))
     axis = int(op.number("axis"))
     axes[axis] = np.array(op.ints("indices"), np.int64) * axes[axis]
@@ -65,7 +65,7 @@ def _taken(work: KernelWork) -> MapMove:
 
 
 def _nearest(work: KernelWork) -> MapMove:
-    """Position p of a resized axis reads the nearest one."""
+    """Nearest resize: position p of a resized axis reads the nearest input position."""
     axes = list[int | Table](strides_of(work.shape(work.anchor.inputs[0])))
     for axis, places in nearest_places(work).items():
         axes[axis] = places * axes[axis]
@@ -109,7 +109,7 @@ def _moving(places: Places) -> AnchorRule:
 
 
 def _pad(work: KernelWork, width: int, constants: Constants) -> tuple[Anchor, ...]:
-    """Position p reads p - begins; outside the input it is the value. Negative begins and ends cut off."""
+    """Pad: position p reads p - begins; outside the input it is the value. Negative begins and ends cut off."""
     del constants
     op, given = work.anchor, work.shape(work.anchor.inputs[0])
     begins = op.ints("begins")
@@ -136,12 +136,12 @@ def _pad(work: KernelWork, width: int, constants: Constants) -> tuple[Anchor, ..
 
 
 def _moved_bytes(work: KernelWork) -> int:
-    """Each element of the output is one of the input, or none."""
+    """Bytes moved: each element of the output comes from one of the input, or from none."""
     return reached_bytes(work, prod(work.shape(work.output)))
 
 
 def _takes(work: KernelWork) -> bool:
-    """Resizing between neighbours and large transposes are other families'."""
+    """Whether this family computes the layer: linear resizing and large transposes belong to other families."""
     op = work.anchor
     if op.kind == "transpose":
         return tiling_of(work.shape(op.inputs[0]), op.ints("perm")) is None

@@ -1,5 +1,5 @@
-"""Resizing: where each position of an axis lies among the input's, computed here in fp32 as onnxruntime does, and the
-anchor of linear resizing. Resizing to the nearest element is a movement by these tables.
+"""Resizing: the input coordinate of each position of an axis, computed in fp32 as in onnxruntime, and the anchor of
+linear resizing. Resizing to the nearest element is a movement by these tables.
 
     position p --coordinates, scale--> place;  linear: x[floor] (1 - share) + x[floor + 1] share, axis by axis
 """
@@ -24,8 +24,8 @@ Positions = npt.NDArray[np.int64]
 
 
 def resized_axes(given: tuple[int, ...], wanted: tuple[int, ...], op: Op) -> tuple[int, ...]:
-    """Axes along which positions of the output are not those of the input: the extent differs, or a factor that is not
-    one leaves it. Where all extents stay onnxruntime copies, whatever the factors."""
+    """Axes that resizing changes: the extent differs, or a factor other than one leaves it the same. Where all extents
+    stay the same onnxruntime copies, whatever the factors."""
     if given == wanted:
         return ()
     scales = _scales(op) or (1.0,) * len(given)
@@ -34,7 +34,7 @@ def resized_axes(given: tuple[int, ...], wanted: tuple[int, ...], op: Op) -> tup
 
 
 def nearest_places(work: KernelWork) -> Mapping[int, Positions]:
-    """Of each resized axis the positions of the input that are read."""
+    """Input positions that are read, for each resized axis."""
     op, given, wanted = work.anchor, work.shape(work.anchor.inputs[0]), work.shape(work.anchor.outputs[0])
     return {
         axis: _nearest(str(op.attribute("rounding")), _places(op, axis, given[axis], wanted[axis]),
@@ -49,7 +49,7 @@ def _scales(op: Op) -> tuple[float, ...]:
 
 
 def _places(op: Op, axis: int, extent: int, wanted: int) -> Places:
-    """Where all positions of the output lie, held inside the input."""
+    """Coordinates of all output positions, clamped to the input."""
     one = np.float32
     at = np.arange(wanted).astype(one)
     scales = _scales(op)
@@ -82,8 +82,8 @@ def _nearest(rounding: str, places: Places, shrinks: bool) -> Positions:
 
 
 def _linear(work: KernelWork, width: int, constants: Constants) -> tuple[Anchor, ...]:
-    """All corners around the place by the product of their shares. A corner without a share is not read, so that an
-    infinity beside a whole place does no harm."""
+    """Linear resizing: all corners around the place, times the product of their shares. A corner without a share is not
+    read, so that an infinity next to a whole place does no harm."""
     del width, constants
     op, given, wanted = work.anchor, work.shape(work.anchor.inputs[0]), work.shape(work.anchor.outputs[0])
     axes = resized_axes(given, wanted, op)
@@ -110,13 +110,13 @@ def _linear(work: KernelWork, width: int, constants: Constants) -> tuple[Anchor,
 
 
 def _takes(work: KernelWork) -> bool:
-    """Neighbours along the last axis are read together, so that this one stays as it is."""
+    """Whether the last axis stays as it is, since neighbours along it are read together."""
     op, given, wanted = work.anchor, work.shape(work.anchor.inputs[0]), work.shape(work.anchor.outputs[0])
     return op.attribute("mode") == "linear" and len(given) - 1 not in resized_axes(given, wanted, op)
 
 
 def _moved_bytes(work: KernelWork) -> int:
-    """Of each element of the output two neighbours along every axis that changes."""
+    """Bytes moved: for each element of the output, two neighbours along every axis that changes."""
     given, wanted = work.shape(work.anchor.inputs[0]), work.shape(work.output)
     return reached_bytes(work, prod(wanted) << len(resized_axes(given, wanted, work.anchor)))
 

@@ -2,8 +2,8 @@
 
     perm (0, 3, 1, 2) of N x H x W x C  --axes that stay together are one-->  perm (0, 2, 1): N times C x (H W)
 
-Where one of the two axes that run fastest is short there is nothing to gain: lines of the input are then as short as
-what a thread reads anyhow, and `movement` computes it.
+Where one of the two fastest axes is short, tiles gain nothing: lines of the input are then as short as one read of a
+thread, and `movement` computes the transpose.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from partitioner.ir.kernels import Kernel
 
 TILE, THREADS, SHARED_BYTES = 32, 256, 2 * 32 * 33
 SHORTEST = 16
-"""Elements of an axis from which on a tile is better than half full."""
+"""Least extent of an axis: from here on a tile is more than half full."""
 MOST_OTHERS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class TransposeTiling:
-    """`columns` neighbours of the input, whose places in the output are `column_stride` apart, and `rows` neighbours of
-    the output, `row_stride` apart in the input; `others` are further axes: extent, stride of input and output."""
+    """A tile of `columns` neighbours of the input, whose places in the output are `column_stride` apart, and `rows`
+    neighbours of the output, `row_stride` apart in the input; `others` are further axes: extent, stride of input and
+    output."""
 
     rows: int
     columns: int
@@ -43,7 +44,7 @@ class TransposeTiling:
 
 
 def tiling_of(shape: tuple[int, ...], perm: tuple[int, ...]) -> TransposeTiling | None:
-    """How a transpose of an input of this shape is tiled; None where tiles gain nothing."""
+    """The tiling of a transpose of an input of this shape; None where tiles gain nothing."""
     runs = _together([axis for axis in perm if shape[axis] > 1])
     axes = []
     written = 1
@@ -61,7 +62,7 @@ def tiling_of(shape: tuple[int, ...], perm: tuple[int, ...]) -> TransposeTiling 
 
 
 def _together(perm: list[int]) -> list[list[int]]:
-    """Axes of the output in runs that are runs of the input too."""
+    """Axes of the output in runs that are runs of the input, too."""
     runs: list[list[int]] = []
     for axis in perm:
         if runs and runs[-1][-1] == axis - 1:
@@ -73,7 +74,7 @@ def _together(perm: list[int]) -> list[list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class TransposeFamily:
-    """One template, without parameters."""
+    """Tiled transposes: one template, without parameters."""
 
     name: str = "transpose"
 

@@ -29,8 +29,8 @@ LOADED = "float t[V];\n  load(t, x + pixel * extents.v[RANK - 1] + at[RANK - 1])
 
 
 def over_taps(work: KernelWork, statements: str) -> str:
-    """`statements` for every tap of window `w` at `at` that lies inside the image: `pixel` is where, counted in pixels,
-    and `tap` is its number."""
+    """Code that runs `statements` for every tap of window `w` at `at` that lies inside the image: `pixel` is its
+    position, counted in pixels, and `tap` its number."""
     spatial = range(len(work.anchor.ints("kernel")))
     lines, pixel, tap = [], "size_t(at[0])", ""
     for axis in spatial:
@@ -48,7 +48,7 @@ def over_taps(work: KernelWork, statements: str) -> str:
 
 
 def window_numbers(work: KernelWork) -> tuple[int, ...]:
-    """As the window of the sources."""
+    """Numbers of the window, in the order of the sources' window structure."""
     op, kernel = work.anchor, work.anchor.ints("kernel")
     dilations = (length if taps > 1 else 1 for length, taps in zip(op.ints("dilations"), kernel, strict=True))
     return tuple(
@@ -57,15 +57,15 @@ def window_numbers(work: KernelWork) -> tuple[int, ...]:
 
 
 def _max_pool(work: KernelWork, width: int, constants: Constants) -> tuple[Anchor, ...]:
-    """The largest element inside; there is one at least."""
+    """Maximum of the elements inside the image; there is at least one."""
     del width, constants
     start = "EACH v[k] = __int_as_float(0xff800000);\n  "
     return _anchor(work, start + over_taps(work, f"{LOADED}\n  EACH v[k] = larger(v[k], t[k]);"))
 
 
 def _average_pool(work: KernelWork, width: int, constants: Constants) -> tuple[Anchor, ...]:
-    """The mean of what lies inside; with `count_include_pad` the sum of that over the number of all taps, none of which
-    lies beyond the padding (the frontend refuses such windows). 0 where no tap lies inside."""
+    """Mean of the elements inside the image; with `count_include_pad`, their sum over the number of all taps, none of
+    which lies beyond the padding (the frontend refuses such windows). 0 where no tap lies inside."""
     del width, constants
     statements = "EACH v[k] = 0.f;\n  int inside = 0;\n  " + over_taps(
         work, f"{LOADED}\n  EACH v[k] += t[k];\n  ++inside;"

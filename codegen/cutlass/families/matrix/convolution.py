@@ -1,9 +1,10 @@
-"""Convolutions by CUTLASS's implicit GEMM (2.x, mma.sync, fp32 sums), one launch a group of channels.
+"""Convolutions by CUTLASS's implicit GEMM (2.x, mma.sync, fp32 sums), one launch per group of channels.
 
     image N x H x W x C, filters K x R x S x C  -->  N x P x Q x K: rows N P Q, columns K, depth R S C
 
-Channels are read 8, 4 or 2 at a time. An odd number of them is padded to a multiple of 8: the image by a kernel before,
-into memory of its own, the filters when they are emitted. Filters lie as they are read (`Wants.weights`).
+Channels are read 8, 4 or 2 at a time. An odd number of channels is padded to a multiple of 8: the image by a preceding
+kernel, into scratch memory, the filters when they are emitted. Filters are stored in the layout in which they are read
+(`Wants.weights`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ MOST_TAPS = 32
 
 
 def conv_alignment(channels: int, groups: int) -> int:
-    """Channels of a group that are read at once: 8, 4 or 2; 8 where an odd number is padded; 0 where that cannot be."""
+    """Channels of a group that are read at a time: 8, 4 or 2; 8 where an odd number is padded; 0 where neither
+    works."""
     at_once = gcd(channels, WIDEST)
     if at_once > 1:
         return at_once
@@ -39,7 +41,7 @@ def conv_alignment(channels: int, groups: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Problem:
-    """One convolution; channels and filters are those of a group."""
+    """One convolution; channels and filters are those of one group."""
 
     work: KernelWork
 
@@ -79,7 +81,8 @@ class _Problem:
 
     @property
     def fits(self) -> bool:
-        """CUTLASS keeps the taps of a row and of a column in masks of 32 bits, and strides in integers of 32."""
+        """Whether CUTLASS's limits hold: the taps of a row and of a column are kept in masks of 32 bits, and strides in
+        int32."""
         largest = prod(self.image[:3]) * self.padded_channels * self.groups
         return max(self.taps) <= MOST_TAPS and largest < 1 << 31
 
@@ -91,7 +94,7 @@ class _Problem:
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionFamily:
-    """DefaultConv2dFpropWithBroadcast with tiles of `TILES`."""
+    """DefaultConv2dFpropWithBroadcast with the tiles of `TILES`."""
 
     name: str = "conv2d"
 
@@ -124,7 +127,7 @@ class ConvolutionFamily:
     def launches(
         self, work: KernelWork, parameters: Parameters, constants: Constants
     ) -> tuple[Launch | ComputedLaunch, ...]:
-        """Raises TargetError for a tile that is none of ours."""
+        """The launches, one per group. Raises TargetError for a tile that is not in `TILES`."""
         problem, tile = _Problem(work), tile_named(parameters.get("tile"))
         if tile is None:
             raise TargetError(f"kernel {self.name}", needs=f"a tile of {', '.join(t.name for t in TILES)}",
@@ -186,7 +189,7 @@ def _moved(place: Place, plus_bytes: int) -> Place:
 
 
 def _padded(problem: _Problem, constants: Constants) -> bytes:
-    """Filters with zeros for the channels that the image has not."""
+    """Filters with zeros for the channels that the image does not have."""
     tensor = problem.work.graph.by_name[problem.work.anchor.inputs[1]]
     weights = constants[tensor.constant].reshape(tensor.shape)
     room = ((0, 0),) * (weights.ndim - 1) + ((0, problem.padded_channels - problem.channels),)

@@ -1,4 +1,5 @@
-"""Matrix products on the CUDA cores, of any extents and strides: what the tensor cores' kernel cannot do.
+"""Matrix products on the CUDA cores, of any extents and strides, for products that the tensor cores' kernel cannot
+compute.
 
 product.cu: 64 x 64 of a result by a block, operands through shared memory as floats, fp32 sums
 """
@@ -17,7 +18,7 @@ from partitioner.ir.graph import Constants
 from partitioner.ir.kernels import Kernel
 
 TILE, DEPTH, THREADS = 64, 16, 256
-"""As in `product.cu`."""
+"""Tile extent, depth of a step and threads of a block, as in `product.cu`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class FallbackProductFamily:
 
 
 def _grid(shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Blocks down, across and one matrix after the other."""
+    """Grid of blocks: down, across, and one layer per matrix."""
     return -(-shape[-2] // TILE), -(-shape[-1] // TILE), prod(shape[:-2])
 
 

@@ -1,9 +1,9 @@
-"""Matrix products by CUTLASS's GEMM (2.x, mma.sync, fp32 sums), one launch a batch of equally distant matrices.
+"""Matrix products by CUTLASS's GEMM (2.x, mma.sync, fp32 sums), one launch per batch of equally spaced matrices.
 
     A rows x depth, B depth x columns, row-major as the graph has them; the matrices of a batch are the grid's z
 
-Elements are read 8, 4 or 2 at a time. An odd depth of A, odd columns of B are padded with zeros to a multiple of 8:
-constants when they are emitted, values by a kernel before, into memory of its own.
+Elements are read 8, 4 or 2 at a time. An odd depth of A and odd columns of B are padded with zeros to a multiple of 8:
+constants when they are emitted, values by a preceding kernel, into scratch memory.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from partitioner.ir.graph import Constants
 from partitioner.ir.kernels import Kernel
 
 MOST_LAUNCHES = 8
-"""Beyond that many batches that lie differently far apart the kernel of any strides is used."""
+"""Largest number of launches: for more batches with different spacing, the kernel of any strides is used."""
 MOST_ELEMENTS = (1 << 31) - 1
-"""Of a padded factor: steps are numbers of 32 bits."""
+"""Largest number of elements of a padded factor: steps are int32."""
 
 
 @dataclass(frozen=True, slots=True)
 class GemmFamily:
-    """CUTLASS's parts, composed in `gemm.cu`, with tiles of `PRODUCT_TILES`."""
+    """A family of CUTLASS's parts, composed in `gemm.cu`, with the tiles of `PRODUCT_TILES`."""
 
     name: str = "gemm"
 
@@ -48,7 +48,7 @@ class GemmFamily:
         return tuple(_candidate(work, product, tile) for tile in ordered)
 
     def launches(self, work: KernelWork, parameters: Parameters, constants: Constants) -> tuple[Launch, ...]:
-        """Raises TargetError for a tile that is none of ours."""
+        """The launches, padding first. Raises TargetError for a tile that is not in `PRODUCT_TILES`."""
         product, tile = product_of(work), tile_named(parameters.get("tile"))
         if tile is None or not _fits(product):
             raise TargetError(f"kernel {self.name}", needs=f"a tile of {', '.join(t.name for t in PRODUCT_TILES)}",
@@ -89,7 +89,7 @@ class GemmFamily:
 
 @dataclass(frozen=True, slots=True)
 class _Factor:
-    """Matrices of a tensor, and how many rows and columns of each a kernel reads."""
+    """Matrices of a tensor, and the rows and columns of each that a kernel reads."""
 
     tensor: str
     matrices: int
@@ -105,7 +105,7 @@ class _Factor:
     def read(
         self, work: KernelWork, constants: Constants, number: int
     ) -> tuple[Address | Data | LayerScratch, tuple[Launch, ...]]:
-        """Where the kernel reads, and what is launched before; `number` is that of memory of its own."""
+        """The place where the kernel reads, and the launches before it; `number` identifies the scratch memory."""
         if (self.rows, self.columns) == (self.wanted_rows, self.wanted_columns):
             return Address(self.tensor), ()
         if constant := work.graph.by_name[self.tensor].constant:
@@ -180,7 +180,7 @@ def _tiles(product: Product, tile: MatrixTile) -> tuple[int, int]:
 
 
 def _ends(work: KernelWork, moved_bytes: int) -> tuple[Argument, Argument, Argument]:
-    """Bias, what is added, and the result; null for what there is not."""
+    """Bias, the addend, and the result; null for those that are absent."""
     inputs, added = work.anchor.inputs, _epilogue(work).source
     return (
         Address(inputs[2]) if len(inputs) > 2 else 0,

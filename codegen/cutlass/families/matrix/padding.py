@@ -1,4 +1,4 @@
-"""Feature maps with more channels than they have, matrices with more rows and columns: for kernels that read eight at a
+"""Launches that pad feature maps with channels, and matrices with rows and columns, for kernels that read eight at a
 time."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ THREADS = 256
 
 
 def pad_channels(x: Place, y: Place, pixels: int, channels: int, padded: int) -> Launch:
-    """`pixels` x `channels` at `x` to `pixels` x `padded`, a multiple of 8, at `y`; what is new is zero."""
+    """Copy `pixels` x `channels` at `x` to `pixels` x `padded`, a multiple of 8, at `y`; the new elements are zero."""
     vectors = pixels * padded // 8
     source = Source("pad_channels", source_text("common.cuh") + source_text("pad_channels.cu"))
     grid = (-(-vectors // THREADS), 1, 1)
@@ -18,8 +18,8 @@ def pad_channels(x: Place, y: Place, pixels: int, channels: int, padded: int) ->
 
 
 def pad_matrices(x: Place, y: Place, matrices: int, given: tuple[int, int], wanted: tuple[int, int]) -> Launch:
-    """`matrices` of the `given` rows and columns at `x` to as many of the `wanted` ones at `y`, where columns are a
-    multiple of 8; what is new is zero."""
+    """Copy `matrices` of the `given` rows and columns at `x` to the `wanted` ones at `y`, whose columns are a multiple
+    of 8; the new elements are zero."""
     vectors = matrices * wanted[0] * wanted[1] // 8
     source = Source("pad_matrices", source_text("common.cuh") + source_text("pad_matrices.cu"))
     grid = (-(-vectors // THREADS), 1, 1)

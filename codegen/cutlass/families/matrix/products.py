@@ -1,4 +1,4 @@
-"""Shapes of matrix products: which matrices are multiplied with which, and how far apart they lie.
+"""Shapes of matrix products: the matrices that are multiplied with each other, and the distances between them.
 
 [8, 12, 197, 64] x [8, 12, 64, 197]  -->  96 products of 197 x 64 by 64 x 197
 [4, 50, 256] x [256, 1000]           -->  one product of 200 x 256 by 256 x 1000
@@ -13,12 +13,13 @@ from codegen.cutlass.kernel.epilogues import broadcast_strides
 from codegen.cutlass.kernel.family import KernelWork
 
 WIDEST = 8
-"""Halves that a thread reads at once at most."""
+"""Largest number of fp16 elements that a thread reads at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchAxis:
-    """`extent` products in a row, whose factors are `step_a` and `step_b` matrices apart; 0 where they are one."""
+    """An axis of `extent` products, whose factors are `step_a` and `step_b` matrices apart; a step is 0 where a factor
+    is shared."""
 
     extent: int
     step_a: int
@@ -27,9 +28,10 @@ class BatchAxis:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """[rows, depth] x [depth, columns] for each position of `batch`, the last axis the fastest; no axis is of extent 1.
+    """A product [rows, depth] x [depth, columns] for each position of `batch`, the last axis fastest; no axis has
+    extent 1.
 
-    `matrices_a` and `matrices_b` are how many matrices either factor has."""
+    `matrices_a` and `matrices_b` are the numbers of matrices of the factors."""
 
     rows: int
     columns: int
@@ -46,12 +48,12 @@ class Product:
 
     @property
     def read_depth(self) -> int:
-        """Depth as a kernel reads it that reads neighbours at a time: an odd one is padded with zeros."""
+        """Depth as read by a kernel that reads neighbours together: an odd one is padded with zeros."""
         return self.depth if self.depth % 2 == 0 else padded(self.depth)
 
     @property
     def pitch_b(self) -> int:
-        """Elements from one row of B to the next, as such a kernel reads them: constants cost nothing to pad."""
+        """Elements from one row of B to the next, as such a kernel reads them: padding constants costs nothing."""
         odd = self.columns % 2 == 1
         return padded(self.columns) if odd or self.constant_b else self.columns
 
@@ -65,17 +67,17 @@ class Product:
 
     @property
     def aligned_a(self) -> int:
-        """Elements of a row of A that are read at once: 8, 4 or 2."""
+        """Elements of a row of A that are read at a time: 8, 4 or 2."""
         return gcd(self.read_depth, WIDEST)
 
     @property
     def aligned_b(self) -> int:
-        """Elements of a row of B that are read at once: 8, 4 or 2."""
+        """Elements of a row of B that are read at a time: 8, 4 or 2."""
         return gcd(self.pitch_b, WIDEST)
 
 
 def padded(extent: int) -> int:
-    """The next multiple of what is read at once."""
+    """The next multiple of the elements that are read at a time."""
     return -(-extent // WIDEST) * WIDEST
 
 
@@ -86,7 +88,7 @@ def product_of(work: KernelWork) -> Product:
     tensors = work.graph.by_name
     batch = _merged(y[:-2], _steps(a, y), _steps(b, y))
     rows, matrices = y[-2], prod(a[:-2])
-    if batch and (batch[-1].step_a, batch[-1].step_b) == (1, 0):  # their rows lie one behind the other
+    if batch and (batch[-1].step_a, batch[-1].step_b) == (1, 0):  # their rows follow each other
         *outer, last = batch
         rows, matrices = rows * last.extent, matrices // last.extent
         batch = tuple(BatchAxis(axis.extent, axis.step_a // last.extent, axis.step_b) for axis in outer)
@@ -108,7 +110,7 @@ def _steps(factor: tuple[int, ...], result: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _merged(extents: tuple[int, ...], steps_a: tuple[int, ...], steps_b: tuple[int, ...]) -> tuple[BatchAxis, ...]:
-    """Axes of extent 1 left out, and neighbours joined where one goes on where the other ends."""
+    """The axes without those of extent 1, and with neighbours joined where one continues where the other ends."""
     axes: list[BatchAxis] = []
     for axis in map(BatchAxis, extents, steps_a, steps_b):
         if axis.extent == 1:

@@ -1,4 +1,4 @@
-"""Which element-wise operators the end of a CUTLASS kernel takes in: unary ones, one sum with a map of the same shape,
+"""Element-wise operators that the epilogue of a CUTLASS kernel can take: unary ones, one sum with a map of equal shape,
 and unary ones again.
 
     conv, clip, add r, relu  -->  After(Before(sums + bias) + r)
@@ -16,7 +16,7 @@ from partitioner.ir.graph import Graph, Op
 
 @dataclass(frozen=True, slots=True)
 class TensorEpilogue:
-    """Operators before and behind the sum with `source`; None where there is none."""
+    """Operators before and after the sum with `source`; None where there is none."""
 
     before: tuple[Op, ...]
     source: str | None
@@ -49,7 +49,7 @@ def refusal(graph: Graph, taken: Sequence[Op], op: Op, operand: str) -> str | No
 
 
 def tensor_epilogue(ops: Sequence[Op], running: str) -> TensorEpilogue:
-    """The operators behind an anchor that makes `running`; all were let through by `refusal`."""
+    """The epilogue of the operators after an anchor that makes `running`; all of them passed `refusal`."""
     at = next((number for number, op in enumerate(ops) if op.kind == "add"), None)
     if at is None:
         return TensorEpilogue(tuple(ops), None, ())
@@ -59,5 +59,5 @@ def tensor_epilogue(ops: Sequence[Op], running: str) -> TensorEpilogue:
 
 
 def statements(ops: Sequence[Op]) -> str:
-    """Operators one after the other, as statements on v."""
+    """Operators, one after the other, as C++ statements on v."""
     return "\n    ".join(f"v = {unary(op, 'v')};" for op in ops)

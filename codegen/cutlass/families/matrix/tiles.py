@@ -1,9 +1,9 @@
-"""Tiles of matrix kernels: what a block and a warp compute at once, what that occupies, and how long it takes at least.
+"""Tiles of matrix kernels: the part of a block and of a warp, their size, and their least time.
 
-rows x columns x depth of a block, of which `warp` rows x columns are one warp's; `stages` tiles of depth in flight
+rows x columns x depth of a block, of which `warp` rows x columns belong to one warp; `stages` tiles of depth in flight
 
-The C++ of kernels is our own: `cutlass_library`, which writes instances of CUTLASS's kernels, knows for these only its
-linear combinations as epilogues, and no kernel that has bias, residual and activations.
+The C++ of the kernels is our own: `cutlass_library`, which writes instances of CUTLASS's kernels, offers only linear
+combinations as their epilogues, and no kernel with bias, residual and activations.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DEPTH = 32
 
 @dataclass(frozen=True, slots=True)
 class MatrixTile:
-    """Elements: `rows` by `columns` of the result by a block, `warp_rows` by `warp_columns` by a warp."""
+    """A tile in elements: `rows` by `columns` of the result per block, `warp_rows` by `warp_columns` per warp."""
 
     rows: int
     columns: int
@@ -30,7 +30,7 @@ class MatrixTile:
 
     @property
     def name(self) -> str:
-        """As plans write it."""
+        """Name of the tile in plans."""
         return f"{self.rows}x{self.columns}"
 
     @property
@@ -39,17 +39,17 @@ class MatrixTile:
 
     @property
     def shared_bytes(self) -> int:
-        """Of both operands, halves."""
+        """Bytes of shared memory of both operands, in fp16."""
         return 2 * DEPTH * self.stages * (self.rows + self.columns)
 
     @property
     def block(self) -> str:
-        """Arguments of cutlass::gemm::GemmShape."""
+        """Template arguments of cutlass::gemm::GemmShape for a block."""
         return f"{self.rows}, {self.columns}, {DEPTH}"
 
     @property
     def warp(self) -> str:
-        """Arguments of cutlass::gemm::GemmShape."""
+        """Template arguments of cutlass::gemm::GemmShape for a warp."""
         return f"{self.warp_rows}, {self.warp_columns}, {DEPTH}"
 
 
@@ -60,22 +60,22 @@ TILES: Sequence[MatrixTile] = (
     MatrixTile(64, 64, 32, 32, 4),
     MatrixTile(128, 32, 32, 32, 4),
 )
-"""Warp tiles of 32 x 64 and 64 x 64 where the result is large enough: smaller ones read more shared memory for a
-product."""
+"""Tiles of all matrix kernels. Warp tiles are 32 x 64 and 64 x 64 where the result is large enough: smaller ones read
+more shared memory per product."""
 PRODUCT_TILES: Sequence[MatrixTile] = (*TILES, MatrixTile(32, 64, 16, 32, 6))
-"""The last for products of few rows, where others multiply mostly zeros; the main memory binds it, so that more of its
-small tiles of depth are in flight."""
+"""Tiles of products. The last one is for products of few rows, where others multiply mostly zeros; they are bound by
+the main memory, so more of its small tiles of depth are in flight."""
 
 
 def tile_named(name: object) -> MatrixTile | None:
-    """The tile of a plan's parameter; None for none of ours."""
+    """The tile that a plan's parameter names; None where there is no such tile."""
     return next((tile for tile in PRODUCT_TILES if tile.name == name), None)
 
 
 def fewest_idle_first(chip: Chip, rows: int, columns: int, batches: int = 1) -> tuple[MatrixTile, ...]:
-    """`PRODUCT_TILES` in the order in which the first of equally fast ones is taken: those of which every core of the
-    chip gets a block, then those that leave least cores idle; of these, those that compute least beyond the result.
-    Floors count bytes, not how few blocks ask for them."""
+    """`PRODUCT_TILES` in order of preference among equally fast ones: first those that give every core of the chip a
+    block, then those that leave the fewest cores idle; among these, those that compute least beyond the result. Floors
+    count bytes, not the number of blocks that ask for them."""
 
     def rank(tile: MatrixTile) -> tuple[int, int]:
         blocks = batches * -(-rows // tile.rows) * -(-columns // tile.columns)
@@ -87,8 +87,8 @@ def fewest_idle_first(chip: Chip, rows: int, columns: int, batches: int = 1) -> 
 def tile_floors(
     chip: Chip, tile: MatrixTile, rows: int, columns: int, depth: int, batches: int = 1
 ) -> tuple[KernelFloor, ...]:
-    """Of `batches` products of rows x depth by depth x columns: the tensor cores, shared memory and the L2, whole tiles
-    and whole waves of blocks."""
+    """Floors of `batches` products of rows x depth by depth x columns: the tensor cores, shared memory and the L2, with
+    whole tiles and whole waves of blocks."""
     grid = (-(-rows // tile.rows), -(-columns // tile.columns), batches)
     deep = -(-depth // DEPTH) * DEPTH
     macs = tile.rows * tile.columns * deep

@@ -1,1 +1,1 @@
-"""The chip's arithmetic as pure functions, exact to the bit: halves, single precision, matrix and vector engine."""
+"""The chip's arithmetic as pure functions, exact to the bit: fp16, single precision, matrix and vector engine."""

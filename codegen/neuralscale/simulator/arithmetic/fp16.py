@@ -8,9 +8,9 @@ code:
   that rounds to 65536) is float32 overflow: the infinity appears by itself.
 * Rounding a float32 to 11 significant bits, ties away, is one integer addition and one mask on its bits. The carry
   runs into the exponent field and, at the top, yields exactly infinity.
-* The product of two halves has at most 22 significant bits, so float32 holds it exactly. The sum of two halves may
-  round once in float32 before it rounds to 11 bits; that never changes the result, because a sum that needs more than
-  24 bits has its smaller term below a quarter of the last place kept, far from a tie.
+* The product of two fp16 numbers has at most 22 significant bits, so float32 holds it exactly. The sum of two fp16
+  numbers may round once in float32 before it rounds to 11 bits; that never changes the result, because a sum that
+  needs more than 24 bits has its smaller term below a quarter of the last place kept, far from a tie.
 * Sums are multiples of 2**-24, so only products below 2**-14 need the coarser denormal rounding.
 
 All compiled loops of the simulator's arithmetic live in this one file: numba's disk cache notices a change of the
@@ -34,7 +34,7 @@ Floats = npt.NDArray[np.float32]
 Int8s = npt.NDArray[np.int8]
 Int32s = npt.NDArray[np.int32]
 
-NAN = 0x7C01  # what every NaN result is written as
+NAN = 0x7C01  # the bits of every NaN result
 INFINITY = 0x7C00
 
 # Operation numbers of `elementwise` and `fold_rows`, which are compiled and therefore take integers.
@@ -42,7 +42,7 @@ ADD, SUBTRACT, MULTIPLY, MAXIMUM, MINIMUM, RELU_BELOW_ZERO, RELU_UP_TO_ZERO = ra
 
 _ROWS_AT_ONCE = 4  # rows that share one load of the weights in `dot_rows`
 
-# A half times 2**112 as float32: the smallest denormal is 2**88, the smallest normal 2**98.
+# An fp16 number times 2**112 as float32: the smallest denormal is 2**88, the smallest normal 2**98.
 _ULP_SCALED = np.float32(2.0**88)
 _PER_ULP = np.float32(2.0**-88)
 _UNSCALE = np.float32(2.0**-112)
@@ -53,7 +53,7 @@ _MAGNITUDE_BITS = np.int32(0x7FFFFFFF)
 _HALF_PLACE = np.int32(0x1000)  # half a unit in the last of 11 significant bits
 _KEPT_PLACES = np.int32(-0x2000)
 _HALF_BITS = np.int32(0x3F000000)  # 0.5
-_REBIAS = np.int32((112 + 112) << 23)  # from the exponent field of a half to that of a scaled float32
+_REBIAS = np.int32((112 + 112) << 23)  # from the exponent field of an fp16 number to that of a scaled float32
 
 
 @intrinsic
@@ -82,7 +82,7 @@ _compiled = njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
 
 @_compiled
 def from_f32(bits32: int) -> int:
-    """The half bits of a float32 bit pattern, truncated toward zero as the chip converts its scalars.
+    """The fp16 bits of a float32 bit pattern, truncated toward zero as the chip converts its scalars.
 
     Finite values too large become +-65504, NaN becomes 0x7e00 without sign. Used by `.mf` forms, `mov.f`, `fshw` and
     the dequantisation coefficients.
@@ -105,7 +105,7 @@ def from_f32(bits32: int) -> int:
 
 @_compiled
 def to_f32_bits(h: int) -> int:
-    """The float32 bit pattern of half bits: exact, every NaN becomes 0x7fc00000."""
+    """The float32 bit pattern of fp16 bits: exact, every NaN becomes 0x7fc00000."""
     sign = (h & 0x8000) << 16
     magnitude = h & 0x7FFF
     if magnitude > 0x7C00:
@@ -125,7 +125,7 @@ def to_f32_bits(h: int) -> int:
 
 @_compiled
 def _scaled(h: int) -> float:
-    """Half bits -> float32 times 2**112. Infinity and NaN come out right because 31 + 224 is float32's top exponent."""
+    """fp16 bits -> float32 times 2**112. Infinity and NaN come out right because 31 + 224 is float32's top exponent."""
     magnitude = np.int32(h) & np.int32(0x7FFF)
     denormal = _bits(np.float32(magnitude) * _ULP_SCALED)
     positive = denormal if magnitude < 0x400 else np.int32((magnitude << 13) + _REBIAS)
@@ -134,13 +134,13 @@ def _scaled(h: int) -> float:
 
 @_compiled
 def _plain(h: int) -> float:
-    """Half bits -> float32 of the same value."""
+    """fp16 bits -> float32 of equal value."""
     return _scaled(h) * _UNSCALE  # type: ignore[no-any-return]
 
 
 @_compiled
 def _pack(value: float) -> int:
-    """A scaled float32 that is a half already (rounded) -> half bits, NaN as 0x7c01."""
+    """A scaled float32 that is already rounded to fp16 -> fp16 bits, NaN as 0x7c01."""
     magnitude = _bits(value) & _MAGNITUDE_BITS
     sign = (_bits(value) & _SIGN_BITS) >> 16 & 0x8000
     if magnitude < _NORMAL_SCALED_BITS:
@@ -152,16 +152,17 @@ def _pack(value: float) -> int:
 
 @_compiled
 def _round_sum(value: float) -> float:
-    """A scaled float32 -> the nearest scaled half, ties away; for sums, which are multiples of 2**-24 (scaled)."""
+    """A scaled float32 -> the nearest scaled fp16 number, ties away; for sums, which are multiples of 2**-24
+    (scaled)."""
     return _float((_bits(value) + _HALF_PLACE) & _KEPT_PLACES)  # type: ignore[no-any-return]
 
 
 @_compiled
 def _round_product(value: float) -> float:
-    """A scaled exact product -> the nearest scaled half, ties away, keeping the sign of a zero."""
+    """A scaled exact product -> the nearest scaled fp16 number, ties away, keeping the sign of a zero."""
     bits = _bits(value)
     signed_half = _float((bits & _SIGN_BITS) | _HALF_BITS)
-    # Below 2**-14 the product in units of 2**-24 has 22 significant bits; adding 0.5 loses none that decide.
+    # Below 2**-14 the product in units of 2**-24 has 22 significant bits; adding 0.5 loses no bit that decides.
     denormal = np.trunc(value * _PER_ULP + signed_half) * _ULP_SCALED
     normal = _float((bits + _HALF_PLACE) & _KEPT_PLACES)
     return denormal if bits & _MAGNITUDE_BITS < _NORMAL_SCALED_BITS else normal  # type: ignore[no-any-return]
@@ -169,13 +170,13 @@ def _round_product(value: float) -> float:
 
 @_compiled
 def add(a: int, b: int) -> int:
-    """Half bits of a + b. Callable from other compiled code."""
+    """fp16 bits of a + b. Callable from other compiled code."""
     return _pack(_round_sum(_scaled(a) + _scaled(b)))  # type: ignore[no-any-return]
 
 
 @_compiled
 def multiply(a: int, b: int) -> int:
-    """Half bits of a * b. Callable from other compiled code."""
+    """fp16 bits of a * b. Callable from other compiled code."""
     return _pack(_round_product(_scaled(a) * _plain(b)))  # type: ignore[no-any-return]
 
 
@@ -200,7 +201,7 @@ def minimum(a: int, b: int) -> int:
 
 @_compiled
 def _order(h: int) -> int:
-    """A key that orders half bits as numbers with -0 just below +0, as the maximum and minimum reductions do."""
+    """A key that orders fp16 bits as numbers with -0 just below +0, as the maximum and minimum reductions do."""
     return ~np.int32(h & 0x7FFF) if h & 0x8000 else np.int32(h)  # type: ignore[return-value]
 
 
@@ -232,7 +233,7 @@ def elementwise(operation: int, a: Bits, b: Bits, out: Bits) -> None:
 
 @_compiled
 def fold_rows(operation: int, matrix: Bits, out: Bits) -> None:
-    """Reduces matrix[R, C] down its columns into out[C], in row order, starting from the first row's own bits."""
+    """Reduce matrix[R, C] down its columns into out[C], in row order, starting from the first row's own bits."""
     rows, columns = matrix.shape
     for column in range(columns):
         out[column] = matrix[0, column]
@@ -254,7 +255,7 @@ def fold_rows(operation: int, matrix: Bits, out: Bits) -> None:
 
 @_compiled
 def scale_int32(a: Int32s, factor: Bits, out: Bits) -> None:
-    """out[i] = a[i] * factor[i]: the exact product of an int32 and a half, rounded once.
+    """out[i] = a[i] * factor[i]: the exact product of an int32 and an fp16 number, rounded once.
 
     The product has at most 42 bits, which float64 holds, and is a multiple of 2**-24, so it needs no denormal rounding.
     """
@@ -270,7 +271,7 @@ def scale_int32(a: Int32s, factor: Bits, out: Bits) -> None:
 
 @_compiled
 def widen(source: Bits, target: Floats, first_row: int, first_column: int, scaled: bool) -> None:
-    """Writes the float32 values of source[R, C] into a window of target; `scaled` selects times 2**112."""
+    """Write the float32 values of source[R, C] into a window of target; `scaled` selects times 2**112."""
     factor = np.float32(1.0) if scaled else _UNSCALE
     for row in range(source.shape[0]):
         for column in range(source.shape[1]):
@@ -281,7 +282,7 @@ def widen(source: Bits, target: Floats, first_row: int, first_column: int, scale
 def dot_rows(left: Floats, right: Floats, out: Bits) -> None:
     """out[P, N] = left[P, K] times right[K, N] with the matrix engine's two accumulators; one side is scaled by 2**112.
 
-    Even and odd k are summed apart, from +0, in increasing k; each product and each sum is rounded; the result is
+    Even and odd k are summed separately, from +0, in increasing k; each product and each sum is rounded; the result is
     even + odd. The innermost loop runs over N, which therefore should be the longer of P and N.
     """
     pixels, depth = left.shape

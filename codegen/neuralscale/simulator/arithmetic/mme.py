@@ -6,8 +6,8 @@ results); results are new contiguous arrays.
     image [H, W, C] --pad, widen--> float32 --sliding windows--> patches [pixels, K] --dot_rows--> [pixels, N]
 
 fp16 results follow from two accumulators per output (see `fp16.dot_rows`); padded taps are multiplied too, so an
-infinite weight on the padding gives NaN. int8 results are exact int32; the `hf` forms scale that by a half with one
-rounding.
+infinite weight on the padding gives NaN. int8 results are exact int32; the `hf` forms multiply that by an fp16 number
+with one rounding.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def memul_x8(a: Int8s, b: Int8s) -> Int32s:
 
 
 def memul_hf_x8(a: Int8s, b: Int8s, coefficient: int) -> Bits:
-    """`memul.hf.x8.mm`: the int32 product of int8 matrices times the half `coefficient` (bits), rounded once."""
+    """`memul.hf.x8.mm`: the int32 product of int8 matrices times the fp16 `coefficient` (bits), rounded once."""
     return mul_x32(memul_x8(a, b), np.uint16(coefficient))
 
 
@@ -79,7 +79,7 @@ def meconv(
 def meconv_x8(
     x: Int8s, w: Int8s, kernel: tuple[int, int], stride: int, dilation: int, padding: tuple[int, int, int, int]
 ) -> Int32s:
-    """`meconv.x8.mm`: as `meconv` for int8 operands -> int32, wrapping."""
+    """`meconv.x8.mm`: `meconv` for int8 operands -> int32, wrapping."""
     top, bottom, left, right = padding
     windows = _windows(np.pad(x, ((top, bottom), (left, right), (0, 0))), kernel, stride, dilation)
     out = np.empty((*windows.shape[:2], w.shape[1]), np.int32)
@@ -96,7 +96,7 @@ def meconv_hf_x8(
     padding: tuple[int, int, int, int],
     coefficient: int,
 ) -> Bits:
-    """`meconv.hf.x8.mm`: `meconv_x8` times the half `coefficient` (bits), rounded once."""
+    """`meconv.hf.x8.mm`: `meconv_x8` times the fp16 `coefficient` (bits), rounded once."""
     return mul_x32(meconv_x8(x, w, kernel, stride, dilation, padding), np.uint16(coefficient))
 
 
@@ -130,7 +130,7 @@ def _windows(image: Any, kernel: tuple[int, int], stride: int, dilation: int) ->
 
 
 def _convolve(kernel: Kernel, windows: Any, weights: Any, out: Any) -> None:
-    """Multiplies the windows[OH, OW, KH, KW, C] with weights[K, N] into out[OH, OW, N], some output rows at a time.
+    """Multiply windows[OH, OW, KH, KW, C] by weights[K, N] into out[OH, OW, N], a few output rows at a time.
 
     The kernels are fast along their last axis: the output channels, or the pixels where there are few channels.
     """

@@ -1,7 +1,7 @@
 """Scalar single-precision arithmetic of RV32F, exact: five rounding modes and the five exception flags.
 
-Numbers are taken apart into integers, the result is computed exactly (or with a sticky bit), and rounded once. Slow and
-plain on purpose: programs for this chip use it for a handful of scale factors. Bits in, (bits, flags) out.
+Numbers are taken apart into integers, the result is computed exactly (or with a sticky bit), and rounded once. It is
+slow and plain on purpose: programs for this chip use it for a handful of scale factors. Bits in, (bits, flags) out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Result = tuple[int, int]
 
 
 class _Exact(NamedTuple):
-    """(-1)^sign * significand * 2^exponent."""
+    """The number (-1)^sign * significand * 2^exponent."""
 
     sign: int
     significand: int
@@ -35,7 +35,7 @@ class _Exact(NamedTuple):
 
 
 def is_nan(bits: int) -> bool:
-    """Quiet or signalling NaN."""
+    """Whether the bits are a quiet or signalling NaN."""
     return bits & 0x7FFF_FFFF > _INFINITY
 
 
@@ -72,7 +72,7 @@ def _shift_round(sign: int, significand: int, shift: int, mode: int) -> tuple[in
 
 
 def _round(value: _Exact, mode: int) -> Result:
-    """Rounds an exact non-zero number; tininess is detected after rounding."""
+    """Round an exact non-zero number; tininess is detected after rounding."""
     sign, significand, exponent = value
     top = exponent + significand.bit_length() - 1
     last = max(top - 23, _LEAST_EXPONENT)
@@ -189,25 +189,25 @@ def square_root(a: int, mode: int) -> Result:
 
 
 def _ordered(bits: int) -> int:
-    """A number's place in the order of reals; -0 equals +0."""
+    """Rank of a number in the order of reals; -0 equals +0."""
     magnitude = bits & 0x7FFF_FFFF
     return -magnitude if bits & _SIGN else magnitude
 
 
 def equal(a: int, b: int) -> Result:
-    """feq: quiet."""
+    """feq, which is quiet."""
     if is_nan(a) or is_nan(b):
         return 0, _nan(a, b)[1]
     return int(_ordered(a) == _ordered(b)), 0
 
 
 def less(a: int, b: int) -> Result:
-    """flt: signalling."""
+    """flt, which is signalling."""
     return (0, NV) if is_nan(a) or is_nan(b) else (int(_ordered(a) < _ordered(b)), 0)
 
 
 def less_equal(a: int, b: int) -> Result:
-    """fle: signalling."""
+    """fle, which is signalling."""
     return (0, NV) if is_nan(a) or is_nan(b) else (int(_ordered(a) <= _ordered(b)), 0)
 
 

@@ -1,13 +1,11 @@
 """The vector engine: element-wise operations, reductions, conversions and table functions, exact to the bit.
 
-Pure functions: operands are uint16 (fp16), int8 or int32 arrays with any strides, broadcast against each other;
-results are new contiguous arrays. The `mv` and `mf` forms are the `mm` form with a broadcast operand: a vector of
-`columns` elements for dim_h, `vector[:, None]` for dim_w, a scalar for mf. Scalars come as half bits
-(`fp16.from_f32`).
+Pure functions: operands are uint16 (fp16), int8 or int32 arrays with any strides, broadcast against each other; results
+are new contiguous arrays. The `mv` and `mf` forms are the `mm` form with a broadcast operand: a vector of `columns`
+elements for dim_h, `vector[:, None]` for dim_w, a scalar for mf. Scalars come as fp16 bits (`fp16.from_f32`).
 
-`veexp`, `vesqrt` and `verecip` are approximations on the chip. Their results for all 65,536 inputs are tables beside
-this file (little-endian uint16, indexed by the input's bits), recorded by running a program on the vendor's
-simulator.
+`veexp`, `vesqrt` and `verecip` are approximations on the chip. Their results for all 65,536 inputs are tables next to
+this file (little-endian uint16, indexed by the input's bits), recorded by running a program on the vendor's simulator.
 """
 
 from __future__ import annotations
@@ -59,7 +57,7 @@ def binary(operation: Operation, a: Bits, b: Bits | np.uint16) -> Bits:
 
 
 def leaky_relu_mf(a: Bits, slope: np.uint16) -> Bits:
-    """`velkrelu.mf`: x <= 0 ? x*slope : x. A zero is multiplied too; a NaN passes with its payload."""
+    """`velkrelu.mf`: x <= 0 ? x*slope : x. A zero is also multiplied; a NaN passes with its payload."""
     return _elementwise(fp16.RELU_UP_TO_ZERO, a, slope)
 
 
@@ -82,8 +80,8 @@ def accumulate(a: Bits, direction: Direction) -> Bits:
 def multiply_accumulate(a: Bits, b: Bits | np.uint16, direction: Direction) -> Bits:
     """`veemacc`: a[R, C] times b (broadcast), each product rounded, then `accumulate`.
 
-    The vector of the mv form is the other way round than elsewhere: `rows` elements for 'h' (pass `vector[:, None]`),
-    `columns` for 'w'.
+    The vector of the mv form has the opposite direction from elsewhere: `rows` elements for 'h' (pass `vector[:,
+    None]`), `columns` for 'w'.
     """
     return accumulate(binary("mul", a, b), direction)
 
@@ -99,7 +97,7 @@ def minimum(a: Bits, direction: Direction) -> Bits:
 
 
 def lookup(indices: Bits, table: Bits) -> Bits:
-    """`velut.m`: table[source word]. The machine passes as much of the table as the indices need."""
+    """`velut.m`: table[source word]. The machine passes the part of the table that the indices need."""
     return np.take(table, indices)
 
 
@@ -134,7 +132,7 @@ def x8_from_hf(a: Bits) -> Int8s:
 
 
 def mul_x8_hf(a: Bits, scalar: np.uint16) -> Int8s:
-    """`veemul.x8.hf.mf`: the product rounded to fp16, then converted as by `x8_from_hf`."""
+    """`veemul.x8.hf.mf`: the product rounded to fp16, then converted by `x8_from_hf`."""
     return x8_from_hf(binary("mul", a, scalar))
 
 
@@ -154,7 +152,7 @@ def _elementwise(operation: int, a: Bits, b: Bits | np.uint16) -> Bits:
 
 
 def _contiguous_pair(a: Any, b: Any) -> tuple[Any, Any]:
-    """a, and b broadcast to its shape, as fresh contiguous arrays: the kernels then compile for one type only."""
+    """a, and b broadcast to its shape, as fresh contiguous arrays, so that the kernels compile for one type only."""
     return np.array(a, order="C"), np.array(np.broadcast_to(b, a.shape), order="C")
 
 

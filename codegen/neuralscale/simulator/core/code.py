@@ -29,7 +29,7 @@ _FIRST_PAGES: Final = 8
 
 @cache
 def table() -> DecodeTable:
-    """The rows that the simulator knows: the instruction table and the vector unit."""
+    """The rows of all simulated instructions: the instruction table and the vector unit."""
     return make_table((*ROWS, *VECTOR_ROWS))
 
 
@@ -43,7 +43,7 @@ class Fetched:
 
     @property
     def text(self) -> str:
-        """Assembly text, or the word of what has none."""
+        """Assembly text, or the word where there is none."""
         instruction = decode(self.word)
         return f"word {self.word:#010x}" if instruction is None else format_instruction(instruction)
 
@@ -57,17 +57,17 @@ def _fetched(word: int, length: int) -> Fetched:
 
 
 class DecodedCode:
-    """Code of all cores. `pool` holds the decoded pages and is replaced by a larger one when it is full."""
+    """Decoded code of all cores. `pool` holds the decoded pages, and is replaced by a larger one when it is full."""
 
     def __init__(self, memory: SimulatedMemory) -> None:
         self._memory = memory
         self._halves = memory.bytes.view(np.uint16)
-        self._slots: dict[int, int] = {}  # arena offset of a page -> its place in the pool
+        self._slots: dict[int, int] = {}  # arena offset of a page -> its index in the pool
         self.pool = np.zeros(_FIRST_PAGES * scalar.CODE_PAGE_HALVES, np.int64)
         self.pages = [np.zeros(1 << (32 - scalar.CODE_PAGE_BITS), np.int32) for _ in range(memory.cores)]
 
     def provide(self, hart: Hart) -> None:
-        """Decodes the page at pc. Raises `Trap` when there is no memory."""
+        """Decode the page at pc. Raises `Trap` when there is no memory."""
         page = hart.pc >> scalar.CODE_PAGE_BITS
         start = self._memory.offset(hart.index, page << scalar.CODE_PAGE_BITS)
         if start < 0:
@@ -81,13 +81,13 @@ class DecodedCode:
         self.pages[hart.index][page] = slot + 1
 
     def forget(self) -> None:
-        """Everything is decoded again: fence.i, or code that changed under the decoder."""
+        """Forget all decoded code, for fence.i or code that changed under the decoder."""
         self._slots.clear()
         for pages in self.pages:
             pages.fill(0)
 
     def fetch(self, hart: Hart) -> Fetched:
-        """The instruction at pc as it is in memory now. Raises `Trap` when there is no memory."""
+        """The instruction at pc in the current memory. Raises `Trap` when there is no memory."""
         start = self._memory.offset(hart.index, hart.pc)
         if start < 0:
             raise Trap(FETCH_FAULT, hart.pc)
@@ -97,7 +97,7 @@ class DecodedCode:
         return _fetched(int(self._halves[(start >> 1) + 1]) << 16 | half, 4)
 
     def check_written(self, hart: Hart, length: int) -> None:
-        """With shadow bytes: raises `SimulationFault` when nothing has written the instruction at pc."""
+        """With shadow bytes, raises `SimulationFault` when nothing has written the instruction at pc."""
         if self._memory.tracked:
             start = self._memory.offset(hart.index, hart.pc)
             if not all(int(self._memory.shadow[at]) & 1 for at in (start, start + length - 1)):

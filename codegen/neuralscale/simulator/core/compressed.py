@@ -1,4 +1,4 @@
-"""RV32C: every 16-bit instruction stands for one 32-bit instruction; this gives that word.
+"""RV32C: every 16-bit instruction stands for one 32-bit instruction, whose word this module gives.
 
 16 bits --expand--> 32 bits, or None where the encoding is reserved
 """
@@ -13,7 +13,7 @@ _EBREAK = 0x0010_0073
 
 
 def _bits(word: int, *places: tuple[int, int, int]) -> int:
-    """Gathers fields: (lowest source bit, width, lowest destination bit)."""
+    """Gather fields: (lowest source bit, width, lowest destination bit)."""
     return sum((word >> low & ((1 << width) - 1)) << to for low, width, to in places)
 
 

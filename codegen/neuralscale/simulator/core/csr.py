@@ -1,4 +1,4 @@
-"""Control and status registers: which exist, which bits hold a write, and what the computed ones read.
+"""Control and status registers: those that exist, the bits that hold a write, and the values of the computed ones.
 
 Rules of NeuralScale NPU v1: machine mode only; NPU CSRs hold 32 bits as written, `ncp_busy` reads 0, a write to `tid`
 is ignored; an absent CSR or a write to a read-only one is an illegal instruction (cause 2).
@@ -66,7 +66,7 @@ def reset(hart: Hart) -> None:
 
 
 def read(hart: Hart, number: int) -> int:
-    """Value of a CSR. Raises `Trap` when it does not exist or its unit is off."""
+    """Read a CSR. Raises `Trap` when it does not exist or its unit is off."""
     match number:
         case 1 | 2 | 3:
             if not hart.fp_enabled:
@@ -99,7 +99,7 @@ def read(hart: Hart, number: int) -> int:
 
 
 def write(hart: Hart, number: int, value: int) -> None:
-    """Stores to a CSR that `read` accepted; raises `Trap` on read-only ones."""
+    """Write a CSR that `read` accepted. Raises `Trap` for read-only ones."""
     if number >> 10 == 3:
         raise Trap(ILLEGAL_INSTRUCTION)
     if number in (FFLAGS, FRM, FCSR):

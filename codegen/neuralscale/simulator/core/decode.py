@@ -1,11 +1,11 @@
-"""From machine code to the packed form that the compiled loop runs, one 16 KiB page at a time.
+"""Decode machine code to the packed form that the compiled loop runs, one 16 KiB page at a time.
 
     page of memory --table of (match, mask)--> one int64 for each halfword (instructions may start at any of them)
 
 A word is compared only with the rows of its major opcode: most of a page is data or padding that no row matches.
 
 Bit patterns come from the instruction table of `codegen.neuralscale.isa.table`; the layout of the packed word is
-documented in `scalar`. Whatever the loop does not run itself is packed with operation 0 and left to Python.
+documented in `scalar`. Instructions that the loop does not run are packed with operation 0 and left to Python.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class DecodeTable:
     kind: NDArray[np.uint8]  # immediate layout, indexed by major opcode
     compressed: NDArray[np.uint32]  # 32-bit equivalent of each halfword, 0 where there is none
     candidates: NDArray[np.uint16]  # row numbers, those of major opcode 0 first, ascending within each
-    first: NDArray[np.int64]  # where a major opcode's candidates begin; its entry 128 is where the last ones end
+    first: NDArray[np.int64]  # start of each major opcode's candidates; entry 128 is the end of the last ones
 
 
 def make_table(rows: tuple[InstructionRow, ...]) -> DecodeTable:
@@ -66,7 +66,7 @@ def make_table(rows: tuple[InstructionRow, ...]) -> DecodeTable:
 
 
 def decode_page(table: DecodeTable, halves: NDArray[np.uint16], packed: NDArray[np.int64]) -> None:
-    """Decodes a page: `halves` has one halfword more than `packed` (the next page's first)."""
+    """Decode a page: `halves` has one halfword more than `packed` (the next page's first)."""
     _decode(
         halves, table.compressed, table.match, table.mask, table.operation, table.to_fpr, table.kind,
         table.candidates, table.first, packed,
@@ -125,7 +125,7 @@ def _decode(
                 if rd == 0 and to_fpr[row] == 0:
                     rd = np.int64(32)
                 op = np.int64(operation[row])
-                if word == 0x6F:  # a jump to itself: the core stops there, which Python should know
+                if word == 0x6F:  # a jump to itself: the core stops there, and Python must know
                     op = np.int64(0)
                 packed[place] = (
                     op

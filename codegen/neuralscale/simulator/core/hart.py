@@ -1,4 +1,4 @@
-"""The state of one core: registers, CSRs, and why it is not running when it is not."""
+"""State of one core: registers, CSRs, and the reason why it is not running."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _BOX: Final = -1 << 32
 
 VECTOR_BYTES: Final = 128
 VECTOR_HALVES: Final = VECTOR_BYTES // 2
-VTYPE_RESET: Final = 4  # 16-bit elements, one register a group
+VTYPE_RESET: Final = 4  # 16-bit elements, one register per group
 VTYPE_ILLEGAL: Final = 0x8000_0000
 
 
 class WaitReason(Enum):
-    """Why a core does not execute."""
+    """Reason why a core does not execute."""
 
     SYNC = "sync"
     PLD = "pld"
@@ -49,14 +49,14 @@ class Hart:
         self.cache = np.zeros(scalar.CACHE_WORDS, np.int64)
         self.cache[scalar.LINE_BITS] = scalar.NO_CACHE
         self.retired = 0
-        self.counter_offset = _BOOT_INSTRUCTIONS  # minstret minus what this simulator retired
+        self.counter_offset = _BOOT_INSTRUCTIONS  # minstret minus the instructions that this simulator retired
         self.waiting: WaitReason | None = None
         self.pending: tuple[int, int] | None = None  # destination and source of a pld that waits for its partners
         self.reservation: int | None = None
         self.vl = VECTOR_HALVES
         self.vtype = VTYPE_RESET
         self.csr[MSTATUS] = 0x1800
-        # What the boot ROM leaves: hart id, device tree, entry.
+        # State that the boot ROM leaves: hart id, device tree, entry.
         self.x[10], self.x[11], self.x[5] = hart_id, _BOOT_ROM + 0x20, entry
         self.pc = entry
 
@@ -70,7 +70,7 @@ class Hart:
         self.state[scalar.PC] = address & MASK
 
     def set_x(self, number: int, value: int) -> None:
-        """Writes a GPR; x0 stays 0."""
+        """Write a GPR; x0 stays 0."""
         if number:
             self.x[number] = value & MASK
 
@@ -80,11 +80,11 @@ class Hart:
         return value & MASK if value >> 32 == -1 else CANONICAL_NAN
 
     def set_f32(self, number: int, bits: int) -> None:
-        """Writes an FPR and marks the FP state dirty."""
+        """Write an FPR and mark the FP state dirty."""
         self.f[number] = bits | _BOX
         self.csr[MSTATUS] |= FS_DIRTY
 
     @property
     def fp_enabled(self) -> bool:
-        """mstatus.FS is not off."""
+        """Whether mstatus.FS is not off."""
         return bool(int(self.csr[MSTATUS]) & FS)

@@ -1,4 +1,4 @@
-"""Operands of NPU instructions: where they lie, whether they are legal, and their bytes as numpy views.
+"""Operands of NPU instructions: their places, the checks that they are legal, and their bytes as numpy views.
 
 The checks are the chip's, each with its trap cause; instructions call them in the chip's order, because the first one
 that fails decides mcause and mtval. With shadow bytes, reading a view first checks that every byte was written and is
@@ -34,7 +34,8 @@ L1_ONLY, IM_ONLY, LOCAL = ("L1",), ("IM",), ("L1", "IM")
 
 @dataclass(frozen=True, slots=True)
 class MatrixOperand:
-    """`rows` rows of `columns` elements of `item` bytes at `address`; `stride` bytes apart, 0 = dense."""
+    """A matrix of `rows` rows of `columns` elements of `item` bytes at `address`; rows are `stride` bytes apart, 0 =
+    dense."""
 
     address: int
     rows: int
@@ -85,48 +86,48 @@ def _disturbs(target: MatrixOperand, source: MatrixOperand) -> bool:
 
 
 def in_l1(address: int) -> bool:
-    """The chip's test: the address one past the end passes too."""
+    """Whether the address is in L1 by the chip's test, which the address one past the end passes, too."""
     return L1_BASE <= address <= L1_BASE + L1_BYTES
 
 
 def in_im(address: int) -> bool:
-    """The chip's test: the address one past the end passes too."""
+    """Whether the address is in IM by the chip's test, which the address one past the end passes, too."""
     return IM_BASE <= address <= IM_BASE + IM_BYTES
 
 
 def check_vtype(hart: Hart) -> None:
-    """Every NPU and vector instruction traps while vtype is illegal. Raises Trap."""
+    """Check vtype: every NPU and vector instruction traps while it is illegal. Raises Trap."""
     if hart.vtype & VTYPE_ILLEGAL:
         raise Trap(BAD_VTYPE)
 
 
 def check_base(*matrices: MatrixOperand) -> None:
-    """The base of each operand must be a multiple of its element size. Raises Trap."""
+    """Check that the base of each operand is a multiple of its element size. Raises Trap."""
     for matrix in matrices:
         if matrix.address & (matrix.item - 1):
             raise Trap(MISALIGNED_BASE, matrix.address)
 
 
 def check_shape(*extents: int) -> None:
-    """No extent may be zero. Raises Trap."""
+    """Check that no extent is zero. Raises Trap."""
     if 0 in extents:
         raise Trap(BAD_SHAPE)
 
 
 def check_source_stride(matrix: MatrixOperand) -> None:
-    """A source stride must be a multiple of the element size; it may be less than a row. Raises Trap."""
+    """Check that a source stride is a multiple of the element size; it may be less than a row. Raises Trap."""
     if matrix.stride & (matrix.item - 1):
         raise Trap(BAD_STRIDE, matrix.address)
 
 
 def check_target_stride(matrix: MatrixOperand) -> None:
-    """A destination stride must be a multiple of the element size and not less than a row. Raises Trap."""
+    """Check that a destination stride is a multiple of the element size and not less than a row. Raises Trap."""
     if matrix.stride and (matrix.stride & (matrix.item - 1) or matrix.stride < matrix.row_bytes):
         raise Trap(BAD_STRIDE, matrix.address)
 
 
 def check_access(matrix: MatrixOperand, where: tuple[str, ...] = LOCAL, *, size_bytes: int | None = None) -> None:
-    """The whole extent must lie in one of the allowed memories. Raises Trap."""
+    """Check that the whole extent lies in one of the allowed memories. Raises Trap."""
     if size_bytes is None:
         size_bytes = matrix.pitch * (matrix.rows - 1) + matrix.row_bytes
     size_bytes = (size_bytes + 0x8000_0000 & MASK) - 0x8000_0000  # the chip's model computes in 32 bits
@@ -160,7 +161,7 @@ class Operands:
         return self._memory.offset(self._core, address)
 
     def view(self, matrix: MatrixOperand, dtype: Dtype = None) -> NDArray[Any]:
-        """[rows, columns] array over the memory itself."""
+        """An array [rows, columns] over the memory itself."""
         strides = (matrix.pitch, matrix.item)
         kind = dtype or _TYPES[matrix.item]
         shape = (matrix.rows, matrix.columns)
@@ -184,7 +185,7 @@ class Operands:
             raise complaint(self._memory, self._arena, at, "reads")
 
     def write(self, matrix: MatrixOperand, values: NDArray[Any] | np.generic, *sources: MatrixOperand) -> None:
-        """Stores [rows, columns] values, or anything that broadcasts to them, computed from `sources`."""
+        """Store [rows, columns] values, or values that broadcast to them, computed from `sources`."""
         if self._memory.tracked:
             self._check_apart(matrix, sources)
             start = self.offset(matrix.address)
@@ -199,7 +200,7 @@ class Operands:
     def fill(
         self, target: MatrixOperand, compute: Callable[..., NDArray[Any]], *sources: MatrixOperand, dtype: Dtype = None
     ) -> None:
-        """Stores `compute` of the sources, which broadcast to the target, element by element.
+        """Store `compute` of the sources, which broadcast to the target, element by element.
 
         Where a source overlaps the target other than in place, an element that is stored may be read again later. The
         order is row by row, with one vector element for each row column by column.
@@ -218,7 +219,8 @@ class Operands:
             out[element] = compute(*(view[element] for view in wide)).view(out.dtype)
 
     def _check_apart(self, target: MatrixOperand, sources: tuple[MatrixOperand, ...]) -> None:
-        """Results may replace a source element by element; any other overlap depends on the order of the hardware."""
+        """Check the overlap of target and sources: results may replace a source element by element, and any other
+        overlap depends on the order of the hardware."""
         for source in sources:
             if _disturbs(target, source):
                 raise SimulationFault(
@@ -228,7 +230,7 @@ class Operands:
                 )
 
     def lookup(self, address: int, indices: NDArray[np.uint16]) -> NDArray[np.uint16]:
-        """Halves at `address` + 2 * index; only the entries that are used must have been written."""
+        """fp16 values at `address` + 2 * index; only the entries that are used must have been written."""
         start = self.offset(address)
         places = start + 2 * indices.astype(np.int64)
         if self._memory.tracked:

@@ -1,6 +1,6 @@
 """The compiled inner loop: RV32IM, loads and stores, moves to and from FPRs, and plain CSRs over decoded code.
 
-It runs one core for a number of instructions and comes back early where Python has to act: at code that is not decoded
+It runs one core for a number of instructions and returns early where Python has to act: at code that is not decoded
 yet, and at every instruction it does not know or whose access is not a plain one (NPU, system, atomics, floating-point
 arithmetic, registers of devices, `tohost`, unwritten or contested bytes, misaligned or unmapped addresses). Python then
 executes that one instruction in full, so this loop has no error paths of its own.
@@ -36,7 +36,7 @@ TRACKED: Final = 3
 TOHOST: Final = 4
 STATE_WORDS: Final = 8
 
-# Indices into what is followed of an instruction cache, before the tags: for each set its ways, the last used first.
+# Indices into the state of an instruction cache, before the tags: for each set its ways, the last used first.
 LINE_BITS: Final = 0
 SETS: Final = 1
 WAYS: Final = 2
@@ -44,9 +44,9 @@ MISSED: Final = 3
 LINE: Final = 4
 CACHE_WORDS: Final = 8
 NO_CACHE: Final = 63
-"""As LINE_BITS: all code is one line, which is there."""
+"""LINE_BITS that mean no cache: all code is one line, which is present."""
 
-# Why the loop came back.
+# Reasons why the loop returned.
 SPENT: Final = 0
 NEEDS_CODE: Final = 1
 NEEDS_PYTHON: Final = 2
@@ -88,7 +88,7 @@ _SIGNATURE = (
 
 @njit("int64(int64[::1], int64)", cache=True, nogil=True)
 def _missed(cache: NDArray[np.int64], line: int) -> int:
-    """1 where the line is not in the cache; it then is, as the last used of its set."""
+    """1 where the line is not in the cache, else 0; it becomes the last used line of its set."""
     ways = cache[WAYS]
     first = CACHE_WORDS + (line & (cache[SETS] - 1)) * ways
     held = line
@@ -117,11 +117,11 @@ def run(
     state: NDArray[np.int64],
     cache: NDArray[np.int64],
 ) -> int:
-    """Executes up to `state[BUDGET]` instructions from `state[PC]`; returns why it stopped.
+    """Execute up to `state[BUDGET]` instructions from `state[PC]`; return why the loop stopped.
 
     `x` has 33 entries and `xs` is the same memory as signed; `f` holds FPRs boxed to 64 bits; `counts` is indexed by
-    table row; `cache` is followed, see above. On return `state[PC]` is the next instruction and `state[EXECUTED]` how
-    many were retired.
+    table row; `cache` is the state of the instruction cache, see above. On return `state[PC]` is the next instruction
+    and `state[EXECUTED]` the number of retired ones.
     """
     pc = state[PC]
     budget = state[BUDGET]

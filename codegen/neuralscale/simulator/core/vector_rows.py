@@ -1,4 +1,4 @@
-"""Encodings of the scalar core's vector unit (a subset of RVV 0.8: 16-bit elements, one register a group).
+"""Encodings of the scalar core's vector unit (a subset of RVV 0.8: 16-bit elements, one register per group).
 
 The compiler emits none of them; the simulator runs them so that other people's programs for the chip work. Rows have
 the form of the instruction table of `codegen.neuralscale.isa.table`, which holds the post-increment accesses.
@@ -135,4 +135,4 @@ VECTOR_ROWS: tuple[InstructionRow, ...] = (
     _row("vmv.s.x", 0x3600_6057, (_VD, _RS1)),
     _unary("vid.v", 0x5008_A000, source=()),
 )
-"""Every modelled instruction of the vector unit besides the post-increment accesses."""
+"""Every modelled instruction of the vector unit except the post-increment accesses."""

@@ -1,1 +1,1 @@
-"""What is shared and memory-mapped: the bus, system DMA, barriers, console."""
+"""Shared and memory-mapped devices: the bus, system DMA, barriers, console."""

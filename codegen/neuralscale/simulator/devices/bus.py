@@ -1,7 +1,7 @@
 """Scalar loads and stores in full: misaligned and unmapped addresses, device registers, unwritten and contested bytes.
 
-The compiled loop does the plain cases itself and leaves the rest to this. A misaligned access is done byte by byte.
-A store to `tohost` ends the run.
+The compiled loop does the plain cases itself and leaves the others to this module. A misaligned access is done byte by
+byte. A store to `tohost` ends the run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Finished(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Bus:
-    """What a core's loads and stores reach. `tohost` is an address in DDR."""
+    """The reach of a core's loads and stores. `tohost` is an address in DDR."""
 
     memory: SimulatedMemory
     devices: Devices
@@ -43,7 +43,7 @@ class Bus:
         return self.memory.offset(hart.index, address) >= 0
 
     def load(self, hart: Hart, address: int, size: int) -> int:
-        """`size` bytes, unsigned. Raises `Trap` or `SimulationFault`."""
+        """Load `size` bytes, unsigned. Raises `Trap` or `SimulationFault`."""
         if address & (size - 1):
             return sum(self.load(hart, address + i & MASK, 1) << 8 * i for i in range(size))
         start = self.memory.offset(hart.index, address)
@@ -57,7 +57,7 @@ class Bus:
         return int.from_bytes(self.memory.bytes[start : start + size].tobytes(), "little")
 
     def store(self, hart: Hart, address: int, size: int, value: int) -> None:
-        """Stores the low `size` bytes. Raises `Trap`, `SimulationFault` or `Finished`."""
+        """Store the low `size` bytes. Raises `Trap`, `SimulationFault` or `Finished`."""
         if address & (size - 1):
             for i in range(size):
                 self.store(hart, address + i & MASK, 1, value >> 8 * i)

@@ -1,7 +1,7 @@
-"""What lies behind addresses that are not memory: sync masks, sysDMA, the per-core page, UART, CLINT, boot ROM.
+"""Devices at addresses that are not memory: sync masks, sysDMA, the per-core page, UART, CLINT, boot ROM.
 
-Loads and stores come as (hart, address, size in bytes); an address with nothing behind it raises `Unmapped`, which the
-caller turns into the load or store access fault of the instruction.
+Loads and stores come as (hart, address, size in bytes); an address without a device raises `Unmapped`, which the caller
+turns into the load or store access fault of the instruction.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _UART_FILL: Final = 0x20
 
 
 class Unmapped(Exception):
-    """Nothing answers at this address."""
+    """No device answers at this address."""
 
 
 class Console:
@@ -37,14 +37,14 @@ class Console:
         self._open: dict[str, bytearray] = {}
 
     def put(self, who: str, value: int) -> None:
-        """One byte; newline ends the line, NUL is dropped."""
+        """Put one byte; newline ends the line, NUL is dropped."""
         if value == ord("\n"):
             self.lines.append(f"{who}: {self._open.pop(who, bytearray()).decode('utf-8', 'replace')}")
         elif value:
             self._open.setdefault(who, bytearray()).append(value)
 
     def close(self) -> None:
-        """Ends the lines that have no newline."""
+        """End the lines that have no newline."""
         for who in tuple(self._open):
             self.put(who, ord("\n"))
 
@@ -80,7 +80,7 @@ class Devices:
         raise Unmapped
 
     def store(self, hart: Hart, address: int, size: int, value: int) -> None:
-        """Stores the low `size` bytes of `value`."""
+        """Store the low `size` bytes of `value`."""
         engine = self._engine(address)
         if engine is not None:
             engine.store(address - engine.base & ~3, value)
@@ -108,6 +108,6 @@ class Devices:
         return next((e for e in self._engines if e.base <= address < e.base + WINDOW_BYTES), None)
 
     def _stored(self, address: int) -> bool:
-        """Registers that hold what is stored and have no effect here: interrupts are not modelled."""
+        """Whether a register only holds the stored value, without effect here: interrupts are not modelled."""
         places = ((base, width * self._cores) for base, width in _CLINT)
         return any(base <= address < base + length for base, length in (*places, (_TIME_BASE, _TIME_BYTES)))

@@ -1,9 +1,9 @@
 """The sysDMA engines of a cluster: two engines, two channels each, programmed through 32-bit registers.
 
-    start bit --descriptor chain--> Transfer in flight --somebody sees "not busy" or "done"--> data land
+    start bit --descriptor chain--> Transfer in flight --a core sees "not busy" or "done"--> data land
 
-Hostile on purpose: data land only when a core reads the busy or the done register after a few reads that still say
-busy, their number drawn from the run's seed. Descriptors are read when the channel starts.
+The model is hostile on purpose: data land only when a core reads the busy or the done register after a few reads that
+still report busy; their number is drawn from the run's seed. Descriptors are read when the channel starts.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _DESCRIPTOR_MODE: Final = 0x8000_0000
 
 @dataclass(slots=True)
 class Channel:
-    """One channel: where its chain starts, what is in flight, how many reads still see it busy."""
+    """One channel: the start of its chain, its transfer in flight, and the number of reads that still see it busy."""
 
     first: int = 0
     transfer: MemoryTransfer | None = None
@@ -55,7 +55,7 @@ class Channel:
 
 @dataclass(frozen=True, slots=True)
 class DmaBus:
-    """What an engine needs of the machine."""
+    """Functions of the machine that an engine needs."""
 
     memory: SimulatedMemory
     random: random.Random
@@ -87,7 +87,7 @@ class SysDmaEngine:
         return self._registers.get(offset, 0) if offset == _HIGH else 0
 
     def store(self, offset: int, value: int) -> None:
-        """Writes the 32-bit register at `offset`. Raises SimulationFault for a start that the engine cannot carry
+        """Write the 32-bit register at `offset`. Raises SimulationFault for a start that the engine cannot carry
         out."""
         if offset >= DESCRIPTOR_STORE:
             place = offset - DESCRIPTOR_STORE
@@ -118,7 +118,7 @@ class SysDmaEngine:
                 channel.transfer, channel.done = None, True
 
     def finish(self) -> None:
-        """Lets everything in flight land: the end of the run."""
+        """Let everything in flight land at the end of the run."""
         for channel in self._channels:
             if channel.transfer is not None:
                 self._line.land(channel.transfer)

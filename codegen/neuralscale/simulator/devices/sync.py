@@ -1,6 +1,6 @@
 """The hardware barriers: sixteen sync groups with member masks, and the rendezvous of pld.
 
-Masks are active low (bit 0 = member). A group is looked at only when a core arrives; the first complete group in number
+Masks are active low (bit 0 = member). A group is checked only when a core arrives; the first complete group in number
 order is released. All ids are hart ids, at most 32 on a chip.
 """
 
@@ -14,7 +14,7 @@ _ALL: Final = 0xFFFF_FFFF
 
 
 class Barriers:
-    """Arrival bits of sync and pld; `masks` is what programs read and write at 0xD0080000."""
+    """Arrival bits of sync and pld; programs read and write `masks` at 0xD0080000."""
 
     def __init__(self, hart_ids: Sequence[int]) -> None:
         self.masks = [_ALL] * GROUPS
@@ -23,7 +23,7 @@ class Barriers:
         self._arrived_pld = 0
 
     def enter_sync(self, hart: int) -> int:
-        """Hart `hart` executes sync; returns the bits of the harts that this releases (0 = it waits)."""
+        """Let hart `hart` execute sync; return the bits of the harts that this releases (0 = it waits)."""
         self._arrived_sync |= 1 << hart
         for mask in self.masks:
             members = ~mask & _ALL
@@ -33,7 +33,7 @@ class Barriers:
         return 0
 
     def enter_pld(self, hart: int, core_map: int) -> int:
-        """Hart `hart` executes pld with `core_map`; returns the bits of the harts that this releases."""
+        """Let hart `hart` execute pld with `core_map`; return the bits of the harts that this releases."""
         self._arrived_pld |= 1 << hart
         if self._arrived_pld & core_map == core_map:
             self._arrived_pld &= ~core_map
@@ -41,7 +41,7 @@ class Barriers:
         return 0
 
     def missing(self, hart: int) -> list[str]:
-        """For a deadlock message: which harts each group of `hart` still waits for."""
+        """The harts for which each group of `hart` still waits, for a deadlock message."""
         lines = []
         for group, mask in enumerate(self.masks):
             members = ~mask & _ALL

@@ -1,4 +1,5 @@
-"""A vector- or matrix-engine instruction as a core issues it, and the operands that registers and CSRs describe."""
+"""An instruction of the vector or matrix engine as a core issues it, and the operands that registers and CSRs
+describe."""
 
 from __future__ import annotations
 
@@ -33,17 +34,17 @@ class IssuedInstruction:
         return int(self.hart.csr[csr.SHAPE_S1]) >> 16
 
     def source(self, item: int = 2) -> MatrixOperand:
-        """rs1: [rows, columns] with the low half of stride_s."""
+        """Operand rs1: [rows, columns] with the low half of stride_s."""
         stride = int(self.hart.csr[csr.STRIDE_S]) & 0xFFFF
         return MatrixOperand(int(self.hart.x[self.rs1]), self.rows, self.columns, item, stride)
 
     def second(self) -> MatrixOperand:
-        """rs2 of an mm form: [rows, columns] with the high half of stride_s."""
+        """Operand rs2 of an mm form: [rows, columns] with the high half of stride_s."""
         stride = int(self.hart.csr[csr.STRIDE_S]) >> 16
         return MatrixOperand(int(self.hart.x[self.rs2]), self.rows, self.columns, 2, stride)
 
     def target(self, item: int = 2) -> MatrixOperand:
-        """rd: [rows, columns] with stride_d."""
+        """Operand rd: [rows, columns] with stride_d."""
         return MatrixOperand(int(self.hart.x[self.rd]), self.rows, self.columns, item, self.stride_d)
 
     @property
@@ -55,5 +56,5 @@ class IssuedInstruction:
         return MatrixOperand(address, self.rows, 1) if per_row else MatrixOperand(address, 1, self.columns)
 
     def scalar(self, register: int) -> np.uint16:
-        """An FPR converted to fp16 as the chip does: truncated."""
+        """An FPR converted to fp16 as on the chip: truncated."""
         return np.uint16(fp16.from_f32(self.hart.f32(register)))

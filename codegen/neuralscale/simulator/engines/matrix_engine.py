@@ -1,6 +1,6 @@
 """The matrix engine's instructions: legality in the chip's order, then the arithmetic of `mme` on views.
 
-Results go to IM only, right-hand operands come from L1 only. Shapes come from the m_* and conv_* CSRs.
+Results go only to IM, and right-hand operands come only from L1. Shapes come from the m_* and conv_* CSRs.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _memul(issue: IssuedInstruction, source_item: int, target_item: int, product
     check_access(a)
     check_access(b, L1_ONLY)
     check_access(target, IM_ONLY)
-    if transposed and target.stride & 1:  # A has one row, so nothing has refused the stride: it counts in halves
+    if transposed and target.stride & 1:  # A has one row, so no check has refused the stride, in fp16
         target = replace(target, stride=target.stride - 1)
     if depth != b.rows:
         return  # no trap and nothing written
@@ -135,7 +135,7 @@ def _meconv(issue: IssuedInstruction, source_item: int, target_item: int, comput
     if c.stride == 0 or c.dilation == 0:
         raise Trap(BAD_SHAPE)
     check_source_stride(image)
-    # The chip looks only at the low byte of the weight stride here, which does not change whether it is odd.
+    # The chip checks only the low byte of the weight stride here, which does not change whether it is odd.
     if c.weight_stride & (source_item - 1):
         raise Trap(BAD_STRIDE, weights.address)
     check_target_stride(target)
@@ -167,7 +167,7 @@ def _meconv(issue: IssuedInstruction, source_item: int, target_item: int, comput
 
 
 def _check_pixels(issue: IssuedInstruction, image: MatrixOperand, c: _Convolution) -> None:
-    """Only pixels that a tap falls on are read; strides may skip some."""
+    """Check the pixels under a tap, which are the only ones read; strides may skip some."""
     rows = _touched(c.height, c.out_height, c.kernel[0], c.stride, c.dilation, c.padding[0])
     columns = _touched(c.width, c.out_width, c.kernel[1], c.stride, c.dilation, c.padding[2])
     if len(rows) == c.height and len(columns) == c.width:
@@ -204,10 +204,10 @@ MATRIX: Final[dict[str, Callable[[IssuedInstruction], None]]] = {
     "meconv.hf.x8.mm": lambda issue: _meconv(issue, 1, 2, mme.meconv_hf_x8),
     "metr.m": _metr,
 }
-"""What each matrix-engine instruction does, by mnemonic."""
+"""Implementation of each matrix-engine instruction, by mnemonic."""
 
 
 def execute_matrix(mnemonic: str, issue: IssuedInstruction) -> None:
-    """Runs one matrix-engine instruction. Raises `Trap` or `SimulationFault`."""
+    """Run one matrix-engine instruction. Raises `Trap` or `SimulationFault`."""
     check_vtype(issue.hart)
     MATRIX[mnemonic](issue)

@@ -1,6 +1,6 @@
 """The transfer engine's instructions (mov.l1.llb, mov.llb.l1, pld, icmov) and sync: legality and effect.
 
-mov moves at once. pld is a rendezvous: a core's copy happens when the last core of its map has arrived. icmov data
+mov moves immediately. pld is a rendezvous: a core's copy happens when the last core of its map has arrived. icmov data
 land only when the issuing core has passed a barrier afterwards; until then they are a transfer in flight.
 """
 
@@ -30,7 +30,7 @@ _ICMOV_ZERO_BYTES: Final = 512 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """`mte_shape` and `mte_stride_llb`."""
+    """Contents of `mte_shape` and `mte_stride_llb`."""
 
     rows: int
     columns: int
@@ -42,7 +42,7 @@ class Shape:
 
     @property
     def llb_bytes(self) -> int:
-        """The extent that is checked: the gap after the last row counts."""
+        """Bytes of the extent that is checked: the gap after the last row counts."""
         return self.stride * self.rows if self.stride else self.l1_bytes
 
 
@@ -76,7 +76,7 @@ def _check_end_llb(address: int) -> None:
 
 
 def check_mov_l1_llb(target: int, source: int, shape: Shape) -> None:
-    """Legality of LLB -> L1."""
+    """Check the legality of LLB -> L1."""
     _check_start_llb(source, Trap(BAD_START, source))
     _check_start_l1(target)
     _check_end_llb(source + shape.llb_bytes)
@@ -84,7 +84,7 @@ def check_mov_l1_llb(target: int, source: int, shape: Shape) -> None:
 
 
 def check_mov_llb_l1(target: int, source: int, shape: Shape) -> None:
-    """Legality of L1 -> LLB."""
+    """Check the legality of L1 -> LLB."""
     _check_start_l1(source)
     _check_start_llb(target, Trap(BAD_START, target))
     _check_end_l1(source + shape.l1_bytes)
@@ -92,7 +92,7 @@ def check_mov_llb_l1(target: int, source: int, shape: Shape) -> None:
 
 
 def check_pld(target: int, source: int, shape: Shape) -> None:
-    """Legality of pld."""
+    """Check the legality of pld."""
     _check_start_l1(target)
     _check_start_llb(source, Trap(BAD_ENCODING))
     _check_end_l1(target + shape.l1_bytes)
@@ -100,7 +100,7 @@ def check_pld(target: int, source: int, shape: Shape) -> None:
 
 
 def gather(operands: Operands, target: int, source: int, shape: Shape) -> None:
-    """LLB -> L1: strided source, dense destination. Only the rows themselves are read, not the gap after the last."""
+    """LLB -> L1: strided source, dense destination. Only the rows are read, not the gap after the last."""
     data = operands.read(MatrixOperand(source, shape.rows, shape.columns * 2, 1, shape.stride))
     operands.write(MatrixOperand(target, shape.rows, shape.columns * 2, 1), data)
 

@@ -36,7 +36,7 @@ Halves = NDArray[np.uint16]
 def _checked(
     issue: IssuedInstruction, source: MatrixOperand, target: MatrixOperand, between: tuple[MatrixOperand, ...] = ()
 ) -> None:
-    """The checks shared by the forms with one matrix source; `between` are further sources, without stride."""
+    """Run the checks shared by the forms with one matrix source; `between` are further sources, without stride."""
     check_base(source, *between, target)
     check_shape(issue.columns, issue.rows)
     if issue.rows > 1:
@@ -113,7 +113,7 @@ def _reduce(
     *,
     full: bool,
 ) -> None:
-    """Checks and runs a reduction; the first `strided` sources have a stride to check."""
+    """Check and run a reduction; the first `strided` sources have a stride to check."""
     target = issue.target()
     check_base(*sources, *(() if full else (target,)))
     check_shape(issue.columns, issue.rows)
@@ -139,7 +139,8 @@ def _reduce(
 
 
 def _stay_inside(result: MatrixOperand) -> None:
-    """The chip checks a strided column of results as if it were contiguous; past the end is nobody's memory."""
+    """Check that a strided column of results stays inside: the chip checks it as if it were contiguous, and no memory
+    lies past the end."""
     end = result.address + result.pitch * (result.rows - 1) + 2
     memory = next(window for window in (L1, IM) if window.holds(result.address))
     if end > memory.base + memory.size_bytes:
@@ -166,7 +167,7 @@ def _veemacc_mm(issue: IssuedInstruction) -> None:
 
 def _veemacc_mv(issue: IssuedInstruction) -> None:
     source = issue.source()
-    vector = issue.vector(int(issue.hart.x[issue.rs2]), per_row=not issue.dm)  # the other way round than elsewhere
+    vector = issue.vector(int(issue.hart.x[issue.rs2]), per_row=not issue.dm)  # the opposite direction from elsewhere
 
     def compute(direction: Direction) -> Halves:
         return vme.multiply_accumulate(issue.operands.read(source), issue.operands.read(vector), direction)
@@ -254,10 +255,10 @@ VECTOR: Final[dict[str, Execute]] = {
     "mov.f": _mov_f,
     "mov.v": _mov_v,
 }
-"""What each vector-engine instruction does, by mnemonic. The vtype check comes before all of them."""
+"""Implementation of each vector-engine instruction, by mnemonic. The vtype check comes before all of them."""
 
 
 def execute_vector(mnemonic: str, issue: IssuedInstruction) -> None:
-    """Runs one vector-engine instruction. Raises `Trap` or `SimulationFault`."""
+    """Run one vector-engine instruction. Raises `Trap` or `SimulationFault`."""
     check_vtype(issue.hart)
     VECTOR[mnemonic](issue)

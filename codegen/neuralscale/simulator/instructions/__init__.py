@@ -1,1 +1,1 @@
-"""Instructions executed one at a time: the rest of the scalar set and the vector unit."""
+"""Instructions executed one at a time: the other scalar instructions and the vector unit."""

@@ -1,8 +1,8 @@
-"""One scalar instruction in full, in Python: whatever the compiled loop leaves.
+"""One scalar instruction in full, in Python: those that the compiled loop leaves.
 
-Loads and stores with something special about them, half-precision accesses, atomics, CSRs and the machine
-instructions; arithmetic on FPRs is in `single_float`. Every entry is `family -> function(step)`; the function changes
-registers, memory and, for jumps, `step.following`.
+These are special loads and stores, half-precision accesses, atomics, CSRs and the machine instructions; arithmetic on
+FPRs is in `single_float`. Every entry is `family -> function(step)`; the function changes registers, memory and, for
+jumps, `step.following`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MIE, _MPIE = 0x8, 0x80
 
 @dataclass(slots=True)
 class ExecutionStep:
-    """An instruction being executed: its fields, the bus, and where to go on."""
+    """An instruction being executed: its fields, the bus, and the address of the next one."""
 
     hart: Hart
     bus: Bus
@@ -61,7 +61,7 @@ class ExecutionStep:
 
     @property
     def mode(self) -> int:
-        """The rounding mode; `Trap` when it is reserved."""
+        """The rounding mode. Raises `Trap` when it is reserved."""
         mode = self.word >> 12 & 7
         mode = int(self.hart.csr[csr.FRM]) if mode == 7 else mode
         if mode > softfloat.RMM:
@@ -69,16 +69,16 @@ class ExecutionStep:
         return mode
 
     def require_fp(self) -> None:
-        """Scalar F instructions need mstatus.FS. Raises Trap."""
+        """Check mstatus.FS, which scalar F instructions need. Raises Trap."""
         if not self.hart.fp_enabled:
             raise Trap(ILLEGAL_INSTRUCTION)
 
     def f(self, register: int) -> int:
-        """An FPR as single bits."""
+        """An FPR as single-precision bits."""
         return self.hart.f32(register)
 
     def raise_flags(self, flags: int) -> None:
-        """Accrues floating-point exceptions."""
+        """Accrue floating-point exceptions."""
         if flags:
             self.hart.csr[csr.FFLAGS] |= flags
             self.hart.csr[MSTATUS] |= FS_DIRTY
@@ -136,7 +136,7 @@ def _load_reserved(step: ExecutionStep) -> None:
 
 
 def _store_conditional(step: ExecutionStep) -> None:
-    """Checks its address even when it has no reservation, and then fails."""
+    """Store conditional: checks its address even when it has no reservation, and then fails."""
     address = int(step.hart.x[step.rs1])
     held = step.hart.reservation == address
     if not step.bus.is_memory(step.hart, address):
@@ -154,7 +154,7 @@ def _check_atomic(address: int) -> None:
 
 
 def signed_word(value: int) -> int:
-    """A register's word as a signed number."""
+    """A register's value as a signed number."""
     return (value ^ 0x8000_0000) - 0x8000_0000
 
 
@@ -186,7 +186,7 @@ def _atomic(compute: Callable[[int, int], int]) -> Execute:
 
 
 def _csr_access(combine: Callable[[int, int], int] | None, *, immediate: bool) -> Execute:
-    """`combine` of old value and operand; None for the plain write, which happens even from x0."""
+    """CSR access. `combine` joins old value and operand; None is the plain write, which happens even from x0."""
 
     def execute(step: ExecutionStep) -> None:
         number, operand = step.word >> 20, step.rs1 if immediate else int(step.hart.x[step.rs1])
@@ -226,7 +226,7 @@ def _wfi(step: ExecutionStep) -> None:
 
 
 def _jump(step: ExecutionStep) -> None:
-    """Only the jump to itself comes here: nothing ends it, as there are no interrupts."""
+    """A jump to itself, the only jump that comes here: nothing ends it, as there are no interrupts."""
     step.hart.waiting = WaitReason.HALT
     step.following = step.hart.pc
 
@@ -268,4 +268,4 @@ SINGLE: Final[dict[str, Execute]] = {
     "fence.i": _fence_i,
     "fence.tso": lambda _: None,
 }
-"""What each scalar instruction does when it comes to Python, by family."""
+"""Implementation of each scalar instruction that Python executes, by family."""

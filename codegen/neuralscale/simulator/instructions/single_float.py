@@ -111,4 +111,4 @@ FLOAT: Final[dict[str, Execute]] = {
     "fcvt.s.w": _from_integer(signed=True),
     "fcvt.s.wu": _from_integer(signed=False),
 }
-"""What each floating-point instruction does, by mnemonic; accesses and moves are elsewhere."""
+"""Implementation of each floating-point instruction, by mnemonic; accesses and moves are elsewhere."""

@@ -18,7 +18,7 @@ _ONE: Final = np.uint16(1)
 
 
 def _logic(compute: Callable[[Halves, Halves], NDArray[Any]]) -> Execute:
-    """`compute` of (vs2, vs1); only its bit 0 is kept."""
+    """Logical operation: `compute` of (vs2, vs1); only its bit 0 is kept."""
 
     def execute(step: ExecutionStep) -> None:
         check_vtype(step.hart)
@@ -28,7 +28,7 @@ def _logic(compute: Callable[[Halves, Halves], NDArray[Any]]) -> Execute:
 
 
 def _set_bits(step: ExecutionStep) -> NDArray[np.int64]:
-    """Places of the active elements of vs2 whose bit is set."""
+    """Positions of the active elements of vs2 whose bit is set."""
     return np.flatnonzero(active(step) & (step.hart.v[step.rs2] & _ONE).astype(bool))
 
 
@@ -46,7 +46,7 @@ def _first(step: ExecutionStep) -> None:
 
 
 def _around_first(compare: Callable[[NDArray[np.int64], int], NDArray[np.bool_]]) -> Execute:
-    """1 where the place compares to that of the first set bit; with no set bit everything is 1."""
+    """1 where the position compares to that of the first set bit; with no set bit everything is 1."""
 
     def execute(step: ExecutionStep) -> None:
         check_vtype(step.hart)
@@ -59,7 +59,7 @@ def _around_first(compare: Callable[[NDArray[np.int64], int], NDArray[np.bool_]]
 
 
 def _iota(step: ExecutionStep) -> None:
-    """How many active bits of vs2 are set before each element."""
+    """Number of active set bits of vs2 before each element."""
     check_vtype(step.hart)
     if step.rd == step.rs2 or (step.rd == 0 and not step.word >> 25 & 1):
         raise Trap(SAME_REGISTERS)
@@ -69,7 +69,7 @@ def _iota(step: ExecutionStep) -> None:
 
 
 def _compress(step: ExecutionStep) -> None:
-    """The elements of vs2 whose bit in vs1 is set, packed at the start of vd. The only one that ignores vtype."""
+    """Pack the elements of vs2 whose bit in vs1 is set at the start of vd. This is the only one that ignores vtype."""
     if step.rd in (step.rs1, step.rs2):
         raise Trap(SAME_REGISTERS)
     hart = step.hart
@@ -100,4 +100,4 @@ VECTOR_MASKS: Final[dict[str, Execute]] = {
     "vid.v": _index,
     "vcompress.vm": _compress,
 }
-"""What each instruction on masks does, by family."""
+"""Implementation of each instruction on masks, by family."""

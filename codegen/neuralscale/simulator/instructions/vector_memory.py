@@ -1,7 +1,7 @@
 """Loads and stores of the vector unit: contiguous, strided, indexed, and with a post-incremented address.
 
-They reach L1 and IM only. The chip checks the whole range before the first element, except for the indexed forms,
-which check element by element, also those that the mask leaves out.
+They reach only L1 and IM. The chip checks the whole range before the first element, except for the indexed forms, which
+check each element, including those that the mask leaves out.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def _check_base(step: ExecutionStep, item: int) -> int:
 
 
 def _unit(step: ExecutionStep, item: int) -> Iterator[int]:
-    """Addresses of the vl elements. Byte accesses are checked as if they were of halves."""
+    """Addresses of the vl elements. Byte accesses are checked as if they were 16-bit accesses."""
     address = _check_base(step, item)
     _check_access(address, step.hart.vl * 2)
     return (address + element * item for element in range(step.hart.vl))
 
 
 def _strided(step: ExecutionStep, item: int) -> Iterator[int]:
-    """rs2 bytes apart; the chip measures vl * rs2 * 2 bytes, twice what is used."""
+    """Addresses rs2 bytes apart; the chip checks vl * rs2 * 2 bytes, twice the range in use."""
     address, stride = _check_base(step, item), int(step.hart.x[step.rs2])
     if stride & (item - 1):
         raise Trap(MISALIGNED_OFFSET, stride)
@@ -55,7 +55,7 @@ def _strided(step: ExecutionStep, item: int) -> Iterator[int]:
 
 
 def _indexed(step: ExecutionStep, item: int) -> Iterator[int]:
-    """rs1 plus the element of vs2."""
+    """Addresses rs1 plus the element of vs2."""
     address = _check_base(step, item)
     for index in step.hart.v[step.rs2][: step.hart.vl].tolist():
         if index & (item - 1):
@@ -76,7 +76,7 @@ def _advance(step: ExecutionStep, layout: Layout) -> None:
 def _access(
     layout: Layout, item: int, *, store: bool, signed: bool = False, advance: bool = False, eager: bool = False
 ) -> Execute:
-    """`eager` forms are checked even when vl is 0, which makes them test the byte before rs1."""
+    """One access. `eager` forms are checked even when vl is 0, which makes them test the byte before rs1."""
 
     def execute(step: ExecutionStep) -> None:
         hart, chosen = step.hart, active(step)
@@ -127,4 +127,4 @@ VECTOR_MEMORY: Final[dict[str, Execute]] = {
     "vsepi.v": _access("unit", 2, store=True, advance=True),
     "vssepi.v": _access("strided", 2, store=True, advance=True),
 }
-"""What each load and store of the vector unit does, by family."""
+"""Implementation of each load and store of the vector unit, by family."""

@@ -1,7 +1,7 @@
-"""The scalar core's vector unit: 32 registers of 64 halves, masks in v0 (bit 0 of each element), vl elements.
+"""The scalar core's vector unit: 32 registers of 64 fp16 elements, masks in v0 (bit 0 of each element), vl elements.
 
-fp16 arithmetic as in the vector engine. Elements past vl are not stored. Loads and stores are in `vector_memory`,
-instructions on masks in `vector_masks`.
+The fp16 arithmetic is that of the vector engine. Elements past vl are not stored. Loads and stores are in
+`vector_memory`, instructions on masks in `vector_masks`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MINUS_INFINITY: Final = np.uint16(0xFC00)
 
 
 def active(step: ExecutionStep) -> NDArray[np.bool_]:
-    """Elements below vl that the mask lets through."""
+    """Elements below vl that the mask enables."""
     hart = step.hart
     active = np.arange(VECTOR_HALVES) < hart.vl
     if not step.word >> 25 & 1:
@@ -41,7 +41,7 @@ def put(step: ExecutionStep, values: Halves | np.uint16) -> None:
 
 
 def _first(step: ExecutionStep) -> Halves:
-    """vs1, or the scalar of a .vf form in every element."""
+    """Operand vs1, or the scalar of a .vf form in every element."""
     if step.word >> 12 & 7 == 5:
         scalar = int(fp16.from_f32(step.hart.f32(step.rs1)))
         return np.full(VECTOR_HALVES, scalar, np.uint16)
@@ -50,7 +50,7 @@ def _first(step: ExecutionStep) -> Halves:
 
 
 def _arithmetic(compute: Callable[[Halves, Halves], Halves]) -> Execute:
-    """`compute` of (vs2, first source)."""
+    """Arithmetic operation: `compute` of (vs2, first source)."""
 
     def execute(step: ExecutionStep) -> None:
         check_vtype(step.hart)
@@ -60,7 +60,7 @@ def _arithmetic(compute: Callable[[Halves, Halves], Halves]) -> Execute:
 
 
 def _multiply_add(*, into_product: bool, negate_product: bool, negate_addend: bool) -> Execute:
-    """vd = +-(product) +- addend; vd is a factor (`into_product`) or the addend."""
+    """Multiply-add: vd = +-(product) +- addend; vd is a factor (`into_product`) or the addend."""
 
     def execute(step: ExecutionStep) -> None:
         check_vtype(step.hart)
@@ -85,7 +85,7 @@ def _compare(compute: Callable[[NDArray[np.float32], NDArray[np.float32]], NDArr
 
 
 def _reduce(compute: Callable[[Halves], Halves]) -> Execute:
-    """vd[0] = vs1[0] and the active elements of vs2, in order."""
+    """Reduction: vd[0] is `compute` of vs1[0] and the active elements of vs2, in order."""
 
     def execute(step: ExecutionStep) -> None:
         check_vtype(step.hart)
@@ -112,7 +112,7 @@ def _slide_up(step: ExecutionStep) -> None:
 
 
 def _slide_down(step: ExecutionStep) -> None:
-    """Element i is vs2[i + amount], 0 outside the register; an amount in a GPR is signed."""
+    """Slide down: element i is vs2[i + amount], 0 outside the register; an amount in a GPR is signed."""
     check_vtype(step.hart)
     amount = _amount(step)
     places = np.arange(VECTOR_HALVES) + (amount - (amount >> 31 << 32))
@@ -204,22 +204,24 @@ def _set_length(step: ExecutionStep) -> None:
 
 
 def _magnitude(a: Halves) -> Halves:
-    """The chip's absolute value: it negates what is below zero, so -0 and NaN keep their sign."""
+    """The chip's absolute value, which negates numbers below zero, so -0 and NaN keep their sign."""
     return np.where((a > _SIGN) & (a <= _MINUS_INFINITY), a ^ _SIGN, a)
 
 
 def _sign(negative: Callable[[Halves, Halves], NDArray[Any]]) -> Execute:
-    """The magnitude of vs2, with its sign flipped where `negative` of the two sources."""
+    """The magnitude of vs2, with its sign flipped where `negative` of the two sources holds."""
     return _arithmetic(lambda a, b: _magnitude(a) ^ (negative(a, b) & _SIGN))
 
 
 def _select(choose: Callable[[Halves, vme.Direction], Halves]) -> Execute:
-    """vfmin and vfmax know -0 < +0, as the reductions of the vector engine do and its element-wise forms do not."""
+    """vfmin and vfmax. They order -0 < +0, as the reductions of the vector engine do and its element-wise forms do
+    not."""
     return _arithmetic(lambda a, b: choose(np.stack([a, b]), "h"))
 
 
 def _extremum(wins: Callable[[float, float], bool]) -> Execute:
-    """vfredmin and vfredmax: NaN elements are passed over, a NaN to start from stays, equal values keep the earlier."""
+    """vfredmin and vfredmax: NaN elements are skipped, a NaN as the initial value stays, equal values keep the
+    earlier."""
 
     def execute(step: ExecutionStep) -> None:
         check_vtype(step.hart)
@@ -236,7 +238,8 @@ def _extremum(wins: Callable[[float, float], bool]) -> Execute:
 
 
 def _classify(a: Halves) -> Halves:
-    """One bit: -inf, -normal, -denormal, -0, +0, +denormal, +normal, +inf, signalling NaN, quiet NaN."""
+    """Class of a number as one bit: -inf, -normal, -denormal, -0, +0, +denormal, +normal, +inf, signalling NaN, quiet
+    NaN."""
     magnitude = (a & np.uint16(0x7FFF)).astype(np.int64)
     kind = np.digitize(magnitude, [1, 0x400, 0x7C00])  # zero, denormal, normal, infinity
     bit = np.where(a & _SIGN, 3 - kind, 4 + kind)
@@ -306,4 +309,4 @@ VECTOR_UNIT: Final[dict[str, Execute]] = {
     "vmv.s.x": _move_from_x,
     "vext.x.v": _extract,
 }
-"""What each instruction of the vector unit does, by family."""
+"""Implementation of each instruction of the vector unit, by family."""

@@ -1,1 +1,1 @@
-"""Memories with their checks: ranges, bytes not yet written, transfers in flight, and what a fault is."""
+"""Memories with their checks: ranges, bytes not yet written, transfers in flight, and faults."""

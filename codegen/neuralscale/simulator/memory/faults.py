@@ -1,7 +1,7 @@
-"""What can go wrong in a simulation, and whose problem it is.
+"""Errors of a simulation, by whose mistake they are.
 
 Trap             the guest's: taken by its own handler, as on the chip
-SimulationFault  the guest's, but nothing on the chip would tell it: ends the run with a `Fault` in the result
+SimulationFault  the guest's, but nothing on the chip would report it: ends the run with a `Fault` in the result
 SimulationError  the caller's: a file, address or option that cannot be used
 """
 
@@ -15,7 +15,7 @@ FaultKind = Literal["limit", "deadlock", "poison", "race", "overlap", "trap", "r
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why a run ended without the guest's exit code. `message` names core, pc, instruction and operator."""
+    """Reason why a run ended without the guest's exit code. `message` names core, pc, instruction and operator."""
 
     kind: FaultKind
     message: str
@@ -36,7 +36,7 @@ class Trap(Exception):
 
 
 class SimulationFault(Exception):
-    """Ends the run; the machine adds core, pc, instruction and operator to `message`."""
+    """A fault that ends the run; the machine adds core, pc, instruction and operator to `message`."""
 
     def __init__(self, kind: FaultKind, message: str) -> None:
         super().__init__(message)
@@ -45,4 +45,4 @@ class SimulationFault(Exception):
 
 
 class SimulationError(Exception):
-    """The caller's mistake, in one sentence."""
+    """A mistake of the caller, in one sentence."""

@@ -1,4 +1,4 @@
-"""Address map of one cluster and the bytes behind it.
+"""Address map of one cluster, and the bytes of its memories.
 
 All directly addressable memories of a cluster lie in one lazily mapped arena, so that one page table per core turns an
 address into an arena offset for scalar code, NPU operands and DMA alike:
@@ -6,7 +6,8 @@ address into an arena offset for scalar code, NPU operands and DMA alike:
     core, address --page table (256 KiB pages)--> arena offset --> bytes and, with poison, one shadow byte each
 
 L1 and IM are private: the same address leads to another part of the arena for every core. Memory that only sysDMA
-reaches (888 MiB a bank) is allocated apart when it is first used. Addresses and sizes are those of NeuralScale NPU v1.
+reaches (888 MiB per bank) is allocated separately when it is first used. Addresses and sizes are those of NeuralScale
+NPU v1.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ BANKS: Final = 4
 
 PAGE_BITS: Final = 18
 PAGE_BYTES: Final = 1 << PAGE_BITS
-# What a read of bytes that nothing wrote gives in a dump: an fp16 NaN with a pattern no program stores by accident.
+# A dump shows unwritten bytes as this: an fp16 NaN with a pattern that no program stores by accident.
 POISON_BYTE: Final = 0x7E
 
-# Beyond L1 and IM: the vendor's range check admits one byte more than there is for one-byte elements.
+# Bytes beyond L1 and IM: for one-byte elements the vendor's range check admits one byte too many.
 _GUARD_BYTES: Final = 64
 
 MAP_NORESERVE: Final = 0x4000  # Linux: reserve addresses, not memory
@@ -50,7 +51,7 @@ MAP_NORESERVE: Final = 0x4000  # Linux: reserve addresses, not memory
 
 @dataclass(frozen=True, slots=True)
 class MemoryWindow:
-    """One memory as programs see it: `name`, first address and size in bytes."""
+    """One memory in the address space of programs: `name`, first address and size in bytes."""
 
     name: str
     base: int
@@ -76,7 +77,7 @@ def window_of(address: int) -> MemoryWindow | None:
 
 
 def _reserve(size_bytes: int, what: str) -> mmap.mmap:
-    """Zero bytes that take no memory until they are touched."""
+    """Zero bytes that take no memory until they are used."""
     try:
         return mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE)
     except (OSError, ValueError) as error:
@@ -136,7 +137,7 @@ class SimulatedMemory:
         return "memory", offset, None
 
     def high(self, bank: int) -> Bank:
-        """The DMA-only memory of a bank, allocated when first asked for."""
+        """The DMA-only memory of a bank, allocated at the first request."""
         if bank not in self._high:
             data = np.frombuffer(_reserve(HIGH_BYTES, "high memory"), np.uint8)
             marks = (
@@ -150,21 +151,22 @@ class SimulatedMemory:
         return Bank(self.bytes, self.shadow)
 
     def write(self, core: int, address: int, data: bytes | memoryview, what: str) -> None:
-        """Loader's store: marks the bytes as written. Raises `SimulationError` when the range is not memory."""
+        """Store of the loader, which marks the bytes as written. Raises `SimulationError` when the range is not
+        memory."""
         target, start = self._bank_place(core, address, len(data), what)
         target.data[start : start + len(data)] = np.frombuffer(data, np.uint8)
         if self.tracked:
             target.shadow[start : start + len(data)] |= shadow.WRITTEN
 
     def zero(self, core: int, address: int, size_bytes: int, what: str) -> None:
-        """Loader's zero fill."""
+        """Zero fill of the loader."""
         target, start = self._bank_place(core, address, size_bytes, what)
         target.data[start : start + size_bytes] = 0
         if self.tracked:
             target.shadow[start : start + size_bytes] |= shadow.WRITTEN
 
     def read(self, core: int, address: int, size_bytes: int) -> bytes:
-        """Bytes as a dump shows them; with tracking, what nothing wrote reads as `POISON_BYTE`."""
+        """Bytes as a dump shows them; with tracking, unwritten bytes read as `POISON_BYTE`."""
         target, start = self._bank_place(core, address, size_bytes, "dump")
         data = target.data[start : start + size_bytes]
         if not self.tracked:

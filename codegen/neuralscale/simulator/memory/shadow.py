@@ -1,7 +1,8 @@
-"""One shadow byte per memory byte: what was written, and what a transfer in flight still reads or will overwrite.
+"""One shadow byte per memory byte: whether it was written, and whether a transfer in flight still reads or will
+overwrite it.
 
-A read is sound when the byte is WRITTEN and not ARRIVING; a write is sound when it is neither ARRIVING nor LEAVING.
-The kernels go over a strided box (rows of `row_bytes`, `stride` apart) so that one call covers a whole operand.
+A read is sound when the byte is WRITTEN and not ARRIVING; a write is sound when it is neither ARRIVING nor LEAVING. The
+kernels go over a strided box (rows of `row_bytes`, `stride` apart) so that one call covers a whole operand.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def scan(
 def mark(
     shadow: NDArray[np.uint8], start: int, rows: int, row_bytes: int, stride: int, clear: np.uint8, put: np.uint8
 ) -> None:
-    """Clears the bits of `clear` and sets those of `put` over the box."""
+    """Clear the bits of `clear` and set those of `put` over the box."""
     keep = np.uint8(~clear & 0xFF)
     for row in range(rows):
         first = start + row * stride

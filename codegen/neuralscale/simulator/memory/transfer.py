@@ -1,7 +1,7 @@
 """Copies in flight: DMA and icmov data land later than the instruction that started them.
 
 A transfer keeps its pieces (source and destination boxes) until the machine lets it land. With shadow bytes its source
-is marked LEAVING and its destination ARRIVING meanwhile, so that whoever makes an access that would race sees it.
+is marked LEAVING and its destination ARRIVING meanwhile, so that an access that would race is detected.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from codegen.neuralscale.simulator.memory.memory import Bank, SimulatedMemory
 
 @dataclass(frozen=True, slots=True)
 class MovedPiece:
-    """`rows` rows of `row_bytes`; the source rows are `source_stride` apart, the destination is packed."""
+    """A piece of `rows` rows of `row_bytes`; the source rows are `source_stride` apart, the destination is packed."""
 
     source: Bank
     source_start: int
@@ -32,7 +32,7 @@ class MovedPiece:
 
     @property
     def source_span(self) -> int:
-        """Bytes from the first to the last that are read."""
+        """Bytes from the first to the last that is read."""
         return self.source_stride * (self.rows - 1) + self.row_bytes
 
     @property
@@ -67,12 +67,12 @@ class MemoryTransfer:
     hart: int = -1
 
     def copy(self) -> None:
-        """Moves the bytes now."""
+        """Move the bytes now."""
         for piece in self.pieces:
             _copy(piece)
 
     def check_and_mark(self, memory: SimulatedMemory) -> None:
-        """Marks the pieces as in flight.
+        """Mark the pieces as in flight.
 
         Raises `SimulationFault` when a source is unwritten or an earlier transfer in flight is in the way. Pieces move
         in order, so a piece may use what an earlier piece of the same transfer wrote.
@@ -95,12 +95,12 @@ class MemoryTransfer:
         shadow.mark(*_target(piece), shadow.NOTHING, shadow.ARRIVING)
 
     def mark(self) -> None:
-        """Marks source and destination as in flight."""
+        """Mark source and destination as in flight."""
         for piece in self.pieces:
             self._mark(piece)
 
     def unmark(self) -> None:
-        """Takes the marks away; the destination is written."""
+        """Remove the marks; the destination is written."""
         for piece in self.pieces:
             shadow.mark(*_source(piece), shadow.LEAVING, shadow.NOTHING)
             shadow.mark(*_target(piece), shadow.ARRIVING, shadow.WRITTEN)
@@ -151,13 +151,13 @@ class Flight:
         self._transfers: list[MemoryTransfer] = []
 
     def depart(self, transfer: MemoryTransfer) -> None:
-        """Takes a transfer into flight. Raises `SimulationFault` on a race or an unwritten source when tracking."""
+        """Take a transfer into flight. Raises `SimulationFault` on a race or an unwritten source when tracking."""
         if self._memory.tracked:
             transfer.check_and_mark(self._memory)
         self._transfers.append(transfer)
 
     def land(self, transfer: MemoryTransfer) -> None:
-        """Moves the data and takes the marks away, except where another transfer in flight needs them."""
+        """Move the data and remove the marks, except where another transfer in flight needs them."""
         self._transfers.remove(transfer)
         transfer.copy()
         self._moved(transfer)
