@@ -1,10 +1,10 @@
-"""What compiling made of a model, stage by stage, for targets of either kind through one interface.
+"""The result of compiling a model, stage by stage, for targets of either kind through one interface.
 
     TileTarget    Plan, Layout, Program --emit-->       ClusterFiles        (Lowered)
     GroupTarget   Plan, TensorPlaces    --emit_plan-->  ClusterFiles        (PlacedKernels)
 
-`Lowered` and `PlacedKernels` say all that differs: where tensors lie, how files are emitted, which kind of execution
-they need, whether there is a program of instructions to look at.
+`Lowered` and `PlacedKernels` hold all that differs: where tensors lie, how files are emitted, which kind of execution
+they need, and whether there is a program of instructions to look at.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from partitioner.planners.levels import EFFORTS, NORMAL_EFFORT, Auto, Planner
 PerPass: TypeAlias = int | Literal["auto"] | None
 
 AUTO_PLANNER = Auto()
-"""The default everywhere: on the command line, in Python, and for chips that tasks are placed on."""
+"""Default planner everywhere: on the command line, in Python, and for chips on which tasks are placed."""
 
 VERSIONED = ("dsa-sched", "apache-tvm", "numpy", "onnx")
 SAVED_AS = {"bfloat16": "float32"}
-"""Types of files in which numpy saves no arrays -> the one that holds all their values and is used in their place."""
+"""File types in which numpy saves no arrays -> the type that holds all their values and is used instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +97,9 @@ class CompileOptions:
 
 @dataclass(frozen=True, slots=True)
 class LevelTime:
-    """What a search of level auto knows of a plain level, for all items in one pass: the cycles of its program, launch
-    included, or, where not `timed`, a number that no program of its plan is below."""
+    """Time of a plain level as a search of level auto knows it, for all items in one pass: the cycles of its program,
+    launch included, if `timed`; otherwise a lower bound for every program of its plan.
+    """
 
     level: str
     cycles: float
@@ -107,8 +108,9 @@ class LevelTime:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A plan as instructions of in-order cores, and where all of it lies; the `cycles` that the cycle model found on
-    the way, launch included, None where it was not asked."""
+    """A plan as instructions of in-order cores, with the place of everything in memory, and the `cycles` that the cycle
+    model found on the way, launch included (None where it was not asked).
+    """
 
     target: TileTarget
     layout: Layout
@@ -149,7 +151,7 @@ class Lowered:
 
 @dataclass(frozen=True, slots=True)
 class PlacedKernels:
-    """A plan of kernels that are whole groups: they are started one after the other, nothing is lowered."""
+    """A plan of kernels that are whole groups: they start one after the other, and nothing is lowered."""
 
     target: GroupTarget
     places: TensorPlaces
@@ -184,7 +186,7 @@ class PlacedKernels:
         return f"{sum(bool(group.kernel) for group in plan.groups)} kernels"
 
     def emit(self, plan: Plan, model: Model, chip: Chip) -> ClusterFiles:
-        """Raises what the target does of kernels that cannot be made."""
+        """Files of the plan's kernels. Raises what the target raises for kernels that cannot be made."""
         files = self.target.emit_plan(plan, model.graph, model.constants, self.places, chip, self.progress)
         return replace(files, cluster=self.cluster)
 
@@ -192,8 +194,9 @@ class PlacedKernels:
 @dataclass(frozen=True)
 class Compilation:
     """Everything that compiling made, stage by stage. `items` are the rows of the batch that it computes, as
-    micro-batches of the plan's batch, one a pass; None for one pass. `level_times` is what level auto learned of the
-    plain levels on the way."""
+    micro-batches of the plan's batch, one per pass; None for one pass. `level_times` has what level auto learned about
+    the plain levels on the way.
+    """
 
     model: Model
     chip: Chip
@@ -229,14 +232,15 @@ class Compilation:
     def with_decisions(
         self, plan: Plan, model: Model, items: int, level_times: tuple[LevelTime, ...] = ()
     ) -> Compilation:
-        """The same with other decisions and warnings, for this many rows of the batch; the files stay those that were
-        made. Raises as `files` does."""
+        """A copy with other decisions and warnings, for this many rows of the batch; the files stay those that were
+        made. Raises as `files` does.
+        """
         found = replace(self, plan=plan, model=model, items=items, level_times=level_times)
         found.__dict__["files"] = self.files  # where cached_property keeps it
         return found
 
     def on_cluster(self, cluster: int, items: int) -> Compilation:
-        """The same on another cluster of the chip, for this many rows of the batch."""
+        """A copy for another cluster of the chip and this many rows of the batch."""
         return replace(self, made=self.made.on_cluster(cluster), items=items)
 
     @property
@@ -252,7 +256,7 @@ class Compilation:
     @cached_property
     @uncollected()
     def files(self) -> ClusterFiles:
-        """What emission made. Raises DoesNotFit when the code overflows its space."""
+        """The emitted files. Raises DoesNotFit when the code overflows its space."""
         made = self.made
         if isinstance(made, Lowered) and isinstance(made.target, Rolls) and self.options.roll is not False:
             return made.target.emit_rolled(made.program, self.model.graph, self.model.constants, self.chip)
@@ -302,7 +306,7 @@ class Compilation:
 
 
 def no_layout(target: GroupTarget) -> TargetError:
-    """What to say where a layout is asked for of kernels that are whole groups."""
+    """Error to raise where a layout is asked for and kernels are whole groups."""
     return TargetError(
         target.name,
         needs="a target that lays plans out in the memories of cores",
