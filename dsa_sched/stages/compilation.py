@@ -52,18 +52,21 @@ SAVED_AS = {"bfloat16": "float32"}
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """What to compile for. `planner` makes the plan, or level auto searches for the one to make it; `effort` says how
-    much is tried of plans at level auto, and of orders of instructions wherever they are ordered. `batch` replaces the
-    leading dimension of every input; `clusters` of the chip divide it, and each runs its share in passes of `per_pass`
-    items: a number, "auto" for the best one, or None for the whole share, at level auto for the best one. `isolated`
-    gives every layer its own copies of its inputs, so that it can be judged by itself. `schedule` orders instructions
-    so that engines work at the same time (see `isched.scheduling.schedule`); None does so at level auto alone, where
-    the target can; with `constants_ahead` such a program has its constants as early as the staging memory has room for
-    them. With `keep_values` nothing in the main memory is overwritten once it is written. `force_groups` are groups
-    that a target of whole groups makes whatever they cost, as `A,B,C` or `A,B,C:FAMILY`; with `tune`, candidates of
-    each group are timed on the device. Machine code has loops, and one text for all cores, where the target can, unless
-    `roll` is False; with True it must. Inputs among the `bindings` are constants of these elements. Raises ModelError
-    for an effort that there is not."""
+    """Options of a compilation.
+
+    `planner` makes the plan, or level auto searches for the one that does; `effort` says how many plans are tried at
+    level auto, and how many orders of instructions wherever they are ordered. `batch` replaces the leading dimension of
+    every input; `clusters` of the chip divide it, and each runs its share in passes of `per_pass` items: a number,
+    "auto" for the best one, or None for the whole share (at level auto, for the best one). `isolated` gives every layer
+    its own copies of its inputs, so that it can be judged by itself. `schedule` orders instructions so that engines
+    work at the same time (see `isched.scheduling.schedule`); None does so only at level auto, where the target can.
+    With `constants_ahead`, such a program has its constants as early as the staging memory has room for them. With
+    `keep_values`, nothing in the main memory is overwritten once it is written. `force_groups` are groups that a target
+    of whole groups makes whatever they cost, as `A,B,C` or `A,B,C:FAMILY`; with `tune`, candidates of each group are
+    timed on the device. Machine code has loops, and one text for all cores, where the target can, unless `roll` is
+    False; with True it must. Inputs among the `bindings` are constants with these elements. Raises ModelError for an
+    unknown effort.
+    """
 
     planner: Planner | Auto = AUTO_PLANNER
     batch: int | None = None
