@@ -1,4 +1,4 @@
-"""One ONNX node in float64 numpy: what calibration runs networks with.
+"""One ONNX node in float64 numpy, with which calibration runs networks.
 
     node, operands  -->  its output
 
@@ -90,7 +90,7 @@ def _batch_norm(node: onnx.NodeProto, operands: Sequence[Tensor]) -> Doubles:
 
 
 def _taps(data: Doubles, node: onnx.NodeProto, fill: float) -> Iterator[Doubles]:
-    """For every position in the kernel, what it reads for all outputs."""
+    """For every position in the kernel, the elements that it reads for all outputs."""
     kernel = _ints(node, "kernel_shape", ())
     windows = _windows(data, node, kernel, fill)
     return (windows[..., row, column] for row in range(kernel[0]) for column in range(kernel[1]))

@@ -36,7 +36,7 @@ from hw_models.errors import PlacementError
 
 @dataclass(frozen=True)
 class AnnotateCosts(ModulePass):
-    """Add the devices and links of a scenario file, and write on every task what it takes there by their rooflines.
+    """Add the devices and links of a scenario file, and write on every task its time there by their rooflines.
 
     Costs that are there already are replaced. Raises PlacementError.
     """
