@@ -1,4 +1,4 @@
-"""Figures of one program, for one line: kernels, instances, bytes of the main memory, cycles by the cycle model.
+"""Figures of one program, printed on one line: kernels, instances, bytes of the main memory, cycles by the cycle model.
 
 Compilation  -->  ProgramFigures, to compare programs of the same network
 """

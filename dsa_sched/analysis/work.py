@@ -35,7 +35,7 @@ class LayerWork:
 
 
 NO_WORK = LayerWork({}, {}, {}, {})
-"""Work of a layer of which no instructions are known."""
+"""Work of a layer whose instructions are unknown."""
 
 
 def layer_work(program: Program, chip: Chip, plan: Plan) -> dict[str, LayerWork]:
@@ -51,7 +51,7 @@ def layer_work(program: Program, chip: Chip, plan: Plan) -> dict[str, LayerWork]
 
 
 def add_work(parts: Iterable[LayerWork]) -> LayerWork:
-    """Sum of work of layers that run one after the other, so that their busiest cores add up."""
+    """Sum of the work of layers that run in sequence, so that their busiest cores add up."""
     work = tuple(parts)
     return LayerWork(
         _total(part.instructions for part in work),

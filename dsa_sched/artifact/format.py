@@ -132,7 +132,7 @@ class Manifest(Entry):
 
 
 def _without_empty(value: object) -> object:
-    """Without the lists of indices of tensors that choose nothing: as manifests were before there were such."""
+    """The manifest as JSON without empty lists of indices, which older manifests did not have."""
     if isinstance(value, dict):
         return {name: _without_empty(part) for name, part in value.items() if name != "indices" or part}
     return [_without_empty(part) for part in value] if isinstance(value, list) else value

@@ -66,7 +66,7 @@ class Device(Protocol):
         """Nanoseconds of one run, with nothing running next to it."""
 
     def run(self, compiled: CompiledPart, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """The part's outputs, in arrays that nobody changes afterwards."""
+        """The part's outputs, in arrays that are not changed afterwards."""
 
 
 def host_machine() -> str:

@@ -91,7 +91,9 @@ Progress = Callable[[str], None]
 
 CONFIRMING_ROUNDS = 10
 HOPELESS = 2
-"""Factor of predicted time over the best from which a device alone is not run to confirm."""
+"""Largest predicted time of a device alone, in multiples of the found placement's, at which it is run to
+confirm that.
+"""
 
 
 @dataclass(frozen=True, slots=True)

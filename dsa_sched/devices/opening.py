@@ -48,7 +48,7 @@ class RooflineSimulator:
 
 
 def open_devices(scenario: Scenario) -> tuple[Device | None, ...]:
-    """In the order of the scenario. Raises PlacementError for a device that this machine does not have."""
+    """Devices in the order of the scenario. Raises PlacementError for a device that this machine does not have."""
     return tuple(map(_opened, scenario.devices))
 
 

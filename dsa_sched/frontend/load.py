@@ -99,7 +99,7 @@ def load_model(
     changed: its nodes get names, its inputs the shapes. Inputs among the `bindings` become constants; in an opened
     model they are constants already.
 
-    The graph is as the target of `judge` wants it; without one, as a target of which nothing is known. Raises
+    The graph is as the target of `judge` wants it; without one, as an unknown target wants it. Raises
     ModelError: file, shape, batch or operators that cannot be compiled; all operators at once, with those that the chip
     of `judge` cannot compute. Raises TargetError for a target that wants what the frontend cannot give.
     """

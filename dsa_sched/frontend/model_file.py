@@ -165,7 +165,7 @@ def _needed_ir(model: onnx.ModelProto) -> int:
 
 
 def _require_values(model: onnx.ModelProto) -> None:
-    """Attributes with a value of their own: those that refer to a function's are valid in functions only."""
+    """Require attributes with a value: those that refer to a function's are valid only in functions."""
     for node in model.graph.node:
         for attribute in node.attribute:
             if attribute.ref_attr_name:
@@ -177,7 +177,9 @@ def _require_values(model: onnx.ModelProto) -> None:
 
 
 def _require_data(tensor: TensorProto) -> None:
-    """Require as many bytes as type and shape imply, for types that store bytes; others are checked when they are read."""
+    """Require as many bytes as type and shape imply, for types that store bytes; others are checked when they
+    are read.
+    """
     if min(tensor.dims, default=0) < 0 or not tensor.data_type:
         raise ModelError(f"tensor {tensor.name}", needs="a type and extents of at least 0", has=str(list(tensor.dims)))
     if not tensor.HasField("raw_data"):
@@ -193,7 +195,7 @@ def _require_data(tensor: TensorProto) -> None:
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
-    """Those of graphs inside its nodes, too."""
+    """Tensors of a graph, and of graphs inside its nodes."""
     yield from graph.initializer
     for node in graph.node:
         for attribute in node.attribute:

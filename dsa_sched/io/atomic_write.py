@@ -98,7 +98,7 @@ def _refused(path: Path, error: OSError, what: str = "a place", change: str = ""
 
 
 def _standard_stream(path: Path) -> TextIO | None:
-    """Our standard output or error where `path` names the same thing."""
+    """Our standard output or error if `path` names the same file."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None and os.path.samestat(path.stat(), os.fstat(stream.fileno())):

@@ -35,7 +35,7 @@ Timed = tuple[Outcome, float]
 
 @dataclass(frozen=True)
 class PlacementJob:
-    """What to place, where and how. `shapes` and `batch` fix inputs that the model leaves open,
+    """Inputs of a placement: what to place, where and how. `shapes` and `batch` fix inputs that the model leaves open,
     `bindings` make inputs constants.
 
     With `measure`, prices are times taken on the devices, not rooflines; with `run`, the best schedule is run there.

@@ -1,4 +1,6 @@
-"""Tables of text on standard output: in the terminal's width with wrapped cells, or one plain line a row elsewhere."""
+"""Tables of text on standard output: in the terminal's width with wrapped cells, or one plain line per row
+elsewhere.
+"""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def print_placed(placed: PlacementResult, emit: str | None = None, columns: int 
 
 
 def refusal_lines(refusals: Sequence[TaskRefusal]) -> list[str]:
-    """A line a device that refuses tasks: the first of them, with reasons cut short."""
+    """One line per device that refuses tasks: the first of them, with reasons cut short."""
     found: dict[str, list[str]] = {}
     for item in refusals:
         reason = shorten(item.reason, LONGEST_REASON, placeholder=" ...")

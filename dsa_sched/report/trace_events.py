@@ -104,7 +104,9 @@ class _Writer:
         return _Writer(program, shown, tracks, colours)
 
     def nanoseconds(self, cycle: float) -> int:
-        """After the launch. Whole ones, or slices that touch would overlap for readers that round, and be dropped."""
+        """Whole nanoseconds after the launch; otherwise readers that round would see touching slices overlap, and drop
+        them.
+        """
         return round((cycle - self.program.timeline.launch_cycles) * 1e9 / self.program.timeline.clock_hz)
 
     def microseconds(self, cycle: float) -> float:
@@ -198,7 +200,7 @@ class _Writer:
     def arrow(
         self, cause: str, number: int, before: TimelineSpan, process: int, track: int, time: float
     ) -> Iterator[Timed]:
-        """From the last moment of some work to `time` on a track."""
+        """Arrow from the last moment of some work to `time` on a track."""
         flow: Event = {"cat": cause, "name": cause, "id": f"{self.program.cluster}.{number}"}
         from_process, from_track = self.track(before)
         leaves = max(before.start, before.end - 1.0)

@@ -1,9 +1,9 @@
-"""How many items of a batch are one pass: all of a cluster's share, fewer in several passes, or more with places empty.
+"""Number of items of a batch in one pass: all of a cluster's share, fewer in several passes, or more with places empty.
 
     level auto              share --sizes--> the loop for each, the best so far as limit --> the fastest program
     a planner by its name   share --sizes--> plans --cost model--> the cheapest one, or the next if it has no program
 
-Items must not meet where a pass is not the share: a batch of which that cannot be shown stays whole.
+Items must be independent unless a pass is the whole share: a batch for which that cannot be shown stays whole.
 """
 
 from __future__ import annotations
@@ -306,7 +306,7 @@ class CheapestPass(Generic[TargetT]):
 
 
 def require_independent_items(model: Model, options: CompileOptions) -> None:
-    """Raises ModelError for a batch whose items are not computed each by itself, which cannot be divided."""
+    """Raises ModelError for a batch whose items are not computed independently, which cannot be divided."""
     if problem := batch_problem(model.graph, model.constants):
         raise ModelError(
             f"model {model.graph.name}",

@@ -65,7 +65,7 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class RuledOut:
-    """A candidate of which no program was timed to the end, and a lower bound of the cycles of its programs."""
+    """A candidate none of whose programs was timed to the end, and a lower bound of their cycles."""
 
     candidate: Candidate
     least_cycles: float

@@ -45,7 +45,7 @@ def tuned_kernels(planned: PlannedKernels, options: CompileOptions, progress: Ca
 
 
 def kernel_times() -> CostCache | None:
-    """Those that were taken before; None without a home directory."""
+    """Cache of the times that were taken before; None without a home directory."""
     directory = cache_directory()
     return CostCache(directory / "kernel-times") if directory else None
 

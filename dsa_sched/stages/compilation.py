@@ -154,7 +154,7 @@ class Lowered:
 
 @dataclass(frozen=True, slots=True)
 class PlacedKernels:
-    """A plan of kernels that are whole groups: they start one after the other, and nothing is lowered."""
+    """A plan of kernels that are whole groups: they start in sequence, and nothing is lowered."""
 
     target: GroupTarget
     places: TensorPlaces
@@ -220,7 +220,7 @@ class Compilation:
 
     @property
     def layout(self) -> Layout:
-        """Where everything lies that the program uses. Raises TargetError where kernels are whole groups."""
+        """Places of everything that the program uses. Raises TargetError where kernels are whole groups."""
         return self.made.memory_layout()
 
     @property
@@ -248,7 +248,7 @@ class Compilation:
 
     @property
     def size_text(self) -> str:
-        """How much is executed, in words."""
+        """Amount of what is executed, in words."""
         return self.made.size_text(self.plan)
 
     @cached_property
@@ -267,7 +267,7 @@ class Compilation:
 
     @cached_property
     def tensors(self) -> dict[str, TensorEntry]:
-        """Where every tensor lies."""
+        """Place of every tensor."""
         return {placement.tensor: self._tensor(placement) for placement in self.made.placements}
 
     def entry(self, batch_start: int) -> ProgramEntry:
@@ -319,9 +319,9 @@ def no_layout(target: GroupTarget) -> TargetError:
 
 
 def gather_artifact(parts: tuple[Compilation, ...]) -> Artifact:
-    """One artifact of the executables of several clusters, which take the rows of the batch one after the other.
+    """One artifact of the executables of several clusters, which take the rows of the batch in order.
 
-    Raises DoesNotFit when code overflows its space, and what a target raises of kernels that cannot be made."""
+    Raises DoesNotFit when code overflows its space, and what a target raises for kernels that cannot be made."""
     first, programs, start = parts[0], [], 0
     for part in parts:
         programs.append(part.entry(start))

@@ -184,7 +184,7 @@ def narrow(total: int, fails: Callable[[int, int], bool], suspects: tuple[int, i
 
 
 def _suspects(model: onnx.ModelProto, report: VerifyReport | None) -> tuple[int, int] | None:
-    """The nodes of the first layer that fails by itself."""
+    """Nodes of the first layer that fails by itself."""
     layers = [layer for layer in (report.layers if report else ()) if layer.samples_wrong or _imprecise(layer)]
     if not layers:
         return None

@@ -23,8 +23,8 @@ times.
 """
 
 WAY_SQUARE, WAY_CHANCE, WAY_RATE = 1.168, 1e-3, 4.935
-"""Largest usual mean square of a random walk between fixed ends, the chance that it is larger, and the rate at which
-this chance falls: as exp(-pi^2 / 2 x).
+"""Mean square of a random walk between fixed ends that is exceeded with the second number as chance, and the rate at
+which this chance falls with the mean square x: as exp(-pi^2 / 2 x).
 """
 
 FUNCTION_ERROR = 2.0**-8

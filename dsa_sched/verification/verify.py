@@ -9,7 +9,7 @@ values before the run. The target's slow emulation of its arithmetic recomputes 
 that the run left in memory: bit for bit, or within the bound that the target gives (`codegen/judgement.py`).
 
 Levels beyond O0 do not store every value. There a third program, the network at O0, is judged as above, and all that
-the level stores must be what O0 stores, bit for bit; of a target that gives a bound, within it.
+the level stores must be what O0 stores, bit for bit, or within the bound of a target that gives one.
 
     level O2 --run--> DDR: the outputs and some more    ==    the same values of O0
 """

@@ -2,8 +2,9 @@
 
     node, operands  -->  its output
 
-Why not onnxruntime: its float32 results differ in the last bits between processors and thread counts, and weights
-derived from them would differ too. In float64 such differences are about 1e-15 and vanish when statistics are rounded.
+onnxruntime is not used because its float32 results differ in the last bits between processors and thread counts, and
+weights derived from them would differ too. In float64 such differences are about 1e-15 and vanish when statistics are
+rounded.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def _extents(chain: Chain, operands: Sequence[_Term]) -> dict[str, int]:
 
 
 def _plain(chain: Chain, operand: _Term, extents: Mapping[str, int]) -> _Term:
-    """Without axes that are repeated, and each label once."""
+    """The operand without repeated axes, and with each label once."""
     shape = chain.shape(operand.name)
     kept = [place for place, label in enumerate(operand.labels) if shape[place] == extents[label]]
     x = chain.reshaped(operand.name, *(shape[place] for place in kept))
@@ -141,7 +141,9 @@ def _pair(chain: Chain, left: _Term, right: _Term, result: Labels) -> _Term:
 
 
 def _elements(chain: Chain, left: _Term, right: _Term, result: Labels, extents: Mapping[str, int]) -> _Term:
-    """Product element by element: each operand in the order of the result, with one element along axes that it lacks."""
+    """Product element by element: each operand in the order of the result, with one element along axes that it
+    lacks.
+    """
     labels = tuple(label for label in result if label in {*left.labels, *right.labels})
     names = []
     for operand in (left, right):
@@ -153,7 +155,9 @@ def _elements(chain: Chain, left: _Term, right: _Term, result: Labels, extents: 
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """One way to write a product of matrices: labels of matrices side by side, of rows, of columns, and those summed."""
+    """One way to write a product of matrices: labels of matrices side by side, of rows, of columns, and those
+    summed.
+    """
 
     left: _Term
     right: _Term
@@ -167,7 +171,7 @@ class _Way:
         return (*self.outer, *self.rows, *self.columns)
 
     def orders(self) -> tuple[Labels, Labels]:
-        """In which the two operands are read."""
+        """Labels in the order in which the two operands are read."""
         outer = [tuple(label for label in self.outer if label in term.labels) for term in (self.left, self.right)]
         return (*outer[0], *self.rows, *self.summed), (*outer[1], *self.summed, *self.columns)
 

@@ -76,7 +76,9 @@ def _by_head(shape: Shape, heads: int) -> Shape | None:
 
 
 def _spread(chain: Chain, name: str, columns: int) -> str:
-    """The mask with four axes, the last of `columns`; empty if there is none, or if its last axis has another extent."""
+    """The mask with four axes, the last of `columns`; empty if there is none, or if its last axis has another
+    extent.
+    """
     shape = chain.shape(name) if name else ()
     if not shape or shape[-1] != columns or len(shape) > 4:
         return ""
@@ -84,7 +86,7 @@ def _spread(chain: Chain, name: str, columns: int) -> str:
 
 
 def _reshaped(chain: Chain, name: str, shape: Shape) -> str:
-    """A constant by itself, a computed value by a node."""
+    """Reshape a constant directly, a computed value by a node."""
     if chain.shape(name) == shape:
         return name
     if name in chain.constants:

@@ -79,8 +79,8 @@ def root_mean_square(chain: Chain, x: str, factor: str, axes: Shape, epsilon: fl
     (`epsilon_in_range`)."""
     power = average(chain, chain.add("Mul", x, x), axes)
     if epsilon > 0:
-        # The root has half the exponent; its fraction and its power of two apart, for the root may be no normal half.
-        # It is not zero, which would make NaN of rows of zeros; compared with rows of anything else, the smallest does not count.
+        # The root has half the exponent; its fraction and power of two are apart: it may be no normal fp16 number.
+        # It is not zero, which would make NaN of rows of zeros; next to any other row, the smallest does not count.
         fraction, exponent = frexp(max(sqrt(epsilon), chain.network.rounding.smallest))
         root = chain.add("Mul", chain.add("Mul", factor, chain.number(fraction)), chain.number(2.0**exponent))
         power = chain.add("Add", power, chain.add("Mul", root, root))
@@ -170,7 +170,9 @@ def _by_channel(chain: Chain, vector: str, rank: int) -> str:
 
 
 def _instance_norm(chain: Chain, node: Node, *, lines: bool = False) -> bool:
-    """Each channel of each image by itself. A group norm is one whose channels are groups, as exporters write it."""
+    """Normalise each channel of each image by itself. A group norm is one whose channels are groups, as exporters write
+    it.
+    """
     rank = len(chain.shape(node.inputs[0]))
     if rank < 3 or not epsilon_in_range(chain.network, _epsilon(node)):
         return False
@@ -185,8 +187,9 @@ def _instance_norm(chain: Chain, node: Node, *, lines: bool = False) -> bool:
 
 
 def _batch_norm(chain: Chain, node: Node) -> bool:
-    """With the statistics of the data at hand, each channel over all images; others fold into an affine map. Running
-    statistics are not computed."""
+    """Normalise with the statistics of the data at hand, each channel over all images; other batch norms fold into an
+    affine map. Running statistics are not computed.
+    """
     rank = len(chain.shape(node.inputs[0]))
     read = any(name in chain.network.readers or name in chain.network.outputs for name in node.outputs[1:] if name)
     if not node.integer("training_mode", 0) or read or rank < 2 or not epsilon_in_range(chain.network, _epsilon(node)):

@@ -31,7 +31,9 @@ INNER = "%"
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Everything that decides an operator's access maps. `constants` gives integer inputs by position (axes, starts)."""
+    """Everything that decides an operator's access maps. `constants` gives integer inputs by position (axes,
+    starts).
+    """
 
     op_type: str
     settings: tuple[tuple[str, Setting], ...]

@@ -88,7 +88,7 @@ def build_graph(network: Network, wants: Wants) -> Built:
 
 
 def _precision(graph: Graph) -> tuple[str, ...]:
-    """One warning for all values that are computed in a narrower type than anybody would expect."""
+    """One warning for all values that are computed in a narrower type than the user may expect."""
     computed = [tensor for tensor in graph.tensors if tensor.source_dtype == "float64" and not tensor.constant]
     wide = [tensor.name for tensor in computed if tensor.dtype != "float64"]
     if not wide:
@@ -203,7 +203,7 @@ class _Builder:
         self.tensors[name] = replace(self.tensors[name], source_dtype=str(array.dtype))
 
     def dtype(self, op: Operation) -> str:
-        """In which an operator computes, and so its constants of floating-point types are stored."""
+        """The type in which an operator computes, and in which its floating-point constants are stored."""
         return self.wants.dtype(_file_dtype(self.source.values[op.outputs[0]]))
 
     def constant(
@@ -332,7 +332,7 @@ class _Builder:
         self.add(op, operands, (y,), op.attributes, macs)
 
     def _vectors(self, op: Operation, extent: int) -> list[PlacedOperand]:
-        """Operands from the third on, one element a channel."""
+        """Operands from the third on, with one element per channel."""
         result = []
         for name in op.inputs[2:]:
             stored = self.constant(
@@ -467,8 +467,9 @@ def weight_axes(rank: int, order: WeightOrder) -> Axes:
 
 
 def device_weights(weights: Array, groups: int, axes: Axes) -> Array:
-    """ONNX (Cout, Cin / groups, kernel...) in the order of `axes`; of several groups each by itself, one after the
-    other."""
+    """ONNX (Cout, Cin / groups, kernel...) in the order of `axes`; several groups are arranged separately, in
+    sequence.
+    """
     if groups == 1:
         return weights.transpose(axes)
     split = weights.reshape(groups, weights.shape[0] // groups, *weights.shape[1:])

@@ -150,7 +150,9 @@ def _by_time(ops: Sequence[Op]) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
 
 
 def _with_answers(network: Network, answers: tuple[str, ...], concluded: tuple[Op, ...]) -> Network:
-    """The network whose `answers` are words. Its own values of the same names are renamed, in case it reads them too."""
+    """The network whose `answers` are words. Its own values of the same names are renamed, in case it reads
+    them too.
+    """
     numbers = (name for op in concluded if op.kind in OF_NUMBERS for name in op.inputs)
     given = {*network.inputs, *(output for op in network.prepared for output in op.outputs)}
     named = {name: f"{name}::in_network" for name in answers}
@@ -274,7 +276,7 @@ class _Border:
         self.results.add(f"{output}::ones")
 
     def _multiplied(self, node: Node, table: tuple[int, ...], rows: tuple[int, ...], *, ones_first: bool) -> None:
-        """In place of the node the product of the ones with its table, and both in the shapes that they need."""
+        """Replace the node by the product of the ones with its table, both in the shapes that they need."""
         data, output = node.inputs[0], node.outputs[0]
         for name, shape in (("table", table), ("rows", rows)):
             self.words.values[f"{output}::{name}"] = Value(shape, self.network.values[output].dtype)

@@ -84,7 +84,7 @@ class WordMaker:
         )
 
     def mark(self) -> Mark:
-        """To come back to, where something cannot be made after all."""
+        """The present state, to return to where something cannot be made after all."""
         return len(self.ops), dict(self.roots), dict(self.constants), dict(self.values)
 
     def back_to(self, mark: Mark) -> None:
@@ -181,7 +181,7 @@ class WordMaker:
         shape: tuple[int, ...],
         attributes: Mapping[str, Attribute] | None = None,
     ) -> str:
-        """Words of a name of their own."""
+        """Words with a new name."""
         self.count += 1
         output = f"{node.outputs[0]}::words{self.count}"
         self.values[output] = Value(shape, INT32)

@@ -88,7 +88,7 @@ def _one_sweep(
 
 
 def _foldable(node: onnx.NodeProto, known: set[str], values: Mapping[str, Value]) -> bool:
-    """On constants only, deterministic, and of a size that is known before it is computed."""
+    """Whether the node reads only constants, is deterministic, and has a size that is known before it is computed."""
     sized = node.op_type in BOUNDED or all(output in values for output in node.output if output)
     read = (*filter(None, node.input), *captured_by(node))
     return sized and node.op_type not in RANDOM and known.issuperset(read)

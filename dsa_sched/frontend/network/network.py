@@ -126,7 +126,7 @@ class NetworkPart:
     high: int
 
     def of(self, array: Array) -> Array:
-        """That part of an array."""
+        """This part of an array."""
         return array[(slice(None),) * self.axis + (slice(self.low, self.high),)]
 
 
@@ -228,7 +228,7 @@ class Network:
         return self.values[name].shape
 
     def pruned(self) -> Network:
-        """Without nodes that no output depends on, and without constants that nothing reads."""
+        """The network without nodes that no output depends on, and without constants that nothing reads."""
         needed, kept = set(self.outputs), []
         for node in reversed(self.nodes):
             if needed.intersection(node.outputs):

@@ -38,7 +38,9 @@ TOLERANCE = 1e-3
 """Relative tolerance of a cap: some files have it in fp16."""
 
 USUAL = 1e-6
-"""Relative tolerance within which a scale is one over the root of a head's size: files have it, or its root, in fp32."""
+"""Relative tolerance within which a scale is one over the root of a head's size: files have it, or its root, in
+fp32.
+"""
 
 
 def attention_matches(network: Network) -> Iterator[Match]:

@@ -187,7 +187,7 @@ ARITHMETIC = PASSED | {"Add", "Sub", "Mul", "Div", "Neg", "Pow"}
 
 @dataclass
 class _Polynomials:
-    """Values as polynomials of known values, each worked out once."""
+    """Values as polynomials of known values, each computed once."""
 
     network: Network
     known: Mapping[str, Powers]

@@ -1,6 +1,6 @@
 """Choices and truth values as arithmetic of numbers: no engine compares or chooses.
 
-    Greater(a, b)       -->  t = Clip((a - b) * 2^15 * 2^15, 0, 1)      1 where it is true, else 0, of any two fp16 numbers
+    Greater(a, b)       -->  t = Clip((a - b) * 2^15 * 2^15, 0, 1)      1 where true, else 0, of any two fp16 numbers
     And, Or, Not        -->  a * b, Max(a, b), 1 - a
     Where(t, a, b)      -->  Max(Min(a, m), Min(b, -m))                 m = infinity where t is true, else -infinity
     Where(k, a, b)      -->  the same with a constant m, and with Min(constant, m) computed
@@ -79,7 +79,7 @@ def replace_masks(network: Network) -> Network:
 
 
 def _known(network: Network, node: Node) -> bool:
-    """With shapes, and no truth value that leaves the network."""
+    """Whether the shapes are known, and no truth value leaves the network."""
     shapes = all(name in network.values or name in network.constants for name in (*node.inputs, *node.outputs) if name)
     return shapes and not (node.outputs[0] in network.outputs and network.values[node.outputs[0]].dtype == BOOL)
 

@@ -40,7 +40,7 @@ file: a sixteenth of the range is left to the shifted value.
 
 
 def simplify(network: Network, wants: Wants) -> Network:
-    """Run all passes in order: unroll recurrent operators, find those again that the file spells out, turn choices into
+    """Run all passes in order: unroll recurrent operators, find those that the file spells out, turn choices into
     arithmetic, take apart what a target does not want whole, and simplify the rest. Choices become arithmetic for
     narrow types only.
     """

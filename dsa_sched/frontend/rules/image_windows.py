@@ -183,7 +183,7 @@ def image_conv(
 
 
 def _with_own_padding(steps: OperationSteps, x: str, window: ImageWindow) -> tuple[ImageWindow, str]:
-    """Write negative padding, or padding of a whole window, as an operator of its own."""
+    """Write negative padding, or padding of a whole window, as a separate operator."""
     if window.pads_less_than_it_reaches:
         return window, x
     x = steps.pad(x, (0, 0, *window.begins), (0, 0, *window.ends))

@@ -174,7 +174,7 @@ programs that leave computing to onnxruntime; or all that it runs, of other doma
 
 
 def unknown_nodes(model: onnx.ModelProto, known: Known = "compiled") -> tuple[RefusedNode, ...]:
-    """Before any work: every node of a type that can never be compiled, with names and shapes.
+    """Find, before any work, every node of a type that can never be compiled, with names and shapes.
 
     Nodes that depend on no input of the model may be of any standard type: they become constants.
     """

@@ -37,7 +37,7 @@ def _add_with_axes(writer: Writer, operation: Operation) -> None:
 
 
 def _operand(writer: Writer, operation: Operation, name: str) -> str:
-    """The operand with an axis: a constant by itself, a computed value by one view for all its readers."""
+    """The operand with an axis: a constant is changed, a computed value gets one view for all its readers."""
     wide = f"{name}::{AXIS}"
     if writer.shape(name) or wide in writer.values:
         return name if writer.shape(name) else wide

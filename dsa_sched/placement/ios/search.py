@@ -171,7 +171,7 @@ def _size(space: StateSpace) -> str:
 def _baselines(
     problem: Problem, costs: StageCosts, part: Part, kind: StageKinds, streams: int, *, last: bool
 ) -> tuple[str, dict[str, StageSearch]]:
-    """Those that have only stages of this kind, and the name of the better one."""
+    """Baselines that have only stages of this kind, and the name of the better one."""
     made = {"sequential": sequential_stages(part)}
     if kind.concurrent:
         made["greedy"] = greedy_stages(problem.graph, part, streams)

@@ -107,7 +107,7 @@ def _runs(tasks: Sequence[int], graph: TaskGraph) -> list[tuple[int, ...]]:
 
 
 def _components(tasks: Sequence[int], graph: TaskGraph) -> list[tuple[int, ...]]:
-    """Those of the tasks that are connected among themselves, in order of their first."""
+    """Connected components of the tasks, in the order of their first task."""
     inside, seen = set(tasks), set[int]()
     found = []
     for start in tasks:
@@ -282,7 +282,9 @@ class _Duet:
         )
 
     def _corrected(self, priced: Problem, placement: TaskPlacement, phase_of: list[int]) -> TaskPlacement:
-        """Try moves and swaps, keeping each that makes the whole end sooner, until a pass over all of them keeps none."""
+        """Try moves and swaps, keeping each that makes the whole end sooner, until a pass over all of them
+        keeps none.
+        """
         tasks = [task for task, phase in enumerate(phase_of) if phase >= 0]
         names = [task.name for task in priced.graph.tasks]
         pairs = [(a, b) for a in tasks for b in tasks if a < b and phase_of[a] == phase_of[b]]

@@ -103,7 +103,7 @@ def cpop_rule(problem: Problem) -> ListRule:
 
 
 def _critical_path(problem: Problem, priority: NDArray[np.float64]) -> list[int]:
-    """From the first task of highest priority, always to the successor of highest priority."""
+    """Path from the first task of highest priority, always to the successor of highest priority."""
     graph = problem.graph
     first = [task for task, before in enumerate(graph.predecessors) if not before]
     path = [max(first, key=lambda task: (priority[task], -task))]

@@ -158,8 +158,8 @@ def _exchangeable(problem: Problem, one: int, other: int) -> bool:
 
 
 def twins(problem: Problem, options: Options) -> tuple[tuple[int, ...], ...]:
-    """Tasks whose exchange changes nothing: they read the same values, take the same time, and their results have the
-    same size and the same readers, which read nothing else of the kind.
+    """Tasks whose exchange changes nothing: they read the same values, take the same times, and their results have the
+    same sizes and the same readers.
     """
     graph = problem.graph
     found: dict[object, list[int]] = {}

@@ -109,7 +109,7 @@ class Tally:
 
     @staticmethod
     def of(search: Search) -> Tally:
-        """With the option `enough_ns`."""
+        """Tally of a search with the option `enough_ns`."""
         budget = EVALUATIONS if search.evaluations is None else max(1, search.evaluations)
         return Tally(budget, search.seconds, search.option("enough_ns", 0.0))
 
@@ -153,7 +153,7 @@ class Rates:
 
 @dataclass
 class Generation:
-    """Individuals, best first. `paths` is empty where nobody asks for critical paths."""
+    """Individuals, best first. `paths` is empty where critical paths are not asked for."""
 
     genes: NDArray[np.int64]
     priorities: NDArray[np.float64]

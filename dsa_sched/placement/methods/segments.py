@@ -24,7 +24,7 @@ from dsa_sched.placement.methods.genetic_ops import below, change, drawn, fold
 from dsa_sched.placement.model.task_graph import TaskGraph
 
 UNKNOWN = np.iinfo(np.int64).max // 4
-"""Time from a device on of which nothing is known."""
+"""Time from a device on if it is not known."""
 
 
 def cuts(graph: TaskGraph) -> NDArray[np.int64]:
@@ -96,7 +96,7 @@ def _exchanged(machine: int, one: int, other: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def rest_of(space: Any, pools: Any) -> None:
-    """Fill `rest`, from the end. A device of which nothing is known counts as good as the best one."""
+    """Fill `rest`, from the end. A device with unknown times counts as good as the best one."""
     last, took, out, count, rest, kind = pools[0], pools[1], pools[2], pools[3], pools[7], space[6]
     rest[len(last)] = 0
     for segment in range(len(last) - 1, -1, -1):

@@ -324,7 +324,7 @@ def problem_of(module: ModuleOp) -> Problem:
 
 
 def groups_of(module: ModuleOp) -> tuple[tuple[int, ...], ...]:
-    """The tasks of every group, and every other task by itself, by number."""
+    """The tasks of every group, and every other task as a group of one, by number."""
     top = graph_op(module)
     number = {op: place for place, op in enumerate(tasks_in(top))}
     return tuple(

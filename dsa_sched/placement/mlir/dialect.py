@@ -3,7 +3,7 @@
     dsa.device, dsa.link    devices that run tasks, and links that carry values
     dsa.graph               a task graph: its region has the tasks
     dsa.task                one task; operands and results are values, `!dsa.value<bytes>`
-    dsa.group               tasks that one device runs one after the other; its region yields what is read outside
+    dsa.group               tasks that one device runs in sequence; its region yields what is read outside
     dsa.yield               values that leave a group
     dsa.schedule            runs, copies and stages of a graph, in its region
     dsa.run, dsa.copy, dsa.stage
@@ -195,7 +195,7 @@ class YieldOp(IRDLOperation):
 
 @irdl_op_definition
 class GroupOp(IRDLOperation):
-    """Tasks that one device runs one after the other. `reason` says why they are together."""
+    """Tasks that one device runs in sequence. `reason` says why they are together."""
 
     name = "dsa.group"
     group = attr_def(NAME)

@@ -3,7 +3,7 @@
     dsa.graph --annotate-costs--> with devices and costs --prune--> dsa.group --place--> dsa.schedule
     func.func of linalg, tosa, ... --place-function--> the same, each operation with its device and times
 
-Each is an xDSL pass with a name and arguments, so other compilers can put them into pipelines of their own.
+Each is an xDSL pass with a name and arguments, so other compilers can put them into their own pipelines.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class TaskModel:
 
     @property
     def network(self) -> Network:
-        """With constants folded and all shapes."""
+        """The network with constants folded and all shapes."""
         return self.folded.network
 
     def part(self, task: Task) -> TaskPart:
@@ -79,7 +79,7 @@ class TaskModel:
         return self._cut(self.network.name, tuple(node.name for node in self.network.nodes), through)
 
     def with_groups(self, groups: Sequence[Sequence[int]]) -> TaskModel:
-        """The same model in coarser tasks. Raises PlacementError, see `grouped`."""
+        """A copy of the model with coarser tasks. Raises PlacementError, see `grouped`."""
         return replace(self, graph=grouped(self.graph, groups))
 
     def value(self, name: str) -> Value:

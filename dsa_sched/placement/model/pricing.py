@@ -77,7 +77,7 @@ def require_homes(graph: TaskGraph, work: Sequence[Sequence[int]], refusals: Map
 
 
 def _price(graph: TaskGraph, number: int, roofline: Roofline | None) -> tuple[int, tuple[float, float]]:
-    """Without a roofline, not accepted."""
+    """Price of a task on a device; not accepted if the device has no roofline."""
     task = graph.tasks[number]
     if roofline is None or task.is_end:
         return NOT_ACCEPTED, (0.0, 0.0)
@@ -97,7 +97,9 @@ def roofline_of(device: Device) -> Roofline | None:
 
 
 def chip_roofline(chip: Chip, launch_us: float = 0) -> Roofline:
-    """Roofline of one cluster: the products of all its cores, and its main memory. Elements there have half the bytes."""
+    """Roofline of one cluster: the products of all its cores, and its main memory. Elements there have half the
+    bytes.
+    """
     macs = chip.matrix.macs_per_cycle("float16") * chip.cores_per_cluster
     traffic = _main_memory_bytes_per_cycle(chip) * SINGLE_BYTES / CHIP_BYTES
     return Roofline(

@@ -33,7 +33,9 @@ It is 104 days.
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A device as methods see it: `streams` tasks at a time. `stage_ns` is the cost of a barrier over several streams."""
+    """A device as methods see it: `streams` tasks at a time. `stage_ns` is the cost of a barrier over several
+    streams.
+    """
 
     name: str
     streams: int = 1
@@ -112,7 +114,7 @@ class Problem:
 
     @cached_property
     def copy_ns(self) -> npt.NDArray[np.int64]:
-        """Value x machine x machine; 0 where source and target are the same."""
+        """Copy times in ns: value x machine x machine; 0 where source and target are the same."""
         count = len(self.machines)
         found = np.zeros((len(self.graph.values), count, count), np.int64)
         for (source, target), route in self.route.items():
@@ -190,7 +192,9 @@ def verify_problem(problem: Problem) -> None:
 
 
 def _longest_ns(problem: Problem) -> int:
-    """Sum of every task on its slowest device in a separate stage, and every value on the slowest way to every device."""
+    """Sum of every task on its slowest device in a separate stage, and every value on the slowest way to every
+    device.
+    """
     costs, values = problem.costs, problem.graph.values
     size_bytes = sum(value.size_bytes for value in values)
     slowest: dict[str, int] = {}

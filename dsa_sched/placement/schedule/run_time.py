@@ -184,7 +184,7 @@ class Executor:
         return attempt
 
     def _followers(self) -> dict[int, list[int]]:
-        """With stages: of the last stage's tasks, those that may start only when they are over."""
+        """For each last task of a stage, the tasks that may start only when it is over."""
         stages = self._placement.stage
         if stages is None:
             return {}

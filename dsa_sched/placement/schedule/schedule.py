@@ -18,7 +18,9 @@ ROUNDING = 1e-9
 """Relative rounding error of a long time that is the sum of many parts."""
 
 SLACK_NS = 1e-3
-"""Absolute rounding error, in ns, of times on machines whose streams slow each other down; elsewhere times are whole."""
+"""Absolute rounding error, in ns, of times on machines whose streams slow each other down; elsewhere times are
+whole.
+"""
 
 
 @dataclass(frozen=True, slots=True)

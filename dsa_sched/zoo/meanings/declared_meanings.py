@@ -48,7 +48,7 @@ class MaskMeaning:
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """From 1 to `most`."""
+    """Lengths from 1 to `most`."""
 
     most: int
 
@@ -58,7 +58,7 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """From `least` to `most`."""
+    """Numbers from `least` to `most`."""
 
     least: float
     most: float

@@ -90,7 +90,9 @@ def _half_step(net: SequenceBuilder, name: str, x: str, width: int) -> str:
 
 
 def _attention(net: SequenceBuilder, name: str, x: str, distances: str, shape: _Shape) -> str:
-    """Attention with scores (query + a) . key + (query + b) . (a vector of the distance); a and b are learned, by head."""
+    """Attention with scores (query + a) . key + (query + b) . (a vector of the distance); a and b are learned,
+    by head.
+    """
     kind = Attention(shape.width, shape.heads, focus=1.0)
     query = net.linear(f"{name}.query", x, shape.width, shape.width)
     query = net.reshape(f"{name}.query.heads", query, 0, -1, kind.heads, kind.depth)
@@ -122,7 +124,7 @@ def _shifted(net: SequenceBuilder, name: str, scores: str, kind: Attention, shap
 
 
 def _convolution(net: SequenceBuilder, name: str, x: str, width: int) -> str:
-    """Gated, every channel by itself along the time, normalised."""
+    """A gated convolution along the time, separate for every channel, then normalised."""
     x = net.transpose(f"{name}.first", net.layer_norm(f"{name}.norm", x, width), 0, 2, 1)
     x = net.line(f"{name}.wide", x, width, 2 * width, 1)
     net.node("Split", f"{name}.split", [x], [f"{name}.left", f"{name}.right"], axis=1, num_outputs=2)

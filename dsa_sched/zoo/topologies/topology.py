@@ -129,7 +129,7 @@ class TopologyBuilder(NodeBuilder):
         return self._node("Resize", name, [x, "", scales], (n, channels, 2 * height, 2 * width), **modes)
 
     def from_second_pixel(self, name: str, x: str) -> str:
-        """Without the first row and the first column."""
+        """The map without its first row and column."""
         bounds = {"starts": (1, 1), "ends": (TO_THE_END,) * 2, "axes": (2, 3)}
         constants = [self.constant(f"{name}.{part}", np.array(value, np.int64)) for part, value in bounds.items()]
         n, channels, height, width = self.shapes[x]

@@ -41,7 +41,7 @@ def vit_b16_topology(layers: int = FULL.layers) -> onnx.ModelProto:
 
 
 def vit_b16_384_topology(layers: int = LARGE.layers) -> onnx.ModelProto:
-    """577 places, 86.9 million parameters; fewer layers likewise."""
+    """577 places, 86.9 million parameters; fewer layers to measure the cost of one more."""
     return _topology(replace(LARGE, layers=layers))
 
 

@@ -1,6 +1,6 @@
 """Wide and deep, with two texts: a linear model that remembers, a deep one that generalises, two that read.
 
-    crosses --a number each, summed----------------------------------------------> + --> one number from 0 to 1
+    crosses --one number each, summed----------------------------------------------> + --> one number from 0 to 1
     fields --rows of a table--, numbers --1,200--> 1,024 --> 512 --> 256 --> number --> /
     query  --rows of a table--> LSTM, last state --/          the history by a GRU likewise
 
