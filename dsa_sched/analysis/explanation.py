@@ -264,9 +264,7 @@ def _use(entry: LayerLayout, layout: Layout, ctx: PlanContext) -> tuple[LocalUse
 
 
 def tensors_by_memory(plan: Plan, layout: Layout) -> dict[str, int]:
-    """Outputs of layers, counted once per instance, by the memory in which they lie; results of gathering moves count
-    too.
-    """
+    """Outputs of layers, counted once per instance, by the memory in which they lie; results of gathers count too."""
     count: Counter[str] = Counter()
     for step, laid in zip(plan.steps, layout.steps, strict=True):
         if isinstance(step, MoveStep):

@@ -37,9 +37,7 @@ class KernelFacts:
 
 @dataclass(frozen=True, slots=True)
 class KernelExplanation:
-    """A plan for a reader, for the whole batch of one cluster; `seconds` is the sum over its kernels, by their
-    floors.
-    """
+    """A plan for a reader, for the whole batch of one cluster; `seconds` sums up the floors of its kernels."""
 
     model: str
     chip: str

@@ -50,9 +50,7 @@ def usual_parts(run: RunTime) -> str:
 
 
 def part_names(run: RunTime, timeline: Timeline, by: str) -> Mapping[str, str]:
-    """Operator -> part, for one of the run's timelines. Raises TargetError for parts that a program alone does not
-    tell.
-    """
+    """Operator -> part, for one of the run's timelines. Raises TargetError for parts that a program does not tell."""
     if by == "operator":
         return {span.source: span.source or OTHER for span in timeline.spans}
     if run.artifact is None:

@@ -44,9 +44,7 @@ class BindingEngine:
 
 
 def what_binds(groups: Sequence[Floored]) -> tuple[BindingEngine, ...]:
-    """Engines and memories that bind any group, the one with the most cycles first. Groups that need nothing are left
-    out.
-    """
+    """Engines and memories that bind any group, the one with the most cycles first; idle groups are left out."""
     bound: dict[str, list[Floored]] = {}
     for group in sorted(groups, key=lambda group: -_cycles(group)):
         if _cycles(group):

@@ -301,9 +301,7 @@ def _validated(data: bytes) -> Manifest:
 
 
 def _with_execution(program: object) -> object:
-    """Convert a program of an older format, whose executable is in `elf`; anything of another shape stays, to be
-    refused.
-    """
+    """Convert a program of an older format, whose executable is in `elf`; any other shape stays, to be refused."""
     if not isinstance(program, dict) or "elf" not in program:
         return program
     rest = {name: value for name, value in program.items() if name != "elf"}

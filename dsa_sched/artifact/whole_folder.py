@@ -166,9 +166,7 @@ def _require_inside(root: Path, path: str) -> None:
 
 
 def _take_place(new: Path, target: Path, old: Path) -> None:
-    """Give `new` the name `target`; a folder that is there moves to `old`, and back when that fails or is
-    interrupted.
-    """
+    """Give `new` the name `target`; an existing folder moves to `old`, and back when that fails or is interrupted."""
     try:
         if target.exists():
             os.replace(target, old)

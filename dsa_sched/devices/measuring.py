@@ -38,9 +38,7 @@ HOPS, RUNS = 10, 20
 
 @dataclass(frozen=True, slots=True)
 class HandingOver:
-    """Times of the run-time: `dispatch_ns` between two tasks of a device; a copy takes its latency, and bytes over
-    bandwidth.
-    """
+    """Times of the run-time: `dispatch_ns` between two tasks of a device; copies take latency and bytes / bandwidth."""
 
     dispatch_ns: int
     latency_ns: int
@@ -91,9 +89,7 @@ Progress = Callable[[str], None]
 
 CONFIRMING_ROUNDS = 10
 HOPELESS = 2
-"""Largest predicted time of a device alone, in multiples of the found placement's, at which it is run to
-confirm that.
-"""
+"""Largest predicted time of a device alone, relative to the found placement's, at which it is run to compare."""
 
 
 @dataclass(frozen=True, slots=True)

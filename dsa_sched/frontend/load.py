@@ -165,9 +165,7 @@ def _judged(network: Network, model: onnx.ModelProto, judge: Judge) -> tuple[Bui
 
 
 def _unsupported(who: str, model: onnx.ModelProto, refused: tuple[RefusedNode, ...], judge: Judge) -> Unsupported:
-    """Refusals in the order of the file. Other devices are mentioned where a chip was asked and all operators are
-    ONNX's.
-    """
+    """Refusals in the file's order. Other devices are mentioned if a chip was asked and all operators are ONNX's."""
     places = {proto.name: number for number, proto in enumerate(model.graph.node)}
     ordered = tuple(sorted(refused, key=lambda node: places.get(node.name, len(places))))
     return Unsupported(who, ordered, place=judge.refuses is not None and all(node.standard for node in ordered))

@@ -177,9 +177,7 @@ def _require_values(model: onnx.ModelProto) -> None:
 
 
 def _require_data(tensor: TensorProto) -> None:
-    """Require as many bytes as type and shape imply, for types that store bytes; others are checked when they
-    are read.
-    """
+    """Require as many bytes as type and shape imply, for types that store bytes; others are checked when read."""
     if min(tensor.dims, default=0) < 0 or not tensor.data_type:
         raise ModelError(f"tensor {tensor.name}", needs="a type and extents of at least 0", has=str(list(tensor.dims)))
     if not tensor.HasField("raw_data"):

@@ -38,9 +38,7 @@ class CostCache:
         return CostCache(directory / "costs") if directory else None
 
     def find(self, part: str, device: str) -> int | None:
-        """Time of the part with this hash on the device with this identity, in ns; None where there is no
-        trusted one.
-        """
+        """Time in ns of the part with this hash on the device with this identity; None if there is no trusted one."""
         key = _key(part, device)
         try:
             with (self.folder / f"{key}.json").open("rb") as file:

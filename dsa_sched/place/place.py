@@ -54,9 +54,7 @@ class PlacementJob:
 
 @dataclass(frozen=True, slots=True)
 class TaskRefusal:
-    """A task that a device does not accept, and the reason; for methods that compile tasks as one, also the groups they
-    tried.
-    """
+    """A task that a device does not accept, and the reason; methods that compile groups also name what they tried."""
 
     device: str
     task: str

@@ -1,5 +1,5 @@
-"""Live bytes of every memory over time, drawn: one panel per memory, the parts of the run in the background, its size
-as a line.
+"""Live bytes of every memory over time, drawn: one panel per memory, the run's parts in the background, its size as a
+line.
 
 RunTime + parts + occupancies --write_plot--> PNG or SVG; equal input gives equal bytes
 """
@@ -95,9 +95,7 @@ def write_plot(program: TimedProgram, parts: Parts, occupancies: tuple[Occupancy
 
 
 def _figure(program: TimedProgram, parts: Parts, occupancies: tuple[Occupancy, ...], title: str) -> Figure:
-    """The figure; places are in inches from the top and given explicitly, because a solved layout differs from run to
-    run.
-    """
+    """The figure; places are in inches from the top and explicit, because a solved layout differs from run to run."""
     from matplotlib.figure import Figure
 
     panels, bands = fullest(occupancies), _bands(program, parts)
@@ -162,9 +160,7 @@ def _strip(axes: Axes, parts: Parts, bands: list[tuple[float, float, str]]) -> N
 
 
 def _panel(axes: Axes, program: TimedProgram, most: Occupancy, cores: list[Occupancy]) -> None:
-    """One memory: the curve of the fullest core and, where there are several, the area between the least and most of
-    all cores.
-    """
+    """One memory: the curve of the fullest core and, if there are several, the area between least and most of all."""
     cycles = program.timeline.cycles - program.timeline.launch_cycles
     sized = most.peak_bytes >= SHOWN_SIZE_SHARE * most.size_bytes
     unit, name = _unit(max(most.peak_bytes, most.size_bytes if sized else 0))

@@ -104,9 +104,7 @@ class _Writer:
         return _Writer(program, shown, tracks, colours)
 
     def nanoseconds(self, cycle: float) -> int:
-        """Whole nanoseconds after the launch; otherwise readers that round would see touching slices overlap, and drop
-        them.
-        """
+        """Whole nanoseconds after the launch; readers that round would see touching slices overlap, and drop them."""
         return round((cycle - self.program.timeline.launch_cycles) * 1e9 / self.program.timeline.clock_hz)
 
     def microseconds(self, cycle: float) -> float:
@@ -187,9 +185,7 @@ class _Writer:
         return {**event, **self.colour(part), "args": arguments}
 
     def awaited(self, span: TimelineSpan) -> TimelineSpan | None:
-        """The work that the instruction waited for last; for a barrier, what the last core waited for before it
-        arrived.
-        """
+        """The work that the instruction waited for last; for a barrier, what the last core waited for."""
         spans, seen = self.program.timeline.spans, span
         while seen.blocked_by >= 0:
             seen = spans[seen.blocked_by]

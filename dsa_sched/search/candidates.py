@@ -96,9 +96,7 @@ CONFIGS = (*PLAIN_CONFIGS, *(Config(planner, ahead=True) for planner in (O1(), O
 """Configurations to try. Constants arrive ahead only at levels that keep values out of the main memory."""
 
 CHUNK_CONFIGS = tuple(Config(Streamed(chunks=True), ahead) for ahead in (False, True))
-"""Configurations to try for a model whose hidden values are in chunks: the level that keeps all rows of a layer
-together.
-"""
+"""Configurations for a model whose hidden values are in chunks: the level that keeps all rows of a layer together."""
 
 FAST_CONFIGS = (Config(O2()), Config(O3()))
 """The only configurations tried at effort fast, unless none has a plan: the fastest for few images, and for one image
@@ -172,9 +170,7 @@ def _fast_configs(ctx: PlanContext) -> tuple[Config, ...]:
 
 
 Others = Callable[[float], tuple[Candidate, ...]]
-"""Function from the cycles that the cost model expects of the best level to further candidates, which are no whole
-levels.
-"""
+"""Function from the cycles that the cost model expects of the best level to candidates that are no whole levels."""
 
 
 def with_others(plans: Plans[TargetT], others: Others, without: frozenset[Config]) -> Plans[TargetT]:

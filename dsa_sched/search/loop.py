@@ -67,9 +67,7 @@ programs are small.
 """
 
 PATIENT_INSTRUCTIONS = 60_000
-"""Instruction budget for programs that fail in a row (a few seconds); each counts as large as the fastest whole
-program.
-"""
+"""Instruction budget for programs that fail in a row (a few seconds); each counts as much as the fastest whole one."""
 
 
 MOST_EXPECTED = 2.0

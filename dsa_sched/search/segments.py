@@ -31,9 +31,7 @@ from partitioner.planners.segments import PlanPart, fit_segments
 from partitioner.verification.verify_plan import verify_plan
 
 MOST_TIMES = 1.6
-"""Largest ratio of cycles to those of the best program up to which a program is timed to the end: parts of it may be
-faster.
-"""
+"""Largest ratio to the best program's cycles up to which programs are timed to the end: parts may be faster."""
 
 BORDER_WEIGHTS = (4.0, 2.0, 1.0, 8.0)
 """Factors on the cost of a border, one per division that is tried, in this order: a change of plans also interrupts

@@ -114,8 +114,8 @@ def _one_order(
     progress: Progress,
     limit_cycles: float,
 ) -> tuple[Lowered, EndedRun] | None:
-    """Like `lower_below`, with one layout and one order, the scheduler's: for constants that arrive early, and at
-    little effort.
+    """Like `lower_below`, with one layout and the scheduler's order: for constants that arrive early, and at low
+    effort.
     """
     chip, target = planned.context.chip, planned.context.target
     assert isinstance(target, Timeable)  # asked before any work

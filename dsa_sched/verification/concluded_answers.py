@@ -1,7 +1,6 @@
-"""Results that the user's file makes of computed numbers as a run left them: integers and truth values that leave the
-network.
+"""Results that the file makes of numbers that a run left: integers and truth values that leave the network.
 
-stored logits --the file's nodes after them, in onnxruntime--> next words
+    stored logits --the file's nodes after them, in onnxruntime--> next words
 """
 
 from __future__ import annotations

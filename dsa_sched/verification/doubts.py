@@ -1,5 +1,4 @@
-"""Reasons why nothing can be said about an output: rounding alone may have made it wrong, or nothing is left to compare
-with.
+"""Reasons why nothing can be said about an output: rounding may have made it wrong, or nothing is left to compare.
 
 judged outputs + the reference, rounded  -->  "y: off by 51 times ...; Sub v0: a difference of nearly equal values, ..."
 
@@ -22,8 +21,8 @@ from hw_models.errors import ModelError
 from partitioner.ir.operators import Trait, onnx_names
 
 LOST = 0.25
-"""Rounding error, relative to a value's norm, above which the value counts as lost. Values that move less than half do
-not.
+"""Smallest rounding error, relative to its norm, of a value that an operator loses; its operands have less than
+half.
 """
 
 DIFFERENCES = onnx_names(Trait.PRODUCTS) | {"Add", "Sub", "Sum", "ReduceMean", "ReduceSum"}
@@ -76,9 +75,7 @@ class _Rounded:
 
 
 def lost_digits(source: onnx.ModelProto, exact: Feed, end: str, dtype: str) -> str:
-    """A clause about the first operator on the way to `end` of whose result rounding leaves nothing; empty if there is
-    none.
-    """
+    """A clause about the first operator on the way to `end` of whose result rounding leaves nothing; else empty."""
     needed, nodes = {end}, list[onnx.NodeProto]()
     for node in reversed(source.graph.node):
         if needed.intersection(node.output):

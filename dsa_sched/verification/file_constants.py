@@ -235,9 +235,7 @@ FIELDS: Mapping[int, str] = {
     onnx.TensorProto.UINT32: "uint64_data",
     onnx.TensorProto.UINT64: "uint64_data",
 }
-"""Field that holds elements that are not raw bytes, by type; all other types, also fp16 and bfloat16 as bits, use
-`int32_data`.
-"""
+"""Field of elements that are not raw bytes, by type; others, also fp16 and bfloat16 as bits, use `int32_data`."""
 
 BITS: Mapping[int, np.dtype[np.generic]] = {
     onnx.TensorProto.FLOAT16: np.dtype("<u2"),

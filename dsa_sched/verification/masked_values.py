@@ -1,5 +1,4 @@
-"""Values that a mask was added to or that it chose: numbers beyond the device's type are compared as the type's
-largest.
+"""Values that a mask was added to or that it chose: numbers beyond the device's type are compared as its largest.
 
     scores + mask, masks of -3.4e38 in the file, -65504 on the device  -->  "scores" and what only moves them
     absent x -3.4e38, where absent is 0 or 1  -->  the mask, and what it is added to

@@ -292,9 +292,7 @@ class RoundedNetwork:
         return str(node.input[1])
 
     def one(self, node: onnx.NodeProto, name: str) -> str:
-        """Square of the numbers of which a function of FROM_ONE is a difference: ones, which a norm multiplies by its
-        scale.
-        """
+        """Square of the numbers of which a function of FROM_ONE is a difference: ones, times the scale for a norm."""
         dtype, shape = self.kind(name), self.exact[name].shape
         scale = node.input[1] if node.op_type in SCALED else ""
         if not scale or (node.op_type != "LayerNormalization" and self.shape(scale) != shape[1:2]):

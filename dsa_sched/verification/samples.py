@@ -164,9 +164,7 @@ def _bounded(whole: Compilation, sampled: Sampled) -> tuple[Doubles, Doubles]:
 
 
 def _beyond(ours: Array, numbers: Doubles, allowed: Doubles) -> npt.NDArray[np.bool_]:
-    """Where a stored element is not within the allowed distance. An infinite element may be, if a number near enough
-    overflows.
-    """
+    """Where a stored element is farther off than allowed. It may be infinite, if a number near enough overflows."""
     apart = np.abs(difference(ours, numbers))
     with np.errstate(over="ignore", invalid="ignore"):
         farthest = (numbers + np.copysign(allowed, numbers)).astype(ours.dtype)

@@ -18,9 +18,7 @@ import numpy.typing as npt
 LAYER_BOUND = 1.5e-2
 LOGITS_SHARE_BOUND = 0.1
 CANDIDATE_DEVIATIONS = 4.0
-"""Deviations of two normally distributed errors beyond which they exchange the places of two entries once in 30,000
-times.
-"""
+"""Distance in deviations beyond which two normally distributed errors exchange two entries once in 30,000 times."""
 
 WAY_SQUARE, WAY_CHANCE, WAY_RATE = 1.168, 1e-3, 4.935
 """Mean square of a random walk between fixed ends that is exceeded with the second number as chance, and the rate at
@@ -28,9 +26,7 @@ which this chance falls with the mean square x: as exp(-pi^2 / 2 x).
 """
 
 FUNCTION_ERROR = 2.0**-8
-"""Relative error that a correct function may have: outputs of two inputs may not be nearer, however little inputs
-differ.
-"""
+"""Relative error that a correct function may have, even for outputs that are nearer to each other than that."""
 
 MOST_DRAWS = 64
 """Largest number of independent errors that is distinguished: more change an allowance by little."""
@@ -169,9 +165,7 @@ def _root(squares: Doubles) -> float:
 
 
 def _share(error: float, floor: float, norm: float, times: float, channel: int = -1) -> Share:
-    """Share relative to the norm; zeros, which have no norm, are relative to the possible effect of rounding: `times`
-    its floor.
-    """
+    """Share relative to the norm, or for zeros, which have none, to what rounding may do: `times` its floor."""
     scale = norm or times * floor
     if not scale:
         return Share(0.0 if error == 0 else float("inf"), 0.0, LAYER_BOUND, channel)
@@ -231,9 +225,7 @@ class LogitsResult:
 
     @property
     def statement(self) -> bool:
-        """Whether the bound tells the outputs of two inputs apart; if not, nothing is said about the network end to
-        end.
-        """
+        """Whether the bound tells the outputs of two inputs apart; if not, nothing is said end to end."""
         return self.distance > 0 and self.bound <= self.distance / 2
 
     @property

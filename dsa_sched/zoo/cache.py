@@ -37,9 +37,7 @@ def zoo_model(name: str) -> onnx.ModelProto:
 
 
 def zoo_file(name: str) -> tuple[onnx.ModelProto, str]:
-    """Like `zoo_model`, with the SHA-256 of its deterministic serialisation, which the file in the cache holds
-    anyway.
-    """
+    """Like `zoo_model`, with the SHA-256 of its deterministic serialisation, which the file in the cache holds."""
     file = cached_file(name)
     found = _read(file) if file else None
     if found is not None:

@@ -1,5 +1,4 @@
-"""Calibration: one pass over the network on a seeded batch, which sets the constants that keep activations small and
-alive.
+"""Calibration: one pass on a seeded batch, which sets the constants that keep activations small and alive.
 
     batch norm                     mean and variance of its input, by channel
     convolution without one        gain and bias by channel, so that the output looks as after a batch norm

@@ -77,9 +77,7 @@ def zoo_names() -> tuple[str, ...]:
 
 
 def is_calibrated(name: str) -> bool:
-    """Whether weights depend on the network's results for images, which takes seconds to find; otherwise they are
-    drawn.
-    """
+    """Whether weights depend on the network's results for images, which takes seconds to find; else they are drawn."""
     return name not in DRAWN
 
 

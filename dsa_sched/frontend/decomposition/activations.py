@@ -40,9 +40,7 @@ NAMES = {name.lower(): name for name in (*PLAIN, *ALPHA)}
 
 
 def activations_of(node: Node, defaults: Sequence[str], directions: int) -> tuple[Activation, ...] | str:
-    """Activations of all directions, or the reason why there are none: `defaults` are the functions of one
-    direction.
-    """
+    """Activations of all directions, or the reason for none: `defaults` are the functions of one direction."""
     given = node.setting("activations", ())
     names = tuple(map(str, given)) if isinstance(given, tuple) else ()
     names = names or (*defaults,) * directions

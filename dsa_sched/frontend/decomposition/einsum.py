@@ -141,9 +141,7 @@ def _pair(chain: Chain, left: _Term, right: _Term, result: Labels) -> _Term:
 
 
 def _elements(chain: Chain, left: _Term, right: _Term, result: Labels, extents: Mapping[str, int]) -> _Term:
-    """Product element by element: each operand in the order of the result, with one element along axes that it
-    lacks.
-    """
+    """Product element by element: operands in the order of the result, with one element along axes that they lack."""
     labels = tuple(label for label in result if label in {*left.labels, *right.labels})
     names = []
     for operand in (left, right):
@@ -155,9 +153,7 @@ def _elements(chain: Chain, left: _Term, right: _Term, result: Labels, extents: 
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """One way to write a product of matrices: labels of matrices side by side, of rows, of columns, and those
-    summed.
-    """
+    """One way to write a product of matrices: labels of matrices side by side, rows, columns, and those summed."""
 
     left: _Term
     right: _Term

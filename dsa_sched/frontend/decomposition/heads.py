@@ -76,9 +76,7 @@ def _by_head(shape: Shape, heads: int) -> Shape | None:
 
 
 def _spread(chain: Chain, name: str, columns: int) -> str:
-    """The mask with four axes, the last of `columns`; empty if there is none, or if its last axis has another
-    extent.
-    """
+    """The mask with four axes, the last of `columns`; empty if there is none, or its last axis has another extent."""
     shape = chain.shape(name) if name else ()
     if not shape or shape[-1] != columns or len(shape) > 4:
         return ""

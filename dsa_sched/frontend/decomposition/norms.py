@@ -170,9 +170,7 @@ def _by_channel(chain: Chain, vector: str, rank: int) -> str:
 
 
 def _instance_norm(chain: Chain, node: Node, *, lines: bool = False) -> bool:
-    """Normalise each channel of each image by itself. A group norm is one whose channels are groups, as exporters write
-    it.
-    """
+    """Normalise each channel of each image by itself. Exporters write a group norm as one whose channels are groups."""
     rank = len(chain.shape(node.inputs[0]))
     if rank < 3 or not epsilon_in_range(chain.network, _epsilon(node)):
         return False

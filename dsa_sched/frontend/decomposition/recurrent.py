@@ -41,9 +41,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 
 
 def unroll_recurrent(network: Network, whole: frozenset[str] = frozenset()) -> Network:
-    """Unroll all recurrent nodes except those that a target wants `whole`, and those that cannot be unrolled: these are
-    refused later.
-    """
+    """Unroll all recurrent nodes except those that a target wants `whole`; others that cannot be are refused later."""
     nodes: list[Node] = []
     values, constants, terms = dict(network.values), dict(network.constants), dict(network.terms)
     for node in network.nodes:
@@ -79,9 +77,7 @@ def _why_not(network: Network, node: Node) -> str:
 
 
 def _wrong_setting(network: Network, node: Node) -> str:
-    """Text about an attribute or a length that ONNX does not define, or that cannot be unrolled; empty if there is
-    none.
-    """
+    """Text about an attribute or a length that ONNX does not define, or that cannot be unrolled; else empty."""
     directions = len(NAMES[node.text("direction", "forward")])
     steps = network.shape(node.inputs[0])[_time_axis(node)]
     lengths = network.constants.get(node.input(4))

@@ -31,9 +31,7 @@ INNER = "%"
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Everything that decides an operator's access maps. `constants` gives integer inputs by position (axes,
-    starts).
-    """
+    """All that decides an operator's access maps. `constants` gives integer inputs by position (axes, starts)."""
 
     op_type: str
     settings: tuple[tuple[str, Setting], ...]

@@ -467,9 +467,7 @@ def weight_axes(rank: int, order: WeightOrder) -> Axes:
 
 
 def device_weights(weights: Array, groups: int, axes: Axes) -> Array:
-    """ONNX (Cout, Cin / groups, kernel...) in the order of `axes`; several groups are arranged separately, in
-    sequence.
-    """
+    """ONNX (Cout, Cin / groups, kernel...) in the order of `axes`; groups are arranged separately, in sequence."""
     if groups == 1:
         return weights.transpose(axes)
     split = weights.reshape(groups, weights.shape[0] // groups, *weights.shape[1:])

@@ -56,8 +56,8 @@ class Loss:
 
     @classmethod
     def of(cls, operator: str, constant: str, array: Array, stored: Array, saturated: int) -> Loss:
-        """Loss of a constant: `stored` is the array in the device's type, in which `saturated` elements are at the end
-        of the range.
+        """Loss of a constant: `stored` is the array in the device's type; `saturated` elements are at its
+        range's end.
         """
         if array.dtype.kind not in "fV":
             return cls(operator, constant, str(stored.dtype), array.size, 0, 0, 0, 0, 0.0, True)

@@ -150,9 +150,7 @@ def _by_time(ops: Sequence[Op]) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
 
 
 def _with_answers(network: Network, answers: tuple[str, ...], concluded: tuple[Op, ...]) -> Network:
-    """The network whose `answers` are words. Its own values of the same names are renamed, in case it reads
-    them too.
-    """
+    """The network whose `answers` are words. Its own values of these names are renamed, in case it reads them too."""
     numbers = (name for op in concluded if op.kind in OF_NUMBERS for name in op.inputs)
     given = {*network.inputs, *(output for op in network.prepared for output in op.outputs)}
     named = {name: f"{name}::in_network" for name in answers}

@@ -69,9 +69,7 @@ def _declared(model: onnx.ModelProto, known: Mapping[str, Value]) -> Iterator[tu
 
 
 def _value(kind: str, shape: list[int | str | None]) -> Value | None:
-    """The value of `tensor(float)` with static extents; None for others, and for no extents, which also means unknown
-    shapes.
-    """
+    """Value of `tensor(float)` with static extents; None for others, and without extents, which may be unknown ones."""
     scalar = SCALARS.get(kind.removeprefix("tensor(").removesuffix(")"))
     extents = [extent for extent in shape if isinstance(extent, int) and extent >= 0]
     if scalar is None or not shape or len(extents) < len(shape):

@@ -55,9 +55,7 @@ def inline_functions(model: onnx.ModelProto, who: str) -> None:
 
 
 def _inlined(model: onnx.ModelProto, who: str) -> onnx.ModelProto:
-    """The model with functions inlined. Constants are left out, and their names are not given out again as those of
-    inputs.
-    """
+    """The model with functions inlined. Constants are left out; inputs do not get their names."""
     light = onnx.ModelProto(ir_version=model.ir_version)
     light.opset_import.extend(model.opset_import)
     light.functions.extend(model.functions)

@@ -1,4 +1,4 @@
-"""Names of a file that a rewrite could also make: `x::slice` next to `x`. All of ours begin with a name of the file and
+"""Names of a file that a rewrite could also make: `x::slice` next to `x`. All of ours begin with a file's name and
 `::`.
 
 Inner values, constants and nodes of the file get other names. Inputs and outputs keep theirs: the value whose name they
@@ -19,9 +19,7 @@ SEPARATOR = "::"
 
 
 def keep_names_apart(model: onnx.ModelProto, who: str) -> None:
-    """Rename the values of `model` that have such a name. Raises ModelError where an input or output begins with
-    another one.
-    """
+    """Rename values of `model` that have such a name. Raises ModelError if an input or output begins with another."""
     graph = model.graph
     constants = dict.fromkeys(tensor.name for tensor in graph.initializer)
     open_inputs = (item.name for item in graph.input if item.name not in constants)

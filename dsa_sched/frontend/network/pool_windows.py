@@ -40,9 +40,7 @@ def drop_windows_in_padding(model: onnx.ModelProto, values: Mapping[str, Value])
 
 
 def _ends(node: Node, shape: tuple[int, ...]) -> list[int] | None:
-    """Pads with which all remaining windows end inside, so that nothing is rounded up; None where no window begins in
-    the padding.
-    """
+    """Pads with which all remaining windows end inside, with nothing rounded up; None if none begins in the padding."""
     kernel = node.integers("kernel_shape", ())
     rank = len(kernel)
     if not node.integer("ceil_mode", 0) or node.text("auto_pad", "NOTSET") not in ("NOTSET", "VALID", ""):

@@ -62,9 +62,7 @@ class RefusedNode:
 
 
 class Unsupported(ModelError):
-    """Raised with every node of a model that cannot be compiled. With `place`, other devices can take what the chip
-    cannot.
-    """
+    """Raised with all nodes of a model that cannot be compiled. With `place`, other devices can take them."""
 
     def __init__(self, who: str, refused: tuple[RefusedNode, ...], *, place: bool = False) -> None:
         several = "s" if len(refused) > 1 else ""

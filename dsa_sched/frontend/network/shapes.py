@@ -102,9 +102,7 @@ def infer_values(model: onnx.ModelProto) -> dict[str, Value]:
 
 
 def _inferred(model: onnx.ModelProto, *, strict: bool) -> dict[str, Value]:
-    """Infer all values. Raises what inference raises. Where there are fewer windows than it counts, it goes on from
-    their number.
-    """
+    """Infer all values. Raises what inference raises. If it counts too many windows, go on from the right number."""
     light = skeleton(model)
     while True:
         inferred = shape_inference.infer_shapes(light, check_type=strict, strict_mode=strict, data_prop=True)

@@ -1,5 +1,4 @@
-"""Derivation of a constant of the compiled network from values of the user's file, declared by the rewrite that makes
-it.
+"""How a constant of the compiled network follows from the user's file, declared by the rewrite that makes it.
 
     Conv + BatchNormalization  -->  weight = file w * reshape(file scale / sqrt(file variance + 1e-05))
 

@@ -38,9 +38,7 @@ TOLERANCE = 1e-3
 """Relative tolerance of a cap: some files have it in fp16."""
 
 USUAL = 1e-6
-"""Relative tolerance within which a scale is one over the root of a head's size: files have it, or its root, in
-fp32.
-"""
+"""Relative tolerance of a scale of one over the root of a head's size: files have it, or its root, in fp32."""
 
 
 def attention_matches(network: Network) -> Iterator[Match]:
@@ -219,9 +217,7 @@ def _viewed(chain: Chain, name: str, shape: Shape) -> str:
 
 
 def _grouped(network: Network, name: str, shape: Shape) -> tuple[str, int] | None:
-    """The value of (batch, head, row, element) whose heads are each repeated, and its number of heads; None where none
-    is repeated.
-    """
+    """The (batch, head, row, element) value whose heads are each repeated, and its number of heads; None if none is."""
     for _ in range(MOST_STEPS):
         node = network.producer.get(name)
         if node is None or node.op_type not in ("Reshape", "Expand"):

@@ -33,9 +33,7 @@ EXACT = 2.0**-20
 """Relative tolerance of a factor that is 1 except for the rounding of fp32."""
 
 LARGEST_SHARE = 4.0
-"""Largest quotient of a sum, in multiples of the mean: in a larger one, the mean may have lost digits that the
-sum has.
-"""
+"""Largest quotient of a sum, in multiples of the mean: in a larger one, the mean may have lost more digits."""
 
 
 def mean_matches(network: Network) -> Iterator[Match]:

@@ -201,9 +201,7 @@ def _exponent(network: Network, node: Node) -> float | None:
 
 
 def _followed(network: Network, chain: Chain, node: Node, known: dict[str, _Scaled]) -> _Scaled | bool | None:
-    """Result of a node on scaled values: another scaled value; True for a value that was written whole; None for
-    neither.
-    """
+    """Result of a node on scaled values: another one; True for a value that was written whole; None for neither."""
     for name in node.inputs:
         if name in known:
             return _step(network, chain, node, name, known[name]) or _end(network, chain, node, name, known[name])

@@ -18,9 +18,7 @@ Array = npt.NDArray[np.int64]
 
 
 def flatten_gathers(network: Network) -> Network:
-    """Flatten all such nodes of computed data whose indices are constant and in range; others stay, and are refused
-    later.
-    """
+    """Flatten all such nodes of computed data whose indices are constant and in range; others are refused later."""
     nodes: list[Node] = []
     values, constants, terms = dict(network.values), dict(network.constants), dict(network.terms)
     for node in network.nodes:

@@ -56,9 +56,7 @@ class ImageWindow:
         return ImageWindow(*(tuple(field[axis] for axis in axes) for field in fields))
 
     def ahead(self) -> ImageWindow:
-        """The window with an axis of one element before its own; unused settings are as on the axis after it, so both
-        are alike.
-        """
+        """The window with an axis of one element before its own; its unused settings are those of the axis after it."""
         kernel, strides, dilations = (1, *self.kernel), self.strides[:1] + self.strides, self.dilations
         return ImageWindow(kernel, strides, dilations[:1] + dilations, (0, *self.begins), (0, *self.ends))
 
@@ -192,9 +190,7 @@ def _with_own_padding(steps: OperationSteps, x: str, window: ImageWindow) -> tup
 
 
 def _with_equal_steps(window: ImageWindow, outputs: Shape) -> ImageWindow | None:
-    """The window with one stride and one dilation for two axes, where an axis with no use for its own takes the
-    other's.
-    """
+    """The window with one stride and one dilation for two axes; an axis with no use for its own takes the other's."""
     if window.rank != 2:
         return None
     strides = _equal(window.strides, tuple(count > 1 for count in outputs))

@@ -16,9 +16,7 @@ UNARY = {row.onnx: row for row in OPERATOR_TABLE if Trait.UNARY in row.traits an
 BINARY_KINDS = {row.onnx: row.kind for row in OPERATOR_TABLE if Trait.BINARY in row.traits}
 
 MOST_EXPANDED_ELEMENTS = 1 << 20
-"""Largest number of elements of a constant that is stored with all its repeated elements: small enough to move
-cheaply.
-"""
+"""Largest number of elements of a constant that is stored with all its repeated elements: cheap to move."""
 
 
 def unary(writer: Writer, node: Node) -> None:

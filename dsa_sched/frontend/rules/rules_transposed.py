@@ -59,9 +59,7 @@ def conv_transpose(writer: Writer, node: Node) -> None:
 
 
 def _begins(node: Node, shape: Shape, extents: Shape, kernel: Shape, strides: Shape, dilations: Shape) -> Shape:
-    """Number of elements that are cut off at the front, by ONNX's definition: pads, or shared out where the extents are
-    given.
-    """
+    """Number of elements cut off at the front, by ONNX's definition: pads, or shared out if the extents are given."""
     rank = len(kernel)
     mode, more = node.text("auto_pad", "NOTSET") or "NOTSET", node.integers("output_padding", (0,) * rank)
     if mode == "VALID" or (mode == "NOTSET" and not node.setting("output_shape", ())):

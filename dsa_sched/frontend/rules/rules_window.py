@@ -99,9 +99,7 @@ def _overflow(window: ImageWindow, extents: tuple[int, ...], outputs: tuple[int,
 
 
 def _held(window: ImageWindow, extents: tuple[int, ...], outputs: tuple[int, ...]) -> ImageWindow:
-    """The window with no more taps along an axis than image and padding have elements, where the only window is
-    larger.
-    """
+    """The window with no more taps along an axis than image and padding have elements, if its only window is larger."""
     along = zip(window.kernel, window.dilations, window.begins, extents, window.ends, outputs, strict=True)
     held = tuple(min(k, (b + x + e - 1) // d + 1) if o == 1 else k for k, d, b, x, e, o in along)
     return replace(window, kernel=held)

@@ -24,9 +24,7 @@ from dsa_sched.placement.methods.ios_limits import MOST_OPERATORS
 from hw_models.errors import PlacementError
 
 LIMBS = 6
-"""Number of 64-bit words of a count of schedules: enough for every order of 62 operators with every choice of
-stages.
-"""
+"""Number of 64-bit words of a count of schedules: enough for all orders of 62 operators with all choices of stages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +102,7 @@ def closures(successors: Sequence[Sequence[int]]) -> NDArray[np.uint64]:
 
 
 def width(closure: NDArray[np.uint64]) -> int:
-    """Size of the largest set of operators of which none comes after another: all, less a largest matching
-    (Dilworth).
-    """
+    """Size of the largest set of operators of which none comes after another: all less a matching (Dilworth)."""
     masks = [int(mask) for mask in closure]
     taken: dict[int, int] = {}
 

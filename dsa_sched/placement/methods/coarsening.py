@@ -60,9 +60,7 @@ def _shares(problem: Problem, tasks: Sequence[int], machine: int) -> tuple[float
 
 
 def expanded(found: Coarse, placement: TaskPlacement) -> TaskPlacement:
-    """The placement of groups as a placement of their tasks. Values are made no later, so wires can keep their
-    order.
-    """
+    """The placement of groups as one of their tasks. Values are made no later, so wires can keep their order."""
     count = sum(map(len, found.members))
     machine, stream, stage = [0] * count, [0] * count, [0] * count
     for group, tasks in enumerate(found.members):

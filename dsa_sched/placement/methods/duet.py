@@ -29,9 +29,7 @@ MOST_EVALUATIONS = 5000
 Groups = tuple[tuple[int, ...], ...]
 
 Price = Callable[[Groups], Problem]
-"""Function from groups of tasks to the problem whose tasks they are, each compiled as one and timed, in the order of
-`grouped`.
-"""
+"""Function from groups to the problem with each group compiled as one task and timed, as `grouped` orders them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,9 +280,7 @@ class _Duet:
         )
 
     def _corrected(self, priced: Problem, placement: TaskPlacement, phase_of: list[int]) -> TaskPlacement:
-        """Try moves and swaps, keeping each that makes the whole end sooner, until a pass over all of them
-        keeps none.
-        """
+        """Try moves and swaps, keeping each that makes the whole end sooner, until a pass over all keeps none."""
         tasks = [task for task, phase in enumerate(phase_of) if phase >= 0]
         names = [task.name for task in priced.graph.tasks]
         pairs = [(a, b) for a in tasks for b in tasks if a < b and phase_of[a] == phase_of[b]]

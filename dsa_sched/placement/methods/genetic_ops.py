@@ -51,9 +51,7 @@ def _move(space: Any, gene: NDArray[np.int64], task: int, state: NDArray[np.uint
 
 @njit(cache=True, nogil=True)
 def _join(space: Any, gene: NDArray[np.int64], task: int, before: bool, state: NDArray[np.uint64]) -> None:
-    """Move the task to the device of a neighbour, if it is an option; `before` asks for one that the task reads
-    from.
-    """
+    """Move the task to the device of a neighbour, if it is an option; `before`: of one that it reads from."""
     option_from, option, near_from, near, near_before = space[0], space[1], space[2], space[3], space[4]
     count = near_before[task] if before else near_from[task + 1] - near_from[task]
     if count == 0:

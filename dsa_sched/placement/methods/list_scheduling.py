@@ -1,5 +1,4 @@
-"""List scheduling: HEFT, and the rules of CPOP and PEFT. They differ in priorities and in the criterion for the
-machine.
+"""List scheduling: HEFT, and the rules of CPOP and PEFT. They differ in priorities and in how a machine is chosen.
 
     Problem --ranks--> priorities (+ fixed machines, or a bias) --Decoder.run--> Placement
 

@@ -1,6 +1,6 @@
 """Networks as rows of segments that are searched separately: one schedule tells how long every segment takes.
 
-TaskGraph --cuts--> tasks that all before lead to and all after come from; segments end with them
+    TaskGraph --cuts--> tasks that all before lead to and all after come from; segments end with them
     evaluated rows --keep--> Pools (the best genes of each segment, by the device that its cut before ran on)
     Pools --breed_segments--> children: of each segment one of its best, changed
 

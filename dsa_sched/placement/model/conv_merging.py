@@ -86,8 +86,8 @@ class _Rooflines:
 
 
 def conv_layer(nodes: Sequence[Node], network: Network) -> ConvLayer | None:
-    """The layer of these nodes; None if they are not a convolution, perhaps followed by an activation, of a kind that
-    can merge.
+    """The layer of these nodes; None unless they are a convolution, perhaps with activation, of a kind that can
+    merge.
     """
     if not nodes or nodes[0].op_type != "Conv" or len(nodes) > 2:
         return None

@@ -97,9 +97,7 @@ def roofline_of(device: Device) -> Roofline | None:
 
 
 def chip_roofline(chip: Chip, launch_us: float = 0) -> Roofline:
-    """Roofline of one cluster: the products of all its cores, and its main memory. Elements there have half the
-    bytes.
-    """
+    """Roofline of one cluster: all its cores' products, and its main memory. Elements have half the bytes there."""
     macs = chip.matrix.macs_per_cycle("float16") * chip.cores_per_cluster
     traffic = _main_memory_bytes_per_cycle(chip) * SINGLE_BYTES / CHIP_BYTES
     return Roofline(

@@ -33,9 +33,7 @@ It is 104 days.
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A device as methods see it: `streams` tasks at a time. `stage_ns` is the cost of a barrier over several
-    streams.
-    """
+    """A device as methods see it: `streams` tasks at a time; a barrier over several streams costs `stage_ns`."""
 
     name: str
     streams: int = 1
@@ -192,9 +190,7 @@ def verify_problem(problem: Problem) -> None:
 
 
 def _longest_ns(problem: Problem) -> int:
-    """Sum of every task on its slowest device in a separate stage, and every value on the slowest way to every
-    device.
-    """
+    """Sum of every task on its slowest device in a separate stage, and every value on the slowest way everywhere."""
     costs, values = problem.costs, problem.graph.values
     size_bytes = sum(value.size_bytes for value in values)
     slowest: dict[str, int] = {}

@@ -114,9 +114,7 @@ class _Fractions:
                 solver.Add(solver.Sum(used) <= self.makespan)
 
     def add_ways(self) -> None:
-        """Add that tasks start after what they read is made and has been copied, and that the copies fit on their
-        wires.
-        """
+        """Add that tasks start after what they read is made and copied, and that the copies fit on their wires."""
         problem, solver = self.problem, self.solver
         graph, work = problem.graph, problem.work_ns / self.unit
         start = [solver.NumVar(0.0, solver.infinity(), "") for _ in self.part]
@@ -141,9 +139,7 @@ class _Fractions:
             solver.Add(self.makespan >= begun + length)
 
     def _flows(self, maker: int, reader: int) -> dict[tuple[int, int], Any]:
-        """Fraction of a task on one machine that is read by a fraction of another task on another machine (or the
-        same).
-        """
+        """Fraction of a task on one machine that is read by a fraction of another on the same or another machine."""
         solver, sources, targets = self.solver, self.part[maker], self.part[reader]
         flows = {(a, b): solver.NumVar(0.0, 1.0, "") for a in sources for b in targets}
         for a, x in sources.items():

@@ -27,9 +27,7 @@ from dsa_sched.placement.schedule.schedule import TaskPlacement
 Tables = tuple[NDArray[np.int64], ...]
 
 BY_DATA, BY_COPY, BY_LANE = 1, 2, 3
-"""Cause for which the start of a task on the critical path waited: a value made there, one that was copied, a busy
-stream.
-"""
+"""What the start of a task on the critical path waited for: a value made there, one that was copied, a busy stream."""
 
 FREE = -1
 """The device gene of a task that goes where it ends first."""

@@ -30,9 +30,7 @@ from hw_models.errors import PlacementError
 Array = npt.NDArray[Any]
 
 RunTask = Callable[[Mapping[str, Array]], Mapping[str, Array]]
-"""Function that runs a task on its device: values that it reads, by name -> values that it makes, in arrays that stay
-unchanged.
-"""
+"""Function that runs a task on its device: values read, by name -> values made, in arrays that stay unchanged."""
 
 
 @dataclass(frozen=True)
@@ -367,9 +365,7 @@ class Executor:
         return Problem(self._problem.graph, costs)
 
     def _accounted(self, attempt: _Attempt) -> Schedule:
-        """Schedule of the simulator, with the times that tasks on real devices took; copies take what their routes
-        give.
-        """
+        """Schedule of the simulator, with the times of tasks on real devices; copies take what their routes give."""
         machine = self._placement.machine
         real = {
             task: end - start

@@ -18,9 +18,7 @@ ROUNDING = 1e-9
 """Relative rounding error of a long time that is the sum of many parts."""
 
 SLACK_NS = 1e-3
-"""Absolute rounding error, in ns, of times on machines whose streams slow each other down; elsewhere times are
-whole.
-"""
+"""Rounding error, in ns, of times on machines whose streams slow each other down; elsewhere times are whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +155,7 @@ def verify_schedule(schedule: Schedule, problem: Problem) -> None:
 
 
 def _verify_shared(schedule: Schedule, problem: Problem, machine: int) -> None:
-    """Check runs on a machine whose streams contend: the work that each has done, moment by moment, adds up to its
-    work.
-    """
+    """Check runs on a machine whose streams contend: what each has done, moment by moment, adds up to its work."""
     runs = [run for run in schedule.runs if run.machine == problem.machines[machine].name]
     tasks = {run.task: problem.graph.number[run.task] for run in runs}
     done = dict.fromkeys(tasks, 0.0)
@@ -194,9 +190,7 @@ def _one_at_a_time(who: str, items: Iterable[TaskRun | ValueCopy]) -> None:
 
 
 def _arrivals(schedule: Schedule, problem: Problem, number: dict[str, int]) -> dict[tuple[str, str], float]:
-    """(value, machine) -> time when it is there. Checks that copies carry values that were made, along routes, one at a
-    time.
-    """
+    """(value, machine) -> time when it is there. Checks that copies carry existing values along routes in turn."""
     graph = problem.graph
     arrived: dict[tuple[str, str], float] = {}
     wires: dict[str, list[TaskRun | ValueCopy]] = {}

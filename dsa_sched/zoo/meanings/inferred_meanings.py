@@ -133,9 +133,7 @@ def _meaning(
 def _read(
     name: str, readers: Mapping[str, list[onnx.NodeProto]], constants: Mapping[str, onnx.TensorProto]
 ) -> Iterator[_Seen]:
-    """Nodes that read a value, or a value that only moves it, changes its type or is computed from it and a
-    constant.
-    """
+    """Nodes that read a value, or one that only moves it, changes its type or is computed from it and a constant."""
     open_: list[tuple[str, Way | None]] = [(name, None)]
     seen = {name}
     while open_ and len(seen) < MOST_NODES:

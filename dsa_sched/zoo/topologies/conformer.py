@@ -90,9 +90,7 @@ def _half_step(net: SequenceBuilder, name: str, x: str, width: int) -> str:
 
 
 def _attention(net: SequenceBuilder, name: str, x: str, distances: str, shape: _Shape) -> str:
-    """Attention with scores (query + a) . key + (query + b) . (a vector of the distance); a and b are learned,
-    by head.
-    """
+    """Attention with scores (query + a) . key + (query + b) . (vector of the distance); a, b are learned, by head."""
     kind = Attention(shape.width, shape.heads, focus=1.0)
     query = net.linear(f"{name}.query", x, shape.width, shape.width)
     query = net.reshape(f"{name}.query.heads", query, 0, -1, kind.heads, kind.depth)

@@ -21,9 +21,7 @@ from dsa_sched.zoo.topologies.sequence_builder import Attention, SequenceBuilder
 
 LEAST = float(np.finfo(np.float32).min)
 WORD_GAIN = 0.125
-"""Gain of the table of words, which is also the last factor: scores of a normalised state are then a few units
-large.
-"""
+"""Gain of the table of words, also the last factor: scores of a normalised state are then a few units large."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,9 +71,7 @@ class NodeBuilder:
         return next(output for output in made if output)
 
     def weight(self, name: str, *shape: int, gain: float = 1.0) -> str:
-        """Add a learned constant, by its shape alone; read again under the same name. `gain` multiplies what is
-        drawn.
-        """
+        """Add a learned constant, by its shape alone; read again by its name. `gain` multiplies what is drawn."""
         if name in self._made:
             return name
         self._made.add(name)

@@ -131,9 +131,7 @@ def _joined(net: SequenceBuilder, name: str, x: str, stage: _Stage) -> str:
 
 
 def _masked(net: SequenceBuilder, stage: _Stage, shifted: bool) -> Masked:
-    """A learned number for every distance and head; in shifted windows, places that were not neighbours before are
-    masked.
-    """
+    """A learned number per distance and head; in shifted windows, places that were not neighbours before are masked."""
 
     def masked(name: str, scores: str) -> str:
         places, heads = stage.places, stage.heads
