@@ -1,6 +1,6 @@
 """Figures of one program, printed on one line: kernels, instances, bytes of the main memory, cycles by the cycle model.
 
-    Compilation  -->  ProgramFigures, to compare programs of the same network
+Compilation  -->  ProgramFigures, to compare programs of the same network
 """
 
 from __future__ import annotations

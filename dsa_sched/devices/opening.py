@@ -1,7 +1,7 @@
 """The devices of a scenario, ready to compile and run, including one that exists only as numbers.
 
-    Scenario --open_devices--> (Device or None, ...), None for a host that computes nothing
-    Scenario --accepting-----> their refusals, without opening them
+Scenario --open_devices--> (Device or None, ...), None for a host that computes nothing
+Scenario --accepting-----> their refusals, without opening them
 """
 
 from __future__ import annotations

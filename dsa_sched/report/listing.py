@@ -1,5 +1,4 @@
-"""Tables of text on standard output: wrapped to the terminal's width, or one plain line per row elsewhere.
-"""
+"""Tables of text on standard output: wrapped to the terminal's width, or one plain line per row elsewhere."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Results that the file makes of numbers that a run left: integers and truth values that leave the network.
 
-    stored logits --the file's nodes after them, in onnxruntime--> next words
+stored logits --the file's nodes after them, in onnxruntime--> next words
 """
 
 from __future__ import annotations
