@@ -30,7 +30,7 @@ from hw_models.errors import UserError
 
 STANDARD_OUTPUT = 1
 INTERRUPTED = 130
-"""What shells report of a command that Ctrl-C ended: 128 and the number of the signal."""
+"""Exit code that shells report for a command ended by Ctrl-C: 128 plus the number of the signal."""
 
 
 class Failure(click.ClickException):
@@ -95,8 +95,9 @@ for command in (compile_command, run, verify, explain, time, timeline, place, mo
 
 
 def main() -> None:
-    """Entry point of the console script. What the system refuses to write, as on a full disk, ends in one line and exit
-    code 1; a reader of the output that leaves early, in exit code 1 alone."""
+    """Entry point of the console script. Output that the system refuses to write, as on a full disk, ends with one line
+    and exit code 1; a reader of the output that leaves early, with exit code 1 alone.
+    """
     uncollected_at_exit()
     try:
         try:
@@ -105,7 +106,7 @@ def main() -> None:
             if sys.stdout is not None:
                 sys.stdout.flush()
     except OSError as error:
-        # The interpreter would try to write the rest at its end, and fail again in its own words.
+        # The interpreter would try to write the rest at its end, and fail again with its own message.
         os.dup2(os.open(os.devnull, os.O_WRONLY), STANDARD_OUTPUT)
         if error.errno != errno.EPIPE:
             Failure(f"{error.filename or 'output'}: {(error.strerror or str(error)).lower()}").show()

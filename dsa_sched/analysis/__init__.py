@@ -1,1 +1,1 @@
-"""Answers to questions about a compiled network: what was decided, what it costs, which operators are supported."""
+"""Answers to questions about a compiled network: the decisions, the costs, the supported operators."""

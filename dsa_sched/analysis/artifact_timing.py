@@ -2,7 +2,7 @@
 
     PROGRAM.elf or artifact folder + chip --time_program--> RunTime (a Timeline for each cluster's program)
 
-Nothing but the bytes of the executables is read, so programs of other compilers can be timed too.
+Only the bytes of the executables are read, so programs of other compilers can be timed too.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ class TimedProgram:
     cluster: int
     timeline: Timeline
     passes: int = 1
-    """How often it runs, each time from its launch on."""
+    """Number of runs, each from its launch on."""
     streams: tuple[TimedStream, ...] = ()
-    """What was timed; the timeline has a span for each of their instructions, in the same order."""
+    """The timed streams; the timeline has a span for each of their instructions, in the same order."""
     bounds: Bounds | None = None
-    """What no order of the same instructions can beat; None where nobody asked."""
+    """Bounds that no order of the same instructions can beat; None where they were not asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunTime:
-    """One run of everything, all clusters starting together. `batch` is 0 where nobody says what a run computes."""
+    """One run of everything, with all clusters starting together. `batch` is 0 where the number of items is unknown."""
 
     name: str
     chip: str
@@ -56,11 +56,11 @@ class RunTime:
     programs: tuple[TimedProgram, ...]
     warnings: tuple[str, ...] = ()
     artifact: Artifact | None = None
-    """What was timed, where it is more than an executable."""
+    """The artifact that was timed, where it is more than an executable."""
 
     @property
     def cycles(self) -> float:
-        """Until the last cluster is done, all passes one after the other."""
+        """Cycles until the last cluster is done with all its passes."""
         return max(program.passes * program.timeline.cycles for program in self.programs)
 
     @property
@@ -76,8 +76,9 @@ class RunTime:
 def time_path(
     path: Path, chip: str | Chip, cores: int | None = None, cluster: int | None = None, warm: bool = False
 ) -> RunTime:
-    """Time an artifact folder, or an ELF on `cores` of one cluster: when not said, those that it was compiled for, and
-    where it does not say that, all cores of cluster 0. With `warm` instruction caches hold what a run before has left.
+    """Time an artifact folder, or an ELF on `cores` of one cluster. The default are those that it was compiled for, or,
+    where it does not name them, all cores of cluster 0. With `warm`, instruction caches hold what an earlier run left
+    there.
 
     Raises ChipError, and TargetError for what cannot be read and for a target or an artifact that cannot be timed.
     """
@@ -96,7 +97,7 @@ def time_path(
 
 @uncollected()
 def with_bounds(run: RunTime, chip: Chip) -> RunTime:
-    """The same run with the bounds of each program; takes about as long as timing it."""
+    """A copy of the run with the bounds of each program; takes about as long as timing it."""
     from isched.bounds.lower_bounds import stream_bounds  # compiled code, which few need
 
     bounds = for_each_timeline(run.programs, lambda program: stream_bounds(program.streams, chip, len(run.programs)))
@@ -104,7 +105,7 @@ def with_bounds(run: RunTime, chip: Chip) -> RunTime:
 
 
 def for_each_timeline(programs: Iterable[TimedProgram], make: Callable[[TimedProgram], Made]) -> tuple[Made, ...]:
-    """What `make` gives for each program, made once for those that share their timeline, as equal programs do."""
+    """Results of `make` for each program, made once for programs that share their timeline, as equal programs do."""
     known: dict[int, Made] = {}
     made = []
     for program in programs:
@@ -134,7 +135,7 @@ def time_elf(
 
 
 def _other_chip(made_for: MadeFor, chip: Chip, name: str) -> tuple[str, ...]:
-    """What to say of a program for another chip; TargetError where it is no program for this one."""
+    """Warnings about a program for another chip; TargetError where it is no program for this one."""
     if made_for.isa != chip.isa:
         raise TargetError(
             name, needs=f"machine code for {chip.isa}", has=f"{made_for.isa} for {made_for.chip}",
@@ -169,7 +170,8 @@ def _require_cores(cores: int, cluster: int, chip: Chip, name: str) -> None:
 
 def time_artifact(artifact: Artifact, chip: Chip, target: Target, name: str, warm: bool = False) -> RunTime:
     """Time all programs of an artifact; those of several clusters share what belongs to the whole chip. Raises
-    TargetError for an artifact or a target that has no machine code to be timed."""
+    TargetError for an artifact or a target without machine code that can be timed.
+    """
     require_machine_code(artifact.manifest, name)
     made_for = artifact.manifest.chip
     warnings = _other_chip(MadeFor(made_for.isa, made_for.name, made_for.hash, 0, 0), chip, name)
@@ -181,7 +183,7 @@ def time_artifact(artifact: Artifact, chip: Chip, target: Target, name: str, war
         streams = _trace(target, executable, entry.cores, chip, entry.cluster, file, warm)
         if warnings:
             _require_memories(streams, chip, name)
-        # Clusters mostly run one program, each in its own memory: what is equal is timed once.
+        # Clusters mostly run one program, each in its own memory: equal programs are timed once.
         equal = next((program for program in programs if same_streams(program.streams, streams)), None)
         if equal is None:
             timeline = time_streams(streams, chip, len(artifact.manifest.programs))
@@ -207,7 +209,7 @@ def _trace(
 
 
 def _named(name: str, ask: Callable[[], Made]) -> Made:
-    """What the target says; its errors name the file too, of which it knows only the bytes."""
+    """The target's answer. It knows only the bytes, so its errors are completed with the file's name."""
     try:
         return ask()
     except TargetError as error:

@@ -1,8 +1,9 @@
-"""Whose an executable is that comes without a manifest: the target that reads it and has the ability asked for.
+"""Target of an executable that comes without a manifest: the target that reads it and has the ability asked for.
 
     bytes --each target that can--> made for its instruction set, or for none that it says
 
-Targets are asked in the order of their instruction sets; the first that takes a program which names none gets it.
+Targets are asked in the order of their instruction sets; a program that names no instruction set goes to the first
+target that accepts it.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ Able = TypeVar("Able")
 
 
 def executable_target(path: Path, executable: bytes, ability: type[Able]) -> tuple[Able, MadeFor | None]:
-    """The target whose executable it is, as one of that ability, and what the executable says that it was made for.
+    """The target that reads the executable, as one with that ability, and what the executable says that it was made
+    for.
 
-    Raises TargetError for a file that no such target reads, and for one that was made for another instruction set."""
+    Raises TargetError for a file that no such target reads, and for one that was made for another instruction set.
+    """
     refuse_other_execution(path)
     able = dict(_able(ability))
     foreign: MadeFor | None = None
@@ -51,7 +54,7 @@ def executable_target(path: Path, executable: bytes, ability: type[Able]) -> tup
 
 
 def _able(ability: type[Able]) -> Iterator[tuple[str, Able]]:
-    """Targets with the ability, by instruction set; those of other packages that cannot be loaded have none."""
+    """Targets with the ability, by instruction set; targets of other packages that cannot be loaded are left out."""
     for isa in target_names():
         try:
             target: object = find_target(isa)

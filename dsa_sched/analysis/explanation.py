@@ -1,8 +1,8 @@
-"""What a plan does and why, as data: the summary, a row for each group, the order of instances, the decisions.
+"""What a plan does and why, as data: the summary, a row per group, the order of instances, the decisions.
 
     model, chip, level --plan, lay out, count--> Explanation --report.explain--> text or JSON
 
-Nothing is lowered and nothing is run, so that a chip without a code generator is explained too.
+Nothing is lowered and nothing is run, so a chip without a code generator is explained too.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ from partitioner.tiling.tiling import buffer_sizes, demand_bytes, piece_tiles
 @dataclass(frozen=True, slots=True)
 class LocalUse:
     """The fullest moment of a group in the local memory of a core: its own `values_bytes` and `tiles_bytes`, and the
-    room that values which wait for others left it."""
+    room left by values that wait for other groups.
+    """
 
     values_bytes: int
     tiles_bytes: int
@@ -54,8 +55,9 @@ class LocalUse:
 class GroupFacts:
     """One group that computes something. `letter` is its name in the order of instances, `operators` the kinds of its
     operators in order; `cuts` are (axis, points), `pieces` the ways in which its instances are divided among cores;
-    `scopes` counts where outputs lie, by memory; `accumulator_bytes` are the most that tile buffers take of a core's
-    accumulators, by memory."""
+    `scopes` counts where outputs lie, by memory; `accumulator_bytes` is the largest part of a core's accumulators that
+    tile buffers take, by memory.
+    """
 
     name: str
     letter: str
@@ -76,15 +78,16 @@ class GroupFacts:
 
     @property
     def binding(self) -> Floor:
-        """What the group needs most cycles for."""
+        """The engine or memory for which the group needs the most cycles."""
         return binding_floor(self.floors)
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """A plan for a reader; bytes and cycles are those of the whole batch of one cluster. `tensors` counts stored values
-    by memory, one for each output of a layer in each instance; `order` holds run steps and moves. `serial_cycles` are
-    the work of all engines when each waits for the others."""
+    by memory, one per output of a layer in each instance; `order` holds run steps and moves. `serial_cycles` are
+    the cycles of all engines when each waits for the others.
+    """
 
     model: str
     chip: str
@@ -240,8 +243,9 @@ def _groups(plan: Plan, layout: Layout, traffic: Traffic, ctx: PlanContext) -> I
 
 
 def _use(entry: LayerLayout, layout: Layout, ctx: PlanContext) -> tuple[LocalUse, Mapping[tuple[str, str], int]]:
-    """What a layer takes of the local memory, and its tile buffers by memory and part. The core with the largest box in
-    the first round stands for all."""
+    """Space that a layer takes in the local memory, and its tile buffers by memory and part. The core with the largest
+    box in the first round represents all.
+    """
     graph, chip = ctx.graph, ctx.chip
     memory, part = layout.local.memory, layout.local.part
     this_round = entry.rounds[0][0]
@@ -260,7 +264,7 @@ def _use(entry: LayerLayout, layout: Layout, ctx: PlanContext) -> tuple[LocalUse
 
 
 def tensors_by_memory(plan: Plan, layout: Layout) -> dict[str, int]:
-    """Outputs of layers, each instance's counted, by the memory in which they lie; what a move gathers counts too."""
+    """Outputs of layers, counted once per instance, by the memory in which they lie; results of gathers count too."""
     count: Counter[str] = Counter()
     for step, laid in zip(plan.steps, layout.steps, strict=True):
         if isinstance(step, MoveStep):

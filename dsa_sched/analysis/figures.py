@@ -1,6 +1,6 @@
-"""What one program is, in a line: kernels, instances, bytes of the main memory, cycles by the cycle model.
+"""Figures of one program, printed on one line: kernels, instances, bytes of the main memory, cycles by the cycle model.
 
-Compilation  -->  ProgramFigures, for setting programs of the same network beside each other
+Compilation  -->  ProgramFigures, to compare programs of the same network
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from partitioner.ir.steps import RunStep
 
 @dataclass(frozen=True, slots=True)
 class ProgramFigures:
-    """`kernels` are groups of layers, views not counted; `instances` how often one of them runs; `main_bytes` come from
-    the main memory or go there (of kernels that are whole groups: at least so many). `cycles` are those of the machine
-    code by the cycle model, its launch included, for one pass over a batch of one cluster; None where the target says
-    nothing of issuing."""
+    """`kernels` are groups of layers, not counting views; `instances` is how often one of them runs; `main_bytes` come
+    from the main memory or go there (at least this many, if kernels are whole groups). `cycles` are those of the
+    machine code by the cycle model, its launch included, for one pass over a batch of one cluster; None where the
+    target does not describe how instructions are issued.
+    """
 
     name: str
     kernels: int
@@ -32,7 +33,7 @@ class ProgramFigures:
 
 
 def program_figures(compilation: Compilation) -> ProgramFigures:
-    """The figures of a compiled network, read off its plan and what was made of it."""
+    """The figures of a compiled network, read from its plan and its program."""
     plan = compilation.plan
     runs = [step for step in plan.steps if isinstance(step, RunStep)]
     return ProgramFigures(
@@ -45,14 +46,14 @@ def program_figures(compilation: Compilation) -> ProgramFigures:
 
 
 def compiled_work(compilation: Compilation) -> dict[str, LayerWork]:
-    """What is done for each layer; nothing is known where kernels are whole groups."""
+    """Work for each layer; nothing is known where kernels are whole groups."""
     if isinstance(compilation.made, PlacedKernels):
         return {}
     return layer_work(compilation.made.program, compilation.chip, compilation.plan)
 
 
 def _main_bytes(compilation: Compilation) -> int:
-    """Of instructions, what they move; of kernels that are whole groups, what each reads and writes once at least."""
+    """Bytes that instructions move; where kernels are whole groups, bytes that each reads and writes at least once."""
     main, made = main_memory(compilation.chip), compilation.made
     if isinstance(made, PlacedKernels):
         return sum(_group_bytes(compilation.model.graph, group) for group in compilation.plan.groups if group.kernel)

@@ -49,8 +49,9 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A group that makes what this one reads, or reads what it makes: by `values`, and why the two are not one, where
-    that was decided."""
+    """A group that makes what this one reads, or reads what it makes: the `values` between them, and why the two are
+    not one group, where that was decided.
+    """
 
     name: str
     side: str
@@ -61,7 +62,8 @@ class Neighbour:
 @dataclass(frozen=True, slots=True)
 class GroupDetail:
     """One group for a reader. `steps` are (position in the plan, its run steps and moves); `footprint` is None for a
-    group that is not cut along exactly one axis."""
+    group that is not cut along exactly one axis.
+    """
 
     facts: GroupFacts
     footprint: GroupFootprint | None
@@ -78,7 +80,8 @@ class GroupDetail:
 
 def detail_of(explained: Explained, name: str) -> GroupDetail:
     """The group called `name`, or the one that holds a layer or operator of that name, or the one with that letter in
-    the order of instances. Raises ModelError with what was perhaps meant."""
+    the order of instances. Raises ModelError with names that may have been meant.
+    """
     group = _find(explained, name)
     facts = next((facts for facts in explained.explanation.groups if facts.name == group.name), None)
     if facts is None:
@@ -132,7 +135,7 @@ def _find(explained: Explained, name: str) -> Group:
 
 
 def _subjects(decision: Decision) -> set[str]:
-    """Names that a decision is about: one, or several joined by plus signs; of `first..last` both ends."""
+    """Names that a decision is about: one, or several joined by plus signs; for `first..last`, both ends."""
     parts = decision.subject.split(" + ")
     return {decision.subject, *parts, *(end for part in parts for end in part.split(".."))}
 

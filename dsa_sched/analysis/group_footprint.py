@@ -49,12 +49,12 @@ class WorstStep:
 
 @dataclass(frozen=True, slots=True)
 class GroupFootprint:
-    """What the pieces of a group hold, and what more pieces would cost.
+    """Memory that the pieces of a group hold, and the cost of more pieces.
 
     `worst` is for the number of pieces that the plan has, `coarser` for one piece fewer; `layer` runs at the step of
     `worst`, where `held` are the values in memory. `room_bytes` is the local memory of all cores. `input_formula` is
-    the number of bytes that all pieces read together, `again_formulas` has the multiply-accumulates that layers do
-    again, by layer.
+    the number of bytes that all pieces read together; `again_formulas` has the multiply-accumulates that layers repeat,
+    by layer.
     """
 
     axis: int

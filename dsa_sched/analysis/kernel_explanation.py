@@ -1,4 +1,4 @@
-"""What a plan of kernels that are whole groups does and why, as data: a row for each kernel, and the decisions.
+"""What a plan of kernels that are whole groups does and why, as data: a row per kernel, and the decisions.
 
 plan, context --its kernels by their texts--> KernelExplanation --report.kernel_explain--> text or JSON
 """
@@ -19,8 +19,9 @@ from partitioner.planners.kernel_level import kernels_in_place
 @dataclass(frozen=True, slots=True)
 class KernelFacts:
     """One group and its kernel: `operators` are the kinds of its operators in order, `grid` the blocks along each axis
-    of its output, or as they are launched where a block's part is no box, `resources` what a block occupies. `seconds`
-    are those of its floors and launches: at least."""
+    of its output (or as they are launched, where a block's part is no box), `resources` what a block occupies.
+    `seconds` is a lower bound: its floors and launches.
+    """
 
     name: str
     layers: tuple[str, ...]
@@ -36,8 +37,7 @@ class KernelFacts:
 
 @dataclass(frozen=True, slots=True)
 class KernelExplanation:
-    """A plan for a reader, of the whole batch of one cluster; `seconds` are those of all kernels one after the other,
-    by their floors."""
+    """A plan for a reader, for the whole batch of one cluster; `seconds` sums up the floors of its kernels."""
 
     model: str
     chip: str

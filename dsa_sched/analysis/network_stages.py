@@ -1,13 +1,13 @@
-"""What an operator belongs to: a stage of the network, or a group of the plan.
+"""The part to which an operator belongs: a stage of the network, or a group of the plan.
 
     Graph --pixel_stages--> operator -> stage
     Plan --plan_groups--> operator -> group
     Artifact --artifact_parts--> either, from the texts in its folder
 
-A stage is all operators whose outputs have the same number of pixels an item, so stages end where the network
-down-samples, and no level, group or chip enters into them. In a channels-last output, pixels are all axes but the
-outermost and the innermost; what has none of them (a classifier's vector) counts as one pixel. A stage is called by
-the extents of its first operator's output, for example 56x56.
+A stage is all operators whose outputs have the same number of pixels per item, so stages end where the network
+down-samples, and do not depend on level, group or chip. In a channels-last output, pixels are all axes but the
+outermost and the innermost; an output without such axes (a classifier's vector) counts as one pixel. A stage is called
+by the extents of its first operator's output, for example 56x56.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ def plan_groups(plan: Plan) -> dict[str, str]:
 
 
 def artifact_parts(artifact: Artifact, by: str, name: str) -> dict[str, str]:
-    """Operator -> `stage` or `group` (which `by` says) of an artifact, also by the names that symbols of its machine
-    code have; where several operators share one, it is the first one's. Raises TargetError for what it does not hold.
+    """Operator -> `stage` or `group` (as `by` says) of an artifact. The keys include the names that symbols of its
+    machine code have; where several operators share one, it is the first one's. Raises TargetError for what it does not
+    hold.
     """
     file = GRAPH_FILE if by == "stage" else PLAN_FILE
     if file not in artifact.texts:

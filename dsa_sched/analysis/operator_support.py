@@ -1,8 +1,8 @@
-"""What a chip computes, ONNX operator by ONNX operator: each way of writing one is tried on frontend and target.
+"""Operators that a chip computes, one ONNX operator at a time: each way to write it is tried on frontend and target.
 
     chip + target --each probe through load_model and `accepts`--> Support("Gelu", computed, refused with reasons)
 
-Nothing is listed twice by hand: what is told here is what `compile` says of the same node.
+Nothing is listed by hand a second time: the answers here are those of `compile` for the same node.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def operator_support(chip: Chip, target: AcceptingTarget) -> Iterator[Support]:
 
 
 def _refusal(probe: Probe, judge: Judge) -> str | None:
-    """What `compile` would say of the probe, without its name; None where it says nothing."""
+    """The refusal of `compile` for the probe, without its name; None where it is compiled."""
     try:
         load_model(probe.model(), judge=judge)
     except Unsupported as error:

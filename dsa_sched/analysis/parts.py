@@ -22,7 +22,7 @@ from partitioner.ir.plan import parse_plan
 KINDS_OF_PARTS = ("stage", "group", "operator")
 
 OTHER = "-"
-"""What belongs to no operator that is known."""
+"""Name of the part for work of no known operator."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Parts:
 
 
 def usual_parts(run: RunTime) -> str:
-    """Groups, where the plan has any of several layers; else stages; operators where nothing is known but symbols."""
+    """Groups, if the plan has any of several layers; else stages; operators where nothing is known but symbols."""
     if run.artifact is None:
         return "operator"
     texts = run.artifact.texts
@@ -50,7 +50,7 @@ def usual_parts(run: RunTime) -> str:
 
 
 def part_names(run: RunTime, timeline: Timeline, by: str) -> Mapping[str, str]:
-    """Operator -> part, for one of the run's timelines. Raises TargetError for what a program alone does not say."""
+    """Operator -> part, for one of the run's timelines. Raises TargetError for parts that a program does not tell."""
     if by == "operator":
         return {span.source: span.source or OTHER for span in timeline.spans}
     if run.artifact is None:
@@ -62,7 +62,7 @@ def part_names(run: RunTime, timeline: Timeline, by: str) -> Mapping[str, str]:
 
 
 def parts_of(run: RunTime, timeline: Timeline, by: str) -> Parts:
-    """The parts of one of the run's timelines. Raises TargetError for what a program alone does not say."""
+    """The parts of one of the run's timelines. Raises TargetError for parts that a program alone does not tell."""
     of = part_names(run, timeline, by)
     usages = usage_by(timeline, of, OTHER)
     return Parts(by, of, {usage.part: letter(number) for number, usage in enumerate(usages)}, usages)

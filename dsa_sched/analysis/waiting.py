@@ -21,7 +21,7 @@ class WaitingTimes:
 
 
 def waiting_of(run: RunTime, by: str | None = None) -> WaitingTimes:
-    """By the usual parts where nobody says which. Raises TargetError for what a program alone does not say."""
+    """Waiting by these parts, or by the usual ones. Raises TargetError for parts that a program alone does not tell."""
     kind = by or usual_parts(run)
     programs = for_each_timeline(
         run.programs, lambda each: waiting_by(each.timeline, part_names(run, each.timeline, kind), OTHER)

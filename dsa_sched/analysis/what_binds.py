@@ -1,8 +1,8 @@
-"""What binds a plan, engine by engine and memory by memory, and how much of that time the rest has work for.
+"""What binds a plan, engine by engine and memory by memory, and for how much of that time the rest has work.
 
     groups with their floors --what_binds--> for each that binds: its groups, their cycles, work of the others meanwhile
 
-What the others do not have work for, they wait: a group takes at least as long as what binds it.
+The others wait when they have no work: a group takes at least as long as what binds it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Floored(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EngineLoad:
-    """What an engine or memory has to do."""
+    """Work of an engine or memory."""
 
     name: str
     cycles: float
@@ -44,7 +44,7 @@ class BindingEngine:
 
 
 def what_binds(groups: Sequence[Floored]) -> tuple[BindingEngine, ...]:
-    """What binds any group, that of most cycles first. Groups that need nothing are left out."""
+    """Engines and memories that bind any group, the one with the most cycles first; idle groups are left out."""
     bound: dict[str, list[Floored]] = {}
     for group in sorted(groups, key=lambda group: -_cycles(group)):
         if _cycles(group):

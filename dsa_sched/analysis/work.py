@@ -1,4 +1,4 @@
-"""What a program does for each layer, added up: instructions and cycles by engine, bytes by way between memories.
+"""Work of a program for each layer, added up: instructions and cycles by engine, bytes by pair of memories.
 
     Program --by Instr.source, Plan--> {layer: LayerWork}
 
@@ -22,9 +22,10 @@ Number = TypeVar("Number", int, float)
 
 @dataclass(frozen=True, slots=True)
 class LayerWork:
-    """`cycles` are those of the cost model, summed over cores; `busiest_cycles` the most that one core has, by engine.
+    """`cycles` are those of the cost model, summed over cores; `busiest_cycles` is the most that one core has, by
+    engine.
 
-    `moved_bytes` counts what DMA and transfer engines read, by "source->destination".
+    `moved_bytes` counts the bytes that DMA and transfer engines read, by "source->destination".
     """
 
     instructions: Mapping[str, int]
@@ -34,7 +35,7 @@ class LayerWork:
 
 
 NO_WORK = LayerWork({}, {}, {}, {})
-"""Of a layer of which no instructions are known."""
+"""Work of a layer whose instructions are unknown."""
 
 
 def layer_work(program: Program, chip: Chip, plan: Plan) -> dict[str, LayerWork]:
@@ -50,7 +51,7 @@ def layer_work(program: Program, chip: Chip, plan: Plan) -> dict[str, LayerWork]
 
 
 def add_work(parts: Iterable[LayerWork]) -> LayerWork:
-    """Layers run one after the other, so that their busiest cores add up."""
+    """Sum of the work of layers that run in sequence, so that their busiest cores add up."""
     work = tuple(parts)
     return LayerWork(
         _total(part.instructions for part in work),

@@ -1,1 +1,1 @@
-"""The output folder: its manifest, what is in it, and running it on a runner."""
+"""The output folder: its manifest, its contents, and running it on a runner."""

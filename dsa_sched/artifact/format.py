@@ -40,7 +40,7 @@ from partitioner.cost.micro_batching import pass_count
 
 FORMAT: Literal["dsa-sched-artifact/3"] = "dsa-sched-artifact/3"
 OLDER_FORMATS = ("dsa-sched-artifact/1", "dsa-sched-artifact/2")
-"""All their programs are executables, in a field `elf`; they are read as if they were of this format."""
+"""Older formats, which are read as if they were this one: all their programs are executables, in a field `elf`."""
 PLAN_FILE = "plan.txt"
 GRAPH_FILE = "graph.txt"
 """Texts for readers. Artifacts of older versions have no graph."""
@@ -49,7 +49,7 @@ Array = npt.NDArray[np.generic]
 
 
 def cluster_folder(cluster: int) -> str:
-    """Where the files of a cluster lie in an artifact."""
+    """Folder of a cluster's files in an artifact."""
     return f"cluster{cluster}/"
 
 
@@ -132,7 +132,7 @@ class Manifest(Entry):
 
 
 def _without_empty(value: object) -> object:
-    """Without the lists of indices of tensors that choose nothing: as manifests were before there were such."""
+    """The manifest as JSON without empty lists of indices, which older manifests did not have."""
     if isinstance(value, dict):
         return {name: _without_empty(part) for name, part in value.items() if name != "indices" or part}
     return [_without_empty(part) for part in value] if isinstance(value, list) else value
@@ -236,7 +236,7 @@ class Artifact:
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def _pass(self, inputs: Mapping[str, Array], number: int, runner: str | None, seed: int) -> dict[str, Array]:
-        """One run of one program."""
+        """Outputs of one run of one program."""
         from dsa_sched.artifact.runner import execute
 
         dumps = tuple((entry.address, entry.bytes) for entry in self.manifest.programs[number].outputs)
@@ -250,7 +250,7 @@ def _name(program: ProgramEntry, path: str) -> str:
 
 
 def _filled(array: Array, rows: int) -> Array:
-    """The array with rows of zeros behind it, `rows` in all."""
+    """The array followed by rows of zeros, `rows` in all."""
     missing = rows - len(array)
     return np.concatenate([array, np.zeros((missing, *array.shape[1:]), array.dtype)]) if missing else array
 
@@ -284,7 +284,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def _validated(data: bytes) -> Manifest:
-    """A manifest by its JSON; one of an older format is put into the words of this one. Raises ValidationError."""
+    """A manifest from its JSON; one of an older format is converted to this one. Raises ValidationError."""
     try:
         return Manifest.model_validate_json(data)
     except ValidationError as error:
@@ -301,7 +301,7 @@ def _validated(data: bytes) -> Manifest:
 
 
 def _with_execution(program: object) -> object:
-    """A program of an older format, whose executable is in `elf`; what is not of its shape stays, to be refused."""
+    """Convert a program of an older format, whose executable is in `elf`; any other shape stays, to be refused."""
     if not isinstance(program, dict) or "elf" not in program:
         return program
     rest = {name: value for name, value in program.items() if name != "elf"}
@@ -309,7 +309,7 @@ def _with_execution(program: object) -> object:
 
 
 def _require_division(path: Path, manifest: Manifest) -> None:
-    """Programs that take all rows of the batch, one after the other, in as many passes as their tensors need."""
+    """Require programs that together take all rows of the batch, in order, in as many passes as their tensors need."""
     start = 0
     for number, program in enumerate(manifest.programs):
         rows = program.batch_per_pass

@@ -26,8 +26,9 @@ def require_machine_code(manifest: Manifest, name: str) -> None:
 
 
 def refuse_other_execution(path: Path) -> None:
-    """For a command that takes an executable: raises TargetError where `path` is an artifact folder, or a file of one,
-    whose programs are no machine code. Whatever else the path is, is not judged here."""
+    """Check `path` for a command that takes an executable: raises TargetError for an artifact folder, or a file of one,
+    whose programs are no machine code. No other path is judged here.
+    """
     for folder in (path, *path.absolute().parents[:3]):
         if (folder / MANIFEST).is_file():
             try:

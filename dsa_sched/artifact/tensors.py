@@ -1,4 +1,4 @@
-"""Tensors of a network in the main memory: what a manifest says of them, and arrays as the bytes that lie there.
+"""Tensors of a network in the main memory: their entries in a manifest, and their arrays as bytes.
 
     TensorEntry, ONNX array --to_device--> bytes        bytes --from_device--> ONNX array
 

@@ -21,7 +21,7 @@ from hw_models.scratch import NEW, OLD, scratch_folder
 
 MANIFEST = "manifest.json"
 STAGES_FORMAT = "dsa-sched-stages/1"
-"""Of a folder of several artifacts, which chip and host run by turns (`dsa_sched.host`)."""
+"""Format of a folder of several artifacts, which chip and host run by turns (`dsa_sched.host`)."""
 MAX_MANIFEST_BYTES = 64 << 20
 MAX_FILE_BYTES = 4 << 30
 
@@ -41,7 +41,7 @@ class FileEntry(Entry):
 
 
 class _Listing(BaseModel):
-    """What all manifests have in common, of every kind and version: the files that they list, of programs too."""
+    """Part that manifests of every kind and version share: the files that they list, including those of programs."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
 
@@ -64,7 +64,8 @@ def file_entry(path: str, data: bytes) -> FileEntry:
 
 def write_folder(folder: Path, files: Iterable[tuple[str, bytes]]) -> None:
     """Write files by their paths in a folder, all of them or none. A folder that `require_place` allows is replaced,
-    behind a link too. Raises TargetError."""
+    also through a link. Raises TargetError.
+    """
     target = real_path(folder)
     require_place(target)
     try:
@@ -125,7 +126,7 @@ def manifest_bytes(path: Path) -> bytes:
 
 
 def format_of(manifest: bytes) -> str:
-    """What a manifest says that it is; empty where it says nothing."""
+    """Format that a manifest names; empty if it names none."""
     try:
         return _Format.model_validate_json(manifest).format
     except ValidationError:
@@ -133,14 +134,14 @@ def format_of(manifest: bytes) -> str:
 
 
 def broken_manifest(path: Path, needs: str, error: ValidationError) -> TargetError:
-    """The error of a manifest that is not what it should be, by the first thing that is wrong."""
+    """The error for an invalid manifest, about the first thing that is wrong."""
     first = error.errors()[0]
     said = ": ".join(part for part in (".".join(map(str, first["loc"])), first["msg"]) if part)
     return TargetError(str(path), needs=needs, has=said)
 
 
 def read_file(root: Path, entry: FileEntry) -> bytes:
-    """A file inside the folder, of the size and hash that the manifest says. Raises TargetError."""
+    """A file inside the folder, with the size and hash that the manifest lists. Raises TargetError."""
     path = root / entry.path
     _require_inside(root, entry.path)
     if not path.resolve().is_relative_to(root.resolve()):
@@ -165,7 +166,7 @@ def _require_inside(root: Path, path: str) -> None:
 
 
 def _take_place(new: Path, target: Path, old: Path) -> None:
-    """Give `new` the name `target`; what is there moves to `old`, and back when that fails or is interrupted."""
+    """Give `new` the name `target`; an existing folder moves to `old`, and back when that fails or is interrupted."""
     try:
         if target.exists():
             os.replace(target, old)

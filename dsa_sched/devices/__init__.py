@@ -1,4 +1,4 @@
-"""Devices that run parts of networks: one file a kind, behind one protocol.
+"""Devices that run parts of networks: one file per kind, with one protocol.
 
 Scenario --open_devices--> devices --measured--> Problem with times that were taken on them
 """

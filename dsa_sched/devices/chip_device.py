@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from dsa_sched.artifact.format import Artifact
 
 COMPILER = ("hw_models", "partitioner", "isched", "codegen", "dsa_sched")
-"""The packages that decide what a part takes on a chip."""
+"""Packages that decide how long a part takes on a chip."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class ChipPart:
 
 @dataclass(frozen=True)
 class ChipCluster:
-    """A simulated device: values are what the chip computes, in half precision; time is that of its clock.
+    """A simulated device: values are what the chip computes, in fp16; time is that of its clock.
 
-    `chip_path` is a name or a file; `launch_us` is what the host takes to start a program.
+    `chip_path` is a name or a file; `launch_us` is the host's time to start a program.
     """
 
     name: str
@@ -62,8 +62,10 @@ class ChipCluster:
 
     @cached_property
     def identity(self) -> str:
-        """By the compiler's own sources: a checkout is changed many times under one version, and each change may change
-        times. Compilers of other packages are known by their versions alone. Reads some two megabytes: 20 ms."""
+        """Identity from the compiler's own sources: a checkout changes many times under one version, and each change
+        may change times. Compilers of other packages are identified by their versions alone. Reads some two megabytes:
+        20 ms.
+        """
         settings = f"{self.level}, scheduled, launch {self.launch_us} us"
         return f"compiler {source_hash(COMPILER)}{_plugins()} for chip {self.chip.hash}, {settings}"
 
@@ -102,10 +104,10 @@ class ChipCluster:
 
 
 def refusal(part: TaskPart, chip: Chip) -> str | None:
-    """Why a chip does not take a part: operators that the frontend cannot read or the chip's target not compute, or
-    values that are no floating-point numbers. None where nothing speaks against it.
+    """Reason why a chip does not accept a part: operators that the frontend cannot read or the chip's target cannot
+    compute, or values that are no floating-point numbers. None where nothing speaks against it.
 
-    A chip without a code generator is asked nothing of its own: it may be one that is being designed.
+    A chip without a code generator is not asked about operators: it may be one that is being designed.
     """
     from dsa_sched.frontend import load_model
     from dsa_sched.frontend.network.refusals import Unsupported

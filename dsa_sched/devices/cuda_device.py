@@ -2,7 +2,7 @@
 
     Part --InferenceSession on CUDA--> GpuPart --feeds to the GPU, run or graph replay, outputs back--> values
 
-Values lie with the host between parts, so that what a part takes includes its own copies to and from the GPU. With
+Values are on the host between parts, so the time of a part includes its own copies to and from the GPU. With
 `graphs`, inputs and outputs have fixed places on the GPU; the provider captures a part in its first run as a CUDA
 graph, and replays it afterwards.
 """
@@ -40,7 +40,7 @@ class BoundPart:
         return {name: place.numpy().copy() for name, place in self.outputs.items()}
 
     def again(self) -> None:
-        """Run on what lies in the places of the inputs, and leave the outputs in theirs: nothing is copied."""
+        """Run on the inputs that are in their places, and leave the outputs in theirs: nothing is copied."""
         self.session.run_with_iobinding(self.binding)
 
 

@@ -1,4 +1,4 @@
-"""What a device is to the rest: it says which parts of a network it takes, compiles them, times them and runs them.
+"""Interface of a device: it says which parts of a network it accepts, compiles them, times them and runs them.
 
 Part --compile--> Compiled --profile--> nanoseconds; Compiled + feeds --run--> values
 """
@@ -20,11 +20,11 @@ from dsa_sched.placement.model.from_onnx import TaskPart
 Array = npt.NDArray[Any]
 
 FEWEST_RUNS, MOST_RUNS, ENOUGH_NS = 3, 40, 100_000_000
-"""A part is timed until it has run that long in all, but at least and at most that often."""
+"""Fewest and most runs of a part that is timed, and the total time in ns after which it ends between them."""
 
 
 class Refused(Exception):
-    """A part that a device cannot run; the message says why."""
+    """Raised for a part that a device cannot run; the message says why."""
 
 
 class CompiledPart(Protocol):
@@ -37,7 +37,7 @@ class CompiledPart(Protocol):
 class Device(Protocol):
     """One device. Its methods may be called from any thread, one at a time; `run` from as many as it has streams.
 
-    Time on a `simulated` device does not pass on the wall: `profile` says what it takes, `run` only computes.
+    A `simulated` device does not take real time: `profile` gives its time, `run` only computes.
     """
 
     @property
@@ -52,7 +52,9 @@ class Device(Protocol):
 
     @property
     def identity(self) -> str:
-        """All that decides what a part takes on it: settings, versions, the machine. Equal text means equal times."""
+        """Text with everything that decides how long a part takes on it: settings, versions, the machine. Equal text
+        means equal times.
+        """
 
     def accepts(self, part: TaskPart) -> str | None:
         """Why it cannot run a part, as far as that shows without compiling it; None where nothing speaks against it."""
@@ -61,14 +63,14 @@ class Device(Protocol):
         """Raises Refused for a part that it cannot run."""
 
     def profile(self, compiled: CompiledPart) -> int:
-        """Nanoseconds of one run, with nothing beside it."""
+        """Nanoseconds of one run, with nothing running next to it."""
 
     def run(self, compiled: CompiledPart, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """The part's outputs, in arrays that nobody changes afterwards."""
+        """The part's outputs, in arrays that are not changed afterwards."""
 
 
 def host_machine() -> str:
-    """What decides how fast the host's processor is, as far as it says: times are kept by it."""
+    """Text about how fast the host's processor is, as far as it tells: times are kept by it."""
     from llvmlite.binding import get_host_cpu_name
 
     return f"{platform.node()}, {os.cpu_count()} x {get_host_cpu_name()}"

@@ -3,9 +3,8 @@
     TaskModel + Scenario + devices --compile each part, profile it--> Problem, and why devices refuse what they refuse
 
 Every part is compiled for each device by that device's own compiler and timed there alone. Times are kept by content,
-in a cache where one is given, refusals are not. Simulated devices say what their clock counts. What the run-time itself
-takes, to go on to the next task and to bring a value to another device of the host, is timed with chains of tasks that
-do nothing.
+if a cache is given; refusals are not. Simulated devices give the time of their clock. The run-time's own time, to go on
+to the next task and to bring a value to another device of the host, is measured with chains of tasks that do nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ HOPS, RUNS = 10, 20
 
 @dataclass(frozen=True, slots=True)
 class HandingOver:
-    """`dispatch_ns` is between two tasks of a device; a copy takes its latency and bytes over bandwidth."""
+    """Times of the run-time: `dispatch_ns` between two tasks of a device; copies take latency and bytes / bandwidth."""
 
     dispatch_ns: int
     latency_ns: int
@@ -55,7 +54,7 @@ def measured_handing_over() -> HandingOver:
 
 
 def _hop_ns(size_bytes: int, *, away: bool) -> int:
-    """Of a chain whose tasks hand on one value, on one device or back and forth between two."""
+    """Time per task of a chain that hands on one value, on one device or back and forth between two."""
     names = [f"t{number}" for number in range(HOPS + 1)]
     values = tuple(TaskValue(a, a, (b,), size_bytes) for a, b in pairwise(names))
     graph = TaskGraph("chain", tuple(Task(name, (name,)) for name in names), values)
@@ -90,12 +89,12 @@ Progress = Callable[[str], None]
 
 CONFIRMING_ROUNDS = 10
 HOPELESS = 2
-"""A device alone that is predicted to take that many times as long is not run to be sure."""
+"""Largest predicted time of a device alone, relative to the found placement's, at which it is run to compare."""
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a part takes on a device, or NOT_ACCEPTED and why."""
+    """Time of a part on a device, or NOT_ACCEPTED and the reason."""
 
     ns: int
     refusal: str = ""
@@ -103,7 +102,7 @@ class Price:
 
 @dataclass
 class Laboratory:
-    """Prices of parts of one model on the devices of one scenario; what was compiled is kept for running."""
+    """Measures prices of parts of one model on the devices of one scenario; compiled parts are kept for running."""
 
     tasks: TaskModel
     scenario: Scenario
@@ -111,7 +110,7 @@ class Laboratory:
     cache: CostCache | None = None
     progress: Progress = lambda _step: None
     refusals: dict[tuple[str, str], str] = field(default_factory=dict)
-    """(task, device) -> why not."""
+    """(task, device) -> reason of the refusal."""
     _parts: dict[tuple[str, ...], TaskPart] = field(default_factory=dict)
     _compiled: dict[tuple[str, str], CompiledPart] = field(default_factory=dict)
     _prices: dict[tuple[str, str], Price] = field(default_factory=dict)
@@ -128,7 +127,7 @@ class Laboratory:
         return Problem(tasks.graph, costs)
 
     def unpriced(self) -> Problem:
-        """The model's tasks, each for 1 ns wherever a device says beforehand that it accepts it.
+        """Problem with the model's tasks, each taking 1 ns on every device that accepts it beforehand.
 
         Raises PlacementError naming the tasks that no device accepts.
         """
@@ -140,9 +139,9 @@ class Laboratory:
     def duet(self, search: Search, *, confirm: bool = True) -> Outcome:
         """DUET with the devices' compilers in the loop: the outcome is for sub-graphs, each compiled as one.
 
-        With `confirm`, a placement of several sub-graphs on real devices is run beside the whole network on each device
-        alone, and the fastest stays: prices are of parts by themselves, and devices of one host share its caches and
-        memory.
+        With `confirm`, a placement of several sub-graphs on real devices is compared, by runs, with the whole network
+        on each device alone, and the fastest stays: prices are of parts by themselves, and devices of one host share
+        its caches and memory.
         """
         found = duet_compiled(self.unpriced(), self.problem, search)
         simulated = any(device is not None and device.simulated for device in self.devices)
@@ -150,10 +149,11 @@ class Laboratory:
         return self._confirmed(found) if confirm and several and not simulated else found
 
     def _confirmed(self, found: Outcome) -> Outcome:
-        """The fastest of what was found, by its median, and of each device alone, by its shortest run, in turns.
+        """The fastest of the found placement, by its median, and of each device alone, by its shortest run, run in
+        turns.
 
-        Judged by the processor's time of each task where devices work in the threads of their workers, so that other
-        work on the machine does not decide.
+        The processor's time of each task decides where devices work in the threads of their workers, so that other
+        work on the machine does not.
         """
         candidates = [found, *(each for each in self._alone() if each.makespan_ns < HOPELESS * found.makespan_ns)]
         taken: list[list[float]] = [[] for _ in candidates]
@@ -235,7 +235,7 @@ class Laboratory:
         return tuple(NOT_ACCEPTED if device is None else self._run_ns(task, device) for device in self.devices)
 
     def _run_ns(self, task: Task, device: Device) -> int:
-        """The price, and what the run-time takes to start a task on a real device."""
+        """The price, plus the run-time's time to start a task on a real device."""
         ns = self._price(task, device).ns
         return ns if ns == NOT_ACCEPTED or device.simulated else ns + measured_handing_over().dispatch_ns
 
@@ -262,7 +262,7 @@ class Laboratory:
             return Price(NOT_ACCEPTED, str(error) or "refused")
 
     def _routes(self) -> tuple[Route, ...]:
-        """Those of the scenario, with the numbers of timed copies where links ask for it and both ends are real."""
+        """Routes of the scenario, with the numbers of timed copies where links ask for it and both ends are real."""
         real = {device.name for device in self.devices if device is not None and not device.simulated}
         asked = self.scenario.measured_pairs()
         ends = ((route, (route.source, route.target)) for route in self.scenario.routes())

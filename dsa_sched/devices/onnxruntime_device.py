@@ -21,7 +21,7 @@ class SessionPart:
 
 
 def open_session(part: TaskPart, threads: int, optimise: bool, providers: list[Any]) -> SessionPart:
-    """Raises Refused with onnxruntime's own words."""
+    """Open an onnxruntime session for a part. Raises Refused with onnxruntime's own message."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -36,7 +36,7 @@ def open_session(part: TaskPart, threads: int, optimise: bool, providers: list[A
         return SessionPart(
             part, onnxruntime.InferenceSession(part.model.SerializeToString(), options, providers=providers)
         )
-    except Exception as error:  # onnxruntime has a class of its own for each reason
+    except Exception as error:  # onnxruntime has a separate class for each reason
         raise Refused(first_line(error)) from error
 
 
@@ -48,7 +48,7 @@ def run_session(compiled: SessionPart, feeds: Mapping[str, Array]) -> dict[str, 
 
 @dataclass(frozen=True)
 class OnnxruntimeCpu:
-    """The host's processor with `threads` threads, 0 for one a core; without `optimise`, nodes run as they are."""
+    """The host's processor with `threads` threads, 0 for one per core; without `optimise`, nodes run as they are."""
 
     name: str
     threads: int = 1

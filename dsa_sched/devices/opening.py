@@ -1,7 +1,7 @@
-"""The devices of a scenario, ready to compile and run; among them one that exists in numbers only.
+"""The devices of a scenario, ready to compile and run, including one that exists only as numbers.
 
 Scenario --open_devices--> (Device or None, ...), None for a host that computes nothing
-Scenario --accepting-----> what they refuse that need not be there to say so
+Scenario --accepting-----> their refusals, without opening them
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hw_models.loading import load_chip
 
 @dataclass(frozen=True)
 class RooflineSimulator:
-    """Layers of a part run one after the other, each for the time of its roofline."""
+    """Runs the layers of a part in sequence, each for the time of its roofline."""
 
     name: str
     roofline: Roofline
@@ -48,13 +48,14 @@ class RooflineSimulator:
 
 
 def open_devices(scenario: Scenario) -> tuple[Device | None, ...]:
-    """In the order of the scenario. Raises PlacementError for a device that this machine does not have."""
+    """Devices in the order of the scenario. Raises PlacementError for a device that this machine does not have."""
     return tuple(map(_opened, scenario.devices))
 
 
 def accepting(tasks: TaskModel) -> Accepts:
-    """What devices accept of the tasks of a model, as far as that shows without compiling and on any machine: chips
-    alone refuse so early, each what its target does."""
+    """Function that tells which tasks of a model devices accept, as far as that shows without compiling and on any
+    machine: only chips refuse this early, by what their targets compute.
+    """
     known: dict[tuple[str, str], str | None] = {}
     chip_of = cache(load_chip)
     part_of = cache(tasks.part)

@@ -44,18 +44,18 @@ from partitioner.ir.graph import Graph
 from partitioner.ir.wants import Wants
 
 NOBODY = Judge(NEUTRAL)
-"""Where no target is asked."""
+"""Judge where no target is asked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A source that was read and checked once, to be loaded more than once; `who` is what messages call it."""
+    """A source that was read and checked once, to be loaded more than once; messages call it `who`."""
 
     who: str
     file: ModelFile
 
     def copy(self) -> ModelFile:
-        """The file with a model of its own, which loading may change."""
+        """A copy of the file, whose model loading may change."""
         model = onnx.ModelProto()
         model.CopyFrom(self.file.model)
         return ModelFile(model, self.file.sha256, self.file.refused)
@@ -63,13 +63,13 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A compiled-ready network and the file that it came from.
+    """A network ready to compile, and the file that it came from.
 
     `source` is the checked original with external data, static shapes and the branches that these choose, never the
-    simplified one: what verification judges by. `constants` are in device layout by content hash. `sha256` is that of
-    the bytes of the file. `origins` says of values that a rewrite put in the place of the file's how the file's follow
-    from them, `terms` of the graph's constants how they follow from the file's, `found` which norms, activations and
-    attentions it has.
+    simplified one; verification judges by it. `constants` are in device layout by content hash. `sha256` is that of the
+    bytes of the file. `origins` says how values of the file follow from those that a rewrite put in their place,
+    `terms` how the graph's constants follow from the file's, and `found` which norms, activations and attentions it
+    has.
     """
 
     graph: Graph
@@ -96,10 +96,10 @@ def load_model(
     bindings: Bindings | None = None,
 ) -> Model:
     """Read, check, simplify and build. `batch` replaces the leading dimension of every input. A model in memory is
-    taken over: its nodes get names, its inputs the shapes. Inputs among the `bindings` become constants; of an opened
-    model they are already.
+    changed: its nodes get names, its inputs the shapes. Inputs among the `bindings` become constants; in an opened
+    model they are constants already.
 
-    The graph is as the target of `judge` wants it; without one, as a target of which nothing is known. Raises
+    The graph is as the target of `judge` wants it; without one, as an unknown target wants it. Raises
     ModelError: file, shape, batch or operators that cannot be compiled; all operators at once, with those that the chip
     of `judge` cannot compute. Raises TargetError for a target that wants what the frontend cannot give.
     """
@@ -127,7 +127,7 @@ def load_model(
 def _rest_refused(
     file: ModelFile, shapes: Mapping[str, tuple[int, ...]], batch: int | None, judge: Judge
 ) -> tuple[RefusedNode, ...]:
-    """What is refused besides the nodes of unknown types. Empty where these leave nothing that can be judged."""
+    """Refusals other than those of nodes of unknown types. Empty where nothing is left that can be judged."""
     model = onnx.ModelProto()
     model.CopyFrom(file.model)
     names = frozenset(node.name for node in file.refused)
@@ -139,11 +139,11 @@ def _rest_refused(
         checked = checked_model(rest, "the rest of the model")
         return _judged(_simplified(checked.model, {}, None, judge.wants), file.model, judge)[1]
     except ModelError:
-        return ()  # a problem of its own, which shows when the first ones are solved
+        return ()  # another problem, which shows when the first ones are solved
 
 
 def _judged(network: Network, model: onnx.ModelProto, judge: Judge) -> tuple[Built | None, tuple[RefusedNode, ...]]:
-    """The graph of what can be read, and all that frontend and chip refuse, by the nodes of `model`."""
+    """The graph of what can be read, and everything that frontend and chip refuse, by the nodes of `model`."""
     found: list[tuple[str, str, str]] = []
     values: Mapping[str, Value] = network.values
     built = None
@@ -154,7 +154,7 @@ def _judged(network: Network, model: onnx.ModelProto, judge: Judge) -> tuple[Bui
         found += ((name, of[name], reason) for name, reason in error.reasons.items() if reason)
         values = error.values
         rest = network_without(network, frozenset(error.reasons))
-        with suppress(ModelError):  # of the rest alone: what is refused already is to be told
+        with suppress(ModelError):  # of the rest alone: earlier refusals are to be reported
             built = build_graph(rest, judge.wants) if rest.nodes else None
     if built is not None and judge.table_for is not None:
         built = with_tables(built, judge.table_for)
@@ -165,7 +165,7 @@ def _judged(network: Network, model: onnx.ModelProto, judge: Judge) -> tuple[Bui
 
 
 def _unsupported(who: str, model: onnx.ModelProto, refused: tuple[RefusedNode, ...], judge: Judge) -> Unsupported:
-    """In the order of the file. Other devices are worth a word where a chip was asked and all operators are ONNX's."""
+    """Refusals in the file's order. Other devices are mentioned if a chip was asked and all operators are ONNX's."""
     places = {proto.name: number for number, proto in enumerate(model.graph.node)}
     ordered = tuple(sorted(refused, key=lambda node: places.get(node.name, len(places))))
     return Unsupported(who, ordered, place=judge.refuses is not None and all(node.standard for node in ordered))
@@ -196,7 +196,7 @@ def read_source(
     bindings: Bindings | None = None,
     known: Known = "standard",
 ) -> ModelFile:
-    """The same with the hash of its file, and of as many operators as are to be `known`. Raises ModelError."""
+    """Like `open_model`, with the hash of the file, for as many operators as are to be `known`. Raises ModelError."""
     file = _known(source, known=known, bindings=bindings)
     _with_shapes(file.model, shapes or {}, batch, known)
     return file
@@ -240,7 +240,7 @@ def _known(
 def _open(
     source: str | Path | onnx.ModelProto | Opened, *, known: Known = "compiled", bindings: Bindings | None = None
 ) -> tuple[str, ModelFile]:
-    """What messages call the model, and the model. A path wins over a zoo name when the file exists."""
+    """Name of the model in messages, and the model. A path wins over a zoo name when the file exists."""
     if isinstance(source, Opened):
         return source.who, source.copy()
     if isinstance(source, onnx.ModelProto):

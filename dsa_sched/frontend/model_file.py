@@ -28,7 +28,7 @@ from hw_models.errors import ModelError, size_text
 
 LARGEST_MODEL_BYTES = 2 << 30
 LEAST_IR = 8
-"""Of what is written here: every onnxruntime of the last years reads it."""
+"""IR version of written files: every onnxruntime of the last years reads it."""
 MOST_DIGITS = 18
 BYTE_TYPES = frozenset([1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 16])
 """TensorProto types of whole bytes: all but text, complex and sub-byte numbers."""
@@ -49,7 +49,7 @@ class ModelFile:
 def read_model(path: Path, *, known: Known = "compiled", bindings: Bindings | None = None) -> ModelFile:
     """Read and check one ONNX file. Raises ModelError naming the file, tensor or node, but not for `refused` ones.
 
-    Which operators are no refused ones is what is `known`. Inputs among the `bindings` become constants.
+    `known` decides which operators are not refused. Inputs among the `bindings` become constants.
     """
     raw = _bytes_of(path)
     model = onnx.ModelProto()
@@ -71,7 +71,7 @@ def read_model(path: Path, *, known: Known = "compiled", bindings: Bindings | No
 
 
 def _require_text(model: onnx.ModelProto, path: Path) -> None:
-    """Names that are UTF-8: others make every later step stumble, each in its own way."""
+    """Require names in UTF-8: others break every later step, each in its own way."""
     try:
         names = [*_names(model)]
     except UnicodeDecodeError:
@@ -103,8 +103,9 @@ def checked_model(
     known: Known = "compiled",
     bindings: Bindings | None = None,
 ) -> ModelFile:
-    """The same checks for a model in memory. Its hash is that of its deterministic serialisation, which is found where
-    the caller does not say it."""
+    """Check a model in memory like a file. Its hash is that of its deterministic serialisation, which is computed if
+    the caller does not give it.
+    """
     digest = sha256 or hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()
     bind_inputs(model, bindings or {})
     return _checked(model, who, digest, known)
@@ -157,13 +158,14 @@ def _check(model: onnx.ModelProto, who: str) -> None:
 
 
 def _needed_ir(model: onnx.ModelProto) -> int:
-    """The version of the file format that its operators need. Writers claim their newest one, which may be newer than
-    what onnxruntime reads."""
+    """Version of the file format that its operators need. Writers claim their newest version, which may be newer than
+    onnxruntime reads.
+    """
     return max(LEAST_IR, int(helper.find_min_ir_version_for(model.opset_import, ignore_unknown=True)))
 
 
 def _require_values(model: onnx.ModelProto) -> None:
-    """Attributes with a value of their own: those that refer to a function's are valid in functions only."""
+    """Require attributes with a value: those that refer to a function's are valid only in functions."""
     for node in model.graph.node:
         for attribute in node.attribute:
             if attribute.ref_attr_name:
@@ -175,7 +177,7 @@ def _require_values(model: onnx.ModelProto) -> None:
 
 
 def _require_data(tensor: TensorProto) -> None:
-    """As many bytes as type and shape say, for types that store bytes; others are checked when they are read."""
+    """Require as many bytes as type and shape imply, for types that store bytes; others are checked when read."""
     if min(tensor.dims, default=0) < 0 or not tensor.data_type:
         raise ModelError(f"tensor {tensor.name}", needs="a type and extents of at least 0", has=str(list(tensor.dims)))
     if not tensor.HasField("raw_data"):
@@ -191,7 +193,7 @@ def _require_data(tensor: TensorProto) -> None:
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
-    """Those of graphs inside its nodes, too."""
+    """Tensors of a graph, and of graphs inside its nodes."""
     yield from graph.initializer
     for node in graph.node:
         for attribute in node.attribute:

@@ -1,4 +1,4 @@
-"""Compiling with `--host`: what the chip refuses runs on the host, the rest is compiled stage by stage.
+"""Compiles with `--host`: operators that the chip refuses run on the host, the rest is compiled stage by stage.
 
 model --divide--> stages --compile_graph each of the chip's--> Hosted --artifact--> StagedArtifact
 """
@@ -30,8 +30,9 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Hosted:
-    """A network compiled in stages: what the compiler made of each of the chip's, the model of each of the host's.
-    `file` is the checked model with static shapes."""
+    """A network compiled in stages: the compilation of each stage of the chip, the model of each stage of the host.
+    `file` is the checked model with static shapes.
+    """
 
     file: ModelFile
     folded: FoldedModel
@@ -65,8 +66,8 @@ def compile_with_host(
 ) -> Hosted:
     """Compile a model of which the host takes what the chip cannot compute.
 
-    Raises as `compile_model` does, but for operators that onnxruntime knows and the chip does not; and ModelError for a
-    value between chip and host without a static shape, and for an output that depends on no input.
+    Raises as `compile_model` does, except for operators that onnxruntime knows and the chip does not; and ModelError
+    for a value between chip and host without a static shape, and for an output that depends on no input.
     """
     described = chip if isinstance(chip, Chip) else load_chip(str(chip))
     target = target_of(described)

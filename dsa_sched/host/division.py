@@ -1,9 +1,9 @@
-"""Which operators the host takes, and the stages that chip and host run by turns.
+"""Operators that the host takes, and the stages that chip and host run by turns.
 
     model --what the chip refuses--> operators of the host --order--> stages: chip, host, chip, ...
 
-What can run on the chip does, but for layers that only rearrange values between two stages of the host. Stages are as
-few as the two ways of starting and the earliest and the latest place of every operator give.
+Operators that can run on the chip do, except layers that only rearrange values between two stages of the host. The
+number of stages is the smallest that the two possible starts and the earliest and latest place of every operator allow.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class HostStage:
-    """Nodes that run in one go. `loaded` is what the frontend made of them for the chip, None on the host."""
+    """Nodes that run in one go. `loaded` is the frontend's model of them for the chip, None on the host."""
 
     nodes: tuple[str, ...]
     cut: SubModel
@@ -34,8 +34,9 @@ class HostStage:
 
 @dataclass(frozen=True, slots=True)
 class HostDivision:
-    """The stages in order; of `operators` that depend on an input, those that the host takes, as the user's file calls
-    them."""
+    """The stages in order, and those of `operators` that depend on an input and that the host takes, by the names of
+    the user's file.
+    """
 
     stages: tuple[HostStage, ...]
     operators: int
@@ -53,8 +54,9 @@ class HostDivision:
 
 
 def divide(folded: FoldedModel, judge: Judge, progress: Progress = lambda _step: None) -> HostDivision:
-    """Ask the chip until it takes all that is left to it. Raises ModelError for values between stages without a static
-    shape, and for what the frontend cannot read at all."""
+    """Ask the chip until it accepts everything that is left to it. Raises ModelError for values between stages without
+    a static shape, and for nodes that the frontend cannot read at all.
+    """
     network = folded.network
     host = set(_without_shapes(network))
     while True:
@@ -101,8 +103,9 @@ def _tried(folded: FoldedModel, host: frozenset[str], judge: Judge) -> tuple[lis
 
 
 def stage_numbers(network: Network, host: frozenset[str]) -> dict[str, int]:
-    """Of every node, in order. The nodes of a stage are all on the host or none is; each reads what its own stage or
-    one before it makes."""
+    """Stage of every node, in order. The nodes of a stage are all on the host or none is; each reads only values of its
+    own stage or an earlier one.
+    """
     ways = [way(network, host, first) for first in (False, True) for way in (_earliest, _latest)]
     return min(ways, key=lambda numbers: len(set(numbers.values())))
 

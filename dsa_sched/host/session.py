@@ -15,7 +15,7 @@ Array = npt.NDArray[np.generic]
 
 
 def run_on_host(model: onnx.ModelProto, feed: Mapping[str, Array]) -> dict[str, Array]:
-    """All outputs of a stage, by their names. Raises ModelError with onnxruntime's own words."""
+    """All outputs of a stage, by their names. Raises ModelError with onnxruntime's own message."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -24,7 +24,7 @@ def run_on_host(model: onnx.ModelProto, feed: Mapping[str, Array]) -> dict[str, 
     try:
         session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         return dict(zip(names, session.run(names, dict(feed)), strict=True))
-    except Exception as error:  # onnxruntime has a class of its own for each reason
+    except Exception as error:  # onnxruntime has a separate class for each reason
         raise ModelError(
             "stage on the host", needs="operators that onnxruntime can run", has=first_line(error)
         ) from error

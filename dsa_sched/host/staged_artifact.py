@@ -2,7 +2,7 @@
 
     StagedArtifact --save--> DIR/{manifest.json, stage0/..., stage1.onnx, ...} --load--> StagedArtifact --run--> outputs
 
-Each folder of a stage is an artifact by itself, which every command takes. Folders come from strangers: what the
+Each folder of a stage is an artifact by itself, which every command accepts. Folders come from strangers: what the
 manifest lists is checked by size and hash, and a model of the host as any model file is.
 """
 

@@ -1,4 +1,4 @@
-"""Verification of a network in stages: each of the chip's as a network of its own, then all of them one after another.
+"""Verification of a network in stages: each stage of the chip as a separate network, then all of them in sequence.
 
 reference's values --feed--> each stage on the chip, judged    inputs --all stages--> outputs against the reference
 """
@@ -30,8 +30,10 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class HostedReport:
-    """`line` says what runs where, `stages` are the reports of those on the chip. `ends` judges the whole by its
-    floating-point outputs; of others `unequal` counts (name, input, elements that differ, elements)."""
+    """Report on a network in stages. `line` says what runs where, `stages` are the reports of those on the chip. `ends`
+    judges the whole by its floating-point outputs; for other outputs, `unequal` has (name, input, elements that differ,
+    elements).
+    """
 
     line: str
     stages: tuple[VerifyReport, ...]

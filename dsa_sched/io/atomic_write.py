@@ -1,11 +1,11 @@
-"""Writing a file whole or not at all: it appears under its name when it is complete, and a failure leaves nothing.
+"""Writes a file whole or not at all: it appears under its name when it is complete, and a failure leaves nothing.
 
     require_file(PATH) --> long work --> its report --> write_whole(PATH, ...)
 
-Commands ask first whether what they are to write can be written, and print what they found before they write it.
+Commands check first whether their output can be written, and print their results before they write it.
 
-A link is followed: the file that it names is written. What is no file to be replaced (a device, a pipe, or the standard
-output under a name such as /dev/stdout) is written to as it is.
+A link is followed: the file that it names is written. A target that is no regular file (a device, a pipe, or the
+standard output under a name such as /dev/stdout) is written to directly.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from hw_models.scratch import replace_file, require_room
 
 
 def real_path(path: Path) -> Path:
-    """What `path` names when links are followed, whether or not it exists."""
+    """The path with links followed, whether or not it exists."""
     return Path(os.path.realpath(path))
 
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Have `write` fill a file beside the one that `path` names, then give it that name. A new file has the mode that
-    the umask gives, another keeps its own. Raises UserError with the system's reason."""
+    """Have `write` fill a file next to the one that `path` names, then give it that name. A new file has the mode that
+    the umask gives; an existing one keeps its own. Raises UserError with the system's reason.
+    """
     try:
         standard = _standard_stream(path)
         if standard is not None:
-            # By our own stream, so that what is printed before and after stands before and after.
+            # Through our own stream, so that it appears in order with what is printed before and after.
             standard.flush()
             write(standard.buffer)
             standard.flush()
@@ -46,8 +47,9 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 
 
 def require_file(path: Path, folders_made: bool = False) -> None:
-    """Refuse before long work a file that could not be written after it; `folders_made` says that whoever writes it
-    makes the folders above it. Raises UserError; leaves nothing behind."""
+    """Refuse, before long work, a file that could not be written afterwards; `folders_made` says that the writer makes
+    the folders above it. Raises UserError; leaves no file.
+    """
     try:
         if path.is_dir():
             raise UserError(str(path), needs="a file to write", has="a folder", change="name a file in it")
@@ -70,9 +72,10 @@ def require_file(path: Path, folders_made: bool = False) -> None:
 
 
 def require_folder(path: Path, beside: bool = False, option: str = "-o") -> None:
-    """Refuse before long work a folder that could not be made or filled after it; `beside` says that one that is there
-    is not filled but replaced. What may be in it is not looked at. Raises UserError, which names the `option`; leaves
-    nothing behind."""
+    """Refuse, before long work, a folder that could not be made or filled afterwards; `beside` says that an existing
+    one is replaced, not filled. Its contents are not checked. Raises UserError, which names the `option`; leaves no
+    file.
+    """
     place = real_path(path)
     try:
         if place.exists() and not place.is_dir():
@@ -95,7 +98,7 @@ def _refused(path: Path, error: OSError, what: str = "a place", change: str = ""
 
 
 def _standard_stream(path: Path) -> TextIO | None:
-    """Our standard output or error where `path` names the same thing."""
+    """Our standard output or error if `path` names the same file."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None and os.path.samestat(path.stat(), os.fstat(stream.fileno())):

@@ -2,10 +2,10 @@
 
     part hash + device identity --SHA-256--> FOLDER/KEY.json <--> nanoseconds
 
-Refusals are not kept: they come from compilers that will be mended, and nothing is timed to hear one again.
+Refusals are not kept: they come from compilers that will be fixed, and repeating one needs no timing.
 
 Files may have been damaged or put there by others: one that is not exactly what this module writes for its key is as
-good as absent, and what was measured again replaces it.
+good as absent, and a new measurement replaces it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hw_models.user_cache import cache_directory
 FORMAT = 2
 LARGEST_FILE_BYTES = 4096
 LONGEST_NS = 10**15
-"""Eleven days."""
+"""Longest accepted time in ns: eleven days."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class CostCache:
         return CostCache(directory / "costs") if directory else None
 
     def find(self, part: str, device: str) -> int | None:
-        """What the part with this hash takes on the device of this identity; None where there is nothing to trust."""
+        """Time in ns of the part with this hash on the device with this identity; None if there is no trusted one."""
         key = _key(part, device)
         try:
             with (self.folder / f"{key}.json").open("rb") as file:

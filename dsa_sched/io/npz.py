@@ -3,7 +3,7 @@
     x.npz --bounded, no pickle--> {name: array}          {name: array} --whole or not at all--> y.npz
 
 A file may not claim more bytes than its caller is ready to hold, whatever its compression says. Written files depend on
-the arrays alone, not on the day.
+the arrays alone, not on the date.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hw_models.errors import UserError, size_text
 Array = npt.NDArray[np.generic]
 
 HEADER_BYTES = 1 << 16
-"""What one array's header may take beside its data."""
+"""Largest size in bytes of one array's header."""
 
 
 def read_arrays(path: Path, bound_bytes: int) -> dict[str, Array]:
@@ -45,7 +45,7 @@ def read_arrays(path: Path, bound_bytes: int) -> dict[str, Array]:
 def _read(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
     try:
         with archive.open(member) as stream:
-            # The stream ends where the archive says, so an array cannot be larger than was counted.
+            # The stream ends at the size in the archive, so an array cannot be larger than was counted.
             array: Array = np.lib.format.read_array(stream, allow_pickle=False)
             return array
     except (ValueError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile, MemoryError) as error:

@@ -1,4 +1,4 @@
-"""How a batch is divided among the clusters of a chip, and each cluster's share into passes of one program.
+"""Division of a batch among the clusters of a chip, and each cluster's share into passes of one program.
 
 options --shares_of_clusters--> shares        items per pass --on_clusters--> a part for each cluster
 """

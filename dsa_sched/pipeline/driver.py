@@ -1,4 +1,4 @@
-"""The driver, the only door: one function a step, from a model file to an artifact.
+"""The driver, the only entry point: one function per step, from a model file to an artifact.
 
     target whose kernels are tiles of in-order cores (TileTarget)
         load_model -> Graph -> make_plan -> Plan -> lay_out -> Layout -> lower_layout -> Program -> emit -> Artifact
@@ -99,7 +99,9 @@ def compile_model(
     options: CompileOptions = DEFAULTS,
     progress: Progress = lambda _step: None,
 ) -> Compilation:
-    """The same as one program: the whole batch is one pass on one cluster, whatever the options say of its division."""
+    """Like `compile_clusters` as one program: the whole batch is one pass on one cluster, whatever the options say
+    about its division.
+    """
     described = _described(chip)
     target = target_of(described)
     require_able(options, target)
@@ -123,7 +125,7 @@ def compile_graph(
     progress("partitioning")
     if _is_timed(target, options):
         found = fastest_program(SearchRequest(chip, target, options, progress), model)
-        assert found is not None  # a search without a limit ends with a program or an error
+        assert found is not None  # a search without a limit finds a program or raises
         return found.compilation
     return compile_plan(*_planned(model, chip, target, options, progress), progress)
 
@@ -148,8 +150,8 @@ def plan_model(
     options: CompileOptions = DEFAULTS,
     progress: Progress = lambda _step: None,
 ) -> Planned[PlanTarget] | PlannedKernels:
-    """The first two steps alone: the plan of one pass on the cluster with the largest share of the batch. An array of
-    cores without a code generator is planned by its costs and may lack nothing else.
+    """Run the first two steps alone: the plan of one pass on the cluster with the largest share of the batch. An array
+    of cores without a code generator is planned by its costs and may lack nothing else.
 
     Raises ModelError, ChipError, PlanError or DoesNotFit, and TargetError for a chip of another kind without a code
     generator and for a code generator that lacks members.
@@ -203,7 +205,7 @@ def _described(chip: str | Path | Chip) -> Chip:
 def _loader(
     source: str | Path | Opened, chip: Chip, target: AcceptingTarget, options: CompileOptions
 ) -> Callable[[int | None], Model]:
-    """What loads the model for this many items."""
+    """Function that loads the model for a given number of items."""
     judge = judge_of(chip, target)
     return lambda batch: load_model(source, dict(options.shapes), batch, judge, dict(options.bindings))
 
@@ -215,12 +217,12 @@ def _is_timed(target: AcceptingTarget, options: CompileOptions) -> TypeGuard[Til
 
 
 def _searches_passes(options: CompileOptions) -> bool:
-    """Whether level auto, where it times programs, also says what a pass is."""
+    """Whether level auto also chooses the items per pass, which it does where it times programs."""
     return options.batch is not None and not isinstance(options.per_pass, int)
 
 
 def _by_name(options: CompileOptions) -> Planner:
-    """The planner of which the cost model says what a pass is. Raises ModelError at level auto."""
+    """The planner for which the cost model chooses the items per pass. Raises ModelError at level auto."""
     if isinstance(options.planner, Auto):
         needs = "a target whose programs the cycle model can time, or a level by its name"
         raise ModelError(PER_PASS_AUTO, needs=needs, has=f"--level {AUTO}")
@@ -235,7 +237,7 @@ def _fastest_pass(
     shares: tuple[int, ...],
     progress: Progress,
 ) -> Compilation:
-    """Level auto for the largest share, which also says what a pass is."""
+    """Run level auto for the largest share, including the choice of the items per pass."""
     if len(shares) > 1:
         require_apart(_loader(source, chip, target, options), options, shares[0], shares, progress)
     progress("reading the model")
@@ -246,7 +248,7 @@ def _fastest_pass(
 def _compile_cheapest_pass(
     search: CheapestPass[TileTarget], one_pass: Callable[[int], Compilation]
 ) -> tuple[Compilation, ...]:
-    """The cheapest pass that becomes machine code: what cannot be lowered or emitted gives way to the next one."""
+    """The cheapest pass that becomes machine code: one that cannot be lowered or emitted gives way to the next."""
     options, progress, shares = search.request.options, search.request.progress, search.shares
     while True:
         batching, planned = search.find()

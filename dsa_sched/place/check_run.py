@@ -1,4 +1,4 @@
-"""A placement run on its devices, beside what was predicted and beside onnxruntime on the whole model.
+"""A placement run on its devices, compared with the prediction and with onnxruntime on the whole model.
 
 Laboratory + Outcome --runs--> Executed(measured schedule, makespans, difference of outputs)
 """
@@ -16,7 +16,7 @@ from dsa_sched.placement.methods.registry import Outcome
 from dsa_sched.placement.schedule.schedule import Schedule
 
 RUNS = 9
-"""After one that is not counted."""
+"""Number of timed runs, after one that is not counted."""
 
 
 @dataclass(frozen=True)

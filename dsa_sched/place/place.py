@@ -1,7 +1,7 @@
-"""Placing a model on the devices of a scenario: the function behind `dsa-sched place`.
+"""Places a model on the devices of a scenario: the function behind `dsa-sched place`.
 
 Job(model, scenario, methods) --priced or measured--> Problem --each method--> outcomes, a bound that nothing beats
-                                                          best outcome --run--> what it really took
+                                                          best outcome --run--> its real times
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Timed = tuple[Outcome, float]
 
 @dataclass(frozen=True)
 class PlacementJob:
-    """What to place, where and how. `shapes` and `batch` fix inputs that the model leaves open,
+    """Inputs of a placement: what to place, where and how. `shapes` and `batch` fix inputs that the model leaves open,
     `bindings` make inputs constants.
 
     With `measure`, prices are times taken on the devices, not rooflines; with `run`, the best schedule is run there.
@@ -54,7 +54,7 @@ class PlacementJob:
 
 @dataclass(frozen=True, slots=True)
 class TaskRefusal:
-    """A task that a device does not take, and why. Of methods that compile tasks as one, also what they tried."""
+    """A task that a device does not accept, and the reason; methods that compile groups also name what they tried."""
 
     device: str
     task: str
@@ -63,7 +63,8 @@ class TaskRefusal:
 
 @dataclass(frozen=True)
 class PlacementResult:
-    """What each method found, in the order asked for, why others (`refused`) found nothing, and what devices refuse.
+    """Results of the methods, in the requested order, reasons why others (`refused`) found nothing, and refusals of
+    devices.
 
     `bound_ns` is the highest that is proven: no schedule of the tasks of `problem` is shorter. Methods that make other
     tasks of them (merged operators, sub-graphs that are compiled as one) may be.
@@ -119,7 +120,7 @@ def place_model(job: PlacementJob, say: Say = lambda _: None) -> PlacementResult
 
 
 def _priced(tasks: TaskModel, scenario: Scenario) -> tuple[Problem, tuple[TaskRefusal, ...]]:
-    """By rooflines, layers that can merge too; and what devices refuse without being there."""
+    """The problem by rooflines, with layers that can merge, and the refusals that devices give without being there."""
     refusals: list[TaskRefusal] = []
     accepts = accepting(tasks)
 

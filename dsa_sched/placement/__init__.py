@@ -3,5 +3,5 @@
     model.onnx --task_graph--> TaskGraph --devices price it--> Problem --a method--> Schedule --run_time--> results
 
 Methods (IOS, DUET, SPHINX, list scheduling, exact) have one signature (`methods/registry.py`), and one simulator
-(`schedule/simulate.py`) judges what they find. docs/placement.md is the manual.
+(`schedule/simulate.py`) judges their results. docs/placement.md is the manual.
 """

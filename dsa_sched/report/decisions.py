@@ -1,8 +1,8 @@
-"""Decisions of a plan as lines for a reader: under what they are about, equal ones once, and many of a kind as one.
+"""Decisions of a plan as lines for a reader: grouped by subject, equal ones once, and many of a kind as one.
 
     435 decisions --equal ones--> 192, each with how often --of a kind--> an example of each, and what it stands for
 
-Two are of one kind when they differ only in names and numbers. Nothing is left out of the JSON form, nor with `full`.
+Two are of one kind when they differ only in names and numbers. The JSON form and `full` leave nothing out.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from collections.abc import Iterable, Iterator
 from partitioner.ir.decisions import Decision
 
 FEW = 3
-"""So many of a kind are shown one by one."""
+"""Largest number of decisions of a kind that are shown one by one."""
 
 NAMED = 8
-"""So many more of a kind are named."""
+"""Largest number of further ones of a kind that are named."""
 
 OPERATOR_VERDICTS = ("fused", "own kernel")
-"""What `partitioner.ir.layers` says about every element-wise operator; these stand at the end."""
+"""Verdicts of `partitioner.ir.layers` about every element-wise operator; these come last."""
 
 # Names mostly have one of these characters in them, numbers a digit; a unit belongs to its number.
 _VARYING = re.compile(r"\S*[\d/_]\S*(?: (?:KiB|MiB|GiB|bytes)\b\S*)?")
 
 
 def decision_lines(decisions: Iterable[Decision], full: bool = False) -> Iterator[str]:
-    """The lines: first those under their subjects, then a paragraph for each kind of which there are many."""
+    """The lines: first those under their subjects, then a paragraph for each kind that has many."""
     times = Counter(sorted(decisions, key=lambda decision: decision.verdict in OPERATOR_VERDICTS))
     kinds: dict[tuple[str, str], list[Decision]] = {}
     for decision in times:

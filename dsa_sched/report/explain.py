@@ -1,6 +1,6 @@
-"""An explanation for a reader, and as JSON: a summary, a row a group, the order of instances, the decisions.
+"""An explanation for a reader, and as JSON: a summary, a row per group, the order of instances, the decisions.
 
-Plain text without a terminal. The keys of the JSON form are documented in docs/reference/json.md.
+The text is plain without a terminal. The keys of the JSON form are documented in docs/reference/json.md.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from partitioner.ir.steps import MoveStep, RunStep
 FORMAT = "dsa-sched-explain/1"
 
 SLOWEST = 5
-"""Groups named as those that take longest."""
+"""Number of groups that are named as taking longest."""
 
 
 def print_explanation(explanation: Explanation, chip: Chip, console: Console | None = None, full: bool = False) -> None:
@@ -91,7 +91,7 @@ def _summary(found: Explanation, chip: Chip) -> Iterator[str]:
 
 
 def _room(found: Explanation) -> Iterator[str]:
-    """How full the memories get: values that stay there, and the tile buffers beside them where there are fewest."""
+    """How full the memories get: values that stay there, and the tile buffers next to them where there are fewest."""
     fullest = max(found.groups, key=lambda group: group.local.total_bytes, default=None)
     for number, (memory, peak) in enumerate(found.peak_bytes.items()):
         line = f"{memory}: values that stay take {size_text(peak)} of {size_text(found.capacity_bytes[memory])} at most"
@@ -125,7 +125,7 @@ def _rate(found: Explanation, chip: Chip, cycles: float) -> str:
 
 
 def _groups(found: Explanation) -> Table:
-    """One row a group, in the order in which they first run."""
+    """One row per group, in the order in which they first run."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     for heading, width in (("", 4), ("group", 28), ("layers", 44)):
         table.add_column(heading, overflow="ellipsis", max_width=width)
@@ -162,7 +162,7 @@ def _group_row(group: GroupFacts, ways: tuple[str, ...], total_cycles: float) ->
 
 
 def _bounds(found: Explanation) -> Table:
-    """What binds how many groups for how long, and how much of that time the rest has work."""
+    """How many groups each engine or memory binds, for how long, and for how much of that time the rest has work."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("binds")
     for heading in ("groups", "cycles", "time"):
@@ -255,11 +255,11 @@ ROOM = {
     False: "which is too much",
     True: "which fits; tile buffers, constants and what several cores hold need room besides",
 }
-"""Whether values alone find room."""
+"""Phrase for whether the values alone have room."""
 
 
 def _footprint(found: GroupFootprint) -> Iterator[str]:
-    """Closed forms, and what they say of the number of pieces that the group has and of one piece fewer."""
+    """Closed forms, and their values for the group's number of pieces and for one piece fewer."""
     pieces, fewer, room = found.worst.pieces, found.coarser, size_text(found.room_bytes)
     yield f"values of all cores that piece k of f pieces along axis {found.axis} holds at its worst step, {found.layer}"
     yield from (f"  {' or '.join(value.tensors)}: {value.bytes_formula} bytes" for value in found.held)
@@ -320,7 +320,7 @@ LAYER_LEVELS = {
 
 
 def explanation_json(found: Explanation, chip: Chip, detail: GroupDetail | None = None) -> str:
-    """The same as JSON text, one key a line."""
+    """The explanation as JSON text, one key per line."""
     floor, plan = binding_floor(found.network_floors), binding_floor(found.plan_floors)
     groups = [{**asdict(group), "bound_by": group.binding.name} for group in found.groups]
     whole = {
@@ -345,7 +345,7 @@ def explanation_json(found: Explanation, chip: Chip, detail: GroupDetail | None 
 
 
 def _step_json(step: RunStep | MoveStep) -> dict[str, object]:
-    """Every key that either kind of step has, so that a reader need not ask."""
+    """A step with every key that either kind of step has, so that a reader need not ask."""
     where = {"group": step.group, "instance": step.instance, "box": step.box, "scope": step.scope}
     tensor, exports = (step.tensor, ()) if isinstance(step, MoveStep) else ("", step.exports)
     return {"kind": step.kind, **where, "binding": asdict(step.binding), "tensor": tensor, "exports": exports}

@@ -14,14 +14,15 @@ from isched.timing.timeline import Timeline
 from isched.timing.utilisation import ENGINE_KINDS, dominant_parts
 
 GANTT_LEVELS = " .:-=+*#%@"
-"""From idle to all the time at work."""
+"""Characters from idle to always at work."""
 
 Work = tuple[float, float]
 
 
 def gantt_lines(timeline: Timeline, columns: int, each_core: bool = False, parts: Parts | None = None) -> list[str]:
-    """A line for each kind of engine (the mean of the cores) or for each engine of each core, and one a DMA channel.
-    Above them, where there are several parts, the letter of the part that most is done for; below, the time."""
+    """A line per kind of engine (the mean of the cores) or per engine of each core, and one per DMA channel.
+    Above them, where there are several parts, the letter of the part for which most is done; below, the time.
+    """
     rows: dict[tuple[int, int, str], list[Work]] = {}
     for span in timeline.spans:
         if span.unit:
@@ -44,7 +45,7 @@ def gantt_lines(timeline: Timeline, columns: int, each_core: bool = False, parts
 
 
 def _letters(stretches: tuple[str, ...], parts: Parts) -> str:
-    """One letter fills its stretches; more of them are written once, with dots behind."""
+    """A part with one letter fills its stretches with it; more letters are written once, followed by dots."""
     text = ""
     for part, run in groupby(stretches):
         length, code = len(list(run)), parts.letters.get(part, " ")
@@ -53,7 +54,7 @@ def _letters(stretches: tuple[str, ...], parts: Parts) -> str:
 
 
 def _axis(timeline: Timeline, columns: int) -> str:
-    """Microseconds from the launch on, at the ends and at quarters."""
+    """Axis in microseconds from the launch on, at the ends and at quarters."""
     text = [" "] * columns
     end = (timeline.cycles - timeline.launch_cycles) / timeline.clock_hz * 1e6
     for quarter in range(5):
@@ -85,7 +86,8 @@ def operator_rows(timeline: Timeline) -> list[tuple[str, ...]]:
 
 def busy_shares(timeline: Timeline, work: Iterable[Work], parts: int) -> list[float]:
     """Share of each of `parts` equal stretches after the launch in which work (start, end) is done; more than 1 where
-    several are at it."""
+    several units work.
+    """
     begin, width = timeline.launch_cycles, (timeline.cycles - timeline.launch_cycles) / parts
     shares = [0.0] * parts
     if width <= 0:
@@ -100,6 +102,6 @@ def busy_shares(timeline: Timeline, work: Iterable[Work], parts: int) -> list[fl
 
 
 def _shade(share: float) -> str:
-    """Any work at all is visible, and only what is at work all the time looks so."""
+    """Shade of a share: any work at all is visible, and only a stretch of constant work has the darkest one."""
     top = len(GANTT_LEVELS) - 1
     return GANTT_LEVELS[0] if share <= 0 else GANTT_LEVELS[min(top, max(1, int(share * top + 1e-6)))]

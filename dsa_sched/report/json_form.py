@@ -1,6 +1,6 @@
-"""The JSON form of a verification report; docs/reference/json.md has its keys, none of which depends on the day.
+"""The JSON form of a verification report. Its keys are in docs/reference/json.md; none of them depends on the date.
 
-Numbers are plain; an error that is not finite is the string "inf", because JSON has no word for it.
+Numbers are plain; an error that is not finite is the string "inf", because JSON has no number for it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dsa_sched.verification.verdict import VerifyReport
 
 FORMAT = "dsa-sched-verify/2"
 HOSTED_FORMAT = "dsa-sched-verify-host/1"
-"""Of a network in stages of chip and host."""
+"""Name of the JSON format for a network in stages of chip and host."""
 
 Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 
@@ -69,7 +69,7 @@ def write_report(report: VerifyReport, path: Path) -> None:
 
 
 def write_hosted_report(report: HostedReport, path: Path) -> None:
-    """The same of a network in stages: their reports, then what holds of the whole."""
+    """Write the report of a network in stages: the reports of the stages, then the findings about the whole."""
     whole = {
         "format": HOSTED_FORMAT,
         "verdict": report.verdict,

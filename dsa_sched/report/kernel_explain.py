@@ -1,6 +1,6 @@
-"""An explanation of kernels that are whole groups, for a reader and as JSON: summary, a row a kernel, decisions.
+"""An explanation of kernels that are whole groups, for a reader and as JSON: summary, a row per kernel, decisions.
 
-What was decided about sets of layers, one kernel or several, is printed one by one: both ways with what binds them.
+Decisions about sets of layers (one kernel or several) are printed one by one: both ways with what binds them.
 """
 
 from __future__ import annotations

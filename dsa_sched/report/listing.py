@@ -1,4 +1,4 @@
-"""Tables of text on standard output: in the terminal's width with wrapped cells, or one plain line a row elsewhere."""
+"""Tables of text on standard output: wrapped to the terminal's width, or one plain line per row elsewhere."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 PLAIN_WIDTH = 300
-"""Columns where nobody says how wide the output is: enough for a row on one line."""
+"""Default width of the output in columns: enough for a row on one line."""
 
 
 def output_console() -> Console:
@@ -29,7 +29,7 @@ def print_listing(headings: tuple[str, ...], rows: Iterable[tuple[str, ...]], ri
 
 
 def print_table(console: Console, table: Table) -> None:
-    """Print a table; plain text has no blanks at the ends of lines."""
+    """Print a table; plain text has no blanks at line ends."""
     if console.is_terminal:
         console.print(table)
         return

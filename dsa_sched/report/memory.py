@@ -1,4 +1,4 @@
-"""What the memories held in a timed run, as a table: how much at most, when, and what was worked on then."""
+"""Contents of the memories in a timed run, as a table: how much at most, when, and what was worked on then."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from isched.timing.timeline import Timeline
 from isched.timing.utilisation import dominant_parts
 
 MOMENTS = 1000
-"""Stretches of a run in which live bytes are told apart."""
+"""Number of stretches of a run in which live bytes are told apart."""
 
 
 def print_memories(timeline: Timeline, occupancies: tuple[Occupancy, ...], parts: Parts) -> None:

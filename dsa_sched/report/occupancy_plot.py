@@ -1,4 +1,5 @@
-"""Live bytes of every memory over time, drawn: a panel a memory, the parts of the run behind, its size as a line.
+"""Live bytes of every memory over time, drawn: one panel per memory, the run's parts in the background, its size as a
+line.
 
 RunTime + parts + occupancies --write_plot--> PNG or SVG; equal input gives equal bytes
 """
@@ -28,20 +29,20 @@ if TYPE_CHECKING:
 FORMATS = (".png", ".svg")
 
 PALETTE = ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#ff9da7", "#9c755f", "#8a8a8a")
-"""Colours of the parts, one after the other."""
+"""Colours of the parts, in this order."""
 
 LINE, OTHERS, LIMIT = "#1f3b57", "#7fa3c7", "#c0392b"
 WIDTH_INCHES, LEFT_INCHES, RIGHT_INCHES = 11.0, 0.75, 0.25
 TOP_INCHES, STRIP_INCHES, PANEL_INCHES, GAP_INCHES, AXIS_INCHES = 0.42, 0.28, 1.5, 0.32, 0.5
 LEGEND_ROW_INCHES, NAMES_A_ROW, MOST_NAMES = 0.19, 8, 40
 POINTS = 1200
-"""Stretches of the curves, about one a dot; more would only make files large."""
+"""Number of stretches of the curves, about one per dot; more would only make files large."""
 
 SHOWN_SIZE_SHARE = 0.1
-"""The size of a memory is drawn where the peak is at least this share of it; else only written down."""
+"""Smallest share of a memory that the peak must reach for its size to be drawn; otherwise it is only written down."""
 
 NARROWEST_NAME = 0.011
-"""A part's letter is written where its band has at least this share of the width for each letter."""
+"""Smallest share of the width per letter that a part's band must have for its name to be written."""
 
 
 SETTINGS: dict[Any, Any] = {
@@ -50,11 +51,11 @@ SETTINGS: dict[Any, Any] = {
     "font.size": 9,
     "axes.linewidth": 0.6,
 }
-"""Text stays text, and names inside an SVG do not depend on chance."""
+"""Settings of matplotlib: text stays text, and names inside an SVG are not random."""
 
 
 def require_format(path: Path) -> None:
-    """Refuse before long work a suffix that says no format. Raises UserError."""
+    """Refuse, before long work, a suffix that names no format. Raises UserError."""
     if path.suffix.lower() not in FORMATS:
         raise UserError(str(path), needs=f"a name that ends in {' or '.join(FORMATS)}", has=path.suffix or "no suffix")
 
@@ -67,7 +68,7 @@ def plot_paths(path: Path, run: RunTime) -> tuple[Path, ...]:
 
 
 def plot_title(run: RunTime, program: TimedProgram) -> str:
-    """What was run where; an artifact is called by its model."""
+    """Title: what was run where; an artifact is called by its model."""
     name = run.name
     if run.artifact is not None:
         manifest = run.artifact.manifest
@@ -86,7 +87,7 @@ def write_plot(program: TimedProgram, parts: Parts, occupancies: tuple[Occupancy
     kind = path.suffix.lower()[1:]
     metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
     with matplotlib.rc_context():
-        matplotlib.rcdefaults()  # what the user prefers elsewhere does not enter
+        matplotlib.rcdefaults()  # the user's own preferences do not apply
         matplotlib.rcParams.update(SETTINGS)
         figure = _figure(program, parts, occupancies, title)
         canvas = FigureCanvasSVG(figure) if kind == "svg" else FigureCanvasAgg(figure)
@@ -94,7 +95,7 @@ def write_plot(program: TimedProgram, parts: Parts, occupancies: tuple[Occupancy
 
 
 def _figure(program: TimedProgram, parts: Parts, occupancies: tuple[Occupancy, ...], title: str) -> Figure:
-    """Places are in inches from the top, said outright: a layout that is solved for is not the same every time."""
+    """The figure; places are in inches from the top and explicit, because a solved layout differs from run to run."""
     from matplotlib.figure import Figure
 
     panels, bands = fullest(occupancies), _bands(program, parts)
@@ -128,7 +129,7 @@ def _figure(program: TimedProgram, parts: Parts, occupancies: tuple[Occupancy, .
 
 
 def _bands(program: TimedProgram, parts: Parts) -> list[tuple[float, float, str]]:
-    """Neighbouring moments (start and end in the units of time shown) in which most is done for the same part."""
+    """Neighbouring moments (start and end in the shown unit of time) in which most work is done for the same part."""
     timeline = program.timeline
     width = _time(program, timeline.cycles - timeline.launch_cycles) / MOMENTS
     bands, start = [], 0
@@ -159,7 +160,7 @@ def _strip(axes: Axes, parts: Parts, bands: list[tuple[float, float, str]]) -> N
 
 
 def _panel(axes: Axes, program: TimedProgram, most: Occupancy, cores: list[Occupancy]) -> None:
-    """One memory: the fullest core's, and where there are several, between the least and the most of all cores."""
+    """One memory: the curve of the fullest core and, if there are several, the area between least and most of all."""
     cycles = program.timeline.cycles - program.timeline.launch_cycles
     sized = most.peak_bytes >= SHOWN_SIZE_SHARE * most.size_bytes
     unit, name = _unit(max(most.peak_bytes, most.size_bytes if sized else 0))
@@ -167,7 +168,7 @@ def _panel(axes: Axes, program: TimedProgram, most: Occupancy, cores: list[Occup
     nothing = np.zeros(POINTS, np.int64)
 
     def fill(low: Numbers, high: Numbers, colour: str, alpha: float) -> None:
-        # Only where something changes, and to the end.
+        # Only where something changes, and at the end.
         kept = np.flatnonzero(np.diff(low, prepend=-1) | np.diff(high, prepend=-1))
         times, ends = np.append(borders[kept], borders[-1]), np.append(kept, len(low) - 1)
         lower, upper = low[ends] / unit, high[ends] / unit

@@ -32,13 +32,14 @@ FORMAT = "dsa-sched-place/1"
 
 IDLE, OTHER, INPUT = " ", ".", "<"
 MOST_REFUSALS, LONGEST_REASON = 4, 200
-"""Of a device, in the text: tasks, and characters of a reason. JSON has all."""
+"""Largest numbers, per device and in the text, of refused tasks and of characters of a reason. JSON has all."""
 
 
 def print_placed(placed: PlacementResult, emit: str | None = None, columns: int = 80) -> None:
     """Tables and the chart of the best schedule, or with `emit` one text alone: schedule, stages, tasks, mlir,
-    mlir-generic; what a run took then goes to the error output. Raises PlacementError for the stages of a schedule
-    without."""
+    mlir-generic; the times of a run then go to the error output. Raises PlacementError for the stages of a schedule
+    that has none.
+    """
     best = placed.best
     if emit is not None:
         click.echo(_emitted(best, emit), nl=False)
@@ -62,7 +63,7 @@ def print_placed(placed: PlacementResult, emit: str | None = None, columns: int 
 
 
 def refusal_lines(refusals: Sequence[TaskRefusal]) -> list[str]:
-    """A line a device that refuses tasks: the first of them, with reasons cut short."""
+    """One line per device that refuses tasks: the first of them, with reasons cut short."""
     found: dict[str, list[str]] = {}
     for item in refusals:
         reason = shorten(item.reason, LONGEST_REASON, placeholder=" ...")
@@ -76,7 +77,7 @@ def refusal_lines(refusals: Sequence[TaskRefusal]) -> list[str]:
 
 
 def print_executed(executed: Executed) -> None:
-    """What a run took beside its prediction, and what its outputs are worth."""
+    """Print the times of a run next to its prediction, and how right its outputs are."""
     click.echo()
     predicted, measured = executed.predicted, executed.schedule
     rows = [("whole", predicted.makespan_ns, measured.makespan_ns)]
@@ -218,7 +219,7 @@ def _ratio(ratio: Json) -> str:
 
 
 def print_schedule(schedule: Schedule, problem: Problem, columns: int = 80) -> None:
-    """What each device does, and its Gantt chart."""
+    """Print the tasks of each device, and their Gantt chart."""
     whole, value_of = schedule.makespan_ns or 1.0, problem.graph.value
     rows = []
     for machine in schedule.machines:
@@ -257,8 +258,9 @@ def _letters(schedule: Schedule, problem: Problem) -> dict[str, str]:
 
 
 def placement_gantt(schedule: Schedule, problem: Problem, columns: int) -> list[str]:
-    """A row a stream and a wire, with the letters of tasks; a wire has that of the task whose value it carries, or `<`
-    for inputs. The letter of what takes most of a stretch of time is shown."""
+    """A row per stream and wire, with the letters of tasks; a wire has that of the task whose value it carries, or `<`
+    for inputs. Each stretch of time shows the letter that takes most of it.
+    """
     letters = _letters(schedule, problem)
     wires = {(route.source, route.target): route.wire for route in problem.costs.routes}
     rows: dict[str, list[tuple[float, float, str]]] = {}
@@ -282,7 +284,7 @@ def placement_gantt(schedule: Schedule, problem: Problem, columns: int) -> list[
 
 
 def _cells(work: Iterable[tuple[float, float, str]], step: float, columns: int) -> str:
-    """For each stretch of time, the letter of what takes most of it."""
+    """For each stretch of time, the letter that takes most of it."""
     most: list[tuple[float, str]] = [(0.0, IDLE)] * columns
     for start, end, name in work:
         for cell in range(int(start / step), min(columns, int(end / step) + 1)):

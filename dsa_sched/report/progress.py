@@ -1,6 +1,6 @@
-"""What long work says while it goes on: a spinner with the current step on a terminal, plain lines elsewhere.
+"""Progress of long work: a spinner with the current step on a terminal, plain lines elsewhere.
 
-All of it goes to standard error, so that standard output holds results only.
+All of it goes to standard error, so that standard output holds only results.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from rich.status import Status
 
 
 class ProgressSteps:
-    """`with Steps() as steps: steps.say("lowering")`."""
+    """Shows the steps of long work: `with ProgressSteps() as steps: steps.say("lowering")`."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)

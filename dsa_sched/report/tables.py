@@ -1,4 +1,4 @@
-"""The verification report for a reader: a row a layer, totals, logits, verdict; plain text without a terminal."""
+"""The verification report for a reader: a row per layer, totals, logits, verdict; plain text without a terminal."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _verdict(verdict: Verdict) -> Text:
 
 
 def print_hosted_report(report: HostedReport, console: Console | None = None) -> None:
-    """Print the reports of all stages on the chip, then what holds of the whole."""
+    """Print the reports of all stages on the chip, then the findings about the whole."""
     console = console or output_console()
     console.print(report.line, markup=False, highlight=False, soft_wrap=True)
     for stage in report.stages:
@@ -68,7 +68,7 @@ def print_hosted_report(report: HostedReport, console: Console | None = None) ->
 
 
 def _layers(report: VerifyReport, engines: tuple[str, ...], ways: tuple[str, ...]) -> Table:
-    """One row a layer, with a column for each of these engines and ways."""
+    """One row per layer, with a column for each of these engines and pairs of memories."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("layer", overflow="ellipsis", max_width=32)
     table.add_column("operators", overflow="ellipsis", max_width=20)
@@ -111,7 +111,7 @@ def _errors(layer: LayerResult) -> tuple[Text, ...]:
 
 
 def _instructions(report: VerifyReport) -> list[str]:
-    """What instructions do; kernels that are whole groups have none."""
+    """Lines about the instructions; kernels that are whole groups have none."""
     cycles = (f"{engine} {number:,.0f}" for engine, number in report.total.busiest_cycles.items() if number)
     moved = (f"{way} {size_text(size)}" for way, size in report.total.moved_bytes.items())
     instructions = sum(report.total.instructions.values())
@@ -162,7 +162,7 @@ def _facts(report: VerifyReport) -> list[str]:
 
 
 def _programs(report: VerifyReport) -> list[str]:
-    """A line a program; the last one with what it saves over the first."""
+    """A line per program; the last one says what it saves over the first."""
     names = max(len(program.name) for program in report.programs)
     first, lines = report.programs[0], []
     for program in report.programs:
@@ -180,7 +180,7 @@ def _programs(report: VerifyReport) -> list[str]:
 
 
 def _end(result: LogitsResult) -> str:
-    """An output of stages of chip and host for one input: what rounding makes of it is not worked out."""
+    """Line about one output of stages of chip and host for one input; the effect of rounding on it is not computed."""
     line = f"output {result.tensor}, input {result.input}: error {result.error:.3g}"
     if not result.statement:
         return f"{line}; no statement: both inputs give the same"
@@ -188,7 +188,7 @@ def _end(result: LogitsResult) -> str:
 
 
 def _logits(result: LogitsResult) -> str:
-    """One output for one input, in a line."""
+    """Line about one output for one input."""
     where = f"logits {result.tensor}, input {result.input}"
     rounding = f"rounding alone may make {result.floor:.3g}"
     if not result.statement:

@@ -32,15 +32,15 @@ STALLS = {
     "queue": "a place in an engine's queue",
     "transfer": "the end of a DMA transfer",
 }
-"""Reason -> what the scalar core waits for."""
+"""Reason of a stall -> what the scalar core waits for."""
 
 CAUSES = {"asking": "polling"}
-"""Names of causes for a reader, where they are not those of the JSON form."""
+"""Causes whose names for a reader differ from those of the JSON form."""
 
 
 SHORT_STALLS = {"barrier": "other cores", "conflict": "bytes in use", "drain": "own engines", "queue": "full queue",
                 "transfer": "DMA"}  # fmt: skip
-"""The same where a row has several."""
+"""Short names of the reasons in `STALLS`, for rows that have several."""
 
 
 def print_times(run: RunTime, waiting: WaitingTimes) -> None:
@@ -108,7 +108,7 @@ def _engines(program: TimedProgram) -> list[tuple[str, ...]]:
 
 
 def _part(part: PartWaiting, program: TimedProgram) -> tuple[str, ...]:
-    """What the critical path does in a part, as shares of the part's cycles on it."""
+    """Work of the critical path in a part, as shares of the part's cycles on it."""
     timeline = program.timeline
     whole = max(1.0, timeline.cycles - timeline.launch_cycles)
     named = {CAUSES.get(cause, cause): cycles for cause, cycles in part.critical_cycles.items()}
@@ -125,7 +125,7 @@ def _part(part: PartWaiting, program: TimedProgram) -> tuple[str, ...]:
 
 
 def _shares(cycles: Mapping[str, float], whole: float) -> str:
-    """`dma 61.0%, matrix 20.3%`; what would be 0.0% is left out."""
+    """Text such as `dma 61.0%, matrix 20.3%`; shares that would be 0.0% are left out."""
     shares = {name: f"{spent / whole:.1%}" for name, spent in cycles.items() if whole}
     return ", ".join(f"{name} {share}" for name, share in shares.items() if share != "0.0%")
 

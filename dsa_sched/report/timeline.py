@@ -1,4 +1,4 @@
-"""What a timeline shows as JSON: usage by part and over time, and what the memories held.
+"""A timeline as JSON: usage by part and over time, and the contents of the memories.
 
 The keys are documented in docs/reference/json.md.
 """
@@ -18,7 +18,7 @@ from isched.timing.utilisation import Usage, usage_of_run, usage_over_time
 FORMAT = "dsa-sched-timeline/1"
 
 Shown = tuple[tuple[Parts, ...], tuple[Occupancy, ...]]
-"""What is shown of one program."""
+"""The parts and occupancies that are shown of one program."""
 
 
 def timeline_json(run: RunTime, shown: tuple[Shown, ...], stretches: int) -> str:

@@ -1,9 +1,9 @@
 """A timed run as trace events for the Perfetto UI (ui.perfetto.dev) and chrome://tracing.
 
-One process a core with a track for its scalar core (what it waits for) and for each engine, one process for the DMA of
-a cluster with a track a channel. On the tracks of engines, a slice for each stretch of one part (a group, a stage)
-holds the instructions, named by operator. chrome://tracing colours both by part; Perfetto colours by name and takes no
-other wish, so names of parts begin with a letter of their own. Arrows lead from what was waited for to what waited.
+Each core is a process with a track for its scalar core (what it waits for) and for each engine; the DMA of a cluster is
+a process with a track per channel. On the tracks of engines, a slice for each stretch of one part (a group, a stage)
+holds the instructions, named by operator. chrome://tracing colours both by part; Perfetto colours by name and cannot be
+told otherwise, so each part's name begins with a different letter. Arrows lead from what was waited for to what waited.
 Live bytes of the memories are counters.
 """
 
@@ -28,7 +28,7 @@ Event = dict[str, object]
 
 SCALAR_TRACK = 0
 DMA_PROCESS = 1000
-"""Process numbers of the DMA start here; cores have 100 for each cluster, and their own number."""
+"""First process number of the DMA; cores have 100 numbers per cluster, plus their own number."""
 
 COLOURS = (
     "thread_state_running",
@@ -44,7 +44,7 @@ COLOURS = (
     "detailed_memory_dump",
     "cq_build_passed",
 )
-"""Names that chrome://tracing has for colours, for one part after the other."""
+"""Colour names that chrome://tracing knows, used for the parts in this order."""
 
 Occupied = tuple[Occupancy, ...]
 
@@ -59,7 +59,7 @@ def write_trace(run: RunTime, path: Path, parts: tuple[Parts, ...], occupied: tu
 
 def trace_events(run: RunTime, parts: tuple[Parts, ...] = (), occupied: tuple[Occupied, ...] = ()) -> Iterator[Event]:
     """Events in the Trace Event Format, in order of time: microseconds after the launch. `parts` and `occupied` are
-    those of each program; the usual parts and no counters when they are not given."""
+    those of each program; by default the usual parts and no counters."""
     chosen = parts or tuple(parts_of(run, program.timeline, usual_parts(run)) for program in run.programs)
     memories = occupied or ((),) * len(run.programs)
     found: list[tuple[float, int, Event]] = []
@@ -75,7 +75,7 @@ def trace_events(run: RunTime, parts: tuple[Parts, ...] = (), occupied: tuple[Oc
         yield event
 
 
-# Of events at one moment, slices come before those inside them, and these before what is bound to them.
+# Of events at one moment, slices come before those inside them, and these before the events bound to them.
 _OUTER, _SLICE, _BOUND = range(3)
 
 Timed = tuple[float, int, Event]
@@ -104,7 +104,7 @@ class _Writer:
         return _Writer(program, shown, tracks, colours)
 
     def nanoseconds(self, cycle: float) -> int:
-        """After the launch. Whole ones, or slices that touch would overlap for readers that round, and be dropped."""
+        """Whole nanoseconds after the launch; readers that round would see touching slices overlap, and drop them."""
         return round((cycle - self.program.timeline.launch_cycles) * 1e9 / self.program.timeline.clock_hz)
 
     def microseconds(self, cycle: float) -> float:
@@ -138,7 +138,7 @@ class _Writer:
                 yield {**track_of, "name": "thread_sort_index", "args": {"sort_index": number}}
 
     def parts(self) -> Iterator[Timed]:
-        """On every track of an engine, a slice around neighbours of one part."""
+        """On every track of an engine, a slice around consecutive instructions of one part."""
         by_track: dict[tuple[int, int], list[TimelineSpan]] = {}
         for span in self.program.timeline.spans:
             if span.unit:
@@ -153,7 +153,7 @@ class _Writer:
                 yield inside[0].start, _OUTER, {**event, **self.colour(part), "args": arguments}
 
     def instruction(self, number: int, span: TimelineSpan) -> Iterator[Timed]:
-        """What its scalar core waits for, its work, and the arrow from what it waited for."""
+        """Events of one instruction: the wait of its scalar core, its work, and the arrow from what it waited for."""
         core, spans = self.core(span.core), self.program.timeline.spans
         cause, end = span.stall or "wait", (core, SCALAR_TRACK, max(span.ready, span.issued - 1.0))
         if span.issued > span.ready:
@@ -185,7 +185,7 @@ class _Writer:
         return {**event, **self.colour(part), "args": arguments}
 
     def awaited(self, span: TimelineSpan) -> TimelineSpan | None:
-        """The work that it waited for last; of a barrier, what the last core waited for before it came."""
+        """The work that the instruction waited for last; for a barrier, what the last core waited for."""
         spans, seen = self.program.timeline.spans, span
         while seen.blocked_by >= 0:
             seen = spans[seen.blocked_by]
@@ -196,7 +196,7 @@ class _Writer:
     def arrow(
         self, cause: str, number: int, before: TimelineSpan, process: int, track: int, time: float
     ) -> Iterator[Timed]:
-        """From the last moment of some work to `time` on a track."""
+        """Arrow from the last moment of some work to `time` on a track."""
         flow: Event = {"cat": cause, "name": cause, "id": f"{self.program.cluster}.{number}"}
         from_process, from_track = self.track(before)
         leaves = max(before.start, before.end - 1.0)

@@ -1,4 +1,4 @@
-"""Tables of what the engines do, in shares: a row a part of the run, or a stretch of time, and one for the whole."""
+"""Tables of engine usage, in shares: a row per part of the run or stretch of time, and one for the whole."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Rows = list[tuple[str, ...]]
 
 
 def print_parts(timeline: Timeline, parts: Parts) -> None:
-    """By part, with its letter."""
+    """Print usage by part, with its letter."""
     headings = (parts.by, "", "from cycle", "to", "cycles", *_HEADINGS)
     print_listing(headings, part_rows(timeline, parts), right=range(2, len(headings)))
 
 
 def print_stretches(timeline: Timeline, stretches: int) -> None:
-    """By equal stretches of time."""
+    """Print usage by equal stretches of time."""
     headings = ("from cycle", "to", *_HEADINGS)
     print_listing(headings, stretch_rows(timeline, stretches), right=range(len(headings)))
 

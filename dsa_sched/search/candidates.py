@@ -37,7 +37,7 @@ from partitioner.planners.levels import (
 from partitioner.planners.registry import make_plan
 
 SUBJECT = "level"
-"""Of all decisions of the search."""
+"""Subject under which decisions of the search are recorded."""
 
 Progress = Callable[[str], None]
 TargetT = TypeVar("TargetT", bound=PlanTarget)
@@ -46,7 +46,7 @@ RequestedT = TypeVar("RequestedT", bound=PlanTarget, covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest(Generic[RequestedT]):
-    """What the fastest program is searched for; `options` have no default left open."""
+    """Request for the fastest program; every default in `options` is already decided."""
 
     chip: Chip
     target: RequestedT
@@ -80,8 +80,9 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """What need not be tried: programs that take `limit_cycles` or more, plans of which the cost model expects
-    `promising_cycles` or more, and the configurations `without`."""
+    """Candidates to leave out: programs that take `limit_cycles` or more, plans of which the cost model expects
+    `promising_cycles` or more, and the configurations `without`.
+    """
 
     limit_cycles: float = inf
     promising_cycles: float = inf
@@ -92,10 +93,10 @@ NOTHING_PRUNED = Pruning()
 
 PLAIN_CONFIGS = (*(Config(kind()) for kind in PLANNERS.values()), Config(O3(BEST_POLICY)))
 CONFIGS = (*PLAIN_CONFIGS, *(Config(planner, ahead=True) for planner in (O1(), O2(), O3(), Streamed())))
-"""What there is to try; constants ahead only at levels that keep values away from the main memory."""
+"""Configurations to try. Constants arrive ahead only at levels that keep values out of the main memory."""
 
 CHUNK_CONFIGS = tuple(Config(Streamed(chunks=True), ahead) for ahead in (False, True))
-"""What is tried of a model whose hidden values are in chunks: the level that has all rows of a layer together."""
+"""Configurations for a model whose hidden values are in chunks: the level that keeps all rows of a layer together."""
 
 FAST_CONFIGS = (Config(O2()), Config(O3()))
 """The only configurations tried at effort fast, unless none has a plan: the fastest for few images, and for one image
@@ -104,7 +105,7 @@ per core. A batch with an image for every core is planned by the last one alone.
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A plan, its layout where nothing runs ahead, what it costs by the cost model, and the cycles expected for it."""
+    """A plan, its layout where nothing runs ahead, its cost by the cost model, and the cycles expected of it."""
 
     config: Config
     plan: Plan
@@ -115,7 +116,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Plans(Generic[TargetT]):
-    """All candidates, the most promising first; why there are not more; the refusals among these reasons."""
+    """All candidates, the most promising first; why there are no more; and those of these reasons that are refusals."""
 
     model: Model
     context: Context[TargetT]
@@ -156,7 +157,7 @@ def plans_of(request: SearchRequest[TargetT], model: Model, without: frozenset[C
 
 
 def chunk_plans_of(request: SearchRequest[TargetT], model: Model, without: frozenset[Config]) -> Plans[TargetT]:
-    """The same for a model whose hidden values are in chunks already, of `CHUNK_CONFIGS`."""
+    """Like `plans_of`, for a model whose hidden values are already in chunks: the candidates of `CHUNK_CONFIGS`."""
     wanted = {Config(Streamed(), config.ahead): config for config in CHUNK_CONFIGS if config not in without}
     plans = plans_of(request, model, frozenset(CONFIGS) - wanted.keys())
     return replace(plans, candidates=tuple(replace(each, config=wanted[each.config]) for each in plans.candidates))
@@ -169,11 +170,11 @@ def _fast_configs(ctx: PlanContext) -> tuple[Config, ...]:
 
 
 Others = Callable[[float], tuple[Candidate, ...]]
-"""Candidates next to the levels, given the cycles that the cost model expects of the best of these."""
+"""Function from the cycles that the cost model expects of the best level to candidates that are no whole levels."""
 
 
 def with_others(plans: Plans[TargetT], others: Others, without: frozenset[Config]) -> Plans[TargetT]:
-    """The same with candidates next to the levels, in their places by what is expected of them."""
+    """`plans` with the candidates of `others` added, each in its place by the cycles expected of it."""
     promising = plans.candidates[0].expected_cycles if plans.candidates else inf
     found = (*(other for other in others(promising) if other.config not in without), *plans.candidates)
     return replace(plans, candidates=tuple(sorted(found, key=lambda candidate: candidate.expected_cycles)))
@@ -184,7 +185,7 @@ def _may_run_ahead(ctx: PlanContext) -> bool:
 
 
 def costed(ctx: PlanContext, config: Config, plan: Plan, options: CompileOptions) -> Candidate:
-    """A plan with what the cost model expects of it. Raises PlanError or DoesNotFit where it cannot be laid out."""
+    """A plan with its cost by the cost model. Raises PlanError or DoesNotFit where it cannot be laid out."""
     layout = lay_out(plan, ctx)
     cost = cost_of(plan, plan_traffic(plan, layout, ctx), ctx)
     return Candidate(config, plan, layout, cost, _expected_cycles(cost, options))

@@ -1,4 +1,4 @@
-"""Floors by which level auto leaves plans out: bytes of a shared memory over its bandwidth, and room to run ahead.
+"""Floors by which level auto leaves out plans: bytes of a shared memory over its bandwidth, and room to run ahead.
 
 plan, layout --bytes it moves--> cycles that no program of it is faster than
 """
@@ -20,9 +20,12 @@ from partitioner.memory.memory_plan_types import FOR_CONSTANTS_AHEAD, FOR_SCHEDU
 def memory_floor_cycles(
     plan: Plan, ctx: PlanContext, options: CompileOptions, enough_cycles: float = inf, plain: Layout | None = None
 ) -> float:
-    """Cycles that no program of the plan is faster than: what it moves from and to the memory that binds, over that
-    memory's bandwidth. Of both layouts that a scheduled program can have the smaller, found only where the first one
-    alone is not below `enough_cycles`; who has the plain one already says it."""
+    """Lower bound in cycles for every program of the plan: the bytes that it moves from and to the memory that binds,
+    divided by that memory's bandwidth.
+
+    A scheduled program can have one of two layouts; the smaller bound of the two counts. The second one is computed
+    only where the first bound is not below `enough_cycles`. A caller that has the plain layout passes it.
+    """
     if options.schedule and options.constants_ahead:
         return _floor(plan, ctx, lay_out(plan, ctx, FOR_CONSTANTS_AHEAD))
     first = _floor(plan, ctx, plain or lay_out(plan, ctx))

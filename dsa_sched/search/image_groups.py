@@ -1,6 +1,6 @@
 """Candidates of level auto for a batch: groups as O3 has them for another batch, in instances of images of this one.
 
-    share --batches beside it, planned by O3--> groups --the share divided among instances--> candidates
+    share --neighbouring batches, planned by O3--> groups --the share divided among instances--> candidates
 
 O3 is brittle in the batch: its rules ask for instances of equal size. The groups that it finds for 8 or 16 images are
 good for 12, 20 and 24 too (`partitioner/planners/image_groups.py`).
@@ -29,8 +29,10 @@ SUBJECT = "batch"
 
 
 def batches_beside(share: int, cores: int, options: CompileOptions) -> tuple[int, ...]:
-    """Batches of whose groups the share may be made: the power of two below it, an image a core, and the power of two
-    above it where the share is none itself; with less effort than normal none. One image is no sum."""
+    """Neighbouring batches whose groups may be used for the share: the power of two below it, one image per core, and
+    the power of two above it if the share is no power of two itself; none at less than normal effort. A share of one
+    image has no neighbours.
+    """
     if share == 1 or options.is_hasty:
         return ()
     below, above = 1 << (share - 1).bit_length() - 1, 1 << (share - 1).bit_length()
@@ -40,9 +42,12 @@ def batches_beside(share: int, cores: int, options: CompileOptions) -> tuple[int
 
 @dataclass
 class ImageGroups:
-    """What batches next to the share give; `load` makes the model for another batch. Called with the cycles that the
-    cost model expects of the best level, it returns the candidates that may be better; then `decisions` says why there
-    are not more, and `expected_cycles` what is expected of O3's own plan by batch."""
+    """Candidates taken from plans of neighbouring batch sizes; `load` makes the model for another batch.
+
+    Called with the cycles that the cost model expects of the best level, it returns the candidates that may be better.
+    Afterwards `decisions` says why there are no more, and `expected_cycles` has the cycles expected of O3's own plan,
+    by batch.
+    """
 
     request: SearchRequest[TileTarget]
     model: Model
@@ -69,8 +74,9 @@ class ImageGroups:
         return tuple(self.found.values())
 
     def _of(self, ctx: Context[TileTarget], batch: int, promising_cycles: float) -> Candidate | str:
-        """The share in groups as for another batch, or why not: nothing is expected to take less for an item than it
-        does there."""
+        """The share in groups as for another batch; or the reason why not, where no plan is expected to take fewer
+        cycles per item than the plan for that batch.
+        """
         try:
             beside = self.request.context(self.load(batch))
             plan = make_plan(beside, O3())

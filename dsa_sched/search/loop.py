@@ -1,4 +1,4 @@
-"""The loop of the search: candidates become programs one after the other, and the cycle model judges them.
+"""The loop of the search: candidates become programs one by one, and the cycle model judges them.
 
     model --every planner, with its options--> plans --cost model--> candidates, the most promising first
           --floor below the best? lower, schedule, time, the best so far as limit--> the fastest program
@@ -59,33 +59,35 @@ from partitioner.planners.levels import EFFORTS, PLANNERS, Images, Segments
 TargetT = TypeVar("TargetT", bound=PlanTarget)
 
 PLAIN_LEVELS = frozenset(Config(kind()) for kind in PLANNERS.values())
-"""Configurations that a user can ask for by the level's name alone."""
+"""Configurations that a user can ask for by the name of the level alone."""
 
 LEAST_PATIENCE, MOST_PATIENCE = 3, 8
-"""Plans of segments in a row without improvement after which the search ends at normal effort: the most where programs
-are small."""
+"""Number of segment plans in a row without improvement that ends the search at normal effort: the larger number where
+programs are small.
+"""
 
 PATIENT_INSTRUCTIONS = 60_000
-"""Instructions of all programs that fail in a row, each counted as large as the fastest whole program: a few
-seconds."""
+"""Instruction budget for programs that fail in a row (a few seconds); each counts as much as the fastest whole one."""
 
 
 MOST_EXPECTED = 2.0
-"""A plan of which the cost model expects more than this many times the cycles of the best program is not lowered,
-unless effort is high. Scheduled programs take at least three quarters of what is expected (SqueezeNet, O2, constants
-ahead)."""
+"""Largest ratio of expected cycles to the cycles of the best program at which a plan is still lowered, unless effort is
+high. Scheduled programs take at least three quarters of what is expected (SqueezeNet, O2, constants ahead).
+"""
 
 
 NEAR_FLOOR = 1.1
-"""Where the best program takes at most this many times the floor of all programs, hidden values are not tried in
-chunks: there is little to win, and it is as much work again."""
+"""Largest ratio of the best program's cycles to the floor of all programs at which hidden values are not tried in
+chunks: there is little to gain, and trying them doubles the work.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Fastest:
     """The fastest program that a search has found, compiled with the options that make it without a search; its plan
-    has the decisions of the search in front. `cycles` are the program's by the cycle model, `expected_cycles` those of
-    the cost model. `interrupted` says whether Ctrl-C has ended the search."""
+    begins with the decisions of the search. `cycles` are the program's by the cycle model, `expected_cycles` those of
+    the cost model. `interrupted` says whether Ctrl-C ended the search.
+    """
 
     config: Config
     compilation: Compilation
@@ -102,8 +104,9 @@ class Fastest:
 
 def cheapest_plan(request: SearchRequest[TargetT], model: Model) -> tuple[Planned[TargetT], CompileOptions]:
     """The plan that takes the fewest cycles by the cost model, for targets whose programs cannot be timed, and the
-    options that make it without a search. Raises ModelError for operators that cannot be computed, and what the first
-    level raises where none has a plan."""
+    options that make it without a search. Raises ModelError for operators that cannot be computed, and the error of the
+    first level where none has a plan.
+    """
     plans = plans_of(request, model, frozenset(CONFIGS) - frozenset(PLAIN_CONFIGS))
     if not plans.candidates:
         raise plans.errors[0]
@@ -122,8 +125,9 @@ def fastest_program(
     pruning: Pruning = NOTHING_PRUNED,
     others: Others | None = None,
 ) -> Fastest | None:
-    """As `fastest_timed`, with files: a program whose code overflows its space gives way to the next one. Raises
-    PlanError or DoesNotFit where nothing is left."""
+    """Like `fastest_timed`, with the files emitted: a program whose code overflows its space gives way to the next one.
+    Raises PlanError or DoesNotFit where no program is left.
+    """
     refused: PlanError | None = None
     while found := fastest_timed(request, model, pruning, others):
         try:
@@ -144,12 +148,12 @@ def fastest_timed(
     pruning: Pruning = NOTHING_PRUNED,
     others: Others | None = None,
 ) -> Fastest | None:
-    """The fastest program by the cycle model, which the target must be made for; None where nothing is left of what
-    `pruning` lets be tried.
+    """The fastest program by the cycle model, for which the target must be made; None where no candidate is left that
+    `pruning` allows.
 
-    A search that Ctrl-C ends keeps the best program that it has, and says so among the decisions and warnings; with
-    none yet, KeyboardInterrupt goes on. Raises ModelError for operators that cannot be computed, and what the first
-    level raises where none has a plan or a program.
+    A search that Ctrl-C ends keeps the best program that it has, and says so among the decisions and warnings; if there
+    is none yet, KeyboardInterrupt goes on. Raises ModelError for operators that cannot be computed, and the error of
+    the first level where none has a plan or a program.
     """
     limit = pruning.limit_cycles
     if limit < inf and binding_floor(network_floors(model.graph, request.chip)).cycles >= limit:
@@ -170,8 +174,9 @@ def fastest_timed(
 
 
 def _of_chunks(model: Model, before: _TimingLoop) -> _TimingLoop | None:
-    """The loop over plans of the model with its hidden values in chunks, if one of them is faster than what was found
-    before; else what they take is said there."""
+    """The loop over plans of the model with its hidden values in chunks, if one of them is faster than the best of
+    `before`; otherwise None, and the decisions of `before` say what they take.
+    """
     request = before.request
     if request.options.is_hasty or not request.options.schedule or before.interrupted:
         return None
@@ -198,7 +203,7 @@ def _of_chunks(model: Model, before: _TimingLoop) -> _TimingLoop | None:
 
 
 class _TimingLoop:
-    """Candidates for one model, one after the other; the fastest so far is the limit for the next."""
+    """Tries candidates for one model one by one; the fastest so far is the limit for the next."""
 
     def __init__(self, request: SearchRequest[TileTarget], plans: Plans[TileTarget], pruning: Pruning) -> None:
         self.request, self.plans, self.pruning = request, plans, pruning
@@ -215,7 +220,7 @@ class _TimingLoop:
         self.level_times: list[LevelTime] = []
 
     def run(self) -> None:
-        """All whole plans."""
+        """Try all whole plans."""
         for number, candidate in enumerate(self.plans.candidates, 1):
             self._attempt(candidate, f"{number} of {len(self.plans.candidates)}")
 
@@ -250,7 +255,7 @@ class _TimingLoop:
                 return
 
     def _patience(self) -> int:
-        """How many failures one after the other are borne."""
+        """Number of failures in a row after which the search ends."""
         return min(max(PATIENT_INSTRUCTIONS // max(self.instructions, 1), LEAST_PATIENCE), MOST_PATIENCE)
 
     def _attempt(self, candidate: Candidate, which: str) -> None:
@@ -330,7 +335,7 @@ class _TimingLoop:
             self.level_times.append(LevelTime(candidate.config.planner.name, cycles, timed))
 
     def _say(self, step: str) -> None:
-        """A step, with what Ctrl-C would keep."""
+        """Report a step, with the program that Ctrl-C would keep."""
         found = "" if self.best is None else f" (best so far {self.best[0].config}, {self.best[2]:,.0f} cycles)"
         self.request.progress(step + found)
 

@@ -1,9 +1,9 @@
-"""How many items of a batch are one pass: all of a cluster's share, fewer in several passes, or more with places empty.
+"""Number of items of a batch in one pass: all of a cluster's share, fewer in several passes, or more with places empty.
 
     level auto              share --sizes--> the loop for each, the best so far as limit --> the fastest program
     a planner by its name   share --sizes--> plans --cost model--> the cheapest one, or the next if it has no program
 
-Items must not meet where a pass is not the share: a batch of which that cannot be shown stays whole.
+Items must be independent unless a pass is the whole share: a batch for which that cannot be shown stays whole.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ from partitioner.planners.registry import make_plan
 SUBJECT = "batch"
 
 LEAST_BUSY = 0.5
-"""Where the busiest engine of the best program works for a smaller share of its time, every planner is tried for other
-sizes of a pass too. Otherwise only the best planner so far and O3 are."""
+"""Smallest share of the time in which the busiest engine of the best program works at which only the best planner so
+far and O3 are tried for other pass sizes. Below it, every planner is.
+"""
 
 TargetT = TypeVar("TargetT", bound=PlanTarget)
 Load = Callable[[int], Model]
@@ -46,7 +47,7 @@ Load = Callable[[int], Model]
 
 @dataclass(frozen=True, slots=True)
 class _Best:
-    """The best so far: items per pass, how often it runs, what was compiled."""
+    """The best so far: items per pass, number of passes, and the compiled program."""
 
     batch: int
     passes: int
@@ -71,11 +72,12 @@ class _Best:
 
 
 def fastest_pass(request: SearchRequest[TileTarget], share: int, load: Load) -> Compilation:
-    """The program of one pass whose passes over the share take the fewest cycles; the target is one that the cycle
-    model can ask. Raises ModelError, PlanError or DoesNotFit for the share as one pass, where no smaller pass has a
+    """The program of one pass whose passes over the share take the fewest cycles; the cycle model must be able to time
+    the target. Raises ModelError, PlanError or DoesNotFit for the share as one pass, where no smaller pass has a
     program either.
 
-    Ctrl-C keeps the best program there is; before there is one, it ends the compilation."""
+    Ctrl-C keeps the best program there is; before there is one, it ends the compilation.
+    """
     request.progress(f"level auto: {share} a pass")
     search = _PassSizes(request, share, load)
     search.whole()
@@ -88,13 +90,14 @@ def fastest_pass(request: SearchRequest[TileTarget], share: int, load: Load) -> 
 
 
 class _PassSizes:
-    """Sizes of a pass one after the other, each with the loop over its planners; the fastest so far is the limit for
-    the next. `model` is that of the share."""
+    """Tries pass sizes one by one, each with the loop over its planners; the fastest so far is the limit for the next.
+    `model` is that of the share.
+    """
 
     def __init__(self, request: SearchRequest[TileTarget], share: int, load: Load) -> None:
         self.request, self.share, self.load = request, share, load
         self.model = load(share)
-        self.o3_cycles: dict[int, float] = {}  # by batch what the cost model expects of O3's own plan
+        self.o3_cycles: dict[int, float] = {}  # by batch, the cycles that the cost model expects of O3's own plan
         self.best: _Best | None = None
         self.busy: bool | None = None  # the best one's, asked where another size may be tried
         self.decisions: list[Decision] = []
@@ -111,15 +114,17 @@ class _PassSizes:
             self.refused = error.with_traceback(None)  # its frames hold all that was made
             self._against(self.share, f"no program: {one_line(error)}")
             return
-        assert found is not None  # a search without a limit ends with a program or an error
+        assert found is not None  # a search without a limit finds a program or raises
         self.best, self.level_times = _Best(self.share, 1, found), found.compilation.level_times
         self.interrupted = found.interrupted
         self.o3_cycles = beside.expected_cycles
         self.decisions += beside.decisions
 
     def other_sizes(self) -> None:
-        """Those of `sizes_to_try`, and smaller ones by halves for as long as a smaller one pays. Where the share has no
-        program, all powers of two below it, the smallest first: its program is soon there, and a limit for the rest."""
+        """Try `sizes_to_try`, and keep halving the smallest size for as long as a smaller one pays. Where the share has
+        no program, try all powers of two below it, the smallest first: its program is found soon and is a limit for the
+        rest.
+        """
         sizes = deque(sizes_to_try(self.share, self.request.chip.cores_per_cluster, self.request.options))
         if self.best is None:
             sizes = deque(1 << power for power in range((self.share - 1).bit_length()))
@@ -173,7 +178,7 @@ class _PassSizes:
         return True
 
     def _pruning(self, batch: int, passes: int) -> Pruning:
-        """What need not be tried for a size: little is tried where the engines are busy in the best program."""
+        """Candidates that need not be tried for a size: few are tried where the best program keeps the engines busy."""
         best = self.best
         if best is None:
             return NOTHING_PRUNED
@@ -198,16 +203,17 @@ class _PassSizes:
         if self.decisions:
             plan = replace(plan, decisions=(verdict, *self.decisions, *plan.decisions))
         warnings: tuple[str, ...] = ()
-        if self.interrupted and not best.found.interrupted:  # else it says so itself
+        if self.interrupted and not best.found.interrupted:  # otherwise it reports this itself
             warnings = (f"the search of level auto was interrupted: {verdict}",)
         model = replace(made.model, warnings=(*made.model.warnings, *warnings))
         return made.with_decisions(plan, model, self.share, self.level_times)
 
 
 def sizes_to_try(share: int, cores: int, options: CompileOptions) -> tuple[int, ...]:
-    """Items per pass other than the share, the most promising first: the power of two below it, an item a core, and the
-    power of two above it, whose last places stay empty; with more effort than normal all that divide it well, with less
-    none. One item alone is one pass."""
+    """Items per pass other than the share, the most promising first: the power of two below it, one item per core, and
+    the power of two above it, whose last places stay empty; at more than normal effort, all that divide it well; at
+    less, none. A share of one item is always one pass.
+    """
     if share == 1 or options.is_hasty:
         return ()
     below, above = 1 << (share - 1).bit_length() - 1, 1 << share.bit_length()
@@ -218,8 +224,10 @@ def sizes_to_try(share: int, cores: int, options: CompileOptions) -> tuple[int, 
 
 
 def _without(best: _Best, o3_cycles: float) -> frozenset[Config]:
-    """What is not tried for another size of a pass: all but the level that is best so far, or those of its segments,
-    and O3, whose plans depend most on the batch, unless the cost model expects no less of it than of the best."""
+    """Configurations that are not tried for another pass size: all but the best level so far, or the levels of its
+    segments, and O3, whose plans depend most on the batch. O3 is left out too if the cost model expects no less of it
+    than of the best.
+    """
     config = best.found.config
     parts = config.planner.parts if isinstance(config.planner, Segments) else ()
     tried = {config, Config(O3()), *(Config(each.planner) for each in parts)}
@@ -229,13 +237,14 @@ def _without(best: _Best, o3_cycles: float) -> frozenset[Config]:
 
 
 def _with(progress: Progress, best: _Best) -> Progress:
-    """Steps with what Ctrl-C would keep."""
+    """Progress that names, in each step, the program that Ctrl-C would keep."""
     return lambda step: progress(f"{step} (best so far {best}: {best.cycles:,.0f} cycles in all)")
 
 
 class CheapestPass(Generic[TargetT]):
-    """Sizes of a pass for one planner, judged by the cost model, and the plan of the cheapest one; who finds that it
-    has no program refuses it and asks again. Of models, plans and their contexts only the best are kept."""
+    """Pass sizes for one planner, judged by the cost model, and the plan of the cheapest one; a caller that finds that
+    it has no program refuses it and asks again. Only the best model, plan and context are kept.
+    """
 
     def __init__(self, request: SearchRequest[TargetT], planner: Planner, shares: tuple[int, ...], load: Load) -> None:
         self.request, self.planner, self.shares, self.load = request, planner, shares, load
@@ -245,8 +254,9 @@ class CheapestPass(Generic[TargetT]):
         self.kept: tuple[int, Planned[TargetT]] | None = None
 
     def find(self) -> tuple[Batching, Planned[TargetT]]:
-        """The best of what was not refused yet, with the decisions about the batch in front of those of its plan.
-        Raises the refusal of the smallest batch where nothing is left."""
+        """The best plan not refused yet, with the decisions about the batch before those of the plan. Raises the
+        refusal of the smallest batch where nothing is left.
+        """
         if not self.costs:
             self._try_all()
         if len(self.errors) == len(self.costs):
@@ -296,7 +306,7 @@ class CheapestPass(Generic[TargetT]):
 
 
 def require_independent_items(model: Model, options: CompileOptions) -> None:
-    """Raises ModelError for a batch whose items are not computed each by itself, which cannot be divided."""
+    """Raises ModelError for a batch whose items are not computed independently, which cannot be divided."""
     if problem := batch_problem(model.graph, model.constants):
         raise ModelError(
             f"model {model.graph.name}",

@@ -1,11 +1,11 @@
-"""Candidates of level auto beyond whole levels: parts of the network, each as the level has it that is fastest there.
+"""Candidates of level auto beyond whole levels: parts of the network, each planned by the level that is fastest there.
 
     programs that were timed --cycles of each layer, by the clock and by the cost model--> columns
     plans that were ruled out --cycles of each layer by the cost model, scaled as those of the timed ones--> columns
     columns --cheapest division, borders counted more or less--> candidates, the fewest borders first
 
-What binds in a run is told layer by layer by its critical path, but a layer's neighbours have their share in it; the
-cost model sees layers by themselves, but not what waits for what. Divisions by both are offered, and the clock decides.
+The critical path of a run tells which layers bind, but a layer's neighbours have their share in its time. The cost
+model sees each layer by itself, but not what waits for what. Divisions by both are offered, and the clock decides.
 A plan that one part of the network rules out may still be the best for another part.
 """
 
@@ -31,16 +31,20 @@ from partitioner.planners.segments import PlanPart, fit_segments
 from partitioner.verification.verify_plan import verify_plan
 
 MOST_TIMES = 1.6
-"""Programs that take up to this many times as long as the best are timed to the end: parts of them may be faster."""
+"""Largest ratio to the best program's cycles up to which programs are timed to the end: parts may be faster."""
 
 BORDER_WEIGHTS = (4.0, 2.0, 1.0, 8.0)
-"""How often a border's cost counts, one division after the other: a change of plans also breaks what runs ahead."""
+"""Factors on the cost of a border, one per division that is tried, in this order: a change of plans also interrupts
+what runs ahead.
+"""
 
 LEAST_GAIN = 0.02
-"""Of a division that is tried, by what is expected of it: changing plans costs more than is known beforehand."""
+"""Smallest expected gain, as a share of the cycles, for which a division is tried: changing plans costs more than is
+known beforehand.
+"""
 
 LEAST_UNTIMED_GAIN = 0.1
-"""The same where a part's plan was never timed: what the cost model expects of it may be that far off."""
+"""Smallest expected gain of a division with a part whose plan was never timed: the cost model may be this far off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class RuledOut:
-    """A candidate of which no program was timed to the end, and cycles that no program of it is below."""
+    """A candidate none of whose programs was timed to the end, and a lower bound of their cycles."""
 
     candidate: Candidate
     least_cycles: float
@@ -67,14 +71,14 @@ class RuledOut:
 
 @dataclass(frozen=True, slots=True)
 class SegmentCandidate:
-    """A candidate of several segments, and what decides for each of them."""
+    """A candidate of several segments, and the decision for each of them."""
 
     candidate: Candidate
     decisions: tuple[Decision, ...]
 
 
 def timed(candidate: Candidate, run: EndedRun, ctx: Context[TileTarget]) -> Timed:
-    """What the clock says about each layer of a program that it has timed."""
+    """Time of each layer of a program that was timed to the end."""
     numbers: dict[str, str] = {}
     for number, layer in enumerate(ctx.layers):
         for name in (layer.name, *layer.ops):
@@ -99,8 +103,9 @@ def with_ruled_out(
     options: CompileOptions,
     best: float,
 ) -> Iterator[SegmentCandidate]:
-    """Divisions of which at least one part is as a plan has it that was ruled out as a whole, expected to take fewer
-    cycles than `best` by `LEAST_UNTIMED_GAIN`."""
+    """Divisions in which at least one part is planned as in a plan that was ruled out as a whole, and which are
+    expected to take fewer cycles than `best` by `LEAST_UNTIMED_GAIN`.
+    """
     others = _whole_plans(found, ruled_out)
     if not others:
         return iter(())
@@ -123,8 +128,10 @@ _Source: TypeAlias = Sequence[tuple[Candidate, Column]]
 
 
 def _whole_plans(found: Sequence[Timed], ruled_out: Sequence[RuledOut]) -> list[RuledOut]:
-    """What was ruled out, each plan once and by the least that is known of it, and none of which a program was timed.
-    Groups of images only where no such program was timed, and then the most promising ones: options have them once."""
+    """Candidates that were ruled out: each plan once, with the least cycles known of it, and none of which a program
+    was timed. Groups of images appear only if no program of such groups was timed, and then only the most promising
+    ones, because options can name them only once.
+    """
     known = {each.planner for each in found}
     plans: dict[Planner, RuledOut] = {}
     for each in (
@@ -147,8 +154,9 @@ def _offered(
     enough: float,
     among: frozenset[Config] = frozenset(),
 ) -> Iterator[SegmentCandidate]:
-    """Divisions of which no more than `enough` cycles are expected, none of plans `among` these configurations
-    alone."""
+    """Divisions that are expected to take at most `enough` cycles, and whose plans are not all `among` these
+    configurations.
+    """
     seen: set[object] = set()
     for weight in BORDER_WEIGHTS if ctx.layers else ():  # all may be prepared or concluded
         for source in sources():
@@ -209,7 +217,7 @@ def _candidate(
 def _decisions(
     ctx: Context[TileTarget], plans: Sequence[Candidate], columns: Sequence[Column], division: SegmentDivision
 ) -> Iterator[Decision]:
-    """For each segment what was expected of it in every plan that can be cut there."""
+    """For each segment, the cycles expected of it in every plan that can be cut there."""
     for part in division.parts:
         cycles = [column.cycles(part.first, part.end) for column in columns]
         others = ", ".join(

@@ -1,10 +1,10 @@
-"""`--tune`: of the best candidates of each group, by their floors, the one that is fastest on the device itself.
+"""`--tune`: of each group's best candidates, by their floors, the one that is fastest on the device itself.
 
     plan --the first, second, third candidate of every group--> plans --emit--> files --Measurer--> times --> plan
 
-Times stay in the user's cache folder, by a hash of what is started, the device, its driver and the compiler, so that
-what was measured once is not measured again. What a plan measures depends on the device: equal input need not give
-equal plans here.
+Times are kept in the user's cache folder, by a hash of what is started, the device, its driver and the compiler, so
+that nothing is measured twice. The plan depends on measurements of the device: equal input need not give equal plans
+here.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def tuned_kernels(planned: PlannedKernels, options: CompileOptions, progress: Ca
 
 
 def kernel_times() -> CostCache | None:
-    """Those that were taken before; None without a home directory."""
+    """Cache of the times that were taken before; None without a home directory."""
     directory = cache_directory()
     return CostCache(directory / "kernel-times") if directory else None
 

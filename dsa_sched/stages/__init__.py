@@ -1,1 +1,1 @@
-"""The stages after the frontend, one function each, what they make, and which target makes it."""
+"""The stages after the frontend, one function each; the values that they make; and the choice of the target."""

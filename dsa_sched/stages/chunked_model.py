@@ -16,8 +16,9 @@ from partitioner.ir.target import PlanTarget
 
 
 def chunked_model(model: Model, chip: Chip, target: PlanTarget) -> Model | None:
-    """None where no block, with its hidden value, what it reads and what it makes, is larger than the local memories of
-    all cores together, or none of these can be cut."""
+    """The model with hidden values in chunks; None where no block (its hidden value, its inputs and its result) is
+    larger than the local memories of all cores together, or where no such block can be cut.
+    """
     room_bytes = chip.cores_per_cluster * Context(model.graph, model.constants, chip, target).roles.local_bytes
     found = in_chunks(model.graph, model.constants, target, room_bytes)
     if found is None:

@@ -1,10 +1,10 @@
-"""What compiling made of a model, stage by stage, for targets of either kind through one interface.
+"""The result of compiling a model, stage by stage, for targets of either kind through one interface.
 
     TileTarget    Plan, Layout, Program --emit-->       ClusterFiles        (Lowered)
     GroupTarget   Plan, TensorPlaces    --emit_plan-->  ClusterFiles        (PlacedKernels)
 
-`Lowered` and `PlacedKernels` say all that differs: where tensors lie, how files are emitted, which kind of execution
-they need, whether there is a program of instructions to look at.
+`Lowered` and `PlacedKernels` hold all that differs: where tensors lie, how files are emitted, which kind of execution
+they need, and whether there is a program of instructions to look at.
 """
 
 from __future__ import annotations
@@ -43,27 +43,30 @@ from partitioner.planners.levels import EFFORTS, NORMAL_EFFORT, Auto, Planner
 PerPass: TypeAlias = int | Literal["auto"] | None
 
 AUTO_PLANNER = Auto()
-"""The default everywhere: on the command line, in Python, and for chips that tasks are placed on."""
+"""Default planner everywhere: on the command line, in Python, and for chips on which tasks are placed."""
 
 VERSIONED = ("dsa-sched", "apache-tvm", "numpy", "onnx")
 SAVED_AS = {"bfloat16": "float32"}
-"""Types of files in which numpy saves no arrays -> the one that holds all their values and is used in their place."""
+"""File types in which numpy saves no arrays -> the type that holds all their values and is used instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """What to compile for. `planner` makes the plan, or level auto searches for the one to make it; `effort` says how
-    much is tried of plans at level auto, and of orders of instructions wherever they are ordered. `batch` replaces the
-    leading dimension of every input; `clusters` of the chip divide it, and each runs its share in passes of `per_pass`
-    items: a number, "auto" for the best one, or None for the whole share, at level auto for the best one. `isolated`
-    gives every layer its own copies of its inputs, so that it can be judged by itself. `schedule` orders instructions
-    so that engines work at the same time (see `isched.scheduling.schedule`); None does so at level auto alone, where
-    the target can; with `constants_ahead` such a program has its constants as early as the staging memory has room for
-    them. With `keep_values` nothing in the main memory is overwritten once it is written. `force_groups` are groups
-    that a target of whole groups makes whatever they cost, as `A,B,C` or `A,B,C:FAMILY`; with `tune`, candidates of
-    each group are timed on the device. Machine code has loops, and one text for all cores, where the target can, unless
-    `roll` is False; with True it must. Inputs among the `bindings` are constants of these elements. Raises ModelError
-    for an effort that there is not."""
+    """Options of a compilation.
+
+    `planner` makes the plan, or level auto searches for the one that does; `effort` says how many plans are tried at
+    level auto, and how many orders of instructions wherever they are ordered. `batch` replaces the leading dimension of
+    every input; `clusters` of the chip divide it, and each runs its share in passes of `per_pass` items: a number,
+    "auto" for the best one, or None for the whole share (at level auto, for the best one). `isolated` gives every layer
+    its own copies of its inputs, so that it can be judged by itself. `schedule` orders instructions so that engines
+    work at the same time (see `isched.scheduling.schedule`); None does so only at level auto, where the target can.
+    With `constants_ahead`, such a program has its constants as early as the staging memory has room for them. With
+    `keep_values`, nothing in the main memory is overwritten once it is written. `force_groups` are groups that a target
+    of whole groups makes whatever they cost, as `A,B,C` or `A,B,C:FAMILY`; with `tune`, candidates of each group are
+    timed on the device. Machine code has loops, and one text for all cores, where the target can, unless `roll` is
+    False; with True it must. Inputs among the `bindings` are constants with these elements. Raises ModelError for an
+    unknown effort.
+    """
 
     planner: Planner | Auto = AUTO_PLANNER
     batch: int | None = None
@@ -97,8 +100,9 @@ class CompileOptions:
 
 @dataclass(frozen=True, slots=True)
 class LevelTime:
-    """What a search of level auto knows of a plain level, for all items in one pass: the cycles of its program, launch
-    included, or, where not `timed`, a number that no program of its plan is below."""
+    """Time of a plain level as a search of level auto knows it, for all items in one pass: the cycles of its program,
+    launch included, if `timed`; otherwise a lower bound for every program of its plan.
+    """
 
     level: str
     cycles: float
@@ -107,8 +111,9 @@ class LevelTime:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A plan as instructions of in-order cores, and where all of it lies; the `cycles` that the cycle model found on
-    the way, launch included, None where it was not asked."""
+    """A plan as instructions of in-order cores, with the place of everything in memory, and the `cycles` that the cycle
+    model found on the way, launch included (None where it was not asked).
+    """
 
     target: TileTarget
     layout: Layout
@@ -149,7 +154,7 @@ class Lowered:
 
 @dataclass(frozen=True, slots=True)
 class PlacedKernels:
-    """A plan of kernels that are whole groups: they are started one after the other, nothing is lowered."""
+    """A plan of kernels that are whole groups: they start in sequence, and nothing is lowered."""
 
     target: GroupTarget
     places: TensorPlaces
@@ -184,7 +189,7 @@ class PlacedKernels:
         return f"{sum(bool(group.kernel) for group in plan.groups)} kernels"
 
     def emit(self, plan: Plan, model: Model, chip: Chip) -> ClusterFiles:
-        """Raises what the target does of kernels that cannot be made."""
+        """Files of the plan's kernels. Raises what the target raises for kernels that cannot be made."""
         files = self.target.emit_plan(plan, model.graph, model.constants, self.places, chip, self.progress)
         return replace(files, cluster=self.cluster)
 
@@ -192,8 +197,9 @@ class PlacedKernels:
 @dataclass(frozen=True)
 class Compilation:
     """Everything that compiling made, stage by stage. `items` are the rows of the batch that it computes, as
-    micro-batches of the plan's batch, one a pass; None for one pass. `level_times` is what level auto learned of the
-    plain levels on the way."""
+    micro-batches of the plan's batch, one per pass; None for one pass. `level_times` has what level auto learned about
+    the plain levels on the way.
+    """
 
     model: Model
     chip: Chip
@@ -214,7 +220,7 @@ class Compilation:
 
     @property
     def layout(self) -> Layout:
-        """Where everything lies that the program uses. Raises TargetError where kernels are whole groups."""
+        """Places of everything that the program uses. Raises TargetError where kernels are whole groups."""
         return self.made.memory_layout()
 
     @property
@@ -229,19 +235,20 @@ class Compilation:
     def with_decisions(
         self, plan: Plan, model: Model, items: int, level_times: tuple[LevelTime, ...] = ()
     ) -> Compilation:
-        """The same with other decisions and warnings, for this many rows of the batch; the files stay those that were
-        made. Raises as `files` does."""
+        """A copy with other decisions and warnings, for this many rows of the batch; the files stay those that were
+        made. Raises as `files` does.
+        """
         found = replace(self, plan=plan, model=model, items=items, level_times=level_times)
         found.__dict__["files"] = self.files  # where cached_property keeps it
         return found
 
     def on_cluster(self, cluster: int, items: int) -> Compilation:
-        """The same on another cluster of the chip, for this many rows of the batch."""
+        """A copy for another cluster of the chip and this many rows of the batch."""
         return replace(self, made=self.made.on_cluster(cluster), items=items)
 
     @property
     def size_text(self) -> str:
-        """How much is executed, in words."""
+        """Amount of what is executed, in words."""
         return self.made.size_text(self.plan)
 
     @cached_property
@@ -252,7 +259,7 @@ class Compilation:
     @cached_property
     @uncollected()
     def files(self) -> ClusterFiles:
-        """What emission made. Raises DoesNotFit when the code overflows its space."""
+        """The emitted files. Raises DoesNotFit when the code overflows its space."""
         made = self.made
         if isinstance(made, Lowered) and isinstance(made.target, Rolls) and self.options.roll is not False:
             return made.target.emit_rolled(made.program, self.model.graph, self.model.constants, self.chip)
@@ -260,7 +267,7 @@ class Compilation:
 
     @cached_property
     def tensors(self) -> dict[str, TensorEntry]:
-        """Where every tensor lies."""
+        """Place of every tensor."""
         return {placement.tensor: self._tensor(placement) for placement in self.made.placements}
 
     def entry(self, batch_start: int) -> ProgramEntry:
@@ -302,7 +309,7 @@ class Compilation:
 
 
 def no_layout(target: GroupTarget) -> TargetError:
-    """What to say where a layout is asked for of kernels that are whole groups."""
+    """Error to raise where a layout is asked for and kernels are whole groups."""
     return TargetError(
         target.name,
         needs="a target that lays plans out in the memories of cores",
@@ -312,9 +319,9 @@ def no_layout(target: GroupTarget) -> TargetError:
 
 
 def gather_artifact(parts: tuple[Compilation, ...]) -> Artifact:
-    """One artifact of the executables of several clusters, which take the rows of the batch one after the other.
+    """One artifact of the executables of several clusters, which take the rows of the batch in order.
 
-    Raises DoesNotFit when code overflows its space, and what a target raises of kernels that cannot be made."""
+    Raises DoesNotFit when code overflows its space, and what a target raises for kernels that cannot be made."""
     first, programs, start = parts[0], [], 0
     for part in parts:
         programs.append(part.entry(start))

@@ -1,8 +1,8 @@
-"""Python's collector of reference cycles, held back while much is made that has none.
+"""Pauses Python's collector of reference cycles while many values are made that have none.
 
     with uncollected(): millions of immutable nouns  -->  a quarter to a third less time
 
-What stages make are trees of frozen values, which go when nothing refers to them; the collector would walk them again
+Stages make trees of frozen values, which are freed when nothing refers to them; the collector would walk them again
 and again and find nothing.
 """
 
@@ -27,6 +27,7 @@ def uncollected() -> Iterator[None]:
 
 
 def uncollected_at_exit() -> None:
-    """No search among what is there when the process ends: all of it goes anyway, and walking it takes half a second
-    after a large network."""
+    """Skip the collector's last search when the process ends: all memory is freed anyway, and the walk takes half a
+    second after a large network.
+    """
     atexit.register(gc.freeze)

@@ -1,4 +1,4 @@
-"""What integers of an input may be, where they choose rows of a table as they are: for `run` to refuse others.
+"""Bounds of input integers that choose rows of a table unchanged, so that `run` can refuse other values.
 
 ids --lookup(table of 100 rows)-->  -100 to 99, all elements        ids[:, 2] --lookup-->  every third element
 """
@@ -14,8 +14,9 @@ from partitioner.ir.graph import Constants, Graph, Op
 
 
 def index_bounds(graph: Graph, constants: Constants) -> dict[str, tuple[IndexBounds, ...]]:
-    """By raw input. Elements that are no evenly spaced ones, and indices that are computed, are not told: the machine
-    code keeps these inside its tables by itself."""
+    """Index bounds by raw input. Elements that are not evenly spaced, and indices that are computed, have none: the
+    machine code keeps these inside its tables by itself.
+    """
     ops = (*graph.prepared, *graph.concluded)
     made = {op.outputs[0]: op for op in ops}
     found: dict[str, list[IndexBounds]] = {}

@@ -24,7 +24,7 @@ from partitioner.planners.registry import make_kernel_plan
 
 @dataclass(frozen=True, slots=True)
 class PlannedKernels:
-    """A model with its plan, and the context in which that was made: what comes before placing."""
+    """A model with its plan, and the context in which the plan was made: the state before placing."""
 
     model: Model
     context: GraphContext[GroupTarget]
@@ -39,8 +39,9 @@ def plan_kernels(model: Model, chip: Chip, target: GroupTarget, options: Compile
 
 
 def place(planned: PlannedKernels, options: CompileOptions, progress: Callable[[str], None]) -> PlacedKernels:
-    """Plan -> TensorPlaces, verified: what lies between the kernels. Raises DoesNotFit where the main memory cannot
-    hold it."""
+    """Plan -> TensorPlaces, verified: the places of tensors between the kernels. Raises DoesNotFit where the main
+    memory cannot hold them.
+    """
     progress("placing tensors")
     plan, ctx, kept = planned.plan, planned.context, options.keep_values or options.isolated
     found = place_group_tensors(ctx, ctx.target.data_base_bytes, plan, kept, options.isolated)

@@ -1,4 +1,4 @@
-"""Which target compiles for a chip, and whether it can do what the options ask for.
+"""Choice of the target that compiles for a chip, and checks that it can do what the options ask for.
 
 chip --target_of--> the code generator        --planning_target--> that, or a planner by costs alone
 options, target --require_able--> nothing, or one sentence that names what the target lacks
@@ -29,8 +29,9 @@ Tiled = TypeVar("Tiled", bound=PlanTarget)
 
 
 def target_of(chip: Chip) -> Target:
-    """The chip's code generator. Raises TargetError saying which instruction sets have one and how to add one, or what
-    the one that was found lacks."""
+    """The chip's code generator. Raises TargetError if there is none (it says which instruction sets have one and how
+    to add one), or if the generator lacks something (it says what).
+    """
     target = find_target(chip.isa)
     if target is None:
         works = "--print graph and --print plan work" if chip.kind == "cores" else "--print graph works"
@@ -56,13 +57,14 @@ def planning_target(chip: Chip) -> Target | GenericTarget:
 
 
 def judge_of(chip: Chip, target: AcceptingTarget) -> Judge:
-    """What `load_model` asks of a target: how it wants the graph, and what of it the chip cannot compute, so that this
-    and what the frontend cannot read are told together."""
+    """The `Judge` that `load_model` asks: how the target wants the graph, and what of it the chip cannot compute, so
+    that this and what the frontend cannot read are reported together.
+    """
     return replace(reader_of(chip, target), refuses=lambda graph, made: unsupported_ops(graph, made, chip, target))
 
 
 def reader_of(chip: Chip, target: AcceptingTarget) -> Judge:
-    """The same without refusals: of a graph that is only to be shown, or judged by who compiles it."""
+    """Like `judge_of` without refusals, for a graph that is only to be shown, or that the compiler judges later."""
 
     def table_for(graph: Graph, op: Op) -> npt.NDArray[np.generic] | None:
         return target.table_for(graph, op, chip) if isinstance(target, Tabulates) else None
@@ -71,8 +73,9 @@ def reader_of(chip: Chip, target: AcceptingTarget) -> Judge:
 
 
 def require_able(options: CompileOptions, target: Target) -> None:
-    """Before any work. Raises ModelError for a planner, or a way of spilling, that there is not for such a target, and
-    TargetError for a schedule or loops that it cannot have."""
+    """Check the options before any work. Raises ModelError for a planner or a way of spilling that such a target does
+    not have, and TargetError for a schedule or loops that it cannot have.
+    """
     require_planner(target, options.planner)
     require_groups(options, target)
     if options.schedule:
@@ -92,8 +95,9 @@ def require_able(options: CompileOptions, target: Target) -> None:
 
 
 def require_groups(options: CompileOptions, target: AcceptingTarget) -> None:
-    """Raises TargetError for groups that are asked for of a target that has no kernels of whole groups, and for times
-    of kernels of one that cannot take any."""
+    """Raises TargetError for requested groups if the target has no kernels of whole groups, and for requested times of
+    kernels if it cannot take any.
+    """
     if options.force_groups and not isinstance(target, GroupTarget):
         raise TargetError("--force-group", needs="a target whose kernels are whole groups of layers", has=target.name)
     if options.tune and not isinstance(target, Measures):
@@ -101,7 +105,7 @@ def require_groups(options: CompileOptions, target: AcceptingTarget) -> None:
 
 
 def with_defaults(options: CompileOptions, target: AcceptingTarget) -> CompileOptions:
-    """The options with what was left open decided: level auto orders instructions where the target can have it."""
+    """The options with open choices decided: level auto orders instructions where the target can."""
     if options.schedule is not None:
         return options
     able = isinstance(target, Timeable) and isinstance(target, Schedulable)
@@ -118,7 +122,7 @@ def require_tiles(target: Tiled | GroupTarget, who: str) -> Tiled:
 
 
 def require_timeable(target: Target, who: str) -> Timeable:
-    """The target as one that the cycle model can ask. Raises TargetError naming what it lacks."""
+    """The target as one that the cycle model can time. Raises TargetError naming what it lacks."""
     if isinstance(target, GroupTarget):
         raise TargetError(
             who,

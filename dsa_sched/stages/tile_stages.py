@@ -39,8 +39,9 @@ TiledT = TypeVar("TiledT", bound=PlanTarget)
 
 @dataclass(frozen=True, slots=True)
 class Planned(Generic[TargetT]):
-    """A model with its plan, and the context in which that was made: what comes before lowering. `layout_options` where
-    a search has already made the program: how that is laid out."""
+    """A model with its plan, and the context in which the plan was made: the state before lowering. `layout_options`
+    says how the program is laid out where a search has already made it.
+    """
 
     model: Model
     context: Context[TargetT]
@@ -57,7 +58,7 @@ def plan_tiles(model: Model, chip: Chip, target: TiledT, planner: Planner) -> Pl
 
 
 def laid_out(plan: Plan, ctx: PlanContext, options: LayoutOptions = PLAIN) -> Layout:
-    """Where everything of a plan lies, verified. Raises DoesNotFit or PlanError."""
+    """Layout of a plan, verified. Raises DoesNotFit or PlanError."""
     layout = lay_out(plan, ctx, options)
     verify_layout(layout, plan, ctx)
     return layout
@@ -77,8 +78,9 @@ def lower(planned: Planned[TileTarget], options: CompileOptions, progress: Progr
 def lower_below(
     planned: Planned[TileTarget], options: CompileOptions, progress: Progress, limit_cycles: float = inf
 ) -> tuple[Lowered, EndedRun] | None:
-    """The same with the cycles that the cycle model finds, and their run, not verified yet; or None where they are not
-    below the limit. The target must be one that can be timed. Raises DoesNotFit or PlanError."""
+    """Like `lower`, with the cycles that the cycle model finds and their run, and not verified yet; None where the
+    cycles are not below the limit. The target must be one that can be timed. Raises DoesNotFit or PlanError.
+    """
     chip, target = planned.context.chip, planned.context.target
     assert isinstance(target, Timeable)  # asked before any work
     layouts: dict[bool, Layout] = {}
@@ -112,7 +114,9 @@ def _one_order(
     progress: Progress,
     limit_cycles: float,
 ) -> tuple[Lowered, EndedRun] | None:
-    """The same with one layout and one order, the scheduler's: of constants that arrive early, and at little effort."""
+    """Like `lower_below`, with one layout and the scheduler's order: for constants that arrive early, and at low
+    effort.
+    """
     chip, target = planned.context.chip, planned.context.target
     assert isinstance(target, Timeable)  # asked before any work
     progress("lowering")
@@ -138,7 +142,7 @@ def _program(planned: Planned[TileTarget], layout: Layout, options: CompileOptio
 
 
 def verified(planned: Planned[TileTarget], lowered: Lowered, progress: Progress) -> Lowered:
-    """The same, checked. Raises PlanError for what is wrong with the program."""
+    """`lowered`, verified. Raises PlanError for a program that is wrong."""
     progress("verifying the program")
     verify_program(lowered.program, planned.context.chip)
     return lowered

@@ -1,1 +1,1 @@
-"""Whether a compiled network computes what its ONNX file says: references, tolerances, judgement layer by layer."""
+"""Checks that a compiled network computes what its ONNX file says: references, tolerances, judgement by layer."""

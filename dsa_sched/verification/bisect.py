@@ -2,8 +2,8 @@
 
     nodes [0, n) fail  --halve the end, halve the start, trim-->  nodes [a, b) fail, [a + 1, b) and [a, b - 1) do not
 
-Every part is a network of its own: its inputs are the reference's values for the inputs of the whole, its outputs what
-the rest of the network reads. A part that cannot be compiled counts as one that does not fail.
+Every part is a network by itself: its inputs are the reference's values for them, and its outputs are what the rest of
+the network reads. A part that cannot be compiled counts as one that does not fail.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ REASON = "failure.txt"
 
 @dataclass(frozen=True, slots=True)
 class Bisection:
-    """Nodes [`start`, `end`) of `total` fail `check`; `failure` is its sentence; `tried` parts were judged."""
+    """Bisection result: nodes [`start`, `end`) of `total` fail `check`; `failure` is the sentence about it; `tried`
+    parts were judged.
+    """
 
     part: SubgraphPart
     start: int
@@ -56,7 +58,7 @@ class Bisection:
 
     @property
     def line(self) -> str:
-        """What failed, in one line; characters of names that are not printed are escaped."""
+        """One line about what failed, with unprintable characters of names escaped."""
         nodes = self.part.model.graph.node
         shown = [f"{node.op_type} {node.name}" for node in (nodes if len(nodes) <= 3 else (nodes[0], nodes[-1]))]
         listed = ", ".join(shown) if len(nodes) <= 3 else " to ".join(shown)
@@ -65,18 +67,19 @@ class Bisection:
 
 
 def as_judged(options: CompileOptions, report: VerifyReport, chip: Chip) -> CompileOptions:
-    """The options by which the whole model was judged: those of the level that auto chose for it, since auto may choose
-    another one for a part. Segments name layers of the whole: a part of it is left to auto again."""
+    """The options by which the whole model was judged: those of the level that auto chose for it, because auto may
+    choose another one for a part. Segments name layers of the whole: a part of it is left to auto again.
+    """
     if not isinstance(options.planner, Auto) or report.level in (IMAGES, SEGMENTS):
         return options
     return replace(with_defaults(options, target_of(chip)), planner=planner_or_auto(report.level))
 
 
 def failing_check(report: VerifyReport) -> tuple[str, str]:
-    """The most local check that a report fails and its sentence; ("", "") for none.
+    """The most local check that a report fails, and its sentence; ("", "") for none.
 
-    From the most local on: samples, layer, constants, level, logits.
-    The most local one comes first, because a part that fails it says more than one that fails at its end.
+    The order is: samples, layer, constants, level, logits. The most local check comes first, because a part that fails
+    it says more than one that fails at its outputs.
     """
     if not report.failures:
         return "", ""
@@ -113,8 +116,8 @@ def bisect(
 ) -> Bisection | None:
     """The smallest failing part of a model that fails `verify` under the same options; None when nothing fails again.
 
-    `report` is that of the failing verification; None when the run ended in a fault, which is then what is looked for.
-    Raises UserError for a model that cannot be read.
+    `report` is that of the failing verification; None when the run ended in a fault, which is then what the search
+    looks for. Raises UserError for a model that cannot be read.
     """
     model = load_model(
         source, dict(compile_options.shapes), compile_options.batch, bindings=dict(compile_options.bindings)
@@ -157,9 +160,9 @@ def _failing_extreme(report: VerifyReport | None, check: str) -> str:
 
 
 def narrow(total: int, fails: Callable[[int, int], bool], suspects: tuple[int, int] | None = None) -> tuple[int, int]:
-    """[start, end) that fails while neither end can be trimmed, given that [0, `total`) fails.
+    """The range [start, end) that fails while neither end can be trimmed, given that [0, `total`) fails.
 
-    `suspects` is tried first. Where failing is not monotonic some other minimal run may be found.
+    `suspects` is tried first. Where failing is not monotonic, some other minimal range may be found.
     """
     start, end = suspects if suspects and fails(*suspects) else (0, total)
     passing = start
@@ -181,7 +184,7 @@ def narrow(total: int, fails: Callable[[int, int], bool], suspects: tuple[int, i
 
 
 def _suspects(model: onnx.ModelProto, report: VerifyReport | None) -> tuple[int, int] | None:
-    """The nodes of the first layer that fails by itself."""
+    """Nodes of the first layer that fails by itself."""
     layers = [layer for layer in (report.layers if report else ()) if layer.samples_wrong or _imprecise(layer)]
     if not layers:
         return None
@@ -235,7 +238,7 @@ def require_place(folder: Path) -> None:
 
 
 def save(found: Bisection, folder: Path) -> tuple[Path, ...]:
-    """Write the model, one .npz for each input and the line of what failed; returns the files. Raises UserError.
+    """Write the model, one .npz per input and the line about the failure; returns the files. Raises UserError.
 
     File names are ours, whatever the model calls its values.
     """

@@ -1,6 +1,6 @@
-"""What the user's file makes of computed numbers as a run left them: integers and truth values that leave the network.
+"""Results that the file makes of numbers that a run left: integers and truth values that leave the network.
 
-stored logits --the file's nodes behind them, in onnxruntime--> next words
+stored logits --the file's nodes after them, in onnxruntime--> next words
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Array = npt.NDArray[np.generic]
 
 
 def answers_of_stored(model: Model, dump: Dump, feed: Feed) -> dict[str, Array]:
-    """By output that is concluded. `feed` has the inputs of the network."""
+    """Answers by the name of the concluded output. `feed` has the inputs of the network."""
     graph = model.graph
     answers = [name for op in graph.concluded for name in op.outputs if name in graph.answers]
     if not answers:

@@ -1,4 +1,4 @@
-"""Why nothing can be said about an output: rounding alone may have made it wrong, or the reference has nothing to say.
+"""Reasons why nothing can be said about an output: rounding may have made it wrong, or nothing is left to compare.
 
 judged outputs + the reference, rounded  -->  "y: off by 51 times ...; Sub v0: a difference of nearly equal values, ..."
 
@@ -21,10 +21,12 @@ from hw_models.errors import ModelError
 from partitioner.ir.operators import Trait, onnx_names
 
 LOST = 0.25
-"""A value of which rounding moves so much, relative to its norm, is lost; one that moves less than half is not."""
+"""Smallest rounding error, relative to its norm, of a value that an operator loses; its operands have less than
+half.
+"""
 
 DIFFERENCES = onnx_names(Trait.PRODUCTS) | {"Add", "Sub", "Sum", "ReduceMean", "ReduceSum"}
-"""Operators whose results may be small beside what they read."""
+"""Operators whose results may be small compared with what they read."""
 
 
 def doubts_of(
@@ -34,7 +36,7 @@ def doubts_of(
     exact: Sequence[Feed],
     dtype: str,
 ) -> Iterator[str]:
-    """`ends` are the reference's values of the judged outputs, for each input."""
+    """Sentences about outputs in doubt. `ends` are the reference's values of the judged outputs, for each input."""
     limits, seen = limits_of(dtype), set[str]()
     for result in logits:
         if result.tensor in seen:
@@ -66,14 +68,14 @@ class _Rounded:
     rounded: Feed
 
     def error(self, name: str) -> float:
-        """Relative; 0 for what does not move."""
+        """Relative error that rounding makes of a value; 0 for one that does not move."""
         if name not in self.rounded or self.exact[name].dtype.kind != "f":
             return 0.0
         return relative_error(self.rounded[name], self.exact[name])
 
 
 def lost_digits(source: onnx.ModelProto, exact: Feed, end: str, dtype: str) -> str:
-    """A clause about the first operator on the way to `end` of which rounding leaves nothing; empty where none is."""
+    """A clause about the first operator on the way to `end` of whose result rounding leaves nothing; else empty."""
     needed, nodes = {end}, list[onnx.NodeProto]()
     for node in reversed(source.graph.node):
         if needed.intersection(node.output):

@@ -1,4 +1,4 @@
-"""Evidence for a verdict: which values of a run can be compared, with what, and the comparisons themselves.
+"""Evidence for a verdict: the values of a run that can be compared, what they are compared with, and the comparisons.
 
 manifest + memory after a run + reference values  -->  errors, changed constants, levels bit for bit
 """
@@ -53,7 +53,7 @@ def stored_values(compilation: Compilation) -> tuple[str, ...]:
 
 
 def values_in_main(plan: Plan, graph: Graph, main: str) -> tuple[str, ...]:
-    """Values of which a plan leaves the whole in the memory `main`, in order of execution, the inputs first."""
+    """Values that a plan leaves whole in the memory `main`, in order of execution, the inputs first."""
     scopes: dict[str, set[str]] = {name: {main} for name in graph.inputs}
     for step in plan.steps:
         group = plan.group_by_name[step.group]
@@ -68,12 +68,12 @@ def values_in_main(plan: Plan, graph: Graph, main: str) -> tuple[str, ...]:
 
 
 def file_name(model: Model, name: str) -> str:
-    """The file's name of a value, which is another one where a rewrite put the value in the place of the file's."""
+    """The file's name of a value; it differs where a rewrite put the value in place of the file's."""
     return model.origins[name].name if name in model.origins else name
 
 
 def of_file(model: Model, name: str, theirs: Array) -> Array:
-    """What a value has of the file's: a part where a rewrite left no more of it."""
+    """The part of the file's array `theirs` that a value still has after a rewrite."""
     origin = model.origins.get(name)
     return origin.of_file(theirs) if origin else theirs
 
@@ -86,8 +86,9 @@ def comparable(model: Model, name: str, exact: Feed) -> bool:
 
 
 def compared_name(model: Model, name: str, exact: Feed) -> str:
-    """The value by which a layer's output `name` is compared: itself, or the first view of it that the reference has,
-    as a rank more or less makes one. `name` where there is none."""
+    """The value by which a layer's output `name` is compared: itself, or the first view of it that the reference has
+    (a change of rank makes one). `name` where there is none.
+    """
     graph = model.graph
     if comparable(model, name, exact):
         return name
@@ -107,13 +108,14 @@ def file_array(compilation: Compilation, name: str, dump: Dump) -> Array:
 
 
 def _exact(model: Model, name: str, exact: Feed) -> Array:
-    """What a comparable value is by the reference."""
+    """The reference's array for a comparable value."""
     origin = model.origins.get(name)
     return origin.to_ours(exact[origin.name]) if origin else exact[name]
 
 
 def probe_loads(isolated: Compilation, feed: Feed, stored: Dump, exact: Feed) -> Loads:
-    """Everything to place before an isolated run: the inputs, and the copies that layers read, as the reference has it.
+    """Everything to place before an isolated run: the inputs, and the copies that layers read, with the reference's
+    values.
 
     A view holds the bytes of its source. What the reference does not know (a value that only our rewriting made) is
     taken from the run of the whole network, and so is what the stored type cannot hold: a guard of a division that is
@@ -135,7 +137,7 @@ def probe_loads(isolated: Compilation, feed: Feed, stored: Dump, exact: Feed) ->
 
 
 def _holdable(entry: TensorEntry, reference: Array, stored: bytes | None) -> Array:
-    """The reference's value but for elements that its type makes zero or infinite, where the run stored others."""
+    """The reference's value, except elements that the type makes zero or infinite where the run stored others."""
     if stored is None or reference.dtype.kind != "f" or np.dtype(entry.device_dtype).kind != "f":
         return reference
     with np.errstate(over="ignore"):
@@ -148,8 +150,9 @@ def _holdable(entry: TensorEntry, reference: Array, stored: bytes | None) -> Arr
 
 
 def worst_error(whole: Compilation, name: str, dumps: tuple[Dump, ...], exact: tuple[Feed, ...]) -> float | None:
-    """The largest relative error of a value over all inputs; None where the reference has no such value. What a mask
-    holds beyond the range of the stored type, as -3.4e38 stored as -65504, is compared as the range's end."""
+    """The largest relative error of a value over all inputs; None where the reference has no such value. Numbers of a
+    mask beyond the range of the stored type (-3.4e38 stored as -65504) are compared as the end of the range.
+    """
     if not comparable(whole.model, name, exact[0]):
         return None
     theirs, dtype = file_name(whole.model, name), whole.model.graph.by_name[name].dtype
@@ -171,8 +174,10 @@ def isolated_shares(
     rounded: tuple[Array | None, ...],
     layer: Layer,
 ) -> tuple[Share, Share] | None:
-    """A layer's value by itself and its worst channel, each for the input for which it comes nearest to its bound.
-    `rounded` is what rounding alone makes of the value for each input. None where the reference has no such value."""
+    """Shares of a layer's value by itself and of its worst channel, each for the input for which it comes nearest to
+    its bound. `rounded` is what rounding alone makes of the value for each input. None where the reference has no such
+    value.
+    """
     if not comparable(judged.model, name, exact[0]):
         return None
     theirs, tensor = file_name(judged.model, name), judged.model.graph.by_name[name]
@@ -192,14 +197,16 @@ def isolated_shares(
 
 
 def _sums_by_channel(graph: Graph, layer: Layer) -> bool:
-    """Whether each channel of a layer is a sum of products with weights of its own."""
+    """Whether each channel of a layer is a sum of products with weights of that channel."""
     product = layer.anchor(graph)
     return product.kind in ("conv", "matmul") and graph.by_name[product.inputs[1]].constant != ""
 
 
 def _independent_rows(model: Model, layer: Layer, values: Feed, dtype: str) -> int | None:
-    """How many rows of what a layer multiplies by constants are rounded apart; None where it multiplies otherwise, or
-    the reference has no such value. Words of a text become alike in deep layers, and then so do their errors."""
+    """Number of rows of a layer's product with constants that are rounded independently; None where it multiplies
+    otherwise, or the reference has no such value. Words of a text become alike in deep layers, and then so do their
+    errors.
+    """
     product = layer.anchor(model.graph)
     if product.kind != "matmul" or np.dtype(dtype).kind != "f":
         return None
@@ -263,7 +270,7 @@ def changed_constants(whole: Compilation, dump: Dump) -> Iterator[str]:
 
 
 def compare_levels(whole: Compilation, ours: tuple[Dump, ...], plain: tuple[Dump, ...]) -> LevelResult:
-    """All that a level leaves in the main memory, against the same values of level O0, for every input."""
+    """Compare all that a level leaves in the main memory with the same values of level O0, for every input."""
     graph = whole.model.graph
     names = tuple(name for name in stored_values(whole) if name not in graph.inputs)
     different = []

@@ -1,9 +1,9 @@
 """Inputs of other sizes than the drawn ones, on which the outputs of the compiled program are judged too.
 
-    two drawn inputs  -->  the same times 2^-10, the same times 2^7, a row of zeros, zeros, integers to 32,767
+    two drawn inputs  -->  times 2^-10, times 2^7, a row of zeros, zeros, integers to 32,767
 
-Networks are trained on other numbers than normal ones: audio comes as integers to 32,767, images in parts of black, and
-what is right for numbers about one may leave fp16 in between for others.
+Real inputs are not normally distributed numbers: audio comes as integers up to 32,767, images have black parts, and a
+network that is right for numbers around one may leave the range of fp16 on the way for others.
 """
 
 from __future__ import annotations
@@ -24,23 +24,24 @@ SMALL, LARGE = -10, 7
 """Powers of two by which drawn floating-point inputs are multiplied."""
 
 LARGEST_INTEGER = 32_767
-"""The largest of 16 bits, as audio has it; exact in no 16 bits of floating point, and inside their range."""
+"""Largest 16-bit integer, as in audio; no 16-bit floating-point type has it exactly, but it is inside their range."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extreme:
-    """What is special of these inputs, in words; the one that is run, and another one that says how far outputs of such
-    inputs are from each other."""
+    """A kind of extreme inputs, described in words; the input that is run, and another of the kind that tells how far
+    apart outputs of such inputs are.
+    """
 
     label: str
     feed: Feed
     other: Feed
     zeros: bool = False
-    """Whether what is special is that some are zero."""
+    """Whether the inputs are special because some of them are zero."""
 
 
 def extreme_inputs(model: onnx.ModelProto, drawn: Sequence[Feed], seed: int) -> tuple[Extreme, ...]:
-    """Of those kinds that the model's inputs have. `drawn` holds at least two inputs of ordinary size."""
+    """Extreme inputs of each kind that the model has. `drawn` holds at least two inputs of ordinary size."""
     declared = declared_meanings(model)
     said = inferred_meanings(model) | declared
     names = {name for name, array in drawn[0].items() if array.dtype.kind == "f" and array.size}
@@ -64,8 +65,9 @@ def extreme_inputs(model: onnx.ModelProto, drawn: Sequence[Feed], seed: int) -> 
 
 
 def _free_integers(model: onnx.ModelProto, said: dict[str, Meaning], declared: dict[str, Meaning]) -> dict[str, int]:
-    """Integer inputs of which nothing is known, and the largest number of their type. Those of 8 and 16 bits are
-    samples of sounds and pictures, even where a Cast lets them look like masks."""
+    """Integer inputs about which nothing is known, with the largest number of their type. Those of 8 and 16 bits are
+    samples of sounds and pictures, even where a Cast makes them look like masks.
+    """
     kinds = {item.name: helper.tensor_dtype_to_np_dtype(item.type.tensor_type.elem_type) for item in model.graph.input}
     constants = {tensor.name for tensor in model.graph.initializer}
     return {

@@ -1,9 +1,9 @@
-"""Outputs of the compiled program for inputs of extreme sizes: what must hold there, and of which nothing can be said.
+"""Outputs of the compiled program for inputs of extreme sizes: which must hold, and which cannot be judged.
 
     reference at 2^7: products and outputs in fp16's range  --run-->  outputs judged: held, failed
     reference at 2^7: a convolution's result beyond it      ------->  not judged, and why
 
-Only the program itself runs, once for each kind of inputs. Layers, samples and constants are judged by ordinary ones.
+Only the program itself runs, once per kind of inputs. Layers, samples and constants are judged by ordinary inputs.
 """
 
 from __future__ import annotations
@@ -32,23 +32,27 @@ from dsa_sched.verification.value_ranges import Lost, TypeLimits, beyond_at_prod
 from dsa_sched.verification.verdict import ExtremeResult
 
 LARGEST_RUN_CYCLES = 500_000
-"""Of a program, by the cycle model, that is run for every kind of inputs. A larger one is run where the reference shows
-that something may be lost: its simulation takes minutes."""
+"""Cycles, by the cycle model, of the largest program that is run for every kind of inputs. A larger one is run only
+where the reference shows that something may be lost: its simulation takes minutes.
+"""
 
 LARGEST_RUN_MACS = 1 << 27
-"""Multiply-adds of one, where the target has no cycle model."""
+"""Multiply-adds of the largest such program, where the target has no cycle model."""
 
 SHARE_BOUND = 0.25
-"""Error over distance. Small inputs beside biases of ordinary size change outputs by little more than rounding does, so
-that more is allowed here than of ordinary inputs: what leaves the range is off by all of the distance."""
+"""Largest allowed ratio of error to distance. Small inputs next to biases of ordinary size change outputs by little
+more than rounding does, so more is allowed here than for ordinary inputs; a value that leaves the range is off by all
+of the distance.
+"""
 
 REACTS_TO_ZEROS = frozenset(["Div", "Log", "Pow", "Reciprocal"])
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedExtreme:
-    """Inputs that are run, with the reference's values for them and for others of their kind; without these where
-    `reason` says why they are not."""
+    """Inputs to run, with the reference's values for them and for others of their kind; without these where `reason`
+    says why the inputs are not run.
+    """
 
     extreme: Extreme
     exact: Feed
@@ -60,7 +64,7 @@ class PlannedExtreme:
 def planned_extremes(
     whole: Compilation, reference: OnnxReference, extremes: Sequence[Extreme], dtype: str, cycles: float | None
 ) -> tuple[PlannedExtreme, ...]:
-    """What the reference says of each before anything is run. `cycles` are those of the program."""
+    """The reference's judgement of each kind of inputs before anything is run. `cycles` are those of the program."""
     macs = sum(op.macs for op in whole.model.graph.ops)
     large = macs > LARGEST_RUN_MACS if cycles is None else cycles > LARGEST_RUN_CYCLES
     return tuple(_planned(whole, reference, extreme, limits_of(dtype), large) for extreme in extremes)
@@ -89,7 +93,7 @@ def _planned(
 
 
 def _reacts_to_zeros(whole: Compilation) -> bool:
-    """Whether the file divides by what it computes, or takes logarithms."""
+    """Whether the file divides by computed values or takes their logarithms."""
     nodes = whole.model.source.graph.node
     constants = {tensor.name for tensor in whole.model.source.graph.initializer}
     constants.update(name for node in nodes if node.op_type == "Constant" for name in node.output)
@@ -97,12 +101,12 @@ def _reacts_to_zeros(whole: Compilation) -> bool:
 
 
 def not_judged(planned: PlannedExtreme) -> ExtremeResult:
-    """Of inputs that were not run."""
+    """Result for inputs that were not run."""
     return ExtremeResult(planned.extreme.label, "not judged", planned.reason)
 
 
 def end_names(whole: Compilation, exact: Feed) -> tuple[str, ...]:
-    """Values by which outputs are judged, those that the program stores."""
+    """Names of the values that the program stores and by which its outputs are judged."""
     stored = frozenset(stored_values(whole))
     before = [name for name in logits_names(whole.model, exact) if name in stored]
     rest = [name for name in whole.model.graph.outputs if name in stored and comparable(whole.model, name, exact)]
@@ -112,7 +116,7 @@ def end_names(whole: Compilation, exact: Feed) -> tuple[str, ...]:
 def judge_extreme(
     whole: Compilation, planned: PlannedExtreme, dump: Dump, floors: tuple[Feed, Feed], names: Sequence[str], dtype: str
 ) -> ExtremeResult:
-    """By each output that has finite values in the reference."""
+    """Judge each output that has finite values in the reference."""
     label, limits = planned.extreme.label, limits_of(dtype)
     results = [_judge(whole, planned, name, dump, floors, limits) for name in names]
     failed = [line for outcome, line in results if outcome == "failed"]
@@ -159,7 +163,7 @@ def _judge(
 
 
 def _of_equal_outputs(name: str, result: LogitsResult) -> tuple[str, str]:
-    """Of outputs that such inputs do not change."""
+    """Outcome and line for outputs that such inputs do not change."""
     allowed = max(LAYER_BOUND * result.norm, result.floor)
     line = f"{name}: error {result.error:.3g} of the norm {result.norm:.3g}, where such inputs change nothing"
     return ("held", line) if result.error <= allowed else ("failed", f"{line}, at most {allowed:.3g} is allowed")

@@ -16,10 +16,10 @@ Array = npt.NDArray[np.generic]
 
 
 def range_warnings(inputs: Sequence[TensorEntry], feeds: Sequence[Mapping[str, Array]]) -> tuple[str, ...]:
-    """At most one sentence for each way in which an input loses values, over all `feeds` together.
+    """At most one sentence per way in which an input loses values, over all `feeds` together.
 
-    Infinite values and NaN are as such on the device; arrays that are missing or hold no numbers are somebody else's
-    to refuse.
+    Infinite values and NaN stay as they are on the device; arrays that are missing or hold no numbers are refused
+    elsewhere.
     """
     found: list[str] = []
     for entry in inputs:

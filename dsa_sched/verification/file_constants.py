@@ -1,10 +1,10 @@
-"""Constants after a run against the user's file: each worked out anew from the file's initializers, by its term.
+"""Constants after a run against the user's file: each is computed anew from the file's initializers, by its term.
 
     ModelProto + terms  --float64-->  what each constant must be   ==   what lies in memory, to within rounding
 
-This is a second reading: it takes the bytes of the initializers itself and works terms out by arithmetic of its own, so
-that what goes wrong between the file and the machine code shows, wherever that is. What nodes make of initializers
-alone is taken from the reference's run.
+This is a second reading: it takes the bytes of the initializers itself and computes terms by its own arithmetic, so
+that any error between the file and the machine code shows. Values that nodes make of initializers alone are taken from
+the reference's run.
 """
 
 from __future__ import annotations
@@ -28,23 +28,26 @@ Doubles = npt.NDArray[np.float64]
 Leaf = Callable[[str], Array]
 
 ROUNDING_SLACK = 2.0**-8
-"""Of half a step of the stored type: for the last bits in which two ways to work out a term may differ."""
+"""Slack, in half steps of the stored type, for the last bits in which two ways to compute a term may differ."""
 
 RUNTIME_NOISE = 2.0**-22
-"""Of the largest magnitude of a value that nodes make of initializers: the runtime adds float32 products in an order of
-its own, so that small sums of large ones differ by a few steps of these."""
+"""Noise, relative to the largest magnitude, of a value that nodes make of initializers: the runtime adds float32
+products in its own order, so small sums of large products differ by a few steps of these.
+"""
 
 MOVES = ("reshape", "transpose", "broadcast", "take")
 
 
 class _Undeclared(Exception):
-    """A term names what the file does not have."""
+    """A term names something that the file does not have."""
 
 
 def compare_constants(model: Model, dump: Dump, exact: Feed) -> ConstantsResult:
-    """Every constant of the graph as `dump` has it (or, where it lies in no memory, as the graph has it). `exact` holds
-    what the file's nodes make of its initializers. Tables of the target, of which the file has nothing, must be as the
-    graph has them: whether their numbers are right is seen where the layers that look them up are emulated."""
+    """Compare every constant of the graph as `dump` has it (or as the graph has it, where it lies in no memory) with
+    the file. `exact` holds what the file's nodes make of its initializers. Tables of the target, which are not in the
+    file, must be as the graph has them; whether their numbers are right shows where the layers that look them up are
+    emulated.
+    """
     leaves = _Leaves(model.source, exact)
     copied = computed = 0
     undeclared: list[str] = []
@@ -99,8 +102,9 @@ def _magnitude(array: Array) -> float:
 
 
 def _differs(stored: Array, expected: Array, copy: bool, noise: float) -> npt.NDArray[np.bool_]:
-    """Where a stored constant is not the expected number, known up to `noise`, rounded to nearest; beyond the range the
-    largest one is. All that is NaN is alike."""
+    """Where a stored constant is not the expected number (known up to `noise`) rounded to nearest; beyond the range the
+    largest number is expected. All NaN are alike.
+    """
     if stored.dtype.kind != "f":
         return np.asarray(stored != expected)
     bits, largest = f"u{stored.dtype.itemsize}", float(np.finfo(str(stored.dtype)).max)
@@ -154,7 +158,7 @@ class _Leaves:
 
 
 def worked_out(term: Term, leaf: Leaf) -> Array:
-    """The numbers of a term: in the file's own type while they only move, in float64 behind any arithmetic."""
+    """The numbers of a term: in the file's own type while they are only moved, in float64 after any arithmetic."""
     known: dict[int, Array] = {}
     waiting = [term]  # not by recursion: a file may have thousands of factors in a row
     while waiting:
@@ -231,7 +235,7 @@ FIELDS: Mapping[int, str] = {
     onnx.TensorProto.UINT32: "uint64_data",
     onnx.TensorProto.UINT64: "uint64_data",
 }
-"""Where elements lie that are not raw bytes; those of other types lie in `int32_data`, fp16 and bfloat16 as bits."""
+"""Field of elements that are not raw bytes, by type; others, also fp16 and bfloat16 as bits, use `int32_data`."""
 
 BITS: Mapping[int, np.dtype[np.generic]] = {
     onnx.TensorProto.FLOAT16: np.dtype("<u2"),

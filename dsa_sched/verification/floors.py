@@ -1,9 +1,9 @@
-"""What rounding alone makes of the values that are judged: of each layer by itself, and of the end of the network.
+"""Effect of rounding alone on the values that are judged: on each layer by itself, and on the end of the network.
 
     the reference's values  -->  the same, rounded as stored, for each input: alone by layer, and from end to end
 
 A layer that reads values which the reference does not have (pieces of one node) is fed with what the network stored, so
-that it does not stand alone: what rounding from the network's inputs on makes of it is its floor.
+it does not stand alone: its floor is what rounding from the network's inputs on makes of it.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Floors:
     end: tuple[tuple[Feed, Feed], ...]
     linked: frozenset[str]
     extremes: tuple[tuple[Feed, Feed], ...] = ()
-    """The same two draws for inputs of extreme sizes."""
+    """Two such draws for inputs of extreme sizes."""
     warning: str = ""
-    """Why nothing is known, if so: then all bounds are without floors."""
+    """Reason why nothing is known, if so: then all bounds are without floors."""
 
     def of_layer(self, name: str, number: int) -> Array | None:
         """The rounded value of the file's `name` for an input; None where nothing is known."""
@@ -61,8 +61,9 @@ def start_floors(
     extremes: tuple[Feed, ...] = (),
     end_of_extremes: Sequence[str] = (),
 ) -> Callable[[], Floors]:
-    """Compute in the pool; the function that comes back waits. `judged` stores the values of all layers; of `extremes`
-    only the end is rounded, which is `end_of_extremes`."""
+    """Start the computation in the pool; the returned function waits for it. `judged` stores the values of all layers;
+    of `extremes` only `end_of_extremes` is rounded, the values at the end.
+    """
     model = judged.model
     stored = frozenset(file_name(model, name) for name in stored_values(judged) if comparable(model, name, exact[0]))
     named = [(layer, compared_name(model, layer.output, exact[0])) for layer in computing_layers(judged)]

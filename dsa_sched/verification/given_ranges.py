@@ -3,8 +3,8 @@
     file + x.npz  --onnxruntime, every value-->  sentences, worst operators first
     file          --intervals from constants and declared ranges-->  what is certain without inputs
 
-An interval is tight where inputs exist that reach both its ends: of functions of one operand, of operands that no input
-has in common, of sums. Only of such anything is said.
+An interval is tight where inputs exist that reach both its ends: for functions of one operand, operands that share no
+input, and sums. Only tight intervals are reported.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dsa_sched.zoo.meanings.declared_meanings import Range, declared_meanings
 from partitioner.ir.operators import Trait, onnx_names
 
 SHOWN = 5
-"""Operators that are named; the rest is counted."""
+"""Number of operators that are named; the rest are counted."""
 
 
 def ranges_of_feeds(
@@ -40,8 +40,9 @@ def ranges_of_feeds(
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Every element is from `least` to `most`; `tight` where inputs exist for which elements are at either end. `roots`
-    are the inputs that it depends on."""
+    """Interval of a value: every element is from `least` to `most`; `tight` where inputs exist for which elements are
+    at either end. `roots` are the inputs that it depends on.
+    """
 
     least: float
     most: float
@@ -67,7 +68,7 @@ RISING: Mapping[str, Callable[[float], float]] = {
     "Sqrt": lambda x: sqrt(x) if x > 0 else 0.0,
     "Tanh": tanh,
 }
-"""Functions that rise, by operator."""
+"""Increasing functions, by operator."""
 
 SAME = onnx_names(Trait.BETWEEN, Trait.VIEW, Trait.MOVES, Trait.SPLITS, Trait.GATHERS)
 """Operators whose results lie between the numbers that they read, and reach these."""
@@ -190,7 +191,7 @@ def _power(first: Interval, exponent: float) -> Interval:
 
 
 def _of_two(kind: str, first: Interval, other: Interval) -> Interval:
-    """Of two operands, tight where they have no input in common."""
+    """Interval of a function of two operands, tight where they have no input in common."""
     if kind == "Div" and other.least <= 0 <= other.most:
         return replace(ANY, roots=first.roots | other.roots)
     pairs = [(a, b) for a in (first.least, first.most) for b in (other.least, other.most)]

@@ -22,17 +22,17 @@ from dsa_sched.zoo.meanings.declared_meanings import Range
 from hw_models.errors import ModelError
 
 CANDIDATES = 12
-"""Draws to choose from: an input between two classes says nothing about which of them wins."""
+"""Number of draws to choose from: an input between two classes says nothing about which of them wins."""
 
 NARROWER = (Range(0, 7), Range(1, 7), Range(1, 3), Range(0, 3), Range(0, 1), Range(1, 1), Range(0, 0))
-"""What integers are drawn from, one after the other, where the reference refuses those that seem to be meant."""
+"""Ranges from which integers are drawn, in this order, where the reference refuses those that seem to be meant."""
 
 LARGEST_ITEM_BYTES = 8
-"""Inputs may come in a wider type than the model's."""
+"""Bytes of the largest element of an input, which may come in a wider type than the model's."""
 
 
 class FeedOptions(Protocol):
-    """How many inputs are drawn with which seed, or the files that hold them."""
+    """Number of inputs to draw and their seed, or the files that hold them."""
 
     @property
     def inputs(self) -> int: ...
@@ -46,19 +46,19 @@ class FeedOptions(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DrawnInputs:
-    """Sets of inputs that the reference takes, and a sentence for each kind of drawn ones that it refused."""
+    """Sets of inputs that the reference accepts, and a sentence for each kind of drawn inputs that it refused."""
 
     feeds: tuple[Feed, ...]
     refused: tuple[str, ...] = ()
 
 
 def seeded_or_given(model: onnx.ModelProto, options: FeedOptions) -> DrawnInputs:
-    """One set of inputs a file, or `inputs` drawn ones: those of CANDIDATES for which the reference decides most
+    """One set of inputs per file, or `inputs` drawn ones: those of CANDIDATES for which the reference decides most
     clearly which entry of the first output is the largest. `model` has static shapes.
 
-    What onnxruntime refuses (an index beyond a computed table) is drawn again from fewer integers. Raises UserError for
-    a file that cannot be read, ModelError for arrays that are not those of the model's inputs, and where no integers
-    are found that the reference takes.
+    Inputs that onnxruntime refuses (an index beyond a computed table) are drawn again from fewer integers. Raises
+    UserError for a file that cannot be read, ModelError for arrays that are not those of the model's inputs, and where
+    no integers are found that the reference accepts.
     """
     if options.feeds:
         return DrawnInputs(given_inputs(model, options.feeds))
@@ -93,7 +93,7 @@ def seeded_or_given(model: onnx.ModelProto, options: FeedOptions) -> DrawnInputs
 
 
 def given_inputs(model: onnx.ModelProto, files: Sequence[Path]) -> tuple[Feed, ...]:
-    """One set of inputs a file. Raises UserError for a file that cannot be read, ModelError for other arrays."""
+    """One set of inputs per file. Raises UserError for a file that cannot be read, ModelError for other arrays."""
     return tuple(_read(model, path) for path in files)
 
 
@@ -107,7 +107,7 @@ def _draws_integers(model: onnx.ModelProto) -> bool:
 
 
 def _classes(model: onnx.ModelProto) -> str:
-    """The first output, or what a final softmax makes it of; empty for a model without outputs."""
+    """The first output, or the input of a final softmax; empty for a model without outputs."""
     if not model.graph.output:
         return ""
     name = model.graph.output[0].name
@@ -116,8 +116,9 @@ def _classes(model: onnx.ModelProto) -> str:
 
 
 def _margin(array: Array) -> float:
-    """By how many deviations of a row the largest entry exceeds the next, in the row where it is least; 0 where there
-    are no two entries."""
+    """Margin of the largest entry of a row over the next, in deviations of the row, for the row where it is least; 0
+    where there are no two entries.
+    """
     if array.ndim < 2 or array[0].size < 2 or array.dtype.kind != "f" or not np.isfinite(array).all():
         return 0.0
     rows = np.sort(array.astype(np.float64).reshape(len(array), -1), axis=1)

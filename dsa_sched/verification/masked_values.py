@@ -1,12 +1,12 @@
-"""Values that a mask has been added to, or chosen by: what they hold beyond the device's type is compared as its end.
+"""Values that a mask was added to or that it chose: numbers beyond the device's type are compared as its largest.
 
     scores + mask, masks of -3.4e38 in the file, -65504 on the device  -->  "scores" and what only moves them
     absent x -3.4e38, where absent is 0 or 1  -->  the mask, and what it is added to
 
-A file masks by numbers that no narrower type has, so that a Softmax makes zeros of them; on the device they are the
-largest half or an infinity. Which of these says nothing about the network. So are values of which the reference itself
-has finite numbers beyond the type's range: nothing can be stored for them but its end. What reads them is judged by
-what the reference makes of the numbers.
+A file masks with numbers that no narrower type has, so that a Softmax makes zeros of them; on the device they are the
+largest fp16 number or an infinity. Which of the two says nothing about the network. The same goes for values of which
+the reference itself has finite numbers beyond the type's range: only the end of the range can be stored for them.
+Operators that read them are judged by what the reference makes of the numbers.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Array = npt.NDArray[np.generic]
 MASKING = frozenset(["add", "sub", "max", "min"])
 """Kinds that put a mask on a value."""
 MAKING = MASKING | {"mul"}
-"""Kinds that make one of such a constant."""
+"""Kinds that make a mask from such a constant."""
 CARRYING = MASKING | kind_names(*REARRANGING)
-"""Kinds behind which a masked value still is one."""
+"""Kinds whose result is masked if an operand is."""
 
 
 def masked_values(graph: Graph, constants: Mapping[str, Array]) -> frozenset[str]:
@@ -50,7 +50,7 @@ def _masks(array: Array) -> bool:
 
 
 def held_in_range(array: Array, dtype: str) -> Array:
-    """The numbers with those beyond a type's range, and infinities, at its ends."""
+    """The numbers, with infinities and those beyond a type's range replaced by its ends."""
     largest = float(np.finfo(dtype).max)
     with np.errstate(invalid="ignore"):  # of NaN as the device has it
         return np.clip(array.astype(np.float64), -largest, largest)

@@ -2,7 +2,7 @@
 
     original ModelProto + one input --onnxruntime, float32, no optimisation--> {value name: array}
 
-Never our simplified network: a rewrite of ours that is wrong must show.
+Our simplified network is never used: a wrong rewrite must show.
 """
 
 from __future__ import annotations
@@ -43,18 +43,19 @@ class OnnxReference:
             self._session: Any = onnxruntime.InferenceSession(
                 model.SerializeToString(), options, providers=["CPUExecutionProvider"]
             )
-        except Exception as error:  # onnxruntime has a class of its own for each reason
+        except Exception as error:  # onnxruntime has a separate class for each reason
             raise ModelError(
                 source.graph.name or "model", needs="a model that onnxruntime can run", has=str(error).splitlines()[0]
             ) from error
         self._names = [output.name for output in self._session.get_outputs()]
 
     def values(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Every value of the network for these inputs, the inputs themselves too. Raises RefusedInput for inputs that
-        onnxruntime does not take, as an index beyond its table."""
+        """Every value of the network for these inputs, including the inputs themselves. Raises RefusedInput for inputs
+        that onnxruntime does not accept, such as an index beyond its table.
+        """
         try:
             found = self._session.run(self._names, dict(inputs))
-        except Exception as error:  # onnxruntime has a class of its own for each reason
+        except Exception as error:  # onnxruntime has a separate class for each reason
             raise RefusedInput(
                 self._who, needs="inputs for which onnxruntime computes the network", has=_reason(error),
                 change="give inputs that the network is meant for with --feed, or say what integers mean in the file's "
@@ -64,7 +65,7 @@ class OnnxReference:
 
 
 def _reason(error: Exception) -> str:
-    """What onnxruntime says, without its own words around it."""
+    """onnxruntime's reason, without the words that it puts around it."""
     lines = str(error).splitlines() or [type(error).__name__]
     words = lines[0].split("Status Message:")
     node = words[0].split("Name:")[-1].strip() if len(words) > 1 else ""
@@ -72,7 +73,7 @@ def _reason(error: Exception) -> str:
 
 
 def _with_more(source: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelProto:
-    """A copy of which these values are outputs too."""
+    """A copy in which these values are outputs too."""
     import onnx
 
     model = onnx.ModelProto()

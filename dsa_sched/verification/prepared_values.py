@@ -2,8 +2,8 @@
 
     memory after a run --all prepared and concluded operators, whole, bit for bit--> sentences about what differs
 
-What is chosen by computed numbers (`Graph.concluded`) is judged by what the reference makes of the numbers as the run
-left them: of two logits that differ by less than rounding either may be the greatest.
+Choices by computed numbers (`Graph.concluded`) are judged by what the reference makes of the numbers as the run left
+them: of two logits that differ by less than rounding, either may be the greatest.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def prepared_names(compilation: Compilation) -> tuple[str, ...]:
 
 
 def wrong_prepared(compilation: Compilation, dump: Dump, exact: Feed, number: int) -> Iterator[str]:
-    """A sentence for each prepared operator of which the run of input `number` left something else."""
+    """A sentence for each prepared operator whose result in the run of input `number` is wrong."""
     graph, target = compilation.model.graph, compilation.target
     if not graph.prepared and not graph.concluded:
         return
-    assert isinstance(target, Prepares)  # else nothing is prepared
+    assert isinstance(target, Prepares)  # otherwise nothing is prepared
 
     def read(name: str) -> Array:
         tensor = graph.by_name[name]

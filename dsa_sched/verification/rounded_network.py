@@ -1,4 +1,4 @@
-"""What rounding to the chip's dtype makes of the reference itself: the floor under which no error says anything.
+"""Effect of rounding to the chip's dtype on the reference itself: the floor below which no error says anything.
 
     original ModelProto  -->  the same network, each value off by what storing it and summing in that type costs
 
@@ -6,12 +6,12 @@ Inputs and the constants of arithmetic are rounded. What a node computes is move
 the root mean square of its rounding errors: one where the result is stored, and those of the sum on the way. A sum of K
 terms is kept in that type while it grows. Given its end s and the sum q of the squares of its terms, the sums on the
 way have the mean square s^2/3 + q/6 (a random walk from 0 to s). Each is rounded by a relative error of at most u (of
-halves 2^-11), of root mean square u/sqrt(6), for steps are wide beside the smaller numbers between two powers of two.
-Terms of means and sums along axes are neighbours and alike, so that their sums do not walk at random: there the sum of
-absolute values stands for s. Nothing here knows how our compiler computes.
+fp16 2^-11), with root mean square u/sqrt(6), because steps are wide relative to the smaller numbers between two powers
+of two. Terms of means and sums along axes are neighbours and alike, so that their sums do not walk at random: there the
+sum of absolute values takes the place of s. Nothing here knows how our compiler computes.
 
-With values to `cut` at, a node reads these as they are given, so that each stretch between is off by its own errors
-alone, as layers are that run by themselves.
+With values to `cut` at, a node reads these as given, so each stretch between them is off by its own errors alone, like
+layers that run by themselves.
 """
 
 from __future__ import annotations
@@ -31,15 +31,17 @@ Array = npt.NDArray[np.generic]
 Values = Mapping[str, Array]
 
 LONGEST_SUM = 2_048
-"""Terms beyond so many count as this many: whoever sums more in fp16 must sum in parts."""
+"""Largest number of terms that count in a sum: whoever sums more in fp16 must sum in parts."""
 
 LONGEST_AVERAGE = 256
-"""Likewise of means and sums along axes: so many equal terms still add up to within 1 % in fp16, so that longer ones
-are summed in pieces by whoever wants to keep that."""
+"""Largest number of terms that count in a mean or a sum along axes: this many equal terms still add up to within 1 % in
+fp16, so longer ones are summed in pieces by whoever wants to keep that.
+"""
 
 STEPS_INSIDE = 8
-"""Roundings in an operator that is put together of others (softmax, norms). They are the same wherever the argument is,
-so that they add up and do not cancel."""
+"""Roundings in an operator that is composed of others (softmax, norms). They are the same wherever the argument is the
+same, so they add up and do not cancel.
+"""
 
 EXACT = onnx_names(Trait.EXACT, *REARRANGING)
 """Operators whose results are among the numbers that they read."""
@@ -48,30 +50,30 @@ FUNCTIONS = onnx_names(Trait.FUNCTION)
 """Functions of one operand, which a device can round correctly: how it computes them is no law of rounding."""
 
 FLUSHED = frozenset(["Softmax"])
-"""Others that may make zero of results below the smallest normal number."""
+"""Other functions that may flush results below the smallest normal number to zero."""
 
 FROM_ONE = onnx_names(Trait.FROM_ONE)
-"""Results that are differences of numbers about one, and as exact near zero as those are."""
+"""Functions whose results are differences of numbers about one, and only as exact near zero as those numbers."""
 
 SCALED = FROM_ONE - {"LogSoftmax"}
-"""Those of them that multiply by their second operand, a number a channel."""
+"""Functions of `FROM_ONE` that multiply by their second operand, one number per channel."""
 
 ONE_ROUNDING = onnx_names(Trait.ONE_ROUNDING)
 PRODUCTS = frozenset(["Conv", "Gemm", "MatMul"])
-"""Those sums of products of which `length` knows how many terms they have."""
+"""Sums of products whose number of terms `length` knows."""
 RECURRENT = onnx_names(Trait.RECURRENT)
 STORED_A_STEP = 8
-"""Numbers that a recurrent network rounds for one element of its state in a step: gates, products, sums."""
+"""Numbers that a recurrent network rounds per element of its state and step: gates, products, sums."""
 
 AVERAGES = onnx_names(Trait.AVERAGES)
 ARITHMETIC = PRODUCTS | ONE_ROUNDING | EXACT
-"""Their constants are data, not shapes or scales."""
+"""Operators whose constants are data, not shapes or scales."""
 
 JUMPS = onnx_names(Trait.JUMPS)
-"""Functions that jump: of an operand that is as near to the jump as rounding moves it, either side is right."""
+"""Functions that jump: if rounding may move the operand across the jump, either side is right."""
 
 JUMP_DEVIATIONS = 4.0
-"""Root mean squares of its rounding by which an operand may be on the other side."""
+"""Distance from a jump, in root mean squares of its rounding, within which an operand may be on the other side."""
 
 PATTERN = 1.0386219
 """Any number with many digits: a value times this lies anywhere between two numbers of fp16."""
@@ -82,8 +84,9 @@ def given(name: str) -> str:
 
 
 def narrowed(array: Array, stored: str) -> Array:
-    """The numbers of the type `stored`, in the array's own type; what is beyond stays as it is, for overflow is no
-    rounding."""
+    """The numbers rounded to the type `stored`, in the array's own type; numbers beyond its range stay, because
+    overflow is no rounding.
+    """
     if array.dtype.kind != "f" or array.dtype == np.dtype(stored):
         return array
     with np.errstate(over="ignore"):
@@ -106,7 +109,7 @@ class RoundedNetwork:
         self.inputs: dict[str, onnx.ValueInfoProto] = {}
         self.extra: dict[str, onnx.TensorProto] = {}
         self.plain: set[str] = set()
-        """Results before they are moved."""
+        """Names of results before they are moved."""
         self.initializers = {tensor.name: tensor for tensor in source.graph.initializer}
         self.varying = {item.name for item in source.graph.input if item.name not in self.initializers}
 
@@ -135,7 +138,7 @@ class RoundedNetwork:
         return name in self.exact and self.exact[name].dtype.kind == "f"
 
     def rounded(self, name: str) -> str:
-        """What stands for a value of the file here."""
+        """The name of the value that replaces the file's value `name` here."""
         return f"{name}::rounded" if name in self.varying and name not in self.inputs else name
 
     def append(self, node: onnx.NodeProto) -> None:
@@ -223,8 +226,9 @@ class RoundedNetwork:
         return self.op("Mul", name, sizes, self.op("Cast", name, below, to=helper.np_dtype_to_tensor_dtype(dtype)))
 
     def flushed_share(self, node: onnx.NodeProto, name: str, plain: str, dtype: np.dtype[Any]) -> str:
-        """What is missing in the sum of a Softmax whose exponentials below the smallest normal number, beside that of
-        the largest element, become zero; empty for the Softmax over several axes of old operator sets."""
+        """Share of a Softmax's sum that is missing because exponentials below the smallest normal number, relative to
+        the largest element, become zero; empty for the Softmax over several axes of old operator sets.
+        """
         opset = next((item.version for item in self.source.opset_import if not item.domain), 1)
         rank = len(self.exact[name].shape)
         axis = next((int(a.i) for a in node.attribute if a.name == "axis"), -1 if opset >= 13 else 1) % rank
@@ -274,7 +278,7 @@ class RoundedNetwork:
         self.nodes.append(helper.make_node("Cast", [result], [self.rounded(name)], to=back))
 
     def place_of_jump(self, node: onnx.NodeProto, plain: str, dtype: np.dtype[Any]) -> str:
-        """Where a function jumps: at its other operand, at a number of its own, or at integers, which it keeps."""
+        """Place where a function jumps: its other operand, a number of its own, or integers, which it keeps."""
         numbers = {a.name: float(a.f) for a in node.attribute if a.type == onnx.AttributeProto.FLOAT}
         match node.op_type:
             case "ThresholdedRelu":
@@ -288,8 +292,7 @@ class RoundedNetwork:
         return str(node.input[1])
 
     def one(self, node: onnx.NodeProto, name: str) -> str:
-        """The square of the numbers of which a function of FROM_ONE is a difference: of ones, which a norm multiplies
-        by its scale."""
+        """Square of the numbers of which a function of FROM_ONE is a difference: ones, times the scale for a norm."""
         dtype, shape = self.kind(name), self.exact[name].shape
         scale = node.input[1] if node.op_type in SCALED else ""
         if not scale or (node.op_type != "LayerNormalization" and self.shape(scale) != shape[1:2]):
@@ -300,14 +303,15 @@ class RoundedNetwork:
         return self.op("Mul", name, wide, wide)
 
     def recurrent(self, node: onnx.NodeProto) -> float:
-        """How many independent roundings reach the state after all steps, where nothing is forgotten: in each those of
-        the numbers that are stored, and of the sum of the products."""
+        """Number of independent roundings that reach the state after all steps if nothing is forgotten: in each step
+        those of the stored numbers, and of the sum of the products.
+        """
         steps, *_ = self.shape(node.input[0])
         products = min(LONGEST_SUM, self.shape(node.input[1])[-1] + self.shape(node.input[2])[-1])
         return steps * (STORED_A_STEP + products / 6)
 
     def kind(self, name: str) -> np.dtype[Any]:
-        """The type in which errors of a value are computed: its own, but wider than halves."""
+        """The type in which errors of a value are computed: its own, but wider than fp16."""
         return np.result_type(self.exact[name].dtype, np.float32)
 
     def wide(self, operand: str, dtype: np.dtype[Any]) -> str:

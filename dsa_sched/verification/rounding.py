@@ -1,4 +1,4 @@
-"""The reference as rounding to the stored type makes it: the floor under which no error says anything.
+"""The reference rounded to the stored type: the floor below which no error says anything.
 
 original ModelProto + the reference's values --rounded network in onnxruntime-->  {value name: array}
 """
@@ -40,13 +40,14 @@ class RoundedReference:
             self._session: Any = onnxruntime.InferenceSession(
                 model.SerializeToString(), options, providers=["CPUExecutionProvider"]
             )
-        except Exception as error:  # onnxruntime has a class of its own for each reason
+        except Exception as error:  # onnxruntime has a separate class for each reason
             raise _unusable(source, error) from error
         self._given = {item.name for item in self._session.get_inputs()}
 
     def values(self, exact: Values, together: bool = False) -> dict[str, Array]:
-        """The wanted values for the inputs in `exact`, which also holds what is given at the cuts. With `together` all
-        elements are moved up, as those of neighbours that are alike are moved together."""
+        """The wanted values for the inputs in `exact`, which also holds the values given at the cuts. With `together`
+        all elements are moved up, as elements of neighbours that are alike move together.
+        """
         if not self._names:
             return {}
         feed = {name: narrowed(array, self._stored) for name, array in exact.items() if name in self._given}

@@ -1,10 +1,10 @@
-"""Samples of layers, recomputed by the target's slow arithmetic and judged as the target says of itself.
+"""Samples of layers, recomputed by the target's slow arithmetic and judged by the exactness that the target declares.
 
     what a run left + emulation  -->  how many of a layer's outputs are wrong, and the first of them in words
 
-An exact target is judged bit for bit. Of one that gives a bound each element may be as far from the emulated number as
-the bound allows. A level beyond O0 does not store every value: what a stored value follows from is then emulated in
-whole, layer by layer, with what the bound allows of it on the way.
+An exact target is judged bit for bit. If a target gives a bound, each element may be as far from the emulated number as
+the bound allows. A level beyond O0 does not store every value: the values that lead to a stored one are then emulated
+whole, layer by layer, with the deviation that the bound allows on the way.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from partitioner.ir.layers import Layer
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """How many outputs of a layer were recomputed, how many are wrong, and the first that is, in words."""
+    """Number of a layer's outputs that were recomputed, number of wrong ones, and the first wrong one in words."""
 
     count: int
     wrong: int
@@ -37,8 +37,9 @@ class Samples:
 
 @dataclass(frozen=True)
 class SampledValues:
-    """Values of one run in device shape and type: constants as the graph has them, others as the run stored them; what
-    it left nowhere is emulated from what it did store, with how far it may be off."""
+    """Values of one run in device shape and type: constants as the graph has them, others as the run stored them;
+    values that it left nowhere are emulated from those that it did store, with how far they may be off.
+    """
 
     compilation: Compilation
     dump: Dump
@@ -69,12 +70,12 @@ class SampledValues:
         return Sampled(model.graph, model.constants, layer, points, self.read, self.errors, self.compilation.chip)
 
     def _source(self, name: str) -> str | None:
-        """What `name` is a view of."""
+        """Name of the value of which `name` is a view."""
         op = self.compilation.model.graph.producer[name]
         return op.inputs[0] if op.is_view else None
 
     def _emulate(self, name: str) -> tuple[Array, Doubles]:
-        """The whole value as the target would store it, and how far what it stored may be from that."""
+        """The whole value as the target would store it, and how far the stored value may be from it."""
         if name not in self._emulated:
             tensor = self.compilation.model.graph.by_name[name]
             layer = next(layer for layer in computing_layers(self.compilation) if layer.output == name)
@@ -88,8 +89,9 @@ class SampledValues:
 
 
 def check_samples(layer: Layer, runs: tuple[SampledValues, ...], samples: int, seed: int) -> Samples:
-    """Recompute samples of a layer's output from its inputs in each run. Raises TargetError where what the target
-    emulates is not of the output's type."""
+    """Recompute samples of a layer's output from its inputs in each run. Raises TargetError where the target's
+    emulation does not have the output's type.
+    """
     whole = runs[0].compilation
     shape = whole.model.graph.by_name[layer.output].shape
     count = -(-samples // len(runs))
@@ -125,7 +127,7 @@ def check_level(whole: Compilation, ours: tuple[Dump, ...], samples: int, seed: 
 
 
 Said = Callable[[int], str]
-"""What to say of a sample, by its number."""
+"""Function from a sample's number to the text about it."""
 
 
 def _judged(whole: Compilation, sampled: Sampled, ours: Array) -> tuple[npt.NDArray[np.intp], Said]:
@@ -162,7 +164,7 @@ def _bounded(whole: Compilation, sampled: Sampled) -> tuple[Doubles, Doubles]:
 
 
 def _beyond(ours: Array, numbers: Doubles, allowed: Doubles) -> npt.NDArray[np.bool_]:
-    """Where a stored element is not within what is allowed. One that overflows may, where a number near enough does."""
+    """Where a stored element is farther off than allowed. It may be infinite, if a number near enough overflows."""
     apart = np.abs(difference(ours, numbers))
     with np.errstate(over="ignore", invalid="ignore"):
         farthest = (numbers + np.copysign(allowed, numbers)).astype(ours.dtype)

@@ -1,10 +1,10 @@
-"""A run of neighbouring nodes of a model as a model of its own, with inputs for it.
+"""A range of consecutive nodes of a model as a separate model, with inputs for it.
 
     nodes [a, b) + every value of the reference  -->  Part(model, feeds)
 
-What the nodes read from outside becomes an input, filled with the reference's value. What does not depend on the inputs
-of the whole, and integers (shapes, axes), becomes a constant, as it would be after folding. Outputs are the values that
-the rest of the model reads or gives out.
+Values that the nodes read from outside become inputs, filled with the reference's values. Values that do not depend on
+the inputs of the whole, and integers (shapes, axes), become constants, as they would after folding. Outputs are the
+values that the rest of the model reads or gives out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from onnx import helper, numpy_helper
 from dsa_sched.verification.evidence import Array, Feed
 
 OLDEST_IR = 4
-"""From here on constants need not be listed among the inputs."""
+"""First IR version in which constants need not be listed among the inputs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
-"""The verdicts of `verify`, as plain arithmetic on arrays: errors, logits, samples, bytes.
+"""Verdicts of `verify`, as plain arithmetic on arrays: errors, logits, samples, bytes.
 
 Bounds. A layer fed with the reference's inputs: relative L2 error at most 1.5e-2, for the whole and for each channel.
 Logits of the whole network: error at most a tenth of the distance between the reference's outputs for two different
 inputs. No bound is below what rounding to the chip's dtype makes of the reference itself (`rounding.py`), times an
-`allowance`, which is larger where rows of a product are so alike that their errors are one. Where that does not tell
-two inputs apart, nothing is said about the logits. Samples: bit for bit.
+`allowance`, which is larger where rows of a product are so alike that their errors are one. Where that bound cannot
+tell two inputs apart, nothing is said about the logits. Samples: bit for bit.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ import numpy.typing as npt
 LAYER_BOUND = 1.5e-2
 LOGITS_SHARE_BOUND = 0.1
 CANDIDATE_DEVIATIONS = 4.0
-"""Two normally distributed errors change places of two entries beyond it once in 30,000 times."""
+"""Distance in deviations beyond which two normally distributed errors exchange two entries once in 30,000 times."""
 
 WAY_SQUARE, WAY_CHANCE, WAY_RATE = 1.168, 1e-3, 4.935
-"""Of the mean square of a random walk between fixed ends: it is larger than the first with the chance of the second,
-and that chance falls as exp(-pi^2 / 2 x)."""
+"""Mean square of a random walk between fixed ends that is exceeded with the second number as chance, and the rate at
+which this chance falls with the mean square x: as exp(-pi^2 / 2 x).
+"""
 
 FUNCTION_ERROR = 2.0**-8
-"""Relative error of a function that is right: an output that is nearer than one is, however little inputs change."""
+"""Relative error that a correct function may have, even for outputs that are nearer to each other than that."""
 
 MOST_DRAWS = 64
-"""Independent errors that are told apart: more change an allowance by little."""
+"""Largest number of independent errors that is distinguished: more change an allowance by little."""
 
 Array = npt.NDArray[np.generic]
 Doubles = npt.NDArray[np.float64]
@@ -56,7 +57,7 @@ def difference(ours: Array, reference: Array) -> Doubles:
 
 
 def _rounding(rounded: Array, reference: Array) -> Doubles:
-    """What rounding moves; overflow is no rounding."""
+    """Change that rounding makes; overflow is no rounding."""
     return _where_finite(difference(rounded, reference))
 
 
@@ -66,19 +67,20 @@ def _where_finite(apart: Doubles) -> Doubles:
 
 
 def allowance(draws: int) -> float:
-    """By how much the norm of rounding errors may exceed what is expected of it: twice, and four deviations of the norm
-    of so many independent ones. 6 for one, 2 for many."""
+    """Factor by which the norm of rounding errors may exceed the expected one: twice, and four deviations of the norm
+    of `draws` independent errors. It is 6 for one and 2 for many.
+    """
     return 2 + 4 / sqrt(max(draws, 1))
 
 
 def way_allowance(channels: int) -> float:
-    """By how much the norm of a channel's rounding errors may exceed what is expected, for the channel of so many of
-    which it exceeds it most, where each channel sums products with weights of its own.
+    """Factor by which the norm of a channel's rounding errors may exceed the expected one, for the worst of this many
+    channels, where each channel sums products with its own weights.
 
-    What is rounded is the sum on its way. The squares of a random walk between fixed ends have the mean 1/6, and each
-    channel has one way, not one for each element: activations are positive and alike, so that the weights make it.
-    Their sum is distributed as Cramer's and von Mises' statistic (Anderson and Darling, 1952), and the largest of many
-    channels is the bound that one in ten times as many exceeds. Never less than twice what is expected.
+    The partial sums are what is rounded. The squares of a random walk between fixed ends have the mean 1/6, and each
+    channel has one walk, not one for each element: activations are positive and alike, so the weights decide it. Their
+    sum is distributed as Cramer's and von Mises' statistic (Anderson and Darling, 1952); the bound is the one that the
+    largest of ten times as many channels exceeds once. It is never less than twice what is expected.
     """
     chance = 1 / (10 * max(channels, 1))
     square = WAY_SQUARE + log(WAY_CHANCE / chance) / WAY_RATE
@@ -86,9 +88,10 @@ def way_allowance(channels: int) -> float:
 
 
 def independent_rows(rows: Array, eps: float) -> int:
-    """How many of the rows [R, K] are rounded apart where they are multiplied with the same weights: at most R, and R
-    beyond MOST_DRAWS. A running sum of K terms is about sqrt(K) of them large, so terms that differ by less than its
-    last bit, eps * sqrt(K) of themselves, are rounded alike at every step."""
+    """Number of the rows [R, K] that are rounded independently where they are multiplied by the same weights: at most
+    R, and R beyond MOST_DRAWS. A running sum of K terms is about as large as sqrt(K) of them, so terms that differ by
+    less than its last bit, eps * sqrt(K) of themselves, are rounded alike at every step.
+    """
     left = rows.astype(np.float64)
     within = eps * sqrt(rows.shape[-1])
     for count in range(MOST_DRAWS):
@@ -133,9 +136,9 @@ def judge_layer(
     """(the whole value, its worst channel along `axis`). `rounded` is what rounding makes of the reference: where that
     costs more than LAYER_BOUND, it is the bound, times its `allowance`.
 
-    What a channel's rounding costs is never taken for less than the mean of all channels: single elements of few may be
-    exact by chance. The elements of a channel count as `most_draws` independent ones at most. With `ways` each channel
-    is a sum of products with weights of its own (`way_allowance`).
+    The rounding of a channel never counts for less than the mean of all channels: in a channel of few elements, some
+    may be exact by chance. The elements of a channel count as `most_draws` independent ones at most. With `ways` each
+    channel is a sum of products with its own weights (`way_allowance`).
     """
     rank = max(1, reference.ndim)
     shape = reference.shape or (1,)
@@ -162,7 +165,7 @@ def _root(squares: Doubles) -> float:
 
 
 def _share(error: float, floor: float, norm: float, times: float, channel: int = -1) -> Share:
-    """Relative to the norm; zeros, which have none, relative to what rounding may make of them: `times` its floor."""
+    """Share relative to the norm, or for zeros, which have none, to what rounding may do: `times` its floor."""
     scale = norm or times * floor
     if not scale:
         return Share(0.0 if error == 0 else float("inf"), 0.0, LAYER_BOUND, channel)
@@ -172,10 +175,11 @@ def _share(error: float, floor: float, norm: float, times: float, channel: int =
 
 @dataclass(frozen=True, slots=True)
 class LogitsResult:
-    """One tensor for one input. `apart` and `together` are L2 errors that rounding alone makes of the reference, where
-    the errors of its values are independent, and where all are of one sign. Of `rows`, `top1_same` have the reference's
-    winner, `top1_wrong` one that rounding does not explain; up to `top1_candidates` of `top1_entries` entries lie so
-    near the winner that it does."""
+    """Judgement of one tensor for one input. `apart` and `together` are L2 errors that rounding alone makes of the
+    reference: where the errors of its values are independent, and where all have one sign. Of `rows`, `top1_same` have
+    the reference's winner, and `top1_wrong` one that rounding does not explain; up to `top1_candidates` of
+    `top1_entries` entries are so near the winner that rounding explains them.
+    """
 
     tensor: str
     input: int
@@ -209,8 +213,9 @@ class LogitsResult:
 
     @property
     def floor(self) -> float:
-        """What rounding may make of the reference: independent errors with the `allowance` of a single draw, or those
-        of one sign, whichever is larger."""
+        """Largest error that rounding may make of the reference: independent errors with the `allowance` of a single
+        draw, or errors of one sign, whichever is larger.
+        """
         return max(allowance(1) * self.apart, self.together)
 
     @property
@@ -220,7 +225,7 @@ class LogitsResult:
 
     @property
     def statement(self) -> bool:
-        """Whether the bound tells the outputs of two inputs apart: else nothing is said about the end to end."""
+        """Whether the bound tells the outputs of two inputs apart; if not, nothing is said end to end."""
         return self.distance > 0 and self.bound <= self.distance / 2
 
     @property
@@ -235,9 +240,10 @@ def judge_logits(
     rounded: tuple[tuple[Array, Array], ...] = (),
     neighbours: tuple[Array, ...] = (),
 ) -> tuple[LogitsResult, ...]:
-    """One result for each input; the distance is that to the nearest other input's reference, of elements that are
-    finite for both: an infinite one would allow every error. `rounded` holds, for each input, what rounding makes of
-    the reference: errors apart, and together. `neighbours` are the reference for other inputs, which are not judged."""
+    """One result per input. The distance is the distance to the nearest other input's reference over elements that are
+    finite for both: an infinite one would allow every error. `rounded` holds, for each input, the effect of rounding on
+    the reference: errors apart, and together. `neighbours` are the reference for other inputs, which are not judged.
+    """
     pairs = rounded or tuple((exact, exact) for exact in reference)
     moved = [tuple(_rounding(draw, exact) for draw in draws) for draws, exact in zip(pairs, reference, strict=True)]
     apart, together = (_mean_norm([draws[way] for draws in moved]) for way in (0, 1))
@@ -262,12 +268,12 @@ def _mean_norm(arrays: list[Doubles]) -> float:
 
 
 def _top1(ours: Array, reference: Doubles, moved: Doubles, floor: float) -> tuple[int, int, int, int, int]:
-    """Rows (one a picture), those with the reference's winner, those with one that is no candidate, the most candidates
-    of a row, and the entries of a row.
+    """Rows (one per picture), rows with the reference's winner, rows with a winner that is no candidate, the most
+    candidates of a row, and the entries of a row.
 
     A candidate is an entry that differs from the winner by at most CANDIDATE_DEVIATIONS of their difference. An entry
-    deviates by what rounding does to it, at least by the mean of all; where the error that was measured of the row is
-    larger than what rounding does, by more in proportion.
+    deviates by the effect of rounding on it, and at least by the mean of all; where the measured error of the row is
+    larger than rounding explains, by proportionally more.
     """
     if ours.ndim < 2 or ours[0].size < 2 or not np.isfinite(reference).all():
         return 0, 0, 0, 0, 0
@@ -289,7 +295,7 @@ def _top1(ours: Array, reference: Doubles, moved: Doubles, floor: float) -> tupl
 
 
 def sample_points(shape: tuple[int, ...], count: int, random: np.random.Generator) -> Points:
-    """Positions in a tensor [S, rank]: all of a small one, else `count` that hit every channel and favour borders.
+    """Positions in a tensor [S, rank]: all of a small one, otherwise `count` that hit every channel and favour borders.
 
     The last axis is walked in order (at least once in full); the others are drawn, a quarter of the time at one of
     their ends, where padding acts.
@@ -309,7 +315,7 @@ def _drawn(extent: int, samples: int, random: np.random.Generator) -> Points:
 
 
 def first_difference(ours: bytes, expected: bytes) -> tuple[int, int]:
-    """How many bytes differ, and where the first of them is (-1 for none). Equal lengths."""
+    """Number of bytes that differ, and the position of the first of them (-1 for none). Both have the same length."""
     if ours == expected:
         return 0, -1
     different = np.flatnonzero(np.frombuffer(ours, np.uint8) != np.frombuffer(expected, np.uint8))

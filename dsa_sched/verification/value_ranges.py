@@ -23,16 +23,16 @@ Array = npt.NDArray[np.generic]
 Values = Mapping[str, Array]
 
 PRODUCTS = onnx_names(Trait.PRODUCTS, Trait.RECURRENT) | {"BatchNormalization"}
-"""Their results and operands are numbers of the file's own, whichever way they are computed."""
+"""Operators whose results and operands are the file's own numbers, however they are computed."""
 
 DIFFERENCES = frozenset(["LogSoftmax", "Softmax"])
-"""Likewise their operands: only differences of these count, which an infinity does not have."""
+"""Operators whose operands are too: only their differences count, and an infinity has none."""
 
 CARRY_MASKS = onnx_names(*REARRANGING) | {"Add", "Cast", "Max", "Min", "Mul", "Sub", "Where"}
 FLOATS = frozenset([onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE])
 
 SHOWN = 5
-"""Operators that are named; the rest is counted."""
+"""Number of operators that are named; the rest are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +56,10 @@ def limits_of(dtype: str) -> TypeLimits:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A value of an operator of the file of which elements are lost, over all inputs together. `beyond` are larger than
-    the largest number, `tiny` smaller than the smallest normal one though not zero, both of `elements`; `largest` is
-    the largest finite magnitude, `of_tiny` that of the tiny ones; `all_tiny`: no element is larger."""
+    """A value of an operator of the file that loses elements, over all inputs together. Of `elements`, `beyond` are
+    larger than the largest number, and `tiny` are smaller than the smallest normal one though not zero; `largest` is
+    the largest finite magnitude, `of_tiny` the largest of the tiny ones; with `all_tiny`, no element is larger.
+    """
 
     operator: str
     value: str
@@ -73,7 +74,7 @@ class Lost:
         return self.tiny > 0 and self.of_tiny == self.largest
 
     def beyond_text(self, limits: TypeLimits) -> str:
-        """How far it is beyond the range."""
+        """Text about how far the value is beyond the range."""
         verb, reach = ("is", "it reaches") if self.beyond == 1 else ("are", "they reach")
         return (
             f"{self.operator} {self.value}: {self.beyond} of {self.elements} values {verb} beyond {limits.largest:g}, "
@@ -81,7 +82,7 @@ class Lost:
         )
 
     def tiny_text(self, limits: TypeLimits) -> str:
-        """What becomes of its small elements."""
+        """Text about what becomes of its small elements."""
         zero = self.of_tiny <= limits.becomes_zero
         what = (
             "become zero" if zero else f"are below {limits.smallest_normal:.3g}, the smallest normal of {limits.name}"
@@ -93,7 +94,7 @@ class Lost:
 
 
 def lost_values(source: onnx.ModelProto, exact: Sequence[Values], limits: TypeLimits) -> tuple[Lost, ...]:
-    """Values of which anything is lost, in the order of the file, the inputs first."""
+    """Values that lose anything, in the order of the file, the inputs first."""
     constants = {tensor.name for tensor in source.graph.initializer}
     names = [(name, "input") for name in (item.name for item in source.graph.input) if name not in constants]
     names += [(name, node.op_type) for node in source.graph.node if node.op_type != "Constant" for name in node.output]
@@ -105,8 +106,9 @@ def lost_values(source: onnx.ModelProto, exact: Sequence[Values], limits: TypeLi
 
 
 def mask_values(source: onnx.ModelProto, limits: TypeLimits) -> frozenset[str]:
-    """Values that hold numbers of a mask: constants beyond the range, what is chosen or computed of these, and scores
-    to which they are added."""
+    """Values that hold numbers of a mask: constants beyond the range, values chosen or computed from them, and scores
+    to which they are added.
+    """
     masks = {tensor.name for tensor in source.graph.initializer if _is_mask(tensor, limits)}
     for node in source.graph.node:
         if node.op_type == "Constant":
@@ -152,10 +154,11 @@ def range_sentences(
     inputs: bool = False,
     computed: frozenset[str] | None = None,
 ) -> tuple[str, ...]:
-    """What a type loses of the values for these inputs: the worst few operators, and how many more; with `inputs` of
-    the inputs too. Of small values only those are named of which no element is larger: beside larger ones they are zero
-    to within rounding. With `computed`, those of the file's values that the compiler computes, it is said of others
-    that a rule put another form in their place."""
+    """Sentences about what a type loses of the values for these inputs: the worst few operators, and how many more
+    there are; with `inputs`, about the inputs too. Values with small elements are named only if no element is larger:
+    next to larger ones they are zero to within rounding. `computed` are the file's values that the compiler computes;
+    about others it is said that a rule put another form in their place.
+    """
     limits = limits_of(dtype)
     lost = [each for each in lost_values(source, exact, limits) if inputs or each.operator != "input"]
     far = sorted((each for each in lost if each.beyond), key=lambda each: -each.largest)
@@ -178,8 +181,9 @@ def _otherwise(lost: Lost, computed: frozenset[str] | None) -> str:
 def beyond_at_products(
     source: onnx.ModelProto, lost: Sequence[Lost], limits: TypeLimits, ends: frozenset[str] = frozenset()
 ) -> str:
-    """Why nothing can be said of inputs for which the file's own numbers leave the range: a clause about the first of
-    them; empty where only values in between do. `ends` are outputs of the network."""
+    """Reason why nothing can be said about inputs for which the file's own numbers leave the range: a clause about the
+    first of them; empty if only values in between leave it. `ends` are outputs of the network.
+    """
     named = set(ends) | {item.name for item in source.graph.input}
     for node in source.graph.node:
         if node.op_type in PRODUCTS:

@@ -1,4 +1,4 @@
-"""The verdict of a verification: what was measured of layers, logits and constants, and what failed."""
+"""Verdict of a verification: the measurements of layers, logits and constants, and the failures."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ Verdict = Literal["passed", "failed", "inconclusive"]
 
 @dataclass(frozen=True, slots=True)
 class LayerResult:
-    """One layer. Errors are relative L2, the worst of all inputs; None where the reference has no such value. By itself
-    the error may be `bound`, and rounding alone is expected to make `floor`; `channel` is the worst channel."""
+    """One layer. Errors are relative L2, the worst of all inputs; None where the reference has no such value. The error
+    of the layer by itself may be up to `bound`; rounding alone is expected to make `floor`; `channel` is the worst
+    channel.
+    """
 
     name: str
     operators: tuple[str, ...]
@@ -34,10 +36,10 @@ class LayerResult:
 
 @dataclass(frozen=True, slots=True)
 class LevelResult:
-    """What a level other than O0 leaves in the main memory, compared with O0 bit for bit on every input: how many
-    values (the inputs not counted) of how many bytes, how many of them are outputs of the network.
+    """Values that a level other than O0 leaves in the main memory, compared with O0 bit for bit on every input: the
+    number of values (inputs not counted), their bytes, and how many of them are outputs of the network.
 
-    `different` has one entry a value and input that differ, in order of execution: (value, input, bytes that differ,
+    `different` has one entry per value and input that differ, in order of execution: (value, input, bytes that differ,
     the first of them).
     """
 
@@ -50,8 +52,9 @@ class LevelResult:
 
 @dataclass(frozen=True, slots=True)
 class BoundedLevelResult:
-    """The same of a target that gives a bound: `samples` of these values were emulated from what the level stores;
-    `wrong` has (value, samples beyond the bound, samples, the first in words), in order of execution."""
+    """Like `LevelResult`, for a target that gives a bound: `samples` of these values were emulated from what the level
+    stores; `wrong` has (value, samples beyond the bound, samples, the first in words), in order of execution.
+    """
 
     level: str
     values: int
@@ -63,8 +66,10 @@ class BoundedLevelResult:
 
 @dataclass(frozen=True, slots=True)
 class ConstantsResult:
-    """How many constants are bit for bit the file's in another order, how many are made of several to within rounding,
-    which ones no rewrite declares, and (constant, elements that differ, elements, the first in words) of all others."""
+    """Number of constants that are bit for bit the file's in another order; number of those made of several, to within
+    rounding; those that no rewrite declares; and (constant, elements that differ, elements, the first in words) of all
+    others.
+    """
 
     copied: int
     computed: int
@@ -79,8 +84,9 @@ class ConstantsResult:
 
 @dataclass(frozen=True, slots=True)
 class ExtremeResult:
-    """The outputs for inputs of an extreme size. `outcome` is `held`, `failed` or `not judged`; `line` says it of
-    `label` in a clause."""
+    """The outputs for inputs of an extreme size. `outcome` is `held`, `failed` or `not judged`; `line` is a clause
+    about it for `label`.
+    """
 
     label: str
     outcome: str
@@ -90,11 +96,12 @@ class ExtremeResult:
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
     """The verdict and what led to it: `failed` where `failures` has anything, else `inconclusive` where `doubts` has,
-    else `passed`. `extremes` are the outputs for inputs of extreme sizes. `against_o0` is None at level O0; at others
-    errors and samples of `layers` are those of the run at O0, which stores every value, and `work` is the level's.
-    `against_file` is what the constants in memory are beside the file's initializers, `programs` what was compiled: the
-    network as asked for, at other levels after the program at O0 without schedule. `exact` is whether the target was
-    judged bit for bit, or by its bound."""
+    else `passed`. `extremes` are the outputs for inputs of extreme sizes. `against_o0` is None at level O0; at other
+    levels, errors and samples of `layers` come from the run at O0, which stores every value, and `work` is the level's.
+    `against_file` compares the constants in memory with the file's initializers. `programs` are the compiled programs:
+    the network as asked for; at other levels it follows the program at O0 without schedule. `exact` says whether the
+    target was judged bit for bit, or by its bound.
+    """
 
     model: str
     chip: str
@@ -125,7 +132,7 @@ class VerifyReport:
 
     @property
     def said_doubts(self) -> tuple[str, ...]:
-        """The doubts, and a sentence about each output of which rounding may make more than it is."""
+        """The doubts, and a sentence about each output that may consist of rounding errors."""
         named = {result.tensor for result in self.logits if any(result.tensor in doubt for doubt in self.doubts)}
         silent = {result.tensor: result for result in self.logits if result.doubtful and result.tensor not in named}
         return (
@@ -143,7 +150,7 @@ class VerifyReport:
 
     @property
     def reason(self) -> str:
-        """Why the verdict is what it is: the first thing that does not hold or is in doubt, or what was held."""
+        """Reason for the verdict: the first thing that does not hold or is in doubt, or what was held."""
         first = next(iter((*self.failures, *self.said_doubts)), "")
         if first:
             return first
@@ -155,8 +162,9 @@ class VerifyReport:
 
     @property
     def end_to_end(self) -> str:
-        """What is said about the outputs: `failed`, `no statement` where none of them says anything, else `passed`.
-        Where all of them are words, what is said of these is in the failures."""
+        """Statement about the outputs: `failed`, `no statement` where none of them can be judged, else `passed`. Where
+        all of them are integers, `failures` judges them.
+        """
         if not self.logits:
             return "failed" if self.failures else "passed"
         if not all(result.passed for result in self.logits):
@@ -165,7 +173,7 @@ class VerifyReport:
 
 
 def failures(layers: tuple[LayerResult, ...], logits: tuple[LogitsResult, ...], ends: bool = True) -> Iterator[str]:
-    """`ends`: layers make outputs, which the reference must have too."""
+    """Sentences about what failed. With `ends`, layers make the outputs, which the reference must then have too."""
     for layer in layers:
         error = layer.isolated_error
         if error is not None and not error <= layer.bound:
@@ -195,8 +203,9 @@ def failures(layers: tuple[LayerResult, ...], logits: tuple[LogitsResult, ...], 
 
 
 def level_failures(result: LevelResult | BoundedLevelResult) -> Iterator[str]:
-    """The first value that differs for each input: those behind it differ because of it. Each value that is beyond a
-    bound, for it is judged by what the level itself stored before."""
+    """Sentences about the first value that differs for each input (later ones differ because of it), or about each
+    value beyond a bound, because each is judged by what the level itself stored before it.
+    """
     if isinstance(result, BoundedLevelResult):
         for name, wrong, samples, words in result.wrong:
             yield f"level {result.level}: {wrong} of {samples} samples of {name} are beyond the bound, {words}"

@@ -9,7 +9,7 @@ values before the run. The target's slow emulation of its arithmetic recomputes 
 that the run left in memory: bit for bit, or within the bound that the target gives (`codegen/judgement.py`).
 
 Levels beyond O0 do not store every value. There a third program, the network at O0, is judged as above, and all that
-the level stores must be what O0 stores, bit for bit; of a target that gives a bound, within it.
+the level stores must be what O0 stores, bit for bit, or within the bound of a target that gives one.
 
     level O2 --run--> DDR: the outputs and some more    ==    the same values of O0
 """
@@ -87,7 +87,9 @@ Runner = Callable[[Artifact, Loads, tuple[tuple[int, int], ...], int], Execution
 @dataclass(frozen=True, slots=True)
 class VerifyOptions:
     """`inputs` of the network, drawn with `seed`, which also orders the cores of the simulator; `samples` outputs of
-    each layer are compared bit for bit; `workers` runs at a time. With `feeds`, .npz files, nothing is drawn."""
+    each layer are compared bit for bit; at most `workers` runs go on at once. With `feeds`, .npz files, nothing is
+    drawn.
+    """
 
     inputs: int = 2
     seed: int = 0
@@ -109,7 +111,7 @@ def command_runner(command: str | None) -> Runner:
 
 
 simulator = command_runner(None)
-"""The runner that every target brings."""
+"""The runner that comes with every target."""
 
 
 def verify_model(
@@ -174,7 +176,7 @@ def verify_compiled(
     plain: Compilation | None = None,
     extremes: tuple[Extreme, ...] = (),
 ) -> VerifyReport:
-    """Judge a compiled network and its isolated twin. Raises UserError for a run that fails.
+    """Judge a compiled network together with its isolated twin. Raises UserError for a run that fails.
 
     With `plain`, the same network at level O0, layers are judged in its run, and what `whole` stores is compared to it.
     Of `extremes` only the outputs of `whole` are judged.
@@ -241,8 +243,9 @@ def _alike(feeds: Sequence[Feed]) -> bool:
 
 
 def _neighbours(reference: OnnxReference, feeds: Sequence[Feed]) -> tuple[Feed, ...]:
-    """The reference for the elements of the given inputs in another order: what outputs of such numbers are apart.
-    Nothing where onnxruntime refuses that."""
+    """The reference for the elements of the given inputs in another order: these outputs tell how far apart outputs of
+    such numbers are. Empty where onnxruntime refuses them.
+    """
     rolled = {
         name: np.roll(array.reshape(-1), array.size // 3 + 1).reshape(array.shape) for name, array in feeds[0].items()
     }
@@ -255,7 +258,7 @@ def _neighbours(reference: OnnxReference, feeds: Sequence[Feed]) -> tuple[Feed, 
 def _levels(
     whole: Compilation, ours: tuple[Dump, ...], plain: tuple[Dump, ...], options: VerifyOptions
 ) -> LevelResult | BoundedLevelResult:
-    """Bit for bit what O0 stores, or within the target's bound."""
+    """Compare with the values that O0 stores, bit for bit or within the target's bound."""
     if isinstance(whole.target.judgement, BitExact):
         return compare_levels(whole, ours, plain)
     return check_level(whole, ours, options.samples, options.seed)
@@ -263,10 +266,11 @@ def _levels(
 
 @dataclass(frozen=True, slots=True)
 class _Findings:
-    """One entry an input: what the reference computed, what the network stored, what it stored at level O0, what the
-    isolated layers stored; one entry a layer: its samples. `neighbours` are the reference for other inputs, `floors` is
-    what rounding makes of the reference, `levels` how a level beyond O0 was found, `extremes` what holds for inputs of
-    extreme sizes."""
+    """One entry per input: what the reference computed, what the network stored, what it stored at level O0, what the
+    isolated layers stored; one entry per layer: its samples. `neighbours` are the reference for other inputs, `floors`
+    is the effect of rounding on the reference, `levels` the comparison of a level beyond O0, `extremes` the outcomes
+    for inputs of extreme sizes.
+    """
 
     exact: tuple[Feed, ...]
     neighbours: tuple[Feed, ...]
@@ -371,12 +375,14 @@ def _layer_results(judged: Compilation, found: _Findings, work: Mapping[str, Lay
 
 
 def _logits(judged: Compilation, found: _Findings) -> tuple[LogitsResult, ...]:
-    """Those of level O0 where the level does not store the value before a softmax: the outputs behind it are equal."""
+    """Judgements of the outputs; those of level O0 where the level does not store the value before a softmax: the
+    outputs after it are equal.
+    """
     return tuple(result for name in logits_names(judged.model, found.exact[0]) for result in _end(judged, found, name))
 
 
 def _end(judged: Compilation, found: _Findings, name: str) -> tuple[LogitsResult, ...]:
-    """One output for all inputs; where the reference leaves the range of the stored type, up to its ends."""
+    """Judgements of one output for all inputs; beyond the range of the stored type, up to its ends."""
     model, theirs = judged.model, file_name(judged.model, name)
     dtype = model.graph.by_name[name].dtype
     dumps = (ours if name in ours else stored for ours, stored in zip(found.ours, found.stored, strict=True))
@@ -408,7 +414,7 @@ class _Clock:
 
 @dataclass(frozen=True, slots=True)
 class _Starter:
-    """Starts one run an input in the pool; the function that comes back waits for what they left, by tensor."""
+    """Starts one run per input in the pool; the returned function waits for what they left, by tensor."""
 
     pool: ThreadPoolExecutor
     run: Runner

@@ -3,7 +3,7 @@
     name  -->  $XDG_CACHE_HOME/dsa-sched/zoo-NAME-RECIPE.onnx (or ~/.cache/...)  -->  ModelProto
 
 Weights that are only drawn, not calibrated, are drawn each time: that takes no longer than to read and check them, and
-nobody's disk holds a gigabyte of them.
+no disk holds a gigabyte of them.
 
 The file is an ordinary ONNX model whose last bytes are one `metadata_props` entry with the SHA-256 of all before it
 (protobuf allows a message to be continued by appending). A file that is absent, cut short or changed is made anew; a
@@ -37,7 +37,7 @@ def zoo_model(name: str) -> onnx.ModelProto:
 
 
 def zoo_file(name: str) -> tuple[onnx.ModelProto, str]:
-    """The same with the SHA-256 of its deterministic serialisation, which the file in the cache holds anyway."""
+    """Like `zoo_model`, with the SHA-256 of its deterministic serialisation, which the file in the cache holds."""
     file = cached_file(name)
     found = _read(file) if file else None
     if found is not None:
@@ -54,8 +54,9 @@ def zoo_file(name: str) -> tuple[onnx.ModelProto, str]:
 
 
 def cached_file(name: str) -> Path | None:
-    """Where the finished network lies or would lie; None without a home directory, and for a network that is drawn each
-    time. ModelError for an unknown name."""
+    """Path of the finished network in the cache, whether or not it exists; None without a home directory, and for a
+    network that is drawn each time. Raises ModelError for an unknown name.
+    """
     digest = hashlib.sha256(topology_bytes(name))
     if not is_calibrated(name):
         return None
@@ -84,7 +85,7 @@ def _read(file: Path) -> tuple[bytes, str] | None:
 
 
 def _write(file: Path, data: bytes, digest: str, name: str) -> None:
-    """Atomically, replacing what older recipes left of the same network."""
+    """Write atomically, replacing the files of older recipes of the same network."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         replace_file(file, lambda stream: stream.write(data + _seal(digest)))

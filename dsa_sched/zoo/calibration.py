@@ -1,4 +1,4 @@
-"""Calibration: one pass over the network on a seeded batch sets what keeps activations small and alive.
+"""Calibration: one pass on a seeded batch, which sets the constants that keep activations small and alive.
 
     batch norm                     mean and variance of its input, by channel
     convolution without one        gain and bias by channel, so that the output looks as after a batch norm
@@ -28,14 +28,14 @@ SHIFT_POSITION = {"BatchNormalization": 2, "Add": 1, "Conv": 2, "Gemm": 2}
 
 @dataclass(frozen=True, slots=True)
 class Aims:
-    """Where values should lie.
+    """Targets for the distribution of values.
 
     `shift`: mean before a ReLU, in deviations. `residual`: deviation of a branch that is added to its block's input.
     `bounded`: deviation after a batch norm before a Clip; the mean is then `bounded` times `shift`, so that a ReLU6 has
     values at both bounds.
-    `gate`: deviation before a sigmoid that alone reads it. Gates follow what the whole map says; wide ones make large
+    `gate`: deviation before a sigmoid that alone reads it. Gates depend on the whole map; wide ones make large
     maps larger and small ones smaller, block by block.
-    `classifier_shift`: the same for the last weighted layer, where a ReLU follows it. `logits`: its deviation.
+    `classifier_shift`: the `shift` of the last weighted layer, where a ReLU follows it. `logits`: its deviation.
 
     A random network with zero shifts and full branches is chaotic: what a rounding error changes grows from layer to
     layer, faster than what the input changes. Noise of 1 in every layer, relative, arrives at the logits of ResNet-50
@@ -81,7 +81,7 @@ class _Network:
         self.nodes = nodes
         self.floats = floats
         self.kept = kept
-        self.passed: dict[str, onnx.NodeProto] = {}  # constants behind an Unsqueeze or Reshape
+        self.passed: dict[str, onnx.NodeProto] = {}  # constants after an Unsqueeze or Reshape
         self.readers: dict[str, list[str]] = {}
         for node in nodes:
             if node.op_type in PASSED_ON and node.input[0] in floats:
@@ -91,7 +91,7 @@ class _Network:
         self.classifier = [node.output[0] for node in nodes if node.op_type in ("Conv", "Gemm")][-1]
 
     def move_shifts(self, aims: Aims) -> None:
-        """Raise the shifts before every ReLU, shrink the branches before every sum, widen what a Clip bounds."""
+        """Raise the shifts before every ReLU, shrink the branches before every sum, widen the inputs of a Clip."""
         branches = self._branches()
         for node in self.nodes:
             result = node.output[0]
@@ -158,7 +158,7 @@ class _Network:
 
         Each row gets `pull` times its own length along the differences between the images of the batch, mixed by its
         first weights, and loses its component along the mean. Random weights alone cancel most of what they sum, and a
-        bias would cancel the rest: no precision of half floats would be left. Returns them as the node sees them.
+        bias would cancel the rest, so that no fp16 precision would be left. Returns them as the node sees them.
         """
         seen = self._constant(node.input[1])
         weights = np.asarray(seen.reshape(seen.shape[0], -1), np.float32)
@@ -173,7 +173,7 @@ class _Network:
         return self._constant(node.input[1])
 
     def _constant(self, name: str) -> Tensor:
-        """As its reader sees it; an operand left out is empty."""
+        """The constant as its reader sees it; an operand left out is empty."""
         if not name:
             return np.zeros(0)
         if name not in self.passed:
@@ -192,7 +192,7 @@ class _Network:
 
 
 def _pulled(weights: Floats, differences: Doubles, pull: float) -> Floats:
-    """One product after the other, not a matrix product, whose last bits depend on the machine."""
+    """Products computed one by one, not as a matrix product, whose last bits depend on the machine."""
     images, length = differences.shape
     directions = _rounded(differences / np.sqrt(np.sum(differences**2, axis=1, keepdims=True)))
     result = weights.astype(np.float64)

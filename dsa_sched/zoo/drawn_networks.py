@@ -33,7 +33,7 @@ from dsa_sched.zoo.topologies.wide_deep import wide_deep_mini_topology, wide_dee
 from dsa_sched.zoo.weights import ConstantRole, drawn, roles
 
 UNCALIBRATED = {ConstantRole.MEAN: ConstantRole.SHIFT, ConstantRole.VARIANCE: ConstantRole.FACTOR}
-"""Statistics of a norm that has seen no data: near 0, near 1."""
+"""Roles of the statistics of a norm that has seen no data: near 0, near 1."""
 
 
 def weight_shapes(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
@@ -81,7 +81,7 @@ class DrawnNetwork:
 
 
 def _texts(words: int) -> Mapping[str, tuple[int, ...]]:
-    """One text of so many words for BERT."""
+    """One text of `words` words for BERT."""
     return dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), (1, words))
 
 

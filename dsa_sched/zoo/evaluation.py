@@ -1,9 +1,10 @@
-"""One ONNX node in float64 numpy: what calibration runs networks with.
+"""One ONNX node in float64 numpy, with which calibration runs networks.
 
     node, operands  -->  its output
 
-Why not onnxruntime: its float32 results differ in the last bits between processors and thread counts, and weights
-derived from them would differ too. In float64 such differences are about 1e-15 and vanish when statistics are rounded.
+onnxruntime is not used because its float32 results differ in the last bits between processors and thread counts, and
+weights derived from them would differ too. In float64 such differences are about 1e-15 and vanish when statistics are
+rounded.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def _batch_norm(node: onnx.NodeProto, operands: Sequence[Tensor]) -> Doubles:
 
 
 def _taps(data: Doubles, node: onnx.NodeProto, fill: float) -> Iterator[Doubles]:
-    """For every position in the kernel, what it reads for all outputs."""
+    """For every position in the kernel, the elements that it reads for all outputs."""
     kernel = _ints(node, "kernel_shape", ())
     windows = _windows(data, node, kernel, fill)
     return (windows[..., row, column] for row in range(kernel[0]) for column in range(kernel[1]))

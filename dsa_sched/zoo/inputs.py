@@ -18,10 +18,10 @@ WAVES = 6
 MOST_CYCLES = 4.0
 NOISE = 0.05
 DEVIATIONS = 3
-"""Of a declared range: so far from its middle are its ends."""
+"""Number of deviations from the middle of a declared range to its ends."""
 
 INTEGERS = 8
-"""Those of which nothing is known are below."""
+"""Upper bound of integers about which nothing is known."""
 
 
 def seeded_inputs(
@@ -30,8 +30,8 @@ def seeded_inputs(
     """`count` different sets of inputs: name -> array in the model's dtype and ONNX layout.
 
     Each array depends on the seed, its set's number and the input's name only. Feature maps of rank 4 get waves, other
-    floats normal numbers, integers what the model says of them (`declared_meanings`) or does with them, else small
-    non-negative ones, truth values masks. With `integers`, those of which the model itself says nothing are in this
+    floats normal numbers, integers what the model says about them (`declared_meanings`) or does with them, else small
+    non-negative ones, truth values masks. With `integers`, those about which the model itself says nothing are in this
     range. Raises ModelError for a dynamic shape.
     """
     constants = {item.name for item in model.graph.initializer}
@@ -43,7 +43,7 @@ def seeded_inputs(
 
 
 def _all(inputs: tuple[onnx.ValueInfoProto, ...], meaning: Range) -> dict[str, Meaning]:
-    """Of the integers among them."""
+    """`meaning` for each of the integers among these inputs."""
     kinds = {item.name: helper.tensor_dtype_to_np_dtype(item.type.tensor_type.elem_type).kind for item in inputs}
     return {name: meaning for name, kind in kinds.items() if kind in "iu"}
 

@@ -3,8 +3,8 @@
     light_resnet50.onnx (constant weights)  -->  seeded weights  -->  calibrated layer by layer  -->  ModelProto
     transformers, recurrent networks, two inputs  -->  seeded weights  -->  ModelProto
 
-Node and value names are the file's. What differs: weights are initialisers, not ConstantOfShape nodes; only the image
-is a graph input (the IR version is raised to 4, which allows that); what nothing reads is gone.
+Node and value names are the file's. The differences: weights are initialisers, not ConstantOfShape nodes; only the
+image is a graph input (the IR version is raised to 4, which allows that); unread values are removed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ CALIBRATED: Mapping[str, Callable[[], onnx.ModelProto]] = MappingProxyType(
 BUILT: Mapping[str, Callable[[], onnx.ModelProto]] = MappingProxyType(
     {**CALIBRATED, **{name: row.topology for name, row in DRAWN.items()}}
 )
-"""All that the wheel does not ship."""
+"""All topologies that the wheel does not ship."""
 
 SHIPPED = (
     "bvlc_alexnet",
@@ -64,7 +64,7 @@ SHIPPED = (
     "vgg19",
     "zfnet512",
 )
-SET_BY_OPERANDS = ("Clip", "Resize")  # these say by further operands what they do
+SET_BY_OPERANDS = ("Clip", "Resize")  # these have further operands that say what they do
 NAMES = tuple(sorted((*SHIPPED, *BUILT)))
 DEFAULT_AIMS = Aims()
 CALIBRATION_IMAGES = 8
@@ -77,7 +77,7 @@ def zoo_names() -> tuple[str, ...]:
 
 
 def is_calibrated(name: str) -> bool:
-    """Whether weights depend on what the network makes of images, which takes seconds to find; else they are drawn."""
+    """Whether weights depend on the network's results for images, which takes seconds to find; else they are drawn."""
     return name not in DRAWN
 
 
@@ -118,7 +118,7 @@ class _Topology:
 
 
 def set_values(graph: onnx.GraphProto) -> frozenset[str]:
-    """Float constants that say what an operator does; weights are all others."""
+    """Float constants that decide what an operator does; all others are weights."""
     return frozenset(name for node in graph.node if node.op_type in SET_BY_OPERANDS for name in node.input[1:])
 
 

@@ -1,4 +1,4 @@
-"""How large the networks of the zoo are, from their topology alone: no weights are drawn, nothing is calibrated.
+"""Sizes of the networks of the zoo, from their topology alone: no weights are drawn, nothing is calibrated.
 
 topology --shape inference--> extents of every value --> parameters, multiply-adds, bytes of activations
 """
@@ -16,7 +16,7 @@ from onnx import numpy_helper, shape_inference
 from dsa_sched.zoo.networks import is_built, published_shapes, set_values, topology_bytes
 
 ACTIVATION_BYTES = 2
-"""Of a number between layers: half precision."""
+"""Bytes of a number between layers: fp16."""
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -31,8 +31,8 @@ class NetworkSize:
 
     `macs` and `activation_bytes` are those of the inputs that a network was published with: one image, one text.
     Activations are counted as in Radosavovic et al., "Designing Network Design Spaces" (CVPR 2020): what convolutions
-    and matrix products give, so that it does not matter whether an exporter writes norms and activations as nodes of
-    their own. Products of constants alone count in neither.
+    and matrix products give, so that it does not matter whether an exporter writes norms and activations as separate
+    nodes. Products of constants alone count in neither.
     """
 
     name: str
@@ -81,7 +81,7 @@ def _set_published(model: onnx.ModelProto, published: Mapping[str, tuple[int, ..
 
 
 def _constant_values(nodes: Iterable[onnx.NodeProto], constants: Set[str]) -> frozenset[str]:
-    """All that follows from constants alone."""
+    """All values that follow from constants alone."""
     known = set(constants)
     for node in nodes:
         if known.issuperset(filter(None, node.input)):
@@ -90,8 +90,9 @@ def _constant_values(nodes: Iterable[onnx.NodeProto], constants: Set[str]) -> fr
 
 
 def _shapes(model: onnx.ModelProto) -> Shapes:
-    """Of every value and constant, in ONNX layout. Replaces Shapes in `model` by constants: inference does not slice up
-    to an end that is computed."""
+    """Shapes of every value and constant, in ONNX layout. Replaces Shapes in `model` by constants: inference does not
+    slice up to an end that is computed.
+    """
     while True:
         graph = shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
         shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
@@ -114,8 +115,9 @@ def _made(node: onnx.NodeProto) -> str:
 
 
 def _macs(node: onnx.NodeProto, shapes: Shapes) -> int:
-    """Every output of a convolution reads one filter, every output of a matrix product a row of the first factor, every
-    step of a recurrence all weights."""
+    """Multiply-adds: every output of a convolution reads one filter, every output of a matrix product a row of the
+    first factor, every step of a recurrence all weights.
+    """
     first, second = shapes[node.input[0]], shapes[node.input[1]]
     if node.op_type in GATES:
         steps, batch, inside = first

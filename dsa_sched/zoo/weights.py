@@ -1,4 +1,4 @@
-"""Seeded weights by what reads them, before calibration.
+"""Seeded weights, by the operators that read them, before calibration.
 
     network name, constant name, role, shape  -->  float32 array, the same bits on every machine
 
@@ -23,7 +23,7 @@ SEEN_BY_OTHERS = ("Transpose",)  # of a constant that another node reads as it i
 
 
 class ConstantRole(Enum):
-    """What a constant does to the value it meets."""
+    """Effect of a constant on the value that it meets."""
 
     WEIGHT = "weight"
     MATRIX = "matrix"
@@ -62,7 +62,7 @@ _ROLES = {
 
 
 def seed_of(*words: object) -> int:
-    """A generator's seed from words, the same in every process."""
+    """Seed of a generator from words, the same in every process."""
     return int.from_bytes(hashlib.sha256("\0".join(map(str, words)).encode()).digest()[:16], "little")
 
 
@@ -81,8 +81,9 @@ def roles(nodes: Iterable[onnx.NodeProto], constants: Mapping[str, tuple[int, ..
 
 
 def drawn(network: str, constant: str, role: ConstantRole, shape: tuple[int, ...]) -> Floats:
-    """Weights with He's variance (2 over the inputs of one output), which a ReLU halves again, half of it in MatMul
-    and recurrences; rows of tables of unit variance; factors about 1, shifts about 0."""
+    """Weights with He's variance (2 over the inputs of one output), which a ReLU halves again; half of it in MatMul
+    and recurrences; rows of tables of unit variance; factors about 1, shifts about 0.
+    """
     generator = np.random.default_rng(seed_of(network, constant))
     match role:
         case ConstantRole.WEIGHT:

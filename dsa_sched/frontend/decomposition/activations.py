@@ -1,4 +1,4 @@
-"""Activations of recurrent operators: names and numbers in attributes, and what takes their place.
+"""Activations of recurrent operators: names and numbers in attributes, and the nodes that replace them.
 
     activations=[Sigmoid, ScaledTanh], activation_alpha=[0.5], activation_beta=[2]  -->  Sigmoid(x), 0.5 * Tanh(2 x)
 
@@ -34,13 +34,13 @@ ALPHA: Mapping[str, float | None] = {
     "ThresholdedRelu": 1.0,
 }
 BETA: Mapping[str, float | None] = {"Affine": None, "HardSigmoid": 0.5, "ScaledTanh": None}
-"""Functions with such a number, and its default; None where ONNX has none."""
+"""Functions that have a number `beta`, with its default; None where ONNX has none."""
 
 NAMES = {name.lower(): name for name in (*PLAIN, *ALPHA)}
 
 
 def activations_of(node: Node, defaults: Sequence[str], directions: int) -> tuple[Activation, ...] | str:
-    """Those of all directions, or why there are none: `defaults` are the functions of one direction."""
+    """Activations of all directions, or the reason for none: `defaults` are the functions of one direction."""
     given = node.setting("activations", ())
     names = tuple(map(str, given)) if isinstance(given, tuple) else ()
     names = names or (*defaults,) * directions

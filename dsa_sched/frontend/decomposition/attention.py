@@ -1,14 +1,14 @@
-"""Attention as products, a softmax and what stands between: what becomes of it where a target does not want it whole.
+"""Attention as products, a softmax and the operators between, for targets that do not want it whole.
 
     Attention(q, k, v, mask)  -->  Softmax((q * scale) x k^T + mask) x v
 
-The scale meets q, the smallest of the three places, where its rounding errors average out in the sums; a power of two
-is exact. Several heads of q that share one of k and v are rows of one product: nothing is copied. What is masked is
-minus infinity, as ONNX has it.
+The scale is applied to q, the smallest of the three places, where its rounding errors average out in the sums; a power
+of two is exact. Several heads of q that share one of k and v are rows of one product: nothing is copied. Masked scores
+are minus infinity, as in ONNX.
 
 A node that was found in pieces may have settings that no file can give it: `unguarded` (`attention_bias.py`), and
-`fill`: scores become this number where the condition, its fourth input, is not `kept`. What a target is given whole is
-`in_form`.
+`fill`: scores become this number where the condition, its fourth input, is not `kept`. A node that a target is given
+whole has the setting `in_form`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WINDOWS = ("is_causal", "left_window_size", "right_window_size")
 
 
 def stays_whole(node: Node) -> bool:
-    """Whether ONNX can say it as one node."""
+    """Whether ONNX can express it as one node."""
     return node.number(FILL, -inf) == -inf and not node.integer(UNGUARDED, 0)
 
 
@@ -42,7 +42,7 @@ def _attention(chain: Chain, node: Node) -> bool:
 
 
 def _as_one(chain: Chain, node: Node) -> bool:
-    """One node still, of operands by head, with its scale and a mask that is added."""
+    """Keep one node, with operands by head, its scale and a mask that is added."""
     heads = None if any([*node.inputs[4:], *node.outputs[1:]]) else _in_heads(chain, node)
     if heads is None:
         return False
@@ -127,7 +127,7 @@ def turned(chain: Chain, k: str) -> str:
 
 
 def _masked(chain: Chain, node: Node, scores: str, bias: Bias) -> str:
-    """The scores, capped where the node says so, with what is not to be seen far below."""
+    """The scores, capped where the node asks for it, with hidden ones far below."""
     cap, mask, fill = node.number("softcap", 0.0), node.input(3), node.number(FILL, -inf)
     if cap:
         scores = chain.add("Mul", chain.add("Tanh", chain.add("Mul", scores, chain.number(1 / cap))), chain.number(cap))
@@ -140,13 +140,13 @@ def _masked(chain: Chain, node: Node, scores: str, bias: Bias) -> str:
 
 
 ATTENTION: Mapping[str, Rule] = {"Attention": _attention}
-"""What becomes of it; where the rule says no, the node is refused by its own name."""
+"""Rule for attention; where it returns False, the node is refused by its own name."""
 
 ATTENTION_WHOLE: Mapping[str, Rule] = {"Attention": _as_one}
-"""What becomes of it where it is wanted whole: one form of all that ONNX has."""
+"""Rule for attention that is wanted whole: one form for all that ONNX has."""
 
 ATTENTION_LIMITS: Mapping[str, str] = {
     "Attention": "past keys and values, computed lengths and other outputs are not taken; heads of q, k and v must "
     "divide, and a mask must spread over the scores"
 }
-"""What the user reads where the rule says no."""
+"""Text for the user where the rule returns False."""

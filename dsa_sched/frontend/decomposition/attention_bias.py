@@ -1,13 +1,13 @@
-"""What an attention adds to its scores, and which of its rows see anything: the mask in numbers.
+"""The mask of an attention as numbers: what it adds to its scores, and which of its rows see anything.
 
     truth value, constant      -->  0 where it holds, else minus infinity
     truth value, computed      -->  (truth - 1) * 2^15
     number                     -->  itself
     is_causal, windows         -->  0 for what a row sees by its place, else minus infinity
 
-A row that sees nothing gives zeros, says ONNX. Where there may be one its scores are kept finite, and its results are
-multiplied by `seen`, 1 for each row that sees something, else 0. Attention that was found in pieces without such a
-guard is `unguarded`: it is NaN where the file is.
+By ONNX's definition, a row that sees nothing gives zeros. Where there may be one, its scores are kept finite, and its
+results are multiplied by `seen`, 1 for each row that sees something, else 0. Attention that was found in pieces without
+such a guard is `unguarded`: it is NaN where the file is.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ BOOL, FLOAT = int(onnx.TensorProto.BOOL), int(onnx.TensorProto.FLOAT)
 
 @dataclass(frozen=True, slots=True)
 class Bias:
-    """Names of what is added to the scores and of what the results are multiplied by, empty for nothing; whether scores
-    must be held finite after the sum."""
+    """Names of the value added to the scores and of the factor of the results, empty for none; and whether scores
+    must be kept finite after the sum.
+    """
 
     added: str = ""
     seen: str = ""
@@ -54,8 +55,9 @@ def bias_of(chain: Chain, node: Node, scores: Shape) -> Bias | None:
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """Which columns a row of scores sees by its place: whether one is kept, and diagonals that what is kept ends at,
-    with whether it is on and above these."""
+    """Columns that a row of scores sees by its place: whether each one is `kept`, and the diagonals at which kept ones
+    end, each with whether they lie on and above it.
+    """
 
     kept: Array
     ends: tuple[tuple[int, bool], ...]
@@ -66,18 +68,18 @@ class _Window:
         return rows, columns
 
     def hiding(self) -> tuple[Array, Term]:
-        """What is added to the scores."""
+        """Numbers added to the scores."""
         terms = [triangle(*self.extents, end, upper, 0.0, -inf) for end, upper in self.ends]
         return np.where(self.kept, np.float32(0), np.float32(-inf)), reduce(add, terms)
 
     def truth(self) -> tuple[Array, Term]:
-        """1 for what is seen, else 0."""
+        """1 for what a row sees, else 0."""
         terms = [triangle(*self.extents, end, upper, 1.0, 0.0) for end, upper in self.ends]
         return self.kept.astype(np.float32), reduce(mul, terms)
 
 
 def _window(node: Node, rows: int, columns: int) -> _Window | None:
-    """What is_causal and the widths of a window to the left and the right leave; None where that is all."""
+    """The window that is_causal and the widths to the left and the right leave; None where it hides nothing."""
     left, right = (node.integer(f"{side}_window_size", -1) for side in ("left", "right"))
     right = 0 if node.integer("is_causal", 0) else right
     place = np.arange(columns)[None, :] - np.arange(rows)[:, None]
@@ -141,7 +143,9 @@ def added_mask(chain: Chain, mask: str) -> str:
 
 
 def _number(chain: Chain, mask: str, window: _Window | None, *, guarded: bool) -> Bias:
-    """A computed mask; half of what is finite is above the largest number's negative, and of minus infinity is not."""
+    """Bias of a computed mask. Half of a finite number is above the negative of the largest number; half of minus
+    infinity is not.
+    """
     added = mask if window is None else chain.add("Add", mask, chain.array(*window.hiding()))
     if not guarded:
         return Bias(added)

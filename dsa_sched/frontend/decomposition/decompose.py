@@ -29,23 +29,25 @@ from partitioner.ir.operators import OPERATORS_BY_NAME
 
 
 def decompose(network: Network, whole: frozenset[str] = frozenset(), *, norms_of_lines: bool = False) -> Network:
-    """All nodes of the kinds in the table, as far as they can be expressed, but those that a target wants `whole`; with
-    `norms_of_lines`, norms along lines have an operator of their own."""
+    """Decompose all nodes of the kinds in the table, as far as they can be expressed, except those that a target wants
+    `whole`; with `norms_of_lines`, norms along lines become an operator of ours.
+    """
     table = {**DECOMPOSED, **(norms.NORMS_OF_LINES if norms_of_lines else {})}
     return _decomposed(network, lambda node: None if node.op_type in whole else table.get(node.op_type))
 
 
 def decompose_first(network: Network, whole: frozenset[str] = frozenset()) -> Network:
-    """The same before anything is looked for that a file spells out: operators by which others are spelled."""
+    """Decompose the operators by which others are spelled out, before anything spelled out is looked for."""
     return _decomposed(network, lambda node: None if node.op_type in whole else FIRST.get(node.op_type))
 
 
 def decompose_attention(
     network: Network, whole: frozenset[str] = frozenset(), *, attention_elements: int = 0
 ) -> Network:
-    """The same for attention and rotary embeddings, which choices by masks may come out of. Those wanted whole get one
-    form; what ONNX cannot say as one node is taken apart for every target. With `attention_elements`, those whose heads
-    have at most so many elements of keys and values become one of heads side by side."""
+    """Decompose attention and rotary embeddings, which may come out of choices by masks. Those wanted whole get one
+    form; what ONNX cannot express as one node is taken apart for every target. With `attention_elements`, those whose
+    heads have at most this many elements of keys and values become one operator over heads side by side.
+    """
     apart, as_one = {**ATTENTION, **ROTARY}, {**ATTENTION_WHOLE, **ROTARY_WHOLE}
     if attention_elements:
         apart["Attention"] = attending(attention_elements)
@@ -261,7 +263,7 @@ def _space_to_depth(chain: Chain, node: Node) -> bool:
 
 
 def _vector_factor(chain: Chain, node: Node) -> bool:
-    """A factor of one axis as one row or one column, which the result then does not have."""
+    """Rewrite a factor of one axis as one row or one column, which the result then does not have."""
     a, b = (chain.shape(name) for name in node.inputs[:2])
     if min(len(a), len(b)) != 1:
         return False
@@ -274,7 +276,7 @@ def _vector_factor(chain: Chain, node: Node) -> bool:
 
 
 def _clip_computed(chain: Chain, node: Node) -> bool:
-    """By bounds that are computed: the larger of value and lower bound, the smaller of that and the upper bound."""
+    """Clip by computed bounds: the larger of value and lower bound, then the smaller of that and the upper bound."""
     bounds = ((op_type, node.input(position)) for position, op_type in ((1, "Max"), (2, "Min")))
     given = [(op_type, name) for op_type, name in bounds if name]
     if chain.network.values[node.outputs[0]].dtype not in FLOATING or not any(
@@ -295,7 +297,7 @@ FIRST: Mapping[str, Rule] = {
     "Resize": resample,
     "Upsample": resample,
 }
-"""What becomes of each; where a rule says no, the operator's own rule is asked."""
+"""Rules of the first decomposition; where one returns False, the operator's own rule is asked."""
 
 DECOMPOSED: Mapping[str, Rule] = {
     "CastLike": _cast_like,
@@ -319,10 +321,10 @@ DECOMPOSED: Mapping[str, Rule] = {
     "DepthToSpace": _depth_to_space,
     "SpaceToDepth": _space_to_depth,
 }
-"""What becomes of each; where a rule says no, the node is refused by its own name."""
+"""Rules of the decomposition; where one returns False, the node is refused by its own name."""
 
 TAKEN_APART = frozenset([*DECOMPOSED, *ATTENTION, *ROTARY])
-"""All that becomes other operators, unless a target wants it whole."""
+"""All operators that become others, unless a target wants them whole."""
 
 LIMITS: Mapping[str, str] = {
     "CastLike": "the second operand has no known type",
@@ -339,4 +341,4 @@ LIMITS: Mapping[str, str] = {
     "DepthToSpace": "a blocksize that does not divide the channels of an image",
     "SpaceToDepth": "a blocksize that does not divide the extents of an image",
 }
-"""What the user reads where a function of `DECOMPOSED` says no."""
+"""Text for the user where a function of `DECOMPOSED` returns False."""

@@ -2,10 +2,11 @@
 
     btgi,gih->btgh    x --Transpose--> [g, b*t, i]   MatMul   [g, i, h] --> [g, b*t, h] --Transpose--> [b, t, g, h]
 
-Labels of an operand that no one else has are summed up first. Labels of both operands and of the result are matrices
-side by side, those of both operands alone are multiplied and summed up, the others are rows of the first operand and
-columns of the second. Of the orders that give the result, the one that turns the fewest elements is taken. A label
-that an operand has twice is its diagonal. More than two operands are taken two at a time, from the left.
+Labels that only one operand has, and the result does not, are summed up first. Labels of both operands and of the
+result are matrices side by side; labels of both operands alone are multiplied and summed up; the others are rows of the
+first operand and columns of the second. Of the orders that give the result, the one that transposes the fewest elements
+is taken. A label that an operand has twice is its diagonal. More than two operands are taken two at a time, from the
+left.
 """
 
 from __future__ import annotations
@@ -51,13 +52,14 @@ def einsum(chain: Chain, node: Node) -> bool:
 
 
 def refuse_einsum(_writer: Writer, node: Node) -> None:
-    """Raises Refusal for what the decomposition leaves."""
+    """Raises Refusal for nodes that the decomposition leaves."""
     raise Refusal(f"equation {node.text('equation', '')!r} does not fit the operands")
 
 
 def _parsed(equation: str, shapes: Sequence[tuple[int, ...]]) -> tuple[list[Labels], Labels]:
-    """The labels of each operand and of the result, those of `...` as numbers counted from the last axis that it stands
-    for. Raises ValueError where the equation does not fit."""
+    """Labels of each operand and of the result; those of `...` are numbers counted from the last axis that it stands
+    for. Raises ValueError where the equation does not fit.
+    """
     left, arrow, right = equation.replace(" ", "").partition("->")
     texts = left.split(",")
     if len(texts) != len(shapes):
@@ -87,7 +89,7 @@ def _labels(text: str, more: int) -> Labels:
 
 
 def _extents(chain: Chain, operands: Sequence[_Term]) -> dict[str, int]:
-    """Of each label; one that an operand has with one element is repeated there."""
+    """Extent of each label; an operand with one element there is repeated."""
     found: dict[str, int] = {}
     for operand in operands:
         for label, extent in zip(operand.labels, chain.shape(operand.name), strict=True):
@@ -96,7 +98,7 @@ def _extents(chain: Chain, operands: Sequence[_Term]) -> dict[str, int]:
 
 
 def _plain(chain: Chain, operand: _Term, extents: Mapping[str, int]) -> _Term:
-    """Without axes that are repeated, and each label once."""
+    """The operand without repeated axes, and with each label once."""
     shape = chain.shape(operand.name)
     kept = [place for place, label in enumerate(operand.labels) if shape[place] == extents[label]]
     x = chain.reshaped(operand.name, *(shape[place] for place in kept))
@@ -107,7 +109,7 @@ def _plain(chain: Chain, operand: _Term, extents: Mapping[str, int]) -> _Term:
 
 
 def _diagonal(chain: Chain, x: str, labels: Labels, label: str) -> tuple[str, Labels]:
-    """Of two axes of one label every element of which both indices are the same, in place of the first."""
+    """Replace two axes of one label by their diagonal, in place of the first."""
     first, second = [place for place, other in enumerate(labels) if other == label][:2]
     rest = [place for place in range(len(labels)) if place not in (first, second)]
     x = chain.transposed(x, first, second, *rest)
@@ -139,7 +141,7 @@ def _pair(chain: Chain, left: _Term, right: _Term, result: Labels) -> _Term:
 
 
 def _elements(chain: Chain, left: _Term, right: _Term, result: Labels, extents: Mapping[str, int]) -> _Term:
-    """Element by element: each operand in the order of the result, with one element along what it has not."""
+    """Product element by element: operands in the order of the result, with one element along axes that they lack."""
     labels = tuple(label for label in result if label in {*left.labels, *right.labels})
     names = []
     for operand in (left, right):
@@ -151,7 +153,7 @@ def _elements(chain: Chain, left: _Term, right: _Term, result: Labels, extents: 
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """How a product of matrices is written: labels of matrices side by side, of rows, of columns, and those summed."""
+    """One way to write a product of matrices: labels of matrices side by side, rows, columns, and those summed."""
 
     left: _Term
     right: _Term
@@ -165,12 +167,12 @@ class _Way:
         return (*self.outer, *self.rows, *self.columns)
 
     def orders(self) -> tuple[Labels, Labels]:
-        """In which the two operands are read."""
+        """Labels in the order in which the two operands are read."""
         outer = [tuple(label for label in self.outer if label in term.labels) for term in (self.left, self.right)]
         return (*outer[0], *self.rows, *self.summed), (*outer[1], *self.summed, *self.columns)
 
     def turned(self, chain: Chain, extents: Mapping[str, int], result: Labels) -> tuple[int, int]:
-        """How many elements are turned at run time, and how many matrices there are."""
+        """Number of elements that are transposed at run time, and number of matrices."""
         count = 0
         for term, order in zip((self.left, self.right), self.orders(), strict=True):
             if chain.computed(term.name) and order != term.labels:
@@ -211,7 +213,7 @@ def _ways(left: _Term, right: _Term, result: Labels) -> Iterator[_Way]:
 
 
 def _before(labels: Labels, ends: set[str], counted: Labels) -> Labels:
-    """Those counted, as far as the first of the ends."""
+    """The counted labels before the first of `ends`."""
     return tuple(label for label in takewhile(lambda label: label not in ends, labels) if label in counted)
 
 

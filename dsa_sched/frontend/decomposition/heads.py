@@ -3,8 +3,8 @@
     Transpose(Reshape(x)) -> Attention -> Transpose -> Reshape  -->  Attend(x, k, v, mask)    all of (item, row, column)
 
 A head is a range of columns, so that neither splitting nor joining heads moves anything. Several heads of q may share
-one of k and v. The mask is numbers that are added to the scores; what else an attention may have (a cap, a fill, rows
-that are zeros where they see nothing, if that depends on the head) is left to `attention.py`.
+one of k and v. The mask is numbers that are added to the scores; other features of attention (a cap, a fill, rows that
+are zeros where they see nothing, if that depends on the head) are left to `attention.py`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ BY_ROW = (0, 2, 1, 3)
 
 
 def attending(most_elements: int) -> Rule:
-    """The rule for an attention with at most so many elements of keys and values in a head; others, and those that it
-    cannot say, are taken apart."""
+    """The rule for an attention with at most `most_elements` elements of keys and values in a head; others, and those
+    that it cannot express, are taken apart.
+    """
 
     def rule(chain: Chain, node: Node) -> bool:
         if _attend(chain, node, most_elements):
@@ -75,7 +76,7 @@ def _by_head(shape: Shape, heads: int) -> Shape | None:
 
 
 def _spread(chain: Chain, name: str, columns: int) -> str:
-    """The mask with four axes, the last of `columns`; empty for none, or one that has not so many."""
+    """The mask with four axes, the last of `columns`; empty if there is none, or its last axis has another extent."""
     shape = chain.shape(name) if name else ()
     if not shape or shape[-1] != columns or len(shape) > 4:
         return ""
@@ -83,7 +84,7 @@ def _spread(chain: Chain, name: str, columns: int) -> str:
 
 
 def _reshaped(chain: Chain, name: str, shape: Shape) -> str:
-    """A constant by itself, a computed value by a node."""
+    """Reshape a constant directly, a computed value by a node."""
     if chain.shape(name) == shape:
         return name
     if name in chain.constants:
@@ -95,7 +96,7 @@ def _reshaped(chain: Chain, name: str, shape: Shape) -> str:
 
 
 def _side_by_side(chain: Chain, name: str, by_head: Shape) -> str:
-    """The operand as (item, row, column): what its heads were split from, or by moving them there."""
+    """The operand as (item, row, column): the value from which its heads were split, or a transposed one."""
     if len(chain.shape(name)) == 3:
         return name
     items, heads, rows, element = by_head
@@ -116,7 +117,7 @@ def _producer(chain: Chain, name: str) -> Node | None:
 
 
 def joined_heads(network: Network) -> Network:
-    """Attention's results where the file joins the heads again: the operator itself gives what the file has there.
+    """Let the attention operator itself give the joined heads where the file joins them.
 
     Attend -> Reshape -> Transpose -> Transpose -> Reshape  -->  Attend, under the name of the last
     """

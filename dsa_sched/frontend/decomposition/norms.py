@@ -1,16 +1,16 @@
-"""Operators that divide by a norm of their input, kept within the range of half precision.
+"""Operators that divide by a norm of their input, kept within the range of fp16.
 
     LayerNormalization  -->  c = ReduceNearest(x), s = ReducePower(x - c)    e = (x - c) * s    d = e - ReduceMean(e)
                              d / Sqrt(ReduceMean(d * d) + epsilon * s * s) * scale + bias
 
-Squares of halves beyond 256 leave the range, and those below 2^-12 vanish. So every line is first multiplied by the
-power of two s that takes its largest magnitude to 64: exact, the same bits for all scalings of x by powers of two,
+Squares of fp16 numbers beyond 256 leave the range, and those below 2^-12 vanish. So every line is first multiplied by
+the power of two s that takes its largest magnitude to 64: exact, the same bits for all scalings of x by powers of two,
 squares of at most 2^14. It cancels in the quotient; epsilon is scaled with it, s being held so that epsilon * s * s
-stays in the range. Where the mean is subtracted, the value of the line's span that is nearest to zero is subtracted
-before: neither a span of twice the range nor a mean much larger than the deviations costs anything, and a line of equal
-values is zero.
+stays in the range. Before the mean is subtracted, the value of the line's span that is nearest to zero is: neither a
+span of twice the range nor a mean much larger than the deviations costs anything, and a line of equal values is zero.
 
-Where a target has a kernel for it, all but scale and bias is one operator, of which the range is the target's concern:
+Where a target has a kernel for it, everything except scale and bias is one operator, whose range is the target's
+concern:
 
     LayerNormalization  -->  Normalise(x) * scale + bias
 """
@@ -25,13 +25,13 @@ from dsa_sched.frontend.network.chain import Chain, Rule, Shape
 from dsa_sched.frontend.network.network import NEAREST, NORMALISE, POWER, Network, Node
 
 LARGEST_POWER = 15
-"""ReducePower is at most two to this."""
+"""Largest exponent of the power of two that ReducePower gives."""
 
 MOST_TERMS = 512
-"""Of so many magnitudes of 64 the sum is in the range."""
+"""Largest number of magnitudes of 64 whose sum is in the range."""
 
 SMALLEST_NORM = 2.0**-10
-"""What a norm is held above where one of zero gives zero: that of any other line is larger once it is scaled."""
+"""Lower bound of a norm where a norm of zero gives zero: that of any other line is larger once it is scaled."""
 
 
 def reduced_axes(network: Network, node: Node) -> Shape | None:
@@ -57,7 +57,7 @@ def _kept(chain: Chain, x: str, axes: Shape) -> Shape:
 
 
 def scaled(chain: Chain, x: str, axes: Shape, epsilon: float, *, centred: bool) -> tuple[str, str]:
-    """x (less what is nearest to zero, if `centred`) times a power of two for each line, and that power."""
+    """x (less its value nearest to zero, if `centred`) times a power of two for each line, and that power."""
     kept = _kept(chain, x, axes)
     factor = chain.add(POWER, x, shape=kept, settings=(("axes", axes), ("centred", int(centred))))
     highest = floor(log2(2**7 / sqrt(epsilon))) if epsilon > 0 else LARGEST_POWER
@@ -79,8 +79,8 @@ def root_mean_square(chain: Chain, x: str, factor: str, axes: Shape, epsilon: fl
     (`epsilon_in_range`)."""
     power = average(chain, chain.add("Mul", x, x), axes)
     if epsilon > 0:
-        # The root has half the exponent; its fraction and its power of two apart, for the root may be no normal half.
-        # It is no zero, of which rows of zeros become NaN; next to rows of anything else the smallest does not count.
+        # The root has half the exponent; its fraction and power of two are apart: it may be no normal fp16 number.
+        # It is not zero, which would make NaN of rows of zeros; next to any other row, the smallest does not count.
         fraction, exponent = frexp(max(sqrt(epsilon), chain.network.rounding.smallest))
         root = chain.add("Mul", chain.add("Mul", factor, chain.number(fraction)), chain.number(2.0**exponent))
         power = chain.add("Add", power, chain.add("Mul", root, root))
@@ -140,7 +140,7 @@ def _layer_norm(chain: Chain, node: Node, *, lines: bool = False) -> bool:
 
 
 def _normalised(chain: Chain, x: str, axes: Shape, epsilon: float, *, centred: bool) -> str:
-    """The same as one operator."""
+    """`x` normalised as one operator."""
     settings = (("axes", axes), ("centred", int(centred)), ("epsilon", epsilon))
     return chain.add(NORMALISE, x, settings=settings)
 
@@ -159,7 +159,7 @@ def _rms_norm(chain: Chain, node: Node, *, lines: bool = False) -> bool:
 
 
 def _by_channel(chain: Chain, vector: str, rank: int) -> str:
-    """One element a channel, on axis 1."""
+    """The vector with one element per channel, on axis 1."""
     spread = (chain.shape(vector)[0], *(1,) * (rank - 2))
     constant = chain.network.constants.get(vector)
     if constant is None:
@@ -170,7 +170,7 @@ def _by_channel(chain: Chain, vector: str, rank: int) -> str:
 
 
 def _instance_norm(chain: Chain, node: Node, *, lines: bool = False) -> bool:
-    """Each channel of each image by itself. A group norm is one whose channels are groups, as exporters write it."""
+    """Normalise each channel of each image by itself. Exporters write a group norm as one whose channels are groups."""
     rank = len(chain.shape(node.inputs[0]))
     if rank < 3 or not epsilon_in_range(chain.network, _epsilon(node)):
         return False
@@ -185,8 +185,9 @@ def _instance_norm(chain: Chain, node: Node, *, lines: bool = False) -> bool:
 
 
 def _batch_norm(chain: Chain, node: Node) -> bool:
-    """With the statistics of the data at hand, each channel over all images; others fold into an affine map. Running
-    statistics are not computed."""
+    """Normalise with the statistics of the data at hand, each channel over all images; other batch norms fold into an
+    affine map. Running statistics are not computed.
+    """
     rank = len(chain.shape(node.inputs[0]))
     read = any(name in chain.network.readers or name in chain.network.outputs for name in node.outputs[1:] if name)
     if not node.integer("training_mode", 0) or read or rank < 2 or not epsilon_in_range(chain.network, _epsilon(node)):
@@ -236,11 +237,11 @@ NORMS: Mapping[str, Rule] = {
     "LpNormalization": _lp_normalization,
     "ReduceL2": _reduce_l2,
 }
-"""What becomes of each; where a rule says no, the node is refused by its own name."""
+"""Rules of norms; where one returns False, the node is refused by its own name."""
 
 NORMS_OF_LINES: Mapping[str, Rule] = {
     "LayerNormalization": partial(_layer_norm, lines=True),
     "RMSNormalization": partial(_rms_norm, lines=True),
     "InstanceNormalization": partial(_instance_norm, lines=True),
 }
-"""What becomes of those along lines where a target has a kernel for these."""
+"""Rules of norms along lines, where a target has a kernel for these."""

@@ -5,8 +5,8 @@
                             c = f * c + i * g     h = o * Tanh(c)                                   for each time
                             Y = Concat(h of each time)
 
-The weights are constants of the file, transposed once and read by every step. What a node adds is named after it, its
-direction and the time: `lstm::forward7::cell`. A state that begins with zero takes no product in its first step. Rows
+The weights are constants of the file, transposed once and read by every step. Added nodes are named after the node, its
+direction and the time: `lstm::forward7::cell`. A state that begins with zero needs no product in its first step. Rows
 of a batch that end early keep their state and give zeros; there is no step for which all have ended.
 """
 
@@ -29,7 +29,7 @@ from dsa_sched.frontend.network.terms import Term, number
 
 RECURRENT = tuple(CELLS)
 MOST_STEPS = 4096
-"""Of a node, both directions together: each step is a handful of operators."""
+"""Largest number of steps of a node, both directions together: each step is a handful of operators."""
 
 Lengths = npt.NDArray[np.int64]
 
@@ -41,7 +41,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 
 
 def unroll_recurrent(network: Network, whole: frozenset[str] = frozenset()) -> Network:
-    """All recurrent nodes but those that a target wants `whole`, and those that cannot be: these are refused later."""
+    """Unroll all recurrent nodes except those that a target wants `whole`; others that cannot be are refused later."""
     nodes: list[Node] = []
     values, constants, terms = dict(network.values), dict(network.constants), dict(network.terms)
     for node in network.nodes:
@@ -77,7 +77,7 @@ def _why_not(network: Network, node: Node) -> str:
 
 
 def _wrong_setting(network: Network, node: Node) -> str:
-    """Which attribute, or what length, is none that ONNX defines or that can be unrolled."""
+    """Text about an attribute or a length that ONNX does not define, or that cannot be unrolled; else empty."""
     directions = len(NAMES[node.text("direction", "forward")])
     steps = network.shape(node.inputs[0])[_time_axis(node)]
     lengths = network.constants.get(node.input(4))
@@ -118,7 +118,7 @@ def _time_axis(node: Node) -> int:
 
 
 def _unroll(chain: Chain, node: Node) -> None:
-    """All directions, then the outputs that the node names."""
+    """Write all directions, then the outputs that the node names."""
     cell, axis = CELLS[node.op_type], _time_axis(node)
     names = NAMES[node.text("direction", "forward")]
     activations = activations_of(node, cell.activations, len(names))
@@ -143,7 +143,7 @@ def _unroll(chain: Chain, node: Node) -> None:
 
 
 def _lengths(chain: Chain, node: Node, steps: int) -> Lengths:
-    """How many steps each row of the batch has."""
+    """Number of steps of each row of the batch."""
     batch = chain.shape(node.inputs[0])[1 - _time_axis(node)]
     given = chain.network.constants.get(node.input(4))
     return np.full(batch, steps) if given is None else given.reshape(-1).astype(np.int64)
@@ -152,7 +152,7 @@ def _lengths(chain: Chain, node: Node, steps: int) -> Lengths:
 def _run(
     direction: RecurrentDirection, step: Step, times: range, lengths: Lengths
 ) -> tuple[dict[int, str], RecurrentState]:
-    """All steps: what each gives out by its time, and the last state. Rows that have ended keep the state before."""
+    """Write all steps: the results by time, and the last state. Rows that have ended keep the state before."""
     chain, node = direction.chain, direction.node
     state = RecurrentState(_initial(direction, 5), _initial(direction, 6))
     shown: dict[int, str] = {}
@@ -172,8 +172,9 @@ def _run(
 
 @dataclass(frozen=True, slots=True)
 class RowChoice:
-    """Between two values [B, H] by row: infinities that are chosen stay, those that are not leave no trace. `term` says
-    how infinity where the first is chosen, minus infinity elsewhere, follows from the file."""
+    """A choice by row between two values [B, H]: infinities that are chosen stay, those that are not leave no trace.
+    `term` says how infinity where the first is chosen, and minus infinity elsewhere, follows from the file.
+    """
 
     chain: Chain
     first: npt.NDArray[np.bool_]
@@ -216,7 +217,7 @@ def _initial(direction: RecurrentDirection, position: int) -> str:
 
 
 def _sequence(chain: Chain, output: str, pieces: Sequence[str], axis: int) -> None:
-    """What all steps give out, times before directions, with zeros behind where all rows have ended."""
+    """Write the results of all steps, times before directions, followed by zeros where all rows have ended."""
     shape = chain.network.shape(output)
     x = _side_by_side(chain, pieces, axis, "shown")
     if missing := shape[axis] * shape[axis + 1] - len(pieces):
@@ -233,7 +234,7 @@ def _states(chain: Chain, output: str, pieces: Sequence[str], axis: int, suffix:
 
 
 def _side_by_side(chain: Chain, pieces: Sequence[str], axis: int, suffix: str) -> str:
-    """Values [B, H] along a new axis before or behind that of the batch."""
+    """Values [B, H] along a new axis before or after that of the batch."""
     batch, hidden = chain.shape(pieces[0])
     each = (batch, 1, hidden) if axis else (1, batch, hidden)
     views = [chain.add("Reshape", x, shape=each, suffix=f"{suffix}::{n}") for n, x in enumerate(pieces)]

@@ -1,8 +1,8 @@
-"""One step of a recurrent operator, in one direction: states before it --> states behind it, as nodes of ONNX.
+"""One step of a recurrent operator, in one direction: states before it --> states after it, as nodes of ONNX.
 
     p[t] [B, G H], h [B, H]  -->  p[t] + h * R'  -->  gates, each [B, H]  -->  h, c
 
-The equations are ONNX's. A state that is zero has an empty name: what it would be multiplied by is left out.
+The equations are ONNX's. A state that is zero has an empty name, and its products are left out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class RecurrentState:
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """Gates that one product computes: those of the inputs at all times, and the weights and bias of the state's."""
+    """Gates that one product computes: those of the inputs at all times, and the weights and bias for the state."""
 
     inputs: str
     weights: str
@@ -38,8 +38,9 @@ class Gates:
 
 @dataclass(frozen=True, slots=True)
 class RecurrentDirection:
-    """What the steps of one direction share. `time_axis` is that of the inputs; `gates` is the number of those with
-    weights of their own, in the file's order."""
+    """Data that the steps of one direction share. `time_axis` is that of the inputs; `gates` is the number of gates
+    with weights, in the file's order.
+    """
 
     chain: Chain
     node: Node
@@ -92,7 +93,7 @@ class RecurrentDirection:
         return self.chain.array(array, term)
 
     def gate(self, values: str, place: int, count: int, suffix: str) -> str:
-        """One of `count` gates that lie side by side."""
+        """Gate number `place` of `count` that lie side by side."""
         if count == 1:
             return values
         low = place * self.hidden
@@ -100,14 +101,14 @@ class RecurrentDirection:
         return self.chain.add("Slice", values, shape=(self.batch, self.hidden), settings=settings, suffix=suffix)
 
     def activated(self, x: str, which: int, suffix: str) -> str:
-        """One of the direction's activations, of values held between the bounds of `clip`."""
+        """One of the direction's activations, of values clamped to the bounds of `clip`."""
         clip = self.node.number("clip", 0.0)
         if clip > 0:
             x = self.chain.add("Clip", x, settings=(("max", clip), ("min", -clip)), suffix=f"{suffix}::clipped")
         return activate(self.chain, self.activations[which], x, suffix)
 
     def peephole(self, place: int, cell: str, x: str, suffix: str) -> str:
-        """x plus the cell times the weights of one gate that look at it."""
+        """x plus the cell times the peephole weights of one gate."""
         name = self.node.input(7)
         if not name or not cell:
             return x
@@ -148,13 +149,14 @@ class RecurrentDirection:
 
 
 Step = Callable[[int, RecurrentState, str], RecurrentState]
-"""Time, states before, what its names begin with --> states behind."""
+"""Function from time, states before and a name prefix to the states after."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """How many gates have weights, the default activations of a direction, and what writes a direction's products for
-    all times and then its steps."""
+    """Number of gates with weights, default activations of a direction, and the function that writes a direction's
+    products for all times and then its steps.
+    """
 
     gates: int
     activations: tuple[str, ...]
@@ -172,7 +174,7 @@ def _rnn(d: RecurrentDirection) -> Step:
 
 
 def _sums(d: RecurrentDirection, gates: Gates, time: int, hidden: str, at: str) -> str:
-    """What the inputs and the state give the gates."""
+    """Sum of what the inputs and the state give to the gates."""
     inputs = d.inputs_at(gates, time)
     if not hidden:
         return inputs

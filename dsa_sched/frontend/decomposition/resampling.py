@@ -2,9 +2,9 @@
 
     Resize(x [n, c, h, w], cubic)  -->  (A [H, h] x x) x B [w, W]        nearest: Gather by constant indices
 
-The coordinates are ONNX's; they are worked out in float32 as onnxruntime does, so that both round a half the same way.
-Every coordinate transformation is known. Rules of images take what they can (`rules/rules_resize.py`): linear and
-nearest along the spatial axes. The rest comes here, antialiased reduction excepted, which is refused.
+The coordinates are ONNX's; they are computed in float32 as onnxruntime does, so that both round 0.5 the same way. Every
+coordinate transformation is known. Rules of images take linear and nearest along the spatial axes
+(`rules/rules_resize.py`). The rest comes here, except antialiased reduction, which is refused.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.float32]
 
 OF_IMAGES = ("asymmetric", "half_pixel", "pytorch_half_pixel", "align_corners")
-"""Coordinates that kernels of images know."""
+"""Coordinate transformations that kernels of images know."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """One axis: how many elements it has and gets, the factor between them, and the part of it that is read
-    (`tf_crop_and_resize` alone)."""
+    """One axis: its elements before and after, the factor between them, and the part of it that is read
+    (`tf_crop_and_resize` alone).
+    """
 
     extent: int
     wanted: int
@@ -39,7 +40,7 @@ class _Axis:
 
 
 def resample(chain: Chain, node: Node) -> bool:
-    """A rule of the decomposition; False for what is left to the rule of images, and for what cannot be."""
+    """Rule of the decomposition; False for nodes left to the rule of images, and for those that cannot be resized."""
     x, shape, wanted = node.inputs[0], chain.shape(node.inputs[0]), chain.shape(node.outputs[0])
     mode, way = _mode(chain.network, node)
     if chain.network.values[node.outputs[0]].dtype not in FLOATING or node.integer("antialias", 0):
@@ -104,7 +105,7 @@ def _axes(network: Network, node: Node, shape: tuple[int, ...], wanted: tuple[in
 
 
 def _places(axis: _Axis, way: str) -> Places:
-    """Where each result lies among the elements."""
+    """Place of each result among the elements."""
     place, scale = np.arange(axis.wanted, dtype=np.float32), np.float32(axis.scale)
     half, extent, wanted = np.float32(0.5), np.float32(axis.extent), np.float32(axis.wanted)
     single = axis.wanted == 1
@@ -203,7 +204,7 @@ def _cubic(node: Node, places: Places, extent: int) -> Floats:
 
 
 def _product(chain: Chain, x: str, place: int, matrix: Floats) -> str:
-    """Of the matrix with every line along an axis: from the right along the last one, else from the left."""
+    """Product of the matrix with every line along an axis: from the right along the last axis, else from the left."""
     shape = chain.shape(x)
     wanted, extent = matrix.shape
     outer, inner = prod(shape[:place]), prod(shape[place + 1 :])

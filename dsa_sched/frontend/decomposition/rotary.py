@@ -1,9 +1,9 @@
-"""Rotary embeddings as products and sums: what becomes of them where a target does not want them whole.
+"""Rotary embeddings as products and sums, for targets that do not want them whole.
 
     RotaryEmbedding(x, cos, sin)  -->  x * C + exchanged(x) * S      C = (cos, cos), S = (-sin, sin)
 
 `exchanged` has the second half of the elements of a head before the first; where they are interleaved, each of a pair
-in the place of the other, and C and S have pairs. The sign lies in S, so that nothing is negated while it runs.
+in the place of the other, and C and S have pairs. The sign lies in S, so that nothing is negated at run time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dsa_sched.frontend.network.terms import Term, number
 
 
 def _as_one(chain: Chain, node: Node) -> bool:
-    """One node still, of heads apart, with cosines and sines of each row."""
+    """Keep one node, with heads apart, and cosines and sines for each row."""
     x, shape, heads = node.inputs[0], chain.shape(node.inputs[0]), node.integer("num_heads", 0)
     flat = len(shape) == 3
     if flat and (heads < 1 or shape[2] % heads):
@@ -133,7 +133,7 @@ def _joined(chain: Chain, first: str, second: str, interleaved: bool) -> str:
 
 
 def _stacked(first: Term, second: Term, shape: Shape, interleaved: bool) -> Term:
-    """Both side by side: each beside zeros, and their sum."""
+    """Both terms side by side: each next to zeros, and their sum."""
     rank, width = len(shape), shape[-1]
     split = (*shape, 1) if interleaved else (*shape[:-1], 1, width)
     axis = rank if interleaved else rank - 1
@@ -159,7 +159,7 @@ def _exchanged(chain: Chain, x: str, interleaved: bool) -> str:
 
 
 def _part(chain: Chain, x: str, start: int, end: int) -> str:
-    """Elements from start to end of the last axis."""
+    """Elements from `start` to `end` of the last axis."""
     shape = chain.shape(x)
     settings = (("axes", (len(shape) - 1,)), ("ends", (end,)), ("starts", (start,)))
     return chain.add("Slice", x, shape=(*shape[:-1], end - start), settings=settings)
@@ -172,13 +172,13 @@ def _concat(chain: Chain, first: str, second: str) -> str:
 
 
 ROTARY: Mapping[str, Rule] = {"RotaryEmbedding": _rotary}
-"""What becomes of it; where the rule says no, the node is refused by its own name."""
+"""Rule for rotary embeddings; where it returns False, the node is refused by its own name."""
 
 ROTARY_WHOLE: Mapping[str, Rule] = {"RotaryEmbedding": _as_one}
-"""What becomes of it where it is wanted whole."""
+"""Rule for rotary embeddings that are wanted whole."""
 
 ROTARY_LIMITS: Mapping[str, str] = {
     "RotaryEmbedding": "heads and turned elements must divide, and tables be of (batch, rows, half), or rows of half "
     "that places name"
 }
-"""What the user reads where the rule says no."""
+"""Text for the user where the rule returns False."""

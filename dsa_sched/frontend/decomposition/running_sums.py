@@ -2,8 +2,8 @@
 
     CumSum(x [..., n])  -->  x [..., n] x T [n, n],  T[j, i] = 1 where j <= i
 
-An axis before the last one is multiplied from the left, so that nothing is turned. A long axis is cut into blocks of
-equal length: sums inside the blocks, and to each block the sum of all blocks before it, which is a CumSum of its own.
+An axis before the last one is multiplied from the left, so that nothing is transposed. A long axis is cut into blocks
+of equal length: sums inside the blocks, and to each block the sum of all blocks before it, which is another CumSum.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dsa_sched.frontend.network.operation import Refusal, Writer
 from dsa_sched.frontend.network.terms import number, triangle
 
 LONGEST_TRIANGLE = 512
-"""Elements of an axis of which one triangle is made; its square is what is stored and multiplied."""
+"""Largest number of elements of an axis for which one triangle is made; its square is stored and multiplied."""
 
 
 def running_sum(chain: Chain, node: Node) -> bool:
@@ -36,12 +36,12 @@ def running_sum(chain: Chain, node: Node) -> bool:
 
 
 def refuse_running_sum(_writer: Writer, _node: Node) -> None:
-    """Raises Refusal for what the decomposition leaves."""
+    """Raises Refusal for nodes that the decomposition leaves."""
     raise Refusal("the axis is computed at run time; it must be constant")
 
 
 def _along(chain: Chain, x: str, exclusive: bool, reverse: bool) -> str:
-    """Of [outer, extent, inner] along the middle axis."""
+    """Running sums of [outer, extent, inner] along the middle axis."""
     outer, extent, inner = chain.shape(x)
     if extent <= LONGEST_TRIANGLE:
         return _product(chain, x, exclusive, reverse)
@@ -61,7 +61,7 @@ def _along(chain: Chain, x: str, exclusive: bool, reverse: bool) -> str:
 
 
 def _padded(chain: Chain, x: str, more: int) -> str:
-    """With zeros behind the middle axis."""
+    """x followed by zeros along the middle axis."""
     outer, extent, inner = chain.shape(x)
     pads = chain.array(np.array([0, 0, 0, 0, more, 0], np.int64), number(0.0))
     return chain.add("Pad", x, pads, shape=(outer, extent + more, inner))

@@ -2,9 +2,9 @@
 
     Signature(Conv, pads, shapes)  -->  one-node ONNX model --> Relax --> LegalizeOps --> SBlocks  -->  stages
 
-Every distinct signature is imported once a process; a node alone keeps the one-operator granularity and the names that
-a whole-model import loses. Stages here have ONNX axes and anonymous tensors: `0`, `1` inputs, `>0` outputs, `%` inner.
-tvm is imported inside functions alone: the import takes a second.
+Every distinct signature is imported once per process; a single node keeps the one-operator granularity and the names
+that a whole-model import loses. Stages here have ONNX axes and anonymous tensors: `0`, `1` inputs, `>0` outputs, `%`
+inner. tvm is imported only inside functions: the import takes a second.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class _Region:
 
 
 def _blocks(signature: Signature) -> Iterator[_Block]:
-    """The SBlocks of all functions that the node becomes, buffers named by what they are to the operator."""
+    """The SBlocks of all functions that the node becomes, with buffers named by their role in the operator."""
     from tvm import relax
 
     module = _legalized(signature)

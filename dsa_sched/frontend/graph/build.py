@@ -1,8 +1,8 @@
-"""The graph: operators with device layouts and access maps, constants in device order and in the types that are wanted.
+"""The graph: operators with device layouts and access maps, constants in device order and in the wanted types.
 
     Operations (ONNX axes)  -->  Graph (device axes) + constants by content hash + warnings
 
-Where two layouts have to meet there is a `transpose` operator named `<node>::layout`; nothing moves data unseen. A
+Where two layouts meet, there is a `transpose` operator named `<node>::layout`; no data move is hidden. A
 reshape is a `view` when every element stays at its linear place. A flattened feature map that only matrix products read
 stays a view too: the rows of their constant factors are permuted instead, and the flattened tensor, no longer
 comparable with the file's value of that name, says so by having no `axes`.
@@ -39,8 +39,9 @@ from partitioner.ir.wants import Wants, WeightOrder
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A graph, its constants by content hash, and what the user should know about them; `terms` says of each constant
-    tensor how it follows from the file, but for rounding to its dtype."""
+    """A graph, its constants by content hash, and what the user should know about them; `terms` says how each constant
+    tensor follows from the file, except for rounding to its dtype.
+    """
 
     graph: Graph
     constants: dict[str, Array]
@@ -87,7 +88,7 @@ def build_graph(network: Network, wants: Wants) -> Built:
 
 
 def _precision(graph: Graph) -> tuple[str, ...]:
-    """One warning for all values that are computed in a narrower type than anybody would expect."""
+    """One warning for all values that are computed in a narrower type than the user may expect."""
     computed = [tensor for tensor in graph.tensors if tensor.source_dtype == "float64" and not tensor.constant]
     wide = [tensor.name for tensor in computed if tensor.dtype != "float64"]
     if not wide:
@@ -109,13 +110,13 @@ class _Builder:
     names: set[str] = field(default_factory=set)
     store: dict[str, Array] = field(default_factory=dict)
     losses: dict[tuple[str, str], Loss] = field(default_factory=dict)
-    """By operator and constant."""
+    """Losses by operator and constant."""
     terms: dict[str, Term] = field(default_factory=dict)
     row_orders: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     """Flattened value -> for each of its device columns, the column in the file's order."""
     relaid: dict[tuple[str, Axes], PlacedOperand] = field(default_factory=dict)
     ready: dict[str, str] = field(default_factory=dict)
-    """What is prepared, and the tensor that it is."""
+    """Prepared value -> its tensor."""
 
     # Values
 
@@ -133,7 +134,7 @@ class _Builder:
         return placed
 
     def declare_words(self, name: str, value: Value) -> None:
-        """An integer value as 32-bit words in the order of the file."""
+        """Declare an integer value as 32-bit words in the order of the file."""
         axes = row_major(len(value.shape))
         self.tensors[name] = Tensor(name, value.shape, "int32", axes, _file_dtype(value))
 
@@ -180,15 +181,16 @@ class _Builder:
         return replace(op, inputs=tuple(operands))
 
     def left(self, network: Network, concluded: tuple[Op, ...]) -> tuple[str, ...]:
-        """What layers have to leave in the main memory: outputs, and what is read behind them."""
+        """Values that layers have to leave in the main memory: outputs, and those that concluded operators read."""
         made = {output for op in self.ops for output in op.outputs}
         read = (name for op in concluded for name in op.inputs if name in made)
         ends = (name for name in network.outputs if not network.answers or name in network.answers)
         return tuple(dict.fromkeys((*ends, *read))) if network.answers else network.outputs
 
     def constant_output(self, name: str) -> None:
-        """A constant that the network gives out, in the order and type of the file. Called before any operator takes
-        the name for an arrangement of its own. Raises ModelError for one that no device holds."""
+        """Store a constant that is an output of the network, in the order and type of the file. Called before any
+        operator takes the name for an arrangement of its own. Raises ModelError for a constant that no device can hold.
+        """
         array = self.source.constants[name]
         if not array.size or self.wants.dtype(str(array.dtype)) not in DTYPE_BYTES:
             raise ModelError(
@@ -201,7 +203,7 @@ class _Builder:
         self.tensors[name] = replace(self.tensors[name], source_dtype=str(array.dtype))
 
     def dtype(self, op: Operation) -> str:
-        """In which an operator computes, and so its constants of floating-point types are stored."""
+        """The type in which an operator computes, and in which its floating-point constants are stored."""
         return self.wants.dtype(_file_dtype(self.source.values[op.outputs[0]]))
 
     def constant(
@@ -213,8 +215,9 @@ class _Builder:
         say: Callable[[Term], Term],
         dtype: str,
     ) -> str:
-        """Store a constant as `arrange` puts it in device order, which `say` declares; if it is of a floating-point
-        type, as `dtype`. Returns the tensor's name, which is unique for each content."""
+        """Store a constant in the device order that `arrange` makes and `say` declares; with the type `dtype` if it is
+        floating-point. Returns the tensor's name, which is unique for each content.
+        """
         array = self.source.constants[name]
         stored, saturated = _on_device(array, dtype)
         if not chosen_by_rules(array, self.source.term(name)):
@@ -293,7 +296,7 @@ class _Builder:
         self.add(operation, (source,), (result,), (("perm", device),) if kind == "transpose" else ())
 
     def append(self, op: Operation) -> None:
-        """One operation with all that it needs around it."""
+        """Append one operation with everything that it needs around it."""
         match op.kind:
             case "conv":
                 self._conv(op)
@@ -329,7 +332,7 @@ class _Builder:
         self.add(op, operands, (y,), op.attributes, macs)
 
     def _vectors(self, op: Operation, extent: int) -> list[PlacedOperand]:
-        """Operands from the third on, one element a channel."""
+        """Operands from the third on, with one element per channel."""
         result = []
         for name in op.inputs[2:]:
             stored = self.constant(
@@ -451,7 +454,7 @@ def _spread_term(shape: tuple[int, ...], axes: Axes, term: Term) -> Term:
 
 
 def _weights_term(shape: tuple[int, ...], groups: int, axes: Axes, term: Term) -> Term:
-    """As `device_weights` arranges them."""
+    """Term of the weights as `device_weights` arranges them."""
     if groups == 1:
         return term.transpose(*axes)
     return term.reshape(groups, shape[0] // groups, *shape[1:]).transpose(0, *(axis + 1 for axis in axes))
@@ -464,8 +467,7 @@ def weight_axes(rank: int, order: WeightOrder) -> Axes:
 
 
 def device_weights(weights: Array, groups: int, axes: Axes) -> Array:
-    """ONNX (Cout, Cin / groups, kernel...) in the order of `axes`; of several groups each by itself, one after the
-    other."""
+    """ONNX (Cout, Cin / groups, kernel...) in the order of `axes`; groups are arranged separately, in sequence."""
     if groups == 1:
         return weights.transpose(axes)
     split = weights.reshape(groups, weights.shape[0] // groups, *weights.shape[1:])

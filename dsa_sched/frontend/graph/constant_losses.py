@@ -1,4 +1,4 @@
-"""What constants lose in the type in which they are stored, in sentences for the user.
+"""Losses of constants in the type in which they are stored, as sentences for the user.
 
 array of the file + dtype  -->  "Conv_3: 2 of 9 elements of w become zero in fp16, ..."
 
@@ -21,7 +21,7 @@ from partitioner.ir.operators import REARRANGING, kind_names
 Array = npt.NDArray[np.generic]
 
 CARRIES_MASKS = kind_names(*REARRANGING) | {"add", "max", "min", "mul", "scale_shift", "sub"}
-"""Kinds behind which a masked score still is one."""
+"""Kinds whose result is a masked score if an operand is one."""
 
 READS_MASKS = frozenset(["attend", "attention", "softmax"])
 """Kinds that make zeros of masked scores."""
@@ -30,17 +30,18 @@ BOUNDS = frozenset(["max", "min"])
 """Kinds that choose one of two numbers."""
 
 NAMED = 3
-"""Constants that are named where many lose a few small elements."""
+"""Number of constants that are named where many lose a few small elements."""
 
 MOST_OPERATORS = 64
-"""Operators that are followed from one constant."""
+"""Largest number of operators that are followed from one constant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What one constant of an operator loses. Of `elements`, `saturated` are beyond the range, `zeroed` become zero
-    though they are not, `infinite` and `nan` are so in the file; `largest_zeroed` is the largest that becomes zero,
-    `kept` says whether other elements do not."""
+    """Losses of one constant of an operator. Of `elements`, `saturated` are beyond the range, `zeroed` become zero
+    though they are not, `infinite` and `nan` are so in the file; `largest_zeroed` is the largest that becomes zero;
+    `kept` says whether other elements do not.
+    """
 
     operator: str
     constant: str
@@ -55,7 +56,9 @@ class Loss:
 
     @classmethod
     def of(cls, operator: str, constant: str, array: Array, stored: Array, saturated: int) -> Loss:
-        """`stored` is the array in the device's type, `saturated` of its elements at the end of the range."""
+        """Loss of a constant: `stored` is the array in the device's type; `saturated` elements are at its
+        range's end.
+        """
         if array.dtype.kind not in "fV":
             return cls(operator, constant, str(stored.dtype), array.size, 0, 0, 0, 0, 0.0, True)
         numbers = array.astype(np.float64)
@@ -75,15 +78,16 @@ class Loss:
 
     @property
     def beside_larger(self) -> bool:
-        """Whether nothing is lost but elements that are as good as zero beside others."""
+        """Whether only elements are lost that are as good as zero next to others."""
         return self.zeroed > 0 and self.kept and not (self.saturated or self.infinite or self.nan)
 
 
 def loss_sentences(
     losses: Sequence[Loss], masks: frozenset[str], bounds: frozenset[str], largest: float
 ) -> tuple[str, ...]:
-    """A sentence for each way in which a constant loses what counts; one for all that lose a few small elements. Of
-    `masks` nothing is said but that they are not numbers, of `bounds` not that they are infinite."""
+    """A sentence for each way in which a constant loses what counts, and one for all that lose a few small elements.
+    For `masks` only NaN is reported; for `bounds` infinities are not.
+    """
     said: list[str] = []
     for loss in losses:
         who = f"{loss.operator}: {{}} of {loss.elements} elements of {loss.constant}"

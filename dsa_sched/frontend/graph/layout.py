@@ -22,10 +22,10 @@ from partitioner.ir.wants import AxisOrder
 Axes = tuple[int, ...]
 
 FEATURE_MAP_KINDS = frozenset(["conv", "max_pool", "average_pool", "lrn", "scale_shift", "resize"])
-"""Operators along ONNX axis 1, or along all axes from 2 on: the target says the order of their feature maps."""
+"""Operators along ONNX axis 1, or along all axes from 2 on: the target decides the order of their feature maps."""
 ROW_MAJOR_KINDS = frozenset(["matmul", "gather", "attend"])
 FREE_KINDS = frozenset(["view", "transpose"])
-"""Their output may have another layout than their input. All kinds that are in none of these sets are agnostic."""
+"""Kinds whose output may have another layout than their input. Kinds in none of these sets are agnostic."""
 
 
 def channels_last(rank: int) -> Axes:
@@ -84,7 +84,7 @@ class _Groups:
 def _spread_over_views(
     operations: Sequence[Operation], values: Mapping[str, Value], groups: _Groups, layouts: dict[str, Axes]
 ) -> None:
-    """Give a value beside a view the layout that moves no data, where nothing else has decided."""
+    """Give a value next to a view the layout that moves no data, where nothing else has decided."""
     views = [operation for operation in operations if operation.kind == "view"]
     changed = True
     while changed:
@@ -124,7 +124,7 @@ def keeps_order(shape: tuple[int, ...], axes: Axes, target: tuple[int, ...], tar
 def _steps(shape: tuple[int, ...], axes: Axes) -> list[tuple[int, int]]:
     """(extent, step in the file's linear order) of the device axes, outermost first, in the one shortest form.
 
-    Unit axes say nothing, and two axes whose steps continue each other are one; equal lists mean equal orders.
+    Unit axes do not count, and two axes whose steps continue each other are one; equal lists mean equal orders.
     """
     steps: list[tuple[int, int]] = []
     for axis in axes:

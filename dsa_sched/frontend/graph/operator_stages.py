@@ -1,9 +1,10 @@
-"""From one operator of ours to its stages: TVM's maps under the user's names, in device axis order, or a rule.
+"""Stages of one operator of ours: TVM's maps under the user's names, in device axis order, or a rule.
 
     conv(x, w, b)  -->  n y x f + ry rx rc:  out[n, y, x, f] from %pad[n, y + ry, x + rx, rc], w[ry, rx, rc, f], b[f]
 
 Kinds of one shape of access share one signature (every unary operator is a Relu, every binary one an Add). The rules
-are for what TensorIR does not say linearly: views, gathers, resizing and the window of a local response normalisation.
+are for what TensorIR does not express linearly: views, gathers, resizing and the window of a local response
+normalisation.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ REDUCTIONS = {
     "reduce_nearest": "ReduceMax",
     "reduce_power": "ReduceMax",
 }
-"""Kinds that read whole axes, and the ONNX operator that reads what they read."""
+"""Kinds that read whole axes -> the ONNX operator that reads the same elements."""
 READABLE_REDUCTIONS = {"rv0": "ry", "rv1": "rx", "k": "k"}
 
 
@@ -328,7 +329,7 @@ def _lines(op: Operation, inputs: Sequence[PlacedOperand], result: PlacedOperand
 
 
 def _attention(inputs: Sequence[PlacedOperand], result: PlacedOperand) -> LoopNest:
-    """A row of q of one head, all of k, a column of v for each element, and a row of the mask."""
+    """Stages of attention: a row of q of one head, all of k, a column of v for each element, and a row of the mask."""
     domain, writes = _plain(result)
     batch, head, row, element = (writes.indices[result.axes.index(axis)] for axis in range(4))
     q, k, v, *masks = inputs
@@ -364,13 +365,13 @@ def _attend(op: Operation, inputs: Sequence[PlacedOperand], result: PlacedOperan
 
 
 def _rotary(op: Operation, inputs: Sequence[PlacedOperand], result: PlacedOperand) -> LoopNest:
-    """The elements of a row and head, with the cosines and sines of the row."""
+    """Stages of a rotary embedding: the elements of a row and head, with the cosines and sines of the row."""
     domain, writes = _plain(result)
     indices = tuple(writes.indices[result.axes.index(axis)] for axis in range(3))
     return LoopNest(op.kind, domain, writes, tuple(_by_axis(operand, (*indices, Full())) for operand in inputs))
 
 
 def _by_axis(operand: PlacedOperand, indices: tuple[Index, ...]) -> Access:
-    """An index for each axis of the file, in device order; axes of one element are read as they are."""
+    """Access with an index for each axis of the file, in device order; axes of one element are read as they are."""
     used = (Linear() if operand.shape[axis] == 1 else indices[axis] for axis in operand.axes)
     return Access(operand.name, tuple(used))

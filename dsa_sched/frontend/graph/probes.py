@@ -1,8 +1,8 @@
-"""One small model for each way in which an ONNX operator can be written: what `dsa-sched ops` tries on a chip.
+"""Small models, one per way to write an ONNX operator, which `dsa-sched ops` tries on a chip.
 
     "Gelu"  -->  Probe("approximate=none"), Probe("approximate=tanh"), each a model of one node
 
-A probe says nothing about what is computed: rules and targets are asked. Operators that are not in `PROBES` have one
+A probe does not say what can be computed: rules and targets decide. Operators that are not in `PROBES` have one
 probe, plain, by the signature that ONNX gives them.
 """
 
@@ -52,7 +52,7 @@ TRUTHS = onnx_names(Trait.COMPARES, Trait.LOGIC) | {"IsNaN"}
 
 @dataclass(frozen=True)
 class Probe:
-    """A model of one node. `says` is how it is written, in ONNX's words; empty where there is one way.
+    """A model of one node. `says` tells how it is written, in ONNX's terms; empty if there is only one way.
 
     `operands` are shapes of computed values, arrays of constants, or None for one that is left out.
     """
@@ -97,7 +97,7 @@ class Probe:
 
 
 def probes_of(op_type: str) -> tuple[Probe, ...]:
-    """The ways in which an operator can be written; none where ONNX does not say what it reads."""
+    """The ways in which an operator can be written; none where ONNX does not define its inputs."""
     listed = tuple(probe for probe in PROBES if probe.op_type == op_type)
     if listed or not onnx.defs.has(op_type):
         return listed

@@ -2,8 +2,8 @@
 
     log(x)  -->  lookup(x, table::log) {function=log}
 
-Only the target knows which and with what entries (`Tabulates`). Equal tables are one constant. Its term says that it is
-the target's: the file has nothing to compare it with.
+Only the target knows which operators these are, and their entries (`Tabulates`). Equal tables are one constant. Its
+term says that it comes from the target: the file has nothing to compare it with.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from partitioner.ir.graph import Op, Tensor, content_hash, verify_graph
 
 
 def with_tables(built: Built, table_for: TableFor) -> Built:
-    """The graph with operators looked up where the target says so."""
+    """The graph with lookups in place of the operators for which the target has a table."""
     tensors = {tensor.name: tensor for tensor in built.graph.tensors}
     store, terms = dict(built.constants), dict(built.terms)
     ops = []

@@ -1,18 +1,18 @@
-"""What integers decide: index arithmetic on words and lookups by them, done before everything else.
+"""Integer computations around the network: index arithmetic on words and lookups by them, before everything else.
 
     ids --Equal, Not, CumSum, Add--> positions --Gather(table)--> rows        Network.prepared, in 32-bit words
     rows, Cast(mask), truth values of integers                                inputs of the network that is left
 
-Everything that depends on integer inputs and constants alone is prepared; it is computed whole, in row-major order, as
-words of 32 bits (constants beyond them are clipped). What meets computed numbers stays: a truth value of integers
-enters as 0 or 1, and And, Or, Not and what moves truth values are left to the network, where they are cheap. Rows of a
-computed table are its product with ones at the places of the indices. Nodes that cannot be prepared stay too, and are
-refused later.
+Everything that depends only on integer inputs and constants is prepared; it is computed whole, in row-major order, as
+words of 32 bits (constants beyond them are clipped). Operators that also read computed numbers stay: a truth value of
+integers enters as 0 or 1, and And, Or, Not and operators that move truth values are left to the network, where they are
+cheap. Rows of a computed table are its product with ones at the places of the indices. Nodes that cannot be prepared
+stay too, and are refused later.
 
     logits --ArgMax--> next word        scores --Greater(0)--> mask        Network.concluded, in 32-bit words
 
-What leaves the network as integers or truth values is words too: what integers alone decide is prepared, what hangs on
-computed numbers is concluded, done when all else is. A network that goes on from there is refused.
+Integers and truth values that leave the network are words too: those that integers alone decide are prepared; those
+that depend on computed numbers are concluded, after everything else. A network that goes on from there is refused.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ WORD_OPERATORS = frozenset({*RULES, "OneHot"})
 """ONNX operators on integers that are prepared."""
 
 LEFT_TO_TRUTHS = onnx_names(Trait.LOGIC, Trait.VIEW, Trait.MOVES)
-"""What the network itself does with truth values (`rewrites/masks.py`)."""
+"""Operators on truth values that the network itself computes (`rewrites/masks.py`)."""
 CHOOSING = onnx_names(Trait.COMPARES) | {"ArgMax", "ArgMin", "Cast"}
-"""What makes integers and truth values of numbers."""
+"""Operators that make integers and truth values of numbers."""
 OF_NUMBERS = frozenset(["ordered", "whole"])
 """Kinds of operators that make words of numbers."""
 
@@ -102,7 +102,7 @@ def _leaving(network: Network) -> tuple[str, ...]:
 
 
 def _chosen(network: Network, leaving: tuple[str, ...]) -> frozenset[str]:
-    """What is chosen by computed numbers, of all that the integers that leave hang on."""
+    """Values chosen by computed numbers, among all that the outgoing integers depend on."""
     found, seen, todo = set[str](), set[str](), list(leaving)
     while todo:
         name = todo.pop()
@@ -119,7 +119,7 @@ def _chosen(network: Network, leaving: tuple[str, ...]) -> frozenset[str]:
 
 
 def _needed(network: Network, answers: tuple[str, ...]) -> frozenset[str]:
-    """Names of nodes that outputs hang on that are no words."""
+    """Names of nodes on which outputs depend that are not words."""
     read, found = set(network.outputs) - set(answers), set[str]()
     for node in reversed(network.nodes):
         if not read.isdisjoint(node.outputs):
@@ -129,7 +129,7 @@ def _needed(network: Network, answers: tuple[str, ...]) -> frozenset[str]:
 
 
 def _behind(network: Network, chosen: frozenset[str]) -> frozenset[str]:
-    """What is computed of what was chosen, that included."""
+    """Values computed from chosen ones, including these."""
     found = set(chosen)
     for node in network.nodes if chosen else ():
         if not found.isdisjoint(node.inputs):
@@ -138,7 +138,7 @@ def _behind(network: Network, chosen: frozenset[str]) -> frozenset[str]:
 
 
 def _by_time(ops: Sequence[Op]) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
-    """Before the network and behind it."""
+    """Operators before the network, and those after it."""
     behind = set[str]()
     before: list[Op] = []
     for op in ops:
@@ -150,7 +150,7 @@ def _by_time(ops: Sequence[Op]) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
 
 
 def _with_answers(network: Network, answers: tuple[str, ...], concluded: tuple[Op, ...]) -> Network:
-    """`answers` are words. What the network has of the same names gets others, in case that it reads them too."""
+    """The network whose `answers` are words. Its own values of these names are renamed, in case it reads them too."""
     numbers = (name for op in concluded if op.kind in OF_NUMBERS for name in op.inputs)
     given = {*network.inputs, *(output for op in network.prepared for output in op.outputs)}
     named = {name: f"{name}::in_network" for name in answers}
@@ -175,10 +175,10 @@ def _with_answers(network: Network, answers: tuple[str, ...], concluded: tuple[O
 
 @dataclass(slots=True)
 class _Border:
-    """What leaves the integers. `late`: what no node may be prepared for, because it hangs on computed numbers;
-    `entered`: the name under which a truth value enters the network; `left`: nodes on
-    truth values that stay; `results`: what the network reads; `instead`: nodes that take the place of one, by its
-    name."""
+    """Border between integers and network. `late`: values for which no node may be prepared, because they depend on
+    computed numbers; `entered`: the name under which a truth value enters the network; `left`: nodes on truth values
+    that stay; `results`: values that the network reads; `instead`: nodes that replace one, by its name.
+    """
 
     network: Network
     words: WordMaker
@@ -249,8 +249,9 @@ class _Border:
         self._multiplied(node, (rows, width), (count, width), ones_first=True)
 
     def _inner_product(self, node: Node, axis: int) -> None:
-        """Along an inner axis: the same ones for every part of the table, in front of its matrices, or behind its rows
-        where these lie along the axis."""
+        """Product along an inner axis: the same ones for every part of the table, in front of its matrices, or after
+        its rows where these lie along the axis.
+        """
         shape, where = self.words.shape(node.inputs[0]), self.words.shape(node.inputs[1])
         outer, extent, inner, count = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]), prod(where)
         if count * extent > MOST_WORDS:
@@ -273,7 +274,7 @@ class _Border:
         self.results.add(f"{output}::ones")
 
     def _multiplied(self, node: Node, table: tuple[int, ...], rows: tuple[int, ...], *, ones_first: bool) -> None:
-        """In place of the node the product of the ones with its table, and both in the shapes that they need."""
+        """Replace the node by the product of the ones with its table, both in the shapes that they need."""
         data, output = node.inputs[0], node.outputs[0]
         for name, shape in (("table", table), ("rows", rows)):
             self.words.values[f"{output}::{name}"] = Value(shape, self.network.values[output].dtype)

@@ -1,8 +1,8 @@
-"""How each ONNX operator on integers is made of words.
+"""Rules that make each ONNX operator on integers out of words.
 
     rule(maker, node, output)  -->  maker.roots[output]
 
-Rules raise Unprepared for nodes that cannot be made so; these are refused later.
+Rules raise Unprepared for nodes that cannot be made this way; these are refused later.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ def _cast(maker: WordMaker, node: Node, output: str) -> None:
 
 
 def _moved(maker: WordMaker, node: Node, output: str) -> None:
-    """As the node moves the places of its first operand."""
+    """Make words by moving those of the first operand as the node moves its places."""
     places = _evaluated(maker.network, node, output)
     maker.roots[output] = maker.taken(node, maker.word(node.inputs[0]), places)
 
 
 def _evaluated(network: Network, node: Node, output: str) -> Words:
-    """What the node makes of the linear places of its first operand."""
+    """Words that result when the node is evaluated on the linear places of its first operand."""
     import onnxruntime
 
     if any(name and name not in network.constants for name in node.inputs[1:]):
@@ -99,7 +99,7 @@ def _evaluated(network: Network, node: Node, output: str) -> Words:
 
 
 def _gather(maker: WordMaker, node: Node, output: str) -> None:
-    """By constants as a move; by words one word at a time."""
+    """Gather by constant indices as a move; by computed ones, one word at a time."""
     if node.inputs[0] in maker.able and node.inputs[1] in maker.network.constants:
         _moved(maker, node, output)
         return

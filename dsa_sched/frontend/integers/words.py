@@ -2,7 +2,7 @@
 
     Equal(ids, 1)  --WordMaker.word-->  the name of the words that hold it in row-major order, and Ops that compute them
 
-Rules say how each ONNX operator is made of few kinds: functions of one element of each operand (`words`), words at
+Rules make each ONNX operator out of a few kinds: functions of one element of each operand (`words`), words at
 places (`take`), sums that run (`cumsum`), reductions along lines (`reduce`), operands side by side (`join`).
 """
 
@@ -27,23 +27,24 @@ INTEGERS = frozenset([2, 3, 4, 5, INT32, INT64, BOOL])
 """TensorProto types whose values are words: UINT8 to INT16 too."""
 WIDE = frozenset([INT32, INT64])
 MOST_WORDS = 1 << 20
-"""Elements of a value that a scalar loop makes; larger ones are refused as before."""
+"""Largest number of elements of a value that a scalar loop makes; larger ones are refused as before."""
 GATHERS = onnx_names(Trait.GATHERS)
 
 
 class Unprepared(Exception):
-    """Why a value cannot be made of words."""
+    """Raised where a value cannot be made of words, with the reason."""
 
 
 Mark = tuple[int, dict[str, str], dict[str, Array], dict[str, Value]]
-"""What a maker had made at one moment."""
+"""State of a maker at one moment."""
 
 
 @dataclass(slots=True)
 class WordMaker:
-    """Prepared operators so far. `integers` are inputs, `able` values that words can be made of, by `rules`; `roots`:
-    the words that hold a value; `constants` and `values` are further ones. `chosen` are results that integers have of
-    computed numbers: what reads those reads them as words in the same order (`ordered`)."""
+    """Makes prepared operators. `integers` are inputs; `able` are values that words can be made of, by `rules`; `roots`
+    are the words that hold a value; `constants` and `values` are further ones. `chosen` are integer results of computed
+    numbers; nodes that read those numbers read them as words in the same order (`ordered`).
+    """
 
     network: Network
     integers: frozenset[str]
@@ -66,7 +67,7 @@ class WordMaker:
                 self.able.update(node.outputs)
 
     def _is_able(self, node: Node) -> bool:
-        """On integers alone, with an integer result; what a rule cannot do is found later."""
+        """Whether the node reads only integers and gives integers; what a rule cannot do is found later."""
         if node.op_type not in self.rules:
             return False
         if node.outputs[0] in self.chosen:
@@ -83,11 +84,11 @@ class WordMaker:
         )
 
     def mark(self) -> Mark:
-        """To come back to, where something cannot be made after all."""
+        """The present state, to return to where something cannot be made after all."""
         return len(self.ops), dict(self.roots), dict(self.constants), dict(self.values)
 
     def back_to(self, mark: Mark) -> None:
-        """As it was at a mark."""
+        """Return to the state at a mark."""
         count, self.roots, self.constants, self.values = mark
         del self.ops[count:]
 
@@ -102,7 +103,7 @@ class WordMaker:
         return self.network.values[name].dtype
 
     def word(self, name: str) -> str:
-        """The words of a value, made where they are not yet. Raises Unprepared."""
+        """Words of a value, made if they do not exist yet. Raises Unprepared."""
         if name in self.roots:
             return self.roots[name]
         if name in self.integers:
@@ -122,8 +123,9 @@ class WordMaker:
         return self.roots[name]
 
     def ordered(self, name: str) -> str:
-        """Words in the order of numbers: twice the magnitude of their patterns, those of negative ones below zero. A
-        constant that the device cannot store lies between two of them."""
+        """Words in the order of the numbers: twice the magnitude of their bit patterns, negated for negative ones. A
+        constant that the device cannot store lies between two of them.
+        """
         words = f"{name}::ordered"
         if name not in self.network.constants:
             return self.of_numbers(name, "ordered", words)
@@ -179,7 +181,7 @@ class WordMaker:
         shape: tuple[int, ...],
         attributes: Mapping[str, Attribute] | None = None,
     ) -> str:
-        """Words of a name of their own."""
+        """Words with a new name."""
         self.count += 1
         output = f"{node.outputs[0]}::words{self.count}"
         self.values[output] = Value(shape, INT32)
@@ -205,13 +207,13 @@ class WordMaker:
         return word if prod(own) == 1 else self.taken(node, word, np.broadcast_to(linear_places(own), shape))
 
     def from_the_front(self, node: Node, index: str, shape: tuple[int, ...], extent: int) -> str:
-        """Indices that count from the end, made such that count from the front."""
+        """Indices counted from the front, made of those that may count from the end."""
         negative = self.function(node, "less", (index, self.constant(node, np.array(0))), shape)
         moved = self.function(node, "mul", (negative, self.constant(node, np.array(extent))), shape)
         return self.function(node, "add", (index, moved), shape)
 
     def rows(self, node: Node) -> tuple[int, str]:
-        """Of a gather the number of rows of its table, and the row of each result as words."""
+        """Number of rows of a gather's table, and the row of each result as words."""
         data, where = self.shape(node.inputs[0]), self.shape(node.inputs[1])
         index = self.word(node.inputs[1])
         match node.op_type:

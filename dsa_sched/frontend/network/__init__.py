@@ -1,1 +1,1 @@
-"""A model as plain data: nodes, constants, shapes; folded, cut, and what is refused of it."""
+"""A model as plain data: nodes, constants, shapes; folding, cutting, and the list of refusals."""

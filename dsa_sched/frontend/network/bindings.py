@@ -1,7 +1,7 @@
 """Inputs that the user makes constants: `--bind sr=16000` turns the input `sr` into an initializer of that value.
 
 An input of integers or truth values often chooses what a network computes (a sampling rate, a length): as a constant it
-is folded, and branches that hang on it are chosen. The input is no input of what is compiled.
+is folded, and branches that depend on it are chosen. The compiled network does not have the input.
 """
 
 from __future__ import annotations

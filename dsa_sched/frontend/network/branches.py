@@ -1,9 +1,9 @@
-"""If whose condition follows from shapes and constants: the branch that it chooses, in the place of the node.
+"""Replaces each If whose condition follows from shapes and constants by the branch that it chooses.
 
     c = Equal(Shape(x)[2], 1)    If(c){then: Squeeze(x)} {else: Identity(x)}    -->    Squeeze(x)
 
-Values and nodes of a branch get the name of their If in front, since branches may use the same names; what a branch
-reads of the graph around it keeps its name. A branch may hold another If, whose turn comes next.
+Values and nodes of a branch get the name of their If in front, because branches may use the same names; values that a
+branch reads from the graph around it keep their names. A branch may hold another If, whose turn comes next.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _chosen(model: onnx.ModelProto) -> dict[str, bool]:
 
 
 def _before_branches(model: onnx.ModelProto, wanted: frozenset[str]) -> onnx.ModelProto:
-    """What the wanted values hang on, without what hangs on a node with graphs of its own."""
+    """Part of the model on which the wanted values depend, without what depends on a node that contains graphs."""
     lost, kept = set[str](), list[onnx.NodeProto]()
     for node in model.graph.node:
         if any(graphs_of(node)) or any(name in lost for name in node.input):
@@ -77,8 +77,9 @@ def _inlined(model: onnx.ModelProto, chosen: Mapping[str, bool]) -> onnx.ModelPr
 
 
 def _nodes_of(node: onnx.NodeProto, branch: onnx.GraphProto, around: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """The nodes of a branch under names of their own, the last of which give the results their names; its constants go
-    to the graph around it."""
+    """The nodes of a branch under new names, the last of which give the results their names; its constants go to the
+    graph around it.
+    """
     made = [name for inner in branch.node for name in inner.output if name]
     own = {name: f"{node.name}::{name}" for name in (*made, *(tensor.name for tensor in branch.initializer))}
     copies = list[tuple[str, str]]()

@@ -1,4 +1,4 @@
-"""The nodes that take the place of one: how a decomposition writes them.
+"""Nodes that replace one node: how a decomposition writes them.
 
 rule(chain, node)  -->  chain.nodes, the last of them with the node's own name and output, values and constants
 """
@@ -20,8 +20,9 @@ Settings = tuple[tuple[str, Setting], ...]
 
 @dataclass
 class Chain:
-    """The nodes that take the place of one, and the values and constants that they bring. Their names begin with the
-    node's, and have the `tag` where another chain may take the place of what this one writes."""
+    """The nodes that replace one, and the values and constants that they bring. Their names begin with the
+    node's name, and contain the `tag` where another chain may replace what this one writes.
+    """
 
     network: Network
     node: Node
@@ -33,7 +34,7 @@ class Chain:
 
     @property
     def stem(self) -> str:
-        """What the names of new values begin with: the node's first output that has a name."""
+        """Prefix of the names of new values: the node's first output that has a name."""
         return next(filter(None, self.node.outputs))
 
     def shape(self, name: str) -> Shape:
@@ -47,7 +48,7 @@ class Chain:
         return self.array(np.array(value), number(value))
 
     def array(self, value: Array, term: Term | None) -> str:
-        """A constant, and how it follows from the file; without that, `verify` cannot compare it and says so."""
+        """Add a constant, and how it follows from the file; without that, `verify` cannot compare it and says so."""
         name = f"{self.stem}::{self.tag}constant{len(self.constants)}"
         self.constants[name] = value
         if term is not None:
@@ -65,7 +66,8 @@ class Chain:
         suffix: str = "",
     ) -> str:
         """One more node, numbered unless a suffix names it; its result has the broadcast shape of its operands unless
-        told otherwise."""
+        `shape` is given.
+        """
         suffix = f"{self.tag}{suffix or len(self.nodes)}"
         output = output or f"{self.stem}::{suffix}"
         name = f"{self.node.name}::{suffix}"
@@ -97,7 +99,7 @@ class Chain:
         return self.array(array.transpose(perm), term.transpose(*perm))
 
     def summed(self, x: str, *axes: int) -> str:
-        """Without these axes, of which it has the sums; a constant's at compile time."""
+        """Sum over these axes, without them; for a constant, at compile time."""
         if not axes:
             return x
         left = tuple(extent for axis, extent in enumerate(self.shape(x)) if axis not in axes)
@@ -110,7 +112,7 @@ class Chain:
         return self.array(np.asarray(array.astype(np.float64).sum(axis=axes)), term.sum(axes))
 
     def sliced(self, x: str, axis: int, start: int, step: int, count: int) -> str:
-        """So many elements along one axis; of the first axis of a constant at compile time."""
+        """`count` elements along one axis; for the first axis of a constant, at compile time."""
         shape, known = self.shape(x), self._constant(x)
         if known is not None and axis == 0:
             rows = tuple(range(start, start + step * count, step))
@@ -132,4 +134,4 @@ class Chain:
 
 
 Rule = Callable[[Chain, Node], bool]
-"""Writes the nodes, the result last; False where it cannot, with whatever it wrote thrown away."""
+"""Writes the nodes, the result last; returns False where it cannot, and what it wrote is thrown away."""

@@ -3,8 +3,8 @@
     ConstantOfShape, Constant, Shape -> Gather -> Concat, Unsqueeze(weights)  -->  constants of a Network
 
 Filling and shapes are done here; everything else is run once in onnxruntime as one small model of the constant part.
-Where onnxruntime refuses that model, it is asked node by node, and what it has no kernel for is left to the reference
-evaluator of ONNX; a node that neither can compute stays, with the reason, and spoils no other.
+Where onnxruntime refuses that model, it is asked node by node, and nodes for which it has no kernel are left to the
+reference evaluator of ONNX; a node that neither can compute stays, with the reason, and does not affect others.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CAST_TYPES = frozenset([1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13])
 LARGEST_CONSTANT_BYTES = 2 << 30
 MOST_ROUNDS = 20
 BOUNDED = frozenset(["NonZero", "Compress", "Unique"])
-"""Operators whose results follow in size from numbers, but are never larger than a few times their operands."""
+"""Operators whose results depend in size on numbers, but are at most a few times as large as their operands."""
 
 
 def fold_constants(model: onnx.ModelProto, values: Mapping[str, Value]) -> Network:
@@ -57,7 +57,7 @@ def _one_sweep(
     values: Mapping[str, Value],
     reasons: dict[str, str],
 ) -> list[onnx.NodeProto]:
-    """Adds to `constants` and returns the nodes that are left; `reasons` says of some why nobody could compute them."""
+    """Add to `constants` and return the nodes that are left; `reasons` says why some could not be computed."""
     remaining: list[onnx.NodeProto] = []
     deferred: list[onnx.NodeProto] = []
     known = set(constants)
@@ -88,7 +88,7 @@ def _one_sweep(
 
 
 def _foldable(node: onnx.NodeProto, known: set[str], values: Mapping[str, Value]) -> bool:
-    """On constants only, deterministic, and of a size that is known before it is computed."""
+    """Whether the node reads only constants, is deterministic, and has a size that is known before it is computed."""
     sized = node.op_type in BOUNDED or all(output in values for output in node.output if output)
     read = (*filter(None, node.input), *captured_by(node))
     return sized and node.op_type not in RANDOM and known.issuperset(read)
@@ -119,12 +119,12 @@ def _immediate(node: onnx.NodeProto, constants: Mapping[str, Array], values: Map
 
 
 def _is_number(value: Value | None) -> bool:
-    """Of a type that numpy casts to as ONNX does: the float8 kinds saturate, texts are no numbers."""
+    """Whether numpy casts to the type as ONNX does: the float8 types saturate, and texts are no numbers."""
     return value is not None and value.dtype in CAST_TYPES
 
 
 def _require_size(name: str, shape: tuple[int, ...]) -> None:
-    """Refuse a small file that would expand into a huge constant; eight bytes an element, the largest type."""
+    """Refuse a small file that would expand into a huge constant; counts eight bytes per element, the largest type."""
     size_bytes = 8
     for extent in shape:
         size_bytes *= max(extent, 0)
@@ -143,14 +143,14 @@ def _run(
     outputs = [output for node in nodes for output in node.output if output in wanted]
     try:
         return _by_onnxruntime(_part_of_constants(model, nodes, outputs, constants), constants)
-    except Exception:  # onnxruntime has a class of its own for each reason
+    except Exception:  # onnxruntime has a separate class for each reason
         return None
 
 
 def _run_each(
     model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], constants: dict[str, Array], reasons: dict[str, str]
 ) -> None:
-    """The same node by node, as far as they can be computed. Adds to `constants`, and to `reasons` why one cannot."""
+    """Compute node by node, as far as possible. Adds to `constants`, and to `reasons` why a node cannot be computed."""
     for node in nodes:
         if not set(constants).issuperset(filter(None, node.input)):
             continue
@@ -160,7 +160,7 @@ def _run_each(
         except Exception as refused:
             try:
                 constants.update(_by_reference(part, constants))
-            except Exception:  # of any class: what numpy says of operands that do not fit
+            except Exception:  # of any class: numpy's errors about operands that do not fit
                 reasons[node.name] = first_line(refused)
 
 
@@ -211,7 +211,7 @@ def _named(part: onnx.ModelProto, arrays: Sequence[Array]) -> dict[str, Array]:
 
 
 def _part(model: onnx.ModelProto, nodes: list[onnx.NodeProto], constants: Mapping[str, Array]) -> onnx.ModelProto:
-    """What is left of the model; large constants appear as inputs, without their data."""
+    """The rest of the model; large constants appear as inputs, without their data."""
     result = onnx.ModelProto()
     result.ir_version = max(8, model.ir_version)
     result.opset_import.extend(model.opset_import)

@@ -1,9 +1,9 @@
-"""A model without its constant nodes, and parts of it as models of their own.
+"""A model without its constant nodes, and parts of it as separate models.
 
     ModelProto --fold--> FoldedModel(network) --cut(names of nodes)--> Cut(model, inputs, outputs)
 
-Constants and what is computed from them or from shapes belong to whoever reads them, in each part anew. Operators may
-be any of standard ONNX, and others that onnxruntime knows, which then says what shapes their results have.
+Constants, and values computed from them or from shapes, belong to their readers and are repeated in each part.
+Operators may be any of standard ONNX, and others that onnxruntime knows, which then tells the shapes of their results.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SCALARS: Mapping[str, type[np.generic]] = {
     "uint64": np.uint64,
     "bool": np.bool_,
 }
-"""Names of onnxruntime for types of elements, as they stand in `tensor(...)`."""
+"""Element types by the names that onnxruntime uses, as in `tensor(...)`."""
 
 
 def runtime_values(model: onnx.ModelProto, known: Mapping[str, Value]) -> dict[str, Value]:
@@ -55,7 +55,7 @@ def runtime_values(model: onnx.ModelProto, known: Mapping[str, Value]) -> dict[s
     options.log_severity_level = 4
     try:
         session = onnxruntime.InferenceSession(asked.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    except Exception:  # what it says is told where the stage is run
+    except Exception:  # its error is reported where the stage is run
         return found
     inferred = {item.name: _value(item.type, item.shape) for item in session.get_outputs()}
     return found | {name: value for name, value in inferred.items() if value is not None}
@@ -69,7 +69,7 @@ def _declared(model: onnx.ModelProto, known: Mapping[str, Value]) -> Iterator[tu
 
 
 def _value(kind: str, shape: list[int | str | None]) -> Value | None:
-    """`tensor(float)` of whole extents; None for others, and for no extents, which it says of unknown shapes too."""
+    """Value of `tensor(float)` with static extents; None for others, and without extents, which may be unknown ones."""
     scalar = SCALARS.get(kind.removeprefix("tensor(").removesuffix(")"))
     extents = [extent for extent in shape if isinstance(extent, int) and extent >= 0]
     if scalar is None or not shape or len(extents) < len(shape):
@@ -78,7 +78,7 @@ def _value(kind: str, shape: list[int | str | None]) -> Value | None:
 
 
 OLDEST_IR = 4
-"""From here on constants need not be listed among the inputs."""
+"""First IR version in which constants need not be listed among the inputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,9 @@ class FoldedModel:
     ir_version: int
 
     def cut(self, names: Collection[str], through: tuple[str, ...] = (), name: str = "part") -> SubModel:
-        """The nodes of these names; its outputs are what other nodes read or the model gives out, and the values
-        `through`, which it passes on. Raises ModelError for a value at its border without a static shape."""
+        """The nodes of these names; its outputs are the values that other nodes read or the model gives out, and the
+        values `through`, which it passes on. Raises ModelError for a value at its border without a static shape.
+        """
         wanted = frozenset(names)
         network = self.network
         nodes = [node for node in network.nodes if node.name in wanted]
@@ -137,8 +138,9 @@ class FoldedModel:
 
 
 def folded_model(model: onnx.ModelProto) -> FoldedModel:
-    """Of a checked model with static input shapes, which is not changed. Raises ModelError for shapes that contradict
-    each other, and where nothing depends on an input."""
+    """Fold a checked model with static input shapes, which is not changed. Raises ModelError for shapes that contradict
+    each other, and where nothing depends on an input.
+    """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     name_nodes(copy)

@@ -1,9 +1,9 @@
-"""Functions of the model file, put in the place of their calls.
+"""Functions of the model file, inlined where they are called.
 
     y = example.Block(x)    Block(a) => Conv, Relu    -->    Conv, Relu in the graph itself
 
-A file of a few functions that call each other twice can stand for more nodes than there is memory; how many there will
-be is counted before any is written.
+A file of a few functions that call each other twice can stand for more nodes than there is memory; their number is
+counted before any is written.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hw_models.errors import ModelError
 
 MOST_NODES = 1 << 20
 MOST_DEPTH = 64
-"""Of functions that call functions."""
+"""Largest depth of functions that call functions."""
 
 Key = tuple[str, str, str]
 
@@ -55,7 +55,7 @@ def inline_functions(model: onnx.ModelProto, who: str) -> None:
 
 
 def _inlined(model: onnx.ModelProto, who: str) -> onnx.ModelProto:
-    """Without the constants, whose names are kept from being given out again as those of inputs."""
+    """The model with functions inlined. Constants are left out; inputs do not get their names."""
     light = onnx.ModelProto(ir_version=model.ir_version)
     light.opset_import.extend(model.opset_import)
     light.functions.extend(model.functions)
@@ -83,7 +83,7 @@ def _count(
     calls: tuple[Key, ...],
     who: str,
 ) -> int:
-    """How many nodes there will be; each function is counted once."""
+    """Number of nodes that there will be; each function is counted once."""
     total = 0
     for node in _all(nodes):
         key = (node.domain, node.op_type, node.overload)
@@ -97,7 +97,7 @@ def _count(
 
 
 def _all(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """The nodes and those of graphs inside them."""
+    """The nodes, and those of graphs inside them."""
     waiting = list(nodes)
     while waiting:
         node = waiting.pop()

@@ -1,8 +1,8 @@
-"""Names of a file that a rewrite could make, too: `x::slice` beside `x`. All of ours begin with a name of the file
-and `::`.
+"""Names of a file that a rewrite could also make: `x::slice` next to `x`. All of ours begin with a file's name and
+`::`.
 
-Inner values, constants and nodes of the file get other names. Inputs and outputs keep theirs: what they begin with gets
-another one, unless it is an input or output itself.
+Inner values, constants and nodes of the file get other names. Inputs and outputs keep theirs: the value whose name they
+begin with is renamed, unless it is an input or output itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SEPARATOR = "::"
 
 
 def keep_names_apart(model: onnx.ModelProto, who: str) -> None:
-    """Rename, in `model`, what has such a name. Raises ModelError where an input or output begins with another one."""
+    """Rename values of `model` that have such a name. Raises ModelError if an input or output begins with another."""
     graph = model.graph
     constants = dict.fromkeys(tensor.name for tensor in graph.initializer)
     open_inputs = (item.name for item in graph.input if item.name not in constants)
@@ -45,8 +45,9 @@ def keep_names_apart(model: onnx.ModelProto, who: str) -> None:
 
 
 class _Stems:
-    """The names that others begin with, with the separator behind them: only prefixes as long as some name are looked
-    at, so that a name of many separators takes no longer than others."""
+    """Names that others begin with, with the separator after them. Only prefixes as long as some name are looked
+    at, so that a name of many separators takes no longer than others.
+    """
 
     def __init__(self, names: set[str]) -> None:
         self.names = frozenset(names - {""})
@@ -82,8 +83,9 @@ def _rename(graph: onnx.GraphProto, renamed: dict[str, str]) -> None:
 
 
 def rename_captured(graph: onnx.GraphProto, renamed: Mapping[str, str]) -> None:
-    """What a graph inside a node reads of the graphs around it, under new names. One that it gives out as it is comes
-    by a node of its own."""
+    """Rename the values that a graph inside a node reads from the graphs around it. A value that it gives out unchanged
+    comes from a node of its own.
+    """
     own = {name for node in graph.node for name in node.output}
     own |= {item.name for item in (*graph.input, *graph.initializer)}
     around = {old: new for old, new in renamed.items() if old not in own}

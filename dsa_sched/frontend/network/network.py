@@ -26,17 +26,19 @@ SCALE_SHIFT = "ScaleShift"
 """An operator type that ONNX does not have: x * scale + shift along axis 1."""
 
 NEAREST, POWER = "ReduceNearest", "ReducePower"
-"""Two more, along `axes`, which stay with one element: the value nearest to zero between the smallest and the largest
-element; and 64 over the power of two at or above the largest magnitude, after subtracting that value if `centred`."""
+"""Two more operator types, along `axes`, which stay with one element: the value nearest to zero between the smallest
+and the largest element; and 64 over the power of two at or above the largest magnitude, after subtracting that value if
+`centred`.
+"""
 
 NORMALISE = "Normalise"
-"""And x, less its mean over `axes` if `centred`, over the root of the mean of its squares plus `epsilon`."""
+"""Operator type: x, less its mean over `axes` if `centred`, over the root of the mean of its squares plus `epsilon`."""
 
 FORMULA = "Formula"
-"""And a function of one operand in `steps` (`partitioner/ir/formula.py`)."""
+"""Operator type: a function of one operand in `steps` (`partitioner/ir/formula.py`)."""
 
 ATTEND = "Attend"
-"""And attention of q, k, v and a mask that is added, heads side by side: (item, row, column) each."""
+"""Operator type: attention of q, k, v and a mask that is added, heads side by side: (item, row, column) each."""
 
 FLOATING = (
     onnx.TensorProto.FLOAT,
@@ -44,7 +46,7 @@ FLOATING = (
     onnx.TensorProto.DOUBLE,
     onnx.TensorProto.BFLOAT16,
 )
-"""Types of values that the network computes."""
+"""Element types of values that the network computes."""
 
 OURS = (SCALE_SHIFT, NEAREST, POWER, NORMALISE, FORMULA, ATTEND)
 """Operator types that no file can hold."""
@@ -76,7 +78,7 @@ class Node:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """All that must be there before it runs."""
+        """All values that must exist before the node runs."""
         return (*filter(None, self.inputs), *self.captured)
 
     def setting(self, name: str, default: Setting) -> Setting:
@@ -124,15 +126,16 @@ class NetworkPart:
     high: int
 
     def of(self, array: Array) -> Array:
-        """That part of an array."""
+        """This part of an array."""
         return array[(slice(None),) * self.axis + (slice(self.low, self.high),)]
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """How a value of the file follows from one of ours that a rewrite put in its place: the file's `name`, or `part` of
-    it, is ours * scale + shift, both with one element for each index of an axis, or one for all. So verification can
-    judge such a value by the file's, and feed what reads it with the file's."""
+    """Derivation of a value of the file from one of ours that a rewrite put in its place: the file's `name`, or `part`
+    of it, is ours * scale + shift, both with one element for each index of an axis, or one for all. Verification uses
+    it to judge such a value by the file's, and to feed its readers with the file's.
+    """
 
     name: str
     scale: npt.NDArray[np.float64]
@@ -141,11 +144,11 @@ class Origin:
     axis: int = 1
 
     def of_file(self, theirs: Array) -> Array:
-        """What we have of the file's value."""
+        """The part of the file's value that we have."""
         return self.part.of(theirs) if self.part else theirs
 
     def from_ours(self, ours: Array) -> Array:
-        """The file's value, as far as we have it, that ours stands for."""
+        """The file's value for ours, as far as we have it."""
         scale, shift = self._along_axis(ours.ndim)
         return np.asarray(ours.astype(np.float64) * scale + shift)
 
@@ -171,15 +174,16 @@ class Found:
 
 
 PLAIN = Rounding.to("float32")
-"""Of networks that no target has been asked about: as the file says."""
+"""Rounding of networks for which no target has been asked: the types of the file."""
 
 
 @dataclass(frozen=True)
 class Network:
-    """Nodes in topological order. `origins` has our values that are none of the file's, but map to one; `terms` says of
-    constants that are none of the file's how they follow from it; `found` lists operators before any was taken
-    apart; `unfolded` says of nodes on constants alone why they could not be computed; `rounding` is that of the type in
-    which the target stores what the file has in fp32."""
+    """Nodes in topological order. `origins` has our values that are not in the file, but map to one that is; `terms`
+    says how constants that are not in the file follow from it; `found` lists operators before any was taken apart;
+    `unfolded` says why nodes that read only constants could not be computed; `rounding` is that of the type in which
+    the target stores what the file has in fp32.
+    """
 
     name: str
     nodes: tuple[Node, ...]
@@ -199,7 +203,7 @@ class Network:
     rounding: Rounding = PLAIN
 
     def term(self, name: str) -> Term:
-        """How a constant follows from the file: as a rewrite says, else as the file's own value of that name."""
+        """Derivation of a constant from the file: as a rewrite declares it, else the file's own value of that name."""
         return self.terms.get(name, from_file(name))
 
     @cached_property
@@ -224,7 +228,7 @@ class Network:
         return self.values[name].shape
 
     def pruned(self) -> Network:
-        """Without nodes that no output depends on, and without constants that nothing reads."""
+        """The network without nodes that no output depends on, and without constants that nothing reads."""
         needed, kept = set(self.outputs), []
         for node in reversed(self.nodes):
             if needed.intersection(node.outputs):
@@ -236,7 +240,7 @@ class Network:
 
 
 def array_of(tensor: onnx.TensorProto) -> Array:
-    """The elements of a tensor. Raises ModelError where the file stores them in no way that fits its type and shape."""
+    """The elements of a tensor. Raises ModelError if the file stores them in no way that fits its type and shape."""
     try:
         return numpy_helper.to_array(tensor)
     except Exception as error:  # onnx and numpy raise several unrelated classes for damaged tensors
@@ -264,7 +268,7 @@ def node_of(proto: onnx.NodeProto) -> Node:
 
 
 def captured_by(proto: onnx.NodeProto) -> tuple[str, ...]:
-    """What graphs inside a node read of the graph around it."""
+    """Values that graphs inside a node read from the graph around it."""
     found: dict[str, None] = {}
     for graph in graphs_of(proto):
         own = {item.name for item in (*graph.input, *graph.initializer)}

@@ -1,4 +1,4 @@
-"""One operator of ours with ONNX axes, and what a rule writes while it makes some from an ONNX node."""
+"""One operator of ours with ONNX axes, and the writer with which a rule makes operators from an ONNX node."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """The network in our operators; `constants` and `values` include what rules made, `terms` says how constants that
-    are none of the file's follow from it."""
+    """The network in our operators; `constants` and `values` include those that rules made; `terms` says how constants
+    that are not in the file follow from it.
+    """
 
     operations: tuple[Operation, ...]
     constants: dict[str, Array]
@@ -47,7 +48,7 @@ class Operations:
     terms: dict[str, Term]
 
     def term(self, name: str) -> Term:
-        """How a constant follows from the file."""
+        """Derivation of a constant from the file."""
         return self.terms.get(name, from_file(name))
 
 
@@ -57,7 +58,7 @@ class Refusal(Exception):
 
 @dataclass(slots=True)
 class Writer:
-    """What the rules of one network have made so far."""
+    """Everything that the rules of one network have made so far."""
 
     network: Network
     constants: dict[str, Array]
@@ -81,7 +82,7 @@ class Writer:
         outputs: tuple[str, ...] = (),
         suffix: str = "",
     ) -> None:
-        """Append an operation that writes `outputs`: unless given the node's, or a value of its own with a `suffix`."""
+        """Append an operation that writes `outputs`: by default those of the node, or a new value with a `suffix`."""
         if not outputs:
             outputs = (f"{node.outputs[0]}::{suffix}",) if suffix else tuple(name for name in node.outputs if name)
         name = f"{node.name}::{suffix}" if suffix else node.name
@@ -95,7 +96,7 @@ class Writer:
         return name
 
     def constant(self, name: str, array: Array, term: Term | None = None) -> str:
-        """A constant that the rule makes; without a term, `verify` cannot compare it with the file and says so."""
+        """Add a constant that the rule makes; without a term, `verify` cannot compare it with the file and says so."""
         self.constants[name] = array
         if term is not None:
             self.terms[name] = term
@@ -106,7 +107,7 @@ class Writer:
         return self.values[name].shape
 
     def term(self, name: str) -> Term:
-        """How a constant follows from the file."""
+        """Derivation of a constant from the file."""
         return self.terms.get(name, from_file(name))
 
     def integers(self, node: Node, position: int, what: str) -> tuple[int, ...]:

@@ -1,10 +1,10 @@
-"""Inputs of other extents than the file fixes: whether its operators let them.
+"""Inputs with extents other than those that the file fixes: whether its operators allow them.
 
     image [1, 3, 224, 224] --shape image=1,3,320,256-->  Conv, Relu, GlobalAveragePool ...     all follow
                                                         Reshape to [1, 25088]                  refused, by its name
 
-Most operators follow their operands or contradict each other, which shape inference says. Those that hold extents as
-constants may instead go on with other elements than were meant; these are looked at here.
+Most operators follow their operands, or contradict each other, which shape inference reports. Those that hold extents
+as constants may instead use other elements than intended; they are checked here.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def require_free_extents(model: onnx.ModelProto, before: Mapping[str, Value], af
 
 
 def _held(node: Node, constants: Mapping[str, Array], old: Shape, new: Shape) -> str:
-    """What a node has as a constant that does not fit the new extents; empty where nothing is."""
+    """Text about a constant of a node that does not fit the new extents; empty if there is none."""
     match node.op_type:
         case "Reshape":
             return _of_reshape(node, constants, old, new)
@@ -59,7 +59,7 @@ def _held(node: Node, constants: Mapping[str, Array], old: Shape, new: Shape) ->
 
 
 def _of_reshape(node: Node, constants: Mapping[str, Array], old: Shape, new: Shape) -> str:
-    """A target all of whose numbers are made of extents that are the same as before, but for one that follows."""
+    """Text about a Reshape whose target is made of extents that are the same as before, except for one that follows."""
     target = constants.get(node.input(1))
     if target is None:
         return ""
@@ -101,7 +101,7 @@ def _groups(old: Shape, target: Shape) -> Iterator[tuple[tuple[int, int], tuple[
 
 
 def _of_slice(node: Node, constants: Mapping[str, Array], old: Shape, new: Shape) -> str:
-    """An end that was at least that of the axis, and no longer is."""
+    """Text about a Slice whose end was at least that of the axis, and no longer is."""
     if len(node.inputs) > 2:
         given = constants.get(node.inputs[2])
         ends = () if given is None else tuple(int(end) for end in given.reshape(-1))

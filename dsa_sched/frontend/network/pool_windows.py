@@ -1,4 +1,4 @@
-"""How many windows a pool with `ceil_mode` has where the last one would begin in the padding.
+"""Number of windows of a pool with `ceil_mode` whose last window would begin in the padding.
 
     x [5], kernel 2, stride 3, pads 1 and 1    windows at -1, 2, 5: the last one holds padding alone and is left out
 
@@ -17,12 +17,13 @@ from dsa_sched.frontend.network.network import Node, Value, node_of, opset_of
 
 POOLS = ("AveragePool", "MaxPool", "LpPool")
 SAID_SINCE = 22
-"""The operator set from which on ONNX says so itself."""
+"""First operator set in which ONNX itself defines this."""
 
 
 def drop_windows_in_padding(model: onnx.ModelProto, values: Mapping[str, Value]) -> bool:
-    """Write pools that have such windows, by what is known of their operands, so that inference counts those that are
-    left; `model` is for inference alone. Returns whether there were any."""
+    """Rewrite pools that have such windows, as far as their operands are known, so that inference counts the windows
+    that are left; `model` is for inference alone. Returns whether there were any.
+    """
     found = False
     for proto in model.graph.node if opset_of(model) < SAID_SINCE else ():
         if proto.op_type not in POOLS or proto.domain or not proto.input or proto.input[0] not in values:
@@ -39,8 +40,7 @@ def drop_windows_in_padding(model: onnx.ModelProto, values: Mapping[str, Value])
 
 
 def _ends(node: Node, shape: tuple[int, ...]) -> list[int] | None:
-    """The pads with which all windows that are left end inside, so that nothing is rounded up; None where no window
-    begins in the padding."""
+    """Pads with which all remaining windows end inside, with nothing rounded up; None if none begins in the padding."""
     kernel = node.integers("kernel_shape", ())
     rank = len(kernel)
     if not node.integer("ceil_mode", 0) or node.text("auto_pad", "NOTSET") not in ("NOTSET", "VALID", ""):

@@ -1,9 +1,9 @@
-"""What cannot be compiled of a model, all of it in one list, by the names that nodes have in the user's file.
+"""Everything of a model that cannot be compiled, in one list, by the names that nodes have in the user's file.
 
-    nodes without a rule, rules that say no, what the chip cannot compute  -->  one Unsupported
+    nodes without a rule, rules that refuse, what the chip cannot compute  -->  one Unsupported
 
-What can be read is judged even where something else of the model cannot: a node that is refused is cut out, its results
-become inputs of the rest and its operands outputs of it, and the rest goes on to the next judge.
+Readable parts are judged even if other parts of the model cannot be read: a refused node is cut out, its results become
+inputs of the rest and its operands outputs of it, and the rest goes on to the next judge.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ Refuses = Callable[[Graph, Mapping[str, Array]], Sequence[tuple[Op, str]]]
 
 
 TableFor = Callable[[Graph, Op], Array | None]
-"""The table of an operator of one operand, entries by the bits of it; None for one that is not looked up."""
+"""The table of an operator of one operand, with entries by its bits; None for an operator that is not looked up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """What the frontend asks of a target: how it wants the graph, what of it its chip cannot compute, None where that
-    is not to be told, and what it looks up in tables."""
+    """Questions of the frontend to a target: how it wants the graph, what of it its chip cannot compute (None where
+    refusals are not asked for), and which operators it looks up in tables.
+    """
 
     wants: Wants
     refuses: Refuses | None = None
@@ -46,8 +47,9 @@ PLACE = (
 
 @dataclass(frozen=True, slots=True)
 class RefusedNode:
-    """A node of the file that cannot be compiled. `shapes` are those of its operands, `?` where none is known; a
-    `standard` one is an operator of ONNX, which other devices may know."""
+    """A node of the file that cannot be compiled. `shapes` are those of its operands, `?` where it is unknown; a
+    `standard` node is an operator of ONNX, which other devices may know.
+    """
 
     name: str
     op_type: str
@@ -60,7 +62,7 @@ class RefusedNode:
 
 
 class Unsupported(ModelError):
-    """Every node of a model that cannot be compiled. With `place`, other devices can take what the chip cannot."""
+    """Raised with all nodes of a model that cannot be compiled. With `place`, other devices can take them."""
 
     def __init__(self, who: str, refused: tuple[RefusedNode, ...], *, place: bool = False) -> None:
         several = "s" if len(refused) > 1 else ""
@@ -75,7 +77,7 @@ def refused_nodes(
     model: onnx.ModelProto, values: Mapping[str, Value], refusals: Iterable[tuple[str, str, str]]
 ) -> tuple[RefusedNode, ...]:
     """Refusals of operators of ours, as (name, ONNX operator, reason), by the nodes of the file that they come from.
-    What several say about one node is one line; constants of the file count as values."""
+    Several refusals of one node become one line; constants of the file count as values."""
     places = {proto.name: number for number, proto in enumerate(model.graph.node)}
     found: dict[str, dict[str, None]] = {}
     types: dict[str, str] = {}
@@ -91,7 +93,7 @@ def refused_nodes(
 
 
 def _file_name(name: str, places: Mapping[str, int]) -> str:
-    """`norm::3::kept` -> `norm`: rewrites and rules put what they add behind the name of a node of the file."""
+    """File's name of a node: `norm::3::kept` -> `norm`. Rewrites and rules append to the name of a node of the file."""
     short = name
     while short not in places:
         short, separator, _ = short.rpartition("::")
@@ -121,8 +123,9 @@ def network_without(network: Network, dropped: frozenset[str]) -> Network:
 def model_without(
     model: onnx.ModelProto, dropped: frozenset[str], values: Mapping[str, Value]
 ) -> onnx.ModelProto | None:
-    """The model without the nodes of these names, and without those that would read what then has no known shape. None
-    where nothing is left. `model` is not changed."""
+    """The model without the nodes of these names, and without those that would then read a value of unknown shape. None
+    where nothing is left. `model` is not changed.
+    """
     given = {item.name for item in model.graph.input} | initializer_names(model)
     kept: list[onnx.NodeProto] = []
     made, entering, lost = set[str](), dict[str, None](), dict[str, None]()
@@ -155,7 +158,7 @@ def _typed(name: str, value: Value) -> onnx.ValueInfoProto:
 
 
 def node_reads(node: onnx.NodeProto) -> Iterator[str]:
-    """What a node reads, the graphs inside it too."""
+    """Values that a node reads, including those that graphs inside it read."""
     yield from filter(None, node.input)
     for attribute in node.attribute:
         for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):

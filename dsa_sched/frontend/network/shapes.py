@@ -1,4 +1,4 @@
-"""Static shapes: what the user says about inputs, and shape inference without carrying the weights along.
+"""Static shapes: the user's shapes of inputs, and shape inference that does not carry the weights along.
 
     model + {"x": (1, 3, 224, 224)} or batch=4  -->  model with fixed input shapes;  --> shape of every value
 
@@ -25,7 +25,7 @@ LARGEST_EMBEDDED_ELEMENTS = 64
 
 
 LARGEST_EXTENT = (1 << 63) - 1
-"""The largest that the file format can say."""
+"""Largest extent that the file format can express."""
 
 
 def typed(name: str, array: Array) -> onnx.ValueInfoProto:
@@ -44,8 +44,8 @@ def initializer_names(model: onnx.ModelProto) -> frozenset[str]:
 def skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with large constants turned into inputs and no declared inner shapes: cheap to infer shapes on.
 
-    Extents of inputs that are not positive are left open, as some exporters mean them: inference ends the process at a
-    Slice of such ones.
+    Extents of inputs that are not positive are left open, as some exporters mean them: inference crashes the process at
+    a Slice of such inputs.
     """
     result = onnx.ModelProto()
     result.ir_version = max(model.ir_version, 8)
@@ -81,9 +81,9 @@ def skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
 def infer_values(model: onnx.ModelProto) -> dict[str, Value]:
     """Shape and type of every value whose shape inference makes static; the others are absent.
 
-    Raises ModelError with the checker's own words when operators contradict each other.
+    Raises ModelError with the checker's own message when operators contradict each other.
     """
-    # The branch of an If that is not taken may contradict what is known; of foreign domains nothing is.
+    # The branch of an If that is not taken may contradict the known shapes; nothing is known of foreign domains.
     open_ = any(node.domain not in ("", "ai.onnx") or any(graphs_of(node)) for node in model.graph.node)
     try:
         values = _inferred(model, strict=not open_)
@@ -102,7 +102,7 @@ def infer_values(model: onnx.ModelProto) -> dict[str, Value]:
 
 
 def _inferred(model: onnx.ModelProto, *, strict: bool) -> dict[str, Value]:
-    """Raises what inference raises. Where windows are fewer than it counts, it goes on from what there is of them."""
+    """Infer all values. Raises what inference raises. If it counts too many windows, go on from the right number."""
     light = skeleton(model)
     while True:
         inferred = shape_inference.infer_shapes(light, check_type=strict, strict_mode=strict, data_prop=True)
@@ -112,7 +112,7 @@ def _inferred(model: onnx.ModelProto, *, strict: bool) -> dict[str, Value]:
 
 
 def _require_axes(node: onnx.NodeProto, rank: int) -> None:
-    """Raises ModelError for axes that a value of so many does not have, which inference lets pass."""
+    """Raises ModelError for axes beyond the rank of a value, which inference lets pass."""
     who = f"{node.op_type} {node.name}"
     for attribute in node.attribute:
         if attribute.name == "perm" and sorted(attribute.ints) != list(range(rank)):
@@ -139,7 +139,7 @@ def _static_values(inferred: onnx.ModelProto, model: onnx.ModelProto) -> dict[st
 
 
 def known_values(model: onnx.ModelProto) -> dict[str, Value]:
-    """Whatever shapes can be found, of a model that may be wrong; for messages only."""
+    """All shapes that can be found, of a model that may be wrong; for messages only."""
     try:
         return _inferred(model, strict=False)
     except Exception:  # a message with fewer shapes is better than none
@@ -147,7 +147,7 @@ def known_values(model: onnx.ModelProto) -> dict[str, Value]:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of a message that says something, shortened."""
+    """The first meaningful line of a message, shortened."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[0] if lines else type(error).__name__)[:300]
 
@@ -195,8 +195,9 @@ def _agrees(declared: list[int | str], shape: tuple[int, ...]) -> bool:
 
 
 def sized_values(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None) -> dict[str, Value]:
-    """Whatever shapes can be found with these inputs, of a model with operators that nobody knows. Sizes the inputs of
-    `model`. Raises ModelError as `fix_shapes` does."""
+    """All shapes that can be found with these inputs, of a model with unknown operators. Sizes the inputs of
+    `model`. Raises ModelError as `fix_shapes` does.
+    """
     _size_inputs(model, shapes, batch)
     return known_values(model)
 

@@ -1,10 +1,10 @@
-"""How a constant of the compiled network follows from values of the user's file: said by the rewrite that makes it.
+"""How a constant of the compiled network follows from the user's file, declared by the rewrite that makes it.
 
     Conv + BatchNormalization  -->  weight = file w * reshape(file scale / sqrt(file variance + 1e-05))
 
-A term is a record, not a computation: the frontend makes its arrays by code of its own, and `verify` works the terms
-out anew from the file (`dsa_sched.verification.file_constants`). So numbers that were damaged between reading the file
-and the machine code differ from what their terms give. Terms share their parts; none is changed after it is made.
+A term is a record, not a computation: the frontend makes its arrays by other code, and `verify` computes the terms anew
+from the file (`dsa_sched.verification.file_constants`). So numbers that were damaged between reading the file and the
+machine code differ from what their terms give. Terms share their parts; none is changed after it is made.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ LONGEST_TEXT = 160
 class Term:
     """One step, as numpy broadcasts: `operands` combined by `kind`; `numbers` are its shape, axes or order.
 
-    `file` is the value of that name in the file, `target` what the target made of itself for a function, `number` one
-    number of an operator's definition or attribute; `rounded` is to the type `name`, `take` puts rows in an
-    order, `pad` has so many zeros behind the elements of each axis.
+    `file` is the value of that name in the file, `target` the target's own table of a function, `number` one number of
+    an operator's definition or attribute; `rounded` is to the type `name`, `take` puts rows in an order, `pad` appends
+    this many zeros to the elements of each axis.
     """
 
     kind: Kind
@@ -52,7 +52,7 @@ class Term:
         return Term("least", (self, other))
 
     def product(self, other: Term) -> Term:
-        """Of two matrices."""
+        """Product of two matrices."""
         return Term("product", (self, other))
 
     def root(self) -> Term:
@@ -85,7 +85,7 @@ class Term:
 
 
 def _text(term: Term, room: int) -> str:
-    """In about `room` characters: parts share what there is, so that long terms stay cheap to print."""
+    """Text of about `room` characters: parts share the room, so that long terms stay cheap to print."""
     if room <= 0:
         return "..."
     match term.kind, [_text(part, room // len(term.operands) - 3) for part in term.operands]:
@@ -109,12 +109,12 @@ def _text(term: Term, room: int) -> str:
 
 
 def from_file(name: str) -> Term:
-    """The value that the file has under this name: an initializer, or what its nodes make of initializers alone."""
+    """The file's value of this name: an initializer, or the result of nodes that read only initializers."""
     return Term("file", name=name)
 
 
 def of_the_target(function: str) -> Term:
-    """What follows from no value of the file: the target's table of a function."""
+    """A value that follows from nothing in the file: the target's table of a function."""
     return Term("target", name=function)
 
 

@@ -2,9 +2,9 @@
 
     Softmax(Reshape(Where(c, Reshape(scores + bias), fill)))  -->  a value to add, or is_causal, or a condition and fill
 
-Constants are added up; those of zeros go, and a triangle of minus infinities above the diagonal is `is_causal`. What a
-constant condition fills with a number below all halves has that number added instead, where every row keeps something:
-the weights are the same. Other choices stay as they are: rows that are masked as a whole depend on them.
+Constants are added up; those of zeros go, and a triangle of minus infinities above the diagonal is `is_causal`. If a
+constant condition fills scores with a number below all fp16 numbers, that number is added instead, where every row
+keeps something: the weights are the same. Other choices stay unchanged: rows that are masked as a whole depend on them.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from dsa_sched.frontend.network.terms import Term
 from dsa_sched.frontend.patterns.pattern_search import is_computed, made_for, number_of, shape_of
 
 MOST_MASKS = 5
-"""Masks and views between scores and their softmax."""
+"""Largest number of masks and views between scores and their softmax."""
 
 MOST_ELEMENTS = 2**27
-"""Of a mask that is written out."""
+"""Largest number of elements of a mask that is written out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Masks:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """All masks as the input of one Attention, which `write` gives the name of (empty for none), and its settings."""
+    """All masks as the input of one Attention, whose name `write` returns (empty for none), and its settings."""
 
     write: Callable[[Chain], tuple[str, Settings]]
 
@@ -73,7 +73,7 @@ def masks_above(network: Network, name: str, is_scores: Callable[[str], bool], s
 
 
 def _below(network: Network, node: Node, at: Shape) -> Iterator[tuple[str, AttentionMask | None]]:
-    """What may be the scores below a node, and its mask."""
+    """Possible scores below a node, each with its mask."""
     first, *others = node.inputs
     if node.op_type == "Reshape":
         if is_computed(network, first) and (shape_of(network, first) or ())[-2:] == at[-2:]:
@@ -130,7 +130,7 @@ def put_together(network: Network, masks: Masks, by_head: Shape) -> Together | N
 
 
 def _hidden(network: Network, mask: AttentionMask) -> tuple[Array, Term] | None:
-    """What a constant condition hides as numbers to add; None where that is not the same."""
+    """Numbers to add for what a constant condition hides; None where adding is not equivalent."""
     condition, fill = network.constants[mask.name], mask.fill
     if condition.dtype != np.bool_ or fill is None or fill > -network.rounding.largest:
         return None
@@ -193,7 +193,7 @@ def _sum(
 
 
 def _is_causal(array: Array, by_head: Shape) -> bool:
-    """Whether it hides from each row what comes after it, and nothing else. What is finite stays a number."""
+    """Whether it hides from each row what comes after it, and nothing else. Finite elements stay numbers."""
     rows, columns = by_head[-2:]
     if array.shape[-2:] != (rows, columns) or array.size != rows * columns or columns == 1:
         return False

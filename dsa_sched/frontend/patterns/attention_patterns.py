@@ -32,13 +32,13 @@ from dsa_sched.frontend.patterns.pattern_search import (
 )
 
 MOST_STEPS = 8
-"""Factors, and views, between a product and its operand."""
+"""Largest number of factors and views between a product and its operand."""
 
 TOLERANCE = 1e-3
-"""Of a cap: files have it in half precision, too."""
+"""Relative tolerance of a cap: some files have it in fp16."""
 
 USUAL = 1e-6
-"""So near to one over the root of a head's size a scale is that: files have it, or its root, in single precision."""
+"""Relative tolerance of a scale of one over the root of a head's size: files have it, or its root, in fp32."""
 
 
 def attention_matches(network: Network) -> Iterator[Match]:
@@ -118,7 +118,7 @@ def _guard(network: Network, weights: str, readers: tuple[Node, ...]) -> Node | 
 
 
 def _product(network: Network, scores: str) -> _Product | None:
-    """What makes scores before masks; None where it is no product of two computed values."""
+    """The product that makes the scores before masks; None where it is no product of two computed values."""
     capped = _cap(network, scores)
     scores, cap = capped if capped is not None else (scores, 0.0)
     scores, scale = _unscaled(network, scores, alone=True)
@@ -217,8 +217,7 @@ def _viewed(chain: Chain, name: str, shape: Shape) -> str:
 
 
 def _grouped(network: Network, name: str, shape: Shape) -> tuple[str, int] | None:
-    """The value of which (batch, head, row, element) repeats each head for several, and how many heads it has; None for
-    one that repeats none."""
+    """The (batch, head, row, element) value whose heads are each repeated, and its number of heads; None if none is."""
     for _ in range(MOST_STEPS):
         node = network.producer.get(name)
         if node is None or node.op_type not in ("Reshape", "Expand"):

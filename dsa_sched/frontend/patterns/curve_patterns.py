@@ -8,7 +8,7 @@
     x * Clip(x + 3, 0, 6) / 6, x * HardSigmoid(x, 1/6)   -->  HardSwish(x)
 
 Sums, products and powers around the curve are read as a polynomial in x and in the curve's value, so that it does not
-matter how a file orders or groups them. Values in between that something else reads stay beside the new operator.
+matter how a file orders or groups them. Values in between that something else reads stay next to the new operator.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Powers = tuple[int, int]
 Polynomial = Mapping[Powers, float]
 
 TOLERANCE = 1e-3
-"""Of a coefficient: files have them in half precision, too."""
+"""Relative tolerance of a coefficient: some files have it in fp16."""
 MOST_DEGREES = 4
 MOST_NODES = 12
-"""Of a polynomial; and between a curve and the end of its operator."""
+"""Largest number of nodes of a polynomial, and between a curve and the end of its operator."""
 
 HALF_OF_BOTH: Polynomial = {(1, 0): 0.5, (1, 1): 0.5}
 PRODUCT: Polynomial = {(1, 1): 1.0}
@@ -94,7 +94,7 @@ def _ends(network: Network, curve: Node) -> Iterator[Match]:
 
 
 def _hard_swish(network: Network, curve: Node) -> Iterator[Match]:
-    """The operator around a ramp from 0 to `high` of which x / 6 + 1/2 is the inner part, once divided by that."""
+    """The operator around a ramp from 0 to `high` whose inner part is x / 6 + 1/2, divided by `high`."""
     ramp = _ramp(network, curve)
     if ramp is None:
         return
@@ -144,7 +144,7 @@ def _whole(
 
 
 def _climbed(network: Network, curve: Node, x: str, wanted: Polynomial) -> Iterator[Node]:
-    """The node behind a curve whose value is the wanted polynomial in x and the curve's value."""
+    """The node after a curve whose value is the wanted polynomial in x and the curve's value."""
     node, seen = curve, {x: (1, 0), curve.outputs[0]: (0, 1)}
     for _ in range(MOST_NODES):
         readers = network.readers.get(node.outputs[0], ())
@@ -187,7 +187,7 @@ ARITHMETIC = PASSED | {"Add", "Sub", "Mul", "Div", "Neg", "Pow"}
 
 @dataclass
 class _Polynomials:
-    """Values as polynomials of known values, each worked out once."""
+    """Values as polynomials of known values, each computed once."""
 
     network: Network
     known: Mapping[str, Powers]

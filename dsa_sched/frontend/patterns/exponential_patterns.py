@@ -23,7 +23,7 @@ from dsa_sched.frontend.network.network import Network, Node
 from dsa_sched.frontend.patterns.pattern_search import Match, is_computed, number_of, shape_of
 
 ONE = ""
-"""In the place of an exponent: that of 1, which is zero."""
+"""Name that replaces the exponent of 1, which is zero."""
 
 
 def exponential_matches(network: Network) -> Iterator[Match]:
@@ -41,7 +41,7 @@ def exponential_matches(network: Network) -> Iterator[Match]:
 
 
 def _exponent(network: Network, name: str) -> str | None:
-    """x of a value Exp(x), ONE of the number 1; None for others."""
+    """x of a value Exp(x), ONE for the number 1; None for others."""
     if number_of(network, name) == 1.0:
         return ONE
     node = network.producer.get(name)
@@ -160,7 +160,7 @@ def _log_of_sum(network: Network, end: Node, node: Node) -> Iterator[Match]:
 
 
 def _is_below_maximum(network: Network, name: str) -> bool:
-    """Whether the value is x - max(x), of which no exponential leaves the range."""
+    """Whether the value is x - max(x), whose exponential never leaves the range."""
     node = network.producer.get(name)
     if node is None or node.op_type != "Sub":
         return False

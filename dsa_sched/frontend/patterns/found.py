@@ -12,10 +12,10 @@ from dsa_sched.frontend.network.network import Found, Network, Node
 from partitioner.ir.decisions import Decision
 
 SUBJECT = "operators"
-"""Of the decision that counts them."""
+"""Subject of the decision that counts them."""
 
 QUICK = 1.702
-"""The factor before the sigmoid by which x * Sigmoid(factor * x) is near a GELU."""
+"""Factor before the sigmoid at which x * Sigmoid(factor * x) is close to a GELU."""
 
 TOLERANCE = 1e-3
 
@@ -28,7 +28,7 @@ LABELS = {
     "Attention": "attention",
     "RotaryEmbedding": "rotary embedding",
 }
-"""What is counted, and in which order and by which word."""
+"""Operators that are counted, in this order, with their words for a reader."""
 
 SCALED, WHOLE, DIVIDED, RAISED = "sum of squares", "logarithm or power", "root of squares", "guard of a division"
 
@@ -38,12 +38,13 @@ RANGED = {
     DIVIDED: "of what is squared over the largest magnitude, so that no square leaves the range of fp16",
     RAISED: "raised, since fp16 has no normal number as small",
 }
-"""What rules of `ranges/` write in another way, and how."""
+"""Operators that rules of `ranges/` rewrite, and how."""
 
 
 def recorded(network: Network, spelled: Collection[str]) -> tuple[Found, ...]:
-    """All nodes that are counted, in order; `spelled` names those that the file has as several nodes. What a view was
-    put behind has a name of its own (`node::1`)."""
+    """All nodes that are counted, in order; `spelled` names those that the file has as several nodes. A node that got a
+    view after it has a new name (`node::1`).
+    """
     return tuple(
         Found(own, label, own in spelled)
         for node in network.nodes
@@ -62,13 +63,13 @@ def _label(node: Node) -> str:
 
 
 def counts(found: Iterable[Found]) -> dict[str, int]:
-    """How many of each there are, in the order of the table."""
+    """Number of each of them, in the order of the table."""
     numbers = Counter(each.label for each in found)
     return {label: numbers[label] for label in (*LABELS.values(), "quick GELU") if numbers[label]}
 
 
 def decisions(found: tuple[Found, ...]) -> Iterator[Decision]:
-    """How many there are, then a line for each that was found in pieces. Nothing where there are none."""
+    """Decision with their numbers, then one for each that was found in pieces. Nothing if there are none."""
     ranged = [each for each in found if each.label in RANGED]
     operators = [each for each in found if each.label not in RANGED]
     if operators:

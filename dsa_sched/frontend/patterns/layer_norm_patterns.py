@@ -94,7 +94,7 @@ def _root(network: Network, mean: Node) -> tuple[str, float, bool] | None:
 
 
 def _quotient(network: Network, root: str) -> tuple[Node, str] | None:
-    """The node that divides by a root, or multiplies by its reciprocal, and what it divides."""
+    """The node that divides by a root, or multiplies by its reciprocal, and the dividend."""
     node = reader_of(network, root, "Div", "Reciprocal")
     if node is None:
         return None
@@ -132,7 +132,7 @@ def _product(network: Network, inverse: str, shape: Shape | None, axes: Shape) -
 
 
 def _is_vector(network: Network, name: str, wide: Shape) -> bool:
-    """Of this shape, but for leading axes of one element."""
+    """Whether the value has this shape, except for leading axes of one element."""
     shape = shape_of(network, name)
     return shape is not None and shape[len(shape) - len(wide) :] == wide and set(shape[: len(shape) - len(wide)]) <= {1}
 
@@ -171,7 +171,7 @@ def _keras_end(network: Network, line: Node, middle: Node) -> tuple[Node, str] |
 
 
 def _same(network: Network, a: str, b: str) -> bool:
-    """One value, or differences of the same two: exporters write them twice."""
+    """Whether both are one value, or differences of the same two: exporters write them twice."""
     first, second = network.producer.get(a), network.producer.get(b)
     return a == b or (
         first is not None and second is not None and first.op_type == second.op_type == "Sub"
@@ -189,7 +189,7 @@ def _centred(network: Network, d: str, axes: Shape) -> tuple[str, str]:
 
 
 def _serve_only(network: Network, names: set[str], results: set[str]) -> bool:
-    """Whether nothing but what makes `results` reads these values."""
+    """Whether only nodes that make `results` read these values."""
     readers = (reader for name in names for reader in network.readers[name])
     return not names & set(network.outputs) and all(results & set(reader.outputs) for reader in readers)
 
@@ -204,7 +204,7 @@ def _with_affine(
     centred: bool,
     given: tuple[str, str] = ("", ""),
 ) -> Match:
-    """The norm with the scale behind it, and the bias behind that, as far as they are not given."""
+    """The norm with the scale and the bias that follow it, as far as they are not given."""
     shape = network.shape(x)
     wide, (scale, bias) = shape[axes[0] :], given
     if not scale and (found := _vector(network, end.outputs[0], "Mul", wide)) is not None:
@@ -232,8 +232,9 @@ def _flat(chain: Chain, name: str, wide: Shape) -> str:
 
 
 def _vector(network: Network, name: str, op_type: str, wide: Shape) -> tuple[Node, str] | None:
-    """The only reader of a value, which adds it to or multiplies it by a number for each place along the axes of the
-    norm, and these numbers."""
+    """The only reader of a value, which adds to it or multiplies it by a number for each place along the axes of the
+    norm, and these numbers.
+    """
     node = reader_of(network, name, op_type)
     if node is None or node.inputs[0] == node.inputs[1]:
         return None

@@ -30,10 +30,10 @@ from dsa_sched.frontend.patterns.pattern_search import (
 )
 
 EXACT = 2.0**-20
-"""Relative distance from 1 of a factor that is 1 but for the rounding of fp32."""
+"""Relative tolerance of a factor that is 1 except for the rounding of fp32."""
 
 LARGEST_SHARE = 4.0
-"""Times a mean, what a sum is divided to at most: of a larger share the mean may have lost digits that the sum has."""
+"""Largest quotient of a sum, in multiples of the mean: in a larger one, the mean may have lost more digits."""
 
 
 def mean_matches(network: Network) -> Iterator[Match]:
@@ -110,7 +110,7 @@ def _variance(network: Network, difference: Node, total: _Sum, factor: float) ->
 
 
 def _at_least_zero(network: Network, node: Node) -> Node:
-    """The node that holds a variance at or above zero, if that is all that reads it; else what computes it."""
+    """The node that clamps a variance at zero, if it is the only reader; otherwise the node that computes it."""
     reader = reader_of(network, node.outputs[0], "Max", "Relu", "Clip")
     if reader is None or shape_of(network, reader.outputs[0]) != shape_of(network, node.outputs[0]):
         return node
@@ -126,7 +126,7 @@ def _at_least_zero(network: Network, node: Node) -> Node:
 
 
 def _unscaled(network: Network, name: str) -> tuple[float, str]:
-    """c and v of a value that is c * v, as far as positive numbers multiply or divide it."""
+    """c and v of a value that is c * v, through multiplications and divisions by positive numbers."""
     factor = 1.0
     while (found := factor_of(network, network.producer.get(name))) is not None and found[1] > 0:
         name, factor = found[0], factor * found[1]
@@ -134,7 +134,7 @@ def _unscaled(network: Network, name: str) -> tuple[float, str]:
 
 
 def _sum_of(network: Network, name: str) -> _Sum | None:
-    """What the value is the sum or mean of, along which axes."""
+    """The sum or mean that the value is, and along which axes."""
     node = network.producer.get(name)
     shape = shape_of(network, node.inputs[0]) if node is not None else None
     if node is None or not shape or not is_computed(network, node.inputs[0]):
@@ -153,7 +153,7 @@ def _sum_of(network: Network, name: str) -> _Sum | None:
 
 
 def _square_of_sum(network: Network, name: str) -> _Sum | None:
-    """What the value is the square of the sum of, scaled in any way."""
+    """The sum whose square the value is, scaled in any way."""
     outer, squared = _unscaled(network, name)
     node = network.producer.get(squared)
     root = square_of(network, squared)

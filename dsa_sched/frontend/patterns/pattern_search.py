@@ -1,6 +1,6 @@
-"""What searches for spelled-out operators share: steps through a network, and the exchange of what they find.
+"""Shared parts of the searches for spelled-out operators: steps through a network, and the replacement of matches.
 
-    Match(last node, write)  --replaced-->  the network with what `write` makes in the place of the last node
+    Match(last node, write)  --replaced-->  the network with what `write` makes in place of the last node
 
 Nodes before the last one are left to be pruned. A match is only made where these serve nothing else.
 """
@@ -16,12 +16,12 @@ from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.network import Network, Node
 
 MOST_ALIKE = 4
-"""How many nodes deep two values are compared."""
+"""Largest depth, in nodes, to which two values are compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The node that ends an operator, and what writes the operator in its place, its result last."""
+    """The node that ends an operator, and the function that writes the operator in its place, its result last."""
 
     end: Node
     write: Callable[[Chain], object]

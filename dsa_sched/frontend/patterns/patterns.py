@@ -2,8 +2,8 @@
 
     what the file has  -->  Softmax, LayerNormalization, Gelu, RotaryEmbedding, Attention, ... each one node
 
-What a target does not want whole is taken apart again, by the same decomposition as a node of the file, so that it does
-not matter how a file has it. Each search is linear in the nodes: it looks at a bounded number around each.
+Operators that a target does not want whole are taken apart again, by the same decomposition as a node of the file, so
+that the form in the file does not matter. Each search is linear in the nodes: it looks at a bounded number around each.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ SEARCHES: tuple[Callable[[Network], Iterator[Match]], ...] = (
     rotary_matches,
     attention_matches,
 )
-"""An attention is around a softmax, a norm around means, an activation around a function of exponentials: each comes
-after what it is around."""
+"""An attention is around a softmax, a norm around means, an activation around a function of exponentials: each search
+comes after those for the operators inside.
+"""
 
 
 def find_patterns(network: Network) -> Network:

@@ -2,8 +2,8 @@
 
     x * cos + Concat(-x[half:], x[:half]) * sin  -->  RotaryEmbedding(x, cos, sin)
 
-x is (batch, head, row, element), or (batch, row, head, element); cosines and sines are constants, the same for both
-halves of a head and for all heads.
+x is (batch, head, row, element), or (batch, row, head, element); cosines and sines are constants, equal for both halves
+of a head and for all heads.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def rotary_matches(network: Network) -> Iterator[Match]:
 
 
 def _rotary(network: Network, turned: Node) -> Match | None:
-    """The embedding around the halves of x in the other order."""
+    """The embedding around the halves of x in exchanged order."""
     x = _exchanged(network, turned)
     across = reader_of(network, turned.outputs[0], "Mul") if x else None
     end = reader_of(network, across.outputs[0], "Add") if across is not None else None
@@ -104,7 +104,7 @@ def _table(array: Array, shape: Shape, *, by_head: bool) -> Array | None:
 
 
 def _half(term: Term, array: Array | None, shape: Shape) -> Term:
-    """How the first halves of all rows of a table follow from it: by (batch, row)."""
+    """Derivation of the first halves of all rows from the term of a table: by (batch, row)."""
     assert array is not None
     rows = array.size // shape[3]
     turned = term.reshape(rows, shape[3]).transpose(1, 0).take(tuple(range(shape[3] // 2)))

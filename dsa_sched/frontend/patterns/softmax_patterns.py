@@ -2,7 +2,7 @@
 
     e = Exp(x - ReduceMax(x))      e / ReduceSum(e), e * Reciprocal(ReduceSum(e))  -->  Softmax(x)
 
-Along one axis, the same for both reductions. Without the maximum it is the same function, and one that overflows later.
+Both reductions are along the same single axis. Without the maximum it is the same function, and may overflow.
 Where no Softmax can be in its place (several axes; an inner axis before operator set 13), the maximum is subtracted. A
 number that is added to the sum against divisions by zero does not count where the maximum was subtracted: the sum is 1
 at least.
@@ -18,7 +18,7 @@ from dsa_sched.frontend.network.network import Network, Node
 from dsa_sched.frontend.patterns.pattern_search import Match, made_for, number_of, shape_of
 
 LARGEST_GUARD = 2.0**-12
-"""Added to a sum of fp16 that is 1 at least, a positive number below this changes nothing."""
+"""Positive number below which an addition to a sum of fp16 that is at least 1 changes nothing."""
 
 
 def softmax_matches(network: Network) -> Iterator[Match]:

@@ -1,1 +1,1 @@
-"""Values kept within the range of fp16: what a file writes in a form that leaves it, in one that does not."""
+"""Rules that keep values within the range of fp16: forms of a file that leave it are replaced by forms that do not."""

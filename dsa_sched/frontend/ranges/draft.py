@@ -21,7 +21,7 @@ class Draft:
         self.network = replace(network, values=self._values, constants=self._constants, terms=self._terms)
 
     def chain(self, node: Node) -> Chain:
-        """An empty chain for what takes the place of a node."""
+        """An empty chain for the nodes that replace a node."""
         return Chain(self.network, node, tag="ranged")
 
     def keep(self, node: Node) -> None:
@@ -29,8 +29,9 @@ class Draft:
         self._nodes.append(node)
 
     def put(self, chain: Chain, label: str = "") -> None:
-        """What a chain wrote, its last node with the name and the output of the node that was. With a label, one of
-        `RANGED` (`patterns/found.py`), it is told in explanations."""
+        """Put what a chain wrote in place of a node; its last node takes the name and the output of that node. With a
+        label, one of `RANGED` (`patterns/found.py`), explanations mention it.
+        """
         if label:
             self._found.append(Found(chain.node.name, label, spelled=True))
         self._nodes += chain.finished()

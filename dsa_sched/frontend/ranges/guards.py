@@ -6,7 +6,7 @@
     y / (s + 1e-9), s of either sign         -->  y / (s + 2^-14 where s is zero)
     y / Sqrt(s + 1e-12)                      -->  y / Sqrt(Max(s, 2^-24))
 
-2^-14 is the smallest normal number of fp16, the smallest of which engines have a finite reciprocal; 2^-24 is the
+2^-14 is the smallest normal number of fp16, the smallest whose reciprocal is finite on engines; 2^-24 is the
 smallest number of all. Where the guard is raised, results differ as far as the file divides by less
 than that. Values that only move between guard and division are followed.
 """
@@ -44,7 +44,7 @@ def raise_guards(network: Network) -> Network:
 
 
 def _divisors(network: Network) -> Iterator[tuple[str, bool]]:
-    """Every value that something is divided by, and whether by its root."""
+    """Every value that is a divisor, and whether its root is."""
     for node in network.nodes:
         match node.op_type:
             case "Div":
@@ -56,7 +56,7 @@ def _divisors(network: Network) -> Iterator[tuple[str, bool]]:
 
 
 def _guards(network: Network, name: str, root: bool) -> Iterator[tuple[str, float]]:
-    """The guards that a divisor comes out of, each with what it must be at least."""
+    """The guards of a divisor, each with the smallest number that it must be."""
     waiting = [(name, root)]
     for _ in range(MOST_NODES):
         if not waiting:
@@ -95,7 +95,7 @@ def _write(network: Network, chain: Chain, node: Node, least: float) -> bool:
 
 
 def _guard(network: Network, node: Node) -> tuple[str, float, float] | None:
-    """The value that a node guards, and the smallest and the largest number by which it does."""
+    """The value that a node guards, and the smallest and the largest number with which it does so."""
     if node.op_type == "Clip":
         low = number_of(network, node.input(1)) if node.input(1) else node.number("min", -np.inf)
         high = number_of(network, node.input(2)) if node.input(2) else node.number("max", np.inf)
@@ -111,7 +111,7 @@ def _guard(network: Network, node: Node) -> tuple[str, float, float] | None:
 
 
 def _is_nonnegative(network: Network, name: str, steps: int = MOST_NODES) -> bool:
-    """Whether a value cannot be below zero, by what makes it."""
+    """Whether a value cannot be negative, by the nodes that make it."""
     constant, node = network.constants.get(name), network.producer.get(name)
     if constant is not None:
         return constant.dtype.kind in "fV" and bool((constant.astype(np.float64) >= 0).all())

@@ -6,8 +6,8 @@
     Log(x + v), v a vector of small numbers  -->  Log(Max(x + v, 2^-24))
 
 A square of fp16 leaves the range beyond 255 and is zero below 2^-13, and so is a constant below 2^-25: the logarithm
-has an ordinary result all the same. Powers are those by one number that is neither whole nor a half. Where a value in
-between serves something else, too, the steps begin after it.
+has an ordinary result all the same. Powers have one exponent that is neither whole nor a multiple of 0.5. If something
+else also reads a value in between, the steps begin after it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _write(network: Network, chain: Chain, node: Node, last: Step) -> bool:
 
 
 def _of_squares(chain: Chain, squares: SquareSum) -> None:
-    """By the largest of all magnitudes, which is 4 * `largest`."""
+    """Write the logarithm by the largest of all magnitudes, which is 4 * `largest`."""
     total, largest = write_scaled(chain, squares)
     result = chain.add("Add", chain.add("Log", total), chain.add("Mul", chain.add("Log", largest), chain.number(2.0)))
     result = chain.add("Add", result, chain.number(log(16.0)))
@@ -142,7 +142,7 @@ def _with_number(network: Network, node: Node) -> tuple[str, tuple[Step, ...]] |
 
 
 def _vector_guard(network: Network, name: str) -> bool:
-    """Whether positive numbers are added, or hold from below, of which some are zero in fp16."""
+    """Whether positive numbers are added or are a lower bound, some of which are zero in fp16."""
     node = network.producer.get(name)
     if node is None or node.op_type not in ("Add", "Max"):
         return False

@@ -2,8 +2,8 @@
 
     Sqrt(a * a + b * b + e)  -->  4 l * Sqrt((a / 4l)^2 + (b / 4l)^2 + e / (4l)^2), 4 l = Max(|a|, |b|, sqrt(e))
 
-A quarter of everything is taken first, so that 1 / l is no subnormal number for the largest values. The same serves
-logarithms of such sums (`logarithms.py`).
+Everything is divided by four first, so that 1 / l is not subnormal for the largest values. Logarithms of such sums
+(`logarithms.py`) use this too.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _is_root(network: Network, node: Node) -> bool:
 
 
 def square_sum(network: Network, name: str) -> SquareSum | None:
-    """What a value is the sum of, if that is squares of values of its own shape and positive numbers."""
+    """The squares and positive numbers of which a value is the sum, if the squares are of values of its own shape."""
     shape = shape_of(network, name)
     terms: list[tuple[str, float]] = []
     constant, waiting = 0.0, [(name, 1.0)]
@@ -90,7 +90,7 @@ def write_scaled(chain: Chain, squares: SquareSum) -> tuple[str, str]:
     largest = chain.add("Max", largest, chain.number(max(root, least)))
     inverse = chain.add("Reciprocal", largest)
     parts = [chain.add("Mul", quarter, inverse) for quarter in quarters]
-    if root > 0:  # by way of 2^-14 / l, for the root alone may be no normal number
+    if root > 0:  # through 2^-14 / l, because the root alone may be no normal number
         parts.append(chain.add("Mul", chain.add("Mul", inverse, chain.number(least)), chain.number(root / least)))
     total = chain.add("Mul", parts[0], parts[0])
     for part in parts[1:]:

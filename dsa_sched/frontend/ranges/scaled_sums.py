@@ -1,4 +1,4 @@
-"""Sums of squares along lines, and what is computed of them, on lines that were scaled by a power of two.
+"""Sums of squares along lines, and values computed from them, on lines that were scaled by a power of two.
 
     ReduceMean(x * x) -> Add(e) -> Sqrt -> r     m = ReduceMean(y * y), y = x * s;  r = Sqrt(m + e * s * s) / s
     Div(x, r), Mul(x, Reciprocal(r))             y * (1 / Sqrt(m + e * s * s))
@@ -39,7 +39,7 @@ from partitioner.ir.operators import Trait, onnx_names
 SUMS = ("ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2")
 MOVES = onnx_names(Trait.VIEW)
 MOST_STEPS = 24
-"""How far an epsilon is looked for behind a sum."""
+"""Largest number of steps after a sum within which an epsilon is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +119,11 @@ def _centred(network: Network, x: str, axes: Shape) -> Iterator[str]:
         yield y
 
 
-# What is added to a sum, or holds it above a number
+# Numbers added to a sum, or that are its lower bound
 
 
 def _epsilons(network: Network, source: Node) -> Iterator[float]:
-    """What is added to a mean of squares of this line further on, each as an epsilon beside the mean itself."""
+    """Numbers added to a mean of squares of this line further on, each as an epsilon of the mean itself."""
     shape, axes = network.shape(source.inputs[0]), reduced_axes(network, source) or ()
     count = 1.0 if source.op_type == "ReduceMean" else float(prod(shape[axis] for axis in axes))
     power = 1 if source.op_type == "ReduceL2" else 2
@@ -158,7 +158,7 @@ def _factor(network: Network, node: Node, name: str) -> float | None:
 
 
 def _least(network: Network, node: Node, name: str) -> tuple[str, float] | None:
-    """What is added to the value ("Add") or holds it from below ("Max"), a number that is not negative."""
+    """A nonnegative number that is added to the value ("Add") or is its lower bound ("Max")."""
     if not _same_shape(network, node, name):
         return None
     others = [other for other in node.inputs if other and other != name]
@@ -176,7 +176,7 @@ def _least(network: Network, node: Node, name: str) -> tuple[str, float] | None:
 
 
 def _upper_bound(network: Network, node: Node) -> float:
-    """Of a Clip: infinite where it holds back no number of fp16; zero where it is no constant."""
+    """Upper bound of a Clip: infinite where it holds back no number of fp16; zero where it is not constant."""
     bound = number_of(network, node.input(2)) if node.input(2) else node.number("max", np.inf)
     return np.inf if bound is not None and bound > network.rounding.largest else 0.0
 
@@ -186,7 +186,7 @@ def _same_shape(network: Network, node: Node, name: str) -> bool:
 
 
 def _exponent(network: Network, node: Node) -> float | None:
-    """Of a root, a reciprocal or a power by one number."""
+    """Exponent of a root, a reciprocal or a power by one number."""
     match node.op_type:
         case "Sqrt":
             return 0.5
@@ -197,11 +197,11 @@ def _exponent(network: Network, node: Node) -> float | None:
     return None
 
 
-# What follows from a scaled sum
+# Values that follow from a scaled sum
 
 
 def _followed(network: Network, chain: Chain, node: Node, known: dict[str, _Scaled]) -> _Scaled | bool | None:
-    """What a node makes of scaled values: another; True for a value that was written whole; None for neither."""
+    """Result of a node on scaled values: another one; True for a value that was written whole; None for neither."""
     for name in node.inputs:
         if name in known:
             return _step(network, chain, node, name, known[name]) or _end(network, chain, node, name, known[name])
@@ -245,7 +245,7 @@ def _at_least(chain: Chain, v: _Scaled, kind: str, least: float) -> str:
 
 
 def _end(network: Network, chain: Chain, node: Node, name: str, v: _Scaled) -> bool | None:
-    """The line over its own norm, and logarithms: what needs no scale to be divided out."""
+    """The line over its own norm, and logarithms: results for which no scale needs to be divided out."""
     match node.op_type:
         case "Div" if node.inputs[1] == name and v.power == 1 and _is_line(network, node.inputs[0], v.line):
             inverse = chain.add("Reciprocal", v.value)

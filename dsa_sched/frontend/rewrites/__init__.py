@@ -1,1 +1,1 @@
-"""Rewrites of networks that keep what they compute, and the order in which they are done."""
+"""Rewrites of networks that keep what they compute, and their order."""

@@ -18,7 +18,7 @@ Array = npt.NDArray[np.int64]
 
 
 def flatten_gathers(network: Network) -> Network:
-    """All such nodes of computed data whose indices are constant and inside; others stay, and are refused later."""
+    """Flatten all such nodes of computed data whose indices are constant and in range; others are refused later."""
     nodes: list[Node] = []
     values, constants, terms = dict(network.values), dict(network.constants), dict(network.terms)
     for node in network.nodes:
@@ -48,7 +48,7 @@ def flatten_gathers(network: Network) -> Network:
 
 
 def _rows(network: Network, node: Node) -> tuple[int, Array] | None:
-    """How many rows the data have, and which of them each result is; None for other nodes."""
+    """Number of rows of the data, and the row of each result; None for other nodes."""
     if node.op_type not in ("GatherND", "GatherElements") or node.inputs[0] not in network.values:
         return None
     given = network.constants.get(node.inputs[1])

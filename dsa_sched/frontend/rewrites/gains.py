@@ -1,12 +1,12 @@
-"""Channel-wise scales and shifts before Relu go into the convolutions behind it.
+"""Channel-wise scales and shifts before Relu go into the convolutions after it.
 
     ScaleShift -> Relu -> Conv, padded       -->   Add -> Relu -> Conv     relu(x * s + t) = s * relu(x + t / s)
     ScaleShift -> Relu -> Conv, not padded   -->   Max -> Conv             relu(x + c) = max(x, -c) + c
 
-where all scales are positive: the weights take them, and where nothing is padded the bias takes what the weights make
-of c; zeros of a padding would not be what they were. Three passes of the vector engine become two, or one.
+where all scales are positive: the weights take them, and where nothing is padded the bias takes the product of the
+weights and c; with padding, its zeros would change. Three passes of the vector engine become two, or one.
 
-The values between are no values of the user's file any more: they get names of their own, and origins.
+The values between are no longer values of the user's file: they get new names, and origins.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from dsa_sched.frontend.network.terms import Term, number
 Floats = npt.NDArray[np.float64]
 
 MEAN, VARIANCE = "mean", "variance"
-"""Settings of a ScaleShift, where the file says them: those of its input, by channel."""
+"""Settings of a ScaleShift, if the file has them: mean and variance of its input, by channel."""
 
 LARGEST_SHIFT = 1_024.0
-"""The largest shift over its scale. What is added is x and this number, so the sum overflows only where x alone nearly
-does; it is rounded as coarsely against what is left of it as x * scale + shift was, whatever the scale."""
+"""Largest ratio of shift to scale. What is added is x and this number, so the sum overflows only where x alone nearly
+does; relative to what is left of it, it is rounded as coarsely as x * scale + shift was, whatever the scale.
+"""
 
 LARGEST_GROWTH = 2.0
-"""By how much the error of a convolution's sums may grow for a pass of the vector engine less: by one bit."""
+"""Largest growth of the error of a convolution's sums that saving a pass of the vector engine is worth: one bit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +44,15 @@ class _Activation:
     scale: Floats
     shift: Floats
     offset: Floats
-    """shift / scale, rounded: what is added to x before Relu."""
+    """Shift / scale, rounded: the number added to x before Relu."""
 
     terms: tuple[Term, Term]
-    """How scale and shift follow from the file."""
+    """Derivation of scale and shift from the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """What changes; `nodes` has what takes the place of a node, by its name."""
+    """The changes; `nodes` has the nodes that replace a node, by its name."""
 
     nodes: dict[str, tuple[Node, ...]]
     constants: dict[str, Array]
@@ -77,7 +78,7 @@ class _Draft:
 
 
 def move_gains(network: Network) -> Network:
-    """All scales and shifts that can go into convolutions behind Relu gone there."""
+    """Move all scales and shifts that can go into convolutions after Relu."""
     draft = _Draft({}, dict(network.constants), dict(network.values), dict(network.origins), dict(network.terms))
     for node in network.nodes:
         found = _activation(network, node)
@@ -95,8 +96,9 @@ def move_gains(network: Network) -> Network:
 
 
 def _activation(network: Network, node: Node) -> _Activation | None:
-    """What begins with a node, if it is a scale and shift that can move: positive scales, shifts that are not large
-    beside them, and nothing but convolutions that read what Relu makes of it."""
+    """The activation that begins with a node, if it is a scale and shift that can move: positive scales, shifts that
+    are not large compared with them, and only convolutions as readers of Relu's result.
+    """
     if node.op_type != SCALE_SHIFT or node.outputs[0] in network.outputs:
         return None
     scale, shift = (np.asarray(network.constants[name], np.float64).reshape(-1) for name in node.inputs[1:3])
@@ -115,11 +117,11 @@ def _activation(network: Network, node: Node) -> _Activation | None:
 
 
 def _takes_scales(network: Network, node: Node, data: str, scale: Floats) -> bool:
-    """A convolution of `data`, each weight of which meets one channel of it, whose weights stay as exact.
+    """Whether a node is a convolution of `data` whose weights each meet one channel of it, and stay as exact.
 
-    A scaled weight that is small loses digits below the normal numbers, a large one overflows. What the rounded ones
-    make of the file's values is what weights `rounded / scale` would make, so these are held, output by output, to the
-    error that rounding costs normal numbers. Very small scales stay where they are unless their weights hardly count.
+    A small scaled weight loses digits below the normal numbers, a large one overflows. The rounded weights act on the
+    file's values like weights `rounded / scale`, so the error of these is limited, output by output, to the error of
+    rounding normal numbers. Very small scales stay where they are unless their weights hardly count.
     """
     if node.op_type != "Conv" or node.integer("group", 1) != 1 or node.inputs[0] != data:
         return False
@@ -159,7 +161,7 @@ def _pads_nothing(node: Node) -> bool:
 
 
 def _statistics(found: _Activation) -> tuple[Floats, Floats] | None:
-    """Means and variances, by channel, of what Relu gives, for an x that is normally distributed."""
+    """Means and variances, by channel, of Relu's result for a normally distributed x."""
     settings = dict(found.affine.settings)
     if MEAN not in settings or VARIANCE not in settings:
         return None
@@ -176,8 +178,9 @@ TINY = 1e-30
 
 
 def _errors_of_sums(network: Network, product: Node, mean: Floats, variance: Floats) -> Floats:
-    """To a common factor, the error of a convolution's sums where its inputs have these means and variances: for each
-    output the root of the mean square of all sums on the way, in the order in which products are added."""
+    """The error, up to a common factor, of a convolution's sums where its inputs have these means and variances: for
+    each output the root of the mean square of all sums on the way, in the order in which products are added.
+    """
     weights = np.asarray(network.constants[product.inputs[1]], np.float64)
     in_order = np.moveaxis(weights, 1, -1)  # kernel positions, then channels
     flat = (-1, int(np.prod(in_order.shape[1:])))
@@ -218,8 +221,9 @@ def _as_maximum(network: Network, draft: _Draft, found: _Activation) -> None:
 
 
 def _bias_behind_maximum(network: Network, found: _Activation, product: Node) -> Floats:
-    """Made of the numbers that the device has, so that what the weights make of -c meets its exact negative there, but
-    for the rounding of the bias itself."""
+    """Bias made of the numbers that the device has, so that the weights' product with -c meets its exact negative
+    there, except for the rounding of the bias itself.
+    """
     scaled = network.rounding.rounded(_scaled_weights(network, product, found.scale))
     own = np.asarray(network.constants[product.input(2)], np.float64) if product.input(2) else np.zeros(1)
     return np.asarray(own + scaled.reshape(*scaled.shape[:2], -1).sum(2) @ found.offset)
@@ -237,5 +241,5 @@ def _scaled_weights(network: Network, node: Node, scale: Floats) -> Floats:
 
 
 def _by_input(rank: int) -> tuple[int, ...]:
-    """The shape in which a vector lies along axis 1: channels of a value, or of what weights read."""
+    """Shape in which a vector lies along axis 1: the channels of a value, or the input channels of weights."""
     return (1, -1, *(1,) * (rank - 2))

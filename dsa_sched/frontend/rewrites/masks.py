@@ -1,16 +1,15 @@
 """Choices and truth values as arithmetic of numbers: no engine compares or chooses.
 
-    Greater(a, b)       -->  t = Clip((a - b) * 2^15 * 2^15, 0, 1)      1 where it is true, else 0, of any two halves
+    Greater(a, b)       -->  t = Clip((a - b) * 2^15 * 2^15, 0, 1)      1 where true, else 0, of any two fp16 numbers
     And, Or, Not        -->  a * b, Max(a, b), 1 - a
     Where(t, a, b)      -->  Max(Min(a, m), Min(b, -m))                 m = infinity where t is true, else -infinity
-    Where(k, a, b)      -->  the same with a constant m, and with Min(constant, m) worked out
+    Where(k, a, b)      -->  the same with a constant m, and with Min(constant, m) computed
     ThresholdedRelu(x)  -->  Where(x > alpha, x, 0)
     Trilu(x)            -->  Where(constant triangle, x, 0)
 
-So infinities that are chosen stay, and those that are not leave no trace; a NaN that is not chosen does, as no maximum
-on any target leaves it out. A guard against NaN behind a Softmax that has none goes: Where(IsNaN(s), c, s) is s where
-no row is masked as a whole; choices from a Softmax that may have one are refused, and truth values that leave the
-network.
+So chosen infinities stay, and others leave no trace; a NaN that is not chosen does leave one, because no maximum on any
+target drops it. A guard against NaN after a Softmax that has none is removed: Where(IsNaN(s), c, s) is s where no row
+is masked as a whole; choices from a Softmax that may have one are refused, and truth values that leave the network.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from partitioner.ir.operators import Trait, onnx_names
 
 BOOL, FLOAT = int(onnx.TensorProto.BOOL), int(onnx.TensorProto.FLOAT)
 LEAST_THRESHOLD = 12.0
-"""From here on x and Softplus(x) are the same half."""
+"""Smallest x for which x and Softplus(x) are the same fp16 number."""
 SMALLEST_OF_A_ROW = -1e4
-"""A row of which some mask is at least this is not masked as a whole, whatever the scores."""
+"""Smallest mask element of which one in a row proves that the row is not masked as a whole, whatever the scores."""
 
 NUMBERS = "operands are floating-point numbers or truth values of such, constant or not"
 MASK_LIMITS: Mapping[str, str] = {
@@ -43,15 +42,16 @@ MASK_LIMITS: Mapping[str, str] = {
     "ThresholdedRelu": "floating-point numbers",
     "IsNaN": "only where it guards a Softmax of which no row is masked as a whole: Where(IsNaN(s), constant, s)",
 }
-"""What the user reads where such a node cannot be expressed."""
+"""Text for the user where such a node cannot be expressed."""
 
 MOVES = onnx_names(Trait.VIEW, Trait.MOVES)
-"""What truth values pass through as they are."""
+"""Operators that pass truth values on unchanged."""
 
 
 def replace_masks(network: Network) -> Network:
-    """All nodes that make truth values of numbers or of truth values, and all choices by those and by constants. Nodes
-    that cannot be expressed so stay, and are refused later."""
+    """Replace all nodes that make truth values of numbers or of truth values, and all choices by those and by
+    constants. Nodes that cannot be expressed this way stay, and are refused later.
+    """
     network = without_guards(_with_open_rows(network).pruned())
     nodes: list[Node] = []
     made = {output for op in network.prepared for output in op.outputs}
@@ -79,7 +79,7 @@ def replace_masks(network: Network) -> Network:
 
 
 def _known(network: Network, node: Node) -> bool:
-    """With shapes, and no truth value that leaves the network."""
+    """Whether the shapes are known, and no truth value leaves the network."""
     shapes = all(name in network.values or name in network.constants for name in (*node.inputs, *node.outputs) if name)
     return shapes and not (node.outputs[0] in network.outputs and network.values[node.outputs[0]].dtype == BOOL)
 
@@ -95,7 +95,7 @@ def _truth(chain: Chain, name: str, truths: set[str]) -> str:
 
 
 def _number(chain: Chain, name: str, truths: set[str]) -> str:
-    """A floating-point number, or a truth value as one; empty for what is neither."""
+    """A floating-point number, or a truth value as one; empty for anything else."""
     constant, value = chain.network.constants.get(name), chain.network.values.get(name)
     if constant is not None:
         return _truth(chain, name, truths) or (name if constant.dtype.kind == "f" else "")
@@ -212,7 +212,7 @@ def _where(chain: Chain, node: Node, truths: set[str]) -> bool:
 
 
 def _either(chain: Chain, truth: str, a: str, b: str) -> None:
-    """By a truth value that is computed."""
+    """Write a choice by a computed truth value."""
     sign = chain.add("Sub", truth, chain.number(0.5))
     first = chain.add("Min", a, chain.add("Mul", sign, chain.number(inf)))
     second = chain.add("Min", b, chain.add("Mul", sign, chain.number(-inf)))
@@ -238,7 +238,7 @@ def _may_be_nan(network: Network, name: str) -> bool:
 
 
 def _choose(chain: Chain, condition: Array, term: Term, a: str, b: str) -> None:
-    """By a constant: infinities and, where the operand is constant too, their minimum are constants."""
+    """Write a choice by a constant: infinities and, where the operand is constant too, their minimum are constants."""
     sign = term - number(0.5)
     first = _kept(chain, a, np.where(condition, np.float32(inf), np.float32(-inf)), sign * number(inf))
     second = _kept(chain, b, np.where(condition, np.float32(-inf), np.float32(inf)), sign * number(-inf))
@@ -253,7 +253,7 @@ def _kept(chain: Chain, operand: str, bound: Array, term: Term) -> str:
 
 
 def _triangle(chain: Chain, node: Node, truths: set[str]) -> bool:
-    """A triangle of each matrix, zeros beside it."""
+    """Write a triangle of each matrix, with zeros elsewhere."""
     del truths
     x, shape = node.inputs[0], chain.shape(node.inputs[0])
     diagonal = chain.network.constants.get(node.input(1), np.array(0)) if node.input(1) else np.array(0)
@@ -286,7 +286,7 @@ RULES: Mapping[str, Rule] = {
 
 
 def _with_open_rows(network: Network) -> Network:
-    """Guards behind a Softmax whose mask is computed and may close a row as a whole: zeros there by a product.
+    """Replace guards after a Softmax whose mask is computed and may close a row as a whole: zeros there by a product.
 
     Where(IsNaN(s), 0, s), s = Softmax(x + Where(c, 0, -inf))  -->  Softmax(x + Where(c, 0, -65504)) * ReduceMax(c)
     """
@@ -412,4 +412,4 @@ def _is_bounded(network: Network, name: str) -> bool:
 
 
 SCORES = frozenset(["MatMul", "Gemm", "Mul", "Div"])
-"""What makes scores where no mask is added."""
+"""Operators that make scores where no mask is added."""

@@ -1,10 +1,10 @@
-"""Scales and shifts of norms go into the products behind them.
+"""Scales and shifts of norms go into the products after them.
 
     Normalise -> Mul(g) -> Add(t) -> MatMul(W, b)   -->   Normalise -> MatMul(g W, b + t W)
 
-where products by constant matrices alone read them: two passes of the vector engine less a norm. The matrix takes the
-scale of each of its rows, the bias what the matrix makes of the shift. The norm's result is no value of the user's file
-any more: it has an origin.
+This is done where only products by constant matrices read them, and saves two passes of the vector engine per norm. The
+scale multiplies the rows of the matrix, and the bias takes the product of the shift and the matrix. The norm's result
+is no longer a value of the user's file: it has an origin.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class _Gain:
-    """What `nodes` do to a norm's result `x` on the way to `result`: x * scale + shift along the last axis. `terms` say
-    how both follow from the file."""
+    """Effect of `nodes` on a norm's result `x` on the way to `result`: x * scale + shift along the last axis. `terms`
+    say how both follow from the file.
+    """
 
     x: str
     result: str
@@ -35,7 +36,7 @@ class _Gain:
 
 @dataclass
 class _Draft:
-    """What changes: nodes by name, and what they bring."""
+    """The changes: nodes by name, and the constants and values that they bring."""
 
     nodes: dict[str, tuple[Node, ...]] = field(default_factory=dict)
     constants: dict[str, Array] = field(default_factory=dict)
@@ -49,7 +50,7 @@ class _Draft:
 
 
 def move_norm_gains(network: Network) -> Network:
-    """All scales and shifts of norms that can go into products gone there."""
+    """Move all scales and shifts of norms that can go into products."""
     draft = _Draft()
     for node in network.nodes:
         gain = _gain(network, node) if node.op_type == NORMALISE else None
@@ -67,7 +68,7 @@ def move_norm_gains(network: Network) -> Network:
 
 
 def _gain(network: Network, norm: Node) -> _Gain | None:
-    """The scale behind a norm, and the shift behind that, each the only reader of what is before it."""
+    """The scale after a norm, and the shift after that, each the only reader of the value before it."""
     x = result = norm.outputs[0]
     nodes: list[Node] = []
     width = network.shape(x)[-1]
@@ -90,7 +91,7 @@ def _gain(network: Network, norm: Node) -> _Gain | None:
 
 
 def _vector(network: Network, node: Node, value: str) -> str:
-    """The constant operand of a node beside the value: one number, or one for each index of the last axis."""
+    """The constant operand of a node next to the value: one number, or one for each index of the last axis."""
     others = [name for name in node.inputs if name != value]
     if len(others) != 1 or others[0] not in network.constants:
         return ""
@@ -100,14 +101,15 @@ def _vector(network: Network, node: Node, value: str) -> str:
 
 
 def _takes(network: Network, node: Node, gain: _Gain) -> bool:
-    """A product of the value by a constant matrix, each column of which stays as exact with the scales as the
-    file's is without, and whose bias has room for what the matrix makes of the shift."""
+    """Whether a node is a product of the value by a constant matrix, each column of which is as exact with the scales
+    as without, and whose bias has room for the product of the shift and the matrix.
+    """
     matrix = network.constants.get(node.input(1))
     plain = node.op_type == "MatMul" and node.inputs[0] == gain.result and node.input(1) != gain.result
     if not plain or matrix is None or matrix.ndim != 2 or (node.input(2) and node.input(2) not in network.constants):
         return False
     weights = matrix.astype(np.float64)
-    with np.errstate(invalid="ignore"):  # of an infinite scale nothing is exact
+    with np.errstate(invalid="ignore"):  # with an infinite scale nothing is exact
         errors = np.linalg.norm(
             network.rounding.rounded(weights * gain.scale[:, None]) / gain.scale[:, None] - weights, axis=0
         )

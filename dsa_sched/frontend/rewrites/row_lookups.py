@@ -3,8 +3,8 @@
     Cast(Equal(Unsqueeze(ids), [0, 1, ..., n - 1])) x W [n, m]    -->    Gather(W, ids)
     OneHot(ids, n, [0, 1]) x W [n, m]                             -->    Gather(W, ids)
 
-What is beyond the n rows has no one, so that the product is zero: where the type of the indices holds such, they are
-sent to a row of zeros behind the others. The ones are computed no longer unless something else reads them.
+Indices beyond the n rows match no column, so the product is zero: where the type of the indices allows such indices,
+they are sent to a row of zeros after the others. The ones are no longer computed unless something else reads them.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ WHOLE = frozenset([2, 3, 4, 5, 6, 7, 12, 13])
 
 @dataclass(frozen=True, slots=True)
 class _Ones:
-    """Ones at the places of `indices`, less `start`, along a last axis of `count`; those of `wrapped` ones count from
-    the end where they are negative."""
+    """Ones at the places of `indices`, less `start`, along a last axis of `count`; `wrapped` indices count from the end
+    where they are negative.
+    """
 
     indices: str
     start: int
@@ -117,7 +118,7 @@ class _Maker:
         return nodes
 
     def _sent_beyond(self, nodes: list[Node], node: Node, index: str, ones: _Ones) -> str:
-        """Indices of no row as that of the row behind the last."""
+        """Indices with those of no row replaced by the row after the last."""
         value = self.values[index]
         truth = Value(value.shape, BOOL)
         dtype = helper.tensor_dtype_to_np_dtype(value.dtype)

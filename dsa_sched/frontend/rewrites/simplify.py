@@ -1,12 +1,12 @@
-"""Rewrites that leave the meaning and lower the work: no-ops gone, Sum as Add, channel-wise affine maps folded.
+"""Rewrites that keep the meaning and reduce the work: no-ops removed, Sum as Add, channel-wise affine maps folded.
 
     Conv -> BatchNormalization -> Mul -> Add -> Relu   -->   Conv -> Relu     (weights and bias in float64)
     Concat -> BatchNormalization -> Relu               -->   Concat -> ScaleShift -> Relu
     ScaleShift -> Relu -> Conv                         -->   Add -> Relu -> Conv, or Max -> Conv   (`gains.py`)
 
-A node that absorbs others keeps its own name and takes the output name of the last of them, so that every tensor left
-carries the value that the user's file computes under that name; one that does not has an `Origin`.
-`ScaleShift(x, scale, shift)` is an operator that ONNX does not have: x * scale + shift along axis 1.
+A node that absorbs others keeps its own name and takes the output name of the last of them, so that every remaining
+tensor has the value that the user's file computes under that name; one that does not has an `Origin`. `ScaleShift(x,
+scale, shift)` is an operator that ONNX does not have: x * scale + shift along axis 1.
 """
 
 from __future__ import annotations
@@ -34,14 +34,16 @@ from partitioner.ir.wants import Rounding, Wants
 Floats = npt.NDArray[np.float64]
 
 MOVED_SHIFT = 1 / 8
-"""The largest shift behind a scale that was one before it, of the largest power of two: a sixteenth of the range is
-left to what is shifted."""
+"""Largest shift, relative to the largest power of two of the type, that may follow a scale which it preceded in the
+file: a sixteenth of the range is left to the shifted value.
+"""
 
 
 def simplify(network: Network, wants: Wants) -> Network:
-    """All passes in order, after recurrent operators were unrolled, those found again that the file spells out, choices
-    became arithmetic, and what a target does not want whole was taken apart. Choices are arithmetic of narrow types
-    only."""
+    """Run all passes in order: unroll recurrent operators, find those that the file spells out, turn choices into
+    arithmetic, take apart what a target does not want whole, and simplify the rest. Choices become arithmetic for
+    narrow types only.
+    """
     whole, elements, narrow = wants.whole, wants.attention_elements, network.rounding.narrow
     of_file = network.values.keys()
     network = drop_no_ops(without_guards(network) if narrow else network).pruned()
@@ -159,7 +161,8 @@ def network_shape(values: Mapping[str, Value], name: str) -> tuple[int, ...]:
 class Affine:
     """x * scale + shift along one axis; both have one element for each index of the axis, or one for all (scalar).
     `terms` say how scale and shift follow from the file; `statistics` are mean and variance of x by channel, where a
-    batch norm says them."""
+    batch norm has them.
+    """
 
     axis: int
     scale: Floats
@@ -228,9 +231,10 @@ class _Store:
 
 
 def _merge(rounding: Rounding, first: Affine, second: Affine) -> Affine | None:
-    """Two maps in a row as one along axis 1; None where neither, or one of another axis, is channel-wise, and where one
-    has numbers that the type has not as exactly as those of both. A shift that a scale makes large is left before it,
-    too: what is shifted first may be small where what is scaled first is beyond the range."""
+    """Two maps in a row as one along axis 1; None where neither is channel-wise, or one of another axis is, and where
+    one has numbers that the type cannot represent as exactly as those of both. A shift that a scale makes large stays
+    before it, too: the value shifted first may be small where the value scaled first is beyond the range.
+    """
     axes = {affine.axis for affine in (first, second) if not affine.uniform}
     if axes != {1}:
         return None
@@ -361,7 +365,7 @@ def _takes_scale(rounding: Rounding, weights: Floats, along: int, scale: Floats)
 
 
 def _error(rounding: Rounding, rows: Floats) -> Floats:
-    """The error of each row in the type, relative to its norm: 1 for what vanishes, infinite beyond the range."""
+    """Error of each row in the type, relative to its norm: 1 for a row that vanishes, infinite beyond the range."""
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         error = np.linalg.norm(rounding.rounded(rows) - rows, axis=1) / np.linalg.norm(rows, axis=1)
     return np.asarray(np.where(np.any(rows != 0, axis=1), np.nan_to_num(error, nan=np.inf, posinf=np.inf), 0.0))

@@ -1,14 +1,15 @@
-"""Rows that nothing reads are not computed: a Slice or Gather of a part goes before what makes the rows, one by one.
+"""Rows that nothing reads are not computed: a Slice or Gather of a part moves before the nodes that make the rows.
 
     x -> LayerNormalization -> MatMul -> Add(x) -> Gather(row 0)
         -->  Slice(x) -> LayerNormalization -> MatMul -> Add(Slice(x)) -> Reshape
 
-A classifier that reads its class token alone needs one row of the last encoder layer, the logits of a text's next
-word that of its last word; exporters compute all. The part is one span of one axis, never the first, which is the
-batch. What all readers of a value want the same part of is made as that part, if its operator makes each index of the
-axis from the same index of its operands; the others keep their values whole, and one Slice cuts what is read of them.
+A classifier that reads only its class token needs one row of the last encoder layer; the logits of a text's next word
+need the row of its last word; exporters compute all rows. The part is one span of one axis, never the first, which is
+the batch. If all readers of a value want the same part, only that part is made, provided that its operator makes each
+index of the axis from the same index of its operands; other operators keep their values whole, and one Slice cuts what
+is read of them.
 
-A value of which a part is left has a name of its own, and an origin that says which part of the file's it is.
+A value of which a part is left has a new name, and an origin that says which part of the file's value it is.
 """
 
 from __future__ import annotations
@@ -26,21 +27,22 @@ from partitioner.ir.operators import Trait, onnx_names
 BY_ELEMENT = onnx_names(Trait.ELEMENTWISE)
 
 SOFTMAX_ALONG_ONE_AXIS = 13
-"""The first operator set of which a Softmax is along its axis alone, the last unless it says so; before, it was along
-all from its axis on, the second unless it said so."""
+"""First operator set in which Softmax works along one axis only, by default the last; before, it worked along
+all axes from its axis on, by default the second.
+"""
 
 Wanted = tuple[NetworkPart | None, ...]
-"""By operand of a node, the part that it needs; None for all of it."""
+"""Part of each operand that a node needs; None for all of it."""
 
 
 def without_unread_rows(network: Network) -> Network:
-    """The network in which no such row is computed."""
+    """The network without the computation of such rows."""
     parts, wanted = _parts(network)
     return _Writer(network, parts, wanted).written() if parts else network
 
 
 def _parts(network: Network) -> tuple[dict[str, NetworkPart], dict[str, Wanted]]:
-    """Values of which a part is enough, and by the names of the nodes that make them what these want."""
+    """Values of which a part is enough, and the operand parts that the nodes making them want, by node name."""
     needs: dict[str, set[NetworkPart | None]] = {name: {None} for name in network.outputs}
     parts: dict[str, NetworkPart] = {}
     wanted: dict[str, Wanted] = {}
@@ -58,8 +60,9 @@ def _parts(network: Network) -> tuple[dict[str, NetworkPart], dict[str, Wanted]]
 
 
 def _taken(network: Network, node: Node) -> NetworkPart | None:
-    """The part of its first operand that a Slice or Gather passes on; None for others, and where it is no one span of
-    one axis behind the first."""
+    """Part of its first operand that a Slice or Gather passes on; None for others, and where it is not one span of
+    one axis after the first.
+    """
     if node.op_type not in ("Slice", "Gather") or node.inputs[0] not in network.values:
         return None
     if any(name and name not in network.constants for name in node.inputs[1:]) or len(node.inputs) < 2:
@@ -81,7 +84,7 @@ def _gathered(network: Network, node: Node, shape: tuple[int, ...]) -> tuple[int
 
 
 def _sliced(network: Network, node: Node, shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """The same of a Slice; an empty span for one that cuts several axes, or takes steps."""
+    """Part that a Slice passes on; an empty span for one that cuts several axes, or takes steps."""
     starts, ends = _integers(network, node.inputs[1]), _integers(network, node.inputs[2])
     axes = _integers(network, node.input(3)) if node.input(3) else list(range(len(starts)))
     if any(step != 1 for step in (_integers(network, node.input(4)) if node.input(4) else ())):
@@ -99,8 +102,9 @@ def _integers(network: Network, name: str) -> list[int]:
 
 
 def _operands(network: Network, node: Node, part: NetworkPart) -> Wanted | None:
-    """What a node wants of its operands to make a part of its result; None where it needs more than a part, or a part
-    of a constant, of integers or of truth values."""
+    """Parts of its operands that a node needs to make a part of its result; None where it needs more than a part, or a
+    part of a constant, of integers or of truth values.
+    """
     if any(name and name not in network.values for name in (*node.inputs, *node.outputs)):
         return None
     rank, position = len(network.shape(node.outputs[0])), part.axis
@@ -130,7 +134,7 @@ def _operands(network: Network, node: Node, part: NetworkPart) -> Wanted | None:
 
 
 def _aligned(network: Network, name: str, part: NetworkPart, rank: int) -> NetworkPart | None:
-    """The part of an operand that meets a part of a result of so many axes; None where it is the same for all."""
+    """Part of an operand that meets a part of a result of this rank; None where it is the same for all."""
     if not name:
         return None
     shape = network.shape(name)

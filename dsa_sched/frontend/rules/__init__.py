@@ -1,1 +1,1 @@
-"""ONNX operators as ours: one small rule for each, which says why where it cannot."""
+"""Rules that turn ONNX operators into ours: one small rule each, which gives the reason where it cannot."""

@@ -1,7 +1,7 @@
 """Windows over any axes as windows over images of two, for targets that want them so.
 
     one axis      x [n, c, l]  --view-->  [n, c, 1, l]  --conv-->  [n, f, 1, m]  --view-->  [n, f, m]
-    three axes    every plane an image: for convolutions the planes under a window lie one after the other in the
+    three axes    every plane an image: for convolutions the planes under a window lie in sequence in the
                   channels, for pools the planes are pooled first and then the depth
     strides or dilations of a convolution that differ: rows as a depth is in three axes
 
@@ -46,28 +46,28 @@ class ImageWindow:
         return all(0 <= pad < reach for pad, reach in zip(self.begins + self.ends, self.reach * 2, strict=True))
 
     def outputs(self, extents: Shape) -> Shape:
-        """How many windows fit along each axis."""
+        """Number of windows that fit along each axis."""
         along = zip(extents, self.begins, self.ends, self.reach, self.strides, strict=True)
         return tuple((e + b + a - r) // s + 1 for e, b, a, r, s in along)
 
     def over(self, *axes: int) -> ImageWindow:
-        """The same along some of its axes."""
+        """The window along some of its axes."""
         fields = (self.kernel, self.strides, self.dilations, self.begins, self.ends)
         return ImageWindow(*(tuple(field[axis] for axis in axes) for field in fields))
 
     def ahead(self) -> ImageWindow:
-        """With an axis of one element before its own; what that has no use for is as behind, so that both are alike."""
+        """The window with an axis of one element before its own; its unused settings are those of the axis after it."""
         kernel, strides, dilations = (1, *self.kernel), self.strides[:1] + self.strides, self.dilations
         return ImageWindow(kernel, strides, dilations[:1] + dilations, (0, *self.begins), (0, *self.ends))
 
     def beside_one(self) -> ImageWindow:
-        """With an axis behind its own of which every element is by itself."""
+        """The window with an axis after its own of which every element is by itself."""
         return ImageWindow(
             (*self.kernel, 1), (*self.strides, 1), (*self.dilations, 1), (*self.begins, 0), (*self.ends, 0)
         )
 
     def attributes(self) -> dict[str, Attribute]:
-        """As operators of ours say it."""
+        """Attributes of operators of ours for this window."""
         return {
             "kernel": self.kernel,
             "strides": self.strides,
@@ -77,7 +77,7 @@ class ImageWindow:
 
 
 class OperationSteps:
-    """The operations that one node becomes, each with a value of its own; `last` is where the node's result comes."""
+    """The operations that one node becomes, each with a value of its own; `last` is the place of the node's result."""
 
     def __init__(self, writer: Writer, node: Node) -> None:
         self.writer = writer
@@ -85,7 +85,7 @@ class OperationSteps:
         self._made: list[str] = []
 
     def add(self, kind: str, shape: Shape, attributes: Mapping[str, Attribute], *inputs: str) -> str:
-        """One more operation; the name of its result."""
+        """Add one more operation; returns the name of its result."""
         suffix = f"{kind}{len(self._made)}"
         result = self.writer.intermediate(self.node, suffix, shape)
         self._made.append(result)
@@ -116,7 +116,7 @@ class OperationSteps:
         return self.add("slice", counts, {"starts": starts, "steps": (1,) * len(starts)}, x)
 
     def taken(self, x: str, axis: int, indices: Shape) -> tuple[str, ...]:
-        """Elements of one axis by their indices, none where there are no indices."""
+        """Elements of one axis at these indices; none where there are no indices."""
         if not indices:
             return ()
         shape, step = self.writer.shape(x), indices[1] - indices[0] if len(indices) > 1 else 1
@@ -181,7 +181,7 @@ def image_conv(
 
 
 def _with_own_padding(steps: OperationSteps, x: str, window: ImageWindow) -> tuple[ImageWindow, str]:
-    """Padding that is negative, or a whole window, is an operator of its own."""
+    """Write negative padding, or padding of a whole window, as a separate operator."""
     if window.pads_less_than_it_reaches:
         return window, x
     x = steps.pad(x, (0, 0, *window.begins), (0, 0, *window.ends))
@@ -190,7 +190,7 @@ def _with_own_padding(steps: OperationSteps, x: str, window: ImageWindow) -> tup
 
 
 def _with_equal_steps(window: ImageWindow, outputs: Shape) -> ImageWindow | None:
-    """One stride and one dilation for two axes, where an axis that has no use for its own takes the other's."""
+    """The window with one stride and one dilation for two axes; an axis with no use for its own takes the other's."""
     if window.rank != 2:
         return None
     strides = _equal(window.strides, tuple(count > 1 for count in outputs))
@@ -203,7 +203,7 @@ def _with_equal_steps(window: ImageWindow, outputs: Shape) -> ImageWindow | None
 def _with_no_more_windows(
     steps: OperationSteps, x: str, window: ImageWindow, outputs: Shape
 ) -> tuple[ImageWindow, str]:
-    """As many windows as are wanted: with a smaller step along an axis of one window, more may fit than that."""
+    """Limit the windows to the wanted number: with a smaller step along an axis of one window, more may fit."""
     n, c, *extents = steps.writer.shape(x)
     if window.outputs(tuple(extents)) == outputs:
         return window, x
@@ -227,7 +227,7 @@ def _planes(
 ) -> tuple[str, str]:
     """x [n, c, d, rest...] as images [n * outputs, c * taps, rest...], and weights for the rest of the axes.
 
-    The channels of a plane lie together, but those of several groups with their group."""
+    The channels of a plane lie together; those of several groups lie with their group."""
     writer = steps.writer
     n, c, _, *rest = writer.shape(x)
     filters, inside, taps, *kernel = writer.shape(weights)
@@ -256,7 +256,7 @@ def _reshaped(steps: OperationSteps, weights: str, shape: Shape) -> str:
 
 
 def image_pool(steps: OperationSteps, x: str, kind: str, window: ImageWindow, counted: Mapping[str, Attribute]) -> str:
-    """The pool of [n, c, spatial...] by images; `counted` is what a mean says of its padding."""
+    """Write the pool of [n, c, spatial...] by images; `counted` says how a mean counts its padding."""
     writer = steps.writer
     n, c, *spatial = writer.shape(x)
     outputs = window.outputs(tuple(spatial))

@@ -4,7 +4,7 @@
 
 The elements that one step passes become channels, and nothing is computed twice. Where the taps are still too many, a
 block is several steps long, and the filters of all steps in a block are computed at once, as phases. Every product is
-part of one sum as before, so that nothing is rounded in between. Axes are shortened one after the other.
+part of one sum as before, so that nothing is rounded in between. Axes are shortened one at a time.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def long_conv(
 def _blocked(
     steps: OperationSteps, x: str, weights: str, bias: tuple[str, ...], window: ImageWindow, groups: int, axis: int
 ) -> str:
-    """With blocks of one axis as channels."""
+    """The convolution with blocks of one axis as channels."""
     writer = steps.writer
     n, c, *extents = writer.shape(x)
     outputs, limit = window.outputs(tuple(extents)), _limit(steps)
@@ -82,7 +82,7 @@ def _blocked(
 
 
 def _short(window: ImageWindow, axis: int, taps: int) -> ImageWindow:
-    """The same with so many taps, one step and no padding along an axis."""
+    """The window with `taps` taps, one step and no padding along an axis."""
 
     def put(numbers: Shape, number: int) -> Shape:
         return (*numbers[:axis], number, *numbers[axis + 1 :])
@@ -133,7 +133,7 @@ def _reshaped(array: Array, term: Term, shape: Shape) -> tuple[Array, Term]:
 
 
 def _behind(array: Array, term: Term, more: int) -> tuple[Array, Term]:
-    """Zeros behind the first axis."""
+    """`array` followed by zeros along the first axis."""
     pads = (more, *(0,) * (array.ndim - 1))
     return np.pad(array, [(0, pad) for pad in pads]), term.pad(*pads)
 
@@ -152,8 +152,9 @@ def _spread(array: Array, term: Term, dilation: int) -> tuple[Array, Term]:
 
 
 def _phased(array: Array, term: Term, phases: int, stride: int, length: int) -> tuple[Array, Term]:
-    """[k, ...] as [phases, length, ...], each phase a stride later: rows that are a stride too long lie one behind the
-    other and are read in rows of the length, and what lies in between is zero."""
+    """[k, ...] as [phases, length, ...], each phase a stride later: rows that are a stride too long are stored in
+    sequence and read in rows of the length, with zeros in between.
+    """
     extent, *rest = array.shape
     if phases == 1:
         array, term = _behind(array, term, length - extent)
@@ -167,7 +168,7 @@ def _phased(array: Array, term: Term, phases: int, stride: int, length: int) -> 
 
 
 def spread_bias(steps: OperationSteps, bias: str, phases: int) -> str:
-    """The same for all phases of a filter."""
+    """The bias, equal for all phases of a filter."""
     if phases == 1:
         return bias
     array, term = steps.writer.constants[bias].reshape(-1), steps.writer.term(bias)

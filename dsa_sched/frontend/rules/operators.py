@@ -3,8 +3,8 @@
     Node(Gemm, transB=1)  -->  Operation(matmul, [x, w transposed, bias])
 
 Axes are still ONNX's. A rule may make constants and intermediate values; a refusal is a sentence that the user reads,
-and all refusals of a model are reported together. `OPERATORS` is the list of what the frontend takes by itself; rules
-of other packages are entry points of the group `dsa_sched.operators`, whose name is the ONNX operator type.
+and all refusals of a model are reported together. `OPERATORS` lists the operators that the frontend itself accepts;
+rules of other packages are entry points of the group `dsa_sched.operators`, whose name is the ONNX operator type.
 """
 
 from __future__ import annotations
@@ -90,13 +90,13 @@ def require_whole(names: frozenset[str]) -> frozenset[str]:
 
 
 def operations_of(network: Network, wants: Wants) -> Operations:
-    """Every node through its rule. Raises RefusedNodes with all refusals."""
+    """Operations of every node, by its rule. Raises RefusedNodes with all refusals."""
     values = dict(network.values)
     for name, array in network.constants.items():
         values[name] = Value(tuple(array.shape), onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
     writer = Writer(network, dict(network.constants), values, wants, terms=dict(network.terms))
     reasons: dict[str, str] = {}
-    lost: set[str] = set()  # what refused nodes would have made
+    lost: set[str] = set()  # results that refused nodes would have made
     for node in network.nodes:
         try:
             rule = (WHOLE.get(node.op_type) if node.op_type in wants.whole else None) or rule_of(node.op_type)
@@ -124,14 +124,15 @@ def refuse_branches(_writer: Writer, _node: Node) -> None:
 
 
 def _unwritten(op_type: str) -> str:
-    """Why a node is left for which there is no rule: nobody wrote one, or what takes its place cannot be this one."""
+    """Reason why a node is left that has no rule: nobody wrote one, or its replacement cannot express this one."""
     limits = {**ONLY_LAST, **ONLY_FOLDED, **MASK_LIMITS, **LIMITS}
     return limits.get(op_type) or "no rule for this operator"
 
 
 class RefusedNodes(Exception):
-    """Nodes of a network without rules, or whose rules say no, by name with the reason. Those whose operands have no
-    known shape, because what makes them is refused as well, have an empty reason."""
+    """Raised for nodes of a network without rules, or whose rules refuse, by name with the reason. Nodes whose operands
+    have no known shape, because the nodes that make them are refused as well, have an empty reason.
+    """
 
     def __init__(self, network: Network, reasons: Mapping[str, str], values: Mapping[str, Value]) -> None:
         super().__init__(", ".join(reasons))
@@ -145,7 +146,7 @@ def _require_computable(writer: Writer, node: Node, lost: set[str]) -> None:
         why = writer.network.unfolded.get(node.name)
         raise Refusal("all operands are constant, but onnxruntime could not compute it" + (f": {why}" if why else ""))
     if any(name and name not in writer.values for name in node.inputs):
-        raise Refusal("")  # what makes the operand is refused for its shape
+        raise Refusal("")  # the node that makes the operand is refused for its shape
     for name in (*node.inputs, *node.outputs):
         if name and name not in writer.values:
             raise Refusal(f"the shape of {name} is not static; give every input's shape with --shape")
@@ -158,7 +159,7 @@ def _require_computable(writer: Writer, node: Node, lost: set[str]) -> None:
     data = node.input(0)
     if data and writer.values[data].dtype not in FLOATING and node.op_type != "Gather":
         if data in lost:
-            raise Refusal("")  # its type is told where it begins
+            raise Refusal("")  # its type is reported where it begins
         raise Refusal(f"{data} is {_type_name(writer.values[data].dtype)}; only floating-point values are computed")
 
 
@@ -167,12 +168,13 @@ def _type_name(dtype: int) -> str:
 
 
 Known = Literal["compiled", "standard", "runtime"]
-"""Which nodes of a file are known: what can be compiled; all of standard ONNX but graphs inside nodes, for programs
-that leave computing to onnxruntime; or whatever that runs, of other domains and with graphs inside."""
+"""Operators of a file that are known: those that can be compiled; all of standard ONNX except graphs inside nodes, for
+programs that leave computing to onnxruntime; or all that it runs, of other domains and with graphs inside.
+"""
 
 
 def unknown_nodes(model: onnx.ModelProto, known: Known = "compiled") -> tuple[RefusedNode, ...]:
-    """Before any work: every node of a type that can never be compiled, with names and shapes.
+    """Find, before any work, every node of a type that can never be compiled, with names and shapes.
 
     Nodes that depend on no input of the model may be of any standard type: they become constants.
     """
@@ -209,14 +211,14 @@ SIMPLIFIED_AWAY = (
     | WORD_OPERATORS
 )
 ONLY_FOLDED = {"ConstantOfShape": "its shape is computed at run time; it must be constant"}
-"""Operators that can be nothing but constants, and why one is not."""
+"""Operators that can only be constants, and the reason where one is not."""
 ONLY_LAST = dict.fromkeys(
     ("ArgMax", "ArgMin"),
     f"of computed numbers it is done behind the network: for outputs alone, of at most {MOST_WORDS:,} elements",
 )
-"""Operators that nothing in the network may read."""
+"""Operators whose results nothing in the network may read."""
 SHAPE_ONLY = frozenset(["Shape", "Size"])
-"""Their results are constants once shapes are static, so that nothing behind them varies."""
+"""Operators whose results are constants once shapes are static, so that nothing after them varies."""
 
 
 ONLY_REFUSED: dict[str, Rule] = {
@@ -224,7 +226,7 @@ ONLY_REFUSED: dict[str, Rule] = {
     "CumSum": refuse_running_sum,
     "If": refuse_branches,
 }
-"""Rules of operators that never come to a rule but where they cannot be compiled: they say why."""
+"""Rules of operators that reach a rule only where they cannot be compiled: they give the reason."""
 
 OPERATORS: dict[str, Rule] = {
     **ONLY_REFUSED,

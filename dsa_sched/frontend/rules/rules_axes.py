@@ -1,4 +1,4 @@
-"""Rules of operators along whole axes, and of those that only move data.
+"""Rules of operators along whole axes, and of operators that only move data.
 
 starts, ends, axes, steps  -->  one start and one step for every axis; negative axes counted from the front
 
@@ -51,7 +51,7 @@ def reshape(writer: Writer, node: Node) -> None:
 
 
 def slice_(writer: Writer, node: Node) -> None:
-    """starts and steps for every axis; the extents are those of the output."""
+    """Write a slice with starts and steps for every axis; the extents are those of the output."""
     shape = writer.shape(node.inputs[0])
     if len(node.inputs) > 1:
         starts, ends = writer.integers(node, 1, "starts"), writer.integers(node, 2, "ends")
@@ -68,7 +68,7 @@ def slice_(writer: Writer, node: Node) -> None:
 
 
 def split(writer: Writer, node: Node) -> None:
-    """One slice for each output, named after its position."""
+    """Write one slice for each output, named after its position."""
     rank = len(writer.shape(node.inputs[0]))
     axis = _axis(writer, node, node.integer("axis", 0))
     start = 0
@@ -116,12 +116,13 @@ REPEATED: Mapping[str, Callable[[int, int], int]] = {
     "reflect": lambda place, extent: extent - 1 - abs(place % (2 * extent - 2) - extent + 1) if extent > 1 else 0,
     "wrap": lambda place, extent: place % extent,
 }
-"""Which element of an axis stands at a place before its first or behind its last one."""
+"""Index of the element of an axis that is repeated at a place before its first or after its last one."""
 
 
 def _pad_by_own(writer: Writer, node: Node, mode: str, begins: tuple[int, ...], ends: tuple[int, ...]) -> None:
-    """The elements before, the value, the elements behind: along one axis after the other. What negative pads cut off
-    goes first, so that what is repeated is what is left."""
+    """Write the elements before, the value, and the elements after, one axis at a time. Elements that negative pads cut
+    off are removed first, so that only the rest is repeated.
+    """
     steps, shape = OperationSteps(writer, node), writer.shape(node.inputs[0])
     firsts = tuple(max(0, -begin) for begin in begins)
     counts = tuple(extent - first + min(0, end) for extent, first, end in zip(shape, firsts, ends, strict=True))
@@ -147,7 +148,7 @@ def expand(writer: Writer, node: Node) -> None:
 
 
 def tile(writer: Writer, node: Node) -> None:
-    """All elements of an axis, again and again."""
+    """Repeat all elements of an axis."""
     steps, x = OperationSteps(writer, node), node.inputs[0]
     for axis, times in enumerate(writer.integers(node, 1, "repeats")):
         if times != 1:

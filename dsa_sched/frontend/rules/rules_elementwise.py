@@ -12,11 +12,11 @@ from dsa_sched.frontend.rules.image_windows import OperationSteps
 from partitioner.ir.operators import OPERATOR_TABLE, Trait
 
 UNARY = {row.onnx: row for row in OPERATOR_TABLE if Trait.UNARY in row.traits and row.kind}
-"""Operators that are one kind as they stand, their attributes with ONNX's defaults."""
+"""Operators that are one kind without change; their attributes have ONNX's defaults."""
 BINARY_KINDS = {row.onnx: row.kind for row in OPERATOR_TABLE if Trait.BINARY in row.traits}
 
 MOST_EXPANDED_ELEMENTS = 1 << 20
-"""Of a constant that is stored with all its repeated elements: what moves little data."""
+"""Largest number of elements of a constant that is stored with all its repeated elements: cheap to move."""
 
 
 def unary(writer: Writer, node: Node) -> None:
@@ -37,7 +37,7 @@ def clip(writer: Writer, node: Node) -> None:
 
 
 def power(writer: Writer, node: Node) -> None:
-    """Of the exponents that are no products, roots and reciprocals."""
+    """Write a power whose exponent is no product, root or reciprocal."""
     exponent = writer.constants.get(node.input(1))
     if exponent is None or exponent.size != 1 or writer.shape(node.inputs[0]) != writer.shape(node.outputs[0]):
         raise Refusal("the exponent must be constant, one number for all elements")
@@ -66,8 +66,9 @@ def _is_full(writer: Writer, node: Node, name: str) -> bool:
 
 
 def _with_full_operand(writer: Writer, node: Node, operands: tuple[str, ...]) -> tuple[str, ...]:
-    """One of them expanded to the shape of the result: a constant, at compile time, unless it would become large; else
-    the computed one that is repeated less often."""
+    """The operands, one of them expanded to the shape of the result: a constant, at compile time, unless it would
+    become large; otherwise the computed one that is repeated less often.
+    """
     target = writer.shape(node.outputs[0])
     fixed = [name for name in operands if name in writer.constants and prod(target) <= MOST_EXPANDED_ELEMENTS]
     computed = [name for name in operands if name not in writer.constants]
@@ -82,8 +83,9 @@ def _with_full_operand(writer: Writer, node: Node, operands: tuple[str, ...]) ->
 
 
 def expanded(steps: OperationSteps, x: str, target: tuple[int, ...]) -> str:
-    """A value of as many axes as the target, each element as often as the target has it: inner axes first, so that
-    outer ones repeat what is long."""
+    """The value with as many axes as the target, each element repeated as the target needs it: inner axes first, so
+    that outer ones repeat long stretches.
+    """
     for axis in reversed(range(len(target))):
         if steps.writer.shape(x)[axis] != target[axis]:
             (x,) = steps.taken(x, axis, (0,) * target[axis])

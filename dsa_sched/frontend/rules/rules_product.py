@@ -46,7 +46,7 @@ def gemm(writer: Writer, node: Node) -> None:
 
 
 def _is_bias(array: Array, columns: int) -> bool:
-    """One number, or one a column; one a row is as many where the result is square."""
+    """Whether the array is one number, or one per column; one per row has as many where the result is square."""
     return array.size == 1 or (array.size == columns and array.shape[-1] == columns)
 
 

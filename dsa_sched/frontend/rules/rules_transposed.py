@@ -59,7 +59,7 @@ def conv_transpose(writer: Writer, node: Node) -> None:
 
 
 def _begins(node: Node, shape: Shape, extents: Shape, kernel: Shape, strides: Shape, dilations: Shape) -> Shape:
-    """How many elements in front are cut off, as ONNX says it: pads, or shared out where the extents are given."""
+    """Number of elements cut off at the front, by ONNX's definition: pads, or shared out if the extents are given."""
     rank = len(kernel)
     mode, more = node.text("auto_pad", "NOTSET") or "NOTSET", node.integers("output_padding", (0,) * rank)
     if mode == "VALID" or (mode == "NOTSET" and not node.setting("output_shape", ())):
@@ -72,8 +72,9 @@ def _begins(node: Node, shape: Shape, extents: Shape, kernel: Shape, strides: Sh
 def _phase_weights(
     weights: Array, term: Term, groups: int, strides: Shape, dilations: Shape
 ) -> tuple[Array, Term, Shape]:
-    """[c, f / g, kernel...] as [f * phases, c / g, taps...]: of a filter the phases one after the other, the last
-    axis fastest, every phase with its taps from the last to the first; and how many taps."""
+    """[c, f / g, kernel...] as [f * phases, c / g, taps...]: the phases of a filter in sequence, the last axis
+    fastest, every phase with its taps from the last to the first; and the number of taps.
+    """
     inputs, outputs, *kernel = weights.shape
     rank = len(kernel)
     for axis, dilation in enumerate(dilations, 2):
@@ -85,7 +86,7 @@ def _phase_weights(
     split = (groups, inputs // groups, outputs, *(n for pair in zip(taps, strides, strict=True) for n in pair))
     order = (*(3 + 2 * axis for axis in range(rank)), 0, 2, *(4 + 2 * axis for axis in range(rank)), 1)
     weights, term = weights.reshape(split).transpose(order), term.reshape(*split).transpose(*order)
-    for _ in range(rank):  # each of the axes of taps comes to the front once, and goes behind the others
+    for _ in range(rank):  # each of the axes of taps comes to the front once, and then goes after the others
         count = weights.shape[0]
         turn = (*range(1, rank), 0, *range(rank, weights.ndim))
         rows = tuple(range(count - 1, -1, -1))
@@ -96,7 +97,7 @@ def _phase_weights(
 
 
 def _spread_taps(weights: Array, term: Term, axis: int, dilation: int) -> tuple[Array, Term]:
-    """Zeros between the taps of one axis."""
+    """Weights with zeros between the taps of one axis."""
     if dilation == 1:
         return weights, term
     shape = weights.shape
@@ -109,7 +110,7 @@ def _spread_taps(weights: Array, term: Term, axis: int, dilation: int) -> tuple[
 
 
 def _behind(weights: Array, term: Term, counts: Iterable[int]) -> tuple[Array, Term]:
-    """Zeros behind the elements of each axis."""
+    """Weights with zeros after the elements of each axis."""
     counts = tuple(counts)
     if not any(counts):
         return weights, term

@@ -59,7 +59,7 @@ def conv(writer: Writer, node: Node) -> None:
 
 
 def _is_image(windows: Mapping[str, tuple[int, ...]]) -> bool:
-    """Of two axes with one stride and one dilation for both."""
+    """Whether there are two axes, with one stride and one dilation for both."""
     strides, dilations = windows["strides"], windows["dilations"]
     return len(strides) == 2 and strides[0] == strides[1] and dilations[0] == dilations[1]
 
@@ -71,8 +71,9 @@ def _window_of(windows: Mapping[str, tuple[int, ...]]) -> ImageWindow:
 
 
 def pool(writer: Writer, node: Node) -> None:
-    """A mean whose windows reach beyond the padding divides by what they hold of image and padding: there the padding
-    is written, and what lies beyond is the padding that does not count."""
+    """Write a pool. A mean whose windows reach beyond the padding divides by the elements of image and padding that
+    they hold: there the padding is written, and elements beyond it are padding that does not count.
+    """
     shape, out = writer.shape(node.inputs[0]), writer.shape(node.outputs[0])
     if any(node.outputs[1:]):
         raise Refusal("the indices of the maxima are read; only the maxima are computed")
@@ -92,13 +93,13 @@ def pool(writer: Writer, node: Node) -> None:
 
 
 def _overflow(window: ImageWindow, extents: tuple[int, ...], outputs: tuple[int, ...]) -> tuple[int, ...]:
-    """By how many elements of each axis the last window reaches beyond the padding, as `ceil_mode` has it."""
+    """Number of elements of each axis by which the last window reaches beyond the padding, as `ceil_mode` allows."""
     along = zip(outputs, window.strides, window.reach, window.begins, extents, window.ends, strict=True)
     return tuple(max(0, (o - 1) * s + r - b - x - e) for o, s, r, b, x, e in along)
 
 
 def _held(window: ImageWindow, extents: tuple[int, ...], outputs: tuple[int, ...]) -> ImageWindow:
-    """With no more taps along an axis than image and padding have elements for, where the only window is larger."""
+    """The window with no more taps along an axis than image and padding have elements, if its only window is larger."""
     along = zip(window.kernel, window.dilations, window.begins, extents, window.ends, outputs, strict=True)
     held = tuple(min(k, (b + x + e - 1) // d + 1) if o == 1 else k for k, d, b, x, e, o in along)
     return replace(window, kernel=held)

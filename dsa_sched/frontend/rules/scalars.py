@@ -2,7 +2,7 @@
 
     Mul(x [], s []) -> y []    -->    view x [1], view s [1], mul -> [1], view -> y []
 
-The values of the file keep their names and stay without axes; views, which cost nothing, stand between.
+The values of the file keep their names and stay without axes; views, which cost nothing, connect them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from dataclasses import replace
 from dsa_sched.frontend.network.operation import Operation, Writer
 
 AXIS = "axis"
-"""What the names of values with an axis end with."""
+"""Suffix of the names of values with an axis."""
 
 
 def give_axes(writer: Writer, first: int) -> None:
-    """Rewrite the operations from number `first` on, as a rule has just added them. Views keep what they are."""
+    """Rewrite the operations from number `first` on, which a rule has just added. Views stay unchanged."""
     added = writer.operations[first:]
     del writer.operations[first:]
     for operation in added:
@@ -37,7 +37,7 @@ def _add_with_axes(writer: Writer, operation: Operation) -> None:
 
 
 def _operand(writer: Writer, operation: Operation, name: str) -> str:
-    """The operand with an axis: a constant by itself, a computed value by one view for all its readers."""
+    """The operand with an axis: a constant is changed, a computed value gets one view for all its readers."""
     wide = f"{name}::{AXIS}"
     if writer.shape(name) or wide in writer.values:
         return name if writer.shape(name) else wide

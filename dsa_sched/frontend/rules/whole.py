@@ -19,7 +19,7 @@ from partitioner.ir.graph import Attribute
 
 
 def _norm(writer: Writer, node: Node) -> None:
-    """Of lines along all axes from `axis` on, times the scale, plus the bias where there is one."""
+    """Write a norm of lines along all axes from `axis` on, times the scale, plus the bias if there is one."""
     rank = len(writer.shape(node.inputs[0]))
     if not rank:
         raise Refusal("the value to normalise has no axes")
@@ -38,8 +38,9 @@ def _require_form(node: Node) -> None:
 
 
 def _attention(writer: Writer, node: Node) -> None:
-    """Of q, k, v by (batch, head, row, element), and a mask that is added to the scores where there is one. A row sees
-    at most so many columns to its left and right, -1 for all. Capped scores are those of a softcap above zero."""
+    """Write attention of q, k, v by (batch, head, row, element), and a mask that is added to the scores, if there is
+    one. A row sees at most this many columns to its left and right, -1 for all. A softcap above zero caps the scores.
+    """
     _require_form(node)
     attributes: dict[str, Attribute] = {
         "scale": node.number("scale", 1.0),
@@ -51,8 +52,9 @@ def _attention(writer: Writer, node: Node) -> None:
 
 
 def _rotary(writer: Writer, node: Node) -> None:
-    """Of x by (batch, head, row, element), cosines and sines by (batch, 1, row, half); the first `elements` are turned,
-    in pairs of neighbours where they are interleaved, else first half with second."""
+    """Write a rotary embedding of x by (batch, head, row, element), cosines and sines by (batch, 1, row, half); the
+    first `elements` are turned, in pairs of neighbours where they are interleaved, else first half with second.
+    """
     _require_form(node)
     attributes: dict[str, Attribute] = {
         "interleaved": node.integer("interleaved", 0),
@@ -67,4 +69,4 @@ WHOLE: Mapping[str, Rule] = {
     "Attention": _attention,
     "RotaryEmbedding": _rotary,
 }
-"""What each becomes where it is wanted whole. Functions of one number are ordinary rules (`rules_elementwise.py`)."""
+"""Rules of operators that are wanted whole. Functions of one number have ordinary rules (`rules_elementwise.py`)."""

@@ -1,8 +1,8 @@
-"""Blocks and parts: where a network falls into pieces that are searched one after the other.
+"""Blocks and parts: pieces of a network that are searched one at a time.
 
 A task is a cut when every other task comes before or after it, and those after it read from none before it: a single
-tensor goes across. A block is what lies between two cuts, with the later of them; blocks of one task that follow each
-other are one, a chain. A block of more tasks than the search takes is halved where the fewest tasks have readers on the
+tensor goes across. A block is what lies between two cuts, with the later of them; consecutive blocks of one task form
+one block, a chain. A block of more tasks than the search accepts is halved where the fewest tasks have readers on the
 other side.
 """
 
@@ -19,7 +19,7 @@ Part = tuple[int, ...]
 
 
 def blocks(graph: TaskGraph) -> tuple[Part, ...]:
-    """Every task but the ends, in blocks in the order in which they run."""
+    """Every task except the ends, in blocks in the order in which they run."""
     inner = [number for number, task in enumerate(graph.tasks) if not task.is_end]
     before = _reached(inner, graph.predecessors)
     after = _reached(reversed(inner), graph.successors)
@@ -57,7 +57,7 @@ def _members(mask: int) -> list[int]:
 
 
 def _reached(tasks: Iterable[int], edges: Sequence[Sequence[int]]) -> dict[int, int]:
-    """Of each task, the mask of itself and all tasks that lead to it by these edges."""
+    """For each task, the mask of itself and all tasks that lead to it by these edges."""
     found: dict[int, int] = {}
     for task in tasks:
         found[task] = 1 << task
@@ -67,7 +67,7 @@ def _reached(tasks: Iterable[int], edges: Sequence[Sequence[int]]) -> dict[int, 
 
 
 def parts_of(graph: TaskGraph, most: int) -> tuple[Part, ...]:
-    """Blocks, those of more than `most` tasks in halves of halves."""
+    """Blocks; a block of more than `most` tasks is halved repeatedly."""
 
     def divided(part: Part) -> tuple[Part, ...]:
         return (part,) if len(part) <= most else tuple(piece for half in halves(graph, part) for piece in divided(half))
@@ -76,8 +76,9 @@ def parts_of(graph: TaskGraph, most: int) -> tuple[Part, ...]:
 
 
 def halves(graph: TaskGraph, part: Part) -> tuple[Part, Part]:
-    """Two parts that run one after the other: cut where the fewest tasks have readers behind the cut, of such places at
-    the one nearest to the middle."""
+    """Two parts that run one after the other: cut where the fewest tasks have readers after the cut, and among such
+    places at the one nearest to the middle.
+    """
     place = {task: number for number, task in enumerate(part)}
     ends = [0] * (len(part) + 1)
     for number, task in enumerate(part):
@@ -91,13 +92,13 @@ def halves(graph: TaskGraph, part: Part) -> tuple[Part, Part]:
 
 
 def successors_within(graph: TaskGraph, part: Part) -> list[list[int]]:
-    """Of each task of a part, the places in the part of those of its tasks that read from it."""
+    """For each task of a part, the places in the part of those of its tasks that read from it."""
     place = {task: number for number, task in enumerate(part)}
     return [[place[after] for after in graph.successors[task] if after in place] for task in part]
 
 
 def verify_parts(graph: TaskGraph, parts: Sequence[Part]) -> None:
-    """Every task but the ends once, none before what it reads. Raises PlacementError."""
+    """Check that parts have every task except the ends once, none before what it reads. Raises PlacementError."""
     order = [task for part in parts for task in part]
     inner = [number for number, task in enumerate(graph.tasks) if not task.is_end]
     if sorted(order) != inner:

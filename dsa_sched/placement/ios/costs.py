@@ -1,9 +1,9 @@
-"""What a stage takes: the seam between the search and whatever knows times.
+"""Times of stages: the interface between the search and any source of times.
 
     StreamStage(groups, merged) --a cost source--> ns
 
-The search asks only that. `StageContention` is the simulator's rule, compiled; a source that measures on a device is
-another class with the same function.
+The search asks only for these. `StageContention` is the simulator's rule, compiled; a source that measures on a device
+is another class with the same function.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hw_models.errors import PlacementError
 Masks = NDArray[np.uint64]
 
 ROUNDING_NS = 1e-6
-"""Work below this is rounding, as in the simulator."""
+"""Work below this, in ns, counts as rounding, as in the simulator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +38,21 @@ class StreamStage:
 
     @property
     def tasks(self) -> tuple[int, ...]:
-        """All of them, by number."""
+        """All tasks of the stage, by number."""
         return tuple(sorted(task for group in self.groups for task in group))
 
 
 class StageCosts(Protocol):
-    """Anything that knows what a stage takes, with the barrier behind it."""
+    """Source of the time of a stage, including the barrier after it."""
 
     def stage_ns(self, stage: StreamStage) -> float: ...
 
 
 @dataclass(frozen=True)
 class StageContention:
-    """What `simulate` says of a stage on one machine of a problem, and of the barrier over its streams, if there are
-    several. Merged stages cost what the problem's `merging` says."""
+    """Costs of a stage on one machine of a problem as `simulate` has them, and of the barrier over its streams, if
+    there are several. Merged stages cost what the problem's `merging` gives.
+    """
 
     problem: Problem
     machine: int
@@ -86,7 +87,7 @@ class StageContention:
         return float(_stage_ns(tasks, first, self.work_ns, self.shares)) + barrier_ns
 
     def prices_ns(self, part: tuple[int, ...], closure: Masks, masks: Masks, *, last: bool) -> NDArray[np.float64]:
-        """The same for concurrent stages given as masks over the tasks of a part."""
+        """Prices of concurrent stages given as masks over the tasks of a part."""
         tasks = np.array(part, np.int64)
         found: NDArray[np.float64] = _prices(
             masks, closure, self.work_ns[tasks], self.shares[tasks], 0 if last else self.barrier_ns
@@ -109,7 +110,7 @@ def stage_prices(
 
 
 def stage_of(part: tuple[int, ...], closure: Masks, mask: int, *, merged: bool, last: bool = False) -> StreamStage:
-    """The stage that a mask over the tasks of a part stands for."""
+    """The stage for a mask over the tasks of a part."""
     if merged:
         return StreamStage((_tasks(part, mask),), merged=True, last=last)
     groups = []
@@ -130,8 +131,9 @@ _CACHED = {"cache": True, "nogil": True, "error_model": "numpy", "boundscheck": 
 
 @njit(**_CACHED)
 def _stage_ns(tasks: Any, first: Any, work: Any, shares: Any) -> Any:
-    """Group g is `tasks[first[g]:first[g + 1]]`, one after the other; groups run side by side, all as slow as the
-    resource that is asked for most. As `simulate` does it, from one end of a task to the next."""
+    """Time of a stage. Group g is `tasks[first[g]:first[g + 1]]`, which run in sequence; groups run side by side, all
+    slowed by the most demanded resource. As in `simulate`, time advances from one end of a task to the next.
+    """
     groups = first.size - 1
     current = first[:-1].copy()
     left = np.zeros(groups, np.float64)
@@ -169,7 +171,7 @@ def _stage_ns(tasks: Any, first: Any, work: Any, shares: Any) -> Any:
 
 @njit(**_CACHED)
 def _prices(masks: Any, closure: Any, work: Any, shares: Any, barrier_ns: Any) -> Any:
-    """`_stage_ns` and barrier of every mask: heads that are in no group yet make one, with what comes after them."""
+    """`_stage_ns` plus barrier for every mask: each head that is in no group yet makes one, with the tasks after it."""
     count = closure.size
     prices = np.empty(masks.size, np.float64)
     tasks = np.empty(count, np.int64)

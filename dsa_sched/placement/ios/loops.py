@@ -1,4 +1,4 @@
-"""The compiled loops of the search space: what the functions of `space.py` mean, on arrays.
+"""The compiled loops of the search space: the functions of `space.py`, on arrays.
 
 closures, limits --reached--> states, transitions, endings; transitions --ways, cheapest--> counts, costs
 """
@@ -15,7 +15,7 @@ _CACHED = {"cache": True, "nogil": True, "error_model": "numpy", "boundscheck": 
 
 @njit(**_CACHED)
 def _ones(mask: Any) -> Any:
-    """How many bits of a mask are set."""
+    """Number of bits of a mask that are set."""
     mask = mask - ((mask >> np.uint64(1)) & np.uint64(0x5555555555555555))
     mask = (mask & np.uint64(0x3333333333333333)) + ((mask >> np.uint64(2)) & np.uint64(0x3333333333333333))
     mask = (mask + (mask >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -24,7 +24,7 @@ def _ones(mask: Any) -> Any:
 
 @njit(**_CACHED)
 def _place(table: Any, masks: Any, mask: Any) -> Any:
-    """Where in the hash table a mask is, or the free place where it belongs."""
+    """Place of a mask in the hash table, or the free place where it belongs."""
     last = table.size - 1
     place = np.int64((mask * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(20)) & last
     while table[place] >= 0 and masks[table[place]] != mask:
@@ -34,7 +34,7 @@ def _place(table: Any, masks: Any, mask: Any) -> Any:
 
 @njit(**_CACHED)
 def _longer(items: Any) -> Any:
-    """The same items with room for as many again."""
+    """The items with room for twice as many."""
     more = np.empty(2 * items.size, items.dtype)
     more[: items.size] = items
     return more
@@ -51,10 +51,10 @@ def _rehashed(masks: Any) -> Any:
 
 @njit(**_CACHED)
 def _endings(state: Any, closure: Any, group_operators: Any, groups: Any, most: Any, found: Any) -> Any:
-    """Concurrent endings of a state, (masks, how many); how many is -1 when they are more than `most`.
+    """Concurrent endings of a state, (masks, their number); the number is -1 when there are more than `most`.
 
-    A walk over sets of heads in order. Of each depth, `used` is what its heads take together, and `open_` has a bit for
-    each later head that takes nothing of that.
+    The function walks over sets of heads in order. For each depth, `used` is what its heads take together, and `open_`
+    has a bit for each later head that takes nothing of that.
     """
     one = np.uint64(1)
     items = np.empty(closure.size, np.uint64)
@@ -107,7 +107,7 @@ def _sinks(state: Any, closure: Any) -> Any:
 
 @njit(**_CACHED)
 def reached(closure: Any, group_operators: Any, groups: Any, merges: Any, concurrent: Any, most: Any) -> Any:
-    """States by falling size; those of one size are a list linked by `behind`."""
+    """States by decreasing size; those of one size are a list linked by `behind`."""
     count = closure.size
     states = np.empty(1024, np.uint64)
     behind = np.empty(1024, np.int64)
@@ -195,7 +195,7 @@ def reached(closure: Any, group_operators: Any, groups: Any, merges: Any, concur
 
 @njit(**_CACHED)
 def ways(first: Any, target: Any, limbs: Any) -> Any:
-    """Ways from the full state to the empty one, in words of 64 bits, the lowest first."""
+    """Number of ways from the full state to the empty one, in 64-bit words, the lowest first."""
     found = np.zeros((first.size - 1, limbs), np.uint64)
     found[0, 0] = 1
     for state in range(first.size - 1):
@@ -213,7 +213,7 @@ def ways(first: Any, target: Any, limbs: Any) -> Any:
 
 @njit(**_CACHED)
 def cheapest(first: Any, ending: Any, target: Any, prices: Any, last: Any) -> Any:
-    """The least cost of the empty state, and of each state the transition by which it is reached at its least cost."""
+    """The least cost of the empty state, and for each state the transition by which it is reached at its least cost."""
     cost = np.full(first.size - 1, np.inf)
     chosen = np.full(first.size - 1, np.int64(-1))
     cost[0] = 0.0

@@ -1,4 +1,4 @@
-"""Merged problems: several tasks of a problem become one, which costs what the problem's `merging` says.
+"""Merged problems: several tasks of a problem become one, at the cost that the problem's `merging` gives.
 
 Problem + groups of task numbers --merged_problem--> Problem, members of each of its tasks
 """
@@ -14,13 +14,13 @@ from dsa_sched.placement.model.task_graph import group_order, grouped
 from hw_models.errors import PlacementError
 
 MOST_OF_A_FAMILY = 10
-"""Tasks of which every subset is tried; a family of more is tried in pieces of so many."""
+"""Largest number of tasks of which every subset is tried; a larger family is tried in pieces of this size."""
 
 
 def merge_candidates(problem: Problem, part: Sequence[int], most: int | None) -> list[tuple[int, ...]]:
-    """Sets of two tasks of a part up to `most` that the problem's `merging` turns into one; by task number.
+    """Sets of two to `most` tasks of a part that the problem's `merging` turns into one; by task number.
 
-    Tasks of one family merge, whichever of them are chosen: any two of them are asked for first.
+    Tasks of one family merge, whichever of them are chosen, so each pair is asked for first.
     """
     if problem.merging is None:
         return []
@@ -44,7 +44,7 @@ def merge_candidates(problem: Problem, part: Sequence[int], most: int | None) ->
 def merged_problem(problem: Problem, groups: Sequence[Sequence[int]]) -> tuple[Problem, tuple[tuple[int, ...], ...]]:
     """The problem in which each group is one task. Groups are disjoint; tasks in none of them stay as they are.
 
-    The values that a group makes stay apart, as slices of what it makes in one. Returns also the tasks of each new
+    The values that a group makes stay separate, as slices of its one result. Returns also the tasks of each new
     task. Raises PlacementError where a group may not be merged.
     """
     inside = {task for group in groups for task in group}

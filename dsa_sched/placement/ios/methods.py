@@ -57,8 +57,9 @@ def ios_both(problem: Problem, search: Search) -> Outcome:
 
 
 def _method(problem: Problem, search: Search, kind: StageKinds) -> Outcome:
-    """The best of what the search finds and the baselines, by the simulator: the ends of a network travel, and a part
-    ends with a barrier, of which the search of a part knows nothing."""
+    """The best result of the search and the baselines, by the simulator: values of the network's ends are copied, and a
+    part ends with a barrier, neither of which the search of a part knows.
+    """
     if kind.merged and problem.merging is None:
         raise PlacementError(kind.name, needs="a cost source that prices merged operators", change="choose ios")
     limits, most = _limits(search)

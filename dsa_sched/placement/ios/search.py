@@ -1,4 +1,4 @@
-"""The search over stages, of whatever cost source: the best of each part, one part after the other.
+"""The search over stages, for any cost source: the best stages of each part, one part at a time.
 
 Problem, parts, StageCosts --explore, price, best--> StageSearch(stages, what they cost, decisions)
 """
@@ -19,10 +19,10 @@ from dsa_sched.placement.model.problem import Problem
 from partitioner.ir.decisions import Decision
 
 MOST_KNOWN = 16
-"""Search spaces that are kept: of a few megabytes each."""
+"""Number of search spaces that are kept, of a few megabytes each."""
 
 ROUNDING = 1 - 1e-9
-"""Sums of the same times in another order are not better than each other."""
+"""Relative tolerance: sums of the same times in another order are not better than each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ BOTH = StageKinds("ios-both", concurrent=True, merged=True)
 
 @dataclass(frozen=True)
 class StageSearch:
-    """What a search over stages found: `cost_ns` by its cost source, barriers included; what it went through."""
+    """Result of a search over stages: `cost_ns` by its cost source, barriers included, and the size of the search."""
 
     stages: tuple[StreamStage, ...]
     cost_ns: float
@@ -53,7 +53,7 @@ class StageSearch:
 
 @dataclass
 class Budget:
-    """What may still be priced, and until when."""
+    """The number of stages that may still be priced, and the time when the search ends."""
 
     evaluations: int | None = None
     seconds: float | None = None
@@ -76,8 +76,8 @@ def search_stages(
 ) -> StageSearch:
     """The best stages of each part, in the order of the parts. Any cost source will do.
 
-    A part whose best stages are behind those of a baseline, which pruning does not bind, gets that baseline's. Raises
-    PlacementError for parts that are no order of the tasks.
+    A part whose best stages are slower than those of a baseline, which pruning does not limit, gets the baseline's.
+    Raises PlacementError for parts that are no order of the tasks.
     """
     verify_parts(problem.graph, parts)
     budget = budget or Budget()
@@ -130,7 +130,7 @@ class _Explorer:
         return tuple(sum(1 << place[task] for task in tasks) for tasks in (*alone, *candidates))
 
     def spaces(self, part: Part, spent: Callable[[], bool]) -> Iterator[tuple[Part, StateSpace | None]]:
-        """The part with its space, or its halves with theirs, as often as it takes; no space when time is up."""
+        """The part with its space, or its halves with theirs, halved as often as needed; no space when time is up."""
         space = None if spent() else self.space(part)
         if space is not None or len(part) == 1 or spent():
             yield part, space
@@ -149,7 +149,7 @@ def _searched(
     *,
     last: bool,
 ) -> StageSearch:
-    """The best stages of one part: of its space, or a baseline's. After the last part no barrier follows."""
+    """The best stages of one part, from its space or a baseline. No barrier follows the last part."""
     name, known = _baselines(problem, costs, part, kind, streams, last=last)
     beside = ", ".join(f"{other} {found.cost_ns:,.0f} ns" for other, found in known.items())
     subject = problem.graph.tasks[part[0]].name + (f" (+{len(part) - 1})" if len(part) > 1 else "")
@@ -171,7 +171,7 @@ def _size(space: StateSpace) -> str:
 def _baselines(
     problem: Problem, costs: StageCosts, part: Part, kind: StageKinds, streams: int, *, last: bool
 ) -> tuple[str, dict[str, StageSearch]]:
-    """Those that have only stages of this kind, and the name of the better one."""
+    """Baselines that have only stages of this kind, and the name of the better one."""
     made = {"sequential": sequential_stages(part)}
     if kind.concurrent:
         made["greedy"] = greedy_stages(problem.graph, part, streams)

@@ -2,13 +2,13 @@
 
     successors --explore--> Space(states, transitions, endings) --prices of endings--> best sequence of stages
 
-A state is a bit mask of the operators that are not over yet counted from the end: it is closed under predecessors. An
-ending is what the last stage of a state runs. Concurrent endings are sets of heads whose successors within the state
-are disjoint: each head and its successors are one group, which runs on one stream. Merged endings are given from
-outside, as masks; one ends a state when all its operators are sinks of that state.
+A state is a bit mask of the operators that are not over yet, counted from the end: it is closed under predecessors. An
+ending is the set of operators that the last stage of a state runs. Concurrent endings are sets of heads whose
+successors within the state are disjoint: each head and its successors are one group, which runs on one stream. Merged
+endings are given from outside, as masks; one ends a state when all its operators are sinks of that state.
 
 Every transition is kept, 8 bytes each, so that counting schedules, pricing endings (which may mean to measure them) and
-the dynamic programme are loops of their own over it.
+the dynamic programme are separate loops over it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from dsa_sched.placement.methods.ios_limits import MOST_OPERATORS
 from hw_models.errors import PlacementError
 
 LIMBS = 6
-"""64-bit words of a count of schedules: enough for every order of 62 operators with every choice of stages."""
+"""Number of 64-bit words of a count of schedules: enough for all orders of 62 operators with all choices of stages."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchLimits:
-    """What is searched. `group_operators` and `groups` are the paper's r and s; None is no pruning.
+    """Limits of the search. `group_operators` and `groups` are the paper's r and s; None means no pruning.
 
     `transitions` ends the exploration of a part that is too wide for it.
     """
@@ -61,15 +61,16 @@ class StateSpace:
         return len(self.target)
 
     def schedules(self) -> int:
-        """How many sequences of stages there are, exactly."""
+        """Exact number of sequences of stages."""
         words = ways(self.first, self.target, LIMBS)
         return sum(int(word) << (64 * place) for place, word in enumerate(words))
 
     def best(
         self, prices_ns: NDArray[np.float64], last_ns: NDArray[np.float64] | None = None
     ) -> tuple[float, list[int]]:
-        """The least sum of prices of any sequence of stages, and the endings of one such, first stage first. With
-        `last_ns`, the last stage has these prices."""
+        """The least sum of prices of any sequence of stages, and the endings of one such sequence, first stage first.
+        With `last_ns`, the last stage has these prices.
+        """
         last = prices_ns if last_ns is None else last_ns
         cost, chosen = cheapest(self.first, self.ending, self.target, prices_ns, last)
         stages = []
@@ -82,7 +83,7 @@ class StateSpace:
 
 
 def closures(successors: Sequence[Sequence[int]]) -> NDArray[np.uint64]:
-    """Of each operator the mask of itself and all that come after it. Operators are in topological order.
+    """For each operator, the mask of itself and all that come after it. Operators are in topological order.
 
     Raises PlacementError for more operators than a mask has bits, and for edges that lead backwards.
     """
@@ -101,7 +102,7 @@ def closures(successors: Sequence[Sequence[int]]) -> NDArray[np.uint64]:
 
 
 def width(closure: NDArray[np.uint64]) -> int:
-    """Operators of the largest set of which none comes after another: those less a largest matching (Dilworth)."""
+    """Size of the largest set of operators of which none comes after another: all less a matching (Dilworth)."""
     masks = [int(mask) for mask in closure]
     taken: dict[int, int] = {}
 
@@ -120,7 +121,7 @@ def width(closure: NDArray[np.uint64]) -> int:
 def explore(
     closure: NDArray[np.uint64], limits: SearchLimits, merges: Sequence[int] = (), *, concurrent: bool = True
 ) -> StateSpace | None:
-    """Everything that can be reached; None where that is more than `limits.transitions`.
+    """All reachable states and transitions; None where there are more than `limits.transitions`.
 
     `merges` are masks of merged endings; without `concurrent`, they are the only endings.
     """

@@ -1,4 +1,4 @@
-"""Stages as placements: what runs in which stage on which stream, in the terms of the frame.
+"""Stages as placements: which task runs in which stage on which stream, in the terms of the problem.
 
 stages (task numbers) --placed--> Problem (with merged tasks), Placement
 """
@@ -15,11 +15,11 @@ from dsa_sched.placement.model.task_graph import INPUTS, TaskGraph
 from dsa_sched.placement.schedule.schedule import TaskPlacement
 
 GREEDY_STREAMS = 10
-"""Of the greedy baseline, as in the paper's code."""
+"""Number of streams of the greedy baseline, as in the paper's code."""
 
 
 def sequential_stages(part: Part) -> list[StreamStage]:
-    """One task a stage."""
+    """One task per stage."""
     return [StreamStage(((task,),)) for task in part]
 
 
@@ -39,9 +39,9 @@ def greedy_stages(graph: TaskGraph, part: Part, streams: int) -> list[StreamStag
 
 
 def placed(problem: Problem, machine: int, stages: Sequence[StreamStage]) -> tuple[Problem, TaskPlacement]:
-    """All tasks on one machine, a group of a stage on a stream each; the ends on the host, in the first and last stage.
+    """All tasks on one machine, each group of a stage on a stream; the ends on the host, in the first and last stage.
 
-    With merged stages the problem is one with merged tasks.
+    With merged stages, the returned problem is one with merged tasks.
     """
     merged = [stage.tasks for stage in stages if stage.merged and len(stage.tasks) > 1]
     made, members = merged_problem(problem, merged) if merged else (problem, _alone(problem))

@@ -24,8 +24,9 @@ class Coarse:
 
 
 def coarse(problem: Problem, groups: Sequence[Sequence[int]]) -> Coarse:
-    """Groups of task numbers, which cover every task once, as tasks. A group costs what its tasks cost together, and a
-    machine accepts it that accepts all of them. Raises PlacementError as `grouped` does."""
+    """Groups of task numbers, which cover every task once, as tasks. A group costs the sum of its tasks, and a machine
+    accepts it if it accepts all of them. Raises PlacementError as `grouped` does.
+    """
     graph = grouped(problem.graph, groups)
     members = tuple(tuple(sorted(groups[group])) for group in group_order(problem.graph, groups))
     work = tuple(tuple(_work_ns(problem, tasks, machine) for machine in _machines(problem)) for tasks in members)
@@ -46,7 +47,7 @@ def _work_ns(problem: Problem, tasks: Sequence[int], machine: int) -> int:
 
 
 def _shares(problem: Problem, tasks: Sequence[int], machine: int) -> tuple[float, ...]:
-    """What the tasks take of each resource over their time, on average."""
+    """Average share of each resource that the tasks take over their time."""
     times = [max(0, problem.costs.work_ns[task][machine]) for task in tasks]
     rows = [problem.costs.shares[task][machine] for task in tasks]
     whole = sum(times)
@@ -59,7 +60,7 @@ def _shares(problem: Problem, tasks: Sequence[int], machine: int) -> tuple[float
 
 
 def expanded(found: Coarse, placement: TaskPlacement) -> TaskPlacement:
-    """The placement of groups as one of the tasks in them. Values are made no later, so wires can keep their order."""
+    """The placement of groups as one of their tasks. Values are made no later, so wires can keep their order."""
     count = sum(map(len, found.members))
     machine, stream, stage = [0] * count, [0] * count, [0] * count
     for group, tasks in enumerate(found.members):

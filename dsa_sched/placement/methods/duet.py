@@ -24,12 +24,12 @@ from hw_models.errors import PlacementError
 from partitioner.ir.decisions import Decision
 
 MOST_EVALUATIONS = 5000
-"""Where a search sets no bound of its own."""
+"""Default number of evaluations of a search."""
 
 Groups = tuple[tuple[int, ...], ...]
 
 Price = Callable[[Groups], Problem]
-"""The problem whose tasks are groups of tasks, each compiled as one and timed: tasks in the order of `grouped`."""
+"""Function from groups to the problem with each group compiled as one task and timed, as `grouped` orders them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class Phase:
 def phases(graph: TaskGraph) -> tuple[Phase, ...]:
     """Sequential and multi-path phases in order, without the two ends.
 
-    A task that is before or after every other one is passed by all paths. Runs of such tasks are sequential phases.
-    What lies between two of them falls into parts that are not connected there: the paths of a multi-path phase. Where
+    A task that is before or after every other one is on all paths. Runs of such tasks are sequential phases.
+    The tasks between two of them fall into parts that are not connected there: the paths of a multi-path phase. Where
     everything there is connected, its paths are the runs of tasks that neither fork nor join.
     """
     work = [number for number, task in enumerate(graph.tasks) if not task.is_end]
@@ -74,7 +74,7 @@ def phases(graph: TaskGraph) -> tuple[Phase, ...]:
 
 
 def _reached(order: Sequence[int] | Iterator[int], ways: Sequence[Sequence[int]], inner: set[int]) -> dict[int, int]:
-    """Of each task, the tasks that lie on its ways, as bits; `order` has those before it."""
+    """For each task, the tasks that its ways lead to, as bits; `order` has those before it."""
     reached: dict[int, int] = {}
     for number in order:
         bits = 0
@@ -86,13 +86,13 @@ def _reached(order: Sequence[int] | Iterator[int], ways: Sequence[Sequence[int]]
 
 
 def _paths(tasks: Sequence[int], graph: TaskGraph) -> list[tuple[int, ...]]:
-    """What is independent among tasks that nothing separates."""
+    """Independent parts among tasks that nothing separates."""
     found = _components(tasks, graph)
     return found if len(found) > 1 else _runs(tasks, graph)
 
 
 def _runs(tasks: Sequence[int], graph: TaskGraph) -> list[tuple[int, ...]]:
-    """Tasks in runs, in which each is the only reader of the one before and reads nothing else of them."""
+    """Tasks in runs, in which each is the only reader of the previous one and reads nothing else of them."""
     inside = set(tasks)
     runs: dict[int, list[int]] = {}
     for task in tasks:
@@ -105,7 +105,7 @@ def _runs(tasks: Sequence[int], graph: TaskGraph) -> list[tuple[int, ...]]:
 
 
 def _components(tasks: Sequence[int], graph: TaskGraph) -> list[tuple[int, ...]]:
-    """Those of the tasks that are connected among themselves, in order of their first."""
+    """Connected components of the tasks, in the order of their first task."""
     inside, seen = set(tasks), set[int]()
     found = []
     for start in tasks:
@@ -139,17 +139,17 @@ def duet(problem: Problem, search: Search) -> Outcome:
 
 
 def duet_compiled(problem: Problem, price: Price, search: Search) -> Outcome:
-    """With the compilers in the loop: sub-graphs cost what `price` finds for each, compiled as one.
+    """DUET with the compilers in the loop: sub-graphs cost what `price` finds for each, compiled as one.
 
-    Of `problem`, only the graph and what machines accept count. The outcome's problem is that of the sub-graphs. Raises
-    what `price` does.
+    Only the graph of `problem` and which machines accept what count. The outcome's problem is that of the sub-graphs.
+    Raises what `price` raises.
     """
     found = _Duet(problem, price, search).run()
     return _told(finished("duet", found.problem, found.placement), found)
 
 
 def _told(outcome: Outcome, found: _Found) -> Outcome:
-    """Sub-graphs are slower than their tasks by themselves, so that the history ends at the outcome."""
+    """The outcome with a history that ends at it, because sub-graphs are slower than their tasks by themselves."""
     longer = [(count, best) for count, best in found.history if best > outcome.makespan_ns]
     history = (*longer, (found.evaluations, outcome.makespan_ns))
     return replace(outcome, evaluations=found.evaluations, history=history, decisions=tuple(found.decisions))
@@ -172,7 +172,7 @@ class _Found:
 
 
 class _Duet:
-    """One search. Evaluations are simulations of whole placements."""
+    """One search; each evaluation simulates a whole placement."""
 
     def __init__(self, problem: Problem, price: Price, search: Search) -> None:
         self.given, self.price, self.search = problem, price, search
@@ -214,7 +214,7 @@ class _Duet:
         return self.price(groups), tuple(groups[group] for group in order)
 
     def _phase_numbers(self, priced: Problem, groups: Groups, parts: list[list[tuple[int, ...]]]) -> list[int]:
-        """Of each sub-graph, its phase; -1 for the ends."""
+        """Phase of each sub-graph; -1 for the ends."""
         number = {part: phase for phase, own in enumerate(parts) for part in own}
         for group, task in zip(groups, priced.graph.tasks, strict=True):
             if group in number:
@@ -229,8 +229,9 @@ class _Duet:
         return [number.get(group, -1) for group in groups]
 
     def _greedy(self, priced: Problem, phase_of: list[int]) -> TaskPlacement:
-        """In each phase the longest path goes to its faster machine, then each other one, the longest first, to where
-        the phase ends soonest; among equals, to where itself ends soonest."""
+        """Place greedily: in each phase, the longest path goes to its faster machine; then every other one, the longest
+        first, goes where the phase ends soonest; among equals, where it ends soonest itself.
+        """
         graph = priced.graph
         machine, stream = [0] * len(graph.tasks), [0] * len(graph.tasks)
         free = {(m, s): 0 for m in range(len(priced.machines)) for s in range(priced.machines[m].streams)}
@@ -258,7 +259,7 @@ class _Duet:
         return placement
 
     def _longest_first(self, priced: Problem, own: list[int]) -> list[int]:
-        """By the time on the faster machine; pieces of one path stay in order."""
+        """Order by the time on the faster machine; pieces of one path stay in order."""
         shortest = {task: min(int(priced.work_ns[task, m]) for m in priced.accepted[task]) for task in own}
         left, found = set(own), list[int]()
         while left:
@@ -279,7 +280,7 @@ class _Duet:
         )
 
     def _corrected(self, priced: Problem, placement: TaskPlacement, phase_of: list[int]) -> TaskPlacement:
-        """Moves and swaps, each kept that makes the whole end sooner, until a pass over all of them keeps none."""
+        """Try moves and swaps, keeping each that makes the whole end sooner, until a pass over all keeps none."""
         tasks = [task for task, phase in enumerate(phase_of) if phase >= 0]
         names = [task.name for task in priced.graph.tasks]
         pairs = [(a, b) for a in tasks for b in tasks if a < b and phase_of[a] == phase_of[b]]
@@ -298,7 +299,7 @@ class _Duet:
     def _better(
         self, priced: Problem, placement: TaskPlacement, best: float, changed: TaskPlacement, subject: str, words: str
     ) -> tuple[TaskPlacement, float]:
-        """The changed placement where it ends sooner, else the one that is."""
+        """The changed placement if it ends sooner, else the present one."""
         if self._is_over():
             return placement, best
         makespan = self._makespan(priced, changed)
@@ -309,8 +310,9 @@ class _Duet:
         return changed, makespan
 
     def _joined(self, found: _Found) -> _Found:
-        """Sub-graphs that follow each other on a machine, with nothing else between, compiled as one: kept where the
-        whole ends sooner. Compilers see more at a time, and workers meet less often."""
+        """Compile sub-graphs that follow each other on a machine, with nothing else between, as one, if the
+        whole then ends sooner. Compilers see more at a time, and workers meet less often.
+        """
         sets = _neighbours(found.problem.graph, found.placement)
         if len(sets) == len(found.groups):
             return found
@@ -399,7 +401,7 @@ def _neighbours(graph: TaskGraph, placement: TaskPlacement) -> list[list[int]]:
 
 
 def _leads_around(graph: TaskGraph, set_of: list[int], sets: dict[int, list[int]], first: int, second: int) -> bool:
-    """Whether a way from one set to another leads through a third."""
+    """Whether a way from one set to another passes through a third."""
     todo = [first]
     seen = {first}
     while todo:

@@ -31,11 +31,12 @@ if TYPE_CHECKING:
     from ortools.sat.python.cp_model_helper import IntVar, Literal
 
 EFFORT = 1.0
-"""Of the solver's deterministic time, by default: equal input gives equal output, whatever the machine does else. One
-takes about half a minute on such models."""
+"""Deterministic time of the solver, by default: equal input gives equal output, whatever else the machine does. One
+unit takes about half a minute on such models.
+"""
 
 FIRST = 1000
-"""Evaluations of SPHINX before, at most."""
+"""Largest number of evaluations of SPHINX before the solver."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ def _build(problem: Problem, limit: int, bound: int) -> _Model:
 
 
 def _add_copies(built: _Model, problem: Problem, limit: int) -> None:
-    """What a task reads is there: made there, or carried there once, in turn on the wire."""
+    """Add that what a task reads is there: made there, or copied there once, in turn on the wire."""
     from ortools.sat.python import cp_model
 
     model, graph = built.model, problem.graph
@@ -215,7 +216,8 @@ def _placement(built: _Model, problem: Problem, solver: cp_model.CpSolver) -> Ta
 
 
 def _free_stream(ends: list[int], begin: int) -> int:
-    """Of the streams that are free by then, the one that was busy last. There is none only for a task without work in
-    the midst of others; it gets the one that is free first."""
+    """Among the streams that are free by then, the one that was busy last. There is none only for a task without work
+    among others; it gets the one that is free first.
+    """
     free = [number for number, end in enumerate(ends) if end <= begin]
     return max(free, key=ends.__getitem__) if free else min(range(len(ends)), key=ends.__getitem__)

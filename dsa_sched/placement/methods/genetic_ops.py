@@ -1,4 +1,4 @@
-"""The compiled operators of the genetic algorithm: how genes change.
+"""The compiled operators of the genetic algorithm, which change genes.
 
     move     another of the devices that a task may run on
     lead     the same, and some of its neighbours follow
@@ -7,9 +7,8 @@
     hurry    another priority: a new one, or that of another task
     cross    a stretch of tasks, in the order of the graph, as another parent has them
 
-`bias` is how often the task that changes is on the critical path of the parent, and the operator one that answers what
-it waited for there: a value on its way asks for join, a busy stream for move or hurry. Without bias both are drawn
-evenly.
+`bias` is how often the task that changes is on the critical path of the parent, and the operator answers what the task
+waited for there: a value on its way asks for join, a busy stream for move or hurry. Without bias both are drawn evenly.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _30, _27, _31, _11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
 
 @njit(cache=True, nogil=True)
 def drawn(state: NDArray[np.uint64]) -> Any:
-    """From 0 to 1 (splitmix64; a numpy generator in compiled code takes seconds to load)."""
+    """Random number from 0 to 1 (splitmix64; a numpy generator in compiled code takes seconds to load)."""
     state[0] += _STEP
     mixed = state[0]
     mixed = (mixed ^ (mixed >> _30)) * _FIRST
@@ -52,7 +51,7 @@ def _move(space: Any, gene: NDArray[np.int64], task: int, state: NDArray[np.uint
 
 @njit(cache=True, nogil=True)
 def _join(space: Any, gene: NDArray[np.int64], task: int, before: bool, state: NDArray[np.uint64]) -> None:
-    """To the device of a neighbour, if it is an option; `before` asks for one that the task reads from."""
+    """Move the task to the device of a neighbour, if it is an option; `before`: of one that it reads from."""
     option_from, option, near_from, near, near_before = space[0], space[1], space[2], space[3], space[4]
     count = near_before[task] if before else near_from[task + 1] - near_from[task]
     if count == 0:
@@ -70,7 +69,7 @@ def _join(space: Any, gene: NDArray[np.int64], task: int, before: bool, state: N
 
 @njit(cache=True, nogil=True)
 def _lead(space: Any, gene: NDArray[np.int64], task: int, state: NDArray[np.uint64]) -> None:
-    """A move that neighbours on the same device follow, one after the other, till one does not."""
+    """Move a task; neighbours on the same device follow, one by one, until one does not."""
     option_from, option, near_from, near = space[0], space[1], space[2], space[3]
     before = gene[task]
     _move(space, gene, task, state)
@@ -99,7 +98,7 @@ def _hurry(priority: NDArray[np.float64], task: int, first: int, end: int, state
 
 @njit(cache=True, nogil=True)
 def _place(space: Any, gene: NDArray[np.int64], task: int, state: NDArray[np.uint64]) -> None:
-    """One of the operators that change devices, as often each."""
+    """Apply one of the operators that change devices; each is equally likely."""
     kind = below(4, state)
     if kind == 0:
         _move(space, gene, task, state)
@@ -123,7 +122,7 @@ def change(
     end: int,
     state: NDArray[np.uint64],
 ) -> None:
-    """One change, of a task from `first` to before `end`. `hurry` is how often it is one of priority."""
+    """Apply one change, to a task from `first` to before `end`. `hurry` is how often the change is one of priority."""
     free = space[5]
     if len(path) and drawn(state) < bias:
         task = first + below(end - first, state)
@@ -148,8 +147,9 @@ def change(
 
 @njit(cache=True, nogil=True)
 def fold(space: Any, gene: NDArray[np.int64], priority: NDArray[np.float64]) -> None:
-    """Of genes that differ by an exchange of what is alike, always the same: devices of a class appear in the order of
-    their numbers, and twins have theirs in order."""
+    """Map genes that differ only by an exchange of what is alike to the same genes: devices of a class appear in the
+    order of their numbers, and twins have theirs in order.
+    """
     kind, twin_from, twin = space[6], space[7], space[8]
     machines = len(kind)
     name = np.full(machines, -1, np.int64)

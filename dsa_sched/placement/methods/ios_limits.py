@@ -1,9 +1,9 @@
-"""How large the parts of a network may be that IOS searches."""
+"""Largest parts of a network that IOS searches."""
 
 from __future__ import annotations
 
 MOST_OPERATORS = 62
-"""States of a part are masks of 64 bits."""
+"""Largest number of operators of a part, because states are masks of 64 bits."""
 
 MOST_TRANSITIONS = 100_000_000
-"""They take 8 bytes each, twice while they grow."""
+"""Largest number of transitions. They take 8 bytes each, twice that while they grow."""

@@ -1,10 +1,10 @@
-"""List scheduling: HEFT, and the rules of CPOP and PEFT. They differ in priorities and in what a machine is chosen by.
+"""List scheduling: HEFT, and the rules of CPOP and PEFT. They differ in priorities and in how a machine is chosen.
 
     Problem --ranks--> priorities (+ fixed machines, or a bias) --Decoder.run--> Placement
 
 The compiled list scheduler (`schedule/list_decoder.py`) does the rest: tasks in the order of their priorities, each in
-the earliest gap of a stream. Unlike in the papers, copies take turns on wires, and a value travels to a machine once;
-a machine with several streams is as good as several machines without copies between them.
+the earliest gap of a stream. Unlike in the papers, copies take turns on wires, and a value is copied to a machine once;
+a machine with several streams acts like several machines without copies between them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dsa_sched.placement.schedule.list_decoder import FREE, Decoder
 
 @dataclass(frozen=True)
 class ListRule:
-    """What one pass of the list scheduler needs: who goes first, which machines are given, what is added to ends."""
+    """Data of one pass of the list scheduler: priorities, machines that are given, and numbers added to ends."""
 
     name: str
     priority: NDArray[np.float64]
@@ -30,13 +30,13 @@ class ListRule:
 
 
 def mean_work(problem: Problem) -> NDArray[np.float64]:
-    """Of each task, over the machines that accept it."""
+    """Mean work of each task, over the machines that accept it."""
     accepted = problem.work_ns != NOT_ACCEPTED
     return np.asarray(np.where(accepted, problem.work_ns, 0).sum(axis=1) / accepted.sum(axis=1))
 
 
 def mean_copy(problem: Problem) -> NDArray[np.float64]:
-    """Of each value, over all routes; 0 with one machine."""
+    """Mean time to copy each value, over all routes; 0 with one machine."""
     routes = max(1, len(problem.route))
     return np.asarray(problem.copy_ns.sum(axis=(1, 2)) / routes)
 
@@ -63,7 +63,8 @@ def downward_ranks(problem: Problem) -> NDArray[np.float64]:
 
 def optimistic_costs(problem: Problem) -> NDArray[np.float64]:
     """PEFT's table: task x machine, the least time from the end of the task there to the end of the network, when
-    everything behind it finds its best machine free. Machines that refuse a task get what their choice would cost."""
+    everything after it finds its best machine free. Machines that refuse a task get the cost of choosing them.
+    """
     graph, copy = problem.graph, mean_copy(problem)
     count = len(problem.machines)
     work = np.where(problem.work_ns == NOT_ACCEPTED, np.inf, problem.work_ns.astype(float))
@@ -101,7 +102,7 @@ def cpop_rule(problem: Problem) -> ListRule:
 
 
 def _critical_path(problem: Problem, priority: NDArray[np.float64]) -> list[int]:
-    """From the first task of highest priority, always to the successor of highest priority."""
+    """Path from the first task of highest priority, always to the successor of highest priority."""
     graph = problem.graph
     first = [task for task, before in enumerate(graph.predecessors) if not before]
     path = [max(first, key=lambda task: (priority[task], -task))]
@@ -111,12 +112,12 @@ def _critical_path(problem: Problem, priority: NDArray[np.float64]) -> list[int]
 
 
 def list_rules(problem: Problem) -> tuple[ListRule, ...]:
-    """All three, as starting points of searches."""
+    """All three rules, as starting points of searches."""
     return heft_rule(problem), cpop_rule(problem), peft_rule(problem)
 
 
 def list_schedule(problem: Problem, rule: ListRule) -> Outcome:
-    """What one pass by a rule finds."""
+    """The schedule that one pass by a rule makes."""
     decoder = Decoder.of(problem)
     decoder.run(rule.gene, rule.priority, rule.bias)
     return finished(rule.name, problem, decoder.placement())

@@ -2,8 +2,8 @@
 
     Searched(problem, method, search) x n --an executor--> Outcome x n, in their order
 
-Any `concurrent.futures.Executor` will do. A search depends on its problem and seed alone, so where it runs changes
-nothing, as long as `Search.seconds` does not end it.
+Any `concurrent.futures.Executor` will do. A search depends only on its problem and seed, so where it runs changes
+nothing, unless `Search.seconds` ends it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Searched:
-    """What one search is of. `name` is for progress: the network and the scenario, say."""
+    """Input of one search. `name` is for progress, for example the network and the scenario."""
 
     name: str
     problem: Problem
@@ -35,9 +35,10 @@ class Searched:
 
 
 def outcomes(searches: Sequence[Searched], executor: Executor | None = None, say: Say | None = None) -> list[Outcome]:
-    """The outcomes, in order. Without an executor one after the other, here. `say` gets a line for each that is over.
+    """The outcomes, in order; without an executor, the searches run here in sequence. `say` gets a line for each that
+    is over.
 
-    The first error of a search is raised, and those that wait are given up.
+    The first error of a search is raised, and waiting searches are given up.
     """
     if executor is None:
         return [
@@ -63,7 +64,7 @@ def _told(searched: Searched, outcome: Outcome, place: int, count: int, say: Say
 
 @contextmanager
 def processes(workers: int | None = None) -> Iterator[Executor]:
-    """So many processes of this machine; one for each of its cores by default."""
+    """This many processes of this machine; by default one for each of its cores."""
     # Started afresh: a fork of a process with threads, which solvers and compiled code leave behind, may hang.
     context = multiprocessing.get_context("spawn")
     executor = ProcessPoolExecutor(workers, mp_context=context)
@@ -77,7 +78,7 @@ def processes(workers: int | None = None) -> Iterator[Executor]:
 def dask_executor(address: str, seconds: float = 10.0) -> Iterator[Executor]:
     """The workers of the Dask cluster whose scheduler has this address (tcp://host:port). They need this package.
 
-    Raises PlacementError without the `distributed` package, and when no scheduler answers in so many seconds.
+    Raises PlacementError without the `distributed` package, and when no scheduler answers within `seconds`.
     """
     try:
         from distributed import Client

@@ -1,7 +1,7 @@
 """A smaller space for SPHINX, from the structure of the network: devices that cannot help, tasks that stay together,
 devices and branches that are alike.
 
-    Problem + a known makespan --dominated--> fewer devices a task
+    Problem + a known makespan --dominated--> fewer devices per task
                                --together---> chains and one-device regions as single tasks (coarse.py)
                                --alike------> devices and tasks whose exchange changes nothing
 
@@ -26,17 +26,19 @@ from dsa_sched.placement.schedule.bounds import through
 Options = tuple[tuple[int, ...], ...]
 
 MOST_MACHINES = 12
-"""Up to so many, exchanges of devices are looked for."""
+"""Largest number of machines for which exchanges of devices are looked for."""
 
 
 def dominated(problem: Problem, known_ns: float) -> Options | None:
-    """The devices of each task by which a schedule may be shorter than a known one: the longest way through the task
-    there, each other task where it is best for this way, is shorter. None where a task has none: nothing is shorter."""
+    """The devices of each task with which a schedule may be shorter than a known one: the longest way through the task
+    there is shorter, with each other task where it is best for this way. None where a task has none: nothing is
+    shorter.
+    """
     return shorter(through(problem), known_ns)
 
 
 def shorter(through_ns: NDArray[np.float64], known_ns: float) -> Options | None:
-    """The same of known ways (`bounds.through`)."""
+    """Like `dominated`, for known ways (`bounds.through`)."""
     found = tuple(tuple(np.flatnonzero(row < known_ns).tolist()) for row in through_ns)
     return found if all(found) else None
 
@@ -111,8 +113,8 @@ def _apart_is_no_better(
     work_ns: tuple[NDArray[np.int64], NDArray[np.int64]],
     travels: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]],
 ) -> bool:
-    """Whether for any two devices of a chain of two tasks, one of them for both gives the result no later, and where it
-    was asked for: it travels after the chain instead of within, or what the chain reads travels before it.
+    """Whether, for any two devices of a chain of two tasks, using one of them for both gives the result no later, and
+    where it was asked for: it travels after the chain instead of within, or what the chain reads travels before it.
 
     `travels` are those of what the first task reads, of what is between the two, and of what the second writes.
     """
@@ -156,8 +158,9 @@ def _exchangeable(problem: Problem, one: int, other: int) -> bool:
 
 
 def twins(problem: Problem, options: Options) -> tuple[tuple[int, ...], ...]:
-    """Tasks whose exchange changes nothing: they read the same, take the same, and what they make is of the same size
-    and read by the same, by no one else."""
+    """Tasks whose exchange changes nothing: they read the same values, take the same times, and their results have the
+    same sizes and the same readers.
+    """
     graph = problem.graph
     found: dict[object, list[int]] = {}
     for task in range(len(graph.tasks)):

@@ -41,12 +41,12 @@ OPTIONS: Mapping[str, Option] = MappingProxyType({
     "part": Option(_STAGES, 1, MOST_OPERATORS, whole=True),
     "transitions": Option(_STAGES, 1, MOST_TRANSITIONS, whole=True),
 })  # fmt: skip
-"""What `Search.options` may hold."""
+"""Options that `Search.options` may hold."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """How long and how a method may search. `options` are its own, by the names in its docstring.
+    """Limits of a method's search, in time and evaluations. `options` are its own, by the names in its docstring.
 
     Whatever `evaluations` says, a method tries the schedules that it starts from, such as list schedules.
 
@@ -70,7 +70,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a method found. `problem` is the one that the placement is for: methods that merge operators make their own.
+    """Result of a method. `problem` is the one that the placement is for: methods that merge operators make their own.
 
     `evaluations` counts placements whose makespan was computed; `history` has (evaluations, best makespan in ns) at
     every improvement. `bound_ns` is a time that no schedule can go below, where the method proves one.
@@ -104,7 +104,7 @@ METHODS: Mapping[str, str] = MappingProxyType({
     "ios-merge": "dsa_sched.placement.ios.methods:ios_merge",
     "ios-both": "dsa_sched.placement.ios.methods:ios_both",
 })  # fmt: skip
-"""Name -> module and function, imported when asked for."""
+"""Name -> module and function, which is imported when asked for."""
 
 
 def verify_options(names: Sequence[str], options: Mapping[str, float]) -> None:
@@ -130,7 +130,7 @@ def find_method(name: str) -> Method:
 
 
 def described(name: str) -> str:
-    """What a method does: the first sentence of its docstring. Raises PlacementError for an unknown name."""
+    """Description of a method: the first sentence of its docstring. Raises PlacementError for an unknown name."""
     module, function = _place_of(name)
     text = " ".join((getattr(import_module(module), function).__doc__ or "").split())
     return text.split(". ")[0].rstrip(".")

@@ -1,4 +1,5 @@
-"""What the searches search: a device for each task that has a choice and a priority for each task; and how they count.
+"""The space that the searches explore (a device for each task that has a choice, and a priority for each task), and the
+count of evaluations.
 
 Problem --Space.of--> options and neighbours as arrays --random_rows, breed--> genes --Tally--> the best
 """
@@ -23,10 +24,12 @@ from dsa_sched.placement.schedule.schedule import TaskPlacement
 from dsa_sched.placement.schedule.simulate import simulate
 
 JUDGED = 8
-"""So many of the last generation are simulated where streams contend, since decoding only estimates there."""
+"""Number of individuals of the last generation that are simulated where streams contend, because decoding only
+estimates there.
+"""
 
 Rows = tuple[NDArray[np.int64], NDArray[np.float64]]
-"""Device genes and priorities, one row an individual."""
+"""Device genes and priorities, one row per individual."""
 
 
 def random_state(search: Search) -> NDArray[np.uint64]:
@@ -48,8 +51,9 @@ class DecoderSpace:
         kinds: Sequence[int] | None = None,
         twins: Sequence[Sequence[int]] = (),
     ) -> DecoderSpace:
-        """All devices that accept a task, unless fewer are given. `kinds` are classes of devices that are alike, and
-        `twins` groups of tasks that are (`pruning`)."""
+        """A space of all devices that accept a task, unless fewer are given. `kinds` are classes of devices that are
+        alike, and `twins` groups of tasks that are (`pruning`).
+        """
         graph = problem.graph
         chosen = tuple(map(tuple, problem.accepted if options is None else options))
         near = tuple(before + after for before, after in zip(graph.predecessors, graph.successors, strict=True))
@@ -89,7 +93,7 @@ class DecoderSpace:
 
 
 EVALUATIONS = 5000
-"""Of a search that is not told how many."""
+"""Default number of evaluations of a search."""
 
 
 @dataclass
@@ -105,7 +109,7 @@ class Tally:
 
     @staticmethod
     def of(search: Search) -> Tally:
-        """With the option `enough_ns`."""
+        """Tally of a search with the option `enough_ns`."""
         budget = EVALUATIONS if search.evaluations is None else max(1, search.evaluations)
         return Tally(budget, search.seconds, search.option("enough_ns", 0.0))
 
@@ -122,7 +126,7 @@ class Tally:
         return 0 if late else self.budget - self.evaluations
 
     def add(self, makespans: NDArray[np.int64]) -> None:
-        """Makespans in the order in which they were computed."""
+        """Add makespans, in the order in which they were computed."""
         for number in np.flatnonzero(makespans < self.best).tolist():
             if makespans[number] < self.best:
                 self.history.append((self.evaluations + number + 1, int(makespans[number])))
@@ -131,9 +135,11 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Of a genetic algorithm. `cross`: children of two parents; `again`: another change after each; `bias`: changes of
-    the critical path; `hurry`: changes of priority; `rounds`: individuals that a parent is the best of; `parts`: of the
-    segments, how many change at a time, where 0 knows no segments; `brood`: children at a time, 0 for `population`."""
+    """Rates of a genetic algorithm. `cross`: children of two parents; `again`: another change after each; `bias`:
+    changes of the critical path; `hurry`: changes of priority; `rounds`: individuals of which a parent is the best;
+    `parts`: share of the segments that change at a time, where 0 ignores segments; `brood`: children at a time, 0 for
+    `population`.
+    """
 
     population: int
     cross: float
@@ -147,7 +153,7 @@ class Rates:
 
 @dataclass
 class Generation:
-    """Individuals, best first. `paths` is empty where nobody asks for critical paths."""
+    """Individuals, best first. `paths` is empty where critical paths are not asked for."""
 
     genes: NDArray[np.int64]
     priorities: NDArray[np.float64]
@@ -203,7 +209,7 @@ class Evolution:
 
 @dataclass(frozen=True)
 class SegmentEvolution(Evolution):
-    """The same, with pools of segments as parents, where a network has cuts. The generation is the best whole rows."""
+    """Evolution with pools of segments as parents, where a network has cuts. The generation is the best whole rows."""
 
     pools: Pools
 

@@ -1,13 +1,14 @@
-"""Networks as rows of segments, each of which is searched for itself: one schedule tells how long every segment takes.
+"""Networks as rows of segments that are searched separately: one schedule tells how long every segment takes.
 
-    TaskGraph --cuts--> tasks that all before lead to and all behind come from; segments end with them
+    TaskGraph --cuts--> tasks that all before lead to and all after come from; segments end with them
     evaluated rows --keep--> Pools (the best genes of each segment, by the device that its cut before ran on)
     Pools --breed_segments--> children: of each segment one of its best, changed
 
-Behind a cut every stream and every wire is free, whatever came before, and nothing but what the cut makes is read. So
-the list scheduler takes for a segment what its own genes and the device of the cut before it say, and the makespan is
-the sum: an evaluation of one row judges a change in each of its segments. Devices that are alike (`pruning.alike`) have
-one pool: the genes in it are those of the device with the lowest number, and are exchanged when they are used.
+After a cut, every stream and every wire is free, whatever came before, and only the cut's result is read. So the time
+that the list scheduler finds for a segment depends only on its own genes and the device of the cut before it, and the
+makespan is the sum: an evaluation of one row judges a change in each of its segments. Devices that are alike
+(`pruning.alike`) have one pool: its genes are those of the device with the lowest number, and are exchanged when they
+are used.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from dsa_sched.placement.methods.genetic_ops import below, change, drawn, fold
 from dsa_sched.placement.model.task_graph import TaskGraph
 
 UNKNOWN = np.iinfo(np.int64).max // 4
-"""The time from a device on from which nothing is known."""
+"""Time from a device on if it is not known."""
 
 
 def cuts(graph: TaskGraph) -> NDArray[np.int64]:
     """The last task of each segment, in order; the last is that of the graph.
 
-    A task is a cut where everything that is made before it is read by nothing behind it, and every task behind it reads
-    something: then all that is before leads to it, and all that is behind comes from it.
+    A task is a cut if nothing that is made before it is read after it, and every task after it reads something: then
+    all tasks before lead to it, and all tasks after come from it.
     """
     count = len(graph.tasks)
     last_reader = np.arange(count)
@@ -95,7 +96,7 @@ def _exchanged(machine: int, one: int, other: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def rest_of(space: Any, pools: Any) -> None:
-    """Fill `rest`, from the end. A device from which nothing is known is taken for as good as the best one."""
+    """Fill `rest`, from the end. A device with unknown times counts as good as the best one."""
     last, took, out, count, rest, kind = pools[0], pools[1], pools[2], pools[3], pools[7], space[6]
     rest[len(last)] = 0
     for segment in range(len(last) - 1, -1, -1):
@@ -153,7 +154,7 @@ def keep(
 
 @njit(cache=True, nogil=True)
 def _parent(space: Any, pools: Any, segment: int, machine: int, rounds: int, state: NDArray[np.uint64]) -> Any:
-    """The place of the best of so many, drawn from a pool that is not empty; of all of it without rounds."""
+    """Place of the best of `rounds` individuals drawn from a pool that is not empty; of all of it if `rounds` is 0."""
     took, out, count, rest, kind = pools[1], pools[2], pools[3], pools[7], space[6]
     size = count[segment, machine]
     best, least = -1, UNKNOWN

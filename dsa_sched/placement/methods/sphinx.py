@@ -45,13 +45,14 @@ from dsa_sched.placement.schedule.simulate import simulate
 from partitioner.ir.decisions import Decision
 
 SHAKEN = 0.3
-"""By so much of themselves, ranks of shaken individuals differ at most."""
+"""Largest relative difference of the ranks of shaken individuals."""
 
 
 def list_starts(space: DecoderSpace, ways: NDArray[np.float64] | None = None) -> Rows:
-    """List schedules; every task where its longest way through the network is shortest; and every task on one machine,
-    or by its way where that refuses it, in the order of the graph where the machine does one at a time. `ways` are
-    `bounds.through` of the problem, where they are known."""
+    """List schedules; every task where its longest way through the network is shortest; and every task on one machine
+    (or by its way, if that machine refuses it), in the order of the graph if the machine runs one at a time. `ways` are
+    `bounds.through` of the problem, where they are known.
+    """
     problem = space.problem
     way = (through(problem) if ways is None else ways).argmin(axis=1)
     rank = upward_ranks(problem)
@@ -63,7 +64,7 @@ def list_starts(space: DecoderSpace, ways: NDArray[np.float64] | None = None) ->
 
 
 def shaken(space: DecoderSpace, random: NDArray[np.float64]) -> Rows:
-    """HEFT with ranks that are a little off: every task goes where it ends first."""
+    """HEFT with slightly changed ranks: every task goes where it ends first."""
     rank = upward_ranks(space.problem)
     priorities = rank / max(1.0, float(rank.max(initial=0))) * (1 + SHAKEN * (random - 0.5))
     return np.full(priorities.shape, FREE, np.int64), priorities
@@ -75,20 +76,21 @@ def stacked(one: Rows, other: Rows) -> Rows:
 
 
 CRITICAL = Rates(population=60, cross=0.9, again=0.3, bias=0.4, hurry=0.1, rounds=6, parts=0.5, brood=10)
-"""Of CPGA, chosen by `benchmarks/sphinx.py --tune`, for what it has early in the search too."""
+"""Rates of CPGA, chosen by `benchmarks/sphinx.py --tune`, also for its results early in the search."""
 
 COARSE_PART = 0.5
-"""Of the evaluations, at most so many are of groups; the rest are of single tasks."""
+"""Largest share of the evaluations that are of groups; the rest are of single tasks."""
 
 PATIENCE = 0.03
-"""The search of groups ends when so many of all evaluations, one after the other, found nothing better."""
+"""Share of all evaluations without improvement in a row after which the search of groups ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sphinx:
-    """The parts of the method, to see what each is worth: without `listed` it starts from random genes, without `prune`
-    it searches the whole space of single tasks; `rates` with `parts` 0 know no segments, with `bias` 0 no critical
-    path."""
+    """Switches for the parts of the method, to see what each contributes: without `listed` it starts from random genes,
+    without `prune` it searches the whole space of single tasks; `rates` with `parts` 0 ignore segments, with `bias` 0
+    the critical path.
+    """
 
     rates: Rates = CRITICAL
     listed: bool = True
@@ -141,7 +143,8 @@ def sphinx(problem: Problem, search: Search, how: Sphinx = Sphinx()) -> Outcome:
 
 def _known(space: DecoderSpace, rows: Rows, tally: Tally) -> tuple[list[TaskPlacement], float]:
     """The best of the first individuals, and its makespan. Where streams contend, one stream of one machine may be
-    better than all of these: it is tried too."""
+    better than all of these, so it is tried too.
+    """
     problem = space.problem
     found = [best_placement(space, rows)]
     if not any(problem.contended):
@@ -170,7 +173,7 @@ class _Critical:
         return not self.rates.parts or longest(cuts(problem.graph)) > self.rates.population
 
     def search(self, space: DecoderSpace, rows: Rows | None, most: int, patience: int) -> Generation:
-        """Until so many evaluations are over in all, or so many one after the other found nothing better."""
+        """Search until `most` evaluations are over in all, or `patience` of them in a row found nothing better."""
         make = SegmentEvolution.of if self.rates.parts else Evolution
         evolution = make(space, self.rates, self.state, self.tally)
         began = self.tally.evaluations
@@ -215,7 +218,7 @@ def _bits(options: pruning.Options) -> float:
 
 
 def _said_dominated(problem: Problem, fewer: pruning.Options | None, known_ns: float) -> Iterator[Decision]:
-    """What bounds leave of the choices."""
+    """Decision about the choices that bounds leave."""
     if fewer is None:
         reason = f"a task takes no less on any device, with the least that is before and behind it: {known_ns:.0f} ns"
         yield Decision("schedule", "proven by its critical path", reason)

@@ -1,11 +1,11 @@
-"""Between the types of placement and the `dsa` dialect, both ways.
+"""Conversions between the types of placement and the `dsa` dialect.
 
     TaskGraph or Problem --module_of--> module --task_graph_of, problem_of--> the same
     Schedule --add_schedule--> dsa.schedule --schedule_of--> the same
     text --parse_module--> verified module --str or generic_text--> text
 
-A module that comes from elsewhere is verified by the dialect first; what the dialect cannot see (costs that do not fit
-the devices, schedules that do not hold) by the checks of the types.
+A module from elsewhere is verified by the dialect first; what the dialect cannot see (costs that do not fit
+the devices, invalid schedules) is verified by the checks of the types.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from dsa_sched.placement.schedule.schedule import Schedule, TaskRun, ValueCopy
 from hw_models.errors import PlacementError, size_text
 
 LARGEST_TEXT_BYTES = 64 << 20
-"""Of a module that is parsed."""
+"""Largest size in bytes of a module that is parsed."""
 
 Found = TypeVar("Found", bound=Operation)
 
@@ -65,7 +65,7 @@ def parse_module(text: str, name: str = "module") -> ModuleOp:
 def parse_text(known: Context, text: str, name: str, needs: str) -> ModuleOp:
     """A verified module of the dialects that the context knows.
 
-    Raises PlacementError with line and column, and what the text should have been.
+    Raises PlacementError with line and column, and the expected text.
     """
     if len(text) > LARGEST_TEXT_BYTES:
         raise PlacementError(name, needs=f"at most {size_text(LARGEST_TEXT_BYTES)}", has=size_text(len(text)))
@@ -150,7 +150,7 @@ def add_devices(module: ModuleOp, costs: CostTable) -> None:
 
 
 def annotate(module: ModuleOp, costs: CostTable) -> None:
-    """Write on every task what it costs on each device."""
+    """Write the cost on each device on every task."""
     for number, op in enumerate(tasks_in(graph_op(module))):
         op.attributes["work_ns"] = ArrayAttr([_whole(time) for time in costs.work_ns[number]])
         if costs.shares:
@@ -177,7 +177,7 @@ def group_tasks(module: ModuleOp, groups: Sequence[Sequence[int]], reasons: Sequ
 
 
 def _take_apart(group: GroupOp) -> None:
-    """Let others read the values themselves that a group gives them, and drop what is left of it but its tasks."""
+    """Let others read directly the values that a group gives them, and drop what is left of it except its tasks."""
     last = group.body.block.last_op
     assert isinstance(last, YieldOp)
     for inner, outer in zip(last.inputs, group.results, strict=True):
@@ -189,7 +189,7 @@ def _take_apart(group: GroupOp) -> None:
 
 
 def _group(members: Sequence[TaskOp], reason: str) -> GroupOp:
-    """A group of tasks; what others read of them, they read of it."""
+    """A group of tasks; other tasks read their values from it."""
     inside = set(members)
 
     def outside(value: SSAValue) -> list[Use]:
@@ -280,7 +280,7 @@ def task_graph_of(module: ModuleOp) -> TaskGraph:
 
 
 def _readers(value: SSAValue) -> list[TaskOp]:
-    """Tasks that read a value, through the ends of groups too."""
+    """Tasks that read a value, also through the ends of groups."""
     found: list[TaskOp] = []
     for use in value.uses:
         if isinstance(use.operation, TaskOp):
@@ -324,7 +324,7 @@ def problem_of(module: ModuleOp) -> Problem:
 
 
 def groups_of(module: ModuleOp) -> tuple[tuple[int, ...], ...]:
-    """The tasks of every group, and every other task by itself, by number."""
+    """The tasks of every group, and every other task as a group of one, by number."""
     top = graph_op(module)
     number = {op: place for place, op in enumerate(tasks_in(top))}
     return tuple(

@@ -1,10 +1,10 @@
 """The `dsa` dialect: task graphs, groups, devices and schedules as MLIR.
 
-    dsa.device, dsa.link    what tasks run on, and how values travel
+    dsa.device, dsa.link    devices that run tasks, and links that carry values
     dsa.graph               a task graph: its region has the tasks
     dsa.task                one task; operands and results are values, `!dsa.value<bytes>`
-    dsa.group               tasks that one device runs one after the other; its region yields what is read outside
-    dsa.yield               what leaves a group
+    dsa.group               tasks that one device runs in sequence; its region yields what is read outside
+    dsa.yield               values that leave a group
     dsa.schedule            runs, copies and stages of a graph, in its region
     dsa.run, dsa.copy, dsa.stage
 
@@ -59,7 +59,7 @@ class ValueType(ParametrizedAttribute, TypeAttribute):
 
 
 NAME = base(StringAttr) | base(BytesAttr)
-"""A name. xDSL reads one that is not in ASCII as bytes."""
+"""A name. xDSL reads a name that is not ASCII as bytes."""
 
 
 def name_of(attribute: StringAttr | BytesAttr) -> str:
@@ -73,7 +73,7 @@ def _require(condition: bool, said: str) -> None:
 
 
 def _module_ops(op: Operation) -> Iterator[Operation]:
-    """The operations beside the one that holds `op` at the top."""
+    """The operations next to the one at the top that holds `op`."""
     top = op
     while (parent := top.parent_op()) is not None and parent.parent_op() is not None:
         top = parent
@@ -104,7 +104,7 @@ class DeviceOp(IRDLOperation):
 
 @irdl_op_definition
 class LinkOp(IRDLOperation):
-    """How values get from a device to another; links of one wire carry one value at a time in all."""
+    """A way from one device to another; links of one wire carry one value at a time in all."""
 
     name = "dsa.link"
     source = attr_def(NAME)
@@ -146,8 +146,8 @@ class GraphOp(IRDLOperation):
 class TaskOp(IRDLOperation):
     """One task: operands are the values that it reads, results those that it makes, named by `values`.
 
-    `work_ns` has its time on each device of the module, -1 where that does not accept it; `shares` what it takes of
-    each resource of each device while it runs alone.
+    `work_ns` has its time on each device of the module, -1 where that does not accept it; `shares` its share of each
+    resource of each device while it runs alone.
     """
 
     name = "dsa.task"
@@ -195,7 +195,7 @@ class YieldOp(IRDLOperation):
 
 @irdl_op_definition
 class GroupOp(IRDLOperation):
-    """Tasks that one device runs one after the other. `reason` says why they are together."""
+    """Tasks that one device runs in sequence. `reason` says why they are together."""
 
     name = "dsa.group"
     group = attr_def(NAME)
@@ -236,7 +236,7 @@ class RunOp(IRDLOperation):
 
 @irdl_op_definition
 class CopyOp(IRDLOperation):
-    """A value on its way between devices, from one moment to another, in ns."""
+    """A value on its way between devices, with start and end in ns."""
 
     name = "dsa.copy"
     value = attr_def(NAME)
@@ -272,7 +272,7 @@ class StageOp(IRDLOperation):
 
 @irdl_op_definition
 class ScheduleOp(IRDLOperation):
-    """What runs where and when, of the graph of that name."""
+    """A schedule of the graph of that name: what runs where and when."""
 
     name = "dsa.schedule"
     graph = attr_def(NAME)

@@ -1,10 +1,10 @@
-"""How many operations an MLIR operation on tensors takes, from its shapes alone: indexing maps, or a row an operation.
+"""Number of operations of an MLIR operation on tensors, from its shapes alone: indexing maps, or one row per operation.
 
     linalg.matmul (d0, d1, d2) -> (d0, d2), (d2, d1), (d0, d1)    -->  the product of the extents of d0, d1, d2
     tosa.conv2d                                                     -->  a row of the table
 
-For analytic costs only, as `placement.model.work` is for ONNX: what has neither counts one operation an element of what
-it makes.
+It is for analytic costs only, like `placement.model.work` for ONNX: an operation with neither counts one per element of
+its result.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from xdsl.ir.affine import AffineDimExpr
 
 Shape = tuple[int, ...]
 MAPS = ("indexing_maps", "linalg.memoized_indexing_maps")
-"""Where linalg keeps the maps from loops to elements of its operands, results last."""
+"""Attributes in which linalg keeps the maps from loops to elements of its operands, results last."""
 
 
 def name_of_operation(op: Operation) -> str:

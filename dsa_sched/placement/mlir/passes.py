@@ -3,7 +3,7 @@
     dsa.graph --annotate-costs--> with devices and costs --prune--> dsa.group --place--> dsa.schedule
     func.func of linalg, tosa, ... --place-function--> the same, each operation with its device and times
 
-Each is an xDSL pass with a name and arguments, so other compilers can put them into pipelines of their own.
+Each is an xDSL pass with a name and arguments, so other compilers can put them into their own pipelines.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from hw_models.errors import PlacementError
 
 @dataclass(frozen=True)
 class AnnotateCosts(ModulePass):
-    """Add the devices and links of a scenario file, and write on every task what it takes there by their rooflines.
+    """Add the devices and links of a scenario file, and write on every task its time there by their rooflines.
 
     Costs that are there already are replaced. Raises PlacementError.
     """

@@ -1,11 +1,11 @@
-"""Functions of other compilers, in dialects that are not ours: what to place in them, and where it was placed.
+"""Functions of other compilers, in foreign dialects: the tasks in them, and their placement.
 
     func.func on tensors --task_graph_of_function--> TaskGraph --a method--> Schedule --annotate_function-->
     the function, each operation with `dsa.device`, `dsa.stream`, `dsa.start_ns` and `dsa.end_ns`
 
-An operation is a task where it makes tensors of what the function is given; what depends on constants alone is
-constant. Dialects are not known and need not be: text comes in MLIR's generic form, as `mlir-opt
---mlir-print-op-generic` writes it, and leaves in it, for `mlir-opt --allow-unregistered-dialect`.
+An operation is a task if it makes tensors from the function's arguments; results that depend only on constants are
+constant. The dialects need not be known: text comes in MLIR's generic form, as `mlir-opt --mlir-print-op-generic`
+writes it, and leaves in it, for `mlir-opt --allow-unregistered-dialect`.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from hw_models.errors import PlacementError
 PREFIX = "dsa."
 BYTES_OF_INDEX = 8
 MADE_IN_PLACE = ("tensor.empty", "tensor.splat", "linalg.fill")
-"""Constants that are not fetched: a destination, or one number again and again."""
+"""Operations whose constants are not fetched: a destination, or one number repeated."""
 
 
 def foreign_context() -> Context:
-    """A context that knows functions and builtin types, and takes operations of any dialect."""
+    """A context that knows functions and builtin types, and accepts operations of any dialect."""
     found = Context(allow_unregistered=True)
     found.load_dialect(Builtin)
     found.load_dialect(Func)
@@ -58,7 +58,7 @@ def function_of(module: ModuleOp, name: str = "") -> FuncOp:
 
 @dataclass(frozen=True)
 class _Body:
-    """Of a function of one block: operations that are tasks, by the names of these."""
+    """Data of a function of one block: operations that are tasks, by the names of these."""
 
     function: FuncOp
     tasks: dict[str, Operation]
@@ -168,7 +168,7 @@ def _read(op: Operation) -> list[SSAValue]:
 
 
 def _reading(value: SSAValue) -> list[Operation]:
-    """The operations of the function's own block that read a value, themselves or inside."""
+    """The operations of the function's own block that read a value, directly or in a region inside."""
     block = value.owner.parent_block() if isinstance(value.owner, Operation) else value.owner
     found = []
     for use in value.uses:
@@ -180,7 +180,7 @@ def _reading(value: SSAValue) -> list[Operation]:
 
 
 def _bytes(value: SSAValue, function: FuncOp) -> int:
-    """Of a tensor, or of a number that is computed."""
+    """Bytes of a tensor, or of a number that is computed."""
     kind, count = value.type, 1
     if isinstance(kind, TensorType):
         shape = kind.get_shape()

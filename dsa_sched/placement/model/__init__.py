@@ -1,1 +1,1 @@
-"""What is scheduled above the kernel: tasks of a network, devices, prices, and the problem they make."""
+"""Input of scheduling above the kernel: tasks of a network, devices, prices, and the problem that they make."""

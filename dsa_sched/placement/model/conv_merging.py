@@ -1,4 +1,4 @@
-"""Which layers of a model could run as one larger convolution, and what that would take by rooflines.
+"""Layers of a model that could run as one larger convolution, and its time by rooflines.
 
     TaskModel + Scenario --merging_of--> `Problem.merging`, which IOS asks
 
@@ -26,14 +26,14 @@ ACTIVATIONS = onnx_names(Trait.UNARY)
 
 @dataclass(frozen=True, slots=True)
 class ConvLayer:
-    """A convolution with an activation or without. `family` is what layers that merge have in common."""
+    """A convolution with or without activation. `family` is what layers that merge have in common."""
 
     family: tuple[object, ...]
     window: tuple[int, ...]
     channels: int
     input_channels: int
     outputs: int
-    """Elements of one channel, of all images."""
+    """Elements of one channel over all images."""
 
     activated: bool
     biased: bool
@@ -86,7 +86,9 @@ class _Rooflines:
 
 
 def conv_layer(nodes: Sequence[Node], network: Network) -> ConvLayer | None:
-    """None where the nodes are not a convolution, perhaps with an activation behind it, of a kind that can merge."""
+    """The layer of these nodes; None unless they are a convolution, perhaps with activation, of a kind that can
+    merge.
+    """
     if not nodes or nodes[0].op_type != "Conv" or len(nodes) > 2:
         return None
     conv, *behind = nodes

@@ -1,4 +1,4 @@
-"""From a model to its task graph, and from tasks back to models of their own.
+"""From a model to its task graph, and from tasks back to separate models.
 
     ModelProto --fold--> nodes that depend on inputs --layers--> TaskModel(graph) --part(task)--> Part(model)
 
@@ -65,7 +65,7 @@ class TaskModel:
 
     @property
     def network(self) -> Network:
-        """With constants folded and all shapes."""
+        """The network with constants folded and all shapes."""
         return self.folded.network
 
     def part(self, task: Task) -> TaskPart:
@@ -79,7 +79,7 @@ class TaskModel:
         return self._cut(self.network.name, tuple(node.name for node in self.network.nodes), through)
 
     def with_groups(self, groups: Sequence[Sequence[int]]) -> TaskModel:
-        """The same model in coarser tasks. Raises PlacementError, see `grouped`."""
+        """A copy of the model with coarser tasks. Raises PlacementError, see `grouped`."""
         return replace(self, graph=grouped(self.graph, groups))
 
     def value(self, name: str) -> Value:
@@ -99,8 +99,9 @@ def task_graph_of(model: onnx.ModelProto) -> TaskGraph:
 
 
 def task_model_of(model: onnx.ModelProto) -> TaskModel:
-    """The same with what cuts parts out of the model, which is not changed. Raises ModelError, also for nodes that
-    have the names of the graph's ends."""
+    """Like `task_graph_of`, with what cuts parts out of the model, which is not changed. Raises ModelError, also for
+    nodes that have the names of the graph's ends.
+    """
     folded = folded_model(model)
     network = folded.network
     for name in folded.protos:
@@ -114,8 +115,8 @@ def task_model_of(model: onnx.ModelProto) -> TaskModel:
 
 
 def plan_groups(graph: TaskGraph, plan: Plan) -> list[tuple[int, ...]]:
-    """Task numbers by group of a plan for a chip, for `TaskModel.with_groups`: what the compiler keeps on the chip
-    together then goes to one device together.
+    """Task numbers by group of a plan for a chip, for `TaskModel.with_groups`: layers that the compiler keeps on the
+    chip together then go to one device together.
 
     A task belongs to the group of the first of its nodes that the plan names. Tasks without any stay alone.
     """
@@ -128,7 +129,7 @@ def plan_groups(graph: TaskGraph, plan: Plan) -> list[tuple[int, ...]]:
 
 
 def _node_graph(network: Network) -> TaskGraph:
-    """One task a node, between the two ends."""
+    """One task per node, between the two ends."""
     tasks = [Task(INPUTS)]
     for node in network.nodes:
         constants = {name: network.constants[name].nbytes for name in node.inputs if name in network.constants}
@@ -158,8 +159,8 @@ def _size_bytes(name: str, network: Network) -> int:
 def _layers(network: Network, by_node: TaskGraph) -> list[tuple[int, ...]]:
     """Task numbers of `by_node` by layer.
 
-    A light node joins the layer of what it reads, where it is the only reader of the only value that leaves this
-    layer: so no layer can come to wait for itself. Of several such layers it joins the one that is over last. Layers
+    A light node joins the layer of a value that it reads, if it is the only reader of the only value that leaves this
+    layer, so that no layer can wait for itself. Among several such layers it joins the one that ends last. Layers
     of light nodes alone, which found no such layer before them, join their only reader's.
     """
     layer = list(range(len(by_node.tasks)))

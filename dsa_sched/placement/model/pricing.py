@@ -1,8 +1,8 @@
-"""What tasks take on the devices of a scenario, computed from what the devices can do at best.
+"""Times of tasks on the devices of a scenario, computed from the devices' best rates.
 
     TaskGraph + Scenario --roofline--> Problem
 
-Times are optimistic alike for all devices; what was measured on a device replaces them (`dsa_sched.devices`).
+Times are equally optimistic for all devices; measured times replace them (`dsa_sched.devices`).
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from hw_models.loading import load_chip
 from hw_models.routes import main_memory
 
 SINGLE_BYTES, CHIP_BYTES = 4, 2
-"""Of an element in a network and on a chip: chips compute in half precision."""
+"""Bytes of an element in a network and on a chip: chips compute in fp16."""
 
 Accepts = Callable[[Task, Device], str | None]
-"""Why a device cannot run a task; None where it can."""
+"""Function that returns the reason why a device cannot run a task; None where it can."""
 
 MOST_NAMED = 8
-"""Tasks that a message names."""
+"""Largest number of tasks that a message names."""
 
 
 def priced(graph: TaskGraph, scenario: Scenario, accepts: Accepts = lambda _task, _device: None) -> Problem:
-    """Every task on every device by its roofline.
+    """Problem with the time of every task on every device by its roofline.
 
-    Raises PlacementError for a device without one, and as `require_homes` does.
+    Raises PlacementError for a device without a roofline, and as `require_homes` does.
     """
     rooflines = [roofline_of(device) for device in scenario.devices]
     refusals = {
@@ -77,7 +77,7 @@ def require_homes(graph: TaskGraph, work: Sequence[Sequence[int]], refusals: Map
 
 
 def _price(graph: TaskGraph, number: int, roofline: Roofline | None) -> tuple[int, tuple[float, float]]:
-    """Without a roofline, not accepted."""
+    """Price of a task on a device; not accepted if the device has no roofline."""
     task = graph.tasks[number]
     if roofline is None or task.is_end:
         return NOT_ACCEPTED, (0.0, 0.0)
@@ -85,7 +85,7 @@ def _price(graph: TaskGraph, number: int, roofline: Roofline | None) -> tuple[in
 
 
 def roofline_of(device: Device) -> Roofline | None:
-    """What a device can do at best; None for a host that computes nothing. Raises PlacementError where unknown."""
+    """Best rates of a device; None for a host that computes nothing. Raises PlacementError where unknown."""
     if isinstance(device, HostDevice):
         return None
     if isinstance(device, ChipDevice):
@@ -97,7 +97,7 @@ def roofline_of(device: Device) -> Roofline | None:
 
 
 def chip_roofline(chip: Chip, launch_us: float = 0) -> Roofline:
-    """One cluster: the products of all its cores, and its main memory. Elements there have half the bytes."""
+    """Roofline of one cluster: all its cores' products, and its main memory. Elements have half the bytes there."""
     macs = chip.matrix.macs_per_cycle("float16") * chip.cores_per_cluster
     traffic = _main_memory_bytes_per_cycle(chip) * SINGLE_BYTES / CHIP_BYTES
     return Roofline(
@@ -106,13 +106,13 @@ def chip_roofline(chip: Chip, launch_us: float = 0) -> Roofline:
 
 
 def _main_memory_bytes_per_cycle(chip: Chip) -> float:
-    """Of the fastest way out of the main memory."""
+    """Bandwidth of the fastest path out of the main memory."""
     links = [link for link in chip.links if link.source == main_memory(chip)]
     return float(max(link.bandwidth_bytes_per_cycle for link in links)) if links else 1.0
 
 
 def roofline_ns(macs: int, read_bytes: int, written_bytes: int, roofline: Roofline) -> tuple[int, tuple[float, float]]:
-    """The time of a task alone, and which parts of work rate and bandwidth it takes meanwhile."""
+    """Time of a task alone, and the shares of work rate and bandwidth that it takes meanwhile."""
     fill = min(1.0, written_bytes / roofline.full_bytes) if roofline.full_bytes and written_bytes else 1.0
     at_full_rate = 2 * macs / roofline.flops_per_second
     traffic = (read_bytes + written_bytes) / roofline.bytes_per_second

@@ -1,4 +1,4 @@
-"""A placement problem: a task graph, the devices it may run on, and what everything costs there.
+"""A placement problem: a task graph, the devices it may run on, and the costs there.
 
 Times are whole nanoseconds, so that methods, the simulator and an exact solver agree to the last one.
 """
@@ -23,15 +23,17 @@ NANOSECONDS = 1_000_000_000
 
 MOST_MACHINES = 64
 MOST_STREAMS = 64
-"""Of a machine."""
+"""Largest number of streams of a machine."""
 
 LONGEST_NS = 2**53
-"""All work and all copies one after the other: up to here floating-point numbers have all whole ones. 104 days."""
+"""Largest sum in ns of all work and all copies in sequence: up to here, floating-point numbers represent all integers.
+It is 104 days.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A device as methods see it: `streams` tasks at a time. `stage_ns` is what a barrier over several costs."""
+    """A device as methods see it: `streams` tasks at a time; a barrier over several streams costs `stage_ns`."""
 
     name: str
     streams: int = 1
@@ -40,7 +42,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How values get from one machine to another. Routes with the same `wire` carry one value at a time in all."""
+    """A way from one machine to another. Routes with the same `wire` carry one value at a time in all."""
 
     source: str
     target: str
@@ -55,12 +57,12 @@ class Route:
 
 @dataclass(frozen=True)
 class CostTable:
-    """What tasks take on machines. The first machine is the host, where inputs come from and outputs go.
+    """Times of tasks on machines. The first machine is the host, where inputs come from and outputs go.
 
     `work_ns[task][machine]` is the time alone on the machine, or NOT_ACCEPTED. `shares[task][machine]` says what part
     of each resource of the machine (compute, memory bandwidth; 0 to 1) the task takes while it runs alone: tasks on
     several streams of a machine whose shares of a resource add up to more than 1 slow each other down by that sum.
-    Without shares, streams are as good as machines of their own.
+    Without shares, streams act like separate machines.
     """
 
     machines: tuple[Machine, ...]
@@ -68,12 +70,12 @@ class CostTable:
     work_ns: tuple[tuple[int, ...], ...]
     shares: tuple[tuple[tuple[float, ...], ...], ...] = ()
     source: str = field(default="", compare=False)
-    """Where the numbers come from, in words."""
+    """Source of the numbers, in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What several tasks cost as one operator: as in `Task` and in a row of `CostTable`."""
+    """Cost of several tasks as one operator: as in `Task` and in a row of `CostTable`."""
 
     work_ns: tuple[int, ...]
     shares: tuple[tuple[float, ...], ...] = ()
@@ -82,10 +84,10 @@ class Merged:
 
 
 class Merging(Protocol):
-    """A cost source that knows which tasks can run as one operator, and what that one costs."""
+    """A cost source that knows which tasks can run as one operator, and the cost of that operator."""
 
     def merged(self, tasks: tuple[int, ...]) -> Merged | None:
-        """Of task numbers; None where these cannot be merged."""
+        """Cost of the tasks with these numbers as one; None where they cannot be merged."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ class Problem:
 
     @cached_property
     def copy_ns(self) -> npt.NDArray[np.int64]:
-        """Value x machine x machine; 0 where source and target are the same."""
+        """Copy times in ns: value x machine x machine; 0 where source and target are the same."""
         count = len(self.machines)
         found = np.zeros((len(self.graph.values), count, count), np.int64)
         for (source, target), route in self.route.items():
@@ -125,12 +127,12 @@ class Problem:
 
     @cached_property
     def accepted(self) -> tuple[tuple[int, ...], ...]:
-        """Of each task, the machines that run it."""
+        """For each task, the machines that run it."""
         return tuple(tuple(np.flatnonzero(row != NOT_ACCEPTED).tolist()) for row in self.work_ns)
 
     @cached_property
     def contended(self) -> tuple[bool, ...]:
-        """Of each machine, whether its streams may slow each other down."""
+        """For each machine, whether its streams may slow each other down."""
         return tuple(bool(self.costs.shares) and machine.streams > 1 for machine in self.machines)
 
     def __str__(self) -> str:
@@ -188,7 +190,7 @@ def verify_problem(problem: Problem) -> None:
 
 
 def _longest_ns(problem: Problem) -> int:
-    """Every task on its slowest device in a stage of its own, and every value on the slowest way to every device."""
+    """Sum of every task on its slowest device in a separate stage, and every value on the slowest way everywhere."""
     costs, values = problem.costs, problem.graph.values
     size_bytes = sum(value.size_bytes for value in values)
     slowest: dict[str, int] = {}

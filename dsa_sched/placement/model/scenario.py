@@ -1,4 +1,4 @@
-"""Scenarios: which devices a network may run on, and what joins them.
+"""Scenarios: the devices on which a network may run, and the links between them.
 
     scenario.yaml --bounded YAML--> fields --> Scenario(devices, links)
 
@@ -36,10 +36,10 @@ class ScenarioPart(BaseModel):
 
 
 class Roofline(ScenarioPart):
-    """What a device can do at best: the analytic price of a task is its launch and the longer of work and traffic.
+    """Best rates of a device: the analytic price of a task is its launch plus the longer of work and traffic.
 
     A multiply-accumulate is two operations. Below `full_bytes` of output a task cannot fill the device and its work
-    goes on at that part of the rate, so that others may run beside it.
+    goes on at that part of the rate, so that others may run next to it.
     """
 
     flops_per_second: Rate
@@ -49,7 +49,7 @@ class Roofline(ScenarioPart):
 
 
 class RooflineDevice(ScenarioPart):
-    """A device that exists in numbers only: `streams` tasks at a time, a barrier over which takes `stage_us`."""
+    """A device that exists only as numbers: `streams` tasks at a time; a barrier over them takes `stage_us`."""
 
     kind: Literal["roofline"]
     name: Name
@@ -59,14 +59,14 @@ class RooflineDevice(ScenarioPart):
 
 
 class HostDevice(ScenarioPart):
-    """A host that computes nothing: only what comes in and goes out is there."""
+    """A host that computes nothing: only inputs and outputs are there."""
 
     kind: Literal["host"]
     name: Name
 
 
 class OnnxruntimeDevice(ScenarioPart):
-    """The processor through onnxruntime, with `threads` of its own; 0 takes as many as there are cores."""
+    """The processor through onnxruntime, with `threads` threads; 0 means one per core."""
 
     kind: Literal["onnxruntime"]
     name: Name
@@ -99,8 +99,8 @@ class CudaDevice(ScenarioPart):
 class ChipDevice(ScenarioPart):
     """One cluster of a chip of hw_models: `chip` is a name or a path, `level` that of the compiler.
 
-    `launch_us` is what the host takes to start a program. The device is simulated: results are computed, time passes
-    on the chip's clock and not on the wall.
+    `launch_us` is the host's time to start a program. The device is simulated: results are computed, and times are
+    those of the chip's clock, not real time.
     """
 
     kind: Literal["chip"]
@@ -117,10 +117,10 @@ Device = Annotated[
 
 
 class ScenarioLink(ScenarioPart):
-    """Joins any two of `between`. Each direction of each pair is a wire of its own, which carries one value at a time,
-    unless `wire` names one that all pairs and directions of all links of that name share.
+    """Joins any two of `between`. Each direction of each pair is a separate wire, which carries one value at a time,
+    unless `wire` names one that all pairs and directions of all links with that name share.
 
-    With `measured`, copies are timed before anything is placed, where both ends are real; the numbers hold till then.
+    With `measured`, copies are timed before anything is placed, where both ends are real; the numbers hold until then.
     """
 
     between: Annotated[tuple[Name, ...], Field(min_length=2, max_length=MOST_MACHINES)]
@@ -149,7 +149,7 @@ class Scenario(ScenarioPart):
         )
 
     def routes(self) -> tuple[Route, ...]:
-        """One a direction of every pair of devices."""
+        """One route per direction of every pair of devices."""
         found = []
         for link in self.links:
             for pair in combinations(link.between, 2):
@@ -200,7 +200,7 @@ def _error(file: str, problems: tuple[FileProblem, ...]) -> PlacementError:
 
 
 Finding = tuple[FieldPath, str, str]
-"""The place, what is wrong, what is allowed."""
+"""The place, what is wrong, and what is allowed."""
 
 
 def _named(device: Device, folder: Path) -> Device:
@@ -226,7 +226,7 @@ def _resolved(scenario: Scenario, folder: Path) -> tuple[dict[int, Chip], list[F
 
 
 def _contradictions(scenario: Scenario, chips: dict[int, Chip]) -> list[Finding]:
-    """What no field alone shows."""
+    """Contradictions that no field alone shows."""
     found: list[Finding] = []
     places: dict[str, int] = {}
     for place, device in enumerate(scenario.devices):
@@ -246,7 +246,7 @@ def _contradictions(scenario: Scenario, chips: dict[int, Chip]) -> list[Finding]
 
 
 def _links_wrong(scenario: Scenario, places: dict[str, int]) -> list[Finding]:
-    """Unknown ends, ends given twice, pairs joined twice or not at all."""
+    """Findings about unknown ends, ends given twice, pairs joined twice or not at all."""
     found: list[Finding] = []
     joined: dict[frozenset[str], int] = {}
     for number, link in enumerate(scenario.links):

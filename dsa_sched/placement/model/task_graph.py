@@ -1,10 +1,10 @@
-"""Task graphs: what a network asks for above the level of kernels.
+"""Task graphs: the work of a network above the level of kernels.
 
     tasks (layers or groups of them) + values (tensors with one producer and any number of consumers) = TaskGraph
 
-A value is a tensor, not an edge: however many tasks of a device read it, it travels there once. The two ends of a
-network are tasks without work, `%inputs` and `%outputs`, which stay on the host: so what comes in and goes out travels
-like all else.
+A value is a tensor, not an edge: however many tasks of a device read it, it is copied there once. The two ends of a
+network are tasks without work, `%inputs` and `%outputs`, which stay on the host, so that inputs and outputs are copied
+like all other values.
 """
 
 from __future__ import annotations
@@ -66,22 +66,22 @@ class TaskGraph:
 
     @cached_property
     def value(self) -> dict[str, TaskValue]:
-        """By name."""
+        """Values by name."""
         return {value.name: value for value in self.values}
 
     @cached_property
     def producers(self) -> tuple[int, ...]:
-        """Of each value, the task that makes it."""
+        """For each value, the task that makes it."""
         return tuple(self.number[value.producer] for value in self.values)
 
     @cached_property
     def consumers(self) -> tuple[tuple[int, ...], ...]:
-        """Of each value, the tasks that read it."""
+        """For each value, the tasks that read it."""
         return tuple(tuple(self.number[name] for name in value.consumers) for value in self.values)
 
     @cached_property
     def reads(self) -> tuple[tuple[int, ...], ...]:
-        """Of each task, the values that it reads."""
+        """For each task, the values that it reads."""
         found: list[list[int]] = [[] for _ in self.tasks]
         for value, consumers in enumerate(self.consumers):
             for task in consumers:
@@ -90,7 +90,7 @@ class TaskGraph:
 
     @cached_property
     def writes(self) -> tuple[tuple[int, ...], ...]:
-        """Of each task, the values that it makes."""
+        """For each task, the values that it makes."""
         found: list[list[int]] = [[] for _ in self.tasks]
         for value, task in enumerate(self.producers):
             found[task].append(value)
@@ -98,12 +98,12 @@ class TaskGraph:
 
     @cached_property
     def predecessors(self) -> tuple[tuple[int, ...], ...]:
-        """Of each task, the tasks that it reads from, in order."""
+        """For each task, the tasks that it reads from, in order."""
         return tuple(tuple(sorted({self.producers[value] for value in reads})) for reads in self.reads)
 
     @cached_property
     def successors(self) -> tuple[tuple[int, ...], ...]:
-        """Of each task, the tasks that read from it, in order."""
+        """For each task, the tasks that read from it, in order."""
         found: list[set[int]] = [set() for _ in self.tasks]
         for task, before in enumerate(self.predecessors):
             for other in before:
@@ -122,7 +122,8 @@ class TaskGraph:
 
 
 def verify_task_graph(graph: TaskGraph) -> None:
-    """Unique names, known ends, producers before consumers, values in the order of their producers, no negative sizes.
+    """Check unique names, known ends, producers before consumers, values in the order of their producers, no negative
+    sizes.
 
     Raises PlacementError.
     """
@@ -176,7 +177,7 @@ def grouped(graph: TaskGraph, groups: Sequence[Sequence[int]]) -> TaskGraph:
 
 
 def task_bytes(graph: TaskGraph, number: int) -> tuple[int, int]:
-    """What a task reads, constants too, and what it writes."""
+    """Bytes that a task reads, including constants, and that it writes."""
     read = sum(graph.values[value].size_bytes for value in graph.reads[number])
     written = sum(graph.values[value].size_bytes for value in graph.writes[number])
     return read + graph.tasks[number].constant_bytes, written

@@ -1,8 +1,8 @@
-"""How many operations an ONNX node takes, from its shapes alone: one row an operator.
+"""Number of operations of an ONNX node, from its shapes alone: one row per operator.
 
     Conv, 1x64x56x56 out, 3x3 of 64 channels  -->  multiply-accumulates
 
-For analytic costs only. Operators without a row count one operation an element of what they make.
+It is for analytic costs only. Operators without a row count one operation per element of their results.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _pool(node: Node, network: Network) -> int:
 
 
 def _inputs(node: Node, network: Network) -> int:
-    """One operation an element read: reductions and normalisations."""
+    """One operation per element read: reductions and normalisations."""
     return prod(_shape(node, network, 0))
 
 
@@ -79,7 +79,7 @@ def _einsum(node: Node, network: Network) -> int:
 
 
 def _attention(node: Node, network: Network) -> int:
-    """Queries x keys, twice: scores, and what they pick."""
+    """Queries times keys, twice: the scores, and the sums of values."""
     queries, keys = _shape(node, network, 0), _shape(node, network, 1)
     return 2 * prod(queries) * keys[-2]
 
@@ -111,7 +111,7 @@ ROWS: Mapping[str, Callable[[Node, Network], int]] = MappingProxyType({
     "RMSNormalization": lambda node, network: 3 * _inputs(node, network),
     "Softmax": lambda node, network: 3 * _inputs(node, network),
     "LogSoftmax": lambda node, network: 3 * _inputs(node, network),
-    # Views of what is there.
+    # Views of existing values.
     **dict.fromkeys(onnx_names(Trait.VIEW), lambda _node, _network: 0),
 })  # fmt: skip
 """ONNX operator -> operations of a node of it."""

@@ -1,10 +1,10 @@
-"""Times that no schedule of a problem can go below: what "distance from the bound" is measured by.
+"""Times that no schedule of a problem can go below, from which the "distance from the bound" is measured.
 
     Problem --heads, tails--> the longest way through the network
             --GLOP-----------> devices as fractions: loads of machines, wires and resources, and ways with their copies
 
-Both relax: on its way a value finds every wire free, and a task may be cut into fractions on several machines. A copy
-is counted on a way where the machines of its two ends cannot be the same.
+Both are relaxations: a value finds every wire on its way free, and a task may be cut into fractions on several
+machines. A copy is counted on a way where the machines of its two ends cannot be the same.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_FLOWS = 20_000
 """Edges x machines x machines up to which the linear programme has copies; beyond, only loads and work on the way."""
 
 ROUNDING = 1e-6
-"""Relative; the linear programme is solved in floating point, and its answer is taken down by this much."""
+"""Relative rounding error: the linear programme is solved in floating point, and its answer is lowered by this much."""
 
 
 def heads(problem: Problem) -> NDArray[np.float64]:
@@ -38,7 +38,7 @@ def heads(problem: Problem) -> NDArray[np.float64]:
 
 
 def tails(problem: Problem) -> NDArray[np.float64]:
-    """Task x machine: from the end of the task there, no less is left. 0 at tasks that nothing waits for."""
+    """Task x machine: time that is left at least after the task ends there. 0 for tasks that nothing waits for."""
     graph, work, copy = problem.graph, _work(problem), problem.copy_ns
     tail = np.zeros(work.shape)
     for task in reversed(range(len(tail))):
@@ -54,8 +54,9 @@ def _work(problem: Problem) -> NDArray[np.float64]:
 
 
 def through(problem: Problem) -> NDArray[np.float64]:
-    """Task x machine: the longest way through the network that has the task there, each other task on the machine that
-    is best for this way alone. Infinite where the task is refused."""
+    """Task x machine: the longest way through the network with the task there and each other task on the machine that
+    is best for this way alone. Infinite where the task is refused.
+    """
     return heads(problem) + _work(problem) + tails(problem)
 
 
@@ -99,7 +100,7 @@ class _Fractions:
     part: list[dict[int, Any]]
 
     def add_load(self, machine: int) -> None:
-        """The work of a machine fits in the makespan, and so does what it wants of each resource."""
+        """Add that the work of a machine fits in the makespan, and so does its use of each resource."""
         problem, solver = self.problem, self.solver
         work = {
             task: problem.work_ns[task, machine] / self.unit for task, own in enumerate(self.part) if machine in own
@@ -113,7 +114,7 @@ class _Fractions:
                 solver.Add(solver.Sum(used) <= self.makespan)
 
     def add_ways(self) -> None:
-        """Tasks start after what they read is made and has travelled; what travels fits on its wire."""
+        """Add that tasks start after what they read is made and copied, and that the copies fit on their wires."""
         problem, solver = self.problem, self.solver
         graph, work = problem.graph, problem.work_ns / self.unit
         start = [solver.NumVar(0.0, solver.infinity(), "") for _ in self.part]
@@ -138,7 +139,7 @@ class _Fractions:
             solver.Add(self.makespan >= begun + length)
 
     def _flows(self, maker: int, reader: int) -> dict[tuple[int, int], Any]:
-        """What part of a task on one machine is read by what part of another on another (or the same)."""
+        """Fraction of a task on one machine that is read by a fraction of another on the same or another machine."""
         solver, sources, targets = self.solver, self.part[maker], self.part[reader]
         flows = {(a, b): solver.NumVar(0.0, 1.0, "") for a in sources for b in targets}
         for a, x in sources.items():

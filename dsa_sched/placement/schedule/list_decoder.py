@@ -4,9 +4,9 @@
 
 A lane is a stream of a machine or a wire. Of the tasks whose producers are placed, the one of highest priority goes
 next: the values that it lacks on its machine take the earliest gaps of their wires, then the task takes the earliest
-gap of a stream there. A task without a device gene takes the machine where it ends first (plus a bias of its own, for
-PEFT). That is list scheduling with insertion, with wires as resources. Streams never slow each other down here: where
-they do (`Problem.contended`), the makespan is an estimate and `simulate` has the last word.
+gap of a stream there. A task without a device gene takes the machine where it ends first (plus its bias, for PEFT).
+This is list scheduling with insertion, with wires as resources. Streams never slow each other down here: where they do
+(`Problem.contended`), the makespan is an estimate and `simulate` has the last word.
 
 Everything starts as early as the items before it on its lane and what it waits for allow, so `simulate` of the same
 orders gives the same times to the nanosecond.
@@ -27,7 +27,7 @@ from dsa_sched.placement.schedule.schedule import TaskPlacement
 Tables = tuple[NDArray[np.int64], ...]
 
 BY_DATA, BY_COPY, BY_LANE = 1, 2, 3
-"""What the start of a task on the critical path waited for: a value made there, one that travelled, a busy stream."""
+"""What the start of a task on the critical path waited for: a value made there, one that was copied, a busy stream."""
 
 FREE = -1
 """The device gene of a task that goes where it ends first."""
@@ -36,7 +36,7 @@ _START, _END, _ITEM = range(3)
 """Rows of the items of lanes. Items are tasks, then copies (value x target machine)."""
 
 _RUN_START, _RUN_END, _ON, _LANE, _RUN_TURN = range(5)
-"""Rows of the runs, by task: times, machine, lane, and when it was decided."""
+"""Rows of the runs, by task: times, machine, lane, and the turn in which it was decided."""
 
 _LEAVE, _ARRIVE, _COPY_TURN = range(3)
 """Rows of the copies, by value and target machine; one that was never made arrives at -1."""
@@ -118,7 +118,8 @@ def _bring(
     reads: int,
     machine: int,
 ) -> Any:
-    """Copy what a task lacks on a machine; when all of it is there, and how many copies that took (for `_take_back`).
+    """Copy what a task lacks on a machine; returns when all of it is there, and the number of copies (for
+    `_take_back`).
 
     `wanted` has the values in the order in which they are made.
     """
@@ -171,7 +172,7 @@ def _stream(
     ready: int,
     length: int,
 ) -> Any:
-    """The stream of a machine in which a task starts first: its lane, the start and the place there."""
+    """The stream of a machine in which a task starts first: its lane, the start, and the place in the lane."""
     best, best_lane, best_place = -1, -1, -1
     for lane in range(lane_from[machine], lane_from[machine + 1]):
         start, place = _fit(lanes, counts, lane, ready, length)
@@ -182,7 +183,7 @@ def _stream(
 
 @njit(cache=True, nogil=True)
 def _sort_reads(tables: Any, runs: NDArray[np.int64], task: int, wanted: NDArray[np.int64]) -> Any:
-    """What a task reads, in the order in which it is made, into `wanted`. The number of values."""
+    """Write the values that a task reads into `wanted`, in the order in which they are made; returns their number."""
     reads_from, reads, producer = tables[1], tables[2], tables[3]
     first, last = reads_from[task], reads_from[task + 1]
     for number in range(first, last):
@@ -212,7 +213,7 @@ def decode(
     while size:
         task, size = _pop(heap, size, priority)
         reads = _sort_reads(tables, runs, task, wanted)
-        # Every machine in question is tried and left again; the one chosen is entered once more, for good.
+        # Every candidate machine is tried and left again; the chosen one is entered once more, for good.
         first, last = (gene[task], gene[task] + 1) if gene[task] >= 0 else (0, work.shape[1])
         machine, best = first, np.inf
         for trial in range(first, last + 1):
@@ -245,7 +246,7 @@ def decode(
 
 @njit(cache=True, nogil=True)
 def _trace(tables: Any, room: Any, code: NDArray[np.int8]) -> None:
-    """Walk back from the end what each start waited for. `code` gets what each task of the critical path waited for."""
+    """Walk back from the end along what each start waited for. `code` gets this for each task of the critical path."""
     reads_from, reads, producer = tables[1], tables[2], tables[3]
     lanes, runs, copies, counts, previous = room[0], room[1], room[2], room[3], room[8]
     tasks, machines = runs.shape[1], copies.shape[2]
@@ -289,8 +290,9 @@ def evaluate(
     watched: NDArray[np.int64],
     ends: NDArray[np.int64],
 ) -> None:
-    """Makespans and critical paths of rows of genes, of which those that are FREE become what was chosen. `paths` may
-    be empty when none are wanted. `ends` gets when the tasks of `watched` end."""
+    """Makespans and critical paths of rows of genes; FREE genes become the choices made for them. `paths` may
+    be empty when none are wanted. `ends` gets the ends of the tasks in `watched`.
+    """
     for row in range(len(genes)):
         makespans[row] = decode(tables, room, genes[row], priorities[row], bias)
         genes[row] = room[1][_ON]
@@ -301,7 +303,7 @@ def evaluate(
 
 
 def offsets(rows: tuple[tuple[int, ...], ...]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows one behind the other: where each begins (and the last ends), and all of them."""
+    """Rows in sequence: where each begins (and the last ends), and all of them."""
     ends = np.cumsum([0, *map(len, rows)], dtype=np.int64)
     return ends, np.array([item for row in rows for item in row], np.int64)
 
@@ -363,16 +365,16 @@ class Decoder:
 
     @property
     def machine(self) -> NDArray[np.int64]:
-        """Of each task, the machine that it was decoded to."""
+        """Machine to which each task was decoded."""
         return np.array(self.room[1][_ON])
 
     @property
     def turns(self) -> NDArray[np.int64]:
-        """Of each task, when it was decided: smaller is earlier."""
+        """Turn in which each task was decided: smaller is earlier."""
         return np.array(self.room[1][_RUN_TURN])
 
     def placement(self) -> TaskPlacement:
-        """What was decoded last, with the order of copies, so that `simulate` gives the same times."""
+        """The placement decoded last, with the order of copies, so that `simulate` gives the same times."""
         start, end, machine, lane, turn = self.room[1]
         leave, arrive, copy_turn = self.room[2]
         order = np.lexsort((turn, end, start))
@@ -391,7 +393,7 @@ class Decoder:
     def watch(
         self, genes: NDArray[np.int64], priorities: NDArray[np.float64], watched: NDArray[np.int64], *, paths: bool
     ) -> tuple[NDArray[np.int64], NDArray[np.int8], NDArray[np.int64]]:
-        """The same, and row x task when the tasks of `watched` end."""
+        """Like `evaluate`, with an array, row x task, of the ends of the tasks in `watched`."""
         makespans, ends = np.zeros(len(genes), np.int64), np.zeros((len(genes), len(watched)), np.int64)
         codes = np.zeros(genes.shape if paths else (0, 0), np.int8)
         evaluate(self.tables, self.room, genes, priorities, self.no_bias, makespans, codes, watched, ends)

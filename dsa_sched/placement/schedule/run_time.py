@@ -1,11 +1,12 @@
-"""Running a placement for real: one worker a stream of a device, one a wire, all at the same time.
+"""Runs a placement for real: one worker per stream of a device and one per wire, all at the same time.
 
     Placement + compiled parts + feeds --Executor--> outputs, and a Schedule of when everything really happened
 
-A worker runs its tasks in the order of the placement, each when what it reads is on its device. Values are copied by
-the workers of wires while devices compute. Whoever fails stops all others at their next task, and the run raises one
-error that names device and task. A simulated device computes values and lets no time pass: where one takes part, the
-schedule is that of the simulator for the times that real devices and wires took and simulated ones account for.
+A worker runs its tasks in the order of the placement, each as soon as its inputs are on its device. Values are copied
+by the workers of wires while devices compute. A worker that fails stops all others at their next task, and the run
+raises one error that names device and task. A simulated device computes values but does not take the time: if there is
+one, the schedule is the simulator's, with the measured times of real devices and wires and the computed times of
+simulated ones.
 """
 
 from __future__ import annotations
@@ -29,14 +30,15 @@ from hw_models.errors import PlacementError
 Array = npt.NDArray[Any]
 
 RunTask = Callable[[Mapping[str, Array]], Mapping[str, Array]]
-"""Runs a task on its device: values that it reads by name -> values that it makes, in arrays that stay as they are."""
+"""Function that runs a task on its device: values read, by name -> values made, in arrays that stay unchanged."""
 
 
 @dataclass(frozen=True)
 class ScheduleExecution:
     """`outputs` are the values that the network gives out. `accounted` says that the times of the schedule are partly
     those of simulated devices. `worked_ns` is the processor's time of each task in the thread of its worker: all of its
-    work where it is done in that thread, with nothing of what else the machine does."""
+    work where it is done in that thread, without any other work of the machine.
+    """
 
     outputs: Mapping[str, Array]
     schedule: Schedule
@@ -50,7 +52,7 @@ class ScheduleExecution:
 
 @dataclass
 class _Attempt:
-    """One run: what is there and what is missing. Workers change it under the lock."""
+    """State of one run: the values that are there and those that are missing. Workers change it under the lock."""
 
     missing: list[int]
     values: dict[tuple[str, int], Array]
@@ -58,7 +60,7 @@ class _Attempt:
     lock: Lock = field(default_factory=Lock)
     ready: list[Event] = field(default_factory=list)
     sent: list[SimpleQueue[tuple[int, int] | None]] = field(default_factory=list)
-    """Of each wire, (value, target) that can leave; None ends the run."""
+    """For each wire, (value, target) that can leave; None ends the run."""
     finished: SimpleQueue[None] = field(default_factory=SimpleQueue)
     failure: BaseException | None = None
     failed_in: str = ""
@@ -84,7 +86,7 @@ class _Attempt:
 class Executor:
     """Workers that are ready to run one placement, as often as asked; they end with its `with` block or by `close`.
 
-    `run_task` has each task that is no end by its number; `simulated` says which machines let no time pass. Raises
+    `run_task` has each task that is no end by its number; `simulated` says which machines are simulated. Raises
     PlacementError for a placement that is not of the problem.
     """
 
@@ -126,7 +128,7 @@ class Executor:
         self.close()
 
     def close(self) -> None:
-        """End the workers, each after what it is at."""
+        """End the workers, each after its current task."""
         for order in self._orders:
             order.put(None)
         for thread in self._threads:
@@ -180,7 +182,7 @@ class Executor:
         return attempt
 
     def _followers(self) -> dict[int, list[int]]:
-        """With stages: of the last stage's tasks, those that may start only when they are over."""
+        """For each last task of a stage, the tasks that may start only when it is over."""
         stages = self._placement.stage
         if stages is None:
             return {}
@@ -193,7 +195,7 @@ class Executor:
         return after
 
     def _wires(self) -> tuple[list[list[tuple[int, int]]], dict[int, list[tuple[int, int]]]]:
-        """Of each wire, the (value, target) that it carries, in turn; of each value, its (wire, target)."""
+        """For each wire, the (value, target) that it carries, in turn; for each value, its (wire, target)."""
         graph, machine, route = self._problem.graph, self._placement.machine, self._problem.route
         wires: dict[str, int] = {}
         copies: list[list[tuple[int, int]]] = []
@@ -220,7 +222,7 @@ class Executor:
             while (attempt := order.get()) is not None:
                 try:
                     work(attempt, own)
-                except BaseException as error:  # a worker never dies: the run says what happened
+                except BaseException as error:  # a worker never dies: the run reports what happened
                     attempt.fail("the run-time", error)
                 attempt.finished.put(None)
 
@@ -230,7 +232,7 @@ class Executor:
         thread.start()
 
     def _work_off(self, attempt: _Attempt, own: list[int]) -> None:
-        """One stream: its tasks in order."""
+        """Run one stream: its tasks in order."""
         graph = self._problem.graph
         for task in own:
             attempt.ready[task].wait()
@@ -277,7 +279,7 @@ class Executor:
             attempt.ready[task].set()
 
     def _carry(self, attempt: _Attempt, wire: int) -> None:
-        """One wire: values in the order in which they are made, or in that of the placement."""
+        """Run one wire: values in the order in which they are made, or in that of the placement."""
         in_order = self._placement.copies is not None
         left, waiting = list(self._copies[wire]), list[tuple[int, int]]()
         while left:
@@ -320,7 +322,7 @@ class Executor:
             for value in graph.reads[task]:
                 name, machine = graph.values[value].name, self._placement.machine[task]
                 array = attempt.values[name, machine]
-                # Buffers and inputs are used again: what is given out belongs to the user.
+                # Buffers and inputs are reused, so the outputs belong to the user.
                 lent = array is self._buffers.get((value, machine)) or graph.producers[value] in self._ends
                 outputs[name] = array.copy() if lent else array
         accounted = any(self._simulated[machine] for machine in self._placement.machine)
@@ -346,8 +348,9 @@ class Executor:
         return Schedule(graph.name, names, tuple(runs), tuple(copies), self.predicted.stages)
 
     def undisturbed_ns(self, execution: ScheduleExecution) -> float:
-        """The makespan of a run if each task had taken only its `worked_ns`: what other work on the machine adds is
-        out, what devices cost each other by sharing caches and memory is in."""
+        """Makespan of a run in ns if each task had taken only its `worked_ns`: without the effect of other work on the
+        machine, but with the cost of devices sharing caches and memory.
+        """
         graph, machine = self._problem.graph, self._placement.machine
         times = {graph.number[name]: ns for name, ns in execution.worked_ns.items()}
         real = {task: ns for task, ns in times.items() if not self._simulated[machine[task]]}
@@ -362,7 +365,7 @@ class Executor:
         return Problem(self._problem.graph, costs)
 
     def _accounted(self, attempt: _Attempt) -> Schedule:
-        """The simulator's, with the times that tasks on real devices took; copies take what their routes say."""
+        """Schedule of the simulator, with the times of tasks on real devices; copies take what their routes give."""
         machine = self._placement.machine
         real = {
             task: end - start

@@ -1,4 +1,4 @@
-"""Schedules: what runs where and when. A method decides a `TaskPlacement`; the simulator makes a `Schedule` of it.
+"""Schedules: what runs where and when. A method decides a `TaskPlacement`; the simulator makes a `Schedule` from it.
 
 Placement(machine, stream, order, stage) --simulate--> Schedule(runs, copies, stages) --verify_schedule--> sound
 """
@@ -15,10 +15,10 @@ from hw_models.errors import PlacementError
 from partitioner.ir.text import format_line
 
 ROUNDING = 1e-9
-"""Of a long time that was added up of many parts."""
+"""Relative rounding error of a long time that is the sum of many parts."""
 
 SLACK_NS = 1e-3
-"""Rounding of times on machines whose streams slow each other down; elsewhere times are whole."""
+"""Rounding error, in ns, of times on machines whose streams slow each other down; elsewhere times are whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +106,9 @@ def _times(item: TaskRun | ValueCopy) -> tuple[tuple[str, float], ...]:
 
 
 def single_machine(problem: Problem, machine: int) -> TaskPlacement | None:
-    """Everything on one machine and one stream, in the order of the graph; the ends stay on the host. None where the
-    machine does not accept every task."""
+    """Placement of everything on one machine and one stream, in the order of the graph; the ends stay on the host. None
+    where the machine does not accept every task.
+    """
     tasks = problem.graph.tasks
     places = tuple(0 if task.is_end else machine for task in tasks)
     if any(place not in accepted for place, accepted in zip(places, problem.accepted, strict=True)):
@@ -116,11 +117,11 @@ def single_machine(problem: Problem, machine: int) -> TaskPlacement | None:
 
 
 def verify_schedule(schedule: Schedule, problem: Problem) -> None:
-    """Every task once, on a device that accepts it, for as long as its work takes beside what other streams run, one at
-    a time a stream; what it reads there before it starts; one value at a time a wire; stages one after the other, with
-    their barriers. Raises PlacementError.
+    """Check that every task runs once, on a device that accepts it, for as long as its work takes next to what other
+    streams run, one at a time per stream; that what it reads is there before it starts; that wires carry one value at a
+    time; and that stages follow each other, with their barriers. Raises PlacementError.
 
-    Written apart from the simulator, so that each checks the other.
+    It is independent of the simulator, so that each checks the other.
     """
     graph = problem.graph
     number = {machine.name: place for place, machine in enumerate(problem.machines)}
@@ -154,7 +155,7 @@ def verify_schedule(schedule: Schedule, problem: Problem) -> None:
 
 
 def _verify_shared(schedule: Schedule, problem: Problem, machine: int) -> None:
-    """Runs on a machine whose streams contend: what each has done, moment by moment, is its work in the end."""
+    """Check runs on a machine whose streams contend: what each has done, moment by moment, adds up to its work."""
     runs = [run for run in schedule.runs if run.machine == problem.machines[machine].name]
     tasks = {run.task: problem.graph.number[run.task] for run in runs}
     done = dict.fromkeys(tasks, 0.0)
@@ -189,7 +190,7 @@ def _one_at_a_time(who: str, items: Iterable[TaskRun | ValueCopy]) -> None:
 
 
 def _arrivals(schedule: Schedule, problem: Problem, number: dict[str, int]) -> dict[tuple[str, str], float]:
-    """(value, machine) -> when it is there. Checks that copies carry what was made, along routes, one at a time."""
+    """(value, machine) -> time when it is there. Checks that copies carry existing values along routes in turn."""
     graph = problem.graph
     arrived: dict[tuple[str, str], float] = {}
     wires: dict[str, list[TaskRun | ValueCopy]] = {}

@@ -21,7 +21,7 @@ from hw_models.errors import PlacementError
 
 
 def simulate(problem: Problem, placement: TaskPlacement) -> Schedule:
-    """What the placement comes to. Raises PlacementError for one that is not of this problem or cannot end."""
+    """The schedule of a placement. Raises PlacementError for one that is not of this problem or cannot end."""
     _require_sound(problem, placement)
     simulation = _Simulation(problem, placement)
     simulation.run()
@@ -73,7 +73,7 @@ class _Machine:
 
 
 class _Simulation:
-    """Events in the order of time; all that end at one moment end before anything else starts."""
+    """Events in the order of time; everything that ends at one moment ends before anything else starts."""
 
     def __init__(self, problem: Problem, placement: TaskPlacement) -> None:
         self.problem, self.placement = problem, placement
@@ -101,7 +101,7 @@ class _Simulation:
         self.copied: list[tuple[int, int, int, float, float]] = []
 
     def _wire_orders(self) -> dict[str, deque[tuple[int, int]]] | None:
-        """Where the placement says so, the order in which each wire carries values."""
+        """The order in which each wire carries values, if the placement gives one."""
         if self.placement.copies is None:
             return None
         orders: dict[str, deque[tuple[int, int]]] = {}
@@ -111,7 +111,7 @@ class _Simulation:
         return orders
 
     def _barriers(self) -> dict[int, int]:
-        """Of each stage the longest barrier of the machines that have tasks on several streams in it."""
+        """For each stage, the longest barrier of the machines that have tasks on several streams in it."""
         streams: dict[tuple[int, int], set[int]] = {}
         for task, stage in enumerate(self.placement.stage or ()):
             if not self.problem.graph.tasks[task].is_end:
@@ -143,7 +143,7 @@ class _Simulation:
             raise PlacementError(f"task {name}", needs="values that arrive", has="an order of copies that never ends")
 
     def _start(self, now: float) -> None:
-        """Whatever can start now."""
+        """Start whatever can start now."""
         for stream, queue in self.queues.items():
             if stream not in self.busy and queue and not self.missing[queue[0]] and self._open(queue[0], now):
                 self._start_task(queue.popleft(), stream, now)
@@ -169,14 +169,14 @@ class _Simulation:
             heapq.heappush(self.events, (now + work, _TASK, task, 0))
 
     def _progress(self, machine: int, now: float) -> None:
-        """Take off what was worked since the last change on a machine."""
+        """Subtract the work done since the last change on a machine."""
         state = self.machines[machine]
         for task in state.left:
             state.left[task] -= (now - state.since) / state.slowdown
         state.since = now
 
     def _repace(self, machine: int, now: float) -> None:
-        """The pace of the tasks that now share a machine, and when the first of them ends."""
+        """Set the pace of the tasks that now share a machine, and when the first of them ends."""
         state = self.machines[machine]
         shares = self.problem.costs.shares
         sums = [sum(parts) for parts in zip(*(shares[task][machine] for task in state.left), strict=True)]
@@ -228,7 +228,7 @@ class _Simulation:
         heapq.heappush(self.events, (self.opened, _NOTHING, 0, 0))
 
     def _start_copy(self, wire: str, waiting: list[tuple[float, int, int, int]], now: float) -> None:
-        """The next value of a wire: the first that waits, or the one whose turn the placement says it is."""
+        """Start the next value of a wire: the first that waits, or the one whose turn it is by the placement."""
         if self.wire_order is None:
             _, _, value, target = heapq.heappop(waiting)
         else:
@@ -256,4 +256,4 @@ class _Simulation:
 _TASK, _SHARED, _COPY, _NOTHING = range(4)
 
 _ROUNDING_NS = 1e-6
-"""Work below this is rounding."""
+"""Work below this, in ns, counts as rounding."""

@@ -1,1 +1,1 @@
-"""What the integers of an input stand for: as the model file says it, or as what reads it shows."""
+"""Meanings of integer inputs: as the model file declares them, or as their readers show them."""

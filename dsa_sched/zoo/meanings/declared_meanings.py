@@ -1,12 +1,12 @@
-"""What a model file says of its inputs, so that they are drawn as they are meant.
+"""Meanings of inputs that a model file declares, so that they are drawn as intended.
 
     Indices((30522,)) of input_ids  <-->  metadata_props of the model file: dsa-sched.input.input_ids = indices 30522
 
-A file of a user's own may say it in the same words.
+A user's own file may declare it in the same words.
 
     indices N         from 0 to N - 1
     indices N, M, ... the same, each place along the last axis with its own bound
-    mask              ones and then zeros along the last axis, at least one 1: what is there and what only fills up
+    mask              ones and then zeros along the last axis, at least one 1: content and then padding
     lengths N         from 1 to N
     range LOW HIGH    numbers from LOW to HIGH, both included: of integers, and of floating-point inputs too
 """
@@ -48,7 +48,7 @@ class MaskMeaning:
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """From 1 to `most`."""
+    """Lengths from 1 to `most`."""
 
     most: int
 
@@ -58,7 +58,7 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """From `least` to `most`."""
+    """Numbers from `least` to `most`."""
 
     least: float
     most: float
@@ -71,14 +71,14 @@ Meaning = Indices | MaskMeaning | Lengths | Range
 
 
 def with_declared(model: onnx.ModelProto, said: Mapping[str, Meaning]) -> onnx.ModelProto:
-    """The same model, which it changes, with an entry for every input named."""
+    """The model, changed, with an entry for every input named."""
     entries = {f"{KEY}{name}": str(meaning) for name, meaning in said.items()}
     model.metadata_props.extend(onnx.StringStringEntryProto(key=key, value=value) for key, value in entries.items())
     return model
 
 
 def declared_meanings(model: onnx.ModelProto) -> dict[str, Meaning]:
-    """What a model file says of its inputs. Raises ModelError for words that nobody knows."""
+    """Meanings that a model file declares for its inputs. Raises ModelError for unknown words."""
     return {
         entry.key.removeprefix(KEY): _parsed(entry.key.removeprefix(KEY), entry.value)
         for entry in model.metadata_props
@@ -120,7 +120,7 @@ def _ends(text: str) -> tuple[float, float] | None:
 def drawn_integers(
     name: str, meaning: Meaning, generator: np.random.Generator, shape: tuple[int, ...]
 ) -> npt.NDArray[np.int64]:
-    """Integers that mean something. Raises ModelError for bounds of places that are not those of the shape."""
+    """Random integers with a meaning. Raises ModelError for bounds of places that do not fit the shape."""
     match meaning:
         case MaskMeaning():
             if not shape:

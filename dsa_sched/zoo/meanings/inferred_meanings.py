@@ -1,4 +1,4 @@
-"""What an integer input of a model means that does not say it (`declared_meanings.py`), by what reads it.
+"""Meaning of an integer input that the model does not declare (`declared_meanings.py`), by what reads it.
 
 ids -> Gather(table of 100 rows)          indices, 0 to 99
 ids -> Sub 1 -> Gather(100 rows)          1 to 100: what the arithmetic on the way makes of them is in the table
@@ -22,7 +22,7 @@ from partitioner.ir.operators import Trait, onnx_names
 
 Integers = npt.NDArray[np.int64]
 Way = Callable[[Integers], Integers]
-"""What the nodes between an input and its reader make of the input's elements."""
+"""Function of an input's elements that the nodes between the input and its reader compute."""
 
 MOVES = onnx_names(Trait.VIEW, Trait.MOVES, Trait.SPLITS, Trait.GATHERS)
 GATHERS = onnx_names(Trait.GATHERS)
@@ -30,18 +30,18 @@ COMPARISONS = onnx_names(Trait.COMPARES) - {"Equal"}
 TRUTHS = onnx_names(Trait.LOGIC) | {"Cast", "Where"}
 DIVISIONS = ("Div", "Mod")
 MOST_NODES = 10_000
-"""Readers that are followed from one input."""
+"""Largest number of readers that are followed from one input."""
 
 LARGEST_TRIED = 1 << 16
-"""Elements up to this one are tried where arithmetic stands between an input and a table."""
+"""Largest element that is tried where arithmetic stands between an input and a table."""
 
 SMALL_DIVISOR = 7
-"""Divisors of which nothing else is known are from 1 to this."""
+"""Largest divisor that is drawn where nothing else is known; the smallest is 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """`value` is what `way` makes of an input (None: its own elements); `node` reads it."""
+    """A value that is the function `way` of an input (None: its own elements), and the `node` that reads it."""
 
     value: str
     node: onnx.NodeProto
@@ -49,7 +49,7 @@ class _Seen:
 
 
 def inferred_meanings(model: onnx.ModelProto) -> dict[str, Meaning]:
-    """Of the integer inputs of which something can be seen."""
+    """Meanings of the integer inputs about which something can be seen."""
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in model.graph.node:
         if node.op_type == "Constant":
@@ -84,7 +84,7 @@ def _given_shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
 
 
 def _inferred_values(model: onnx.ModelProto) -> tuple[onnx.ValueInfoProto, ...]:
-    """By shape inference; large initializers only as values of their shape."""
+    """Values by shape inference; large initializers appear only as values of their shape."""
     bare = onnx.ModelProto()
     bare.CopyFrom(model)
     del bare.graph.initializer[:]
@@ -133,7 +133,7 @@ def _meaning(
 def _read(
     name: str, readers: Mapping[str, list[onnx.NodeProto]], constants: Mapping[str, onnx.TensorProto]
 ) -> Iterator[_Seen]:
-    """Nodes that read a value, or what only moves it, changes its type or computes it from it and a constant."""
+    """Nodes that read a value, or one that only moves it, changes its type or is computed from it and a constant."""
     open_: list[tuple[str, Way | None]] = [(name, None)]
     seen = {name}
     while open_ and len(seen) < MOST_NODES:
@@ -153,8 +153,9 @@ def _after(way: Way | None, step: Way) -> Way:
 
 
 def _step(node: onnx.NodeProto, value: str, constants: Mapping[str, onnx.TensorProto]) -> Way | None:
-    """What a node makes of the elements of an integer value and one constant number; of a quotient by a number that is
-    not known, the dividend: no quotient of integers is larger."""
+    """Function that a node computes from the elements of an integer value and one constant number; for a quotient by an
+    unknown number, the dividend: no quotient of integers is larger.
+    """
     kind, others = node.op_type, [other for other in node.input if other != value]
     if kind == "Neg":
         return lambda elements: -elements
@@ -185,7 +186,7 @@ def _one_number(tensor: onnx.TensorProto) -> int | None:
 
 
 def _inside(way: Way, extent: int) -> Range | None:
-    """The first run of elements of which the way makes indices of so many rows."""
+    """The first run of elements that the way maps to indices of `extent` rows."""
     elements = np.arange(LARGEST_TRIED, dtype=np.int64)
     made = way(elements)
     good = (made >= 0) & (made < extent)

@@ -1,10 +1,10 @@
-"""BERT: words as integers, a mask of what is there, norms behind every part.
+"""BERT: words as integers, a mask of the words that are there, norms after every part.
 
     input_ids, token_type_ids, positions --three tables, added, norm--> 12 or 24 layers --> states, the first pooled
 
 After Devlin, Chang, Lee, Toutanova, "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding"
 (NAACL 2019), section 3, in the form in which PyTorch's exporter writes the `BertModel` of transformers: the mask
-becomes 0 and the least float32, once, and is added to the scores of every layer. Batch and length are open.
+becomes 0 and the least float32, once, and is added to the scores of every layer. Batch and length are dynamic.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LARGE_MINI = _Shape("bert_large-mini", (1, 24), 100, 32, 3, 64, 4)
 
 
 def bert_base_topology(layers: int = BASE.layers) -> onnx.ModelProto:
-    """12 layers of 768, 109.5 million parameters; fewer layers for who measures what one more takes."""
+    """12 layers of 768, 109.5 million parameters; fewer layers to measure the cost of one more."""
     return _topology(replace(BASE, layers=layers))
 
 
@@ -82,7 +82,7 @@ def _topology(shape: _Shape) -> onnx.ModelProto:
 
 
 def _embedded(net: SequenceBuilder, ids: str, types: str, shape: _Shape) -> str:
-    """As many positions as there are words."""
+    """Sum of the embeddings of words, types and as many positions as there are words."""
     width = shape.width
     words = net.node("Gather", "words", [net.weight("words.weight", shape.words, width), ids], axis=0)
     kinds = net.node("Gather", "types", [net.weight("types.weight", TYPES, width), types], axis=0)
@@ -97,7 +97,7 @@ def _embedded(net: SequenceBuilder, ids: str, types: str, shape: _Shape) -> str:
 
 
 def _added_mask(net: SequenceBuilder, there: str) -> str:
-    """[N, 1, 1, T]: 0 where there is a word, the least number where there is none."""
+    """Mask [N, 1, 1, T]: 0 where there is a word, the least number where there is none."""
     rows = net.node("Unsqueeze", "mask.rows", [there, net.integers(1)])
     heads = net.node("Unsqueeze", "mask.heads", [rows, net.integers(2)])
     floats = net.node("Cast", "mask.floats", [heads], to=TensorProto.FLOAT)

@@ -1,4 +1,4 @@
-"""The encoder of Conformer, medium: attention for what is far, convolution for what is near, in every layer.
+"""The encoder of Conformer, medium: in every layer, attention over long distances and convolution over short ones.
 
     80 bands x 800 frames (8 s) --3x3/2, 3x3/2--> [200, 256] --16 layers--> [200, 256]
     layer: + feed-forward / 2, + attention by distance, + convolution of 31 places, + feed-forward / 2, norm
@@ -24,7 +24,7 @@ KERNEL = 31
 WIDER = 4
 LONGEST_WAVE = 10_000
 STEPS = 1 << 12
-"""Waves are rounded to such parts of 1: the last bits of a sine are not the same on all machines."""
+"""Number of steps per 1 to which waves are rounded: the last bits of a sine are not the same on all machines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ MINI = _Shape("conformer_m-mini", 16, 96, 2, 32, 2)
 
 
 def conformer_m_topology(layers: int = FULL.layers) -> onnx.ModelProto:
-    """16 layers, 27.3 million parameters; fewer layers for who measures what one more takes."""
+    """16 layers, 27.3 million parameters; fewer layers to measure the cost of one more."""
     return _topology(replace(FULL, layers=layers))
 
 
@@ -90,7 +90,7 @@ def _half_step(net: SequenceBuilder, name: str, x: str, width: int) -> str:
 
 
 def _attention(net: SequenceBuilder, name: str, x: str, distances: str, shape: _Shape) -> str:
-    """Scores are (query + a) . key + (query + b) . what the distance makes; a and b are learned, by head."""
+    """Attention with scores (query + a) . key + (query + b) . (vector of the distance); a, b are learned, by head."""
     kind = Attention(shape.width, shape.heads, focus=1.0)
     query = net.linear(f"{name}.query", x, shape.width, shape.width)
     query = net.reshape(f"{name}.query.heads", query, 0, -1, kind.heads, kind.depth)
@@ -122,7 +122,7 @@ def _shifted(net: SequenceBuilder, name: str, scores: str, kind: Attention, shap
 
 
 def _convolution(net: SequenceBuilder, name: str, x: str, width: int) -> str:
-    """Gated, every channel by itself along the time, normalised."""
+    """A gated convolution along the time, separate for every channel, then normalised."""
     x = net.transpose(f"{name}.first", net.layer_norm(f"{name}.norm", x, width), 0, 2, 1)
     x = net.line(f"{name}.wide", x, width, 2 * width, 1)
     net.node("Split", f"{name}.split", [x], [f"{name}.left", f"{name}.right"], axis=1, num_outputs=2)

@@ -17,7 +17,7 @@ from dsa_sched.zoo.topologies.sequence_builder import SequenceBuilder
 EPSILON = 1e-6
 WIDER = 4
 BRANCH = 0.25
-"""Of a block's scale: branches that are as large as what they are added to would let rounding errors grow."""
+"""Factor of a block's scale: branches as large as the value they are added to would let rounding errors grow."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ CRITEO_ROWS = (
     39884406, 39043, 17289, 7420, 20263, 3, 7120, 1543, 63, 38532951, 2953546, 403346, 10,
     2208, 11938, 155, 4, 976, 14, 39979771, 25641295, 39664984, 585935, 12972, 108, 36,
 )  # fmt: skip
-"""Of each table, as MLPerf's reference has them."""
+"""Number of rows of each table, as in MLPerf's reference."""
 TABLE_GAIN = 0.25
 SCORE_GAIN = 2.0
 
@@ -76,7 +76,7 @@ def _topology(shape: _Shape) -> onnx.ModelProto:
 
 
 def _layers(net: SequenceBuilder, name: str, x: str, widths: tuple[int, ...], last: bool = False) -> str:
-    """Products with a ReLU behind each, but the last of the network."""
+    """Products, each followed by a ReLU, except the last of the network."""
     for number, (inside, outside) in enumerate(pairwise(widths)):
         final = last and number == len(widths) - 2
         x = net.dense(f"{name}{number}", x, inside, outside, SCORE_GAIN if final else 1.0)
@@ -85,7 +85,7 @@ def _layers(net: SequenceBuilder, name: str, x: str, widths: tuple[int, ...], la
 
 
 def _products(net: SequenceBuilder, rows: list[str]) -> str:
-    """Of every row with every one before it."""
+    """Products of every row with every one before it."""
     count = len(rows)
     stack = net.node("Concat", "rows", rows, axis=1)
     square = net.node("MatMul", "products", [stack, net.transpose("rows.columns", stack, 0, 2, 1)])

@@ -15,7 +15,7 @@ import onnx
 from dsa_sched.zoo.topologies.topology import TopologyBuilder
 
 SQUEEZED = 4
-"""A gate has a quarter of the channels that its block reads."""
+"""Divisor from the channels that a block reads to those inside its gate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def _topology(shape: _Shape) -> onnx.ModelProto:
 
 
 def _block(builder: TopologyBuilder, name: str, x: str, stage: _Stage, stride: int) -> str:
-    """The sum is there where input and output are alike; nothing follows the narrow end."""
+    """A block; it has the sum if input and output have the same shape; nothing follows the narrow end."""
     inside = builder.shapes[x][1]
     wide = stage.expansion * inside
     inner = _activated(builder, f"{name}.expand", x, wide) if stage.expansion > 1 else x
@@ -99,7 +99,7 @@ def _block(builder: TopologyBuilder, name: str, x: str, stage: _Stage, stride: i
 
 
 def _gated(builder: TopologyBuilder, name: str, x: str, squeezed: int) -> str:
-    """Every channel times a number from 0 to 1 that depends on the means of all."""
+    """Every channel times a number from 0 to 1 that depends on the means of all channels."""
     said = builder.conv(f"{name}.squeeze", builder.mean(f"{name}.mean", x), squeezed, bias=True)
     said = builder.conv(f"{name}.excite", builder.silu(f"{name}.silu", said), builder.shapes[x][1], bias=True)
     return builder.mul(name, x, builder.sigmoid(f"{name}.sigmoid", said))

@@ -1,11 +1,11 @@
 """GPT-2, small: the first pass over a text (prefill), which ends with the scores of the word that comes next.
 
-    input_ids --table, + positions--> 12 layers in which nothing sees what comes later --norm, last place--> x table
+    input_ids --table, + positions--> 12 layers in which no word sees later ones --norm, last place--> x table
 
 After Radford, Wu, Child, Luan, Amodei, Sutskever, "Language Models are Unsupervised Multitask Learners" (2019), section
 2.3, the smallest of table 2, in the form in which PyTorch's exporter writes the `GPT2LMHeadModel` of transformers:
 query, key and value by one Gemm on [N T, C] between Reshapes whose extents are computed, GELU by tanh spelled out, the
-mask by a Where, the last product with the table of words. Batch and length are open.
+mask by a Where, the last product with the table of words. Batch and length are dynamic.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dsa_sched.zoo.topologies.sequence_builder import Attention, SequenceBuilder
 
 LEAST = float(np.finfo(np.float32).min)
 WORD_GAIN = 0.125
-"""Of the table of words, which is also the last factor: scores of a normalised state are then a few units large."""
+"""Gain of the table of words, also the last factor: scores of a normalised state are then a few units large."""
 
 
 @dataclass(frozen=True, slots=True)

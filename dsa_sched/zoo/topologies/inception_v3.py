@@ -21,8 +21,9 @@ Kernel = int | tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """`extent` of the square image; channels as published are divided by `thinner`; `pooled` channels behind the
-    averages of the first blocks, inner channels of the 1x7 blocks, and how many blocks at the end."""
+    """`extent` of the square image; channels as published are divided by `thinner`; `pooled` channels after the
+    averages of the first blocks, inner channels of the 1x7 blocks, and the number of blocks at the end.
+    """
 
     name: str
     extent: int
@@ -82,12 +83,12 @@ class _Layers:
         return self.builder.pool("MaxPool", name, x, kernel=3, stride=2)
 
     def average(self, name: str, x: str, channels: int) -> str:
-        """Of 3x3, and a 1x1 convolution."""
+        """A 3x3 average followed by a 1x1 convolution."""
         mean = self.builder.pool("AveragePool", f"{name}.mean", x, kernel=3, stride=1, pads=1, counted=True)
         return self.conv(name, mean, channels)
 
     def chain(self, name: str, x: str, *layers: tuple[int, Kernel]) -> str:
-        """Convolutions one after the other: channels and kernel."""
+        """Convolutions in sequence: channels and kernel of each."""
         for number, (channels, kernel) in enumerate(layers):
             x = self.conv(f"{name}.{number}", x, channels, kernel)
         return x

@@ -3,7 +3,7 @@
     image --3x3/2--> 17 blocks of (1x1 widen --> 3x3 depthwise --> 1x1 narrow) [+ input] --> 1x1 --> mean --> classes
 
 After Sandler, Howard, Zhu, Zhmoginov, Chen, "MobileNetV2: Inverted Residuals and Linear Bottlenecks" (CVPR 2018),
-table 2, in the form in which PyTorch's exporter writes it: batch norms of their own, ReLU6 as Clip, the sum as Add with
+table 2, in the form in which PyTorch's exporter writes it: separate batch norms, ReLU6 as Clip, the sum as Add with
 the block's input first.
 """
 
@@ -86,7 +86,7 @@ def _topology(shape: _Shape) -> onnx.ModelProto:
 
 
 def _block(builder: TopologyBuilder, name: str, x: str, expansion: int, channels: int, stride: int) -> str:
-    """The sum is there where input and output are alike; nothing follows the narrow end."""
+    """A block; it has the sum if input and output have the same shape; nothing follows the narrow end."""
     inside = builder.shapes[x][1]
     wide = expansion * inside
     inner = _activated(builder, f"{name}.expand", x, wide) if expansion > 1 else x

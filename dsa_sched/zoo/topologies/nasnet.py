@@ -17,7 +17,7 @@ from dsa_sched.zoo.topologies.topology import TopologyBuilder
 
 EXTENT = 224
 STEM_CHANNELS = 32
-CELL_CHANNELS = 16  # of a normal cell's branches in the first stage; the last stage ends with 24 times as many
+CELL_CHANNELS = 16  # of a branch of a normal cell in the first stage; the last stage ends with 24 times as many
 NORMAL_CELLS = 7
 CLASSES = 1000
 

@@ -1,8 +1,8 @@
-"""Writing a topology node by node: what builders of feature maps and of sequences share.
+"""Writes a topology node by node: the shared part of the builders of feature maps and of sequences.
 
 input(...), weight(...), node("MatMul", ...)  -->  ModelProto whose weights have shapes only, as in the wheel's files
 
-A weight is a ConstantOfShape: hundreds of megabytes of zeros would be made for nothing. Constants that say what a
+A weight is a ConstantOfShape: hundreds of megabytes of zeros would be made for nothing. Constants that decide what a
 network does (scales, masks, indices) are initialisers with their values.
 """
 
@@ -43,7 +43,7 @@ class NodeBuilder:
         return name
 
     def integer_input(self, name: str, extents: Sequence[int | str], meaning: Meaning) -> str:
-        """64-bit integers and what they stand for."""
+        """Add an input of 64-bit integers with their meaning."""
         self.inputs.append(helper.make_tensor_value_info(name, TensorProto.INT64, list(extents)))
         self.meanings[name] = meaning
         return name
@@ -65,13 +65,13 @@ class NodeBuilder:
         return with_declared(model, self.meanings)
 
     def node(self, op_type: str, name: str, inputs: Sequence[str], outputs: Sequence[str] = (), **settings: Any) -> str:
-        """One node; its first output, which is called as the node is where no outputs are named."""
+        """Add one node; returns its first output, which is named like the node if no outputs are named."""
         made = list(outputs) or [name]
         self.nodes.append(helper.make_node(op_type, list(inputs), made, name=name, **settings))
         return next(output for output in made if output)
 
     def weight(self, name: str, *shape: int, gain: float = 1.0) -> str:
-        """A learned constant, by its shape alone; read again under the same name. `gain` multiplies what is drawn."""
+        """Add a learned constant, by its shape alone; read again by its name. `gain` multiplies what is drawn."""
         if name in self._made:
             return name
         self._made.add(name)
@@ -81,7 +81,7 @@ class NodeBuilder:
         return name
 
     def constant(self, name: str, value: npt.NDArray[np.generic]) -> str:
-        """A constant that says what the network does."""
+        """Add a constant that decides what the network does."""
         assert prod(value.shape) > 0, name
         self.constants.append(numpy_helper.from_array(value, name))
         return name

@@ -5,7 +5,7 @@
 After the GPU case study of GraphTurbo (section 5.6): ResNet-18 without its first convolution and max pool and without
 its last average pool and softmax, eight layers of convolution and ReLU, fused in pairs by CUTLASS. Which convolutions
 the eight are is our reading: four pairs of a 3x3 and a 1x1 convolution, one for each extent of ResNet-18, because
-CUTLASS's back-to-back convolutions fuse a 3x3 with the 1x1 behind it, and no 3x3 with another 3x3. Every 3x3 but the
+CUTLASS's back-to-back convolutions fuse a 3x3 with the 1x1 after it, and no 3x3 with another 3x3. Every 3x3 but the
 first has stride 2 and doubles the channels. There are no sums, and biases in place of batch norms.
 """
 

@@ -14,14 +14,15 @@ from typing import Any
 from dsa_sched.zoo.topologies.node_builder import NodeBuilder
 
 OPSET = 20
-"""The least with Gelu."""
+"""First operator set with Gelu."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
     """`width` channels in `heads`. `biases` says which of query, key, value, output have one. Queries are drawn `focus`
-    times as large: scores then differ between places, as trained ones do, and a mean over all places is not all that
-    comes through."""
+    times as large: scores then differ between places, as trained ones do, and the result is not just a mean over all
+    places.
+    """
 
     width: int
     heads: int
@@ -35,7 +36,7 @@ class Attention:
 
 
 Masked = Callable[[str, str], str]
-"""Node name and scores to masked scores."""
+"""Function from a node name and scores to masked scores."""
 
 
 class SequenceBuilder(NodeBuilder):
@@ -50,7 +51,7 @@ class SequenceBuilder(NodeBuilder):
         return self.add(name, product, self.weight(f"{name}.bias", outside)) if bias else product
 
     def dense(self, name: str, x: str, inside: int, outside: int, gain: float = 1.0) -> str:
-        """The same on [N, C]: a Gemm with weights as PyTorch keeps them."""
+        """The layer on [N, C]: a Gemm with weights as PyTorch keeps them."""
         constants = [self.weight(f"{name}.weight", outside, inside, gain=gain), self.weight(f"{name}.bias", outside)]
         return self.node("Gemm", name, [x, *constants], transB=1)
 
@@ -81,7 +82,7 @@ class SequenceBuilder(NodeBuilder):
         return self.node("Mul", name, [x, self.node("Sigmoid", f"{name}.sigmoid", [x])])
 
     def reshape(self, name: str, x: str, *extents: int) -> str:
-        """0 copies an extent, -1 takes what is left."""
+        """Reshape; 0 copies an extent, -1 takes the rest."""
         return self.node("Reshape", name, [x, self.integers(*extents)])
 
     def transpose(self, name: str, x: str, *order: int) -> str:
@@ -102,7 +103,7 @@ class SequenceBuilder(NodeBuilder):
         return self.transpose(f"{name}.turned", parts, 0, 2, 1, 3)
 
     def attention(self, name: str, x: str, kind: Attention, masked: Masked | None = None) -> str:
-        """Self-attention: every place gets what others say, by how well its query meets their keys."""
+        """Self-attention: every place gets the values of others, weighted by how well its query matches their keys."""
         projected = (self._projected(name, part, x, kind) for part in ("query", "key", "value"))
         query, key, value = (self.heads(f"{name}.{part}", made, kind) for part, made in projected)
         root = self.number(kind.depth**-0.25)

@@ -19,12 +19,12 @@ from dsa_sched.zoo.topologies.topology import TopologyBuilder
 
 KERNELS = (10, 7, 4, 4)
 SCORE_GAIN = 8.0
-"""Of the last weights: distances of random features are small and much alike."""
+"""Gain of the last weights: distances of random features are small and much alike."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """`extent` of the square images of one channel, channels of the convolutions, features that are compared."""
+    """`extent` of the square images of one channel, channels of the convolutions, and features that are compared."""
 
     name: str
     extent: int
@@ -42,7 +42,7 @@ def siamese_topology() -> onnx.ModelProto:
 
 
 def siamese_mini_topology() -> onnx.ModelProto:
-    """The same kernels with few channels, for images of 65 x 65."""
+    """The network with few channels, for images of 65 x 65."""
     return _topology(MINI)
 
 

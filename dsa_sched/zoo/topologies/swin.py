@@ -21,7 +21,7 @@ from dsa_sched.zoo.topologies.sequence_builder import Attention, Masked, Sequenc
 PATCH = 4
 WIDER = 4
 MASKED = -100.0
-"""As the authors' program has it: as good as minus infinity behind a softmax."""
+"""Score of a masked place, as in the authors' program: as good as minus infinity after a softmax."""
 BIAS_GAIN = 0.5
 
 
@@ -106,7 +106,7 @@ def _layer(net: SequenceBuilder, name: str, x: str, stage: _Stage, shifted: bool
 
 
 def _rolled(net: SequenceBuilder, name: str, x: str, step: int) -> str:
-    """Rows and columns moved up and left by `step`, those that fall out put in at the other end."""
+    """Rows and columns moved up and left by `step`; those that fall out enter at the other end."""
     for axis in (1, 2):
         kept = net.slice(f"{name}.kept{axis}", x, axis, step, TO_THE_END)
         moved = net.slice(f"{name}.moved{axis}", x, axis, 0, step)
@@ -131,7 +131,7 @@ def _joined(net: SequenceBuilder, name: str, x: str, stage: _Stage) -> str:
 
 
 def _masked(net: SequenceBuilder, stage: _Stage, shifted: bool) -> Masked:
-    """A learned number for every distance and head; in shifted windows, nothing from what was not beside it before."""
+    """A learned number per distance and head; in shifted windows, places that were not neighbours before are masked."""
 
     def masked(name: str, scores: str) -> str:
         places, heads = stage.places, stage.heads

@@ -30,7 +30,7 @@ class TopologyBuilder(NodeBuilder):
         self.image(input_name, shape)
 
     def image(self, name: str, shape: tuple[int, int, int, int]) -> str:
-        """One more input."""
+        """Add one more input."""
         self.shapes[name] = shape
         return self.input(name, shape)
 
@@ -52,8 +52,9 @@ class TopologyBuilder(NodeBuilder):
         pads: int | None = None,
         weights: str = "",
     ) -> str:
-        """Padded so that a stride of 1 keeps the extents, where `pads` does not say otherwise. `weights` is the layer
-        whose weights it uses, itself where that is not said."""
+        """Add a convolution. By default it is padded so that a stride of 1 keeps the extents. `weights` names the layer
+        whose weights it uses, by default itself.
+        """
         kernels = kernel if isinstance(kernel, tuple) else (kernel, kernel)
         around = [extent // 2 if pads is None else pads for extent in kernels]
         inside, owner = self.shapes[x][1] // groups, weights or name
@@ -64,7 +65,7 @@ class TopologyBuilder(NodeBuilder):
         return self._node("Conv", name, [x, *constants], shape, **attributes)
 
     def batch_norm(self, name: str, x: str, epsilon: float | None = None) -> str:
-        """`epsilon` is that of ONNX where it is not said."""
+        """Add a batch norm; the default `epsilon` is ONNX's."""
         constants = [self.weight(f"{name}.{part}", self.shapes[x][1]) for part in ("scale", "shift", "mean", "var")]
         settings = {} if epsilon is None else {"epsilon": epsilon}
         return self._node("BatchNormalization", name, [x, *constants], self.shapes[x], **settings)
@@ -77,7 +78,7 @@ class TopologyBuilder(NodeBuilder):
         return self._node("Mul", name, [x, y], self.shapes[x])
 
     def sub(self, name: str, x: str, y: str) -> str:
-        """The same shape on both sides."""
+        """Difference of two values of the same shape."""
         return self._node("Sub", name, [x, y], self.shapes[x])
 
     def absolute(self, name: str, x: str) -> str:
@@ -88,7 +89,7 @@ class TopologyBuilder(NodeBuilder):
         return self.mul(name, x, self.sigmoid(f"{name}.sigmoid", x))
 
     def mean(self, name: str, x: str) -> str:
-        """Of every channel, [N, C, 1, 1]."""
+        """Mean of every channel, [N, C, 1, 1]."""
         return self._node("GlobalAveragePool", name, [x], (*self.shapes[x][:2], 1, 1))
 
     def relu(self, name: str, x: str) -> str:
@@ -100,7 +101,7 @@ class TopologyBuilder(NodeBuilder):
         return self._node("Clip", name, [x, *bounds], self.shapes[x])
 
     def add(self, name: str, x: str, y: str) -> str:
-        """The same shape on both sides."""
+        """Sum of two values of the same shape."""
         return self._node("Add", name, [x, y], self.shapes[x])
 
     def sum(self, name: str, x: str, y: str) -> str:
@@ -109,7 +110,7 @@ class TopologyBuilder(NodeBuilder):
     def pool(
         self, op_type: str, name: str, x: str, kernel: int, stride: int, pads: int = 0, counted: bool = False
     ) -> str:
-        """MaxPool or AveragePool; padding counts in the average where it is said."""
+        """MaxPool or AveragePool; padding counts in the average if `counted`."""
         attributes: dict[str, Any] = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [pads] * 4}
         attributes |= {"count_include_pad": 1} if counted else {}
         shape = self._window(x, self.shapes[x][1], (kernel, kernel), stride, [pads, pads])
@@ -128,7 +129,7 @@ class TopologyBuilder(NodeBuilder):
         return self._node("Resize", name, [x, "", scales], (n, channels, 2 * height, 2 * width), **modes)
 
     def from_second_pixel(self, name: str, x: str) -> str:
-        """Without the first row and the first column."""
+        """The map without its first row and column."""
         bounds = {"starts": (1, 1), "ends": (TO_THE_END,) * 2, "axes": (2, 3)}
         constants = [self.constant(f"{name}.{part}", np.array(value, np.int64)) for part, value in bounds.items()]
         n, channels, height, width = self.shapes[x]

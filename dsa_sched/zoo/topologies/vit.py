@@ -36,12 +36,12 @@ LARGE_MINI = _Shape("vit_b16_384-mini", 96, 2, 64, 4, 256, 16)
 
 
 def vit_b16_topology(layers: int = FULL.layers) -> onnx.ModelProto:
-    """197 places, 12 layers, 86.6 million parameters; fewer layers for who measures what one more takes."""
+    """197 places, 12 layers, 86.6 million parameters; fewer layers to measure the cost of one more."""
     return _topology(replace(FULL, layers=layers))
 
 
 def vit_b16_384_topology(layers: int = LARGE.layers) -> onnx.ModelProto:
-    """577 places, 86.9 million parameters; fewer layers likewise."""
+    """577 places, 86.9 million parameters; fewer layers to measure the cost of one more."""
     return _topology(replace(LARGE, layers=layers))
 
 

@@ -1,13 +1,13 @@
 """Wide and deep, with two texts: a linear model that remembers, a deep one that generalises, two that read.
 
-    crosses --a number each, summed----------------------------------------------> + --> one number from 0 to 1
+    crosses --one number each, summed----------------------------------------------> + --> one number from 0 to 1
     fields --rows of a table--, numbers --1,200--> 1,024 --> 512 --> 256 --> number --> /
     query  --rows of a table--> LSTM, last state --/          the history by a GRU likewise
 
 After Cheng et al., "Wide & Deep Learning for Recommender Systems" (DLRS 2016), section 4.2 and figure 4: rows of 32,
 about 1,200 numbers into three layers with ReLUs. Texts as Zhang et al. join recurrent layers to it in "DUET: A
 Compiler-Runtime Subgraph Scheduling Approach for Tensor Programs on a Coupled CPU-GPU Architecture" (IPDPS 2021): 256
-states. Tables of all fields lie one behind the other, so that an index is a field's own and its table's start.
+states. Tables of all fields are stored in sequence, so an index is the field's own plus the start of its table.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SCORE_GAIN = 4.0
 @dataclass(frozen=True, slots=True)
 class _Shape:
     """`crosses` indices into `cross_rows` numbers; `fields` of `field_rows` rows of `width` each, and `numbers`;
-    `words` of `vocabulary` in either text, and the states of what reads them; widths of the deep layers."""
+    `words` of `vocabulary` in either text, and the states of the layers that read them; widths of the deep layers."""
 
     name: str
     crosses: int
@@ -87,7 +87,7 @@ def _fields(net: SequenceBuilder, shape: _Shape) -> str:
 
 
 def _text(net: SequenceBuilder, name: str, kind: str, shape: _Shape) -> str:
-    """The last state of what reads the words one by one."""
+    """The last state of the recurrent layer that reads the words."""
     indices = net.integer_input(name, (1, shape.words), Indices((shape.vocabulary,)))
     rows = net.node(
         "Gather", f"{name}.rows", [net.weight(f"{name}.weight", shape.vocabulary, shape.states), indices], axis=0
