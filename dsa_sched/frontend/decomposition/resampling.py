@@ -39,6 +39,10 @@ class _Axis:
     end: float = 1.0
 
 
+MOST_NUMBERS = 1 << 25
+"""Of indices, or of a matrix of shares, that one axis is resized by: the extents come from a stranger's file."""
+
+
 def resample(chain: Chain, node: Node) -> bool:
     """Rule of the decomposition; False for nodes left to the rule of images, and for those that cannot be resized."""
     x, shape, wanted = node.inputs[0], chain.shape(node.inputs[0]), chain.shape(node.outputs[0])
@@ -48,7 +52,7 @@ def resample(chain: Chain, node: Node) -> bool:
     if mode != "cubic" and way in OF_IMAGES and shape[:2] == wanted[:2]:
         return False
     axes = _axes(chain.network, node, shape, wanted)
-    if axes is None:
+    if axes is None or any(_too_large(axis, mode) for axis in axes):
         return False
     for place, axis in enumerate(axes):
         if (axis.extent, axis.scale) != (axis.wanted, 1.0) or way == "tf_crop_and_resize":
@@ -102,6 +106,13 @@ def _axes(network: Network, node: Node, shape: tuple[int, ...], wanted: tuple[in
             begins[axis], ends[axis] = float(roi[place]), float(roi[len(listed) + place])
     along = zip(shape, wanted, scales, begins, ends, strict=True)
     return tuple(_Axis(*numbers) for numbers in along)
+
+
+def _too_large(axis: _Axis, mode: str) -> bool:
+    """Whether what says where the results of an axis come from would have more than `MOST_NUMBERS`."""
+    if (axis.extent, axis.scale) == (axis.wanted, 1.0):
+        return False
+    return axis.wanted * (1 if mode == "nearest" else axis.extent) > MOST_NUMBERS
 
 
 def _places(axis: _Axis, way: str) -> Places:

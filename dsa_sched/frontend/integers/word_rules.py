@@ -79,6 +79,8 @@ def _evaluated(network: Network, node: Node, output: str) -> Words:
 
     if any(name and name not in network.constants for name in node.inputs[1:]):
         raise Unprepared
+    if prod(network.shape(node.inputs[0])) > MOST_PLACES:
+        raise Unprepared
     named = {name: network.constants[name] for name in node.inputs[1:] if name}
     named[node.inputs[0]] = linear_places(network.shape(node.inputs[0]))
     inputs = [
@@ -205,6 +207,8 @@ def _concat(maker: WordMaker, node: Node, output: str) -> None:
     maker.roots[output] = maker.fresh(node, "join", words, shape, {"outer": prod(shape[:axis])})
 
 
+MOST_PLACES = 1 << 26
+"""Of a value whose elements are followed one by one: its shape comes from a stranger's file."""
 NOT_EVALUATED = frozenset(["DepthToSpace", "SpaceToDepth"])
 """Operators that onnxruntime, which says where elements go, has for floating-point numbers alone."""
 
