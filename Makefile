@@ -55,7 +55,7 @@ lint: setup
 	$(RUN)/mypy --cache-dir $(TEST_CACHE)/mypy
 
 test: lint
-	$(PYTEST) -m 'not slow and not nightly'
+	$(PYTEST) --processor-limit -m 'not slow and not nightly'
 
 commit: lint docs setup-all
 	$(PYTEST) -m 'not nightly'

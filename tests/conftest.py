@@ -21,10 +21,12 @@ settings.load_profile("repeatable")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-goldens", action="store_true", help="write the goldens of the tests that run")
     parser.addoption("--processor-times", metavar="FILE", help="write the processor seconds of every test as JSON")
+    parser.addoption("--processor-limit", action="store_true", help="fail where an ordinary test takes too long")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(ProcessorTimes(config.getoption("--processor-times")), "processor_times")
+    times = ProcessorTimes(config.getoption("--processor-times"), config.getoption("--processor-limit"))
+    config.pluginmanager.register(times, "processor_times")
 
 
 def pytest_collection_finish() -> None:
