@@ -38,7 +38,8 @@ def emit_rolled(program: Program, graph: Graph, constants: Constants, chip: Chip
 
 
 def made_for(executable: bytes) -> MadeFor | None:
-    """Raises TargetError for bytes that are no ELF file of this instruction set."""
+    """The chip, cores and cluster that an executable names. Raises TargetError for bytes that are not an ELF file of
+    this instruction set, and for a note that cannot be read."""
     try:
         return read_note(read_elf(executable).note)
     except ElfError as error:

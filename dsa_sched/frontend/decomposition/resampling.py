@@ -38,6 +38,11 @@ class _Axis:
     begin: float = 0.0
     end: float = 1.0
 
+    @property
+    def stays(self) -> bool:
+        """Whether every element keeps its place, where all of the axis is read."""
+        return (self.extent, self.scale) == (self.wanted, 1.0)
+
 
 MOST_NUMBERS = 1 << 25
 """Of indices, or of a matrix of shares, that one axis is resized by: the extents come from a stranger's file."""
@@ -52,11 +57,14 @@ def resample(chain: Chain, node: Node) -> bool:
     if mode != "cubic" and way in OF_IMAGES and shape[:2] == wanted[:2]:
         return False
     axes = _axes(chain.network, node, shape, wanted)
-    if axes is None or any(_too_large(axis, mode) for axis in axes):
+    if axes is None:
         return False
-    for place, axis in enumerate(axes):
-        if (axis.extent, axis.scale) != (axis.wanted, 1.0) or way == "tf_crop_and_resize":
-            x = _along(chain, node, x, place, axis, mode, way)
+    cropped = way == "tf_crop_and_resize"
+    resized = [(at, axis) for at, axis in enumerate(axes) if cropped or not axis.stays]
+    if any(axis.wanted * (1 if mode == "nearest" else axis.extent) > MOST_NUMBERS for _, axis in resized):
+        return False
+    for at, axis in resized:
+        x = _along(chain, node, x, at, axis, mode, way)
     if x == node.inputs[0]:
         chain.add("Identity", x)
     elif chain.nodes[-1].outputs != (x,) or chain.shape(x) != wanted:
@@ -106,13 +114,6 @@ def _axes(network: Network, node: Node, shape: tuple[int, ...], wanted: tuple[in
             begins[axis], ends[axis] = float(roi[place]), float(roi[len(listed) + place])
     along = zip(shape, wanted, scales, begins, ends, strict=True)
     return tuple(_Axis(*numbers) for numbers in along)
-
-
-def _too_large(axis: _Axis, mode: str) -> bool:
-    """Whether what says where the results of an axis come from would have more than `MOST_NUMBERS`."""
-    if (axis.extent, axis.scale) == (axis.wanted, 1.0):
-        return False
-    return axis.wanted * (1 if mode == "nearest" else axis.extent) > MOST_NUMBERS
 
 
 def _places(axis: _Axis, way: str) -> Places:

@@ -1,0 +1,54 @@
+"""A test that takes too long fails the run where the limit is held, unless its reason is listed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CONFTEST = """
+from tests import processor_times
+
+processor_times.LIMIT_SECONDS = 0.2
+processor_times.excused = lambda: {"test_some.py::test_excused": "for this test"}
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(processor_times.ProcessorTimes(None, %s), "times")
+"""
+TESTS = """
+import time
+
+
+def busy():
+    began = time.process_time()
+    while time.process_time() - began < 0.4:
+        pass
+
+
+def test_short(): pass
+
+
+def test_excused(): busy()
+"""
+LONG = "def test_long(): busy()"
+FIRST = "done = []\n\n\ndef test_long(): done or busy(); done.append(1)"
+
+
+@pytest.mark.parametrize(
+    ("added", "enforced", "exit_code"),
+    [("", True, 0), (LONG, True, 1), (LONG, False, 0), (FIRST, True, 0)],
+    ids=["none too long", "one too long", "not held", "long the first time alone"],
+)
+def test_the_limit_is_held(added: str, enforced: bool, exit_code: int, tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST % enforced)
+    (tmp_path / "test_some.py").write_text(f"{TESTS}\n\n{added}\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(tmp_path)]
+    paths = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=paths, capture_output=True, text=True, check=False)
+    assert done.returncode == exit_code, done.stdout + done.stderr
+    assert ("TOO LONG test_some.py::test_long" in done.stdout) == bool(exit_code)
