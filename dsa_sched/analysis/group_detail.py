@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import TYPE_CHECKING
 
 from dsa_sched.analysis.explanation import Explained, GroupFacts
-from dsa_sched.analysis.group_footprint import GroupFootprint, group_footprint
 from hw_models.errors import ModelError
 from partitioner.ir.decisions import Decision
 from partitioner.ir.plan import Exchange, Group, Plan, Spill
 from partitioner.ir.regions import Box, box_size
 from partitioner.ir.steps import MoveStep, RunStep, ViewStep
 from partitioner.memory.memory_plan_types import LayerLayout
+
+if TYPE_CHECKING:
+    from dsa_sched.analysis.group_footprint import GroupFootprint
 
 SUGGESTIONS = 5
 
@@ -82,6 +85,8 @@ def detail_of(explained: Explained, name: str) -> GroupDetail:
     """The group called `name`, or the one that holds a layer or operator of that name, or the one with that letter in
     the order of instances. Raises ModelError with names that may have been meant.
     """
+    from dsa_sched.analysis.group_footprint import group_footprint  # sympy, which nothing else loads
+
     group = _find(explained, name)
     facts = next((facts for facts in explained.explanation.groups if facts.name == group.name), None)
     if facts is None:

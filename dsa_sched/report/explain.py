@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -16,7 +17,6 @@ from rich.text import Text
 
 from dsa_sched.analysis.explanation import Explanation, GroupFacts
 from dsa_sched.analysis.group_detail import Constant, GroupDetail, LayerDetail, Neighbour
-from dsa_sched.analysis.group_footprint import GroupFootprint
 from dsa_sched.analysis.what_binds import BindingEngine, what_binds
 from dsa_sched.io.atomic_write import write_whole
 from dsa_sched.report.decisions import decision_lines
@@ -27,6 +27,9 @@ from partitioner.cost.roofline import Floor, binding_floor, items_per_second
 from partitioner.ir.plan import Exchange, Spill
 from partitioner.ir.regions import Box
 from partitioner.ir.steps import MoveStep, RunStep
+
+if TYPE_CHECKING:
+    from dsa_sched.analysis.group_footprint import GroupFootprint
 
 FORMAT = "dsa-sched-explain/1"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -250,6 +252,12 @@ def test_json_says_the_same_and_is_documented(explained: Explained) -> None:
     step = {"kind", "group", "instance", "box", "scope", "binding", "tensor", "exports"}
     assert all(entry.keys() == step for entry in (*data["order"], *(entry for _, entry in data["group"]["steps"])))
     assert keys(data) - documented_keys("explain") == set()
+
+
+def test_closed_forms_are_loaded_where_a_group_is_asked_for() -> None:
+    """So that `explain` without `--group` does not wait for sympy."""
+    code = "import sys, dsa_sched.report.explain, dsa_sched.analysis.explanation; assert 'sympy' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize("level", LEVELS)
