@@ -18,7 +18,7 @@ GPU_RESULTS ?= $(or $(OUT),benchmarks/results)
 .PHONY: setup setup-all demo test commit nightly lint docs clean help gpu-pack gpu gpu-rehearsal
 
 help:
-	@echo "make demo   ResNet-50 on the stcp920 beside O0: compile, run on the simulator, compare with onnxruntime"
+	@echo "make demo   ResNet-50 on the stcp920, next to level O0: compile, run on the simulator, compare with onnxruntime"
 	@echo "make test   ruff, strict mypy and the ordinary tests"
 	@echo "make commit    these and some of the slow tests: what every commit must pass"
 	@echo "make nightly   all tests, in parts, each as soon as it is done a row of benchmarks/results/nightly.md"

@@ -60,7 +60,7 @@ def explain(
 
     With --group: what an instance holds for any number of instances, in closed form; layers and the box of each core,
     constants, steps, what was decided about it and about merging it with its neighbours. Works for chips without a code
-    generator. docs/partitioning.md says how to read it, and what the keys of the JSON form are.
+    generator. docs/partitioning.md says how to read it, docs/reference/json.md has the keys of the JSON form.
     """
     from dsa_sched.analysis.explanation import explain_model
     from dsa_sched.analysis.group_detail import detail_of

@@ -94,7 +94,7 @@ def verify(
 
     Exits with 0 when all holds (passed), with 3 when something does not (failed), and with 4 when rounding alone may
     make an output wrong, so that nothing can be said of it (inconclusive). The keys of the JSON report are documented
-    in docs/verify.md.
+    in docs/reference/json.md.
     """
     from dsa_sched.io.atomic_write import require_file
     from dsa_sched.report.json_form import write_report
