@@ -1,8 +1,10 @@
 """What a plan does and why, as data: the summary, a row per group, the order of instances, the decisions.
 
-    model, chip, level --plan, lay out, count--> Explanation --report.explain--> text or JSON
+    artifact           --its plan, laid out as it was, timed--> Explanation --report.explain--> text or JSON
+    model, chip, level --plan, lay out, count-->                Explanation without times
 
-Nothing is lowered and nothing is run, so a chip without a code generator is explained too.
+Of an artifact, times are those of its machine code by the cycle model. A chip without a code generator is explained by
+the costs in its file alone.
 """
 
 from __future__ import annotations
@@ -12,16 +14,21 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from dsa_sched.analysis.artifact_timing import time_artifact
 from dsa_sched.analysis.kernel_explanation import KernelExplanation, explain_kernels
 from dsa_sched.analysis.letters import letter
+from dsa_sched.analysis.measured_run import MeasuredRun, measured_run
+from dsa_sched.artifact.format import Artifact
 from dsa_sched.frontend.patterns.found import decisions
 from dsa_sched.pipeline.driver import plan_model
+from dsa_sched.pipeline.rebuild import planned_again
 from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.stages.kernel_stages import PlannedKernels
 from dsa_sched.stages.targets import require_able, with_defaults
 from dsa_sched.stages.tile_stages import laid_out
 from hw_models.chip import Chip
 from hw_models.memory_parts import aligned, part_bytes
+from isched.program.target import Timeable
 from partitioner.context.plan_context import PlanContext
 from partitioner.cost.roofline import Floor, binding_floor, compulsory_bytes, network_floors, plan_floors
 from partitioner.cost.traffic import Traffic, TrafficPart, plan_traffic
@@ -86,7 +93,8 @@ class GroupFacts:
 class Explanation:
     """A plan for a reader; bytes and cycles are those of the whole batch of one cluster. `tensors` counts stored values
     by memory, one per output of a layer in each instance; `order` holds run steps and moves. `serial_cycles` are
-    the cycles of all engines when each waits for the others.
+    the cycles of all engines when each waits for the others. Floors and these are estimates; `measured` has the times
+    of the machine code by the cycle model, where there is any.
     """
 
     model: str
@@ -110,6 +118,7 @@ class Explanation:
     plan_floors: tuple[Floor, ...]
     serial_cycles: float
     decisions: tuple[Decision, ...]
+    measured: MeasuredRun | None = None
 
     @property
     def instances(self) -> int:
@@ -140,13 +149,38 @@ class Explained:
         return self.ctx.chip
 
 
+def explain_artifact(
+    artifact: Artifact, progress: Callable[[str], None] = lambda _step: None
+) -> Explained | KernelExplanation:
+    """Explain what was compiled: one pass of the first program, by its own plan and layout, with the times of its
+    machine code. Nothing is planned again.
+
+    Raises TargetError for an artifact that does not tell what it was made of.
+    """
+    planned = planned_again(artifact)
+    before = tuple(Decision(each.subject, each.verdict, each.reason) for each in artifact.origin.decisions)
+    if isinstance(planned, PlannedKernels):
+        kernels = explain_kernels(planned.plan, planned.context)
+        return replace(kernels, decisions=(*before, *kernels.decisions))
+    progress("laying out")
+    explained = explain_plan(planned.plan, planned.context, planned.layout_options or PLAIN)
+    measured = None
+    if isinstance(planned.context.target, Timeable):
+        progress("timing")
+        run = time_artifact(artifact, artifact.chip, planned.context.target, artifact.manifest.model)
+        measured = measured_run(run, planned.plan)
+    found = explained.explanation
+    return replace(explained, explanation=replace(found, decisions=(*before, *found.decisions), measured=measured))
+
+
 def explain_model(
     source: str | Path,
     chip: str | Path | Chip,
     options: CompileOptions,
     progress: Callable[[str], None] = lambda _step: None,
 ) -> Explained | KernelExplanation:
-    """Plan a model for a chip and explain the plan: one pass of the cluster with the largest share of the batch.
+    """Plan a model for a chip and explain the plan by estimates alone: one pass of the cluster with the largest share
+    of the batch.
 
     Raises ModelError, ChipError, TargetError, PlanError or DoesNotFit.
     """

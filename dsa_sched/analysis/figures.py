@@ -5,10 +5,14 @@ Compilation  -->  ProgramFigures, to compare programs of the same network
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from dsa_sched.analysis.work import LayerWork, add_work, layer_work
+from codegen.target import GroupTarget
+from dsa_sched.analysis.artifact_timing import TimedProgram, time_artifact
+from dsa_sched.analysis.work import LayerWork, add_work, layer_work, timed_work
+from dsa_sched.artifact.format import Artifact
 from dsa_sched.stages.compilation import Compilation, PlacedKernels
+from dsa_sched.stages.targets import target_of
 from hw_models.routes import main_memory
 from isched.program.target import Timeable
 from isched.timing.cycle_model import time_streams
@@ -32,8 +36,8 @@ class ProgramFigures:
     cycles: float | None
 
 
-def program_figures(compilation: Compilation) -> ProgramFigures:
-    """The figures of a compiled network, read from its plan and its program."""
+def program_figures(compilation: Compilation, untimed: bool = False) -> ProgramFigures:
+    """The figures of a compiled network, read from its plan and its program; without cycles where `untimed`."""
     plan = compilation.plan
     runs = [step for step in plan.steps if isinstance(step, RunStep)]
     return ProgramFigures(
@@ -41,8 +45,35 @@ def program_figures(compilation: Compilation) -> ProgramFigures:
         kernels=len({step.group for step in runs}),
         instances=len(runs),
         main_bytes=_main_bytes(compilation),
-        cycles=_cycles(compilation),
+        cycles=None if untimed else _cycles(compilation),
     )
+
+
+def shipped_figures(artifact: Artifact, twin: Compilation) -> ProgramFigures:
+    """Figures of the first program of an artifact, from its machine code; `twin` is the same plan. Where the target
+    cannot be timed, bytes are those of the twin."""
+    timed = _timed_program(artifact)
+    figures = program_figures(twin, untimed=timed is not None)
+    if timed is None:
+        return figures
+    main = main_memory(artifact.chip)
+    moved = add_work(timed_work(timed, artifact.chip, twin.plan).values()).moved_bytes
+    main_bytes = sum(size for way, size in moved.items() if main in way.split("->"))
+    return replace(figures, main_bytes=main_bytes, cycles=timed.timeline.cycles)
+
+
+def shipped_work(artifact: Artifact, twin: Compilation) -> dict[str, LayerWork]:
+    """Work for each layer of the first program of an artifact by the cycle model; where the target cannot be timed,
+    that of its twin by the cost model."""
+    timed = _timed_program(artifact)
+    return compiled_work(twin) if timed is None else timed_work(timed, artifact.chip, twin.plan)
+
+
+def _timed_program(artifact: Artifact) -> TimedProgram | None:
+    target = target_of(artifact.chip)
+    if isinstance(target, GroupTarget) or not isinstance(target, Timeable):
+        return None
+    return time_artifact(artifact, artifact.chip, target, artifact.manifest.model).programs[0]
 
 
 def compiled_work(compilation: Compilation) -> dict[str, LayerWork]:

@@ -1,6 +1,7 @@
 """Work of a program for each layer, added up: instructions and cycles by engine, bytes by pair of memories.
 
-    Program --by Instr.source, Plan--> {layer: LayerWork}
+    machine code, timed --by the operator of each instruction, Plan--> {layer: LayerWork}
+    Program             --likewise--> the same by the cost model
 
 The figures are the program's own, from its instructions; nothing is run. Kernels that are whole groups have none.
 """
@@ -10,11 +11,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from codegen.target import symbol_of
 from hw_models.chip import Chip
 from isched.program.program import Instr, Program
+from isched.program.timed_ops import TimedOp
 from partitioner.ir.plan import Plan
+
+if TYPE_CHECKING:
+    from dsa_sched.analysis.artifact_timing import TimedProgram
 
 MOVERS = ("transfer", "dma")
 Number = TypeVar("Number", int, float)
@@ -22,7 +28,7 @@ Number = TypeVar("Number", int, float)
 
 @dataclass(frozen=True, slots=True)
 class LayerWork:
-    """`cycles` are those of the cost model, summed over cores; `busiest_cycles` is the most that one core has, by
+    """`cycles` are those in which engines work, summed over cores; `busiest_cycles` is the most that one core has, by
     engine.
 
     `moved_bytes` counts the bytes that DMA and transfer engines read, by "source->destination".
@@ -48,6 +54,40 @@ def layer_work(program: Program, chip: Chip, plan: Plan) -> dict[str, LayerWork]
         for instr in stream.instrs:
             by_layer.setdefault(owner.get(instr.source, instr.source), {}).setdefault(stream.core, []).append(instr)
     return {name: _work(tuple(cores.values()), movers, order) for name, cores in by_layer.items()}
+
+
+def timed_work(program: TimedProgram, chip: Chip, plan: Plan) -> dict[str, LayerWork]:
+    """Work of machine code that was timed, in cycles of the cycle model, by layer in order of first appearance. DMA
+    transfers count for the core that starts them."""
+    owner: dict[str, str] = {}
+    for layer in (layer for group in plan.groups for layer in group.layers):
+        for op in layer.ops:
+            owner.setdefault(symbol_of(op), layer.name)  # machine code names operators by their symbols
+    engines = tuple(engine.name for engine in chip.engines)
+    spans = iter(program.timeline.spans)
+    by_layer: dict[str, dict[int, list[tuple[TimedOp, float]]]] = {}
+    for stream in program.streams:
+        for op in stream.ops:
+            span = next(spans)
+            cycles = span.end - span.start if span.unit else 0.0
+            by_layer.setdefault(owner.get(op.source, op.source), {}).setdefault(stream.core, []).append((op, cycles))
+    return {name: _timed(tuple(cores.values()), engines) for name, cores in by_layer.items()}
+
+
+def _timed(cores: tuple[list[tuple[TimedOp, float]], ...], engines: tuple[str, ...]) -> LayerWork:
+    instructions, cycles, busiest = dict.fromkeys(engines, 0), dict.fromkeys(engines, 0.0), dict.fromkeys(engines, 0.0)
+    moved: Counter[str] = Counter()
+    for ops in cores:
+        own: dict[str, float] = {}
+        for op, spent in ops:
+            instructions[op.engine] += 1
+            own[op.engine] = own.get(op.engine, 0.0) + spent
+            if op.moved_bytes and op.reads and op.writes:
+                moved[f"{op.reads[0].memory}->{op.writes[0].memory}"] += op.moved_bytes
+        for engine, number in own.items():
+            cycles[engine] += number
+            busiest[engine] = max(busiest[engine], number)
+    return LayerWork(instructions, cycles, busiest, dict(moved))
 
 
 def add_work(parts: Iterable[LayerWork]) -> LayerWork:

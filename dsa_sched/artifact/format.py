@@ -16,13 +16,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field, ValidationError, model_validator
 
 from codegen.target import ELF, EXECUTION_KIND, ClusterFiles
+from dsa_sched.artifact.origin import CHIP_FILE, FiguresEntry, OriginEntry
 from dsa_sched.artifact.tensors import TensorEntry, from_device, to_device
 from dsa_sched.artifact.whole_folder import (
     MANIFEST,
@@ -35,17 +36,25 @@ from dsa_sched.artifact.whole_folder import (
     read_file,
     write_folder,
 )
+from hw_models.chip import Chip
 from hw_models.errors import ModelError, TargetError
+from hw_models.loading import parse_chip
 from partitioner.cost.micro_batching import pass_count
+from partitioner.ir.graph import Graph
+from partitioner.ir.graph_text import parse_graph
+from partitioner.ir.plan import Plan, parse_plan
+from partitioner.ir.text import TextError
 
-FORMAT: Literal["dsa-sched-artifact/3"] = "dsa-sched-artifact/3"
-OLDER_FORMATS = ("dsa-sched-artifact/1", "dsa-sched-artifact/2")
-"""Older formats, which are read as if they were this one: all their programs are executables, in a field `elf`."""
+FORMAT: Literal["dsa-sched-artifact/4"] = "dsa-sched-artifact/4"
+OLDER_FORMATS = ("dsa-sched-artifact/1", "dsa-sched-artifact/2", "dsa-sched-artifact/3")
+"""Older formats, which are read as if they were this one. None says what it was made of; in the first two all programs
+are executables, in a field `elf`."""
 PLAN_FILE = "plan.txt"
 GRAPH_FILE = "graph.txt"
 """Texts for readers. Artifacts of older versions have no graph."""
 
 Array = npt.NDArray[np.generic]
+Parsed = TypeVar("Parsed")
 
 
 def cluster_folder(cluster: int) -> str:
@@ -104,9 +113,10 @@ class ChipId(Entry):
 
 
 class Manifest(Entry):
-    """`tensors` lists everything placed in memory, inputs and outputs too; all three are those of the first program."""
+    """`tensors` lists everything placed in memory, inputs and outputs too; all three are those of the first program.
+    `origin` is absent in artifacts of older versions, and `figures` also where the cycle model cannot time programs."""
 
-    format: Literal["dsa-sched-artifact/3"]
+    format: Literal["dsa-sched-artifact/4"]
     model: str
     model_sha256: str
     graph_hash: str
@@ -114,6 +124,8 @@ class Manifest(Entry):
     batch: int
     chip: ChipId
     versions: dict[str, str]
+    origin: OriginEntry | None = None
+    figures: FiguresEntry | None = None
     programs: Annotated[tuple[ProgramEntry, ...], Field(min_length=1)]
     inputs: tuple[TensorEntry, ...]
     outputs: tuple[TensorEntry, ...]
@@ -138,7 +150,7 @@ def _without_empty(value: object) -> object:
     return [_without_empty(part) for part in value] if isinstance(value, list) else value
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Artifact:
     """Manifest, files of each cluster (by the names of `ClusterFiles`), and files for readers (plan, graph)."""
 
@@ -172,6 +184,63 @@ class Artifact:
             clusters.append(ClusterFiles(program.cores, _name(program, start), files, program.cluster))
         texts = {entry.path: read_file(root, entry) for entry in manifest.files}
         return Artifact(manifest, tuple(clusters), texts)
+
+    def __repr__(self) -> str:
+        made, count = self.manifest, len(self.manifest.programs)
+        programs = f", {count} programs" if count > 1 else ""
+        return f"<Artifact {made.model} for {made.chip.name}, level {made.level}, batch {made.batch}{programs}>"
+
+    @cached_property
+    def chip(self) -> Chip:
+        """The chip that it was compiled for, as its own description. Raises TargetError where there is none, or
+        another than the manifest says."""
+        chip = parse_chip(self._text(CHIP_FILE), CHIP_FILE)
+        self._require_same(CHIP_FILE, chip.hash, self.manifest.chip.hash)
+        return chip
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The graph of one pass. Raises TargetError where the text is not that of the manifest's graph."""
+        graph = self._parsed(GRAPH_FILE, parse_graph)
+        self._require_same(GRAPH_FILE, graph.hash, self.manifest.graph_hash)
+        return graph
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan of one pass, with its decisions. Raises TargetError where the text is no plan of this graph and
+        chip."""
+        plan = self._parsed(PLAN_FILE, parse_plan)
+        self._require_same(PLAN_FILE, (plan.graph_hash, plan.chip_hash), (self.manifest.graph_hash, self.chip.hash))
+        return plan
+
+    @property
+    def origin(self) -> OriginEntry:
+        """What it was made of and how. Raises TargetError for an artifact of an older version."""
+        if self.manifest.origin is None:
+            raise _older(self, "its options")
+        return self.manifest.origin
+
+    def _text(self, name: str) -> str:
+        if name not in self.texts:
+            raise _older(self, name)
+        try:
+            return self.texts[name].decode()
+        except UnicodeDecodeError as error:
+            raise TargetError(f"{self.manifest.model}, {name}", needs="UTF-8 text", has=str(error)) from error
+
+    def _parsed(self, name: str, parse: Callable[[str], Parsed]) -> Parsed:
+        text = self._text(name)
+        try:
+            return parse(text)
+        except (TextError, ValueError) as error:
+            raise TargetError(f"{self.manifest.model}, {name}", needs="the text of a compilation", has=str(error)) from error
+
+    def _require_same(self, name: str, has: object, needs: object) -> None:
+        if has != needs:
+            raise TargetError(
+                f"{self.manifest.model}, {name}", needs=f"what the manifest says: {needs}", has=str(has),
+                change="compile again",
+            )  # fmt: skip
 
     @property
     def input_elements(self) -> int:
@@ -242,6 +311,19 @@ class Artifact:
         dumps = tuple((entry.address, entry.bytes) for entry in self.manifest.programs[number].outputs)
         done = execute(self, self.encode(inputs, number), dumps, runner, seed, number)
         return self.decode(done.memory, number)
+
+
+def same_programs(one: Artifact, other: Artifact) -> bool:
+    """Whether the first programs of two artifacts are the same bytes."""
+    return one.clusters[0] == other.clusters[0]
+
+
+def _older(artifact: Artifact, name: str) -> TargetError:
+    """Error to raise where something is asked for that older versions did not write."""
+    return TargetError(
+        f"artifact of {artifact.manifest.model}", needs=name, has="an artifact of an older version, without it",
+        change="compile again",
+    )  # fmt: skip
 
 
 def _name(program: ProgramEntry, path: str) -> str:

@@ -17,10 +17,12 @@ from rich.text import Text
 
 from dsa_sched.analysis.explanation import Explanation, GroupFacts
 from dsa_sched.analysis.group_detail import Constant, GroupDetail, LayerDetail, Neighbour
+from dsa_sched.analysis.measured_run import MeasuredRun
 from dsa_sched.analysis.what_binds import BindingEngine, what_binds
 from dsa_sched.io.atomic_write import write_whole
 from dsa_sched.report.decisions import decision_lines
 from dsa_sched.report.listing import output_console, print_table
+from dsa_sched.report.timed_run import cause_text
 from hw_models.chip import Chip
 from hw_models.errors import size_text
 from partitioner.cost.roofline import Floor, binding_floor, items_per_second
@@ -45,7 +47,10 @@ def print_explanation(explanation: Explanation, chip: Chip, console: Console | N
     console.print()
     print_table(console, _groups(explanation))
     console.print()
-    print_table(console, _bounds(explanation))
+    if explanation.measured is None:
+        print_table(console, _bounds(explanation))
+    else:
+        print_table(console, _causes(explanation, explanation.measured))
     console.print()
     _say(console, [_order(explanation)])
     console.print()
@@ -78,19 +83,48 @@ def _summary(found: Explanation, chip: Chip) -> Iterator[str]:
         f"({size_text(found.compulsory_bytes)}); {size_text(found.redundant_bytes)} are read again"
     )
     yield f"computed again where instances or cores overlap: {found.recompute_share:.2%} of all multiply-accumulates"
+    if found.measured is not None:
+        yield from _measured(found, found.measured)
     floor, plan = binding_floor(found.network_floors), binding_floor(found.plan_floors)
     most = f"{_rate(found, chip, floor.cycles)} at most on {_count(chip.clusters, 'cluster')}"
     yield f"floor of the network: {_floors(found.network_floors)}; {most}"
     yield f"floor of this plan: {_floors(found.plan_floors)}; {_rate(found, chip, plan.cycles)} at most"
     yield (
-        f"  {plan.name} binds, {plan.cycles / floor.cycles:.2f} times the network's floor; "
+        f"  {plan.name} has the most work, {plan.cycles / floor.cycles:.2f} times the network's floor; "
         f"{_rate(found, chip, found.phase_cycles)} where no group overlaps another, "
         f"{_rate(found, chip, found.serial_cycles)} where nothing overlaps"
+        + ("; all of these are estimates" if found.measured is None else "")
     )
-    slowest = sorted(found.groups, key=lambda group: -group.binding.cycles)[:SLOWEST]
+    if found.measured is None:
+        slowest = sorted(found.groups, key=lambda group: -group.binding.cycles)[:SLOWEST]
+        yield "slowest groups, by these estimates: " + ", ".join(
+            f"{group.name} ({group.binding.name}, {group.binding.cycles / found.phase_cycles:.1%})" for group in slowest
+        )
+
+
+def _measured(found: Explanation, run: MeasuredRun) -> Iterator[str]:
+    """What the cycle model says of the machine code."""
+    yield (
+        f"time: {run.cycles:,.0f} cycles by the cycle model, {run.launch_cycles:,.0f} of them the launch; "
+        f"{run.items_per_second:,.0f} items/s"
+    )
+    yield f"  the critical path after the launch: {_shares_of(run.causes, run.work_cycles) or 'nothing'}"
+    floor = binding_floor(found.network_floors)
+    if floor.cycles:
+        yield f"  {run.work_cycles / floor.cycles:.2f} times the floor of the network, which is for {floor.name}"
+    slowest = sorted(found.groups, key=lambda group: -run.group(group.name).cycles)[:SLOWEST]
+    parts = ((group.name, run.group(group.name)) for group in slowest)
     yield "slowest groups: " + ", ".join(
-        f"{group.name} ({group.binding.name}, {group.binding.cycles / found.phase_cycles:.1%})" for group in slowest
+        f"{name} ({cause_text(part.bound_by)}, {part.cycles / max(1.0, run.work_cycles):.1%})"
+        for name, part in parts
+        if part.cycles
     )
+
+
+def _shares_of(cycles: Mapping[str, float], whole: float) -> str:
+    """Text such as `dma 61.0%, matrix 20.3%`; shares that would be 0.0% are left out."""
+    shares = {cause_text(name): f"{spent / max(1.0, whole):.1%}" for name, spent in cycles.items()}
+    return ", ".join(f"{name} {share}" for name, share in shares.items() if share != "0.0%")
 
 
 def _room(found: Explanation) -> Iterator[str]:
@@ -136,15 +170,21 @@ def _groups(found: Explanation) -> Table:
         table.add_column(heading)
     local, *_ = found.peak_bytes or {"local": 0}
     ways = tuple(found.moved_bytes)
-    for heading in (f"{local}\nKiB", *(f"{way}\nKiB" for way in ways), "again", "cycles", "time"):
+    times = ("cycles", "time") if found.measured is not None else ()
+    for heading in (f"{local}\nKiB", *(f"{way}\nKiB" for way in ways), "again", *times):
         table.add_column(heading, justify="right")
-    table.add_column("bound by")
+    if found.measured is not None:
+        table.add_column("bound by")
+    table.add_column("estimate\ncycles", justify="right")
+    if found.measured is None:
+        table.add_column("time", justify="right")
+    table.add_column("most work of" if found.measured is not None else "bound by")
     for group in found.groups:
-        table.add_row(*_group_row(group, ways, found.phase_cycles))
+        table.add_row(*_group_row(group, ways, found))
     return table
 
 
-def _group_row(group: GroupFacts, ways: tuple[str, ...], total_cycles: float) -> tuple[Text | str, ...]:
+def _group_row(group: GroupFacts, ways: tuple[str, ...], found: Explanation) -> tuple[Text | str, ...]:
     count = len(group.layers)
     layers = "+".join(group.operators) if count == 1 else f"{group.layers[0]}..{group.layers[-1]} ({count})"
     cores = " or ".join("x".join(map(str, pieces)) for pieces in group.pieces)
@@ -158,10 +198,35 @@ def _group_row(group: GroupFacts, ways: tuple[str, ...], total_cycles: float) ->
         f"{group.local.total_bytes / 1024:,.0f}",
         *(f"{group.moved_bytes.get(way, 0) / 1024:,.0f}" for way in ways),
         f"{group.recompute_share:.1%}",
-        f"{group.binding.cycles:,.0f}",
-        f"{group.binding.cycles / total_cycles:.1%}",
+        *_group_times(group, found),
         group.binding.name,
     )
+
+
+def _group_times(group: GroupFacts, found: Explanation) -> tuple[str, ...]:
+    """Times by the cycle model and what they wait for, then the estimate; the share of the estimates without them."""
+    estimate = f"{group.binding.cycles:,.0f}"
+    if found.measured is None:
+        return estimate, f"{group.binding.cycles / found.phase_cycles:.1%}"
+    part = found.measured.group(group.name)
+    share = part.cycles / max(1.0, found.measured.work_cycles)
+    return f"{part.cycles:,.0f}", f"{share:.1%}", cause_text(part.bound_by) or "-", estimate
+
+
+def _causes(found: Explanation, run: MeasuredRun) -> Table:
+    """What binds by the cycle model: causes on the critical path, and the groups where they take longest."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("binds")
+    for heading in ("groups", "cycles", "time"):
+        table.add_column(heading, justify="right")
+    table.add_column("longest in")
+    for cause, cycles in run.causes.items():
+        parts = {group.name: run.group(group.name).causes.get(cause, 0.0) for group in found.groups}
+        touched = sorted((name for name in parts if parts[name]), key=lambda name: -parts[name])
+        share = f"{cycles / max(1.0, run.work_cycles):.1%}"
+        named = ", ".join(f"{name} {parts[name]:,.0f}" for name in touched[:3])
+        table.add_row(cause_text(cause), str(len(touched)), f"{cycles:,.0f}", share, Text(named))
+    return table
 
 
 def _bounds(found: Explanation) -> Table:
@@ -211,7 +276,7 @@ def print_detail(found: Explanation, detail: GroupDetail, console: Console | Non
         _say(console, ["", *_footprint(detail.footprint)])
     _say(console, ["", f"layers, with what each core computes of the output in instance {detail.shown_instance}"])
     for layer in detail.layers:
-        _say(console, [_layer(layer), *(f"    core {core}: {_box(box)}" for core, box in layer.boxes)])
+        _say(console, [_layer(layer), *_layer_time(found, layer), *(f"    core {core}: {_box(box)}" for core, box in layer.boxes)])
     if detail.constants:
         _say(console, ["", "constants"])
         _say(console, map(_constant, detail.constants))
@@ -249,9 +314,16 @@ def _facts(found: Explanation, detail: GroupDetail) -> Iterator[str]:
     yield "  moved: " + _ways(group.moved_bytes)
     yield f"  {group.macs:,} multiply-accumulates, {group.recompute_share:.2%} of them again"
     for floor in sorted(group.floors, key=lambda floor: -floor.cycles):
-        mark = ", which binds" if floor.name == group.binding.name else ""
-        yield f"  {floor.name}: {floor.cycles:,.0f} cycles{mark} ({floor.reason})"
-    yield f"  {group.binding.cycles / found.phase_cycles:.1%} of the time where no group overlaps another"
+        mark = ", the largest" if floor.name == group.binding.name else ""
+        yield f"  at least {floor.cycles:,.0f} cycles of {floor.name}{mark} ({floor.reason})"
+    if found.measured is None:
+        yield f"  {group.binding.cycles / found.phase_cycles:.1%} of the time where no group overlaps another"
+        return
+    part, whole = found.measured.group(group.name), found.measured.work_cycles
+    yield (
+        f"  {part.cycles:,.0f} cycles of the critical path by the cycle model, {part.cycles / max(1.0, whole):.1%} of "
+        f"the run: {_shares_of(part.causes, part.cycles) or 'the path does not touch it'}"
+    )
 
 
 ROOM = {
@@ -283,6 +355,14 @@ def _layer(layer: LayerDetail) -> str:
     made = f"{layer.output} {list(layer.shape)} in {layer.lies_in}"
     operators = " + ".join(f"{kind} {name}" for kind, name in zip(layer.kinds, layer.operators, strict=True))
     return f"  {operators} -> {made}{rounds}{again}"
+
+
+def _layer_time(found: Explanation, layer: LayerDetail) -> Iterator[str]:
+    """Time of all instances of a layer, where the machine code was timed."""
+    if found.measured is not None:
+        part = found.measured.layer(layer.name)
+        shares = _shares_of(part.causes, part.cycles)
+        yield f"    {part.cycles:,.0f} cycles of the critical path" + (f": {shares}" if shares else "")
 
 
 def _box(box: Box) -> str:
@@ -329,6 +409,7 @@ def explanation_json(found: Explanation, chip: Chip, detail: GroupDetail | None 
     whole = {
         "format": FORMAT,
         **asdict(found),
+        "measured": _measured_json(found.measured),
         "instances": found.instances,
         "phase_cycles": found.phase_cycles,
         "bound_by": plan.name,
@@ -345,6 +426,18 @@ def explanation_json(found: Explanation, chip: Chip, detail: GroupDetail | None 
             "steps": [(position, _step_json(step)) for position, step in detail.steps],
         }
     return json.dumps(whole, indent=1, allow_nan=False) + "\n"
+
+
+def _measured_json(run: MeasuredRun | None) -> dict[str, object] | None:
+    """Times by the cycle model; groups and layers by name, each with what binds it."""
+    if run is None:
+        return None
+    parts = {"groups": run.groups, "layers": run.layers}
+    named = {
+        kind: [{"name": name, **asdict(part), "bound_by": part.bound_by} for name, part in of.items()]
+        for kind, of in parts.items()
+    }
+    return {**asdict(run), "work_cycles": run.work_cycles, **named}
 
 
 def _step_json(step: RunStep | MoveStep) -> dict[str, object]:

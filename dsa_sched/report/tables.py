@@ -15,6 +15,7 @@ from dsa_sched.verification.verdict import (
     ConstantsResult,
     LayerResult,
     LevelResult,
+    ShippedResult,
     Verdict,
     VerifyReport,
 )
@@ -150,7 +151,7 @@ def _mark(text: str, good: bool) -> Text:
 
 def _facts(report: VerifyReport) -> list[str]:
     """Logits, constants, size and time, a line each."""
-    lines = [*_programs(report), *((_levels(report.against_o0),) if report.against_o0 else ())]
+    lines = [*_programs(report), *((_shipped(report.shipped),) if report.shipped else ()), *((_levels(report.against_o0),) if report.against_o0 else ())]
     lines.append(_channel(report))
     lines += [_logits(result) for result in report.logits]
     lines += [f"{each.label}: {each.outcome}: {each.line}" for each in report.extremes if each.outcome != "failed"]
@@ -215,6 +216,18 @@ def _against_file(result: ConstantsResult) -> str:
         named = ", ".join(result.undeclared[:3]) + (", ..." if len(result.undeclared) > 3 else "")
         line += f"; {len(result.undeclared)} of no declared origin, not compared: {named}"
     return line
+
+
+def _shipped(result: ShippedResult) -> str:
+    """Line about the artifact and the build whose values are the evidence."""
+    outputs = f"{result.outputs} output" + "s" * (result.outputs != 1)
+    if result.is_twin:
+        return f"artifact: keeps all values itself, so it is judged by what it stored; {outputs}"
+    equal = "other values in" if result.different else "bit for bit the same"
+    return (
+        f"artifact: {outputs}, {size_text(result.bytes)}, {equal} as its twin with --keep-values (same plan); values of "
+        "layers and constants are the twin's"
+    )
 
 
 def _levels(result: LevelResult | BoundedLevelResult) -> str:

@@ -43,6 +43,11 @@ SHORT_STALLS = {"barrier": "other cores", "conflict": "bytes in use", "drain": "
 """Short names of the reasons in `STALLS`, for rows that have several."""
 
 
+def cause_text(cause: str) -> str:
+    """Name of a cause on the critical path, for a reader."""
+    return CAUSES.get(cause, cause)
+
+
 def print_times(run: RunTime, waiting: WaitingTimes) -> None:
     """Print the whole run, then each program."""
     console = output_console()
@@ -87,7 +92,7 @@ def print_times(run: RunTime, waiting: WaitingTimes) -> None:
         both = ", ".join(f"{name} {overlap.share:.1%}" for name, overlap in timeline.overlaps.items())
         say(f"at work together, of the time that any engine of a core works: {both}")
         whole = max(1.0, timeline.cycles - timeline.launch_cycles)
-        chain = ", ".join(f"{CAUSES.get(cause, cause)} {cycles / whole:.1%}" for cause, cycles in critical.items())
+        chain = ", ".join(f"{cause_text(cause)} {cycles / whole:.1%}" for cause, cycles in critical.items())
         say(f"the critical path from the launch to the end: {chain or 'nothing'}")
         headings = (waiting.by, "cycles on it", "share", "binds", "then", "cores wait for (of all their time)")
         print_listing(headings, [_part(part, program) for part in parts], right=(1, 2))
@@ -111,7 +116,7 @@ def _part(part: PartWaiting, program: TimedProgram) -> tuple[str, ...]:
     """Work of the critical path in a part, as shares of the part's cycles on it."""
     timeline = program.timeline
     whole = max(1.0, timeline.cycles - timeline.launch_cycles)
-    named = {CAUSES.get(cause, cause): cycles for cause, cycles in part.critical_cycles.items()}
+    named = {cause_text(cause): cycles for cause, cycles in part.critical_cycles.items()}
     first, _, then = _shares(named, part.cycles).partition(", ")
     stalls = {SHORT_STALLS.get(why, why): cycles for why, cycles in part.stall_cycles.items()}
     return (

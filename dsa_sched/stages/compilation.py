@@ -9,10 +9,12 @@ they need, and whether there is a program of instructions to look at.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 from codegen.target import ELF, ClusterFiles, GroupTarget, Rolls, Target, TensorPlaces, TileTarget
@@ -27,9 +29,11 @@ from dsa_sched.artifact.format import (
     ProgramEntry,
     cluster_folder,
 )
+from dsa_sched.artifact.origin import CHIP_FILE, ChosenEntry, DecisionEntry, OptionsEntry, OriginEntry
 from dsa_sched.artifact.tensors import IndexBounds, TensorEntry
 from dsa_sched.artifact.whole_folder import file_entry
 from dsa_sched.frontend import Model
+from dsa_sched.frontend.patterns.found import decisions
 from dsa_sched.stages.gc_pause import uncollected
 from dsa_sched.stages.index_bounds import index_bounds
 from hw_models.chip import Chip
@@ -37,8 +41,8 @@ from hw_models.errors import ModelError, TargetError
 from isched.program.program import Program, TensorPlacement
 from partitioner.cost.micro_batching import pass_count
 from partitioner.ir.plan import Plan
-from partitioner.memory.memory_plan_types import Layout
-from partitioner.planners.levels import EFFORTS, NORMAL_EFFORT, Auto, Planner
+from partitioner.memory.memory_plan_types import PLAIN, Layout
+from partitioner.planners.levels import EFFORTS, NO_SPILLS, NORMAL_EFFORT, O3, Auto, Planner
 
 PerPass: TypeAlias = int | Literal["auto"] | None
 
@@ -318,15 +322,22 @@ def no_layout(target: GroupTarget) -> TargetError:
     )
 
 
-def gather_artifact(parts: tuple[Compilation, ...]) -> Artifact:
-    """One artifact of the executables of several clusters, which take the rows of the batch in order.
+def gather_artifact(
+    parts: tuple[Compilation, ...], source: str | Path = "", asked: CompileOptions | None = None
+) -> Artifact:
+    """One artifact of the executables of several clusters, which take the rows of the batch in order. It records the
+    `source` as the user names it and the options that were asked for: those of the first part unless given.
 
     Raises DoesNotFit when code overflows its space, and what a target raises for kernels that cannot be made."""
     first, programs, start = parts[0], [], 0
     for part in parts:
         programs.append(part.entry(start))
         start += part.rows
-    texts = {PLAN_FILE: str(first.plan).encode(), GRAPH_FILE: str(first.model.graph).encode()}
+    texts = {
+        PLAN_FILE: str(first.plan).encode(),
+        GRAPH_FILE: str(first.model.graph).encode(),
+        CHIP_FILE: chip_json(first.chip).encode(),
+    }
     manifest = Manifest(
         format=FORMAT,
         model=first.model.graph.name,
@@ -336,6 +347,7 @@ def gather_artifact(parts: tuple[Compilation, ...]) -> Artifact:
         batch=start,
         chip=ChipId(name=first.chip.name, isa=first.chip.isa, hash=first.chip.hash),
         versions={name: version(name) for name in VERSIONED},
+        origin=_origin(first, str(source), asked or first.options),
         programs=tuple(programs),
         inputs=programs[0].inputs,
         outputs=programs[0].outputs,
@@ -343,3 +355,47 @@ def gather_artifact(parts: tuple[Compilation, ...]) -> Artifact:
         files=tuple(file_entry(name, data) for name, data in texts.items()),
     )
     return Artifact(manifest, tuple(part.files for part in parts), texts)
+
+
+def chip_json(chip: Chip) -> str:
+    """A chip as JSON, which is YAML as well: a chip file."""
+    return json.dumps(chip.model_dump(mode="json"), indent=1) + "\n"
+
+
+def _origin(made: Compilation, source: str, asked: CompileOptions) -> OriginEntry:
+    layout = made.made.layout.options if isinstance(made.made, Lowered) else PLAIN
+    return OriginEntry(
+        source=source,
+        options=options_entry(asked),
+        chosen=ChosenEntry(
+            schedule=bool(made.options.schedule),
+            constants_ahead=layout.constants_ahead,
+            rounds_ahead=layout.rounds_ahead,
+            buffers_apart=layout.buffers_apart,
+        ),
+        decisions=tuple(
+            DecisionEntry(subject=each.subject, verdict=each.verdict, reason=each.reason)
+            for each in decisions(made.model.found)
+        ),
+        warnings=made.model.warnings,
+    )
+
+
+def options_entry(options: CompileOptions) -> OptionsEntry:
+    """The options in a manifest."""
+    planner = options.planner
+    return OptionsEntry(
+        level=planner.name,
+        spill=planner.spill if isinstance(planner, O3) else NO_SPILLS,
+        effort=options.effort,
+        batch=options.batch,
+        shapes=dict(options.shapes),
+        bind=dict(options.bindings),
+        clusters=options.clusters,
+        per_pass=options.per_pass,
+        schedule=options.schedule,
+        keep_values=options.keep_values,
+        roll=options.roll,
+        force_group=options.force_groups,
+        tune=options.tune,
+    )

@@ -65,6 +65,20 @@ class BoundedLevelResult:
 
 
 @dataclass(frozen=True, slots=True)
+class ShippedResult:
+    """Outputs of the artifact, compared bit for bit with those of its twin, the same plan with all values kept, by
+    which layers and outputs are judged: the number of outputs and their bytes. `is_twin` says whether the artifact is
+    its own twin. `different` has one entry per output and input that differ: (output, input, bytes that differ, the
+    first of them).
+    """
+
+    outputs: int
+    bytes: int
+    is_twin: bool
+    different: tuple[tuple[str, int, int, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ConstantsResult:
     """Number of constants that are bit for bit the file's in another order; number of those made of several, to within
     rounding; those that no rewrite declares; and (constant, elements that differ, elements, the first in words) of all
@@ -123,6 +137,7 @@ class VerifyReport:
     exact: bool = True
     doubts: tuple[str, ...] = ()
     extremes: tuple[ExtremeResult, ...] = ()
+    shipped: ShippedResult | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -200,6 +215,15 @@ def failures(layers: tuple[LayerResult, ...], logits: tuple[LogitsResult, ...], 
             )
         if result.statement and result.top1_wrong:
             yield f"{where}: {result.top1_wrong} of {result.rows} rows have another top-1 although the margin is clear"
+
+
+def shipped_failures(result: ShippedResult) -> Iterator[str]:
+    """Sentences about outputs of the artifact that are not those of its twin."""
+    for name, number, count, first in result.different:
+        yield (
+            f"{name} for input {number}: {count} bytes that the artifact computes are not those of the same plan with "
+            f"all values kept, {first}"
+        )
 
 
 def level_failures(result: LevelResult | BoundedLevelResult) -> Iterator[str]:

@@ -1,11 +1,14 @@
-"""Verification: a compiled network, executed, against the user's ONNX file in onnxruntime.
+"""Verification: an artifact, executed, against the user's ONNX file in onnxruntime.
 
-    whole network   --run--> DDR: end-to-end errors, logits, constants, samples bit for bit
+    artifact        --run--> outputs    ==    those of its twin, bit for bit
+    twin            --run--> DDR: end-to-end errors, logits, constants, samples bit for bit
     isolated layers --run--> DDR: each layer's own error, fed with the reference's inputs
 
-Values are read from the main memory of the very run being judged. The two programs differ only in where a layer reads
-its inputs from: in the isolated one from copies (placements of kind `probe`), which are filled with the reference's
-values before the run. The target's slow emulation of its arithmetic recomputes samples of every layer from the inputs
+The artifact is what `compile` writes, to the byte. Its twin is the same plan, lowered such that every value in the main
+memory keeps a place of its own; what the twin's outputs are judged to be, the artifact's are. Values are read from the
+main memory of the very run being judged. Twin and isolated layers differ only in where a layer reads its inputs from:
+in the isolated one from copies (placements of kind `probe`), which are filled with the reference's values before the
+run. The target's slow emulation of its arithmetic recomputes samples of every layer from the inputs
 that the run left in memory: bit for bit, or within the bound that the target gives (`codegen/judgement.py`).
 
 Levels beyond O0 do not store every value. There a third program, the network at O0, is judged as above, and all that
@@ -26,12 +29,20 @@ import numpy as np
 
 from codegen.judgement import BitExact
 from codegen.target import Execution
-from dsa_sched.analysis.figures import ProgramFigures, compiled_work, program_figures
+from dsa_sched.analysis.figures import (
+    ProgramFigures,
+    compiled_work,
+    program_figures,
+    shipped_figures,
+    shipped_work,
+)
 from dsa_sched.analysis.work import NO_WORK, LayerWork, add_work
-from dsa_sched.artifact.format import Artifact
+from dsa_sched.artifact.format import Artifact, same_programs
 from dsa_sched.artifact.runner import execute
-from dsa_sched.pipeline.driver import compile_graph, compile_model
-from dsa_sched.stages.compilation import Compilation, CompileOptions
+from dsa_sched.frontend import Model
+from dsa_sched.pipeline.driver import compile_clusters, compile_graph
+from dsa_sched.pipeline.rebuild import built_again, reloaded
+from dsa_sched.stages.compilation import Compilation, CompileOptions, gather_artifact
 from dsa_sched.verification.doubts import doubts_of
 from dsa_sched.verification.evidence import (
     Array,
@@ -45,6 +56,7 @@ from dsa_sched.verification.evidence import (
     computing_layers,
     file_array,
     file_name,
+    first_difference,
     isolated_shares,
     logits_names,
     misshapen_outputs,
@@ -70,9 +82,11 @@ from dsa_sched.verification.verdict import (
     ExtremeResult,
     LayerResult,
     LevelResult,
+    ShippedResult,
     VerifyReport,
     failures,
     level_failures,
+    shipped_failures,
 )
 from hw_models.chip import Chip
 from hw_models.errors import ModelError
@@ -129,14 +143,45 @@ def verify_model(
     report.
     """
     started = perf_counter()
-    whole = compile_model(source, chip, replace(compile_options, keep_values=True), progress)
+    parts = compile_clusters(source, chip, compile_options, progress)
+    artifact = gather_artifact(parts, source, compile_options)
+    return _verified(artifact, parts[0].model, options, runner, progress, started)
+
+
+def verify_artifact(
+    artifact: Artifact,
+    source: str | Path | None = None,
+    options: VerifyOptions = DEFAULTS,
+    runner: str | None = None,
+    progress: Progress = lambda _step: None,
+) -> VerifyReport:
+    """Run an artifact and judge the run: one pass of its first program. The model is read again from where it was when
+    the artifact was compiled, or from `source`. Raises as `verify_model` does, and TargetError for an artifact that
+    does not tell what it was made of.
+    """
+    started = perf_counter()
+    progress("reading the model")
+    return _verified(artifact, reloaded(artifact, source), options, runner, progress, started)
+
+
+def _verified(
+    artifact: Artifact,
+    model: Model,
+    options: VerifyOptions,
+    runner: str | None,
+    progress: Progress,
+    started: float,
+) -> VerifyReport:
+    progress("compiling the same plan with all values kept")
+    whole = built_again(artifact, model, keep_values=True)
     isolated, plain = reference_builds(whole, progress)
     drawn = seeded_or_given(whole.model.source, options)
     extremes = () if options.feeds else extreme_inputs(whole.model.source, drawn.feeds, options.seed)
     run = command_runner(runner)
     seconds = perf_counter() - started
-    report = verify_compiled(whole, isolated, drawn.feeds, options, run, progress, plain, extremes)
-    return replace(report, warnings=(*report.warnings, *drawn.refused), seconds=(("compile", seconds), *report.seconds))
+    report = verify_compiled(whole, isolated, drawn.feeds, options, run, progress, plain, extremes, artifact)
+    warnings = (*report.warnings, *drawn.refused)
+    return replace(report, warnings=warnings, seconds=(("compile", seconds), *report.seconds))
 
 
 def reference_builds(
@@ -175,8 +220,12 @@ def verify_compiled(
     progress: Progress = lambda _step: None,
     plain: Compilation | None = None,
     extremes: tuple[Extreme, ...] = (),
+    shipped: Artifact | None = None,
 ) -> VerifyReport:
     """Judge a compiled network together with its isolated twin. Raises UserError for a run that fails.
+
+    `whole` is the twin of what is `shipped`, whose outputs must be the twin's, and whose figures are reported; without
+    it, `whole` is what is judged.
 
     With `plain`, the same network at level O0, layers are judged in its run, and what `whole` stores is compared to it.
     Of `extremes` only the outputs of `whole` are judged.
@@ -191,8 +240,8 @@ def verify_compiled(
     exact = tuple(reference.values(feed) for feed in feeds)
     neighbours = _neighbours(reference, feeds) if _alike(feeds) else ()
     dtype = stored_type(whole.model.graph)
-    figures = program_figures(whole) if extremes else None
-    planned = planned_extremes(whole, reference, extremes, dtype, figures.cycles if figures else None)
+    figures = program_figures(whole) if shipped is None else shipped_figures(shipped, whole)
+    planned = planned_extremes(whole, reference, extremes, dtype, figures.cycles)
     far = tuple(each for each in planned if not each.reason)
     clock.lap("reference")
     with ThreadPoolExecutor(options.workers) as pool:
@@ -201,7 +250,13 @@ def verify_compiled(
         always = tuple(dict.fromkeys((*stored_values(whole), *prepared_names(whole))))
         names = [(*always, *(() if number else _constants(whole))) for number in range(len(feeds))]
         loads = [whole.artifact.encode(feed) for feed in feeds]
+        finish_shipped = None
+        if shipped is not None and not same_programs(shipped, whole.artifact):
+            ends_of = tuple(entry.name for entry in shipped.manifest.outputs)
+            of_feeds = [shipped.encode(feed) for feed in feeds]
+            finish_shipped = start(shipped, of_feeds, [ends_of] * len(feeds), "ran the artifact on input")
         ours = stored = start(whole.artifact, loads, names, "ran the network on input")()
+        same = _same_outputs(shipped, finish_shipped() if finish_shipped else None, ours)
         clock.lap("network")
         judged = plain or whole
         ends = end_names(whole, exact[0]) if far else ()
@@ -231,10 +286,25 @@ def verify_compiled(
     found = zip(far, dumps, floors.extremes, strict=True)
     results = {id(each): judge_extreme(whole, each, dump, of_end, ends, dtype) for each, dump, of_end in found}
     said = tuple(results.get(id(each)) or not_judged(each) for each in planned)
-    findings = _Findings(exact, neighbours, ours, stored, alone, samples, floors, levels, said)
-    figures = figures or program_figures(whole)
+    findings = _Findings(exact, neighbours, ours, stored, alone, samples, floors, levels, said, same)
     programs = (figures,) if judged is whole else (program_figures(judged), figures)
-    return _report(whole, judged, findings, programs, clock.laps)
+    return _report(whole, judged, findings, programs, clock.laps, shipped)
+
+
+def _same_outputs(
+    shipped: Artifact | None, outputs: tuple[Dump, ...] | None, twin: tuple[Dump, ...]
+) -> ShippedResult | None:
+    """Comparison of what the artifact and its twin computed. `outputs` is None where both are the same program."""
+    if shipped is None:
+        return None
+    entries = shipped.manifest.outputs
+    different = []
+    for number, (ours, theirs) in enumerate(zip(outputs or (), twin, strict=bool(outputs))):
+        for entry in entries:
+            count, first = first_difference(ours[entry.name], theirs[entry.name])
+            if count:
+                different.append((entry.name, number, count, first))
+    return ShippedResult(len(entries), sum(entry.bytes for entry in entries), outputs is None, tuple(different))
 
 
 def _alike(feeds: Sequence[Feed]) -> bool:
@@ -269,7 +339,7 @@ class _Findings:
     """One entry per input: what the reference computed, what the network stored, what it stored at level O0, what the
     isolated layers stored; one entry per layer: its samples. `neighbours` are the reference for other inputs, `floors`
     is the effect of rounding on the reference, `levels` the comparison of a level beyond O0, `extremes` the outcomes
-    for inputs of extreme sizes.
+    for inputs of extreme sizes, `shipped` the comparison of the artifact with its twin.
     """
 
     exact: tuple[Feed, ...]
@@ -281,6 +351,7 @@ class _Findings:
     floors: Floors
     levels: LevelResult | BoundedLevelResult | None
     extremes: tuple[ExtremeResult, ...]
+    shipped: ShippedResult | None
 
 
 def _report(
@@ -289,9 +360,13 @@ def _report(
     found: _Findings,
     programs: tuple[ProgramFigures, ...],
     seconds: tuple[tuple[str, float], ...],
+    shipped: Artifact | None,
 ) -> VerifyReport:
     """`judged` is the network whose layers were judged: `whole` itself, or its twin at level O0."""
-    work, dtype = compiled_work(whole), stored_type(whole.model.graph)
+    work, dtype = (
+        compiled_work(whole) if shipped is None else shipped_work(shipped, whole),
+        stored_type(whole.model.graph),
+    )
     layers, logits, constants = _layer_results(judged, found, work), _logits(judged, found), _constants(whole)
     against_file = compare_constants(whole.model, found.ours[0], found.exact[0])
     return VerifyReport(
@@ -304,9 +379,10 @@ def _report(
         logits=logits,
         constants=len(constants),
         constant_bytes=sum(len(found.ours[0][name]) for name in constants),
-        program_bytes=sum(len(files.files[files.executable]) for files in whole.artifact.clusters),
+        program_bytes=sum(len(files.files[files.executable]) for files in (shipped or whole.artifact).clusters),
         total=add_work(work.values()),
         failures=(
+            *(shipped_failures(found.shipped) if found.shipped else ()),
             *failures(layers, logits, ends=bool(judged.model.graph.outputs)),
             *misshapen_outputs(judged.model, found.exact[0]),
             *changed_constants(whole, found.ours[0]),
@@ -332,6 +408,7 @@ def _report(
         exact=isinstance(whole.target.judgement, BitExact),
         doubts=tuple(doubts_of(whole.model.source, logits, _exact_ends(judged, found), found.exact, dtype)),
         extremes=found.extremes,
+        shipped=found.shipped,
     )
 
 

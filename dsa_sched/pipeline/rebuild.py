@@ -1,0 +1,117 @@
+"""The way back from an artifact: its plan in its context, without planning again, and builds of the same plan.
+
+    artifact --planned_again--> Planned        model file, checked against the artifact --reloaded--> Model
+    artifact, model --built_again--> Compilation of the same plan, with other options of lowering
+
+What an artifact says comes from strangers: graph, plan and chip are checked against its manifest, and the plan is
+verified like one that was just made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+
+from codegen.target import GroupTarget, TileTarget
+from dsa_sched.artifact.format import Artifact
+from dsa_sched.frontend import Model, load_model
+from dsa_sched.pipeline.driver import compile_plan
+from dsa_sched.stages.chunked_model import chunked_model
+from dsa_sched.stages.compilation import Compilation, CompileOptions
+from dsa_sched.stages.gc_pause import uncollected
+from dsa_sched.stages.kernel_stages import PlannedKernels
+from dsa_sched.stages.targets import judge_of, require_tiles, target_of
+from dsa_sched.stages.tile_stages import Planned
+from hw_models.errors import ModelError, TargetError
+from partitioner.context.plan_context import Context, GraphContext
+from partitioner.memory.memory_plan_types import LayoutOptions
+from partitioner.verification.verify_plan import verify_plan
+
+
+def planned_again(artifact: Artifact, model: Model | None = None) -> Planned[TileTarget] | PlannedKernels:
+    """The plan of one pass as it was made, verified. Without the `model`, the graph is that of the artifact, whose
+    constants have no values: enough for all that moves and counts, not for lowering.
+
+    Raises TargetError for an artifact that does not tell its plan, and PlanError for a plan that is wrong.
+    """
+    chip = artifact.chip
+    target = target_of(chip)
+    graph = artifact.graph if model is None else model.graph
+    read = model or Model(graph, {}, onnx.ModelProto(), artifact.origin.warnings, artifact.manifest.model_sha256)
+    if isinstance(target, GroupTarget):
+        return PlannedKernels(read, GraphContext(graph, read.constants, chip, target), artifact.plan)
+    context = Context(graph, read.constants, chip, require_tiles(target, artifact.manifest.model))
+    verify_plan(artifact.plan, context)
+    return Planned(read, context, artifact.plan, layout_options(artifact))
+
+
+def layout_options(artifact: Artifact) -> LayoutOptions:
+    """Options with which the program was laid out. Raises TargetError for an artifact of an older version."""
+    chosen = artifact.origin.chosen
+    return LayoutOptions(chosen.rounds_ahead, chosen.buffers_apart, constants_ahead=chosen.constants_ahead)
+
+
+def reloaded(artifact: Artifact, source: str | Path | None = None) -> Model:
+    """The model of one pass, read again from where it was, or from `source`.
+
+    Raises ModelError for a file that is not the one compiled, and what `load_model` raises.
+    """
+    asked, chip = artifact.origin.options, artifact.chip
+    named = str(source or artifact.origin.source)
+    target = target_of(chip)
+    divided = asked.batch is not None
+    batch = artifact.plan.batch_per_cluster if divided else None
+    model = load_model(named, asked.shapes, batch, judge_of(chip, target), asked.bind)
+    if model.sha256 != artifact.manifest.model_sha256:
+        raise ModelError(
+            named,
+            needs=f"the file that was compiled, SHA-256 {artifact.manifest.model_sha256[:12]}...",
+            has=f"{model.sha256[:12]}...",
+            change="give the file with --model, or compile again",
+        )
+    if model.graph.hash != artifact.manifest.graph_hash and isinstance(target, TileTarget):
+        model = chunked_model(model, chip, target) or model
+    if model.graph.hash != artifact.manifest.graph_hash:
+        versions = ", ".join(f"{name} {number}" for name, number in artifact.manifest.versions.items())
+        raise TargetError(
+            f"artifact of {artifact.manifest.model}",
+            needs="the graph that this version makes of the file",
+            has=f"the graph of another version ({versions})",
+            change="compile again",
+        )
+    return model
+
+
+def options_again(artifact: Artifact) -> CompileOptions:
+    """Options of lowering and emission with which the artifact was built, for one pass on one cluster. The planner is
+    not needed again."""
+    asked, chosen = artifact.origin.options, artifact.origin.chosen
+    return CompileOptions(
+        batch=artifact.plan.batch_per_cluster if asked.batch is not None else None,
+        shapes=tuple(asked.shapes.items()),
+        schedule=chosen.schedule,
+        keep_values=asked.keep_values,
+        effort=asked.effort,
+        constants_ahead=chosen.constants_ahead,
+        force_groups=asked.force_group,
+        roll=asked.roll,
+        bindings=tuple(asked.bind.items()),
+    )
+
+
+@uncollected()
+def built_again(
+    artifact: Artifact,
+    model: Model,
+    *,
+    keep_values: bool = False,
+    progress: Callable[[str], None] = lambda _step: None,
+) -> Compilation:
+    """The artifact's plan compiled again, as one pass on one cluster. With `keep_values`, every value that reaches the
+    main memory keeps a place of its own. Raises what `compile_plan` raises."""
+    options = replace(options_again(artifact), keep_values=keep_values)
+    return compile_plan(planned_again(artifact, model), options, progress)
+
