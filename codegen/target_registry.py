@@ -45,6 +45,11 @@ def find_target(isa: str) -> Target | None:
     return None
 
 
+def is_builtin(isa: str) -> bool:
+    """Whether the target for an instruction set is part of this package."""
+    return isa in BUILTIN
+
+
 def target_names() -> tuple[str, ...]:
     """Instruction sets for which an installed target can generate code."""
     return tuple(sorted({*BUILTIN, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))}))

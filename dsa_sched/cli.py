@@ -13,6 +13,7 @@ from typing import IO, Any
 
 import click
 
+from dsa_sched.commands.cache import cache
 from dsa_sched.commands.chips import chip, chips
 from dsa_sched.commands.compile import compile_command
 from dsa_sched.commands.disasm import disasm
@@ -90,7 +91,7 @@ def cli() -> None:
     """
 
 
-for command in (compile_command, run, verify, explain, time, timeline, place, models, ops, chips, chip, disasm, iss):
+for command in (compile_command, run, verify, explain, time, timeline, place, models, ops, chips, chip, cache, disasm, iss):
     cli.add_command(command)
 
 

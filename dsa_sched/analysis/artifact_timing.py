@@ -96,6 +96,12 @@ def time_path(
 
 
 @uncollected()
+def time_whole(artifact: Artifact, name: str, warm: bool = False) -> RunTime:
+    """Time an artifact on its own chip; errors call it `name`. Raises as `time_path` does."""
+    return time_artifact(artifact, artifact.chip, target_of(artifact.chip), name, warm)
+
+
+@uncollected()
 def with_bounds(run: RunTime, chip: Chip) -> RunTime:
     """A copy of the run with the bounds of each program; takes about as long as timing it."""
     from isched.bounds.lower_bounds import stream_bounds  # compiled code, which few need

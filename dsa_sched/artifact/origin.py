@@ -63,11 +63,13 @@ class OriginEntry(Entry):
 
 
 class FiguresEntry(Entry):
-    """A run of the whole artifact by the cycle model. `cycles` include launches; bytes are those that are read from the
+    """A run of the whole artifact by the cycle model. `instructions` are those of one pass of each program; `cycles`
+    include launches; bytes are those that are read from the
     main memory and written to it, in all passes on all clusters. `floor_cycles` is the least time of the same passes
     for any plan, and `floor` the engine or memory that sets it; `binds` is what most of the critical path waits for or
     works on, and `binds_share` its share of the path, from 0 to 1."""
 
+    instructions: Annotated[int, Field(ge=0)]
     cycles: Annotated[float, Field(ge=0)]
     main_read_bytes: Annotated[int, Field(ge=0)]
     main_written_bytes: Annotated[int, Field(ge=0)]

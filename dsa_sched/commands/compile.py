@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dsa_sched.commands.options import (
+    cache_option,
     compile_options,
     division_options,
     feed_option,
@@ -20,12 +21,17 @@ from dsa_sched.stages.gc_pause import uncollected
 from partitioner.planners.levels import Auto
 
 if TYPE_CHECKING:
-    from dsa_sched.stages.compilation import Compilation, CompileOptions
+    from dsa_sched.artifact.format import Artifact
+    from dsa_sched.builds.build import Build
+    from dsa_sched.stages.compilation import CompileOptions
     from hw_models.chip import Chip
 
 EARLY_STAGES = ("graph", "plan", "layout")
 """Those that a chip without a code generator has too: the layout only of what is not scheduled, else the cycle model
 may choose between two by their programs."""
+
+LATE_STAGES = ("layout", "program")
+"""Those that no artifact holds."""
 
 
 @click.command("compile", short_help="Compile a model into machine code for a chip.")
@@ -48,6 +54,7 @@ may choose between two by their programs."""
     help="Let every value that reaches the main memory keep a place of its own, so that it can be read after the run.",
 )
 @feed_option("An .npz file with one array an input: say which values leave the range of the chip's type. Repeatable.")
+@cache_option
 @click.option("-o", "--output", "folder", type=click.Path(path_type=Path), metavar="DIR", help="The artifact folder.")
 @gathered_options
 @uncollected()
@@ -58,6 +65,7 @@ def compile_command(
     stage: str | None,
     host: bool,
     feeds: tuple[Path, ...],
+    use_cache: bool,
     folder: Path | None,
 ) -> None:
     """Compile MODEL, an ONNX file or a network of the zoo (see: dsa-sched models), for a chip.
@@ -90,9 +98,10 @@ def compile_command(
     """
     if stage is None and folder is None:
         raise click.UsageError("Nothing to do: give -o DIR, --print STAGE or both.")
-    from dsa_sched.pipeline.driver import compile_clusters
+    from dsa_sched.builds.build import build
+    from dsa_sched.commands.sources import build_cache
+    from dsa_sched.report.artifact_summary import summary_lines
     from dsa_sched.report.progress import ProgressSteps
-    from dsa_sched.stages.compilation import gather_artifact
     from hw_models.loading import load_chip
 
     if folder is not None:
@@ -112,31 +121,35 @@ def compile_command(
         _print_early(model, described, options, stage)
         return
     with ProgressSteps() as steps:
-        parts = compile_clusters(model, described, options, steps.say)
-    done = parts[0]
-    for warning in (*done.model.warnings, *_ranges(done, feeds)):
+        made = build(model, described, options, steps.say, build_cache(use_cache and stage not in LATE_STAGES))
+    for warning in (*made.artifact.origin.warnings, *_of_feeds(made.artifact, feeds)):
         click.echo(f"dsa-sched: warning: {warning}", err=True)
     if stage is not None:
-        click.echo(_text(done, stage), nl=False)
+        click.echo(_text(made, stage), nl=False)
     if folder is not None:
         with ProgressSteps() as steps:
             steps.say("writing the artifact")
-            gather_artifact(parts).save(folder)
-        click.echo(_summary(parts, folder), err=stage is not None)
+            made.artifact.save(folder)
+        click.echo("\n".join(summary_lines(made.artifact, folder)), err=stage is not None)
 
 
-def _ranges(done: Compilation, feeds: tuple[Path, ...]) -> tuple[str, ...]:
-    """What the stored type cannot hold, of these inputs or of all."""
+def _of_feeds(artifact: Artifact, feeds: tuple[Path, ...]) -> tuple[str, ...]:
+    """What the stored type cannot hold, for these inputs."""
+    if not feeds:
+        return ()
+    from dsa_sched.pipeline.rebuild import reloaded
     from dsa_sched.verification.evidence import computed_values
     from dsa_sched.verification.floors import stored_type
-    from dsa_sched.verification.given_ranges import ranges_of_any, ranges_of_feeds
+    from dsa_sched.verification.given_ranges import ranges_of_feeds
 
-    source, dtype = done.model.source, stored_type(done.model.graph)
-    return ranges_of_feeds(source, feeds, dtype, computed_values(done.model)) if feeds else ranges_of_any(source, dtype)
+    model = reloaded(artifact)
+    return ranges_of_feeds(model.source, feeds, stored_type(model.graph), computed_values(model))
 
 
 def _compile_with_host(model: str, chip: str, options: CompileOptions, folder: Path) -> None:
+    from dsa_sched.builds.build import with_figures
     from dsa_sched.host.compile import compile_with_host
+    from dsa_sched.report.artifact_summary import summary_lines
     from dsa_sched.report.progress import ProgressSteps
     from dsa_sched.stages.compilation import Compilation
 
@@ -149,7 +162,7 @@ def _compile_with_host(model: str, chip: str, options: CompileOptions, folder: P
         if isinstance(stage, Compilation):
             for warning in stage.model.warnings:
                 click.echo(f"dsa-sched: warning: {warning}", err=True)
-            click.echo(_summary((stage,), folder / f"stage{number}"))
+            click.echo("\n".join(summary_lines(with_figures(stage.artifact), folder / f"stage{number}")))
 
 
 def _asks_programs(chip: Chip, options: CompileOptions) -> bool:
@@ -194,36 +207,15 @@ def _print_early(model: str, described: Chip, options: CompileOptions, stage: st
     click.echo(text, nl=False)
 
 
-def _text(done: Compilation, stage: str) -> str:
+def _text(made: Build, stage: str) -> str:
+    artifact = made.artifact
     match stage:
         case "graph":
-            return str(done.model.graph)
+            return str(artifact.graph)
         case "plan":
-            return str(done.plan)
-        case "layout":
-            return str(done.layout)
-        case "program":
-            return str(done.program)
+            return str(artifact.plan)
+    if stage in LATE_STAGES:
+        assert made.parts is not None  # these stages are not kept, so the cache is not asked
+        return str(made.parts[0].layout if stage == "layout" else made.parts[0].program)
     # Assembly is whatever file for readers the target emitted beside the executable of its program.
-    files = done.files.files if done.program.streams else {}
-    return next((data.decode() for name, data in files.items() if name.endswith(".s")), "")
-
-
-def _batch(part: Compilation) -> str:
-    once = f"batch {part.plan.batch_per_cluster}"
-    return once if part.passes == 1 else f"{part.rows} items in {part.passes} passes of {once}"
-
-
-def _summary(parts: tuple[Compilation, ...], folder: Path) -> str:
-    from hw_models.errors import size_text
-
-    done = parts[0]
-    lines = []
-    for part in parts:
-        size = len(part.files.files[part.files.executable])
-        file = folder / part.entry(0).execution.file
-        lines.append(
-            f"{done.model.graph.name} for {done.chip.name}, {done.plan.level}, {_batch(part)}: "
-            f"{len(part.plan.steps)} steps, {part.size_text}, {size_text(size)} in {file}"
-        )
-    return "\n".join(lines)
+    return next((data.decode() for name, data in artifact.clusters[0].files.items() if name.endswith(".s")), "")

@@ -1,4 +1,4 @@
-"""`dsa-sched explain`: what a plan does and why, without code for the chip."""
+"""`dsa-sched explain`: what a compiled network does and why, or, by estimates alone, a plan."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dsa_sched.commands.options import compile_options, division_options, gathered_options, schedule_option
+from dsa_sched.commands.options import (
+    CHIP_OR_OWN,
+    cache_option,
+    division_options,
+    gathered_options,
+    planning_options,
+    roll_option,
+    schedule_option,
+)
 from dsa_sched.stages.gc_pause import uncollected
 
 if TYPE_CHECKING:
@@ -15,10 +23,16 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Say what a plan does, why, and what makes it slow.")
-@click.argument("model", metavar="MODEL")
-@compile_options
+@click.argument("source", metavar="MODEL|DIR")
+@planning_options
+@CHIP_OR_OWN
 @division_options
 @schedule_option
+@roll_option
+@click.option(
+    "--estimate", is_flag=True, help="Plan alone, by the cost model: nothing is compiled and nothing timed."
+)
+@cache_option
 @click.option("--group", metavar="NAME", help="All about one group: its name, or that of a layer or operator in it.")
 @click.option("--full", is_flag=True, help="Print each decision, not one of many that differ in names and numbers.")
 @click.option(
@@ -27,44 +41,46 @@ if TYPE_CHECKING:
 @gathered_options
 @uncollected()
 def explain(
-    model: str,
-    chip: str,
+    source: str,
+    chip: str | None,
     options: CompileOptions,
+    estimate: bool,
+    use_cache: bool,
     group: str | None,
     full: bool,
     json_file: Path | None,
 ) -> None:
-    """Plan MODEL for a chip and say what the plan does and why. Nothing is run, and nothing lowered but at level
-    auto, which compares programs.
+    """Say what was compiled: the plan of MODEL for a chip, or of the artifact in DIR, with the times of its machine
+    code by the cycle model. A model is compiled as `compile` does with the same options, or taken from the build cache.
 
     \b
+    dsa-sched explain resnet50.out
     dsa-sched explain resnet50 --chip stcp920 --batch 16
     dsa-sched explain mine.onnx --chip ./mine.yaml --group conv1 --json plan.json
-    dsa-sched explain mine.onnx --chip stcp920 --level O0
-    dsa-sched explain resnet50 --chip stcp920 --level O3 --batch 64 --clusters 4 --per-pass auto
+    dsa-sched explain mine.onnx --chip stcp920 --level O3 --estimate
 
     \b
     What is printed
-      a summary: groups, instances, room in the memories, bytes moved, what binds, which groups take longest
-      a row a group: layers, cut, cores, where outputs lie, bytes by way, share computed again, what binds it
-      a row for each engine or memory that binds a group: how many and for how long, and for what part of that time
-        the others have work
+      a summary: groups, instances, room in the memories, bytes moved; the time of the machine code, what its critical
+        path consists of, which groups take longest; next to it the floors, which are estimates
+      a row per group: layers, cut, cores, where outputs lie, bytes by way, share computed again; its cycles on the
+        critical path and what binds there; the estimate of the cost model
+      a row for each cause on the critical path: in how many groups, for how long
       the order of instances, each as the group's letter and the instance's number
       the decisions, under the operator, layer, group or value that they are about; of many that differ only in names
         and numbers, one (with --full, each)
 
-    With --schedule memories and bytes are those of a program in which work runs ahead: smaller rounds, buffers apart.
-    (compile --schedule takes the layout without that where its program is faster.)
-
+    With --estimate, and for chips without a code generator, nothing is compiled: all times are estimates of the cost
+    model, and a row for each engine or memory that binds a group says for what part of that time the others have work.
     With --clusters and --per-pass the plan is that of one pass on the cluster with the largest share of the batch.
 
     With --group: what an instance holds for any number of instances, in closed form; layers and the box of each core,
-    constants, steps, what was decided about it and about merging it with its neighbours. Works for chips without a code
-    generator. docs/partitioning.md says how to read it, docs/reference/json.md has the keys of the JSON form.
+    constants, steps, what was decided about it and about merging it with its neighbours. docs/partitioning.md says how to read it, docs/reference/json.md has the keys of the JSON form.
     """
-    from dsa_sched.analysis.explanation import explain_model
+    from dsa_sched.analysis.explanation import explain_artifact, explain_model
     from dsa_sched.analysis.group_detail import detail_of
     from dsa_sched.analysis.kernel_explanation import KernelExplanation
+    from dsa_sched.commands.sources import artifact_of, is_artifact, require_chip
     from dsa_sched.io.atomic_write import require_file
     from dsa_sched.report.explain import print_detail, print_explanation, write_explanation
     from dsa_sched.report.kernel_explain import print_kernels, write_kernels
@@ -73,7 +89,10 @@ def explain(
     if json_file is not None:
         require_file(json_file)
     with ProgressSteps() as steps:
-        explained = explain_model(model, chip, options, steps.say)
+        if not is_artifact(source) and (estimate or _only_planned(require_chip(chip))):
+            explained = explain_model(source, require_chip(chip), options, steps.say)
+        else:
+            explained = explain_artifact(artifact_of(source, chip, options, use_cache, steps.say), steps.say)
     if isinstance(explained, KernelExplanation):
         shown = explained.of(group) if group is not None else explained
         print_kernels(shown, full)
@@ -87,3 +106,11 @@ def explain(
         print_detail(explained.explanation, detail)
     if json_file is not None:
         write_explanation(explained.explanation, explained.chip, detail, json_file)
+
+
+def _only_planned(chip: str) -> bool:
+    """Whether a chip can be planned for by its costs, but has no code generator."""
+    from codegen.target_registry import find_target
+    from hw_models.loading import load_chip
+
+    return find_target(load_chip(chip).isa) is None

@@ -121,6 +121,19 @@ def require_different(paths: Iterable[Path]) -> None:
 
 CHIP = click.option("--chip", type=ChipName(), required=True, help="The chip: a built-in name or a chip file.")
 
+CHIP_OR_OWN = click.option(
+    "--chip",
+    type=ChipName(),
+    help="The chip: a built-in name or a chip file. An artifact folder has its own, and is only checked against it.",
+)
+
+cache_option = click.option(
+    "--cache/--no-cache",
+    "use_cache",
+    default=True,
+    help="Take what was compiled before from the build cache, and keep it there (see: dsa-sched cache). Default: yes.",
+)
+
 
 def shape_options(command: AnyFunction) -> AnyFunction:
     """What the user says of inputs whose dimensions a model leaves open."""
@@ -169,7 +182,12 @@ tune_option = click.option(
 
 
 def compile_options(command: AnyFunction) -> AnyFunction:
-    """The options of every command that compiles."""
+    """The options of every command that compiles, with the chip."""
+    return CHIP(planning_options(command))
+
+
+def planning_options(command: AnyFunction) -> AnyFunction:
+    """How a model is compiled, without the chip."""
     command = shape_options(command)
     for option in (
         click.option(
@@ -195,7 +213,6 @@ def compile_options(command: AnyFunction) -> AnyFunction:
         ),
         force_group_option,
         tune_option,
-        CHIP,
     ):
         command = option(command)
     return command

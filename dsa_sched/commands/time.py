@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from dsa_sched.commands.options import CHIP, elf_options, require_elf
+from dsa_sched.commands.options import (
+    CHIP_OR_OWN,
+    cache_option,
+    division_options,
+    elf_options,
+    gathered_options,
+    planning_options,
+    require_elf,
+    roll_option,
+    schedule_option,
+)
 from dsa_sched.stages.gc_pause import uncollected
+
+if TYPE_CHECKING:
+    from dsa_sched.stages.compilation import CompileOptions
 
 
 @click.command(short_help="Say how long machine code takes on a chip.")
-@click.argument("path", metavar="PROGRAM.elf|DIR", type=click.Path(path_type=Path))
-@CHIP
+@click.argument("path", metavar="DIR|MODEL|PROGRAM.elf", type=click.Path(path_type=Path))
+@CHIP_OR_OWN
 @elf_options
 @click.option(
     "--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the same data as JSON too."
@@ -24,23 +38,33 @@ from dsa_sched.stages.gc_pause import uncollected
 )
 @click.option("--warm", is_flag=True, help="Time a run whose code an equal run before it has brought into the caches.")
 @click.option("--bounds", is_flag=True, help="Say too what no order of the same instructions could beat.")
+@planning_options
+@division_options
+@schedule_option
+@roll_option
+@cache_option
+@gathered_options
 @uncollected()
 def time(
     path: Path,
-    chip: str,
+    chip: str | None,
     cores: int | None,
     cluster: int | None,
     json_file: Path | None,
     by: str | None,
     warm: bool,
     bounds: bool,
+    options: CompileOptions,
+    use_cache: bool,
 ) -> None:
-    """Time the machine code of a program, or of an artifact folder, by the cycle model of a chip.
+    """Time the machine code of an artifact folder, of a model or of a program by the cycle model of its chip. A model
+    is compiled as `compile` does with the same options, or taken from the build cache.
 
     \b
-    dsa-sched time mine.out --chip stcp920
+    dsa-sched time mine.out
+    dsa-sched time resnet50 --chip stcp920 --batch 16
     dsa-sched time program.elf --chip ./mine.yaml --cores 4 --json time.json
-    dsa-sched time mine.out --chip stcp920 --bounds
+    dsa-sched time mine.out --bounds
 
     \b
     What is printed
@@ -55,20 +79,18 @@ def time(
     Nothing but the executable is read, and engines compute nothing. The rules of the model, and what the numbers rest
     on, are in docs/timing.md.
     """
-    from dsa_sched.analysis.artifact_timing import time_path, with_bounds
+    from dsa_sched.analysis.artifact_timing import with_bounds
     from dsa_sched.analysis.waiting import waiting_of
+    from dsa_sched.commands.sources import timed_source
     from dsa_sched.io.atomic_write import require_file
     from dsa_sched.report.progress import ProgressSteps
     from dsa_sched.report.timed_run import print_times, write_times
-    from hw_models.loading import load_chip
 
     require_elf(path, cores, cluster)
     if json_file is not None:
         require_file(json_file)
     with ProgressSteps() as steps:
-        steps.say("timing")
-        described = load_chip(chip)
-        run = time_path(path, described, cores, cluster, warm)
+        described, run = timed_source(path, chip, options, use_cache, steps.say, cores, cluster, warm)
         if bounds:
             steps.say("bounding")
             run = with_bounds(run, described)

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from dsa_sched.commands.options import (
-    CHIP,
+    CHIP_OR_OWN,
+    cache_option,
     columns_option,
+    division_options,
     elf_options,
+    gathered_options,
+    planning_options,
     require_different,
     require_elf,
+    roll_option,
+    schedule_option,
     trace_option,
 )
 from dsa_sched.stages.gc_pause import uncollected
 
+if TYPE_CHECKING:
+    from dsa_sched.stages.compilation import CompileOptions
+
 
 @click.command(short_help="Show what every engine does when, and what the memories hold.")
-@click.argument("path", metavar="PROGRAM.elf|DIR", type=click.Path(path_type=Path))
-@CHIP
+@click.argument("path", metavar="DIR|MODEL|PROGRAM.elf", type=click.Path(path_type=Path))
+@CHIP_OR_OWN
 @elf_options
 @click.option(
     "--by",
@@ -48,10 +58,16 @@ from dsa_sched.stages.gc_pause import uncollected
     help="Stretches of time: rows of `--by time` [10], points of curves in JSON [200].",
 )
 @click.option("--operators", is_flag=True, help="One more table: cycles at work for each operator, wherever they fall.")
+@planning_options
+@division_options
+@schedule_option
+@roll_option
+@cache_option
+@gathered_options
 @uncollected()
 def timeline(
     path: Path,
-    chip: str,
+    chip: str | None,
     cores: int | None,
     cluster: int | None,
     by: tuple[str, ...],
@@ -62,13 +78,16 @@ def timeline(
     each_core: bool,
     stretches: int | None,
     operators: bool,
+    options: CompileOptions,
+    use_cache: bool,
 ) -> None:
-    """Time the machine code of a program, or of an artifact folder, by the cycle model of a chip; show its timeline.
+    """Time the machine code of an artifact folder, of a model or of a program by the cycle model of its chip, and show
+    its timeline. A model is compiled as `compile` does with the same options, or taken from the build cache.
 
     \b
-    dsa-sched timeline mine.out --chip stcp920
-    dsa-sched timeline mine.out --chip stcp920 -o trace.json --memory occupancy.png
-    dsa-sched timeline mine.out --chip stcp920 --by stage --by time
+    dsa-sched timeline mine.out
+    dsa-sched timeline mine.out -o trace.json --memory occupancy.png
+    dsa-sched timeline resnet50 --chip stcp920 --by stage --by time
     dsa-sched timeline program.elf --chip stcp920 --cores 4 --columns 120
 
     \b
@@ -94,8 +113,9 @@ def timeline(
     DMA, and live bytes as counters. Slices are named by operator, inside slices of their part; arrows lead from what
     was waited for to what waited.
     """
-    from dsa_sched.analysis.artifact_timing import for_each_timeline, time_path
+    from dsa_sched.analysis.artifact_timing import for_each_timeline
     from dsa_sched.analysis.parts import KINDS_OF_PARTS, parts_of, usual_parts
+    from dsa_sched.commands.sources import timed_source
     from dsa_sched.io.atomic_write import require_file
     from dsa_sched.report.gantt import gantt_lines, operator_rows
     from dsa_sched.report.listing import output_console, print_listing
@@ -105,7 +125,6 @@ def timeline(
     from dsa_sched.report.timeline import write_timeline
     from dsa_sched.report.trace_events import write_trace
     from dsa_sched.report.usage import print_parts, print_stretches
-    from hw_models.loading import load_chip
     from isched.timing.occupancy import occupancies
     from isched.timing.utilisation import ENGINE_KINDS
 
@@ -116,10 +135,8 @@ def timeline(
         require_file(target)
     for plot in plots:
         require_format(plot)
-    described = load_chip(chip)
     with ProgressSteps() as steps:
-        steps.say("timing")
-        run = time_path(path, described, cores, cluster)
+        described, run = timed_source(path, chip, options, use_cache, steps.say, cores, cluster)
         steps.say("following what the memories hold")
         held = for_each_timeline(run.programs, lambda p: occupancies(p.timeline, p.streams, described))
     kinds = tuple(kind for kind in dict.fromkeys(by) if kind in KINDS_OF_PARTS) or (usual_parts(run),)

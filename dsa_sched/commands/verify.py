@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING
 import click
 
 from dsa_sched.commands.options import (
-    compile_options,
+    CHIP_OR_OWN,
+    cache_option,
+    division_options,
     feed_option,
     gathered_options,
     host_option,
+    planning_options,
     roll_option,
     runner_option,
     schedule_option,
@@ -30,8 +33,12 @@ EXITS = {"passed": 0, "failed": 3, "inconclusive": 4}
 
 
 @click.command(short_help="Compile a model, run it, compare with onnxruntime.")
-@click.argument("model", metavar="MODEL")
-@compile_options
+@click.argument("source", metavar="MODEL|DIR")
+@planning_options
+@CHIP_OR_OWN
+@division_options
+@click.option("--model", metavar="MODEL", help="For DIR: where the model is now, if not where it was when compiled.")
+@cache_option
 @click.option("--inputs", type=click.IntRange(2, 64), default=2, show_default=True, help="How many inputs are drawn.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs and of the cores' order.")
 @click.option(
@@ -57,9 +64,11 @@ EXITS = {"passed": 0, "failed": 3, "inconclusive": 4}
 @gathered_options
 def verify(
     context: click.Context,
-    model: str,
-    chip: str,
+    source: str,
+    chip: str | None,
     options: CompileOptions,
+    model: str | None,
+    use_cache: bool,
     inputs: int,
     seed: int,
     host: bool,
@@ -69,15 +78,18 @@ def verify(
     folder: Path,
     runner: str | None,
 ) -> None:
-    """Compile MODEL, execute the machine code and compare every layer with the ONNX file in onnxruntime.
+    """Execute the artifact in DIR, or what `compile` makes of MODEL, and compare it with the ONNX file in onnxruntime.
 
     \b
+    dsa-sched verify resnet50.out
     dsa-sched verify resnet50 --chip stcp920
     dsa-sched verify mine.onnx --chip stcp920 --batch 2 --json report.json
     dsa-sched verify mine.onnx --chip stcp920 --level O0 --bisect -o failing
 
     \b
     What must hold
+      the outputs of the artifact: bit for bit those of its twin, the same plan built such that all values stay in the
+        main memory; all that follows is said of the twin
       each layer, fed with the reference's inputs: relative L2 error at most 0.015, of all and of each channel
       the logits (before a final softmax): error at most a tenth of the distance between the reference's
         outputs for two inputs, and a winner that rounding explains
@@ -89,6 +101,8 @@ def verify(
       at levels beyond O0, with --schedule or --roll: all that is stored, bit for bit as at O0 without, where layers and
         samples are judged
 
+    Of an artifact for several clusters or passes, one pass of its first program is judged.
+
     With --host each stage on the chip is judged so, fed with the reference's values, and then the outputs of all stages
     one after another.
 
@@ -96,16 +110,21 @@ def verify(
     make an output wrong, so that nothing can be said of it (inconclusive). The keys of the JSON report are documented
     in docs/reference/json.md.
     """
+    from dsa_sched.commands.sources import artifact_of, is_artifact, require_chip
     from dsa_sched.io.atomic_write import require_file
     from dsa_sched.report.json_form import write_report
     from dsa_sched.report.progress import ProgressSteps
     from dsa_sched.report.tables import print_report
     from dsa_sched.verification.bisect import require_place
-    from dsa_sched.verification.verify import VerifyOptions, verify_model
+    from dsa_sched.verification.verify import VerifyOptions, verify_artifact
     from hw_models.errors import TargetError
 
     if bisect and host:
         raise click.UsageError("--bisect is for networks that the chip computes alone, without --host.")
+    if is_artifact(source) and (bisect or host):
+        raise click.UsageError("--bisect and --host compile parts of a model: name the model, not the folder.")
+    if model is not None and not is_artifact(source):
+        raise click.UsageError("--model says where the model of an artifact folder is.")
     if bisect and options.force_groups:
         raise click.UsageError("--bisect verifies parts of the model, which have not all layers of a --force-group.")
     if json_file is not None:
@@ -114,11 +133,12 @@ def verify(
         require_place(folder)
     how = VerifyOptions(inputs, seed, feeds=feeds)
     if host:
-        context.exit(_verify_with_host(model, chip, options, how, runner, json_file))
-    narrow = partial(_bisect, model, chip, options, how, runner, folder)
+        context.exit(_verify_with_host(source, require_chip(chip), options, how, runner, json_file))
+    narrow = partial(_bisect, source, chip or "", options, how, runner, folder)
     try:
         with ProgressSteps() as steps:
-            report = verify_model(model, chip, options, how, runner, steps.say)
+            artifact = artifact_of(source, chip, options, use_cache, steps.say)
+            report = verify_artifact(artifact, model, how, runner, steps.say)
     except TargetError:
         # A run that ends in a fault; any other error of the target comes again from the smallest part, and is not.
         if bisect:

@@ -51,6 +51,18 @@ def read_model(path: Path, *, known: Known = "compiled", bindings: Bindings | No
 
     `known` decides which operators are not refused. Inputs among the `bindings` become constants.
     """
+    model, digest = _parsed(path)
+    bind_inputs(model, bindings or {})
+    return _checked(model, str(path), digest, known)
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file and its external data, as in `ModelFile`, without checking the model. Raises ModelError."""
+    return _parsed(path)[1]
+
+
+def _parsed(path: Path) -> tuple[onnx.ModelProto, str]:
+    """The model of a file with its external data, and their SHA-256."""
     raw = _bytes_of(path)
     model = onnx.ModelProto()
     try:
@@ -66,8 +78,7 @@ def read_model(path: Path, *, known: Known = "compiled", bindings: Bindings | No
     _require_text(model, path)
     digest = hashlib.sha256(raw)
     _resolve_external(path, model, digest, len(raw))
-    bind_inputs(model, bindings or {})
-    return _checked(model, str(path), digest.hexdigest(), known)
+    return model, digest.hexdigest()
 
 
 def _require_text(model: onnx.ModelProto, path: Path) -> None:

@@ -62,7 +62,7 @@ def print_times(run: RunTime, waiting: WaitingTimes) -> None:
     else:
         launched = f"{launch:,.0f} for the launch"
     say(f"{run.name} on {run.chip}" + (f", batch {run.batch}" if run.batch else ""))
-    say(f"{_time(run.seconds)}: {run.cycles:,.0f} cycles at {run.clock_hz / 1e6:,.0f} MHz, {launched}")
+    say(f"{time_text(run.seconds)}: {run.cycles:,.0f} cycles at {run.clock_hz / 1e6:,.0f} MHz, {launched}")
     if run.items_per_second is not None:
         say(f"{run.items_per_second:,.1f} items/s")
     for warning in run.warnings:
@@ -151,7 +151,7 @@ def _core_cycles(program: TimedProgram) -> float:
     return max(1.0, (timeline.cycles - timeline.launch_cycles) * len(timeline.cores))
 
 
-def _time(seconds: float) -> str:
+def time_text(seconds: float) -> str:
     for unit, name in ((1.0, "s"), (1e-3, "ms")):
         if seconds >= unit:
             return f"{seconds / unit:,.3f} {name}"

@@ -46,7 +46,7 @@ from dsa_sched.search.segments import (
     with_ruled_out,
 )
 from dsa_sched.stages.chunked_model import chunked_model
-from dsa_sched.stages.compilation import Compilation, CompileOptions, LevelTime, Lowered
+from dsa_sched.stages.compilation import INTERRUPTED, Compilation, CompileOptions, LevelTime, Lowered
 from dsa_sched.stages.tile_stages import Planned, lower_below, verified
 from hw_models.errors import PlanError
 from partitioner.context.plan_context import Context
@@ -349,7 +349,7 @@ class _TimingLoop:
         plan = _decided(candidate.plan, (verdict, *self.of_segments, *self.decisions, *self.plans.decisions))
         model, context = self.plans.model, self.plans.context
         if self.interrupted:
-            warning = f"the search of level auto was interrupted: {verdict}"
+            warning = f"{INTERRUPTED}: {verdict}"
             model = replace(model, warnings=(*model.warnings, warning))
             context = self.request.context(model)  # the tables of the other one may be half written
         times, options = tuple(self.level_times), candidate.config.of(self.options)

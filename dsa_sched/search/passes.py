@@ -18,7 +18,7 @@ from dsa_sched.frontend import Model
 from dsa_sched.search.candidates import CONFIGS, NOTHING_PRUNED, Config, Progress, Pruning, SearchRequest, one_line
 from dsa_sched.search.image_groups import ImageGroups
 from dsa_sched.search.loop import Fastest, fastest_program
-from dsa_sched.stages.compilation import Compilation, CompileOptions, LevelTime
+from dsa_sched.stages.compilation import INTERRUPTED, Compilation, CompileOptions, LevelTime
 from dsa_sched.stages.tile_stages import Planned
 from hw_models.chip import Chip
 from hw_models.errors import ModelError, PlanError, UserError
@@ -204,7 +204,7 @@ class _PassSizes:
             plan = replace(plan, decisions=(verdict, *self.decisions, *plan.decisions))
         warnings: tuple[str, ...] = ()
         if self.interrupted and not best.found.interrupted:  # otherwise it reports this itself
-            warnings = (f"the search of level auto was interrupted: {verdict}",)
+            warnings = (f"{INTERRUPTED}: {verdict}",)
         model = replace(made.model, warnings=(*made.model.warnings, *warnings))
         return made.with_decisions(plan, model, self.share, self.level_times)
 

@@ -49,6 +49,9 @@ PerPass: TypeAlias = int | Literal["auto"] | None
 AUTO_PLANNER = Auto()
 """Default planner everywhere: on the command line, in Python, and for chips on which tasks are placed."""
 
+INTERRUPTED = "the search of level auto was interrupted"
+"""Beginning of the warning about a program that a search had found when Ctrl-C ended it."""
+
 VERSIONED = ("dsa-sched", "apache-tvm", "numpy", "onnx")
 SAVED_AS = {"bfloat16": "float32"}
 """File types in which numpy saves no arrays -> the type that holds all their values and is used instead."""
@@ -226,6 +229,11 @@ class Compilation:
     def layout(self) -> Layout:
         """Places of everything that the program uses. Raises TargetError where kernels are whole groups."""
         return self.made.memory_layout()
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether a search for the program was ended by Ctrl-C."""
+        return any(warning.startswith(INTERRUPTED) for warning in self.model.warnings)
 
     @property
     def rows(self) -> int:

@@ -1,0 +1,142 @@
+"""What a command works on: a model, which is compiled through the build cache, or an artifact that is there already.
+
+    MODEL, --chip, options --build--> Artifact        DIR --load--> Artifact, whose options and chip are its own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.core import ParameterSource
+
+from dsa_sched.commands.options import ChipName
+
+if TYPE_CHECKING:
+    from dsa_sched.analysis.artifact_timing import RunTime
+    from dsa_sched.artifact.format import Artifact
+    from dsa_sched.builds.build_cache import BuildCache
+    from dsa_sched.stages.compilation import CompileOptions
+    from hw_models.chip import Chip
+
+COMPILING = (
+    "level", "spill", "effort", "shapes", "batch", "bindings", "clusters", "per_pass", "schedule", "roll", "host",
+    "force_groups", "tune", "keep_values",
+)  # fmt: skip
+"""Arguments of commands that say how a model is compiled."""
+
+ELF_MAGIC = b"\x7fELF"
+
+
+def is_artifact(source: str | Path) -> bool:
+    """Whether what a command is given is a folder, not a model."""
+    return Path(source).is_dir()
+
+
+def is_program(source: Path) -> bool:
+    """Whether what a command is given is a file of machine code, or is to be refused as such."""
+    if not source.is_file() or source.suffix == ".onnx":
+        return False
+    with source.open("rb") as file:
+        return file.read(len(ELF_MAGIC)) == ELF_MAGIC or source.suffix == ".elf"
+
+
+def require_chip(chip: str | None) -> str:
+    """The chip of a model or a program, which must be named. Raises UsageError."""
+    if chip is None:
+        context = click.get_current_context()
+        param = next(param for param in context.command.params if param.name == "chip")
+        raise click.MissingParameter(ChipName().get_missing_message(param, context), context, param)
+    return chip
+
+
+def refuse_compiling_options(folder: str | Path) -> None:
+    """Raises UsageError for options that say how to compile what is compiled already."""
+    context = click.get_current_context()
+    given = [
+        param.opts[0]
+        for param in context.command.params
+        if param.name in COMPILING and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        verb = "says" if len(given) == 1 else "say"
+        raise click.UsageError(f"{' and '.join(given)} {verb} how a model is compiled; {folder} is compiled already.")
+
+
+def loaded_artifact(folder: str | Path, chip: str | None) -> Artifact:
+    """The artifact of a folder; `chip`, where given, must be the one that it was compiled for. Raises UserError."""
+    from dsa_sched.artifact.format import Artifact
+    from hw_models.errors import TargetError
+    from hw_models.loading import load_chip
+
+    refuse_compiling_options(folder)
+    artifact = Artifact.load(folder)
+    if chip is not None and (described := load_chip(chip)).hash != artifact.manifest.chip.hash:
+        made_for = artifact.manifest.chip
+        raise TargetError(
+            f"--chip {chip}",
+            needs=f"the chip that {folder} was compiled for: {made_for.name}, hash {made_for.hash[:12]}",
+            has=f"{described.name}, hash {described.hash[:12]}",
+            change="leave --chip out, or compile again",
+        )
+    return artifact
+
+
+def artifact_of(
+    source: str,
+    chip: str | None,
+    options: CompileOptions,
+    use_cache: bool,
+    say: Callable[[str], None],
+) -> Artifact:
+    """The artifact that a command is about. Raises UserError as compiling and loading do."""
+    if is_artifact(source):
+        return loaded_artifact(source, chip)
+    from dsa_sched.builds.build import build
+
+    return build(source, require_chip(chip), options, say, build_cache(use_cache)).artifact
+
+
+def timed_source(
+    path: Path,
+    chip: str | None,
+    options: CompileOptions,
+    use_cache: bool,
+    say: Callable[[str], None],
+    cores: int | None = None,
+    cluster: int | None = None,
+    warm: bool = False,
+) -> tuple[Chip, RunTime]:
+    """The run of a program, an artifact or a model by the cycle model, and its chip. Raises UserError."""
+    from dsa_sched.analysis.artifact_timing import time_path, time_whole
+    from hw_models.loading import load_chip
+
+    if is_program(path) or not (is_artifact(path) or path.suffix == ".onnx" or _is_network(path)):
+        refuse_compiling_options(path)
+        described = load_chip(require_chip(chip))
+        say("timing")
+        return described, time_path(path, described, cores, cluster, warm)
+    if is_artifact(path) and chip is not None:
+        refuse_compiling_options(path)
+        described = load_chip(chip)  # a program runs on other chips too, as far as it uses what they have
+        say("timing")
+        return described, time_path(path, described, cores, cluster, warm)
+    artifact = artifact_of(str(path), chip, options, use_cache, say)
+    say("timing")
+    return artifact.chip, time_whole(artifact, str(path), warm)
+
+
+def _is_network(path: Path) -> bool:
+    """Whether the zoo has a network of this name, and no file has it."""
+    from dsa_sched.zoo import zoo_names
+
+    return not path.exists() and str(path) in zoo_names()
+
+
+def build_cache(use_cache: bool) -> BuildCache | None:
+    """The user's build cache, unless it is not to be used."""
+    from dsa_sched.builds.build_cache import BuildCache
+
+    return BuildCache.of_user() if use_cache else None
