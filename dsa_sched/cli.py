@@ -91,7 +91,22 @@ def cli() -> None:
     """
 
 
-for command in (compile_command, run, verify, explain, time, timeline, place, models, ops, chips, chip, cache, disasm, iss):
+for command in (
+    compile_command,
+    run,
+    verify,
+    explain,
+    time,
+    timeline,
+    place,
+    models,
+    ops,
+    chips,
+    chip,
+    cache,
+    disasm,
+    iss,
+):
     cli.add_command(command)
 
 

@@ -7,11 +7,14 @@ tests that run (tests/golden) in the place of comparing them.
 from __future__ import annotations
 
 import gc
+import os
 
 import pytest
 from hypothesis import settings
 
 from tests.processor_times import ProcessorTimes
+
+os.environ["DSA_SCHED_BUILD_CACHE"] = "off"  # tests compile what they say that they compile
 
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None, derandomize=False)

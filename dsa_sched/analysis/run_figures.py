@@ -1,6 +1,6 @@
 """Figures of a whole run of an artifact by the cycle model: its cycles, its bytes, its floor, and what binds it.
 
-    Artifact, timed --run_figures--> FiguresEntry of its manifest
+Artifact, timed --run_figures--> FiguresEntry of its manifest
 """
 
 from __future__ import annotations

@@ -61,8 +61,8 @@ def timed_work(program: TimedProgram, chip: Chip, plan: Plan) -> dict[str, Layer
     transfers count for the core that starts them."""
     owner: dict[str, str] = {}
     for layer in (layer for group in plan.groups for layer in group.layers):
-        for op in layer.ops:
-            owner.setdefault(symbol_of(op), layer.name)  # machine code names operators by their symbols
+        for name in layer.ops:
+            owner.setdefault(symbol_of(name), layer.name)  # machine code names operators by their symbols
     engines = tuple(engine.name for engine in chip.engines)
     spans = iter(program.timeline.spans)
     by_layer: dict[str, dict[int, list[tuple[TimedOp, float]]]] = {}

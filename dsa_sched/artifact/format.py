@@ -233,7 +233,9 @@ class Artifact:
         try:
             return parse(text)
         except (TextError, ValueError) as error:
-            raise TargetError(f"{self.manifest.model}, {name}", needs="the text of a compilation", has=str(error)) from error
+            raise TargetError(
+                f"{self.manifest.model}, {name}", needs="the text of a compilation", has=str(error)
+            ) from error
 
     def _require_same(self, name: str, has: object, needs: object) -> None:
         if has != needs:

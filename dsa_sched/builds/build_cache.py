@@ -33,6 +33,9 @@ from hw_models.user_cache import cache_directory
 MOST_BYTES = 4 << 30
 """Largest size of all entries together."""
 
+ENVIRONMENT, OFF = "DSA_SCHED_BUILD_CACHE", "off"
+"""Variable of the environment that names another folder, and its value for none at all."""
+
 PACKAGES = ("hw_models", "partitioner", "isched", "codegen", "dsa_sched")
 LIBRARIES = ("numpy", "onnx", "apache-tvm", "nvidia-cutlass")
 """Packages whose versions may change what is compiled."""
@@ -58,7 +61,13 @@ class BuildCache:
 
     @staticmethod
     def of_user() -> BuildCache | None:
-        """The one in the user's cache folder; None without a home directory."""
+        """The one in the user's cache folder, or in the folder that the environment names; None where the environment
+        says `off`, and without a home directory."""
+        named = os.environ.get(ENVIRONMENT, "")
+        if named == OFF:
+            return None
+        if named:
+            return BuildCache(Path(named))
         directory = cache_directory()
         return BuildCache(directory / "builds") if directory else None
 

@@ -17,17 +17,22 @@ def cache(clear: bool) -> None:
     compile, explain, verify, time and timeline keep what they compile in the user's cache folder
     ($XDG_CACHE_HOME/dsa-sched/builds, or ~/.cache/dsa-sched/builds), by the model's bytes, the chip, the options and
     the compiler itself, so that the same thing is compiled once. When it grows too large, what was not used for longest
-    goes. --no-cache of those commands neither reads nor fills it.
+    goes. --no-cache of those commands neither reads nor fills it. The variable DSA_SCHED_BUILD_CACHE of the environment
+    names another folder; off is none.
     """
     from dsa_sched.builds.build_cache import BuildCache
     from hw_models.errors import UserError, size_text
 
     found = BuildCache.of_user()
     if found is None:
-        raise UserError("build cache", needs="a home directory", has="none", change="set XDG_CACHE_HOME")
+        raise UserError(
+            "build cache", needs="a folder", has="none", change="set XDG_CACHE_HOME or DSA_SCHED_BUILD_CACHE"
+        )
     if clear:
         before = found.clear()
         click.echo(f"{before.folder}: removed {before.entries} builds, {size_text(before.bytes)}")
         return
     size = found.size()
-    click.echo(f"{size.folder}: {size.entries} builds, {size_text(size.bytes)} of at most {size_text(found.most_bytes)}")
+    click.echo(
+        f"{size.folder}: {size.entries} builds, {size_text(size.bytes)} of at most {size_text(found.most_bytes)}"
+    )

@@ -29,9 +29,7 @@ if TYPE_CHECKING:
 @division_options
 @schedule_option
 @roll_option
-@click.option(
-    "--estimate", is_flag=True, help="Plan alone, by the cost model: nothing is compiled and nothing timed."
-)
+@click.option("--estimate", is_flag=True, help="Plan alone, by the cost model: nothing is compiled and nothing timed.")
 @cache_option
 @click.option("--group", metavar="NAME", help="All about one group: its name, or that of a layer or operator in it.")
 @click.option("--full", is_flag=True, help="Print each decision, not one of many that differ in names and numbers.")
@@ -75,7 +73,8 @@ def explain(
     With --clusters and --per-pass the plan is that of one pass on the cluster with the largest share of the batch.
 
     With --group: what an instance holds for any number of instances, in closed form; layers and the box of each core,
-    constants, steps, what was decided about it and about merging it with its neighbours. docs/partitioning.md says how to read it, docs/reference/json.md has the keys of the JSON form.
+    constants, steps, what was decided about it and about merging it with its neighbours.
+    docs/partitioning.md says how to read it, docs/reference/json.md has the keys of the JSON form.
     """
     from dsa_sched.analysis.explanation import explain_artifact, explain_model
     from dsa_sched.analysis.group_detail import detail_of

@@ -1,6 +1,6 @@
 """What a command works on: a model, which is compiled through the build cache, or an artifact that is there already.
 
-    MODEL, --chip, options --build--> Artifact        DIR --load--> Artifact, whose options and chip are its own
+MODEL, --chip, options --build--> Artifact        DIR --load--> Artifact, whose options and chip are its own
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
-
-from dsa_sched.commands.options import ChipName
 
 if TYPE_CHECKING:
     from dsa_sched.analysis.artifact_timing import RunTime
@@ -48,7 +46,7 @@ def require_chip(chip: str | None) -> str:
     if chip is None:
         context = click.get_current_context()
         param = next(param for param in context.command.params if param.name == "chip")
-        raise click.MissingParameter(ChipName().get_missing_message(param, context), context, param)
+        raise click.MissingParameter(ctx=context, param=param)
     return chip
 
 

@@ -114,4 +114,3 @@ def built_again(
     main memory keeps a place of its own. Raises what `compile_plan` raises."""
     options = replace(options_again(artifact), keep_values=keep_values)
     return compile_plan(planned_again(artifact, model), options, progress)
-

@@ -45,6 +45,8 @@ def _figures(artifact: Artifact, figures: FiguresEntry) -> Iterator[str]:
     yield f"time: {time_text(seconds)}{rate}: {figures.cycles:,.0f} cycles by the cycle model"
     read, written = size_text(figures.main_read_bytes), size_text(figures.main_written_bytes)
     yield f"main memory: {read} read, {written} written"
-    binds = f"{cause_text(figures.binds)} {figures.binds_share:.1%} of the critical path" if figures.binds else "nothing"
+    binds = (
+        f"{cause_text(figures.binds)} {figures.binds_share:.1%} of the critical path" if figures.binds else "nothing"
+    )
     share = f"{figures.floor_cycles / figures.cycles:.1%} of the time" if figures.cycles else "-"
     yield f"floor: {figures.floor_cycles:,.0f} cycles for {figures.floor}, {share}; binds: {binds}"

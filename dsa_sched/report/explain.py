@@ -276,7 +276,14 @@ def print_detail(found: Explanation, detail: GroupDetail, console: Console | Non
         _say(console, ["", *_footprint(detail.footprint)])
     _say(console, ["", f"layers, with what each core computes of the output in instance {detail.shown_instance}"])
     for layer in detail.layers:
-        _say(console, [_layer(layer), *_layer_time(found, layer), *(f"    core {core}: {_box(box)}" for core, box in layer.boxes)])
+        _say(
+            console,
+            [
+                _layer(layer),
+                *_layer_time(found, layer),
+                *(f"    core {core}: {_box(box)}" for core, box in layer.boxes),
+            ],
+        )
     if detail.constants:
         _say(console, ["", "constants"])
         _say(console, map(_constant, detail.constants))

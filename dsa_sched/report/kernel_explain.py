@@ -9,6 +9,8 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
+from rich.console import Console
+
 from dsa_sched.analysis.kernel_explanation import KernelExplanation, KernelFacts
 from dsa_sched.io.atomic_write import write_whole
 from dsa_sched.report.decisions import decision_lines
@@ -19,9 +21,9 @@ FORMAT = "dsa-sched-explain-kernels/1"
 HEADINGS = ("kernel of group", "layers", "kernel", "grid", "occupies", "launches", "at least", "bound by")
 
 
-def print_kernels(found: KernelExplanation, full: bool = False) -> None:
+def print_kernels(found: KernelExplanation, full: bool = False, console: Console | None = None) -> None:
     """Print the explanation; with `full`, each other decision by itself too."""
-    console = output_console()
+    console = console or output_console()
     lines = [
         f"{found.model} on {found.chip}, {found.level}, batch {found.batch_per_cluster} per cluster",
         f"{found.operators} operators in {len(found.groups)} kernels, {found.launches} launches; by their floors, one "
@@ -30,7 +32,7 @@ def print_kernels(found: KernelExplanation, full: bool = False) -> None:
     ]
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)
-    print_listing(HEADINGS, map(_row, found.groups), right=(5, 6))
+    print_listing(HEADINGS, map(_row, found.groups), (5, 6), console)
     console.print()
     merges = [decision for decision in found.decisions if is_merge(decision)]
     others = (decision for decision in found.decisions if not is_merge(decision))
@@ -49,8 +51,13 @@ def _row(group: KernelFacts) -> tuple[str, ...]:
     return group.name, layers, group.kernel, grid, occupies, str(group.launches), seconds, group.bound_by
 
 
+def kernels_json(found: KernelExplanation) -> str:
+    """The explanation as JSON text."""
+    whole = {"format": FORMAT, **asdict(found), "launches": found.launches, "seconds": found.seconds}
+    return json.dumps(whole, indent=1, allow_nan=False) + "\n"
+
+
 def write_kernels(found: KernelExplanation, path: Path) -> None:
     """Write the JSON form, whole or not at all. Raises UserError."""
-    whole = {"format": FORMAT, **asdict(found), "launches": found.launches, "seconds": found.seconds}
-    text = json.dumps(whole, indent=1, allow_nan=False) + "\n"
-    write_whole(path, lambda stream: stream.write(text.encode()))
+    text = kernels_json(found).encode()
+    write_whole(path, lambda stream: stream.write(text))

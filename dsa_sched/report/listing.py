@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import TextIO
 
 from rich.console import Console
 from rich.table import Table
@@ -15,17 +16,27 @@ PLAIN_WIDTH = 300
 def output_console() -> Console:
     """Standard output: colour and width of the terminal, or plain text that no width cuts."""
     console = Console(highlight=False)
-    return console if console.is_terminal else Console(width=PLAIN_WIDTH, color_system=None, highlight=False)
+    return console if console.is_terminal else plain_console()
 
 
-def print_listing(headings: tuple[str, ...], rows: Iterable[tuple[str, ...]], right: Collection[int] = ()) -> None:
+def plain_console(stream: TextIO | None = None) -> Console:
+    """Plain text that no width cuts, to standard output or a stream."""
+    return Console(file=stream, width=PLAIN_WIDTH, color_system=None, highlight=False)
+
+
+def print_listing(
+    headings: tuple[str, ...],
+    rows: Iterable[tuple[str, ...]],
+    right: Collection[int] = (),
+    console: Console | None = None,
+) -> None:
     """Print rows under their headings; columns whose number is in `right` hold figures."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     for number, heading in enumerate(headings):
         table.add_column(heading, justify="right" if number in right else "left")
     for row in rows:
         table.add_row(*map(Text, row))
-    print_table(output_console(), table)
+    print_table(console or output_console(), table)
 
 
 def print_table(console: Console, table: Table) -> None:

@@ -151,7 +151,11 @@ def _mark(text: str, good: bool) -> Text:
 
 def _facts(report: VerifyReport) -> list[str]:
     """Logits, constants, size and time, a line each."""
-    lines = [*_programs(report), *((_shipped(report.shipped),) if report.shipped else ()), *((_levels(report.against_o0),) if report.against_o0 else ())]
+    lines = [
+        *_programs(report),
+        *((_shipped(report.shipped),) if report.shipped else ()),
+        *((_levels(report.against_o0),) if report.against_o0 else ()),
+    ]
     lines.append(_channel(report))
     lines += [_logits(result) for result in report.logits]
     lines += [f"{each.label}: {each.outcome}: {each.line}" for each in report.extremes if each.outcome != "failed"]
@@ -225,8 +229,8 @@ def _shipped(result: ShippedResult) -> str:
         return f"artifact: keeps all values itself, so it is judged by what it stored; {outputs}"
     equal = "other values in" if result.different else "bit for bit the same"
     return (
-        f"artifact: {outputs}, {size_text(result.bytes)}, {equal} as its twin with --keep-values (same plan); values of "
-        "layers and constants are the twin's"
+        f"artifact: {outputs}, {size_text(result.bytes)}, {equal} as its twin with --keep-values (same plan); values "
+        "of layers and constants are the twin's"
     )
 
 

@@ -11,6 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+
 from dsa_sched.analysis.artifact_timing import RunTime, TimedProgram, for_each_timeline
 from dsa_sched.analysis.waiting import WaitingTimes, waiting_of
 from dsa_sched.io.atomic_write import write_whole
@@ -48,9 +50,9 @@ def cause_text(cause: str) -> str:
     return CAUSES.get(cause, cause)
 
 
-def print_times(run: RunTime, waiting: WaitingTimes) -> None:
+def print_times(run: RunTime, waiting: WaitingTimes, console: Console | None = None) -> None:
     """Print the whole run, then each program."""
-    console = output_console()
+    console = console or output_console()
 
     def say(line: str) -> None:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -76,12 +78,15 @@ def print_times(run: RunTime, waiting: WaitingTimes) -> None:
             f"{where}cluster {program.cluster}, {len(timeline.cores)} cores, {len(timeline.spans):,} instructions, "
             f"{timeline.cycles:,.0f} cycles"
         )
-        print_listing(("engine", "cycles at work", "utilisation", "moved"), _engines(program), right=(1, 2, 3))
+        print_listing(
+            ("engine", "cycles at work", "utilisation", "moved"), _engines(program), right=(1, 2, 3), console=console
+        )
         stalls = timeline.stall_cycles.items()
         print_listing(
             ("scalar cores waited for", "cycles", "share"),
             [(STALLS.get(why, why), f"{n:,.0f}", f"{n / _core_cycles(program):.1%}") for why, n in stalls],
             right=(1, 2),
+            console=console,
         )
         if lines := sum(timeline.fetched_lines):
             took = sum(timeline.fetch_cycles)
@@ -95,10 +100,13 @@ def print_times(run: RunTime, waiting: WaitingTimes) -> None:
         chain = ", ".join(f"{cause_text(cause)} {cycles / whole:.1%}" for cause, cycles in critical.items())
         say(f"the critical path from the launch to the end: {chain or 'nothing'}")
         headings = (waiting.by, "cycles on it", "share", "binds", "then", "cores wait for (of all their time)")
-        print_listing(headings, [_part(part, program) for part in parts], right=(1, 2))
+        print_listing(headings, [_part(part, program) for part in parts], (1, 2), console)
         if program.bounds is not None:
             print_listing(
-                ("no order takes less than", "cycles", "this run takes more"), _bounds(timeline, program.bounds), (1, 2)
+                ("no order takes less than", "cycles", "this run takes more"),
+                _bounds(timeline, program.bounds),
+                (1, 2),
+                console,
             )
 
 

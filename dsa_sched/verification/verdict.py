@@ -75,7 +75,7 @@ class ShippedResult:
     outputs: int
     bytes: int
     is_twin: bool
-    different: tuple[tuple[str, int, int, str], ...]
+    different: tuple[tuple[str, int, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ def shipped_failures(result: ShippedResult) -> Iterator[str]:
     for name, number, count, first in result.different:
         yield (
             f"{name} for input {number}: {count} bytes that the artifact computes are not those of the same plan with "
-            f"all values kept, {first}"
+            f"all values kept, the first at byte {first}"
         )
 
 

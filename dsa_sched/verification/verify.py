@@ -56,7 +56,6 @@ from dsa_sched.verification.evidence import (
     computing_layers,
     file_array,
     file_name,
-    first_difference,
     isolated_shares,
     logits_names,
     misshapen_outputs,
@@ -75,7 +74,7 @@ from dsa_sched.verification.masked_values import held_in_range, leaves_range
 from dsa_sched.verification.onnx_reference import OnnxReference, RefusedInput
 from dsa_sched.verification.prepared_values import prepared_names, wrong_prepared
 from dsa_sched.verification.samples import SampledValues, Samples, check_level, check_samples
-from dsa_sched.verification.tolerances import LAYER_BOUND, LogitsResult, judge_logits
+from dsa_sched.verification.tolerances import LAYER_BOUND, LogitsResult, first_difference, judge_logits
 from dsa_sched.verification.value_ranges import range_sentences
 from dsa_sched.verification.verdict import (
     BoundedLevelResult,

@@ -90,7 +90,7 @@ def test_the_command_names_every_program(model: Path, tmp_path: Path) -> None:
 )
 def test_a_division_that_cannot_be_is_refused(model: Path, clusters: int, batch: int | None, needs: str) -> None:
     with pytest.raises(ModelError, match=needs):
-        dsa_sched.compile(model, "stcp920", batch=batch, shapes={"x": (1, 8, 9, 11)}, clusters=clusters, level="O0")
+        dsa_sched.compile(model, "stcp920", batch=batch, shape={"x": (1, 8, 9, 11)}, clusters=clusters, level="O0")
 
 
 def test_a_wrong_number_of_rows_is_refused(model: Path) -> None:

@@ -107,7 +107,7 @@ def test_an_input_may_be_an_output(tmp_path: Path, level: str) -> None:
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"], name="relu")], "passed_on", [x, z], [z, y, x])
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     given = {name: np.random.default_rng(0).integers(-9, 9, (1, 3, 8, 8)).astype(np.float32) for name in "xz"}
-    outputs = dsa_sched.compile(save(made, tmp_path / "m.onnx"), "stcp920", level).run(given)
+    outputs = dsa_sched.compile(save(made, tmp_path / "m.onnx"), "stcp920", level=level).run(given)
     assert list(outputs) == ["z", "y", "x"]
     expected = given | {"y": np.maximum(given["x"], 0)}
     assert all(np.array_equal(outputs[name], expected[name]) for name in outputs)

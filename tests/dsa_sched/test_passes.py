@@ -82,7 +82,7 @@ def test_passes_give_the_bits_of_one_run(
 
 @pytest.mark.parametrize("level", ["O1", "O3"])
 def test_passes_of_other_levels_give_the_bits_of_o0(model: Path, expected: Array, level: str) -> None:
-    artifact = dsa_sched.compile(model, "stcp920", level, batch=7, per_pass=2)
+    artifact = dsa_sched.compile(model, "stcp920", level=level, batch=7, per_pass=2)
     assert np.array_equal(artifact.run({"x": images(7)})["y"], expected)
 
 

@@ -226,7 +226,7 @@ def test_a_network_compiles_runs_and_is_verified(toys: Path, model: Path, level:
     assert report.failures == ()
     assert all(layer.samples > 0 and layer.isolated_error is not None for layer in report.layers)
     assert [layer.name for layer in report.layers] == ["relu", "tanh", "neg", "exp", "sum", "scale"]
-    dsa_sched.compile(model, toys / "toy.yaml", level).save(toys / "out")
+    dsa_sched.compile(model, toys / "toy.yaml", level=level).save(toys / "out")
     loaded = dsa_sched.load(toys / "out")
     x = np.linspace(-3, 3, 384).reshape(2, 3, 8, 8)
     for name, array in loaded.run({"x": x.astype(np.float32)}).items():

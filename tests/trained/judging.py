@@ -65,7 +65,7 @@ def judge(network: Network, folder: Path, level: str = "O0", sums: bool = False)
     with tempfile.TemporaryDirectory() as scratch:
         path = network.prepared(folder, Path(scratch))
         began = time.process_time()
-        artifact = dsa_sched.compile(path, CHIP, level, shapes=network.shapes(feeds[0]))
+        artifact = dsa_sched.compile(path, CHIP, level=level, shape=network.shapes(feeds[0]))
         compiled = time.process_time()
         ours = _outputs(lambda feed: dict(artifact.run(_without(feed, network.constants))), feeds, network.state)
         ran = time.process_time()

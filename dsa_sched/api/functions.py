@@ -1,0 +1,201 @@
+"""The public functions. Each does what the command of its name does, and imports what it needs when it is called.
+
+    artifact = dsa_sched.compile("resnet50", "stcp920", batch=16)
+    dsa_sched.explain(artifact), dsa_sched.time(artifact), dsa_sched.verify(artifact)
+
+What is compiled comes from the build cache where it was compiled before, as on the command line. All raise
+hw_models.errors.UserError for what a user can cause: one clear message that names the argument, operator, field or file
+and what to change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
+
+from dsa_sched.api.options import Options, compile_options, progress_of, python_names
+
+if TYPE_CHECKING:
+    from dsa_sched.analysis.operator_support import Support
+    from dsa_sched.api.results import Explanation, TimelineReport, Timing, Verification
+    from dsa_sched.artifact.format import Artifact
+    from dsa_sched.zoo.sizes import NetworkSize
+    from hw_models.chip import Chip
+    from partitioner.ir.plan import Plan
+
+AnyChip = "str | Path | Chip"
+
+
+def load_chip(chip: str | Path) -> Chip:
+    """A built-in chip by name, or a chip file by path. Raises ChipError with every problem of the file."""
+    from hw_models.loading import load_chip as load
+
+    return load(chip)
+
+
+def chips() -> tuple[Chip, ...]:
+    """The built-in chips."""
+    from hw_models.loading import builtin_chips
+
+    return tuple(load_chip(name) for name in builtin_chips())
+
+
+def models() -> tuple[NetworkSize, ...]:
+    """The networks that can be named instead of a file, and how large they are."""
+    from dsa_sched.zoo import zoo_names
+    from dsa_sched.zoo.sizes import network_size
+
+    return tuple(map(network_size, zoo_names()))
+
+
+def ops(chip: str | Path | Chip) -> tuple[Support, ...]:
+    """The ONNX operators that can be compiled for a chip, and how they may be written."""
+    from dsa_sched.analysis.operator_support import operator_support
+    from dsa_sched.stages.targets import target_of
+
+    described = _chip(chip)
+    return tuple(operator_support(described, target_of(described)))
+
+
+def compile(model: str | Path, chip: str | Path | Chip, **options: Unpack[Options]) -> Artifact:
+    """Compile an ONNX file (or a network of the zoo, by name) for a chip (its name, its file, or one loaded).
+
+    `Options` says what the options are.
+    """
+    from dsa_sched.builds.build import build
+    from dsa_sched.builds.build_cache import BuildCache
+
+    with python_names():
+        cache = BuildCache.of_user() if options.get("cache", True) else None
+        return build(model, _chip(chip), compile_options(options), progress_of(options), cache).artifact
+
+
+def load(folder: str | Path) -> Artifact:
+    """An artifact that `Artifact.save` or `dsa-sched compile` wrote. Raises TargetError."""
+    from dsa_sched.artifact.format import Artifact
+
+    return Artifact.load(folder)
+
+
+def plan(model: str | Path, chip: str | Path | Chip, **options: Unpack[Options]) -> Plan:
+    """The plan of one pass alone; chips without a code generator have one too. Nothing is kept in the build cache."""
+    from dsa_sched.pipeline.driver import plan_model
+
+    with python_names():
+        return plan_model(model, _chip(chip), compile_options(options), progress_of(options)).plan
+
+
+def explain(
+    source: str | Path | Artifact,
+    chip: str | Path | Chip | None = None,
+    *,
+    group: str | None = None,
+    estimate: bool = False,
+    **options: Unpack[Options],
+) -> Explanation:
+    """What was compiled and why: of an artifact (or its folder), or of a model, which is compiled. With `group`, all
+    about one group; with `estimate`, a plan alone, by the cost model."""
+    from dsa_sched.analysis.explanation import Explained, explain_artifact, explain_model
+    from dsa_sched.analysis.group_detail import detail_of
+    from dsa_sched.api.results import Explanation
+
+    with python_names():
+        say = progress_of(options)
+        if estimate:
+            if not isinstance(source, str | Path):
+                raise _wrong("estimate", "a model, which is planned for a chip", "an artifact")
+            found = explain_model(source, _chip(chip), compile_options(options), say)
+        else:
+            found = explain_artifact(_artifact(source, chip, options), say)
+        if isinstance(found, Explained):
+            return Explanation(found, detail_of(found, group) if group is not None else None)
+        return Explanation(found.of(group) if group is not None else found)
+
+
+def time(
+    source: str | Path | Artifact,
+    chip: str | Path | Chip | None = None,
+    *,
+    warm: bool = False,
+    bounds: bool = False,
+    by: str | None = None,
+    **options: Unpack[Options],
+) -> Timing:
+    """How long an artifact (or its folder, or a model, which is compiled) takes by the cycle model. With `warm`, its
+    code is in the caches; with `bounds`, also what no order of the same instructions could beat; `by` is "stage",
+    "group" or "operator"."""
+    from dsa_sched.analysis.artifact_timing import time_whole, with_bounds
+    from dsa_sched.analysis.waiting import waiting_of
+    from dsa_sched.api.results import Timing
+
+    with python_names():
+        artifact = _artifact(source, chip, options)
+        run = time_whole(artifact, artifact.manifest.model, warm)
+        run = with_bounds(run, artifact.chip) if bounds else run
+        return Timing(run, waiting_of(run, by))
+
+
+def timeline(
+    source: str | Path | Artifact, chip: str | Path | Chip | None = None, **options: Unpack[Options]
+) -> TimelineReport:
+    """What every engine does when, and what the memories hold, by the cycle model."""
+    from dsa_sched.analysis.artifact_timing import time_whole
+    from dsa_sched.api.results import TimelineReport
+
+    with python_names():
+        artifact = _artifact(source, chip, options)
+        return TimelineReport(time_whole(artifact, artifact.manifest.model))
+
+
+def verify(
+    source: str | Path | Artifact,
+    chip: str | Path | Chip | None = None,
+    *,
+    model: str | Path | None = None,
+    inputs: int = 2,
+    seed: int = 0,
+    feed: Sequence[str | Path] = (),
+    runner: str | None = None,
+    **options: Unpack[Options],
+) -> Verification:
+    """Run an artifact (or its folder, or what a model is compiled to) and judge it by onnxruntime. Of an artifact, the
+    model is where it was, or in `model`. `inputs` are drawn with `seed`, or given as .npz files in `feed`; `runner` is
+    the command of another simulator or a board."""
+    from dsa_sched.api.results import Verification
+    from dsa_sched.verification.verify import VerifyOptions, verify_artifact
+
+    with python_names():
+        artifact = _artifact(source, chip, options)
+        how = VerifyOptions(inputs, seed, feeds=tuple(map(Path, feed)))
+        return Verification(verify_artifact(artifact, model, how, runner, progress_of(options)))
+
+
+def _chip(chip: str | Path | Chip | None) -> Chip:
+    from hw_models.chip import Chip
+
+    if chip is None:
+        names = ", ".join(each.name for each in chips())
+        raise _wrong("chip", f"a built-in chip ({names}), a chip file or a loaded chip", "none")
+    return chip if isinstance(chip, Chip) else load_chip(chip)
+
+
+def _artifact(source: str | Path | Artifact, chip: str | Path | Chip | None, options: Options) -> Artifact:
+    """The artifact itself, that of a folder, or what a model is compiled to. Raises UserError."""
+    from dsa_sched.artifact.format import Artifact
+
+    if isinstance(source, str | Path) and not Path(source).is_dir():
+        return compile(source, _chip(chip), **options)
+    if given := sorted(set(options) - {"cache", "progress"}):
+        raise _wrong(given[0], "a model to compile", "an artifact, which is compiled already")
+    artifact = load(source) if isinstance(source, str | Path) else source
+    assert isinstance(artifact, Artifact)  # as typed
+    if chip is not None and _chip(chip).hash != artifact.manifest.chip.hash:
+        raise _wrong("chip", f"the one that the artifact was compiled for, {artifact.manifest.chip.name}", str(chip))
+    return artifact
+
+
+def _wrong(argument: str, needs: str, has: str) -> Exception:
+    from hw_models.errors import ModelError
+
+    return ModelError(argument, needs=needs, has=has)

@@ -1,0 +1,223 @@
+"""Results of the public functions: attributes, `to_dict` with the keys of the command line's JSON, and text.
+
+Explanation, Timing, TimelineReport, Verification: str() is what the command prints
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from dsa_sched.analysis.artifact_timing import RunTime
+    from dsa_sched.analysis.explanation import Explained
+    from dsa_sched.analysis.group_detail import GroupDetail
+    from dsa_sched.analysis.kernel_explanation import KernelExplanation
+    from dsa_sched.analysis.waiting import WaitingTimes
+    from dsa_sched.verification.verdict import VerifyReport
+    from partitioner.ir.decisions import Decision
+
+
+def _printed(write: Callable[[Console], None]) -> str:
+    from dsa_sched.report.listing import plain_console
+
+    stream = io.StringIO()
+    write(plain_console(stream))
+    return stream.getvalue()
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a plan does and why; see `dsa-sched explain`. `found` has all of it as data."""
+
+    found: Explained | KernelExplanation
+    detail: GroupDetail | None = None
+
+    @property
+    def cycles(self) -> float | None:
+        """Cycles of one pass by the cycle model, launch included; None for estimates and for kernels of GPUs."""
+        measured = getattr(getattr(self.found, "explanation", None), "measured", None)
+        return measured.cycles if measured is not None else None
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Names of the groups, in the order in which they first run."""
+        return tuple(group.name for group in self._shown.groups)
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        return tuple(self._shown.decisions)
+
+    @property
+    def _shown(self) -> Any:
+        return getattr(self.found, "explanation", self.found)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys of `explain --json`."""
+        from dsa_sched.analysis.explanation import Explained
+        from dsa_sched.report.explain import explanation_json
+        from dsa_sched.report.kernel_explain import kernels_json
+
+        if isinstance(self.found, Explained):
+            return _parsed(explanation_json(self.found.explanation, self.found.chip, self.detail))
+        return _parsed(kernels_json(self.found))
+
+    def __str__(self) -> str:
+        from dsa_sched.analysis.explanation import Explained
+        from dsa_sched.report.explain import print_detail, print_explanation
+        from dsa_sched.report.kernel_explain import print_kernels
+
+        found, detail = self.found, self.detail
+        if not isinstance(found, Explained):
+            return _printed(lambda console: print_kernels(found, console=console))
+        if detail is not None:
+            return _printed(lambda console: print_detail(found.explanation, detail, console))
+        return _printed(lambda console: print_explanation(found.explanation, found.chip, console))
+
+    def __repr__(self) -> str:
+        shown = self._shown
+        return f"<Explanation of {shown.model} on {shown.chip}, level {shown.level}, {len(shown.groups)} groups>"
+
+
+@dataclass(frozen=True)
+class Timing:
+    """A run by the cycle model; see `dsa-sched time`. `run` has all of it as data."""
+
+    run: RunTime
+    waiting: WaitingTimes
+
+    @property
+    def cycles(self) -> float:
+        """Cycles until the last cluster is done with all its passes, launches included."""
+        return self.run.cycles
+
+    @property
+    def seconds(self) -> float:
+        return self.run.seconds
+
+    @property
+    def items_per_second(self) -> float | None:
+        return self.run.items_per_second
+
+    @property
+    def critical_cycles(self) -> Mapping[str, float]:
+        """Cycles of the critical path of one pass of the first program after its launch, by cause."""
+        from isched.timing.critical_path import critical_cycles
+
+        return critical_cycles(self.run.programs[0].timeline)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys of `time --json`."""
+        from dsa_sched.report.timed_run import times_json
+
+        return _parsed(times_json(self.run, self.waiting))
+
+    def __str__(self) -> str:
+        from dsa_sched.report.timed_run import print_times
+
+        return _printed(lambda console: print_times(self.run, self.waiting, console))
+
+    def __repr__(self) -> str:
+        return f"<Timing of {self.run.name} on {self.run.chip}: {self.cycles:,.0f} cycles>"
+
+
+@dataclass(frozen=True)
+class TimelineReport:
+    """What every engine does when, and what the memories hold; see `dsa-sched timeline`."""
+
+    run: RunTime
+
+    @property
+    def cycles(self) -> float:
+        return self.run.cycles
+
+    def to_dict(self, stretches: int = 200) -> dict[str, Any]:
+        """The keys of `timeline --json`."""
+        from dsa_sched.report.timeline import timeline_json
+
+        parts, held = self._shown()
+        return _parsed(timeline_json(self.run, tuple(zip(parts, held, strict=True)), stretches))
+
+    def save_trace(self, path: str | Path) -> int:
+        """Write trace events for ui.perfetto.dev or chrome://tracing; the number of events. Raises UserError."""
+        from dsa_sched.report.trace_events import write_trace
+
+        parts, held = self._shown()
+        return write_trace(self.run, Path(path), tuple(shown[0] for shown in parts), held)
+
+    def _shown(self) -> Any:
+        from dsa_sched.analysis.artifact_timing import for_each_timeline
+        from dsa_sched.analysis.parts import parts_of, usual_parts
+        from hw_models.loading import load_chip
+        from isched.timing.occupancy import occupancies
+
+        chip = self.run.artifact.chip if self.run.artifact is not None else load_chip(self.run.chip)
+        kind = usual_parts(self.run)
+        parts = for_each_timeline(self.run.programs, lambda each: (parts_of(self.run, each.timeline, kind),))
+        held = for_each_timeline(self.run.programs, lambda each: occupancies(each.timeline, each.streams, chip))
+        return parts, held
+
+    def __str__(self) -> str:
+        from dsa_sched.report.gantt import gantt_lines
+
+        parts, _ = self._shown()
+        charts = (gantt_lines(p.timeline, 80, False, one[0]) for p, one in zip(self.run.programs, parts, strict=True))
+        return "\n\n".join("\n".join(lines) for lines in charts) + "\n"
+
+    def __repr__(self) -> str:
+        return f"<Timeline of {self.run.name} on {self.run.chip}: {self.cycles:,.0f} cycles>"
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The judgement of a run; see `dsa-sched verify`. `report` has all of it as data."""
+
+    report: VerifyReport
+
+    @property
+    def verdict(self) -> str:
+        """ "passed", "failed", or "inconclusive" where rounding alone may make an output wrong."""
+        return self.report.verdict
+
+    @property
+    def passed(self) -> bool:
+        return self.report.passed
+
+    @property
+    def reason(self) -> str:
+        return self.report.reason
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        return self.report.failures
+
+    @property
+    def cycles(self) -> float | None:
+        """Cycles of one pass by the cycle model, launch included."""
+        return self.report.programs[-1].cycles
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys of `verify --json`."""
+        from dsa_sched.report.json_form import report_json
+
+        return _parsed(report_json(self.report))
+
+    def __str__(self) -> str:
+        from dsa_sched.report.tables import print_report
+
+        return _printed(lambda console: print_report(self.report, console))
+
+    def __repr__(self) -> str:
+        return f"<Verification of {self.report.model} on {self.report.chip}: {self.verdict}>"
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    found = json.loads(text)
+    assert isinstance(found, dict)  # every JSON form is an object
+    return found
