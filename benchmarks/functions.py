@@ -179,7 +179,7 @@ def results(case: Case, values: npt.NDArray[np.float16]) -> Doubles:
         path = Path(folder, "function.onnx")
         x = np.stack([values, np.zeros_like(values)], 1) if case.pairs else values[None]
         write_model(case, path, x.shape)
-        artifact = dsa_sched.compile(path, CHIP, "O0")
+        artifact = dsa_sched.compile(path, CHIP, level="O0")
         with np.errstate(invalid="ignore"):  # results that are not numbers
             y = np.asarray(artifact.run({"x": x.astype(np.float32)})["y"], np.float64)
         return y[:, 0] if case.pairs else y[0]

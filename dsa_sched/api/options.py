@@ -24,13 +24,13 @@ class Options(TypedDict, total=False):
 
     `level` is the name of a planner ("O0" to "O3", "streamed", "astitch") or "auto" (default), which keeps the fastest
     program by the cycle model; `effort` ("fast", "normal", "high") says how much auto tries, `spill` chooses values
-    that leave the cores at O3. `batch` replaces the leading dimension of every input, `shape` the shapes of inputs by name;
-    inputs in `bind` become constants. `clusters` divide the batch, each runs its share in passes of `per_pass` items (a
-    number, or "auto"). With `schedule`, instructions are ordered so that engines work at the same time; with `roll`,
-    machine code has loops (None for both: where it is best). With `keep_values`, every value that reaches the main
-    memory keeps a place of its own. For GPUs, `force_group` names layers that become one kernel, and `tune` times
-    kernels on the device. `cache` is False to neither read nor fill the build cache; `progress` is called with each
-    step.
+    that leave the cores at O3. `batch` replaces the leading dimension of every input, `shape` the shapes of inputs by
+    name; inputs in `bind` become constants. `clusters` divide the batch, and each runs its share in passes of
+    `per_pass` items (a number, or "auto"). With `schedule`, instructions are ordered so that engines work at the same
+    time; with `roll`, machine code has loops (None for both: where it is best). With `keep_values`, every value that
+    reaches the main memory keeps a place of its own. For GPUs, `force_group` names layers that become one kernel, and
+    `tune` times kernels on the device. `cache` is False to neither read nor fill the build cache; `progress` is called
+    with each step.
     """
 
     level: str

@@ -76,9 +76,9 @@ def test_no_size_of_a_pass_that_is_tried_is_faster(squeezenet: Path, batch: int,
 @pytest.mark.parametrize(("batch", "clusters"), [(5, 1), (7, 2)])
 def test_values_are_those_of_one_run_at_o0(model: Path, batch: int, clusters: int) -> None:
     images = np.random.default_rng(1).normal(size=(batch, 3, 12, 12)).astype(np.float32)
-    expected = dsa_sched.compile(model, "stcp920", "O0", batch=batch).run({"x": images})["y"]
+    expected = dsa_sched.compile(model, "stcp920", level="O0", batch=batch).run({"x": images})["y"]
     assert len(np.unique(expected, axis=0)) == batch
-    found = dsa_sched.compile(model, "stcp920", "auto", batch=batch, clusters=clusters)
+    found = dsa_sched.compile(model, "stcp920", level="auto", batch=batch, clusters=clusters)
     assert np.array_equal(found.run({"x": images})["y"], expected)
     assert found.manifest.batch == batch
 
@@ -86,7 +86,7 @@ def test_values_are_those_of_one_run_at_o0(model: Path, batch: int, clusters: in
 def test_a_pass_may_be_filled_up(model: Path) -> None:
     """The image of a batch of one, computed as the first of two."""
     images = np.random.default_rng(1).normal(size=(1, 3, 12, 12)).astype(np.float32)
-    whole = dsa_sched.compile(model, "stcp920", "O0", batch=1).run({"x": images})["y"]
+    whole = dsa_sched.compile(model, "stcp920", level="O0", batch=1).run({"x": images})["y"]
     (part,) = compile_clusters(model, "stcp920", CompileOptions(O0(), 2))
     filled = gather_artifact((part.with_decisions(part.plan, part.model, 1),))
     assert (filled.manifest.batch, filled.manifest.programs[0].passes) == (1, 1)
@@ -94,7 +94,7 @@ def test_a_pass_may_be_filled_up(model: Path) -> None:
 
 
 def test_a_number_of_items_a_pass_is_kept_to(model: Path) -> None:
-    artifact = dsa_sched.compile(model, "stcp920", "auto", batch=6, per_pass=2)
+    artifact = dsa_sched.compile(model, "stcp920", level="auto", batch=6, per_pass=2)
     assert artifact.manifest.programs[0].passes == 3
 
 

@@ -353,7 +353,7 @@ def test_commands_take_it(model: Path) -> None:
     plan = run("compile", model, "--chip", "stcp920", "--level", "auto", "--print", "plan")
     assert 'verdict="not O0"' in plan
     assert "step" in run("compile", model, "--chip", "stcp920", "--level", "auto", "--print", "layout")
-    assert dsa_sched.compile(model, "stcp920", "auto", effort="fast").manifest.level != "auto"
+    assert dsa_sched.compile(model, "stcp920", level="auto", effort="fast").manifest.level != "auto"
 
 
 def test_a_chip_without_a_code_generator_is_planned_by_its_costs(model: Path) -> None:

@@ -80,7 +80,7 @@ def gru(x: Array, state: State, weights: Mapping[str, Array], rounded: Rounding)
 def test_the_state_stays_within_four_times_the_error_of_storage(kind: str, seed: int, tmp_path: Path) -> None:
     weights, step = weights_of(kind, seed), {"LSTM": lstm, "GRU": gru}[kind]
     write_model(kind, weights, tmp_path / "cell.onnx")
-    artifact = dsa_sched.compile(tmp_path / "cell.onnx", "stcp920", "O0")
+    artifact = dsa_sched.compile(tmp_path / "cell.onnx", "stcp920", level="O0")
     xs = stored(np.random.default_rng(seed).normal(0, 1, (STEPS, HIDDEN)))
     names = ("h", "c") if kind == "LSTM" else ("h",)
     chip = {name: np.zeros((1, 1, HIDDEN), np.float32) for name in names}

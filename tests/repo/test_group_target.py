@@ -290,13 +290,13 @@ def test_a_kernel_that_is_wrong_only_when_fused_is_caught(toys: Path, model: Pat
 
 def test_passes_and_equal_bytes(toys: Path, model: Path) -> None:
     """A batch in passes, and the same files from the same input."""
-    whole = dsa_sched.compile(model, toys / "toy.yaml", "O3", batch=6, per_pass=4)
+    whole = dsa_sched.compile(model, toys / "toy.yaml", level="O3", batch=6, per_pass=4)
     x = np.random.default_rng(0).normal(size=(6, 3, 8, 8)).astype(np.float32)
-    alone = dsa_sched.compile(model, toys / "toy.yaml", "O3", batch=6)
+    alone = dsa_sched.compile(model, toys / "toy.yaml", level="O3", batch=6)
     assert whole.manifest.programs[0].passes == 2
     for name, array in alone.run({"x": x}).items():
         assert np.array_equal(whole.run({"x": x})[name], array)
-    again = dsa_sched.compile(model, toys / "toy.yaml", "O3", batch=6)
+    again = dsa_sched.compile(model, toys / "toy.yaml", level="O3", batch=6)
     assert again.manifest == alone.manifest
 
 

@@ -74,7 +74,7 @@ def test_what_is_refused_is_refused_for_the_reason_that_is_listed(network: Netwo
     path = network.prepared(FOLDER, tmp_path)
     shapes = network.shapes(network.all_feeds(FOLDER)[0])
     with pytest.raises(UserError) as refusal:
-        dsa_sched.compile(path, CHIP, "O0", shape=shapes)
+        dsa_sched.compile(path, CHIP, level="O0", shape=shapes)
     assert network.refused in " ".join(str(refusal.value).split())
 
 
