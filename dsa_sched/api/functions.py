@@ -18,7 +18,7 @@ from dsa_sched.api.options import Options, compile_options, progress_of, python_
 
 if TYPE_CHECKING:
     from dsa_sched.analysis.operator_support import Support
-    from dsa_sched.api.results import Explanation, TimelineReport, Timing, Verification
+    from dsa_sched.api.results import ExplanationReport, TimelineReport, TimingReport, VerificationReport
     from dsa_sched.artifact.format import Artifact
     from dsa_sched.zoo.sizes import NetworkSize
     from hw_models.chip import Chip
@@ -93,12 +93,12 @@ def explain(
     group: str | None = None,
     estimate: bool = False,
     **options: Unpack[Options],
-) -> Explanation:
+) -> ExplanationReport:
     """What was compiled and why: of an artifact (or its folder), or of a model, which is compiled. With `group`, all
     about one group; with `estimate`, a plan alone, by the cost model."""
     from dsa_sched.analysis.explanation import Explained, explain_artifact, explain_model
     from dsa_sched.analysis.group_detail import detail_of
-    from dsa_sched.api.results import Explanation
+    from dsa_sched.api.results import ExplanationReport
 
     with python_names():
         say = progress_of(options)
@@ -109,8 +109,8 @@ def explain(
         else:
             found = explain_artifact(_artifact(source, chip, options), say)
         if isinstance(found, Explained):
-            return Explanation(found, detail_of(found, group) if group is not None else None)
-        return Explanation(found.of(group) if group is not None else found)
+            return ExplanationReport(found, detail_of(found, group) if group is not None else None)
+        return ExplanationReport(found.of(group) if group is not None else found)
 
 
 def time(
@@ -121,19 +121,19 @@ def time(
     bounds: bool = False,
     by: str | None = None,
     **options: Unpack[Options],
-) -> Timing:
+) -> TimingReport:
     """How long an artifact (or its folder, or a model, which is compiled) takes by the cycle model. With `warm`, its
     code is in the caches; with `bounds`, also what no order of the same instructions could beat; `by` is "stage",
     "group" or "operator"."""
     from dsa_sched.analysis.artifact_timing import time_whole, with_bounds
     from dsa_sched.analysis.waiting import waiting_of
-    from dsa_sched.api.results import Timing
+    from dsa_sched.api.results import TimingReport
 
     with python_names():
         artifact = _artifact(source, chip, options)
         run = time_whole(artifact, artifact.manifest.model, warm)
         run = with_bounds(run, artifact.chip) if bounds else run
-        return Timing(run, waiting_of(run, by))
+        return TimingReport(run, waiting_of(run, by))
 
 
 def timeline(
@@ -158,17 +158,17 @@ def verify(
     feed: Sequence[str | Path] = (),
     runner: str | None = None,
     **options: Unpack[Options],
-) -> Verification:
+) -> VerificationReport:
     """Run an artifact (or its folder, or what a model is compiled to) and judge it by onnxruntime. Of an artifact, the
     model is where it was, or in `model`. `inputs` are drawn with `seed`, or given as .npz files in `feed`; `runner` is
     the command of another simulator or a board."""
-    from dsa_sched.api.results import Verification
+    from dsa_sched.api.results import VerificationReport
     from dsa_sched.verification.verify import VerifyOptions, verify_artifact
 
     with python_names():
         artifact = _artifact(source, chip, options)
         how = VerifyOptions(inputs, seed, feeds=tuple(map(Path, feed)))
-        return Verification(verify_artifact(artifact, model, how, runner, progress_of(options)))
+        return VerificationReport(verify_artifact(artifact, model, how, runner, progress_of(options)))
 
 
 def _chip(chip: str | Path | Chip | None) -> Chip:

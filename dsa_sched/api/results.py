@@ -1,6 +1,6 @@
 """Results of the public functions: attributes, `to_dict` with the keys of the command line's JSON, and text.
 
-Explanation, Timing, TimelineReport, Verification: str() is what the command prints
+ExplanationReport, TimingReport, TimelineReport, VerificationReport: str() is what the command prints
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _printed(write: Callable[[Console], None]) -> str:
 
 
 @dataclass(frozen=True)
-class Explanation:
+class ExplanationReport:
     """What a plan does and why; see `dsa-sched explain`. `found` has all of it as data."""
 
     found: Explained | KernelExplanation
@@ -86,7 +86,7 @@ class Explanation:
 
 
 @dataclass(frozen=True)
-class Timing:
+class TimingReport:
     """A run by the cycle model; see `dsa-sched time`. `run` has all of it as data."""
 
     run: RunTime
@@ -175,7 +175,7 @@ class TimelineReport:
 
 
 @dataclass(frozen=True)
-class Verification:
+class VerificationReport:
     """The judgement of a run; see `dsa-sched verify`. `report` has all of it as data."""
 
     report: VerifyReport

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from pathlib import Path
@@ -152,11 +152,13 @@ def _without_empty(value: object) -> object:
 
 @dataclass(frozen=True, repr=False)
 class Artifact:
-    """Manifest, files of each cluster (by the names of `ClusterFiles`), and files for readers (plan, graph)."""
+    """Manifest, files of each cluster (by the names of `ClusterFiles`), and files for readers (plan, graph, chip).
+    `model_path` is where the model was found when it was compiled or when the folder was read; it is not saved."""
 
     manifest: Manifest
     clusters: tuple[ClusterFiles, ...]
     texts: Mapping[str, bytes]
+    model_path: str = field(default="", compare=False)
 
     def save(self, folder: str | Path) -> None:
         """Write the folder as a whole or not at all. An artifact that is there, or behind a link, is replaced; anything
@@ -183,7 +185,7 @@ class Artifact:
                 raise TargetError(str(root), needs=f"the file {start}", has="no such file in the manifest")
             clusters.append(ClusterFiles(program.cores, _name(program, start), files, program.cluster))
         texts = {entry.path: read_file(root, entry) for entry in manifest.files}
-        return Artifact(manifest, tuple(clusters), texts)
+        return Artifact(manifest, tuple(clusters), texts, _model_beside(root, manifest))
 
     def __repr__(self) -> str:
         made, count = self.manifest, len(self.manifest.programs)
@@ -313,6 +315,13 @@ class Artifact:
         dumps = tuple((entry.address, entry.bytes) for entry in self.manifest.programs[number].outputs)
         done = execute(self, self.encode(inputs, number), dumps, runner, seed, number)
         return self.decode(done.memory, number)
+
+
+def _model_beside(root: Path, manifest: Manifest) -> str:
+    """Path of a file next to the folder with the name of the model; empty where there is none."""
+    name = Path(manifest.origin.source).name if manifest.origin is not None else ""
+    beside = root.parent / name
+    return str(beside) if name and beside.is_file() else ""
 
 
 def same_programs(one: Artifact, other: Artifact) -> bool:

@@ -53,7 +53,8 @@ class DecisionEntry(Entry):
 
 
 class OriginEntry(Entry):
-    """The model as it was named, the options, the compiler's choices, and all that it had to say."""
+    """The model, by the name of its file or network, the options, the compiler's choices, and all that it had to say.
+    Where the file was is not recorded: equal input gives equal bytes, wherever it lies."""
 
     source: str
     options: OptionsEntry

@@ -54,9 +54,10 @@ def build(
     key = build_key(source, described, options) if cache is not None and is_builtin(described.isa) else None
     if cache is not None and key is not None and (found := cache.find(key)) is not None:
         progress("found in the build cache")
-        return Build(found, None)
+        return Build(replace(found, model_path=str(source)), None)
     parts = compile_clusters(source, described, options, progress)
     artifact = with_figures(_with_ranges(gather_artifact(parts, source, options), parts[0]), progress)
+    artifact = replace(artifact, model_path=str(source))
     if cache is not None and key is not None and not any(part.interrupted for part in parts):
         progress("keeping the build")
         cache.keep(key, artifact)

@@ -42,7 +42,7 @@ def is_program(source: Path) -> bool:
 
 
 def require_chip(chip: str | None) -> str:
-    """The chip of a model or a program, which must be named. Raises UsageError."""
+    """The chip of a model or a program, which must be named. Raises MissingParameter."""
     if chip is None:
         context = click.get_current_context()
         param = next(param for param in context.command.params if param.name == "chip")
@@ -64,7 +64,7 @@ def refuse_compiling_options(folder: str | Path) -> None:
 
 
 def loaded_artifact(folder: str | Path, chip: str | None) -> Artifact:
-    """The artifact of a folder; `chip`, where given, must be the one that it was compiled for. Raises UserError."""
+    """The artifact of a folder; `chip`, where given, must be the one that it was compiled for. Raises TargetError."""
     from dsa_sched.artifact.format import Artifact
     from hw_models.errors import TargetError
     from hw_models.loading import load_chip

@@ -25,6 +25,7 @@ from dsa_sched.stages.gc_pause import uncollected
 from dsa_sched.stages.kernel_stages import PlannedKernels
 from dsa_sched.stages.targets import judge_of, require_tiles, target_of
 from dsa_sched.stages.tile_stages import Planned
+from dsa_sched.zoo import zoo_names
 from hw_models.errors import ModelError, TargetError
 from partitioner.context.plan_context import Context, GraphContext
 from partitioner.memory.memory_plan_types import LayoutOptions
@@ -55,12 +56,21 @@ def layout_options(artifact: Artifact) -> LayoutOptions:
 
 
 def reloaded(artifact: Artifact, source: str | Path | None = None) -> Model:
-    """The model of one pass, read again from where it was, or from `source`.
+    """The model of one pass, read again from `source`, or from where it is known to be: where it was compiled, next to
+    the artifact's folder, in the current folder, in the zoo.
 
-    Raises ModelError for a file that is not the one compiled, and what `load_model` raises.
+    Raises ModelError for a file that is not there or not the one compiled, TargetError where this version makes another
+    graph of it, and what `load_model` raises.
     """
     asked, chip = artifact.origin.options, artifact.chip
-    named = str(source or artifact.origin.source)
+    named = str(source or artifact.model_path or artifact.origin.source)
+    if not source and not Path(named).is_file() and named not in zoo_names():
+        raise ModelError(
+            f"artifact of {artifact.manifest.model}",
+            needs=f"the file that was compiled, {named}",
+            has="no such file here or next to the artifact",
+            change="give it with --model",
+        )
     target = target_of(chip)
     divided = asked.batch is not None
     batch = artifact.plan.batch_per_cluster if divided else None

@@ -226,7 +226,7 @@ def _shipped(result: ShippedResult) -> str:
     """Line about the artifact and the build whose values are the evidence."""
     outputs = f"{result.outputs} output" + "s" * (result.outputs != 1)
     if result.is_twin:
-        return f"artifact: keeps all values itself, so it is judged by what it stored; {outputs}"
+        return f"artifact: {outputs}; the same bytes as with --keep-values, so all that follows is said of itself"
     equal = "other values in" if result.different else "bit for bit the same"
     return (
         f"artifact: {outputs}, {size_text(result.bytes)}, {equal} as its twin with --keep-values (same plan); values "

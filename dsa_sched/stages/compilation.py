@@ -366,14 +366,16 @@ def gather_artifact(
 
 
 def chip_json(chip: Chip) -> str:
-    """A chip as JSON, which is YAML as well: a chip file."""
-    return json.dumps(chip.model_dump(mode="json"), indent=1) + "\n"
+    """A chip as JSON, which is YAML as well: a chip file. Lists that are empty are left out, since some kinds of chips
+    may not have them."""
+    fields = {name: value for name, value in chip.model_dump(mode="json").items() if value != []}
+    return json.dumps(fields, indent=1) + "\n"
 
 
 def _origin(made: Compilation, source: str, asked: CompileOptions) -> OriginEntry:
     layout = made.made.layout.options if isinstance(made.made, Lowered) else PLAIN
     return OriginEntry(
-        source=source,
+        source=Path(source).name,
         options=options_entry(asked),
         chosen=ChosenEntry(
             schedule=bool(made.options.schedule),

@@ -239,8 +239,8 @@ def verify_compiled(
     exact = tuple(reference.values(feed) for feed in feeds)
     neighbours = _neighbours(reference, feeds) if _alike(feeds) else ()
     dtype = stored_type(whole.model.graph)
-    figures = program_figures(whole) if shipped is None else shipped_figures(shipped, whole)
-    planned = planned_extremes(whole, reference, extremes, dtype, figures.cycles)
+    figures = _figures(whole, shipped) if extremes else None
+    planned = planned_extremes(whole, reference, extremes, dtype, figures.cycles if figures else None)
     far = tuple(each for each in planned if not each.reason)
     clock.lap("reference")
     with ThreadPoolExecutor(options.workers) as pool:
@@ -286,8 +286,14 @@ def verify_compiled(
     results = {id(each): judge_extreme(whole, each, dump, of_end, ends, dtype) for each, dump, of_end in found}
     said = tuple(results.get(id(each)) or not_judged(each) for each in planned)
     findings = _Findings(exact, neighbours, ours, stored, alone, samples, floors, levels, said, same)
+    figures = figures or _figures(whole, shipped)
     programs = (figures,) if judged is whole else (program_figures(judged), figures)
     return _report(whole, judged, findings, programs, clock.laps, shipped)
+
+
+def _figures(whole: Compilation, shipped: Artifact | None) -> ProgramFigures:
+    """Figures of what is shipped, or of `whole` where that is what is judged."""
+    return program_figures(whole) if shipped is None else shipped_figures(shipped, whole)
 
 
 def _same_outputs(

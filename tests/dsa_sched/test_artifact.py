@@ -40,7 +40,7 @@ def test_save_and_load_are_inverse(artifact: Artifact, folder: Path, tmp_path: P
     assert loaded.manifest == artifact.manifest
     loaded.save(tmp_path / "again")
     files = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
-    assert len(files) == 6
+    assert len(files) == 7
     for file in files:
         assert (tmp_path / "again" / file).read_bytes() == (folder / file).read_bytes()
 
@@ -129,7 +129,7 @@ def negative_shape(manifest: Manifest) -> None:
 
 
 def other_format(manifest: Manifest) -> None:
-    manifest["format"] = "dsa-sched-artifact/4"
+    manifest["format"] = "dsa-sched-artifact/5"
 
 
 def object_dtype(manifest: Manifest) -> None:
@@ -176,12 +176,12 @@ def missing_field(manifest: Manifest) -> None:
         (bad_layout, "needs a layout of y that permutes its axes"),
         (negative_layout, "needs a layout of y that permutes its axes"),
         (negative_shape, "inputs.0.shape.1"),
-        (other_format, "needs a manifest of format dsa-sched-artifact/3"),
+        (other_format, "needs a manifest of format dsa-sched-artifact/4"),
         (object_dtype, "inputs.0.dtype"),
         (unknown_field, "run_this"),
         (no_programs, "programs"),
         (missing_elf, "needs the file cluster0/other.elf"),
-        (older_with_a_long_number, "needs a manifest of format dsa-sched-artifact/3"),
+        (older_with_a_long_number, "needs a manifest of format dsa-sched-artifact/4"),
         (no_cores, "machine code needs a core or more"),
         (odd_execution, "programs.0.execution.kind"),
         (missing_field, "chip"),
@@ -203,7 +203,7 @@ def test_hostile_manifests_are_refused(folder: Path, change: Callable[[Manifest]
 def test_a_manifest_that_is_cut_off_is_refused(folder: Path) -> None:
     path = folder / "manifest.json"
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(TargetError, match=r"needs a manifest of format dsa-sched-artifact/3; has Invalid JSON: EOF"):
+    with pytest.raises(TargetError, match=r"needs a manifest of format dsa-sched-artifact/4; has Invalid JSON: EOF"):
         dsa_sched.load(folder)
 
 

@@ -232,7 +232,7 @@ def test_a_network_compiles_runs_and_is_verified(toys: Path, model: Path, level:
     for name, array in loaded.run({"x": x.astype(np.float32)}).items():
         assert np.abs(array.astype(np.float64) - expected(x)[name]).max() < 5e-3
     manifest = json.loads((toys / "out" / "manifest.json").read_text())
-    assert manifest["format"] == "dsa-sched-artifact/3"
+    assert manifest["format"] == "dsa-sched-artifact/4"
     assert manifest["programs"][0]["execution"] == {"kind": "toy-launches", "file": "cluster0/launches.json"}
     assert manifest["programs"][0]["cores"] == 0
     assert manifest["level"] == level.replace("auto", "O3")

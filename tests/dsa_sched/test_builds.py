@@ -1,0 +1,272 @@
+"""One truth: what `compile` writes is what `verify`, `explain`, `time` and `timeline` speak of, and is made once."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner, Result
+from onnx import numpy_helper
+
+import dsa_sched
+from dsa_sched.artifact.format import Artifact
+from dsa_sched.artifact.whole_folder import MANIFEST, file_entry
+from dsa_sched.builds import build as builds
+from dsa_sched.builds.build import build
+from dsa_sched.builds.build_cache import ENVIRONMENT, BuildCache, build_key
+from dsa_sched.cli import cli
+from dsa_sched.pipeline.driver import compile_clusters
+from dsa_sched.pipeline.rebuild import built_again, planned_again, reloaded
+from dsa_sched.stages.compilation import INTERRUPTED, CompileOptions, gather_artifact
+from dsa_sched.verification.verify import verify_artifact
+from hw_models.errors import ModelError, PlanError, TargetError, UserError
+from hw_models.loading import load_chip
+from partitioner.planners.levels import O0, O2, O3
+from tests.small_models import classifier, save
+
+CHIP = "stcp920"
+
+
+def invoke(*words: object, code: int = 0) -> Result:
+    done = CliRunner().invoke(cli, [str(word) for word in words], prog_name="dsa-sched")
+    assert done.exit_code == code, done.output
+    return done
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(classifier("n"), tmp_path_factory.mktemp("model") / "classifier.onnx")
+
+
+@pytest.fixture(scope="module")
+def artifact(model: Path) -> Artifact:
+    return build(model, CHIP, CompileOptions(O2(), batch=2)).artifact
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BuildCache:
+    monkeypatch.setenv(ENVIRONMENT, str(tmp_path / "builds"))
+    return BuildCache(tmp_path / "builds")
+
+
+def test_all_commands_tell_the_cycles_of_one_program(model: Path, tmp_path: Path) -> None:
+    words = ("--level", "O3", "--schedule", "--batch", 2)
+    folder = model.parent / "one"
+    said = invoke("compile", model, "--chip", CHIP, *words, "-o", folder).stdout
+    cycles = json.loads((folder / MANIFEST).read_text())["figures"]["cycles"]
+    assert f": {cycles:,.0f} cycles by the cycle model" in said
+    for source in ((folder,), (model, "--chip", CHIP, *words)):
+        for command in ("verify", "explain", "time", "timeline"):
+            invoke(command, *source, "--json", tmp_path / f"{command}.json")
+        told = {c: json.loads((tmp_path / f"{c}.json").read_text()) for c in ("verify", "explain", "time", "timeline")}
+        assert told["verify"]["programs"][-1]["cycles"] == cycles
+        assert told["explain"]["measured"]["cycles"] == cycles
+        assert told["time"]["cycles"] == cycles
+        assert told["timeline"]["programs"][0]["cycles"] == cycles
+        parts = told["explain"]["measured"]
+        for kind in ("groups", "layers"):
+            assert sum(part["cycles"] for part in parts[kind]) == pytest.approx(parts["work_cycles"])
+
+
+def test_verify_of_a_model_judges_the_bytes_that_compile_writes(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[Artifact] = []
+
+    def recorded(artifact: Artifact, *rest: object) -> object:
+        judged.append(artifact)
+        return verify_artifact(artifact, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("dsa_sched.verification.verify.verify_artifact", recorded)
+    words = (model, "--chip", CHIP, "--level", "O0", "--batch", 4, "--clusters", 2)
+    said = invoke("verify", *words).stdout
+    invoke("compile", *words, "-o", tmp_path / "out")
+    assert dict(judged[0].files()) == dict(Artifact.load(tmp_path / "out").files())
+    assert "bit for bit the same as its twin with --keep-values" in said
+
+
+def test_the_way_back_leads_to_the_same_bytes(artifact: Artifact) -> None:
+    again = built_again(artifact, reloaded(artifact))
+    assert again.files == artifact.clusters[0]
+    model = artifact.model_path
+    plain = build(model, CHIP, CompileOptions(O0(), batch=2)).artifact
+    again, twin = (built_again(plain, reloaded(plain), keep_values=keep) for keep in (False, True))
+    assert again.files == plain.clusters[0]
+    assert twin.plan == again.plan
+    assert twin.files != again.files
+
+
+def test_an_artifact_that_computes_other_values_than_its_twin_fails(artifact: Artifact, model: Path) -> None:
+    """The code of one network with the plan of another that differs in a weight alone."""
+    changed = onnx.load(model)
+    weight = max(changed.graph.initializer, key=lambda tensor: len(tensor.raw_data))
+    array = numpy_helper.to_array(weight).copy()
+    array.flat[0] += 1
+    weight.raw_data = array.tobytes()
+    onnx.save(changed, model.with_name("changed.onnx"))
+    other = build(model.with_name("changed.onnx"), CHIP, CompileOptions(O2(), batch=2)).artifact
+    report = verify_artifact(replace(artifact, clusters=other.clusters))
+    assert report.verdict == "failed"
+    assert "bytes that the artifact computes are not those of the same plan with all values kept" in report.failures[0]
+
+
+def test_another_file_is_not_taken_for_the_model(artifact: Artifact, tmp_path: Path) -> None:
+    other = save(classifier(3), tmp_path / "other.onnx")
+    with pytest.raises(ModelError, match="needs the file that was compiled, SHA-256"):
+        verify_artifact(artifact, other)
+    with pytest.raises(ModelError, match=r"no such file here or next to the artifact; give it with --model"):
+        reloaded(replace(artifact, model_path=""))
+
+
+def test_a_model_next_to_the_folder_is_found(artifact: Artifact, model: Path) -> None:
+    artifact.save(model.parent / "out")
+    assert reloaded(Artifact.load(model.parent / "out")).sha256 == artifact.manifest.model_sha256
+
+
+def _with_text(artifact: Artifact, folder: Path, name: str, text: str) -> Artifact:
+    """The artifact, read from a folder in which one text is another, with its hash in the manifest."""
+    texts = {**artifact.texts, name: text.encode()}
+    files = tuple(file_entry(path, data) for path, data in texts.items())
+    replace(artifact, texts=texts, manifest=artifact.manifest.model_copy(update={"files": files})).save(folder)
+    return Artifact.load(folder)
+
+
+def test_texts_of_strangers_are_checked(artifact: Artifact, tmp_path: Path) -> None:
+    plan, graph, chip = (artifact.texts[name].decode() for name in ("plan.txt", "graph.txt", "chip.json"))
+    smaller = chip.replace('"clusters": 4', '"clusters": 3')
+    assert smaller != chip
+    with pytest.raises(TargetError, match=r"chip\.json: needs what the manifest says"):
+        planned_again(_with_text(artifact, tmp_path / "chip", "chip.json", smaller))
+    with pytest.raises(TargetError, match=r"graph\.txt: needs"):
+        planned_again(_with_text(artifact, tmp_path / "graph", "graph.txt", graph.replace("relu", "add")))
+    with pytest.raises(TargetError, match=r"plan\.txt: needs the text of a compilation; has line 2"):
+        planned_again(_with_text(artifact, tmp_path / "text", "plan.txt", plan.splitlines()[0] + "\n  groop name=1\n"))
+    missing = "\n".join(line for line in plan.splitlines() if not line.startswith("  run ")) + "\n"
+    with pytest.raises(PlanError):
+        planned_again(_with_text(artifact, tmp_path / "plan", "plan.txt", missing))
+    old = replace(artifact, texts={}, manifest=artifact.manifest.model_copy(update={"origin": None, "files": ()}))
+    with pytest.raises(TargetError, match="an artifact of an older version, without it; compile again"):
+        planned_again(old)
+
+
+def test_a_chip_in_json_is_the_chip() -> None:
+    for name in ("a100", "h200", "stcp920"):
+        made = gather_artifact(compile_clusters("mobilenet_v2-mini", name, CompileOptions(O0())))
+        assert made.chip == load_chip(name)
+
+
+def test_a_build_is_made_once(model: Path, cache: BuildCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = CompileOptions(O2(), batch=2)
+    first = build(model, CHIP, options, cache=cache).artifact
+    monkeypatch.setattr(builds, "compile_clusters", None)
+    again = build(model, CHIP, options, cache=cache)
+    assert again.parts is None
+    assert dict(again.artifact.files()) == dict(first.files())
+    for command in ("explain", "time", "verify"):
+        invoke(command, model, "--chip", CHIP, "--level", "O2", "--batch", 2)
+    with pytest.raises(TypeError):
+        build(model, CHIP, replace(options, batch=3), cache=cache)
+    assert cache.size().entries == 1
+    assert "1 builds" in invoke("cache").stdout
+    assert "removed 1 builds" in invoke("cache", "--clear").stdout
+    assert cache.size().entries == 0
+
+
+def test_the_key_depends_on_all_that_matters(model: Path, tmp_path: Path) -> None:
+    options = CompileOptions(O2(), batch=2)
+    other = save(classifier(3), tmp_path / "classifier.onnx")
+    small = load_chip(CHIP).model_copy(update={"clusters": 2})
+    keys = [
+        build_key(model, load_chip(CHIP), options),
+        build_key(other, load_chip(CHIP), options),
+        build_key(model, small, options),
+        build_key(model, load_chip(CHIP), CompileOptions(O3(), batch=2)),
+        build_key("mobilenet_v2-mini", load_chip(CHIP), options),
+    ]
+    assert len({*keys}) == len(keys)
+    assert build_key(model, load_chip(CHIP), replace(options, tune=True)) is None
+
+
+def test_a_damaged_entry_is_as_good_as_absent(model: Path, cache: BuildCache) -> None:
+    options = CompileOptions(O0(), batch=1)
+    first = build(model, CHIP, options, cache=cache).artifact
+    (elf,) = cache.folder.rglob("program.elf")
+    elf.write_bytes(elf.read_bytes()[:-1])
+    again = build(model, CHIP, options, cache=cache)
+    assert again.parts is not None
+    assert dict(again.artifact.files()) == dict(first.files())
+    assert build(model, CHIP, options, cache=cache).parts is None
+
+
+def test_the_oldest_entries_go_first(artifact: Artifact, tmp_path: Path) -> None:
+    size = sum(len(data) for _, data in artifact.files())
+    cache = BuildCache(tmp_path / "builds", most_bytes=2 * size + size // 2)
+    for key in ("a", "b", "c"):
+        cache.keep(key, artifact)
+    assert [cache.find(key) is not None for key in ("a", "b", "c")] == [False, True, True]
+
+
+def test_several_writers_leave_a_whole_entry(artifact: Artifact, tmp_path: Path) -> None:
+    cache = BuildCache(tmp_path / "builds")
+    writers = [threading.Thread(target=cache.keep, args=("key", artifact)) for _ in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    found = cache.find("key")
+    assert found is not None
+    assert dict(found.files()) == dict(artifact.files())
+
+
+def test_what_was_interrupted_is_not_kept(model: Path, cache: BuildCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    (part,) = compile_clusters(model, CHIP, CompileOptions(O0(), batch=1))
+    ended = replace(part, model=replace(part.model, warnings=(f"{INTERRUPTED}: best so far",)))
+    monkeypatch.setattr(builds, "compile_clusters", lambda *_: (ended,))
+    build(model, CHIP, CompileOptions(O0(), batch=1), cache=cache)
+    assert cache.size().entries == 0
+
+
+def test_options_of_compiling_are_for_models(artifact: Artifact, tmp_path: Path) -> None:
+    artifact.save(tmp_path / "out")
+    said = invoke("explain", tmp_path / "out", "--level", "O3", code=2).output
+    assert "--level says how a model is compiled" in said
+    assert "compiled already" in said
+    said = invoke("explain", tmp_path / "out", "--chip", "a100", code=1).output
+    assert "needs the chip that" in said
+    assert "There is no default chip" in invoke("time", "mobilenet_v2-mini", code=2).output
+
+
+def test_python_does_what_the_commands_do(model: Path, tmp_path: Path) -> None:
+    made = dsa_sched.compile(model, CHIP, level="O2", batch=2, cache=False)
+    invoke("compile", model, "--chip", CHIP, "--level", "O2", "--batch", 2, "-o", tmp_path / "out")
+    assert dict(made.files()) == dict(dsa_sched.load(tmp_path / "out").files())
+    explained, timed, verified = dsa_sched.explain(made), dsa_sched.time(made), dsa_sched.verify(made)
+    assert made.manifest.figures is not None
+    cycles = made.manifest.figures.cycles
+    assert [explained.cycles, timed.cycles, verified.cycles, dsa_sched.timeline(made).cycles] == [cycles] * 4
+    assert verified.verdict == "passed"
+    invoke("explain", tmp_path / "out", "--json", tmp_path / "explain.json")
+    assert explained.to_dict() == json.loads((tmp_path / "explain.json").read_text())
+    assert str(explained) == invoke("explain", tmp_path / "out").stdout
+    assert str(timed).splitlines()[1:] == invoke("time", tmp_path / "out").stdout.splitlines()[1:]
+    assert all("\n" not in repr(each) for each in (made, explained, timed, verified))
+    shown = np.asarray(made.run({name: np.zeros((2, *shape[1:]), np.float32) for name, shape in _inputs(made)})["y"])
+    assert shown.shape[0] == 2
+
+
+def _inputs(artifact: Artifact) -> list[tuple[str, tuple[int, ...]]]:
+    return [(entry.name, entry.shape) for entry in artifact.manifest.inputs]
+
+
+def test_errors_name_the_argument() -> None:
+    with pytest.raises(UserError, match=r"^per_pass: needs a batch to divide"):
+        dsa_sched.compile("mobilenet_v2-mini", CHIP, per_pass=2)
+    with pytest.raises(UserError, match=r"^level: needs one of O0, O1"):
+        dsa_sched.plan("mobilenet_v2-mini", CHIP, level="O9")
+    with pytest.raises(TypeError, match="no option is called levle; there are level"):
+        dsa_sched.compile("mobilenet_v2-mini", CHIP, levle="O2")  # type: ignore[call-arg]
