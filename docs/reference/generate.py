@@ -12,6 +12,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -201,23 +202,35 @@ def python() -> str:
 
 def _python() -> Iterator[str]:
     import dsa_sched
+    from dsa_sched.api.results import ExplanationReport, TimelineReport, TimingReport, VerificationReport
     from dsa_sched.artifact.format import Artifact
     from hw_models.errors import UserError
-    from hw_models.loading import builtin_chips, load_chip
 
     yield "From a model to results, as on the command line. Each error that a user can cause is a `UserError`."
     for name in dsa_sched.__all__:
-        yield from _function(f"dsa_sched.{name}", getattr(dsa_sched, name))
-    yield "## dsa_sched.artifact.format.Artifact"
-    yield from blocks(Artifact.__doc__ or "")
-    for name, member in vars(Artifact).items():
-        made = member.__func__ if isinstance(member, staticmethod | classmethod) else member
-        if not name.startswith("_") and inspect.isfunction(made) and made.__doc__:
-            yield from _function(f"Artifact.{name}", made, "###")
-    for function in (load_chip, builtin_chips):
-        yield from _function(f"{function.__module__}.{function.__name__}", function)
+        if inspect.isfunction(function := getattr(dsa_sched, name)):
+            yield from _function(f"dsa_sched.{name}", function)
+    yield "## dsa_sched.Options"
+    yield from blocks(dsa_sched.Options.__doc__ or "")
+    for kind in (Artifact, ExplanationReport, TimingReport, TimelineReport, VerificationReport):
+        yield from _class(kind)
     yield "## hw_models.errors.UserError"
     yield from blocks(UserError.__doc__ or "")
+
+
+def _class(kind: type) -> Iterator[str]:
+    """A class with its documented methods and properties."""
+    yield f"## {kind.__name__}"
+    yield from blocks(kind.__doc__ or "")
+    for name, member in vars(kind).items():
+        made = member.__func__ if isinstance(member, staticmethod | classmethod) else member
+        if name.startswith("_"):
+            continue
+        if inspect.isfunction(made) and made.__doc__:
+            yield from _function(f"{kind.__name__}.{name}", made, "###")
+        if isinstance(made, property | cached_property) and made.__doc__:
+            yield f"### {kind.__name__}.{name}"
+            yield from blocks(made.__doc__)
 
 
 def _function(name: str, function: Callable[..., object], level: str = "##") -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import signal
 import subprocess
@@ -15,6 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import dsa_sched
+from dsa_sched.api.options import compile_options
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.cli import cli
 from dsa_sched.commands.compile import compile_command
@@ -47,7 +47,7 @@ def level_option(command: click.Command) -> object:
 def test_there_is_one_default() -> None:
     assert DEFAULT_LEVEL == AUTO
     assert {level_option(command) for command in (compile_command, verify, explain)} == {DEFAULT_LEVEL}
-    assert inspect.signature(dsa_sched.compile).parameters["level"].default == DEFAULT_LEVEL
+    assert compile_options({}).planner.name == DEFAULT_LEVEL
     assert CompileOptions().planner.name == DEFAULT_LEVEL
     assert ChipDevice(kind="chip", name="npu", chip="stcp920").level == DEFAULT_LEVEL
 
