@@ -22,8 +22,8 @@ SCENARIO = ROOT / "samples" / "scenarios" / "big_little.yaml"
 REPORTS = {"explain": "explain", "kernels": "explain", "time": "time", "timeline": "timeline", "place": "place"}
 """Name of a JSON file -> the command that wrote it."""
 NAMED_BY_THE_DATA = frozenset({
-    "accumulator_bytes", "busiest_cycles", "busy_core_cycles", "capacity_bytes", "causes", "critical_cycles", "moved_bytes",
-    "overlaps", "parts", "peak_bytes", "resources", "scopes", "stall_cycles", "tensors", "utilisation",
+    "accumulator_bytes", "busiest_cycles", "busy_core_cycles", "capacity_bytes", "causes", "critical_cycles",
+    "moved_bytes", "overlaps", "parts", "peak_bytes", "resources", "scopes", "stall_cycles", "tensors", "utilisation",
 })  # fmt: skip
 """Objects whose keys are names of memories, engines, ways or parts."""
 
