@@ -10,7 +10,7 @@ and what to change.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from hw_models.chip import Chip
     from partitioner.ir.plan import Plan
 
-AnyChip = "str | Path | Chip"
 
-
-def load_chip(chip: str | Path) -> Chip:
-    """A built-in chip by name, or a chip file by path. Raises ChipError with every problem of the file."""
+def load_chip(chip: str | Path, changes: Mapping[str, object] | None = None) -> Chip:
+    """A built-in chip by name, or a chip file by path. `changes` has other values of fields by their paths in the file,
+    such as {"memories.L1.size_bytes": 2_621_440}. Raises ChipError with every problem of the file."""
+    from hw_models.changes import changed_chip
     from hw_models.loading import load_chip as load
 
-    return load(chip)
+    return changed_chip(load(chip), changes) if changes else load(chip)
 
 
 def chips() -> tuple[Chip, ...]:

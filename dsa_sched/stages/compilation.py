@@ -9,7 +9,6 @@ they need, and whether there is a program of instructions to look at.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -36,6 +35,7 @@ from dsa_sched.frontend import Model
 from dsa_sched.frontend.patterns.found import decisions
 from dsa_sched.stages.gc_pause import uncollected
 from dsa_sched.stages.index_bounds import index_bounds
+from hw_models.changes import chip_json
 from hw_models.chip import Chip
 from hw_models.errors import ModelError, TargetError
 from isched.program.program import Program, TensorPlacement
@@ -363,13 +363,6 @@ def gather_artifact(
         files=tuple(file_entry(name, data) for name, data in texts.items()),
     )
     return Artifact(manifest, tuple(part.files for part in parts), texts)
-
-
-def chip_json(chip: Chip) -> str:
-    """A chip as JSON, which is YAML as well: a chip file. Lists that are empty are left out, since some kinds of chips
-    may not have them."""
-    fields = {name: value for name, value in chip.model_dump(mode="json").items() if value != []}
-    return json.dumps(fields, indent=1) + "\n"
 
 
 def _origin(made: Compilation, source: str, asked: CompileOptions) -> OriginEntry:

@@ -1,0 +1,46 @@
+"""A chip like another one, with some fields changed: for questions such as "what if L1 were twice as large?".
+
+stcp920, {"memories.L1.size_bytes": 2_621_440, ...} --changed_chip--> Chip, checked like a chip file
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from hw_models.chip import Chip
+from hw_models.errors import ChipError
+from hw_models.loading import parse_chip
+
+
+def chip_json(chip: Chip) -> str:
+    """A chip as JSON, which is YAML as well: a chip file. Lists that are empty are left out, since some kinds of chips
+    may not have them."""
+    fields = {name: value for name, value in chip.model_dump(mode="json").items() if value != []}
+    return json.dumps(fields, indent=1) + "\n"
+
+
+def changed_chip(chip: Chip, changes: Mapping[str, object]) -> Chip:
+    """The chip with other values at some fields, by their paths in the file; memories, engines, links and buffers are
+    named (`memories.L1.size_bytes`). Raises ChipError for a path that leads nowhere and for a chip that cannot be."""
+    fields = json.loads(chip_json(chip))
+    for path, value in changes.items():
+        *way, last = path.split(".")
+        place: object = fields
+        for number, name in enumerate(way):
+            place = _step(place, name, ".".join(way[: number + 1]), chip)
+        if not isinstance(place, dict):
+            raise ChipError(f"chip {chip.name}", needs=f"a field {path}", has="a list; name one of its parts")
+        place[last] = value
+    return parse_chip(json.dumps(fields, indent=1), f"{chip.name}, changed")
+
+
+def _step(place: object, name: str, path: str, chip: Chip) -> object:
+    """The part of this name in a list or object. Raises ChipError, with the names that there are."""
+    if isinstance(place, list):
+        known = {str(part["name"]): part for part in place if isinstance(part, dict) and "name" in part}
+    else:
+        known = place if isinstance(place, dict) else {}
+    if name not in known:
+        raise ChipError(f"chip {chip.name}", needs=f"a part {path}", has=", ".join(known) or "none there")
+    return known[name]
