@@ -63,19 +63,19 @@ def cluster_folder(cluster: int) -> str:
 
 
 class ExecutionEntry(Entry):
-    """How a program is executed: `elf` for machine code that `file` holds, else a kind that the target names; its
-    execution starts from `file`."""
+    """The way in which a program is executed: `elf` for the machine code in `file`, otherwise a kind that the target
+    names, whose execution starts from `file`."""
 
     kind: Annotated[str, Field(pattern=EXECUTION_KIND)]
     file: str
 
 
 class ProgramEntry(Entry):
-    """What one cluster executes, and how many of its cores start (0 where the hardware places the work).
+    """The program of one cluster, and the number of its cores that start (0 where the hardware places the work).
 
-    It computes `batch` rows of the leading axis of every input, from row `batch_start`, and has memory of its own:
-    `inputs` and `outputs` say where they lie there. It runs `passes` times, each time on as many rows as `inputs` have;
-    what the last pass has too many is filled with zeros, and its results are dropped.
+    It computes `batch` rows of the leading axis of every input, from row `batch_start`, in a memory of its own, in
+    which `inputs` and `outputs` lie. It runs `passes` times, each time on as many rows as `inputs` have; the last pass
+    is filled up with rows of zeros, whose results are dropped.
     """
 
     cluster: int = Field(ge=0)
@@ -92,7 +92,7 @@ class ProgramEntry(Entry):
     @model_validator(mode="after")
     def _starts_cores(self) -> ProgramEntry:
         if self.execution.kind == ELF and self.cores < 1:
-            raise ValueError("machine code needs a core or more")
+            raise ValueError("machine code needs at least one core")
         return self
 
     @property
@@ -113,8 +113,9 @@ class ChipId(Entry):
 
 
 class Manifest(Entry):
-    """`tensors` lists everything placed in memory, inputs and outputs too; all three are those of the first program.
-    `origin` is absent in artifacts of older versions, and `figures` also where the cycle model cannot time programs."""
+    """The manifest of an artifact. `tensors` lists everything placed in memory, including inputs and outputs; all three
+    are those of the first program. `origin` is absent in artifacts of older versions, and `figures` also where the
+    cycle model cannot time programs."""
 
     format: Literal["dsa-sched-artifact/4"]
     model: str
@@ -161,8 +162,8 @@ class Artifact:
     model_path: str = field(default="", compare=False)
 
     def save(self, folder: str | Path) -> None:
-        """Write the folder as a whole or not at all. An artifact that is there, or behind a link, is replaced; anything
-        else is refused. Raises TargetError."""
+        """Write the folder as a whole or not at all. An artifact that is there, also through a link, is replaced;
+        anything else is refused. Raises TargetError."""
         write_folder(Path(folder), self.files())
 
     def files(self) -> Iterator[tuple[str, bytes]]:
@@ -290,23 +291,26 @@ class Artifact:
         for name, array in arrays.items():
             if array.ndim == 0 or len(array) != self.manifest.batch:
                 raise ModelError(f"input {name}", needs=f"{self.manifest.batch} rows", has=f"shape {list(array.shape)}")
+        feeds = [
+            (program, last - first, {name: _filled(array[first:last], rows) for name, array in arrays.items()})
+            for program, first, last, rows in self._passes()
+        ]
+        if any(entry.device_dtype == "int32" for entry in self.manifest.inputs):
+            for program, _, feed in feeds:  # integers are refused before anything runs
+                self.encode(feed, program)
         parts: list[dict[str, Array]] = []
-        words = any(entry.device_dtype == "int32" for entry in self.manifest.inputs)
-        for number, program in enumerate(self.manifest.programs if words else ()):  # refused before anything runs
-            rows, end = program.batch_per_pass, program.batch_start + program.batch
-            for first in range(program.batch_start, end, rows):
-                last = min(first + rows, end)
-                self.encode({name: _filled(array[first:last], rows) for name, array in arrays.items()}, number)
+        for number, (program, count, feed) in enumerate(feeds, 1):
+            progress(f"running pass {number} of {len(feeds)} on cluster {self.manifest.programs[program].cluster}")
+            done = self._pass(feed, program, runner, seed)
+            parts.append({name: array[:count] for name, array in done.items()})
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def _passes(self) -> Iterator[tuple[int, int, int, int]]:
+        """Number of the program, first row, row after the last, and rows that a pass has, of every pass of a run."""
         for number, program in enumerate(self.manifest.programs):
             rows, end = program.batch_per_pass, program.batch_start + program.batch
-            for turn in range(program.passes):
-                progress(f"running cluster {program.cluster}, pass {turn + 1} of {program.passes}")
-                first = program.batch_start + turn * rows
-                last = min(first + rows, end)
-                part = {name: _filled(array[first:last], rows) for name, array in arrays.items()}
-                done = self._pass(part, number, runner, seed)
-                parts.append({name: array[: last - first] for name, array in done.items()})
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+            for first in range(program.batch_start, end, rows):
+                yield number, first, min(first + rows, end), rows
 
     def _pass(self, inputs: Mapping[str, Array], number: int, runner: str | None, seed: int) -> dict[str, Array]:
         """Outputs of one run of one program."""
@@ -408,7 +412,7 @@ def _require_division(path: Path, manifest: Manifest) -> None:
         rows = program.batch_per_pass
         for entry in program.inputs + program.outputs:
             if not entry.shape or entry.shape[0] != rows:
-                raise TargetError(str(path), needs=f"{rows} rows of {entry.name} a pass", has=str(list(entry.shape)))
+                raise TargetError(str(path), needs=f"{rows} rows of {entry.name} per pass", has=str(list(entry.shape)))
         if program.batch_start != start or program.batch < 1:
             raise TargetError(
                 str(path),

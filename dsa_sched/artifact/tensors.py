@@ -25,8 +25,8 @@ Extent = Annotated[int, Field(ge=1, lt=1 << 40)]
 
 
 class IndexBounds(Entry):
-    """`count` elements, `step` apart from the one at linear place `first`, choose rows of a table: each is from `least`
-    to `most`. Negative ones count from the end."""
+    """Bounds of elements that choose rows of a table: `count` elements, `step` apart, from linear place `first` on, are
+    from `least` to `most`. Negative ones count from the end."""
 
     least: int
     most: int
@@ -48,12 +48,12 @@ class TensorEntry(Entry):
     address: int = Field(ge=0, lt=1 << 40)
     bytes: int = Field(ge=0, lt=1 << 40)
     indices: tuple[IndexBounds, ...] = ()
-    """What an input's elements may be where they choose rows of tables."""
+    """Bounds of an input's elements that choose rows of tables."""
 
     @model_validator(mode="after")
     def _indices_inside(self) -> TensorEntry:
         if any(bounds.first + (bounds.count - 1) * bounds.step >= prod(self.shape) for bounds in self.indices):
-            raise ValueError("indices are elements of the tensor")
+            raise ValueError("indices must be elements of the tensor")
         return self
 
     @property
@@ -69,13 +69,13 @@ def to_device(entry: TensorEntry, array: Array) -> bytes:
     if array.dtype.kind not in "fiub":
         raise ModelError(f"input {entry.name}", needs=f"numbers ({entry.dtype})", has=str(array.dtype))
     if entry.device_dtype == "int32":
-        _require_words(entry, array)
+        _require_int32(entry, array)
     with np.errstate(over="ignore"):
         device = np.transpose(array, entry.layout).astype(entry.device_dtype)
     return np.ascontiguousarray(device).tobytes()
 
 
-def _require_words(entry: TensorEntry, array: Array) -> None:
+def _require_int32(entry: TensorEntry, array: Array) -> None:
     """Integers of 32 bits, inside the tables where they choose rows. Raises ModelError for the first that is not."""
     who = f"input {entry.name}"
     if array.dtype.kind not in "iub":
@@ -96,7 +96,7 @@ def _require_words(entry: TensorEntry, array: Array) -> None:
             who,
             needs=f"{what} from {least} to {most}",
             has=f"{flat[place]} at {at}",
-            change="give what the table has rows for; those below zero count from its end" if what == "indices" else "",
+            change="give indices of rows of the table; negative ones count from its end" if what == "indices" else "",
         )
 
 

@@ -95,9 +95,9 @@ def test_uneven_passes_survive_the_folder(uneven: Artifact, expected: Array, tmp
     said: list[str] = []
     assert np.array_equal(loaded.run({"x": images(7)}, progress=said.append)["y"], expected)
     assert said == [
-        "running cluster 0, pass 1 of 2",
-        "running cluster 0, pass 2 of 2",
-        "running cluster 1, pass 1 of 1",
+        "running pass 1 of 3 on cluster 0",
+        "running pass 2 of 3 on cluster 0",
+        "running pass 3 of 3 on cluster 1",
     ]
 
 
@@ -189,7 +189,7 @@ def test_the_commands_take_passes_from_end_to_end(model: Path, tmp_path: Path, e
     np.savez(tmp_path / "x.npz", x=images(7))
     ran = invoke("run", tmp_path / "out", "--input", tmp_path / "x.npz", "--output", tmp_path / "y.npz")
     assert ran.exit_code == 0, ran.output
-    assert "pass 2 of 2" in ran.stderr
+    assert "pass 2 of 3" in ran.stderr
     assert np.array_equal(np.load(tmp_path / "y.npz")["y"], expected)
     assert "batch 3 per cluster" in invoke("explain", *common).stdout
     timed = time_path(tmp_path / "out", "stcp920")
@@ -251,7 +251,7 @@ def rows_of_the_output(manifest: Json) -> None:
         (partial(change_program, 1, "batch", 0), "needs rows of program 1 from 4 on; has 0 from 4 on"),
         (partial(change_program, 1, "batch", 2), "needs programs for 7 rows; has 6"),
         (fewer_rows, "needs programs for 6 rows; has 7"),
-        (rows_of_the_output, "needs 3 rows of y a pass; has [6, 10]"),
+        (rows_of_the_output, "needs 3 rows of y per pass; has [6, 10]"),
     ],
 )
 def test_hostile_divisions_are_refused(

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path
 
 from codegen.cutlass.emission.arena import Arena
 from codegen.cutlass.emission.launch_list import FORMAT, LaunchEntry, LaunchList, ModuleEntry, Relocation, printable
@@ -27,10 +26,10 @@ from codegen.cutlass.kernel.launches import Address, ComputedLaunch, Data, Launc
 from codegen.cutlass.ptx import Module, PtxError, PtxKernel, parse
 from codegen.cutlass.runner import runner_files
 from codegen.target import ClusterFiles, TensorPlaces
+from hw_models.cache import Cache
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from hw_models.routes import main_memory
-from hw_models.user_cache import cache_directory
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.kernels import read_kernel
 from partitioner.ir.plan import Plan
@@ -102,7 +101,7 @@ def emit_launches(
     asked = plan_launches(plan, graph, constants, chip)
     computed = [each.launch for each in asked if isinstance(each.launch, ComputedLaunch)]
     try:
-        compiler = find_nvcc(_cache())
+        compiler = find_nvcc(Cache.of_user("nvcc").folder)
         compiled = compile_sources(
             [each.launch.source for each in asked], chip.isa.removeprefix("sm_"), compiler, progress
         )
@@ -225,8 +224,3 @@ def _computed_entry(launch: ComputedLaunch, made: ParameterBlock, arena: Arena) 
     """The launch of a CUTLASS kernel, with the parameter block that another kernel has made."""
     relocations = tuple(arena.relocation(mark.at, launch.places[mark.place], mark.plus_bytes) for mark in made.marks)
     return Started(made.grid, (made.threads, 1, 1), made.shared_bytes, made.parameters, relocations)
-
-
-def _cache() -> Path | None:
-    folder = cache_directory()
-    return folder / "nvcc" if folder else None

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from inspect import cleandoc
 from math import prod
-from typing import TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +21,6 @@ from codegen.neuralscale.kernels.tables import CURVED, TABLED, no_table, pays, t
 from codegen.neuralscale.kernels.transfers import copy_instructions
 from codegen.neuralscale.templates.attention import LONGEST_HEAD, AttentionTemplate
 from codegen.neuralscale.templates.broadcast import same_shape
-from codegen.neuralscale.templates.concat import ConcatTemplate
 from codegen.neuralscale.templates.convolution import MAX_FIELD, ConvolutionTemplate
 from codegen.neuralscale.templates.curves import CURVES
 from codegen.neuralscale.templates.depthwise import DepthwiseTemplate
@@ -31,14 +28,13 @@ from codegen.neuralscale.templates.elementwise import BINARY, UNARY
 from codegen.neuralscale.templates.lrn import LrnTemplate
 from codegen.neuralscale.templates.matmul import MatmulTemplate
 from codegen.neuralscale.templates.normalise import NormaliseTemplate
-from codegen.neuralscale.templates.pointwise import PointwiseTemplate
 from codegen.neuralscale.templates.pooling import PoolingTemplate
-from codegen.neuralscale.templates.rearrange import RearrangeTemplate
-from codegen.neuralscale.templates.reduction import ReductionTemplate
+from codegen.neuralscale.templates.rearrange import ConcatTemplate, RearrangeTemplate
+from codegen.neuralscale.templates.reduction import ReductionTemplate, ScalingTemplate
 from codegen.neuralscale.templates.resize import ResizeTemplate
-from codegen.neuralscale.templates.scaling import ScalingTemplate
 from codegen.neuralscale.templates.softmax import SoftmaxTemplate
-from codegen.neuralscale.templates.tile import Template, Tile, WholeLines
+from codegen.neuralscale.templates.template import PointwiseTemplate, Template
+from codegen.neuralscale.templates.tile import Tile
 from hw_models.chip import Chip
 from isched.program.program import Instr
 from isched.program.target import DENSE
@@ -84,23 +80,12 @@ NO_TEMPLATE = {
 }
 """Reasons why there is no template, by the kind of operator."""
 
-DEPTHWISE = DepthwiseTemplate(ConvolutionTemplate())
+DEPTHWISE = DepthwiseTemplate()
 
 
 def template_of(graph: Graph, op: Op) -> Template:
     """The template that computes an operator."""
     return DEPTHWISE if is_depthwise(graph, op) else TEMPLATES[op.kind]
-
-
-def _wants_whole_lines(template: Template) -> TypeGuard[WholeLines]:
-    return _has_whole_lines(type(template))
-
-
-@cache
-def _has_whole_lines(kind: type) -> bool:
-    """Whether a template keeps whole lines. Cached, since planning asks for every box and Python looks through all
-    names of the protocol each time."""
-    return issubclass(kind, WholeLines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +123,7 @@ class NeuralScaleKernels:
 
     def table_for(self, graph: Graph, op: Op, chip: Chip) -> npt.NDArray[np.generic] | None:
         """The table of the operator's function, one entry per fp16 number, where the chip looks it up: for functions
-        without a formula, and for those that take fewer cycles so for an item of this size."""
+        without a formula, and for those that take fewer cycles that way for an item of this size."""
         if op.kind not in TABLED and op.kind not in CURVED:
             return None
         elements = prod(graph.by_name[op.outputs[0]].shape[1:])
@@ -162,7 +147,7 @@ class NeuralScaleKernels:
         if op.kind == "lookup" and any(other.kind == "lookup" for other in layer):
             return f"{layer[0].name} has a table already, and a second one leaves no room for weights"
         if op.kind == "lookup" and is_depthwise(graph, layer[0]):
-            return f"a table beside the weights of {layer[0].name} leaves them too little room"
+            return f"a table next to the weights of {layer[0].name} leaves them too little room"
         return None
 
     def granularity(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
@@ -171,8 +156,7 @@ class NeuralScaleKernels:
 
     def whole_axes(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
         anchor = layer.anchor(graph)
-        template = template_of(graph, anchor)
-        return template.whole_axes(graph, anchor) if _wants_whole_lines(template) else ()
+        return template_of(graph, anchor).whole_axes(graph, anchor)
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         template = template_of(graph, layer.anchor(graph))

@@ -10,20 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import copysign, inf, prod
-from typing import TYPE_CHECKING
 
 from codegen.neuralscale.instructions.builder import InstructionBuilder, MatrixPlace
 from codegen.neuralscale.templates.broadcast import combine, is_immediate, operand_box, padded_shape, same_shape
 from codegen.neuralscale.templates.curves import CURVES, DIVISOR, curve
 from codegen.neuralscale.templates.steps import VectorStep, instructions, registers
+from codegen.neuralscale.templates.tile import Tile
 from hw_models.chip import Chip
 from isched.program.program import Instr
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.regions import Box, box_shape, full_box
 from partitioner.ir.target import TileLoad
-
-if TYPE_CHECKING:
-    from codegen.neuralscale.templates.tile import Tile
 
 BINARY = {"add": "veadd", "sub": "vesub", "mul": "veemul", "max": "vemax", "min": "vemin", "div": "veemul"}
 
@@ -76,7 +73,7 @@ def accepts(graph: Graph, op: Op, chip: Chip) -> str | None:
         return None
     if op.kind == "scale_shift":
         wide = [name for name in op.inputs[1:] if graph.by_name[name].shape != graph.by_name[op.outputs[0]].shape[-1:]]
-        return f"{wide[0]} has not one element a channel" if wide else None
+        return f"{wide[0]} does not have one element per channel" if wide else None
     if op.kind not in BINARY:
         return f"no vector template for {op.kind}"
     if not any(same_shape(graph, name, op.outputs[0]) for name in op.inputs):

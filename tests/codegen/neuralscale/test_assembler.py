@@ -288,13 +288,13 @@ def test_refused_comments(text: str) -> None:
 
 
 def test_refused_values() -> None:
-    with pytest.raises(AssemblyError, match="no 32-bit word"):
+    with pytest.raises(AssemblyError, match="not a 32-bit word"):
         Word(1 << 32)
     with pytest.raises(AssemblyError, match="does not fit into a 32-bit register"):
         load_immediate(5, 1 << 32)
     with pytest.raises(AssemblyError, match="ends in jalr or addi, not in lw"):
         Far("lw", 1, 2, "a")
-    with pytest.raises(AssemblyError, match="is no branch to a label"):
+    with pytest.raises(AssemblyError, match="is not a branch to a label"):
         branch("addi", 1, 2, "a")
     with pytest.raises(AssemblyError, match="code cannot start at 0x2"):
         assemble([], 2)
