@@ -74,6 +74,10 @@ class Cache:
             replace_file(self.folder / key, lambda stream: stream.writelines((head, data)))
             self._shrink(self.most_bytes)
 
+    def entries(self) -> int:
+        """Number of entries."""
+        return len(self._entries())
+
     def size_bytes(self) -> int:
         """Size of all entries together."""
         return sum(size for _, size, _ in self._entries())

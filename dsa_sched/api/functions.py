@@ -64,10 +64,10 @@ def compile(model: str | Path, chip: str | Path | Chip, **options: Unpack[Option
     `Options` says what the options are.
     """
     from dsa_sched.builds.build import build
-    from dsa_sched.builds.build_cache import BuildCache
+    from dsa_sched.builds.build_cache import user_cache
 
     with python_names():
-        cache = BuildCache.of_user() if options.get("cache", True) else None
+        cache = user_cache() if options.get("cache", True) else None
         return build(model, _chip(chip), compile_options(options), progress_of(options), cache).artifact
 
 

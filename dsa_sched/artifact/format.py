@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
@@ -31,9 +31,12 @@ from dsa_sched.artifact.whole_folder import (
     Entry,
     FileEntry,
     broken_manifest,
+    checked_file,
     format_of,
     manifest_bytes,
+    packed,
     read_file,
+    unpacked,
     write_folder,
 )
 from hw_models.chip import Chip
@@ -178,15 +181,19 @@ class Artifact:
         """Read a folder that `save` wrote. Raises TargetError for anything missing, changed or outside the folder."""
         root = Path(folder)
         manifest = read_manifest(root / MANIFEST)
-        clusters = []
-        for program in manifest.programs:
-            files = {_name(program, entry.path): read_file(root, entry) for entry in program.files}
-            start = program.execution.file
-            if _name(program, start) not in files:
-                raise TargetError(str(root), needs=f"the file {start}", has="no such file in the manifest")
-            clusters.append(ClusterFiles(program.cores, _name(program, start), files, program.cluster))
-        texts = {entry.path: read_file(root, entry) for entry in manifest.files}
-        return Artifact(manifest, tuple(clusters), texts, _model_beside(root, manifest))
+        made = _assembled(manifest, lambda entry: read_file(root, entry), str(root))
+        return replace(made, model_path=_model_beside(root, manifest))
+
+    def packed(self) -> bytes:
+        """The folder as one string of bytes."""
+        return packed(self.files())
+
+    @staticmethod
+    def unpacked(data: bytes) -> Artifact:
+        """The converse of `packed`. Raises TargetError for bytes that are no folder of an artifact."""
+        files = unpacked(data)
+        manifest = checked_manifest(files.get(MANIFEST, b""), Path(MANIFEST))
+        return _assembled(manifest, lambda entry: checked_file(files.get(entry.path, b""), entry), MANIFEST)
 
     def __repr__(self) -> str:
         made, count = self.manifest, len(self.manifest.programs)
@@ -321,6 +328,18 @@ class Artifact:
         return self.decode(done.memory, number)
 
 
+def _assembled(manifest: Manifest, read: Callable[[FileEntry], bytes], who: str) -> Artifact:
+    """The artifact of a manifest whose files `read` gives. Raises TargetError."""
+    clusters = []
+    for program in manifest.programs:
+        files = {_name(program, entry.path): read(entry) for entry in program.files}
+        start = program.execution.file
+        if _name(program, start) not in files:
+            raise TargetError(who, needs=f"the file {start}", has="no such file in the manifest")
+        clusters.append(ClusterFiles(program.cores, _name(program, start), files, program.cluster))
+    return Artifact(manifest, tuple(clusters), {entry.path: read(entry) for entry in manifest.files})
+
+
 def _model_beside(root: Path, manifest: Manifest) -> str:
     """Path of a file next to the folder with the name of the model; empty where there is none."""
     name = Path(manifest.origin.source).name if manifest.origin is not None else ""
@@ -354,7 +373,11 @@ def _filled(array: Array, rows: int) -> Array:
 
 def read_manifest(path: Path) -> Manifest:
     """A manifest of this format or an older one, checked. Raises TargetError naming the file and what is wrong."""
-    data = manifest_bytes(path)
+    return checked_manifest(manifest_bytes(path), path)
+
+
+def checked_manifest(data: bytes, path: Path) -> Manifest:
+    """A manifest from the bytes of its file, which errors call `path`. Raises TargetError."""
     if format_of(data) == STAGES_FORMAT:
         raise TargetError(
             str(path),

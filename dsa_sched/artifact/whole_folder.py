@@ -9,6 +9,7 @@ what a manifest lists is ever replaced.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -152,11 +153,38 @@ def read_file(root: Path, entry: FileEntry) -> bytes:
         data = path.read_bytes()
     except OSError as error:
         raise TargetError(str(path), needs="a readable file", has=error.strerror or str(error)) from error
+    return checked_file(data, entry, str(path))
+
+
+def checked_file(data: bytes, entry: FileEntry, who: str = "") -> bytes:
+    """The bytes of a file, which must be those that the manifest lists. Raises TargetError."""
     if hashlib.sha256(data).hexdigest() != entry.sha256:
         raise TargetError(
-            str(path), needs="the content that the manifest says", has="another SHA-256", change="compile again"
+            who or entry.path, needs="the content that the manifest says", has="another SHA-256", change="compile again"
         )
     return data
+
+
+def packed(files: Iterable[tuple[str, bytes]]) -> bytes:
+    """Files by their paths as one string of bytes: a line of JSON with paths and sizes, then the files one after the
+    other."""
+    listed = tuple(files)
+    head = json.dumps([(path, len(data)) for path, data in listed]).encode() + b"\n"
+    return b"".join((head, *(data for _, data in listed)))
+
+
+def unpacked(data: bytes) -> dict[str, bytes]:
+    """The converse of `packed`. Raises TargetError for other bytes."""
+    head, _, rest = data.partition(b"\n")
+    try:
+        sizes = [(str(path), int(size)) for path, size in json.loads(head)]
+    except (ValueError, TypeError, RecursionError) as error:
+        raise TargetError("packed artifact", needs="a line of paths and sizes", has=str(error)) from error
+    files, start = {}, 0
+    for path, size in sizes:
+        files[path] = rest[start : start + size]
+        start += size
+    return files
 
 
 def _require_inside(root: Path, path: str) -> None:

@@ -15,13 +15,14 @@ from codegen.target import GroupTarget
 from codegen.target_registry import is_builtin
 from dsa_sched.analysis.run_figures import run_figures
 from dsa_sched.artifact.format import Artifact
-from dsa_sched.builds.build_cache import BuildCache, build_key
+from dsa_sched.builds.build_cache import build_key, find_build, keep_build
 from dsa_sched.pipeline.driver import compile_clusters
 from dsa_sched.stages.compilation import Compilation, CompileOptions, gather_artifact
 from dsa_sched.stages.gc_pause import uncollected
 from dsa_sched.stages.targets import target_of
 from dsa_sched.verification.floors import stored_type
 from dsa_sched.verification.given_ranges import ranges_of_any
+from hw_models.cache import Cache
 from hw_models.chip import Chip
 from hw_models.loading import load_chip
 from isched.program.target import Timeable
@@ -44,7 +45,7 @@ def build(
     chip: str | Path | Chip,
     options: CompileOptions = DEFAULTS,
     progress: Callable[[str], None] = lambda _step: None,
-    cache: BuildCache | None = None,
+    cache: Cache | None = None,
 ) -> Build:
     """Compile a model for a chip, or find it in the cache. Raises as `compile_clusters` does.
 
@@ -52,7 +53,7 @@ def build(
     """
     described = chip if isinstance(chip, Chip) else load_chip(str(chip))
     key = build_key(source, described, options) if cache is not None and is_builtin(described.isa) else None
-    if cache is not None and key is not None and (found := cache.find(key)) is not None:
+    if cache is not None and key is not None and (found := find_build(cache, key)) is not None:
         progress("found in the build cache")
         return Build(replace(found, model_path=str(source)), None)
     parts = compile_clusters(source, described, options, progress)
@@ -60,7 +61,7 @@ def build(
     artifact = replace(artifact, model_path=str(source))
     if cache is not None and key is not None and not any(part.interrupted for part in parts):
         progress("keeping the build")
-        cache.keep(key, artifact)
+        keep_build(cache, key, artifact)
     return Build(artifact, parts)
 
 

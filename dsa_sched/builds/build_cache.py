@@ -1,10 +1,6 @@
-"""Artifacts that were compiled before, in the user's cache folder: a folder for each, named by all that it depends on.
+"""Artifacts that were compiled before, in a cache: each is named by all that it depends on.
 
-    model bytes, chip, options, sources of the compiler --SHA-256--> FOLDER/KEY/{manifest.json, ...}
-
-Entries are read like any artifact: hashes of all files are checked, nothing is executed or unpickled, and an entry that
-is damaged is as good as absent. Each is written as a whole under its name, so several processes may write at once. When
-the folder grows beyond its bound, entries go that were not used for longest.
+model bytes, chip, options, sources of the compiler --build_key--> key --find_build--> Artifact
 """
 
 from __future__ import annotations
@@ -12,26 +8,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import dsa_sched
 from dsa_sched.artifact.format import Artifact
-from dsa_sched.artifact.whole_folder import MANIFEST
 from dsa_sched.frontend.model_file import file_digest
 from dsa_sched.stages.compilation import CompileOptions, options_entry
 from dsa_sched.zoo import zoo_names
+from hw_models.cache import Cache
 from hw_models.chip import Chip
-from hw_models.errors import UserError
-from hw_models.user_cache import cache_directory
-
-MOST_BYTES = 4 << 30
-"""Largest size of all entries together."""
+from hw_models.errors import TargetError
 
 ENVIRONMENT, OFF = "DSA_SCHED_BUILD_CACHE", "off"
 """Variable of the environment that names another folder, and its value for none at all."""
@@ -43,83 +32,29 @@ LIBRARIES = ("numpy", "onnx", "apache-tvm", "nvidia-cutlass")
 UNUSED = ("__pycache__",)
 
 
-@dataclass(frozen=True, slots=True)
-class CacheSize:
-    """What a cache holds."""
+def user_cache() -> Cache:
+    """The build cache of the user, or the one that the environment names; one without a folder where the environment
+    says `off`, and without a home directory."""
+    named = os.environ.get(ENVIRONMENT, "")
+    if named:
+        return Cache(None if named == OFF else Path(named))
+    return Cache.of_user("builds")
 
-    folder: Path
-    entries: int
-    bytes: int
+
+def find_build(cache: Cache, key: str) -> Artifact | None:
+    """The artifact that was kept under a key, or None."""
+    data = cache.find(key)
+    if data is None:
+        return None
+    try:
+        return Artifact.unpacked(data)
+    except TargetError:  # no artifact, though whole: a stranger's
+        return None
 
 
-@dataclass(frozen=True, slots=True)
-class BuildCache:
-    """A folder of artifacts. A folder that cannot be written costs the time of compiling and nothing else."""
-
-    folder: Path
-    most_bytes: int = MOST_BYTES
-
-    @staticmethod
-    def of_user() -> BuildCache | None:
-        """The one in the user's cache folder, or in the folder that the environment names; None where the environment
-        says `off`, and without a home directory."""
-        named = os.environ.get(ENVIRONMENT, "")
-        if named == OFF:
-            return None
-        if named:
-            return BuildCache(Path(named))
-        directory = cache_directory()
-        return BuildCache(directory / "builds") if directory else None
-
-    def find(self, key: str) -> Artifact | None:
-        """The artifact with this key, or None."""
-        folder = self.folder / key
-        try:
-            found = Artifact.load(folder)
-            os.utime(folder / MANIFEST)
-        except (UserError, OSError, ValueError):
-            return None
-        return found
-
-    def keep(self, key: str, artifact: Artifact) -> None:
-        """Keep an artifact, whole or not at all, and let the oldest go where there are too many bytes."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            artifact.save(self.folder / key)
-            self._shrink()
-        except (OSError, UserError):
-            return
-
-    def size(self) -> CacheSize:
-        entries = tuple(self._entries())
-        return CacheSize(self.folder, len(entries), sum(size for _, size, _ in entries))
-
-    def clear(self) -> CacheSize:
-        """Remove all entries; what was there."""
-        before = self.size()
-        for _, _, folder in tuple(self._entries()):
-            shutil.rmtree(folder, ignore_errors=True)
-        return before
-
-    def _entries(self) -> Iterator[tuple[float, int, Path]]:
-        """(time of the last use, bytes, folder) of each entry."""
-        with suppress(OSError), os.scandir(self.folder) as found:
-            for entry in found:
-                with suppress(OSError):
-                    if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
-                        folder = Path(entry.path)
-                        files = [path.lstat() for path in folder.rglob("*") if not path.is_dir()]
-                        used = (folder / MANIFEST).lstat().st_mtime
-                        yield used, sum(file.st_size for file in files), folder
-
-    def _shrink(self) -> None:
-        entries = sorted(self._entries())
-        total = sum(size for _, size, _ in entries)
-        for _, size, folder in entries:
-            if total <= self.most_bytes:
-                return
-            shutil.rmtree(folder, ignore_errors=True)
-            total -= size
+def keep_build(cache: Cache, key: str, artifact: Artifact) -> None:
+    """Keep an artifact under a key."""
+    cache.keep(key, artifact.packed())
 
 
 def build_key(source: str | Path, chip: Chip, options: CompileOptions) -> str | None:

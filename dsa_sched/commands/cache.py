@@ -20,19 +20,16 @@ def cache(clear: bool) -> None:
     goes. --no-cache of those commands neither reads nor fills it. The variable DSA_SCHED_BUILD_CACHE of the environment
     names another folder; off is none.
     """
-    from dsa_sched.builds.build_cache import BuildCache
+    from dsa_sched.builds.build_cache import user_cache
     from hw_models.errors import UserError, size_text
 
-    found = BuildCache.of_user()
-    if found is None:
-        raise UserError(
-            "build cache", needs="a folder", has="none", change="set XDG_CACHE_HOME or DSA_SCHED_BUILD_CACHE"
-        )
+    found = user_cache()
+    if found.folder is None:
+        change = "set XDG_CACHE_HOME or DSA_SCHED_BUILD_CACHE"
+        raise UserError("build cache", needs="a folder", has="none", change=change)
+    count, size = found.entries(), size_text(found.size_bytes())
     if clear:
-        before = found.clear()
-        click.echo(f"{before.folder}: removed {before.entries} builds, {size_text(before.bytes)}")
+        found.clear()
+        click.echo(f"{found.folder}: removed {count} builds, {size}")
         return
-    size = found.size()
-    click.echo(
-        f"{size.folder}: {size.entries} builds, {size_text(size.bytes)} of at most {size_text(found.most_bytes)}"
-    )
+    click.echo(f"{found.folder}: {count} builds, {size} of at most {size_text(found.most_bytes)}")

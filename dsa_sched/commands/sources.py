@@ -15,8 +15,8 @@ from click.core import ParameterSource
 if TYPE_CHECKING:
     from dsa_sched.analysis.artifact_timing import RunTime
     from dsa_sched.artifact.format import Artifact
-    from dsa_sched.builds.build_cache import BuildCache
     from dsa_sched.stages.compilation import CompileOptions
+    from hw_models.cache import Cache
     from hw_models.chip import Chip
 
 COMPILING = (
@@ -133,8 +133,8 @@ def _is_network(path: Path) -> bool:
     return not path.exists() and str(path) in zoo_names()
 
 
-def build_cache(use_cache: bool) -> BuildCache | None:
+def build_cache(use_cache: bool) -> Cache | None:
     """The user's build cache, unless it is not to be used."""
-    from dsa_sched.builds.build_cache import BuildCache
+    from dsa_sched.builds.build_cache import user_cache
 
-    return BuildCache.of_user() if use_cache else None
+    return user_cache() if use_cache else None
