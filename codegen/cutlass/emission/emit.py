@@ -18,6 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from codegen.cutlass.emission.arena import Arena
+from codegen.cutlass.emission.binary_list import BINARY_LIST, binary_list
 from codegen.cutlass.emission.launch_list import FORMAT, LaunchEntry, LaunchList, ModuleEntry, Relocation, printable
 from codegen.cutlass.emission.nvcc import Compiler, NvccError, find_nvcc
 from codegen.cutlass.emission.parameter_blocks import ParameterBlock, parameter_blocks
@@ -123,7 +124,8 @@ def emit_launches(
         launches=entries,
     )
     kernels = {name: data for each in compiled.values() for name, data in _kernel_files(each)}
-    return ClusterFiles(0, LAUNCHES, {LAUNCHES: listed.text(), **content.files, **kernels, **runner_files()})
+    lists = {LAUNCHES: listed.text(), BINARY_LIST: binary_list(listed)}
+    return ClusterFiles(0, LAUNCHES, {**lists, **content.files, **kernels, **runner_files()})
 
 
 def _require_room(graph: Graph, chip: Chip, size_bytes: int) -> None:

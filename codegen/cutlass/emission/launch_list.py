@@ -5,15 +5,15 @@
     modules      kernels by file: CUDA source, PTX, machine code
     launches     kernel, grid, block, shared memory, parameters; in these, at `relocations`, stand addresses of tensors
 
-Whoever runs it (the executor of PTX, the Python runner, the C runner) reads this and nothing else. A tensor of role
-`input` or `output` may be bound to a buffer of the caller instead of its range, since parameters name tensors and not
-addresses.
+The executor of PTX and the Python runner read this and nothing else; the C runner reads the same list as records
+(`binary_list.py`). A tensor of role `input` or `output` may be bound to a buffer of the caller instead of its range,
+since parameters name tensors and not addresses.
 """
 
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -22,6 +22,8 @@ from hw_models.errors import TargetError
 FORMAT: Literal["dsa-sched-launches/1"] = "dsa-sched-launches/1"
 MAX_LIST_BYTES = 256 << 20
 MOST_NAME = 1024
+Dtype = Literal["float16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool"]
+DTYPES = get_args(Dtype)
 
 Name = Annotated[str, Field(min_length=1, max_length=MOST_NAME, pattern=r"^[^\x00-\x1f\x7f]*$")]
 FileName = Annotated[
@@ -49,7 +51,7 @@ class LaunchTensor(_Part):
 
     name: Name
     role: Literal["input", "output", "value", "constant", "workspace"]
-    dtype: Literal["float16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool"]
+    dtype: Dtype
     shape: tuple[Annotated[int, Field(ge=1, le=1 << 40)], ...]
     layout: tuple[Annotated[int, Field(ge=0, le=64)], ...] = ()
     offset: Bytes
