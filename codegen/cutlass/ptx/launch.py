@@ -15,14 +15,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from codegen.cutlass.ptx.active import WARP
-from codegen.cutlass.ptx.cells import cell_bytes
-from codegen.cutlass.ptx.errors import PtxError, PtxLimits
-from codegen.cutlass.ptx.global_memory import GlobalMemory
-from codegen.cutlass.ptx.layout import SymbolLayout, layout_of
 from codegen.cutlass.ptx.machine import PtxMachine
-from codegen.cutlass.ptx.module import Module, PtxKernel
-from codegen.cutlass.ptx.special import Geometry
+from codegen.cutlass.ptx.state.active import WARP
+from codegen.cutlass.ptx.state.global_memory import GlobalMemory
+from codegen.cutlass.ptx.state.layout import SymbolLayout, cell_bytes, layout_of
+from codegen.cutlass.ptx.state.special import Geometry
+from codegen.cutlass.ptx.text.errors import PtxError, PtxLimits
+from codegen.cutlass.ptx.text.module import Module, PtxKernel
 
 WITHOUT_SHARED = 4
 """Factor of the threads of a batch where no order of accesses to shared memory is kept: numpy's best array lengths."""

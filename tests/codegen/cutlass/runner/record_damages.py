@@ -39,12 +39,12 @@ FIELDS = {
 
 def start_of(data: bytes, table: str) -> int:
     """Offset of a table in the file."""
-    inputs, outputs, *counts = struct.unpack_from("<8I", data, 40)
+    counts: tuple[int, ...] = struct.unpack_from("<8I", data, 40)
     at = HEADER.size
     if table == "outside":
         return at
-    at += (inputs + outputs) * OUTSIDE.size
-    for (name, record), count in zip(TABLES.items(), counts, strict=True):
+    at += (counts[0] + counts[1]) * OUTSIDE.size
+    for (name, record), count in zip(TABLES.items(), counts[2:], strict=True):
         if name == table:
             return at
         at += count * record.size
