@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from codegen.cutlass.emission.launch_list import LaunchEntry, LaunchList, read_launch_list
+from codegen.cutlass.emission.launch_list import read_launch_list
 from codegen.cutlass.emission.nvcc import NvccError, find_nvcc
-from codegen.cutlass.runner.runner import CudaDriver, Driver, GpuNetwork, RunnerError
+from codegen.cutlass.runner.runner import CudaDriver, Driver, GpuNetwork, LaunchEntry, LaunchList, RunnerError
 from codegen.target import ClusterFiles
 from hw_models.errors import TargetError
 

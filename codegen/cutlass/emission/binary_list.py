@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from struct import Struct
 
-from codegen.cutlass.emission.launch_list import DTYPES, LaunchList, LaunchTensor
+from codegen.cutlass.runner.runner import DTYPES, MAX_RANK, LaunchList, LaunchTensor
 from hw_models.errors import TargetError
 
 BINARY_LIST = "launches.bin"
 MAGIC = b"dsalist\n"
 VERSION = 1
-MAX_RANK = 16
 
 HEADER = Struct("<8s2I2Q8s10I")
 OUTSIDE = Struct(f"<6I{2 * MAX_RANK}Q")

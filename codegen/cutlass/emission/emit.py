@@ -19,7 +19,7 @@ from pathlib import Path
 
 from codegen.cutlass.emission.arena import Arena
 from codegen.cutlass.emission.binary_list import BINARY_LIST, binary_list
-from codegen.cutlass.emission.launch_list import FORMAT, LaunchEntry, LaunchList, ModuleEntry, Relocation, printable
+from codegen.cutlass.emission.launch_list import launch_list_text, printable, read_launch_list
 from codegen.cutlass.emission.nvcc import Compiler, NvccError, find_nvcc
 from codegen.cutlass.emission.parameter_blocks import ParameterBlock, parameter_blocks
 from codegen.cutlass.families.registry import FAMILIES
@@ -27,6 +27,7 @@ from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.kernel.launches import Address, ComputedLaunch, Data, Launch, LayerScratch, Source
 from codegen.cutlass.ptx import Module, PtxError, PtxKernel, parse
 from codegen.cutlass.runner import runner_files
+from codegen.cutlass.runner.runner import FORMAT, LaunchEntry, LaunchList, ModuleEntry, Relocation
 from codegen.target import ClusterFiles, TensorPlaces
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
@@ -124,7 +125,9 @@ def emit_launches(
         launches=entries,
     )
     kernels = {name: data for each in compiled.values() for name, data in _kernel_files(each)}
-    lists = {LAUNCHES: listed.text(), BINARY_LIST: binary_list(listed)}
+    text = launch_list_text(listed)
+    read_launch_list(text)  # a list that no runner would take is refused here
+    lists = {LAUNCHES: text, BINARY_LIST: binary_list(listed)}
     return ClusterFiles(0, LAUNCHES, {**lists, **content.files, **kernels, **runner_files()})
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from codegen.cutlass.kernel.expressions import UNARY, unary
 from codegen.cutlass.sources import filled, source_text
 from partitioner.ir.graph import Graph, Op
+from partitioner.ir.layers import Layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +25,12 @@ class TensorEpilogue:
 
     def text(self) -> str:
         """The C++ of the epilogue."""
-        functions = source_text("common.cuh")
         return filled(
             "broadcast_epilogue.h",
-            FUNCTIONS=functions,
+            FUNCTIONS=source_text("common.cuh"),
             BEFORE=statements(self.before),
             AFTER=statements(self.after),
-            SOURCE="true" if self.source else "false",
+            SOURCE=bool(self.source),
         )
 
 
@@ -48,8 +48,9 @@ def refusal(graph: Graph, taken: Sequence[Op], op: Op, operand: str) -> str | No
     return None
 
 
-def tensor_epilogue(ops: Sequence[Op], running: str) -> TensorEpilogue:
-    """The epilogue of the operators after an anchor that makes `running`; all of them passed `refusal`."""
+def epilogue_of(graph: Graph, layer: Layer) -> TensorEpilogue:
+    """The element-wise operators after the layer's anchor; all of them passed `refusal`."""
+    ops, running = [graph.op_by_name[name] for name in layer.ops[1:]], layer.anchor(graph).outputs[0]
     at = next((number for number, op in enumerate(ops) if op.kind == "add"), None)
     if at is None:
         return TensorEpilogue(tuple(ops), None, ())

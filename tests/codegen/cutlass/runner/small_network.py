@@ -15,17 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codegen.cutlass.emission.binary_list import binary_list
-from codegen.cutlass.emission.launch_list import (
+from codegen.cutlass.emission.launch_list import launch_list_text, read_launch_list
+from codegen.cutlass.emission.nvcc import Compiler
+from codegen.cutlass.runner import runner_files
+from codegen.cutlass.runner.runner import (
     DataFile,
     LaunchEntry,
     LaunchList,
     LaunchTensor,
     ModuleEntry,
     Relocation,
-    read_launch_list,
 )
-from codegen.cutlass.emission.nvcc import Compiler
-from codegen.cutlass.runner import runner_files
 
 ROWS, COLUMNS = 3, 40
 SHARED_BYTES = 64 << 10
@@ -130,7 +130,7 @@ def write_network(folder: Path, kernels: Kernels) -> Path:
     """Everything that a cluster's folder has."""
     for name in ("data", "kernels"):
         (folder / name).mkdir(parents=True)
-    write_lists(folder, launch_list().model_dump(mode="json"))
+    write_lists(folder, json.loads(launch_list_text(launch_list())))
     skipped = np.full(SKIPPED_BYTES // 2, np.nan, np.float16)
     (folder / "data" / "c.bin").write_bytes(skipped.tobytes() + constant().tobytes())
     (folder / "kernels" / "two.cu").write_text(SOURCE)
