@@ -48,7 +48,7 @@ class GpuMeasurer:
         found: dict[str, list[object]] = {}
         for launch in listed.launches:
             found.setdefault(launch.layer, []).append(_identified(launch, listed, files))
-        return tuple(hashlib.sha256(json.dumps(told).encode()).hexdigest() for told in found.values())
+        return tuple(hashlib.sha256(json.dumps(parts).encode()).hexdigest() for parts in found.values())
 
     def times_ns(self, files: ClusterFiles) -> tuple[int, ...]:
         """Median times. Raises TargetError where the runner or CUDA refuse them."""

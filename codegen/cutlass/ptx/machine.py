@@ -218,7 +218,7 @@ class PtxMachine:
         number = int(waiting.numbers[waiting.numbers >= 0][0])
         return KernelFault(
             FaultKind.DEADLOCK,
-            f"{int(waiting.mask.sum())} threads wait at barrier {number} for others that never come",
+            f"{int(waiting.mask.sum())} threads wait at barrier {number} for others that never arrive",
             kernel=self.kernel.name,
             line=waiting.line,
         )

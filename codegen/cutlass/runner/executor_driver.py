@@ -85,7 +85,7 @@ class ExecutorDriver:
 
     def copy_in(self, address: int, data: NDArray[np.uint8], stream: int) -> None:
         if stream in self._recordings:
-            raise RunnerError("a copy in a graph is not known")
+            raise RunnerError("copies in graphs are not supported")
         try:
             self._memory.store(address, data)
         except PtxError as error:
@@ -93,7 +93,7 @@ class ExecutorDriver:
 
     def copy_out(self, data: NDArray[np.uint8], address: int, stream: int) -> None:
         if stream in self._recordings:
-            raise RunnerError("a copy in a graph is not known")
+            raise RunnerError("copies in graphs are not supported")
         try:
             data[...] = self._memory.load(address, np.uint8, data.shape)
         except PtxError as error:

@@ -399,7 +399,7 @@ class CudaDriver:
         error, *results = getattr(self._cuda, name)(*arguments)
         if int(error) != 0:
             _, text = self._cuda.cuGetErrorString(error)
-            raise RunnerError(f"{name}: {error.name}: {text.decode(errors='replace') if text else 'no further words'}")
+            raise RunnerError(f"{name}: {error.name}: {text.decode(errors='replace') if text else 'no description'}")
         return results[0] if len(results) == 1 else None
 
     @property
@@ -780,7 +780,7 @@ class GpuNetwork:
                     f"{name}: shares memory with {self._fixed[name]}: copy it, it cannot be bound in place"
                 )
             if pointer <= 0 or pointer % ALIGNMENT:
-                raise RunnerError(f"{name}: needs an address that {ALIGNMENT} divides, has {pointer:#x}")
+                raise RunnerError(f"{name}: needs an address aligned to {ALIGNMENT} bytes, has {pointer:#x}")
         places = [
             pointers.get(one.name, self._address(one)) if one.is_outside else self._address(one)
             for one in self._list.tensors
@@ -871,7 +871,7 @@ def _dlpack_address(tensor: Any, wanted: LaunchTensor, device: tuple[int, int]) 
     """The address of a tensor's elements, and the capsule that keeps them alive: it is not consumed, so its own
     destructor gives it back."""
     if not hasattr(tensor, "__dlpack__"):
-        raise RunnerError(f"{wanted.name}: needs a tensor that speaks DLPack, has {type(tensor).__name__}")
+        raise RunnerError(f"{wanted.name}: needs a tensor that supports DLPack, has {type(tensor).__name__}")
     kind, number = (int(part) for part in tensor.__dlpack_device__())
     if (kind, number) != device:
         raise RunnerError(f"{wanted.name}: needs device {device} of DLPack, has {(kind, number)}")
@@ -881,7 +881,7 @@ def _dlpack_address(tensor: Any, wanted: LaunchTensor, device: tuple[int, int]) 
         capsule = tensor.__dlpack__(stream=-1)
         found = _DlTensor.from_address(get(capsule, b"dltensor"))
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        raise RunnerError(f"{wanted.name}: the tensor does not give its memory away: {error}") from error
+        raise RunnerError(f"{wanted.name}: the tensor does not share its memory: {error}") from error
     rank = found.rank
     shape = tuple(found.shape[axis] for axis in range(rank))
     dtype = "bool" if found.code == 6 else f"{DLPACK_KINDS.get(found.code, 'unknown')}{found.bits}"
@@ -890,7 +890,7 @@ def _dlpack_address(tensor: Any, wanted: LaunchTensor, device: tuple[int, int]) 
     step = 1
     for axis in reversed(range(rank)):
         if found.strides and shape[axis] > 1 and found.strides[axis] != step:
-            raise RunnerError(f"{wanted.name}: needs elements in a row, last axis fastest, has other strides")
+            raise RunnerError(f"{wanted.name}: needs contiguous elements, last axis fastest, has other strides")
         step *= shape[axis]
     return (found.data or 0) + found.byte_offset, capsule
 
@@ -909,14 +909,14 @@ def _parser() -> argparse.ArgumentParser:
         "--input",
         type=Path,
         metavar="X.npz",
-        help="arrays by name of input, in device shape and type; random ones where it is not given",
+        help="arrays by name of input, in device shape and type; default: random ones",
     )
-    parser.add_argument("--output", type=Path, metavar="Y.npz", help="where arrays by name of output go")
+    parser.add_argument("--output", type=Path, metavar="Y.npz", help="file for the arrays by name of output")
     parser.add_argument("--time", type=int, metavar="N", help="time N runs, after the first")
-    parser.add_argument("--launches", action="store_true", help="with --time: each launch alone, too")
+    parser.add_argument("--launches", action="store_true", help="with --time: also each launch alone")
     parser.add_argument("--device", type=int, default=0, metavar="K", help="number of the GPU (default 0)")
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of random inputs (default 0)")
-    parser.add_argument("--no-graph", action="store_true", help="launch kernel by kernel instead of by a CUDA graph")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="seed of random inputs (default 0)")
+    parser.add_argument("--no-graph", action="store_true", help="launch kernels one by one instead of as a CUDA graph")
     parser.add_argument("--check", action="store_true", help="wait after each launch, so that an error names its layer")
     return parser
 

@@ -82,11 +82,11 @@ def test_errors_in_the_source_are_shown(compiler: Compiler) -> None:
 
 
 def test_what_cannot_be_asked_for(compiler: Compiler) -> None:
-    with pytest.raises(NvccError, match="architecture 20 is not known; these are: 80, 86"):
+    with pytest.raises(NvccError, match="architecture 20 is not known; known are 80, 86"):
         compiler.ptx(SOURCE, "20")
     with pytest.raises(NvccError, match=r"the source has .* characters, at most"):
         compiler.ptx(" " * (nvcc.MAX_SOURCE_BYTES + 1), "80")
-    with pytest.raises(NvccError, match=r"slow: nvcc was not done after 0.001 s"):
+    with pytest.raises(NvccError, match=r"slow: nvcc did not finish within 0.001 s"):
         replace(compiler, cache=None, timeout_s=0.001).ptx(SOURCE, "80", name="slow")
 
 

@@ -39,9 +39,9 @@ def refusal(graph: Graph, taken: Sequence[Op], op: Op, operand: str) -> str | No
     if op.kind in UNARY:
         return None
     if op.kind != "add":
-        return f"the end of a matrix kernel computes no {op.kind} of two operands"
+        return f"the epilogue of a matrix kernel computes no {op.kind} of two operands"
     if any(earlier.kind == "add" for earlier in taken):
-        return "the end of a matrix kernel adds one map"
+        return "the epilogue of a matrix kernel adds only one feature map"
     other = next(name for name in op.inputs if name != operand)
     if graph.by_name[other].shape != graph.by_name[operand].shape:
         return f"{other} has another shape than {operand}"

@@ -143,7 +143,7 @@ def _spaces(addresses: Array) -> list[tuple[str, int, Array]]:
             found.append((name, base, chosen))
     if sum(chosen.size for _, _, chosen in found) != addresses.size:
         wild = int(addresses[~np.isin(top, [base >> 56 for base, _ in GENERIC])][0])
-        raise KernelFault(FaultKind.OUT_OF_BOUNDS, f"address {wild:#x} lies in no memory")
+        raise KernelFault(FaultKind.OUT_OF_BOUNDS, f"address {wild:#x} is outside of all memories")
     return found
 
 

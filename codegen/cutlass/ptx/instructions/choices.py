@@ -161,12 +161,12 @@ def _mov(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
             part = f"b{8 * BYTES[kind] // len(items)}"
             need(part in DTYPES and None not in items, instruction)
             sources = [core.registers.source(item, part) for item in items]
-            halves = core.registers.target(to, f"b{8 * BYTES[kind]}").view(DTYPES[part]).reshape(-1, len(items))
+            parts = core.registers.target(to, f"b{8 * BYTES[kind]}").view(DTYPES[part]).reshape(-1, len(items))
 
             def pack(active: Active) -> None:
                 values = [source.copy() for source in sources]
                 for k, value in enumerate(values):
-                    store(halves[:, k], value, active)
+                    store(parts[:, k], value, active)
 
             return pack
         case Register(), SymbolOperand(name):

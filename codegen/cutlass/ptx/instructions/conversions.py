@@ -52,7 +52,7 @@ def _convert(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> S
     if (narrowing and not words <= {"rn", "sat", "relu", *DIRECTIONS}) or (direction and not narrowing):
         raise UnsupportedPtx(f"{instruction.opcode} is not executed with this rounding")
     if direction and origin in ("s64", "u64"):
-        raise UnsupportedPtx(f"{instruction.opcode} is not executed: numbers of 64 bits are rounded to nearest only")
+        raise UnsupportedPtx(f"{instruction.opcode} is not executed: 64-bit numbers are only rounded to nearest")
     if is_float(origin) and not is_float(to) and whole is None:
         raise UnsupportedPtx(f"{instruction.opcode} does not say how to round")
 

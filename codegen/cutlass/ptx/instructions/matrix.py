@@ -71,8 +71,8 @@ def put_numbers(targets: list[Array], values: Array, warps: Array, active: Activ
 
 def to_fragments(values: Array) -> list[Array]:
     """(warps, 16, 8 n) f32 rounded to fp16: 2 n registers of (warps, 32) 32-bit words."""
-    halves = values.astype(np.float16).reshape(values.shape[0], 2, 8, -1, 8)
-    words = np.ascontiguousarray(halves.transpose(3, 1, 0, 2, 4)).view(np.uint32)
+    fp16 = values.astype(np.float16).reshape(values.shape[0], 2, 8, -1, 8)
+    words = np.ascontiguousarray(fp16.transpose(3, 1, 0, 2, 4)).view(np.uint32)
     return list(words.reshape(-1, values.shape[0], WARP))
 
 
@@ -91,6 +91,11 @@ def _row_addresses(addresses: Array, active: Active, warps: Array, count: int) -
     return given[lanes], lanes
 
 
+def _transposed(rows: Array) -> Array:
+    """Matrices of 8 x 8 elements of 16 bits, a row in four numbers of 32 bits, with rows and columns exchanged."""
+    return np.ascontiguousarray(rows.view(np.uint16).reshape(-1, 8, 8).transpose(0, 2, 1)).view(np.uint32)
+
+
 def _ldmatrix(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
     count = _count(instruction, form)
     need(len(instruction.operands) == 2, instruction)
@@ -105,8 +110,7 @@ def _ldmatrix(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> 
         addresses, lanes = _row_addresses(where(active), active, warps, count)
         rows = core.shared.gather_lanes(addresses, lanes, np.dtype(np.uint32), 4)
         if turned:
-            halves = rows.view(np.uint16).reshape(-1, 8, 8).transpose(0, 2, 1)
-            rows = np.ascontiguousarray(halves).view(np.uint32)
+            rows = _transposed(rows)
         words = rows.reshape(warps.size, count, WARP)
         for k, target in enumerate(targets):
             put_warps(target, words[:, k], warps, active)
@@ -130,8 +134,7 @@ def _stmatrix(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> 
         for k, source in enumerate(sources):
             words[:, k] = by_warps(source, warps, active)
         if turned:
-            halves = words.view(np.uint16).reshape(-1, 8, 8).transpose(0, 2, 1)
-            words = np.ascontiguousarray(halves).view(np.uint32)
+            words = _transposed(words)
         core.shared.scatter_lanes(addresses, lanes, words.reshape(-1, 4))
 
     return step
@@ -142,20 +145,20 @@ def _mma(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
     needed = {"sync", "aligned", "row", "col"}
     need(len(shape) == 1 and needed <= set(form.modifiers) and len(instruction.operands) == 4, instruction)
     if form.types not in (("f32", "f16", "f16", "f32"), ("f16", "f16", "f16", "f16")):
-        raise UnsupportedPtx(f"{instruction.opcode} is not executed: halves with sums of one type are")
-    halves = 2 if shape[0] == "m16n8k16" else 1
+        raise UnsupportedPtx(f"{instruction.opcode} is not executed: only fp16 operands with sums of one type are")
+    steps = 2 if shape[0] == "m16n8k16" else 1
     single = form.types[0] == "f32"
     results = 4 if single else 2
     d, a, b, c = (
         vector(operand, (count,), instruction)
-        for operand, count in zip(instruction.operands, (results, 2 * halves, halves, results), strict=True)
+        for operand, count in zip(instruction.operands, (results, 2 * steps, steps, results), strict=True)
     )
     kind = "f32" if single else "b32"
     targets = [core.registers.target(item, kind) for item in d.items]
     left = [core.registers.source(item, "b32") for item in a.items]
     right = [core.registers.source(item, "b32") for item in b.items]
     start = [core.registers.source(item, kind) for item in c.items]
-    macs = 16 * 8 * 8 * halves
+    macs = 16 * 8 * 8 * steps
 
     def step(active: Active) -> None:
         warps = active.whole_warps

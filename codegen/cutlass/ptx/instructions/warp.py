@@ -34,7 +34,7 @@ def members(active: Active, mask: Array) -> Array:
             f"the mask {int(masks[k]):#010x} names threads that are not here, which are {int(present[k]):#010x}",
         )
     if (masks >> (lanes & 31).astype(np.uint32) & 1 == 0).any():
-        raise KernelFault(FaultKind.DIVERGENCE, "a thread is here that its own mask does not name")
+        raise KernelFault(FaultKind.DIVERGENCE, "a thread executes this that its own mask does not name")
     return lanes
 
 
@@ -80,7 +80,7 @@ def _shfl(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step
         source = np.where(inside, source, lane) + (lanes & ~31)
         outside = ~active.mask[source]
         if outside.any():
-            raise KernelFault(FaultKind.DIVERGENCE, "a shuffle reads a thread that is not here")
+            raise KernelFault(FaultKind.DIVERGENCE, "a shuffle reads a thread that does not execute it")
         result = np.broadcast_to(value, active.mask.size)[source] if value.size == 1 else value[source]
         if target is not None:
             active.put(target, result)

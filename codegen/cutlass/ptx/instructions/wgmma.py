@@ -121,11 +121,11 @@ def _from_shared(core: CtaBatch, descriptors: Array, groups: Array, rows: int, *
         for warp in range(GROUP):
             readers = np.repeat(groups[chosen, warp], offsets.size)
             core.matrix.reads(shared.cells(places.reshape(-1), 16), readers)
-        halves = shared.data.view(np.float16).reshape(-1, 8)[places // 16].reshape(chosen.size, *addresses.shape, 8)
+        fp16 = shared.data.view(np.float16).reshape(-1, 8)[places // 16].reshape(chosen.size, *addresses.shape, 8)
         if k_major:
-            matrices[chosen] = halves.reshape(chosen.size, rows, 16)
+            matrices[chosen] = fp16.reshape(chosen.size, rows, 16)
         else:
-            matrices[chosen] = halves.transpose(0, 1, 3, 2).reshape(chosen.size, rows, 16)
+            matrices[chosen] = fp16.transpose(0, 1, 3, 2).reshape(chosen.size, rows, 16)
     return matrices
 
 

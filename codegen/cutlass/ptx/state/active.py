@@ -63,7 +63,7 @@ class Active:
                 there, running = int(by_warp[warp].sum()), int(self._live.reshape(-1, WARP)[warp].sum())
                 raise KernelFault(
                     FaultKind.DIVERGENCE,
-                    f"{there} of the {running} running threads of a warp are here; all are needed, or none",
+                    f"{there} of the {running} running threads of a warp execute this; all must, or none",
                 )
             self._warps = np.flatnonzero(touched)
         return self._warps
@@ -74,5 +74,7 @@ class Active:
         KernelFault where a warp has only some of its threads here."""
         warps = self.warps
         if not self.full and not self.mask.reshape(-1, WARP)[warps].all():
-            raise KernelFault(FaultKind.DIVERGENCE, "a warp with finished or missing threads; all 32 are needed")
+            raise KernelFault(
+                FaultKind.DIVERGENCE, "threads of a warp have finished or do not execute this; all 32 must"
+            )
         return warps

@@ -101,7 +101,7 @@ class GlobalMemory:
         for one in self._allocations:
             if one.offset_bytes <= start and start + size <= one.offset_bytes + one.size_bytes:
                 return start
-        raise PtxError(f"{size} bytes at {address:#x} lie in no allocation")
+        raise PtxError(f"{size} bytes at {address:#x} are outside of all allocations")
 
     def gather(self, addresses: Array, dtype: np.dtype[Any], count: int) -> Array:
         """(n, count) elements at n addresses (uint64). Raises KernelFault."""

@@ -50,7 +50,7 @@ def layout_of(
     symbols |= offsets
     if local > limits.max_local_bytes:
         raise PtxError(
-            f"needs {local} bytes of local memory a thread, has {limits.max_local_bytes}", kernel=kernel.name
+            f"needs {local} bytes of local memory per thread, has {limits.max_local_bytes}", kernel=kernel.name
         )
     for variable in module.variables:
         if variable.space in ("global", "const") and variable.name in used and variable.size_bytes is not None:

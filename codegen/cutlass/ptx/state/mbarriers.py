@@ -260,7 +260,7 @@ class MBarriers:
         place = int(one.places[one.mask][0])
         missing = self._objects[place].pending if place in self._objects else 0
         return (
-            f"{int(one.mask.sum())} threads wait for {missing} arrivals at {self._name(place)} that never come",
+            f"{int(one.mask.sum())} threads wait for {missing} arrivals at {self._name(place)} that never happen",
             one.line,
         )
 

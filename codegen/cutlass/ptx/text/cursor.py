@@ -43,7 +43,7 @@ def tokens(text: str) -> Iterator[Token]:
         found = PATTERN.match(text, position)
         if found is None:
             position += len(text[position:]) - len(text[position:].lstrip(" \t\r\f\v"))
-            raise PtxError(f"{text[position]!r} begins nothing that PTX has", line=line)
+            raise PtxError(f"{text[position]!r} does not begin a token of PTX", line=line)
         position = found.end()
         kind = found.lastgroup or ""
         if kind == "newline":
@@ -86,7 +86,7 @@ class Cursor:
         """Take a token."""
         token = self._tokens[self._at]
         if not token.kind:
-            raise PtxError("the text ends in the middle", line=token.line)
+            raise PtxError("the text ends in the middle of a statement", line=token.line)
         self._at += 1
         return token
 
@@ -143,5 +143,5 @@ def number(text: str) -> int:
     digits = text.rstrip("U")
     octal = len(digits) > 1 and digits.isdigit() and digits[0] == "0"
     if len(digits) > MOST_DIGITS or (octal and not set(digits) <= set("01234567")):
-        raise PtxError(f"{text[:MOST_DIGITS]} is no number")
+        raise PtxError(f"{text[:MOST_DIGITS]} is not a number")
     return int(digits, 8 if octal else 0)

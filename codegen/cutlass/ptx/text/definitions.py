@@ -85,7 +85,7 @@ def _forward(blocks: tuple[Block, ...], start: int, after: Callable[[Block, int]
         out = after(blocks[number], into[number])
         steps += 1
         if steps > MOST_VISITS * len(blocks):
-            raise PtxError(f"the ways between its {len(blocks)} blocks are too tangled to be followed")
+            raise PtxError(f"the control flow between its {len(blocks)} blocks is too complex to analyse")
         for successor in blocks[number].successors:
             if successor != EXIT and (successor not in into or out & ~into[successor]):
                 into[successor] = into.get(successor, 0) | out

@@ -72,7 +72,7 @@ def _pieces(kernel: PtxKernel) -> tuple[list[list[PtxInstruction]], dict[str, in
             if pieces[-1]:
                 pieces.append([])
             if item.name in labels:
-                raise PtxError(f"label {item.name} stands twice", kernel=kernel.name, line=item.line)
+                raise PtxError(f"label {item.name} is defined twice", kernel=kernel.name, line=item.line)
             labels[item.name] = len(pieces) - 1
             continue
         if item.parts[0] == "mbarrier" and waits(item) and pieces[-1]:
@@ -89,7 +89,7 @@ def _successors(
     def place(name: str) -> int:
         known = _visible(name, labels)
         if known is None:
-            raise PtxError(f"label {name.split('@')[0]} is nowhere", kernel=kernel, line=last.line)
+            raise PtxError(f"label {name.split('@')[0]} is not defined", kernel=kernel, line=last.line)
         return labels[known]
 
     match last.parts[0], last.operands:
@@ -124,7 +124,7 @@ def _post_dominators(successors: list[tuple[int, ...]]) -> list[int]:
     while changed:
         changed, passes = False, passes + 1
         if passes > MOST_PASSES:
-            raise PtxError(f"the ways between its {len(successors)} blocks are too tangled to be followed")
+            raise PtxError(f"the control flow between its {len(successors)} blocks is too complex to analyse")
         for block in order:
             known = [s for s in successors[block] if s in immediate]
             if not known:

@@ -126,7 +126,9 @@ def read_parameters(cursor: Cursor, limits: PtxLimits) -> tuple[Parameter, ...]:
         found.append(Parameter(token.text, offset, size, alignment))
         offset += size
         if offset > limits.max_parameter_bytes or size < 0:
-            raise PtxError(f"parameters need {offset} bytes, {limits.max_parameter_bytes} is the most", line=token.line)
+            raise PtxError(
+                f"parameters need {offset} bytes, at most {limits.max_parameter_bytes} may be", line=token.line
+            )
         cursor.take(",")
     return tuple(found)
 
@@ -334,11 +336,11 @@ class _Parser:
             token = cursor.next()
             found = self._register(token)
             if found is None or found.type != "pred":
-                raise PtxError(f"{token.text} guards an instruction and is no predicate", line=token.line)
+                raise PtxError(f"{token.text} guards an instruction and is not a predicate", line=token.line)
             guard = Register(found.name, found.type, negated)
         opcode = cursor.next()
         if opcode.kind != "word":
-            raise PtxError(f"{opcode.text!r} begins no statement", line=opcode.line)
+            raise PtxError(f"{opcode.text!r} does not begin a statement", line=opcode.line)
         operands: list[Operand] = []
         while not cursor.take(";"):
             if opcode.text.startswith("call"):
@@ -378,7 +380,7 @@ class _Parser:
                     raise PtxError(f"a vector of more than {self._limits.max_vector}", line=cursor.line)
                 cursor.take(",")
             if not items:
-                raise PtxError("a vector of nothing", line=cursor.line)
+                raise PtxError("a vector without elements", line=cursor.line)
             return Vector(tuple(items))
         single = self._single()
         if cursor.take("|"):
@@ -409,7 +411,7 @@ class _Parser:
                 if register is None:
                     return SymbolOperand(token.text)
                 return Register(register.name, register.type, negated)
-        raise PtxError(f"{token.text!r} is no operand", line=token.line)
+        raise PtxError(f"{token.text!r} is not an operand", line=token.line)
 
     def _register(self, token: Token) -> Register | None:
         for scope in reversed(self._scopes):

@@ -366,7 +366,7 @@ def test_launches_that_cannot_be(simple: Module) -> None:
     for name, grid, block, params, said in (
         ("relu", (1, 1, 1), (32, 1, 1), given, "the module has no kernel relu; it has .*relu_add"),
         ("relu_add", (0, 1, 1), (32, 1, 1), given, "a launch of"),
-        ("relu_add", (1, 1, 1), (2048, 1, 1), given, "launched with 2048 threads a block, at most 1024"),
+        ("relu_add", (1, 1, 1), (2048, 1, 1), given, "launched with 2048 threads per block, at most 1024"),
         ("relu_add", (1 << 13, 1 << 13, 1), (32, 1, 1), given, "blocks, at most"),
         ("relu_add", (1, 1, 1), (32, 1, 1), given[:-1], "needs 28 bytes of parameters, has 27"),
     ):
@@ -387,9 +387,9 @@ def test_launches_that_cannot_be(simple: Module) -> None:
         ("\n\n ~", "line 3: '~' begins nothing that PTX has"),
         (".version 8.0\n.address_size 32", "addresses of 64 bits are needed"),
         (".visible .entry k() { @%q1 ret; }", "%q1 guards an instruction and is no predicate"),
-        (".visible .entry k() { .reg .b32 %r<3>; bra $x; }", "label $x is nowhere"),
+        (".visible .entry k() { .reg .b32 %r<3>; bra $x; }", "label $x is not defined"),
         (".visible .entry k() { .reg .b32 %r<3>; mov.b32 %r1, {}; }", "a vector of nothing"),
-        (".visible .entry k() { $x: $x: ret; }", "label $x stands twice"),
+        (".visible .entry k() { $x: $x: ret; }", "label $x is defined twice"),
         (".shared .align 3 .b8 x[4];", "an alignment of 3 bytes is not a power of two"),
         (".global .b8 x[99999999999];", "has 99999999999 bytes"),
         (".visible .entry k(.param .b8 p[99999]) { ret; }", "parameters need 99999 bytes"),
