@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from codegen.cutlass.kernel.family import KernelWork, Parameters, offered_with
+from codegen.cutlass.kernel.family import KernelWork, Parameters
 from codegen.cutlass.kernel.floors import launch_seconds
 from codegen.cutlass.kernel.launches import ComputedLaunch, Launch, Source
 from codegen.cutlass.sources import filled, source_text
 from hw_models.chip import Chip
+from hw_models.errors import TargetError
 from partitioner.ir.graph import Constants
 from partitioner.ir.kernels import Kernel, KernelFloor
 
@@ -100,6 +101,9 @@ class FusedFamily(Generic[Tile]):
     ) -> tuple[Launch | ComputedLaunch, ...]:
         """The only launch. Raises TargetError for parameters that are never offered."""
         layers = self.layers_of(work)
-        tile = offered_with(parameters, self.name, layers.tiles() if layers else (), lambda tile: tile.parameters)
-        assert layers is not None  # it has tiles
+        tiles = layers.tiles() if layers else ()
+        tile = next((tile for tile in tiles if dict(tile.parameters) == dict(parameters)), None)
+        if layers is None or tile is None:
+            needs, has = "the parameters that it was offered with", str(dict(parameters))
+            raise TargetError(f"kernel {self.name}", needs=needs, has=has)
         return (layers.launch(tile, constants),)

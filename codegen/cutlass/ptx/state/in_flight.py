@@ -12,6 +12,7 @@ flight.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -144,37 +145,29 @@ class AsyncCopies:
 
     def wait(self, active: Active, newest: int | None) -> None:
         """Land all but the `newest` groups of each active thread; with None, also copies that are in no group yet."""
-        left: list[_Flight] = []
-        for flight in self._flights:
-            due = active.mask[flight.lanes]
-            if newest is not None:
-                due &= flight.groups < self._committed[flight.lanes] - newest
-            if not due.any():
-                left.append(flight)
-                continue
-            if due.all():
-                self._land(flight)
-                continue
-            self._land(_part(flight, due))
-            left.append(_part(flight, ~due))
-        self._flights = left
+
+        def due(flight: _Flight) -> Array:
+            named = active.mask[flight.lanes]
+            return named if newest is None else named & (flight.groups < self._committed[flight.lanes] - newest)
+
+        self._land_all(due, issued=False)
 
     def land_until(self, lanes: Array, serial: int) -> None:
         """Land the copies that these threads issued up to `serial` (of `issued`), as writes of the time of issue."""
         chosen = np.zeros(self._committed.size, np.bool_)
         chosen[lanes] = True
+        self._land_all(lambda flight: chosen[flight.lanes] & (flight.serial <= serial), issued=True)
+
+    def _land_all(self, due: Callable[[_Flight], Array], *, issued: bool) -> None:
+        """Land the copies that are `due`, as writes of the time of issue if `issued`, else of now."""
         left: list[_Flight] = []
         for flight in self._flights:
-            due = chosen[flight.lanes] if flight.serial <= serial else np.zeros(1, np.bool_)
-            if not due.any():
-                left.append(flight)
-                continue
-            if due.all():
-                self._land(flight, flight.epochs)
-                continue
-            part = _part(flight, due)
-            self._land(part, part.epochs)
-            left.append(_part(flight, ~due))
+            lands = due(flight)
+            if lands.any():
+                part = flight if lands.all() else _part(flight, lands)
+                self._land(part, part.epochs if issued else None)
+            if not lands.all():
+                left.append(_part(flight, ~lands) if lands.any() else flight)
         self._flights = left
 
     def _land(self, flight: _Flight, epochs: Array | None = None) -> None:

@@ -114,10 +114,10 @@ def unfit_tensors_are_refused(folder: Path, device: FakeDevice) -> None:
             (DeviceTensor(at, SHAPE, kind=(2, 32)), r"x/in: needs float16 \(3, 40\), has float32 \(3, 40\)"),
             (DeviceTensor(at, SHAPE, kind=(4, 16)), r"has bfloat16 \(3, 40\)"),
             (DeviceTensor(at, SHAPE[::-1]), r"x/in: needs float16 \(3, 40\), has float16 \(40, 3\)"),
-            (DeviceTensor(at, SHAPE, strides=(1, ROWS)), "x/in: needs elements in a row, last axis fastest"),
+            (DeviceTensor(at, SHAPE, strides=(1, ROWS)), "x/in: needs contiguous elements, last axis fastest"),
             (DeviceTensor(at, SHAPE, offset=8), "x/in: needs an address aligned to 16 bytes"),
             (DeviceTensor(0, SHAPE), "x/in: needs an address aligned to 16 bytes, has 0x0"),
-            ("a word", "x/in: needs a tensor that speaks DLPack, has str"),
+            ("a word", "x/in: needs a tensor that supports DLPack, has str"),
         ):
             with pytest.raises(RunnerError, match=told):
                 network.bind_dlpack({"x/in": tensor})
