@@ -20,7 +20,7 @@ from codegen.cutlass.families.fused.chained_layers import (
 )
 from codegen.cutlass.families.fused.fused_family import FusedCosts, FusedFamily
 from codegen.cutlass.families.fused.inverted_residual_tiles import BlockShape, InvertedTile, inverted_tiles
-from codegen.cutlass.families.matrix.tensor_epilogues import statements
+from codegen.cutlass.families.matrix.tensor_epilogues import device_functions
 from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.kernel.floors import arithmetic_floor, cache_floor, main_floor, shared_floor, stored_bytes
 from codegen.cutlass.kernel.launches import Address, Launch, Source
@@ -115,10 +115,12 @@ def _source(block: _Block, tile: InvertedTile) -> Source:
         RESIDENT=tile.resident,
         PROJECT_TILES=tile.project_tiles,
         SHARERS=tile.sharers(block.work.chip),
-        AFTER_EXPAND=statements(block.expand.epilogue.before) if block.expand else "",
-        AFTER_DEPTHWISE=statements(block.depthwise.epilogue.before),
-        BEFORE_SUM=statements(block.project.epilogue.before),
-        AFTER_SUM=statements(block.project.epilogue.after),
+        OPERATORS=device_functions(
+            after_expand=block.expand.epilogue.before if block.expand else (),
+            after_depthwise=block.depthwise.epilogue.before,
+            before_sum=block.project.epilogue.before,
+            after_sum=block.project.epilogue.after,
+        ),
         SOURCE=block.project.epilogue.source is not None,
         SHARED=tile.shared_bytes,
     )

@@ -17,7 +17,7 @@ from codegen.cutlass.families.fused.chained_layers import stays_inside
 from codegen.cutlass.families.fused.fused_family import FusedCosts, FusedFamily, plane_source
 from codegen.cutlass.families.fused.product_pair_tiles import PairShape, PairTile, pair_tiles
 from codegen.cutlass.families.matrix.products import Product, product_of
-from codegen.cutlass.families.matrix.tensor_epilogues import TensorEpilogue, epilogue_of, statements
+from codegen.cutlass.families.matrix.tensor_epilogues import TensorEpilogue, device_functions, epilogue_of
 from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.kernel.floors import arithmetic_floor, cache_floor, main_floor, shared_floor, stored_bytes
 from codegen.cutlass.kernel.launches import Address, Data, Launch, Place, Source
@@ -113,9 +113,9 @@ def _source(pair: _Pair, tile: PairTile) -> Source:
         DEPTH=tile.depth,
         STAGES=tile.stages,
         SHARERS=tile.sharers(pair.work.chip),
-        AFTER_FIRST=statements(pair.between.before),
-        BEFORE_SUM=statements(pair.end.before),
-        AFTER_SUM=statements(pair.end.after),
+        OPERATORS=device_functions(
+            after_first=pair.between.before, before_sum=pair.end.before, after_sum=pair.end.after
+        ),
         SOURCE=bool(pair.end.source),
         SHARED=tile.shared_bytes,
     )

@@ -62,3 +62,11 @@ def epilogue_of(graph: Graph, layer: Layer) -> TensorEpilogue:
 def statements(ops: Sequence[Op]) -> str:
     """Operators, one after the other, as C++ statements on v."""
     return "\n    ".join(f"v = {unary(op, 'v')};" for op in ops)
+
+
+def device_functions(**operators: Sequence[Op]) -> str:
+    """For each name a function of a float in C++, which computes the operators in order."""
+    head = "__device__ __forceinline__ float"
+    return "\n".join(
+        f"{head} {name}(float v) {{\n  {statements(ops)}\n  return v;\n}}" for name, ops in operators.items()
+    )
