@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from codegen.cutlass.ptx.state.active import Active
 from codegen.cutlass.ptx.state.ordering import Ordering
 from codegen.cutlass.ptx.state.scalars import POISON, Array
 from codegen.cutlass.ptx.text.errors import FaultKind, KernelFault
@@ -71,10 +70,6 @@ class SharedMemory:
             return first[:, None]
         cells: Array = first[:, None] + np.arange(width // self._cell)
         return cells
-
-    def gather(self, addresses: Array, active: Active, dtype: np.dtype[Any], count: int) -> Array:
-        """Elements (n, count) at the active threads' addresses."""
-        return self.gather_lanes(addresses, active.lanes, dtype, count)
 
     def gather_lanes(self, addresses: Array, lanes: Array, dtype: np.dtype[Any], count: int) -> Array:
         """Elements (n, count) at the addresses of these threads."""
