@@ -8,6 +8,9 @@
 
 #define COUNT(array) (sizeof(array) / sizeof(*(array)))
 
+_Static_assert(sizeof(struct list_header) == 80 && sizeof(struct list_outside) == 280 &&
+                   sizeof(struct list_launch) == 56, "records have no gaps that the compiler adds");
+
 enum { MAX_NAME = 4 * 1024, MAX_KERNEL_NAME = 256, MAX_FILE_NAME = 200, MAX_SHARED = 1 << 20 };
 
 const struct dtype DSA_DTYPES[8] = {
