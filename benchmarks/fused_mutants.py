@@ -30,9 +30,10 @@ from benchmarks.gpu.synthetic import Array, drawn_input
 from benchmarks.output import add_outputs, at_least_one, keep
 from benchmarks.ptx_cases.products import worst
 from benchmarks.ptx_changes import MOVED, MUTATIONS, Case, Mutant, Mutation, studied
-from codegen.cutlass.emission.launch_list import LaunchList, read_launch_list
+from codegen.cutlass.emission.launch_list import read_launch_list
 from codegen.cutlass.execution import Bytes, filled_arena, run_entry
 from codegen.cutlass.ptx import Module, PtxLimits, Statistics, parse
+from codegen.cutlass.runner.runner import LaunchList
 from codegen.judgement import Doubles
 from codegen.target import ClusterFiles, GroupTarget
 from dsa_sched.frontend import Model, load_model

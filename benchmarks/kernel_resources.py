@@ -23,8 +23,7 @@ from benchmarks.lab.assembly_report import Taken, read_report
 from benchmarks.output import add_outputs, at_least_one, finish, table
 from codegen.cutlass.emission.nvcc import Compiler, NvccError, find_nvcc
 from codegen.cutlass.emission.parameter_blocks import parameter_blocks
-from codegen.cutlass.families.fused.occupancy import REGISTERS_STEP, RESERVED_BYTES
-from codegen.cutlass.families.fused.planes import rounded_up
+from codegen.cutlass.families.fused.occupancy import REGISTERS_STEP, RESERVED_BYTES, rounded_up
 from codegen.cutlass.families.registry import FAMILIES
 from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.kernel.launches import ComputedLaunch, Launch

@@ -54,8 +54,9 @@ from benchmarks.gpu.study import (
 from benchmarks.gpu.synthetic import Array, is_drawn, synthetic
 from benchmarks.output import at_least_one
 from codegen.cutlass.emission.emit import LAUNCHES, plan_launches
-from codegen.cutlass.emission.launch_list import LaunchList, read_launch_list
+from codegen.cutlass.emission.launch_list import read_launch_list
 from codegen.cutlass.kernel.launches import ComputedLaunch, Data
+from codegen.cutlass.runner.runner import LaunchList
 from codegen.target import GroupTarget
 from dsa_sched.frontend import Model
 from dsa_sched.pipeline.driver import compile_plan

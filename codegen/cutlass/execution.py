@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from codegen.cutlass.emission.launch_list import LaunchEntry, LaunchList, read_launch_list
+from codegen.cutlass.emission.launch_list import read_launch_list
 from codegen.cutlass.ptx import (
     GlobalMemory,
     KernelFault,
@@ -27,6 +27,7 @@ from codegen.cutlass.ptx import (
     launch,
     parse,
 )
+from codegen.cutlass.runner.runner import LaunchEntry, LaunchList
 from codegen.target import ClusterFiles, Execution
 from hw_models.errors import TargetError
 

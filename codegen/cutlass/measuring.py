@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from codegen.cutlass.emission.launch_list import LaunchEntry, LaunchList, read_launch_list
+from codegen.cutlass.emission.launch_list import read_launch_list
 from codegen.cutlass.emission.nvcc import NvccError, find_nvcc
-from codegen.cutlass.runner.runner import CudaDriver, Driver, GpuNetwork, RunnerError
+from codegen.cutlass.runner.runner import CudaDriver, Driver, GpuNetwork, LaunchEntry, LaunchList, RunnerError
 from codegen.target import ClusterFiles
 from hw_models.errors import TargetError
 
@@ -48,7 +48,7 @@ class GpuMeasurer:
         found: dict[str, list[object]] = {}
         for launch in listed.launches:
             found.setdefault(launch.layer, []).append(_identified(launch, listed, files))
-        return tuple(hashlib.sha256(json.dumps(told).encode()).hexdigest() for told in found.values())
+        return tuple(hashlib.sha256(json.dumps(parts).encode()).hexdigest() for parts in found.values())
 
     def times_ns(self, files: ClusterFiles) -> tuple[int, ...]:
         """Median times. Raises TargetError where the runner or CUDA refuse them."""

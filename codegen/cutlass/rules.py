@@ -41,11 +41,11 @@ OPERATORS: Mapping[str, str] = {
     "matmul": "Any extents, leading axes broadcast, a bias along the columns. Sums are fp32. On the tensor cores where "
     "the matrices of a batch lie equally far apart, odd extents padded with zeros; else, or where that takes longer, "
     "on the CUDA cores.",
-    **dict.fromkeys(sorted(UNARY), "Computed in fp32, and behind any other kernel without being stored between."),
+    **dict.fromkeys(sorted(UNARY), "Computed in fp32, also in the epilogue of any other kernel."),
     **dict.fromkeys(
         sorted((*BINARY, "scale_shift")),
-        "Operands are broadcast; computed in fp32, and behind any other kernel without being stored between, but that "
-        "the end of a convolution or matrix product adds one map at most and computes nothing else of two operands.",
+        "Operands are broadcast; computed in fp32, also in the epilogue of any other kernel; that of a convolution "
+        "or matrix product adds at most one map and computes nothing else of two operands.",
     ),
 }
 """Kinds of operators, each with its rules for a reader."""
@@ -81,7 +81,7 @@ def can_fuse_epilogue(graph: Graph, layer: tuple[Op, ...], op: Op, operand: str)
     if layer[0].kind in ("conv", "matmul"):
         return refusal(graph, layer[1:], op, operand)
     read = sum(len(each.inputs) for each in (*layer, op))
-    return f"a kernel with {read} operands, at most {MOST_OPERANDS} are given to one" if read > MOST_OPERANDS else None
+    return f"a kernel with {read} operands, at most {MOST_OPERANDS} are possible" if read > MOST_OPERANDS else None
 
 
 def _window(graph: Graph, op: Op) -> str | None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
-from codegen.cutlass.emission.launch_list import DataFile, LaunchTensor, Relocation, printable
+from codegen.cutlass.emission.launch_list import printable
 from codegen.cutlass.kernel.launches import Address, Data, LayerScratch, Place
+from codegen.cutlass.runner.runner import DataFile, LaunchTensor, Relocation
 from codegen.target import TensorPlaces
 from hw_models.errors import TargetError
 from isched.program.program import TensorPlacement
@@ -22,7 +22,6 @@ from partitioner.ir.graph import Constants, Graph
 ALIGNMENT = 256
 """Alignment of arena entries in bytes, as cudaMalloc guarantees it."""
 CONSTANTS, PACKED = "data/constants.bin", "data/packed.bin"
-Role = Literal["input", "output", "value", "constant", "workspace"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +106,7 @@ class Arena:
 
     def _tensor(self, placement: TensorPlacement) -> LaunchTensor:
         tensor = self._graph.by_name[placement.of if placement.kind == "probe" else placement.tensor]
-        role: Role = "value"
+        role = "value"
         if placement.kind == "constant":
             role = "constant"
         elif placement.kind != "probe" and placement.tensor in self._graph.inputs:
@@ -117,7 +116,7 @@ class Arena:
         return LaunchTensor(
             name=printable(placement.tensor),
             role=role,
-            dtype=tensor.dtype,  # type: ignore[arg-type]  # kinds of both lists are checked when the list is made
+            dtype=tensor.dtype,
             shape=tensor.shape,
             layout=tensor.axes,
             offset=placement.offset_bytes,
@@ -137,7 +136,7 @@ class Arena:
         return ((first, bytes(run)),)
 
 
-def _plain(name: str, role: Role, offset: int, size: int) -> LaunchTensor:
+def _plain(name: str, role: str, offset: int, size: int) -> LaunchTensor:
     """A range of bytes without an element type."""
     return LaunchTensor(
         name=printable(name), role=role, dtype="uint8", shape=(max(size, 1),), offset=offset, bytes=size

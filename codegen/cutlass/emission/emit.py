@@ -17,14 +17,16 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from codegen.cutlass.emission.arena import Arena
-from codegen.cutlass.emission.launch_list import FORMAT, LaunchEntry, LaunchList, ModuleEntry, Relocation, printable
+from codegen.cutlass.emission.binary_list import BINARY_LIST, binary_list
+from codegen.cutlass.emission.launch_list import launch_list_text, printable, read_launch_list
 from codegen.cutlass.emission.nvcc import Compiler, NvccError, find_nvcc
 from codegen.cutlass.emission.parameter_blocks import ParameterBlock, parameter_blocks
 from codegen.cutlass.families.registry import FAMILIES
 from codegen.cutlass.kernel.family import KernelWork
-from codegen.cutlass.kernel.launches import Address, ComputedLaunch, Data, Launch, LayerScratch, Source
-from codegen.cutlass.ptx import Module, PtxError, PtxKernel, parse
+from codegen.cutlass.kernel.launches import Address, Argument, ComputedLaunch, Data, Launch, LayerScratch, Source
+from codegen.cutlass.ptx import Module, PtxError, PtxKernel, parameters, parse
 from codegen.cutlass.runner import runner_files
+from codegen.cutlass.runner.runner import FORMAT, LaunchEntry, LaunchList, ModuleEntry
 from codegen.target import ClusterFiles, TensorPlaces
 from hw_models.cache import Cache
 from hw_models.chip import Chip
@@ -82,17 +84,6 @@ class LaunchRequest:
     launch: Launch | ComputedLaunch
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
-    """A launch in the form that a driver takes."""
-
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    shared_bytes: int
-    parameters: bytes
-    relocations: tuple[Relocation, ...]
-
-
 def emit_launches(
     plan: Plan, graph: Graph, constants: Constants, places: TensorPlaces, chip: Chip, progress: Progress
 ) -> ClusterFiles:
@@ -122,7 +113,10 @@ def emit_launches(
         launches=entries,
     )
     kernels = {name: data for each in compiled.values() for name, data in _kernel_files(each)}
-    return ClusterFiles(0, LAUNCHES, {LAUNCHES: listed.text(), **content.files, **kernels, **runner_files()})
+    text = launch_list_text(listed)
+    read_launch_list(text)  # a list that no runner would take is refused here
+    lists = {LAUNCHES: text, BINARY_LIST: binary_list(listed)}
+    return ClusterFiles(0, LAUNCHES, {**lists, **content.files, **kernels, **runner_files()})
 
 
 def _require_room(graph: Graph, chip: Chip, size_bytes: int) -> None:
@@ -144,19 +138,47 @@ def _entries(
     for each in asked:
         launch = each.launch
         if isinstance(launch, ComputedLaunch):
-            started = _computed_entry(launch, blocks[launch], arena)
+            made = blocks[launch]
+            grid, block, shared_bytes = made.grid, (made.threads, 1, 1), made.shared_bytes
+            content = made.parameters
+            places = [arena.relocation(mark.at, launch.places[mark.place], mark.plus_bytes) for mark in made.marks]
         else:
-            started = _own_entry(launch, compiled[launch.source].module.kernels[launch.kernel], arena)
+            kernel = compiled[launch.source].module.kernels[launch.kernel]
+            grid, block, shared_bytes = launch.grid, launch.block, launch.shared_bytes
+            content = _parameter_block(launch, kernel)
+            places = [
+                arena.relocation(parameter.offset_bytes, argument)
+                for parameter, argument in zip(kernel.parameters, launch.arguments, strict=True)
+                if isinstance(argument, Address | LayerScratch | Data)
+            ]
         yield LaunchEntry(
             layer=printable(each.group),
             module=modules[launch.source],
             kernel=launch.kernel,
-            grid=started.grid,
-            block=started.block,
-            shared_bytes=started.shared_bytes,
-            parameters=started.parameters.hex(),
-            relocations=started.relocations,
+            grid=grid,
+            block=block,
+            shared_bytes=shared_bytes,
+            parameters=content.hex(),
+            relocations=tuple(places),
         )
+
+
+def _parameter_block(launch: Launch, kernel: PtxKernel) -> bytes:
+    """The parameters of a kernel of our own, as its PTX declares them, with zeros for addresses."""
+
+    def value(argument: Argument) -> int | float | bytes:
+        match argument:
+            case Address() | LayerScratch() | Data():
+                return 0
+            case tuple():
+                return struct.pack(f"<{len(argument)}i", *argument)
+        return argument
+
+    try:
+        return parameters(kernel, *map(value, launch.arguments))
+    except PtxError as error:
+        needs = "arguments that fit its parameters"
+        raise TargetError(f"kernel {launch.kernel}", needs=needs, has=error.reason) from error
 
 
 def _kernel_files(compiled: CompiledSource) -> Iterator[tuple[str, bytes]]:
@@ -183,44 +205,9 @@ def _asked(plan: Plan, graph: Graph, constants: Constants, chip: Chip) -> Iterat
         group = plan.group_by_name[step.group]
         if not isinstance(step, RunStep):
             continue
-        template, parameters = read_kernel(group.kernel)
+        template, chosen = read_kernel(group.kernel)
         family = FAMILIES.get(template)
         if family is None:
             raise TargetError(f"group {group.name}", needs=f"a kernel of {', '.join(FAMILIES)}", has=template)
-        for launch in family.launches(KernelWork(graph, group.layers, chip), parameters, constants):
+        for launch in family.launches(KernelWork(graph, group.layers, chip), chosen, constants):
             yield LaunchRequest(group.name, launch)
-
-
-def _own_entry(launch: Launch, kernel: PtxKernel, arena: Arena) -> Started:
-    """The launch of a kernel of our own, with the parameter block that its PTX declares."""
-    if len(kernel.parameters) != len(launch.arguments):
-        raise TargetError(f"kernel {launch.kernel}", needs=f"{len(kernel.parameters)} arguments",
-                          has=str(len(launch.arguments)))  # fmt: skip
-    block, relocations = bytearray(kernel.parameter_bytes), []
-    for parameter, argument in zip(kernel.parameters, launch.arguments, strict=True):
-        at, size = parameter.offset_bytes, parameter.size_bytes
-        if isinstance(argument, Address | LayerScratch | Data):
-            relocations.append(arena.relocation(at, argument))
-        else:
-            data = _encoded(argument, size)
-            if len(data) != size:
-                raise TargetError(
-                    f"kernel {launch.kernel}", needs=f"{size} bytes of {parameter.name}", has=str(len(data))
-                )
-            block[at : at + size] = data
-    return Started(launch.grid, launch.block, launch.shared_bytes, bytes(block), tuple(relocations))
-
-
-def _encoded(argument: int | float | tuple[int, ...], size: int) -> bytes:
-    match argument:
-        case tuple():
-            return struct.pack(f"<{len(argument)}i", *argument)
-        case float():
-            return struct.pack("<f" if size == 4 else "<d", argument)
-    return argument.to_bytes(size, "little", signed=argument < 0)
-
-
-def _computed_entry(launch: ComputedLaunch, made: ParameterBlock, arena: Arena) -> Started:
-    """The launch of a CUTLASS kernel, with the parameter block that another kernel has made."""
-    relocations = tuple(arena.relocation(mark.at, launch.places[mark.place], mark.plus_bytes) for mark in made.marks)
-    return Started(made.grid, (made.threads, 1, 1), made.shared_bytes, made.parameters, relocations)

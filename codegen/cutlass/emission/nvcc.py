@@ -24,11 +24,12 @@ from hw_models.cache import Cache
 
 ARCHITECTURES: Final = ("80", "86", "89", "90", "90a")
 MISSING: Final = (
-    "nvcc is nowhere: install the wheels of the extra `gpu` (pip install 'dsa-sched[gpu]'), or put a CUDA toolkit's "
+    "nvcc was not found: install the wheels of the extra `gpu` (pip install 'dsa-sched[gpu]'), or put a CUDA toolkit's "
     "bin folder on PATH or the toolkit's folder in CUDA_HOME"
 )
 NO_CUTLASS: Final = (
-    "CUTLASS's headers are nowhere: pip install --no-deps nvidia-cutlass==4.2.0.0 (its own requirements are not needed)"
+    "CUTLASS's headers were not found: pip install --no-deps nvidia-cutlass==4.2.0.0 "
+    "(its own requirements are not needed)"
 )
 NO_HOST: Final = "nvcc needs g++ to read CUDA source: install it (Debian: apt-get install g++)"
 PAIRS: Final = Path("examples") / "13_two_tensor_op_fusion"
@@ -96,7 +97,7 @@ class Compiler:
             raise NvccError(f"{name}: the source has {len(source)} characters, at most {MAX_SOURCE_BYTES} are compiled")
         options = ("-std=c++17", "-O3", "-DNDEBUG", "-w", "-frandom-seed=1", *wanted)
         folders = (cutlass_include(), cutlass_include().parent / PAIRS) if cutlass else ()
-        told = "\0".join(
+        identity = "\0".join(
             (
                 self.version,
                 *(o for o in options if not o.startswith("-L")),
@@ -104,7 +105,7 @@ class Compiler:
                 source,
             )
         )
-        cache, key = Cache(self.cache), f"{hashlib.sha256(told.encode()).hexdigest()}.{result.removeprefix('out.')}"
+        cache, key = Cache(self.cache), f"{hashlib.sha256(identity.encode()).hexdigest()}.{result.removeprefix('out.')}"
         if (found := cache.find(key)) is not None:
             return found
         with tempfile.TemporaryDirectory(prefix="nvcc-") as folder:
@@ -113,7 +114,7 @@ class Compiler:
             words = self._run(command, Path(folder), name)
             data = words.encode() if said else (Path(folder) / result).read_bytes()
         if result != "out":
-            seed = hashlib.sha256(told.encode()).hexdigest()[:8].encode()
+            seed = hashlib.sha256(identity.encode()).hexdigest()[:8].encode()
             data = DRAWN.sub(lambda found: found.group(1) + seed, data)
         cache.keep(key, data)
         return data
@@ -128,7 +129,7 @@ class Compiler:
                 env=os.environ | {"TMPDIR": str(folder)},
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            raise NvccError(f"{name}: nvcc was not done after {self.timeout_s:g} s") from None
+            raise NvccError(f"{name}: nvcc did not finish within {self.timeout_s:g} s") from None
         if done.returncode:
             raise NvccError(f"{name}: nvcc refuses the source:\n{_readable(done.stderr + done.stdout)}")
         return done.stderr
@@ -136,7 +137,7 @@ class Compiler:
 
 def _known(architecture: str) -> str:
     if architecture not in ARCHITECTURES:
-        raise NvccError(f"architecture {architecture} is not known; these are: {', '.join(ARCHITECTURES)}")
+        raise NvccError(f"architecture {architecture} is not known; known are {', '.join(ARCHITECTURES)}")
     return architecture
 
 
@@ -168,7 +169,7 @@ def _version(path: Path) -> str:
     done = subprocess.run([str(path), "--version"], capture_output=True, text=True, check=False, timeout=60)
     found = re.search(r"V(\d+\.\d+\.\d+)", done.stdout)
     if done.returncode or found is None:
-        raise NvccError(f"{path} --version says nothing of use: {(done.stderr or done.stdout).strip()[:200]}")
+        raise NvccError(f"{path} --version does not name a version: {(done.stderr or done.stdout).strip()[:200]}")
     return found.group(1)
 
 

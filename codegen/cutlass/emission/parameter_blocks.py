@@ -78,19 +78,19 @@ def _made(asked: Sequence[ComputedLaunch], module: Module) -> list[ParameterBloc
     blocks = memory.allocate(np.zeros(MOST_BYTES * len(numbers), np.uint8), "parameters")
     called_with = parameters(module.kernels[KERNEL], given, heads, blocks)
     launch(module, KERNEL, (len(numbers), 1, 1), (1, 1, 1), called_with, memory)
-    told = memory.load(heads, np.int32, (len(numbers), HEAD)).tolist()
+    sizes = memory.load(heads, np.int32, (len(numbers), HEAD)).tolist()
     made = memory.load(blocks, np.uint64, (len(numbers), MOST_BYTES // 8))
-    return [_block(each, told[2 * row], made[2 * row], made[2 * row + 1]) for row, each in enumerate(asked)]
+    return [_block(each, sizes[2 * row], made[2 * row], made[2 * row + 1]) for row, each in enumerate(asked)]
 
 
-def _block(asked: ComputedLaunch, told: Sequence[int], first: Words, second: Words) -> ParameterBlock:
+def _block(asked: ComputedLaunch, sizes: Sequence[int], first: Words, second: Words) -> ParameterBlock:
     """One block; its marks are where `first` and `second` differ by the distance between the two kinds of marks."""
-    size, shared, threads, x, y, z = told
+    size, shared, threads, x, y, z = sizes
     found = []
     for at in np.flatnonzero(first != second).tolist():
         number, plus = divmod(int(first[at]) - (MARKS[0] << 48), 1 << MARK_SHIFT)
         if int(first[at]) - int(second[at]) != (MARKS[0] - MARKS[1]) << 48 or not 1 <= number <= len(asked.places):
-            raise PtxError(f"kernel {asked.kernel}: what stands at byte {8 * at} of its parameters is no address")
+            raise PtxError(f"kernel {asked.kernel}: byte {8 * at} of its parameters does not begin an address")
         found.append(ParameterMark(8 * at, number - 1, plus))
     block = first.copy()
     block[[mark.at // 8 for mark in found]] = 0

@@ -57,8 +57,6 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
     }
 )
 """Families by template."""
-BASELINES = frozenset([CONVOLUTION_PAIR.name])
-"""Templates of fused kernels that serve as baselines, chosen only when forced by name."""
 
 
 def offered(work: KernelWork) -> tuple[Kernel, ...]:

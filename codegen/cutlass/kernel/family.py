@@ -6,19 +6,17 @@ Work(graph, layers, chip) --offers--> Kernel(template, parameters, floors) Work,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from codegen.cutlass.kernel.launches import ComputedLaunch, Launch
 from hw_models.chip import Chip
-from hw_models.errors import TargetError
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.kernels import Kernel
 from partitioner.ir.layers import Layer
 
 Parameters = Mapping[str, int | str]
-Tile = TypeVar("Tile")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +60,3 @@ class Family(Protocol):
     ) -> tuple[Launch | ComputedLaunch, ...]:
         """Launches of the candidate with these parameters, in order. Raises TargetError for parameters that the family
         never offers."""
-
-
-def offered_with(
-    parameters: Parameters,
-    template: str,
-    tiles: Iterable[Tile],
-    parameters_of: Callable[[Tile], tuple[tuple[str, int | str], ...]],
-) -> Tile:
-    """The tile with these parameters. Raises TargetError for parameters that are never offered."""
-    for tile in tiles:
-        if dict(parameters_of(tile)) == dict(parameters):
-            return tile
-    raise TargetError(f"kernel {template}", needs="the parameters that it was offered with", has=str(dict(parameters)))

@@ -8,7 +8,7 @@ Nothing here knows where tensors lie; `codegen.cutlass.emission.emit` does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 
@@ -78,3 +78,11 @@ class ComputedLaunch:
     kernel: str
     numbers: tuple[int, ...]
     places: tuple[Place, ...]
+
+
+def moved(place: Place, plus_bytes: int) -> Place:
+    """The place `plus_bytes` further on; data are only read from their start."""
+    if not plus_bytes:
+        return place
+    assert not isinstance(place, Data)
+    return replace(place, plus_bytes=place.plus_bytes + plus_bytes)

@@ -6,11 +6,11 @@ It runs all threads of several CTAs together, and treats everything that a GPU l
 outside of allocations, races in shared memory, copies that were not waited for, collectives of divergent warps.
 """
 
-from codegen.cutlass.ptx.errors import FaultKind, KernelFault, PtxError, PtxLimits, UnsupportedPtx
-from codegen.cutlass.ptx.global_memory import GlobalMemory
 from codegen.cutlass.ptx.launch import Statistics, launch, parameters
-from codegen.cutlass.ptx.module import Module, PtxKernel
-from codegen.cutlass.ptx.parse import parse
+from codegen.cutlass.ptx.state.global_memory import GlobalMemory
+from codegen.cutlass.ptx.text.errors import FaultKind, KernelFault, PtxError, PtxLimits, UnsupportedPtx
+from codegen.cutlass.ptx.text.module import Module, PtxKernel
+from codegen.cutlass.ptx.text.parse import parse
 
 __all__ = [
     "KernelFault",

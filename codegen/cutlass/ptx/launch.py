@@ -15,14 +15,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from codegen.cutlass.ptx.active import WARP
-from codegen.cutlass.ptx.cells import cell_bytes
-from codegen.cutlass.ptx.errors import PtxError, PtxLimits
-from codegen.cutlass.ptx.global_memory import GlobalMemory
-from codegen.cutlass.ptx.layout import SymbolLayout, layout_of
 from codegen.cutlass.ptx.machine import PtxMachine
-from codegen.cutlass.ptx.module import Module, PtxKernel
-from codegen.cutlass.ptx.special import Geometry
+from codegen.cutlass.ptx.state.active import WARP
+from codegen.cutlass.ptx.state.global_memory import GlobalMemory
+from codegen.cutlass.ptx.state.layout import SymbolLayout, cell_bytes, layout_of
+from codegen.cutlass.ptx.state.special import Geometry
+from codegen.cutlass.ptx.text.errors import PtxError, PtxLimits
+from codegen.cutlass.ptx.text.module import Module, PtxKernel
 
 WITHOUT_SHARED = 4
 """Factor of the threads of a batch where no order of accesses to shared memory is kept: numpy's best array lengths."""
@@ -106,7 +105,7 @@ def _check(kernel: PtxKernel, geometry: Geometry, params: bytes, limits: PtxLimi
     most = min(limits.max_threads_per_block, kernel.max_threads or limits.max_threads_per_block)
     if geometry.threads > most:
         raise PtxError(
-            f"launched with {geometry.threads} threads a block, at most {most} are possible", kernel=kernel.name
+            f"launched with {geometry.threads} threads per block, at most {most} are possible", kernel=kernel.name
         )
     if geometry.ctas > limits.max_blocks:
         raise PtxError(f"launched with {geometry.ctas} blocks, at most {limits.max_blocks} are run", kernel=kernel.name)
@@ -125,7 +124,8 @@ def _batch(kernel: PtxKernel, geometry: Geometry, layout: SymbolLayout, limits: 
     )
     if each > limits.batch_bytes:
         raise PtxError(
-            f"one block needs {each} bytes of this machine, at most {limits.batch_bytes} are given", kernel=kernel.name
+            f"one block needs {each} bytes of host memory, at most {limits.batch_bytes} may be used",
+            kernel=kernel.name,
         )
     most = limits.batch_threads if layout.shared_bytes else WITHOUT_SHARED * limits.batch_threads
     return max(1, min(most // threads, limits.batch_bytes // max(each, 1)))

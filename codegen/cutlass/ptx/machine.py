@@ -1,4 +1,4 @@
-"""Execute one batch of CTAs: decode a kernel's blocks once per batch size, then run strand after strand."""
+"""Execute one batch of CTAs: decode a kernel's blocks once per batch size, then run path after path."""
 
 from __future__ import annotations
 
@@ -10,25 +10,24 @@ from typing import Final
 
 import numpy as np
 
-from codegen.cutlass.ptx.active import WARP, Active
-from codegen.cutlass.ptx.barriers import CtaBarriers, Vote
-from codegen.cutlass.ptx.cells import cell_bytes
-from codegen.cutlass.ptx.core import CtaBatch, PtxRegisters
-from codegen.cutlass.ptx.definitions import undefined, unfenced
-from codegen.cutlass.ptx.errors import FaultKind, KernelFault, PtxError, PtxLimits, UnsupportedPtx
-from codegen.cutlass.ptx.flow import EXIT, Block, blocks_of
-from codegen.cutlass.ptx.global_memory import GlobalMemory
-from codegen.cutlass.ptx.in_flight import AsyncCopies, MatrixGroups
-from codegen.cutlass.ptx.layout import SymbolLayout
-from codegen.cutlass.ptx.mbarrier_operations import bound_question
-from codegen.cutlass.ptx.mbarriers import MBarriers, Question
-from codegen.cutlass.ptx.module import PtxInstruction, PtxKernel, Vector
-from codegen.cutlass.ptx.rows import Step
-from codegen.cutlass.ptx.scalars import POISON, Array
-from codegen.cutlass.ptx.shared_memory import SharedMemory
-from codegen.cutlass.ptx.special import Geometry, Special
-from codegen.cutlass.ptx.strands import Strand, Strands
-from codegen.cutlass.ptx.table import decode, guarded
+from codegen.cutlass.ptx.instructions.mbarrier_operations import bound_question
+from codegen.cutlass.ptx.instructions.rows import Step
+from codegen.cutlass.ptx.instructions.table import decode, guarded
+from codegen.cutlass.ptx.state.active import WARP, Active
+from codegen.cutlass.ptx.state.barriers import CtaBarriers, Vote
+from codegen.cutlass.ptx.state.core import CtaBatch, PtxRegisters
+from codegen.cutlass.ptx.state.global_memory import GlobalMemory
+from codegen.cutlass.ptx.state.in_flight import AsyncCopies, MatrixGroups
+from codegen.cutlass.ptx.state.layout import SymbolLayout, cell_bytes
+from codegen.cutlass.ptx.state.mbarriers import MBarriers, Question
+from codegen.cutlass.ptx.state.paths import ThreadPath, ThreadPaths
+from codegen.cutlass.ptx.state.scalars import POISON, Array
+from codegen.cutlass.ptx.state.shared_memory import SharedMemory
+from codegen.cutlass.ptx.state.special import Geometry, Special
+from codegen.cutlass.ptx.text.definitions import undefined, unfenced
+from codegen.cutlass.ptx.text.errors import FaultKind, KernelFault, PtxError, PtxLimits, UnsupportedPtx
+from codegen.cutlass.ptx.text.flow import EXIT, Block, blocks_of
+from codegen.cutlass.ptx.text.module import PtxInstruction, PtxKernel, Vector
 
 BARRIER_WORDS: Final = frozenset({"sync", "red", "aligned", "cta", "and", "or", "popc", "pred", "u32"})
 
@@ -73,7 +72,7 @@ class PtxMachine:
     _core: CtaBatch = field(init=False)
     _special: Special = field(init=False)
     _shared: SharedMemory = field(init=False)
-    _strands: Strands = field(init=False)
+    _paths: ThreadPaths = field(init=False)
     _barriers: CtaBarriers = field(init=False)
     _mbarriers: MBarriers = field(init=False)
     _live: Array = field(init=False)
@@ -89,10 +88,10 @@ class PtxMachine:
             self.ctas, self.geometry.warps, self.layout.shared_bytes, cell_bytes(self.kernel), proxies=proxies,
         )  # fmt: skip
         self._live = np.zeros(threads, np.bool_)
-        self._strands = Strands(self._live, self.choices)
-        self._barriers = CtaBarriers(self.ctas, self.geometry.warps, self._shared.order, self._strands)
+        self._paths = ThreadPaths(self._live, self.choices)
+        self._barriers = CtaBarriers(self.ctas, self.geometry.warps, self._shared.order, self._paths)
         copies = AsyncCopies(threads, self._shared)
-        self._mbarriers = MBarriers(self._shared, copies, self._strands, self.choices)
+        self._mbarriers = MBarriers(self._shared, copies, self._paths, self.choices)
         local = np.full((threads, -(-self.layout.local_bytes // 16) * 16), POISON, np.uint8)
         self._core = CtaBatch(
             threads, self.geometry.warps, registers, self.memory, self._shared, local, self.layout.local_bytes,
@@ -173,13 +172,13 @@ class PtxMachine:
         self._barriers.clear()
         self._mbarriers.clear()
         self._special.place(numbers, self._live)
-        self._strands.start(EXIT)
+        self._paths.start(EXIT)
         steps = 0
         with np.errstate(all="ignore"):
             while True:
-                strand = self._strands.next()
-                if strand is not None:
-                    steps = self._advance(strand, steps)
+                path = self._paths.next()
+                if path is not None:
+                    steps = self._advance(path, steps)
                 elif not self._unblock():
                     break
         self.counts["steps"] += steps
@@ -191,13 +190,13 @@ class PtxMachine:
         if not held:
             return False
         self._barriers.recheck()
-        if self._strands.ready:
+        if self._paths.ready:
             return True
         landed = self._mbarriers.arriving
         if landed:
             self._land()
-        freed = not self._strands.ready and self._strands.free(held)
-        if not (self._mbarriers.resume_polling() or landed or freed or self._strands.ready):
+        freed = not self._paths.ready and self._paths.free(held)
+        if not (self._mbarriers.resume_polling() or landed or freed or self._paths.ready):
             raise self._deadlock()
         return True
 
@@ -219,17 +218,17 @@ class PtxMachine:
         number = int(waiting.numbers[waiting.numbers >= 0][0])
         return KernelFault(
             FaultKind.DEADLOCK,
-            f"{int(waiting.mask.sum())} threads wait at barrier {number} for others that never come",
+            f"{int(waiting.mask.sum())} threads wait at barrier {number} for others that never arrive",
             kernel=self.kernel.name,
             line=waiting.line,
         )
 
-    def _advance(self, strand: Strand, steps: int) -> int:
-        """Run a strand until it diverges, waits, meets others or ends; return the number of instructions so far."""
-        active, number = strand.active, strand.block
-        while number != strand.join.block:
+    def _advance(self, path: ThreadPath, steps: int) -> int:
+        """Run a path until it diverges, waits, meets others or ends; return the number of instructions so far."""
+        active, number = path.active, path.block
+        while number != path.join.block:
             if number == EXIT:
-                self._finish(Strand(active, number, strand.join))
+                self._finish(ThreadPath(active, number, path.join))
                 return steps
             code = self._code[number]
             steps += len(code.lines)
@@ -246,11 +245,11 @@ class PtxMachine:
             if end is None or (end.guard is None and end.parts[0] == "bra"):
                 number = code.block.successors[0]
                 continue
-            following = self._end(code, end, Strand(active, number, strand.join))
+            following = self._end(code, end, ThreadPath(active, number, path.join))
             if following is None:
                 return steps
             active, number = following
-        self._strands.arrive(Strand(active, number, strand.join))
+        self._paths.arrive(ThreadPath(active, number, path.join))
         return steps
 
     def _execute(self, code: _Code, active: Active) -> None:
@@ -263,9 +262,9 @@ class PtxMachine:
             raise fault.at(self.kernel.name, line.line, line.opcode) from None
         self._run.add(code.block.number)
 
-    def _end(self, code: _Code, end: PtxInstruction, strand: Strand) -> tuple[Active, int] | None:
-        """Execute a guarded branch, a return or a barrier; return where the strand continues, if it stays whole."""
-        active, block = strand.active, code.block
+    def _end(self, code: _Code, end: PtxInstruction, path: ThreadPath) -> tuple[Active, int] | None:
+        """Execute a guarded branch, a return or a barrier; return where the path continues, if it stays whole."""
+        active, block = path.active, code.block
         rest: Active | None = None
         if end.guard is not None:
             predicate, negated = self._core.registers.predicate(end.guard)
@@ -273,71 +272,71 @@ class PtxMachine:
             if not chosen.mask.any():
                 return active, block.successors[-1]
             if rest.mask.any():
-                return self._part(end, block, strand, chosen, rest)
+                return self._part(end, block, path, chosen, rest)
         try:
             match end.parts[0]:
                 case "bra":
                     return active, block.successors[0]
                 case "brx":
-                    return self._switch(end, block, strand)
+                    return self._switch(end, block, path)
                 case "ret" | "exit":
-                    self._finish(strand)
+                    self._finish(path)
                     return None
         except KernelFault as fault:
             raise fault.at(self.kernel.name, end.line, end.opcode) from None
-        return self._sync(end, block, strand)
+        return self._sync(end, block, path)
 
-    def _sync(self, end: PtxInstruction, block: Block, strand: Strand) -> tuple[Active, int] | None:
-        """Let the threads of a strand arrive at a barrier, or ask an mbarrier; return where those continue that need
+    def _sync(self, end: PtxInstruction, block: Block, path: ThreadPath) -> tuple[Active, int] | None:
+        """Let the threads of a path arrive at a barrier, or ask an mbarrier; return where those continue that need
         not wait."""
         after = block.successors[-1]
         try:
             if end.parts[0] == "mbarrier":
-                question = self._questions[block.number](strand.active)
-                going = self._mbarriers.ask(strand, question, block.number, after, end.line)
+                question = self._questions[block.number](path.active)
+                going = self._mbarriers.ask(path, question, block.number, after, end.line)
                 return (going, after) if going is not None else None
             wait = self._waits[block.number]
-            self._barriers.sync(strand, wait.number, wait.count, wait.vote, after, end.line)
+            self._barriers.sync(path, wait.number, wait.count, wait.vote, after, end.line)
         except KernelFault as fault:
             raise fault.at(self.kernel.name, end.line, end.opcode) from None
         return None
 
     def _part(
-        self, end: PtxInstruction, block: Block, strand: Strand, chosen: Active, rest: Active
+        self, end: PtxInstruction, block: Block, path: ThreadPath, chosen: Active, rest: Active
     ) -> tuple[Active, int] | None:
         match end.parts[0]:
             case "bra":
                 taken, after = block.successors
-                self._strands.part(strand, [(chosen.mask, taken), (rest.mask, after)], block.meets)
+                self._paths.part(path, [(chosen.mask, taken), (rest.mask, after)], block.meets)
                 return None
             case "ret" | "exit":
                 self._live[chosen.mask] = False
                 return Active(rest.mask, self._live), block.successors[-1]
         after = block.successors[-1]
-        join = self._strands.meet(strand.join, after, 2)
-        self._strands.ready.append(Strand(rest, after, join))
-        going = self._sync(end, block, Strand(chosen, block.number, join))
+        join = self._paths.meet(path.join, after, 2)
+        self._paths.ready.append(ThreadPath(rest, after, join))
+        going = self._sync(end, block, ThreadPath(chosen, block.number, join))
         if going is not None:
-            self._strands.ready.append(Strand(going[0], going[1], join))
+            self._paths.ready.append(ThreadPath(going[0], going[1], join))
         return None
 
-    def _switch(self, end: PtxInstruction, block: Block, strand: Strand) -> tuple[Active, int] | None:
+    def _switch(self, end: PtxInstruction, block: Block, path: ThreadPath) -> tuple[Active, int] | None:
         """Execute brx.idx, which sends each thread to the target of its index."""
-        index = np.broadcast_to(self._core.registers.source(end.operands[0], "u32"), strand.active.mask.size)
+        index = np.broadcast_to(self._core.registers.source(end.operands[0], "u32"), path.active.mask.size)
         sides = []
-        for value in np.unique(index[strand.active.lanes]).tolist():
+        for value in np.unique(index[path.active.lanes]).tolist():
             if value >= len(block.successors):
                 raise KernelFault(FaultKind.INVALID, f"index {value} of {len(block.successors)} targets")
-            sides.append((strand.active.mask & (index == value), block.successors[value]))
+            sides.append((path.active.mask & (index == value), block.successors[value]))
         if len(sides) == 1:
-            return strand.active, sides[0][1]
-        self._strands.part(strand, sides, block.meets)
+            return path.active, sides[0][1]
+        self._paths.part(path, sides, block.meets)
         return None
 
-    def _finish(self, strand: Strand) -> None:
-        """End the threads of a strand."""
-        self._live[strand.active.mask] = False
-        self._strands.leave(strand.join)
+    def _finish(self, path: ThreadPath) -> None:
+        """End the threads of a path."""
+        self._live[path.active.mask] = False
+        self._paths.leave(path.join)
 
 
 def _fails(fault: KernelFault) -> Step:

@@ -43,9 +43,9 @@ def gather(asked: RuleInputs) -> Points:
     end."""
     axis, points = int(asked.op.number("axis")), asked.points
     indices, extents = asked.tensor(1).values, asked.tensor(0).values.shape
-    behind = axis + indices.ndim
-    chosen = indices[tuple(points[:, axis:behind].T)].astype(np.int64) % extents[axis]
-    return np.asarray(np.concatenate([points[:, :axis], chosen[:, None], points[:, behind:]], 1))
+    after = axis + indices.ndim
+    chosen = indices[tuple(points[:, axis:after].T)].astype(np.int64) % extents[axis]
+    return np.asarray(np.concatenate([points[:, :axis], chosen[:, None], points[:, after:]], 1))
 
 
 def view(asked: RuleInputs) -> Evaluated:

@@ -1,6 +1,7 @@
 """Runners that start the launches of a compiled network: in Python and C on a GPU, in Python on the executor of PTX.
 
-runner.py, runner.c    read `launches.json`, know nothing else of this project, and are copied into each artifact
+runner.py, runner.c    read `launches.json` and `launches.bin`, know nothing else of this project, and are copied into
+                       each artifact
 executor_driver.py     replaces the GPU under runner.py
 """
 

@@ -10,7 +10,8 @@ clock and say nothing about a GPU.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,6 +34,15 @@ class Function:
 
 
 Start = Callable[[], None]
+
+
+@contextmanager
+def _as_runner_error(who: str = "") -> Iterator[None]:
+    """Turn an error of the executor into one of the runner."""
+    try:
+        yield
+    except (PtxError, UnicodeDecodeError) as error:
+        raise RunnerError(f"{who}{error}") from error
 
 
 @dataclass(frozen=True)
@@ -72,10 +82,8 @@ class ExecutorDriver:
         """Do nothing: every thread has the executor."""
 
     def allocate(self, size_bytes: int) -> int:
-        try:
+        with _as_runner_error():
             return self._memory.allocate(size_bytes)
-        except PtxError as error:
-            raise RunnerError(str(error)) from error
 
     def free(self, address: int) -> None:
         """Do nothing: memory is freed with the driver."""
@@ -85,25 +93,19 @@ class ExecutorDriver:
 
     def copy_in(self, address: int, data: NDArray[np.uint8], stream: int) -> None:
         if stream in self._recordings:
-            raise RunnerError("a copy in a graph is not known")
-        try:
+            raise RunnerError("copies in graphs are not supported")
+        with _as_runner_error():
             self._memory.store(address, data)
-        except PtxError as error:
-            raise RunnerError(str(error)) from error
 
     def copy_out(self, data: NDArray[np.uint8], address: int, stream: int) -> None:
         if stream in self._recordings:
-            raise RunnerError("a copy in a graph is not known")
-        try:
+            raise RunnerError("copies in graphs are not supported")
+        with _as_runner_error():
             data[...] = self._memory.load(address, np.uint8, data.shape)
-        except PtxError as error:
-            raise RunnerError(str(error)) from error
 
     def load(self, image: bytes) -> object:
-        try:
+        with _as_runner_error("PTX: "):
             return parse(image.decode("ascii"))
-        except (PtxError, UnicodeDecodeError) as error:
-            raise RunnerError(f"PTX: {error}") from error
 
     def unload(self, module: object) -> None:
         """Do nothing: modules are freed with the driver."""
@@ -122,13 +124,11 @@ class ExecutorDriver:
             raise RunnerError(f"{shared_bytes} bytes of dynamic shared memory, {function.shared_bytes} were asked for")
 
         def start() -> None:
-            try:
+            with _as_runner_error():
                 launch(
                     function.module, function.kernel, grid, block, parameters, self._memory, self._seed,
                     shared_bytes=shared_bytes, limits=self._limits,
                 )  # fmt: skip
-            except PtxError as error:
-                raise RunnerError(str(error)) from error
 
         if stream in self._recordings:
             self._recordings[stream].starts.append(start)

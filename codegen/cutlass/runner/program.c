@@ -38,7 +38,8 @@ static int move(const dsa_network *network, const char *argument, bool output) {
         free(data);
         return code ? complain(argument, dsa_error_text(network, code)) : !good;
     }
-    return complain(argument, output ? "is no OUTPUT=FILE of this network" : "is no INPUT=FILE of this network");
+    return complain(argument, output ? "does not name an output of this network and a file"
+                                     : "does not name an input of this network and a file");
 }
 
 static void describe(const char *what, const dsa_tensor *tensors, size_t count) {
@@ -74,7 +75,7 @@ int main(int count, char **arguments) {
         usage = strcmp(arguments[k], "--input") && strcmp(arguments[k], "--output");
     if (usage) {
         fprintf(stderr, "usage: %s FOLDER [--input NAME=FILE]... [--output NAME=FILE]...\n"
-                        "Runs the compiled network of a folder on raw files, whose bytes are as on the device;\n"
+                        "Runs the compiled network of a folder on raw files, whose bytes are those on the device;\n"
                         "without files it lists inputs and outputs.\n", arguments[0]);
         return 2;
     }

@@ -51,128 +51,135 @@ enum { PARAMETERS_END = 0, PARAMETERS_POINTER = 1, PARAMETERS_SIZE = 2 };
 
 struct dsa_network {
     struct cuda cuda;
-    struct launches list;
+    char *file; /* the bytes of launches.bin, into which `list` points */
+    struct launch_list list;
     char *folder; /* without links */
     void *context;
     bool retained;
     int device;
     uint64_t arena;
-    dsa_tensor *outside; /* inputs, then outputs */
-    uint64_t *homes;     /* their addresses in the arena */
+    void **modules, **kernels; /* by their numbers in the list; NULL until they are loaded */
+    dsa_tensor *outside;       /* inputs, then outputs */
+    uint32_t *pointers;        /* by tensor: its number among the pointers of dsa_run, counted from 1; 0: none */
 };
 
 /* ---------------------------------------------------------------------------------------------------------- loading */
 
 /* Opens a file of the folder; links that lead out of it are refused. */
-static FILE *open_file(dsa_network *n, struct told told, const char *name, uint64_t most, uint64_t *size) {
+static FILE *open_file(dsa_network *n, struct message message, const char *name, uint64_t most, uint64_t *size) {
     const char *folder = n->folder;
     size_t length = strlen(folder);
     char *path = malloc(length + strlen(name) + 2);
-    if (!path) return dsa_say(told, "out of memory"), NULL;
+    if (!path) return dsa_fail(message, "out of memory"), NULL;
     sprintf(path, "%s/%s", folder, name);
     char *real = realpath(path, NULL);
     FILE *file = NULL;
     struct stat about;
-    if (!real || stat(real, &about)) dsa_say(told, "%s: %s", path, strerror(errno));
-    else if (strncmp(real, folder, length) || real[length] != '/') dsa_say(told, "%s: leads out of the folder", path);
-    else if (!S_ISREG(about.st_mode)) dsa_say(told, "%s: is no file", path);
+    if (!real || stat(real, &about)) dsa_fail(message, "%s: %s", path, strerror(errno));
+    else if (strncmp(real, folder, length) || real[length] != '/') dsa_fail(message, "%s: leads out of the folder", path);
+    else if (!S_ISREG(about.st_mode)) dsa_fail(message, "%s: is not a file", path);
     else if ((uint64_t)about.st_size > most)
-        dsa_say(told, "%s: needs at most %llu bytes", path, (unsigned long long)most);
-    else if (!(file = fopen(real, "rb"))) dsa_say(told, "%s: %s", path, strerror(errno));
+        dsa_fail(message, "%s: needs at most %llu bytes", path, (unsigned long long)most);
+    else if (!(file = fopen(real, "rb"))) dsa_fail(message, "%s: %s", path, strerror(errno));
     else *size = (uint64_t)about.st_size;
     free(real);
     free(path);
     return file;
 }
 
-/* The bytes of a file, and a zero behind them; the caller frees them. NULL after a message. */
-static char *read_file(dsa_network *n, struct told told, const char *name, uint64_t most, uint64_t *size) {
-    FILE *file = open_file(n, told, name, most, size);
+/* The bytes of a file, and a zero after them; the caller frees them. NULL after a message. */
+static char *read_file(dsa_network *n, struct message message, const char *name, uint64_t most, uint64_t *size) {
+    FILE *file = open_file(n, message, name, most, size);
     char *data = file ? malloc((size_t)*size + 1) : NULL;
     bool whole = data && fread(data, 1, (size_t)*size, file) == *size;
-    if (file && !whole) dsa_say(told, "%s: cannot be read", name);
+    if (file && !whole) dsa_fail(message, "%s: cannot be read", name);
     if (file) fclose(file);
     if (!whole) return free(data), NULL;
     data[*size] = 0;
     return data;
 }
 
-static bool read_list(dsa_network *n, struct told told) {
+static bool read_list(dsa_network *n, struct message message) {
     uint64_t size;
-    char *text = read_file(n, told, "launches.json", MAX_LIST_BYTES, &size);
-    bool good = text && dsa_read_list(text, (size_t)size, &n->list, told);
-    free(text);
-    return good;
+    n->file = read_file(n, message, "launches.bin", MAX_LIST_BYTES, &size);
+    if (!n->file || !dsa_read_list(n->file, (size_t)size, &n->list, message)) return false;
+    const struct list_header *header = n->list.header;
+    n->modules = calloc(header->modules + (size_t)1, sizeof *n->modules);
+    n->kernels = calloc(header->kernels + (size_t)1, sizeof *n->kernels);
+    n->outside = calloc(header->inputs + header->outputs + (size_t)1, sizeof *n->outside);
+    n->pointers = calloc(header->tensors + (size_t)1, sizeof *n->pointers);
+    return (n->modules && n->kernels && n->outside && n->pointers) || dsa_fail(message, "out of memory");
 }
 
 /* `code` as a message: who failed, and CUDA's words. */
-static bool cuda_failed(dsa_network *n, struct told told, const char *who, int code) {
-    return dsa_say(told, "%s: %s", who, dsa_error_text(n, code));
+static bool cuda_failed(dsa_network *n, struct message message, const char *who, int code) {
+    return dsa_fail(message, "%s: %s", who, dsa_error_text(n, code));
 }
 
-static bool open_cuda(dsa_network *n, struct told told) {
+static bool open_cuda(dsa_network *n, struct message message) {
     struct cuda *cuda = &n->cuda;
     cuda->library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (!cuda->library) return dsa_say(told, "needs an NVIDIA driver: %s", dlerror());
+    if (!cuda->library) return dsa_fail(message, "needs an NVIDIA driver: %s", dlerror());
 #define FIND(field, name, arguments)                                                                                   \
     *(void **)(void *)&cuda->field = dlsym(cuda->library, name);                                                       \
-    if (!cuda->field) return dsa_say(told, "the NVIDIA driver lacks " name);
+    if (!cuda->field) return dsa_fail(message, "the NVIDIA driver lacks " name);
     FUNCTIONS(FIND)
 #undef FIND
     return true;
 }
 
 /* Makes a context current, to be popped at the end; sets `device`. */
-static bool enter_context(dsa_network *n, struct told told) {
+static bool enter_context(dsa_network *n, struct message message) {
     int code = n->cuda.init(0);
     if (!code) code = n->cuda.current(&n->context);
-    if (code) return cuda_failed(n, told, "the NVIDIA driver", code);
+    if (code) return cuda_failed(n, message, "the NVIDIA driver", code);
     if (n->context) code = n->cuda.current_device(&n->device);
     else if (!(code = n->cuda.device_get(&n->device, 0))) {
         code = n->cuda.retain(&n->context, n->device);
         n->retained = !code;
     }
     if (!code) code = n->cuda.push(n->context);
-    return !code || cuda_failed(n, told, "device", code);
+    return !code || cuda_failed(n, message, "device", code);
 }
 
 /* `sm_80` runs on 8.0 and 8.6, `sm_90a` on 9.0 only. */
-static bool check_architecture(dsa_network *n, struct told told) {
-    const char *name = n->list.architecture;
+static bool check_architecture(dsa_network *n, struct message message) {
+    const char *name = n->list.header->architecture;
     int major = 0, minor = 0, made = 0;
     char suffix[2] = "", rest = 0;
     int found = sscanf(name, "sm_%3d%1[a]%c", &made, suffix, &rest);
     if (found < 1 || made < 10 || strlen(name) != (size_t)(made > 99 ? 6 : 5) + strlen(suffix))
-        return dsa_say(told, "launches.json: architecture %s is not known", name);
+        return dsa_fail(message, "launches.bin: architecture %s is not known", name);
     int code = n->cuda.device_attribute(&major, ATTRIBUTE_MAJOR, n->device);
     if (!code) code = n->cuda.device_attribute(&minor, ATTRIBUTE_MINOR, n->device);
-    if (code) return cuda_failed(n, told, "device", code);
+    if (code) return cuda_failed(n, message, "device", code);
     if (made / 10 != major || (*suffix ? made % 10 != minor : made % 10 > minor))
-        return dsa_say(told, "launches.json: machine code for %s, the device is sm_%d%d", name, major, minor);
+        return dsa_fail(message, "launches.bin: machine code for %s, the device is sm_%d%d", name, major, minor);
     return true;
 }
 
-static bool load_data(dsa_network *n, struct told told, const struct data *data) {
+static bool load_data(dsa_network *n, struct message message, const struct list_data *data) {
+    const char *name = n->list.names + data->file;
     enum { CHUNK = 8 << 20 };
     uint64_t size, done = 0;
-    FILE *file = open_file(n, told, data->file, DSA_MAX_BYTES, &size);
+    FILE *file = open_file(n, message, name, DSA_MAX_BYTES, &size);
     if (!file) return false;
     char *chunk = malloc(CHUNK);
-    bool good = size == data->bytes || dsa_say(told, "%s: needs %llu bytes, has %llu", data->file,
+    bool good = size == data->bytes || dsa_fail(message, "%s: needs %llu bytes, has %llu", name,
                                            (unsigned long long)data->bytes, (unsigned long long)size);
-    if (!chunk) good = dsa_say(told, "out of memory");
+    if (!chunk) good = dsa_fail(message, "out of memory");
     for (size_t part; good && done < size; done += part) {
         part = size - done < CHUNK ? (size_t)(size - done) : CHUNK;
-        if (fread(chunk, 1, part, file) != part) good = dsa_say(told, "%s: cannot be read", data->file);
+        if (fread(chunk, 1, part, file) != part) good = dsa_fail(message, "%s: cannot be read", name);
         int code = good ? n->cuda.copy_in(n->arena + data->offset + done, chunk, part) : 0;
-        if (code) good = cuda_failed(n, told, data->file, code);
+        if (code) good = cuda_failed(n, message, name, code);
     }
     free(chunk);
     fclose(file);
     return good;
 }
 
-/* That all parts of a cubin, which is ELF, lie inside the file: the driver is told no length. */
+/* Whether all parts of a cubin, which is ELF, lie inside the file: the driver is not given its length. */
 static bool is_whole(const char *image, uint64_t size) {
     uint64_t programs, sections, place[2];
     uint16_t counts[4];
@@ -191,115 +198,86 @@ static bool is_whole(const char *image, uint64_t size) {
     return true;
 }
 
-static bool load_launch(dsa_network *n, struct told told, struct launch *launch) {
-    struct module *module = (struct module *)n->list.modules.at + launch->module;
-    if (!module->loaded) {
+static bool load_kernel(dsa_network *n, struct message message, uint32_t number) {
+    const struct list_kernel *kernel = n->list.kernels + number;
+    const char *name = n->list.names + kernel->name, *layer = n->list.names + kernel->layer;
+    void **module = n->modules + kernel->module;
+    if (!*module) {
+        const char *cubin = n->list.names + n->list.modules[kernel->module].cubin;
         uint64_t size;
-        char *image = read_file(n, told, module->cubin, MAX_CODE_BYTES, &size);
+        char *image = read_file(n, message, cubin, MAX_CODE_BYTES, &size);
         if (!image) return false;
         bool whole = is_whole(image, size);
-        int code = whole ? n->cuda.load(&module->loaded, image) : 0;
+        int code = whole ? n->cuda.load(module, image) : 0;
         free(image);
-        if (!whole) return dsa_say(told, "%s: is no machine code of a GPU, or cut off", module->cubin);
-        if (code) return module->loaded = NULL, cuda_failed(n, told, module->cubin, code);
+        if (!whole) return dsa_fail(message, "%s: is not machine code of a GPU, or is cut off", cubin);
+        if (code) return *module = NULL, cuda_failed(n, message, cubin, code);
     }
-    struct function *known = module->functions;
-    while (known && strcmp(known->name, launch->kernel)) known = known->next;
-    if (!known) {
-        known = calloc(1, sizeof *known);
-        if (!known) return dsa_say(told, "out of memory");
-        *known = (struct function){module->functions, launch->kernel, launch->layer, NULL, 0};
-        module->functions = known;
-        int code = n->cuda.function(&known->handle, module->loaded, launch->kernel);
-        if (code)
-            return dsa_say(told, "layer %s: kernel %s: %s", launch->layer, launch->kernel, dsa_error_text(n, code));
-    }
-    if (launch->shared_bytes > known->most_shared_bytes) known->most_shared_bytes = launch->shared_bytes;
-    launch->function = known;
-    return true;
+    int code = n->cuda.function(n->kernels + number, *module, name);
+    if (code) return dsa_fail(message, "layer %s: kernel %s: %s", layer, name, dsa_error_text(n, code));
+    /* Needed where static and dynamic shared memory together exceed 48 KiB, and harmless elsewhere. */
+    int most = (int)kernel->shared_bytes;
+    code = most ? n->cuda.set_attribute(n->kernels[number], ATTRIBUTE_DYNAMIC_SHARED, most) : 0;
+    return !code || dsa_fail(message, "layer %s: kernel %s: %d bytes of shared memory: %s", layer, name, most,
+                             dsa_error_text(n, code));
 }
 
-/* Asks for dynamic shared memory: needed where it and static one exceed 48 KiB together, and harmless elsewhere. */
-static bool ask_for_shared_memory(dsa_network *n, struct told told, const struct function *function) {
-    int most = (int)function->most_shared_bytes;
-    int code = most ? n->cuda.set_attribute(function->handle, ATTRIBUTE_DYNAMIC_SHARED, most) : 0;
-    return !code || dsa_say(told, "layer %s: kernel %s: %d bytes of shared memory: %s", function->layer, function->name,
-                            most, dsa_error_text(n, code));
+/* The caller's view of an input or output. */
+static dsa_tensor described(const struct launch_list *list, const struct list_outside *one) {
+    const struct dtype *dtype = DSA_DTYPES + one->dtype;
+    uint64_t bytes = dtype->bytes;
+    for (uint32_t k = 0; k < one->rank; k++) bytes *= one->shape[k];
+    return (dsa_tensor){list->names + one->name, dtype->name, one->rank, one->shape, one->has_axes, one->axes,
+                        (size_t)bytes, 0};
 }
 
-/* Inputs and outputs that share memory with another tensor of a kernel, or outputs that no kernel names: with a pointer
- * of the caller's in place of that memory, the kernels would not see it. */
-static bool find_fixed(dsa_network *n, struct told told) {
-    const struct launches *list = &n->list;
-    bool *named = calloc(list->tensors.count + 1, 1);
-    if (!named) return dsa_say(told, "out of memory");
-    for (size_t k = 0; k < list->launches.count; k++) {
-        const struct launch *launch = (const struct launch *)list->launches.at + k;
-        const struct relocation *moved = launch->relocations.at;
-        for (size_t m = 0; m < launch->relocations.count; m++) named[moved[m].tensor] = true;
-    }
-    const struct tensor *tensors = list->tensors.at;
-    for (size_t k = 0; k < list->tensors.count; k++) {
-        if (!tensors[k].pointer) continue;
-        dsa_tensor *outside = &n->outside[tensors[k].pointer - 1];
-        outside->fixed = !named[k] && tensors[k].pointer > list->inputs;
-        for (size_t m = 0; m < list->tensors.count; m++)
-            if (m != k && named[m] && tensors[m].offset < tensors[k].offset + tensors[k].bytes &&
-                tensors[k].offset < tensors[m].offset + tensors[m].bytes)
-                outside->fixed = 1;
+static bool share_memory(const struct list_tensor *a, const struct list_tensor *b) {
+    return a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
+}
+
+/* Describes inputs and outputs. Fixed are those that share memory with another tensor of a kernel, and outputs that no
+ * kernel names: with a pointer of the caller's in place of that memory, the kernels would not see it. */
+static bool describe_outside(dsa_network *n, struct message message) {
+    const struct launch_list *list = &n->list;
+    const struct list_header *header = list->header;
+    bool *named = calloc(header->tensors + (size_t)1, 1);
+    if (!named) return dsa_fail(message, "out of memory");
+    for (uint32_t k = 0; k < header->relocations; k++) named[list->relocations[k].tensor] = true;
+    for (uint32_t k = 0; k < header->inputs + header->outputs; k++) {
+        uint32_t own = list->outside[k].tensor;
+        n->outside[k] = described(list, list->outside + k);
+        n->pointers[own] = k + 1;
+        n->outside[k].fixed = k >= header->inputs && !named[own];
+        for (uint32_t m = 0; m < header->tensors; m++)
+            if (m != own && named[m] && share_memory(list->tensors + m, list->tensors + own)) n->outside[k].fixed = 1;
     }
     free(named);
     return true;
 }
 
-/* Tables of inputs and outputs, in the order of the list. */
-static bool list_outside(dsa_network *n, struct told told) {
-    size_t count = n->list.inputs + n->list.outputs, next[2] = {0, n->list.inputs};
-    n->outside = calloc(count + 1, sizeof *n->outside);
-    n->homes = calloc(count + 1, sizeof *n->homes);
-    if (!n->outside || !n->homes) return dsa_say(told, "out of memory");
-    for (size_t k = 0; k < n->list.tensors.count; k++) {
-        struct tensor *tensor = (struct tensor *)n->list.tensors.at + k;
-        bool output = !strcmp(tensor->role, "output");
-        if (!output && strcmp(tensor->role, "input")) continue;
-        size_t number = next[output]++;
-        n->outside[number] = (dsa_tensor){
-            tensor->name, tensor->dtype, tensor->shape.count, tensor->shape.at, tensor->layout.count != 0,
-            tensor->layout.at, (size_t)tensor->used_bytes, 0,
-        };
-        n->homes[number] = n->arena + tensor->offset;
-        tensor->pointer = number + 1;
-    }
-    return true;
-}
-
-static bool load(dsa_network *n, struct told told) {
-    int code = n->cuda.allocate(&n->arena, (size_t)(n->list.arena_bytes ? n->list.arena_bytes : 1));
-    if (code) return n->arena = 0, cuda_failed(n, told, "memory for values and constants", code);
-    for (size_t k = 0; k < n->list.data.count; k++)
-        if (!load_data(n, told, (const struct data *)n->list.data.at + k)) return false;
-    for (size_t k = 0; k < n->list.launches.count; k++)
-        if (!load_launch(n, told, (struct launch *)n->list.launches.at + k)) return false;
-    for (size_t k = 0; k < n->list.modules.count; k++) {
-        const struct function *one = ((const struct module *)n->list.modules.at)[k].functions;
-        for (; one; one = one->next)
-            if (!ask_for_shared_memory(n, told, one)) return false;
-    }
+static bool load(dsa_network *n, struct message message) {
+    const struct list_header *header = n->list.header;
+    int code = n->cuda.allocate(&n->arena, (size_t)(header->arena_bytes ? header->arena_bytes : 1));
+    if (code) return n->arena = 0, cuda_failed(n, message, "memory for values and constants", code);
+    for (uint32_t k = 0; k < header->data; k++)
+        if (!load_data(n, message, n->list.data + k)) return false;
+    for (uint32_t k = 0; k < header->kernels; k++)
+        if (!load_kernel(n, message, k)) return false;
     code = n->cuda.synchronize(); /* copies end before the first run, on whatever stream */
-    if (code) return cuda_failed(n, told, "device", code);
-    return list_outside(n, told) && find_fixed(n, told);
+    if (code) return cuda_failed(n, message, "device", code);
+    return describe_outside(n, message);
 }
 
 dsa_network *dsa_create(const char *folder, char *error, size_t error_bytes) {
-    struct told told = {error, error_bytes};
+    struct message message = {error, error_bytes};
     dsa_network *n = calloc(1, sizeof *n);
-    if (!n) return dsa_say(told, "out of memory"), NULL;
+    if (!n) return dsa_fail(message, "out of memory"), NULL;
     n->folder = realpath(folder, NULL);
-    bool good = n->folder ? true : dsa_say(told, "%s: %s", folder, strerror(errno));
-    good = good && read_list(n, told) && open_cuda(n, told) && enter_context(n, told);
+    bool good = n->folder ? true : dsa_fail(message, "%s: %s", folder, strerror(errno));
+    good = good && read_list(n, message) && open_cuda(n, message) && enter_context(n, message);
     if (good) {
         void *old;
-        good = check_architecture(n, told) && load(n, told);
+        good = check_architecture(n, message) && load(n, message);
         n->cuda.pop(&old);
     }
     if (!good) dsa_destroy(n);
@@ -309,39 +287,39 @@ dsa_network *dsa_create(const char *folder, char *error, size_t error_bytes) {
 /* ---------------------------------------------------------------------------------------------------------- running */
 
 const dsa_tensor *dsa_inputs(const dsa_network *network, size_t *count) {
-    return *count = network->list.inputs, network->outside;
+    return *count = network->list.header->inputs, network->outside;
 }
 
 const dsa_tensor *dsa_outputs(const dsa_network *network, size_t *count) {
-    return *count = network->list.outputs, network->outside + network->list.inputs;
+    return *count = network->list.header->outputs, network->outside + network->list.header->inputs;
 }
 
-static int start(const dsa_network *n, const struct launch *launch, CUstream stream, void *const *pointers) {
+static int start(const dsa_network *n, const struct list_launch *launch, CUstream stream, void *const *pointers) {
     uint8_t parameters[DSA_MAX_PARAMETERS];
-    size_t size = launch->parameters.count;
-    memcpy(parameters, launch->parameters.at, size);
-    for (size_t k = 0; k < launch->relocations.count; k++) {
-        const struct relocation *moved = (const struct relocation *)launch->relocations.at + k;
-        const struct tensor *tensor = (const struct tensor *)n->list.tensors.at + moved->tensor;
-        const void *given = tensor->pointer && pointers ? pointers[tensor->pointer - 1] : NULL;
-        uint64_t address = (given ? (uint64_t)(uintptr_t)given : n->arena + tensor->offset) + moved->plus;
-        memcpy(parameters + moved->at, &address, 8);
+    size_t size = launch->parameter_bytes;
+    memcpy(parameters, n->list.parameters + launch->parameters, size);
+    for (uint32_t k = 0; k < launch->relocations; k++) {
+        const struct list_relocation *one = n->list.relocations + launch->first_relocation + k;
+        uint32_t pointer = n->pointers[one->tensor];
+        const void *given = pointer && pointers ? pointers[pointer - 1] : NULL;
+        uint64_t own = n->arena + n->list.tensors[one->tensor].offset;
+        uint64_t address = (given ? (uint64_t)(uintptr_t)given : own) + one->plus;
+        memcpy(parameters + one->at, &address, 8);
     }
     void *extra[] = {(void *)PARAMETERS_POINTER, parameters, (void *)PARAMETERS_SIZE, &size, (void *)PARAMETERS_END};
-    const uint64_t *grid = launch->grid.at, *block = launch->block.at;
-    return n->cuda.launch(launch->function->handle, (unsigned)grid[0], (unsigned)grid[1], (unsigned)grid[2],
-                          (unsigned)block[0], (unsigned)block[1], (unsigned)block[2], (unsigned)launch->shared_bytes,
-                          stream, NULL, extra);
+    const uint32_t *grid = launch->grid, *block = launch->block;
+    return n->cuda.launch(n->kernels[launch->kernel], grid[0], grid[1], grid[2], block[0], block[1], block[2],
+                          launch->shared_bytes, stream, NULL, extra);
 }
 
 int dsa_run(const dsa_network *n, CUstream stream, void *const *pointers) {
-    for (size_t k = 0; pointers && k < n->list.inputs + n->list.outputs; k++)
+    for (size_t k = 0; pointers && k < (size_t)n->list.header->inputs + n->list.header->outputs; k++)
         if (pointers[k] && ((uintptr_t)pointers[k] % ALIGNMENT || n->outside[k].fixed)) return CUDA_INVALID_VALUE;
     void *old;
     int code = n->cuda.push(n->context);
     if (code) return code;
-    for (size_t k = 0; k < n->list.launches.count && !code; k++)
-        code = start(n, (const struct launch *)n->list.launches.at + k, stream, pointers);
+    for (uint32_t k = 0; k < n->list.header->launches && !code; k++)
+        code = start(n, n->list.launches + k, stream, pointers);
     n->cuda.pop(&old);
     return code;
 }
@@ -351,25 +329,27 @@ static int copy(const dsa_network *n, size_t number, void *to, const void *from)
     void *old;
     int code = n->cuda.push(n->context);
     if (code) return code;
+    uint64_t address = n->arena + n->list.tensors[n->list.outside[number].tensor].offset;
     code = n->cuda.synchronize();
-    if (!code && from) code = n->cuda.copy_in(n->homes[number], from, n->outside[number].bytes);
-    if (!code && to) code = n->cuda.copy_out(to, n->homes[number], n->outside[number].bytes);
+    if (!code && from) code = n->cuda.copy_in(address, from, n->outside[number].bytes);
+    if (!code && to) code = n->cuda.copy_out(to, address, n->outside[number].bytes);
     if (!code) code = n->cuda.synchronize();
     n->cuda.pop(&old);
     return code;
 }
 
 int dsa_set_input(const dsa_network *network, size_t number, const void *from) {
-    return number < network->list.inputs ? copy(network, number, NULL, from) : CUDA_INVALID_VALUE;
+    return number < network->list.header->inputs ? copy(network, number, NULL, from) : CUDA_INVALID_VALUE;
 }
 
 int dsa_get_output(const dsa_network *network, size_t number, void *to) {
-    return number < network->list.outputs ? copy(network, network->list.inputs + number, to, NULL) : CUDA_INVALID_VALUE;
+    const struct list_header *header = network->list.header;
+    return number < header->outputs ? copy(network, header->inputs + number, to, NULL) : CUDA_INVALID_VALUE;
 }
 
 const char *dsa_error_text(const dsa_network *network, int code) {
     const char *text = NULL;
-    return network->cuda.error_text(code, &text) || !text ? "an error that CUDA has no words for" : text;
+    return network->cuda.error_text(code, &text) || !text ? "an error that CUDA does not describe" : text;
 }
 
 void dsa_destroy(dsa_network *n) {
@@ -377,23 +357,18 @@ void dsa_destroy(dsa_network *n) {
     void *old;
     if (n->context && !n->cuda.push(n->context)) {
         n->cuda.synchronize();
-        for (size_t k = 0; k < n->list.modules.count; k++) {
-            void *loaded = ((struct module *)n->list.modules.at)[k].loaded;
-            if (loaded) n->cuda.unload(loaded);
-        }
+        for (uint32_t k = 0; n->modules && k < n->list.header->modules; k++)
+            if (n->modules[k]) n->cuda.unload(n->modules[k]);
         if (n->arena) n->cuda.release_memory(n->arena);
         n->cuda.pop(&old);
     }
-    for (size_t k = 0; k < n->list.modules.count; k++)
-        for (struct function *one = ((struct module *)n->list.modules.at)[k].functions, *next; one; one = next) {
-            next = one->next;
-            free(one);
-        }
     if (n->retained) n->cuda.release(n->device);
     if (n->cuda.library) dlclose(n->cuda.library);
-    dsa_free_list(&n->list);
+    free(n->modules);
+    free(n->kernels);
     free(n->outside);
-    free(n->homes);
+    free(n->pointers);
+    free(n->file);
     free(n->folder);
     free(n);
 }

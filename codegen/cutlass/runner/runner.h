@@ -1,4 +1,4 @@
-/* Runs a compiled network on an NVIDIA GPU: reads `launches.json` of a folder and starts its kernels in order.
+/* Runs a compiled network on an NVIDIA GPU: reads `launches.bin` of a folder and starts its kernels in order.
  *
  *     char error[512];
  *     dsa_network *network = dsa_create("folder", error, sizeof error);    // NULL: `error` says why

@@ -23,12 +23,12 @@ import statistics
 import struct
 import sys
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, Final, Protocol
+from typing import Annotated, Any, Final, Protocol, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,7 @@ MAX_OUTSIDE: Final = 4096
 """Largest number of inputs and outputs together."""
 MAX_BYTES: Final = 1 << 46
 MAX_PARAMETERS: Final = 4096
+MAX_NAME: Final = 1024
 ALIGNMENT: Final = 16
 """Alignment of the caller's buffers in bytes: the widest access of a kernel."""
 DTYPES: Final = ("float16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool")
@@ -62,18 +63,98 @@ class RunnerError(Exception):
 # ---------------------------------------------------------------------------------------------- the list of launches
 
 
-@dataclass(frozen=True)
-class ArenaTensor:
-    """A range of the arena. `shape` and `dtype` are those on the device; `layout` has, for each device axis, the axis
-    of the ONNX tensor that it holds."""
+Check = Callable[[Any, str], Any]
+"""Function of a value of JSON and its path, which returns the value or refuses it."""
 
-    name: str
-    role: str
-    dtype: str
-    shape: tuple[int, ...]
-    layout: tuple[int, ...]
-    offset: int
-    size_bytes: int
+
+def _refuse(who: str, needs: str, has: object) -> RunnerError:
+    text = str(has)
+    return RunnerError(f"launches.json: {who} needs {needs}, has {text if len(text) <= 80 else text[:80] + '...'}")
+
+
+def _number(least: int, most: int) -> Check:
+    def check(value: Any, who: str) -> int:
+        if type(value) is not int or not least <= value <= most:
+            raise _refuse(who, f"a whole number from {least} to {most}", value)
+        return value
+
+    return check
+
+
+def _name(pattern: re.Pattern[str], most: int) -> Check:
+    def check(value: Any, who: str) -> str:
+        if not isinstance(value, str) or len(value) > most or not pattern.fullmatch(value):
+            raise _refuse(who, f"a name of at most {most} characters that fits {pattern.pattern}", repr(value))
+        return value
+
+    return check
+
+
+def _one_of(choices: tuple[str, ...]) -> Check:
+    def check(value: Any, who: str) -> str:
+        if value not in choices:
+            raise _refuse(who, f"one of {', '.join(choices)}", repr(value))
+        return str(value)
+
+    return check
+
+
+def _each(item: Check, least: int = 0, most: int = 1 << 24) -> Check:
+    def check(value: Any, who: str) -> tuple[Any, ...]:
+        if not isinstance(value, list) or not least <= len(value) <= most:
+            raise _refuse(who, f"a list of {least} to {most}", len(value) if isinstance(value, list) else value)
+        return tuple(item(one, f"{who}[{number}]") for number, one in enumerate(value))
+
+    return check
+
+
+def _extents(*most: int) -> Check:
+    def check(value: Any, who: str) -> tuple[int, ...]:
+        numbers = _each(_number(1, max(most)), len(most), len(most))(value, who)
+        return tuple(_number(1, limit)(number, who) for limit, number in zip(most, numbers, strict=True))
+
+    return check
+
+
+def _record(kind: type[Any]) -> Check:
+    """An object with exactly the keys of a record, since an unknown key might change the meaning of the known ones;
+    keys with a default may be missing. Each field's annotation has its check."""
+    checks = {name: hint.__metadata__[0] for name, hint in get_type_hints(kind, include_extras=True).items()}
+    required = {field.name for field in fields(kind) if field.default is MISSING}
+
+    def check(value: Any, who: str) -> Any:
+        if not isinstance(value, dict):
+            raise _refuse(who, "an object", type(value).__name__)
+        if not required <= set(value) <= set(checks):
+            raise _refuse(who, f"the keys {', '.join(sorted(required))}", ", ".join(sorted(value)) or "none")
+        return kind(**{key: checks[key](one, f"{who}.{key}") for key, one in value.items()})
+
+    return check
+
+
+Place = Annotated[int, _number(0, MAX_BYTES)]
+Index = Annotated[int, _number(0, 1 << 24)]
+FileName = Annotated[str, _name(FILE_NAME, 200)]
+Label = Annotated[str, _name(PRINTABLE, MAX_NAME)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchTensor:
+    """A range of the arena. `shape` and `dtype` are those on the device; `layout` has, for each device axis, the axis
+    of the user's ONNX tensor that it holds, or () where that is unknown."""
+
+    name: Label
+    role: Annotated[str, _one_of(ROLES)]
+    dtype: Annotated[str, _one_of(DTYPES)]
+    shape: Annotated[tuple[int, ...], _each(_number(1, 1 << 40), most=MAX_RANK)]
+    layout: Annotated[tuple[int, ...], _each(_number(0, 64), most=64)] = ()
+    offset: Place
+    bytes: Place
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether it is an input or output of the network."""
+        return self.role in ("input", "output")
 
     @property
     def used_bytes(self) -> int:
@@ -84,138 +165,95 @@ class ArenaTensor:
         return f"{self.dtype} {self.shape}"
 
 
-@dataclass(frozen=True)
-class RunnerLaunch:
-    """One launch: `relocations` are (place in the parameters, number of a tensor, bytes added to its address)."""
+@dataclass(frozen=True, kw_only=True)
+class DataFile:
+    """Contents of a file, which lie at `offset` of the arena when the first launch starts."""
 
-    layer: str
-    module: int
-    kernel: str
-    grid: Dim3
-    block: Dim3
-    shared_bytes: int
-    parameters: bytes
-    relocations: tuple[tuple[int, int, int], ...]
+    file: FileName
+    offset: Place
+    bytes: Place
 
 
-@dataclass(frozen=True)
-class RunnerList:
-    """Contents of `launches.json`. `data` is (file, offset, bytes); `modules` are (PTX, machine code) by file."""
+@dataclass(frozen=True, kw_only=True)
+class ModuleEntry:
+    """Files of one compiled source, with paths relative to the folder of `launches.json`."""
 
-    architecture: str
-    arena_bytes: int
-    tensors: tuple[ArenaTensor, ...]
-    data: tuple[tuple[str, int, int], ...]
-    modules: tuple[tuple[str, str], ...]
-    launches: tuple[RunnerLaunch, ...]
+    source: FileName
+    ptx: FileName
+    cubin: FileName
 
 
-def _refuse(who: str, needs: str, has: object) -> RunnerError:
-    text = str(has)
-    return RunnerError(f"launches.json: {who} needs {needs}, has {text if len(text) <= 80 else text[:80] + '...'}")
+@dataclass(frozen=True, kw_only=True)
+class Relocation:
+    """An address in the parameters: the 8 bytes at `at`, lowest first, hold the address of tensor number `tensor` plus
+    `plus` bytes."""
+
+    at: Annotated[int, _number(0, MAX_PARAMETERS)]
+    tensor: Index
+    plus: Place = 0
 
 
-def _fields(value: object, who: str, required: Iterable[str], optional: Iterable[str] = ()) -> dict[str, Any]:
-    """An object with exactly these keys: an unknown key might change the meaning of the known ones."""
-    if not isinstance(value, dict):
-        raise _refuse(who, "an object", type(value).__name__)
-    wanted = set(required)
-    if not wanted <= set(value) <= wanted | set(optional):
-        raise _refuse(who, f"the keys {', '.join(sorted(wanted))}", ", ".join(sorted(value)) or "none")
-    return value
+@dataclass(frozen=True, kw_only=True)
+class LaunchEntry:
+    """One launch. `parameters` is the kernel's parameter block in hexadecimal, with zeros where relocations go; `layer`
+    is the user's operator, for messages."""
+
+    layer: Label
+    module: Index
+    kernel: Annotated[str, _name(KERNEL_NAME, 256)]
+    grid: Annotated[Dim3, _extents((1 << 31) - 1, 65_535, 65_535)]
+    block: Annotated[Dim3, _extents(1024, 1024, 64)]
+    shared_bytes: Annotated[int, _number(0, 1 << 20)] = 0
+    parameters: Annotated[str, _name(HEXADECIMAL, 2 * MAX_PARAMETERS)]
+    relocations: Annotated[tuple[Relocation, ...], _each(_record(Relocation))] = ()
 
 
-def _items(value: object, who: str, least: int = 0, most: int = 1 << 24) -> list[Any]:
-    if not isinstance(value, list) or not least <= len(value) <= most:
-        raise _refuse(who, f"a list of {least} to {most}", len(value) if isinstance(value, list) else value)
-    return value
+@dataclass(frozen=True, kw_only=True)
+class LaunchList:
+    """Contents of `launches.json`. `architecture` is that of the machine code, for example `sm_80`."""
+
+    format: Annotated[str, _one_of((FORMAT,))]
+    architecture: Annotated[str, _name(ARCHITECTURE, 8)]
+    arena_bytes: Place
+    tensors: Annotated[tuple[LaunchTensor, ...], _each(_record(LaunchTensor))]
+    data: Annotated[tuple[DataFile, ...], _each(_record(DataFile))]
+    modules: Annotated[tuple[ModuleEntry, ...], _each(_record(ModuleEntry))]
+    launches: Annotated[tuple[LaunchEntry, ...], _each(_record(LaunchEntry))]
 
 
-def _number(value: object, who: str, least: int, most: int) -> int:
-    if type(value) is not int or not least <= value <= most:
-        raise _refuse(who, f"a whole number from {least} to {most}", value)
-    return value
+def _check_tensors(listed: LaunchList) -> None:
+    """Check that ranges lie inside the arena, and that inputs and outputs fit theirs and differ in name."""
+    ranges = ((one.name, one.offset + one.bytes) for one in listed.tensors)
+    for name, end in (*ranges, *((one.file, one.offset + one.bytes) for one in listed.data)):
+        if end > listed.arena_bytes:
+            raise _refuse(name, f"an end inside the arena of {listed.arena_bytes} bytes", end)
+    outside = [one for one in listed.tensors if one.is_outside]
+    for one in outside:
+        if len(one.layout) not in (0, len(one.shape)):
+            raise _refuse(f"{one.role} {one.name}", "a layout of the shape's rank", one.layout)
+        if one.used_bytes > one.bytes:
+            raise _refuse(f"{one.role} {one.name}", f"{one.used_bytes} bytes for {one}", one.bytes)
+    names = [one.name for one in outside]
+    if len(names) > MAX_OUTSIDE:
+        raise _refuse("tensors", f"at most {MAX_OUTSIDE} inputs and outputs", len(names))
+    if len(names) != len(set(names)):
+        raise _refuse("tensors", "names of inputs and outputs that differ", ", ".join(sorted(names)))
 
 
-def _word(value: object, who: str, pattern: re.Pattern[str], most: int) -> str:
-    if not isinstance(value, str) or len(value) > most or not pattern.fullmatch(value):
-        raise _refuse(who, f"a name of at most {most} characters that fits {pattern.pattern}", repr(value))
-    return value
-
-
-def _one_of(value: object, who: str, choices: tuple[str, ...]) -> str:
-    if value not in choices:
-        raise _refuse(who, f"one of {', '.join(choices)}", repr(value))
-    return str(value)
-
-
-def _range(entry: dict[str, Any], who: str, arena_bytes: int) -> tuple[int, int]:
-    offset = _number(entry["offset"], f"{who}.offset", 0, MAX_BYTES)
-    size = _number(entry["bytes"], f"{who}.bytes", 0, MAX_BYTES)
-    if offset + size > arena_bytes:
-        raise _refuse(who, f"an end inside the arena of {arena_bytes} bytes", offset + size)
-    return offset, size
-
-
-def _tensor(value: object, who: str, arena_bytes: int) -> ArenaTensor:
-    entry = _fields(value, who, ("name", "role", "dtype", "shape", "offset", "bytes"), ("layout",))
-    tensor = ArenaTensor(
-        _word(entry["name"], f"{who}.name", PRINTABLE, 1024),
-        _one_of(entry["role"], f"{who}.role", ROLES),
-        _one_of(entry["dtype"], f"{who}.dtype", DTYPES),
-        tuple(_number(one, f"{who}.shape", 1, 1 << 40) for one in _items(entry["shape"], f"{who}.shape", 0, MAX_RANK)),
-        tuple(_number(one, f"{who}.layout", 0, 64) for one in _items(entry.get("layout", []), f"{who}.layout", 0, 64)),
-        *_range(entry, who, arena_bytes),
-    )
-    if tensor.role in ("input", "output") and len(tensor.layout) not in (0, len(tensor.shape)):
-        raise _refuse(f"{tensor.role} {tensor.name}", "a layout of the shape's rank", tensor.layout)
-    if tensor.role in ("input", "output") and tensor.used_bytes > tensor.size_bytes:
-        raise _refuse(f"{tensor.role} {tensor.name}", f"{tensor.used_bytes} bytes for {tensor}", tensor.size_bytes)
-    return tensor
-
-
-def _dim3(value: object, who: str, most: Dim3) -> Dim3:
-    x, y, z = _items(value, who, 3, 3)
-    return (_number(x, who, 1, most[0]), _number(y, who, 1, most[1]), _number(z, who, 1, most[2]))
-
-
-def _launch(value: object, who: str, modules: int, tensors: tuple[ArenaTensor, ...]) -> RunnerLaunch:
-    required = ("layer", "module", "kernel", "grid", "block", "parameters")
-    entry = _fields(value, who, required, ("shared_bytes", "relocations"))
-    layer = _word(entry["layer"], f"{who}.layer", PRINTABLE, 1024)
-    who = f"launch of {layer}"
-    block = _dim3(entry["block"], f"{who}, block,", (1024, 1024, 64))
-    if math.prod(block) > 1024:
-        raise _refuse(who, "at most 1024 threads a block", math.prod(block))
-    parameters = bytes.fromhex(_word(entry["parameters"], f"{who}, parameters,", HEXADECIMAL, 2 * MAX_PARAMETERS))
-    relocations = []
-    for one in _items(entry.get("relocations", []), f"{who}, relocations,", 0, MAX_PARAMETERS):
-        moved = _fields(one, f"{who}, relocation,", ("at", "tensor"), ("plus",))
-        at = _number(moved["at"], f"{who}, relocation,", 0, len(parameters) - 8)
-        tensor = _number(moved["tensor"], f"{who}, tensor of a relocation,", 0, len(tensors) - 1)
-        plus = _number(moved.get("plus", 0), f"{who}, address beyond a tensor,", 0, tensors[tensor].size_bytes)
-        relocations.append((at, tensor, plus))
-    return RunnerLaunch(
-        layer,
-        _number(entry["module"], f"{who}, module,", 0, modules - 1),
-        _word(entry["kernel"], f"{who}, kernel,", KERNEL_NAME, 256),
-        _dim3(entry["grid"], f"{who}, grid,", ((1 << 31) - 1, 65_535, 65_535)),
-        block,
-        _number(entry.get("shared_bytes", 0), f"{who}, shared_bytes,", 0, 1 << 20),
-        parameters,
-        tuple(relocations),
-    )
-
-
-def _module(value: object, who: str) -> tuple[str, str]:
-    entry = _fields(value, who, ("source", "ptx", "cubin"))
-    _, ptx, cubin = (_word(entry[kind], f"{who}.{kind}", FILE_NAME, 200) for kind in ("source", "ptx", "cubin"))
-    return ptx, cubin
-
-
-def _data(value: object, who: str, arena_bytes: int) -> tuple[str, int, int]:
-    entry = _fields(value, who, ("file", "offset", "bytes"))
-    return (_word(entry["file"], f"{who}.file", FILE_NAME, 200), *_range(entry, who, arena_bytes))
+def _check_launch(launch: LaunchEntry, listed: LaunchList) -> None:
+    """Check the numbers of a launch that refer to other entries of the list."""
+    who = f"launch of {launch.layer}"
+    if launch.module >= len(listed.modules):
+        raise _refuse(who, f"a module below {len(listed.modules)}", launch.module)
+    if math.prod(launch.block) > 1024:
+        raise _refuse(who, "at most 1024 threads per block", math.prod(launch.block))
+    for one in launch.relocations:
+        if one.tensor >= len(listed.tensors):
+            raise _refuse(who, f"tensors below {len(listed.tensors)} in relocations", one.tensor)
+        if one.plus > listed.tensors[one.tensor].bytes:
+            raise _refuse(who, f"addresses inside a tensor of {listed.tensors[one.tensor].bytes} bytes", one.plus)
+        if 2 * (one.at + 8) > len(launch.parameters):
+            raise _refuse(who, f"addresses inside {len(launch.parameters) // 2} bytes of parameters", one.at)
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -227,43 +265,29 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-def _read_list(folder: Path) -> RunnerList:
+def parse_launches(data: bytes) -> LaunchList:
+    """The list of launches in the bytes of a `launches.json`. Raises RunnerError for bytes that are not one."""
+    if len(data) > MAX_LIST_BYTES:
+        raise _refuse("the list", f"at most {MAX_LIST_BYTES} bytes", len(data))
     try:
-        text = _file(folder, "launches.json", MAX_LIST_BYTES).read_text(encoding="utf-8")
-        value = json.loads(text, object_pairs_hook=_once)
+        value = json.loads(data.decode("utf-8"), object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
-        raise RunnerError(f"launches.json: is no JSON: {error}") from error
-    keys = ("format", "architecture", "arena_bytes", "tensors", "data", "modules", "launches")
+        raise RunnerError(f"launches.json: is not JSON: {error}") from error
     # the format first, so that a later one is reported as such and not by its keys
     if isinstance(value, dict) and value.get("format") != FORMAT:
         raise _refuse("format", FORMAT, value.get("format"))
-    entry = _fields(value, "the list", keys)
-    arena = _number(entry["arena_bytes"], "arena_bytes", 0, MAX_BYTES)
-    tensors = tuple(_tensor(one, f"tensor {k}", arena) for k, one in enumerate(_items(entry["tensors"], "tensors")))
-    modules = tuple(_module(one, f"module {k}") for k, one in enumerate(_items(entry["modules"], "modules")))
-    names = [one.name for one in tensors if one.role in ("input", "output")]
-    if len(names) > MAX_OUTSIDE:
-        raise _refuse("tensors", f"at most {MAX_OUTSIDE} inputs and outputs", len(names))
-    if len(names) != len(set(names)):
-        raise _refuse("tensors", "names of inputs and outputs that differ", ", ".join(sorted(names)))
-    return RunnerList(
-        _word(entry["architecture"], "architecture", ARCHITECTURE, 8),
-        arena,
-        tensors,
-        tuple(_data(one, f"data {k}", arena) for k, one in enumerate(_items(entry["data"], "data"))),
-        modules,
-        tuple(
-            _launch(one, f"launch {k}", len(modules), tensors)
-            for k, one in enumerate(_items(entry["launches"], "launches"))
-        ),
-    )
+    listed: LaunchList = _record(LaunchList)(value, "the list")
+    _check_tensors(listed)
+    for launch in listed.launches:
+        _check_launch(launch, listed)
+    return listed
 
 
 def _file(folder: Path, name: str, most: int) -> Path:
     """A file of the folder itself, of at most `most` bytes; links that lead out of the folder are refused."""
     path = (folder / name).resolve()
     if not path.is_file():
-        raise RunnerError(f"{folder / name}: is no file")
+        raise RunnerError(f"{folder / name}: is not a file")
     if not path.is_relative_to(folder.resolve()):
         raise RunnerError(f"{folder / name}: leads out of the folder")
     if path.stat().st_size > most:
@@ -274,7 +298,7 @@ def _file(folder: Path, name: str, most: int) -> Path:
 def _check_machine_code(image: bytes, name: str) -> None:
     """Check that all parts of a cubin, which is ELF, lie inside the file: the driver is not told its length."""
     if len(image) < 64 or image[:5] != b"\x7fELF\x02":
-        raise RunnerError(f"{name}: is no machine code of a GPU")
+        raise RunnerError(f"{name}: is not machine code of a GPU")
     program, sections = struct.unpack_from("<QQ", image, 32)
     program_size, programs, section_size, count = struct.unpack_from("<HHHH", image, 54)
     ends = [program + program_size * programs, sections + section_size * count]
@@ -375,7 +399,7 @@ class CudaDriver:
         error, *results = getattr(self._cuda, name)(*arguments)
         if int(error) != 0:
             _, text = self._cuda.cuGetErrorString(error)
-            raise RunnerError(f"{name}: {error.name}: {text.decode(errors='replace') if text else 'no further words'}")
+            raise RunnerError(f"{name}: {error.name}: {text.decode(errors='replace') if text else 'no description'}")
         return results[0] if len(results) == 1 else None
 
     @property
@@ -519,7 +543,7 @@ class BoundNetwork:
     """A network with its inputs and outputs at fixed addresses. The buffers live as long as this object."""
 
     def __init__(
-        self, network: GpuNetwork, launches: tuple[tuple[RunnerLaunch, bytes], ...], keeps: tuple[object, ...]
+        self, network: GpuNetwork, launches: tuple[tuple[LaunchEntry, bytes], ...], keeps: tuple[object, ...]
     ) -> None:
         self._network = network
         self._launches = launches
@@ -544,11 +568,11 @@ class GpuNetwork:
     ) -> None:
         """Load a network. `graph`: run by one launch of a CUDA graph. `check`: wait after each launch, so that an error
         names its layer; this excludes `graph`. Raises RunnerError."""
-        self._list = _read_list(Path(folder))
+        self._list = parse_launches(_file(Path(folder), "launches.json", MAX_LIST_BYTES).read_bytes())
         self._files = Path(folder)
-        self.inputs: Mapping[str, ArenaTensor] = self._outside("input")
+        self.inputs: Mapping[str, LaunchTensor] = self._outside("input")
         """Inputs by name, in the order of the list."""
-        self.outputs: Mapping[str, ArenaTensor] = self._outside("output")
+        self.outputs: Mapping[str, LaunchTensor] = self._outside("output")
         """Outputs by name, in the order of the list."""
         self._driver: Driver = driver if driver is not None else CudaDriver()
         self._owned = driver is None
@@ -579,7 +603,7 @@ class GpuNetwork:
             key = (launch.module, launch.kernel)
             if key in self._functions:
                 continue
-            with _told(replace(launch, shared_bytes=most[key])):
+            with _naming_layer(replace(launch, shared_bytes=most[key])):
                 if launch.module not in self._modules:
                     self._modules[launch.module] = self._driver.load(self._image(launch.module))
                 self._functions[key] = self._driver.function(self._modules[launch.module], launch.kernel, most[key])
@@ -588,24 +612,24 @@ class GpuNetwork:
 
     def _load_data(self) -> None:
         assert self._arena is not None
-        for name, offset, size in self._list.data:
-            path = _file(self._files, name, MAX_BYTES)
-            if path.stat().st_size != size:
-                raise RunnerError(f"{self._files / name}: needs {size} bytes, has {path.stat().st_size}")
-            if size:
-                self._driver.copy_in(self._arena + offset, np.fromfile(path, np.uint8), self._stream)
+        for one in self._list.data:
+            path = _file(self._files, one.file, MAX_BYTES)
+            if path.stat().st_size != one.bytes:
+                raise RunnerError(f"{self._files / one.file}: needs {one.bytes} bytes, has {path.stat().st_size}")
+            if one.bytes:
+                self._driver.copy_in(self._arena + one.offset, np.fromfile(path, np.uint8), self._stream)
                 self._driver.synchronize(self._stream)
 
     def _image(self, module: int) -> bytes:
-        ptx, cubin = self._list.modules[module]
+        files = self._list.modules[module]
         if self._driver.loads == "ptx":
-            return _file(self._files, ptx, MAX_CODE_BYTES).read_bytes()
-        image = _file(self._files, cubin, MAX_CODE_BYTES).read_bytes()
-        _check_machine_code(image, cubin)
+            return _file(self._files, files.ptx, MAX_CODE_BYTES).read_bytes()
+        image = _file(self._files, files.cubin, MAX_CODE_BYTES).read_bytes()
+        _check_machine_code(image, files.cubin)
         return image
 
     @property
-    def launches(self) -> tuple[RunnerLaunch, ...]:
+    def launches(self) -> tuple[LaunchEntry, ...]:
         """The launches in order of execution."""
         return self._list.launches
 
@@ -726,26 +750,26 @@ class GpuNetwork:
             raise RunnerError("the network is closed")
         self._driver.enter()
 
-    def _outside(self, role: str) -> Mapping[str, ArenaTensor]:
+    def _outside(self, role: str) -> Mapping[str, LaunchTensor]:
         return MappingProxyType({one.name: one for one in self._list.tensors if one.role == role})
 
-    def _known(self, name: str) -> ArenaTensor:
+    def _known(self, name: str) -> LaunchTensor:
         tensor = self.inputs.get(name) or self.outputs.get(name)
         if tensor is None:
             raise RunnerError(f"{name}: no such input or output; there are {', '.join((*self.inputs, *self.outputs))}")
         return tensor
 
-    def _all_there(self, what: str, wanted: Mapping[str, ArenaTensor], given: Mapping[str, Array]) -> None:
+    def _all_there(self, what: str, wanted: Mapping[str, LaunchTensor], given: Mapping[str, Array]) -> None:
         if set(wanted) != set(given):
             raise RunnerError(f"{what}: needs {', '.join(wanted) or 'none'}, has {', '.join(given) or 'none'}")
 
-    def _copy_in(self, tensor: ArenaTensor, array: Array) -> None:
+    def _copy_in(self, tensor: LaunchTensor, array: Array) -> None:
         if array.dtype != np.dtype(tensor.dtype) or array.shape != tensor.shape:
             raise RunnerError(f"input {tensor.name}: needs {tensor}, has {array.dtype} {array.shape}")
         flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         self._driver.copy_in(self._address(tensor), flat, self._stream)
 
-    def _address(self, tensor: ArenaTensor) -> int:
+    def _address(self, tensor: LaunchTensor) -> int:
         assert self._arena is not None
         return self._arena + tensor.offset
 
@@ -756,16 +780,16 @@ class GpuNetwork:
                     f"{name}: shares memory with {self._fixed[name]}: copy it, it cannot be bound in place"
                 )
             if pointer <= 0 or pointer % ALIGNMENT:
-                raise RunnerError(f"{name}: needs an address that {ALIGNMENT} divides, has {pointer:#x}")
+                raise RunnerError(f"{name}: needs an address aligned to {ALIGNMENT} bytes, has {pointer:#x}")
         places = [
-            pointers.get(one.name, self._address(one)) if one.role in ("input", "output") else self._address(one)
+            pointers.get(one.name, self._address(one)) if one.is_outside else self._address(one)
             for one in self._list.tensors
         ]
         launches = []
         for launch in self._list.launches:
-            parameters = bytearray(launch.parameters)
-            for at, tensor, plus in launch.relocations:
-                struct.pack_into("<Q", parameters, at, places[tensor] + plus)
+            parameters = bytearray.fromhex(launch.parameters)
+            for one in launch.relocations:
+                struct.pack_into("<Q", parameters, one.at, places[one.tensor] + one.plus)
             launches.append((launch, bytes(parameters)))
         return BoundNetwork(self, tuple(launches), keeps)
 
@@ -782,7 +806,7 @@ class GpuNetwork:
     def _launch_all(self, binding: BoundNetwork, stream: int) -> None:
         for launch, parameters in binding._launches:
             function = self._functions[launch.module, launch.kernel]
-            with _told(launch):
+            with _naming_layer(launch):
                 self._driver.launch(function, launch.grid, launch.block, launch.shared_bytes, parameters, stream)
                 if self._check:
                     self._driver.synchronize(stream)
@@ -795,23 +819,23 @@ class GpuNetwork:
             binding._graph = None
 
 
-def _fixed(listed: RunnerList) -> dict[str, str]:
+def _fixed(listed: LaunchList) -> dict[str, str]:
     """Inputs and outputs that cannot be bound to the caller's buffers, each with the reason: another tensor of a kernel
     shares memory with it, or it is an output that no kernel names. The kernels would not see the buffer."""
-    named = {tensor for launch in listed.launches for _, tensor, _ in launch.relocations}
+    named = {one.tensor for launch in listed.launches for one in launch.relocations}
     found = {}
     for number, one in enumerate(listed.tensors):
-        if one.role in ("input", "output"):
+        if one.is_outside:
             others = (listed.tensors[other] for other in sorted(named - {number}))
-            end = one.offset + one.size_bytes
-            sharing = next((o.name for o in others if o.offset < end and one.offset < o.offset + o.size_bytes), None)
+            end = one.offset + one.bytes
+            sharing = next((o.name for o in others if o.offset < end and one.offset < o.offset + o.bytes), None)
             if sharing is not None or (one.role == "output" and number not in named):
                 found[one.name] = sharing or "what is loaded"
     return found
 
 
 @contextmanager
-def _told(launch: RunnerLaunch) -> Iterator[None]:
+def _naming_layer(launch: LaunchEntry) -> Iterator[None]:
     """Put the user's layer in front of the message of an error in its launch."""
     try:
         yield
@@ -843,11 +867,11 @@ class _DlTensor(ctypes.Structure):
 DLPACK_KINDS: Final = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex"}
 
 
-def _dlpack_address(tensor: Any, wanted: ArenaTensor, device: tuple[int, int]) -> tuple[int, object]:
+def _dlpack_address(tensor: Any, wanted: LaunchTensor, device: tuple[int, int]) -> tuple[int, object]:
     """The address of a tensor's elements, and the capsule that keeps them alive: it is not consumed, so its own
     destructor gives it back."""
     if not hasattr(tensor, "__dlpack__"):
-        raise RunnerError(f"{wanted.name}: needs a tensor that speaks DLPack, has {type(tensor).__name__}")
+        raise RunnerError(f"{wanted.name}: needs a tensor that supports DLPack, has {type(tensor).__name__}")
     kind, number = (int(part) for part in tensor.__dlpack_device__())
     if (kind, number) != device:
         raise RunnerError(f"{wanted.name}: needs device {device} of DLPack, has {(kind, number)}")
@@ -857,7 +881,7 @@ def _dlpack_address(tensor: Any, wanted: ArenaTensor, device: tuple[int, int]) -
         capsule = tensor.__dlpack__(stream=-1)
         found = _DlTensor.from_address(get(capsule, b"dltensor"))
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        raise RunnerError(f"{wanted.name}: the tensor does not give its memory away: {error}") from error
+        raise RunnerError(f"{wanted.name}: the tensor does not share its memory: {error}") from error
     rank = found.rank
     shape = tuple(found.shape[axis] for axis in range(rank))
     dtype = "bool" if found.code == 6 else f"{DLPACK_KINDS.get(found.code, 'unknown')}{found.bits}"
@@ -866,7 +890,7 @@ def _dlpack_address(tensor: Any, wanted: ArenaTensor, device: tuple[int, int]) -
     step = 1
     for axis in reversed(range(rank)):
         if found.strides and shape[axis] > 1 and found.strides[axis] != step:
-            raise RunnerError(f"{wanted.name}: needs elements in a row, last axis fastest, has other strides")
+            raise RunnerError(f"{wanted.name}: needs contiguous elements, last axis fastest, has other strides")
         step *= shape[axis]
     return (found.data or 0) + found.byte_offset, capsule
 
@@ -885,14 +909,14 @@ def _parser() -> argparse.ArgumentParser:
         "--input",
         type=Path,
         metavar="X.npz",
-        help="arrays by name of input, in device shape and type; random ones where it is not given",
+        help="arrays by name of input, in device shape and type; default: random ones",
     )
-    parser.add_argument("--output", type=Path, metavar="Y.npz", help="where arrays by name of output go")
+    parser.add_argument("--output", type=Path, metavar="Y.npz", help="file for the arrays by name of output")
     parser.add_argument("--time", type=int, metavar="N", help="time N runs, after the first")
-    parser.add_argument("--launches", action="store_true", help="with --time: each launch alone, too")
+    parser.add_argument("--launches", action="store_true", help="with --time: also each launch alone")
     parser.add_argument("--device", type=int, default=0, metavar="K", help="number of the GPU (default 0)")
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of random inputs (default 0)")
-    parser.add_argument("--no-graph", action="store_true", help="launch kernel by kernel instead of by a CUDA graph")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="seed of random inputs (default 0)")
+    parser.add_argument("--no-graph", action="store_true", help="launch kernels one by one instead of as a CUDA graph")
     parser.add_argument("--check", action="store_true", help="wait after each launch, so that an error names its layer")
     return parser
 
@@ -902,7 +926,7 @@ def _read_inputs(path: Path) -> dict[str, Array]:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return {name: arrays[name] for name in arrays.files}
     except (OSError, EOFError, ValueError, TypeError, AttributeError, zipfile.BadZipFile) as error:
-        raise RunnerError(f"{path}: is no file of arrays (npz): {error}") from error
+        raise RunnerError(f"{path}: is not a file of arrays (npz): {error}") from error
 
 
 def _write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:

@@ -33,22 +33,7 @@ struct Shared {
 
 static_assert(sizeof(Shared) == @SHARED@, "what the launch asks for");
 
-__device__ __forceinline__ float after_expand(float v) {
-  @AFTER_EXPAND@
-  return v;
-}
-__device__ __forceinline__ float after_depthwise(float v) {
-  @AFTER_DEPTHWISE@
-  return v;
-}
-__device__ __forceinline__ float before_sum(float v) {
-  @BEFORE_SUM@
-  return v;
-}
-__device__ __forceinline__ float after_sum(float v) {
-  @AFTER_SUM@
-  return v;
-}
+@OPERATORS@
 
 template <int N>
 struct Count {

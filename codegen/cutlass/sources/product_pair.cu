@@ -26,18 +26,7 @@ struct Shared {
 };
 static_assert(sizeof(Shared) == @SHARED@, "what the launch asks for");
 
-__device__ __forceinline__ float after_first(float v) {
-  @AFTER_FIRST@
-  return v;
-}
-__device__ __forceinline__ float before_sum(float v) {
-  @BEFORE_SUM@
-  return v;
-}
-__device__ __forceinline__ float after_sum(float v) {
-  @AFTER_SUM@
-  return v;
-}
+@OPERATORS@
 
 extern "C" __global__ void __launch_bounds__(THREADS, @SHARERS@)
     product_pair(const half* __restrict__ a, const half* __restrict__ first, const half* __restrict__ first_bias,

@@ -13,8 +13,13 @@ from functools import cached_property
 from itertools import pairwise, product
 
 from codegen.cutlass.families.fused.chained_layers import ChainedConvolution
-from codegen.cutlass.families.fused.occupancy import REGISTERS_STEP, sharing_blocks, thread_registers
-from codegen.cutlass.families.fused.planes import copied_pitch, rounded_up
+from codegen.cutlass.families.fused.occupancy import (
+    REGISTERS_STEP,
+    copied_pitch,
+    rounded_up,
+    sharing_blocks,
+    thread_registers,
+)
 from hw_models.chip import Chip
 
 SIDES = (4, 8, 16, 32)
@@ -147,6 +152,18 @@ class ChainTile:
 
     layers: tuple[LayerTile, ...]
     stages: int
+
+    @property
+    def parameters(self) -> tuple[tuple[str, int | str], ...]:
+        rows, columns = self.pixels
+        return (
+            ("by", self.instruction),
+            ("rows", rows),
+            ("columns", columns),
+            ("warps", self.warps),
+            ("depth", self.depth),
+            ("stages", self.stages),
+        )
 
     @property
     def depth(self) -> int:

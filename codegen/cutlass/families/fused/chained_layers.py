@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from codegen.cutlass.families.matrix.tensor_epilogues import TensorEpilogue, tensor_epilogue
+from codegen.cutlass.families.matrix.tensor_epilogues import TensorEpilogue, epilogue_of
 from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.kernel.launches import Address, Data, Place
 from partitioner.ir.graph import Graph, Op
@@ -61,11 +61,6 @@ def chained_convolutions(work: KernelWork) -> tuple[ChainedConvolution, ...]:
         ChainedConvolution(anchor, epilogue, image, result)
         for anchor, epilogue, (image, result) in zip(anchors, epilogues, shapes, strict=True)
     )
-
-
-def epilogue_of(graph: Graph, layer: Layer) -> TensorEpilogue:
-    """The element-wise operators after the layer's anchor."""
-    return tensor_epilogue([graph.op_by_name[name] for name in layer.ops[1:]], layer.anchor(graph).outputs[0])
 
 
 def stays_inside(graph: Graph, layer: Layer, reader: Op) -> bool:

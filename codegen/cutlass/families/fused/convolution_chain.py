@@ -8,76 +8,76 @@ every block reads the weights of all layers.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from codegen.cutlass.families.fused.chain_tiles import ChainTile, chain_tiles
-from codegen.cutlass.families.fused.chained_layers import (
-    ChainedConvolution,
-    chained_convolutions,
-    is_dense,
-    operands,
-)
+from codegen.cutlass.families.fused.chained_layers import ChainedConvolution, chained_convolutions, is_dense, operands
+from codegen.cutlass.families.fused.fused_family import FusedCosts, FusedFamily, plane_source
 from codegen.cutlass.families.matrix.tensor_epilogues import statements
-from codegen.cutlass.kernel.family import KernelWork, Parameters, offered_with
+from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.kernel.floors import (
     MOST_BLOCKS,
     arithmetic_floor,
     cache_floor,
-    launch_seconds,
     main_floor,
     shared_floor,
     stored_bytes,
 )
 from codegen.cutlass.kernel.launches import Address, Launch, Source
-from codegen.cutlass.sources import filled, source_text
 from hw_models.chip import Chip
 from partitioner.ir.graph import Constants, Op
-from partitioner.ir.kernels import Kernel
 
 MOST_LAYERS = 3
 MOST_OFFERED = 4
 
 
 @dataclass(frozen=True, slots=True)
-class ConvolutionChainFamily:
-    """convolution_chain.cu."""
+class _Chain:
+    """Two or three convolutions, each of which reads the result of the one before it."""
 
-    name: str = "convolution_chain"
+    work: KernelWork
+    convolutions: tuple[ChainedConvolution, ...]
 
-    def offers(self, work: KernelWork) -> tuple[Kernel, ...]:
-        chain = _chain_of(work)
-        tiles = chain_tiles(chain, work.chip) if chain else ()
-        offered = [_candidate(self.name, work, tile) for tile in tiles if max(_grid(tile)[1:]) <= MOST_BLOCKS]
-        return tuple(sorted(offered, key=lambda kernel: kernel.seconds)[:MOST_OFFERED])
+    def tiles(self) -> Iterator[ChainTile]:
+        tiles = chain_tiles(self.convolutions, self.work.chip)
+        return (tile for tile in tiles if max(_grid(tile)[1:]) <= MOST_BLOCKS)
 
-    def launches(self, work: KernelWork, parameters: Parameters, constants: Constants) -> tuple[Launch, ...]:
-        """Raises TargetError for parameters that are never offered."""
-        del constants
-        chain = _chain_of(work)
-        tiles = chain_tiles(chain, work.chip) if chain else ()
-        tile = offered_with(parameters, self.name, tiles, _parameters)
-        weights = (place for conv in chain for place in operands(work.graph, conv.op))
-        arguments = (
-            Address(chain[0].op.inputs[0]),
-            *weights,
-            Address(chain[-1].epilogue.source or chain[0].op.inputs[0]),
-            Address(work.output, written=True),
-            *_extents(chain),
+    def costs(self, tile: ChainTile) -> FusedCosts:
+        chip, grid = self.work.chip, _grid(tile)
+        macs = sum(layer.macs for layer in tile.layers)
+        floors = (
+            main_floor(chip, stored_bytes(self.work)),
+            arithmetic_floor(chip, "tensor", macs, grid, chip.tensor.macs_per_cycle(tile.instruction, "float16")),
+            shared_floor(chip, tile.moved_bytes, grid[0] * grid[1] * grid[2]),
+            cache_floor(chip, _read_bytes(tile, grid)),
         )
-        source = _source(tile, work.chip)
-        return (Launch(source, self.name, _grid(tile), (tile.threads, 1, 1), arguments, tile.shared_bytes),)
+        return FusedCosts(floors, (1, *tile.pixels, tile.layers[-1].conv.filters))
+
+    def launch(self, tile: ChainTile, constants: Constants) -> Launch:
+        del constants
+        first, last = self.convolutions[0], self.convolutions[-1]
+        arguments = (
+            Address(first.op.inputs[0]),
+            *(place for conv in self.convolutions for place in operands(self.work.graph, conv.op)),
+            Address(last.epilogue.source or first.op.inputs[0]),
+            Address(self.work.output, written=True),
+            *_extents(self.convolutions),
+        )
+        source, block = _source(tile, self.work.chip), (tile.threads, 1, 1)
+        return Launch(source, "convolution_chain", _grid(tile), block, arguments, tile.shared_bytes)
 
 
-def _chain_of(work: KernelWork) -> tuple[ChainedConvolution, ...]:
-    """The convolutions in the form that the template takes; () for others."""
+def _chain_of(work: KernelWork) -> _Chain | None:
+    """The convolutions in the form that the template takes; None for others."""
     if len(work.layers) > MOST_LAYERS:
-        return ()
+        return None
     chain = chained_convolutions(work)
     if any(
         conv.channels % 8 or conv.filters % 8 or not (_is_pointwise(conv.op) or is_dense(conv.op)) for conv in chain
     ):
-        return ()
-    return chain
+        return None
+    return _Chain(work, chain) if chain else None
 
 
 def _is_pointwise(op: Op) -> bool:
@@ -92,44 +92,12 @@ def _grid(tile: ChainTile) -> tuple[int, int, int]:
     return -(-columns // width), -(-rows // height), images
 
 
-def _parameters(tile: ChainTile) -> tuple[tuple[str, int | str], ...]:
-    height, width = tile.pixels
-    return (
-        ("by", tile.instruction),
-        ("rows", height),
-        ("columns", width),
-        ("warps", tile.warps),
-        ("depth", tile.depth),
-        ("stages", tile.stages),
-    )
-
-
 def _extents(chain: tuple[ChainedConvolution, ...]) -> tuple[tuple[int, ...], ...]:
     """Height and width of the image and after each layer, and the pads of each layer."""
     shapes = (chain[0].image, *(conv.result for conv in chain))
     heights, widths = (tuple(shape[axis] for shape in shapes) for axis in (1, 2))
     pads_y, pads_x = (tuple(conv.op.ints("pads")[axis] for conv in chain) for axis in (0, 1))
     return tuple((*values, *(0,) * (6 - len(values))) for values in (heights, widths, pads_y, pads_x))
-
-
-def _candidate(name: str, work: KernelWork, tile: ChainTile) -> Kernel:
-    chip, grid = work.chip, _grid(tile)
-    blocks = grid[0] * grid[1] * grid[2]
-    macs = sum(layer.macs for layer in tile.layers)
-    return Kernel(
-        name,
-        _parameters(tile),
-        (1, *tile.pixels, tile.layers[-1].conv.filters),
-        (("shared_bytes", tile.shared_bytes), ("threads", tile.threads), ("registers", tile.registers(chip))),
-        1,
-        launch_seconds(chip),
-        (
-            main_floor(chip, stored_bytes(work)),
-            arithmetic_floor(chip, "tensor", macs, grid, chip.tensor.macs_per_cycle(tile.instruction, "float16")),
-            shared_floor(chip, tile.moved_bytes, blocks),
-            cache_floor(chip, _read_bytes(tile, grid)),
-        ),
-    )
 
 
 def _read_bytes(tile: ChainTile, grid: tuple[int, int, int]) -> int:
@@ -158,7 +126,7 @@ def _covered(tile: ChainTile, axis: int) -> int:
 
 
 def _source(tile: ChainTile, chip: Chip) -> Source:
-    layers, grouped = tile.layers, tile.instruction == "wgmma"
+    layers = tile.layers
     numbers = range(len(layers))
     epilogues = [layer.conv.epilogue for layer in layers]
     befores = [statements(epilogue.before) for epilogue in epilogues] + [""] * (MOST_LAYERS - len(layers))
@@ -166,39 +134,31 @@ def _source(tile: ChainTile, chip: Chip) -> Source:
     def listed(values: list[int]) -> str:
         return ", ".join(map(str, values))
 
-    text = (
-        source_text("common.cuh")
-        + source_text("primitives.cuh")
-        + source_text("planes.cuh")
-        + (source_text("planes_wgmma.cuh") if grouped else "")
-        + filled(
-            "convolution_chain.cu",
-            LAYERS=len(layers),
-            TILE_H=tile.pixels[0],
-            TILE_W=tile.pixels[1],
-            WARPS=tile.warps,
-            DEPTH=tile.depth,
-            STAGES=tile.stages,
-            CHANNELS=listed([layers[0].conv.channels, *(layer.conv.filters for layer in layers)]),
-            KERNELS=listed([layer.conv.op.ints("kernel")[0] for layer in layers]),
-            STRIDES=listed([layer.conv.stride for layer in layers]),
-            COLUMNS=listed([layer.block for layer in layers]),
-            DOWN=listed([layer.down for layer in layers]),
-            GROUPED="true" if grouped else "false",
-            MULTIPLY="multiply_planes_group" if grouped else "multiply_planes",
-            SHARED=tile.shared_bytes,
-            SHARERS=tile.blocks_by_registers(chip),
-            AFTER_FIRST=befores[0],
-            AFTER_SECOND=befores[1],
-            AFTER_THIRD=befores[2],
-            AFTER_SUM=statements(epilogues[-1].after),
-            SOURCE="true" if epilogues[-1].source else "false",
-            PARAMETERS=", ".join(f"const half* __restrict__ w{i}, const half* __restrict__ b{i}" for i in numbers),
-            WEIGHTS=", ".join(f"w{i}" for i in numbers),
-            BIASES=", ".join(f"b{i}" for i in numbers),
-        )
+    return plane_source(
+        "convolution_chain",
+        tile.instruction,
+        LAYERS=len(layers),
+        TILE_H=tile.pixels[0],
+        TILE_W=tile.pixels[1],
+        WARPS=tile.warps,
+        DEPTH=tile.depth,
+        STAGES=tile.stages,
+        CHANNELS=listed([layers[0].conv.channels, *(layer.conv.filters for layer in layers)]),
+        KERNELS=listed([layer.conv.op.ints("kernel")[0] for layer in layers]),
+        STRIDES=listed([layer.conv.stride for layer in layers]),
+        COLUMNS=listed([layer.block for layer in layers]),
+        DOWN=listed([layer.down for layer in layers]),
+        SHARED=tile.shared_bytes,
+        SHARERS=tile.blocks_by_registers(chip),
+        AFTER_FIRST=befores[0],
+        AFTER_SECOND=befores[1],
+        AFTER_THIRD=befores[2],
+        AFTER_SUM=statements(epilogues[-1].after),
+        SOURCE=bool(epilogues[-1].source),
+        PARAMETERS=", ".join(f"const half* __restrict__ w{i}, const half* __restrict__ b{i}" for i in numbers),
+        WEIGHTS=", ".join(f"w{i}" for i in numbers),
+        BIASES=", ".join(f"b{i}" for i in numbers),
     )
-    return Source("convolution_chain", text)
 
 
-CONVOLUTION_CHAIN = ConvolutionChainFamily()
+CONVOLUTION_CHAIN = FusedFamily("convolution_chain", _chain_of, MOST_OFFERED)

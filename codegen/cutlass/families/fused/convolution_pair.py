@@ -11,7 +11,7 @@ infinities; the channels of the result need not. `mma.sync` on every architectur
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
@@ -21,20 +21,14 @@ from codegen.cutlass.families.fused.chained_layers import (
     is_pointwise,
     operands,
 )
+from codegen.cutlass.families.fused.fused_family import FusedCosts, FusedFamily
 from codegen.cutlass.families.matrix.tensor_epilogues import statements
-from codegen.cutlass.kernel.family import KernelWork, Parameters, offered_with
-from codegen.cutlass.kernel.floors import (
-    arithmetic_floor,
-    cache_floor,
-    launch_seconds,
-    main_floor,
-    shared_floor,
-    window_bytes,
-)
+from codegen.cutlass.kernel.family import KernelWork
+from codegen.cutlass.kernel.floors import arithmetic_floor, cache_floor, main_floor, shared_floor, window_bytes
 from codegen.cutlass.kernel.launches import Address, ComputedLaunch, Source
 from codegen.cutlass.sources import filled, source_text
+from hw_models.chip import Chip
 from partitioner.ir.graph import Constants
-from partitioner.ir.kernels import Kernel
 
 DEPTH, STAGES = 32, 3
 WIDTHS = (64, 128, 256, 512)
@@ -70,6 +64,10 @@ class _Tile:
     columns: int
 
     @property
+    def parameters(self) -> tuple[tuple[str, int | str], ...]:
+        return (("rows", self.rows), ("warps", self.warps))
+
+    @property
     def parts(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """Rows and columns of a warp in either product."""
         parts = PARTS[self.rows, self.warps]
@@ -87,29 +85,50 @@ class _Tile:
         in_flight = self.rows + max(self.between, self.columns)
         return 2 * (STAGES * DEPTH * in_flight + self.rows * (self.between + 8))
 
-    @property
-    def registers(self) -> int:
+    def registers(self, chip: Chip) -> int:
         """Largest number of registers of a thread: sums of a warp's part, two steps of both operands, and addresses."""
+        del chip
         needed = max(rows * columns // 32 + (rows + columns) // 2 for rows, columns in self.parts)
         return min(needed + ADDRESSES, MOST_REGISTERS)
 
 
 @dataclass(frozen=True, slots=True)
-class ConvolutionPairFamily:
-    """convolution_pair.cu."""
+class _Pair:
+    """Both convolutions."""
 
-    name: str = "cutlass_pair"
+    work: KernelWork
+    first: ChainedConvolution
+    second: ChainedConvolution
 
-    def offers(self, work: KernelWork) -> tuple[Kernel, ...]:
-        pair = _pair_of(work)
-        return tuple(_candidate(self.name, work, pair, tile) for tile in _tiles(pair)) if pair else ()
+    def tiles(self) -> Iterator[_Tile]:
+        """One tile for each shape of a block whose warps have registers for their parts."""
+        between, filters = self.first.filters, self.second.filters
+        for (rows, warps), parts in PARTS.items():
+            wide = [width for width, part in parts.items() if width >= filters and part[1] >= NARROWEST_PART]
+            if between in parts and wide:
+                yield _Tile(rows, warps, between, wide[0])
 
-    def launches(self, work: KernelWork, parameters: Parameters, constants: Constants) -> tuple[ComputedLaunch, ...]:
-        """Raises TargetError for parameters that were not offered."""
+    def costs(self, tile: _Tile) -> FusedCosts:
+        first, second, chip = self.first, self.second, self.work.chip
+        depth = first.channels * prod(first.op.ints("kernel"))
+        pixels = prod(second.result[:3])
+        blocks = -(-pixels // tile.rows)
+        deep = -(-depth // DEPTH) * DEPTH
+        macs = tile.rows * tile.between * (deep + tile.columns)
+        before, after = tile.parts
+        read = 2 * tile.warps * (sum(before) * deep + sum(after) * tile.between)
+        weights = depth * first.filters + first.filters * second.filters
+        floors = (
+            main_floor(chip, window_bytes(self.work)),
+            arithmetic_floor(chip, "tensor", macs, (blocks,), chip.tensor.macs_per_cycle("mma", "float16")),
+            shared_floor(chip, read, blocks),
+            cache_floor(chip, 2 * (pixels * depth + blocks * weights)),
+        )
+        return FusedCosts(floors, blocks=(blocks,))
+
+    def launch(self, tile: _Tile, constants: Constants) -> ComputedLaunch:
         del constants
-        pair = _pair_of(work)
-        tile = offered_with(parameters, self.name, _tiles(pair) if pair else (), _parameters)
-        first, second = pair
+        first, second, work = self.first, self.second, self.work
         numbers = (
             *first.image, first.filters, *first.op.ints("kernel"), *first.result[1:3], *first.op.ints("pads")[:2],
             *first.op.ints("strides"), *first.op.ints("dilations"), second.filters,
@@ -121,69 +140,29 @@ class ConvolutionPairFamily:
             Address(second.epilogue.source) if second.epilogue.source else Address(work.output, written=True),
             Address(work.output, written=True),
         )
-        return (ComputedLaunch(_source(pair, tile), "convolution_pair", numbers, places),)
+        return ComputedLaunch(_source(self, tile), "convolution_pair", numbers, places)
 
 
-def _pair_of(work: KernelWork) -> Sequence[ChainedConvolution]:
-    """Both convolutions in the form that the template takes; () for others."""
+def _pair_of(work: KernelWork) -> _Pair | None:
+    """Both convolutions in the form that the template takes; None for others."""
     chain = chained_convolutions(work)
     if len(chain) != 2 or chain[0].op.number("groups") != 1 or not is_pointwise(chain[1].op):
-        return ()
+        return None
     first, second = chain
     if first.channels % 8 or second.filters % 8 or first.filters not in WIDTHS or second.filters > max(WIDTHS):
-        return ()
+        return None
     largest = max(prod(shape) for shape in (first.image, first.result, second.result))
-    return chain if max(first.op.ints("kernel")) <= MOST_TAPS and largest <= MOST_ELEMENTS else ()
+    if max(first.op.ints("kernel")) > MOST_TAPS or largest > MOST_ELEMENTS:
+        return None
+    return _Pair(work, first, second)
 
 
-def _tiles(pair: Sequence[ChainedConvolution]) -> tuple[_Tile, ...]:
-    """One tile for each shape of a block whose warps have registers for their parts."""
-    between, filters = pair[0].filters, pair[1].filters
-    found = []
-    for (rows, warps), parts in PARTS.items():
-        wide = [width for width, part in parts.items() if width >= filters and part[1] >= NARROWEST_PART]
-        if between in parts and wide:
-            found.append(_Tile(rows, warps, between, wide[0]))
-    return tuple(found)
-
-
-def _parameters(tile: _Tile) -> tuple[tuple[str, int], ...]:
-    return (("rows", tile.rows), ("warps", tile.warps))
-
-
-def _candidate(name: str, work: KernelWork, pair: Sequence[ChainedConvolution], tile: _Tile) -> Kernel:
-    first, second = pair
-    chip, depth = work.chip, first.channels * prod(first.op.ints("kernel"))
-    pixels = prod(second.result[:3])
-    blocks = -(-pixels // tile.rows)
-    deep = -(-depth // DEPTH) * DEPTH
-    macs = tile.rows * tile.between * (deep + tile.columns)
-    before, after = tile.parts
-    read = 2 * tile.warps * (sum(before) * deep + sum(after) * tile.between)
-    weights = depth * first.filters + first.filters * second.filters
-    return Kernel(
-        name,
-        _parameters(tile),
-        (),
-        (("shared_bytes", tile.shared_bytes), ("threads", tile.threads), ("registers", tile.registers)),
-        1,
-        launch_seconds(chip),
-        (
-            main_floor(chip, window_bytes(work)),
-            arithmetic_floor(chip, "tensor", macs, (blocks,), chip.tensor.macs_per_cycle("mma", "float16")),
-            shared_floor(chip, read, blocks),
-            cache_floor(chip, 2 * (pixels * depth + blocks * weights)),
-        ),
-        (blocks,),
-    )
-
-
-def _source(pair: Sequence[ChainedConvolution], tile: _Tile) -> Source:
+def _source(pair: _Pair, tile: _Tile) -> Source:
     before, after = tile.parts
     text = filled(
         "convolution_pair.cu",
-        EPILOGUE=pair[1].epilogue.text(),
-        BETWEEN=statements(pair[0].epilogue.before),
+        EPILOGUE=pair.second.epilogue.text(),
+        BETWEEN=statements(pair.first.epilogue.before),
         STAGES=STAGES,
         WIDTH=8 if after[1] <= WIDEST_PART else 4,
         ROWS=tile.rows,
@@ -196,4 +175,4 @@ def _source(pair: Sequence[ChainedConvolution], tile: _Tile) -> Source:
     return Source(f"cutlass_pair_{tile.between}_{tile.columns}", text, cutlass=True)
 
 
-CONVOLUTION_PAIR = ConvolutionPairFamily()
+CONVOLUTION_PAIR = FusedFamily("cutlass_pair", _pair_of)

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from codegen.cutlass.families.fused.occupancy import RESERVED_BYTES, sharing_blocks, thread_registers
-from codegen.cutlass.families.fused.planes import rounded_up
+from codegen.cutlass.families.fused.occupancy import RESERVED_BYTES, rounded_up, sharing_blocks, thread_registers
 from hw_models.chip import Chip
 
 THREADS = 256
@@ -58,6 +57,11 @@ class InvertedTile:
     width: int
     channels: int
     resident: bool
+
+    @property
+    def parameters(self) -> tuple[tuple[str, int | str], ...]:
+        weights = "resident" if self.resident else "streamed"
+        return (("rows", self.height), ("columns", self.width), ("channels", self.channels), ("weights", weights))
 
     @property
     def threads(self) -> int:

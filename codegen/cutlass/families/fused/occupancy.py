@@ -1,17 +1,26 @@
-"""Resources of a core that blocks of threads take, in units of allocation.
+"""Resources of a core that blocks of threads take: registers in units of allocation, and planes in shared memory.
 
 registers that a thread needs --sharing_blocks--> blocks of a core --thread_registers--> registers it may have
 """
 
 from __future__ import annotations
 
-from codegen.cutlass.families.fused.planes import rounded_up
 from hw_models.chip import Chip
 
 REGISTERS_STEP = 8
 """Granularity of the registers of a thread."""
 RESERVED_BYTES = 1024
 """Bytes of shared memory per block that CUDA reserves from compute capability 8.0 on."""
+
+
+def rounded_up(value: int, to: int) -> int:
+    return -(-value // to) * to
+
+
+def copied_pitch(rows: int, depth: int) -> int:
+    """Rows of a plane for which threads that copy the units of a row hit different banks."""
+    apart = 1 if depth >= 64 else 64 // depth
+    return (rows + 7 - apart) // 8 * 8 + apart
 
 
 def sharing_blocks(chip: Chip, needed_registers: int, threads: int) -> int:

@@ -13,65 +13,55 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from codegen.cutlass.families.fused.chained_layers import epilogue_of, stays_inside
+from codegen.cutlass.families.fused.chained_layers import stays_inside
+from codegen.cutlass.families.fused.fused_family import FusedCosts, FusedFamily, plane_source
 from codegen.cutlass.families.fused.product_pair_tiles import PairShape, PairTile, pair_tiles
 from codegen.cutlass.families.matrix.products import Product, product_of
-from codegen.cutlass.families.matrix.tensor_epilogues import TensorEpilogue, statements
-from codegen.cutlass.kernel.family import KernelWork, Parameters, offered_with
-from codegen.cutlass.kernel.floors import (
-    arithmetic_floor,
-    cache_floor,
-    launch_seconds,
-    main_floor,
-    shared_floor,
-    stored_bytes,
-)
+from codegen.cutlass.families.matrix.tensor_epilogues import TensorEpilogue, device_functions, epilogue_of
+from codegen.cutlass.kernel.family import KernelWork
+from codegen.cutlass.kernel.floors import arithmetic_floor, cache_floor, main_floor, shared_floor, stored_bytes
 from codegen.cutlass.kernel.launches import Address, Data, Launch, Place, Source
-from codegen.cutlass.sources import filled, source_text
 from partitioner.ir.graph import Constants, Graph, Op
-from partitioner.ir.kernels import Kernel
 
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
     """Both products and the operators after each."""
 
+    work: KernelWork
     first: Op
     second: Op
     shape: PairShape
     between: TensorEpilogue
     end: TensorEpilogue
 
+    def tiles(self) -> tuple[PairTile, ...]:
+        return pair_tiles(self.shape, self.work.chip)
 
-@dataclass(frozen=True, slots=True)
-class ProductPairFamily:
-    """product_pair.cu."""
+    def costs(self, tile: PairTile) -> FusedCosts:
+        chip, shape, blocks = self.work.chip, tile.shape, tile.blocks
+        weights = shape.between * (shape.depth + shape.columns + 1) + shape.columns
+        rate = chip.tensor.macs_per_cycle(tile.instruction, "float16")
+        floors = (
+            main_floor(chip, stored_bytes(self.work)),
+            arithmetic_floor(chip, "tensor", tile.macs, (blocks,), rate),
+            shared_floor(chip, tile.moved_bytes, blocks),
+            cache_floor(chip, 2 * (shape.rows * shape.depth + blocks * weights)),
+        )
+        return FusedCosts(floors, blocks=(blocks,))
 
-    name: str = "product_pair"
-
-    def offers(self, work: KernelWork) -> tuple[Kernel, ...]:
-        pair = _pair_of(work)
-        if pair is None:
-            return ()
-        return tuple(_candidate(self.name, work, tile) for tile in pair_tiles(pair.shape, work.chip))
-
-    def launches(self, work: KernelWork, parameters: Parameters, constants: Constants) -> tuple[Launch, ...]:
-        """Raises TargetError for parameters that were not offered."""
-        pair = _pair_of(work)
-        tiles = pair_tiles(pair.shape, work.chip) if pair else ()
-        tile = offered_with(parameters, self.name, tiles, _parameters)
-        assert pair is not None  # it has tiles
-        a = Address(pair.first.inputs[0])
+    def launch(self, tile: PairTile, constants: Constants) -> Launch:
+        a = Address(self.first.inputs[0])
         arguments = (
             a,
-            *_operands(work.graph, pair.first, constants),
-            *_operands(work.graph, pair.second, constants),
-            Address(pair.end.source) if pair.end.source else a,
-            Address(work.output, written=True),
-            pair.shape.rows,
+            *_operands(self.work.graph, self.first, constants),
+            *_operands(self.work.graph, self.second, constants),
+            Address(self.end.source) if self.end.source else a,
+            Address(self.work.output, written=True),
+            self.shape.rows,
         )
-        source, threads = _source(pair, tile, work), (tile.threads, 1, 1)
-        return (Launch(source, self.name, (tile.blocks, 1, 1), threads, arguments, tile.shared_bytes),)
+        grid, block = (tile.blocks, 1, 1), (tile.threads, 1, 1)
+        return Launch(_source(self, tile), "product_pair", grid, block, arguments, tile.shared_bytes)
 
 
 def _pair_of(work: KernelWork) -> _Pair | None:
@@ -88,7 +78,7 @@ def _pair_of(work: KernelWork) -> _Pair | None:
     if between.source or not all(_plain(product) for product in products) or products[0].rows != products[1].rows:
         return None
     shape = PairShape(products[0].rows, products[0].depth, products[1].depth, products[1].columns)
-    return _Pair(first, second, shape, between, end)
+    return _Pair(work, first, second, shape, between, end)
 
 
 def _plain(product: Product) -> bool:
@@ -108,61 +98,27 @@ def _operands(graph: Graph, op: Op, constants: Constants) -> tuple[Place, Place]
     return weights, bias
 
 
-def _parameters(tile: PairTile) -> tuple[tuple[str, int | str], ...]:
-    return (("rows", tile.rows), ("between", tile.block), ("instruction", tile.instruction))
-
-
-def _candidate(name: str, work: KernelWork, tile: PairTile) -> Kernel:
-    chip, shape, blocks = work.chip, tile.shape, tile.blocks
-    weights = shape.between * (shape.depth + shape.columns + 1) + shape.columns
-    rate = chip.tensor.macs_per_cycle(tile.instruction, "float16")
-    return Kernel(
-        name,
-        _parameters(tile),
-        (),
-        (("shared_bytes", tile.shared_bytes), ("threads", tile.threads), ("registers", tile.registers(chip))),
-        1,
-        launch_seconds(chip),
-        (
-            main_floor(chip, stored_bytes(work)),
-            arithmetic_floor(chip, "tensor", tile.macs, (blocks,), rate),
-            shared_floor(chip, tile.moved_bytes, blocks),
-            cache_floor(chip, 2 * (shape.rows * shape.depth + blocks * weights)),
+def _source(pair: _Pair, tile: PairTile) -> Source:
+    return plane_source(
+        "product_pair",
+        tile.instruction,
+        IN=pair.shape.depth,
+        BETWEEN=pair.shape.between,
+        OUT=pair.shape.columns,
+        ROWS=tile.rows,
+        BLOCK=tile.block,
+        COLUMNS=tile.columns,
+        WARPS=tile.warps,
+        DOWN=tile.down,
+        DEPTH=tile.depth,
+        STAGES=tile.stages,
+        SHARERS=tile.sharers(pair.work.chip),
+        OPERATORS=device_functions(
+            after_first=pair.between.before, before_sum=pair.end.before, after_sum=pair.end.after
         ),
-        (blocks,),
+        SOURCE=bool(pair.end.source),
+        SHARED=tile.shared_bytes,
     )
 
 
-def _source(pair: _Pair, tile: PairTile, work: KernelWork) -> Source:
-    grouped = tile.instruction == "wgmma"
-    text = (
-        source_text("common.cuh")
-        + source_text("primitives.cuh")
-        + source_text("planes.cuh")
-        + (source_text("planes_wgmma.cuh") if grouped else "")
-        + filled(
-            "product_pair.cu",
-            IN=pair.shape.depth,
-            BETWEEN=pair.shape.between,
-            OUT=pair.shape.columns,
-            ROWS=tile.rows,
-            BLOCK=tile.block,
-            COLUMNS=tile.columns,
-            WARPS=tile.warps,
-            DOWN=tile.down,
-            DEPTH=tile.depth,
-            STAGES=tile.stages,
-            GROUPED="true" if grouped else "false",
-            MULTIPLY="multiply_planes_group" if grouped else "multiply_planes",
-            SHARERS=tile.sharers(work.chip),
-            AFTER_FIRST=statements(pair.between.before),
-            BEFORE_SUM=statements(pair.end.before),
-            AFTER_SUM=statements(pair.end.after),
-            SOURCE="true" if pair.end.source else "false",
-            SHARED=tile.shared_bytes,
-        )
-    )
-    return Source("product_pair", text)
-
-
-PRODUCT_PAIR = ProductPairFamily()
+PRODUCT_PAIR = FusedFamily("product_pair", _pair_of)

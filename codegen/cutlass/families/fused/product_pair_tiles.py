@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from codegen.cutlass.families.fused.occupancy import sharing_blocks, thread_registers
-from codegen.cutlass.families.fused.planes import copied_pitch, rounded_up
+from codegen.cutlass.families.fused.occupancy import copied_pitch, rounded_up, sharing_blocks, thread_registers
 from hw_models.chip import Chip
 
 WARPS = 8
@@ -51,6 +50,10 @@ class PairTile:
     columns: int
     depth: int
     stages: int
+
+    @property
+    def parameters(self) -> tuple[tuple[str, int | str], ...]:
+        return (("rows", self.rows), ("between", self.block), ("instruction", self.instruction))
 
     @property
     def warps(self) -> int:

@@ -15,11 +15,11 @@ from math import gcd, prod
 import numpy as np
 
 from codegen.cutlass.families.matrix.padding import pad_channels
-from codegen.cutlass.families.matrix.tensor_epilogues import TensorEpilogue, tensor_epilogue
+from codegen.cutlass.families.matrix.tensor_epilogues import TensorEpilogue, epilogue_of
 from codegen.cutlass.families.matrix.tiles import TILES, MatrixTile, tile_floors, tile_named
 from codegen.cutlass.kernel.family import KernelWork, Parameters
 from codegen.cutlass.kernel.floors import MOST_BLOCKS, launch_seconds, main_floor, window_bytes
-from codegen.cutlass.kernel.launches import Address, ComputedLaunch, Data, Launch, LayerScratch, Place, Source
+from codegen.cutlass.kernel.launches import Address, ComputedLaunch, Data, Launch, LayerScratch, Place, Source, moved
 from codegen.cutlass.sources import filled, source_text
 from hw_models.errors import TargetError
 from partitioner.ir.graph import Constants
@@ -88,8 +88,7 @@ class _Problem:
 
     @property
     def epilogue(self) -> TensorEpilogue:
-        graph, layer = self.work.graph, self.work.layer
-        return tensor_epilogue([graph.op_by_name[name] for name in layer.ops[1:]], self.work.anchor.outputs[0])
+        return epilogue_of(self.work.graph, self.work.layer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +109,9 @@ class ConvolutionFamily:
     def _candidate(self, problem: _Problem, tile: MatrixTile) -> Kernel:
         chip, pads = problem.work.chip, problem.padded_channels != problem.channels
         rows, depth = prod(problem.result[:3]), problem.padded_channels * prod(problem.taps)
-        moved = window_bytes(problem.work)
+        traffic = window_bytes(problem.work)
         if pads:
-            moved += 4 * prod(problem.image[:3]) * problem.padded_channels  # written and read once more
+            traffic += 4 * prod(problem.image[:3]) * problem.padded_channels  # written and read once more
         return Kernel(
             self.name,
             (("tile", tile.name), ("aligned", problem.alignment)),
@@ -120,7 +119,7 @@ class ConvolutionFamily:
             (("shared_bytes", tile.shared_bytes), ("threads", tile.threads)),
             problem.groups + pads,
             launch_seconds(chip),
-            (main_floor(chip, moved), *tile_floors(chip, tile, rows, problem.filters, depth, problem.groups)),
+            (main_floor(chip, traffic), *tile_floors(chip, tile, rows, problem.filters, depth, problem.groups)),
             (-(-rows // tile.rows), -(-problem.filters // tile.columns), problem.groups),
         )
 
@@ -172,20 +171,13 @@ def _launch(problem: _Problem, source: Source, image: Place, filters: Place, gro
     )  # fmt: skip
     read = problem.epilogue.source
     places = (
-        _moved(image, skipped),
-        _moved(filters, 2 * group * problem.filters * rows * columns * problem.padded_channels),
+        moved(image, skipped),
+        moved(filters, 2 * group * problem.filters * rows * columns * problem.padded_channels),
         Address(read, plus_bytes=written) if read else Address(problem.work.output, True, written),
         Address(problem.work.output, True, written),
         *((Address(bias, plus_bytes=written),) if bias else ()),
     )
     return ComputedLaunch(source, "convolution", numbers, places)
-
-
-def _moved(place: Place, plus_bytes: int) -> Place:
-    if not plus_bytes:
-        return place
-    assert isinstance(place, Address)  # only images and filters of one group are padded
-    return Address(place.tensor, place.written, place.plus_bytes + plus_bytes)
 
 
 def _padded(problem: _Problem, constants: Constants) -> bytes:

@@ -16,11 +16,11 @@ import numpy as np
 
 from codegen.cutlass.families.matrix.padding import pad_matrices
 from codegen.cutlass.families.matrix.products import WIDEST, BatchAxis, Product, product_of
-from codegen.cutlass.families.matrix.tensor_epilogues import TensorEpilogue, tensor_epilogue
+from codegen.cutlass.families.matrix.tensor_epilogues import TensorEpilogue, epilogue_of
 from codegen.cutlass.families.matrix.tiles import PRODUCT_TILES, MatrixTile, fewest_idle_first, tile_floors, tile_named
 from codegen.cutlass.kernel.family import KernelWork, Parameters
 from codegen.cutlass.kernel.floors import MOST_BLOCKS, launch_seconds, main_floor, stored_bytes
-from codegen.cutlass.kernel.launches import Address, Argument, Data, Launch, LayerScratch, Source
+from codegen.cutlass.kernel.launches import Address, Argument, Data, Launch, LayerScratch, Place, Source, moved
 from codegen.cutlass.sources import filled
 from hw_models.errors import TargetError
 from partitioner.ir.graph import Constants
@@ -58,11 +58,11 @@ class GemmFamily:
         b = _Factor(name_b, product.matrices_b, product.depth, product.columns, product.read_depth, product.pitch_b)
         place_a, before_a = a.read(work, constants, 0)
         place_b, before_b = b.read(work, constants, 1)
-        source = _source(product, _epilogue(work), tile)
+        source = _source(product, epilogue_of(work.graph, work.layer), tile)
         *outer, inner = product.batch or (BatchAxis(1, 0, 0),)
         launches = [*before_a, *before_b]
         for number, (matrix_a, matrix_b) in enumerate(_starts(outer)):
-            moved = 2 * number * inner.extent * product.rows * product.columns
+            start = 2 * number * inner.extent * product.rows * product.columns
             launches.append(
                 Launch(
                     source,
@@ -70,9 +70,9 @@ class GemmFamily:
                     (*_tiles(product, tile), inner.extent),
                     (tile.threads, 1, 1),
                     (
-                        _moved(place_a, 2 * matrix_a * a.wanted_elements),
-                        _moved(place_b, 2 * matrix_b * b.wanted_elements),
-                        *_ends(work, moved),
+                        moved(place_a, 2 * matrix_a * a.wanted_elements),
+                        moved(place_b, 2 * matrix_b * b.wanted_elements),
+                        *_ends(work, start),
                         product.rows,
                         product.columns,
                         product.read_depth,
@@ -102,9 +102,7 @@ class _Factor:
     def wanted_elements(self) -> int:
         return self.wanted_rows * self.wanted_columns
 
-    def read(
-        self, work: KernelWork, constants: Constants, number: int
-    ) -> tuple[Address | Data | LayerScratch, tuple[Launch, ...]]:
+    def read(self, work: KernelWork, constants: Constants, number: int) -> tuple[Place, tuple[Launch, ...]]:
         """The place where the kernel reads, and the launches before it; `number` identifies the scratch memory."""
         if (self.rows, self.columns) == (self.wanted_rows, self.wanted_columns):
             return Address(self.tensor), ()
@@ -135,13 +133,13 @@ def _fits(product: Product) -> bool:
 
 
 def _candidate(work: KernelWork, product: Product, tile: MatrixTile) -> Kernel:
-    moved, padding = stored_bytes(work), 0
+    traffic, padding = stored_bytes(work), 0
     for pads, constant, elements in (
         (product.pads_a, product.constant_a, product.matrices_a * product.rows * product.read_depth),
         (product.pads_b, product.constant_b, product.matrices_b * product.read_depth * product.pitch_b),
     ):
         if pads and not constant:
-            moved, padding = moved + 4 * elements, padding + 1  # written and read once more
+            traffic, padding = traffic + 4 * elements, padding + 1  # written and read once more
     floors = tile_floors(work.chip, tile, product.rows, product.columns, product.read_depth, product.batches)
     return Kernel(
         GEMM.name,
@@ -150,13 +148,9 @@ def _candidate(work: KernelWork, product: Product, tile: MatrixTile) -> Kernel:
         (("shared_bytes", tile.shared_bytes), ("threads", tile.threads)),
         prod(axis.extent for axis in product.batch[:-1]) + padding,
         launch_seconds(work.chip),
-        (main_floor(work.chip, moved), *floors),
+        (main_floor(work.chip, traffic), *floors),
         (*_tiles(product, tile), product.batches),
     )
-
-
-def _epilogue(work: KernelWork) -> TensorEpilogue:
-    return tensor_epilogue([work.graph.op_by_name[name] for name in work.layer.ops[1:]], work.anchor.outputs[0])
 
 
 def _source(product: Product, epilogue: TensorEpilogue, tile: MatrixTile) -> Source:
@@ -179,13 +173,13 @@ def _tiles(product: Product, tile: MatrixTile) -> tuple[int, int]:
     return -(-product.rows // tile.rows), -(-product.columns // tile.columns)
 
 
-def _ends(work: KernelWork, moved_bytes: int) -> tuple[Argument, Argument, Argument]:
+def _ends(work: KernelWork, start_bytes: int) -> tuple[Argument, Argument, Argument]:
     """Bias, the addend, and the result; null for those that are absent."""
-    inputs, added = work.anchor.inputs, _epilogue(work).source
+    inputs, added = work.anchor.inputs, epilogue_of(work.graph, work.layer).source
     return (
         Address(inputs[2]) if len(inputs) > 2 else 0,
-        Address(added, plus_bytes=moved_bytes) if added else 0,
-        Address(work.output, written=True, plus_bytes=moved_bytes),
+        Address(added, plus_bytes=start_bytes) if added else 0,
+        Address(work.output, written=True, plus_bytes=start_bytes),
     )
 
 
@@ -198,16 +192,6 @@ def _starts(outer: Sequence[BatchAxis]) -> Iterator[tuple[int, int]]:
     for position in range(first.extent):
         for matrix_a, matrix_b in _starts(rest):
             yield position * first.step_a + matrix_a, position * first.step_b + matrix_b
-
-
-def _moved(place: Address | Data | LayerScratch, plus_bytes: int) -> Address | Data | LayerScratch:
-    match place:
-        case Address():
-            return Address(place.tensor, place.written, plus_bytes)
-        case LayerScratch():
-            return LayerScratch(place.number, place.size_bytes, plus_bytes)
-    assert not plus_bytes  # `_fits`: packed constants are read from their start
-    return place
 
 
 GEMM = GemmFamily()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from codegen.cutlass.kernel.expressions import UNARY, unary
 from codegen.cutlass.sources import filled, source_text
 from partitioner.ir.graph import Graph, Op
+from partitioner.ir.layers import Layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +25,12 @@ class TensorEpilogue:
 
     def text(self) -> str:
         """The C++ of the epilogue."""
-        functions = source_text("common.cuh")
         return filled(
             "broadcast_epilogue.h",
-            FUNCTIONS=functions,
+            FUNCTIONS=source_text("common.cuh"),
             BEFORE=statements(self.before),
             AFTER=statements(self.after),
-            SOURCE="true" if self.source else "false",
+            SOURCE=bool(self.source),
         )
 
 
@@ -39,17 +39,18 @@ def refusal(graph: Graph, taken: Sequence[Op], op: Op, operand: str) -> str | No
     if op.kind in UNARY:
         return None
     if op.kind != "add":
-        return f"the end of a matrix kernel computes no {op.kind} of two operands"
+        return f"the epilogue of a matrix kernel computes no {op.kind} of two operands"
     if any(earlier.kind == "add" for earlier in taken):
-        return "the end of a matrix kernel adds one map"
+        return "the epilogue of a matrix kernel adds only one feature map"
     other = next(name for name in op.inputs if name != operand)
     if graph.by_name[other].shape != graph.by_name[operand].shape:
         return f"{other} has another shape than {operand}"
     return None
 
 
-def tensor_epilogue(ops: Sequence[Op], running: str) -> TensorEpilogue:
-    """The epilogue of the operators after an anchor that makes `running`; all of them passed `refusal`."""
+def epilogue_of(graph: Graph, layer: Layer) -> TensorEpilogue:
+    """The element-wise operators after the layer's anchor; all of them passed `refusal`."""
+    ops, running = [graph.op_by_name[name] for name in layer.ops[1:]], layer.anchor(graph).outputs[0]
     at = next((number for number, op in enumerate(ops) if op.kind == "add"), None)
     if at is None:
         return TensorEpilogue(tuple(ops), None, ())
@@ -61,3 +62,11 @@ def tensor_epilogue(ops: Sequence[Op], running: str) -> TensorEpilogue:
 def statements(ops: Sequence[Op]) -> str:
     """Operators, one after the other, as C++ statements on v."""
     return "\n    ".join(f"v = {unary(op, 'v')};" for op in ops)
+
+
+def device_functions(**operators: Sequence[Op]) -> str:
+    """For each name a function of a float in C++, which computes the operators in order."""
+    head = "__device__ __forceinline__ float"
+    return "\n".join(
+        f"{head} {name}(float v) {{\n  {statements(ops)}\n  return v;\n}}" for name, ops in operators.items()
+    )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from codegen.cutlass.kernel.floors import arithmetic_floor, cache_floor
+from codegen.cutlass.kernel.floors import arithmetic_floor, cache_floor, shared_floor
 from hw_models.chip import Chip
 from partitioner.ir.kernels import KernelFloor
 
@@ -95,11 +95,8 @@ def tile_floors(
     blocks = grid[0] * grid[1] * grid[2]
     warps = tile.threads // 32
     read = 2 * warps * (tile.warp_rows + tile.warp_columns) * deep
-    shared = chip.memory(chip.simt.shared_memory)
-    waves = -(-blocks // chip.cores_per_cluster)
-    bandwidth = (shared.bandwidth_bytes_per_cycle or float("inf")) * chip.clock_hz
     return (
         arithmetic_floor(chip, "tensor", macs, grid, chip.tensor.macs_per_cycle("mma", "float16")),
-        KernelFloor("shared", waves * read / bandwidth, f"{read} bytes in each of {blocks} blocks"),
+        shared_floor(chip, read, blocks),
         cache_floor(chip, 2 * batches * depth * (grid[1] * rows + grid[0] * columns)),
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from codegen.cutlass.emission.nvcc import Compiler
-from codegen.cutlass.families.fused import convolution_chain
 from codegen.cutlass.families.fused.convolution_chain import CONVOLUTION_CHAIN
 from codegen.cutlass.families.registry import offered
 from codegen.cutlass.kernel.family import KernelWork
@@ -27,23 +27,20 @@ DISTANCE = 2.0**-11
 bound, which allows for the worst order of sums and for every value between to be off by one step, may not notice."""
 
 
-@pytest.fixture
-def all_offered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every tile that fits, not only the fastest few."""
-    monkeypatch.setattr(convolution_chain, "MOST_OFFERED", 1000)
+EVERY_TILE = replace(CONVOLUTION_CHAIN, most_offered=None)
+"""The family that offers every tile that fits, not only the fastest few."""
 
 
 def right(kernels: tuple[int, ...], instruction: str, seed: int, folder: Path, compiler: Compiler) -> None:
     model, draw = drawn_chain(kernels, seed)
     work, constants = work_of(model, folder, "h200" if instruction == "wgmma" else draw.choice(["a100", "h200"]))
-    kernels_of_all = CONVOLUTION_CHAIN.offers(work)
+    kernels_of_all = EVERY_TILE.offers(work)
     kernel = draw.choice([kernel for kernel in kernels_of_all if dict(kernel.parameters)["by"] == instruction])
-    found = judged_chain(CONVOLUTION_CHAIN, work, constants, kernel, compiler, seed)
+    found = judged_chain(EVERY_TILE, work, constants, kernel, compiler, seed)
     assert found.worst <= 1
     assert found.distance <= DISTANCE
 
 
-@pytest.mark.usefixtures("all_offered")
 @pytest.mark.parametrize("instruction", ["mma", "wgmma"])
 @pytest.mark.parametrize("kernels", KINDS)
 def test_drawn_chains(kernels: tuple[int, ...], instruction: str, tmp_path: Path, compiler: Compiler) -> None:
@@ -51,7 +48,6 @@ def test_drawn_chains(kernels: tuple[int, ...], instruction: str, tmp_path: Path
 
 
 @pytest.mark.slow(at_commit=3)
-@pytest.mark.usefixtures("all_offered")
 @pytest.mark.parametrize("seed", range(1, 10))
 @pytest.mark.parametrize("instruction", ["mma", "wgmma"])
 @pytest.mark.parametrize("kernels", KINDS)

@@ -14,6 +14,7 @@ from codegen.cutlass.emission.nvcc import Compiler
 from codegen.cutlass.emission.parameter_blocks import parameter_blocks
 from codegen.cutlass.families.fused.convolution_pair import CONVOLUTION_PAIR
 from codegen.cutlass.kernel.family import KernelWork
+from codegen.cutlass.kernel.launches import ComputedLaunch
 from codegen.cutlass.ptx import parse
 from dsa_sched.pipeline.driver import plan_model
 from dsa_sched.stages.compilation import CompileOptions
@@ -160,6 +161,7 @@ def test_what_a_block_occupies(
     wanted = {"rows": rows, "warps": warps}
     (kernel,) = (each for each in CONVOLUTION_PAIR.offers(work) if dict(each.parameters) == wanted)
     (launch,) = CONVOLUTION_PAIR.launches(work, wanted, {})
+    assert isinstance(launch, ComputedLaunch)
     module = parse(compiler.ptx(launch.source.text, "80", cutlass=True))
     (block,) = parameter_blocks([launch], {launch.source: module}).values()
     occupied = dict(kernel.resources)

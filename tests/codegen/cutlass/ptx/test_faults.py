@@ -258,7 +258,7 @@ def test_a_collective_of_a_divergent_warp() -> None:
     for collective in ("bar.sync 0;", "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r20}, [%r10];"):
         found = fault(f"{PLACE} st.shared.u32 [%r12], %r3; {part} {collective} $a: mov.u32 %r21, 0;", threads=32)
         assert found.kind is FaultKind.DIVERGENCE
-        assert "16 of the 32 running threads of a warp are here" in str(found)
+        assert "16 of the 32 running threads of a warp execute this" in str(found)
     found = fault(f"{part} shfl.sync.idx.b32 %r20, %r3, 0, 31, -1; $a: mov.u32 %r21, 0;", threads=32)
     assert found.kind is FaultKind.DIVERGENCE
     works(f"{part} shfl.sync.idx.b32 %r20, %r3, 31, 31, 0xFFFF0000; $a: mov.u32 %r21, 0;", threads=32)
@@ -332,7 +332,7 @@ def test_a_trap() -> None:
         ("mov.u64 %d9, nowhere;", "the name nowhere is not known"),
         ("call.uni (%r9), f, (%r9);", "opcode call.uni is not executed"),
         ("cvt.rs.f16.f32 %h1, %f1;", "cvt.rs.f16.f32: .rs is not executed"),
-        ("cvt.rz.f32.s64 %f1, %d0;", "cvt.rz.f32.s64 is not executed: numbers of 64 bits are rounded to nearest only"),
+        ("cvt.rz.f32.s64 %f1, %d0;", "cvt.rz.f32.s64 is not executed: 64-bit numbers are only rounded to nearest"),
         ("cvt.rz.f32.f16 %f1, %h1;", "cvt.rz.f32.f16 is not executed with this rounding"),
         ("mbarrier.expect_tx.shared.b64 [%r9], 1;", "mbarrier.expect_tx.shared.b64: .expect_tx is not executed"),
         ("setp.lt.s32 %r9, %r1, %r2;", "a register of type b32 where pred is needed"),
@@ -366,7 +366,7 @@ def test_launches_that_cannot_be(simple: Module) -> None:
     for name, grid, block, params, said in (
         ("relu", (1, 1, 1), (32, 1, 1), given, "the module has no kernel relu; it has .*relu_add"),
         ("relu_add", (0, 1, 1), (32, 1, 1), given, "a launch of"),
-        ("relu_add", (1, 1, 1), (2048, 1, 1), given, "launched with 2048 threads a block, at most 1024"),
+        ("relu_add", (1, 1, 1), (2048, 1, 1), given, "launched with 2048 threads per block, at most 1024"),
         ("relu_add", (1 << 13, 1 << 13, 1), (32, 1, 1), given, "blocks, at most"),
         ("relu_add", (1, 1, 1), (32, 1, 1), given[:-1], "needs 28 bytes of parameters, has 27"),
     ):
@@ -384,12 +384,12 @@ def test_launches_that_cannot_be(simple: Module) -> None:
     ("text", "said"),
     [
         (".visible .entry k() { add.s32", "the text ends in the middle"),
-        ("\n\n ~", "line 3: '~' begins nothing that PTX has"),
+        ("\n\n ~", "line 3: '~' does not begin a token of PTX"),
         (".version 8.0\n.address_size 32", "addresses of 64 bits are needed"),
-        (".visible .entry k() { @%q1 ret; }", "%q1 guards an instruction and is no predicate"),
-        (".visible .entry k() { .reg .b32 %r<3>; bra $x; }", "label $x is nowhere"),
-        (".visible .entry k() { .reg .b32 %r<3>; mov.b32 %r1, {}; }", "a vector of nothing"),
-        (".visible .entry k() { $x: $x: ret; }", "label $x stands twice"),
+        (".visible .entry k() { @%q1 ret; }", "%q1 guards an instruction and is not a predicate"),
+        (".visible .entry k() { .reg .b32 %r<3>; bra $x; }", "label $x is not defined"),
+        (".visible .entry k() { .reg .b32 %r<3>; mov.b32 %r1, {}; }", "a vector without elements"),
+        (".visible .entry k() { $x: $x: ret; }", "label $x is defined twice"),
         (".shared .align 3 .b8 x[4];", "an alignment of 3 bytes is not a power of two"),
         (".global .b8 x[99999999999];", "has 99999999999 bytes"),
         (".visible .entry k(.param .b8 p[99999]) { ret; }", "parameters need 99999 bytes"),
@@ -429,5 +429,5 @@ def test_bounds_on_what_text_may_ask_for() -> None:
             GlobalMemory(),
         )
     own = ".visible .entry k() { .local .b8 own[100000]; ret; }"
-    with pytest.raises(PtxError, match="needs 100000 bytes of local memory a thread"):
+    with pytest.raises(PtxError, match="needs 100000 bytes of local memory per thread"):
         launch(parse(own), "k", (1, 1, 1), (32, 1, 1), b"", GlobalMemory())

@@ -122,7 +122,7 @@ def test_arrivals_may_be_several_at_once_and_dropped() -> None:
 def test_waiting_for_arrivals_that_never_come_is_a_deadlock() -> None:
     found = fault(GIVE + wait("%r20", "0", "$ask") + TAKE, full=33)
     assert found.kind is FaultKind.DEADLOCK
-    assert "32 threads wait for 1 arrivals at the mbarrier at offset 1024 of shared memory that never come" in str(
+    assert "32 threads wait for 1 arrivals at the mbarrier at offset 1024 of shared memory that never happen" in str(
         found
     )
     asked = fault(GIVE + wait("%r20", "0", "$ask", "test_wait.parity") + TAKE, full=33)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from codegen.cutlass.ptx.table import OPCODES
+from codegen.cutlass.ptx.instructions.table import OPCODES
 from tests.codegen.cutlass.ptx_text import run_text
 
 Array: TypeAlias = NDArray[Any]

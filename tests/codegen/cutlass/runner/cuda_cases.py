@@ -22,7 +22,15 @@ from codegen.cutlass.runner.runner import CudaDriver, GpuNetwork, RunnerError
 from codegen.target import ClusterFiles
 from hw_models.errors import TargetError
 from tests.codegen.cutlass.runner.fake_device import DeviceTensor, FakeDevice
-from tests.codegen.cutlass.runner.small_network import COLUMNS, ROWS, SKIPPED_BYTES, example, expected, launch_list
+from tests.codegen.cutlass.runner.small_network import (
+    COLUMNS,
+    ROWS,
+    SKIPPED_BYTES,
+    example,
+    expected,
+    launch_list,
+    write_lists,
+)
 
 SHAPE = (ROWS, COLUMNS)
 
@@ -106,10 +114,10 @@ def unfit_tensors_are_refused(folder: Path, device: FakeDevice) -> None:
             (DeviceTensor(at, SHAPE, kind=(2, 32)), r"x/in: needs float16 \(3, 40\), has float32 \(3, 40\)"),
             (DeviceTensor(at, SHAPE, kind=(4, 16)), r"has bfloat16 \(3, 40\)"),
             (DeviceTensor(at, SHAPE[::-1]), r"x/in: needs float16 \(3, 40\), has float16 \(40, 3\)"),
-            (DeviceTensor(at, SHAPE, strides=(1, ROWS)), "x/in: needs elements in a row, last axis fastest"),
-            (DeviceTensor(at, SHAPE, offset=8), "x/in: needs an address that 16 divides"),
-            (DeviceTensor(0, SHAPE), "x/in: needs an address that 16 divides, has 0x0"),
-            ("a word", "x/in: needs a tensor that speaks DLPack, has str"),
+            (DeviceTensor(at, SHAPE, strides=(1, ROWS)), "x/in: needs contiguous elements, last axis fastest"),
+            (DeviceTensor(at, SHAPE, offset=8), "x/in: needs an address aligned to 16 bytes"),
+            (DeviceTensor(0, SHAPE), "x/in: needs an address aligned to 16 bytes, has 0x0"),
+            ("a word", "x/in: needs a tensor that supports DLPack, has str"),
         ):
             with pytest.raises(RunnerError, match=told):
                 network.bind_dlpack({"x/in": tensor})
@@ -250,7 +258,7 @@ def shared_memory_of_tensors_is_not_bound_in_place(folder: Path, device: FakeDev
     path = folder / "launches.json"
     value = json.loads(path.read_text())
     value["tensors"][1]["offset"] = value["tensors"][2]["offset"]
-    path.write_text(json.dumps(value))
+    write_lists(folder, value)
     at = device.allocate(example())
     with GpuNetwork(folder) as network:
         np.testing.assert_array_equal(network.run({"x/in": example()})["y"], expected(example()))
@@ -262,11 +270,11 @@ def shared_memory_of_tensors_is_not_bound_in_place(folder: Path, device: FakeDev
     assert runner.dsa_run(opened, None, (ctypes.c_void_p * 2)(None, at)) == 1
     runner.dsa_destroy(opened)
     value["launches"].pop()
-    path.write_text(json.dumps(value))
+    write_lists(folder, value)
     with GpuNetwork(folder) as network, pytest.raises(RunnerError, match="y: shares memory with v"):
         network.bind_dlpack({"y": at})
     value["launches"].pop()
-    path.write_text(json.dumps(value))
+    write_lists(folder, value)
     with GpuNetwork(folder) as network, pytest.raises(RunnerError, match="y: shares memory with what is loaded"):
         network.bind_dlpack({"y": at})
     runner, opened = _opened(folder)
@@ -287,14 +295,14 @@ def _opened(folder: Path) -> tuple[ctypes.CDLL, ctypes.c_void_p]:
 
 def long_files_of_constants_lie_where_they_should(folder: Path, device: FakeDevice) -> None:
     """Longer than what the runner in C copies at once; the constant that counts is at their end."""
-    path, data = folder / "launches.json", folder / "data" / "c.bin"
-    value = json.loads(path.read_text())
+    data = folder / "data" / "c.bin"
+    value = json.loads((folder / "launches.json").read_text())
     before = 8 << 20
     start = value["arena_bytes"]
     value["arena_bytes"] = start + before + 4096
     value["tensors"][3]["offset"] = start + before
     value["data"][0] |= {"offset": start, "bytes": before + data.stat().st_size}
-    path.write_text(json.dumps(value))
+    write_lists(folder, value)
     data.write_bytes(bytes(before) + data.read_bytes())
     with GpuNetwork(folder) as network:
         np.testing.assert_array_equal(network.run({"x/in": example()})["y"], expected(example()))

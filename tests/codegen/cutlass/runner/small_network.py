@@ -5,6 +5,7 @@ x, a constant --scale_add--> v (a range of the arena) --reverse, by dynamic shar
 
 from __future__ import annotations
 
+import json
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.cutlass.emission.launch_list import (
+from codegen.cutlass.emission.binary_list import binary_list
+from codegen.cutlass.emission.launch_list import launch_list_text, read_launch_list
+from codegen.cutlass.emission.nvcc import Compiler
+from codegen.cutlass.runner import runner_files
+from codegen.cutlass.runner.runner import (
     DataFile,
     LaunchEntry,
     LaunchList,
@@ -21,8 +26,6 @@ from codegen.cutlass.emission.launch_list import (
     ModuleEntry,
     Relocation,
 )
-from codegen.cutlass.emission.nvcc import Compiler
-from codegen.cutlass.runner import runner_files
 
 ROWS, COLUMNS = 3, 40
 SHARED_BYTES = 64 << 10
@@ -127,7 +130,7 @@ def write_network(folder: Path, kernels: Kernels) -> Path:
     """Everything that a cluster's folder has."""
     for name in ("data", "kernels"):
         (folder / name).mkdir(parents=True)
-    (folder / "launches.json").write_bytes(launch_list().text())
+    write_lists(folder, json.loads(launch_list_text(launch_list())))
     skipped = np.full(SKIPPED_BYTES // 2, np.nan, np.float16)
     (folder / "data" / "c.bin").write_bytes(skipped.tobytes() + constant().tobytes())
     (folder / "kernels" / "two.cu").write_text(SOURCE)
@@ -136,6 +139,13 @@ def write_network(folder: Path, kernels: Kernels) -> Path:
     for name, data in runner_files().items():
         (folder / name).write_bytes(data)
     return folder
+
+
+def write_lists(folder: Path, value: object) -> None:
+    """A list of launches, as JSON and as records."""
+    text = json.dumps(value).encode()
+    (folder / "launches.json").write_bytes(text)
+    (folder / "launches.bin").write_bytes(binary_list(read_launch_list(text)))
 
 
 def save_input(path: Path) -> None:

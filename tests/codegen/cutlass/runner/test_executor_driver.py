@@ -29,7 +29,7 @@ code = main(sys.argv[1:], ExecutorDriver())
 try:
     import codegen.cutlass.emission.launch_list
 except ImportError as error:
-    assert "pydantic is not to be imported" in str(error)
+    assert "hw_models is not to be imported" in str(error)
     raise SystemExit(code)
 """
 
@@ -141,7 +141,7 @@ def test_the_command_line_tells_what_is_wrong(folder: Path, tmp_path: Path, caps
     (tmp_path / "broken.npz").write_bytes(b"PK\x03\x04 and no more")
     for arguments, told in (
         (["--input", str(tmp_path / "x.npz"), "--time", "1"], "inputs: needs x/in, has x"),
-        (["--input", str(tmp_path / "broken.npz"), "--time", "1"], "is no file of arrays"),
+        (["--input", str(tmp_path / "broken.npz"), "--time", "1"], "is not a file of arrays"),
         (["--input", str(tmp_path / "none.npz"), "--time", "1"], "none.npz"),
         (["--time", "0"], "--time: needs at least 1"),
         (["--output", str(tmp_path / "missing" / "y.npz")], "missing"),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from pathlib import Path
 
-from codegen.cutlass.emission import launch_list
+from codegen.cutlass.emission import binary_list
 from codegen.cutlass.runner import FILES, runner, runner_files
 
 FOLDER = Path(runner.__file__).parent
@@ -39,10 +40,8 @@ def test_the_runner_imports_only_numpy_and_what_python_has() -> None:
     assert names - set(sys.stdlib_module_names) == {"numpy"}
 
 
-def test_bounds_are_those_of_the_format() -> None:
-    assert runner.FORMAT == launch_list.FORMAT
-    assert runner.MAX_LIST_BYTES == launch_list.MAX_LIST_BYTES
-    assert f'#define DSA_FORMAT "{launch_list.FORMAT}"' in runner_files()["launch_list.h"].decode()
-    fields = launch_list.LaunchTensor.model_json_schema()["properties"]
-    assert tuple(fields["dtype"]["enum"]) == runner.DTYPES
-    assert tuple(fields["role"]["enum"]) == runner.ROLES
+def test_the_runner_in_c_reads_what_is_written() -> None:
+    header, reader = (runner_files()[name].decode() for name in ("launch_list.h", "launch_list.c"))
+    assert f'#define DSA_MAGIC "{binary_list.MAGIC.decode()[:-1]}\\n"' in header
+    assert f"DSA_VERSION = {binary_list.VERSION}, DSA_MAX_RANK = {runner.MAX_RANK}," in header
+    assert tuple(re.findall(r'\{"(\w+)", \d\}', reader)) == runner.DTYPES

@@ -1,0 +1,109 @@
+"""Frame of the families whose kernels compute several layers in one launch: what differs is the layers and the tiles.
+
+layers of a group --layers_of--> FusedLayers --tiles--> a candidate per tile;  the plan's tile --launch--> Launch
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from codegen.cutlass.kernel.family import KernelWork, Parameters
+from codegen.cutlass.kernel.floors import launch_seconds
+from codegen.cutlass.kernel.launches import ComputedLaunch, Launch, Source
+from codegen.cutlass.sources import filled, source_text
+from hw_models.chip import Chip
+from hw_models.errors import TargetError
+from partitioner.ir.graph import Constants
+from partitioner.ir.kernels import Kernel, KernelFloor
+
+
+class FusedTile(Protocol):
+    """Work and size of a block of threads."""
+
+    @property
+    def parameters(self) -> tuple[tuple[str, int | str], ...]:
+        """What tells the tile from others, for plans."""
+
+    @property
+    def threads(self) -> int: ...
+    @property
+    def shared_bytes(self) -> int: ...
+
+    def registers(self, chip: Chip) -> int:
+        """Largest number of registers of a thread."""
+
+
+def plane_source(template: str, instruction: str, **words: str | int) -> Source:
+    """A template whose products read planes of shared memory: a warp by itself ("mma"), or four together ("wgmma")."""
+    grouped = instruction == "wgmma"
+    shared = ("common.cuh", "primitives.cuh", "planes.cuh", *(("planes_wgmma.cuh",) if grouped else ()))
+    multiply = "multiply_planes_group" if grouped else "multiply_planes"
+    return Source(
+        template, source_text(*shared) + filled(f"{template}.cu", GROUPED=grouped, MULTIPLY=multiply, **words)
+    )
+
+
+Tile = TypeVar("Tile", bound=FusedTile)
+
+
+@dataclass(frozen=True, slots=True)
+class FusedCosts:
+    """Least times of a kernel, and its grid: `extents` of the result that a block computes, or the number of `blocks`
+    where a block's part is not a box."""
+
+    floors: tuple[KernelFloor, ...]
+    extents: tuple[int, ...] = ()
+    blocks: tuple[int, ...] = ()
+
+
+class FusedLayers(Protocol[Tile]):
+    """Layers in the form that a template takes."""
+
+    def tiles(self) -> Iterable[Tile]:
+        """Tiles that a block of the chip can hold."""
+
+    def costs(self, tile: Tile) -> FusedCosts: ...
+    def launch(self, tile: Tile, constants: Constants) -> Launch | ComputedLaunch: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FusedFamily(Generic[Tile]):
+    """A family of one template. `layers_of` is None for layers that it does not take together; at most `most_offered`
+    candidates are offered, the fastest first, or all in the order of their tiles."""
+
+    name: str
+    layers_of: Callable[[KernelWork], FusedLayers[Tile] | None]
+    most_offered: int | None = None
+
+    def offers(self, work: KernelWork) -> tuple[Kernel, ...]:
+        layers = self.layers_of(work)
+        kernels = [self._candidate(tile, layers.costs(tile), work.chip) for tile in layers.tiles()] if layers else []
+        if self.most_offered is not None:
+            kernels = sorted(kernels, key=lambda kernel: kernel.seconds)[: self.most_offered]
+        return tuple(kernels)
+
+    def _candidate(self, tile: Tile, costs: FusedCosts, chip: Chip) -> Kernel:
+        return Kernel(
+            self.name,
+            tile.parameters,
+            costs.extents,
+            (("shared_bytes", tile.shared_bytes), ("threads", tile.threads), ("registers", tile.registers(chip))),
+            1,
+            launch_seconds(chip),
+            costs.floors,
+            costs.blocks,
+        )
+
+    def launches(
+        self, work: KernelWork, parameters: Parameters, constants: Constants
+    ) -> tuple[Launch | ComputedLaunch, ...]:
+        """The only launch. Raises TargetError for parameters that are never offered."""
+        layers = self.layers_of(work)
+        tiles = layers.tiles() if layers else ()
+        tile = next((tile for tile in tiles if dict(tile.parameters) == dict(parameters)), None)
+        if layers is None or tile is None:
+            needs, has = "the parameters that it was offered with", str(dict(parameters))
+            raise TargetError(f"kernel {self.name}", needs=needs, has=has)
+        return (layers.launch(tile, constants),)

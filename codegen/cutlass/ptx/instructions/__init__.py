@@ -1,0 +1,1 @@
+"""The table of opcodes: each instruction as a function of the active threads."""

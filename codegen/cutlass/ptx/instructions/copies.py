@@ -1,0 +1,104 @@
+"""cp.async and its groups: copies from global to shared memory, with zeros after the requested bytes."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from codegen.cutlass.ptx.instructions.access import bound_addresses, nothing, take
+from codegen.cutlass.ptx.instructions.mbarrier_operations import bound_addresses_in_shared
+from codegen.cutlass.ptx.instructions.rows import OpcodeForm, OpcodeRow, Step, need
+from codegen.cutlass.ptx.state.active import Active
+from codegen.cutlass.ptx.state.core import CtaBatch
+from codegen.cutlass.ptx.state.scalars import DTYPES, Array
+from codegen.cutlass.ptx.text.errors import FaultKind, KernelFault, UnsupportedPtx
+from codegen.cutlass.ptx.text.module import Immediate, PtxInstruction, Register
+
+
+def _cp(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
+    """cp.async and its groups."""
+    words, operands = form.modifiers, instruction.operands
+    need(bool(words) and words[0] == "async", instruction)
+    match words[1:]:
+        case ("commit_group",):
+            return core.copies.commit
+        case ("wait_all",):
+            return partial(core.copies.wait, newest=None)
+        case ("wait_group",):
+            need(len(operands) == 1 and isinstance(operands[0], Immediate) and operands[0].value >= 0, instruction)
+            assert isinstance(operands[0], Immediate)
+            return partial(core.copies.wait, newest=operands[0].value)
+        case ("bulk", "commit_group") | ("bulk", "wait_group") | ("bulk", "wait_group", "read"):
+            return nothing  # bulk copies are refused, so there are none to wait for
+        case ("mbarrier", "arrive", *rest):
+            return _arrive(instruction, tuple(rest), core)
+        case ("ca" | "cg", "shared" | "shared::cta", "global"):
+            need(len(operands) in (3, 4) and isinstance(operands[2], Immediate), instruction)
+            return _issue(instruction, words[1], core)
+    raise UnsupportedPtx(f"{instruction.opcode} is not executed")
+
+
+def _arrive(instruction: PtxInstruction, words: tuple[str, ...], core: CtaBatch) -> Step:
+    """cp.async.mbarrier.arrive{.noinc}{.shared}.b64: an arrival when the thread's copies so far have landed."""
+    need(len(instruction.operands) == 1, instruction)
+    spaces = tuple(word for word in words if word != "noinc")
+    where = bound_addresses_in_shared(instruction.operands[0], spaces, core)
+    return lambda active: core.mbarriers.arrive_by_copies(
+        active, where(active), instruction.line, counted="noinc" in words
+    )
+
+
+def _issue(instruction: PtxInstruction, cache: str, core: CtaBatch) -> Step:
+    to, origin = (bound_addresses(operand, core) for operand in instruction.operands[:2])
+    size = instruction.operands[2]
+    assert isinstance(size, Immediate)
+    width = size.value
+    need(width == 16 or (cache == "ca" and width in (4, 8)), instruction)
+    fill: Array | None = None
+    skip: tuple[Array, bool] | None = None
+    if len(instruction.operands) == 4:
+        last = instruction.operands[3]
+        if isinstance(last, Register) and last.type == "pred":
+            skip = core.registers.predicate(last)
+        else:
+            fill = core.registers.source(last, "u32")
+
+    def step(active: Active) -> None:
+        lanes = active.lanes
+        sizes = np.full(lanes.size, width, np.int64) if fill is None else take(fill, active).astype(np.int64)
+        if skip is not None:
+            sizes = np.where(take(skip[0], active) != skip[1], 0, sizes)
+        if (sizes > width).any():
+            raise KernelFault(FaultKind.INVALID, f"a copy of {width} bytes reads {int(sizes.max())}")
+        core.copies.issue(to(active), lanes, _copied(core, origin(active), sizes, width))
+
+    return step
+
+
+def _copied(core: CtaBatch, addresses: Array, sizes: Array, width: int) -> Array:
+    """Copied bytes (n, width): as many as requested, followed by zeros."""
+    if (addresses & np.uint64(width - 1))[sizes > 0].any():
+        raise KernelFault(
+            FaultKind.MISALIGNED, f"cp.async copies {width} bytes from an address that is not a multiple of it"
+        )
+    if bool((sizes == width).all()):
+        return core.memory.gather(addresses, DTYPES["b32"], width // 4).view(np.uint8)
+    rows = np.zeros((sizes.size, width), np.uint8)
+    for size in np.unique(sizes[sizes > 0]):
+        chosen = np.flatnonzero(sizes == size)
+        if size == width:
+            rows[chosen] = core.memory.gather(addresses[chosen], DTYPES["b32"], width // 4).view(np.uint8)
+            continue
+        for byte in range(int(size)):
+            rows[chosen, byte] = core.memory.gather(addresses[chosen] + np.uint64(byte), DTYPES["b8"], 1)[:, 0]
+    return rows
+
+
+ASYNC: Final = frozenset({
+    "async", "commit_group", "wait_all", "wait_group", "ca", "cg", "shared", "shared::cta", "global",
+    "mbarrier", "arrive", "noinc", "bulk", "read",
+})  # fmt: skip
+
+COPIES: Final = (OpcodeRow("cp", _cp, ASYNC, frozenset({"*"})),)

@@ -1,0 +1,1 @@
+"""State of a running batch of CTAs: threads and their paths, registers, memories, barriers."""
