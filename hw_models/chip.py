@@ -83,7 +83,7 @@ class Chip(Part):
     def _filled(cls, value: object) -> object:
         """Refuse `null` in a file: None stands for a part that the file does not give."""
         if value is None:
-            raise PydanticCustomError("model_type", "nothing has no fields")
+            raise PydanticCustomError("model_type", "Input should be an object")
         return value
 
     @property

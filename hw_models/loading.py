@@ -106,7 +106,7 @@ def parse_chip(text: str, file: str) -> Chip:
     try:
         chip = Chip.model_validate_json(json.dumps(document.value))
     except ValidationError as error:
-        raise _error(file, (*parts, *field_problems(error, document))) from None
+        raise _error(file, (*parts, *field_problems(error, document, Chip))) from None
     found = parts or tuple(document.problem(*finding) for finding in contradictions(chip))
     if found:
         raise _error(file, found)

@@ -14,8 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hw_models.errors import ChipError
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$", max_length=64)]
-Line = Annotated[str, Field(min_length=1, max_length=400, pattern=r"^[^\x00-\x1f\x7f]*$")]
+NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]*$"
+LINE_PATTERN = r"^[^\x00-\x1f\x7f]*$"
+Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=64)]
+Line = Annotated[str, Field(min_length=1, max_length=400, pattern=LINE_PATTERN)]
 Count = Annotated[int, Field(ge=1, le=1 << 20)]
 Limit = Annotated[int, Field(ge=0, le=1 << 50)]
 Bytes = Annotated[int, Field(ge=1, le=1 << 50)]

@@ -98,7 +98,7 @@ def test_a_missing_part_of_an_array_of_cores_is_told_with_all_other_problems(par
     text = edited(STCP920, (f"\n{part}:\n", "\ngone:\n"), ("clusters: 4", "clusters: none"))
     assert [line.split(": ", 1)[1] for line in problems(text) if "gone" not in line] == [
         f"{part}: missing; an array of cores (kind: cores) needs this field",
-        "clusters: 'none' is not a whole number; write a whole number such as 1_048_576",
+        "clusters: 'none' should be a valid integer; write a whole number such as 1_048_576",
     ]
 
 
@@ -112,7 +112,9 @@ def test_links_are_needed_by_an_array_of_cores() -> None:
 
 def test_a_part_without_fields_is_not_a_missing_one() -> None:
     text = edited(A100, ("\nsimt:\n", "\nsimt:\n\nunknown:\n"))
-    assert any("simt: an empty value has no fields; write fields as 'name: value'" in line for line in problems(text))
+    assert any(
+        "simt: an empty value should be an object; write fields as 'name: value'" in line for line in problems(text)
+    )
 
 
 def test_a_gpu_with_the_parts_of_cores_is_told_which_are_its_own() -> None:
@@ -142,15 +144,15 @@ def test_every_kind_needs_its_parts_and_no_other() -> None:
 
 
 WRONG = (
-    ("kind: gpu", "kind: gpus", "kind: 'gpus' is not allowed; allowed: 'cores' or 'gpu'; did you mean 'gpu'?"),
+    ("kind: gpu", "kind: gpus", "kind: 'gpus' should be 'cores' or 'gpu'; did you mean 'gpu'?"),
     (
         "registers_per_core: 65_536",
         "register_per_core: 65_536",
         "simt.register_per_core: unknown field; did you mean 'registers_per_core'?",
     ),
-    ("warp_threads: 32", "# warp_threads: 32", "simt.warp_threads: missing; simt needs this field"),
-    ("  launch_us: 2 ", "  launch_us: -2 ", "simt.launch_us: -2 is out of range; must be at least 0.0"),
-    ("persists: false", "persists: 0", "memories[2].persists: 0 is neither true nor false; write true or false"),
+    ("warp_threads: 32", "# warp_threads: 32", "simt.warp_threads: missing; add this field"),
+    ("  launch_us: 2 ", "  launch_us: -2 ", "simt.launch_us: -2 should be greater than or equal to 0"),
+    ("persists: false", "persists: 0", "memories[2].persists: 0 should be a valid boolean; write true or false"),
     (
         "shared_memory: shared",
         "shared_memory: share",

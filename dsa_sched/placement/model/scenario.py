@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from dsa_sched.placement.model.problem import MOST_MACHINES, MOST_STREAMS, Machine, Route
 from hw_models.chip import Chip
 from hw_models.errors import ChipError, FileProblem, PlacementError
-from hw_models.field_problems import FileSchema, field_problems
+from hw_models.field_problems import field_problems
 from hw_models.loading import load_chip, read_text
 from hw_models.parts import Line, Name
 from hw_models.yaml_nodes import Path as FieldPath
@@ -169,9 +169,6 @@ def _ns(microseconds: float) -> int:
     return round(microseconds * 1000)
 
 
-SCENARIO_FILE = FileSchema("a scenario", Scenario, {"devices": "a device", "links": "a link", "roofline": "a roofline"})
-
-
 def read_scenario(path: Path) -> Scenario:
     """Read, check and build the scenario of a file. Raises PlacementError with every problem of the file.
 
@@ -188,7 +185,7 @@ def parse_scenario(text: str, file: str, folder: Path = Path()) -> Scenario:
     try:
         scenario = Scenario.model_validate_json(json.dumps(document.value))
     except ValidationError as error:
-        raise _error(file, field_problems(error, document, SCENARIO_FILE)) from None
+        raise _error(file, field_problems(error, document, Scenario)) from None
     chips, found = _resolved(scenario, folder)
     if problems := (*found, *_contradictions(scenario, chips)):
         raise _error(file, tuple(document.problem(*problem) for problem in problems))
