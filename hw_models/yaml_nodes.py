@@ -121,8 +121,9 @@ class _Reader:
             return value
         return self._refuse(node, path, f"{said} is not a number, a text or true/false")
 
-    def _refuse(self, node: Node, path: Path, wrong: str) -> None:
+    def _refuse(self, node: Node, path: Path, wrong: str) -> Value:
         self.problems.append(FileProblem(_line(node), path_text(path), wrong))
+        return None
 
 
 def _line(node: Node) -> int:

@@ -27,7 +27,6 @@ ALLOWED = {
     "codegen/neuralscale/asm/assembler.py:_immediate": WORDS,
     "codegen/neuralscale/asm/assembly_text.py:_gnu_plan": A_TABLE,
     "codegen/neuralscale/emit/expansion.py:register_fields": A_TABLE,
-    "codegen/neuralscale/kernels/dispatch.py:_has_whole_lines": "what kinds of templates have, one entry a kind",
     "codegen/neuralscale/isa/syntax.py:_template": A_TABLE,
     "codegen/neuralscale/isa/table.py:_made": WORDS,
     "codegen/neuralscale/isa/table.py:_narrow_operands": A_TABLE,

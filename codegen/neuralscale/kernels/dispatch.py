@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from inspect import cleandoc
 from math import prod
-from typing import TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +21,6 @@ from codegen.neuralscale.kernels.tables import CURVED, TABLED, no_table, pays, t
 from codegen.neuralscale.kernels.transfers import copy_instructions
 from codegen.neuralscale.templates.attention import LONGEST_HEAD, AttentionTemplate
 from codegen.neuralscale.templates.broadcast import same_shape
-from codegen.neuralscale.templates.concat import ConcatTemplate
 from codegen.neuralscale.templates.convolution import MAX_FIELD, ConvolutionTemplate
 from codegen.neuralscale.templates.curves import CURVES
 from codegen.neuralscale.templates.depthwise import DepthwiseTemplate
@@ -31,14 +28,13 @@ from codegen.neuralscale.templates.elementwise import BINARY, UNARY
 from codegen.neuralscale.templates.lrn import LrnTemplate
 from codegen.neuralscale.templates.matmul import MatmulTemplate
 from codegen.neuralscale.templates.normalise import NormaliseTemplate
-from codegen.neuralscale.templates.pointwise import PointwiseTemplate
 from codegen.neuralscale.templates.pooling import PoolingTemplate
-from codegen.neuralscale.templates.rearrange import RearrangeTemplate
-from codegen.neuralscale.templates.reduction import ReductionTemplate
+from codegen.neuralscale.templates.rearrange import ConcatTemplate, RearrangeTemplate
+from codegen.neuralscale.templates.reduction import ReductionTemplate, ScalingTemplate
 from codegen.neuralscale.templates.resize import ResizeTemplate
-from codegen.neuralscale.templates.scaling import ScalingTemplate
 from codegen.neuralscale.templates.softmax import SoftmaxTemplate
-from codegen.neuralscale.templates.tile import Template, Tile, WholeLines
+from codegen.neuralscale.templates.template import PointwiseTemplate, Template
+from codegen.neuralscale.templates.tile import Tile
 from hw_models.chip import Chip
 from isched.program.program import Instr
 from isched.program.target import DENSE
@@ -84,23 +80,12 @@ NO_TEMPLATE = {
 }
 """Reasons why there is no template, by the kind of operator."""
 
-DEPTHWISE = DepthwiseTemplate(ConvolutionTemplate())
+DEPTHWISE = DepthwiseTemplate()
 
 
 def template_of(graph: Graph, op: Op) -> Template:
     """The template that computes an operator."""
     return DEPTHWISE if is_depthwise(graph, op) else TEMPLATES[op.kind]
-
-
-def _wants_whole_lines(template: Template) -> TypeGuard[WholeLines]:
-    return _has_whole_lines(type(template))
-
-
-@cache
-def _has_whole_lines(kind: type) -> bool:
-    """Whether a template keeps whole lines. Cached, since planning asks for every box and Python looks through all
-    names of the protocol each time."""
-    return issubclass(kind, WholeLines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +156,7 @@ class NeuralScaleKernels:
 
     def whole_axes(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
         anchor = layer.anchor(graph)
-        template = template_of(graph, anchor)
-        return template.whole_axes(graph, anchor) if _wants_whole_lines(template) else ()
+        return template_of(graph, anchor).whole_axes(graph, anchor)
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         template = template_of(graph, layer.anchor(graph))

@@ -26,22 +26,14 @@ from codegen.neuralscale.instructions.arithmetic import Arithmetic, arithmetic_o
 from codegen.neuralscale.instructions.builder import MatrixPlace
 from codegen.neuralscale.templates.lines import Lines, apply, reduce, total
 from codegen.neuralscale.templates.steps import instructions, refined_reciprocal
-from codegen.neuralscale.templates.tile import (
-    DATA,
-    WEIGHTS,
-    Tile,
-    finish,
-    finish_buffers,
-    finish_cycles,
-    finish_loads,
-    load_bytes,
-)
+from codegen.neuralscale.templates.template import OnePassTemplate, data_buffer, finish_cycles, single_pass
+from codegen.neuralscale.templates.tile import WEIGHTS, Tile, load_bytes
 from hw_models.chip import Chip
 from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape
-from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
+from partitioner.ir.target import TileBuffer, TileLoad, TileWork
 
 SURE_RUN = 512
 """Keys of one run at least: for heads of 128 elements, keys and values then fill the weights buffer of 256 KiB.
@@ -126,7 +118,7 @@ def _longest_run(size: int, width: int) -> int:
     return max(SURE_RUN, min(in_im, BUFFER_ELEMENTS // (size + width)))
 
 
-class AttentionTemplate:
+class AttentionTemplate(OnePassTemplate):
     """attend(heads, groups, scale): q, k, v and a mask that is added, heads side by side; heads of at most 262,144
     elements of keys and values."""
 
@@ -147,42 +139,35 @@ class AttentionTemplate:
         shape = _shape(graph, op, box)
         arithmetic = shape.arithmetic
         item_bytes, operand_bytes, sum_bytes = arithmetic.item_bytes, arithmetic.operand_bytes, arithmetic.sum_bytes
-        loads = (*_loads(graph, op, shape), *finish_loads(graph, layer, box))
+        loads = _loads(graph, op, shape)
         blocks, run = shape.blocks(chip), shape.longest
         rows, places = max(high - low for low, high in blocks), min(PLACES, len(blocks))
         buffers = (
-            *(
-                TileBuffer(load.buffer, "L1", DATA, load_bytes(graph, load), strided=load.buffer != "mask")
-                for load in _loads(graph, op, shape)
-            ),
+            *(data_buffer(load.buffer, load_bytes(graph, load), strided=load.buffer != "mask") for load in loads),
             TileBuffer("turned", "L1", WEIGHTS, operand_bytes * shape.size * run),
             TileBuffer("columns", "L1", WEIGHTS, operand_bytes * run * shape.width),
-            TileBuffer("weights", "L1", DATA, places * item_bytes * rows * shape.keys),
-            TileBuffer("line", "L1", DATA, places * item_bytes * rows),
-            TileBuffer("partial", "L1", DATA, places * item_bytes * shape.lines(rows).partial_elements),
+            data_buffer("weights", places * item_bytes * rows * shape.keys),
+            data_buffer("line", places * item_bytes * rows),
+            data_buffer("partial", places * item_bytes * shape.lines(rows).partial_elements),
             TileBuffer("keys_turned", "IM", "", operand_bytes * shape.size * run, passing=True),
             TileBuffer("scores", "IM", "", places * sum_bytes * rows * run, passing=True),
             TileBuffer("sum", "IM", "", places * sum_bytes * rows * shape.width, passing=True),
-            *finish_buffers(graph, layer, box),
         )
         steps = shape.items * shape.heads * len(blocks) if len(blocks) > 1 else 1
-        return TileWork(buffers, (Pass(loads),), "output", _cycles(graph, layer, shape, chip), steps)
+        return replace(single_pass(graph, layer, box, loads, buffers, _cycles(graph, layer, shape, chip)), steps=steps)
 
-    def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
+    def computed(self, tile: Tile) -> Iterator[Instr]:
         op = tile.layer.anchor(tile.graph)
         shape = _shape(tile.graph, op, tile.box)
         blocks = shape.blocks(tile.chip)
-        instrs: list[Instr] = []
         for item in range(shape.items):
             held = -1
             for head in range(shape.first, shape.first + shape.heads):
                 for number, rows in enumerate(blocks):
                     place = (len(blocks) * (head - shape.first) + number) % min(PLACES, len(blocks))
                     block = _Block(tile, op, shape, item, head, rows, place)
-                    instrs += _attended(block, held=held == head // shape.shared)
+                    yield from _attended(block, held=held == head // shape.shared)
                     held = head // shape.shared if len(shape.runs) == 1 else -1
-        instrs += finish(tile, tile.output)
-        return (tuple(instrs),)
 
 
 def _shape(graph: Graph, op: Op, box: Box) -> _Shape:

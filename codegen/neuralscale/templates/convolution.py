@@ -18,18 +18,15 @@ from math import prod
 from codegen.neuralscale.instructions.arithmetic import arithmetic_of
 from codegen.neuralscale.instructions.builder import MAX_EXTENT, Convolution
 from codegen.neuralscale.instructions.reductions import reduction_runs, staged_runs
-from codegen.neuralscale.templates.tile import (
-    DATA,
-    WEIGHTS,
-    Tile,
-    finish,
+from codegen.neuralscale.templates.template import (
+    Template,
+    data_buffer,
     finish_buffers,
     finish_cycles,
     finish_loads,
-    load_bytes,
-    window_problem,
-    window_region,
+    summed,
 )
+from codegen.neuralscale.templates.tile import WEIGHTS, Tile, load_bytes, window_problem, window_region
 from hw_models.chip import Chip
 from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
@@ -128,7 +125,7 @@ class ConvolutionShape:
         )
 
 
-class ConvolutionTemplate:
+class ConvolutionTemplate(Template):
     """Images of two axes; constant weights, an optional bias, any groups; one stride and one dilation for both axes;
     kernel, stride, dilation and padding up to 255; at most 32,767 channels."""
 
@@ -151,10 +148,6 @@ class ConvolutionTemplate:
                 return f"more than {most:,} channels: the pixel stride does not fit 16 bits"
         return None
 
-    def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
-        del graph, op
-        return (1, 1, 1, 1)
-
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         op = layer.anchor(graph)
         arithmetic = arithmetic_of(graph, op)
@@ -166,9 +159,9 @@ class ConvolutionTemplate:
         passes = [Pass(loads) for loads in zip(inputs, weights, strict=True)]
         passes[-1] = Pass((*passes[-1].loads, *bias_loads(op, box), *finish_loads(graph, layer, box)))
         buffers = [
-            TileBuffer("input", "L1", DATA, max(load_bytes(graph, load) for load in inputs), strided=True),
+            data_buffer("input", max(load_bytes(graph, load) for load in inputs), strided=True),
             TileBuffer("weights", "L1", WEIGHTS, max(load_bytes(graph, load) for load in weights)),
-            *(TileBuffer(load.buffer, "L1", DATA, load_bytes(graph, load)) for load in bias_loads(op, box)),
+            *(data_buffer(load.buffer, load_bytes(graph, load)) for load in bias_loads(op, box)),
             TileBuffer("sum", "IM", "", arithmetic.sum_bytes * box_size(box), passing=True),
         ]
         images, rows = shape.folded(box)
@@ -184,23 +177,9 @@ class ConvolutionTemplate:
         return TileWork((*buffers, *finish_buffers(graph, layer, box)), tuple(passes), "output", cycles)
 
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
-        graph, op = tile.graph, tile.layer.anchor(tile.graph)
-        shape = ConvolutionShape.of(graph, op)
-        result: list[tuple[Instr, ...]] = []
-        total = tile.sums("sum", tile.output.rows, tile.output.columns)
-        runs = shape.runs()
-        for position, (run, step) in enumerate(zip(runs, tile.work.passes, strict=True)):
-            instrs = list(_convolve(tile, shape, run, step))
-            last = position == len(runs) - 1
-            if len(runs) > 1 and position == 0:
-                instrs += tile.issue.unary("mov.m", tile.output, total)
-            elif len(runs) > 1:
-                instrs += tile.issue.binary("veadd", tile.output, tile.output, total)
-            if last:
-                bias = tile.matrix("bias", 1, tile.output.columns) if len(op.inputs) > 2 else None
-                instrs += finish(tile, total if len(runs) == 1 else tile.output, bias)
-            result.append(tuple(instrs))
-        return tuple(result)
+        shape = ConvolutionShape.of(tile.graph, tile.layer.anchor(tile.graph))
+        steps = zip(shape.runs(), tile.work.passes, strict=True)
+        return summed(tile, [tuple(_convolve(tile, shape, run, step)) for run, step in steps])
 
 
 def _weight_load(op: Op, shape: ConvolutionShape, box: Box, run: tuple[int, int]) -> TileLoad:

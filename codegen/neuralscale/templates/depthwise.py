@@ -12,7 +12,7 @@ why.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from codegen.neuralscale.instructions.arithmetic import Arithmetic, arithmetic_of
@@ -25,42 +25,24 @@ from codegen.neuralscale.instructions.depthwise_forms import (
     form_cycles,
 )
 from codegen.neuralscale.templates.convolution import ConvolutionShape, ConvolutionTemplate, bias_loads
-from codegen.neuralscale.templates.tile import (
-    DATA,
-    WEIGHTS,
-    Tile,
-    finish,
-    finish_buffers,
-    finish_cycles,
-    finish_loads,
-    load_bytes,
-    window_region,
-)
+from codegen.neuralscale.templates.template import data_buffer, finish, finish_cycles, single_pass
+from codegen.neuralscale.templates.tile import WEIGHTS, Tile, load_bytes, window_region
 from hw_models.chip import Chip
 from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape, box_size
-from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
+from partitioner.ir.target import TileBuffer, TileLoad, TileWork
 
 
-@dataclass(frozen=True, slots=True)
-class DepthwiseTemplate:
+class DepthwiseTemplate(ConvolutionTemplate):
     """What a convolution takes, with as many groups as input and output channels."""
-
-    each: ConvolutionTemplate
-
-    def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
-        return self.each.accepts(graph, op, chip)
-
-    def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
-        return self.each.granularity(graph, op)
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         op = layer.anchor(graph)
         form = depthwise_form(graph, op, chip)
         if form is DepthwiseForm.EACH:
-            return self.each.work(graph, layer, box, chip)
+            return super().work(graph, layer, box, chip)
         arithmetic = arithmetic_of(graph, op)
         shape = ConvolutionShape.of(graph, op)
         (images, rows, columns, count), taps, total = box_shape(box), prod(shape.kernel), shape.groups
@@ -68,35 +50,23 @@ class DepthwiseTemplate:
         weights = TileLoad(op.inputs[1], (box[3], *((0, k) for k in shape.kernel), (0, 1), (0, 1)), "weights")
         bias = bias_loads(op, box)
         buffers = [
-            TileBuffer("input", "L1", DATA, load_bytes(graph, source), strided=True),
-            *(TileBuffer(load.buffer, "L1", DATA, load_bytes(graph, load)) for load in (weights, *bias)),
-            *_built(
-                arithmetic,
-                form,
-                block_parts(box[3], total, chip.matrix.array_channels),
-                taps,
-                count,
-                columns,
-            ),
-            *(
-                (TileBuffer("sum", "IM", "", arithmetic.sum_bytes * box_size(box)),)
-                if form is DepthwiseForm.BLOCKS
-                else ()
-            ),
-            *finish_buffers(graph, layer, box),
+            data_buffer("input", load_bytes(graph, source), strided=True),
+            *(data_buffer(load.buffer, load_bytes(graph, load)) for load in (weights, *bias)),
+            *_built(arithmetic, form, block_parts(box[3], total, chip.matrix.array_channels), taps, count, columns),
         ]
+        if form is DepthwiseForm.BLOCKS:
+            buffers.append(TileBuffer("sum", "IM", "", arithmetic.sum_bytes * box_size(box)))
         cycles = (
             *form_cycles(chip, arithmetic, form, taps, (images, rows, columns), box[3], total),
             *finish_cycles(graph, layer, box, chip, len(bias)),
         )
-        step = Pass((source, weights, *bias, *finish_loads(graph, layer, box)))
-        return TileWork(tuple(buffers), (step,), "output", cycles)
+        return single_pass(graph, layer, box, (source, weights, *bias), buffers, cycles)
 
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
         op = tile.layer.anchor(tile.graph)
         form = depthwise_form(tile.graph, op, tile.chip)
         if form is DepthwiseForm.EACH:
-            return self.each.lower(tile)
+            return super().lower(tile)
         shape = ConvolutionShape.of(tile.graph, op)
         if form is DepthwiseForm.BLOCKS:
             result = tile.sums("sum", tile.output.rows, tile.output.columns)
@@ -123,8 +93,7 @@ def _built(
     """The buffers that are built in L1: the block matrices that alternate, or weight rows and one line of products."""
     if form is DepthwiseForm.VECTOR:
         item_bytes = arithmetic.item_bytes
-        rows = TileBuffer("rows", "L1", DATA, item_bytes * taps * count)
-        return rows, TileBuffer("product", "L1", DATA, item_bytes * columns * count)
+        return data_buffer("rows", item_bytes * taps * count), data_buffer("product", item_bytes * columns * count)
     size_bytes = max(arithmetic.operand_bytes * taps * part.size * part.columns for part in parts)
     return tuple(TileBuffer(f"matrix{turn}", "L1", WEIGHTS, size_bytes) for turn in range(min(2, len(parts))))
 

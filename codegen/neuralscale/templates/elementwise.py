@@ -10,20 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import copysign, inf, prod
-from typing import TYPE_CHECKING
 
 from codegen.neuralscale.instructions.builder import InstructionBuilder, MatrixPlace
 from codegen.neuralscale.templates.broadcast import combine, is_immediate, operand_box, padded_shape, same_shape
 from codegen.neuralscale.templates.curves import CURVES, DIVISOR, curve
 from codegen.neuralscale.templates.steps import VectorStep, instructions, registers
+from codegen.neuralscale.templates.tile import Tile
 from hw_models.chip import Chip
 from isched.program.program import Instr
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.regions import Box, box_shape, full_box
 from partitioner.ir.target import TileLoad
-
-if TYPE_CHECKING:
-    from codegen.neuralscale.templates.tile import Tile
 
 BINARY = {"add": "veadd", "sub": "vesub", "mul": "veemul", "max": "vemax", "min": "vemin", "div": "veemul"}
 

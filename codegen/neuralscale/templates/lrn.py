@@ -14,21 +14,14 @@ from math import sqrt
 
 from codegen.neuralscale.instructions.arithmetic import arithmetic_of
 from codegen.neuralscale.instructions.builder import MatrixPlace
-from codegen.neuralscale.templates.tile import (
-    DATA,
-    Tile,
-    finish,
-    finish_buffers,
-    finish_cycles,
-    finish_loads,
-    stored_bytes,
-)
+from codegen.neuralscale.templates.template import OnePassTemplate, data_buffer, epilogue_cycles, single_pass
+from codegen.neuralscale.templates.tile import Tile, stored_bytes
 from hw_models.chip import Chip
 from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_size
-from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
+from partitioner.ir.target import TileLoad, TileWork
 
 LARGEST_QUARTERS = 16
 """Largest beta in quarters (beta = 4): a higher power leaves the range of fp16 for any u that differs much from 1."""
@@ -45,7 +38,7 @@ def _shifts(op: Op) -> tuple[int, ...]:
     return tuple(shift for shift in range(-before, size - before) if shift)
 
 
-class LrnTemplate:
+class LrnTemplate(OnePassTemplate):
     """lrn(size, alpha, beta, bias)."""
 
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
@@ -60,40 +53,31 @@ class LrnTemplate:
     def whole_axes(self, graph: Graph, op: Op) -> tuple[int, ...]:
         return (len(graph.by_name[op.outputs[0]].shape) - 1,)
 
-    def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
-        return (*(1,) * (len(graph.by_name[op.outputs[0]].shape) - 1), 0)
-
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         op = layer.anchor(graph)
         arithmetic = arithmetic_of(graph, op)
-        names = ("input", "squares", "sums")
-        buffers = [
-            TileBuffer(name, "L1", DATA, stored_bytes(graph, op.inputs[0], box), strided=name == "input")
-            for name in names
-        ]
-        loads = (TileLoad(op.inputs[0], box, "input"), *finish_loads(graph, layer, box))
-        count = len(_shifts(op)) + 8 + int(_quarters(op))
-        cycles = (("vector", arithmetic.vector_cycles(chip, box_size(box), count)),)
-        after = finish_cycles(graph, layer, box, chip) if layer.epilogue(graph) else ()
-        return TileWork((*buffers, *finish_buffers(graph, layer, box)), (Pass(loads),), "output", (*cycles, *after))
+        size_bytes = stored_bytes(graph, op.inputs[0], box)
+        buffers = (data_buffer(name, size_bytes, strided=name == "input") for name in ("input", "squares", "sums"))
+        cycles = arithmetic.vector_cycles(chip, box_size(box), len(_shifts(op)) + 8 + int(_quarters(op)))
+        after = epilogue_cycles(graph, layer, box, chip)
+        loads = (TileLoad(op.inputs[0], box, "input"),)
+        return single_pass(graph, layer, box, loads, buffers, (("vector", cycles), *after))
 
-    def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
+    def computed(self, tile: Tile) -> Iterator[Instr]:
         issue, op, output = tile.issue, tile.layer.anchor(tile.graph), tile.output
         data, squares, sums = (tile.matrix(n, output.rows, output.columns) for n in ("input", "squares", "sums"))
-        instrs = list(issue.scalar("veemul", sums, data, sqrt(op.number("alpha") / op.number("size"))))
-        instrs += issue.binary("veemul", squares, sums, sums)
-        instrs += issue.unary("mov.m", sums, squares)
+        yield from issue.scalar("veemul", sums, data, sqrt(op.number("alpha") / op.number("size")))
+        yield from issue.binary("veemul", squares, sums, sums)
+        yield from issue.unary("mov.m", sums, squares)
         for shift in _shifts(op):
             width = output.columns - abs(shift)
             if width > 0:
                 into = sums.part(0, sums.rows, max(0, -shift), width)
-                instrs += issue.binary("veadd", into, into, squares.part(0, sums.rows, max(0, shift), width))
-        instrs += issue.scalar("veadd", sums, sums, op.number("bias"))
-        instrs += _power(tile, output, sums, squares, int(_quarters(op)))
-        instrs += issue.unary("verecip.m", output, output)
-        instrs += issue.binary("veemul", output, data, output)
-        instrs += finish(tile, output)
-        return (tuple(instrs),)
+                yield from issue.binary("veadd", into, into, squares.part(0, sums.rows, max(0, shift), width))
+        yield from issue.scalar("veadd", sums, sums, op.number("bias"))
+        yield from _power(tile, output, sums, squares, int(_quarters(op)))
+        yield from issue.unary("verecip.m", output, output)
+        yield from issue.binary("veemul", output, data, output)
 
 
 def _power(tile: Tile, result: MatrixPlace, base: MatrixPlace, scratch: MatrixPlace, quarters: int) -> Iterator[Instr]:

@@ -23,16 +23,15 @@ from math import prod
 from codegen.neuralscale.instructions.arithmetic import Arithmetic, arithmetic_of
 from codegen.neuralscale.instructions.builder import MAX_EXTENT, MAX_STRIDE_BYTES
 from codegen.neuralscale.instructions.reductions import reduction_runs, staged_runs
-from codegen.neuralscale.templates.tile import (
-    DATA,
-    WEIGHTS,
-    Tile,
-    finish,
+from codegen.neuralscale.templates.template import (
+    Template,
+    data_buffer,
     finish_buffers,
     finish_cycles,
     finish_loads,
-    load_bytes,
+    summed,
 )
+from codegen.neuralscale.templates.tile import WEIGHTS, Tile, load_bytes
 from hw_models.chip import Chip
 from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
@@ -41,7 +40,7 @@ from partitioner.ir.regions import Box, box_shape, box_size
 from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
 
-class MatmulTemplate:
+class MatmulTemplate(Template):
     """Two operands of two or more axes, constant or not, leading axes broadcast; an optional bias over the columns;
     where the second one has several matrices, rows of at most 32,767 elements."""
 
@@ -55,9 +54,6 @@ class MatmulTemplate:
             return f"rows longer than {MAX_STRIDE_BYTES // item_bytes:,} elements of several matrices"
         return None
 
-    def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
-        return (1,) * len(graph.by_name[op.outputs[0]].shape)
-
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         op = layer.anchor(graph)
         arithmetic = arithmetic_of(graph, op)
@@ -68,15 +64,9 @@ class MatmulTemplate:
         bias = (TileLoad(op.inputs[2], (box[-1],), "bias"),) if len(op.inputs) > 2 else ()
         passes[-1] = Pass((*passes[-1].loads, *bias, *finish_loads(graph, layer, box)))
         buffers = [
-            TileBuffer("rows", "L1", DATA, max(load_bytes(graph, rows) for rows, _ in loads), strided=True),
-            TileBuffer(
-                "columns",
-                "L1",
-                WEIGHTS,
-                max(load_bytes(graph, columns) for _, columns in loads),
-                strided=True,
-            ),
-            *(TileBuffer(load.buffer, "L1", DATA, load_bytes(graph, load)) for load in bias),
+            data_buffer("rows", max(load_bytes(graph, rows) for rows, _ in loads), strided=True),
+            TileBuffer("columns", "L1", WEIGHTS, max(load_bytes(graph, right) for _, right in loads), strided=True),
+            *(data_buffer(load.buffer, load_bytes(graph, load)) for load in bias),
             TileBuffer("sum", "IM", "", arithmetic.sum_bytes * box_size(box), passing=True),
         ]
         products, rows = _products(graph, op, box)
@@ -100,23 +90,11 @@ class MatmulTemplate:
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
         op = tile.layer.anchor(tile.graph)
         runs = _runs(tile.graph, op)
-        total = tile.sums("sum", tile.output.rows, tile.output.columns)
-        result: list[tuple[Instr, ...]] = []
-        for position, run in enumerate(runs):
-            rest = _turned_rows(tile.graph, op, tile.box, tile.chip)
-            if rest and max(tile.pitches_bytes.values(), default=0) <= MAX_STRIDE_BYTES:
-                instrs = list(_multiply_turned(tile, rest))
-            else:
-                instrs = list(_multiply(tile, op, run, tile.work.passes[position].loads[0].box[-1]))
-            if len(runs) > 1 and position == 0:
-                instrs += tile.issue.unary("mov.m", tile.output, total)
-            elif len(runs) > 1:
-                instrs += tile.issue.binary("veadd", tile.output, tile.output, total)
-            if position == len(runs) - 1:
-                bias = tile.matrix("bias", 1, tile.output.columns) if len(op.inputs) > 2 else None
-                instrs += finish(tile, total if len(runs) == 1 else tile.output, bias)
-            result.append(tuple(instrs))
-        return tuple(result)
+        rest = _turned_rows(tile.graph, op, tile.box, tile.chip)
+        if rest and max(tile.pitches_bytes.values(), default=0) <= MAX_STRIDE_BYTES:
+            return summed(tile, [tuple(_multiply_turned(tile, rest))])
+        steps = zip(runs, tile.work.passes, strict=True)
+        return summed(tile, [tuple(_multiply(tile, op, run, step.loads[0].box[-1])) for run, step in steps])
 
 
 def _runs(graph: Graph, op: Op) -> tuple[tuple[int, int], ...]:

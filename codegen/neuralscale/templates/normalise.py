@@ -5,7 +5,7 @@
     e = (x - c) * s      d = e - mean(e), e where it is not centred      w = mean(d * d) + epsilon * s * s
     y = d * r            r = recip(sqrt(w)), refined by one Newton step, r * (3/2 - w * r * r / 2)
 
-c and s are exact (`scaling.py`), so that 2^n x has the same e, bit for bit; the sum of 64 squares of d, 16 at most, is
+c and s are exact (`reduction.py`), so that 2^n x has the same e, bit for bit; the sum of 64 squares of d, 16 at most, is
 in the range, and so no product has to be stored before it is added. Sums and means run in pieces (`lines.py`). The
 refined reciprocal is right to 0.1 %, where the chip's reciprocal of the chip's root is right to 0.8 %. There are eight
 passes over the elements, of which the centre takes three; all else works on one value per line. Scale and bias are
@@ -20,22 +20,21 @@ from math import floor, frexp, log2, sqrt
 from codegen.neuralscale.instructions.arithmetic import arithmetic_of
 from codegen.neuralscale.instructions.builder import InstructionBuilder, MatrixPlace
 from codegen.neuralscale.templates.lines import Lines, apply, line_problem, lines_along, reduce, total
-from codegen.neuralscale.templates.scaling import LARGEST, power_above
-from codegen.neuralscale.templates.tile import (
-    DATA,
-    Tile,
-    finish,
-    finish_buffers,
+from codegen.neuralscale.templates.reduction import LARGEST, power_above
+from codegen.neuralscale.templates.template import (
+    OnePassTemplate,
+    data_buffer,
     finish_cycles,
-    finish_loads,
-    stored_bytes,
+    input_buffer,
+    single_pass,
 )
+from codegen.neuralscale.templates.tile import Tile
 from hw_models.chip import Chip
 from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape
-from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
+from partitioner.ir.target import TileLoad, TileWork
 
 SMALLEST = 2.0**-11
 """Largest |x - c| below which lines are scaled as if it had this magnitude: for less, 8 / 2^k and its reciprocal are
@@ -51,7 +50,7 @@ LINE_PASSES = 27
 LINE_BUFFERS = ("low", "high", "spare", "factor")
 
 
-class NormaliseTemplate:
+class NormaliseTemplate(OnePassTemplate):
     """normalise(axes, centred, epsilon): neighbouring axes, which are never cut, so that a tile holds whole lines."""
 
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
@@ -65,10 +64,6 @@ class NormaliseTemplate:
         del graph
         return op.ints("axes")
 
-    def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
-        whole = self.whole_axes(graph, op)
-        return tuple(0 if axis in whole else 1 for axis in range(len(graph.by_name[op.outputs[0]].shape)))
-
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         op = layer.anchor(graph)
         arithmetic = arithmetic_of(graph, op)
@@ -76,26 +71,22 @@ class NormaliseTemplate:
         lines = _lines(op, box_shape(box))
         strided = lines.strided(box_shape(box)[-1])
         buffers = (
-            TileBuffer("input", "L1", DATA, stored_bytes(graph, op.inputs[0], box), strided=strided),
-            *(TileBuffer(name, "L1", DATA, item_bytes * lines.count) for name in LINE_BUFFERS),
-            TileBuffer("partial", "L1", DATA, item_bytes * lines.partial_elements),
-            *finish_buffers(graph, layer, box, strided),
+            input_buffer(graph, op, box, strided),
+            *(data_buffer(name, item_bytes * lines.count) for name in LINE_BUFFERS),
+            data_buffer("partial", item_bytes * lines.partial_elements),
         )
-        loads = (TileLoad(op.inputs[0], box, "input"), *finish_loads(graph, layer, box))
         centred = bool(op.number("centred"))
         reductions = (4 if centred else 3) * lines.instructions + (2 if centred else 1) * lines.sum_instructions
-        cycles = reductions * arithmetic.vector_cycles(chip, 1) + LINE_PASSES * arithmetic.vector_cycles(
-            chip, lines.count
-        )
+        cycles = reductions * arithmetic.vector_cycles(chip, 1)
+        cycles += LINE_PASSES * arithmetic.vector_cycles(chip, lines.count)
         after = finish_cycles(graph, layer, box, chip, 8 if centred else 5)
-        return TileWork(buffers, (Pass(loads),), "output", (("vector", cycles), *after))
+        loads = (TileLoad(op.inputs[0], box, "input"),)
+        return single_pass(graph, layer, box, loads, buffers, (("vector", cycles), *after), strided)
 
-    def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
+    def computed(self, tile: Tile) -> Iterator[Instr]:
         op = tile.layer.anchor(tile.graph)
         lines = _lines(op, box_shape(tile.box))
-        instrs = [*_normalised(tile, lines, float(op.number("epsilon")), centred=bool(op.number("centred")))]
-        instrs += finish(tile, tile.output)
-        return (tuple(instrs),)
+        return _normalised(tile, lines, float(op.number("epsilon")), centred=bool(op.number("centred")))
 
 
 def _lines(op: Op, shape: tuple[int, ...]) -> Lines:

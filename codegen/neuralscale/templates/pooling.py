@@ -18,24 +18,21 @@ from codegen.neuralscale.instructions.arithmetic import arithmetic_of
 from codegen.neuralscale.instructions.builder import InstructionBuilder, MatrixPlace
 from codegen.neuralscale.templates.lines import Lines, lines_along
 from codegen.neuralscale.templates.reduction import mean
-from codegen.neuralscale.templates.tile import (
-    DATA,
-    WEIGHTS,
-    Tile,
+from codegen.neuralscale.templates.template import (
+    Template,
+    data_buffer,
     finish,
-    finish_buffers,
     finish_cycles,
-    finish_loads,
-    stored_bytes,
-    window_problem,
-    window_region,
+    input_buffer,
+    single_pass,
 )
+from codegen.neuralscale.templates.tile import WEIGHTS, Tile, stored_bytes, window_problem, window_region
 from hw_models.chip import Chip
 from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape, box_size
-from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
+from partitioner.ir.target import TileBuffer, TileLoad, TileWork
 
 LONGEST_MEAN = 256
 """Largest number of pixels whose mean one matrix instruction takes. Its two accumulators add one by one: for equal
@@ -87,16 +84,12 @@ def _image_lines(region: Box) -> Lines:
     return lines_along(box_shape(region), 1, 2)
 
 
-class PoolingTemplate:
+class PoolingTemplate(Template):
     """Images of two axes; padding smaller than the window, counted or not."""
 
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         del graph, chip
         return window_problem(op)
-
-    def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
-        del graph, op
-        return (1, 1, 1, 1)
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         op = layer.anchor(graph)
@@ -104,44 +97,38 @@ class PoolingTemplate:
         item_bytes = arithmetic.item_bytes
         whole = whole_image(graph, op)
         region = window_region(graph, op, box)
-        loads = (TileLoad(op.inputs[0], region, "input"), *finish_loads(graph, layer, box))
         (n0, n1), (y0, y1), _, (c0, c1) = box
         pixels = box_size(region[1:3])
         if whole and pixels > LONGEST_MEAN:
             lines = _image_lines(region)
             buffers = [
-                TileBuffer("input", "L1", DATA, stored_bytes(graph, op.inputs[0], region), strided=True),
-                TileBuffer("partial", "L1", DATA, item_bytes * lines.partial_elements),
-                TileBuffer("scaled", "L1", DATA, arithmetic.item_bytes * box_size(region)),
+                input_buffer(graph, op, region),
+                data_buffer("partial", item_bytes * lines.partial_elements),
+                data_buffer("scaled", item_bytes * box_size(region)),
             ]
-            cycles = arithmetic.vector_cycles(
-                chip, lines.elements, 2
-            ) + lines.sum_instructions * arithmetic.vector_cycles(chip, 1)
+            cycles = arithmetic.vector_cycles(chip, lines.elements, 2)
+            cycles += lines.sum_instructions * arithmetic.vector_cycles(chip, 1)
             engine: tuple[tuple[str, float], ...] = (("vector", cycles),)
         elif whole:
             buffers = [
                 TileBuffer("input", "L1", WEIGHTS, stored_bytes(graph, op.inputs[0], region), strided=True),
-                TileBuffer("weight", "L1", DATA, arithmetic.operand_bytes * pixels),
+                data_buffer("weight", arithmetic.operand_bytes * pixels),
                 TileBuffer("sum", "IM", "", arithmetic.sum_bytes * box_size(box)),
             ]
             engine = (("matrix", (n1 - n0) * arithmetic.matrix_cycles(chip, 1, c1 - c0, pixels)),)
         else:
             down = (n1 - n0) * (y1 - y0) * (region[2][1] - region[2][0]) * (c1 - c0)
-            buffers = [
-                TileBuffer("input", "L1", DATA, stored_bytes(graph, op.inputs[0], region), strided=True),
-                TileBuffer("down", "L1", DATA, item_bytes * down),
-            ]
+            buffers = [input_buffer(graph, op, region), data_buffer("down", item_bytes * down)]
             rows, columns = _windows(graph, op)
-            cycles = arithmetic.vector_cycles(chip, down, rows.taps + 1) + arithmetic.vector_cycles(
-                chip, box_size(box), columns.taps + 1
-            )
+            cycles = arithmetic.vector_cycles(chip, down, rows.taps + 1)
+            cycles += arithmetic.vector_cycles(chip, box_size(box), columns.taps + 1)
             cycles += (n1 - n0) * (y1 - y0) * columns.taps * chip.vector.start_latency_cycles
             if op.kind == "average_pool":
-                buffers.append(TileBuffer("scaled", "L1", DATA, arithmetic.item_bytes * box_size(region)))
+                buffers.append(data_buffer("scaled", item_bytes * box_size(region)))
                 cycles += arithmetic.vector_cycles(chip, box_size(region), 1)
             engine = (("vector", cycles),)
-        cycles_all = (*engine, *finish_cycles(graph, layer, box, chip))
-        return TileWork((*buffers, *finish_buffers(graph, layer, box)), (Pass(loads),), "output", cycles_all)
+        loads = (TileLoad(op.inputs[0], region, "input"),)
+        return single_pass(graph, layer, box, loads, buffers, (*engine, *finish_cycles(graph, layer, box, chip)))
 
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
         op = tile.layer.anchor(tile.graph)
@@ -149,9 +136,7 @@ class PoolingTemplate:
         if whole_image(tile.graph, op):
             small = box_size(region[1:3]) <= LONGEST_MEAN
             return (tuple(_mean_of_image(tile, region) if small else _mean_in_pieces(tile, region)),)
-        instrs = list(_pool(tile, op, region))
-        instrs += finish(tile, tile.output)
-        return (tuple(instrs),)
+        return ((*_pool(tile, op, region), *finish(tile, tile.output)),)
 
 
 def _mean_of_image(tile: Tile, region: Box) -> Iterator[Instr]:

@@ -1,33 +1,34 @@
-"""Operators that only move data: transpose, slice, pad, take by constant indices.
+"""Operators that only move data: transpose, slice, pad, take by constant indices, concatenation.
 
     input box, dense in L1 --mov.m, metr.m--> output tile in L1
 
 Each operator is a few reads of one form: along every axis, output position o reads input position start + step * o. A
-pad is a fill and then a read of the inner part; a take is one read per run of equally spaced indices.
+pad is a fill and then a read of the inner part; a take is one read per run of equally spaced indices. A concatenation
+moves each piece into its part of the output tile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import prod
 
 from codegen.neuralscale.instructions.arithmetic import arithmetic_of
 from codegen.neuralscale.templates.strided import LoopForm, StridedLoop, move, move_cycles, move_form, strides_of
-from codegen.neuralscale.templates.tile import (
-    DATA,
-    Tile,
-    finish,
-    finish_buffers,
+from codegen.neuralscale.templates.template import (
+    OnePassTemplate,
+    data_buffer,
+    epilogue_cycles,
     finish_cycles,
-    finish_loads,
-    load_bytes,
+    single_pass,
 )
+from codegen.neuralscale.templates.tile import Tile, load_bytes
 from hw_models.chip import Chip
 from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape, box_size
-from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
+from partitioner.ir.target import TileBuffer, TileLoad, TileWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ def _source(op: Op, reads: tuple[_Read, ...]) -> Box | None:
     return (*box[:axis], (min(indices), max(indices) + 1), *box[axis + 1 :])
 
 
-class RearrangeTemplate:
+class RearrangeTemplate(OnePassTemplate):
     """transpose(perm), slice(starts, steps), pad(begins, ends, value), take(axis, indices)."""
 
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
@@ -140,34 +141,25 @@ class RearrangeTemplate:
                 return f"an index beyond the {extent} elements of its axis"
         return None
 
-    def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
-        return (1,) * len(graph.by_name[op.outputs[0]].shape)
-
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         op = layer.anchor(graph)
         arithmetic = arithmetic_of(graph, op)
         reads = _reads(graph, op, box)
         source = _source(op, reads)
-        loads = (*_input_loads(op, source), *finish_loads(graph, layer, box))
+        loads = _input_loads(op, source)
         forms = [_form(read, box, source, chip) for read in reads]
-        buffers = [
-            TileBuffer("input", "L1", DATA, load_bytes(graph, load), strided=True) for load in _input_loads(op, source)
-        ]
+        buffers = [data_buffer("input", load_bytes(graph, load), strided=True) for load in loads]
         if any(form.block for form in forms):
             buffers.append(TileBuffer("turned", "IM", "", max(form.block_bytes for form in forms)))
-        cycles = sum(move_cycles(chip, arithmetic, form) for form in forms) + arithmetic.vector_cycles(
-            chip, box_size(box), op.kind == "pad"
-        )
-        after = finish_cycles(graph, layer, box, chip) if layer.epilogue(graph) else ()
-        return TileWork(
-            (*buffers, *finish_buffers(graph, layer, box)), (Pass(loads),), "output", (("vector", cycles), *after)
-        )
+        cycles = sum(move_cycles(chip, arithmetic, form) for form in forms)
+        cycles += arithmetic.vector_cycles(chip, box_size(box), op.kind == "pad")
+        after = epilogue_cycles(graph, layer, box, chip)
+        return single_pass(graph, layer, box, loads, buffers, (("vector", cycles), *after))
 
-    def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
+    def computed(self, tile: Tile) -> Iterator[Instr]:
         op = tile.layer.anchor(tile.graph)
-        instrs: list[Instr] = []
         if op.kind == "pad":
-            instrs += tile.issue.fill(tile.output, op.number("value"))
+            yield from tile.issue.fill(tile.output, op.number("value"))
         reads = _reads(tile.graph, op, tile.box)
         source = _source(op, reads)
         for read in reads:
@@ -178,15 +170,13 @@ class RearrangeTemplate:
             if any(pitches):
                 form = move_form(read.loops(tile.box, source, pitches), form.block_bytes, read.item_bytes)
             into, out_of = read.starts_bytes(tile.box, source, pitches)
-            instrs += move(
+            yield from move(
                 tile.issue,
                 form,
                 replace(output, offset_bytes=output.offset_bytes + into),
                 replace(data, offset_bytes=data.offset_bytes + out_of),
                 tile.matrix("turned", 1, 1) if form.block else None,
             )
-        instrs += finish(tile, tile.output)
-        return (tuple(instrs),)
 
 
 def _input_loads(op: Op, source: Box | None) -> tuple[TileLoad, ...]:
@@ -196,3 +186,59 @@ def _input_loads(op: Op, source: Box | None) -> tuple[TileLoad, ...]:
 def _form(read: _Read, box: Box, source: Box | None, chip: Chip) -> LoopForm:
     assert source is not None  # a read has a source
     return move_form(read.loops(box, source), chip.memory("IM").size_bytes, read.item_bytes)
+
+
+class ConcatTemplate(OnePassTemplate):
+    """concat(axis): pieces along any axis. That axis is never cut, so that every tile holds its share of each piece."""
+
+    def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
+        rank = len(graph.by_name[op.outputs[0]].shape)
+        axis = int(op.number("axis")) % rank
+        return tuple(0 if i == axis else 1 for i in range(rank))
+
+    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
+        loads = [load for load, _ in _pieces(graph, layer.anchor(graph), box)]
+        buffers = (data_buffer(load.buffer, load_bytes(graph, load), strided=True) for load in loads)
+        return single_pass(graph, layer, box, loads, buffers, finish_cycles(graph, layer, box, chip, 1))
+
+    def computed(self, tile: Tile) -> Iterator[Instr]:
+        op = tile.layer.anchor(tile.graph)
+        axis = int(op.number("axis")) % len(tile.box)
+        for load, start in _pieces(tile.graph, op, tile.box):
+            yield from _move_piece(tile, axis, load, start)
+
+
+def _move_piece(tile: Tile, axis: int, load: TileLoad, start: int) -> Iterator[Instr]:
+    """Move one piece into its place, `start` positions into the axis."""
+    extents, part = box_shape(tile.box), box_shape(load.box)
+    outer, inner = prod(extents[:axis]), prod(extents[axis + 1 :])
+    source = tile.matrix(load.buffer, prod(part[:-1]), part[-1])
+    if axis == len(extents) - 1:
+        yield from tile.issue.unary("mov.m", tile.output.part(0, outer, start, part[-1]), source)
+    elif source.dense and tile.output.dense:
+        output = tile.output.reshaped(outer, extents[axis] * inner)
+        columns = part[axis] * inner
+        yield from tile.issue.unary(
+            "mov.m", output.part(0, outer, start * inner, columns), source.reshaped(-1, columns)
+        )
+    else:
+        lines = inner // part[-1]  # rows of the matrices in one position of the axis
+        for i in range(outer):
+            into = tile.output.part((i * extents[axis] + start) * lines, part[axis] * lines)
+            yield from tile.issue.unary("mov.m", into, source.part(i * part[axis] * lines, part[axis] * lines))
+
+
+def _pieces(graph: Graph, op: Op, box: Box) -> list[tuple[TileLoad, int]]:
+    """Each input's share of the box, and its start on the axis inside the box."""
+    axis = int(op.number("axis")) % len(box)
+    low, high = box[axis]
+    pieces: list[tuple[TileLoad, int]] = []
+    start = 0
+    for position, name in enumerate(op.inputs):
+        extent = graph.by_name[name].shape[axis]
+        first, last = max(low, start), min(high, start + extent)
+        if last > first:
+            part = (*box[:axis], (first - start, last - start), *box[axis + 1 :])
+            pieces.append((TileLoad(name, part, f"piece{position}"), first - low))
+        start += extent
+    return pieces

@@ -18,21 +18,21 @@ import numpy as np
 from codegen.neuralscale.instructions.arithmetic import Arithmetic, arithmetic_of
 from codegen.neuralscale.instructions.builder import InstructionBuilder, MatrixPlace
 from codegen.neuralscale.templates.strided import StridedLoop, best_form, matrices
-from codegen.neuralscale.templates.tile import (
-    DATA,
-    Tile,
+from codegen.neuralscale.templates.template import (
+    Template,
+    data_buffer,
     finish,
-    finish_buffers,
     finish_cycles,
-    finish_loads,
-    stored_bytes,
+    input_buffer,
+    single_pass,
 )
+from codegen.neuralscale.templates.tile import Tile
 from hw_models.chip import Chip
 from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape
-from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
+from partitioner.ir.target import TileLoad, TileWork
 
 Taps = tuple[tuple[int, float], ...]
 """Reads of one output position: (input position, weight) pairs."""
@@ -193,15 +193,12 @@ def _plan(graph: Graph, op: Op, box: Box) -> tuple[Box, tuple[_Step, ...]]:
     return tuple(region), tuple(steps)
 
 
-class ResizeTemplate:
+class ResizeTemplate(Template):
     """resize(mode, coordinates, rounding, perhaps scales): nearest and linear, any axes."""
 
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         del graph, chip
         return None if op.attribute("mode") in ("nearest", "linear") else f"mode {op.attribute('mode')}"
-
-    def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
-        return (1,) * len(graph.by_name[op.outputs[0]].shape)
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         op = layer.anchor(graph)
@@ -209,21 +206,14 @@ class ResizeTemplate:
         item_bytes = arithmetic.item_bytes
         region, steps = _plan(graph, op, box)
         strided = len(box) - 1 not in _resized(graph, op)
-        buffers = [TileBuffer("input", "L1", DATA, stored_bytes(graph, op.inputs[0], region), strided=strided)]
-        buffers += [
-            TileBuffer(f"resized{i}", "L1", DATA, item_bytes * step.results) for i, step in enumerate(steps[:-1])
-        ]
+        buffers = [input_buffer(graph, op, region, strided)]
+        buffers += [data_buffer(f"resized{i}", item_bytes * step.results) for i, step in enumerate(steps[:-1])]
         if op.attribute("mode") == "linear" and steps:
-            buffers.append(TileBuffer("second", "L1", DATA, item_bytes * max(step.results for step in steps)))
+            buffers.append(data_buffer("second", item_bytes * max(step.results for step in steps)))
         cycles = sum(_cycles(chip, arithmetic, step) for step in steps)
         after = finish_cycles(graph, layer, box, chip) if layer.epilogue(graph) or not steps else ()
-        loads = (TileLoad(op.inputs[0], region, "input"), *finish_loads(graph, layer, box))
-        return TileWork(
-            (*buffers, *finish_buffers(graph, layer, box, strided)),
-            (Pass(loads),),
-            "output",
-            (("vector", cycles), *after),
-        )
+        loads = (TileLoad(op.inputs[0], region, "input"),)
+        return single_pass(graph, layer, box, loads, buffers, (("vector", cycles), *after), strided)
 
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
         _, steps = _plan(tile.graph, tile.layer.anchor(tile.graph), tile.box)

@@ -5,27 +5,28 @@ t = exp(x - max of the line)    y = t * refined reciprocal of (sum of t, in piec
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from codegen.neuralscale.instructions.arithmetic import arithmetic_of
 from codegen.neuralscale.templates.lines import Lines, apply, line_problem, lines_along, reduce, total
 from codegen.neuralscale.templates.steps import instructions, refined_reciprocal
-from codegen.neuralscale.templates.tile import (
-    DATA,
-    Tile,
-    finish,
-    finish_buffers,
+from codegen.neuralscale.templates.template import (
+    OnePassTemplate,
+    data_buffer,
     finish_cycles,
-    finish_loads,
-    stored_bytes,
+    input_buffer,
+    single_pass,
 )
+from codegen.neuralscale.templates.tile import Tile
 from hw_models.chip import Chip
 from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape
-from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
+from partitioner.ir.target import TileLoad, TileWork
 
 
-class SoftmaxTemplate:
+class SoftmaxTemplate(OnePassTemplate):
     """softmax(axis): any axis; it is never cut, so that a tile holds whole lines."""
 
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
@@ -35,10 +36,6 @@ class SoftmaxTemplate:
     def whole_axes(self, graph: Graph, op: Op) -> tuple[int, ...]:
         return (int(op.number("axis")) % len(graph.by_name[op.outputs[0]].shape),)
 
-    def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
-        whole = self.whole_axes(graph, op)
-        return tuple(0 if axis in whole else 1 for axis in range(len(graph.by_name[op.outputs[0]].shape)))
-
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         op = layer.anchor(graph)
         arithmetic = arithmetic_of(graph, op)
@@ -46,29 +43,26 @@ class SoftmaxTemplate:
         lines = _lines(graph, op, box_shape(box))
         strided = lines.strided(box_shape(box)[-1])
         buffers = (
-            TileBuffer("input", "L1", DATA, stored_bytes(graph, op.inputs[0], box), strided=strided),
-            TileBuffer("line", "L1", DATA, item_bytes * lines.count),
-            TileBuffer("partial", "L1", DATA, item_bytes * lines.partial_elements),
-            *finish_buffers(graph, layer, box, strided),
+            input_buffer(graph, op, box, strided),
+            data_buffer("line", item_bytes * lines.count),
+            data_buffer("partial", item_bytes * lines.partial_elements),
         )
-        loads = (TileLoad(op.inputs[0], box, "input"), *finish_loads(graph, layer, box))
         cycles = (lines.sum_instructions + 3 * lines.instructions) * arithmetic.vector_cycles(chip, 1)
         cycles += arithmetic.vector_cycles(chip, lines.count, len(refined_reciprocal("partial", "line")))
         after = finish_cycles(graph, layer, box, chip, 5)
-        return TileWork(buffers, (Pass(loads),), "output", (("vector", cycles), *after))
+        loads = (TileLoad(op.inputs[0], box, "input"),)
+        return single_pass(graph, layer, box, loads, buffers, (("vector", cycles), *after), strided)
 
-    def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
+    def computed(self, tile: Tile) -> Iterator[Instr]:
         issue, output = tile.issue, tile.output
         lines = _lines(tile.graph, tile.layer.anchor(tile.graph), box_shape(tile.box))
         data, line, partial = (tile.matrix(name, 1, lines.count) for name in ("input", "line", "partial"))
-        instrs = list(reduce(issue, "vemax", lines, data, (0, lines.length), line))
-        instrs += apply(issue, "vesub", lines, output, data, line)
-        instrs += issue.unary("veexp.m", output, output)
-        instrs += total(issue, lines, output, partial, line)
-        instrs += instructions(refined_reciprocal("partial", "line"), issue, {"partial": partial, "line": line})
-        instrs += apply(issue, "veemul", lines, output, output, partial)
-        instrs += finish(tile, output)
-        return (tuple(instrs),)
+        yield from reduce(issue, "vemax", lines, data, (0, lines.length), line)
+        yield from apply(issue, "vesub", lines, output, data, line)
+        yield from issue.unary("veexp.m", output, output)
+        yield from total(issue, lines, output, partial, line)
+        yield from instructions(refined_reciprocal("partial", "line"), issue, {"partial": partial, "line": line})
+        yield from apply(issue, "veemul", lines, output, output, partial)
 
 
 def _lines(graph: Graph, op: Op, shape: tuple[int, ...]) -> Lines:

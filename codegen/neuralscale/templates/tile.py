@@ -1,27 +1,23 @@
-"""A tile's boxes as matrices, and the epilogue of a layer: the base that every template builds on.
+"""A tile's boxes as matrices.
 
 A tile of the output is a matrix in L1: one row for each position of its outer axes, one column per channel. It and
 other buffers that a template declares strided may have a pitch; a tensor that stays in L1 is written and read in its
-place. The epilogue runs on it in place, on the vector engine; its first operator reads the anchor's result where it
-lies (IM).
+place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Protocol, runtime_checkable
 
 from codegen.neuralscale.instructions.arithmetic import Arithmetic, arithmetic_of
 from codegen.neuralscale.instructions.builder import InstructionBuilder, MatrixPlace
-from codegen.neuralscale.templates.elementwise import apply, operand_loads, passes, scratch_tiles, table_operand
 from hw_models.chip import Chip
-from isched.program.program import Instr
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape, box_size, input_boxes
-from partitioner.ir.target import TileBuffer, TileLoad, TileWork
+from partitioner.ir.target import TileLoad, TileWork
 
 DATA = "data"
 WEIGHTS = "weights"
@@ -100,25 +96,6 @@ class Tile:
         return self.matrix(OUTPUT, prod(shape[:-1]), shape[-1] if shape else 1)
 
 
-class Template(Protocol):
-    """One family of anchor operators."""
-
-    def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None: ...
-
-    def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]: ...
-
-    def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork: ...
-
-    def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]: ...
-
-
-@runtime_checkable
-class WholeLines(Protocol):
-    """A template whose tiles hold whole lines along some axes, because each element of a line depends on all of it."""
-
-    def whole_axes(self, graph: Graph, op: Op) -> tuple[int, ...]: ...
-
-
 def load_bytes(graph: Graph, load: TileLoad) -> int:
     """Bytes of a load."""
     return stored_bytes(graph, load.tensor, load.box)
@@ -150,64 +127,3 @@ def window_region(graph: Graph, op: Op, box: Box) -> Box:
     if box[2] == (0, graph.by_name[op.outputs[0]].shape[2]):
         columns = (0, graph.by_name[op.inputs[0]].shape[2])
     return images, rows, columns, channels
-
-
-def finish_loads(graph: Graph, layer: Layer, box: Box) -> tuple[TileLoad, ...]:
-    """The boxes that the epilogue reads in addition to the tile."""
-    inside = {output for name in layer.ops for output in graph.op_by_name[name].outputs}
-    return tuple(
-        load
-        for position, op in enumerate(layer.epilogue(graph))
-        for load in operand_loads(
-            graph, op, tuple(name for name in op.inputs if name not in inside), box, f"operand{position}"
-        )
-    )
-
-
-def operand_buffer(graph: Graph, layer: Layer, load: TileLoad, box: Box) -> TileBuffer:
-    """The buffer of an element-wise operand of a tile, with a pitch where the operand has the tile's shape. Tables lie
-    where weights do."""
-    size_bytes = load_bytes(graph, load)
-    if load.tensor in {table_operand(graph.op_by_name[name]) for name in layer.ops}:
-        return TileBuffer(load.buffer, "L1", WEIGHTS, size_bytes)
-    return TileBuffer(load.buffer, "L1", DATA, size_bytes, strided=box_size(load.box) == box_size(box))
-
-
-def finish_buffers(graph: Graph, layer: Layer, box: Box, strided: bool = True) -> tuple[TileBuffer, ...]:
-    """Buffers of the output, of each operand of the epilogue, and of scratch tiles where an operator needs the tile
-    twice.
-
-    `strided` says that the anchor, too, can write an output with a pitch."""
-    buffers = [TileBuffer(OUTPUT, "L1", DATA, stored_bytes(graph, layer.output, box), strided=strided)]
-    buffers += [operand_buffer(graph, layer, load, box) for load in finish_loads(graph, layer, box)]
-    if tiles := max(scratch_tiles(graph.op_by_name[name]) for name in layer.ops):
-        item_bytes = arithmetic_of(graph, layer.anchor(graph)).item_bytes
-        buffers.append(TileBuffer("scratch", "L1", DATA, tiles * item_bytes * box_size(box)))
-    return tuple(buffers)
-
-
-def finish_cycles(graph: Graph, layer: Layer, box: Box, chip: Chip, before: int = 0) -> tuple[tuple[str, float], ...]:
-    """Cycles of the vector work of the epilogue, of lookups, and of `before` passes that the anchor itself adds."""
-    count = before + sum(passes(graph, op) for op in layer.epilogue(graph))
-    lookups = sum(graph.op_by_name[name].kind == "lookup" for name in layer.ops)
-    elements = box_size(box)
-    arithmetic = arithmetic_of(graph, layer.anchor(graph))
-    cycles = lookups * arithmetic.lookup_cycles(chip, elements)
-    cycles += arithmetic.vector_cycles(chip, elements, max(not lookups, count))
-    return (("vector", cycles),)
-
-
-def finish(tile: Tile, result: MatrixPlace, bias: MatrixPlace | None = None) -> Iterator[Instr]:
-    """Compute the finished output from the anchor's result: bias, epilogue, or a plain move.
-
-    Each operator's instructions carry its own name, so that the source map leads to the node of the model.
-    """
-    issue, output, current = tile.issue, tile.output, result
-    if bias is not None:
-        yield from issue.by_column("veadd", output, current, bias)
-        current = output
-    for position, op in enumerate(tile.layer.epilogue(tile.graph)):
-        yield from apply(tile, replace(issue, source=op.name), op, current, output, f"operand{position}")
-        current = output
-    if current is not output and (current.memory, current.offset_bytes) != (output.memory, output.offset_bytes):
-        yield from issue.unary("mov.m", output, current)
