@@ -23,7 +23,7 @@ from dsa_sched.frontend.load import load_source
 from dsa_sched.pipeline.driver import compile_model
 from dsa_sched.stages.compilation import CompileOptions, gather_artifact
 from dsa_sched.zoo import zoo_names
-from hw_models.user_cache import cache_directory
+from hw_models.cache import Cache
 from partitioner.planners.levels import planner_or_auto
 
 __all__ = ["LIMITS", "STAGES", "above_limits", "kernel_markdown", "measure_kernels"]
@@ -94,19 +94,12 @@ def measure_kernels(wanted: Sequence[tuple[str, Sequence[int]]], chip: str) -> I
             for batch in batches:
                 if model in zoo_names():
                     load_source(model)
-                _empty()
+                Cache.of_user("nvcc").clear()
                 for state in LIMITS:
                     with ProcessPoolExecutor(1, mp_context=context) as pool:
                         row = pool.submit(_compiled, model, batch, chip, time.time()).result()
                     limit = LIMITS[state] if (row["model"], batch) == LIMITED else None
                     yield {"cache": state, **row, "limit_seconds": limit}
-
-
-def _empty() -> None:
-    folder = cache_directory()
-    if folder is not None and (folder / "nvcc").is_dir():
-        for path in (folder / "nvcc").iterdir():
-            path.unlink()
 
 
 def above_limits(rows: Sequence[Row]) -> list[str]:

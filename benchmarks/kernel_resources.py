@@ -30,10 +30,10 @@ from codegen.cutlass.kernel.launches import ComputedLaunch, Launch
 from codegen.cutlass.ptx import PtxError, parse
 from codegen.target import GroupTarget
 from dsa_sched.stages.targets import judge_of, target_of
+from hw_models.cache import Cache
 from hw_models.chip import Chip
 from hw_models.errors import TargetError, UserError
 from hw_models.loading import load_chip
-from hw_models.user_cache import cache_directory
 from partitioner.context.plan_context import GraphContext
 from partitioner.ir.kernels import read_kernel
 
@@ -185,7 +185,6 @@ def main() -> int:
     parser.add_argument("--candidates", type=at_least_one, metavar="N", help="of each set of layers (default all)")
     parser.add_argument("--chip", action="append", metavar="CHIP", help=f"may be repeated (default {', '.join(CHIPS)})")
     options = parser.parse_args()
-    folder = cache_directory()
 
     def said(words: str) -> None:
         print(words, file=sys.stderr, flush=True)
@@ -197,7 +196,7 @@ def main() -> int:
                 for batch in batches_of(network, tuple(options.batch or BATCHES)):
                     asked += asked_of(network, batch, chip, options.candidates)
                     said(f"{network}, batch {batch}, {chip.name}: {len(asked)} kernels so far")
-        rows = measured(asked, find_nvcc(folder / "nvcc" if folder else None), said)
+        rows = measured(asked, find_nvcc(Cache.of_user("nvcc").folder), said)
     except (UserError, NvccError, PtxError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -7,10 +7,10 @@ from typing import Any
 
 from benchmarks.gpu.store import PackWriter
 from codegen.cutlass.emission.nvcc import NvccError, find_nvcc
+from hw_models.cache import Cache
 from hw_models.chip import Chip
 from hw_models.errors import ChipError, TargetError
 from hw_models.routes import main_memory
-from hw_models.user_cache import cache_directory
 
 __all__ = ["packed_rates"]
 
@@ -21,9 +21,8 @@ def packed_rates(chip: Chip, writer: PackWriter, *, ptx: bool) -> dict[str, Any]
     """The entry of the manifest. Raises TargetError where nvcc is missing or refuses them."""
     architecture = chip.isa.removeprefix("sm_")
     source = ("#define SM90A\n" if architecture == "90a" else "") + SOURCE.read_text()
-    folder = cache_directory()
     try:
-        compiler = find_nvcc(folder / "nvcc" if folder else None)
+        compiler = find_nvcc(Cache.of_user("nvcc").folder)
         text = compiler.ptx(source, architecture, name="rates")
         code = text.encode() if ptx else compiler.assembled(text, architecture, name="rates")
     except NvccError as error:

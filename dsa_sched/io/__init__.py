@@ -1,1 +1,1 @@
-"""Files written whole or not at all, arrays in and out, the user's cache folder."""
+"""Files written whole or not at all, arrays in and out, times that were taken before."""

@@ -1,74 +1,43 @@
-"""Times that were taken before, in the user's cache folder: one small file for each part on each device.
+"""Times that were taken before, in the user's cache folder, by a part's hash and a device's identity.
 
-    part hash + device identity --SHA-256--> FOLDER/KEY.json <--> nanoseconds
-
-Refusals are not kept: they come from compilers that will be fixed, and repeating one needs no timing.
-
-Files may have been damaged or put there by others: one that is not exactly what this module writes for its key is as
-good as absent, and a new measurement replaces it.
+Refusals are not kept: they come from compilers that will be fixed, and repeating one needs no timing. Files may have
+been damaged or put there by others: one that is not what was written for its part is as good as absent, and a new
+measurement replaces it.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
+import re
 from dataclasses import dataclass
-from pathlib import Path
 
-from dsa_sched.io.atomic_write import write_whole
-from hw_models.errors import UserError
-from hw_models.user_cache import cache_directory
+from hw_models.cache import Cache, key_of
 
-FORMAT = 2
-LARGEST_FILE_BYTES = 4096
-LONGEST_NS = 10**15
-"""Longest accepted time in ns: eleven days."""
+FORMAT = "3"
+MOST_BYTES = 16 << 20
+"""Largest size of a folder of times, in bytes: 100,000 of them."""
+
+TIME = re.compile(rb"[0-9]{1,15}")
+"""Accepted times in ns: eleven days and less."""
 
 
 @dataclass(frozen=True)
 class CostCache:
-    """A folder of prices. A folder that cannot be written costs the time of measuring and nothing else."""
+    """Times of parts on devices. A folder that cannot be written costs the time of measuring and nothing else."""
 
-    folder: Path
+    cache: Cache
 
     @staticmethod
-    def of_user() -> CostCache | None:
-        """The one in the user's cache directory; None without a home directory."""
-        directory = cache_directory()
-        return CostCache(directory / "costs") if directory else None
+    def of_user(name: str) -> CostCache:
+        """The times of that name in the user's cache folder."""
+        return CostCache(Cache.of_user(name, MOST_BYTES))
 
     def find(self, part: str, device: str) -> int | None:
         """Time in ns of the part with this hash on the device with this identity; None if there is no trusted one."""
-        key = _key(part, device)
-        try:
-            with (self.folder / f"{key}.json").open("rb") as file:
-                data = file.read(LARGEST_FILE_BYTES + 1)
-        except (OSError, ValueError):
-            return None
-        try:
-            fields = json.loads(data) if len(data) <= LARGEST_FILE_BYTES else None
-        except (ValueError, RecursionError):
-            return None
-        ns = fields.get("ns") if isinstance(fields, dict) else None
-        return ns if type(ns) is int and 0 <= ns <= LONGEST_NS and data == _text(key, ns) else None
+        key = key_of(FORMAT, part, device)
+        owner, _, time = (self.cache.find(key) or b"").partition(b" ")
+        return int(time) if owner == key.encode() and TIME.fullmatch(time) else None
 
     def keep(self, part: str, device: str, ns: int) -> None:
-        """Whole or not at all."""
-        key = _key(part, device)
-        data = _text(key, ns)
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            write_whole(self.folder / f"{key}.json", lambda stream: stream.write(data))
-        except (OSError, UserError):
-            return
-
-
-def _key(part: str, device: str) -> str:
-    return hashlib.sha256(json.dumps([FORMAT, part, device]).encode()).hexdigest()
-
-
-def _text(key: str, ns: int) -> bytes:
-    """The only bytes that a file of this key and time may have; the seal finds damage, it is no signature."""
-    content = {"key": key, "ns": ns}
-    seal = hashlib.sha256(json.dumps(content).encode()).hexdigest()
-    return json.dumps({**content, "seal": seal}, indent=1).encode() + b"\n"
+        """Keep a time in ns."""
+        key = key_of(FORMAT, part, device)
+        self.cache.keep(key, f"{key} {ns}".encode())

@@ -106,7 +106,7 @@ def place_model(job: PlacementJob, say: Say = lambda _: None) -> PlacementResult
     from dsa_sched.io.cost_cache import CostCache  # these load the compilers of all devices
     from dsa_sched.place.check_run import execute
 
-    laboratory = Laboratory(tasks, scenario, open_devices(scenario), CostCache.of_user(), say)
+    laboratory = Laboratory(tasks, scenario, open_devices(scenario), CostCache.of_user("costs"), say)
     if job.measure and "duet" in methods:  # the one that has sub-graphs compiled as they will run
         methods["duet"] = lambda _problem, search: laboratory.duet(search)
     problem, refusals = (laboratory.problem(), ()) if job.measure else _priced(tasks, scenario)

@@ -17,7 +17,6 @@ from codegen.target import ClusterFiles, Measurer, Measures
 from dsa_sched.io.cost_cache import CostCache
 from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.stages.kernel_stages import PlannedKernels, place
-from hw_models.user_cache import cache_directory
 from partitioner.context.plan_context import KernelContext
 from partitioner.ir.decisions import Decision
 from partitioner.ir.kernels import Kernel
@@ -38,16 +37,11 @@ def tuned_kernels(planned: PlannedKernels, options: CompileOptions, progress: Ca
     def emitted(plan: Plan) -> ClusterFiles:
         return place(replace(planned, plan=plan), options, progress).emit(plan, planned.model, ctx.chip)
 
+    times = CostCache.of_user("kernel-times")
     with closing(target.open_device()) as device:
-        plan = tuned(planned.plan, ctx, options.force_groups, device, emitted, kernel_times(), progress)
+        plan = tuned(planned.plan, ctx, options.force_groups, device, emitted, times, progress)
     verify_kernel_plan(plan, ctx)
     return replace(planned, plan=plan)
-
-
-def kernel_times() -> CostCache | None:
-    """Cache of the times that were taken before; None without a home directory."""
-    directory = cache_directory()
-    return CostCache(directory / "kernel-times") if directory else None
 
 
 def tuned(

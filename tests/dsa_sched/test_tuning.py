@@ -16,6 +16,7 @@ from dsa_sched.io.cost_cache import CostCache
 from dsa_sched.pipeline.driver import compile_model, plan_model
 from dsa_sched.search.tuning import tuned
 from dsa_sched.stages.compilation import CompileOptions
+from hw_models.cache import Cache
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from partitioner.context.plan_context import KernelContext
@@ -109,7 +110,7 @@ def test_of_equally_fast_ones_the_models_choice_stays() -> None:
 
 def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
     ctx, plan = example()
-    times, device = CostCache(tmp_path), Device({1: 9, 2: 4, 3: 5})
+    times, device = CostCache(Cache(tmp_path)), Device({1: 9, 2: 4, 3: 5})
     first = tuned(plan, ctx, (), device, emit, times)
     again = Device({})
     assert tuned(plan, ctx, (), again, emit, times) == first
@@ -122,7 +123,7 @@ def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", [b"", b"{}", b'{"ns": 1}', b"[" * 100_000, b"\xff"])
 def test_a_damaged_time_is_measured_again(tmp_path: Path, damage: bytes) -> None:
     ctx, plan = example()
-    times = CostCache(tmp_path)
+    times = CostCache(Cache(tmp_path))
     first = tuned(plan, ctx, (), Device({1: 9, 2: 4, 3: 5}), emit, times)
     for file in tmp_path.iterdir():
         file.write_bytes(damage)
@@ -134,7 +135,7 @@ def test_a_damaged_time_is_measured_again(tmp_path: Path, damage: bytes) -> None
 def test_a_time_of_another_part_is_not_taken(tmp_path: Path) -> None:
     """A file under the name of another one was not written for it."""
     ctx, plan = example()
-    times = CostCache(tmp_path)
+    times = CostCache(Cache(tmp_path))
     tuned(plan, ctx, (), Device({1: 9, 2: 4, 3: 5}), emit, times)
     files = sorted(tmp_path.iterdir())
     files[1].write_bytes(files[0].read_bytes())

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path
 
 from codegen.cutlass.emission.arena import Arena
 from codegen.cutlass.emission.binary_list import BINARY_LIST, binary_list
@@ -29,10 +28,10 @@ from codegen.cutlass.ptx import Module, PtxError, PtxKernel, parameters, parse
 from codegen.cutlass.runner import runner_files
 from codegen.cutlass.runner.runner import FORMAT, LaunchEntry, LaunchList, ModuleEntry
 from codegen.target import ClusterFiles, TensorPlaces
+from hw_models.cache import Cache
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from hw_models.routes import main_memory
-from hw_models.user_cache import cache_directory
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.kernels import read_kernel
 from partitioner.ir.plan import Plan
@@ -93,7 +92,7 @@ def emit_launches(
     asked = plan_launches(plan, graph, constants, chip)
     computed = [each.launch for each in asked if isinstance(each.launch, ComputedLaunch)]
     try:
-        compiler = find_nvcc(_cache())
+        compiler = find_nvcc(Cache.of_user("nvcc").folder)
         compiled = compile_sources(
             [each.launch.source for each in asked], chip.isa.removeprefix("sm_"), compiler, progress
         )
@@ -212,8 +211,3 @@ def _asked(plan: Plan, graph: Graph, constants: Constants, chip: Chip) -> Iterat
             raise TargetError(f"group {group.name}", needs=f"a kernel of {', '.join(FAMILIES)}", has=template)
         for launch in family.launches(KernelWork(graph, group.layers, chip), chosen, constants):
             yield LaunchRequest(group.name, launch)
-
-
-def _cache() -> Path | None:
-    folder = cache_directory()
-    return folder / "nvcc" if folder else None

@@ -15,13 +15,12 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
 
-from hw_models.scratch import replace_file
+from hw_models.cache import Cache
 
 ARCHITECTURES: Final = ("80", "86", "89", "90", "90a")
 MISSING: Final = (
@@ -106,12 +105,8 @@ class Compiler:
                 source,
             )
         )
-        kept = (
-            self.cache / f"{hashlib.sha256(identity.encode()).hexdigest()}.{result.removeprefix('out.')}"
-            if self.cache
-            else None
-        )
-        if kept is not None and (found := _kept(kept)) is not None:
+        cache, key = Cache(self.cache), f"{hashlib.sha256(identity.encode()).hexdigest()}.{result.removeprefix('out.')}"
+        if (found := cache.find(key)) is not None:
             return found
         with tempfile.TemporaryDirectory(prefix="nvcc-") as folder:
             (Path(folder) / given).write_text(source, encoding="utf-8")
@@ -121,8 +116,7 @@ class Compiler:
         if result != "out":
             seed = hashlib.sha256(identity.encode()).hexdigest()[:8].encode()
             data = DRAWN.sub(lambda found: found.group(1) + seed, data)
-        if kept is not None:
-            _keep(kept, data)
+        cache.keep(key, data)
         return data
 
     def _run(self, command: list[str], folder: Path, name: str) -> str:
@@ -155,24 +149,6 @@ def _readable(text: str) -> str:
     shown = lines[first : first + SHOWN_LINES]
     left = len(lines) - first - len(shown)
     return "\n".join((*shown, f"... {left} more lines") if left > 0 else shown)
-
-
-def _kept(path: Path) -> bytes | None:
-    """A result in the cache; None where there is none, or where it differs from what was stored."""
-    with suppress(OSError):
-        digest, _, data = path.read_bytes().partition(b"\n")
-        if digest == hashlib.sha256(data).hexdigest().encode():
-            return data
-    return None
-
-
-def _keep(path: Path, data: bytes) -> None:
-    """Store a result in the cache after its digest, completely or not at all; a cache that cannot be written is no
-    error."""
-    digest = hashlib.sha256(data).hexdigest().encode()
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, lambda stream: stream.write(digest + b"\n" + data))
 
 
 def _roots() -> Iterator[Path]:

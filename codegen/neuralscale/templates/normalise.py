@@ -5,8 +5,8 @@
     e = (x - c) * s      d = e - mean(e), e where it is not centred      w = mean(d * d) + epsilon * s * s
     y = d * r            r = recip(sqrt(w)), refined by one Newton step, r * (3/2 - w * r * r / 2)
 
-c and s are exact (`reduction.py`), so that 2^n x has the same e, bit for bit; the sum of 64 squares of d, 16 at most, is
-in the range, and so no product has to be stored before it is added. Sums and means run in pieces (`lines.py`). The
+c and s are exact (`reduction.py`), so that 2^n x has the same e, bit for bit; the sum of 64 squares of d, 16 at most,
+is in the range, and so no product has to be stored before it is added. Sums and means run in pieces (`lines.py`). The
 refined reciprocal is right to 0.1 %, where the chip's reciprocal of the chip's root is right to 0.8 %. There are eight
 passes over the elements, of which the centre takes three; all else works on one value per line. Scale and bias are
 separate operators later in the layer.

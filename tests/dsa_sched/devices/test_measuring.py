@@ -20,6 +20,7 @@ from dsa_sched.placement.model.from_onnx import TaskPart, task_model_of
 from dsa_sched.placement.model.problem import NOT_ACCEPTED
 from dsa_sched.placement.model.scenario import parse_scenario
 from dsa_sched.placement.schedule.schedule import TaskPlacement
+from hw_models.cache import Cache
 from hw_models.errors import PlacementError
 from tests.placement_models import two_towers
 
@@ -120,7 +121,7 @@ def test_a_processor_and_a_chip_share_a_network() -> None:
 
 
 def test_prices_are_kept_by_content(tmp_path: Path) -> None:
-    cache = CostCache(tmp_path)
+    cache = CostCache(Cache(tmp_path))
     first = fakes(FakeDevice("a"), FakeDevice("b", 500), cache)
     prices = first.problem().work_ns.tolist()
     again = fakes(FakeDevice("a"), FakeDevice("c", 500), cache)
@@ -133,7 +134,7 @@ def test_prices_are_kept_by_content(tmp_path: Path) -> None:
 
 def test_refusals_are_not_kept(tmp_path: Path) -> None:
     """A compiler that has learnt what it refused before is asked again."""
-    cache = CostCache(tmp_path)
+    cache = CostCache(Cache(tmp_path))
     lab = fakes(FakeDevice("a"), FakeDevice("b", refuses="left0.relu"), cache)
     number = lab.tasks.graph.number["left0"]
     assert lab.problem().work_ns[number].tolist() == [1000, NOT_ACCEPTED]
