@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from types import MappingProxyType
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from dsa_sched.zoo.topologies.bert import (
-    bert_base_mini_topology,
-    bert_base_topology,
-    bert_large_mini_topology,
-    bert_large_topology,
-)
-from dsa_sched.zoo.topologies.conformer import conformer_m_mini_topology, conformer_m_topology
-from dsa_sched.zoo.topologies.convnext import convnext_t_mini_topology, convnext_t_topology
-from dsa_sched.zoo.topologies.dlrm import dlrm_mini_topology, dlrm_topology
-from dsa_sched.zoo.topologies.gpt2 import gpt2_mini_topology, gpt2_topology
-from dsa_sched.zoo.topologies.siamese import siamese_mini_topology, siamese_topology
-from dsa_sched.zoo.topologies.swin import swin_t_mini_topology, swin_t_topology
-from dsa_sched.zoo.topologies.vit import (
-    vit_b16_384_mini_topology,
-    vit_b16_384_topology,
-    vit_b16_mini_topology,
-    vit_b16_topology,
-)
-from dsa_sched.zoo.topologies.whisper import whisper_encoder_mini_topology, whisper_encoder_topology
-from dsa_sched.zoo.topologies.wide_deep import wide_deep_mini_topology, wide_deep_topology
+from dsa_sched.zoo.topologies import bert, conformer, convnext, dlrm, gpt2, siamese, swin, vit, whisper, wide_deep
+from dsa_sched.zoo.topologies.node_builder import Topology
 from dsa_sched.zoo.weights import ConstantRole, drawn, roles
 
 UNCALIBRATED = {ConstantRole.MEAN: ConstantRole.SHIFT, ConstantRole.VARIANCE: ConstantRole.FACTOR}
@@ -72,44 +53,29 @@ def _gain(node: onnx.NodeProto) -> float:
     return float(numpy_helper.to_array(values[0])[0]) if values else 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnNetwork:
-    """`shapes` are extents of inputs that the model file leaves open, as the network was published."""
-
-    topology: Callable[[], onnx.ModelProto]
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-
-
-def _texts(words: int) -> Mapping[str, tuple[int, ...]]:
-    """One text of `words` words for BERT."""
-    return dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), (1, words))
-
-
-DRAWN: Mapping[str, DrawnNetwork] = MappingProxyType(
+DRAWN: Mapping[str, Topology] = MappingProxyType(
     {
-        "bert_base": DrawnNetwork(bert_base_topology, _texts(128)),
-        "bert_base-mini": DrawnNetwork(bert_base_mini_topology),
-        "bert_large": DrawnNetwork(bert_large_topology, _texts(384)),
-        "bert_large-mini": DrawnNetwork(bert_large_mini_topology),
-        "conformer_m": DrawnNetwork(conformer_m_topology),
-        "conformer_m-mini": DrawnNetwork(conformer_m_mini_topology),
-        "convnext_t": DrawnNetwork(convnext_t_topology),
-        "convnext_t-mini": DrawnNetwork(convnext_t_mini_topology),
-        "dlrm": DrawnNetwork(dlrm_topology),
-        "dlrm-mini": DrawnNetwork(dlrm_mini_topology),
-        "gpt2": DrawnNetwork(gpt2_topology, {"input_ids": (1, 1024)}),
-        "gpt2-mini": DrawnNetwork(gpt2_mini_topology),
-        "siamese": DrawnNetwork(siamese_topology),
-        "siamese-mini": DrawnNetwork(siamese_mini_topology),
-        "swin_t": DrawnNetwork(swin_t_topology),
-        "swin_t-mini": DrawnNetwork(swin_t_mini_topology),
-        "vit_b16": DrawnNetwork(vit_b16_topology),
-        "vit_b16-mini": DrawnNetwork(vit_b16_mini_topology),
-        "vit_b16_384": DrawnNetwork(vit_b16_384_topology),
-        "vit_b16_384-mini": DrawnNetwork(vit_b16_384_mini_topology),
-        "whisper_encoder": DrawnNetwork(whisper_encoder_topology),
-        "whisper_encoder-mini": DrawnNetwork(whisper_encoder_mini_topology),
-        "wide_deep": DrawnNetwork(wide_deep_topology),
-        "wide_deep-mini": DrawnNetwork(wide_deep_mini_topology),
+        **bert.NETWORKS,
+        **conformer.NETWORKS,
+        **convnext.NETWORKS,
+        **dlrm.NETWORKS,
+        **gpt2.NETWORKS,
+        **siamese.NETWORKS,
+        **swin.NETWORKS,
+        **vit.NETWORKS,
+        **whisper.NETWORKS,
+        **wide_deep.NETWORKS,
     }
 )
+"""Topologies of the networks whose weights are drawn. NAME-mini has the operators of NAME and runs in seconds."""
+
+BERT_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+
+PUBLISHED_SHAPES: Mapping[str, Mapping[str, tuple[int, ...]]] = MappingProxyType(
+    {
+        "bert_base": dict.fromkeys(BERT_INPUTS, (1, 128)),
+        "bert_large": dict.fromkeys(BERT_INPUTS, (1, 384)),
+        "gpt2": {"input_ids": (1, 1024)},
+    }
+)
+"""Extents, as the network was published, of inputs that its file leaves open."""

@@ -10,7 +10,7 @@ image is a graph input (the IR version is raised to 4, which allows that); unrea
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from types import MappingProxyType
@@ -20,26 +20,21 @@ import onnx
 from onnx import numpy_helper
 
 from dsa_sched.zoo.calibration import Aims, calibrated
-from dsa_sched.zoo.drawn_networks import DRAWN, drawn_model
+from dsa_sched.zoo.drawn_networks import DRAWN, PUBLISHED_SHAPES, drawn_model
 from dsa_sched.zoo.evaluation import Tensor
 from dsa_sched.zoo.inputs import low_frequency
-from dsa_sched.zoo.topologies.efficientnet import efficientnet_b0_mini_topology, efficientnet_b0_topology
-from dsa_sched.zoo.topologies.inception_v3 import inception_v3_mini_topology, inception_v3_topology
-from dsa_sched.zoo.topologies.mobilenet import mobilenet_v2_mini_topology, mobilenet_v2_topology
+from dsa_sched.zoo.topologies import inception_v3, inverted_residuals
 from dsa_sched.zoo.topologies.nasnet import nasnet_topology
+from dsa_sched.zoo.topologies.node_builder import Topology
 from dsa_sched.zoo.topologies.resnet_tailor import resnet18_tailor_mini_topology, resnet18_tailor_topology
 from dsa_sched.zoo.topologies.unet import unet_topology
 from dsa_sched.zoo.weights import drawn, roles, seed_of
 from hw_models.errors import ModelError
 
-CALIBRATED: Mapping[str, Callable[[], onnx.ModelProto]] = MappingProxyType(
+CALIBRATED: Mapping[str, Topology] = MappingProxyType(
     {
-        "efficientnet_b0": efficientnet_b0_topology,
-        "efficientnet_b0-mini": efficientnet_b0_mini_topology,
-        "inception_v3": inception_v3_topology,
-        "inception_v3-mini": inception_v3_mini_topology,
-        "mobilenet_v2": mobilenet_v2_topology,
-        "mobilenet_v2-mini": mobilenet_v2_mini_topology,
+        **inception_v3.NETWORKS,
+        **inverted_residuals.NETWORKS,
         "nasnet": nasnet_topology,
         "resnet18_tailor": resnet18_tailor_topology,
         "resnet18_tailor-mini": resnet18_tailor_mini_topology,
@@ -48,9 +43,7 @@ CALIBRATED: Mapping[str, Callable[[], onnx.ModelProto]] = MappingProxyType(
 )
 """Topologies of one image that the wheel does not ship. NAME-mini has the operators of NAME and runs in seconds."""
 
-BUILT: Mapping[str, Callable[[], onnx.ModelProto]] = MappingProxyType(
-    {**CALIBRATED, **{name: row.topology for name, row in DRAWN.items()}}
-)
+BUILT: Mapping[str, Topology] = MappingProxyType({**CALIBRATED, **DRAWN})
 """All topologies that the wheel does not ship."""
 
 SHIPPED = (
@@ -88,7 +81,7 @@ def is_built(name: str) -> bool:
 
 def published_shapes(name: str) -> Mapping[str, tuple[int, ...]]:
     """Shapes of inputs that the network's file leaves open, as it was published; empty for a file of fixed ones."""
-    return DRAWN[name].shapes if name in DRAWN else {}
+    return PUBLISHED_SHAPES.get(name, {})
 
 
 def topology_bytes(name: str) -> bytes:

@@ -16,7 +16,7 @@ from dsa_sched.stages.compilation import Compilation, CompileOptions
 from dsa_sched.stages.targets import judge_of
 from dsa_sched.stages.tile_stages import plan_tiles
 from dsa_sched.zoo.drawn_networks import drawn_model
-from dsa_sched.zoo.topologies.bert import bert_base_mini_topology
+from dsa_sched.zoo.topologies.bert import BASE_MINI, topology
 from hw_models.chip import Chip
 from hw_models.errors import UserError
 from isched.timing.cycle_model import time_program
@@ -28,7 +28,7 @@ NAME = "bert_base-mini"
 
 def encoder(layers: int, items: int, chip: Chip, folder: Path) -> Model:
     file = folder / f"{layers}.onnx"
-    onnx.save(drawn_model(NAME, bert_base_mini_topology(layers)), file)
+    onnx.save(drawn_model(NAME, topology(replace(BASE_MINI, layers=layers))), file)
     return load_model(file, {}, items, judge_of(chip, TARGET))
 
 

@@ -16,6 +16,7 @@ import onnx
 from onnx import TensorProto
 
 from dsa_sched.zoo.meanings.declared_meanings import Indices, MaskMeaning
+from dsa_sched.zoo.topologies.node_builder import topologies
 from dsa_sched.zoo.topologies.sequence_builder import Attention, SequenceBuilder
 
 EPSILON = 1e-12
@@ -40,30 +41,23 @@ OPEN = ("batch", "sequence")
 BASE = _Shape("bert_base", OPEN, 30522, 512, 12, 768, 12)
 LARGE = _Shape("bert_large", OPEN, 30522, 512, 24, 1024, 16)
 BASE_MINI = _Shape("bert_base-mini", (1, 16), 100, 32, 2, 48, 4)
+"""Two layers of 48 over 16 words."""
 LARGE_MINI = _Shape("bert_large-mini", (1, 24), 100, 32, 3, 64, 4)
+"""Three layers of 64 over 24 words."""
 
 
 def bert_base_topology(layers: int = BASE.layers) -> onnx.ModelProto:
     """12 layers of 768, 109.5 million parameters; fewer layers to measure the cost of one more."""
-    return _topology(replace(BASE, layers=layers))
+    return topology(replace(BASE, layers=layers))
 
 
 def bert_large_topology(layers: int = LARGE.layers) -> onnx.ModelProto:
     """24 layers of 1,024, 335.1 million parameters, or fewer layers."""
-    return _topology(replace(LARGE, layers=layers))
+    return topology(replace(LARGE, layers=layers))
 
 
-def bert_base_mini_topology(layers: int = BASE_MINI.layers) -> onnx.ModelProto:
-    """Two layers of 48 over 16 words, or as many as asked for."""
-    return _topology(replace(BASE_MINI, layers=layers))
-
-
-def bert_large_mini_topology() -> onnx.ModelProto:
-    """Three layers of 64 over 24 words."""
-    return _topology(LARGE_MINI)
-
-
-def _topology(shape: _Shape) -> onnx.ModelProto:
+def topology(shape: _Shape) -> onnx.ModelProto:
+    """The network of a shape."""
     net = SequenceBuilder(shape.name)
     ids = net.integer_input("input_ids", shape.extents, Indices((shape.words,)))
     there = net.integer_input("attention_mask", shape.extents, MaskMeaning())
@@ -103,3 +97,6 @@ def _added_mask(net: SequenceBuilder, there: str) -> str:
     floats = net.node("Cast", "mask.floats", [heads], to=TensorProto.FLOAT)
     absent = net.node("Sub", "mask.absent", [net.number(1.0), floats])
     return net.node("Mul", "mask", [absent, net.number(LEAST)])
+
+
+NETWORKS = topologies(topology, BASE, LARGE, BASE_MINI, LARGE_MINI)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from dsa_sched.zoo.topologies.node_builder import TO_THE_END
+from dsa_sched.zoo.topologies.node_builder import TO_THE_END, topologies
 from dsa_sched.zoo.topologies.sequence_builder import Attention, SequenceBuilder
 
 KERNEL = 31
@@ -46,16 +46,12 @@ class _Shape:
 
 FULL = _Shape("conformer_m", 80, 800, 16, 256, 4)
 MINI = _Shape("conformer_m-mini", 16, 96, 2, 32, 2)
+"""Two layers of 32 channels over 24 places."""
 
 
 def conformer_m_topology(layers: int = FULL.layers) -> onnx.ModelProto:
     """16 layers, 27.3 million parameters; fewer layers to measure the cost of one more."""
     return _topology(replace(FULL, layers=layers))
-
-
-def conformer_m_mini_topology() -> onnx.ModelProto:
-    """Two layers of 32 channels over 24 places."""
-    return _topology(MINI)
 
 
 def _topology(shape: _Shape) -> onnx.ModelProto:
@@ -141,3 +137,6 @@ def distance_waves(places: int, width: int) -> npt.NDArray[np.float32]:
     angles = distances[:, None] * rates
     waves = np.stack([np.sin(angles), np.cos(angles)], axis=2).reshape(len(distances), width)
     return (np.round(waves * STEPS) / STEPS).astype(np.float32)
+
+
+NETWORKS = topologies(_topology, FULL, MINI)

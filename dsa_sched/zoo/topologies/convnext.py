@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import onnx
 
+from dsa_sched.zoo.topologies.node_builder import topologies
 from dsa_sched.zoo.topologies.sequence_builder import SequenceBuilder
 
 EPSILON = 1e-6
@@ -32,17 +33,9 @@ class _Shape:
 
 
 FULL = _Shape("convnext_t", 224, (3, 3, 9, 3), (96, 192, 384, 768), 1000)
+"""18 blocks, 4.5 billion MACs, 28.6 million parameters."""
 MINI = _Shape("convnext_t-mini", 64, (1, 1, 2, 1), (16, 32, 48, 64), 16)
-
-
-def convnext_t_topology() -> onnx.ModelProto:
-    """18 blocks, 4.5 billion MACs, 28.6 million parameters."""
-    return _topology(FULL)
-
-
-def convnext_t_mini_topology() -> onnx.ModelProto:
-    """Five blocks of few channels, for images of 64 x 64."""
-    return _topology(MINI)
+"""Five blocks of few channels, for images of 64 x 64."""
 
 
 def _topology(shape: _Shape) -> onnx.ModelProto:
@@ -76,3 +69,6 @@ def _block(net: SequenceBuilder, name: str, x: str, channels: int) -> str:
     inner = net.feed_forward(f"{name}.mlp", inner, channels, WIDER * channels)
     scaled = net.node("Mul", f"{name}.scaled", [inner, net.weight(f"{name}.scale", channels, gain=BRANCH)])
     return net.add(f"{name}.add", x, net.transpose(f"{name}.first", scaled, 0, 3, 1, 2))
+
+
+NETWORKS = topologies(_topology, FULL, MINI)

@@ -18,6 +18,7 @@ import numpy as np
 import onnx
 
 from dsa_sched.zoo.meanings.declared_meanings import Indices
+from dsa_sched.zoo.topologies.node_builder import topologies
 from dsa_sched.zoo.topologies.sequence_builder import SequenceBuilder
 
 NUMBERS = 13
@@ -42,17 +43,9 @@ class _Shape:
 
 
 FULL = _Shape("dlrm", tuple(min(rows, MOST_ROWS) for rows in CRITEO_ROWS), (512, 256, 128), (1024, 1024, 512, 256, 1))
+"""26 tables of 921,165 rows together, 2.4 million weights in products."""
 MINI = _Shape("dlrm-mini", (50, 3, 40, 30, 20, 4), (32, 16, 8), (32, 16, 1))
-
-
-def dlrm_topology() -> onnx.ModelProto:
-    """26 tables of 921,165 rows together, 2.4 million weights in products."""
-    return _topology(FULL)
-
-
-def dlrm_mini_topology() -> onnx.ModelProto:
-    """Six tables of few rows of 8 numbers."""
-    return _topology(MINI)
+"""Six tables of few rows of 8 numbers."""
 
 
 def _topology(shape: _Shape) -> onnx.ModelProto:
@@ -92,3 +85,6 @@ def _products(net: SequenceBuilder, rows: list[str]) -> str:
     later, earlier = np.tril_indices(count, -1)
     chosen = net.constant("pairs.indices", (count * later + earlier).astype(np.int64))
     return net.node("Gather", "pairs", [net.node("Flatten", "products.flat", [square]), chosen], axis=1)
+
+
+NETWORKS = topologies(_topology, FULL, MINI)

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 
 from dsa_sched.zoo.meanings.declared_meanings import Indices
-from dsa_sched.zoo.topologies.node_builder import TO_THE_END
+from dsa_sched.zoo.topologies.node_builder import TO_THE_END, topologies
 from dsa_sched.zoo.topologies.sequence_builder import Attention, SequenceBuilder
 
 LEAST = float(np.finfo(np.float32).min)
@@ -38,17 +38,9 @@ class _Shape:
 
 
 FULL = _Shape("gpt2", ("batch", "sequence"), 50257, 1024, 12, 768, 12)
+"""12 layers of 768, 124.4 million parameters."""
 MINI = _Shape("gpt2-mini", (1, 16), 100, 32, 2, 48, 4)
-
-
-def gpt2_topology() -> onnx.ModelProto:
-    """12 layers of 768, 124.4 million parameters."""
-    return _topology(FULL)
-
-
-def gpt2_mini_topology() -> onnx.ModelProto:
-    """Two layers of 48 over 16 words."""
-    return _topology(MINI)
+"""Two layers of 48 over 16 words."""
 
 
 def _topology(shape: _Shape) -> onnx.ModelProto:
@@ -114,3 +106,6 @@ def _gelu(net: SequenceBuilder, name: str, x: str) -> str:
     inner = net.node("Mul", f"{name}.inner", [net.add(f"{name}.sum", x, cube), net.number((2 / np.pi) ** 0.5)])
     share = net.add(f"{name}.share", net.node("Tanh", f"{name}.tanh", [inner]), net.number(1.0))
     return net.node("Mul", name, [half, share])
+
+
+NETWORKS = topologies(_topology, FULL, MINI)

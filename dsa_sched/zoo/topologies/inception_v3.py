@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import onnx
 
+from dsa_sched.zoo.topologies.node_builder import topologies
 from dsa_sched.zoo.topologies.topology import TopologyBuilder
 
 EPSILON = 1e-3
@@ -35,17 +36,9 @@ class _Shape:
 
 
 FULL = _Shape("inception_v3", 299, 1, (32, 64, 64), (128, 160, 160, 192), 2, 1000)
+"""94 convolutions, 5.7 billion MACs, 23.8 million parameters."""
 MINI = _Shape("inception_v3-mini", 75, 4, (32,), (128,), 1, 16)
-
-
-def inception_v3_topology() -> onnx.ModelProto:
-    """94 convolutions, 5.7 billion MACs, 23.8 million parameters."""
-    return _topology(FULL)
-
-
-def inception_v3_mini_topology() -> onnx.ModelProto:
-    """A quarter of the channels, images of 75 x 75, one block of each kind."""
-    return _topology(MINI)
+"""A quarter of the channels, images of 75 x 75, one block of each kind."""
 
 
 def _topology(shape: _Shape) -> onnx.ModelProto:
@@ -139,3 +132,6 @@ def _block_e(net: _Layers, name: str, x: str) -> str:
 def _fork(net: _Layers, name: str, x: str) -> str:
     row, column = net.conv(f"{name}.row", x, 384, (1, 3)), net.conv(f"{name}.column", x, 384, (3, 1))
     return net.builder.concat(f"{name}.fork", row, column)
+
+
+NETWORKS = topologies(_topology, FULL, MINI)

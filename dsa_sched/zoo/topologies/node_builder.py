@@ -8,9 +8,10 @@ network does (scales, masks, indices) are initialisers with their values.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,23 @@ from onnx import TensorProto, helper, numpy_helper, shape_inference
 from dsa_sched.zoo.meanings.declared_meanings import Meaning, with_declared
 
 TO_THE_END = (1 << 31) - 1
+
+Topology = Callable[[], onnx.ModelProto]
+
+
+class Shape(Protocol):
+    """Extents of a network, with its name."""
+
+    @property
+    def name(self) -> str: ...
+
+
+AnyShape = TypeVar("AnyShape", bound=Shape)
+
+
+def topologies(topology: Callable[[AnyShape], onnx.ModelProto], *shapes: AnyShape) -> Mapping[str, Topology]:
+    """Functions that write the networks of these shapes, by the networks' names."""
+    return {shape.name: partial(topology, shape) for shape in shapes}
 
 
 class NodeBuilder:

@@ -15,6 +15,7 @@ from math import prod
 
 import onnx
 
+from dsa_sched.zoo.topologies.node_builder import topologies
 from dsa_sched.zoo.topologies.topology import TopologyBuilder
 
 KERNELS = (10, 7, 4, 4)
@@ -33,17 +34,9 @@ class _Shape:
 
 
 FULL = _Shape("siamese", 105, (64, 128, 128, 256), 4096)
+"""Four convolutions and a matrix product, each used twice: 39 million parameters."""
 MINI = _Shape("siamese-mini", 65, (8, 16, 16, 16), 64)
-
-
-def siamese_topology() -> onnx.ModelProto:
-    """Four convolutions and a matrix product, each used twice: 39 million parameters."""
-    return _topology(FULL)
-
-
-def siamese_mini_topology() -> onnx.ModelProto:
-    """The network with few channels, for images of 65 x 65."""
-    return _topology(MINI)
+"""The network with few channels, for images of 65 x 65."""
 
 
 def _topology(shape: _Shape) -> onnx.ModelProto:
@@ -65,3 +58,6 @@ def _twin(builder: TopologyBuilder, side: str, shape: _Shape) -> str:
     flat = builder.flat(f"{side}.flat", x)
     assert builder.shapes[flat][1] == prod(builder.shapes[x][1:])
     return builder.sigmoid(f"{side}.sigmoid", builder.gemm(f"{side}.features", flat, shape.features, "features"))
+
+
+NETWORKS = topologies(_topology, FULL, MINI)

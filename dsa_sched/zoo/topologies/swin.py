@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from dsa_sched.zoo.topologies.node_builder import TO_THE_END
+from dsa_sched.zoo.topologies.node_builder import TO_THE_END, topologies
 from dsa_sched.zoo.topologies.sequence_builder import Attention, Masked, SequenceBuilder
 
 PATCH = 4
@@ -58,17 +58,9 @@ class _Stage:
 
 
 FULL = _Shape("swin_t", 224, 7, (2, 2, 6, 2), (3, 6, 12, 24), 96, 1000)
+"""12 layers, 4.5 billion MACs, 28.3 million parameters."""
 MINI = _Shape("swin_t-mini", 64, 4, (2, 2), (2, 4), 32, 16)
-
-
-def swin_t_topology() -> onnx.ModelProto:
-    """12 layers, 4.5 billion MACs, 28.3 million parameters."""
-    return _topology(FULL)
-
-
-def swin_t_mini_topology() -> onnx.ModelProto:
-    """Two stages of two layers, one of them shifted, for images of 64 x 64."""
-    return _topology(MINI)
+"""Two stages of two layers, one of them shifted, for images of 64 x 64."""
 
 
 def _topology(shape: _Shape) -> onnx.ModelProto:
@@ -181,3 +173,6 @@ def _merged(net: SequenceBuilder, name: str, x: str, stage: _Stage) -> str:
     x = net.reshape(f"{name}.sequence", x, 0, -1, 4 * stage.channels)
     x = net.layer_norm(f"{name}.norm", x, 4 * stage.channels)
     return net.linear(name, x, 4 * stage.channels, 2 * stage.channels, bias=False)
+
+
+NETWORKS = topologies(_topology, FULL, MINI)

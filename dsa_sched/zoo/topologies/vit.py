@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import onnx
 
+from dsa_sched.zoo.topologies.node_builder import topologies
 from dsa_sched.zoo.topologies.sequence_builder import Attention, SequenceBuilder
 
 PATCH = 16
@@ -32,7 +33,9 @@ class _Shape:
 FULL = _Shape("vit_b16", 224, 12, 768, 12, 3072, 1000)
 LARGE = _Shape("vit_b16_384", 384, 12, 768, 12, 3072, 1000)
 MINI = _Shape("vit_b16-mini", 64, 2, 64, 4, 256, 16)
+"""17 places, two layers of 64 channels."""
 LARGE_MINI = _Shape("vit_b16_384-mini", 96, 2, 64, 4, 256, 16)
+"""37 places, two layers of 64 channels."""
 
 
 def vit_b16_topology(layers: int = FULL.layers) -> onnx.ModelProto:
@@ -43,16 +46,6 @@ def vit_b16_topology(layers: int = FULL.layers) -> onnx.ModelProto:
 def vit_b16_384_topology(layers: int = LARGE.layers) -> onnx.ModelProto:
     """577 places, 86.9 million parameters; fewer layers to measure the cost of one more."""
     return _topology(replace(LARGE, layers=layers))
-
-
-def vit_b16_mini_topology() -> onnx.ModelProto:
-    """17 places, two layers of 64 channels."""
-    return _topology(MINI)
-
-
-def vit_b16_384_mini_topology() -> onnx.ModelProto:
-    """37 places, two layers of 64 channels."""
-    return _topology(LARGE_MINI)
 
 
 def _topology(shape: _Shape) -> onnx.ModelProto:
@@ -80,3 +73,6 @@ def _layer(net: SequenceBuilder, name: str, x: str, kind: Attention, shape: _Sha
     x = net.add(f"{name}.add1", net.attention(f"{name}.attention", normed, kind), x)
     normed = net.layer_norm(f"{name}.norm2", x, shape.width, EPSILON)
     return net.add(f"{name}.add2", net.feed_forward(f"{name}.mlp", normed, shape.width, shape.hidden), x)
+
+
+NETWORKS = topologies(_topology, FULL, LARGE, MINI, LARGE_MINI)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import onnx
 
+from dsa_sched.zoo.topologies.node_builder import topologies
 from dsa_sched.zoo.topologies.sequence_builder import Attention, SequenceBuilder
 
 
@@ -29,17 +30,9 @@ class _Shape:
 
 
 FULL = _Shape("whisper_encoder", 80, 3000, 6, 512, 8)
+"""Six layers, 20.6 million parameters."""
 MINI = _Shape("whisper_encoder-mini", 16, 96, 2, 64, 4)
-
-
-def whisper_encoder_topology() -> onnx.ModelProto:
-    """Six layers, 20.6 million parameters."""
-    return _topology(FULL)
-
-
-def whisper_encoder_mini_topology() -> onnx.ModelProto:
-    """Two layers of 64 channels over 48 places."""
-    return _topology(MINI)
+"""Two layers of 64 channels over 48 places."""
 
 
 def _topology(shape: _Shape) -> onnx.ModelProto:
@@ -59,3 +52,6 @@ def _topology(shape: _Shape) -> onnx.ModelProto:
         normed = net.layer_norm(f"{name}.norm2", x, width)
         x = net.add(f"{name}.add2", x, net.feed_forward(f"{name}.mlp", normed, width, 4 * width))
     return net.build(net.layer_norm("norm", x, width))
+
+
+NETWORKS = topologies(_topology, FULL, MINI)

@@ -19,6 +19,7 @@ import numpy as np
 import onnx
 
 from dsa_sched.zoo.meanings.declared_meanings import Indices
+from dsa_sched.zoo.topologies.node_builder import topologies
 from dsa_sched.zoo.topologies.sequence_builder import SequenceBuilder
 
 CROSS_GAIN = 0.5
@@ -44,17 +45,9 @@ class _Shape:
 
 
 FULL = _Shape("wide_deep", 16, 100_000, 36, 10_000, 32, 48, 96, 20_000, 256, (1024, 512, 256))
+"""1,200 numbers of 36 fields and 48 others, two texts of 96 words."""
 MINI = _Shape("wide_deep-mini", 4, 50, 6, 20, 8, 4, 8, 50, 16, (32, 24, 16))
-
-
-def wide_deep_topology() -> onnx.ModelProto:
-    """1,200 numbers of 36 fields and 48 others, two texts of 96 words."""
-    return _topology(FULL)
-
-
-def wide_deep_mini_topology() -> onnx.ModelProto:
-    """Six fields, two texts of eight words."""
-    return _topology(MINI)
+"""Six fields, two texts of eight words."""
 
 
 def _topology(shape: _Shape) -> onnx.ModelProto:
@@ -103,3 +96,6 @@ def _text(net: SequenceBuilder, name: str, kind: str, shape: _Shape) -> str:
     outputs = ["", f"{name}.last"]
     state = net.node(kind, f"{name}.{kind.lower()}", [steps, *weights], outputs, hidden_size=shape.states, **settings)
     return net.node("Squeeze", f"{name}.read", [state, net.integers(0)])
+
+
+NETWORKS = topologies(_topology, FULL, MINI)
