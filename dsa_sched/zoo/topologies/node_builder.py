@@ -25,14 +25,14 @@ TO_THE_END = (1 << 31) - 1
 Topology = Callable[[], onnx.ModelProto]
 
 
-class Shape(Protocol):
+class NamedShape(Protocol):
     """Extents of a network, with its name."""
 
     @property
     def name(self) -> str: ...
 
 
-AnyShape = TypeVar("AnyShape", bound=Shape)
+AnyShape = TypeVar("AnyShape", bound=NamedShape)
 
 
 def topologies(topology: Callable[[AnyShape], onnx.ModelProto], *shapes: AnyShape) -> Mapping[str, Topology]:
