@@ -50,23 +50,9 @@ def run(files: ClusterFiles, loads: Mapping[int, bytes], dumps: tuple[tuple[int,
 
 def simulate(program: Path, run: SimulatorRun) -> int:
     """Run any executable on the simulator. Raises TargetError where the run fails."""
-    from codegen.neuralscale.simulator.iss import IssError, run_iss
+    from codegen.neuralscale.simulator.iss import run_iss
 
-    try:
-        return run_iss(
-            program,
-            run.cores,
-            run.loads,
-            run.dumps,
-            run.dump_path,
-            run.max_instructions,
-            run.trace,
-            run.poison,
-            run.seed,
-            cluster=run.cluster,
-        )
-    except IssError as error:
-        raise TargetError(str(error)) from None
+    return run_iss(program, run)
 
 
 def trace(executable: bytes, cores: int, chip: Chip, cluster: int = 0) -> tuple[TimedStream, ...]:

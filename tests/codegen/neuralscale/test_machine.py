@@ -6,16 +6,19 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from codegen.neuralscale.asm.elf_format import ElfError
 from codegen.neuralscale.asm.elf_writer import ElfSegment, SegmentFlags, elf_bytes
-from codegen.neuralscale.simulator.iss import IssError, run_iss
+from codegen.neuralscale.simulator.iss import run_iss
 from codegen.neuralscale.simulator.machine import simulate
 from codegen.neuralscale.simulator.memory.faults import SimulationError
 from codegen.neuralscale.simulator.options import CodeRange, InitialBytes, SimulationOptions
+from codegen.target import SimulatorRun
+from hw_models.errors import TargetError
 
 Program = Callable[..., bytes]
 
@@ -340,6 +343,10 @@ def _file(folder: Path, data: bytes) -> Path:
     return path
 
 
+def iss(program: Path, cores: int = 1, **options: Any) -> int:
+    return run_iss(program, SimulatorRun(cores, 0, **options))
+
+
 def test_iss_loads_runs_and_dumps(program: Program, tmp_path: Path) -> None:
     text = f"""
       li t1, 0x200000
@@ -350,7 +357,7 @@ def test_iss_loads_runs_and_dumps(program: Program, tmp_path: Path) -> None:
     """
     (tmp_path / "in.bin").write_bytes(b"abcd")
     out = tmp_path / "out"
-    code = run_iss(
+    code = iss(
         _file(tmp_path, program(text)),
         loads=(File(0x20_0000, tmp_path / "in.bin"), File(0xC000_0000, tmp_path / "in.bin", 0)),
         dumps=(Dump(RESULT, 4), Dump(0xC000_0000, 4, 0)),
@@ -367,34 +374,34 @@ def test_iss_reports_a_fault_and_writes_no_dump(
 ) -> None:
     elf = _file(tmp_path, program("li t1, 0x500000\nlw t2, 0(t1)"))
     out = tmp_path / "out"
-    assert run_iss(elf, dumps=(Dump(RESULT, 4),), dump_path=out, poison=True) == 126
+    assert iss(elf, dumps=(Dump(RESULT, 4),), dump_path=out, poison=True) == 126
     assert "poison: core 0 at" in capsys.readouterr().err
     assert list(out.iterdir()) == []
 
 
 def test_iss_keeps_a_failing_exit_code_visible(program: Program, tmp_path: Path) -> None:
-    assert run_iss(_file(tmp_path, program("li a0, 0x200"))) == 255
+    assert iss(_file(tmp_path, program("li a0, 0x200"))) == 255
 
 
 def test_iss_names_what_cannot_be_used(program: Program, tmp_path: Path) -> None:
     elf = _file(tmp_path, program("li a0, 0"))
-    with pytest.raises(IssError, match=r"program .*nothing\.elf"):
-        run_iss(tmp_path / "nothing.elf")
-    with pytest.raises(IssError, match=r"load .*missing\.bin"):
-        run_iss(elf, loads=(File(0, tmp_path / "missing.bin"),))
-    with pytest.raises(IssError, match="0xc2000000"):
-        run_iss(elf, dumps=(Dump(0xC200_0000, 4),), dump_path=tmp_path)
-    with pytest.raises(IssError, match="no core 3"):
-        run_iss(elf, dumps=(Dump(0xC000_0000, 4, 3),), dump_path=tmp_path)
-    with pytest.raises(IssError, match="cores is 12"):
-        run_iss(elf, cores=12)
+    with pytest.raises(TargetError, match=r"program .*nothing\.elf"):
+        iss(tmp_path / "nothing.elf")
+    with pytest.raises(TargetError, match=r"load .*missing\.bin"):
+        iss(elf, loads=(File(0, tmp_path / "missing.bin"),))
+    with pytest.raises(TargetError, match="0xc2000000"):
+        iss(elf, dumps=(Dump(0xC200_0000, 4),), dump_path=tmp_path)
+    with pytest.raises(TargetError, match="no core 3"):
+        iss(elf, dumps=(Dump(0xC000_0000, 4, 3),), dump_path=tmp_path)
+    with pytest.raises(TargetError, match="cores is 12"):
+        iss(elf, cores=12)
     truncated = tmp_path / "short.elf"
     truncated.write_bytes(elf.read_bytes()[:70])
-    with pytest.raises(IssError, match=r"short\.elf"):
-        run_iss(truncated)
+    with pytest.raises(TargetError, match=r"short\.elf"):
+        iss(truncated)
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(IssError, match="folder"):
-        run_iss(elf, dumps=(Dump(RESULT, 4),), dump_path=tmp_path / "file" / "below")
+    with pytest.raises(TargetError, match="folder"):
+        iss(elf, dumps=(Dump(RESULT, 4),), dump_path=tmp_path / "file" / "below")
 
 
 def test_the_trace_has_one_line_an_instruction(program: Program, tmp_path: Path) -> None:

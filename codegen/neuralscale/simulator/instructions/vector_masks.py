@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codegen.neuralscale.simulator.core.hart import MASK, VECTOR_HALVES
-from codegen.neuralscale.simulator.core.operands import check_vtype
 from codegen.neuralscale.simulator.instructions.single import Execute, ExecutionStep
-from codegen.neuralscale.simulator.instructions.vector_unit import SAME_REGISTERS, Halves, active, put
+from codegen.neuralscale.simulator.instructions.vector_unit import SAME_REGISTERS, Halves, active, put, with_vtype
 from codegen.neuralscale.simulator.memory.faults import Trap
 
 _ONE: Final = np.uint16(1)
@@ -21,7 +20,6 @@ def _logic(compute: Callable[[Halves, Halves], NDArray[Any]]) -> Execute:
     """Logical operation: `compute` of (vs2, vs1); only its bit 0 is kept."""
 
     def execute(step: ExecutionStep) -> None:
-        check_vtype(step.hart)
         put(step, (compute(step.hart.v[step.rs2], step.hart.v[step.rs1]) & _ONE).astype(np.uint16))
 
     return execute
@@ -33,13 +31,11 @@ def _set_bits(step: ExecutionStep) -> NDArray[np.int64]:
 
 
 def _count(step: ExecutionStep) -> None:
-    check_vtype(step.hart)
     if step.hart.vl:
         step.hart.set_x(step.rd, len(_set_bits(step)))
 
 
 def _first(step: ExecutionStep) -> None:
-    check_vtype(step.hart)
     places = _set_bits(step)
     if step.hart.vl:
         step.hart.set_x(step.rd, int(places[0]) if len(places) else MASK)
@@ -49,7 +45,6 @@ def _around_first(compare: Callable[[NDArray[np.int64], int], NDArray[np.bool_]]
     """1 where the position compares to that of the first set bit; with no set bit everything is 1."""
 
     def execute(step: ExecutionStep) -> None:
-        check_vtype(step.hart)
         places = _set_bits(step)
         index = np.arange(VECTOR_HALVES)
         chosen = compare(index, int(places[0])) if len(places) else np.ones(VECTOR_HALVES, np.bool_)
@@ -60,7 +55,6 @@ def _around_first(compare: Callable[[NDArray[np.int64], int], NDArray[np.bool_]]
 
 def _iota(step: ExecutionStep) -> None:
     """Number of active set bits of vs2 before each element."""
-    check_vtype(step.hart)
     if step.rd == step.rs2 or (step.rd == 0 and not step.word >> 25 & 1):
         raise Trap(SAME_REGISTERS)
     bits = np.zeros(VECTOR_HALVES, np.int64)
@@ -78,11 +72,10 @@ def _compress(step: ExecutionStep) -> None:
 
 
 def _index(step: ExecutionStep) -> None:
-    check_vtype(step.hart)
     put(step, np.arange(VECTOR_HALVES, dtype=np.uint16))
 
 
-VECTOR_MASKS: Final[dict[str, Execute]] = {
+_MASKS: Final[dict[str, Execute]] = {
     "vmandnot.mm": _logic(lambda a, b: a & ~b),
     "vmand.mm": _logic(lambda a, b: a & b),
     "vmor.mm": _logic(lambda a, b: a | b),
@@ -98,6 +91,7 @@ VECTOR_MASKS: Final[dict[str, Execute]] = {
     "vmsif.m": _around_first(lambda index, first: index <= first),
     "viota.m": _iota,
     "vid.v": _index,
-    "vcompress.vm": _compress,
 }
+
+VECTOR_MASKS: Final = {"vcompress.vm": _compress, **with_vtype(_MASKS)}
 """Implementation of each instruction on masks, by family."""

@@ -53,7 +53,6 @@ def _arithmetic(compute: Callable[[Halves, Halves], Halves]) -> Execute:
     """Arithmetic operation: `compute` of (vs2, first source)."""
 
     def execute(step: ExecutionStep) -> None:
-        check_vtype(step.hart)
         put(step, compute(step.hart.v[step.rs2].copy(), _first(step)))
 
     return execute
@@ -63,7 +62,6 @@ def _multiply_add(*, into_product: bool, negate_product: bool, negate_addend: bo
     """Multiply-add: vd = +-(product) +- addend; vd is a factor (`into_product`) or the addend."""
 
     def execute(step: ExecutionStep) -> None:
-        check_vtype(step.hart)
         vd, vs2, first = step.hart.v[step.rd].copy(), step.hart.v[step.rs2].copy(), _first(step)
         product = vme.binary("mul", vd if into_product else vs2, first)
         addend = vs2 if into_product else vd
@@ -75,7 +73,6 @@ def _multiply_add(*, into_product: bool, negate_product: bool, negate_addend: bo
 
 def _compare(compute: Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[np.bool_]]) -> Execute:
     def execute(step: ExecutionStep) -> None:
-        check_vtype(step.hart)
         with np.errstate(invalid="ignore"):
             left = step.hart.v[step.rs2].view(np.float16).astype(np.float32)
             right = _first(step).view(np.float16).astype(np.float32)
@@ -88,7 +85,6 @@ def _reduce(compute: Callable[[Halves], Halves]) -> Execute:
     """Reduction: vd[0] is `compute` of vs1[0] and the active elements of vs2, in order."""
 
     def execute(step: ExecutionStep) -> None:
-        check_vtype(step.hart)
         hart = step.hart
         if hart.vl:
             elements = np.concatenate([hart.v[step.rs1][:1], hart.v[step.rs2][active(step)]])
@@ -102,7 +98,6 @@ def _amount(step: ExecutionStep) -> int:
 
 
 def _slide_up(step: ExecutionStep) -> None:
-    check_vtype(step.hart)
     if step.rd == step.rs2:
         raise Trap(SAME_REGISTERS)
     amount = min(_amount(step), VECTOR_HALVES)
@@ -113,7 +108,6 @@ def _slide_up(step: ExecutionStep) -> None:
 
 def _slide_down(step: ExecutionStep) -> None:
     """Slide down: element i is vs2[i + amount], 0 outside the register; an amount in a GPR is signed."""
-    check_vtype(step.hart)
     amount = _amount(step)
     places = np.arange(VECTOR_HALVES) + (amount - (amount >> 31 << 32))
     inside = (places >= 0) & (places < VECTOR_HALVES)
@@ -121,7 +115,6 @@ def _slide_down(step: ExecutionStep) -> None:
 
 
 def _slide_one_up(step: ExecutionStep) -> None:
-    check_vtype(step.hart)
     if step.rd == step.rs2:
         raise Trap(SAME_REGISTERS)
     values = np.roll(step.hart.v[step.rs2], 1)
@@ -130,7 +123,6 @@ def _slide_one_up(step: ExecutionStep) -> None:
 
 
 def _slide_one_down(step: ExecutionStep) -> None:
-    check_vtype(step.hart)
     values = np.roll(step.hart.v[step.rs2], -1)
     if step.hart.vl:
         values[step.hart.vl - 1] = int(step.hart.x[step.rs1]) & 0xFFFF
@@ -138,7 +130,6 @@ def _slide_one_down(step: ExecutionStep) -> None:
 
 
 def _gather(step: ExecutionStep) -> None:
-    check_vtype(step.hart)
     vector = step.word >> 12 & 7 == 0
     over_mask = step.rd == 0 and not step.word >> 25 & 1
     if over_mask or step.rd == step.rs2 or (vector and step.rd == step.rs1):
@@ -151,7 +142,6 @@ def _gather(step: ExecutionStep) -> None:
 
 def _merge(step: ExecutionStep) -> None:
     """vfmerge and vfmv.v.f: the scalar where the mask is set (or everywhere), else vs2."""
-    check_vtype(step.hart)
     hart = step.hart
     chosen = active(step)
     values = np.where(chosen, _first(step), hart.v[step.rs2])
@@ -159,25 +149,21 @@ def _merge(step: ExecutionStep) -> None:
 
 
 def _move_to_f(step: ExecutionStep) -> None:
-    check_vtype(step.hart)
     if step.hart.vl:
         step.hart.set_f32(step.rd, fp16.to_f32_bits(int(step.hart.v[step.rs2][0])))
 
 
 def _move_from_f(step: ExecutionStep) -> None:
-    check_vtype(step.hart)
     if step.hart.vl:
         step.hart.v[step.rd][0] = fp16.from_f32(step.hart.f32(step.rs1))
 
 
 def _move_from_x(step: ExecutionStep) -> None:
-    check_vtype(step.hart)
     if step.hart.vl:
         step.hart.v[step.rd][0] = int(step.hart.x[step.rs1]) & 0xFFFF
 
 
 def _extract(step: ExecutionStep) -> None:
-    check_vtype(step.hart)
     index = int(step.hart.x[step.rs1]) & 0xFFFF
     if step.hart.vl:
         step.hart.set_x(step.rd, int(step.hart.v[step.rs2][index]) if index < VECTOR_HALVES else 0)
@@ -224,7 +210,6 @@ def _extremum(wins: Callable[[float, float], bool]) -> Execute:
     earlier."""
 
     def execute(step: ExecutionStep) -> None:
-        check_vtype(step.hart)
         hart = step.hart
         if not hart.vl:
             return
@@ -252,13 +237,24 @@ def _from_integers(values: NDArray[Any]) -> Halves:
     return np.array([fp16.from_f32(int(bits)) for bits in values.astype(np.float32).view(np.uint32)], np.uint16)
 
 
+def with_vtype(instructions: dict[str, Execute]) -> dict[str, Execute]:
+    """The instructions, each of which first checks that vtype is legal."""
+
+    def checked(execute: Execute) -> Execute:
+        def run(step: ExecutionStep) -> None:
+            check_vtype(step.hart)
+            execute(step)
+
+        return run
+
+    return {family: checked(execute) for family, execute in instructions.items()}
+
+
 def _both(name: str, execute: Execute) -> dict[str, Execute]:
     return {f"{name}.vv": execute, f"{name}.vf": execute}
 
 
-VECTOR_UNIT: Final[dict[str, Execute]] = {
-    "vsetvl": _set_length,
-    "vsetvli": _set_length,
+_COMPUTING: Final[dict[str, Execute]] = {
     **_both("vfadd", _arithmetic(lambda a, b: vme.binary("add", a, b))),
     **_both("vfsub", _arithmetic(lambda a, b: vme.binary("sub", a, b))),
     **_both("vfrsub", _arithmetic(lambda a, b: vme.binary("sub", b, a))),
@@ -309,4 +305,6 @@ VECTOR_UNIT: Final[dict[str, Execute]] = {
     "vmv.s.x": _move_from_x,
     "vext.x.v": _extract,
 }
+
+VECTOR_UNIT: Final = {"vsetvl": _set_length, "vsetvli": _set_length, **with_vtype(_COMPUTING)}
 """Implementation of each instruction of the vector unit, by family."""
