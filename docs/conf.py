@@ -15,7 +15,7 @@ author = "the authors of dsa-sched"
 extensions = ["myst_parser"]
 root_doc = "docs/index"
 include_patterns = ["docs/**", "benchmarks/results/*.md", "README.md", "CHANGELOG.md", "CONTRIBUTING.md"]
-exclude_patterns = [".*", "build", "tests", "*.egg-info", "docs/reference/generate.py", "docs/pictures/*.py"]
+exclude_patterns = [".*", "build", "tests", "*.egg-info", "docs/reference/*.py", "docs/pictures/*.py"]
 nitpicky = True
 
 myst_enable_extensions = ["colon_fence"]

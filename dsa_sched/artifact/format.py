@@ -217,23 +217,26 @@ class Artifact:
         for name, array in arrays.items():
             if array.ndim == 0 or len(array) != self.manifest.batch:
                 raise ModelError(f"input {name}", needs=f"{self.manifest.batch} rows", has=f"shape {list(array.shape)}")
+        feeds = [
+            (program, last - first, {name: _filled(array[first:last], rows) for name, array in arrays.items()})
+            for program, first, last, rows in self._passes()
+        ]
+        if any(entry.device_dtype == "int32" for entry in self.manifest.inputs):
+            for program, _, feed in feeds:  # integers are refused before anything runs
+                self.encode(feed, program)
         parts: list[dict[str, Array]] = []
-        words = any(entry.device_dtype == "int32" for entry in self.manifest.inputs)
-        for number, program in enumerate(self.manifest.programs if words else ()):  # refused before anything runs
-            rows, end = program.batch_per_pass, program.batch_start + program.batch
-            for first in range(program.batch_start, end, rows):
-                last = min(first + rows, end)
-                self.encode({name: _filled(array[first:last], rows) for name, array in arrays.items()}, number)
+        for number, (program, count, feed) in enumerate(feeds, 1):
+            progress(f"running pass {number} of {len(feeds)} on cluster {self.manifest.programs[program].cluster}")
+            done = self._pass(feed, program, runner, seed)
+            parts.append({name: array[:count] for name, array in done.items()})
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def _passes(self) -> Iterator[tuple[int, int, int, int]]:
+        """Number of the program, first row, row after the last, and rows that a pass has, of every pass of a run."""
         for number, program in enumerate(self.manifest.programs):
             rows, end = program.batch_per_pass, program.batch_start + program.batch
-            for turn in range(program.passes):
-                progress(f"running cluster {program.cluster}, pass {turn + 1} of {program.passes}")
-                first = program.batch_start + turn * rows
-                last = min(first + rows, end)
-                part = {name: _filled(array[first:last], rows) for name, array in arrays.items()}
-                done = self._pass(part, number, runner, seed)
-                parts.append({name: array[: last - first] for name, array in done.items()})
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+            for first in range(program.batch_start, end, rows):
+                yield number, first, min(first + rows, end), rows
 
     def _pass(self, inputs: Mapping[str, Array], number: int, runner: str | None, seed: int) -> dict[str, Array]:
         """Outputs of one run of one program."""

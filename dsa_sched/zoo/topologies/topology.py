@@ -97,7 +97,8 @@ class TopologyBuilder(NodeBuilder):
 
     def relu6(self, name: str, x: str) -> str:
         """A Clip between 0 and 6; all of a network share the two bounds."""
-        bounds = [self._bound(f"relu6.{part}", value) for part, value in (("least", 0.0), ("most", 6.0))]
+        ends = {"relu6.least": 0.0, "relu6.most": 6.0}
+        bounds = [self.shared(end, np.array(value, np.float32)) for end, value in ends.items()]
         return self._node("Clip", name, [x, *bounds], self.shapes[x])
 
     def add(self, name: str, x: str, y: str) -> str:
@@ -161,11 +162,6 @@ class TopologyBuilder(NodeBuilder):
         n, _, *extents = self.shapes[x]
         spans = zip(extents, kernel, pads, strict=True)
         return (n, channels, *((extent + 2 * pad - span) // stride + 1 for extent, span, pad in spans))
-
-    def _bound(self, name: str, value: float) -> str:
-        """A constant that several nodes read."""
-        known = any(tensor.name == name for tensor in self.constants)
-        return name if known else self.constant(name, np.array(value, np.float32))
 
     def _node(
         self,

@@ -1,6 +1,6 @@
 """The documentation page of the instruction set, written from the table of rows and the table of CSRs.
 
-python -m codegen.neuralscale.isa.page > docs/neuralscale-isa.md
+python docs/reference/isa_page.py > docs/neuralscale-isa.md
 """
 
 from __future__ import annotations
@@ -8,6 +8,9 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from codegen.neuralscale.isa.csr import CSRS, Csr
 from codegen.neuralscale.isa.npu import NPU_ROWS
@@ -19,7 +22,7 @@ _INTRODUCTION = """\
 # NeuralScale NPU v1: instructions and registers
 
 Written from the tables in `codegen/neuralscale/isa/`; do not edit. To renew it:
-`python -m codegen.neuralscale.isa.page > docs/neuralscale-isa.md`.
+`python docs/reference/isa_page.py > docs/neuralscale-isa.md`.
 
 The matrices of NPU instructions lie in memory: integer registers hold byte addresses, CSRs hold shapes and strides, a
 floating-point register holds the scalar of an `mf` form. All NPU instructions share opcode 0x7b and the R format:
