@@ -95,9 +95,9 @@ def test_uneven_passes_survive_the_folder(uneven: Artifact, expected: Array, tmp
     said: list[str] = []
     assert np.array_equal(loaded.run({"x": images(7)}, progress=said.append)["y"], expected)
     assert said == [
-        "running cluster 0, pass 1 of 2",
-        "running cluster 0, pass 2 of 2",
-        "running cluster 1, pass 1 of 1",
+        "running pass 1 of 3 on cluster 0",
+        "running pass 2 of 3 on cluster 0",
+        "running pass 3 of 3 on cluster 1",
     ]
 
 
