@@ -189,7 +189,7 @@ def test_the_commands_take_passes_from_end_to_end(model: Path, tmp_path: Path, e
     np.savez(tmp_path / "x.npz", x=images(7))
     ran = invoke("run", tmp_path / "out", "--input", tmp_path / "x.npz", "--output", tmp_path / "y.npz")
     assert ran.exit_code == 0, ran.output
-    assert "pass 2 of 2" in ran.stderr
+    assert "pass 2 of 3" in ran.stderr
     assert np.array_equal(np.load(tmp_path / "y.npz")["y"], expected)
     assert "batch 3 per cluster" in invoke("explain", *common).stdout
     timed = time_path(tmp_path / "out", "stcp920")
