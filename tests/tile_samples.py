@@ -127,7 +127,7 @@ def _reduce(kind: str, *axes: int, attributes: Attributes = ()) -> Sample:
 
 
 def _lookup(b: MovementBuilder) -> str:
-    """Halves whose table turns their sign."""
+    """Fp16 whose table turns their sign."""
     table = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     return b.elementwise("relu", b.lookup(b.input("x", 3, 4, 6), -table.astype(np.float64)))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from codegen.neuralscale.emit.expansion import Body
-from codegen.neuralscale.emit.word_loops import WORD_PREFIX
+from codegen.neuralscale.emit.integer_loops import INTEGER_PREFIX
 from hw_models.parts import InstructionCache
 from isched.program.program import Instr, Program
 from isched.program.timed_ops import CoreIssue, IssueCost
@@ -25,7 +25,7 @@ WORD_BYTES = 4
 
 def _words(instr: Instr, executed: int, known: dict[tuple[str, tuple[tuple[str, int], ...]], int]) -> int:
     """How many instructions lie in memory for those that are executed."""
-    if instr.opcode != "dma.gather" and not instr.opcode.startswith(WORD_PREFIX):
+    if instr.opcode != "dma.gather" and not instr.opcode.startswith(INTEGER_PREFIX):
         return executed
     key = (instr.opcode, instr.operands)
     if key not in known:

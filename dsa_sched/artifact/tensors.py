@@ -69,13 +69,13 @@ def to_device(entry: TensorEntry, array: Array) -> bytes:
     if array.dtype.kind not in "fiub":
         raise ModelError(f"input {entry.name}", needs=f"numbers ({entry.dtype})", has=str(array.dtype))
     if entry.device_dtype == "int32":
-        _require_words(entry, array)
+        _require_int32(entry, array)
     with np.errstate(over="ignore"):
         device = np.transpose(array, entry.layout).astype(entry.device_dtype)
     return np.ascontiguousarray(device).tobytes()
 
 
-def _require_words(entry: TensorEntry, array: Array) -> None:
+def _require_int32(entry: TensorEntry, array: Array) -> None:
     """Integers of 32 bits, inside the tables where they choose rows. Raises ModelError for the first that is not."""
     who = f"input {entry.name}"
     if array.dtype.kind not in "iub":

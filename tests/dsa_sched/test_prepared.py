@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
-from codegen.neuralscale.emit.word_loops import FUNCTIONS
+from codegen.neuralscale.emit.integer_loops import FUNCTIONS
 from codegen.neuralscale.target import TARGET
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.artifact.runner import execute

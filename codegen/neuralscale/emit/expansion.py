@@ -14,8 +14,8 @@ from functools import cache
 
 from codegen.neuralscale.asm.assembler import load_immediate
 from codegen.neuralscale.emit.descriptors import DESCRIPTOR_BYTES, DESCRIPTOR_WORDS, linear_control
+from codegen.neuralscale.emit.integer_loops import INTEGER_PREFIX, descriptor_loop, loop_code
 from codegen.neuralscale.emit.memory_map import DMA_ENGINE_BASES, HARTS_PER_CLUSTER, in_cluster
-from codegen.neuralscale.emit.word_loops import WORD_PREFIX, descriptor_loop, word_code
 from codegen.neuralscale.isa.csr import csr
 from codegen.neuralscale.isa.row import FieldKind
 from codegen.neuralscale.isa.table import Instruction, instruction, row
@@ -53,8 +53,8 @@ class Body:
                 self._await_dma(code, dict(instr.operands))
             case "dma.gather":
                 self._gather(code, dict(instr.operands))
-            case opcode if opcode.startswith(WORD_PREFIX):
-                code += word_code(opcode, dict(instr.operands)).items
+            case opcode if opcode.startswith(INTEGER_PREFIX):
+                code += loop_code(opcode, dict(instr.operands)).items
             case _:
                 self._issue(code, instr)
         return code
@@ -138,8 +138,8 @@ class Body:
             return self._count_dma(dict(instr.operands))
         if instr.opcode == "dma.gather":
             return self._gather([], dict(instr.operands))
-        if instr.opcode.startswith(WORD_PREFIX):
-            return word_code(instr.opcode, dict(instr.operands)).executed
+        if instr.opcode.startswith(INTEGER_PREFIX):
+            return loop_code(instr.opcode, dict(instr.operands)).executed
         csrs, registers = self.csrs, self.registers
         held = registers.get(T0)
         count = 1

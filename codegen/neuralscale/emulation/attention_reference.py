@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from codegen.neuralscale.emulation import arithmetic as chip
-from codegen.neuralscale.emulation.arithmetic import Halves
+from codegen.neuralscale.emulation.arithmetic import Fp16
 from codegen.neuralscale.emulation.curves_reference import refined
 from partitioner.ir.graph import Op
 
@@ -24,7 +24,7 @@ Points = npt.NDArray[np.int64]
 SUMMED = 128
 
 
-def attended(op: Op, operands: Sequence[Halves], points: Points) -> Halves:
+def attended(op: Op, operands: Sequence[Fp16], points: Points) -> Fp16:
     """Attention at the points. k is multiplied by the scale. Scores are products of the matrix engine over the elements
     of a head, plus the mask, minus their largest (plus ln 2 for each doubling of the keys beyond 128); e is raised to
     them. The powers times v are summed in equal runs of at most `_longest_run` keys, which are added in order, and
@@ -43,7 +43,7 @@ def attended(op: Op, operands: Sequence[Halves], points: Points) -> Halves:
     return chip.mul(taken, inverse[back])
 
 
-def _powers(q: Halves, k: Halves, masks: Sequence[Halves], row: Points, size: int, shared: int) -> Halves:
+def _powers(q: Fp16, k: Fp16, masks: Sequence[Fp16], row: Points, size: int, shared: int) -> Fp16:
     """Powers of the scores of one row of a head with all keys, before they are divided by their sum."""
     item, place, head = row
     query = q[item, place, head * size : (head + 1) * size]
@@ -67,7 +67,7 @@ def _longest_run(size: int, width: int) -> int:
     return max(512, min(room // (size + width), (room - 128 * width) // (size + 128)))
 
 
-def _summed(powers: Halves, values: Halves, longest: int) -> Halves:
+def _summed(powers: Fp16, values: Fp16, longest: int) -> Fp16:
     count = -(-powers.shape[1] // longest)
     cuts = [powers.shape[1] * i // count for i in range(count + 1)]
     total = chip.dot(powers[:, : cuts[1]], values[:, : cuts[1]])

@@ -36,67 +36,67 @@ import math
 from collections.abc import Callable, Mapping
 
 from codegen.neuralscale.emulation import arithmetic as chip
-from codegen.neuralscale.emulation.arithmetic import Halves
+from codegen.neuralscale.emulation.arithmetic import Fp16
 from partitioner.ir.graph import Op
 
 
-def _plus(x: Halves, value: float) -> Halves:
+def _plus(x: Fp16, value: float) -> Fp16:
     return chip.add(x, chip.immediate(value))
 
 
-def _times(x: Halves, value: float) -> Halves:
+def _times(x: Fp16, value: float) -> Fp16:
     return chip.mul(x, chip.immediate(value))
 
 
-def _clip(x: Halves, low: float, high: float) -> Halves:
+def _clip(x: Fp16, low: float, high: float) -> Fp16:
     return chip.minimum(chip.maximum(x, chip.immediate(low)), chip.immediate(high))
 
 
-def _magnitude(x: Halves) -> Halves:
+def _magnitude(x: Fp16) -> Fp16:
     return chip.leaky_relu(x, chip.immediate(-1.0), zero_is_scaled=True)
 
 
-def _positive(x: Halves) -> Halves:
+def _positive(x: Fp16) -> Fp16:
     return chip.maximum(x, chip.immediate(0.0))
 
 
-def _horner(x: Halves, highest_first: tuple[float, ...]) -> Halves:
+def _horner(x: Fp16, highest_first: tuple[float, ...]) -> Fp16:
     total = _times(x, highest_first[0])
     for number in highest_first[1:-1]:
         total = chip.mul(_plus(total, number), x)
     return _plus(total, highest_first[-1])
 
 
-def refined(d: Halves) -> Halves:
+def refined(d: Fp16) -> Fp16:
     """R(d) - (min(d, 65504) * R(d) - 1) * R(d)"""
     r = chip.recip(d)
     off = _plus(chip.mul(chip.minimum(d, chip.immediate(65504.0)), r), -1.0)
     return chip.sub(r, chip.mul(off, r))
 
 
-def divisor(x: Halves) -> Halves:
+def divisor(x: Fp16) -> Fp16:
     d = _plus(x, 2.0**-24)
     r = chip.recip(d)
     held, inside = _clip(r, -65504.0, 65504.0), _clip(d, -65504.0, 65504.0)
     return chip.sub(r, chip.mul(_plus(chip.mul(inside, held), -1.0), held))
 
 
-def _reciprocal(_op: Op, x: Halves) -> Halves:
+def _reciprocal(_op: Op, x: Fp16) -> Fp16:
     small = _clip(_plus(_times(x, 2.0**14), 2.0**-14), -1.0, 1.0)
     return chip.mul(refined(chip.maximum(_magnitude(x), chip.immediate(2.0**-14))), refined(small))
 
 
-def _exp(_op: Op, x: Halves) -> Halves:
+def _exp(_op: Op, x: Fp16) -> Fp16:
     t = _plus(x, -(2.0**-12))
     return chip.maximum(chip.exp(t), chip.exp(_plus(t, -(2.0**-12))))
 
 
-def _sigmoid(_op: Op, x: Halves) -> Halves:
+def _sigmoid(_op: Op, x: Fp16) -> Fp16:
     power = chip.exp(_plus(_times(x, -1.0), -0.3125))
     return _times(refined(_plus(power, 0.73193359375)), 0.73193359375)
 
 
-def _swish(op: Op, x: Halves) -> Halves:
+def _swish(op: Op, x: Fp16) -> Fp16:
     alpha = op.number("alpha")
     if alpha == 0:
         return _times(x, 0.5)
@@ -121,7 +121,7 @@ def _swish(op: Op, x: Halves) -> Halves:
     return chip.add(_positive(x), tail)
 
 
-def _tanh(_op: Op, x: Halves) -> Halves:
+def _tanh(_op: Op, x: Fp16) -> Fp16:
     c = _clip(x, -1.0, 1.0)
     s = chip.mul(c, c)
     power = chip.exp(_times(chip.maximum(_magnitude(x), chip.immediate(1.0)), 2.0))
@@ -130,7 +130,7 @@ def _tanh(_op: Op, x: Halves) -> Halves:
     return chip.add(chip.mul(chip.add(far, near), c), c)
 
 
-def _softplus(_op: Op, x: Halves) -> Halves:
+def _softplus(_op: Op, x: Fp16) -> Fp16:
     c = _clip(x, -1.0, 1.0)
     s = chip.mul(c, c)
     bend = chip.mul(_plus(_times(s, -0.004001617431640625), 0.1241455078125), s)
@@ -140,7 +140,7 @@ def _softplus(_op: Op, x: Halves) -> Halves:
     return chip.add(chip.add(chip.maximum(x, chip.immediate(1.0)), near), tail)
 
 
-def _elu(op: Op, x: Halves) -> Halves:
+def _elu(op: Op, x: Fp16) -> Fp16:
     alpha = op.number("alpha")
     gamma = op.number("gamma") if op.kind == "selu" else 1.0
     if op.kind == "celu" and alpha <= 0:
@@ -154,7 +154,7 @@ def _elu(op: Op, x: Halves) -> Halves:
     return chip.add(_times(_positive(x), gamma), below)
 
 
-def _gelu(op: Op, x: Halves) -> Halves:
+def _gelu(op: Op, x: Fp16) -> Fp16:
     if op.attribute("approximate") == "none":
         numbers = (0.0017223358154296875, -0.024993896484375, 0.165771484375, -0.7900390625, -0.69384765625)
     else:
@@ -167,7 +167,7 @@ def _gelu(op: Op, x: Halves) -> Halves:
     return chip.sub(_positive(x), chip.mul(chip.mul(w, fine), coarse))
 
 
-def _erf(_op: Op, x: Halves) -> Halves:
+def _erf(_op: Op, x: Fp16) -> Fp16:
     c = _clip(x, -1.0, 1.0)
     s = chip.mul(c, c)
     w = chip.maximum(_magnitude(x), chip.immediate(1.0))
@@ -176,7 +176,7 @@ def _erf(_op: Op, x: Halves) -> Halves:
     return chip.add(chip.mul(_plus(chip.sub(near, tail), 0.28564453125), c), c)
 
 
-def _mish(_op: Op, x: Halves) -> Halves:
+def _mish(_op: Op, x: Fp16) -> Fp16:
     c = chip.minimum(x, chip.immediate(4.5))
     e = chip.exp(_plus(c, 2.5))
     d = _times(e, 1 / 12.1875)
@@ -187,7 +187,7 @@ def _mish(_op: Op, x: Halves) -> Halves:
     return chip.add(chip.sub(x, c), _times(chip.mul(chip.mul(c, e), share), -1 / 12.1875))
 
 
-def _sqrt(_op: Op, x: Halves) -> Halves:
+def _sqrt(_op: Op, x: Fp16) -> Fp16:
     y = _plus(x, 0.0)
     small = _times(chip.minimum(y, chip.immediate(1.0)), 1024.0)
     root = chip.sqrt(small)
@@ -201,11 +201,11 @@ def _sqrt(_op: Op, x: Halves) -> Halves:
     return chip.mul(above, _times(below, 1 / 32))
 
 
-def _hard_swish(_op: Op, x: Halves) -> Halves:
+def _hard_swish(_op: Op, x: Fp16) -> Fp16:
     return chip.mul(x, _times(_clip(_plus(x, 3.0), 0.0, 6.0), 1 / 6))
 
 
-EMULATED: Mapping[str, Callable[[Op, Halves], Halves]] = {
+EMULATED: Mapping[str, Callable[[Op, Fp16], Fp16]] = {
     "exp": _exp,
     "sigmoid": _sigmoid,
     "swish": _swish,

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from codegen.judgement import Array, Points, Sampled
 from codegen.neuralscale.emulation import arithmetic as chip
-from codegen.neuralscale.emulation.arithmetic import Bits, Halves
+from codegen.neuralscale.emulation.arithmetic import Bits, Fp16
 from codegen.neuralscale.emulation.attention_reference import attended
 from codegen.neuralscale.emulation.curves_reference import EMULATED, divisor, refined
 from codegen.neuralscale.emulation.movement_reference import RULES, Rule
@@ -51,16 +51,16 @@ class _Sampled:
     op: Op
     points: Points
     read: Read
-    running: tuple[str, Halves] | None
+    running: tuple[str, Fp16] | None
     device: Chip
 
-    def tensor(self, name: str) -> Halves:
+    def tensor(self, name: str) -> Fp16:
         """A whole input, in device shape."""
         tensor = self.graph.by_name[name]
         bits = chip.bits_of(self.constants[tensor.constant]) if tensor.constant else self.read(name)
         return chip.from_bits(bits.reshape(tensor.shape))
 
-    def operand(self, name: str) -> Halves:
+    def operand(self, name: str) -> Fp16:
         """An element-wise operand: the element that meets each sampled position, aligned at the last axis."""
         if self.running is not None and name == self.running[0]:
             return self.running[1]
@@ -83,7 +83,7 @@ def emulate(sampled: Sampled) -> Array:
     def bits(name: str) -> Bits:
         return chip.bits_of(sampled.read(name))
 
-    running: tuple[str, Halves] | None = None
+    running: tuple[str, Fp16] | None = None
     for name in sampled.layer.ops:
         op = graph.op_by_name[name]
         found = _Sampled(graph, sampled.constants, op, points, bits, running, sampled.chip)
@@ -92,8 +92,8 @@ def emulate(sampled: Sampled) -> Array:
     return chip.to_bits(running[1]).view(graph.by_name[sampled.layer.output].dtype)
 
 
-def _at(values: Halves, indices: list[Points]) -> Halves:
-    taken: Halves = values[tuple(indices)]
+def _at(values: Fp16, indices: list[Points]) -> Fp16:
+    taken: Fp16 = values[tuple(indices)]
     return taken
 
 
@@ -105,9 +105,9 @@ def _runs(length: int, products: int) -> tuple[tuple[int, int], ...]:
     return tuple(pairwise(length * i // count for i in range(count + 1)))
 
 
-def _dot_in_runs(a: Halves, b: Halves, cuts: tuple[tuple[int, int], ...]) -> Halves:
+def _dot_in_runs(a: Fp16, b: Fp16, cuts: tuple[tuple[int, int], ...]) -> Fp16:
     """a[S, products, length] times b of the same shape: runs of channels are summed separately, then added in order."""
-    total: Halves | None = None
+    total: Fp16 | None = None
     for low, high in cuts:
         part = chip.dot(a[:, :, low:high].reshape(len(a), -1), b[:, :, low:high].reshape(len(b), -1))
         total = part if total is None else chip.add(total, part)
@@ -115,7 +115,7 @@ def _dot_in_runs(a: Halves, b: Halves, cuts: tuple[tuple[int, int], ...]) -> Hal
     return total
 
 
-def _conv(s: _Sampled) -> Halves:
+def _conv(s: _Sampled) -> Fp16:
     """Convolution: k runs over kernel rows, kernel columns, then the input channels of the output's group. Even and odd
     k have an accumulator each, from +0; taps in the padding are multiplied too, as +0. A reduction longer than 2,048
     (and not grouped) is cut into equal runs of channels, each summed by itself and then added in order. The bias comes
@@ -147,7 +147,7 @@ def _conv(s: _Sampled) -> Halves:
     return _plus_bias(s, _dot_in_runs(taps.reshape(shape), w.reshape(shape), cuts))
 
 
-def _depthwise_blocks(s: _Sampled) -> Halves:
+def _depthwise_blocks(s: _Sampled) -> Fp16:
     """Depthwise convolution in blocks: a dense convolution over the block of channels around an output, with zeros off
     the diagonal. k runs over kernel rows, kernel columns, then the channels of the block; products of the other
     channels with zero count."""
@@ -166,7 +166,7 @@ def _depthwise_blocks(s: _Sampled) -> Halves:
     return total
 
 
-def _depthwise_vector(s: _Sampled) -> Halves:
+def _depthwise_vector(s: _Sampled) -> Fp16:
     """Depthwise convolution on the vector engine: from +0, kernel rows, then kernel columns. Each product is rounded
     and added; taps in the padding are left out."""
     own = s.points[:, 3]
@@ -179,14 +179,14 @@ def _depthwise_vector(s: _Sampled) -> Halves:
     return total
 
 
-def _taps_inside(s: _Sampled, x: Halves) -> npt.NDArray[np.bool_]:
+def _taps_inside(s: _Sampled, x: Fp16) -> npt.NDArray[np.bool_]:
     """Whether each tap lies in the image, [S, taps]."""
     rows, columns = (_inside(_tap_positions(s, axis), x.shape[axis + 1]) for axis in (0, 1))
     both: npt.NDArray[np.bool_] = (rows[:, :, None] & columns[:, None, :]).reshape(len(s.points), -1)
     return both
 
 
-def _taps(s: _Sampled, x: Halves, channel: Points | np.int64) -> Halves:
+def _taps(s: _Sampled, x: Fp16, channel: Points | np.int64) -> Fp16:
     """The input under each tap in one channel (or one channel per sample), +0 in the padding: [S, taps]."""
     rows, columns = (np.clip(_tap_positions(s, axis), 0, x.shape[axis + 1] - 1) for axis in (0, 1))
     channels = np.broadcast_to(channel, len(s.points))
@@ -194,7 +194,7 @@ def _taps(s: _Sampled, x: Halves, channel: Points | np.int64) -> Halves:
     return np.where(_taps_inside(s, x), values.reshape(len(s.points), -1), 0.0)
 
 
-def _matmul(s: _Sampled) -> Halves:
+def _matmul(s: _Sampled) -> Fp16:
     """Matrix product: k runs over the columns of a, with one accumulator each for even and odd k; reductions longer
     than 2,048 are cut as in the convolution. Leading axes broadcast."""
     a, b = s.tensor(s.op.inputs[0]), s.tensor(s.op.inputs[1])
@@ -205,7 +205,7 @@ def _matmul(s: _Sampled) -> Halves:
     return _plus_bias(s, _dot_in_runs(rows[:, None, :], columns[:, None, :], cuts))
 
 
-def _leading(positions: list[Points], factor: Halves) -> list[Points]:
+def _leading(positions: list[Points], factor: Fp16) -> list[Points]:
     """The leading positions of a factor that meet those of the product, aligned at the last axis; 0 where its extent is
     one."""
     extents = factor.shape[:-2]
@@ -213,7 +213,7 @@ def _leading(positions: list[Points], factor: Halves) -> list[Points]:
     return [np.where(extent > 1, i, 0) for i, extent in zip(met, extents, strict=True)]
 
 
-def _plus_bias(s: _Sampled, total: Halves) -> Halves:
+def _plus_bias(s: _Sampled, total: Fp16) -> Fp16:
     return chip.add(total, s.tensor(s.op.inputs[2])[s.points[:, -1]]) if len(s.op.inputs) > 2 else total
 
 
@@ -221,12 +221,12 @@ def _inside(positions: Points, extent: int) -> npt.NDArray[np.bool_]:
     return (positions >= 0) & (positions < extent)
 
 
-def _max_pool(s: _Sampled) -> Halves:
+def _max_pool(s: _Sampled) -> Fp16:
     """Maximum down every column of the window first, then across, over the taps that exist, from -inf."""
     return _windowed(s, s.tensor(s.op.inputs[0]), -np.inf, chip.maximum)
 
 
-def _average_pool(s: _Sampled) -> Halves:
+def _average_pool(s: _Sampled) -> Fp16:
     """Average pool. A mean over the whole image is a dot product with 1 / pixels or, for more than WHOLE_MEAN pixels, a
     mean in pieces, with the pixels row by row. Any other is the input times 1 / taps, summed down the columns of the
     window and then across, from +0; where fewer taps count than the window has, it is also multiplied by taps / count.
@@ -256,7 +256,7 @@ def _tap_positions(s: _Sampled, axis: int) -> Points:
     return taps
 
 
-def _windowed(s: _Sampled, x: Halves, start: float, combine: Callable[[Halves, Halves], Halves]) -> Halves:
+def _windowed(s: _Sampled, x: Fp16, start: float, combine: Callable[[Fp16, Fp16], Fp16]) -> Fp16:
     n, channel = s.points[:, 0], s.points[:, 3]
     rows, columns = _tap_positions(s, 0), _tap_positions(s, 1)
     result = np.full(len(n), start)
@@ -269,7 +269,7 @@ def _windowed(s: _Sampled, x: Halves, start: float, combine: Callable[[Halves, H
     return result
 
 
-def _softmax(s: _Sampled) -> Halves:
+def _softmax(s: _Sampled) -> Fp16:
     """exp(x - max of the line), summed in pieces; the exponential times the refined reciprocal of that sum."""
     x = s.tensor(s.op.inputs[0])
     axis = int(s.op.number("axis")) % x.ndim
@@ -282,7 +282,7 @@ def _softmax(s: _Sampled) -> Halves:
     return chip.mul(powers[back, s.points[:, axis]], scale[back])
 
 
-def _concat(s: _Sampled) -> Halves:
+def _concat(s: _Sampled) -> Fp16:
     """Concat: bits are moved, nothing is computed."""
     axis = int(s.op.number("axis")) % s.points.shape[1]
     result = np.zeros(len(s.points))
@@ -298,18 +298,18 @@ def _concat(s: _Sampled) -> Halves:
     return result
 
 
-def _view(s: _Sampled) -> Halves:
+def _view(s: _Sampled) -> Fp16:
     """View: the elements of the input in unchanged linear order."""
     shape = s.graph.by_name[s.op.outputs[0]].shape
     return _at(s.tensor(s.op.inputs[0]).reshape(-1), [np.ravel_multi_index(tuple(s.points.T), shape)])
 
 
-def _of_input(rule: Rule) -> Callable[[_Sampled], Halves]:
+def _of_input(rule: Rule) -> Callable[[_Sampled], Fp16]:
     """The rule for an operator of `movement_reference.py`, which takes the whole first input."""
     return lambda s: rule(s.graph, s.op, s.tensor(s.op.inputs[0]), s.points)
 
 
-def _elementwise(s: _Sampled) -> Halves:
+def _elementwise(s: _Sampled) -> Fp16:
     """Element-wise operators on the running value, which the layer has just computed; for an anchor it is the first
     operand of the output's shape."""
     op = s.op
@@ -332,7 +332,7 @@ def _first_full(s: _Sampled) -> str:
     return next(name for name in s.op.inputs if padded[name] == shape)
 
 
-def _binary(s: _Sampled, kind: str, x: Halves, other: str, swapped: bool) -> Halves:
+def _binary(s: _Sampled, kind: str, x: Fp16, other: str, swapped: bool) -> Fp16:
     """`x op other`, where x is the running value. other - x is (-1 * x) + other. x / other is x * (1 / other) by
     `divisor`, but x * fp16(1 / constant) for a constant of one element; other / x is (1 / x) * other."""
     y = s.operand(other)
@@ -350,7 +350,7 @@ def _binary(s: _Sampled, kind: str, x: Halves, other: str, swapped: bool) -> Hal
     return {"add": chip.add, "mul": chip.mul, "max": chip.maximum, "min": chip.minimum}[kind](x, y)
 
 
-def _unary(op: Op, x: Halves) -> Halves:
+def _unary(op: Op, x: Fp16) -> Fp16:
     match op.kind:
         case "relu":
             return chip.maximum(x, chip.immediate(0.0))
@@ -369,16 +369,16 @@ def _unary(op: Op, x: Halves) -> Halves:
     raise ValueError(f"no emulation of {op.kind}")
 
 
-def _clip(x: Halves, low: float, high: float) -> Halves:
+def _clip(x: Fp16, low: float, high: float) -> Fp16:
     return chip.minimum(chip.maximum(x, chip.immediate(low)), chip.immediate(high))
 
 
-def _ramp(x: Halves, slope: float, offset: float) -> Halves:
+def _ramp(x: Fp16, slope: float, offset: float) -> Fp16:
     """clip(slope * x + offset, 0, 1)"""
     return _clip(chip.add(chip.mul(x, chip.immediate(slope)), chip.immediate(offset)), 0.0, 1.0)
 
 
-_OPERATORS: Mapping[str, Callable[[_Sampled], Halves]] = {
+_OPERATORS: Mapping[str, Callable[[_Sampled], Fp16]] = {
     "conv": _conv,
     "matmul": _matmul,
     "attend": lambda s: attended(s.op, [s.tensor(name) for name in s.op.inputs], s.points),

@@ -14,20 +14,20 @@ import numpy as np
 import numpy.typing as npt
 
 from codegen.neuralscale.emulation import arithmetic as chip
-from codegen.neuralscale.emulation.arithmetic import Halves
+from codegen.neuralscale.emulation.arithmetic import Fp16
 from codegen.neuralscale.emulation.norm_reference import normalised
 from partitioner.ir.graph import Graph, Op
 
 Points = npt.NDArray[np.int64]
-Rule = Callable[[Graph, Op, Halves, Points], Halves]
+Rule = Callable[[Graph, Op, Fp16, Points], Fp16]
 
 
-def _at(x: Halves, positions: Points) -> Halves:
-    taken: Halves = x[tuple(positions.T)]
+def _at(x: Fp16, positions: Points) -> Fp16:
+    taken: Fp16 = x[tuple(positions.T)]
     return taken
 
 
-def _transpose(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
+def _transpose(graph: Graph, op: Op, x: Fp16, points: Points) -> Fp16:
     """Transpose: output axis i is input axis perm[i]; bits are moved."""
     del graph
     positions = np.empty_like(points)
@@ -35,13 +35,13 @@ def _transpose(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
     return _at(x, positions)
 
 
-def _slice(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
+def _slice(graph: Graph, op: Op, x: Fp16, points: Points) -> Fp16:
     """Slice: position o reads starts + steps * o; bits are moved."""
     del graph
     return _at(x, np.array(op.ints("starts")) + points * np.array(op.ints("steps")))
 
 
-def _pad(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
+def _pad(graph: Graph, op: Op, x: Fp16, points: Points) -> Fp16:
     """Pad: position o reads o - begins; outside the input it is the fp16 number nearest to the value."""
     del graph
     positions = points - np.array(op.ints("begins"))
@@ -49,7 +49,7 @@ def _pad(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
     return np.where(inside, _at(x, np.clip(positions, 0, np.array(x.shape) - 1)), chip.immediate(op.number("value")))
 
 
-def _take(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
+def _take(graph: Graph, op: Op, x: Fp16, points: Points) -> Fp16:
     """Take: position o of the axis reads indices[o]; bits are moved."""
     del graph
     axis, positions = int(op.number("axis")), points.copy()
@@ -57,7 +57,7 @@ def _take(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
     return _at(x, positions)
 
 
-def _reduce(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
+def _reduce(graph: Graph, op: Op, x: Fp16, points: Points) -> Fp16:
     """Reductions of neighbouring axes together, the last of them first: the second reduction reads the rounded results
     of the first."""
     del graph
@@ -67,7 +67,7 @@ def _reduce(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
     return rows
 
 
-def _reduced_rows(op: Op, x: Halves, points: Points) -> Halves:
+def _reduced_rows(op: Op, x: Fp16, points: Points) -> Fp16:
     """The elements that are reduced for each point: [S, elements of the first group of neighbouring axes, of the
     second, ...]."""
     axes = set(op.ints("axes"))
@@ -79,18 +79,18 @@ def _reduced_rows(op: Op, x: Halves, points: Points) -> Halves:
         else:
             groups.append([axis])
     moved = x.transpose([*kept, *sorted(axes)])
-    rows: Halves = moved[tuple(points[:, kept].T)] if kept else np.broadcast_to(moved, (len(points), *moved.shape))
+    rows: Fp16 = moved[tuple(points[:, kept].T)] if kept else np.broadcast_to(moved, (len(points), *moved.shape))
     return rows.reshape(len(points), *(int(np.prod([x.shape[axis] for axis in group])) for group in groups))
 
 
-def _reduced(kind: str, rows: Halves) -> Halves:
+def _reduced(kind: str, rows: Fp16) -> Fp16:
     """Reduction of the last axis: a maximum, or a sum or mean in pieces."""
     if kind == "reduce_max":
         return chip.largest(rows, rows.ndim - 1)
     return chip.total(rows, mean=kind == "reduce_mean")
 
 
-def _nearest_to_zero(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
+def _nearest_to_zero(graph: Graph, op: Op, x: Fp16, points: Points) -> Fp16:
     """max(low, 0) + min(high, 0), where low and high are the smallest and the largest of the reduced elements."""
     del graph
     rows = _reduced_rows(op, x, points).reshape(len(points), -1)
@@ -98,7 +98,7 @@ def _nearest_to_zero(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
     return chip.add(chip.maximum(chip.smallest(rows, 1), zero), chip.minimum(chip.largest(rows, 1), zero))
 
 
-def _power_of_line(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
+def _power_of_line(graph: Graph, op: Op, x: Fp16, points: Points) -> Fp16:
     """64 over the power of two at or above m = max |x|, or max |x - nearest|, with m clamped to [2^-9, 65504]."""
     rows = _reduced_rows(op, x, points).reshape(len(points), -1)
     centre = _nearest_to_zero(graph, op, x, points) if op.number("centred") else np.zeros(len(points))
@@ -106,13 +106,13 @@ def _power_of_line(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
     return np.where(np.isnan(m), m, 64 / np.exp2(np.ceil(np.log2(m))))
 
 
-def _lrn(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
+def _lrn(graph: Graph, op: Op, x: Fp16, points: Points) -> Fp16:
     """Local response normalisation. q = (x * sqrt(alpha / size)) squared; u = q, plus q of the lower neighbours from
     the farthest on, plus q of the upper ones, plus bias. The power is sqrt(u) where beta has a half, times
     sqrt(sqrt(u)) where it has a quarter, times u for each whole; the result is x * recip(power)."""
     del graph
     size, quarters = int(op.number("size")), int(4 * op.number("beta"))
-    rows: Halves = x[tuple(points[:, :-1].T)]
+    rows: Fp16 = x[tuple(points[:, :-1].T)]
     channel, last = points[:, -1], x.shape[-1] - 1
     t = chip.mul(rows, chip.immediate(float(np.sqrt(op.number("alpha") / size))))
     q = chip.mul(t, t)
@@ -131,7 +131,7 @@ def _lrn(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
     return chip.mul(_at(x, points), chip.recip(power))
 
 
-def _resize(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
+def _resize(graph: Graph, op: Op, x: Fp16, points: Points) -> Fp16:
     """Resize one axis after the other, the last one first. Nearest moves bits. For linear, coordinates are rounded to
     1/2048; the result is the lower neighbour times its weight plus the upper one times its weight, each product
     rounded, or the element itself where the coordinate is whole."""
@@ -139,7 +139,7 @@ def _resize(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
     axes = [axis for axis in range(x.ndim) if x.shape[axis] != shape[axis]]
     positions = points.copy()
 
-    def value(remaining: list[int]) -> Halves:
+    def value(remaining: list[int]) -> Fp16:
         if not remaining:
             return _at(x, positions)
         axis, *rest = remaining
@@ -159,7 +159,7 @@ def _resize(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
     return value(axes)
 
 
-def _coordinate(op: Op, axis: int, extent: int, wanted: int) -> Halves:
+def _coordinate(op: Op, axis: int, extent: int, wanted: int) -> Fp16:
     """Coordinates of all output positions in the input, clamped to it, in fp32 as onnxruntime computes them."""
     one = np.float32
     i = np.arange(wanted).astype(one)
@@ -177,7 +177,7 @@ def _coordinate(op: Op, axis: int, extent: int, wanted: int) -> Halves:
     return np.clip(place, 0, extent - 1).astype(np.float64)
 
 
-def _nearest(op: Op, place: Halves, shrinks: bool) -> Halves:
+def _nearest(op: Op, place: Fp16, shrinks: bool) -> Fp16:
     match op.attribute("rounding"):
         case "simple":
             return np.ceil(place) if shrinks else np.floor(place)

@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from codegen.neuralscale.emulation import arithmetic as chip
-from codegen.neuralscale.emulation.arithmetic import Halves
+from codegen.neuralscale.emulation.arithmetic import Fp16
 from partitioner.ir.graph import Graph, Op
 
 Points = npt.NDArray[np.int64]
 
 
-def normalised(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
+def normalised(graph: Graph, op: Op, x: Fp16, points: Points) -> Fp16:
     """Norm of lines. c = the value nearest to zero between the ends of the line if centred, else 0; s = 8 / the power
     of two at or above m = max |x - c|, with m clamped to [2^-11, 65504], and s such that epsilon * s * s is at most
     2^14. e = (x - c) * s; d = e - mean(e) if centred, else e; w = mean(d * d) + (fraction * s * 2^exponent)^2, where
@@ -56,13 +56,13 @@ def normalised(graph: Graph, op: Op, x: Halves, points: Points) -> Halves:
     return chip.mul(lines[back, place], inverse[back])
 
 
-def _factor(magnitude: Halves, epsilon: float) -> Halves:
+def _factor(magnitude: Fp16, epsilon: float) -> Fp16:
     held = np.clip(magnitude, 2.0**-11, 65504.0)
     most = 2.0 ** floor(log2(2**7 / sqrt(epsilon))) if epsilon > 0 else np.inf
     return np.where(np.isnan(held), held, np.minimum(8 / np.exp2(np.ceil(np.log2(held))), most))
 
 
-def _mean(values: Halves, length: int) -> Halves:
+def _mean(values: Fp16, length: int) -> Fp16:
     """Mean of the last axis. Pieces of about sqrt(length) elements and at most 64 are each summed one by one from the
     first element; their sums are multiplied by 1 / length and added one by one. Where there are more than 64 sums, they
     are multiplied by number / (length * their piece) instead, and their mean, taken in the same way, is multiplied by
@@ -81,6 +81,6 @@ def _piece(length: int) -> int:
     return min(64, isqrt(max(0, length - 1)) + 1)
 
 
-def _sums(values: Halves, piece: int) -> Halves:
+def _sums(values: Fp16, piece: int) -> Fp16:
     count = ceil(values.shape[1] / piece)
     return np.stack([chip.accumulate(values[:, i * piece : (i + 1) * piece], 1) for i in range(count)], 1)

@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from codegen.neuralscale.emulation.arithmetic import Halves
+from codegen.neuralscale.emulation.arithmetic import Fp16
 from partitioner.ir.graph import Op
 
 
-def looked_up(op: Op, values: Halves) -> Halves:
+def looked_up(op: Op, values: Fp16) -> Fp16:
     """The function of a lookup at each of the values, which are fp16 numbers in float64."""
     function = FUNCTIONS[str(op.attribute("function"))]
     found = [_half(_value(function, op, x)) for x in values.reshape(-1).tolist()]

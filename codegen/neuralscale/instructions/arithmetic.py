@@ -18,7 +18,7 @@ from hw_models import cost
 from hw_models.chip import Chip
 from partitioner.ir.graph import DTYPE_BYTES, Graph, Op
 
-WORD_BYTES = 2
+TRANSFER_UNIT_BYTES = 2
 """Bytes of the unit in which the transfer engine and `mov.m` count, whatever a tensor's elements are."""
 
 

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from math import prod
 
 from codegen.neuralscale.emit.descriptors import CHAIN_SHARE, linear_control
+from codegen.neuralscale.emit.integer_loops import FUNCTIONS, INTEGER_PREFIX
 from codegen.neuralscale.emit.memory_map import address_of
-from codegen.neuralscale.emit.word_loops import FUNCTIONS, WORD_PREFIX
 from hw_models.chip import Chip
 from isched.program.program import Instr, Region
 from isched.program.target import RowRun
@@ -58,7 +58,7 @@ def _count(graph: Graph, name: str) -> int:
 def _instr(
     op: Op, function: str, operands: tuple[tuple[str, int], ...], reads: tuple[Region, ...], writes: Region
 ) -> Instr:
-    return Instr("scalar", f"{WORD_PREFIX}{function}", operands, reads, (writes,), 0.0, op.name)
+    return Instr("scalar", f"{INTEGER_PREFIX}{function}", operands, reads, (writes,), 0.0, op.name)
 
 
 def _loop(graph: Graph, op: Op, places: Mapping[str, int]) -> Instr:

@@ -29,7 +29,7 @@ from partitioner.ir.formula import steps_of
 from partitioner.ir.graph import Op
 
 Doubles = npt.NDArray[np.float64]
-Halves = npt.NDArray[np.float16]
+Fp16Values = npt.NDArray[np.float16]
 Function = Callable[[Op, Doubles], Doubles]
 
 NAN_BITS = 0x7C01
@@ -139,7 +139,7 @@ TABLED = tuple(FUNCTIONS)
 """Kinds that are looked up, whatever the cost."""
 
 
-def table_of(op: Op) -> Halves:
+def table_of(op: Op) -> Fp16Values:
     """The table of an operator's function, entries in the order of the bits of x."""
     bits = np.arange(1 << 16, dtype=np.uint16)
     x = np.where((bits & 0x7FFF) > 0x7C00, np.nan, _values(bits))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from codegen.neuralscale.emit.descriptors import BLOCK, CHAIN_SHARE, VALID, linear_control
 from codegen.neuralscale.emit.memory_map import LLB_SLICE_BYTES, address_of
-from codegen.neuralscale.instructions.arithmetic import FP16, WORD_BYTES
+from codegen.neuralscale.instructions.arithmetic import FP16, TRANSFER_UNIT_BYTES
 from codegen.neuralscale.instructions.builder import MAX_EXTENT, MAX_STRIDE_BYTES, InstructionBuilder, MatrixPlace
 from hw_models.chip import Chip
 from hw_models.cost import dma_cycles, transfer_cycles
@@ -51,8 +51,8 @@ def _within(copy: MemoryCopy, source: str, chip: Chip) -> Iterator[Instr]:
 
 
 def _matrix(region: Region) -> MatrixPlace:
-    words = region.row_bytes // WORD_BYTES
-    return MatrixPlace(region.memory, region.offset_bytes, region.rows, words, WORD_BYTES, region.stride_bytes)
+    words = region.row_bytes // TRANSFER_UNIT_BYTES
+    return MatrixPlace(region.memory, region.offset_bytes, region.rows, words, TRANSFER_UNIT_BYTES, region.stride_bytes)
 
 
 def _transfer(copy: MemoryCopy, source: str, chip: Chip) -> Iterator[Instr]:
@@ -68,7 +68,7 @@ def _transfer(copy: MemoryCopy, source: str, chip: Chip) -> Iterator[Instr]:
         operands = (
             ("rd", here if inward else there),
             ("rs1", there if inward else here),
-            ("mte_shape", (part.row_bytes // WORD_BYTES) << 16 | part.rows),
+            ("mte_shape", (part.row_bytes // TRANSFER_UNIT_BYTES) << 16 | part.rows),
             ("mte_stride_llb", part.stride_bytes if part.stride_bytes != part.row_bytes else 0),
         )
         cycles = transfer_cycles(
@@ -89,7 +89,7 @@ def _far_parts(far: Region) -> Iterator[Region]:
     if far.rows == 1 or far.stride_bytes == far.row_bytes:
         yield from _linear_parts(far.memory, far.offset_bytes, far.size_bytes)
         return
-    if far.stride_bytes > MAX_STRIDE_BYTES or far.row_bytes // WORD_BYTES > MAX_EXTENT:
+    if far.stride_bytes > MAX_STRIDE_BYTES or far.row_bytes // TRANSFER_UNIT_BYTES > MAX_EXTENT:
         for row in range(far.rows):
             yield from _linear_parts(far.memory, far.offset_bytes + row * far.stride_bytes, far.row_bytes)
         return
@@ -107,7 +107,7 @@ def _far_parts(far: Region) -> Iterator[Region]:
 def _linear_parts(memory: str, offset: int, size_bytes: int) -> Iterator[Region]:
     """A run of bytes as one or two shapes: rows of 32,768 words, then the rest."""
     width = 1 << 16
-    if size_bytes <= WORD_BYTES * MAX_EXTENT:
+    if size_bytes <= TRANSFER_UNIT_BYTES * MAX_EXTENT:
         yield Region(memory, offset, size_bytes)
         return
     rows = size_bytes // width
@@ -174,7 +174,7 @@ def _descriptors(copy: MemoryCopy, chip: Chip, engines: int) -> Iterator[_Descri
     packed_source = a.rows == 1 or a.stride_bytes == a.row_bytes
     packed_destination = b.rows == 1 or b.stride_bytes == b.row_bytes
     if packed_source and packed_destination:
-        share = max(LEAST_SHARE_BYTES, -(-a.size_bytes // (engines * WORD_BYTES)) * WORD_BYTES)
+        share = max(LEAST_SHARE_BYTES, -(-a.size_bytes // (engines * TRANSFER_UNIT_BYTES)) * TRANSFER_UNIT_BYTES)
         yield from _linear(a, b, a.offset_bytes, b.offset_bytes, a.size_bytes, min(share, chip.dma.max_linear_bytes))
     elif packed_destination and a.stride_bytes <= chip.dma.max_stride_bytes and a.row_bytes <= chip.dma.max_row_bytes:
         share = min(chip.dma.max_rows, max(1, -(-a.rows // engines)))

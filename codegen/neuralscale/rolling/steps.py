@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from codegen.neuralscale.emit.expansion import CORE_MAP, OPERAND_REGISTERS, SCALAR_FIELDS, chain_words
+from codegen.neuralscale.emit.integer_loops import INTEGER_PREFIX
 from codegen.neuralscale.emit.memory_map import HARTS_PER_CLUSTER, in_cluster
-from codegen.neuralscale.emit.word_loops import WORD_PREFIX
 from isched.program.program import Instr
 
 SCALAR = "fs"
@@ -41,7 +41,7 @@ class RollingStep:
 
 def step_of(instr: Instr, cluster: int) -> RollingStep:
     """The step of an instruction, with addresses and core maps of its cluster."""
-    if instr.opcode == "dma.gather" or instr.opcode.startswith(WORD_PREFIX):
+    if instr.opcode == "dma.gather" or instr.opcode.startswith(INTEGER_PREFIX):
         return RollingStep(StepKind(instr.opcode, instr.source, instr.operands, (), instr), ())
     operands = dict(instr.operands)
     if instr.opcode == "dma.start":

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from codegen.neuralscale.emit.memory_map import LLB_BASE, LLB_END, LLB_SLICE_BYTES, address_of, memory_at
-from codegen.neuralscale.instructions.arithmetic import FP16, WORD_BYTES
+from codegen.neuralscale.instructions.arithmetic import FP16, TRANSFER_UNIT_BYTES
 from codegen.neuralscale.instructions.builder import MatrixPlace
 from codegen.neuralscale.isa.csr import csr
 from codegen.neuralscale.isa.row import Direction, Engine, FieldKind, InstructionRow
@@ -208,7 +208,7 @@ def _inward(issued: Issued, chip: Chip) -> Instr:
     del chip
     rows, columns = issued.halves("mte_shape")
     there = issued.matrix(issued.x("rs1"), rows, columns, issued.halves("mte_stride_llb")[0])
-    here = Region(*issued.place(issued.x("rd")), rows * columns * WORD_BYTES)
+    here = Region(*issued.place(issued.x("rd")), rows * columns * TRANSFER_UNIT_BYTES)
     return Instr("transfer", issued.row.mnemonic, (), (there,), (here,))
 
 
@@ -216,7 +216,7 @@ def _outward(issued: Issued, chip: Chip) -> Instr:
     """The instruction for mov.llb.l1."""
     del chip
     rows, columns = issued.halves("mte_shape")
-    here = Region(*issued.place(issued.x("rs1")), rows * columns * WORD_BYTES)
+    here = Region(*issued.place(issued.x("rs1")), rows * columns * TRANSFER_UNIT_BYTES)
     there = issued.matrix(issued.x("rd"), rows, columns, issued.halves("mte_stride_llb")[0])
     return Instr("transfer", issued.row.mnemonic, (), (here,), (there,))
 

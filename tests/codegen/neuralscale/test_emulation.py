@@ -10,7 +10,7 @@ from codegen.neuralscale.emulation import arithmetic as emulation
 NAN = 0x7C01
 
 
-def bits(*patterns: int) -> emulation.Halves:
+def bits(*patterns: int) -> emulation.Fp16:
     return emulation.from_bits(np.array(patterns, np.uint16))
 
 

@@ -21,7 +21,7 @@ PATTERNS = np.arange(65536, dtype=np.uint16)
 EDGES = [sign | m for sign in (0, 0x8000) for m in (0, 1, 0x3FF, 0x400, 0x3C00, 0x3C01, 0x7BFF, 0x7C00, 0x7E12)]
 halves = st.one_of(st.sampled_from(EDGES), st.integers(0, 0xFFFF))
 matrices = arrays.arrays(np.uint16, st.tuples(st.integers(1, 7), st.integers(1, 40)), elements=halves)
-MODEL: dict[vme.Operation, Callable[[emulation.Halves, emulation.Halves], emulation.Halves]] = {
+MODEL: dict[vme.Operation, Callable[[emulation.Fp16, emulation.Fp16], emulation.Fp16]] = {
     "add": emulation.add,
     "sub": emulation.sub,
     "mul": emulation.mul,

@@ -63,7 +63,7 @@ class DecodedCode:
         self._memory = memory
         self._halves = memory.bytes.view(np.uint16)
         self._slots: dict[int, int] = {}  # arena offset of a page -> its index in the pool
-        self.pool = np.zeros(_FIRST_PAGES * scalar.CODE_PAGE_HALVES, np.int64)
+        self.pool = np.zeros(_FIRST_PAGES * scalar.CODE_PAGE_HALFWORDS, np.int64)
         self.pages = [np.zeros(1 << (32 - scalar.CODE_PAGE_BITS), np.int32) for _ in range(memory.cores)]
 
     def provide(self, hart: Hart) -> None:
@@ -73,11 +73,11 @@ class DecodedCode:
         if start < 0:
             raise Trap(FETCH_FAULT, hart.pc)
         slot = self._slots.setdefault(start, len(self._slots))
-        halves = scalar.CODE_PAGE_HALVES
-        if (slot + 1) * halves > len(self.pool):
+        halfwords = scalar.CODE_PAGE_HALFWORDS
+        if (slot + 1) * halfwords > len(self.pool):
             self.pool = np.concatenate([self.pool, np.zeros_like(self.pool)])
-        source = self._halves[start >> 1 : (start >> 1) + halves + 1]
-        decode_page(table(), source, self.pool[slot * halves : (slot + 1) * halves])
+        source = self._halves[start >> 1 : (start >> 1) + halfwords + 1]
+        decode_page(table(), source, self.pool[slot * halfwords : (slot + 1) * halfwords])
         self.pages[hart.index][page] = slot + 1
 
     def forget(self) -> None:

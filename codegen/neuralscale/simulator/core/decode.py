@@ -65,10 +65,10 @@ def make_table(rows: tuple[InstructionRow, ...]) -> DecodeTable:
     )
 
 
-def decode_page(table: DecodeTable, halves: NDArray[np.uint16], packed: NDArray[np.int64]) -> None:
-    """Decode a page: `halves` has one halfword more than `packed` (the next page's first)."""
+def decode_page(table: DecodeTable, halfwords: NDArray[np.uint16], packed: NDArray[np.int64]) -> None:
+    """Decode a page: `halfwords` has one halfword more than `packed` (the next page's first)."""
     _decode(
-        halves, table.compressed, table.match, table.mask, table.operation, table.to_fpr, table.kind,
+        halfwords, table.compressed, table.match, table.mask, table.operation, table.to_fpr, table.kind,
         table.candidates, table.first, packed,
     )  # fmt: skip
 
@@ -81,7 +81,7 @@ _SIGNATURE = (
 
 @njit(_SIGNATURE, cache=True, nogil=True)
 def _decode(
-    halves: NDArray[np.uint16],
+    halfwords: NDArray[np.uint16],
     compressed: NDArray[np.uint32],
     match: NDArray[np.uint32],
     mask: NDArray[np.uint32],
@@ -94,9 +94,9 @@ def _decode(
 ) -> None:
     unknown = np.int64(len(match)) << 25
     for place in range(len(packed)):
-        half = np.int64(halves[place])
+        half = np.int64(halfwords[place])
         short = half & 3 != 3
-        word = np.int64(compressed[half]) if short else half | np.int64(halves[place + 1]) << 16
+        word = np.int64(compressed[half]) if short else half | np.int64(halfwords[place + 1]) << 16
         packed[place] = unknown | (np.int64(256) if short else np.int64(0))
         for at in range(first[word & 0x7F], first[(word & 0x7F) + 1]):
             row = candidates[at]

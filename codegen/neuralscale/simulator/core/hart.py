@@ -19,7 +19,7 @@ _BOOT_INSTRUCTIONS: Final = 5
 _BOX: Final = -1 << 32
 
 VECTOR_BYTES: Final = 128
-VECTOR_HALVES: Final = VECTOR_BYTES // 2
+VECTOR_ELEMENTS: Final = VECTOR_BYTES // 2
 VTYPE_RESET: Final = 4  # 16-bit elements, one register per group
 VTYPE_ILLEGAL: Final = 0x8000_0000
 
@@ -42,7 +42,7 @@ class Hart:
         self.x = np.zeros(33, np.uint32)
         self.xs = self.x.view(np.int32)
         self.f = np.zeros(32, np.int64)
-        self.v = np.zeros((32, VECTOR_HALVES), np.uint16)
+        self.v = np.zeros((32, VECTOR_ELEMENTS), np.uint16)
         self.csr = np.zeros(4096, np.uint32)
         self.counts = np.zeros(rows + 1, np.int64)
         self.state = np.zeros(scalar.STATE_WORDS, np.int64)
@@ -53,7 +53,7 @@ class Hart:
         self.waiting: WaitReason | None = None
         self.pending: tuple[int, int] | None = None  # destination and source of a pld that waits for its partners
         self.reservation: int | None = None
-        self.vl = VECTOR_HALVES
+        self.vl = VECTOR_ELEMENTS
         self.vtype = VTYPE_RESET
         self.csr[MSTATUS] = 0x1800
         # State that the boot ROM leaves: hart id, device tree, entry.

@@ -18,7 +18,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 CODE_PAGE_BITS: Final = 14
-CODE_PAGE_HALVES: Final = 1 << (CODE_PAGE_BITS - 1)
+CODE_PAGE_HALFWORDS: Final = 1 << (CODE_PAGE_BITS - 1)
 SPARE_REGISTER: Final = 32
 
 RD_SHIFT: Final = 9
@@ -140,11 +140,11 @@ def run(
             if slot == 0:
                 reason = NEEDS_CODE
                 break
-            first = (slot - 1) * CODE_PAGE_HALVES
+            first = (slot - 1) * CODE_PAGE_HALFWORDS
         if pc >> line_bits != line:
             line = pc >> line_bits
             cache[MISSED] += _missed(cache, line)
-        d = pool[first + ((pc >> 1) & (CODE_PAGE_HALVES - 1))]
+        d = pool[first + ((pc >> 1) & (CODE_PAGE_HALFWORDS - 1))]
         op = d & 0xFF
         rd = (d >> RD_SHIFT) & 0x3F
         rs1 = (d >> RS1_SHIFT) & 0x1F

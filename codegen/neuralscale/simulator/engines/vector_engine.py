@@ -30,7 +30,7 @@ _TABLE_BYTES: Final = 0x1_0000
 
 
 Execute = Callable[[IssuedInstruction], None]
-Halves = NDArray[np.uint16]
+Fp16Bits = NDArray[np.uint16]
 
 
 def _checked(
@@ -47,7 +47,7 @@ def _checked(
         check_access(matrix)
 
 
-def _mm(compute: Callable[[Halves, Halves], Halves]) -> Execute:
+def _mm(compute: Callable[[Fp16Bits, Fp16Bits], Fp16Bits]) -> Execute:
     def execute(issue: IssuedInstruction) -> None:
         first, second, target = issue.source(), issue.second(), issue.target()
         check_base(first, second, target)
@@ -64,7 +64,7 @@ def _mm(compute: Callable[[Halves, Halves], Halves]) -> Execute:
     return execute
 
 
-def _mv(compute: Callable[[Any, Halves], Halves], item: int = 2) -> Execute:
+def _mv(compute: Callable[[Any, Fp16Bits], Fp16Bits], item: int = 2) -> Execute:
     def execute(issue: IssuedInstruction) -> None:
         source, target = issue.source(item), issue.target()
         address = int(issue.hart.x[issue.rs2])
@@ -109,7 +109,7 @@ def _reduce(
     issue: IssuedInstruction,
     sources: tuple[MatrixOperand, ...],
     strided: int,
-    compute: Callable[[Direction], Halves],
+    compute: Callable[[Direction], Fp16Bits],
     *,
     full: bool,
 ) -> None:
@@ -147,7 +147,7 @@ def _stay_inside(result: MatrixOperand) -> None:
         raise SimulationFault("range", f"writes results past the end of {memory.name}, up to {end:#x}")
 
 
-def _reduce_m(compute: Callable[[Halves, Direction], Halves]) -> Execute:
+def _reduce_m(compute: Callable[[Fp16Bits, Direction], Fp16Bits]) -> Execute:
     def execute(issue: IssuedInstruction) -> None:
         source = issue.source()
         full = not issue.dm and not issue.dmc
@@ -159,7 +159,7 @@ def _reduce_m(compute: Callable[[Halves, Direction], Halves]) -> Execute:
 def _veemacc_mm(issue: IssuedInstruction) -> None:
     first, second = issue.source(), issue.second()
 
-    def compute(direction: Direction) -> Halves:
+    def compute(direction: Direction) -> Fp16Bits:
         return vme.multiply_accumulate(issue.operands.read(first), issue.operands.read(second), direction)
 
     _reduce(issue, (first, second), 2, compute, full=not issue.dm and not issue.dmc)
@@ -169,7 +169,7 @@ def _veemacc_mv(issue: IssuedInstruction) -> None:
     source = issue.source()
     vector = issue.vector(int(issue.hart.x[issue.rs2]), per_row=not issue.dm)  # the opposite direction from elsewhere
 
-    def compute(direction: Direction) -> Halves:
+    def compute(direction: Direction) -> Fp16Bits:
         return vme.multiply_accumulate(issue.operands.read(source), issue.operands.read(vector), direction)
 
     _reduce(issue, (source, vector), 1, compute, full=False)
@@ -178,7 +178,7 @@ def _veemacc_mv(issue: IssuedInstruction) -> None:
 def _veemacc_mf(issue: IssuedInstruction) -> None:
     source = issue.source()
 
-    def compute(direction: Direction) -> Halves:
+    def compute(direction: Direction) -> Fp16Bits:
         return vme.multiply_accumulate(issue.operands.read(source), issue.scalar(issue.rs2), direction)
 
     _reduce(issue, (source,), 1, compute, full=False)
@@ -221,7 +221,7 @@ def _mov_v(issue: IssuedInstruction) -> None:
 
 
 def _binary_forms(mnemonic: str, operation: vme.Operation) -> dict[str, Execute]:
-    def compute(a: Halves, b: Halves | np.uint16) -> Halves:
+    def compute(a: Fp16Bits, b: Fp16Bits | np.uint16) -> Fp16Bits:
         return vme.binary(operation, a, b)
 
     return {f"{mnemonic}.mm": _mm(compute), f"{mnemonic}.mv": _mv(compute), f"{mnemonic}.mf": _mf(compute)}

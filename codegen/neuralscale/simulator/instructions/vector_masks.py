@@ -8,15 +8,15 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.neuralscale.simulator.core.hart import MASK, VECTOR_HALVES
+from codegen.neuralscale.simulator.core.hart import MASK, VECTOR_ELEMENTS
 from codegen.neuralscale.simulator.instructions.single import Execute, ExecutionStep
-from codegen.neuralscale.simulator.instructions.vector_unit import SAME_REGISTERS, Halves, active, put, with_vtype
+from codegen.neuralscale.simulator.instructions.vector_unit import SAME_REGISTERS, Fp16Bits, active, put, with_vtype
 from codegen.neuralscale.simulator.memory.faults import Trap
 
 _ONE: Final = np.uint16(1)
 
 
-def _logic(compute: Callable[[Halves, Halves], NDArray[Any]]) -> Execute:
+def _logic(compute: Callable[[Fp16Bits, Fp16Bits], NDArray[Any]]) -> Execute:
     """Logical operation: `compute` of (vs2, vs1); only its bit 0 is kept."""
 
     def execute(step: ExecutionStep) -> None:
@@ -46,8 +46,8 @@ def _around_first(compare: Callable[[NDArray[np.int64], int], NDArray[np.bool_]]
 
     def execute(step: ExecutionStep) -> None:
         places = _set_bits(step)
-        index = np.arange(VECTOR_HALVES)
-        chosen = compare(index, int(places[0])) if len(places) else np.ones(VECTOR_HALVES, np.bool_)
+        index = np.arange(VECTOR_ELEMENTS)
+        chosen = compare(index, int(places[0])) if len(places) else np.ones(VECTOR_ELEMENTS, np.bool_)
         put(step, chosen.astype(np.uint16))
 
     return execute
@@ -57,7 +57,7 @@ def _iota(step: ExecutionStep) -> None:
     """Number of active set bits of vs2 before each element."""
     if step.rd == step.rs2 or (step.rd == 0 and not step.word >> 25 & 1):
         raise Trap(SAME_REGISTERS)
-    bits = np.zeros(VECTOR_HALVES, np.int64)
+    bits = np.zeros(VECTOR_ELEMENTS, np.int64)
     bits[_set_bits(step)] = 1
     put(step, (np.cumsum(bits) - bits).astype(np.uint16))
 
@@ -72,7 +72,7 @@ def _compress(step: ExecutionStep) -> None:
 
 
 def _index(step: ExecutionStep) -> None:
-    put(step, np.arange(VECTOR_HALVES, dtype=np.uint16))
+    put(step, np.arange(VECTOR_ELEMENTS, dtype=np.uint16))
 
 
 _MASKS: Final[dict[str, Execute]] = {

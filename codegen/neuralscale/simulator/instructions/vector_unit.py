@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codegen.neuralscale.simulator.arithmetic import fp16, vme
-from codegen.neuralscale.simulator.core.hart import VECTOR_HALVES, VTYPE_ILLEGAL
+from codegen.neuralscale.simulator.core.hart import VECTOR_ELEMENTS, VTYPE_ILLEGAL
 from codegen.neuralscale.simulator.core.operands import check_vtype
 from codegen.neuralscale.simulator.instructions.single import Execute, ExecutionStep
 from codegen.neuralscale.simulator.memory.faults import Trap
 
 SAME_REGISTERS: Final = 0x30
 
-Halves = NDArray[np.uint16]
+Fp16Bits = NDArray[np.uint16]
 _SIGN: Final = np.uint16(0x8000)
 _MINUS_INFINITY: Final = np.uint16(0xFC00)
 
@@ -29,27 +29,27 @@ _MINUS_INFINITY: Final = np.uint16(0xFC00)
 def active(step: ExecutionStep) -> NDArray[np.bool_]:
     """Elements below vl that the mask enables."""
     hart = step.hart
-    active = np.arange(VECTOR_HALVES) < hart.vl
+    active = np.arange(VECTOR_ELEMENTS) < hart.vl
     if not step.word >> 25 & 1:
         active &= (hart.v[0] & 1).astype(bool)
     return active
 
 
-def put(step: ExecutionStep, values: Halves | np.uint16) -> None:
+def put(step: ExecutionStep, values: Fp16Bits | np.uint16) -> None:
     chosen = active(step)
-    step.hart.v[step.rd][chosen] = np.broadcast_to(values, VECTOR_HALVES)[chosen]
+    step.hart.v[step.rd][chosen] = np.broadcast_to(values, VECTOR_ELEMENTS)[chosen]
 
 
-def _first(step: ExecutionStep) -> Halves:
+def _first(step: ExecutionStep) -> Fp16Bits:
     """Operand vs1, or the scalar of a .vf form in every element."""
     if step.word >> 12 & 7 == 5:
         scalar = int(fp16.from_f32(step.hart.f32(step.rs1)))
-        return np.full(VECTOR_HALVES, scalar, np.uint16)
-    values: Halves = step.hart.v[step.rs1].copy()
+        return np.full(VECTOR_ELEMENTS, scalar, np.uint16)
+    values: Fp16Bits = step.hart.v[step.rs1].copy()
     return values
 
 
-def _arithmetic(compute: Callable[[Halves, Halves], Halves]) -> Execute:
+def _arithmetic(compute: Callable[[Fp16Bits, Fp16Bits], Fp16Bits]) -> Execute:
     """Arithmetic operation: `compute` of (vs2, first source)."""
 
     def execute(step: ExecutionStep) -> None:
@@ -81,7 +81,7 @@ def _compare(compute: Callable[[NDArray[np.float32], NDArray[np.float32]], NDArr
     return execute
 
 
-def _reduce(compute: Callable[[Halves], Halves]) -> Execute:
+def _reduce(compute: Callable[[Fp16Bits], Fp16Bits]) -> Execute:
     """Reduction: vd[0] is `compute` of vs1[0] and the active elements of vs2, in order."""
 
     def execute(step: ExecutionStep) -> None:
@@ -100,17 +100,17 @@ def _amount(step: ExecutionStep) -> int:
 def _slide_up(step: ExecutionStep) -> None:
     if step.rd == step.rs2:
         raise Trap(SAME_REGISTERS)
-    amount = min(_amount(step), VECTOR_HALVES)
+    amount = min(_amount(step), VECTOR_ELEMENTS)
     values = step.hart.v[step.rd].copy()
-    values[amount:] = step.hart.v[step.rs2][: VECTOR_HALVES - amount]
+    values[amount:] = step.hart.v[step.rs2][: VECTOR_ELEMENTS - amount]
     put(step, values)
 
 
 def _slide_down(step: ExecutionStep) -> None:
     """Slide down: element i is vs2[i + amount], 0 outside the register; an amount in a GPR is signed."""
     amount = _amount(step)
-    places = np.arange(VECTOR_HALVES) + (amount - (amount >> 31 << 32))
-    inside = (places >= 0) & (places < VECTOR_HALVES)
+    places = np.arange(VECTOR_ELEMENTS) + (amount - (amount >> 31 << 32))
+    inside = (places >= 0) & (places < VECTOR_ELEMENTS)
     put(step, np.where(inside, step.hart.v[step.rs2][np.where(inside, places, 0)], np.uint16(0)))
 
 
@@ -135,8 +135,8 @@ def _gather(step: ExecutionStep) -> None:
     if over_mask or step.rd == step.rs2 or (vector and step.rd == step.rs1):
         raise Trap(SAME_REGISTERS)
     source = step.hart.v[step.rs2]
-    indices = step.hart.v[step.rs1].astype(np.int64) if vector else np.full(VECTOR_HALVES, _amount(step), np.int64)
-    inside = indices < VECTOR_HALVES
+    indices = step.hart.v[step.rs1].astype(np.int64) if vector else np.full(VECTOR_ELEMENTS, _amount(step), np.int64)
+    inside = indices < VECTOR_ELEMENTS
     put(step, np.where(inside, source[np.where(inside, indices, 0)], np.uint16(0)))
 
 
@@ -166,7 +166,7 @@ def _move_from_x(step: ExecutionStep) -> None:
 def _extract(step: ExecutionStep) -> None:
     index = int(step.hart.x[step.rs1]) & 0xFFFF
     if step.hart.vl:
-        step.hart.set_x(step.rd, int(step.hart.v[step.rs2][index]) if index < VECTOR_HALVES else 0)
+        step.hart.set_x(step.rd, int(step.hart.v[step.rs2][index]) if index < VECTOR_ELEMENTS else 0)
 
 
 def _set_length(step: ExecutionStep) -> None:
@@ -180,26 +180,26 @@ def _set_length(step: ExecutionStep) -> None:
     hart.vtype = vtype
     wanted = int(hart.x[step.rs1])
     if step.rs1 == 0:
-        length = VECTOR_HALVES if step.rd else min(hart.vl, VECTOR_HALVES)
-    elif wanted <= VECTOR_HALVES:
+        length = VECTOR_ELEMENTS if step.rd else min(hart.vl, VECTOR_ELEMENTS)
+    elif wanted <= VECTOR_ELEMENTS:
         length = wanted
     else:
-        length = (wanted + 1) // 2 if wanted <= 2 * VECTOR_HALVES else VECTOR_HALVES
+        length = (wanted + 1) // 2 if wanted <= 2 * VECTOR_ELEMENTS else VECTOR_ELEMENTS
     hart.vl = length
     hart.set_x(step.rd, length)
 
 
-def _magnitude(a: Halves) -> Halves:
+def _magnitude(a: Fp16Bits) -> Fp16Bits:
     """The chip's absolute value, which negates numbers below zero, so -0 and NaN keep their sign."""
     return np.where((a > _SIGN) & (a <= _MINUS_INFINITY), a ^ _SIGN, a)
 
 
-def _sign(negative: Callable[[Halves, Halves], NDArray[Any]]) -> Execute:
+def _sign(negative: Callable[[Fp16Bits, Fp16Bits], NDArray[Any]]) -> Execute:
     """The magnitude of vs2, with its sign flipped where `negative` of the two sources holds."""
     return _arithmetic(lambda a, b: _magnitude(a) ^ (negative(a, b) & _SIGN))
 
 
-def _select(choose: Callable[[Halves, vme.Direction], Halves]) -> Execute:
+def _select(choose: Callable[[Fp16Bits, vme.Direction], Fp16Bits]) -> Execute:
     """vfmin and vfmax. They order -0 < +0, as the reductions of the vector engine do and its element-wise forms do
     not."""
     return _arithmetic(lambda a, b: choose(np.stack([a, b]), "h"))
@@ -222,7 +222,7 @@ def _extremum(wins: Callable[[float, float], bool]) -> Execute:
     return execute
 
 
-def _classify(a: Halves) -> Halves:
+def _classify(a: Fp16Bits) -> Fp16Bits:
     """Class of a number as one bit: -inf, -normal, -denormal, -0, +0, +denormal, +normal, +inf, signalling NaN, quiet
     NaN."""
     magnitude = (a & np.uint16(0x7FFF)).astype(np.int64)
@@ -232,7 +232,7 @@ def _classify(a: Halves) -> Halves:
     return (np.int64(1) << bit).astype(np.uint16)
 
 
-def _from_integers(values: NDArray[Any]) -> Halves:
+def _from_integers(values: NDArray[Any]) -> Fp16Bits:
     """Integers to fp16, truncated toward zero."""
     return np.array([fp16.from_f32(int(bits)) for bits in values.astype(np.float32).view(np.uint32)], np.uint16)
 

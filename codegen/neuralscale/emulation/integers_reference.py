@@ -19,8 +19,8 @@ from partitioner.ir.graph import Graph, Op
 Array = npt.NDArray[np.generic]
 Wide = npt.NDArray[np.int64]
 
-LARGEST_HALF = 65504
-FINITE_HALVES = 31 << 10
+LARGEST_FP16 = 65504
+FINITE_FP16 = 31 << 10
 """Number of finite fp16 bit patterns without sign."""
 
 FUNCTIONS: Mapping[str, Callable[..., Array]] = {
@@ -74,7 +74,7 @@ def _made(op: Op, operands: list[Array], count: int) -> Array:
             rows = int(op.number("rows"))
             return operands[0].reshape(rows, -1)[_inside(operands[1].reshape(-1), rows)]
         case "number":
-            return _half(operands[0].astype(np.int64))
+            return _to_fp16(operands[0].astype(np.int64))
         case "ordered":
             return _ordered(operands[0].reshape(-1))
         case "whole":
@@ -99,28 +99,28 @@ def _inside(index: Array, rows: int) -> Wide:
     return np.clip(np.where(wide < 0, wide + rows, wide), 0, rows - 1)
 
 
-def _half(words: Wide) -> Array:
+def _to_fp16(words: Wide) -> Array:
     """int32 values as fp16, truncated toward zero after the conversion to 24 bits; never infinite."""
     single = np.abs(words).astype(np.float32).astype(np.float64)
     exponent = np.floor(np.log2(np.maximum(single, 1.0)))
     step = np.exp2(np.maximum(exponent - 10, 0))
-    cut = np.minimum(np.floor(single / step) * step, LARGEST_HALF)
+    cut = np.minimum(np.floor(single / step) * step, LARGEST_FP16)
     return stored(np.where(words < 0, -cut, cut))
 
 
-def _ordered(halves: Array) -> Array:
+def _ordered(values: Array) -> Array:
     """Twice the rank of an fp16 number among all fp16 numbers, counted from zero; NaN lies beyond infinity."""
-    sizes = from_bits(np.arange(FINITE_HALVES + 1))
-    wide = halves.astype(np.float64)
+    sizes = from_bits(np.arange(FINITE_FP16 + 1))
+    wide = values.astype(np.float64)
     places = np.searchsorted(sizes, np.abs(np.nan_to_num(wide, nan=0.0, posinf=np.inf, neginf=-np.inf)))
-    places = np.where(np.isnan(wide), bits_of(halves) & 0x7FFF, places)
+    places = np.where(np.isnan(wide), bits_of(values) & 0x7FFF, places)
     return np.asarray(2 * np.where(np.signbit(wide), -places, places))
 
 
-def _whole(halves: Array) -> Array:
+def _whole(values: Array) -> Array:
     """fp16 numbers as int32 values, truncated toward zero; numbers out of range become the nearest int32."""
     limits = np.iinfo(np.int32)
-    wide = np.nan_to_num(halves.astype(np.float64), nan=limits.max, posinf=limits.max, neginf=limits.min)
+    wide = np.nan_to_num(values.astype(np.float64), nan=limits.max, posinf=limits.max, neginf=limits.min)
     return np.asarray(np.clip(np.trunc(wide), limits.min, limits.max).astype(np.int64))
 
 
