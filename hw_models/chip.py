@@ -57,8 +57,8 @@ def _cores(kind: Kind) -> bool:
 class Chip(Part):
     """One accelerator. Memories, engines and links are asked for by name; equal content means equal `hash`.
 
-    `PARTS_OF` says which parts which kind of chip has. What a chip does not have is not part of its hash and JSON
-    (nor is a kind or a `persists` that says what is so without it); asking for it is a ChipError.
+    The kind of a chip decides which parts it has: `links`, `dma` and `assumed`, or `simt`. Absent parts and defaults of
+    `kind` and `persists` are not part of its hash and JSON; asking for an absent part is a ChipError.
     """
 
     model_config = ConfigDict(serialize_by_alias=True)

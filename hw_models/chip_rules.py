@@ -42,16 +42,16 @@ def contradictions(chip: Chip) -> Iterator[Finding]:
     for index, engine in enumerate(chip.engines):
         path: Path = ("engines", index)
         if engine.kind not in ENGINE_KINDS[chip.kind]:
-            said = f"kind {engine.kind!r} is no engine of {KIND_WORDS[chip.kind]}"
+            said = f"kind {engine.kind!r} is not an engine of {KIND_WORDS[chip.kind]}"
             yield (path, said, f"allowed: {', '.join(map(repr, ENGINE_KINDS[chip.kind]))}")
         if engine.kind in ("matrix", "vector", "simt"):
             for dtype in _twice([rate.dtype for rate in engine.rates]):
-                yield ((*path, "rates"), f"type {dtype} is given twice", "one rate a type")
+                yield ((*path, "rates"), f"type {dtype} is given twice", "give one rate per type")
         if engine.kind == "scalar" and engine.instruction_cache is not None:
             yield from _instruction_cache((*path, "instruction_cache"), engine.instruction_cache, chip)
         if engine.kind == "tensor":
             for rate in _twice([f"{rate.instruction} of {rate.dtype}" for rate in engine.rates]):
-                yield ((*path, "rates"), f"{rate} is given twice", "one rate an instruction and type")
+                yield ((*path, "rates"), f"{rate} is given twice", "give one rate per instruction and type")
     yield from _links(chip)
     if chip.dma_part is not None:
         engines = [engine for engine in chip.engines if engine.kind == "dma"]
@@ -68,7 +68,7 @@ def _repeated(path: Path, parts: Sequence[Named]) -> Iterator[Finding]:
     seen: set[str] = set()
     for index, part in enumerate(parts):
         if part.name in seen:
-            yield ((*path, index, "name"), f"name {part.name!r} is used twice", "every name once")
+            yield ((*path, index, "name"), f"name {part.name!r} is used twice", "give each its own name")
         seen.add(part.name)
 
 
@@ -92,7 +92,7 @@ def _memory(path: Path, memory: Memory, chip: Chip) -> Iterator[Finding]:
     if memory.size_bytes % memory.alignment_bytes:
         yield ((*path, "alignment_bytes"), f"{memory.size_bytes} bytes are no multiple of it", "a divisor of the size")
     if memory.buffers_enforced and not memory.buffers:
-        yield ((*path, "buffers_enforced"), "true, but the memory has no buffers", "list buffers or write false")
+        yield ((*path, "buffers_enforced"), "true, but the memory has no buffers", "list buffers, or write false")
     for field, names in (("read_by", memory.read_by), ("written_by", memory.written_by)):
         for index, name in enumerate(names):
             yield from _refers((*path, field, index), name, chip.engines, "engine")
@@ -103,10 +103,10 @@ def _instruction_cache(path: Path, cache: InstructionCache, chip: Chip) -> Itera
     for field in ("line_bytes", "ways"):
         number = getattr(cache, field)
         if number & number - 1:
-            yield ((*path, field), f"{number}", "a power of two")
+            yield ((*path, field), f"{number}", "give a power of two")
     if cache.size_bytes % (cache.line_bytes * cache.ways) or cache.sets & cache.sets - 1 or not cache.sets:
         said = f"{cache.size_bytes} bytes in sets of {cache.ways} x {cache.line_bytes}"
-        yield ((*path, "size_bytes"), said, "a power of two of sets")
+        yield ((*path, "size_bytes"), said, "give a power of two of sets")
 
 
 def _simt(simt: Simt, chip: Chip) -> Iterator[Finding]:
@@ -115,13 +115,13 @@ def _simt(simt: Simt, chip: Chip) -> Iterator[Finding]:
     yield from _refers(("simt", "cache"), simt.cache, chip.memories, "memory")
     shared, cache = memories.get(simt.shared_memory), memories.get(simt.cache)
     if shared and shared.scope != "core":
-        yield (("simt", "shared_memory"), f"{shared.name} belongs to the {shared.scope}", "a memory of scope core")
+        yield (("simt", "shared_memory"), f"{shared.name} belongs to the {shared.scope}", "give a memory of scope core")
     if shared and shared.persists:
         index = chip.memories.index(shared)
-        said = f"{shared.name} is gone with its block of threads"
+        said = f"{shared.name} loses its contents with its block of threads"
         yield (("memories", index, "persists"), said, "write persists: false")
     if cache and cache.scope == "core":
-        yield (("simt", "cache"), f"{cache.name} belongs to each core", "a memory of scope chip or cluster")
+        yield (("simt", "cache"), f"{cache.name} belongs to each core", "give a memory of scope chip or cluster")
     if shared and simt.shared_bytes_per_block > shared.size_bytes:
         said = f"a block takes {simt.shared_bytes_per_block} bytes"
         yield (("simt", "shared_bytes_per_block"), said, f"memory {shared.name} has {shared.size_bytes}")
@@ -132,8 +132,8 @@ def _simt(simt: Simt, chip: Chip) -> Iterator[Finding]:
         if has > most:
             yield (("simt", field), f"{has} is more than {most_field}", f"at most {most}")
     if simt.threads_per_block % simt.warp_threads:
-        said = f"{simt.threads_per_block} threads are no whole warps"
-        yield (("simt", "threads_per_block"), said, f"a multiple of warp_threads, {simt.warp_threads}")
+        said = f"{simt.threads_per_block} threads do not make whole warps"
+        yield (("simt", "threads_per_block"), said, f"give a multiple of warp_threads, {simt.warp_threads}")
 
 
 def _links(chip: Chip) -> Iterator[Finding]:
@@ -153,7 +153,7 @@ def _links(chip: Chip) -> Iterator[Finding]:
             yield ((*path, "destination"), f"{link.engine} may not write {destination.name}", f"writers: {writers}")
         way = (link.source, link.destination, link.engine)
         if way in seen:
-            yield (path, f"a second link {way[0]} -> {way[1]} by {way[2]}", "one link for each way and engine")
+            yield (path, f"a second link {way[0]} -> {way[1]} by {way[2]}", "give one link per way and engine")
         seen.add(way)
 
 

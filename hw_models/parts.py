@@ -54,11 +54,11 @@ class Buffer(Part):
 
 
 class Memory(Part):
-    """One level of memory. `scope` says what one instance of it belongs to: the chip, each cluster or each core.
+    """One level of memory. `scope` says to what one instance of it belongs: the chip, a cluster or a core.
 
-    `read_by` and `written_by` are engine names. `buffers_enforced` says whether data of one buffer may not lie in
-    another. `bandwidth_bytes_per_cycle` is that of one instance, where a document gives it. `persists` says whether
-    what lies in it is still there when the next kernel starts; the program of an array of cores is one kernel.
+    `read_by` and `written_by` are names of engines. `buffers_enforced` says that data must lie in the buffer that they
+    belong to. `bandwidth_bytes_per_cycle` is that of one instance, where a document gives it. `persists` says whether
+    the contents are still there when the next kernel starts; the program of an array of cores is one kernel.
     """
 
     name: Name
@@ -78,7 +78,7 @@ class Memory(Part):
 
 
 class Rate(Part):
-    """Operations of one cell (matrix: multiply-accumulates) or one lane (vector: elements) in a cycle."""
+    """Operations per cycle of one cell (matrix: multiply-accumulates) or one lane (vector: elements)."""
 
     dtype: Dtype
     per_unit_per_cycle: Count
@@ -89,8 +89,8 @@ def _absent(part: Part | None) -> bool:
 
 
 class InstructionCache(Part):
-    """Where a scalar core has its instructions from: `size_bytes` in lines of `line_bytes`, `ways` of them for each
-    set, the line unused for longest replaced. A line that is not there takes `miss_cycles` and is read from
+    """The cache through which a scalar core reads its instructions: `size_bytes` in lines of `line_bytes`, `ways` of
+    them per set; the least recently used line is replaced. A miss takes `miss_cycles`, and the line is read from
     `memory`; with 0, nobody waits and nothing is read."""
 
     size_bytes: Annotated[int, Field(ge=64, le=1 << 24)]
@@ -115,7 +115,7 @@ class ScalarEngine(Part):
 class MatrixEngine(Part):
     """An array of multiply-accumulate cells: `array_pixels` output pixels by `array_channels` output channels at once.
 
-    It walks the reduction, one step a cycle. `start_latency_cycles` is paid once an instruction.
+    It walks the reduction, one step per cycle. `start_latency_cycles` is paid once per instruction.
     """
 
     kind: Literal["matrix"]
@@ -133,7 +133,7 @@ class MatrixEngine(Part):
 
 
 class VectorEngine(Part):
-    """An element-wise engine of `lanes` elements a cycle; `start_latency_cycles` is paid once an instruction."""
+    """An element-wise engine of `lanes` elements per cycle; `start_latency_cycles` is paid once per instruction."""
 
     kind: Literal["vector"]
     name: Name
@@ -158,14 +158,14 @@ class TransferEngine(Part):
 
 
 class DmaEngine(Part):
-    """The engine of a cluster that moves data to and from the large memory; its limits are in `Chip.dma`."""
+    """The engine of a cluster that moves data to and from the main memory; its limits are in the field `dma`."""
 
     kind: Literal["dma"]
     name: Name
 
 
 class SyncEngine(Part):
-    """Barriers among cores in hardware; `groups` may be waited for independently."""
+    """Barriers among cores in hardware; each of the `groups` can be waited for independently."""
 
     kind: Literal["sync"]
     name: Name
@@ -173,9 +173,10 @@ class SyncEngine(Part):
 
 
 class SimtEngine(Part):
-    """The arithmetic of a GPU's core outside its matrix units: `lanes` threads a cycle, for element-wise work and sums.
+    """The arithmetic of a GPU's core outside its matrix units, for element-wise work and sums: `lanes` threads per
+    cycle.
 
-    Rates are fused multiply-adds of one lane in a cycle.
+    Rates are fused multiply-adds per lane and cycle.
     """
 
     kind: Literal["simt"]
@@ -189,7 +190,7 @@ class SimtEngine(Part):
 
 
 class TensorRate(Part):
-    """Peak multiply-accumulates of one core in a cycle by one matrix instruction, from operands of type `dtype`."""
+    """Peak multiply-accumulates per core and cycle of one matrix instruction, from operands of type `dtype`."""
 
     instruction: Name
     dtype: Dtype
@@ -226,9 +227,9 @@ ENGINE_KINDS: Mapping[Kind, tuple[str, ...]] = MappingProxyType(
 class Link(Part):
     """A way from one memory to another, driven by one engine.
 
-    `bandwidth_bytes_per_cycle` is shared by everything inside one `shared_by`; one core alone gets at most
-    `core_bandwidth_bytes_per_cycle` where that is less. `dense_side` is the side that cannot be strided. A row is moved
-    in whole units of `burst_bytes`. `broadcast` says that one read can serve several cores.
+    All users within one `shared_by` (chip, cluster or core) share `bandwidth_bytes_per_cycle`; one core alone gets at
+    most `core_bandwidth_bytes_per_cycle` where that is less. `dense_side` is the side that cannot be strided. A row is
+    moved in whole units of `burst_bytes`. `broadcast` says that one read can serve several cores.
     """
 
     name: Name
@@ -270,10 +271,10 @@ def _one(value: object) -> bool:
 
 
 class Assumed(Part):
-    """Costs that no document gives, kept apart from those that one does; a fit may replace this part alone.
+    """Costs that no document gives, kept apart from the documented ones; a fit may replace this part alone.
 
-    `lookup_cycles` is what a lane of the vector engine takes to look one element up in a table; at 1, the default, it
-    is no part of the chip's hash and JSON.
+    `lookup_cycles` is the time that a lane of the vector engine takes to look one element up in a table; at 1, the
+    default, it is not part of the chip's hash and JSON.
     """
 
     launch_cycles: Cycles
@@ -288,12 +289,12 @@ class Assumed(Part):
 
 
 class Simt(Part):
-    """How a GPU runs blocks of threads: what a core holds at most, and what one block, thread and launch may take.
+    """Limits within which a GPU runs blocks of threads, per core, block, thread and launch.
 
-    Registers are of 32 bits. `shared_memory` and `cache` are names of memories: the one that the threads of a block
-    share, of which `shared_bytes_per_block` are the most for one block, and the one that all cores share before the
-    main memory. `blocks_per_cluster` blocks may reach each other's shared memory; 1 where none may. `launch_us` is the
-    time from one kernel to the next, no work in either.
+    Registers have 32 bits. `shared_memory` and `cache` are names of memories: the one that the threads of a block
+    share, of which one block may take `shared_bytes_per_block`, and the one that all cores share in front of the main
+    memory. `blocks_per_cluster` blocks may reach each other's shared memory; 1 where none may. `launch_us` is the time
+    from one kernel to the next when both are empty.
     """
 
     warp_threads: Count

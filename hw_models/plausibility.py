@@ -67,20 +67,20 @@ def implausible(chip: Chip) -> Iterator[Finding]:
 
 def _clock(chip: Chip) -> Iterator[Finding]:
     if not SLOWEST_HZ <= chip.clock_hz <= FASTEST_HZ:
-        yield (("clock_hz",), f"{chip.clock_hz:,} cycles a second", "usual are 50 MHz (an FPGA) to 3 GHz")
+        yield (("clock_hz",), f"{chip.clock_hz:,} cycles per second", "50 MHz (an FPGA) to 3 GHz are usual")
     if chip.cores > MOST_CORES:
-        yield (("clusters",), f"{chip.cores:,} cores in all", "usual are 1 to some thousands")
+        yield (("clusters",), f"{chip.cores:,} cores in all", "1 to some thousands are usual")
 
 
 def _size(path: Path, memory: Memory) -> Iterator[Finding]:
     most = MOST_CORE_MEMORY_BYTES if memory.scope == "core" else MOST_MEMORY_BYTES
-    usual = "16 KiB to some MiB a core" if memory.scope == "core" else "1 MiB to some hundred GiB"
+    usual = "16 KiB to some MiB per core" if memory.scope == "core" else "1 MiB to some hundred GiB"
     if not LEAST_MEMORY_BYTES <= memory.size_bytes <= most:
-        yield ((*path, "size_bytes"), f"{memory.name} holds {size_text(memory.size_bytes)}", f"usual are {usual}")
+        yield ((*path, "size_bytes"), f"{memory.name} holds {size_text(memory.size_bytes)}", f"{usual} are usual")
     for index, buffer in enumerate(memory.buffers):
         if buffer.size_bytes < LEAST_MEMORY_BYTES:
             said = f"buffer {buffer.name} of {memory.name} holds {size_text(buffer.size_bytes)}"
-            yield ((*path, "buffers", index, "size_bytes"), said, "less than one tile; usual are some KiB and more")
+            yield ((*path, "buffers", index, "size_bytes"), said, "less than one tile; some KiB and more are usual")
     if not memory.read_by or not memory.written_by:
         field = "written_by" if memory.read_by else "read_by"
         yield ((*path, field), f"no engine {'writes' if memory.read_by else 'reads'} {memory.name}", "list its engines")
@@ -88,8 +88,8 @@ def _size(path: Path, memory: Memory) -> Iterator[Finding]:
 
 def _bandwidth(path: Path, bytes_per_cycle: float | None) -> Iterator[Finding]:
     if bytes_per_cycle is not None and not LEAST_BYTES_PER_CYCLE <= bytes_per_cycle <= MOST_BYTES_PER_CYCLE:
-        usual = "usual are 1 to 4,096; GB/s divided by the clock in GHz gives bytes a cycle"
-        yield (path, f"{bytes_per_cycle:,g} bytes a cycle", usual)
+        usual = "1 to 4,096 are usual; GB/s divided by the clock in GHz gives bytes per cycle"
+        yield (path, f"{bytes_per_cycle:,g} bytes per cycle", usual)
 
 
 def _hidden(path: Path, memory: Memory, chip: Chip) -> Iterator[Finding]:
@@ -104,8 +104,8 @@ def _hidden(path: Path, memory: Memory, chip: Chip) -> Iterator[Finding]:
     narrow = min((way for way in (out, into) if way), default=0.0)
     if 0 < narrow < has:
         way = "out of" if narrow == out else "into"
-        said = f"{memory.name} moves {has:g} bytes a cycle, its links only {narrow:g} {way} it"
-        yield (path, said, "raise the links, or what the memory has is never used")
+        said = f"{memory.name} moves {has:g} bytes per cycle, its links only {narrow:g} {way} it"
+        yield (path, said, "raise the links' bandwidths; otherwise the rest of the memory's bandwidth is never used")
 
 
 def _share(link: Link, memory: Memory, chip: Chip) -> float:
@@ -126,16 +126,20 @@ def _main(chip: Chip) -> Iterator[Finding]:
         yield (
             ("memories",),
             "all memories belong to cores",
-            "usual is one of scope chip or cluster, for whole networks",
+            "one of scope chip or cluster is usual, for whole networks",
         )
         return
     if not (memory := chip.memory(main)).persists:
-        said = f"{main} is the main memory, and what lies in it is lost between kernels"
-        yield (("memories", chip.memories.index(memory), "persists"), said, "weights and results live in it")
+        said = f"{main} is the main memory, and its contents are lost between kernels"
+        yield (
+            ("memories", chip.memories.index(memory), "persists"),
+            said,
+            "weights and results must stay in it",
+        )
     if chip.kind == "cores":
         yield from _ways(chip, main)
     if not any(memory.scope == "core" for memory in chip.memories):
-        yield (("memories",), "no memory belongs to a core", "layers are computed in one of scope core")
+        yield (("memories",), "no memory belongs to a core", "layers are computed in a memory of scope core")
 
 
 def _ways(chip: Chip, main: str) -> Iterator[Finding]:
@@ -144,7 +148,11 @@ def _ways(chip: Chip, main: str) -> Iterator[Finding]:
         lacking = [f"{a} to {b}" for a, b in ((main, memory.name), (memory.name, main)) if not _leads(chip, a, b)]
         if lacking:
             said = f"no links lead from {', nor from '.join(lacking)}"
-            yield (("memories", index, "name"), said, "a memory is fed from the main one, and results go back there")
+            yield (
+                ("memories", index, "name"),
+                said,
+                "data come from the main memory and results return to it",
+            )
 
 
 def _leads(chip: Chip, source: str, destination: str) -> bool:
@@ -157,32 +165,40 @@ def _leads(chip: Chip, source: str, destination: str) -> bool:
 def _engines(chip: Chip) -> Iterator[Finding]:
     kind, needed = ("vector", VectorEngine) if chip.kind == "cores" else ("simt", SimtEngine)
     if not any(isinstance(engine, needed) for engine in chip.engines):
-        yield (("engines",), f"no engine of kind {kind}", "element-wise layers and all that is no product run on one")
+        yield (
+            ("engines",),
+            f"no engine of kind {kind}",
+            "it computes everything that is not a product",
+        )
     for index, engine in enumerate(chip.engines):
         path: Path = ("engines", index)
         if isinstance(engine, COMPUTING) and all(rate.dtype != COMPUTES for rate in engine.rates):
-            yield ((*path, "rates"), f"{engine.name} has no rate for {COMPUTES}", "networks are computed in it")
+            yield ((*path, "rates"), f"{engine.name} has no rate for {COMPUTES}", "networks are computed in this type")
         if isinstance(engine, MatrixEngine | VectorEngine):
             yield from _long((*path, "start_latency_cycles"), engine.start_latency_cycles)
         if isinstance(engine, VectorEngine | SimtEngine) and engine.lanes > MOST_LANES:
-            yield ((*path, "lanes"), f"{engine.lanes:,} lanes in a core", "usual are 8 to 2,048")
+            yield ((*path, "lanes"), f"{engine.lanes:,} lanes in a core", "8 to 2,048 are usual")
         if isinstance(engine, MatrixEngine) and engine.array_pixels * engine.array_channels > MOST_CELLS:
             cells = f"{engine.array_pixels:,} x {engine.array_channels:,} cells in a core"
-            yield ((*path, "array_pixels"), cells, "usual are 4 x 4 to 256 x 256")
+            yield ((*path, "array_pixels"), cells, "4 x 4 to 256 x 256 are usual")
         if isinstance(engine, TensorEngine):
             yield from _products(path, engine)
         if isinstance(engine, MatrixEngine | VectorEngine | TransferEngine) and not engine.max_extent:
-            yield ((*path, "max_extent"), f"{engine.name} moves no element at once", "usual are 255 and more")
+            yield (
+                (*path, "max_extent"),
+                f"{engine.name} moves no elements at a time",
+                "255 and more are usual",
+            )
 
 
 def _products(path: Path, engine: TensorEngine) -> Iterator[Finding]:
     for number, rate in enumerate(engine.rates):
         if rate.macs_per_cycle > MOST_MACS:
-            said = f"{rate.macs_per_cycle:,} MAC a cycle in a core"
+            said = f"{rate.macs_per_cycle:,} MACs per cycle in a core"
             yield (
                 (*path, "rates", number, "macs_per_cycle"),
                 said,
-                "usual are 64 to 8,192; those of one core are meant",
+                "64 to 8,192 are usual; give those of one core",
             )
 
 
@@ -191,14 +207,14 @@ def _link(path: Path, link: Link, chip: Chip) -> Iterator[Finding]:
     yield from _bandwidth((*path, "core_bandwidth_bytes_per_cycle"), link.core_bandwidth_bytes_per_cycle)
     if (link.core_bandwidth_bytes_per_cycle or 0.0) > link.bandwidth_bytes_per_cycle:
         said = (
-            f"a core gets {link.core_bandwidth_bytes_per_cycle:g} bytes a cycle of {link.bandwidth_bytes_per_cycle:g}"
+            f"a core gets {link.core_bandwidth_bytes_per_cycle:g} bytes per cycle of {link.bandwidth_bytes_per_cycle:g}"
         )
-        yield ((*path, "core_bandwidth_bytes_per_cycle"), said, "leave it out, or give less than what all share")
+        yield ((*path, "core_bandwidth_bytes_per_cycle"), said, "leave it out, or give less than the shared bandwidth")
     for memory in (chip.memory(name) for name in dict.fromkeys((link.source, link.destination))):
         has = memory.bandwidth_bytes_per_cycle
         if has is not None and link.bandwidth_bytes_per_cycle > has:
-            said = f"{link.bandwidth_bytes_per_cycle:g} bytes a cycle, and {memory.name} has {has:g}"
-            yield ((*path, "bandwidth_bytes_per_cycle"), said, "a link is no faster than the memories at its ends")
+            said = f"{link.bandwidth_bytes_per_cycle:g} bytes per cycle, and {memory.name} has {has:g}"
+            yield ((*path, "bandwidth_bytes_per_cycle"), said, "a link cannot be faster than the memories at its ends")
     yield from _long((*path, "latency_cycles"), link.latency_cycles)
 
 
@@ -219,24 +235,24 @@ def _fetch(chip: Chip) -> Iterator[Finding]:
 def _threads(simt: Simt, chip: Chip) -> Iterator[Finding]:
     """Limits of a GPU that nothing can reach, or that leave almost nothing to a thread."""
     if simt.warp_threads > MOST_WARP_THREADS:
-        yield (("simt", "warp_threads"), f"{simt.warp_threads:,} threads in a warp", "usual are 8 to 64")
+        yield (("simt", "warp_threads"), f"{simt.warp_threads:,} threads in a warp", "8 to 64 are usual")
     if (registers := simt.registers_per_core // simt.threads_per_core) < LEAST_REGISTERS:
         said = f"{registers} for each of {simt.threads_per_core:,} threads"
-        yield (("simt", "registers_per_core"), said, "usual are 32 and more when a core is full")
+        yield (("simt", "registers_per_core"), said, "32 and more are usual when a core is full")
     if simt.blocks_per_core > simt.threads_per_core:
         said = f"{simt.blocks_per_core:,} blocks of {simt.threads_per_core:,} threads in all"
-        yield (("simt", "blocks_per_core"), said, "a block has a thread at least")
+        yield (("simt", "blocks_per_core"), said, "a block has at least one thread")
     if chip.memory(simt.cache).name == main_memory(chip):
         said = f"{simt.cache} is the main memory, the largest of all"
-        yield (("simt", "cache"), said, "usual is a memory of some MiB between it and the cores")
+        yield (("simt", "cache"), said, "a memory of some MiB between it and the cores is usual")
     yield from _launch(("simt", "launch_us"), simt.launch_us / 1e6)
 
 
 def _launch(path: Path, seconds: float) -> Iterator[Finding]:
     if seconds > LONGEST_LAUNCH_SECONDS:
-        yield (path, f"a launch takes {seconds:,.3g} s", "usual are 1 us to some ms")
+        yield (path, f"a launch takes {seconds:,.3g} s", "1 us to some ms are usual")
 
 
 def _long(path: Path, cycles: float) -> Iterator[Finding]:
     if cycles > LONGEST_CYCLES:
-        yield (path, f"{cycles:,g} cycles", "usual are 0 to some thousands")
+        yield (path, f"{cycles:,g} cycles", "0 to some thousands are usual")

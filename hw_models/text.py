@@ -53,7 +53,7 @@ def _dma(dma: Dma | None) -> Iterator[str]:
     if dma is not None:
         on = ", ".join(word for word, on in (("gather", dma.gather), ("scatter", dma.scatter)) if on) or "linear only"
         yield (
-            f"{dma.engine}: {dma.engines_per_cluster} engines x {dma.channels_per_engine} channels a cluster, "
+            f"{dma.engine}: {dma.engines_per_cluster} engines x {dma.channels_per_engine} channels per cluster, "
             f"{dma.max_descriptors} descriptors, up to {size_text(dma.max_linear_bytes)} each, {on}"
         )
 
@@ -121,7 +121,7 @@ def _link(link: Link) -> str:
     return (
         f"{link.name}: {link.source} -> {link.destination} by {link.engine}, "
         f"{link.bandwidth_bytes_per_cycle:g} B/cycle per {link.shared_by}"
-        + (f", at most {core:g} a core" if core is not None else "")
+        + (f", at most {core:g} per core" if core is not None else "")
         + f", latency {link.latency_cycles:g} cycles, {SIDES[link.dense_side]}"
         + (", broadcast" if link.broadcast else "")
     )

@@ -54,19 +54,19 @@ def cluster_folder(cluster: int) -> str:
 
 
 class ExecutionEntry(Entry):
-    """How a program is executed: `elf` for machine code that `file` holds, else a kind that the target names; its
-    execution starts from `file`."""
+    """The way in which a program is executed: `elf` for the machine code in `file`, otherwise a kind that the target
+    names, whose execution starts from `file`."""
 
     kind: Annotated[str, Field(pattern=EXECUTION_KIND)]
     file: str
 
 
 class ProgramEntry(Entry):
-    """What one cluster executes, and how many of its cores start (0 where the hardware places the work).
+    """The program of one cluster, and the number of its cores that start (0 where the hardware places the work).
 
-    It computes `batch` rows of the leading axis of every input, from row `batch_start`, and has memory of its own:
-    `inputs` and `outputs` say where they lie there. It runs `passes` times, each time on as many rows as `inputs` have;
-    what the last pass has too many is filled with zeros, and its results are dropped.
+    It computes `batch` rows of the leading axis of every input, from row `batch_start`, in a memory of its own, in
+    which `inputs` and `outputs` lie. It runs `passes` times, each time on as many rows as `inputs` have; the last pass
+    is filled up with rows of zeros, whose results are dropped.
     """
 
     cluster: int = Field(ge=0)
@@ -83,7 +83,7 @@ class ProgramEntry(Entry):
     @model_validator(mode="after")
     def _starts_cores(self) -> ProgramEntry:
         if self.execution.kind == ELF and self.cores < 1:
-            raise ValueError("machine code needs a core or more")
+            raise ValueError("machine code needs at least one core")
         return self
 
     @property
@@ -104,7 +104,8 @@ class ChipId(Entry):
 
 
 class Manifest(Entry):
-    """`tensors` lists everything placed in memory, inputs and outputs too; all three are those of the first program."""
+    """The manifest of an artifact. `tensors` lists everything placed in memory, including inputs and outputs; all three
+    are those of the first program."""
 
     format: Literal["dsa-sched-artifact/3"]
     model: str
@@ -318,7 +319,7 @@ def _require_division(path: Path, manifest: Manifest) -> None:
         rows = program.batch_per_pass
         for entry in program.inputs + program.outputs:
             if not entry.shape or entry.shape[0] != rows:
-                raise TargetError(str(path), needs=f"{rows} rows of {entry.name} a pass", has=str(list(entry.shape)))
+                raise TargetError(str(path), needs=f"{rows} rows of {entry.name} per pass", has=str(list(entry.shape)))
         if program.batch_start != start or program.batch < 1:
             raise TargetError(
                 str(path),

@@ -25,8 +25,8 @@ Extent = Annotated[int, Field(ge=1, lt=1 << 40)]
 
 
 class IndexBounds(Entry):
-    """`count` elements, `step` apart from the one at linear place `first`, choose rows of a table: each is from `least`
-    to `most`. Negative ones count from the end."""
+    """Bounds of elements that choose rows of a table: `count` elements, `step` apart, from linear place `first` on, are
+    from `least` to `most`. Negative ones count from the end."""
 
     least: int
     most: int
@@ -48,12 +48,12 @@ class TensorEntry(Entry):
     address: int = Field(ge=0, lt=1 << 40)
     bytes: int = Field(ge=0, lt=1 << 40)
     indices: tuple[IndexBounds, ...] = ()
-    """What an input's elements may be where they choose rows of tables."""
+    """Bounds of an input's elements that choose rows of tables."""
 
     @model_validator(mode="after")
     def _indices_inside(self) -> TensorEntry:
         if any(bounds.first + (bounds.count - 1) * bounds.step >= prod(self.shape) for bounds in self.indices):
-            raise ValueError("indices are elements of the tensor")
+            raise ValueError("indices must be elements of the tensor")
         return self
 
     @property
@@ -96,7 +96,7 @@ def _require_int32(entry: TensorEntry, array: Array) -> None:
             who,
             needs=f"{what} from {least} to {most}",
             has=f"{flat[place]} at {at}",
-            change="give what the table has rows for; those below zero count from its end" if what == "indices" else "",
+            change="give indices of rows of the table; negative ones count from its end" if what == "indices" else "",
         )
 
 

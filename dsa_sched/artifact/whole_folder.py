@@ -27,7 +27,7 @@ MAX_FILE_BYTES = 4 << 30
 
 
 class Entry(BaseModel):
-    """Of a manifest: nothing converted, nothing unknown."""
+    """Base of every part of a manifest: no conversion between types, no unknown fields."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 

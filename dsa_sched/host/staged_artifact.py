@@ -50,7 +50,7 @@ class EndEntry(Entry):
 
 
 class StageEntry(Entry):
-    """What runs where: `file` is the manifest of an artifact on the chip, an ONNX file on the host."""
+    """A stage and its place: `file` is the manifest of an artifact on the chip, an ONNX file on the host."""
 
     place: Literal["chip", "host"]
     file: str
@@ -134,7 +134,7 @@ class StagedArtifact:
             names = stage_inputs(stage)
             if unknown := sorted(set(names) - set(values)):
                 raise TargetError(
-                    f"stage {number}", needs=f"the value {unknown[0]}", has="no stage before that makes it"
+                    f"stage {number}", needs=f"the value {unknown[0]}", has="no earlier stage that makes it"
                 )
             feed = {name: values[name] for name in names}
             if isinstance(stage, Artifact):

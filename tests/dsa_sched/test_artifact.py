@@ -182,7 +182,7 @@ def missing_field(manifest: Manifest) -> None:
         (no_programs, "programs"),
         (missing_elf, "needs the file cluster0/other.elf"),
         (older_with_a_long_number, "needs a manifest of format dsa-sched-artifact/3"),
-        (no_cores, "machine code needs a core or more"),
+        (no_cores, "machine code needs at least one core"),
         (odd_execution, "programs.0.execution.kind"),
         (missing_field, "chip"),
     ],

@@ -261,7 +261,7 @@ class TestStrangeFolders:
         stages = json.loads((folder / "manifest.json").read_text())["stages"]
         self.change(folder, "stages", stages[::-1])
         artifact = StagedArtifact.load(folder)
-        with pytest.raises(TargetError, match="no stage before that makes it"):
+        with pytest.raises(TargetError, match="no earlier stage that makes it"):
             artifact.run({"x": np.zeros((1, 3, 8, 8), np.float32)})
 
     def test_an_output_that_no_stage_makes(self, folder: Path) -> None:

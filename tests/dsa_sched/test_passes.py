@@ -251,7 +251,7 @@ def rows_of_the_output(manifest: Json) -> None:
         (partial(change_program, 1, "batch", 0), "needs rows of program 1 from 4 on; has 0 from 4 on"),
         (partial(change_program, 1, "batch", 2), "needs programs for 7 rows; has 6"),
         (fewer_rows, "needs programs for 6 rows; has 7"),
-        (rows_of_the_output, "needs 3 rows of y a pass; has [6, 10]"),
+        (rows_of_the_output, "needs 3 rows of y per pass; has [6, 10]"),
     ],
 )
 def test_hostile_divisions_are_refused(

@@ -253,7 +253,7 @@ def test_a_program_for_another_instruction_set_or_more_memory_is_refused(folder:
         assert (result.exit_code, result.stdout) == (1, "")
         assert "needs machine code for neuralscale-v1; has another-isa-v1 for stcp920; name the chip" in result.stderr
     elf.write_bytes(data.replace(b'"cores": 8', b'"cores": 0'))
-    assert "its note of what it was made for: cores is no number" in invoke("time", elf, "--chip", "stcp920").stderr
+    assert "the note that names its chip: cores is not a number" in invoke("time", elf, "--chip", "stcp920").stderr
     text = (Path(__file__).parents[2] / "hw_models" / "chips" / "stcp920.yaml").read_text(encoding="utf-8")
     (tmp_path / "small.yaml").write_text(text.replace("3_221_225_472", "4096"), encoding="utf-8")
     for path in (folder, folder / "cluster0" / "program.elf"):

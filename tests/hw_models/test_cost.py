@@ -73,8 +73,8 @@ def test_vector_cycles_by_hand() -> None:
 
 
 def test_moves_by_hand() -> None:
-    assert transfer_cycles(CHIP, "LLB", "L1", 65_536) == 65 + 1024  # one core: 64 bytes a cycle
-    assert transfer_cycles(CHIP, "LLB", "L1", 65_536, sharers=8) == 65 + 2048  # 256 / 8 = 32 bytes a cycle
+    assert transfer_cycles(CHIP, "LLB", "L1", 65_536) == 65 + 1024  # one core: 64 bytes per cycle
+    assert transfer_cycles(CHIP, "LLB", "L1", 65_536, sharers=8) == 65 + 2048  # 256 / 8 = 32 bytes per cycle
     assert transfer_cycles(CHIP, "LLB", "L1", 10 * 2, rows=10) == 65 + 10  # each row takes a whole flit
     assert transfer_cycles(CHIP, "IM", "L1", 1280) == 20
     assert transfer_cycles(CHIP, "L1", "L1", 1280, engine="vector") == 20

@@ -161,17 +161,17 @@ WRONG = (
     (
         "shared_memory: shared",
         "shared_memory: L2",
-        "simt.shared_memory: L2 belongs to the chip; a memory of scope core",
+        "simt.shared_memory: L2 belongs to the chip; give a memory of scope core",
     ),
     (
         "cache: L2",
         "cache: shared",
-        "simt.cache: shared belongs to each core; a memory of scope chip or cluster",
+        "simt.cache: shared belongs to each core; give a memory of scope chip or cluster",
     ),
     (
         "persists: false",
         "persists: true",
-        "memories[2].persists: shared is gone with its block of threads; write persists: false",
+        "memories[2].persists: shared loses its contents with its block of threads; write persists: false",
     ),
     (
         "shared_bytes_per_block: 166_912",
@@ -186,7 +186,7 @@ WRONG = (
     (
         "threads_per_block: 1_024",
         "threads_per_block: 1_000",
-        "simt.threads_per_block: 1000 threads are no whole warps; a multiple of warp_threads, 32",
+        "simt.threads_per_block: 1000 threads do not make whole warps; give a multiple of warp_threads, 32",
     ),
     (
         "registers_per_core: 65_536",
@@ -196,17 +196,17 @@ WRONG = (
     (
         "dtype: bfloat16",
         "dtype: float16",
-        "engines[1].rates: mma of float16 is given twice; one rate an instruction and type",
+        "engines[1].rates: mma of float16 is given twice; give one rate per instruction and type",
     ),
     (
         "{dtype: float16, per_unit",
         "{dtype: float32, per_unit",
-        "engines[0].rates: type float32 is given twice; one rate a type",
+        "engines[0].rates: type float32 is given twice; give one rate per type",
     ),
     (
         "engines:\n",
         "engines:\n  - {kind: scalar, name: host}\n",
-        "engines[0]: kind 'scalar' is no engine of a GPU; allowed: 'simt', 'tensor'",
+        "engines[0]: kind 'scalar' is not an engine of a GPU; allowed: 'simt', 'tensor'",
     ),
 )
 
@@ -220,43 +220,43 @@ def test_an_engine_of_a_gpu_is_none_of_an_array_of_cores() -> None:
     engine = "engines:\n  - {kind: tensor, name: t, rates: [{instruction: mma, dtype: int8, macs_per_cycle: 1}]}\n"
     (said,) = problems(edited(STCP920, ("engines:\n", engine)))
     allowed = "'scalar', 'matrix', 'vector', 'transfer', 'dma', 'sync'"
-    assert said.endswith(f"engines[0]: kind 'tensor' is no engine of an array of cores; allowed: {allowed}")
+    assert said.endswith(f"engines[0]: kind 'tensor' is not an engine of an array of cores; allowed: {allowed}")
 
 
 HARDLY = (
     (
         "macs_per_cycle: 1024",
         "macs_per_cycle: 1_000_000",
-        "engines[1].rates[0].macs_per_cycle: 1,000,000 MAC a cycle in a core; "
-        "usual are 64 to 8,192; those of one core are meant",
+        "engines[1].rates[0].macs_per_cycle: 1,000,000 MACs per cycle in a core; "
+        "64 to 8,192 are usual; give those of one core",
     ),
-    ("lanes: 64", "lanes: 1_000_000", "engines[0].lanes: 1,000,000 lanes in a core; usual are 8 to 2,048"),
+    ("lanes: 64", "lanes: 1_000_000", "engines[0].lanes: 1,000,000 lanes in a core; 8 to 2,048 are usual"),
     (
         "{dtype: float16, per_unit_per_cycle: 4}",
         "{dtype: int8, per_unit_per_cycle: 4}",
-        "engines[0].rates: simt has no rate for float16; networks are computed in it",
+        "engines[0].rates: simt has no rate for float16; networks are computed in this type",
     ),
     (
         "registers_per_core: 65_536",
         "registers_per_core: 8_192",
-        "simt.registers_per_core: 4 for each of 2,048 threads; usual are 32 and more when a core is full",
+        "simt.registers_per_core: 4 for each of 2,048 threads; 32 and more are usual when a core is full",
     ),
     (
         "blocks_per_core: 32",
         "blocks_per_core: 3_200",
-        "simt.blocks_per_core: 3,200 blocks of 2,048 threads in all; a block has a thread at least",
+        "simt.blocks_per_core: 3,200 blocks of 2,048 threads in all; a block has at least one thread",
     ),
     (
         "  launch_us: 2 ",
         "  launch_us: 2_000_000 ",
-        "simt.launch_us: a launch takes 2 s; usual are 1 us to some ms",
+        "simt.launch_us: a launch takes 2 s; 1 us to some ms are usual",
     ),
     ("cache: L2", "cache: HBM", "simt.cache: HBM is the main memory, the largest of all"),
     (
         "bandwidth_bytes_per_cycle: 1102.8",
         "persists: false\n    bandwidth_bytes_per_cycle: 1102.8",
-        "memories[0].persists: HBM is the main memory, and what lies in it is lost between kernels; "
-        "weights and results live in it",
+        "memories[0].persists: HBM is the main memory, and its contents are lost between kernels; "
+        "weights and results must stay in it",
     ),
 )
 
@@ -281,8 +281,8 @@ def test_warps_of_thousands_and_a_gpu_without_simt_are_told(tmp_path: Path) -> N
     (tmp_path / "mine.yaml").write_text(wide, encoding="utf-8")
     said = [warning.text("").split(": ", 1)[1] for warning in inspect_chip(tmp_path / "mine.yaml")[1]]
     assert said == [
-        "engines: no engine of kind simt; element-wise layers and all that is no product run on one",
-        "simt.warp_threads: 2,048 threads in a warp; usual are 8 to 64",
+        "engines: no engine of kind simt; it computes everything that is not a product",
+        "simt.warp_threads: 2,048 threads in a warp; 8 to 64 are usual",
     ]
 
 

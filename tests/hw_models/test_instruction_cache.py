@@ -36,10 +36,22 @@ def test_chip_show_says_it() -> None:
     ("old", "new", "words"),
     [
         ("memory: DDR ", "memory: DDRR ", "instruction_cache.memory: there is no memory named 'DDRR'"),
-        ("ways: 4 ", "ways: 3 ", "instruction_cache.ways: 3; a power of two"),
-        ("line_bytes: 32 ", "line_bytes: 48 ", "instruction_cache.line_bytes: 48; a power of two"),
-        ("size_bytes: 65_536 ", "size_bytes: 65_600 ", "65600 bytes in sets of 4 x 32; a power of two of sets"),
-        ("size_bytes: 65_536 ", "size_bytes: 98_304 ", "98304 bytes in sets of 4 x 32; a power of two of sets"),
+        ("ways: 4 ", "ways: 3 ", "instruction_cache.ways: 3; give a power of two"),
+        (
+            "line_bytes: 32 ",
+            "line_bytes: 48 ",
+            "instruction_cache.line_bytes: 48; give a power of two",
+        ),
+        (
+            "size_bytes: 65_536 ",
+            "size_bytes: 65_600 ",
+            "65600 bytes in sets of 4 x 32; give a power of two of sets",
+        ),
+        (
+            "size_bytes: 65_536 ",
+            "size_bytes: 98_304 ",
+            "98304 bytes in sets of 4 x 32; give a power of two of sets",
+        ),
         ("ways: 4 ", "way: 4 ", "engines[0].instruction_cache.way: unknown field"),
         ("miss_cycles: 0 ", "miss_cycles: -1 ", "engines[0].instruction_cache.miss_cycles: -1"),
     ],

@@ -235,12 +235,12 @@ def test_contradictions_between_fields_come_at_once() -> None:
     assert lines == [
         "memories[0].read_by[1]: there is no engine named 'dmaa'; "
         "known: scalar, vector, matrix, transfer, dma, sync; did you mean 'dma'?",
-        "memories[1].alignment_bytes: 8388608 bytes are no multiple of it; a divisor of the size",
+        "memories[1].alignment_bytes: 8388608 bytes are not a multiple of it; give a divisor of the size",
         "memories[2].buffers: the buffers take 1310722 bytes together; memory L1 has 1310720 (1.25 MiB)",
-        "engines[1].rates: type int8 is given twice; one rate a type",
+        "engines[1].rates: type int8 is given twice; give one rate per type",
         "links[0].source: dma may not read DDR; readers: scalar, dmaa",
         "links[0].destination: there is no memory named 'LB'; known: DDR, LLB, L1, IM; did you mean 'LLB'?",
-        "links[6].name: name 'im_to_l1' is used twice; every name once",
+        "links[6].name: name 'im_to_l1' is used twice; give each its own name",
         "links[6].destination: transfer may not write IM; writers: scalar, vector, matrix",
         "dma.engine: there is no DMA engine named 'vector'; known: dma",
     ]
@@ -248,7 +248,7 @@ def test_contradictions_between_fields_come_at_once() -> None:
 
 def test_a_second_link_for_one_way_and_engine_and_empty_enforcement_are_refused() -> None:
     said = message(edited(("source: L1\n    destination: IM", "source: IM\n    destination: L1")))
-    assert "a second link IM -> L1 by vector; one link for each way and engine" in said
+    assert "a second link IM -> L1 by vector; give one link per way and engine" in said
     said = message(edited(("alignment_bytes: 2", "alignment_bytes: 2\n    buffers_enforced: true")))
     assert "memories[1].buffers_enforced: true, but the memory has no buffers" in said
 

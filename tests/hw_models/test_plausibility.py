@@ -43,33 +43,33 @@ def test_built_in_chips_are_plausible(name: str) -> None:
     assert list(implausible(load_chip(name))) == []
 
 
-FED = "a memory is fed from the main one, and results go back there"
+FED = "data come from the main memory and results return to it"
 HALF, BYTE = "{dtype: float16, per_unit_per_cycle: 1}", "{dtype: int8, per_unit_per_cycle: 1}"
 
 CASES: dict[str, tuple[Sequence[Change], Sequence[str]]] = {
     "slow clock": (
         [("clock_hz: 1_000_000_000", "clock_hz: 1_000")],
         [
-            "clock_hz: 1,000 cycles a second; usual are 50 MHz (an FPGA) to 3 GHz",
-            "assumed.launch_cycles: a launch takes 20 s; usual are 1 us to some ms",
+            "clock_hz: 1,000 cycles per second; 50 MHz (an FPGA) to 3 GHz are usual",
+            "assumed.launch_cycles: a launch takes 20 s; 1 us to some ms are usual",
         ],
     ),
     "fast clock": (
         [("clock_hz: 1_000_000_000", "clock_hz: 100_000_000_000")],
-        ["clock_hz: 100,000,000,000 cycles a second; usual are 50 MHz (an FPGA) to 3 GHz"],
+        ["clock_hz: 100,000,000,000 cycles per second; 50 MHz (an FPGA) to 3 GHz are usual"],
     ),
-    "gigabytes a cycle": (
+    "gigabytes per cycle": (
         [("bandwidth_bytes_per_cycle: 512 ", "bandwidth_bytes_per_cycle: 512_000_000_000 ")],
         [
-            "memories[2].bandwidth_bytes_per_cycle: 5.12e+11 bytes a cycle; usual are 1 to 4,096; GB/s divided by the "
-            "clock in GHz gives bytes a cycle"
+            "memories[2].bandwidth_bytes_per_cycle: 5.12e+11 bytes per cycle; 1 to 4,096 are usual; GB/s divided by "
+            "the clock in GHz gives bytes per cycle"
         ],
     ),
     "hardly a byte": (
         [("core_bandwidth_bytes_per_cycle: 64 ", "core_bandwidth_bytes_per_cycle: 0.01 ")],
         [
-            "links[2].core_bandwidth_bytes_per_cycle: 0.01 bytes a cycle; usual are 1 to 4,096; GB/s divided by the "
-            "clock in GHz gives bytes a cycle"
+            "links[2].core_bandwidth_bytes_per_cycle: 0.01 bytes per cycle; 1 to 4,096 are usual; GB/s divided by "
+            "the clock in GHz gives bytes per cycle"
         ],
     ),
     "a link that is missing on the way in": (
@@ -93,31 +93,31 @@ CASES: dict[str, tuple[Sequence[Change], Sequence[str]]] = {
     "a memory faster than its links": (
         [("bandwidth_bytes_per_cycle: 27.0     # 108", "bandwidth_bytes_per_cycle: 100     # 108")],
         [
-            "memories[0].bandwidth_bytes_per_cycle: DDR moves 100 bytes a cycle, its links only 27 out of it; "
-            "raise the links, or what the memory has is never used"
+            "memories[0].bandwidth_bytes_per_cycle: DDR moves 100 bytes per cycle, its links only 27 out of it; "
+            "raise the links' bandwidths; otherwise the rest of the memory's bandwidth is never used"
         ],
     ),
     "a link faster than its memory": (
         [("bandwidth_bytes_per_cycle: 27.0     # the DDR's own", "bandwidth_bytes_per_cycle: 30")],
         [
-            "links[0].bandwidth_bytes_per_cycle: 30 bytes a cycle, and DDR has 27; a link is no faster than the "
+            "links[0].bandwidth_bytes_per_cycle: 30 bytes per cycle, and DDR has 27; a link cannot be faster than the "
             "memories at its ends"
         ],
     ),
     "a core that gets more than all": (
         [("core_bandwidth_bytes_per_cycle: 64 ", "core_bandwidth_bytes_per_cycle: 300 ")],
         [
-            "links[2].core_bandwidth_bytes_per_cycle: a core gets 300 bytes a cycle of 256; leave it out, or give less "
-            "than what all share"
+            "links[2].core_bandwidth_bytes_per_cycle: a core gets 300 bytes per cycle of 256; leave it out, or give "
+            "less than the shared bandwidth"
         ],
     ),
     "hardly any capacity": (
         [("size_bytes: 8_388_608", "size_bytes: 2")],
-        ["memories[1].size_bytes: LLB holds 2 bytes; usual are 1 MiB to some hundred GiB"],
+        ["memories[1].size_bytes: LLB holds 2 bytes; 1 MiB to some hundred GiB are usual"],
     ),
     "a core with gigabytes": (
         [("size_bytes: 262_144         # 256 KB", "size_bytes: 2_621_440_000  #")],
-        ["memories[3].size_bytes: IM holds 2.44 GiB; usual are 16 KiB to some MiB a core"],
+        ["memories[3].size_bytes: IM holds 2.44 GiB; 16 KiB to some MiB per core are usual"],
     ),
     "a tiny buffer": (
         [("        size_bytes: 262_144     # 0.25 MiB", "        size_bytes: 32  #")],
@@ -128,31 +128,31 @@ CASES: dict[str, tuple[Sequence[Change], Sequence[str]]] = {
     ),
     "no half precision": (
         [(f"{HALF}\n      - {BYTE}", BYTE)],
-        ["engines[1].rates: vector has no rate for float16; networks are computed in it"],
+        ["engines[1].rates: vector has no rate for float16; networks are computed in this type"],
     ),
     "many lanes": (
         [("lanes: 64", "lanes: 1_000_000")],
-        ["engines[1].lanes: 1,000,000 lanes in a core; usual are 8 to 2,048"],
+        ["engines[1].lanes: 1,000,000 lanes in a core; 8 to 2,048 are usual"],
     ),
     "many cells": (
         [("array_pixels: 64", "array_pixels: 100_000")],
-        ["engines[2].array_pixels: 100,000 x 32 cells in a core; usual are 4 x 4 to 256 x 256"],
+        ["engines[2].array_pixels: 100,000 x 32 cells in a core; 4 x 4 to 256 x 256 are usual"],
     ),
     "no extent": (
         [("max_extent: 65_535", "max_extent: 0")],
-        ["engines[1].max_extent: vector moves no element at once; usual are 255 and more"],
+        ["engines[1].max_extent: vector moves no elements at a time; 255 and more are usual"],
     ),
     "a latency of seconds": (
         [("latency_cycles: 66 ", "latency_cycles: 6_600_000_000 ")],
-        ["links[0].latency_cycles: 6.6e+09 cycles; usual are 0 to some thousands"],
+        ["links[0].latency_cycles: 6.6e+09 cycles; 0 to some thousands are usual"],
     ),
     "a barrier of seconds": (
         [("sync_cycles: 0 ", "sync_cycles: 1e9 ")],
-        ["assumed.sync_cycles: 1e+09 cycles; usual are 0 to some thousands"],
+        ["assumed.sync_cycles: 1e+09 cycles; 0 to some thousands are usual"],
     ),
     "too many cores": (
         [("clusters: 4 ", "clusters: 1_000_000 ")],
-        ["clusters: 8,000,000 cores in all; usual are 1 to some thousands"],
+        ["clusters: 8,000,000 cores in all; 1 to some thousands are usual"],
     ),
 }  # fmt: skip
 
@@ -168,13 +168,13 @@ def test_a_chip_without_a_vector_engine_or_a_memory_of_cores(tmp_path: Path) -> 
     path = tmp_path / "bare.yaml"
     path.write_text(BARE, encoding="utf-8")
     assert warned(path) == [
-        " warning: memories: no memory belongs to a core; layers are computed in one of scope core",
+        " warning: memories: no memory belongs to a core; layers are computed in a memory of scope core",
         " warning: memories[0].written_by: no engine writes main; list its engines",
-        " warning: engines: no engine of kind vector; element-wise layers and all that is no product run on one",
+        " warning: engines: no engine of kind vector; it computes everything that is not a product",
     ]
     path.write_text(BARE.replace("scope: cluster", "scope: core"), encoding="utf-8")
     assert (
-        " warning: memories: all memories belong to cores; usual is one of scope chip or cluster, for whole networks"
+        " warning: memories: all memories belong to cores; one of scope chip or cluster is usual, for whole networks"
         in warned(path)
     )
 
@@ -221,7 +221,7 @@ def test_the_command_warns_and_ends_well(tmp_path: Path) -> None:
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert lines[0].startswith(f"{path}: good; chip stcp920")
-    assert lines[1].startswith(f"{path}:{line}: warning: clock_hz: 1,000 cycles a second; usual")
+    assert lines[1].startswith(f"{path}:{line}: warning: clock_hz: 1,000 cycles per second; usual")
     assert len(lines) == 3
 
 

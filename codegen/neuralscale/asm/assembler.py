@@ -84,7 +84,7 @@ class Word:
 
     def __post_init__(self) -> None:
         if not 0 <= self.value < 1 << 32:
-            raise AssemblyError(f"{self.value:#x} is no 32-bit word")
+            raise AssemblyError(f"{self.value:#x} is not a 32-bit word")
 
 
 Item = Instruction | Branch | Label | Comment | Far | Word
@@ -96,7 +96,7 @@ def branch(mnemonic: str, *values: int | str) -> Branch:
     fields = row(mnemonic).fields
     target = values[-1] if values else None
     if len(values) != len(fields) or not isinstance(target, str) or fields[-1].kind is not FieldKind.TARGET:
-        raise AssemblyError(f"{mnemonic} with the values {values} is no branch to a label")
+        raise AssemblyError(f"{mnemonic} with the values {values} is not a branch to a label")
     operands = tuple((field.name, int(value)) for field, value in zip(fields, values[:-1], strict=False))
     return Branch(mnemonic, operands, target)
 

@@ -134,9 +134,9 @@ def _read_symbols(view: memoryview, sections: list[tuple[int, ...]]) -> tuple[El
         return ()
     _, _, _, _, start, size_bytes, link, _, _, symbol_bytes = header
     if link >= len(sections) or sections[link][1] != fmt.SHT_STRTAB:
-        raise ElfError(f"the symbol table names section {link} for its strings, which is no string table")
+        raise ElfError(f"the symbol table names section {link} for its strings, which is not a string table")
     if size_bytes % fmt.SYMBOL.size:
-        raise ElfError(f"the symbol table has {size_bytes} bytes, no multiple of {fmt.SYMBOL.size}")
+        raise ElfError(f"the symbol table has {size_bytes} bytes, not a multiple of {fmt.SYMBOL.size}")
     table = _table(view, "symbol table", start, symbol_bytes, size_bytes // fmt.SYMBOL.size, fmt.SYMBOL)
     strings = bytes(_slice(view, "symbol names", sections[link][4], sections[link][5]))
     symbols = []

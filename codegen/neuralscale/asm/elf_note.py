@@ -58,15 +58,15 @@ def read_note(content: bytes) -> MadeFor | None:
     try:
         fields = json.loads(content)
     except (ValueError, RecursionError):
-        raise ElfError("its note of what it was made for is no JSON") from None
+        raise ElfError("the note that names its chip is not JSON") from None
     if not isinstance(fields, dict) or set(fields) != {*_TEXTS, *_NUMBERS}:
-        raise ElfError(f"its note of what it was made for has other fields than {', '.join((*_TEXTS, *_NUMBERS))}")
+        raise ElfError(f"the note that names its chip has other fields than {', '.join((*_TEXTS, *_NUMBERS))}")
     for name, most in _TEXTS.items():
         if not isinstance(fields[name], str) or len(fields[name]) > most or not fields[name].isprintable():
-            raise ElfError(f"its note of what it was made for: {name} is no text of at most {most} printed characters")
+            raise ElfError(f"the note that names its chip: {name} is not a text of at most {most} printable characters")
     for name, (least, end) in _NUMBERS.items():
         if type(fields[name]) is not int or not least <= fields[name] < end:
-            raise ElfError(f"its note of what it was made for: {name} is no number from {least} to {end - 1}")
+            raise ElfError(f"the note that names its chip: {name} is not a number from {least} to {end - 1}")
     return MadeFor(**fields)
 
 

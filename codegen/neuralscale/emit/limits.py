@@ -33,7 +33,7 @@ def _problems(chip: Chip) -> Iterator[str]:
         if name not in memories:
             yield f"there is no memory {name}"
         elif memories[name].size_bytes > most:
-            yield f"{name} has {memories[name].size_bytes} bytes; its addresses end after {most}"
+            yield f"{name} has {memories[name].size_bytes} bytes; its address space holds {most}"
     engines = {engine.name: engine.kind for engine in chip.engines}
     for name, kind in ENGINES.items():
         if engines.get(name) != kind:

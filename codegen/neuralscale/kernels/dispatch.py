@@ -123,7 +123,7 @@ class NeuralScaleKernels:
 
     def table_for(self, graph: Graph, op: Op, chip: Chip) -> npt.NDArray[np.generic] | None:
         """The table of the operator's function, one entry per fp16 number, where the chip looks it up: for functions
-        without a formula, and for those that take fewer cycles so for an item of this size."""
+        without a formula, and for those that take fewer cycles that way for an item of this size."""
         if op.kind not in TABLED and op.kind not in CURVED:
             return None
         elements = prod(graph.by_name[op.outputs[0]].shape[1:])
@@ -147,7 +147,7 @@ class NeuralScaleKernels:
         if op.kind == "lookup" and any(other.kind == "lookup" for other in layer):
             return f"{layer[0].name} has a table already, and a second one leaves no room for weights"
         if op.kind == "lookup" and is_depthwise(graph, layer[0]):
-            return f"a table beside the weights of {layer[0].name} leaves them too little room"
+            return f"a table next to the weights of {layer[0].name} leaves them too little room"
         return None
 
     def granularity(self, graph: Graph, layer: Layer) -> tuple[int, ...]:

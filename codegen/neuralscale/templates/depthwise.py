@@ -36,7 +36,7 @@ from partitioner.ir.target import TileBuffer, TileLoad, TileWork
 
 
 class DepthwiseTemplate(ConvolutionTemplate):
-    """What a convolution takes, with as many groups as input and output channels."""
+    """Convolutions with as many groups as input and output channels; limits as for other convolutions."""
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         op = layer.anchor(graph)

@@ -73,7 +73,7 @@ def accepts(graph: Graph, op: Op, chip: Chip) -> str | None:
         return None
     if op.kind == "scale_shift":
         wide = [name for name in op.inputs[1:] if graph.by_name[name].shape != graph.by_name[op.outputs[0]].shape[-1:]]
-        return f"{wide[0]} has not one element a channel" if wide else None
+        return f"{wide[0]} does not have one element per channel" if wide else None
     if op.kind not in BINARY:
         return f"no vector template for {op.kind}"
     if not any(same_shape(graph, name, op.outputs[0]) for name in op.inputs):

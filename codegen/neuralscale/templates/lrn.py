@@ -39,7 +39,7 @@ def _shifts(op: Op) -> tuple[int, ...]:
 
 
 class LrnTemplate(OnePassTemplate):
-    """lrn(size, alpha, beta, bias)."""
+    """lrn(size, alpha, beta, bias): across channels; beta is a multiple of 1/4, at most 4."""
 
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         del graph, chip

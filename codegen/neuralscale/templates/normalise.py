@@ -51,13 +51,13 @@ LINE_BUFFERS = ("low", "high", "spare", "factor")
 
 
 class NormaliseTemplate(OnePassTemplate):
-    """normalise(axes, centred, epsilon): neighbouring axes, which are never cut, so that a tile holds whole lines."""
+    """normalise(axes, centred, epsilon): neighbouring axes, which tiles never cut."""
 
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         del chip
         axes = op.ints("axes")
         if axes != tuple(range(axes[0], axes[0] + len(axes))):
-            return f"a norm over device axes {list(axes)}, which are no neighbours"
+            return f"a norm over device axes {list(axes)}, which are not neighbours"
         return line_problem(_lines(op, graph.by_name[op.outputs[0]].shape))
 
     def whole_axes(self, graph: Graph, op: Op) -> tuple[int, ...]:

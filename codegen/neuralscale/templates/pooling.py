@@ -85,7 +85,7 @@ def _image_lines(region: Box) -> Lines:
 
 
 class PoolingTemplate(Template):
-    """Images of two axes; padding smaller than the window, counted or not."""
+    """Images of two axes; the padding is smaller than the window and may count in averages."""
 
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         del graph, chip

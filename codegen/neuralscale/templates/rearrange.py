@@ -138,7 +138,7 @@ class RearrangeTemplate(OnePassTemplate):
         if op.kind == "take":
             extent = graph.by_name[op.inputs[0]].shape[int(op.number("axis"))]
             if not all(0 <= index < extent for index in op.ints("indices")):
-                return f"an index beyond the {extent} elements of its axis"
+                return f"an index outside the {extent} elements of its axis"
         return None
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
@@ -189,7 +189,7 @@ def _form(read: _Read, box: Box, source: Box | None, chip: Chip) -> LoopForm:
 
 
 class ConcatTemplate(OnePassTemplate):
-    """concat(axis): pieces along any axis. That axis is never cut, so that every tile holds its share of each piece."""
+    """concat(axis): pieces along any axis, which tiles never cut."""
 
     def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
         rank = len(graph.by_name[op.outputs[0]].shape)

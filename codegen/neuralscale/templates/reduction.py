@@ -71,7 +71,7 @@ def _region(graph: Graph, op: Op, box: Box) -> Box:
 
 
 class ReductionTemplate(OnePassTemplate):
-    """reduce_sum, reduce_mean, reduce_max(axes); the reduced axes stay, with one element."""
+    """reduce_sum, reduce_mean, reduce_max(axes): any axes; a reduced axis stays, with one element."""
 
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         del chip
@@ -136,7 +136,7 @@ def mean(tile: Tile, run: Lines, source: MatrixPlace, result: MatrixPlace) -> It
 
 
 class ScalingTemplate(ReductionTemplate):
-    """reduce_nearest(axes), reduce_power(axes, centred): any axes; they stay, with one element."""
+    """reduce_nearest(axes), reduce_power(axes, centred): any axes; a reduced axis stays, with one element."""
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         op = layer.anchor(graph)

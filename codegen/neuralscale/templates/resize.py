@@ -194,11 +194,15 @@ def _plan(graph: Graph, op: Op, box: Box) -> tuple[Box, tuple[_Step, ...]]:
 
 
 class ResizeTemplate(Template):
-    """resize(mode, coordinates, rounding, perhaps scales): nearest and linear, any axes."""
+    """resize(mode, coordinates, rounding, optional scales): nearest and linear, any axes."""
 
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         del graph, chip
-        return None if op.attribute("mode") in ("nearest", "linear") else f"mode {op.attribute('mode')}"
+        return (
+            None
+            if op.attribute("mode") in ("nearest", "linear")
+            else f"mode {op.attribute('mode')}; only nearest and linear are computed"
+        )
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         op = layer.anchor(graph)

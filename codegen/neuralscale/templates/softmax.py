@@ -27,7 +27,7 @@ from partitioner.ir.target import TileLoad, TileWork
 
 
 class SoftmaxTemplate(OnePassTemplate):
-    """softmax(axis): any axis; it is never cut, so that a tile holds whole lines."""
+    """softmax(axis): any axis, which tiles never cut."""
 
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         del chip

@@ -294,7 +294,7 @@ def test_refused_values() -> None:
         load_immediate(5, 1 << 32)
     with pytest.raises(AssemblyError, match="ends in jalr or addi, not in lw"):
         Far("lw", 1, 2, "a")
-    with pytest.raises(AssemblyError, match="is no branch to a label"):
+    with pytest.raises(AssemblyError, match="is not a branch to a label"):
         branch("addi", 1, 2, "a")
     with pytest.raises(AssemblyError, match="code cannot start at 0x2"):
         assemble([], 2)

@@ -135,21 +135,21 @@ FIELDS = {"isa": "i", "chip": "c", "chip_hash": "h", "cores": 8, "cluster": 0}
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (b"{", "is no JSON"),
-        (b"[" * 4000, "is no JSON"),
-        (b"\xff{}", "is no JSON"),
+        (b"{", "is not JSON"),
+        (b"[" * 4000, "is not JSON"),
+        (b"\xff{}", "is not JSON"),
         (b"[1]", "has other fields than isa, chip, chip_hash, cores, cluster"),
         (b"{}", "has other fields than isa"),
-        (json.dumps({**FIELDS, "chip": "c" * 257}).encode(), "chip is no text of at most 256 printed characters"),
-        (json.dumps({**FIELDS, "chip": "\x1b[31m"}).encode(), "chip is no text"),
-        (json.dumps({**FIELDS, "isa": 3}).encode(), "isa is no text"),
-        (json.dumps({**FIELDS, "cores": 0}).encode(), "cores is no number from 1 to 65535"),
-        (json.dumps({**FIELDS, "cores": True}).encode(), "cores is no number"),
-        (json.dumps({**FIELDS, "cluster": 10**30}).encode(), "cluster is no number from 0 to 65535"),
+        (json.dumps({**FIELDS, "chip": "c" * 257}).encode(), "chip is not a text of at most 256 printable characters"),
+        (json.dumps({**FIELDS, "chip": "\x1b[31m"}).encode(), "chip is not a text"),
+        (json.dumps({**FIELDS, "isa": 3}).encode(), "isa is not a text"),
+        (json.dumps({**FIELDS, "cores": 0}).encode(), "cores is not a number from 1 to 65535"),
+        (json.dumps({**FIELDS, "cores": True}).encode(), "cores is not a number"),
+        (json.dumps({**FIELDS, "cluster": 10**30}).encode(), "cluster is not a number from 0 to 65535"),
     ],
 )
 def test_a_note_that_we_would_not_write_is_refused(text: bytes, said: str) -> None:
-    with pytest.raises(ElfError, match="its note of what it was made for") as raised:
+    with pytest.raises(ElfError, match="the note that names its chip") as raised:
         read_note(read_elf(noted(note_of(b"dsa-sched\0", text))).note)
     assert said in str(raised.value)
 
@@ -304,7 +304,7 @@ SYMTAB = SECTIONS + 40 * (len(SEGMENTS) + 1)
         (patched((48, "H", 65535)), "section headers: bytes"),
         (patched((46, "H", 64)), "section headers: entries have 64 bytes, needed are 40"),
         (patched((SYMTAB + 16, "I", 1 << 31)), "symbol table: bytes 2147483648 to"),
-        (patched((SYMTAB + 20, "I", 17)), "the symbol table has 17 bytes, no multiple of 16"),
+        (patched((SYMTAB + 20, "I", 17)), "the symbol table has 17 bytes, not a multiple of 16"),
         (patched((SYMTAB + 24, "I", 99)), "the symbol table names section 99 for its strings"),
         (patched((SYMTAB + 36, "I", 24)), "symbol table: entries have 24 bytes, needed are 16"),
         (patched((SYMTAB + 40 + 20, "I", 0xFFFFFF)), "symbol names: bytes"),

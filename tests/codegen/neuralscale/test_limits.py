@@ -24,7 +24,7 @@ def test_the_shipped_chip_suits() -> None:
     [
         ("cores_per_cluster: 8", "cores_per_cluster: 9", "cores_per_cluster is 9; at most 8"),
         ("engines_per_cluster: 2", "engines_per_cluster: 4", "dma.engines_per_cluster is 4; at most 2"),
-        ("size_bytes: 8_388_608", "size_bytes: 16_777_216", "LLB has 16777216 bytes; its addresses end after 8388608"),
+        ("size_bytes: 8_388_608", "size_bytes: 16_777_216", "LLB has 16777216 bytes; its address space holds 8388608"),
         ("size_bytes: 3_221_225_472", "size_bytes: 4_294_967_296", "DDR has 4294967296 bytes"),
     ],
 )

@@ -255,7 +255,7 @@ def test_lrn_of_an_odd_power_is_refused() -> None:
 def test_take_beyond_the_axis_is_refused() -> None:
     builder = MovementBuilder("beyond")
     out = builder.take(builder.input("x", 4, 8), 0, 1, 4)
-    with pytest.raises(ModelError, match="an index beyond the 4 elements of its axis"):
+    with pytest.raises(ModelError, match="an index outside the 4 elements of its axis"):
         compile_graph(*builder.build(out))
 
 
