@@ -90,7 +90,11 @@ def _memory(path: Path, memory: Memory, chip: Chip) -> Iterator[Finding]:
             f"memory {memory.name} has {memory.size_bytes} ({size_text(memory.size_bytes)})",
         )
     if memory.size_bytes % memory.alignment_bytes:
-        yield ((*path, "alignment_bytes"), f"{memory.size_bytes} bytes are no multiple of it", "a divisor of the size")
+        yield (
+            (*path, "alignment_bytes"),
+            f"{memory.size_bytes} bytes are not a multiple of it",
+            "give a divisor of the size",
+        )
     if memory.buffers_enforced and not memory.buffers:
         yield ((*path, "buffers_enforced"), "true, but the memory has no buffers", "list buffers, or write false")
     for field, names in (("read_by", memory.read_by), ("written_by", memory.written_by)):

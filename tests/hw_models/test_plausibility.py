@@ -122,8 +122,8 @@ CASES: dict[str, tuple[Sequence[Change], Sequence[str]]] = {
     "a tiny buffer": (
         [("        size_bytes: 262_144     # 0.25 MiB", "        size_bytes: 32  #")],
         [
-            "memories[2].buffers[1].size_bytes: buffer weights of L1 holds 32 bytes; less than one tile; usual are "
-            "some KiB and more"
+            "memories[2].buffers[1].size_bytes: buffer weights of L1 holds 32 bytes; less than one tile; some KiB "
+            "and more are usual"
         ],
     ),
     "no half precision": (
@@ -221,7 +221,7 @@ def test_the_command_warns_and_ends_well(tmp_path: Path) -> None:
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert lines[0].startswith(f"{path}: good; chip stcp920")
-    assert lines[1].startswith(f"{path}:{line}: warning: clock_hz: 1,000 cycles per second; usual")
+    assert lines[1].startswith(f"{path}:{line}: warning: clock_hz: 1,000 cycles per second; 50 MHz")
     assert len(lines) == 3
 
 

@@ -198,11 +198,8 @@ class ResizeTemplate(Template):
 
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         del graph, chip
-        return (
-            None
-            if op.attribute("mode") in ("nearest", "linear")
-            else f"mode {op.attribute('mode')}; only nearest and linear are computed"
-        )
+        mode = op.attribute("mode")
+        return None if mode in ("nearest", "linear") else f"mode {mode}; it must be nearest or linear"
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         op = layer.anchor(graph)

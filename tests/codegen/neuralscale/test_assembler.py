@@ -288,7 +288,7 @@ def test_refused_comments(text: str) -> None:
 
 
 def test_refused_values() -> None:
-    with pytest.raises(AssemblyError, match="no 32-bit word"):
+    with pytest.raises(AssemblyError, match="not a 32-bit word"):
         Word(1 << 32)
     with pytest.raises(AssemblyError, match="does not fit into a 32-bit register"):
         load_immediate(5, 1 << 32)
