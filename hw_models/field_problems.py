@@ -77,7 +77,8 @@ def _kind(model: type[BaseModel]) -> str:
 
 
 def _words(details: ErrorDetails, known: tuple[str, ...], kinds: tuple[str, ...]) -> tuple[str, str]:
-    """What is wrong and what is allowed; `known` are the fields next to this one, `kinds` those that it may have."""
+    """The words of a finding: what is wrong, what is allowed. `known` are the fields next to this one, `kinds` those
+    that it may have."""
     given = _given(details["input"])
     match details["type"]:
         case "missing":

@@ -116,7 +116,7 @@ def _claimed(place: Path, make: Callable[[Path], object]) -> tuple[Path, int]:
         if _is(path, lock):
             return path, lock
         os.close(lock)
-    raise OSError(f"no scratch in {place}")
+    raise OSError(f"no temporary file can be kept in {place}")
 
 
 def _is(path: Path, opened: int) -> bool:

@@ -148,8 +148,8 @@ class Artifact:
     texts: Mapping[str, bytes]
 
     def save(self, folder: str | Path) -> None:
-        """Write the folder as a whole or not at all. An artifact that is there, or behind a link, is replaced; anything
-        else is refused. Raises TargetError."""
+        """Write the folder as a whole or not at all. An artifact that is there, also through a link, is replaced;
+        anything else is refused. Raises TargetError."""
         write_folder(Path(folder), self.files())
 
     def files(self) -> Iterator[tuple[str, bytes]]:

@@ -100,7 +100,7 @@ def compile_command(
         from dsa_sched.io.atomic_write import require_folder
 
         require_place(folder)
-        require_folder(folder, beside=True)
+        require_folder(folder, replaced=True)
     if host:
         if stage is not None or options.clusters > 1 or options.per_pass is not None:
             raise click.UsageError("--host makes an artifact for one cluster, of the whole batch: give -o DIR alone.")

@@ -4,7 +4,7 @@
 
 Commands check first whether their output can be written, and print their results before they write it.
 
-A link is followed: the file that it names is written. A target that is no regular file (a device, a pipe, or the
+A link is followed: the file that it names is written. A target that is not a regular file (a device, a pipe, or the
 standard output under a name such as /dev/stdout) is written to directly.
 """
 
@@ -71,8 +71,8 @@ def require_file(path: Path, folders_made: bool = False) -> None:
         raise _refused(path, error) from None
 
 
-def require_folder(path: Path, beside: bool = False, option: str = "-o") -> None:
-    """Refuse, before long work, a folder that could not be made or filled afterwards; `beside` says that an existing
+def require_folder(path: Path, replaced: bool = False, option: str = "-o") -> None:
+    """Refuse, before long work, a folder that could not be made or filled afterwards; `replaced` says that an existing
     one is replaced, not filled. Its contents are not checked. Raises UserError, which names the `option`; leaves no
     file.
     """
@@ -80,7 +80,7 @@ def require_folder(path: Path, beside: bool = False, option: str = "-o") -> None
     try:
         if place.exists() and not place.is_dir():
             raise NotADirectoryError(ENOTDIR, os.strerror(ENOTDIR))
-        require_room(_nearest(place.parent if beside else place))
+        require_room(_nearest(place.parent if replaced else place))
     except OSError as error:
         raise _refused(path, error, "a folder", f"choose another folder with {option}") from None
 

@@ -36,7 +36,7 @@ def read_arrays(path: Path, bound_bytes: int) -> dict[str, Array]:
             return {member.filename.removesuffix(".npy"): _read(path, archive, member) for member in members}
     except zipfile.BadZipFile as error:
         raise UserError(
-            str(path), needs="an .npz file of arrays", has=str(error), change="write it by numpy.savez"
+            str(path), needs="an .npz file of arrays", has=str(error), change="write it with numpy.savez"
         ) from None
     except OSError as error:
         raise UserError(str(path), needs="an .npz file that can be read", has=_reason(error)) from None

@@ -25,7 +25,7 @@ def weight_shapes(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
 
 
 def drawn_model(name: str, topology: onnx.ModelProto) -> onnx.ModelProto:
-    """The network `name` with seeded weights, the same bytes every time. Takes 10 ns a weight."""
+    """The network `name` with seeded weights, the same bytes every time. Takes 10 ns per weight."""
     shapes = weight_shapes(topology.graph)
     part = roles([node for node in topology.graph.node if node.output[0] not in shapes], shapes)
     result = onnx.ModelProto()

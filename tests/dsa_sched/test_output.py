@@ -129,7 +129,7 @@ def test_what_can_be_written_is_let_through_without_a_trace(tmp_path: Path) -> N
     require_file(tmp_path / "deep" / "deeper" / "file", folders_made=True)
     for folder in (tmp_path, tmp_path / "new", tmp_path / "deep" / "deeper"):
         require_folder(folder)
-        require_folder(folder, beside=True)
+        require_folder(folder, replaced=True)
     assert sorted(tmp_path.iterdir()) == before
     assert (tmp_path / "old").read_bytes() == b"0"
     with pytest.raises(UserError, match="old: needs a folder that can be written; has not a directory"):

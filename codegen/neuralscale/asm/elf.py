@@ -83,7 +83,7 @@ def _check_header(header: tuple[bytes, int, int]) -> None:
 def _table(view: memoryview, what: str, offset: int, entry_bytes: int, count: int, layout: Struct) -> memoryview:
     """The bytes of a table of `count` entries, which must be of the known size and inside the file."""
     if entry_bytes != layout.size:
-        raise ElfError(f"{what}: entries have {entry_bytes} bytes, needed are {layout.size}")
+        raise ElfError(f"{what}: entries have {entry_bytes} bytes, {layout.size} are needed")
     return _slice(view, what, offset, entry_bytes * count)
 
 

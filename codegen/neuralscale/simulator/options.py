@@ -57,7 +57,7 @@ class SimulationOptions:
         if self.max_instructions < 1:
             raise SimulationError(f"max_instructions is {self.max_instructions}; it must be at least 1")
         if self.hartids and (len(self.hartids) != self.cores or len(set(self.hartids)) != self.cores):
-            raise SimulationError(f"hartids {self.hartids} must be {self.cores} different numbers, one a core")
+            raise SimulationError(f"hartids {self.hartids} must be {self.cores} different numbers, one per core")
         if any(not 0 <= hart < CLUSTERS * CORES_PER_CLUSTER for hart in self.hartids):
             raise SimulationError(f"hartids {self.hartids} must be 0 to {CLUSTERS * CORES_PER_CLUSTER - 1}")
 

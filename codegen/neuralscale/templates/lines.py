@@ -54,7 +54,7 @@ class Lines:
 
     @property
     def in_levels(self) -> bool:
-        """Whether there are so many sums of pieces that they, too, are summed in pieces."""
+        """Whether the sums of pieces are themselves summed in pieces, because there are more than LONGEST_PIECE."""
         return self.pieces > LONGEST_PIECE
 
     @property

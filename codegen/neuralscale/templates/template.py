@@ -1,4 +1,4 @@
-"""What a template is, and the epilogue of a layer, which all templates share.
+"""The class of all templates, and the epilogue of a layer, which they share.
 
     anchor's own buffers, loads, cycles --single_pass--> TileWork      anchor's instructions --finish--> output in L1
 

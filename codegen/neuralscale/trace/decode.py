@@ -136,7 +136,7 @@ def _vector(issued: Issued, chip: Chip) -> Instr:
 
 
 def _rarest(item_bytes: int) -> bool:
-    """The type that is not half precision, which decides the rate."""
+    """The type other than fp16, which decides the rate."""
     return item_bytes == FP16.item_bytes
 
 
