@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from codegen.judgement import EXACT, Judgement
+from codegen.neuralscale.emit.frame import issue_costs
 from codegen.neuralscale.emit.limits import unsuited
 from codegen.neuralscale.emit.memory_map import DATA_BASE, address_of
 from codegen.neuralscale.emulation.integers_reference import emulate_prepared
@@ -13,7 +14,6 @@ from codegen.neuralscale.emulation.layer_reference import emulate
 from codegen.neuralscale.executable import disassemble, emit, emit_rolled, made_for
 from codegen.neuralscale.execution import run, simulate, trace, trace_again
 from codegen.neuralscale.kernels.dispatch import NeuralScaleKernels
-from codegen.neuralscale.kernels.issue_costs import issue_costs
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from dsa_sched.artifact.whole_folder import (
     write_folder,
 )
 from dsa_sched.frontend.model_file import read_model
-from dsa_sched.host.session import run_on_host
+from dsa_sched.frontend.network.shapes import first_line
 from hw_models.errors import ModelError, TargetError
 
 Array = npt.NDArray[np.generic]
@@ -181,6 +181,23 @@ def staged_artifact(
         files=files,
     )
     return StagedArtifact(manifest, stages)
+
+
+def run_on_host(model: onnx.ModelProto, feed: Mapping[str, Array]) -> dict[str, Array]:
+    """All outputs of a stage on the host's processor, by their names. onnxruntime computes every operator of ONNX as
+    the reference does. Raises ModelError with onnxruntime's own message."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    names = [item.name for item in model.graph.output]
+    try:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return dict(zip(names, session.run(names, dict(feed)), strict=True))
+    except Exception as error:  # onnxruntime has a separate class for each reason
+        raise ModelError(
+            "stage on the host", needs="operators that onnxruntime can run", has=first_line(error)
+        ) from error
 
 
 def stage_inputs(stage: Artifact | onnx.ModelProto) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Code around that of the cores: entry, trap handler, end.
+"""Code around that of the cores (entry, trap handler, end), and how many instructions all of it takes.
 
 Every core is sent to its own code; those beyond the program's sleep. Core 0 ends the run by a store to `tohost`; a trap
 ends it with the cause as exit code and leaves cause, pc, value and core in `trap_record`.
@@ -19,10 +19,12 @@ from codegen.neuralscale.asm.assembler import (
     load_address,
     load_immediate,
 )
-from codegen.neuralscale.emit.expansion import A0, S10, T0, ZERO
+from codegen.neuralscale.emit.expansion import A0, POLL_INSTRUCTIONS, S10, T0, ZERO, Body
 from codegen.neuralscale.emit.memory_map import CONTROL_BASE, HARTS_PER_CLUSTER
 from codegen.neuralscale.isa.csr import csr
 from codegen.neuralscale.isa.table import instruction
+from isched.program.program import Instr, Program
+from isched.program.timed_ops import CoreIssue, IssueCost
 
 MSTATUS_FS = 0x6000
 TRAP_RECORD = CONTROL_BASE + 64
@@ -72,7 +74,7 @@ def ending(core: int, label: str) -> list[Item]:
     return items
 
 
-def start_up_count(cluster: int, core: int) -> int:
+def _start_up_count(cluster: int, core: int) -> int:
     """Number of instructions from the entry to the code of the core at this place among the program's cores."""
     items = list(start_up(cluster, core + 1))
     jumps = [place for place, item in enumerate(items) if isinstance(item, Far) and item.mnemonic == "jalr"]
@@ -80,7 +82,7 @@ def start_up_count(cluster: int, core: int) -> int:
     return sum(item_bytes(item) for item in items[: jumps[-1] + 1]) // 4 - 2 * skipped
 
 
-def ending_count(core: int) -> int:
+def _ending_count(core: int) -> int:
     """Number of instructions from a core's end: core 0 runs to the store to `tohost`; the others go to sleep."""
     own = code_bytes(ending(core, "")) // 4
     if core:
@@ -89,3 +91,28 @@ def ending_count(core: int) -> int:
     exit_code = items[next(place for place, item in enumerate(items) if item == Label("exit")) :]
     stored = next(place for place, item in enumerate(exit_code) if isinstance(item, Branch))
     return own + code_bytes(exit_code[:stored]) // 4
+
+
+def issue_costs(program: Program) -> tuple[CoreIssue, ...]:
+    """For the cycle model, number of scalar instructions that each core runs before, for and after its instructions, in
+    the order given: emission, only counted."""
+    known: dict[int, IssueCost] = {}  # equal costs are one object, so that the cycle model looks at them once
+    costs = []
+    for number, stream in enumerate(program.streams):
+        body = Body(program.cluster)
+        issues = tuple(_issue_cost(instr, body, known) for instr in stream.instrs)
+        costs.append(CoreIssue(_start_up_count(program.cluster, number), issues, _ending_count(stream.core)))
+    return tuple(costs)
+
+
+def _issue_cost(instr: Instr, body: Body, known: dict[int, IssueCost]) -> IssueCost:
+    """The scalar instructions of one instruction. A wait issues with its first load; what follows its loop and the rest
+    of one iteration count for the next instruction."""
+    if instr.opcode != "dma.wait":
+        before = body.count(instr)
+        if before not in known:
+            known[before] = IssueCost(before)
+        return known[before]
+    code = body.expand(instr)
+    asks = next(place for place, word in enumerate(code) if word.mnemonic == "lw") + 1
+    return IssueCost(asks, len(code) - asks, POLL_INSTRUCTIONS)
