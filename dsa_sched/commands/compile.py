@@ -208,6 +208,10 @@ def _print_early(model: str, described: Chip, options: CompileOptions, stage: st
 
 
 def _text(made: Build, stage: str) -> str:
+    from codegen.target import GroupTarget
+    from dsa_sched.stages.compilation import no_program
+    from dsa_sched.stages.targets import target_of
+
     artifact = made.artifact
     match stage:
         case "graph":
@@ -217,5 +221,8 @@ def _text(made: Build, stage: str) -> str:
     if stage in LATE_STAGES:
         assert made.parts is not None  # these stages are not kept, so the cache is not asked
         return str(made.parts[0].layout if stage == "layout" else made.parts[0].program)
+    target = target_of(artifact.chip)
+    if isinstance(target, GroupTarget):
+        raise no_program(target)
     # Assembly is whatever file for readers the target emitted beside the executable of its program.
     return next((data.decode() for name, data in artifact.clusters[0].files.items() if name.endswith(".s")), "")

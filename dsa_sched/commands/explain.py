@@ -55,6 +55,7 @@ def explain(
     dsa-sched explain resnet50.out
     dsa-sched explain resnet50 --chip stcp920 --batch 16
     dsa-sched explain mine.onnx --chip ./mine.yaml --group conv1 --json plan.json
+    dsa-sched explain mine.onnx --chip stcp920 --level O0
     dsa-sched explain mine.onnx --chip stcp920 --level O3 --estimate
 
     \b

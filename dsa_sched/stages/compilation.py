@@ -181,12 +181,7 @@ class PlacedKernels:
 
     def instructions(self) -> Program:
         """Raises TargetError, always."""
-        raise TargetError(
-            self.target.name,
-            needs="a target that lowers plans to instructions",
-            has="one whose kernels are whole groups of layers, without a program",
-            change="--print plan names the kernels",
-        )
+        raise no_program(self.target)
 
     def memory_layout(self) -> Layout:
         """Raises TargetError, always."""
@@ -318,6 +313,16 @@ class Compilation:
     @cached_property
     def _indices(self) -> dict[str, tuple[IndexBounds, ...]]:
         return index_bounds(self.model.graph, self.model.constants)
+
+
+def no_program(target: GroupTarget) -> TargetError:
+    """Error to raise where instructions are asked for and kernels are whole groups."""
+    return TargetError(
+        target.name,
+        needs="a target that lowers plans to instructions",
+        has="one whose kernels are whole groups of layers, without a program",
+        change="--print plan names the kernels",
+    )
 
 
 def no_layout(target: GroupTarget) -> TargetError:

@@ -86,7 +86,7 @@ def test_the_command_names_every_program(model: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("clusters", "batch", "needs"), [(5, 8, "1 to 4"), (2, None, "--batch of at least 2"), (3, 2, "3")]
+    ("clusters", "batch", "needs"), [(5, 8, "1 to 4"), (2, None, "batch of at least 2"), (3, 2, "3")]
 )
 def test_a_division_that_cannot_be_is_refused(model: Path, clusters: int, batch: int | None, needs: str) -> None:
     with pytest.raises(ModelError, match=needs):

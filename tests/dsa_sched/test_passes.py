@@ -147,10 +147,10 @@ def test_what_has_a_plan_but_no_program_gives_way(model: Path) -> None:
 @pytest.mark.parametrize(
     ("batch", "clusters", "per_pass", "said"),
     [
-        (None, 1, 2, "--per-pass: needs a --batch to divide into micro-batches; has none"),
-        (None, 1, "auto", "--per-pass: needs a --batch to divide into micro-batches; has none"),
-        (8, 2, 5, "--per-pass: needs 1 to 4, what a cluster has of the batch, or auto; has 5"),
-        (8, 5, "auto", "--clusters: needs 1 to 4, as stcp920 has; has 5"),
+        (None, 1, 2, "per_pass: needs a batch to divide into micro-batches; has none"),
+        (None, 1, "auto", "per_pass: needs a batch to divide into micro-batches; has none"),
+        (8, 2, 5, "per_pass: needs 1 to 4, what a cluster has of the batch, or auto; has 5"),
+        (8, 5, "auto", "clusters: needs 1 to 4, as stcp920 has; has 5"),
     ],
 )
 def test_passes_that_cannot_be_are_refused(
