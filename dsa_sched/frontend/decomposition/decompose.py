@@ -11,7 +11,6 @@ node's name and its output's.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from math import pi, sqrt
 
 import numpy as np
@@ -24,6 +23,7 @@ from dsa_sched.frontend.decomposition.resampling import resample
 from dsa_sched.frontend.decomposition.rotary import ROTARY, ROTARY_LIMITS, ROTARY_WHOLE
 from dsa_sched.frontend.decomposition.running_sums import running_sum
 from dsa_sched.frontend.network.chain import Chain, Rule, Settings, Shape
+from dsa_sched.frontend.network.draft import rewritten
 from dsa_sched.frontend.network.network import FLOATING, Network, Node
 from partitioner.ir.operators import OPERATORS_BY_NAME
 
@@ -60,20 +60,13 @@ def decompose_attention(
 
 
 def _decomposed(network: Network, rule_of: Callable[[Node], Rule | None]) -> Network:
-    nodes: list[Node] = []
-    values, constants, terms = dict(network.values), dict(network.constants), dict(network.terms)
-    for node in network.nodes:
+    def write(chain: Chain, node: Node) -> bool:
         rule = rule_of(node)
-        chain = Chain(network, node)
-        known = all(name in values or name in constants for name in (*node.inputs, *node.outputs[:1]) if name)
-        if rule is None or not known or not rule(chain, node):
-            nodes.append(node)
-            continue
-        nodes += chain.finished()
-        values |= chain.values
-        constants |= chain.constants
-        terms |= chain.terms
-    return replace(network, nodes=tuple(nodes), values=values, constants=constants, terms=terms)
+        named = filter(None, (*node.inputs, *node.outputs[:1]))
+        known = all(chain.network.known_shape(name) is not None for name in named)
+        return rule is not None and known and rule(chain, node)
+
+    return rewritten(network, write)
 
 
 def _cast_like(chain: Chain, node: Node) -> bool:

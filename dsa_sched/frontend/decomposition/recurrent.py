@@ -13,7 +13,7 @@ of a batch that end early keep their state and give zeros; there is no step for 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 
 import numpy as np
@@ -22,6 +22,7 @@ import numpy.typing as npt
 from dsa_sched.frontend.decomposition.activations import activations_of
 from dsa_sched.frontend.decomposition.recurrent_cells import CELLS, RecurrentDirection, RecurrentState, Step
 from dsa_sched.frontend.network.chain import Chain
+from dsa_sched.frontend.network.draft import rewritten
 from dsa_sched.frontend.network.network import Network, Node
 from dsa_sched.frontend.network.operation import Refusal, Writer
 from dsa_sched.frontend.network.shapes import shape_text
@@ -42,19 +43,14 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 
 def unroll_recurrent(network: Network, whole: frozenset[str] = frozenset()) -> Network:
     """Unroll all recurrent nodes except those that a target wants `whole`; others that cannot be are refused later."""
-    nodes: list[Node] = []
-    values, constants, terms = dict(network.values), dict(network.constants), dict(network.terms)
-    for node in network.nodes:
-        if node.op_type not in CELLS or node.op_type in whole or _why_not(network, node):
-            nodes.append(node)
-            continue
-        chain = Chain(network, node)
-        _unroll(chain, node)
-        nodes += chain.nodes
-        values |= chain.values
-        constants |= chain.constants
-        terms |= chain.terms
-    return replace(network, nodes=tuple(nodes), values=values, constants=constants, terms=terms)
+
+    def write(chain: Chain, node: Node) -> bool:
+        unrolled = node.op_type in CELLS and node.op_type not in whole and not _why_not(network, node)
+        if unrolled:
+            _unroll(chain, node)
+        return unrolled
+
+    return rewritten(network, write)
 
 
 def refuse_recurrent(writer: Writer, node: Node) -> None:

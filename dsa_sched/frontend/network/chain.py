@@ -13,6 +13,7 @@ import onnx
 
 from dsa_sched.frontend.network.network import Array, Network, Node, Setting, Value
 from dsa_sched.frontend.network.terms import Term, number
+from dsa_sched.frontend.network.traced import TracedArray
 
 Shape = tuple[int, ...]
 Settings = tuple[tuple[str, Setting], ...]
@@ -31,6 +32,8 @@ class Chain:
     constants: dict[str, Array] = field(default_factory=dict)
     terms: dict[str, Term] = field(default_factory=dict)
     tag: str = ""
+    dtype: int | None = None
+    """Element type of new values; that of the node's result by default."""
 
     @property
     def stem(self) -> str:
@@ -47,9 +50,15 @@ class Chain:
     def number(self, value: float) -> str:
         return self.array(np.array(value), number(value))
 
-    def array(self, value: Array, term: Term | None) -> str:
-        """Add a constant, and how it follows from the file; without that, `verify` cannot compare it and says so."""
-        name = f"{self.stem}::{self.tag}constant{len(self.constants)}"
+    def store(self, constant: TracedArray, suffix: str = "") -> str:
+        """Add a constant."""
+        return self.array(constant.array, constant.term, suffix)
+
+    def array(self, value: Array, term: Term | None, suffix: str = "") -> str:
+        """Add a constant, numbered unless a suffix names it, and how it follows from the file; without that, `verify`
+        cannot compare it and says so.
+        """
+        name = f"{self.stem}::{self.tag}{suffix or f'constant{len(self.constants)}'}"
         self.constants[name] = value
         if term is not None:
             self.terms[name] = term
@@ -64,6 +73,7 @@ class Chain:
         settings: Settings = (),
         output: str = "",
         suffix: str = "",
+        dtype: int | None = None,
     ) -> str:
         """One more node, numbered unless a suffix names it; its result has the broadcast shape of its operands unless
         `shape` is given.
@@ -73,7 +83,7 @@ class Chain:
         name = f"{self.node.name}::{suffix}"
         if shape is None:
             shape = np.broadcast_shapes(*(self.shape(i) for i in inputs))
-        self.values[output] = Value(shape, self.network.values[self.stem].dtype)
+        self.values[output] = Value(shape, dtype or self.dtype or self.network.values[self.stem].dtype)
         self.nodes.append(Node(name, op_type, inputs, (output,), settings))
         return output
 
@@ -81,55 +91,54 @@ class Chain:
         """The value in another shape: a constant at compile time, else by a node; itself where it has the shape."""
         if self.shape(x) == shape:
             return x
-        known = self._constant(x)
+        known = self.traced(x)
         if known is None:
             return self.add("Flatten", x, shape=shape)  # any view is a Flatten, Reshape or Squeeze; the shape decides
-        array, term = known
-        return self.array(array.reshape(shape), term.reshape(*shape))
+        return self.store(known.reshape(*shape))
 
     def transposed(self, x: str, *perm: int) -> str:
         """Its axes in another order; a constant's at compile time."""
         if perm == tuple(range(len(perm))):
             return x
-        known = self._constant(x)
+        known = self.traced(x)
         if known is None:
             before = self.shape(x)
             return self.add("Transpose", x, shape=tuple(before[axis] for axis in perm), settings=(("perm", perm),))
-        array, term = known
-        return self.array(array.transpose(perm), term.transpose(*perm))
+        return self.store(known.transpose(*perm))
 
     def summed(self, x: str, *axes: int) -> str:
         """Sum over these axes, without them; for a constant, at compile time."""
         if not axes:
             return x
         left = tuple(extent for axis, extent in enumerate(self.shape(x)) if axis not in axes)
-        known = self._constant(x)
+        known = self.traced(x)
         if known is None:
             kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(self.shape(x)))
             total = self.add("ReduceSum", x, shape=kept, settings=(("axes", axes), ("keepdims", 1)))
             return self.reshaped(total, *left)
-        array, term = known
-        return self.array(np.asarray(array.astype(np.float64).sum(axis=axes)), term.sum(axes))
+        return self.store(known.sum(axes))
 
     def sliced(self, x: str, axis: int, start: int, step: int, count: int) -> str:
         """`count` elements along one axis; for the first axis of a constant, at compile time."""
-        shape, known = self.shape(x), self._constant(x)
+        shape, known = self.shape(x), self.traced(x)
         if known is not None and axis == 0:
-            rows = tuple(range(start, start + step * count, step))
-            return self.array(known[0][list(rows)], known[1].take(rows))
+            return self.store(known.take(range(start, start + step * count, step)))
         bounds = (start, start + step * (count - 1) + 1, axis, step)
         names = [self.array(np.array([value], np.int64), number(float(value))) for value in bounds]
         return self.add("Slice", x, *names, shape=(*shape[:axis], count, *shape[axis + 1 :]))
 
-    def _constant(self, name: str) -> tuple[Array, Term] | None:
+    def traced(self, name: str) -> TracedArray | None:
+        """A constant with its derivation; None for computed values, and for constants without one."""
         if name in self.constants:
-            return (self.constants[name], self.terms[name]) if name in self.terms else None
-        if name in self.network.constants:
-            return self.network.constants[name], self.network.term(name)
-        return None
+            return TracedArray(self.constants[name], self.terms[name]) if name in self.terms else None
+        return self.network.traced(name) if name in self.network.constants else None
 
     def finished(self) -> tuple[Node, ...]:
-        """The nodes, the last of them under the name and with the output of the node that was."""
+        """The nodes, the last of them under the name and with the output of the node that was, unless it has a name of
+        its own for one of the outputs.
+        """
+        if self.nodes[-1].outputs[0] in self.node.outputs:
+            return tuple(self.nodes)
         return (*self.nodes[:-1], replace(self.nodes[-1], name=self.node.name, outputs=self.node.outputs[:1]))
 
 

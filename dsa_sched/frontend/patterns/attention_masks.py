@@ -20,7 +20,7 @@ from dsa_sched.frontend.decomposition.attention_bias import hiding
 from dsa_sched.frontend.network.chain import Chain, Settings, Shape
 from dsa_sched.frontend.network.network import Array, Network, Node
 from dsa_sched.frontend.network.terms import Term
-from dsa_sched.frontend.patterns.pattern_search import is_computed, made_for, number_of, shape_of
+from dsa_sched.frontend.patterns.pattern_search import is_computed, made_for, number_of
 
 MOST_MASKS = 5
 """Largest number of masks and views between scores and their softmax."""
@@ -62,7 +62,7 @@ def masks_above(network: Network, name: str, is_scores: Callable[[str], bool], s
     if is_scores(name):
         return Masks(name, network.shape(name))
     node = made_for(network, name, "Add", "Where", "Reshape")
-    at = shape_of(network, name)
+    at = network.known_shape(name)
     if node is None or at is None or steps == 0:
         return None
     for operand, mask in _below(network, node, at):
@@ -76,7 +76,7 @@ def _below(network: Network, node: Node, at: Shape) -> Iterator[tuple[str, Atten
     """Possible scores below a node, each with its mask."""
     first, *others = node.inputs
     if node.op_type == "Reshape":
-        if is_computed(network, first) and (shape_of(network, first) or ())[-2:] == at[-2:]:
+        if is_computed(network, first) and (network.known_shape(first) or ())[-2:] == at[-2:]:
             yield first, None
         return
     if node.op_type == "Add":
@@ -89,7 +89,7 @@ def _below(network: Network, node: Node, at: Shape) -> Iterator[tuple[str, Atten
             if fill is not None
         ]
     for name, mask in pairs:
-        spread = shape_of(network, mask.name)
+        spread = network.known_shape(mask.name)
         if is_computed(network, name) and network.shape(name) == at and spread is not None and len(spread) <= len(at):
             yield name, mask
 

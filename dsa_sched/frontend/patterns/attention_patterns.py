@@ -28,7 +28,6 @@ from dsa_sched.frontend.patterns.pattern_search import (
     made_for,
     number_of,
     reader_of,
-    shape_of,
 )
 
 MOST_STEPS = 8
@@ -71,7 +70,7 @@ class _Keys:
 
 def _attention(network: Network, softmax: Node) -> Match | None:
     """The attention around a softmax."""
-    shape = shape_of(network, softmax.inputs[0])
+    shape = network.known_shape(softmax.inputs[0])
     if not shape or len(shape) not in (3, 4):
         return None
     if softmax.integer("axis", 1 if network.opset < 13 else -1) % len(shape) != len(shape) - 1:
@@ -163,7 +162,7 @@ def _unturned(network: Network, name: str) -> _Keys:
     shape, node = network.shape(name), network.producer.get(name)
     wanted = (*shape[:-2], shape[-1], shape[-2])
     around = node is not None and node.op_type == "Reshape"
-    if node is not None and around and (shape_of(network, node.inputs[0]) or ())[-2:] == shape[-2:]:
+    if node is not None and around and (network.known_shape(node.inputs[0]) or ())[-2:] == shape[-2:]:
         node = network.producer.get(node.inputs[0])
     if node is None or node.op_type != "Transpose":
         return _Keys(name, wanted, turned=True)
@@ -173,7 +172,7 @@ def _unturned(network: Network, name: str) -> _Keys:
     before = network.producer.get(node.inputs[0])
     reshaped = around and before is not None and before.op_type == "Reshape"
     source = before.inputs[0] if before is not None and reshaped else node.inputs[0]
-    same = (shape_of(network, source) or ())[-2:] == wanted[-2:]
+    same = (network.known_shape(source) or ())[-2:] == wanted[-2:]
     return _Keys(source if same else node.inputs[0], wanted, turned=False)
 
 
@@ -222,7 +221,7 @@ def _grouped(network: Network, name: str, shape: Shape) -> tuple[str, int] | Non
         node = network.producer.get(name)
         if node is None or node.op_type not in ("Reshape", "Expand"):
             return None
-        source = shape_of(network, node.inputs[0])
+        source = network.known_shape(node.inputs[0])
         if node.op_type == "Expand":
             break
         name = node.inputs[0]
@@ -243,6 +242,6 @@ def _grouped(network: Network, name: str, shape: Shape) -> tuple[str, int] | Non
     before = network.producer.get(node.inputs[0])
     narrow = (batch, wide[1], rows, element)
     viewed = before is not None and before.op_type in ("Reshape", "Unsqueeze")
-    if before is not None and viewed and shape_of(network, before.inputs[0]) == narrow:
+    if before is not None and viewed and network.known_shape(before.inputs[0]) == narrow:
         return before.inputs[0], wide[1]
     return node.inputs[0], wide[1]

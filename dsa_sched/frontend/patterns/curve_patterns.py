@@ -21,7 +21,7 @@ import numpy as np
 
 from dsa_sched.frontend.network.chain import Settings
 from dsa_sched.frontend.network.network import Network, Node
-from dsa_sched.frontend.patterns.pattern_search import Match, is_computed, number_of, shape_of
+from dsa_sched.frontend.patterns.pattern_search import Match, is_computed, number_of
 from partitioner.ir.operators import Trait, onnx_names
 
 Powers = tuple[int, int]
@@ -154,7 +154,7 @@ def _climbed(network: Network, curve: Node, x: str, wanted: Polynomial) -> Itera
         polynomial = _Polynomials(network, seen).of(node.outputs[0])
         if polynomial is None:
             return
-        if _alike(polynomial, wanted) and shape_of(network, node.outputs[0]) == shape_of(network, x) is not None:
+        if _alike(polynomial, wanted) and network.known_shape(node.outputs[0]) == network.known_shape(x) is not None:
             yield node
             return
 

@@ -20,7 +20,7 @@ from math import inf, log, prod
 from dsa_sched.frontend.decomposition.norms import reduced_axes
 from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.network import Network, Node
-from dsa_sched.frontend.patterns.pattern_search import Match, is_computed, number_of, shape_of
+from dsa_sched.frontend.patterns.pattern_search import Match, is_computed, number_of
 
 ONE = ""
 """Name that replaces the exponent of 1, which is zero."""
@@ -29,7 +29,7 @@ ONE = ""
 def exponential_matches(network: Network) -> Iterator[Match]:
     """Every such quotient and logarithm."""
     for node in network.nodes:
-        if any(shape_of(network, name) is None for name in (*node.inputs, *node.outputs[:1]) if name):
+        if any(network.known_shape(name) is None for name in (*node.inputs, *node.outputs[:1]) if name):
             continue
         match node.op_type:
             case "Log":
@@ -56,14 +56,14 @@ def _exponents(network: Network, name: str, op_type: str) -> tuple[str, str] | N
     u, v = (_exponent(network, operand) for operand in node.inputs)
     if u is None or v is None or u == v:
         return None
-    alike = all(shape_of(network, x) == shape_of(network, name) for x in (u, v) if x != ONE)
+    alike = all(network.known_shape(x) == network.known_shape(name) for x in (u, v) if x != ONE)
     return (u, v) if alike else None
 
 
 def _quotient(network: Network, end: Node, dividend: str, divisor: str) -> Iterator[Match]:
     """Sigmoids and hyperbolic tangents; an empty dividend is 1."""
     pair = _exponents(network, divisor, "Add")
-    if pair is None or shape_of(network, divisor) != shape_of(network, end.outputs[0]):
+    if pair is None or network.known_shape(divisor) != network.known_shape(end.outputs[0]):
         return
     u, v = pair
     if dividend and (above := _exponents(network, dividend, "Sub")) is not None and set(above) == {u, v}:
@@ -109,9 +109,9 @@ def _negated(network: Network, name: str) -> str:
         case "Mul" if node is not None:
             for x, factor in (node.inputs, node.inputs[::-1]):
                 if number_of(network, factor) == -1.0 and is_computed(network, x):
-                    return x if shape_of(network, x) == shape_of(network, name) else ""
+                    return x if network.known_shape(x) == network.known_shape(name) else ""
         case "Sub" if node is not None and number_of(network, node.inputs[0]) == 0.0:
-            return node.inputs[1] if shape_of(network, node.inputs[1]) == shape_of(network, name) else ""
+            return node.inputs[1] if network.known_shape(node.inputs[1]) == network.known_shape(name) else ""
     return ""
 
 

@@ -19,7 +19,7 @@ from dsa_sched.frontend.decomposition.norms import epsilon_in_range, reduced_axe
 from dsa_sched.frontend.network.chain import Chain, Shape
 from dsa_sched.frontend.network.network import Network, Node
 from dsa_sched.frontend.network.terms import number
-from dsa_sched.frontend.patterns.pattern_search import Match, exponent_of, made_for, number_of, reader_of, shape_of
+from dsa_sched.frontend.patterns.pattern_search import Match, exponent_of, made_for, number_of, reader_of
 
 
 def norm_matches(network: Network) -> Iterator[Match]:
@@ -32,7 +32,7 @@ def _norm(network: Network, mean: Node) -> Match | None:
     """The norm around a mean of squares."""
     d = _squared(network, mean.inputs[0])
     axes = _last_axes(network, mean)
-    if not d or axes is None or shape_of(network, d) != shape_of(network, mean.inputs[0]):
+    if not d or axes is None or network.known_shape(d) != network.known_shape(mean.inputs[0]):
         return None
     root = _root(network, mean)
     if root is None:
@@ -40,12 +40,12 @@ def _norm(network: Network, mean: Node) -> Match | None:
     name, epsilon, inverted = root
     quotient = _inverted_quotient(network, name) if inverted else _quotient(network, name)
     inverse = name if inverted else _inverse(network, name)
-    if inverse and (product := _product(network, inverse, shape_of(network, d), axes)) is not None:
+    if inverse and (product := _product(network, inverse, network.known_shape(d), axes)) is not None:
         return _scaled_first(network, product, d, axes, epsilon)
     if quotient is None:
         return None
     end, dividend = quotient
-    if not _same(network, dividend, d) or shape_of(network, end.outputs[0]) != shape_of(network, d):
+    if not _same(network, dividend, d) or network.known_shape(end.outputs[0]) != network.known_shape(d):
         return None
     x, average = _centred(network, d, axes)
     results = {d, dividend, mean.inputs[0], end.outputs[0]}
@@ -65,7 +65,7 @@ def _squared(network: Network, name: str) -> str:
 
 def _last_axes(network: Network, mean: Node) -> Shape | None:
     """The axes of a mean, if they are all from one on to the last and stay with one element."""
-    shape = shape_of(network, mean.inputs[0])
+    shape = network.known_shape(mean.inputs[0])
     axes = reduced_axes(network, mean) if shape else None
     if not shape or axes is None or not mean.integer("keepdims", 1):
         return None
@@ -79,7 +79,7 @@ def _root(network: Network, mean: Node) -> tuple[str, float, bool] | None:
     if added is not None:
         other = added.inputs[1] if added.inputs[0] == name else added.inputs[0]
         value = number_of(network, other)
-        if value is None or shape_of(network, added.outputs[0]) != shape_of(network, name):
+        if value is None or network.known_shape(added.outputs[0]) != network.known_shape(name):
             return None
         name, epsilon = added.outputs[0], value
     if not epsilon_in_range(network, epsilon):
@@ -88,7 +88,7 @@ def _root(network: Network, mean: Node) -> tuple[str, float, bool] | None:
     if root is None or root.inputs[0] != name:
         return None
     exponent = 0.5 if root.op_type == "Sqrt" else exponent_of(network, root)
-    if exponent not in (0.5, -0.5) or shape_of(network, root.outputs[0]) != shape_of(network, name):
+    if exponent not in (0.5, -0.5) or network.known_shape(root.outputs[0]) != network.known_shape(name):
         return None
     return root.outputs[0], epsilon, exponent < 0
 
@@ -133,7 +133,7 @@ def _product(network: Network, inverse: str, shape: Shape | None, axes: Shape) -
 
 def _is_vector(network: Network, name: str, wide: Shape) -> bool:
     """Whether the value has this shape, except for leading axes of one element."""
-    shape = shape_of(network, name)
+    shape = network.known_shape(name)
     return shape is not None and shape[len(shape) - len(wide) :] == wide and set(shape[: len(shape) - len(wide)]) <= {1}
 
 
@@ -154,7 +154,7 @@ def _scaled_first(network: Network, product: tuple[Node, str], d: str, axes: Sha
         end, bias = found
     else:
         return None
-    if shape_of(network, end.outputs[0]) != shape_of(network, d):
+    if network.known_shape(end.outputs[0]) != network.known_shape(d):
         return None
     return _with_affine(network, end, x or d, axes, epsilon, centred=bool(x), given=(scale, bias))
 
@@ -239,5 +239,5 @@ def _vector(network: Network, name: str, op_type: str, wide: Shape) -> tuple[Nod
     if node is None or node.inputs[0] == node.inputs[1]:
         return None
     other = node.inputs[1] if node.inputs[0] == name else node.inputs[0]
-    same = shape_of(network, node.outputs[0]) == shape_of(network, name)
+    same = network.known_shape(node.outputs[0]) == network.known_shape(name)
     return (node, other) if same and _is_vector(network, other, wide) else None

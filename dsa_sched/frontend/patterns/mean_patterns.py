@@ -26,7 +26,6 @@ from dsa_sched.frontend.patterns.pattern_search import (
     is_computed,
     number_of,
     reader_of,
-    shape_of,
 )
 
 EXACT = 2.0**-20
@@ -45,7 +44,7 @@ def mean_matches(network: Network) -> Iterator[Match]:
         total = network.producer.get(name)
         if total is None or total.op_type != "ReduceSum":
             continue
-        shape = shape_of(network, total.inputs[0])
+        shape = network.known_shape(total.inputs[0])
         axes = reduced_axes(network, total) if shape else None
         if not shape or not axes or network.values[total.outputs[0]].dtype not in FLOATING:
             continue
@@ -70,7 +69,7 @@ def _mean(network: Network, end: Node, total: Node, axes: Shape, factor: float) 
 def variance_matches(network: Network) -> Iterator[Match]:
     """Sums of squares less the square of the sum, both scaled so that a variance is left."""
     for node in network.nodes:
-        if node.op_type != "Sub" or any(shape_of(network, name) is None for name in (*node.inputs, *node.outputs)):
+        if node.op_type != "Sub" or any(network.known_shape(name) is None for name in (*node.inputs, *node.outputs)):
             continue
         factor, squares = _unscaled(network, node.inputs[0])
         first = _sum_of(network, squares)
@@ -112,7 +111,7 @@ def _variance(network: Network, difference: Node, total: _Sum, factor: float) ->
 def _at_least_zero(network: Network, node: Node) -> Node:
     """The node that clamps a variance at zero, if it is the only reader; otherwise the node that computes it."""
     reader = reader_of(network, node.outputs[0], "Max", "Relu", "Clip")
-    if reader is None or shape_of(network, reader.outputs[0]) != shape_of(network, node.outputs[0]):
+    if reader is None or network.known_shape(reader.outputs[0]) != network.known_shape(node.outputs[0]):
         return node
     match reader.op_type:
         case "Relu":
@@ -136,7 +135,7 @@ def _unscaled(network: Network, name: str) -> tuple[float, str]:
 def _sum_of(network: Network, name: str) -> _Sum | None:
     """The sum or mean that the value is, and along which axes."""
     node = network.producer.get(name)
-    shape = shape_of(network, node.inputs[0]) if node is not None else None
+    shape = network.known_shape(node.inputs[0]) if node is not None else None
     if node is None or not shape or not is_computed(network, node.inputs[0]):
         return None
     if node.op_type == "GlobalAveragePool":
@@ -167,8 +166,8 @@ def _square_of_sum(network: Network, name: str) -> _Sum | None:
 def square_of(network: Network, name: str) -> str:
     """x of a value that is x * x or x ^ 2, of its own shape; empty where it is no square."""
     node = network.producer.get(name)
-    if node is None or node.op_type not in ("Mul", "Pow") or shape_of(network, node.inputs[0]) is None:
+    if node is None or node.op_type not in ("Mul", "Pow") or network.known_shape(node.inputs[0]) is None:
         return ""
     square = node.inputs[0] == node.inputs[1] if node.op_type == "Mul" else exponent_of(network, node) == 2.0
-    same = shape_of(network, node.inputs[0]) == shape_of(network, name)
+    same = network.known_shape(node.inputs[0]) == network.known_shape(name)
     return node.inputs[0] if square and same and is_computed(network, node.inputs[0]) else ""

@@ -8,11 +8,12 @@ Nodes before the last one are left to be pruned. A match is only made where thes
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from dsa_sched.frontend.network.chain import Chain
+from dsa_sched.frontend.network.draft import Draft
 from dsa_sched.frontend.network.network import Network, Node
 
 MOST_ALIKE = 4
@@ -29,24 +30,14 @@ class Match:
 
 def replaced(network: Network, matches: Iterable[Match]) -> tuple[Network, frozenset[str]]:
     """The network with every match exchanged, one for each last node, and the names of the last nodes."""
-    chains: dict[str, Chain] = {}
+    draft, ends = Draft(network, tag="found"), set[str]()
     for match in matches:
-        if match.end.name not in chains:
-            chains[match.end.name] = chain = Chain(network, match.end, tag="found")
+        if match.end.name not in ends:
+            ends.add(match.end.name)
+            chain = draft.chain(match.end)
             match.write(chain)
-    if not chains:
-        return network, frozenset()
-    nodes: list[Node] = []
-    values, constants, terms = dict(network.values), dict(network.constants), dict(network.terms)
-    for node in network.nodes:
-        found = chains.get(node.name)
-        nodes += found.finished() if found is not None else (node,)
-    for found in chains.values():
-        values |= found.values
-        constants |= found.constants
-        terms |= found.terms
-    changed = replace(network, nodes=tuple(nodes), values=values, constants=constants, terms=terms)
-    return changed.pruned(), frozenset(chains)
+            draft.put(chain)
+    return (draft.finished().pruned() if ends else network), frozenset(ends)
 
 
 def reader_of(network: Network, name: str, *op_types: str) -> Node | None:
@@ -97,17 +88,10 @@ def factor_of(network: Network, node: Node | None) -> tuple[str, float] | None:
     first, second = node.inputs
     for x, constant in ((first, second),) if node.op_type == "Div" else ((first, second), (second, first)):
         value = number_of(network, constant)
-        if value and np.isfinite(value) and shape_of(network, x) == shape_of(network, node.outputs[0]) is not None:
+        if value and np.isfinite(value) and network.known_shape(x) == network.known_shape(node.outputs[0]) is not None:
             return x, 1 / value if node.op_type == "Div" else value
     return None
 
 
 def is_computed(network: Network, name: str) -> bool:
     return name in network.values and name not in network.constants
-
-
-def shape_of(network: Network, name: str) -> tuple[int, ...] | None:
-    """None where it is not known."""
-    if name in network.constants:
-        return tuple(network.constants[name].shape)
-    return network.values[name].shape if name in network.values else None

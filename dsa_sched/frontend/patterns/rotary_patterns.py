@@ -15,7 +15,7 @@ import numpy as np
 from dsa_sched.frontend.network.chain import Chain, Settings, Shape
 from dsa_sched.frontend.network.network import Array, Network, Node
 from dsa_sched.frontend.network.terms import Term
-from dsa_sched.frontend.patterns.pattern_search import Match, made_for, reader_of, shape_of
+from dsa_sched.frontend.patterns.pattern_search import Match, made_for, reader_of
 
 
 def rotary_matches(network: Network) -> Iterator[Match]:
@@ -38,7 +38,7 @@ def _rotary(network: Network, turned: Node) -> Match | None:
     cosines = _other(straight, x) if straight is not None and x in straight.inputs else ""
     tables = [network.constants.get(name) for name in (cosines, sines)]
     shape = network.shape(x)
-    if shape_of(network, end.outputs[0]) != shape:
+    if network.known_shape(end.outputs[0]) != shape:
         return None
     for by_head in (True, False):
         found = [_table(array, shape, by_head=by_head) for array in tables if array is not None]
@@ -57,7 +57,7 @@ def _exchanged(network: Network, turned: Node) -> str:
     if negated is None:
         return ""
     ends = [_half_of(network, name) for name in (negated.inputs[0], turned.inputs[1])]
-    shape = shape_of(network, ends[0][0])
+    shape = network.known_shape(ends[0][0])
     if ends[0][0] != ends[1][0] or not shape or len(shape) != 4 or shape[3] % 2:
         return ""
     last = turned.integer("axis", 0) % 4 == 3
@@ -66,8 +66,8 @@ def _exchanged(network: Network, turned: Node) -> str:
 
 def _half_of(network: Network, name: str) -> tuple[str, int]:
     """The value of which this is one half along the last axis, and where it begins; or empty."""
-    node, part = made_for(network, name, "Slice", "Split"), shape_of(network, name)
-    whole = shape_of(network, node.inputs[0]) if node is not None else None
+    node, part = made_for(network, name, "Slice", "Split"), network.known_shape(name)
+    whole = network.known_shape(node.inputs[0]) if node is not None else None
     if node is None or not whole or not part or whole[-1] != 2 * part[-1] or whole[:-1] != part[:-1]:
         return "", 0
     if node.op_type == "Split":

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dsa_sched.frontend.decomposition.norms import reduced_axes
 from dsa_sched.frontend.network.chain import Chain, Shape
 from dsa_sched.frontend.network.network import Network, Node
-from dsa_sched.frontend.patterns.pattern_search import Match, made_for, number_of, shape_of
+from dsa_sched.frontend.patterns.pattern_search import Match, made_for, number_of
 
 LARGEST_GUARD = 2.0**-12
 """Positive number below which an addition to a sum of fp16 that is at least 1 changes nothing."""
@@ -37,8 +37,8 @@ def _softmax(network: Network, end: Node, e: str, divisor: str) -> Iterator[Matc
     if exp is None or exp.op_type != "Exp":
         return
     total = _sum(network, divisor, exp)
-    shape, axes = shape_of(network, e), _axes(network, total) if total is not None else None
-    if not shape or not axes or shape_of(network, end.outputs[0]) != shape:
+    shape, axes = network.known_shape(e), _axes(network, total) if total is not None else None
+    if not shape or not axes or network.known_shape(end.outputs[0]) != shape:
         return
     x = _less_maximum(network, exp.inputs[0], axes)
     if len(axes) == 1 and (network.opset >= 13 or axes[0] == len(shape) - 1):
@@ -71,7 +71,7 @@ def _below_maximum(chain: Chain, x: str, axes: Shape) -> None:
 
 def _axes(network: Network, node: Node) -> Shape | None:
     """The axes of a reduction, which stay with one element."""
-    axes = reduced_axes(network, node) if shape_of(network, node.inputs[0]) else None
+    axes = reduced_axes(network, node) if network.known_shape(node.inputs[0]) else None
     return axes if axes is not None and node.integer("keepdims", 1) else None
 
 

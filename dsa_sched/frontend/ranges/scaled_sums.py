@@ -28,12 +28,12 @@ from dsa_sched.frontend.decomposition.norms import (
     scaled,
 )
 from dsa_sched.frontend.network.chain import Chain, Shape
+from dsa_sched.frontend.network.draft import Draft
 from dsa_sched.frontend.network.network import FLOATING, Network, Node
 from dsa_sched.frontend.network.terms import number
 from dsa_sched.frontend.patterns.found import SCALED
 from dsa_sched.frontend.patterns.mean_patterns import square_of
-from dsa_sched.frontend.patterns.pattern_search import exponent_of, is_alike, number_of, shape_of
-from dsa_sched.frontend.ranges.draft import Draft
+from dsa_sched.frontend.patterns.pattern_search import exponent_of, is_alike, number_of
 from partitioner.ir.operators import Trait, onnx_names
 
 SUMS = ("ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2")
@@ -65,16 +65,14 @@ class _Scaled:
 
 def scale_sums(network: Network) -> Network:
     """All sums of squares of this form; nodes that nothing reads any more are left to be pruned."""
-    draft, known = Draft(network), dict[str, _Scaled]()
+    draft, known = Draft(network, tag="ranged"), dict[str, _Scaled]()
     for node in network.nodes:
         chain = draft.chain(node)
         found = _source(network, chain, node) or _followed(network, chain, node, known)
         if isinstance(found, _Scaled):
             known[node.outputs[0]] = found
             _write_out(chain, found, network.shape(node.outputs[0]))
-        if found is None:
-            draft.keep(node)
-        else:
+        if found is not None:
             draft.put(chain, SCALED if node.op_type in SUMS else "")
     return draft.finished()
 
@@ -85,7 +83,7 @@ def _source(network: Network, chain: Chain, node: Node) -> _Scaled | None:
         return None
     plain = node.op_type in ("ReduceMean", "ReduceSum")
     x = square_of(network, node.inputs[0]) if plain else node.inputs[0]
-    shape = shape_of(network, x) if x else None
+    shape = network.known_shape(x) if x else None
     axes = reduced_axes(network, node) if shape else None
     if not shape or not axes or x in network.constants or network.values[x].dtype not in FLOATING:
         return None
@@ -182,7 +180,7 @@ def _upper_bound(network: Network, node: Node) -> float:
 
 
 def _same_shape(network: Network, node: Node, name: str) -> bool:
-    return shape_of(network, node.outputs[0]) == shape_of(network, name) is not None
+    return network.known_shape(node.outputs[0]) == network.known_shape(name) is not None
 
 
 def _exponent(network: Network, node: Node) -> float | None:

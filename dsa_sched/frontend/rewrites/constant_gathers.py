@@ -5,13 +5,14 @@ GatherND(x, places)  -->  Reshape(x, [rows, width]), Gather(axis=0, row of each 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
-from dsa_sched.frontend.network.network import Network, Node, Value
+from dsa_sched.frontend.network.chain import Chain
+from dsa_sched.frontend.network.draft import rewritten
+from dsa_sched.frontend.network.network import Network, Node
 from dsa_sched.frontend.network.terms import number
 
 Array = npt.NDArray[np.int64]
@@ -19,32 +20,21 @@ Array = npt.NDArray[np.int64]
 
 def flatten_gathers(network: Network) -> Network:
     """Flatten all such nodes of computed data whose indices are constant and in range; others are refused later."""
-    nodes: list[Node] = []
-    values, constants, terms = dict(network.values), dict(network.constants), dict(network.terms)
-    for node in network.nodes:
-        rows = _rows(network, node)
-        if rows is None:
-            nodes.append(node)
-            continue
-        count, chosen = rows
-        data, output = node.inputs[0], node.outputs[0]
-        width = prod(network.shape(data)) // count
-        steps: tuple[tuple[str, str, Array, tuple[int, ...]], ...] = (
-            ("Reshape", "table", np.array((count, width)), (count, width)),
-            ("Gather", "rows", chosen.reshape(-1), (chosen.size, width)),
-            ("Reshape", "", np.array(network.shape(output)), network.shape(output)),
-        )
-        source = data
-        for op_type, suffix, array, shape in steps:
-            made, given = (f"{output}::{suffix}" if suffix else output), f"{output}::{suffix or 'shape'}_by"
-            constants[given], terms[given] = array.astype(np.int64), number(0.0)
-            values[given] = Value(array.shape, 7)
-            values[made] = Value(shape, network.values[output].dtype)
-            name = f"{node.name}::{suffix}" if suffix else node.name
-            settings = (("axis", 0),) if op_type == "Gather" else ()
-            nodes.append(Node(name, op_type, (source, given), (made,), settings))
-            source = made
-    return replace(network, nodes=tuple(nodes), values=values, constants=constants, terms=terms)
+    return rewritten(network, _write)
+
+
+def _write(chain: Chain, node: Node) -> bool:
+    found = _rows(chain.network, node)
+    if found is None:
+        return False
+    count, rows = found
+    data, shape = node.inputs[0], chain.shape(node.outputs[0])
+    width = prod(chain.shape(data)) // count
+    table = chain.add("Reshape", data, shape=(count, width), suffix="table")
+    indices = chain.array(rows.reshape(-1), number(0.0), "rows_by")
+    taken = chain.add("Gather", table, indices, shape=(rows.size, width), settings=(("axis", 0),), suffix="rows")
+    chain.add("Reshape", taken, shape=shape)
+    return True
 
 
 def _rows(network: Network, node: Node) -> tuple[int, Array] | None:

@@ -22,7 +22,8 @@ import numpy as np
 import onnx
 
 from dsa_sched.frontend.network.chain import Chain
-from dsa_sched.frontend.network.network import FLOATING, Array, Network, Node, Value
+from dsa_sched.frontend.network.draft import Draft, rewritten
+from dsa_sched.frontend.network.network import FLOATING, Array, Network, Node
 from dsa_sched.frontend.network.terms import Term, number, triangle
 from partitioner.ir.operators import Trait, onnx_names
 
@@ -53,29 +54,21 @@ def replace_masks(network: Network) -> Network:
     constants. Nodes that cannot be expressed this way stay, and are refused later.
     """
     network = without_guards(_with_open_rows(network).pruned())
-    nodes: list[Node] = []
+    draft = Draft(network)
     made = {output for op in network.prepared for output in op.outputs}
     truths = {name for name in network.inputs if name in made and network.values[name].dtype == BOOL}
-    values, constants, terms = dict(network.values), dict(network.constants), dict(network.terms)
-    values |= {name: replace(values[name], dtype=FLOAT) for name in truths}
     for node in network.nodes:
         of_truth = node.op_type in MOVES and node.inputs[0] in truths and node.outputs[0] not in network.outputs
-        rule = RULES.get(node.op_type)
-        chain = Chain(network, node)
-        if of_truth:
-            nodes.append(node)
-        elif rule is not None and _known(network, node) and rule(chain, node, truths):
-            nodes += chain.finished()
-            constants |= chain.constants
-            terms |= chain.terms
-            values |= {name: replace(value, dtype=FLOAT) for name, value in chain.values.items()}
-        else:
-            nodes.append(node)
+        rule, chain = RULES.get(node.op_type), Chain(network, node, dtype=FLOAT)
+        if not of_truth and (rule is None or not _known(network, node) or not rule(chain, node, truths)):
             continue
+        if not of_truth:
+            draft.put(chain)
         if network.values[node.outputs[0]].dtype == BOOL:
             truths.add(node.outputs[0])
-            values[node.outputs[0]] = replace(values[node.outputs[0]], dtype=FLOAT)
-    return replace(network, nodes=tuple(nodes), values=values, constants=constants, terms=terms)
+    for name in truths:
+        draft.value(name, replace(network.values[name], dtype=FLOAT))
+    return draft.finished()
 
 
 def _known(network: Network, node: Node) -> bool:
@@ -290,40 +283,30 @@ def _with_open_rows(network: Network) -> Network:
 
     Where(IsNaN(s), 0, s), s = Softmax(x + Where(c, 0, -inf))  -->  Softmax(x + Where(c, 0, -65504)) * ReduceMax(c)
     """
-    nodes: list[Node] = []
-    largest = network.rounding.largest
-    values, constants, terms = dict(network.values), dict(network.constants), dict(network.terms)
-    for node in network.nodes:
-        found = _closing(network, node)
-        if found is None:
-            nodes.append(node)
-            continue
-        softmax, total, mask, closed = found
-        scores = next(name for name in total.inputs if name != mask.outputs[0])
-        open_, least = (mask.inputs[0], f"{node.outputs[0]}::least")
-        constants[least], terms[least] = np.array(-largest, np.float32), number(-largest)
-        values[least] = Value((), FLOAT)
-        chain, name = Chain(network, node), node.outputs[0]
-        kept = mask.inputs[1] if closed == 2 else mask.inputs[2]
-        if closed == 1:  # it is true where the row is closed
-            open_ = f"{name}::open"
-            nodes.append(Node(f"{node.name}::open", "Not", (mask.inputs[0],), (open_,)))
-            values[open_] = Value(network.shape(mask.inputs[0]), BOOL)
-        shape, of_mask = network.shape(name), chain.shape(open_) if closed == 2 else values[open_].shape
-        axis = softmax.integer("axis", -1) % len(shape) - len(shape)
-        any_shape = tuple(1 if place == len(of_mask) + axis else extent for place, extent in enumerate(of_mask))
-        steps = (
-            ("mask", "Where", (open_, kept, least), of_mask, ()),
-            ("sum", "Add", (scores, f"{name}::mask"), network.shape(total.outputs[0]), ()),
-            ("soft", "Softmax", (f"{name}::sum",), shape, softmax.settings),
-            ("number", "Cast", (open_,), of_mask, (("to", FLOAT),)),
-            ("any", "ReduceMax", (f"{name}::number",), any_shape, (("axes", (axis,)), ("keepdims", 1))),
-        )
-        for suffix, op_type, inputs, made, settings in steps:
-            values[f"{name}::{suffix}"] = Value(made, FLOAT)
-            nodes.append(Node(f"{node.name}::{suffix}", op_type, inputs, (f"{name}::{suffix}",), settings))
-        nodes.append(Node(node.name, "Mul", (f"{name}::soft", f"{name}::any"), (name,)))
-    return replace(network, nodes=tuple(nodes), values=values, constants=constants, terms=terms)
+    return rewritten(network, _open_row)
+
+
+def _open_row(chain: Chain, node: Node) -> bool:
+    found = _closing(chain.network, node)
+    if found is None:
+        return False
+    softmax, total, mask, closed = found
+    shape, of_mask = chain.shape(node.outputs[0]), chain.shape(mask.inputs[0])
+    axis = softmax.integer("axis", -1) % len(shape) - len(shape)
+    open_, kept = mask.inputs[0], mask.inputs[3 - closed]
+    if closed == 1:  # it is true where the row is closed
+        open_ = chain.add("Not", open_, suffix="open", dtype=BOOL)
+    largest = chain.network.rounding.largest
+    least = chain.array(np.array(-largest, np.float32), number(-largest), "least")
+    mask_below = chain.add("Where", open_, kept, least, shape=of_mask, suffix="mask")
+    scores = next(name for name in total.inputs if name != mask.outputs[0])
+    scores = chain.add("Add", scores, mask_below, suffix="sum")
+    weights = chain.add("Softmax", scores, shape=shape, settings=softmax.settings, suffix="soft")
+    is_open = chain.add("Cast", open_, settings=(("to", FLOAT),), suffix="number")
+    any_shape = tuple(1 if place == len(of_mask) + axis else extent for place, extent in enumerate(of_mask))
+    settings = (("axes", (axis,)), ("keepdims", 1))
+    chain.add("Mul", weights, chain.add("ReduceMax", is_open, shape=any_shape, settings=settings, suffix="any"))
+    return True
 
 
 def _closing(network: Network, node: Node) -> tuple[Node, Node, Node, int] | None:

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from dsa_sched.frontend.network.network import Array, Node
+from dsa_sched.frontend.network.network import Node
 from dsa_sched.frontend.network.operation import Writer
-from dsa_sched.frontend.network.terms import Term
+from dsa_sched.frontend.network.traced import TracedArray
 from partitioner.ir.graph import Attribute
 
 Shape = tuple[int, ...]
@@ -139,8 +139,8 @@ class OperationSteps:
         extent = sum(shape[axis] for shape in shapes)
         return self.add("concat", (*shapes[0][:axis], extent, *shapes[0][axis + 1 :]), {"axis": axis}, *pieces)
 
-    def constant(self, name: str, suffix: str, array: Array, term: Term) -> str:
-        return self.writer.constant(f"{name}::{self.node.name}::{suffix}{len(self._made)}", array, term)
+    def constant(self, name: str, suffix: str, constant: TracedArray) -> str:
+        return self.writer.store(f"{name}::{self.node.name}::{suffix}{len(self._made)}", constant)
 
     def finish(self, result: str) -> None:
         """The node's own result: this one, under its name. Where the last step made it, that step writes it."""
@@ -238,8 +238,7 @@ def _planes(
     if groups == 1:
         joined = steps.concat(pieces, 1)
         order = (0, 2, 1, *range(3, 3 + len(kernel)))
-        array = writer.constants[weights].transpose(order)
-        weights = steps.constant(weights, "planes", array, writer.term(weights).transpose(*order))
+        weights = steps.constant(weights, "planes", writer.traced(weights).transpose(*order))
     else:
         apart = tuple(steps.view(piece, n, c, 1, outputs, *rest) for piece in pieces)
         joined = steps.view(steps.concat(apart, 2), n, c * taps, outputs, *rest)
@@ -251,8 +250,7 @@ def _planes(
 
 
 def _reshaped(steps: OperationSteps, weights: str, shape: Shape) -> str:
-    array, term = steps.writer.constants[weights], steps.writer.term(weights)
-    return steps.constant(weights, "reshaped", array.reshape(shape), term.reshape(*shape))
+    return steps.constant(weights, "reshaped", steps.writer.traced(weights).reshape(*shape))
 
 
 def image_pool(steps: OperationSteps, x: str, kind: str, window: ImageWindow, counted: Mapping[str, Attribute]) -> str:
