@@ -10,7 +10,6 @@ several of q.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import inf, sqrt
 
@@ -19,16 +18,10 @@ import numpy as np
 from dsa_sched.frontend.decomposition.attention import FILL, swapped, turned
 from dsa_sched.frontend.decomposition.attention_bias import UNGUARDED
 from dsa_sched.frontend.network.chain import Chain, Shape
-from dsa_sched.frontend.network.network import Network, Node, Setting
+from dsa_sched.frontend.network.network import Network, Setting
 from dsa_sched.frontend.patterns.attention_masks import Together, heads_of, masks_above, put_together
-from dsa_sched.frontend.patterns.pattern_search import (
-    Match,
-    factor_of,
-    is_computed,
-    made_for,
-    number_of,
-    reader_of,
-)
+from dsa_sched.frontend.patterns.matching import Captured, PatternRule, either, number, op, value
+from dsa_sched.frontend.patterns.pattern_search import factor_of, is_computed, made_for
 
 MOST_STEPS = 8
 """Largest number of factors and views between a product and its operand."""
@@ -40,12 +33,9 @@ USUAL = 1e-6
 """Relative tolerance of a scale of one over the root of a head's size: files have it, or its root, in fp32."""
 
 
-def attention_matches(network: Network) -> Iterator[Match]:
-    for node in network.nodes:
-        if node.op_type == "Softmax":
-            found = _attention(network, node)
-            if found is not None:
-                yield found
+WEIGHTS = op("Softmax", value("scores"), name="weights")
+GUARDED = op("Where", op("IsNaN", WEIGHTS), number(0.0), WEIGHTS, name="guarded")
+ATTENTION = op("MatMul", either(WEIGHTS, GUARDED), value("v"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,52 +58,25 @@ class _Keys:
     turned: bool
 
 
-def _attention(network: Network, softmax: Node) -> Match | None:
-    """The attention around a softmax."""
-    shape = network.known_shape(softmax.inputs[0])
-    if not shape or len(shape) not in (3, 4):
-        return None
+def _write(chain: Chain, found: Captured) -> None:
+    """Write the attention around a softmax."""
+    network, scores, v = chain.network, found.values["scores"], found.values["v"]
+    shape, softmax = chain.shape(scores), network.producer[found.values["weights"]]
+    if len(shape) not in (3, 4) or not found.is_closed(network):
+        return
     if softmax.integer("axis", 1 if network.opset < 13 else -1) % len(shape) != len(shape) - 1:
-        return None
-    behind = _values(network, softmax)
-    masks = masks_above(network, softmax.inputs[0], lambda name: _product(network, name) is not None)
+        return
+    masks = masks_above(network, scores, lambda name: _product(network, name) is not None)
     product = _product(network, masks.scores) if masks is not None else None
-    if behind is None or masks is None or product is None:
-        return None
-    end, v, guarded = behind
+    if masks is None or product is None:
+        return
     ahead = {operand[:-2] for operand in (network.shape(product.q), product.k.shape, network.shape(v), masks.shape)}
     if len(ahead) != 1 or network.shape(v)[-2] != masks.shape[-1]:
-        return None
+        return
     by_head = heads_of(masks, shape)
     together = put_together(network, masks, by_head)
-    if together is None:
-        return None
-    return Match(end, lambda chain: _write(chain, product, v, together, by_head, guarded=guarded))
-
-
-def _values(network: Network, softmax: Node) -> tuple[Node, str, bool] | None:
-    """The product of the weights and the values, these, and whether a guard against NaN is between."""
-    weights = softmax.outputs[0]
-    readers, guarded = network.readers.get(weights, ()), False
-    if len(readers) == 2 and weights not in network.outputs:
-        guard = _guard(network, weights, readers)
-        if guard is None:
-            return None
-        weights, guarded = guard.outputs[0], True
-    end = reader_of(network, weights, "MatMul")
-    if end is None or end.inputs[0] != weights or end.inputs[1] == weights or not is_computed(network, end.inputs[1]):
-        return None
-    return end, end.inputs[1], guarded
-
-
-def _guard(network: Network, weights: str, readers: tuple[Node, ...]) -> Node | None:
-    """The choice of zero where a weight is not a number."""
-    missing = next((node for node in readers if node.op_type == "IsNaN"), None)
-    choice = next((node for node in readers if node.op_type == "Where"), None)
-    if missing is None or choice is None or reader_of(network, missing.outputs[0]) is not choice:
-        return None
-    plain = choice.inputs[0] == missing.outputs[0] and choice.inputs[2] == weights
-    return choice if plain and number_of(network, choice.inputs[1]) == 0.0 else None
+    if together is not None:
+        _write_attention(chain, product, v, together, by_head, guarded="guarded" in found.values)
 
 
 def _product(network: Network, scores: str) -> _Product | None:
@@ -176,7 +139,9 @@ def _unturned(network: Network, name: str) -> _Keys:
     return _Keys(source if same else node.inputs[0], wanted, turned=False)
 
 
-def _write(chain: Chain, product: _Product, v: str, masks: Together, by_head: Shape, *, guarded: bool) -> None:
+def _write_attention(
+    chain: Chain, product: _Product, v: str, masks: Together, by_head: Shape, *, guarded: bool
+) -> None:
     ahead = by_head[:2]
     rows, columns = by_head[2:]
     size, element = chain.shape(product.q)[-1], chain.shape(v)[-1]
@@ -245,3 +210,6 @@ def _grouped(network: Network, name: str, shape: Shape) -> tuple[str, int] | Non
     if before is not None and viewed and network.known_shape(before.inputs[0]) == narrow:
         return before.inputs[0], wide[1]
     return node.inputs[0], wide[1]
+
+
+ATTENTIONS = (PatternRule(ATTENTION, _write),)

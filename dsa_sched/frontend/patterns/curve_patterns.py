@@ -21,7 +21,8 @@ import numpy as np
 
 from dsa_sched.frontend.network.chain import Settings
 from dsa_sched.frontend.network.network import Network, Node
-from dsa_sched.frontend.patterns.pattern_search import Match, is_computed, number_of
+from dsa_sched.frontend.patterns.matching import Match
+from dsa_sched.frontend.patterns.pattern_search import is_computed, number_of
 from partitioner.ir.operators import Trait, onnx_names
 
 Powers = tuple[int, int]

@@ -18,8 +18,8 @@ from math import prod
 from dsa_sched.frontend.decomposition.norms import average, reduced_axes
 from dsa_sched.frontend.network.chain import Chain, Shape
 from dsa_sched.frontend.network.network import FLOATING, Network, Node
+from dsa_sched.frontend.patterns.matching import Match
 from dsa_sched.frontend.patterns.pattern_search import (
-    Match,
     exponent_of,
     factor_of,
     is_alike,

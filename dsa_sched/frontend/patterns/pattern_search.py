@@ -1,43 +1,13 @@
-"""Shared parts of the searches for spelled-out operators: steps through a network, and the replacement of matches.
-
-    Match(last node, write)  --replaced-->  the network with what `write` makes in place of the last node
-
-Nodes before the last one are left to be pruned. A match is only made where these serve nothing else.
-"""
+"""Steps through a network, from a value to the nodes that make and read it, and to the numbers that they have."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-
 import numpy as np
 
-from dsa_sched.frontend.network.chain import Chain
-from dsa_sched.frontend.network.draft import Draft
 from dsa_sched.frontend.network.network import Network, Node
 
 MOST_ALIKE = 4
 """Largest depth, in nodes, to which two values are compared."""
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """The node that ends an operator, and the function that writes the operator in its place, its result last."""
-
-    end: Node
-    write: Callable[[Chain], object]
-
-
-def replaced(network: Network, matches: Iterable[Match]) -> tuple[Network, frozenset[str]]:
-    """The network with every match exchanged, one for each last node, and the names of the last nodes."""
-    draft, ends = Draft(network, tag="found"), set[str]()
-    for match in matches:
-        if match.end.name not in ends:
-            ends.add(match.end.name)
-            chain = draft.chain(match.end)
-            match.write(chain)
-            draft.put(chain)
-    return (draft.finished().pruned() if ends else network), frozenset(ends)
 
 
 def reader_of(network: Network, name: str, *op_types: str) -> Node | None:
