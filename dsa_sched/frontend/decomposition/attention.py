@@ -64,9 +64,7 @@ def _as_one(chain: Chain, node: Node) -> bool:
 def _joined(chain: Chain, node: Node, result: str) -> bool:
     """The heads side by side again, where the node has them so."""
     if result and len(chain.shape(node.outputs[0])) == 3:
-        batch, count, rows, width = chain.shape(result)
-        turned = chain.add("Transpose", result, shape=(batch, rows, count, width), settings=(("perm", (0, 2, 1, 3)),))
-        chain.add("Reshape", turned, shape=(batch, rows, count * width))
+        chain.join_heads(result)
     return bool(result)
 
 
@@ -79,10 +77,7 @@ def _in_heads(chain: Chain, node: Node) -> tuple[str, str, str] | None:
         if len(shape) == 3:
             if heads < 1 or shape[2] % heads:
                 return None
-            batch, rows, width = shape
-            split = chain.add("Reshape", name, shape=(batch, rows, heads, width // heads))
-            turned = (batch, heads, rows, width // heads)
-            name = chain.add("Transpose", split, shape=turned, settings=(("perm", (0, 2, 1, 3)),))
+            name = chain.split_heads(name, heads)
         operands.append(name)
     q, k, v = (chain.shape(name) for name in operands)
     fits = len(q) == len(k) == len(v) == 4 and q[3] == k[3] and k[:3] == v[:3] and k[1] > 0 and q[1] % k[1] == 0

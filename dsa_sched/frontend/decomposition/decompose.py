@@ -17,12 +17,13 @@ import numpy as np
 
 from dsa_sched.frontend.decomposition import norms
 from dsa_sched.frontend.decomposition.attention import ATTENTION, ATTENTION_LIMITS, ATTENTION_WHOLE, stays_whole
+from dsa_sched.frontend.decomposition.constant_gathers import flatten_gather
 from dsa_sched.frontend.decomposition.einsum import einsum
 from dsa_sched.frontend.decomposition.heads import attending, joined_heads
 from dsa_sched.frontend.decomposition.resampling import resample
 from dsa_sched.frontend.decomposition.rotary import ROTARY, ROTARY_LIMITS, ROTARY_WHOLE
 from dsa_sched.frontend.decomposition.running_sums import running_sum
-from dsa_sched.frontend.network.chain import Chain, Rule, Settings, Shape
+from dsa_sched.frontend.network.chain import Chain, Rule, Shape
 from dsa_sched.frontend.network.draft import rewritten
 from dsa_sched.frontend.network.network import FLOATING, Network, Node
 from partitioner.ir.operators import OPERATORS_BY_NAME
@@ -126,11 +127,9 @@ def _reduction(before: Sequence[str], kind: str, after: Sequence[str]) -> Rule:
 
 def _log_of_sum(chain: Chain, x: str, axes: Shape) -> tuple[str, str, str]:
     """x less its largest along the axes, that, and the logarithm of the sum of the powers of the first."""
-    kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(chain.shape(x)))
-    along: Settings = (("axes", axes), ("keepdims", 1))
-    largest = chain.add("ReduceMax", x, shape=kept, settings=along)
+    largest = chain.reduced("ReduceMax", x, axes)
     below = chain.add("Sub", x, largest)
-    total = chain.add("ReduceSum", chain.add("Exp", below), shape=kept, settings=along)
+    total = chain.reduced("ReduceSum", chain.add("Exp", below), axes)
     return below, largest, chain.add("Log", total)
 
 
@@ -225,10 +224,8 @@ def _mish(chain: Chain, node: Node) -> bool:
 
 def _rearranged(chain: Chain, x: str, split: Shape, perm: Shape, joined: Shape) -> bool:
     """Axes split, permuted and joined."""
-    turned = tuple(split[axis] for axis in perm)
     x = chain.add("Flatten", x, shape=split)  # any view is a Flatten, Reshape or Squeeze; the shape decides
-    x = chain.add("Transpose", x, shape=turned, settings=(("perm", perm),))
-    chain.add("Flatten", x, shape=joined)
+    chain.add("Flatten", chain.transposed(x, *perm), shape=joined)
     return True
 
 
@@ -287,6 +284,8 @@ FIRST: Mapping[str, Rule] = {
     "CumSum": running_sum,
     "MatMul": _vector_factor,
     "Clip": _clip_computed,
+    "GatherElements": flatten_gather,
+    "GatherND": flatten_gather,
     "Resize": resample,
     "Upsample": resample,
 }

@@ -9,17 +9,13 @@ are zeros where they see nothing, if that depends on the head) are left to `atte
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from math import inf, sqrt
 
 from dsa_sched.frontend.decomposition.attention import ATTENTION, FILL
 from dsa_sched.frontend.decomposition.attention_bias import bias_of
-from dsa_sched.frontend.network.chain import Chain, Rule, Shape
+from dsa_sched.frontend.network.chain import BY_ROW, Chain, Rule, Shape
 from dsa_sched.frontend.network.network import ATTEND, Network, Node
-
-BY_ROW = (0, 2, 1, 3)
-"""The permutation between (item, head, row, element) and (item, row, head, element)."""
 
 
 def attending(most_elements: int) -> Rule:
@@ -103,9 +99,7 @@ def _side_by_side(chain: Chain, name: str, by_head: Shape) -> str:
     flat = (items, rows, heads * element)
     made = _producer(chain, name)
     if made is None or made.op_type != "Transpose" or made.integers("perm", ()) != BY_ROW:
-        perm = (("perm", BY_ROW),)
-        split = chain.add("Transpose", name, shape=(items, rows, heads, element), settings=perm)
-        return chain.add("Reshape", split, shape=flat)
+        return chain.join_heads(name)
     before = _producer(chain, made.inputs[0])
     if before is not None and before.op_type == "Reshape" and chain.shape(before.inputs[0]) == flat:
         return before.inputs[0]
@@ -130,7 +124,7 @@ def joined_heads(network: Network) -> Network:
                 names[last.outputs[0]] = names[node.outputs[0]]
                 gone.add(last.name)
     nodes = (node for node in network.nodes if node.name not in gone)
-    return replace(network, nodes=tuple(_renamed(node, names) for node in nodes))
+    return replace(network, nodes=tuple(node.renamed(names) for node in nodes))
 
 
 def _joins(network: Network, flat: str) -> list[Node]:
@@ -148,10 +142,3 @@ def _joins(network: Network, flat: str) -> list[Node]:
     outputs = [node for node in found if node.outputs[0] in network.outputs]
     others = [node for node in found if node.outputs[0] not in network.outputs]
     return [*outputs[:1], *others]
-
-
-def _renamed(node: Node, names: Mapping[str, str]) -> Node:
-    def new(name: str) -> str:
-        return names.get(name, name)
-
-    return replace(node, inputs=tuple(map(new, node.inputs)), outputs=tuple(map(new, node.outputs)))

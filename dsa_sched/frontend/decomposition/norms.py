@@ -48,17 +48,12 @@ def reduced_axes(network: Network, node: Node) -> Shape | None:
 
 def average(chain: Chain, x: str, axes: Shape, output: str = "") -> str:
     """The mean over `axes`, which stay with one element."""
-    settings = (("axes", axes), ("keepdims", 1))
-    return chain.add("ReduceMean", x, shape=_kept(chain, x, axes), settings=settings, output=output)
-
-
-def _kept(chain: Chain, x: str, axes: Shape) -> Shape:
-    return tuple(1 if axis in axes else extent for axis, extent in enumerate(chain.shape(x)))
+    return chain.reduced("ReduceMean", x, axes, output=output)
 
 
 def scaled(chain: Chain, x: str, axes: Shape, epsilon: float, *, centred: bool) -> tuple[str, str]:
     """x (less its value nearest to zero, if `centred`) times a power of two for each line, and that power."""
-    kept = _kept(chain, x, axes)
+    kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(chain.shape(x)))
     factor = chain.add(POWER, x, shape=kept, settings=(("axes", axes), ("centred", int(centred))))
     highest = floor(log2(2**7 / sqrt(epsilon))) if epsilon > 0 else LARGEST_POWER
     if highest < LARGEST_POWER:
@@ -161,12 +156,7 @@ def _rms_norm(chain: Chain, node: Node, *, lines: bool = False) -> bool:
 def _by_channel(chain: Chain, vector: str, rank: int) -> str:
     """The vector with one element per channel, on axis 1."""
     spread = (chain.shape(vector)[0], *(1,) * (rank - 2))
-    constant = chain.network.constants.get(vector)
-    if constant is None:
-        return chain.add(
-            "Flatten", vector, shape=spread
-        )  # any view is a Flatten, Reshape or Squeeze: the shape decides
-    return chain.array(constant.reshape(spread), chain.network.term(vector).reshape(*spread))
+    return chain.reshaped(vector, *spread)
 
 
 def _instance_norm(chain: Chain, node: Node, *, lines: bool = False) -> bool:

@@ -26,7 +26,8 @@ from dsa_sched.frontend.network.draft import rewritten
 from dsa_sched.frontend.network.network import Network, Node
 from dsa_sched.frontend.network.operation import Refusal, Writer
 from dsa_sched.frontend.network.shapes import shape_text
-from dsa_sched.frontend.network.terms import Term, number
+from dsa_sched.frontend.network.terms import number
+from dsa_sched.frontend.network.traced import TracedArray
 
 RECURRENT = tuple(CELLS)
 MOST_STEPS = 4096
@@ -159,7 +160,8 @@ def _run(
         if (lengths > time).all():
             continue
         longer = chain.network.term(node.input(4)).reshape(-1, 1) - number(time + 0.5)
-        chosen = RowChoice(chain, lengths[:, None] > time, longer * number(inf))
+        bound = np.where(lengths[:, None] > time, inf, -inf)
+        chosen = RowChoice(chain, TracedArray(bound, longer * number(inf)))
         shown[time] = chosen.of(state.hidden, "", f"{at}::given")
         hidden = chosen.of(state.hidden, before.hidden, f"{at}::held")
         state = RecurrentState(hidden, chosen.of(state.cell, before.cell, f"{at}::held_cell") if state.cell else "")
@@ -169,26 +171,21 @@ def _run(
 @dataclass(frozen=True, slots=True)
 class RowChoice:
     """A choice by row between two values [B, H]: infinities that are chosen stay, those that are not leave no trace.
-    `term` says how infinity where the first is chosen, and minus infinity elsewhere, follows from the file.
+    `bound` is infinity where the first is chosen, and minus infinity elsewhere.
     """
 
     chain: Chain
-    first: npt.NDArray[np.bool_]
-    term: Term
+    bound: TracedArray
 
     def of(self, a: str, b: str, suffix: str) -> str:
-        """a in the rows of `first`, elsewhere b, or zero where that has no name."""
-        add, bound = self.chain.add, np.where(self.first, inf, -inf)
-        negative = self.term * number(-1)
-        kept = add("Min", a, self.chain.array(bound, self.term), suffix=f"{suffix}::now")
-        if b in self.chain.constants:
-            least = np.minimum(self.chain.constants[b], -bound)
-            other = self.chain.array(least, self.chain.terms[b].least(negative))
-        elif b:
-            other = add("Min", b, self.chain.array(-bound, negative), suffix=f"{suffix}::before")
+        """a in the rows of which the bound is infinity, elsewhere b, or zero where that has no name."""
+        chain, known = self.chain, self.chain.traced(b) if b else TracedArray.of(0.0)
+        kept = chain.add("Min", a, chain.store(self.bound), suffix=f"{suffix}::now")
+        if known is not None:
+            other = chain.store(known.least(-self.bound))
         else:
-            other = self.chain.array(np.minimum(-bound, 0.0), negative.least(number(0)))
-        return add("Max", kept, other, suffix=suffix)
+            other = chain.add("Min", b, chain.store(-self.bound), suffix=f"{suffix}::before")
+        return chain.add("Max", kept, other, suffix=suffix)
 
 
 def _initial(direction: RecurrentDirection, position: int) -> str:
@@ -200,15 +197,11 @@ def _initial(direction: RecurrentDirection, position: int) -> str:
         return ""
     axis = direction.time_axis  # that of the directions in a state, too
     if constant is not None:
-        perm = (1, 0, 2) if axis else (0, 1, 2)
-        own = constant.transpose(perm)[direction.index]
-        return chain.array(own, chain.network.term(name).transpose(*perm).take((direction.index,)).reshape(*shape))
+        by_direction = chain.network.traced(name).transpose(*((1, 0, 2) if axis else (0, 1, 2)))
+        return chain.store(by_direction.take((direction.index,)).reshape(*shape))
     suffix = f"{direction.name}::initial{position - 5}"
     if chain.shape(name)[axis] > 1:
-        index, wide = direction.index, [*chain.shape(name)]
-        wide[axis] = 1
-        settings = (("axes", (axis,)), ("ends", (index + 1,)), ("starts", (index,)))
-        name = chain.add("Slice", name, shape=tuple(wide), settings=settings, suffix=f"{suffix}::own")
+        name = chain.part(name, axis, direction.index, direction.index + 1, f"{suffix}::own")
     return chain.add("Reshape", name, shape=shape, suffix=suffix)
 
 
@@ -236,5 +229,4 @@ def _side_by_side(chain: Chain, pieces: Sequence[str], axis: int, suffix: str) -
     views = [chain.add("Reshape", x, shape=each, suffix=f"{suffix}::{n}") for n, x in enumerate(pieces)]
     if len(views) == 1:
         return views[0]
-    whole = (batch, len(views), hidden) if axis else (len(views), batch, hidden)
-    return chain.add("Concat", *views, shape=whole, settings=(("axis", axis),), suffix=suffix)
+    return chain.concatenated(*views, axis=axis, suffix=suffix)

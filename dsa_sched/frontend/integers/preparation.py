@@ -154,14 +154,7 @@ def _with_answers(network: Network, answers: tuple[str, ...], concluded: tuple[O
     numbers = (name for op in concluded if op.kind in OF_NUMBERS for name in op.inputs)
     given = {*network.inputs, *(output for op in network.prepared for output in op.outputs)}
     named = {name: f"{name}::in_network" for name in answers}
-    nodes = tuple(
-        replace(
-            node,
-            inputs=tuple(named.get(name, name) for name in node.inputs),
-            outputs=tuple(named.get(name, name) for name in node.outputs),
-        )
-        for node in network.nodes
-    )
+    nodes = tuple(node.renamed(named) for node in network.nodes)
     ends = (*(name for name in network.outputs if name not in answers), *(n for n in numbers if n not in given))
     return replace(
         network,

@@ -18,6 +18,9 @@ from dsa_sched.frontend.network.traced import TracedArray
 Shape = tuple[int, ...]
 Settings = tuple[tuple[str, Setting], ...]
 
+BY_ROW = (0, 2, 1, 3)
+"""The permutation between (item, head, row, element) and (item, row, head, element)."""
+
 
 @dataclass
 class Chain:
@@ -106,16 +109,46 @@ class Chain:
             return self.add("Transpose", x, shape=tuple(before[axis] for axis in perm), settings=(("perm", perm),))
         return self.store(known.transpose(*perm))
 
+    def reduced(self, op_type: str, x: str, axes: Shape, output: str = "", suffix: str = "") -> str:
+        """A reduction over these axes, which stay with one element."""
+        kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(self.shape(x)))
+        settings = (("axes", axes), ("keepdims", 1))
+        return self.add(op_type, x, shape=kept, settings=settings, output=output, suffix=suffix)
+
+    def part(self, x: str, axis: int, start: int, end: int, suffix: str = "") -> str:
+        """Elements from `start` to `end` along one axis."""
+        shape = self.shape(x)
+        settings = (("axes", (axis,)), ("ends", (end,)), ("starts", (start,)))
+        wanted = (*shape[:axis], end - start, *shape[axis + 1 :])
+        return self.add("Slice", x, shape=wanted, settings=settings, suffix=suffix)
+
+    def concatenated(self, *pieces: str, axis: int, suffix: str = "") -> str:
+        """Values after each other along one axis."""
+        shape = self.shape(pieces[0])
+        total = sum(self.shape(piece)[axis] for piece in pieces)
+        wanted = (*shape[:axis], total, *shape[axis + 1 :])
+        return self.add("Concat", *pieces, shape=wanted, settings=(("axis", axis),), suffix=suffix)
+
+    def split_heads(self, x: str, heads: int) -> str:
+        """[item, row, head * element] as [item, head, row, element]."""
+        items, rows, width = self.shape(x)
+        x = self.add("Reshape", x, shape=(items, rows, heads, width // heads))
+        return self.add("Transpose", x, shape=(items, heads, rows, width // heads), settings=(("perm", BY_ROW),))
+
+    def join_heads(self, x: str) -> str:
+        """[item, head, row, element] as [item, row, head * element]."""
+        items, heads, rows, width = self.shape(x)
+        x = self.add("Transpose", x, shape=(items, rows, heads, width), settings=(("perm", BY_ROW),))
+        return self.add("Reshape", x, shape=(items, rows, heads * width))
+
     def summed(self, x: str, *axes: int) -> str:
         """Sum over these axes, without them; for a constant, at compile time."""
         if not axes:
             return x
-        left = tuple(extent for axis, extent in enumerate(self.shape(x)) if axis not in axes)
+        kept = tuple(extent for axis, extent in enumerate(self.shape(x)) if axis not in axes)
         known = self.traced(x)
         if known is None:
-            kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(self.shape(x)))
-            total = self.add("ReduceSum", x, shape=kept, settings=(("axes", axes), ("keepdims", 1)))
-            return self.reshaped(total, *left)
+            return self.reshaped(self.reduced("ReduceSum", x, axes), *kept)
         return self.store(known.sum(axes))
 
     def sliced(self, x: str, axis: int, start: int, step: int, count: int) -> str:

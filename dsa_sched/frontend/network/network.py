@@ -82,6 +82,11 @@ class Node:
         """All values that must exist before the node runs."""
         return (*filter(None, self.inputs), *self.captured)
 
+    def renamed(self, names: Mapping[str, str]) -> Node:
+        """The node with other names of values that it reads and makes."""
+        inputs, outputs = (tuple(names.get(name, name) for name in each) for each in (self.inputs, self.outputs))
+        return replace(self, inputs=inputs, outputs=outputs)
+
     def setting(self, name: str, default: Setting) -> Setting:
         return dict(self.settings).get(name, default)
 

@@ -19,7 +19,7 @@ from dsa_sched.frontend.decomposition.attention import FILL, KEPT
 from dsa_sched.frontend.decomposition.attention_bias import hiding
 from dsa_sched.frontend.network.chain import Chain, Settings, Shape
 from dsa_sched.frontend.network.network import Array, Network, Node
-from dsa_sched.frontend.network.terms import Term
+from dsa_sched.frontend.network.traced import TracedArray
 from dsa_sched.frontend.patterns.pattern_search import is_computed, made_for, number_of
 
 MOST_MASKS = 5
@@ -105,14 +105,13 @@ def heads_of(masks: Masks, shape: Shape) -> Shape:
 
 def put_together(network: Network, masks: Masks, by_head: Shape) -> Together | None:
     """None where they cannot be one."""
-    constants: list[tuple[Array, Term]] = []
+    constants: list[TracedArray] = []
     computed: list[str] = []
     choice: AttentionMask | None = None
     for mask in masks.masks:
-        array = network.constants.get(mask.name)
-        hidden = _hidden(network, mask) if array is not None and mask.fill is not None else None
-        if array is not None and (mask.fill is None or hidden is not None):
-            spread = _spread(*(hidden or (array, network.term(mask.name))), mask.at, by_head)
+        known = _added(network, mask) if mask.name in network.constants else None
+        if known is not None:
+            spread = _spread(known, mask.at, by_head)
             if spread is None:
                 return None
             constants.append(spread)
@@ -129,16 +128,20 @@ def put_together(network: Network, masks: Masks, by_head: Shape) -> Together | N
     return Together(lambda chain: _sum(chain, constants, computed, by_head))
 
 
-def _hidden(network: Network, mask: AttentionMask) -> tuple[Array, Term] | None:
-    """Numbers to add for what a constant condition hides; None where adding is not equivalent."""
+def _added(network: Network, mask: AttentionMask) -> TracedArray | None:
+    """Numbers to add for a constant mask, or for what a constant condition hides; None where adding is not
+    equivalent.
+    """
     condition, fill = network.constants[mask.name], mask.fill
-    if condition.dtype != np.bool_ or fill is None or fill > -network.rounding.largest:
+    if fill is None:
+        return network.traced(mask.name)
+    if condition.dtype != np.bool_ or fill > -network.rounding.largest:
         return None
     wide = np.broadcast_to(condition, (*condition.shape[:-1], mask.at[-1]))
     keeps_some = (wide == mask.kept).any(-1).all()
     if fill != -inf and not keeps_some:
         return None
-    return hiding(condition, network.term(mask.name), kept=mask.kept, fill=fill)
+    return hiding(network.traced(mask.name), kept=mask.kept, fill=fill)
 
 
 def _meets(network: Network, mask: AttentionMask, by_head: Shape) -> bool:
@@ -148,14 +151,14 @@ def _meets(network: Network, mask: AttentionMask, by_head: Shape) -> bool:
     return (prod(ahead) == 1 and len(own) <= 4) or mask.at == by_head or (1, *mask.at) == by_head
 
 
-def _spread(array: Array, term: Term, at: Shape, by_head: Shape) -> tuple[Array, Term] | None:
+def _spread(mask: TracedArray, at: Shape, by_head: Shape) -> TracedArray | None:
     """A constant that meets scores of the shape `at`, for those by head: its leading axes in two."""
     if at == by_head or (1, *at) == by_head:
-        return array, term
-    own = (1,) * (len(at) - array.ndim) + array.shape
+        return mask
+    own = (1,) * (len(at) - len(mask.shape)) + mask.shape
     last = own[-2:]
     if prod(own[:-2]) == 1:
-        return array.reshape(last), term.reshape(*last)
+        return mask.reshape(*last)
     cut = next((cut for cut in range(len(at) - 1) if prod(at[:cut]) == by_head[0]), None)
     if cut is None or prod(at[cut:-2]) != by_head[1]:
         return None
@@ -166,7 +169,7 @@ def _spread(array: Array, term: Term, at: Shape, by_head: Shape) -> tuple[Array,
     wide, shape = (*batch, *heads, *last), (prod(batch), prod(heads), *last)
     if prod(shape) > MOST_ELEMENTS:
         return None
-    return np.broadcast_to(array.reshape(own), wide).reshape(shape), term.reshape(*own).broadcast(*wide).reshape(*shape)
+    return mask.reshape(*own).broadcast(*wide).reshape(*shape)
 
 
 def _chosen(mask: AttentionMask) -> Together:
@@ -175,17 +178,17 @@ def _chosen(mask: AttentionMask) -> Together:
 
 
 def _sum(
-    chain: Chain, constants: Sequence[tuple[Array, Term]], computed: Sequence[str], by_head: Shape
+    chain: Chain, constants: Sequence[TracedArray], computed: Sequence[str], by_head: Shape
 ) -> tuple[str, Settings]:
     """The name of the sum of all masks, and whether they are causal too."""
     settings: Settings = ()
-    total: tuple[Array, Term] | None = None
-    for array, term in constants:
-        if _is_causal(array, by_head):
+    total: TracedArray | None = None
+    for constant in constants:
+        if _is_causal(constant.array, by_head):
             settings = (("is_causal", 1),)
-        elif array.any():
-            total = (array, term) if total is None else (total[0] + array.astype(np.float64), total[1] + term)
-    names = [*computed, *((chain.array(*total),) if total is not None else ())]
+        elif constant.array.any():
+            total = constant if total is None else total + constant
+    names = [*computed, *((chain.store(total),) if total is not None else ())]
     mask = names[0] if names else ""
     for name in names[1:]:
         mask = chain.add("Add", mask, name)

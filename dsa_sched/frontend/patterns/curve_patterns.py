@@ -22,7 +22,7 @@ import numpy as np
 from dsa_sched.frontend.network.chain import Settings
 from dsa_sched.frontend.network.network import Network, Node
 from dsa_sched.frontend.patterns.matching import Match
-from dsa_sched.frontend.patterns.pattern_search import is_computed, number_of
+from dsa_sched.frontend.patterns.pattern_search import bounds_of, is_computed, number_of
 from partitioner.ir.operators import Trait, onnx_names
 
 Powers = tuple[int, int]
@@ -115,8 +115,7 @@ def _ramp(network: Network, node: Node) -> tuple[str, float, float, float] | Non
         case "HardSigmoid":
             return node.inputs[0], node.number("alpha", 0.2), node.number("beta", 0.5), 1.0
         case "Clip":
-            low = number_of(network, node.input(1)) if node.input(1) else node.number("min", -np.inf)
-            high = number_of(network, node.input(2)) if node.input(2) else node.number("max", np.inf)
+            low, high = bounds_of(network, node)
             return (node.inputs[0], 1.0, 0.0, high) if low == 0 and high and 0 < high < np.inf else None
         case "Min" if len(node.inputs) == 2:
             for inner, bound in (node.inputs, node.inputs[::-1]):

@@ -35,6 +35,13 @@ def exponent_of(network: Network, node: Node) -> float | None:
     return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 
 
+def bounds_of(network: Network, clip: Node) -> tuple[float | None, float | None]:
+    """Lower and upper bound of a Clip, infinite where it has none; None for one that is computed."""
+    low = number_of(network, clip.input(1)) if clip.input(1) else clip.number("min", -np.inf)
+    high = number_of(network, clip.input(2)) if clip.input(2) else clip.number("max", np.inf)
+    return low, high
+
+
 def is_alike(network: Network, a: str, b: str, depth: int = MOST_ALIKE) -> bool:
     """Whether two values are one, or made of the same by the same nodes: exporters write some of them twice."""
     if a == b:

@@ -37,10 +37,8 @@ def _write(chain: Chain, found: Captured) -> None:
     if len(axes) == 1 and (network.opset >= 13 or axes[0] == len(shape) - 1):
         chain.add("Softmax", x, shape=shape, settings=(("axis", axes[0]),))
     elif x == exponent:  # until opset 12 a Softmax is along all axes from its own on
-        kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
-        settings = (("axes", axes), ("keepdims", 1))
-        powers = chain.add("Exp", chain.add("Sub", x, chain.add("ReduceMax", x, shape=kept, settings=settings)))
-        chain.add("Div", powers, chain.add("ReduceSum", powers, shape=kept, settings=settings))
+        powers = chain.add("Exp", chain.add("Sub", x, chain.reduced("ReduceMax", x, axes)))
+        chain.add("Div", powers, chain.reduced("ReduceSum", powers, axes))
 
 
 def _axes(network: Network, reduced: str) -> Shape | None:

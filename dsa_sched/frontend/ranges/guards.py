@@ -22,7 +22,7 @@ from dsa_sched.frontend.network.draft import rewritten
 from dsa_sched.frontend.network.network import FLOATING, Network, Node
 from dsa_sched.frontend.patterns.found import RAISED
 from dsa_sched.frontend.patterns.mean_patterns import square_of
-from dsa_sched.frontend.patterns.pattern_search import exponent_of, is_computed, number_of
+from dsa_sched.frontend.patterns.pattern_search import bounds_of, exponent_of, is_computed
 from partitioner.ir.operators import REARRANGING, Trait, onnx_names
 
 MOST_NODES = 16
@@ -94,8 +94,7 @@ def _write(network: Network, chain: Chain, node: Node, least: float) -> bool:
 def _guard(network: Network, node: Node) -> tuple[str, float, float] | None:
     """The value that a node guards, and the smallest and the largest number with which it does so."""
     if node.op_type == "Clip":
-        low = number_of(network, node.input(1)) if node.input(1) else node.number("min", -np.inf)
-        high = number_of(network, node.input(2)) if node.input(2) else node.number("max", np.inf)
+        low, high = bounds_of(network, node)
         wide = high is not None and high >= network.rounding.largest
         return (node.inputs[0], low, low) if low is not None and wide else None
     for x, constant in (node.inputs, node.inputs[::-1]) if len(node.inputs) == 2 else ():
@@ -120,7 +119,7 @@ def _is_nonnegative(network: Network, name: str, steps: int = MOST_NODES) -> boo
         case "Mul" | "Pow" if square_of(network, name):
             return True
         case "Clip":
-            low = number_of(network, node.input(1)) if node.input(1) else node.number("min", -np.inf)
+            low, _ = bounds_of(network, node)
             return (low is not None and low >= 0) or _is_nonnegative(network, node.inputs[0], steps - 1)
         case "Max":
             return any(_is_nonnegative(network, operand, steps - 1) for operand in node.inputs)

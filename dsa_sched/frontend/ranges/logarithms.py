@@ -20,7 +20,7 @@ from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.draft import rewritten
 from dsa_sched.frontend.network.network import FORMULA, Network, Node
 from dsa_sched.frontend.patterns.found import WHOLE
-from dsa_sched.frontend.patterns.pattern_search import exponent_of, is_computed, number_of, reader_of
+from dsa_sched.frontend.patterns.pattern_search import bounds_of, exponent_of, is_computed, number_of, reader_of
 from dsa_sched.frontend.ranges.magnitudes import SquareSum, square_sum, write_scaled
 from partitioner.ir.formula import Step, formula_text
 
@@ -100,8 +100,7 @@ def _before(network: Network, node: Node) -> tuple[str, tuple[Step, ...]] | None
         case "Pow":
             return _power(x, exponent_of(network, node))
         case "Clip":
-            low = number_of(network, node.input(1)) if node.input(1) else node.number("min", -np.inf)
-            high = number_of(network, node.input(2)) if node.input(2) else node.number("max", np.inf)
+            low, high = bounds_of(network, node)
             if low is None or high is None:
                 return None
             return x, tuple(step for step in (("max", low), ("min", high)) if np.isfinite(step[1]))

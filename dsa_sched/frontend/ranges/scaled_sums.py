@@ -33,7 +33,7 @@ from dsa_sched.frontend.network.network import FLOATING, Network, Node
 from dsa_sched.frontend.network.terms import number
 from dsa_sched.frontend.patterns.found import SCALED
 from dsa_sched.frontend.patterns.mean_patterns import square_of
-from dsa_sched.frontend.patterns.pattern_search import exponent_of, is_alike, number_of
+from dsa_sched.frontend.patterns.pattern_search import bounds_of, exponent_of, is_alike, number_of
 from partitioner.ir.operators import Trait, onnx_names
 
 SUMS = ("ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2")
@@ -164,8 +164,9 @@ def _least(network: Network, node: Node, name: str) -> tuple[str, float] | None:
     match node.op_type:
         case "Add" | "Max" if least is not None:
             kind = node.op_type
-        case "Clip" if node.inputs[0] == name and _upper_bound(network, node) == np.inf:
-            kind, least = "Max", number_of(network, node.input(1)) if node.input(1) else node.number("min", 0.0)
+        case "Clip" if node.inputs[0] == name and _holds_back_nothing(network, node):
+            kind, (low, _) = "Max", bounds_of(network, node)
+            least = 0.0 if low == -np.inf else low
         case "Relu":
             kind, least = "Max", 0.0
         case _:
@@ -173,10 +174,10 @@ def _least(network: Network, node: Node, name: str) -> tuple[str, float] | None:
     return (kind, least) if least is not None and 0 <= least < np.inf else None
 
 
-def _upper_bound(network: Network, node: Node) -> float:
-    """Upper bound of a Clip: infinite where it holds back no number of fp16; zero where it is not constant."""
-    bound = number_of(network, node.input(2)) if node.input(2) else node.number("max", np.inf)
-    return np.inf if bound is not None and bound > network.rounding.largest else 0.0
+def _holds_back_nothing(network: Network, clip: Node) -> bool:
+    """Whether no number of fp16 is above the upper bound of a Clip."""
+    _, high = bounds_of(network, clip)
+    return high is not None and high > network.rounding.largest
 
 
 def _same_shape(network: Network, node: Node, name: str) -> bool:

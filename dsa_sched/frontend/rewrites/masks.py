@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import inf
+from sys import float_info
 
 import numpy as np
 import onnx
@@ -25,6 +26,8 @@ from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.draft import Draft, rewritten
 from dsa_sched.frontend.network.network import FLOATING, Array, Network, Node
 from dsa_sched.frontend.network.terms import Term, number, triangle
+from dsa_sched.frontend.patterns.matching import Pattern, either, matches, op, value
+from dsa_sched.frontend.patterns.matching import number as constant
 from partitioner.ir.operators import Trait, onnx_names
 
 BOOL, FLOAT = int(onnx.TensorProto.BOOL), int(onnx.TensorProto.FLOAT)
@@ -286,58 +289,61 @@ def _with_open_rows(network: Network) -> Network:
     return rewritten(network, _open_row)
 
 
+FINITE = constant(low=-float_info.max, high=float_info.max)
+MASK = either(
+    op("Where", value("open"), FINITE, constant(-inf), name="mask"),
+    op("Where", value("open"), constant(-inf, name="hidden"), FINITE, name="mask"),
+)
+"""A mask that may close a row as a whole; `hidden` is captured where its condition says what is closed."""
+
+WEIGHTS = op("Softmax", op("Add", value("scores"), MASK), name="weights")
+
+
+def _guard(weights: Pattern) -> Pattern:
+    """The choice of another value where a weight is no number."""
+    return op("Where", op("IsNaN", weights), value("other", computed=False), weights)
+
+
+GUARDED_WEIGHTS, GUARDED_VALUE = _guard(WEIGHTS), _guard(value("guarded"))
+GUARDED_SOFTPLUS = op(
+    "Where",
+    op("Greater", value("x"), constant(low=LEAST_THRESHOLD)),
+    value("x"),
+    op("Softplus", value("x"), name="guarded"),
+)
+
+
 def _open_row(chain: Chain, node: Node) -> bool:
-    found = _closing(chain.network, node)
-    if found is None:
-        return False
-    softmax, total, mask, closed = found
-    shape, of_mask = chain.shape(node.outputs[0]), chain.shape(mask.inputs[0])
+    network = chain.network
+    for found in matches(network, GUARDED_WEIGHTS, node.outputs[0]):
+        open_, scores, zero = (found.values[name] for name in ("open", "scores", "other"))
+        if zero in network.constants and not network.constants[zero].any() and _is_bounded(network, scores):
+            softmax, mask = (network.producer[found.values[name]] for name in ("weights", "mask"))
+            _write_open_row(chain, open_, scores, softmax, mask, hidden="hidden" in found.numbers)
+            return True
+    return False
+
+
+def _write_open_row(chain: Chain, open_: str, scores: str, softmax: Node, mask: Node, *, hidden: bool) -> None:
+    shape, of_mask = chain.shape(softmax.outputs[0]), chain.shape(open_)
     axis = softmax.integer("axis", -1) % len(shape) - len(shape)
-    open_, kept = mask.inputs[0], mask.inputs[3 - closed]
-    if closed == 1:  # it is true where the row is closed
+    kept = mask.inputs[2 if hidden else 1]
+    if hidden:  # it is true where the row is closed
         open_ = chain.add("Not", open_, suffix="open", dtype=BOOL)
     largest = chain.network.rounding.largest
     least = chain.array(np.array(-largest, np.float32), number(-largest), "least")
-    mask_below = chain.add("Where", open_, kept, least, shape=of_mask, suffix="mask")
-    scores = next(name for name in total.inputs if name != mask.outputs[0])
-    scores = chain.add("Add", scores, mask_below, suffix="sum")
-    weights = chain.add("Softmax", scores, shape=shape, settings=softmax.settings, suffix="soft")
+    added = chain.add("Where", open_, kept, least, shape=of_mask, suffix="mask")
+    weights = chain.add(
+        "Softmax", chain.add("Add", scores, added, suffix="sum"), settings=softmax.settings, suffix="soft"
+    )
     is_open = chain.add("Cast", open_, settings=(("to", FLOAT),), suffix="number")
     any_shape = tuple(1 if place == len(of_mask) + axis else extent for place, extent in enumerate(of_mask))
     settings = (("axes", (axis,)), ("keepdims", 1))
     chain.add("Mul", weights, chain.add("ReduceMax", is_open, shape=any_shape, settings=settings, suffix="any"))
-    return True
-
-
-def _closing(network: Network, node: Node) -> tuple[Node, Node, Node, int] | None:
-    """Softmax, sum and choice of a guard with such a mask, and which operand of the choice is minus infinity."""
-    if node.op_type != "Where" or not _guards(network, node):
-        return None
-    softmax = network.producer.get(node.inputs[2])
-    total = network.producer.get(softmax.inputs[0]) if softmax is not None and softmax.op_type == "Softmax" else None
-    if softmax is None or total is None or total.op_type != "Add":
-        return None
-    masks = [made for name in total.inputs if (made := network.producer.get(name)) and made.op_type == "Where"]
-    if len(masks) != 1 or not any(_is_bounded(network, name) for name in total.inputs if name not in masks[0].outputs):
-        return None
-    pair = [network.constants.get(name) for name in masks[0].inputs[1:]]
-    if masks[0].inputs[0] in network.constants or any(array is None or array.size != 1 for array in pair):
-        return None
-    first, second = (float(array.reshape(-1)[0]) for array in pair if array is not None)
-    if (first == -inf) == (second == -inf) or inf in (first, second):
-        return None
-    return softmax, total, masks[0], 1 if first == -inf else 2
-
-
-def _guards(network: Network, node: Node) -> bool:
-    """Zero where the other operand is no number."""
-    condition, zero = network.producer.get(node.inputs[0]), network.constants.get(node.inputs[1])
-    same = condition is not None and condition.op_type == "IsNaN" and condition.inputs[0] == node.inputs[2]
-    return same and zero is not None and not zero.any()
 
 
 def without_guards(network: Network) -> Network:
-    """Choices that never choose, or between values that are the same half: the value itself."""
+    """Choices that never choose, or between values that are the same fp16 number: the value itself."""
     nodes = tuple(
         replace(node, op_type="Identity", inputs=(kept,)) if (kept := _guarded(network, node)) else node
         for node in network.nodes
@@ -346,20 +352,10 @@ def without_guards(network: Network) -> Network:
 
 
 def _guarded(network: Network, node: Node) -> str:
-    if node.op_type != "Where":
-        return ""
-    condition = network.producer.get(node.inputs[0])
-    if condition is None:
-        return ""
-    if condition.op_type == "IsNaN" and condition.inputs[0] == node.inputs[2]:
-        return node.inputs[2] if _never_nan(network, node.inputs[2]) else ""
-    softplus = network.producer.get(node.inputs[2])
-    if condition.op_type != "Greater" or softplus is None or softplus.op_type != "Softplus":
-        return ""
-    threshold = network.constants.get(condition.inputs[1])
-    same = softplus.inputs[0] == condition.inputs[0] == node.inputs[1]
-    beyond = threshold is not None and threshold.size == 1 and float(threshold.reshape(-1)[0]) >= LEAST_THRESHOLD
-    return node.inputs[2] if same and beyond else ""
+    """The value that a choice never leaves; empty for other nodes."""
+    guards = [found.values["guarded"] for found in matches(network, GUARDED_VALUE, node.outputs[0])]
+    same = [found.values["guarded"] for found in matches(network, GUARDED_SOFTPLUS, node.outputs[0])]
+    return next((name for name in guards if _never_nan(network, name)), next(iter(same), ""))
 
 
 def _never_nan(network: Network, name: str) -> bool:

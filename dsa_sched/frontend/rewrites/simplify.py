@@ -25,7 +25,6 @@ from dsa_sched.frontend.network.terms import number
 from dsa_sched.frontend.network.traced import TracedArray
 from dsa_sched.frontend.patterns.patterns import find_patterns
 from dsa_sched.frontend.ranges.rules import keep_ranges
-from dsa_sched.frontend.rewrites.constant_gathers import flatten_gathers
 from dsa_sched.frontend.rewrites.gains import MEAN, VARIANCE, move_gains
 from dsa_sched.frontend.rewrites.masks import replace_masks, without_guards
 from dsa_sched.frontend.rewrites.norm_gains import move_norm_gains
@@ -49,7 +48,7 @@ def simplify(network: Network, wants: Wants) -> Network:
     whole, elements, narrow = wants.whole, wants.attention_elements, network.rounding.narrow
     of_file = network.values.keys()
     network = drop_no_ops(without_guards(network) if narrow else network).pruned()
-    network = decompose_first(flatten_gathers(unroll_recurrent(network, whole)), whole)
+    network = decompose_first(unroll_recurrent(network, whole), whole)
     network = find_patterns(network)
     network = decompose_attention(network, whole, attention_elements=elements).pruned()
     network = replace_masks(network) if narrow else network
@@ -82,7 +81,7 @@ def drop_no_ops(network: Network) -> Network:
             nodes.append(replace(node, op_type="Reshape", inputs=(source,), outputs=(output,), settings=()))
         else:
             fixed.add(output)
-            nodes = [_renamed(item, source, output) for item in nodes]
+            nodes = [item.renamed({source: output}) for item in nodes]
             alias = {name: output if target == source else target for name, target in alias.items()}
             alias[source] = output
     return replace(network, nodes=tuple(nodes))
@@ -120,14 +119,6 @@ def _is_no_op(network: Network, node: Node) -> bool:
             amounts = node.integers("pads", ()) or (tuple(pads.reshape(-1).tolist()) if pads is not None else (1,))
             return not any(amounts)
     return False
-
-
-def _renamed(node: Node, old: str, new: str) -> Node:
-    return replace(
-        node,
-        inputs=tuple(new if name == old else name for name in node.inputs),
-        outputs=tuple(new if name == old else name for name in node.outputs),
-    )
 
 
 def split_many_operands(network: Network) -> Network:

@@ -11,19 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from dsa_sched.frontend.network.chain import Chain
-from dsa_sched.frontend.network.draft import rewritten
 from dsa_sched.frontend.network.network import Network, Node
 from dsa_sched.frontend.network.terms import number
 
 Array = npt.NDArray[np.int64]
 
 
-def flatten_gathers(network: Network) -> Network:
-    """Flatten all such nodes of computed data whose indices are constant and in range; others are refused later."""
-    return rewritten(network, _write)
-
-
-def _write(chain: Chain, node: Node) -> bool:
+def flatten_gather(chain: Chain, node: Node) -> bool:
+    """Rule for nodes of computed data whose indices are constant and in range; others are refused later."""
     found = _rows(chain.network, node)
     if found is None:
         return False
@@ -39,10 +34,8 @@ def _write(chain: Chain, node: Node) -> bool:
 
 def _rows(network: Network, node: Node) -> tuple[int, Array] | None:
     """Number of rows of the data, and the row of each result; None for other nodes."""
-    if node.op_type not in ("GatherND", "GatherElements") or node.inputs[0] not in network.values:
-        return None
     given = network.constants.get(node.inputs[1])
-    if given is None or node.inputs[0] in network.constants or node.outputs[0] not in network.values:
+    if given is None or node.inputs[0] in network.constants:
         return None
     indices = given.astype(np.int64)
     shape = network.shape(node.inputs[0])
