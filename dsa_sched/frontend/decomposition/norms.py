@@ -156,7 +156,8 @@ def _rms_norm(chain: Chain, node: Node, *, lines: bool = False) -> bool:
 def _by_channel(chain: Chain, vector: str, rank: int) -> str:
     """The vector with one element per channel, on axis 1."""
     spread = (chain.shape(vector)[0], *(1,) * (rank - 2))
-    return chain.reshaped(vector, *spread)
+    known = chain.traced(vector)
+    return chain.add("Flatten", vector, shape=spread) if known is None else chain.store(known.reshape(*spread))
 
 
 def _instance_norm(chain: Chain, node: Node, *, lines: bool = False) -> bool:

@@ -14,7 +14,6 @@ import numpy as np
 
 from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.network import FLOATING, Node
-from dsa_sched.frontend.network.operation import Refusal, Writer
 from dsa_sched.frontend.network.terms import number, triangle
 
 LONGEST_TRIANGLE = 512
@@ -33,11 +32,6 @@ def running_sum(chain: Chain, node: Node) -> bool:
     y = _along(chain, chain.reshaped(x, outer, extent, inner), exclusive, reverse)
     chain.add("Flatten", y, shape=shape)
     return True
-
-
-def refuse_running_sum(_writer: Writer, _node: Node) -> None:
-    """Raises Refusal for nodes that the decomposition leaves."""
-    raise Refusal("the axis is computed at run time; it must be constant")
 
 
 def _along(chain: Chain, x: str, exclusive: bool, reverse: bool) -> str:

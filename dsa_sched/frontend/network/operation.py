@@ -54,7 +54,16 @@ class Operations:
 
 
 class Refusal(Exception):
-    """Why a rule cannot take a node; becomes one line of the ModelError."""
+    """The reason why a rule cannot take a node; becomes one line of the ModelError."""
+
+
+def refusing(reason: str) -> Rule:
+    """The rule of operators that reach a rule only where they cannot be compiled."""
+
+    def rule(_writer: Writer, _node: Node) -> None:
+        raise Refusal(reason)
+
+    return rule
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ import numpy as np
 
 from dsa_sched.frontend.network.chain import Settings
 from dsa_sched.frontend.network.network import Network, Node
-from dsa_sched.frontend.patterns.matching import Match
+from dsa_sched.frontend.patterns.matching import Match, either, matches, number, op, value
 from dsa_sched.frontend.patterns.pattern_search import bounds_of, is_computed, number_of
 from partitioner.ir.operators import Trait, onnx_names
 
@@ -68,6 +68,11 @@ FORMS = (
     ),
 )
 
+RAMP = either(
+    op("HardSigmoid|Clip", value("x")),
+    op("Min", either(op("Relu", value("x")), op("Max", value("x"), number(0.0))), number(name="high")),
+)
+
 
 def curve_matches(network: Network) -> Iterator[Match]:
     """Every activation that the network spells out."""
@@ -111,29 +116,15 @@ def _hard_swish(network: Network, curve: Node) -> Iterator[Match]:
 
 def _ramp(network: Network, node: Node) -> tuple[str, float, float, float] | None:
     """x, a, b and c of a node that computes a * x + b, held between 0 and c > 0."""
-    match node.op_type:
-        case "HardSigmoid":
-            return node.inputs[0], node.number("alpha", 0.2), node.number("beta", 0.5), 1.0
-        case "Clip":
+    for found in matches(network, RAMP, node.outputs[0]):
+        x, high = found.values["x"], found.numbers.get("high")
+        if node.op_type == "HardSigmoid":
+            return x, node.number("alpha", 0.2), node.number("beta", 0.5), 1.0
+        if node.op_type == "Clip":
             low, high = bounds_of(network, node)
-            return (node.inputs[0], 1.0, 0.0, high) if low == 0 and high and 0 < high < np.inf else None
-        case "Min" if len(node.inputs) == 2:
-            for inner, bound in (node.inputs, node.inputs[::-1]):
-                high, made = number_of(network, bound), network.producer.get(inner)
-                if high and 0 < high < np.inf and made is not None and (x := _above_zero(network, made)):
-                    return x, 1.0, 0.0, high
+            high = high if low == 0 else None
+        return (x, 1.0, 0.0, high) if high and 0 < high < np.inf else None
     return None
-
-
-def _above_zero(network: Network, node: Node) -> str:
-    """x of a node that computes max(x, 0); empty for others."""
-    if node.op_type == "Relu":
-        return node.inputs[0]
-    if node.op_type == "Max" and len(node.inputs) == 2:
-        for x, zero in (node.inputs, node.inputs[::-1]):
-            if number_of(network, zero) == 0.0 and is_computed(network, x):
-                return x
-    return ""
 
 
 def _whole(

@@ -123,7 +123,10 @@ def matches(network: Network, pattern: Pattern, name: str, found: Captured | Non
             node = network.producer.get(name)
             if node is None or node.op_type not in pattern.op_types or len(node.inputs) < len(pattern.operands):
                 return
-            swapped = (node.inputs[::-1],) if node.op_type in COMMUTATIVE and len(node.inputs) == 2 else ()
+            commutes = node.op_type in COMMUTATIVE
+            if commutes and len(node.inputs) > len(pattern.operands):
+                return
+            swapped = (node.inputs[::-1],) if commutes else ()
             for inputs in (node.inputs, *swapped):
                 if _adds_no_axes(network, pattern, inputs, name):
                     for last in found.with_value(pattern.name, name):

@@ -19,14 +19,14 @@ from dsa_sched.frontend.patterns.exponential_patterns import EXPONENTIALS
 from dsa_sched.frontend.patterns.found import recorded
 from dsa_sched.frontend.patterns.layer_norm_patterns import NORMS
 from dsa_sched.frontend.patterns.matching import Match, matches_of, replaced
-from dsa_sched.frontend.patterns.mean_patterns import mean_matches, variance_matches
+from dsa_sched.frontend.patterns.mean_patterns import VARIANCES, mean_matches
 from dsa_sched.frontend.patterns.rotary_patterns import ROTARIES
 from dsa_sched.frontend.patterns.softmax_patterns import SOFTMAXES
 
 SEARCHES: tuple[Callable[[Network], Iterator[Match]], ...] = (
     partial(matches_of, SOFTMAXES),
     mean_matches,
-    variance_matches,
+    partial(matches_of, VARIANCES),
     partial(matches_of, NORMS),
     partial(matches_of, EXPONENTIALS),
     curve_matches,

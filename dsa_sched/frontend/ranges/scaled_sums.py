@@ -32,11 +32,13 @@ from dsa_sched.frontend.network.draft import Draft
 from dsa_sched.frontend.network.network import FLOATING, Network, Node
 from dsa_sched.frontend.network.terms import number
 from dsa_sched.frontend.patterns.found import SCALED
+from dsa_sched.frontend.patterns.matching import matches, op, value
 from dsa_sched.frontend.patterns.mean_patterns import square_of
 from dsa_sched.frontend.patterns.pattern_search import bounds_of, exponent_of, is_alike, number_of
 from partitioner.ir.operators import Trait, onnx_names
 
 SUMS = ("ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2")
+CENTRED = op("Sub", value("y"), op("ReduceMean", value("y"), name="mean"))
 MOVES = onnx_names(Trait.VIEW)
 MOST_STEPS = 24
 """Largest number of steps after a sum within which an epsilon is looked for."""
@@ -106,15 +108,10 @@ def _source(network: Network, chain: Chain, node: Node) -> _Scaled | None:
 
 def _centred(network: Network, x: str, axes: Shape) -> Iterator[str]:
     """The y of which x is y - mean(y) over the same axes."""
-    difference = network.producer.get(x)
-    if difference is None or difference.op_type != "Sub":
-        return
-    y, mean_name = difference.inputs
-    mean = network.producer.get(mean_name)
-    if mean is None or mean.op_type != "ReduceMean" or mean.inputs[0] != y:
-        return
-    if mean.integer("keepdims", 1) and reduced_axes(network, mean) == axes:
-        yield y
+    for found in matches(network, CENTRED, x):
+        mean = network.producer[found.values["mean"]]
+        if mean.integer("keepdims", 1) and reduced_axes(network, mean) == axes:
+            yield found.values["y"]
 
 
 # Numbers added to a sum, or that are its lower bound

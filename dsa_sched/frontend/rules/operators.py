@@ -18,7 +18,6 @@ import onnx
 from dsa_sched.frontend.decomposition.decompose import LIMITS, TAKEN_APART
 from dsa_sched.frontend.decomposition.einsum import refuse_einsum
 from dsa_sched.frontend.decomposition.recurrent import RECURRENT, refuse_recurrent
-from dsa_sched.frontend.decomposition.running_sums import refuse_running_sum
 from dsa_sched.frontend.integers.preparation import WORD_OPERATORS
 from dsa_sched.frontend.integers.words import MOST_WORDS
 from dsa_sched.frontend.network.network import (
@@ -34,7 +33,7 @@ from dsa_sched.frontend.network.network import (
     Node,
     Value,
 )
-from dsa_sched.frontend.network.operation import Operations, Refusal, Rule, Writer
+from dsa_sched.frontend.network.operation import Operations, Refusal, Rule, Writer, refusing
 from dsa_sched.frontend.network.refusals import RefusedNode
 from dsa_sched.frontend.network.shapes import known_values, shape_text
 from dsa_sched.frontend.rewrites.masks import MASK_LIMITS
@@ -42,7 +41,6 @@ from dsa_sched.frontend.rules import (
     rules_axes,
     rules_elementwise,
     rules_product,
-    rules_resize,
     rules_transposed,
     rules_window,
 )
@@ -113,14 +111,6 @@ def operations_of(network: Network, wants: Wants) -> Operations:
     if reasons:
         raise RefusedNodes(network, reasons, values)
     return Operations(tuple(writer.operations), writer.constants, writer.values, writer.terms)
-
-
-def refuse_branches(_writer: Writer, _node: Node) -> None:
-    """Raises Refusal for an If whose condition is not known."""
-    raise Refusal(
-        "its condition is computed at run time; a branch is compiled where shapes or constants choose it (--bind makes "
-        "an input a constant)"
-    )
 
 
 def _unwritten(op_type: str) -> str:
@@ -223,8 +213,11 @@ SHAPE_ONLY = frozenset(["Shape", "Size"])
 
 ONLY_REFUSED: dict[str, Rule] = {
     "Einsum": refuse_einsum,
-    "CumSum": refuse_running_sum,
-    "If": refuse_branches,
+    "CumSum": refusing("the axis is computed at run time; it must be constant"),
+    "If": refusing(
+        "its condition is computed at run time; a branch is compiled where shapes or constants choose it (--bind makes "
+        "an input a constant)"
+    ),
 }
 """Rules of operators that reach a rule only where they cannot be compiled: they give the reason."""
 
@@ -249,8 +242,8 @@ OPERATORS: dict[str, Rule] = {
     POWER: rules_axes.reduce_line,
     NORMALISE: rules_axes.normalise,
     ATTEND: rules_axes.attend,
-    "BatchNormalization": rules_elementwise.batch_norm,
-    **dict.fromkeys(("Dropout", "Cast"), rules_elementwise.left_over),
+    "BatchNormalization": refusing("batch normalisation in training mode or with computed statistics"),
+    **dict.fromkeys(("Dropout", "Cast"), refusing("neither a no-op nor constant here")),
     "Softmax": rules_axes.softmax,
     "Concat": rules_axes.concat,
     "Transpose": rules_axes.transpose,
@@ -265,6 +258,5 @@ OPERATORS: dict[str, Rule] = {
     "Expand": rules_axes.expand,
     "Tile": rules_axes.tile,
     **dict.fromkeys(RECURRENT, refuse_recurrent),
-    "Resize": rules_resize.resize,
-    "Upsample": rules_resize.resize,
+    **dict.fromkeys(("Resize", "Upsample"), rules_window.resize),
 }

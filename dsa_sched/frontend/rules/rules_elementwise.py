@@ -105,13 +105,5 @@ def of_equal_rank(writer: Writer, node: Node, inputs: tuple[str, ...]) -> tuple[
     return tuple(operands)
 
 
-def batch_norm(_writer: Writer, _node: Node) -> None:
-    raise Refusal("batch normalisation in training mode or with computed statistics")
-
-
-def left_over(_writer: Writer, _node: Node) -> None:
-    raise Refusal("neither a no-op nor constant here")
-
-
 def scale_shift(writer: Writer, node: Node) -> None:
     writer.add(node, "scale_shift", inputs=node.inputs)

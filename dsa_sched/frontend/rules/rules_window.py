@@ -1,4 +1,4 @@
-"""Rules of operators with windows: convolution, pooling, local response normalisation.
+"""Rules of operators on feature maps: convolution, pooling, local response normalisation, resizing.
 
 auto_pad, ceil_mode, a global pool  -->  kernel, strides, dilations, pads (all begins, then all ends)
 
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
+from dsa_sched.frontend.decomposition.resampling import OF_IMAGES, factors, mode_of
 from dsa_sched.frontend.network.network import Node
 from dsa_sched.frontend.network.operation import Refusal, Writer
 from dsa_sched.frontend.rules.image_windows import ImageWindow, OperationSteps, image_pool
@@ -151,3 +152,20 @@ def lrn(writer: Writer, node: Node) -> None:
         "bias": node.number("bias", 1.0),
     }
     writer.add(node, "lrn", numbers)
+
+
+def resize(writer: Writer, node: Node) -> None:
+    """The rule of Resize and of its predecessor Upsample."""
+    shape, out = writer.shape(node.inputs[0]), writer.shape(node.outputs[0])
+    mode, coordinates = mode_of(writer.network, node)
+    if node.integer("antialias", 0):
+        raise Refusal("antialias")
+    if coordinates not in OF_IMAGES or mode == "cubic" or shape[:2] != out[:2]:
+        raise Refusal("the part of it that is read (roi) is computed at run time; it must be constant")
+    old = node.op_type == "Upsample" or writer.network.opset < 11
+    rounding = "simple" if old else node.text("nearest_mode", "round_prefer_floor")
+    attributes: dict[str, Attribute] = {"mode": mode, "coordinates": coordinates, "rounding": rounding}
+    scales = factors(writer.network, node, len(shape))
+    if scales and any(s * a != b for s, a, b in zip(scales, shape, out, strict=True)):
+        attributes["scales"] = scales
+    writer.add(node, "resize", attributes)
