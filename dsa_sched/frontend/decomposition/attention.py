@@ -6,7 +6,7 @@ The scale is applied to q, the smallest of the three places, where its rounding 
 of two is exact. Several heads of q that share one of k and v are rows of one product: nothing is copied. Masked scores
 are minus infinity, as in ONNX.
 
-A node that was found in pieces may have settings that no file can give it: `unguarded` (`attention_bias.py`), and
+A node that a file spells out may have settings that no file can give it: `unguarded` (`attention_bias.py`), and
 `fill`: scores become this number where the condition, its fourth input, is not `kept`. A node that a target is given
 whole has the setting `in_form`.
 """
@@ -92,7 +92,7 @@ def _attended(chain: Chain, node: Node, q: str, k: str, v: str) -> str:
     together = (batch, groups, heads // groups * rows)
     if heads != groups:
         q = chain.add("Reshape", q, shape=(*together, width))
-    scores = chain.add("MatMul", q, turned(chain, k), shape=(*together, columns))
+    scores = chain.add("MatMul", q, transposed_keys(chain, k), shape=(*together, columns))
     if heads != groups:
         scores = chain.add("Reshape", scores, shape=(batch, heads, rows, columns))
     bias = bias_of(chain, node, chain.shape(scores)) if node.number(FILL, -inf) == -inf else Bias()
@@ -108,7 +108,7 @@ def _attended(chain: Chain, node: Node, q: str, k: str, v: str) -> str:
     return chain.add("Mul", result, bias.seen) if bias.seen else result
 
 
-def turned(chain: Chain, k: str) -> str:
+def transposed_keys(chain: Chain, k: str) -> str:
     """k with its last two axes exchanged, by one transpose with the one that made it."""
     made = chain.network.producer.get(k) or next((node for node in chain.nodes if k in node.outputs), None)
     rank, perm = len(chain.shape(k)), swapped(len(chain.shape(k)))

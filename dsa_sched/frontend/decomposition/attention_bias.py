@@ -6,7 +6,7 @@
     is_causal, windows         -->  0 for what a row sees by its place, else minus infinity
 
 By ONNX's definition, a row that sees nothing gives zeros. Where there may be one, its scores are kept finite, and its
-results are multiplied by `seen`, 1 for each row that sees something, else 0. Attention that was found in pieces without
+results are multiplied by `seen`, 1 for each row that sees something, else 0. Attention that a file spells out without
 such a guard is `unguarded`: it is NaN where the file is.
 """
 

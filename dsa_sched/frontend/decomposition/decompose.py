@@ -135,12 +135,9 @@ def _log_of_sum(chain: Chain, x: str, axes: Shape) -> tuple[str, str, str]:
 
 def _log_sum_exp(chain: Chain, node: Node) -> bool:
     x = node.inputs[0]
-    rank = len(chain.shape(x))
-    constant = chain.network.constants.get(node.input(1))
-    given = node.integers("axes", ()) if constant is None else tuple(int(axis) for axis in constant.reshape(-1))
-    if not rank or (node.input(1) and constant is None) or (not given and node.integer("noop_with_empty_axes", 0)):
+    axes = norms.reduced_axes(chain.network, node)
+    if not axes:
         return False
-    axes = tuple(sorted(axis % rank for axis in given)) or tuple(range(rank))
     _, largest, total = _log_of_sum(chain, x, axes)
     result = chain.add("Add", total, largest)
     if chain.shape(node.outputs[0]) != chain.shape(result):

@@ -82,13 +82,32 @@ def root_mean_square(chain: Chain, x: str, factor: str, axes: Shape, epsilon: fl
     return chain.add("Sqrt", power)
 
 
-def _standardised(chain: Chain, x: str, axes: Shape, epsilon: float, deviation: str = "") -> str:
-    """(x - mean) / sqrt(variance + epsilon); 1 over that root under the name `deviation` where one is given."""
-    centred, factor = centred_and_scaled(chain, x, axes, epsilon)
-    inverse = chain.add("Reciprocal", root_mean_square(chain, centred, factor, axes, epsilon))
-    if deviation:
-        chain.add("Mul", inverse, factor, output=deviation)
-    return chain.add("Mul", centred, inverse)
+def _write_norm(
+    chain: Chain,
+    x: str,
+    axes: Shape,
+    epsilon: float,
+    vectors: tuple[str, str],
+    *,
+    centred: bool = True,
+    lines: bool = False,
+    deviation: str = "",
+) -> None:
+    """Write (x - mean) / sqrt(variance + epsilon), without the mean unless `centred`, times scale plus bias: along
+    `lines` as one operator; else with 1 over that root under the name `deviation` where one is given.
+    """
+    if lines:
+        settings = (("axes", axes), ("centred", int(centred)), ("epsilon", epsilon))
+        result = chain.add(NORMALISE, x, settings=settings)
+    else:
+        spread, factor = (
+            centred_and_scaled(chain, x, axes, epsilon) if centred else scaled(chain, x, axes, epsilon, centred=False)
+        )
+        inverse = chain.add("Reciprocal", root_mean_square(chain, spread, factor, axes, epsilon))
+        if deviation:
+            chain.add("Mul", inverse, factor, output=deviation)
+        result = chain.add("Mul", spread, inverse)
+    _affine(chain, result, *vectors)
 
 
 def _affine(chain: Chain, x: str, scale: str, bias: str) -> None:
@@ -126,30 +145,16 @@ def _layer_norm(chain: Chain, node: Node, *, lines: bool = False) -> bool:
     mean, deviation, *_ = (*node.outputs[1:], "", "")
     if mean:
         average(chain, x, axes, mean)
-    if lines and axes and not deviation:
-        result = _normalised(chain, x, axes, _epsilon(node), centred=True)
-    else:
-        result = _standardised(chain, x, axes, _epsilon(node), deviation)
-    _affine(chain, result, node.inputs[1], node.input(2))
+    vectors, lines = (node.inputs[1], node.input(2)), lines and bool(axes) and not deviation
+    _write_norm(chain, x, axes, _epsilon(node), vectors, lines=lines, deviation=deviation)
     return bool(axes)
 
 
-def _normalised(chain: Chain, x: str, axes: Shape, epsilon: float, *, centred: bool) -> str:
-    """`x` normalised as one operator."""
-    settings = (("axes", axes), ("centred", int(centred)), ("epsilon", epsilon))
-    return chain.add(NORMALISE, x, settings=settings)
-
-
 def _rms_norm(chain: Chain, node: Node, *, lines: bool = False) -> bool:
-    x, axes, epsilon = node.inputs[0], _trailing_axes(chain, node), _epsilon(node)
-    if not epsilon_in_range(chain.network, epsilon):
+    x, axes, vectors = node.inputs[0], _trailing_axes(chain, node), (node.inputs[1], "")
+    if not epsilon_in_range(chain.network, _epsilon(node)):
         return False
-    if lines and axes:
-        _affine(chain, _normalised(chain, x, axes, epsilon, centred=False), node.inputs[1], "")
-        return True
-    x, factor = scaled(chain, x, axes, epsilon, centred=False)
-    inverse = chain.add("Reciprocal", root_mean_square(chain, x, factor, axes, epsilon))
-    _affine(chain, chain.add("Mul", x, inverse), node.inputs[1], "")
+    _write_norm(chain, x, axes, _epsilon(node), vectors, centred=False, lines=lines and bool(axes))
     return bool(axes)
 
 
@@ -166,12 +171,7 @@ def _instance_norm(chain: Chain, node: Node, *, lines: bool = False) -> bool:
     if rank < 3 or not epsilon_in_range(chain.network, _epsilon(node)):
         return False
     scale, bias = (_by_channel(chain, name, rank) for name in node.inputs[1:3])
-    x, axes = node.inputs[0], tuple(range(2, rank))
-    if lines:
-        result = _normalised(chain, x, axes, _epsilon(node), centred=True)
-    else:
-        result = _standardised(chain, x, axes, _epsilon(node))
-    _affine(chain, result, scale, bias)
+    _write_norm(chain, node.inputs[0], tuple(range(2, rank)), _epsilon(node), (scale, bias), lines=lines)
     return True
 
 
@@ -184,7 +184,7 @@ def _batch_norm(chain: Chain, node: Node) -> bool:
     if not node.integer("training_mode", 0) or read or rank < 2 or not epsilon_in_range(chain.network, _epsilon(node)):
         return False
     scale, bias = (_by_channel(chain, name, rank) for name in node.inputs[1:3])
-    _affine(chain, _standardised(chain, node.inputs[0], (0, *range(2, rank)), _epsilon(node)), scale, bias)
+    _write_norm(chain, node.inputs[0], (0, *range(2, rank)), _epsilon(node), (scale, bias))
     return True
 
 

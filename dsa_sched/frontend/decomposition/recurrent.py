@@ -19,8 +19,13 @@ from math import inf
 import numpy as np
 import numpy.typing as npt
 
-from dsa_sched.frontend.decomposition.activations import activations_of
-from dsa_sched.frontend.decomposition.recurrent_cells import CELLS, RecurrentDirection, RecurrentState, Step
+from dsa_sched.frontend.decomposition.recurrent_cells import (
+    CELLS,
+    RecurrentDirection,
+    RecurrentState,
+    Step,
+    activations_of,
+)
 from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.draft import rewritten
 from dsa_sched.frontend.network.network import Network, Node
@@ -56,7 +61,7 @@ def unroll_recurrent(network: Network, whole: frozenset[str] = frozenset()) -> N
 
 def refuse_recurrent(writer: Writer, node: Node) -> None:
     """The rule of nodes that are left. Raises Refusal."""
-    raise Refusal(_why_not(writer.network, node) or "not as a whole")
+    raise Refusal(_why_not(writer.network, node) or "a target that wants it whole cannot have it")
 
 
 def _why_not(network: Network, node: Node) -> str:

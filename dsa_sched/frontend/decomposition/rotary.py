@@ -135,7 +135,7 @@ ROTARY_WHOLE: Mapping[str, Rule] = {"RotaryEmbedding": _as_one}
 """Rule for rotary embeddings that are wanted whole."""
 
 ROTARY_LIMITS: Mapping[str, str] = {
-    "RotaryEmbedding": "heads and rotated elements must divide, and tables be of (batch, rows, half), or rows of half "
-    "that places name"
+    "RotaryEmbedding": "the width must be a multiple of the number of heads, the number of rotated elements even, "
+    "and the tables [batch, rows, half], or [positions, half] with position_ids"
 }
 """Text for the user where the rule returns False."""

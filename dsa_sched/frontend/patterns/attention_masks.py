@@ -19,8 +19,8 @@ from dsa_sched.frontend.decomposition.attention import FILL, KEPT
 from dsa_sched.frontend.decomposition.attention_bias import hiding
 from dsa_sched.frontend.network.chain import Chain, Settings, Shape
 from dsa_sched.frontend.network.network import Array, Network, Node
+from dsa_sched.frontend.network.queries import is_computed, made_for, number_of
 from dsa_sched.frontend.network.traced import TracedArray
-from dsa_sched.frontend.patterns.pattern_search import is_computed, made_for, number_of
 
 MOST_MASKS = 5
 """Largest number of masks and views between scores and their softmax."""
@@ -49,11 +49,8 @@ class Masks:
     masks: tuple[AttentionMask, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Together:
-    """All masks as the input of one Attention, whose name `write` returns (empty for none), and its settings."""
-
-    write: Callable[[Chain], tuple[str, Settings]]
+MaskWriter = Callable[[Chain], tuple[str, Settings]]
+"""Writes all masks as the input of one Attention, whose name it returns (empty for none), with its settings."""
 
 
 def masks_above(network: Network, name: str, is_scores: Callable[[str], bool], steps: int = MOST_MASKS) -> Masks | None:
@@ -103,7 +100,7 @@ def heads_of(masks: Masks, shape: Shape) -> Shape:
     return next(of_masks, (1, *shape))
 
 
-def put_together(network: Network, masks: Masks, by_head: Shape) -> Together | None:
+def put_together(network: Network, masks: Masks, by_head: Shape) -> MaskWriter | None:
     """None where they cannot be one."""
     constants: list[TracedArray] = []
     computed: list[str] = []
@@ -124,8 +121,9 @@ def put_together(network: Network, masks: Masks, by_head: Shape) -> Together | N
         else:
             return None
     if choice is not None:
-        return None if constants or computed else _chosen(choice)
-    return Together(lambda chain: _sum(chain, constants, computed, by_head))
+        name, settings = choice.name, ((FILL, float(choice.fill or 0.0)), (KEPT, int(choice.kept)))
+        return None if constants or computed else lambda _chain: (name, settings)
+    return lambda chain: _sum(chain, constants, computed, by_head)
 
 
 def _added(network: Network, mask: AttentionMask) -> TracedArray | None:
@@ -170,11 +168,6 @@ def _spread(mask: TracedArray, at: Shape, by_head: Shape) -> TracedArray | None:
     if prod(shape) > MOST_ELEMENTS:
         return None
     return mask.reshape(*own).broadcast(*wide).reshape(*shape)
-
-
-def _chosen(mask: AttentionMask) -> Together:
-    settings: Settings = ((FILL, float(mask.fill or 0.0)), (KEPT, int(mask.kept)))
-    return Together(lambda _chain: (mask.name, settings))
 
 
 def _sum(

@@ -15,13 +15,13 @@ from math import inf, sqrt
 
 import numpy as np
 
-from dsa_sched.frontend.decomposition.attention import FILL, swapped, turned
+from dsa_sched.frontend.decomposition.attention import FILL, swapped, transposed_keys
 from dsa_sched.frontend.decomposition.attention_bias import UNGUARDED
 from dsa_sched.frontend.network.chain import Chain, Shape
+from dsa_sched.frontend.network.matching import Captured, PatternRule, either, number, op, value
 from dsa_sched.frontend.network.network import Network, Setting
-from dsa_sched.frontend.patterns.attention_masks import Together, heads_of, masks_above, put_together
-from dsa_sched.frontend.patterns.matching import Captured, PatternRule, either, number, op, value
-from dsa_sched.frontend.patterns.pattern_search import factor_of, is_computed, made_for
+from dsa_sched.frontend.network.queries import factor_of, is_computed, made_for
+from dsa_sched.frontend.patterns.attention_masks import MaskWriter, heads_of, masks_above, put_together
 
 MOST_STEPS = 8
 """Largest number of factors and views between a product and its operand."""
@@ -50,12 +50,12 @@ class _Product:
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """k of (..., row, element) under this name, by another split of its leading axes, or `turned`: its last two axes
-    exchanged. `shape` is as if it were neither."""
+    """k of (..., row, element) under this name, by another split of its leading axes, or `transposed`: its last two
+    axes exchanged. `shape` is as if it were neither."""
 
     name: str
     shape: Shape
-    turned: bool
+    transposed: bool
 
 
 def _write(chain: Chain, found: Captured) -> None:
@@ -88,10 +88,10 @@ def _product(network: Network, scores: str) -> _Product | None:
     if node is None or not all(is_computed(network, name) for name in (*node.inputs, *node.outputs)):
         return None
     q, of_q = _unscaled(network, node.inputs[0])
-    turned, of_turned = _unscaled(network, node.inputs[1])
-    keys = _unturned(network, turned)
+    factor, of_factor = _unscaled(network, node.inputs[1])
+    keys = _before_transpose(network, factor)
     k, of_k = _unscaled(network, keys.name)
-    scale *= of_q * of_turned * of_k
+    scale *= of_q * of_factor * of_k
     if not len(network.shape(q)) == len(keys.shape) == len(network.shape(node.outputs[0])) or not 0 < scale < inf:
         return None
     return _Product(q, replace(keys, name=k), scale, cap)
@@ -119,7 +119,7 @@ def _unscaled(network: Network, name: str, *, alone: bool = False) -> tuple[str,
     return name, total
 
 
-def _unturned(network: Network, name: str) -> _Keys:
+def _before_transpose(network: Network, name: str) -> _Keys:
     """The value before its last two axes were exchanged. Some exporters flatten the leading axes around that transpose:
     Reshape -> Transpose -> Reshape."""
     shape, node = network.shape(name), network.producer.get(name)
@@ -128,35 +128,35 @@ def _unturned(network: Network, name: str) -> _Keys:
     if node is not None and around and (network.known_shape(node.inputs[0]) or ())[-2:] == shape[-2:]:
         node = network.producer.get(node.inputs[0])
     if node is None or node.op_type != "Transpose":
-        return _Keys(name, wanted, turned=True)
+        return _Keys(name, wanted, transposed=True)
     rank = len(network.shape(node.outputs[0]))
     if node.integers("perm", tuple(reversed(range(rank)))) != swapped(rank):
-        return _Keys(name, wanted, turned=True)
+        return _Keys(name, wanted, transposed=True)
     before = network.producer.get(node.inputs[0])
     reshaped = around and before is not None and before.op_type == "Reshape"
     source = before.inputs[0] if before is not None and reshaped else node.inputs[0]
     same = (network.known_shape(source) or ())[-2:] == wanted[-2:]
-    return _Keys(source if same else node.inputs[0], wanted, turned=False)
+    return _Keys(source if same else node.inputs[0], wanted, transposed=False)
 
 
 def _write_attention(
-    chain: Chain, product: _Product, v: str, masks: Together, by_head: Shape, *, guarded: bool
+    chain: Chain, product: _Product, v: str, masks: MaskWriter, by_head: Shape, *, guarded: bool
 ) -> None:
     ahead = by_head[:2]
     rows, columns = by_head[2:]
     size, element = chain.shape(product.q)[-1], chain.shape(v)[-1]
     q = _viewed(chain, product.q, (*ahead, rows, size))
-    grouped = None if product.k.turned else _grouped(chain.network, product.k.name, (*ahead, columns, size))
+    grouped = None if product.k.transposed else _grouped(chain.network, product.k.name, (*ahead, columns, size))
     of_values = _grouped(chain.network, v, (*ahead, columns, element))
     if grouped is not None and of_values is not None and grouped[1] == of_values[1]:
         groups = grouped[1]
         k = _viewed(chain, grouped[0], (ahead[0], groups, columns, size))
         v = _viewed(chain, of_values[0], (ahead[0], groups, columns, element))
     else:
-        k = _viewed(chain, product.k.name, (*ahead, *((size, columns) if product.k.turned else (columns, size))))
-        k = turned(chain, k) if product.k.turned else k
+        k = _viewed(chain, product.k.name, (*ahead, *((size, columns) if product.k.transposed else (columns, size))))
+        k = transposed_keys(chain, k) if product.k.transposed else k
         v = _viewed(chain, v, (*ahead, columns, element))
-    mask, settings = masks.write(chain)
+    mask, settings = masks(chain)
     usual = 1 / sqrt(size)
     found: dict[str, Setting] = dict(settings)
     if abs(product.scale - usual) > USUAL * usual:

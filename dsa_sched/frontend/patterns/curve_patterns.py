@@ -20,9 +20,9 @@ from math import pi, sqrt
 import numpy as np
 
 from dsa_sched.frontend.network.chain import Settings
+from dsa_sched.frontend.network.matching import Match, either, matches, number, op, value
 from dsa_sched.frontend.network.network import Network, Node
-from dsa_sched.frontend.patterns.matching import Match, either, matches, number, op, value
-from dsa_sched.frontend.patterns.pattern_search import bounds_of, is_computed, number_of
+from dsa_sched.frontend.network.queries import bounds_of, is_computed, number_of
 from partitioner.ir.operators import Trait, onnx_names
 
 Powers = tuple[int, int]

@@ -20,8 +20,8 @@ from sys import float_info
 
 from dsa_sched.frontend.decomposition.norms import reduced_axes
 from dsa_sched.frontend.network.chain import Chain
+from dsa_sched.frontend.network.matching import Captured, Pattern, PatternRule, either, matches, number, op, value
 from dsa_sched.frontend.network.network import Network
-from dsa_sched.frontend.patterns.matching import Captured, Pattern, PatternRule, either, matches, number, op, value
 
 ONE = ""
 """Name that replaces the exponent of 1, which is zero."""

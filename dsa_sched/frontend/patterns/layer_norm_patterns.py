@@ -15,9 +15,9 @@ import numpy as np
 
 from dsa_sched.frontend.decomposition.norms import epsilon_in_range, reduced_axes
 from dsa_sched.frontend.network.chain import Chain, Shape
+from dsa_sched.frontend.network.matching import Captured, Pattern, PatternRule, either, matches, number, op, value
 from dsa_sched.frontend.network.network import Network
 from dsa_sched.frontend.network.terms import number as term_number
-from dsa_sched.frontend.patterns.matching import Captured, Pattern, PatternRule, either, matches, number, op, value
 
 X, SCALE, BIAS = value("x"), value("scale", computed=False), value("bias", computed=False)
 AVERAGE = op("ReduceMean", X, name="average")

@@ -17,9 +17,9 @@ from math import prod
 
 from dsa_sched.frontend.decomposition.norms import average, reduced_axes
 from dsa_sched.frontend.network.chain import Chain, Shape
+from dsa_sched.frontend.network.matching import Captured, Match, PatternRule, either, number, op, value
 from dsa_sched.frontend.network.network import FLOATING, Network, Node
-from dsa_sched.frontend.patterns.matching import Captured, Match, PatternRule, either, number, op, value
-from dsa_sched.frontend.patterns.pattern_search import (
+from dsa_sched.frontend.network.queries import (
     exponent_of,
     factor_of,
     is_alike,

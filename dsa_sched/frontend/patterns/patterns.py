@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
+from dsa_sched.frontend.network.matching import Match, matches_of, replaced
 from dsa_sched.frontend.network.network import Network
 from dsa_sched.frontend.patterns.attention_patterns import ATTENTIONS
 from dsa_sched.frontend.patterns.curve_patterns import curve_matches
 from dsa_sched.frontend.patterns.exponential_patterns import EXPONENTIALS
 from dsa_sched.frontend.patterns.found import recorded
 from dsa_sched.frontend.patterns.layer_norm_patterns import NORMS
-from dsa_sched.frontend.patterns.matching import Match, matches_of, replaced
 from dsa_sched.frontend.patterns.mean_patterns import VARIANCES, mean_matches
 from dsa_sched.frontend.patterns.rotary_patterns import ROTARIES
 from dsa_sched.frontend.patterns.softmax_patterns import SOFTMAXES

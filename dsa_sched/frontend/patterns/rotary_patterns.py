@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from dsa_sched.frontend.network.chain import Chain, Settings, Shape
+from dsa_sched.frontend.network.matching import Captured, PatternRule, op, value
 from dsa_sched.frontend.network.network import Network
 from dsa_sched.frontend.network.traced import TracedArray
-from dsa_sched.frontend.patterns.matching import Captured, PatternRule, op, value
 
 X, COSINES, SINES = value("x"), value("cosines", computed=False), value("sines", computed=False)
 EXCHANGED = op(

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from dsa_sched.frontend.decomposition.norms import reduced_axes
 from dsa_sched.frontend.network.chain import Chain, Shape
+from dsa_sched.frontend.network.matching import Captured, PatternRule, either, matches, number, op, value
 from dsa_sched.frontend.network.network import Network
-from dsa_sched.frontend.patterns.matching import Captured, PatternRule, either, matches, number, op, value
-from dsa_sched.frontend.patterns.pattern_search import reader_of
+from dsa_sched.frontend.network.queries import reader_of
 
 LARGEST_GUARD = 2.0**-12
 """Positive number below which an addition to a sum of fp16 that is at least 1 changes nothing."""

@@ -20,9 +20,9 @@ import numpy as np
 from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.draft import rewritten
 from dsa_sched.frontend.network.network import FLOATING, Network, Node
+from dsa_sched.frontend.network.queries import bounds_of, exponent_of, is_computed
 from dsa_sched.frontend.patterns.found import RAISED
 from dsa_sched.frontend.patterns.mean_patterns import square_of
-from dsa_sched.frontend.patterns.pattern_search import bounds_of, exponent_of, is_computed
 from partitioner.ir.operators import REARRANGING, Trait, onnx_names
 
 MOST_NODES = 16

@@ -19,8 +19,8 @@ import numpy as np
 from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.draft import rewritten
 from dsa_sched.frontend.network.network import FORMULA, Network, Node
+from dsa_sched.frontend.network.queries import bounds_of, exponent_of, is_computed, number_of, reader_of
 from dsa_sched.frontend.patterns.found import WHOLE
-from dsa_sched.frontend.patterns.pattern_search import bounds_of, exponent_of, is_computed, number_of, reader_of
 from dsa_sched.frontend.ranges.magnitudes import SquareSum, square_sum, write_scaled
 from partitioner.ir.formula import Step, formula_text
 

@@ -14,9 +14,9 @@ from math import sqrt
 from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.draft import rewritten
 from dsa_sched.frontend.network.network import FLOATING, Network, Node
+from dsa_sched.frontend.network.queries import exponent_of, factor_of, number_of
 from dsa_sched.frontend.patterns.found import DIVIDED
 from dsa_sched.frontend.patterns.mean_patterns import square_of
-from dsa_sched.frontend.patterns.pattern_search import exponent_of, factor_of, number_of
 
 MOST_TERMS = 8
 

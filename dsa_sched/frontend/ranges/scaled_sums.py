@@ -29,12 +29,12 @@ from dsa_sched.frontend.decomposition.norms import (
 )
 from dsa_sched.frontend.network.chain import Chain, Shape
 from dsa_sched.frontend.network.draft import Draft
+from dsa_sched.frontend.network.matching import matches, op, value
 from dsa_sched.frontend.network.network import FLOATING, Network, Node
+from dsa_sched.frontend.network.queries import bounds_of, exponent_of, is_alike, number_of
 from dsa_sched.frontend.network.terms import number
 from dsa_sched.frontend.patterns.found import SCALED
-from dsa_sched.frontend.patterns.matching import matches, op, value
 from dsa_sched.frontend.patterns.mean_patterns import square_of
-from dsa_sched.frontend.patterns.pattern_search import bounds_of, exponent_of, is_alike, number_of
 from partitioner.ir.operators import Trait, onnx_names
 
 SUMS = ("ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2")

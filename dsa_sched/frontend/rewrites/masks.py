@@ -24,10 +24,10 @@ import onnx
 
 from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.draft import Draft, rewritten
+from dsa_sched.frontend.network.matching import Pattern, either, matches, op, value
+from dsa_sched.frontend.network.matching import number as constant
 from dsa_sched.frontend.network.network import FLOATING, Array, Network, Node
 from dsa_sched.frontend.network.terms import Term, number, triangle
-from dsa_sched.frontend.patterns.matching import Pattern, either, matches, op, value
-from dsa_sched.frontend.patterns.matching import number as constant
 from partitioner.ir.operators import Trait, onnx_names
 
 BOOL, FLOAT = int(onnx.TensorProto.BOOL), int(onnx.TensorProto.FLOAT)
@@ -261,9 +261,9 @@ def _triangle(chain: Chain, node: Node, truths: set[str]) -> bool:
     ones = np.ones((rows, columns), np.bool_)
     kept = np.triu(ones, first) if upper else np.tril(ones, first)
 
-    def matrix(inside: float, beside: float) -> str:
-        term = triangle(rows, columns, first, bool(upper), inside, beside)
-        return chain.array(np.where(kept, np.float32(inside), np.float32(beside)), term)
+    def matrix(inside: float, outside: float) -> str:
+        term = triangle(rows, columns, first, bool(upper), inside, outside)
+        return chain.array(np.where(kept, np.float32(inside), np.float32(outside)), term)
 
     chain.add("Max", chain.add("Min", x, matrix(inf, -inf)), matrix(-inf, 0.0))
     return True

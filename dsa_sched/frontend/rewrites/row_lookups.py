@@ -123,8 +123,8 @@ def _sent_beyond(chain: Chain, index: str, ones: _Ones, dtype: int) -> str:
         index = add("Sub", index, constant(ones.start, "start"), suffix="place")
     if ones.wrapped:  # from the end of the rows, not of the row of zeros
         negative = add("Less", index, constant(0, "zero"), suffix="negative", truth=True)
-        behind = add("Add", index, constant(ones.count, "count"), suffix="behind")
-        index = add("Where", negative, behind, index, suffix="unwrapped")
+        from_end = add("Add", index, constant(ones.count, "count"), suffix="behind")
+        index = add("Where", negative, from_end, index, suffix="unwrapped")
     return add("Where", inside, index, constant(ones.count, "last"), suffix="row")
 
 

@@ -117,8 +117,8 @@ def _operands(network: Network, node: Node, part: NetworkPart) -> Wanted | None:
             found = (part, *(_aligned(network, name, part, rank) for name in node.inputs[1:]))
         case "Softmax" | "LogSoftmax":
             axis = node.integer("axis", 1 if network.opset < SOFTMAX_ALONG_ONE_AXIS else -1) % rank
-            behind = position > axis and network.opset >= SOFTMAX_ALONG_ONE_AXIS
-            found = (part,) if position < axis or behind else None
+            after = position > axis and network.opset >= SOFTMAX_ALONG_ONE_AXIS
+            found = (part,) if position < axis or after else None
         case "MatMul" if position < rank - 1 and len(network.shape(node.inputs[1])) == 2:
             found = part, None
         case "Transpose":

@@ -42,8 +42,7 @@ def long_conv(
         return _blocked(steps, x, weights, bias, window, groups, long[0])
     if max(*window.begins, *window.ends) > limit:
         x = steps.pad(x, (0, 0, *window.begins), (0, 0, *window.ends))
-        none = (0,) * window.rank
-        window = ImageWindow(window.kernel, window.strides, window.dilations, none, none)
+        window = window.without_padding()
     return image_conv(steps, x, weights, bias, window, groups)
 
 
@@ -61,9 +60,9 @@ def _blocked(
     block = stride * phases
     count = -(-outputs[axis] // phases)
     blocks = count + taps - 1
-    before, behind = [0] * (2 + window.rank), [0] * (2 + window.rank)
-    before[2 + axis], behind[2 + axis] = begin, blocks * block - extents[axis] - begin
-    x = steps.pad(x, tuple(before), tuple(behind))
+    before, after = [0] * (2 + window.rank), [0] * (2 + window.rank)
+    before[2 + axis], after[2 + axis] = begin, blocks * block - extents[axis] - begin
+    x = steps.pad(x, tuple(before), tuple(after))
     front, back = extents[:axis], extents[axis + 1 :]
     x = steps.view(x, n, c, *front, blocks, block, *back)
     inner = 2 + axis + 1

@@ -116,7 +116,7 @@ def operations_of(network: Network, wants: Wants) -> Operations:
 def _unwritten(op_type: str) -> str:
     """Reason why a node is left that has no rule: nobody wrote one, or its replacement cannot express this one."""
     limits = {**ONLY_LAST, **ONLY_FOLDED, **MASK_LIMITS, **LIMITS}
-    return limits.get(op_type) or "no rule for this operator"
+    return limits.get(op_type) or "this operator is not supported"
 
 
 class RefusedNodes(Exception):
@@ -204,7 +204,7 @@ ONLY_FOLDED = {"ConstantOfShape": "its shape is computed at run time; it must be
 """Operators that can only be constants, and the reason where one is not."""
 ONLY_LAST = dict.fromkeys(
     ("ArgMax", "ArgMin"),
-    f"of computed numbers it is done behind the network: for outputs alone, of at most {MOST_WORDS:,} elements",
+    f"of computed numbers it is supported for outputs of the model only, of at most {MOST_WORDS:,} elements",
 )
 """Operators whose results nothing in the network may read."""
 SHAPE_ONLY = frozenset(["Shape", "Size"])
@@ -242,8 +242,8 @@ OPERATORS: dict[str, Rule] = {
     POWER: rules_axes.reduce_line,
     NORMALISE: rules_axes.normalise,
     ATTEND: rules_axes.attend,
-    "BatchNormalization": refusing("batch normalisation in training mode or with computed statistics"),
-    **dict.fromkeys(("Dropout", "Cast"), refusing("neither a no-op nor constant here")),
+    "BatchNormalization": refusing("training mode, and statistics that are computed at run time, are not supported"),
+    **dict.fromkeys(("Dropout", "Cast"), refusing("only inference and floating-point types are supported")),
     "Softmax": rules_axes.softmax,
     "Concat": rules_axes.concat,
     "Transpose": rules_axes.transpose,

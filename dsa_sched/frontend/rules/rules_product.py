@@ -20,7 +20,7 @@ def gemm(writer: Writer, node: Node) -> None:
     b = _transposed(writer, node, b, "transB") if node.integer("transB", 0) else b
     if alpha != 1.0:
         if b not in writer.constants:
-            raise Refusal(f"alpha {alpha} with a computed second factor")
+            raise Refusal(f"alpha is {alpha} and the second factor is computed at run time; it must be constant")
         b = writer.store(f"{node.name}::alpha", writer.traced(b) * TracedArray.of(alpha))
     rows, columns = writer.shape(node.outputs[0])
     if not c or beta == 0.0:
@@ -32,7 +32,7 @@ def gemm(writer: Writer, node: Node) -> None:
         writer.add(node, "matmul", inputs=(a, b, c))
     else:
         if beta != 1.0 and c not in writer.constants:
-            raise Refusal(f"beta {beta} with a computed third operand")
+            raise Refusal(f"beta is {beta} and the third operand is computed at run time; it must be constant")
         if beta != 1.0:
             c = writer.store(f"{node.name}::added", writer.traced(c) * TracedArray.of(beta))
         product = writer.intermediate(node, "product", (rows, columns))
@@ -57,5 +57,5 @@ def _transposed(writer: Writer, node: Node, name: str, suffix: str) -> str:
 def matmul(writer: Writer, node: Node) -> None:
     a, b = node.inputs[:2]
     if min(len(writer.shape(a)), len(writer.shape(b))) < 2:
-        raise Refusal("a factor of one axis; both need at least two")
+        raise Refusal("a factor has one axis; both need at least two")
     writer.add(node, "matmul", inputs=node.inputs)

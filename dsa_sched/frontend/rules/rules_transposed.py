@@ -16,16 +16,13 @@ from dsa_sched.frontend.network.operation import Refusal, Writer
 from dsa_sched.frontend.network.traced import TracedArray
 from dsa_sched.frontend.rules.image_windows import ImageWindow, OperationSteps
 from dsa_sched.frontend.rules.long_windows import long_conv, spread_bias
+from dsa_sched.frontend.rules.rules_window import constant_weights
 
 Shape = tuple[int, ...]
 
 
 def conv_transpose(writer: Writer, node: Node) -> None:
-    weights = writer.constants.get(node.input(1))
-    if weights is None or (node.input(2) and node.input(2) not in writer.constants):
-        raise Refusal("weights and bias must be constant")
-    if weights.ndim < 3:
-        raise Refusal(f"weights of {weights.ndim} axes")
+    weights = constant_weights(writer, node)
     shape, groups = writer.shape(node.inputs[0]), node.integer("group", 1)
     if shape[1] != weights.shape[0] or shape[1] % groups:
         raise Refusal(f"{shape[1]} channels for weights of {weights.shape[0]} in {groups} groups")

@@ -17,7 +17,7 @@ from math import inf
 from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.draft import Draft
 from dsa_sched.frontend.network.network import Network, Node
-from dsa_sched.frontend.patterns.pattern_search import is_computed
+from dsa_sched.frontend.network.queries import is_computed
 
 COMMUTATIVE = frozenset(["Add", "Mul", "Max", "Min"])
 
