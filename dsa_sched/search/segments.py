@@ -26,8 +26,15 @@ from partitioner.context.plan_context import Context
 from partitioner.ir.decisions import Decision
 from partitioner.memory.no_plan import NoPlan
 from partitioner.planners.levels import Images, Planner, Segment, Segments, planner_text
-from partitioner.planners.segment_choice import Column, SegmentDivision, column_of, divide, expected_layer_cycles
-from partitioner.planners.segments import PlanPart, fit_segments
+from partitioner.planners.segments import (
+    Column,
+    PlanPart,
+    SegmentDivision,
+    column_of,
+    divide,
+    expected_layer_cycles,
+    fit_segments,
+)
 from partitioner.verification.verify_plan import verify_plan
 
 MOST_TIMES = 1.6

@@ -28,7 +28,7 @@ from isched.program.target import Timeable
 from isched.program.timed_ops import CoreIssue, timed_work
 from isched.scheduling.list_schedule import Floats, Tasks, list_schedule
 from isched.timing.contention import Contention, Mover
-from isched.timing.cycle_model import EndedRun, cycles_below, run_below
+from isched.timing.cycle_model import EndedRun, run_below
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +40,6 @@ class Scheduled:
     cycles: float
     ahead: bool
     run: EndedRun | None = field(default=None, repr=False, compare=False)
-
-
-def schedule_program(program: Program, chip: Chip, target: Timeable) -> Program:
-    """A program in the order that list scheduling finds, or unchanged where the cycle model says that this is faster.
-
-    `verify_program` must accept `program`; it then accepts the result too."""
-    scheduled = list_scheduled(program, chip, target)
-    cycles = cycles_below(scheduled, chip, target)
-    assert cycles is not None  # no run reaches an infinite limit
-    return scheduled if cycles_below(program, chip, target, cycles) is None else program
 
 
 def scheduled_lowering(
@@ -78,7 +68,9 @@ def _candidates(lower: Callable[[bool], Program], chip: Chip, target: Timeable) 
 
 
 def list_scheduled(program: Program, chip: Chip, target: Timeable) -> Program:
-    """A program in the order that list scheduling finds, faster or not. Otherwise as `schedule_program`."""
+    """A program in the order that list scheduling finds, faster or not.
+
+    `verify_program` must accept `program`; it then accepts the result too."""
     orders = dependences(program, chip)
     cores = [_Core(stream, order) for stream, order in zip(program.streams, orders, strict=True)]
     groups = _alike(cores)

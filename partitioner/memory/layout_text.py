@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from partitioner.ir.regions import Box, box_size
+from partitioner.ir.regions import box_size, box_text
 from partitioner.ir.text import format_line
 from partitioner.memory.memory_plan_types import LayerLayout, Layout, MoveLayout, Place
 from partitioner.tiling.staging_rounds import Staged
@@ -60,7 +60,7 @@ def _move_lines(
     buffer = (("buffer", _place(layout, name, move.buffer)),) if move.buffer else ()
     yield 1, "move", (("number", number), *reader, ("tensor", name), *buffer)
     for core, place, owned in move.sources:
-        yield 2, "from", (("core", core), ("place", _place(layout, name, place)), ("owned", _box(owned)))
+        yield 2, "from", (("core", core), ("place", _place(layout, name, place)), ("owned", box_text(owned)))
     for core, place in move.targets:
         yield 2, "to", (("core", core), ("place", _place(layout, name, place)))
 
@@ -73,7 +73,7 @@ def _layer_lines(layout: Layout, entry: LayerLayout) -> Iterator[tuple[int, str,
         ("ops", layer.ops),
         ("output", name),
         ("cores", entry.cores),
-        ("boxes", [_box(box) for box in entry.boxes]),
+        ("boxes", [box_text(box) for box in entry.boxes]),
         ("room", [[memory, part, _span(*span)] for (memory, part), span in entry.free_regions.items()]),
         ("staging", _span(*entry.staging)),
     )  # fmt: skip
@@ -89,18 +89,14 @@ def _layer_lines(layout: Layout, entry: LayerLayout) -> Iterator[tuple[int, str,
     for store in entry.stores:
         buffer = (("buffer", _place(layout, store.tensor, store.buffer)),) if store.buffer else ()
         destination = _place(layout, store.tensor, store.destination)
-        owned = [_box(box) for box in store.owned]
+        owned = [box_text(box) for box in store.owned]
         yield 3, "store", (("tensor", store.tensor), ("owned", owned), ("destination", destination), *buffer)
     for this_round, stage in entry.rounds:
-        whole = (("whole", _box(this_round.whole)),) if this_round.whole is not None else ()
+        whole = (("whole", box_text(this_round.whole)),) if this_round.whole is not None else ()
         staged = (("in", [_staged(layout, item) for item in stage.inputs]),
                   ("out", [_staged(layout, item) for item in stage.outputs]))  # fmt: skip
         sizes = ("loaded_bytes", stage.loaded_bytes), ("size_bytes", stage.size_bytes)
-        yield 3, "round", (("boxes", [_box(box) for box in this_round.boxes]), *whole, *staged, *sizes)
-
-
-def _box(box: Box) -> str:
-    return "[" + ", ".join(f"{low}:{high}" for low, high in box) + "]"
+        yield 3, "round", (("boxes", [box_text(box) for box in this_round.boxes]), *whole, *staged, *sizes)
 
 
 def _span(offset_bytes: int, size_bytes: int) -> str:
@@ -108,9 +104,9 @@ def _span(offset_bytes: int, size_bytes: int) -> str:
 
 
 def _place(layout: Layout, tensor: str, place: Place) -> str:
-    return f"{place.memory}@{_span(place.offset_bytes, layout.size_bytes(tensor, place))} {_box(place.box)}"
+    return f"{place.memory}@{_span(place.offset_bytes, layout.size_bytes(tensor, place))} {box_text(place.box)}"
 
 
 def _staged(layout: Layout, staged: Staged) -> list[str]:
     size = box_size(staged.box) * layout.item_bytes[staged.tensor]
-    return [staged.tensor, f"+{_span(staged.offset_bytes, size)} {_box(staged.box)}"]
+    return [staged.tensor, f"+{_span(staged.offset_bytes, size)} {box_text(staged.box)}"]

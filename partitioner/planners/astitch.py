@@ -27,7 +27,7 @@ from partitioner.ir.value_lifetimes import activations
 from partitioner.memory.memory_plan import fit_group
 from partitioner.memory.memory_plan_types import LayoutOptions
 from partitioner.memory.no_plan import NoPlan, reason_of, unless_forbidden
-from partitioner.planners.o0 import batch_of, bound_step, view_step
+from partitioner.planners.o0 import bound_step, plan_of, view_step
 from partitioner.tiling.core_partition import bind
 from partitioner.tiling.core_regions import core_boxes
 
@@ -37,13 +37,12 @@ COMPUTE_BOUND_KINDS = kind_names(Trait.PRODUCTS)
 
 def stitched(ctx: PlanContext) -> Plan:
     """Plan of level `astitch`."""
-    graph, chip, layers = ctx.graph, ctx.chip, ctx.layers
+    graph, layers = ctx.graph, ctx.layers
     stitcher = _Stitcher(ctx, list(ctx.layer_decisions))
     parts = [part for members in neighbours(graph, layers) for part in stitcher.parts(members)]
     chosen = [parts[index] for index in _order(graph, layers, [members for members, _, _ in parts])]
     groups, steps = [group for _, group, _ in chosen], [step for _, _, step in chosen]
-    batch, reasons = batch_of(graph), tuple(stitcher.decisions)
-    return Plan(graph.name, "astitch", graph.hash, chip.hash, batch, tuple(groups), tuple(steps), reasons)
+    return plan_of(ctx, "astitch", groups, steps, stitcher.decisions)
 
 
 def neighbours(graph: Graph, layers: Sequence[Layer]) -> tuple[tuple[int, ...], ...]:

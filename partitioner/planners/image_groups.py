@@ -67,17 +67,12 @@ def _fitted(sizes: _Sizes, groups: Sequence[ImageGroup]) -> Plan | NoPlan:
 
 
 def plan_like(ctx: PlanContext, plan: Plan) -> tuple[tuple[ImageGroup, ...], Plan | NoPlan] | None:
-    """The groups of a plan for another batch as `groups_like` divides this one, and their plan."""
+    """The groups of a plan for another batch, each with the division of this batch into instances that takes the fewest
+    cycles, none with more images than in that plan; and their plan. None where a group cannot be cut into images, or
+    none of its sizes fits."""
     sizes = _Sizes(ctx)
     groups = _groups_like(sizes, plan)
     return None if groups is None else (groups, _fitted(sizes, groups))
-
-
-def groups_like(ctx: PlanContext, plan: Plan) -> tuple[ImageGroup, ...] | None:
-    """The groups of a plan for another batch, each with the division of this batch into instances that takes the fewest
-    cycles, none with more images than in that plan; None where a group cannot be cut into images, or none of its sizes
-    fits."""
-    return _groups_like(_Sizes(ctx), plan)
 
 
 def _groups_like(sizes: _Sizes, plan: Plan) -> tuple[ImageGroup, ...] | None:

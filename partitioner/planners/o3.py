@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from hw_models.errors import PlanError, size_text
+from hw_models.errors import PlanError, reason_text, size_text
+from hw_models.infeasible import Infeasible
 from partitioner.context.plan_context import PlanContext
+from partitioner.cost.cost_model import plan_cycles
 from partitioner.fusion.grouping import group_layers_into_subgraphs
 from partitioner.fusion.halo import halo_veto
 from partitioner.fusion.split_factor import SplitOptions, Splitter
@@ -27,7 +29,7 @@ from partitioner.memory.memory_plan_types import Layout
 from partitioner.memory.no_plan import NoPlan, planned, reason_of, unless_forbidden
 from partitioner.ordering.cost import Capacity, InstanceGraph, InstanceNode, too_large
 from partitioner.ordering.methods import choose_order
-from partitioner.planners.o0 import views_alone
+from partitioner.planners.o0 import plan_of, views_alone
 from partitioner.planners.o3_core_mapping import Spreader
 from partitioner.planners.o3_instance_graph import Instance, InstanceFlow, flow_of, in_place, instances_of
 from partitioner.planners.o3_split_search import Prepared, SplitSearch
@@ -43,12 +45,36 @@ MOST_INSTANCES = 4096
 """Largest number of instances in a plan: each has its own instructions, and takes tens of milliseconds and half a MiB
 to plan."""
 
+BEST_POLICY = "cost"
+"""Name of the policy that moves the fewest bytes in `benchmarks/allocation.py` wherever little is missing."""
+
 
 def plan_instances(ctx: PlanContext, policy: str | None = None) -> Plan:
     """The plan of level O3, with a `policy` of spilling (of `spill_policies.POLICIES`) or none. Raises DoesNotFit when
     even single layers find no room however they are cut, and PlanError for a layer that may not be cut so, or for more
     than `MOST_INSTANCES`."""
     return planned(fit_instances(ctx, policy))
+
+
+def plan_with_worthwhile_spills(ctx: PlanContext) -> Plan:
+    """The plan with or without spills, whichever takes fewer cycles. Raises DoesNotFit where neither plan finds
+    room."""
+    spilling = plan_instances(ctx, BEST_POLICY)
+    if not any(group.spills for group in spilling.groups):
+        return spilling
+    found = fit_instances(ctx)
+    if isinstance(found, Infeasible):
+        return _decided(spilling, "values are spilled", f"no plan without: {reason_text(found)}")
+    cutting = planned(found)
+    spent, saved = (plan_cycles(plan, ctx).cycles for plan in (spilling, cutting))
+    reason = f"{spent:,.0f} cycles with spills, {saved:,.0f} with finer cuts instead"
+    if spent < saved:
+        return _decided(spilling, "values are spilled", reason)
+    return _decided(cutting, "nothing is spilled", reason)
+
+
+def _decided(plan: Plan, verdict: str, reason: str) -> Plan:
+    return replace(plan, decisions=(*plan.decisions, Decision("spilling", verdict, reason)))
 
 
 def fit_instances(ctx: PlanContext, policy: str | None = None) -> Plan | NoPlan:
@@ -209,7 +235,7 @@ def _plan(
 ) -> Plan:
     """Steps in order; a reader of values that wait in local memories is preceded by moves, unless they are in place."""
     graph, main, local = ctx.graph, ctx.roles.main, ctx.roles.local.memory
-    groups = tuple({instance.group.name: instance.group for instance in flow.instances}.values())
+    groups = {instance.group.name: instance.group for instance in flow.instances}.values()
     steps: list[Step] = []
     for number in order:
         instance, step = flow.instances[number], flow.instances[number].step
@@ -224,9 +250,7 @@ def _plan(
                 steps.append(MoveStep(kind, step.group, step.instance, box, local, step.binding, name))
         exports = tuple((name, main) for name, _ in step.exports)
         steps.append(replace(step, scope=scopes[number], exports=exports))
-    shape = graph.by_name[graph.inputs[0]].shape if graph.inputs else ()
-    batch = shape[0] if shape else 1
-    return Plan(graph.name, level, graph.hash, ctx.chip.hash, batch, groups, tuple(steps), decisions)
+    return plan_of(ctx, level, groups, steps, decisions)
 
 
 def _size(graph: Graph, name: str, box: Box) -> int:

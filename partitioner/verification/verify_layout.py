@@ -18,12 +18,12 @@ from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Plan
-from partitioner.ir.regions import Box, box_size, common, full_box, holds
+from partitioner.ir.regions import Box, box_size, box_text, common, full_box, holds
 from partitioner.ir.steps import MoveStep, RunStep, Step, ViewStep
 from partitioner.memory.memory_plan_types import SHARED, LayerLayout, Layout, MoveLayout, Place, Store
 from partitioner.tiling.staging_rounds import Staged, StagingRound
 from partitioner.verification.coverage import covered
-from partitioner.verification.layout_memories import Memories, box_text, where
+from partitioner.verification.layout_memories import Memories, where
 from partitioner.verification.memory_contents import Written
 
 

@@ -144,21 +144,6 @@ def test_views_take_the_factor_of_their_neighbour() -> None:
     assert grouped(graph, table, merged=4)[0] == [("conv0", "view1", "matmul2")]
 
 
-@pytest.mark.parametrize(
-    ("mirrored", "found"), [(False, [("conv0", "resize1", "conv2")]), (True, [("conv0",), ("resize1", "conv2")])]
-)
-def test_growing_maps_keep_a_large_factor_from_small_ones_when_mirrored(mirrored: bool, found: Names) -> None:
-    builder = Builder("upsampling")
-    small = builder.conv(builder.input("x", 1, 4, 4, 2), 2)
-    graph, _ = builder.build(builder.conv(builder.resize(small, 1, 2), 2))
-    table = {"conv0": 1, "resize1": 4, "conv2": 4}
-    result, decisions = group_layers_into_subgraphs(
-        graph, group_layers(graph)[0], factors(table, merged=4), mirrored=mirrored
-    )
-    assert names(result) == found
-    assert any("mirrored: the maps grow here" in decision.reason for decision in decisions) == mirrored
-
-
 @settings(max_examples=80)
 @given(groups(most_ops=12), st.integers(50, 4000), st.booleans())
 def test_groups_cover_the_layers_once_in_an_order_that_runs(
