@@ -23,7 +23,7 @@ from typing import TypeGuard, TypeVar
 from codegen.target import GroupTarget, Target, TileTarget
 from dsa_sched.frontend import Model, load_model, open_model
 from dsa_sched.frontend.load import Opened
-from dsa_sched.pipeline.division import on_clusters, require_apart, shares_of_clusters
+from dsa_sched.pipeline.division import on_clusters, require_divisible, shares_of_clusters
 from dsa_sched.search.candidates import SearchRequest
 from dsa_sched.search.loop import cheapest_plan, fastest_program, fastest_timed
 from dsa_sched.search.passes import cheapest_pass, fastest_pass
@@ -97,7 +97,7 @@ def compile_clusters(
     batch = options.per_pass or shares[0]
     if options.batch is None or shares == (batch,):
         return (one_pass(options.batch),)
-    require_apart(load, options, batch, shares, progress)
+    require_divisible(load, options, batch, shares, progress)
     return on_clusters(shares, batch, one_pass)
 
 
@@ -176,7 +176,7 @@ def plan_model(
         return cheapest_pass(request, _by_name(options), shares, load, lambda planned: planned)
     if options.batch is not None:
         batch = options.per_pass or shares[0]
-        require_apart(load, options, batch, shares, progress)
+        require_divisible(load, options, batch, shares, progress)
         options = replace(options, batch=batch)
     progress("reading the model")
     model = load(options.batch)
@@ -242,7 +242,7 @@ def _fastest_pass(
 ) -> Compilation:
     """Run level auto for the largest share, including the choice of the items per pass."""
     if len(shares) > 1:
-        require_apart(_loader(source, chip, target, options), options, shares[0], shares, progress)
+        require_divisible(_loader(source, chip, target, options), options, shares[0], shares, progress)
     progress("reading the model")
     load = _loader(open_model(source, dict(options.bindings)), chip, target, replace(options, bindings=()))
     return fastest_pass(SearchRequest(chip, target, with_defaults(options, target), progress), shares[0], load)

@@ -73,7 +73,7 @@ class _Best:
 
     def __str__(self) -> str:
         runs = "1 pass" if self.passes == 1 else f"{self.passes} passes"
-        return f"{self.batch} a pass, {runs}"
+        return f"{self.batch} per pass, {runs}"
 
 
 def fastest_pass(request: SearchRequest[TileTarget], share: int, load: Load) -> Compilation:
@@ -83,7 +83,7 @@ def fastest_pass(request: SearchRequest[TileTarget], share: int, load: Load) -> 
 
     Ctrl-C keeps the best program there is; before there is one, it ends the compilation.
     """
-    request.progress(f"level auto: {share} a pass")
+    request.progress(f"level auto: {share} per pass")
     search = _PassSizes(request, share, load)
     search.whole()
     if not search.interrupted:
@@ -111,9 +111,9 @@ class _PassSizes:
 
     def whole(self) -> None:
         """The share as one pass."""
-        beside = ImageGroups(self.request, self.model, self.share, self.load)
+        neighbours = ImageGroups(self.request, self.model, self.share, self.load)
         try:
-            found = fastest_program(self.request, self.model, others=beside)
+            found = fastest_program(self.request, self.model, others=neighbours)
         except PlanError as error:
             self.refused = error.with_traceback(None)  # its frames hold all that was made
             self._against(self.share, f"no program: {one_line(error)}")
@@ -121,8 +121,8 @@ class _PassSizes:
         assert found is not None  # a search without a limit finds a program or raises
         self.best, self.level_times = _Best(self.share, 1, found), found.compilation.level_times
         self.interrupted = found.interrupted
-        self.o3_cycles = beside.expected_cycles
-        self.decisions += beside.decisions
+        self.o3_cycles = neighbours.expected_cycles
+        self.decisions += neighbours.decisions
 
     def other_sizes(self) -> None:
         """Try `sizes_to_try`, and keep halving the smallest size for as long as a smaller one pays. Where the share has
@@ -133,8 +133,8 @@ class _PassSizes:
         if self.best is None:
             sizes = deque(1 << power for power in range((self.share - 1).bit_length()))
         if sizes and batch_problem(self.model.graph, self.model.constants):
-            reason = "items of the batch are not known to be computed apart"
-            self.decisions.append(Decision(SUBJECT, "neither divided nor filled up", reason))
+            reason = "the items of the batch are not known to be independent"
+            self.decisions.append(Decision(SUBJECT, "neither divided nor padded", reason))
             return
         tried = set(sizes)
         try:
@@ -155,12 +155,12 @@ class _PassSizes:
         passes, best = pass_count(self.share, batch), self.best
         floor_cycles = passes * batch * peak_cycles(self.model.graph, self.request.chip) / self.share
         if best is not None and floor_cycles >= best.cycles:
-            self._against(batch, f"{floor_cycles:,.0f} cycles at least, for the engines")
+            self._against(batch, f"at least {floor_cycles:,.0f} cycles for the engines")
             return False
-        self.request.progress(f"level auto: {batch} a pass")
+        self.request.progress(f"level auto: {batch} per pass")
         pruning = self._pruning(batch, passes)
         if not frozenset(CONFIGS) - pruning.without:
-            self._against(batch, "the cost model expects no less of it than of the best")
+            self._against(batch, "the cost model expects no fewer cycles than for the best")
             return False
         request = self.request
         if best is not None:
@@ -168,7 +168,7 @@ class _PassSizes:
         try:
             found = fastest_program(request, self.load(batch), pruning)
         except UserError:
-            self._against(batch, "cannot be had: for this batch there is no model, plan or program")
+            self._against(batch, "there is no model, plan or program for this batch")
             return False
         if found is None:
             assert best is not None  # nothing is too slow where there is no limit
@@ -193,7 +193,7 @@ class _PassSizes:
         return Pruning(limit_cycles, best.expected_cycles / passes, without)
 
     def _against(self, batch: int, reason: str) -> None:
-        self.decisions.append(Decision(SUBJECT, f"not {batch} a pass", reason))
+        self.decisions.append(Decision(SUBJECT, f"not {batch} per pass", reason))
 
     def result(self, best: _Best) -> Compilation:
         """The best program with the decisions that led to it."""
@@ -260,7 +260,7 @@ def cheapest_pass(
     if sizes[-1] == 1 and len(shares) > 1:
         require_independent_items(load(2), request.options)
     for number, batch in enumerate(sizes, 1):
-        request.progress(f"trying batch {batch} a pass ({number} of {len(sizes)})")
+        request.progress(f"trying batch {batch} per pass ({number} of {len(sizes)})")
         model = load(batch)
         if batch == next((size for size in sizes if size > 1), 0):
             require_independent_items(model, request.options)
@@ -280,14 +280,14 @@ def cheapest_pass(
         found = choose_batch(costs, sum(shares), len(shares), base_cycles_per_item)
         batch = found.chosen.batch_per_pass
         if best is None or -best[0][1] != batch:
-            request.progress(f"batch {batch} a pass")
+            request.progress(f"batch {batch} per pass")
             best = (found.chosen.cycles, -batch), _planned(request, planner, load(batch))
         planned = best[1]
         decisions = (*found.decisions, *planned.plan.decisions)
         try:
             return make(replace(planned, plan=replace(planned.plan, decisions=decisions)))
         except PlanError as error:
-            request.progress(f"batch {batch} a pass has no program: {one_line(error)}")
+            request.progress(f"batch {batch} per pass has no program: {one_line(error)}")
             errors[batch], costs[batch] = error, one_line(error)
     raise errors[min(errors)]
 
@@ -302,7 +302,7 @@ def require_independent_items(model: Model, options: CompileOptions) -> None:
     if problem := batch_problem(model.graph, model.constants):
         raise ModelError(
             f"model {model.graph.name}",
-            needs="inputs and outputs whose outermost axis counts items that are computed by themselves",
+            needs="inputs and outputs whose outermost axis counts items that are computed independently",
             has=problem,
-            change=f"compile the batch of {options.batch} as one, without --clusters and --per-pass",
+            change=f"compile the batch of {options.batch} as a whole, without --clusters and --per-pass",
         )

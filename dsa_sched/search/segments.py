@@ -117,15 +117,15 @@ def with_ruled_out(
     if not others:
         return iter(())
     scale = min(each.cycles / each.candidate.expected_cycles for each in found)
-    beside = []
+    untimed = []
     for each in others:
         one = each.candidate
         cycles = max(scale * one.expected_cycles, each.least_cycles)
-        beside.append((one, column_of(ctx, one.plan, expected_layer_cycles(ctx, one.plan, one.cost, cycles))))
+        untimed.append((one, column_of(ctx, one.plan, expected_layer_cycles(ctx, one.plan, one.cost, cycles))))
 
     def sources() -> Iterator[_Source]:
         for source in _sources(ctx, found):
-            yield [*source, *beside]
+            yield [*source, *untimed]
 
     timed_plans = frozenset(each.candidate.config for each in found)
     return _offered(ctx, sources, options, (1 - LEAST_UNTIMED_GAIN) * best, timed_plans)

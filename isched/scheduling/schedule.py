@@ -207,7 +207,7 @@ def _tasks(
     channels = _numbers([instr.starts or instr.awaits for instr in instrs])
     starts = np.array([bool(instr.starts) for instr in instrs], np.bool_)
     awaits = np.array([bool(instr.awaits) for instr in instrs], np.bool_)
-    after, behind = _pairs(cores, members, leader)
+    after, follows = _pairs(cores, members, leader)
     return Tasks(
         issue=costs.tick * _issued(issue, kept),
         unit=unit,
@@ -217,7 +217,7 @@ def _tasks(
         background=np.where(starts, channels, -1),
         awaits=np.where(awaits, channels, -1),
         after=after,
-        behind=behind,
+        follows=follows,
     )
 
 
@@ -242,15 +242,15 @@ def _pairs(cores: Sequence[_Core], members: Sequence[int], leader: int) -> tuple
     number = np.full(len(core.stream.instrs), -1, np.int64)
     number[core.kept] = np.arange(len(core.kept))
     inside = core.order.inside.earlier
-    after, behind = [Pairs(number[inside.later], number[inside.numbers])], []
+    after, follows = [Pairs(number[inside.later], number[inside.numbers])], []
     for member in members:
         as_leader = number
         if member != leader:
             place = _as(cores, member, leader)
             as_leader = np.where(place >= 0, number[place], -1)
         after.append(_renamed(cores[member].order.shared, as_leader))
-        behind.append(_renamed(cores[member].order.ordered, as_leader))
-    return _union(after), _union(behind)
+        follows.append(_renamed(cores[member].order.ordered, as_leader))
+    return _union(after), _union(follows)
 
 
 def _renamed(pairs: Pairs, numbers: Vector) -> Pairs:

@@ -101,7 +101,7 @@ def _choice(ranked: tuple[PassCandidate, ...], shares: tuple[int, ...]) -> Decis
     numbers = ", ".join(_numbers(c, shares[0]) for c in sorted(ranked, key=lambda c: c.batch_per_pass))
     return Decision(
         SUBJECT,
-        f"{best.batch_per_pass} a pass, {_passes(best.passes)}",
+        f"{best.batch_per_pass} per pass, {_passes(best.passes)}",
         f"{sum(shares)} items on {clusters}, {shares[0]} on the fullest: cycles per item {numbers}",
     )
 
@@ -122,11 +122,13 @@ def _gain(ranked: tuple[PassCandidate, ...], share: int, base_cycles_per_item: f
 
 def _others(lost: tuple[PassCandidate, ...], refused: tuple[PassCandidate, ...]) -> list[Decision]:
     found = [
-        Decision(SUBJECT, f"not {c.batch_per_pass} a pass", f"{_passes(c.passes)} of {c.pass_cycles:,.0f} cycles, "
+        Decision(SUBJECT, f"not {c.batch_per_pass} per pass", f"{_passes(c.passes)} of {c.pass_cycles:,.0f} cycles, "
                  f"{c.cycles:,.0f} in all")
         for c in lost
     ]  # fmt: skip
-    return found + [Decision(SUBJECT, f"not {c.batch_per_pass} a pass", f"cannot be had: {c.refusal}") for c in refused]
+    return found + [
+        Decision(SUBJECT, f"not {c.batch_per_pass} per pass", f"not possible: {c.refusal}") for c in refused
+    ]
 
 
 def _numbers(candidate: PassCandidate, share: int) -> str:

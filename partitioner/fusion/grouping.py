@@ -123,7 +123,7 @@ class _Merging:
     def _judged(self, rule: str, parts: list[_Group], last: _Group, splitting: Splitting | None) -> tuple[bool, str]:
         """The rule's verdict and its numbers."""
         merged = NEVER_FITS if splitting is None else splitting.instances
-        fits = f"factor {merged} merged ({splitting})" if splitting else "merged it fits with no factor"
+        fits = f"factor {merged} merged ({splitting})" if splitting else "no factor makes it fit when merged"
         if splitting is None:
             return False, f"rule {rule}: {fits}"
         if rule == "(ii)":

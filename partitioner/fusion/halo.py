@@ -48,7 +48,7 @@ class HaloCost:
     def __str__(self) -> str:
         return (
             f"halo of {self.tensor} in {self.pieces} pieces: computing {self.recomputed_macs:,} MACs twice takes about "
-            f"{self.recompute_cycles:.0f} cycles, no exchange, moving {size_text(self.cut_bytes)} off the cores "
+            f"{self.recompute_cycles:.0f} cycles, moving {size_text(self.cut_bytes)} off the cores "
             f"and back {self.cut_cycles:.0f}"
         )
 

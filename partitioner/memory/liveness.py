@@ -18,6 +18,7 @@ from partitioner.ir.plan import Exchange, Group
 from partitioner.ir.regions import (
     Box,
     box_size,
+    box_text,
     common,
     empty_box,
     exact_view_box,
@@ -191,7 +192,9 @@ class Walk:
         """The box of a view that holds exactly the elements of a box of its source."""
         renamed = exact_view_box(self.ctx.graph, layer.anchor(self.ctx.graph), box)
         if renamed is None:
-            raise PlanError(f"view {layer.name}", needs="whole parts of its source under another name", has=str(box))
+            raise PlanError(
+                f"view {layer.name}", needs="a box with exactly the elements of its source's", has=box_text(box)
+            )
         return renamed
 
     def _move(self, step: MoveStep, group: Group) -> MovedValue:
@@ -422,7 +425,7 @@ class Walk:
             run = run_offset(whole, read)
             if run is None or box_size(read) != box_size(box):
                 raise PlanError(
-                    f"view {layer.name}", needs="whole parts of its source under another name", has=str(read)
+                    f"view {layer.name}", needs="a box with exactly the elements of its source's", has=box_text(read)
                 )
             boxes[core] = (start + run * self.ctx.graph.by_name[name].item_bytes, box)
         owned = {core: part.owned[name] for core, part in zip(ids, cores, strict=True) if name in part.owned}

@@ -21,6 +21,7 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.regions import (
     Box,
     box_size,
+    box_text,
     common,
     exact_view_box,
     full_box,
@@ -165,7 +166,7 @@ class Binder:
         view = self.ctx.graph.producer[name]
         other = exact_view_box(self.ctx.graph, view, self.in_view(view.inputs[0], box))
         if other is None:
-            raise PlanError(f"view {name}", needs="whole parts of its source under another name", has=str(box))
+            raise PlanError(f"view {name}", needs="a box with exactly the elements of its source's", has=box_text(box))
         return other
 
     # One layer.

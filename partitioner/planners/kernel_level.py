@@ -234,14 +234,17 @@ def _bound(kernel: Kernel) -> str:
 def _both_ways(
     candidate: GroupWork, works: Sequence[GroupWork], runs: Sequence[KernelRun], offers: KernelOffers
 ) -> tuple[_Way, _Way]:
+    """The set as one kernel and with its layers apart. Both are counted where they would run, with the cache as the
+    groups before have left it, and with the hits of the groups after. Groups of the run that contain some of the set's
+    layers are taken apart for both."""
     touched = [number for number, work in enumerate(works) if work.members & candidate.members]
     first, last = touched[0], touched[-1]
     apart = list(_taken_apart(works[first : last + 1], candidate, offers))
     inside = [number for number, work in enumerate(apart) if work.members & candidate.members]
     merged = [work for work in apart[: inside[-1]] if not work.members & candidate.members]
     merged += [candidate, *apart[inside[-1] + 1 :]]
-    behind = works[last + 1 : last + 1 + READERS]
-    return _way(candidate, merged, behind, runs[first]), _way(candidate, apart, behind, runs[first])
+    later = works[last + 1 : last + 1 + READERS]
+    return _way(candidate, merged, later, runs[first]), _way(candidate, apart, later, runs[first])
 
 
 def _taken_apart(works: Sequence[GroupWork], candidate: GroupWork, offers: KernelOffers) -> Iterator[GroupWork]:
@@ -252,10 +255,10 @@ def _taken_apart(works: Sequence[GroupWork], candidate: GroupWork, offers: Kerne
         yield from (offers.of(1 << number) for number in bits(work.members))
 
 
-def _way(candidate: GroupWork, works: Sequence[GroupWork], behind: Sequence[GroupWork], run: KernelRun) -> _Way:
-    for work in (*works, *behind):
+def _way(candidate: GroupWork, works: Sequence[GroupWork], later: Sequence[GroupWork], run: KernelRun) -> _Way:
+    for work in (*works, *later):
         run = run.then(work)
-    there = run.groups(len(works) + len(behind))
+    there = run.groups(len(works) + len(later))
     return _Way(tuple((work, work.best(hits)) for work, hits in there if work.members & candidate.members))
 
 
@@ -271,9 +274,9 @@ def _merge_decision(
     names = ", ".join(others)
     binds = f" ({kernel.binding.name} binds)" if kernel.binding else ""
     ways = f"{kernel.text} takes {microseconds(merged.seconds)} at least{binds}"
-    against = f"apart they take {microseconds(apart.seconds)} ({apart.text()})"
+    against = f"separately they take {microseconds(apart.seconds)} ({apart.text()})"
     if is_asked:
-        return Decision(subject, f"{MERGED}{names}, as asked for", f"{ways}, {against}")
+        return Decision(subject, f"{MERGED}{names}, as requested", f"{ways}, {against}")
     if is_chosen:
         return Decision(subject, f"{MERGED}{names}", f"{ways}, {against}")
     if merged.seconds > apart.seconds:

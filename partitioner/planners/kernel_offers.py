@@ -120,7 +120,9 @@ def forced_sets(texts: Sequence[str], offers: KernelOffers) -> tuple[Forced, ...
         forced = _forced(text, offers)
         if both := taken & forced.work.members:
             name = offers.layers[next(bits(both))].name
-            raise ModelError(f"{OPTION} {text}", needs="layers that no other group has", has=f"{name}, in another one")
+            raise ModelError(
+                f"{OPTION} {text}", needs="layers that are in no other group", has=f"{name}, which another group has"
+            )
         taken |= forced.work.members
         found.append(forced)
     _require_order(found, offers)
@@ -133,7 +135,7 @@ def _require_order(found: Sequence[Forced], offers: KernelOffers) -> None:
     alone = [(layer,) for number, layer in enumerate(offers.layers) if not inside >> number & 1]
     groups = [*(forced.work.layers for forced in found), *alone]
     if len(in_order(offers.ctx.graph, groups)) < len(groups):
-        has = "each of some needs what another makes"
+        has = "groups that need each other's results"
         raise ModelError(OPTION, needs="groups that can run one after the other", has=has, change="leave one out")
 
 
@@ -151,7 +153,7 @@ def _forced(text: str, offers: KernelOffers) -> Forced:
             raise ModelError(who, needs="layers that kernels compute", has=f"{name}, another name for the same bytes")
         members |= 1 << numbers[name]
     if between := _between(members, offers):
-        raise ModelError(who, needs="layers between which no other has to run", has=between)
+        raise ModelError(who, needs="layers with no other layer between them", has=between)
     work = offers.of(members)
     fitting = tuple(kernel for kernel in work.kernels if not family or kernel.template == family)
     if not fitting:

@@ -26,7 +26,7 @@ from partitioner.ir.regions import Box, box_size
 from partitioner.ir.steps import MoveKind, MoveStep, RunStep, Step
 from partitioner.memory.memory_plan import fit_layout
 from partitioner.memory.memory_plan_types import Layout
-from partitioner.memory.no_plan import NoPlan, planned, reason_of, unless_forbidden
+from partitioner.memory.no_plan import NoPlan, catch_forbidden, reason_of, require_plan
 from partitioner.ordering.cost import Capacity, InstanceGraph, InstanceNode, too_large
 from partitioner.ordering.methods import choose_order
 from partitioner.planners.o0 import plan_of, views_alone
@@ -35,7 +35,7 @@ from partitioner.planners.o3_instance_graph import Instance, InstanceFlow, flow_
 from partitioner.planners.o3_split_search import Prepared, SplitSearch
 from partitioner.planners.weight_pinning import with_pins
 
-STAGING_SHARES = 8
+STAGING_STEP_DIVISOR = 8
 """Divisor of the staging memory: the step in which the room for waiting values is tried."""
 
 LESS_ROOM = (3, 4)
@@ -53,7 +53,7 @@ def plan_instances(ctx: PlanContext, policy: str | None = None) -> Plan:
     """The plan of level O3, with a `policy` of spilling (of `spill_policies.POLICIES`) or none. Raises DoesNotFit when
     even single layers find no room however they are cut, and PlanError for a layer that may not be cut so, or for more
     than `MOST_INSTANCES`."""
-    return planned(fit_instances(ctx, policy))
+    return require_plan(fit_instances(ctx, policy))
 
 
 def plan_with_worthwhile_spills(ctx: PlanContext) -> Plan:
@@ -65,7 +65,7 @@ def plan_with_worthwhile_spills(ctx: PlanContext) -> Plan:
     found = fit_instances(ctx)
     if isinstance(found, Infeasible):
         return _decided(spilling, "values are spilled", f"no plan without: {reason_text(found)}")
-    cutting = planned(found)
+    cutting = require_plan(found)
     spent, saved = (plan_cycles(plan, ctx).cycles for plan in (spilling, cutting))
     reason = f"{spent:,.0f} cycles with spills, {saved:,.0f} with finer cuts instead"
     if spent < saved:
@@ -99,7 +99,7 @@ def require_few(graph: Graph, count: int) -> None:
             f"graph {graph.name}",
             needs=f"at most {MOST_INSTANCES:,} instances",
             has=f"{count:,}",
-            change="work a batch off in smaller passes (--per-pass), or choose another level",
+            change="run the batch in smaller passes (--per-pass), or choose another level",
         )
 
 
@@ -135,7 +135,7 @@ def _groups(
             reasons += more
             continue
         count = prepared.group.split.instances
-        held = f"{size_text(prepared.local_bytes)} on a core beside tile buffers"
+        held = f"{size_text(prepared.local_bytes)} on a core in addition to tile buffers"
         reasons.append(Decision(prepared.group.name, f"{count} instances", f"the fewest that find room: {held}"))
         reasons += (*prepared.spread.decisions, *prepared.spills)
         made.append(prepared)
@@ -184,7 +184,7 @@ def ordered_plan(
 
 
 def _laid_out(ctx: PlanContext, plan: Plan) -> Layout | NoPlan:
-    return unless_forbidden(lambda: fit_layout(plan, ctx))
+    return catch_forbidden(lambda: fit_layout(plan, ctx))
 
 
 ALL, IN_PLACE, NONE = "all values", "values whose readers use them in place", "no values"
@@ -194,8 +194,8 @@ def _attempts(staging_bytes: int) -> Iterator[tuple[str, int]]:
     """Values that may wait in local memories, and the room in staging: everything first, then less and less."""
     yield ALL, staging_bytes
     yield IN_PLACE, staging_bytes
-    for part in range(STAGING_SHARES, -1, -1):
-        yield NONE, staging_bytes * part // STAGING_SHARES
+    for part in range(STAGING_STEP_DIVISOR, -1, -1):
+        yield NONE, staging_bytes * part // STAGING_STEP_DIVISOR
 
 
 def _waiting_nodes(flow: InstanceFlow, waiting: str) -> tuple[InstanceNode, ...]:

@@ -22,7 +22,7 @@ from partitioner.ir.regions import Box
 from partitioner.ir.steps import Binding, RunStep
 from partitioner.memory.memory_plan import fit_group, walked
 from partitioner.memory.memory_plan_types import Layout, LayoutOptions
-from partitioner.memory.no_plan import NoPlan, unless_forbidden
+from partitioner.memory.no_plan import NoPlan, catch_forbidden
 from partitioner.memory.spilling import spill_one
 from partitioner.planners.o3_core_mapping import Spread, Spreader
 from partitioner.tiling.core_partition import cut_axis
@@ -88,7 +88,7 @@ class SplitSearch:
         """One instance laid out alone; the result is Forbidden for a cut that a view or output does not allow."""
         key = (tuple(layer.name for layer in layers), split)
         if key not in self.tried:
-            self.tried[key] = unless_forbidden(lambda: self._prepare(layers, split))
+            self.tried[key] = catch_forbidden(lambda: self._prepare(layers, split))
         return self.tried[key]
 
     def coarsest(self, layers: tuple[Layer, ...], least: int = 1) -> Prepared | NoPlan:

@@ -27,7 +27,7 @@ from partitioner.ir.plan import Group, Plan
 from partitioner.ir.steps import MoveStep, RunStep, Step
 from partitioner.ir.value_lifetimes import WaitingValue, own_names, waiting_values
 from partitioner.memory.memory_plan import fit_layout
-from partitioner.memory.no_plan import NoPlan, planned, unless_forbidden
+from partitioner.memory.no_plan import NoPlan, catch_forbidden, require_plan
 from partitioner.planners.levels import SEGMENTS, Segment, WholePlanner
 
 
@@ -46,7 +46,7 @@ def in_segments(ctx: PlanContext, segments: Sequence[Segment], plans: Mapping[Wh
     """
     index = {layer.name: number for number, layer in enumerate(ctx.layers)}
     starts = [index.get(segment.first, -1) for segment in segments]
-    if not starts or starts[0] or any(before >= behind for before, behind in pairwise(starts)):
+    if not starts or starts[0] or any(before >= after for before, after in pairwise(starts)):
         raise ModelError(
             "segments",
             needs=f"layers of {ctx.graph.name} in their order, {ctx.layers[0].name} first",
@@ -66,7 +66,7 @@ def in_segments(ctx: PlanContext, segments: Sequence[Segment], plans: Mapping[Wh
                 has=f"a group of {segment.planner.name} that goes on at {name}",
                 change=f"begin a segment where {segment.planner.name} begins a group",
             )
-    return planned(fit_segments(ctx, parts))
+    return require_plan(fit_segments(ctx, parts))
 
 
 def cut_points(layers: Sequence[Layer], plan: Plan) -> frozenset[int]:
@@ -97,7 +97,7 @@ def fit_segments(ctx: PlanContext, parts: Sequence[PlanPart]) -> Plan | NoPlan:
     staged = [] if not ctx.roles.has_staging else sorted(borders, key=lambda name: borders[name])
     while True:
         scopes = {name: ctx.roles.staging if name in staged else ctx.roles.main for name in borders}
-        layout = unless_forbidden(partial(fit_layout, plan := _joined(ctx, parts, scopes), ctx))
+        layout = catch_forbidden(partial(fit_layout, plan := _joined(ctx, parts, scopes), ctx))
         if not isinstance(layout, NoPlan):
             return plan
         if not staged:
@@ -259,14 +259,14 @@ class _Borders:
             for layer in range(value.made + 1, value.last + 1):
                 self.alive[layer].append(value)
 
-    def cycles(self, layer: int, before: int, behind: int) -> float:
+    def cycles(self, layer: int, before: int, after: int) -> float:
         spent = 2 * self.ctx.chip.assumed.sync_cycles
         for value in self.alive[layer]:
             one_way = self.transfers.shared_cycles(value.size_bytes)
             readers = sum(reader >= layer for reader in value.readers)
             if value.name in self.columns[before].local:
                 spent += one_way
-            if value.name in self.columns[behind].local:
+            if value.name in self.columns[after].local:
                 spent += readers * one_way
         return self.weight * spent
 

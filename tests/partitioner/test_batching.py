@@ -67,13 +67,13 @@ def test_decisions_have_the_numbers_of_all_candidates() -> None:
     found = choose_batch({1: cost(400), 4: cost(800), 8: cost(2000), 16: "LLB: needs more"}, 64, 4, 1600.0)
     texts = [str(decision) for decision in found.decisions]
     assert texts == [
-        "batch: 4 a pass, 4 passes: 64 items on 4 clusters, 16 on the fullest: "
+        "batch: 4 per pass, 4 passes: 64 items on 4 clusters, 16 on the fullest: "
         "cycles per item 400 at 1, 200 at 4, 250 at 8",
         "batch: gain 8.00, by the batch alone 2.00: 8.00 times fewer cycles per item than O0 at batch 1; "
         "the larger batch alone brings 2.00 times, 33% of it in logarithms",
-        "batch: not 8 a pass: 2 passes of 2,000 cycles, 4,000 in all",
-        "batch: not 1 a pass: 16 passes of 400 cycles, 6,400 in all",
-        "batch: not 16 a pass: cannot be had: LLB: needs more",
+        "batch: not 8 per pass: 2 passes of 2,000 cycles, 4,000 in all",
+        "batch: not 1 per pass: 16 passes of 400 cycles, 6,400 in all",
+        "batch: not 16 per pass: not possible: LLB: needs more",
     ]
 
 

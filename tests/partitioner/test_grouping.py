@@ -94,7 +94,7 @@ def test_straight_merges_where_the_factor_does_not_fall() -> None:
 def test_what_fits_with_no_factor_is_not_merged() -> None:
     apart, decisions = grouped(chain(), {"conv0": 2, "conv1": 2}, merged=0)
     assert apart == [("conv0",), ("conv1",)]
-    assert "merged it fits with no factor" in decisions[0].reason
+    assert "no factor makes it fit when merged" in decisions[0].reason
 
 
 def test_a_diamond_takes_its_paths_and_its_exit_but_not_its_entry() -> None:
