@@ -294,7 +294,7 @@ def test_answers_that_mix_items_are_not_divided(tmp_path: Path) -> None:
         node("Relu", ["x"], "z"),
     ]
     made = compiled(giving(nodes, inputs, {"zero": np.array(0)}, y=INT64, z=FLOAT), tmp_path)
-    assert batch_problem(made.model.graph, made.model.constants) == "an item of y reads what others have"
+    assert batch_problem(made.model.graph, made.model.constants) == "an item of y reads data of other items"
 
 
 def test_answers_of_a_divided_batch(tmp_path: Path) -> None:
