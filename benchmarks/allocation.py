@@ -50,6 +50,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the two pack
 
 from benchmarks.lab.offset_assignment_cpsat import exact_height, exact_spill
 from benchmarks.lab.resizing import resized
+from benchmarks.lab.spill_allocation import SpillAllocation, SpillMemory, allocate
 from benchmarks.output import add_outputs, finish, table
 from codegen.neuralscale.target import TARGET
 from codegen.target import TileTarget
@@ -69,7 +70,7 @@ from partitioner.ir.plan import Plan
 from partitioner.ir.steps import RunStep
 from partitioner.memory.memory_plan import lay_out, walked
 from partitioner.memory.offset_assignment import Item, lowest, peak_bytes
-from partitioner.memory.spill_policies import POLICIES, SpillAllocation, SpillMemory, SpillValue, allocate
+from partitioner.memory.spill_policies import POLICIES, SpillValue
 from partitioner.memory.spilling import held_values
 from partitioner.planners.levels import O0, O3, planner_of
 from partitioner.planners.registry import make_plan

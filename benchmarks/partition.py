@@ -51,6 +51,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the two pack
 
 from benchmarks.chain_networks import CHAINS
 from benchmarks.hand_schedule import hand_plans
+from benchmarks.lab.programs import lower_plan
 from benchmarks.output import add_outputs, finish, keep, table
 from codegen.neuralscale.target import TARGET
 from dsa_sched.analysis.explanation import Explanation, explain_plan
@@ -59,7 +60,6 @@ from hw_models.chip import Chip
 from hw_models.errors import UserError
 from hw_models.loading import load_chip
 from hw_models.routes import main_memory, staging_memory
-from isched.lowering.lower import lower_plan
 from isched.timing.cycle_model import time_program
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.cost.cost_model import plan_cycles

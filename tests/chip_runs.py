@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.lab.programs import lower_plan
 from benchmarks.lab.resizing import resized
 from codegen.judgement import Sampled
 from codegen.neuralscale.target import TARGET
@@ -20,7 +21,6 @@ from codegen.target import ClusterFiles
 from hw_models.chip import Chip
 from hw_models.loading import load_chip
 from isched.hazards.verify_program import verify_program
-from isched.lowering.lower import lower_plan
 from isched.program.program import Program
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.graph import Constants, Graph

@@ -20,13 +20,14 @@ from codegen.neuralscale.instructions.builder import InstructionBuilder, MatrixP
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from isched.hazards.verify_program import verify_program
-from isched.lowering.strided_copies import gather
+from isched.lowering.strided_copies import packed_copies
 from isched.program.program import Instr, Program, Region, Stream, TensorPlacement
 from isched.program.target import MemoryCopy
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.layers import Layer
-from partitioner.ir.regions import Box, box_shape, box_size
+from partitioner.ir.regions import Box, box_shape, box_size, full_box
 from partitioner.ir.target import TileLoad, TileWork
+from partitioner.memory.memory_plan_types import Place
 
 __all__ = ["PATTERN", "pitched_variants", "run_tile"]
 
@@ -161,8 +162,9 @@ class _Run:
         tensor = self.graph.by_name[load.tensor]
         start = self.staged[load.tensor]
         into = dense if pitch else offset
-        copies = tuple(gather("LLB", start, tensor.shape, load.box, tensor.item_bytes, "L1", into))
-        yield from TARGET.copy(copies, self.layer.name, self.chip)
+        staged, here = Place("LLB", start, full_box(tensor.shape)), Place("L1", into, load.box)
+        copies = packed_copies(staged, here, load.box, tensor.item_bytes, at_source=False)
+        yield from TARGET.copy(tuple(copies), self.layer.name, self.chip)
         if pitch:
             shape = box_shape(load.box)
             rows, row = prod(shape[:-1]), 2 * shape[-1]

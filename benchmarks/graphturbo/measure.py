@@ -32,6 +32,7 @@ from benchmarks.graphturbo.fetching import fetched
 from benchmarks.graphturbo.figures import Configuration, Counts
 from benchmarks.graphturbo.settings import LIMITS, PIN_DDR_BYTES, Setting, at_setting, chip_of, favourable
 from benchmarks.graphturbo.sums import Sums, sums_of
+from benchmarks.lab.programs import lower_plan, schedule_program
 from codegen.neuralscale.target import TARGET
 from codegen.target import TileTarget
 from dsa_sched.analysis.explanation import tensors_by_memory
@@ -44,10 +45,8 @@ from dsa_sched.zoo.drawn_networks import drawn_model
 from hw_models.chip import Chip
 from isched.bounds.lower_bounds import stream_bounds
 from isched.hazards.verify_program import verify_program
-from isched.lowering.lower import lower_plan
 from isched.program.program import Program
 from isched.program.timed_ops import CoreIssue, timed_streams
-from isched.scheduling.schedule import schedule_program
 from isched.timing.cycle_model import time_streams
 from isched.timing.timeline import Timeline
 from isched.timing.utilisation import usage_by

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from benchmarks.lab.spill_allocation import SpillMemory
 from partitioner.memory.offset_assignment import Item, peak_bytes
-from partitioner.memory.spill_policies import SpillMemory, SpillValue
+from partitioner.memory.spill_policies import SpillValue
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model

@@ -246,7 +246,7 @@ def _resolve_external(path: Path, model: onnx.ModelProto, digest: hashlib._Hash,
         except OSError as error:
             raise ModelError(
                 f"tensor {tensor.name}",
-                needs=f"external data {location} beside the model",
+                needs=f"external data {location} next to the model",
                 has=error.strerror or str(error),
             ) from error
         digest.update(tensor.raw_data)
@@ -258,7 +258,7 @@ def _whole(tensor: str, fields: Mapping[str, str], name: str) -> int:
     text = fields.get(name, "0")
     if not text.isascii() or not text.isdigit() or len(text) > MOST_DIGITS:
         raise ModelError(
-            f"tensor {tensor}", needs=f"a whole number from 0 on as external {name}", has=repr(text[:MOST_DIGITS])
+            f"tensor {tensor}", needs=f"a whole number of at least 0 as external {name}", has=repr(text[:MOST_DIGITS])
         )
     return int(text)
 
@@ -271,6 +271,6 @@ def _inside(folder: Path, location: str, tensor: str) -> Path:
             f"tensor {tensor}",
             needs="external data inside the model's folder",
             has=repr(location),
-            change="move the data beside the model and store a relative path",
+            change="move the data next to the model and store a relative path",
         )
     return file

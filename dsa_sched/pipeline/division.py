@@ -26,12 +26,12 @@ def shares_of_clusters(chip: Chip, options: CompileOptions) -> tuple[int, ...]:
         raise ModelError("--per-pass", needs="a --batch to divide into micro-batches", has="none")
     shares = shares_of(batch or 1, clusters)
     if isinstance(per_pass, int) and not 1 <= per_pass <= shares[0]:
-        needs = f"1 to {shares[0]}, what a cluster has of the batch, or auto"
+        needs = f"1 to {shares[0]}, the share of a cluster, or auto"
         raise ModelError("--per-pass", needs=needs, has=str(per_pass))
     return shares
 
 
-def require_apart(
+def require_divisible(
     load: Callable[[int], Model],
     options: CompileOptions,
     batch: int,
@@ -41,7 +41,7 @@ def require_apart(
     """Refuse to divide a batch whose items meet; that can be seen in a graph of two items or more. Raises
     ModelError."""
     if len(shares) > 1 or pass_count(shares[0], batch) > 1:
-        progress("checking that items of the batch stay apart")
+        progress("checking that the items of the batch are independent")
         require_independent_items(load(max(2, batch)), options)
 
 

@@ -23,10 +23,10 @@ from typing import TypeGuard, TypeVar
 from codegen.target import GroupTarget, Target, TileTarget
 from dsa_sched.frontend import Model, load_model, open_model
 from dsa_sched.frontend.load import Opened
-from dsa_sched.pipeline.division import on_clusters, require_apart, shares_of_clusters
-from dsa_sched.search.candidates import SearchRequest, one_line
+from dsa_sched.pipeline.division import on_clusters, require_divisible, shares_of_clusters
+from dsa_sched.search.candidates import SearchRequest
 from dsa_sched.search.loop import cheapest_plan, fastest_program, fastest_timed
-from dsa_sched.search.passes import CheapestPass, fastest_pass
+from dsa_sched.search.passes import cheapest_pass, fastest_pass
 from dsa_sched.search.tuning import tuned_kernels
 from dsa_sched.stages.compilation import Compilation, CompileOptions, Lowered, PlacedKernels
 from dsa_sched.stages.gc_pause import uncollected
@@ -42,7 +42,7 @@ from dsa_sched.stages.targets import (
 )
 from dsa_sched.stages.tile_stages import Planned, lower, plan_tiles
 from hw_models.chip import Chip
-from hw_models.errors import ModelError, PlanError
+from hw_models.errors import ModelError
 from hw_models.loading import load_chip
 from isched.program.target import Timeable
 from partitioner.context.plan_context import Context
@@ -75,39 +75,42 @@ def compile_clusters(
     require_able(options, target)
     load = _loader(source, described, target, options)
 
-    def one_pass(batch: int) -> Compilation:
-        return compile_model(source, described, replace(options, batch=batch), progress)
+    def one_pass(batch: int | None) -> Compilation:
+        progress("reading the model")
+        return compile_graph(load(batch), described, target, replace(options, batch=batch), progress)
 
     if _searches_passes(options) and _is_timed(target, options):
         first = _fastest_pass(source, described, target, options, shares, progress)
         return on_clusters(shares, first.plan.batch_per_cluster, one_pass, first)
-    if options.batch is None or (options.clusters == 1 and options.per_pass is None):
-        return (compile_model(source, described, options, progress),)
     if options.per_pass == "auto":
         tiled = require_tiles(target, PER_PASS_AUTO)
+
+        def compiled(planned: Planned[TileTarget]) -> tuple[Compilation, ...]:
+            batch = planned.plan.batch_per_cluster
+            first = replace(compile_plan(planned, replace(options, batch=batch), progress), items=shares[0])
+            parts = on_clusters(shares, batch, one_pass, first)
+            _ = first.files  # refused where the code overflows its space
+            return parts
+
         request = SearchRequest(described, tiled, options, progress)
-        return _compile_cheapest_pass(CheapestPass(request, _by_name(options), shares, load), one_pass)
+        return cheapest_pass(request, _by_name(options), shares, load, compiled)
     batch = options.per_pass or shares[0]
-    require_apart(load, options, batch, shares, progress)
+    if options.batch is None or shares == (batch,):
+        return (one_pass(options.batch),)
+    require_divisible(load, options, batch, shares, progress)
     return on_clusters(shares, batch, one_pass)
 
 
-@uncollected()
 def compile_model(
     source: str | Path,
     chip: str | Path | Chip,
     options: CompileOptions = DEFAULTS,
     progress: Progress = lambda _step: None,
 ) -> Compilation:
-    """Like `compile_clusters` as one program: the whole batch is one pass on one cluster, whatever the options say
-    about its division.
+    """`compile_clusters` as one program: the whole batch is one pass on one cluster, whatever the options say about its
+    division.
     """
-    described = _described(chip)
-    target = target_of(described)
-    require_able(options, target)
-    progress("reading the model")
-    model = _loader(source, described, target, options)(options.batch)
-    return compile_graph(model, described, target, options, progress)
+    return compile_clusters(source, chip, replace(options, clusters=1, per_pass=options.batch), progress)[0]
 
 
 @uncollected()
@@ -170,10 +173,10 @@ def plan_model(
     if options.per_pass == "auto":
         tiled: PlanTarget = require_tiles(target, PER_PASS_AUTO)
         request = SearchRequest(described, tiled, options, progress)
-        return CheapestPass(request, _by_name(options), shares, load).find()[1]
+        return cheapest_pass(request, _by_name(options), shares, load, lambda planned: planned)
     if options.batch is not None:
         batch = options.per_pass or shares[0]
-        require_apart(load, options, batch, shares, progress)
+        require_divisible(load, options, batch, shares, progress)
         options = replace(options, batch=batch)
     progress("reading the model")
     model = load(options.batch)
@@ -239,26 +242,7 @@ def _fastest_pass(
 ) -> Compilation:
     """Run level auto for the largest share, including the choice of the items per pass."""
     if len(shares) > 1:
-        require_apart(_loader(source, chip, target, options), options, shares[0], shares, progress)
+        require_divisible(_loader(source, chip, target, options), options, shares[0], shares, progress)
     progress("reading the model")
     load = _loader(open_model(source, dict(options.bindings)), chip, target, replace(options, bindings=()))
     return fastest_pass(SearchRequest(chip, target, with_defaults(options, target), progress), shares[0], load)
-
-
-def _compile_cheapest_pass(
-    search: CheapestPass[TileTarget], one_pass: Callable[[int], Compilation]
-) -> tuple[Compilation, ...]:
-    """The cheapest pass that becomes machine code: one that cannot be lowered or emitted gives way to the next."""
-    options, progress, shares = search.request.options, search.request.progress, search.shares
-    while True:
-        batching, planned = search.find()
-        batch = batching.batch_per_pass
-        try:
-            first = replace(compile_plan(planned, replace(options, batch=batch), progress), items=shares[0])
-            made = on_clusters(shares, batch, one_pass, first)
-            _ = first.files
-        except PlanError as error:
-            progress(f"batch {batch} a pass has no program: {one_line(error)}")
-            search.refuse(batch, error)
-            continue
-        return made

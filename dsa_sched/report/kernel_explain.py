@@ -15,7 +15,7 @@ from dsa_sched.analysis.kernel_explanation import KernelExplanation, KernelFacts
 from dsa_sched.io.atomic_write import write_whole
 from dsa_sched.report.decisions import decision_lines
 from dsa_sched.report.listing import output_console, print_listing
-from partitioner.planners.kernel_merges import is_merge
+from partitioner.planners.kernel_level import is_merge
 
 FORMAT = "dsa-sched-explain-kernels/1"
 HEADINGS = ("kernel of group", "layers", "kernel", "grid", "occupies", "launches", "at least", "bound by")

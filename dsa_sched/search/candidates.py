@@ -22,7 +22,6 @@ from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
 from partitioner.memory.memory_plan import lay_out
 from partitioner.memory.memory_plan_types import Layout
-from partitioner.planners.auto_spill import BEST_POLICY
 from partitioner.planners.levels import (
     O1,
     O2,
@@ -34,6 +33,7 @@ from partitioner.planners.levels import (
     Streamed,
     planner_text,
 )
+from partitioner.planners.o3 import BEST_POLICY
 from partitioner.planners.registry import make_plan
 
 SUBJECT = "level"

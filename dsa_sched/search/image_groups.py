@@ -28,7 +28,7 @@ from partitioner.verification.verify_plan import verify_plan
 SUBJECT = "batch"
 
 
-def batches_beside(share: int, cores: int, options: CompileOptions) -> tuple[int, ...]:
+def neighbouring_batches(share: int, cores: int, options: CompileOptions) -> tuple[int, ...]:
     """Neighbouring batches whose groups may be used for the share: the power of two below it, one image per core, and
     the power of two above it if the share is no power of two itself; none at less than normal effort. A share of one
     image has no neighbours.
@@ -36,8 +36,8 @@ def batches_beside(share: int, cores: int, options: CompileOptions) -> tuple[int
     if share == 1 or options.is_hasty:
         return ()
     below, above = 1 << (share - 1).bit_length() - 1, 1 << (share - 1).bit_length()
-    beside = (below, *((cores,) if cores < share else ()), *((above,) if above != share else ()))
-    return tuple(dict.fromkeys(beside))
+    found = (below, *((cores,) if cores < share else ()), *((above,) if above != share else ()))
+    return tuple(dict.fromkeys(found))
 
 
 @dataclass
@@ -58,17 +58,17 @@ class ImageGroups:
     found: dict[Config, Candidate] | None = None
 
     def __call__(self, promising_cycles: float) -> tuple[Candidate, ...]:
-        """A candidate for each of `batches_beside`, the same plan once; found when it is asked first."""
+        """A candidate for each of `neighbouring_batches`, the same plan once; found when it is asked first."""
         if self.found is None:
             self.found = {}
             if self.share == 1 or batch_problem(self.model.graph, self.model.constants):
                 return ()
             ctx = self.request.context(self.model)
-            for batch in batches_beside(self.share, ctx.chip.cores_per_cluster, self.request.options):
-                self.request.progress(f"level auto: groups of {batch} a pass for {self.share}")
+            for batch in neighbouring_batches(self.share, ctx.chip.cores_per_cluster, self.request.options):
+                self.request.progress(f"level auto: groups of {batch} per pass for {self.share}")
                 candidate = self._of(ctx, batch, promising_cycles)
                 if isinstance(candidate, str):
-                    self.decisions.append(Decision(SUBJECT, f"not in groups as for {batch}", candidate))
+                    self.decisions.append(Decision(SUBJECT, f"not in the groups for {batch}", candidate))
                 else:
                     self.found.setdefault(candidate.config, candidate)
         return tuple(self.found.values())
@@ -78,12 +78,12 @@ class ImageGroups:
         cycles per item than the plan for that batch.
         """
         try:
-            beside = self.request.context(self.load(batch))
-            plan = make_plan(beside, O3())
-            cycles = costed(beside, Config(O3()), plan, self.request.options).expected_cycles
+            other = self.request.context(self.load(batch))
+            plan = make_plan(other, O3())
+            cycles = costed(other, Config(O3()), plan, self.request.options).expected_cycles
             self.expected_cycles[batch] = cycles
             if cycles * self.share / batch >= promising_cycles:
-                return f"the cost model expects {cycles:,.0f} cycles for these, as many an item as for {self.share}"
+                return f"the cost model expects {cycles:,.0f} cycles for these, no fewer per item than for {self.share}"
             found = plan_like(ctx, plan)
             if found is None:
                 return "not all of them can be cut into items"
@@ -95,4 +95,4 @@ class ImageGroups:
         except PlanError as error:
             return f"no plan: {one_line(error)}"
         except UserError:
-            return "for this batch there is no model"
+            return "there is no model for this batch"

@@ -185,7 +185,7 @@ def _of_chunks(model: Model, before: _TimingLoop) -> _TimingLoop | None:
         return None
     floor = binding_floor(network_floors(model.graph, request.chip))
     if before.limit_cycles <= NEAR_FLOOR * floor.cycles:
-        reason = f"{floor.cycles:,.0f} cycles at least, for {floor.name}: little to win"
+        reason = f"at least {floor.cycles:,.0f} cycles for {floor.name}: little to gain"
         before.decisions.append(Decision(SUBJECT, "not with hidden values in chunks", reason))
         return None
     plans = chunk_plans_of(request, chunked, before.pruning.without)
@@ -246,7 +246,7 @@ class _TimingLoop:
                 return
             if each.candidate.config in self.pruning.without:
                 continue
-            self._attempt(each.candidate, "beside whole levels")
+            self._attempt(each.candidate, "after the whole levels")
             better = self.best is not None and self.best[0] is each.candidate
             failed = 0 if better else failed + 1
             if better:
@@ -287,9 +287,9 @@ class _TimingLoop:
         ctx, limit_cycles = self.plans.context, self.limit_cycles
         if candidate.expected_cycles > MOST_EXPECTED * limit_cycles and not self.options.is_thorough:
             self._rules_out(candidate, 0.0)
-            return f"{expects(candidate)}, more than {MOST_EXPECTED:g} times what the best takes"
+            return f"{expects(candidate)}, more than {MOST_EXPECTED:g} times the cycles of the best"
         if candidate.config.ahead and not has_region(candidate.plan, ctx):
-            return f"values leave no region of {ctx.roles.staging} free throughout; {expects(candidate)}"
+            return f"values leave no region of {ctx.roles.staging} free for the whole run; {expects(candidate)}"
         if limit_cycles == inf:
             return ""
         options = candidate.config.of(self.options)
@@ -297,7 +297,7 @@ class _TimingLoop:
         if floor >= self.limit_cycles:
             self._learned(candidate, floor, timed=False)
             self._rules_out(candidate, floor)
-            return f"{floor:,.0f} cycles at least, for the bytes of a shared memory"
+            return f"at least {floor:,.0f} cycles for the bytes of a shared memory"
         return ""
 
     def _try(self, candidate: Candidate) -> None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from functools import cached_property
+from typing import TypeAlias, TypeVar
 
 from codegen.target import TileTarget
 from dsa_sched.frontend import Model
@@ -20,17 +21,16 @@ from dsa_sched.search.image_groups import ImageGroups
 from dsa_sched.search.loop import Fastest, fastest_program
 from dsa_sched.stages.compilation import INTERRUPTED, Compilation, CompileOptions, LevelTime
 from dsa_sched.stages.tile_stages import Planned
-from hw_models.chip import Chip
 from hw_models.errors import ModelError, PlanError, UserError
 from isched.program.target import Timeable
 from isched.program.timed_ops import busiest_engine_cycles, timed_streams
 from partitioner.cost.cost_model import PlanCost, plan_cycles
-from partitioner.cost.micro_batching import Batching, candidate_batches, choose_batch, pass_count
+from partitioner.cost.micro_batching import candidate_batches, choose_batch, pass_count
 from partitioner.cost.roofline import peak_cycles
 from partitioner.ir.batch_independence import batch_problem
 from partitioner.ir.decisions import Decision
 from partitioner.ir.target import PlanTarget
-from partitioner.planners.levels import O0, O3, Planner, Segments
+from partitioner.planners.levels import O0, O3, Auto, Planner, Segments
 from partitioner.planners.registry import make_plan
 
 SUBJECT = "batch"
@@ -41,11 +41,13 @@ far and O3 are tried for other pass sizes. Below it, every planner is.
 """
 
 TargetT = TypeVar("TargetT", bound=PlanTarget)
+MadeT = TypeVar("MadeT")
+Make: TypeAlias = Callable[[Planned[TargetT]], MadeT]
 Load = Callable[[int], Model]
 """Makes the model for this many items per pass."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Best:
     """The best so far: items per pass, number of passes, and the compiled program."""
 
@@ -61,14 +63,17 @@ class _Best:
     def expected_cycles(self) -> float:
         return self.passes * self.found.expected_cycles
 
-    def is_busy(self, chip: Chip, target: Timeable) -> bool:
-        program = self.found.compilation.program
-        streams = timed_streams(program, chip, target.issue_costs(program))
+    @cached_property
+    def is_busy(self) -> bool:
+        """Whether its busiest engine works for `LEAST_BUSY` of the time."""
+        made = self.found.compilation
+        assert isinstance(made.target, Timeable)  # who calls makes sure
+        streams = timed_streams(made.program, made.chip, made.target.issue_costs(made.program))
         return busiest_engine_cycles(streams) >= LEAST_BUSY * self.found.cycles
 
     def __str__(self) -> str:
         runs = "1 pass" if self.passes == 1 else f"{self.passes} passes"
-        return f"{self.batch} a pass, {runs}"
+        return f"{self.batch} per pass, {runs}"
 
 
 def fastest_pass(request: SearchRequest[TileTarget], share: int, load: Load) -> Compilation:
@@ -78,7 +83,7 @@ def fastest_pass(request: SearchRequest[TileTarget], share: int, load: Load) -> 
 
     Ctrl-C keeps the best program there is; before there is one, it ends the compilation.
     """
-    request.progress(f"level auto: {share} a pass")
+    request.progress(f"level auto: {share} per pass")
     search = _PassSizes(request, share, load)
     search.whole()
     if not search.interrupted:
@@ -99,7 +104,6 @@ class _PassSizes:
         self.model = load(share)
         self.o3_cycles: dict[int, float] = {}  # by batch, the cycles that the cost model expects of O3's own plan
         self.best: _Best | None = None
-        self.busy: bool | None = None  # the best one's, asked where another size may be tried
         self.decisions: list[Decision] = []
         self.refused: PlanError | None = None
         self.interrupted = False
@@ -107,9 +111,9 @@ class _PassSizes:
 
     def whole(self) -> None:
         """The share as one pass."""
-        beside = ImageGroups(self.request, self.model, self.share, self.load)
+        neighbours = ImageGroups(self.request, self.model, self.share, self.load)
         try:
-            found = fastest_program(self.request, self.model, others=beside)
+            found = fastest_program(self.request, self.model, others=neighbours)
         except PlanError as error:
             self.refused = error.with_traceback(None)  # its frames hold all that was made
             self._against(self.share, f"no program: {one_line(error)}")
@@ -117,8 +121,8 @@ class _PassSizes:
         assert found is not None  # a search without a limit finds a program or raises
         self.best, self.level_times = _Best(self.share, 1, found), found.compilation.level_times
         self.interrupted = found.interrupted
-        self.o3_cycles = beside.expected_cycles
-        self.decisions += beside.decisions
+        self.o3_cycles = neighbours.expected_cycles
+        self.decisions += neighbours.decisions
 
     def other_sizes(self) -> None:
         """Try `sizes_to_try`, and keep halving the smallest size for as long as a smaller one pays. Where the share has
@@ -129,8 +133,8 @@ class _PassSizes:
         if self.best is None:
             sizes = deque(1 << power for power in range((self.share - 1).bit_length()))
         if sizes and batch_problem(self.model.graph, self.model.constants):
-            reason = "items of the batch are not known to be computed apart"
-            self.decisions.append(Decision(SUBJECT, "neither divided nor filled up", reason))
+            reason = "the items of the batch are not known to be independent"
+            self.decisions.append(Decision(SUBJECT, "neither divided nor padded", reason))
             return
         tried = set(sizes)
         try:
@@ -151,12 +155,12 @@ class _PassSizes:
         passes, best = pass_count(self.share, batch), self.best
         floor_cycles = passes * batch * peak_cycles(self.model.graph, self.request.chip) / self.share
         if best is not None and floor_cycles >= best.cycles:
-            self._against(batch, f"{floor_cycles:,.0f} cycles at least, for the engines")
+            self._against(batch, f"at least {floor_cycles:,.0f} cycles for the engines")
             return False
-        self.request.progress(f"level auto: {batch} a pass")
+        self.request.progress(f"level auto: {batch} per pass")
         pruning = self._pruning(batch, passes)
         if not frozenset(CONFIGS) - pruning.without:
-            self._against(batch, "the cost model expects no less of it than of the best")
+            self._against(batch, "the cost model expects no fewer cycles than for the best")
             return False
         request = self.request
         if best is not None:
@@ -164,7 +168,7 @@ class _PassSizes:
         try:
             found = fastest_program(request, self.load(batch), pruning)
         except UserError:
-            self._against(batch, "cannot be had: for this batch there is no model, plan or program")
+            self._against(batch, "there is no model, plan or program for this batch")
             return False
         if found is None:
             assert best is not None  # nothing is too slow where there is no limit
@@ -173,7 +177,7 @@ class _PassSizes:
             return False
         if best is not None:
             self._against(best.batch, f"{best.cycles:,.0f} cycles in all")
-        self.best, self.busy = _Best(batch, passes, found), None
+        self.best = _Best(batch, passes, found)
         self.interrupted = found.interrupted
         return True
 
@@ -183,17 +187,13 @@ class _PassSizes:
         if best is None:
             return NOTHING_PRUNED
         limit_cycles = best.cycles / passes
-        if self.busy is None:
-            target = self.request.target
-            assert isinstance(target, Timeable)  # who calls makes sure
-            self.busy = best.is_busy(self.request.chip, target)
-        if not self.busy:
+        if not best.is_busy:
             return Pruning(limit_cycles)
         without = _without(best, passes * self.o3_cycles.get(batch, 0.0))
         return Pruning(limit_cycles, best.expected_cycles / passes, without)
 
     def _against(self, batch: int, reason: str) -> None:
-        self.decisions.append(Decision(SUBJECT, f"not {batch} a pass", reason))
+        self.decisions.append(Decision(SUBJECT, f"not {batch} per pass", reason))
 
     def result(self, best: _Best) -> Compilation:
         """The best program with the decisions that led to it."""
@@ -210,17 +210,21 @@ class _PassSizes:
 
 
 def sizes_to_try(share: int, cores: int, options: CompileOptions) -> tuple[int, ...]:
-    """Items per pass other than the share, the most promising first: the power of two below it, one item per core, and
-    the power of two above it, whose last places stay empty; at more than normal effort, all that divide it well; at
-    less, none. A share of one item is always one pass.
+    """Items per pass that are tried. For a planner by its name, those that divide the share well, the smallest first.
+    At level auto those other than the share, the most promising first: the power of two below it, one item per core,
+    and the power of two above it, whose last places stay empty; at more than normal effort, all that divide it well;
+    at less, none. A share of one item is always one pass.
     """
+    even = candidate_batches(share)
+    if not isinstance(options.planner, Auto):
+        return even
     if share == 1 or options.is_hasty:
         return ()
     below, above = 1 << (share - 1).bit_length() - 1, 1 << share.bit_length()
     near = tuple(dict.fromkeys((below, min(below, cores), above)))
     if not options.is_thorough:
         return near
-    return (*near, *(size for size in reversed(candidate_batches(share)) if size not in (*near, share)))
+    return (*near, *(size for size in reversed(even) if size not in (*near, share)))
 
 
 def _without(best: _Best, o3_cycles: float) -> frozenset[Config]:
@@ -241,68 +245,56 @@ def _with(progress: Progress, best: _Best) -> Progress:
     return lambda step: progress(f"{step} (best so far {best}: {best.cycles:,.0f} cycles in all)")
 
 
-class CheapestPass(Generic[TargetT]):
-    """Pass sizes for one planner, judged by the cost model, and the plan of the cheapest one; a caller that finds that
-    it has no program refuses it and asks again. Only the best model, plan and context are kept.
+def cheapest_pass(
+    request: SearchRequest[TargetT], planner: Planner, shares: tuple[int, ...], load: Load, make: Make[TargetT, MadeT]
+) -> MadeT:
+    """Result of `make` for the pass size whose plan takes the fewest cycles by the cost model, with the decisions about
+    the batch before those of the plan; a size for which it raises PlanError gives way to the next. Raises the refusal
+    of the smallest size where nothing is left. Only the best model, plan and context are kept.
     """
-
-    def __init__(self, request: SearchRequest[TargetT], planner: Planner, shares: tuple[int, ...], load: Load) -> None:
-        self.request, self.planner, self.shares, self.load = request, planner, shares, load
-        self.costs: dict[int, PlanCost | str] = {}
-        self.errors: dict[int, PlanError] = {}
-        self.base_cycles_per_item: float | None = None
-        self.kept: tuple[int, Planned[TargetT]] | None = None
-
-    def find(self) -> tuple[Batching, Planned[TargetT]]:
-        """The best plan not refused yet, with the decisions about the batch before those of the plan. Raises the
-        refusal of the smallest batch where nothing is left.
-        """
-        if not self.costs:
-            self._try_all()
-        if len(self.errors) == len(self.costs):
-            raise self.errors[min(self.errors)]
-        found = choose_batch(self.costs, sum(self.shares), len(self.shares), self.base_cycles_per_item)
-        if self.kept is None or self.kept[0] != found.batch_per_pass:
-            self.request.progress(f"batch {found.batch_per_pass} a pass")
-            self.kept = found.batch_per_pass, self._planned(self.load(found.batch_per_pass))
-        planned = self.kept[1]
+    sizes = sizes_to_try(shares[0], request.chip.cores_per_cluster, request.options)
+    costs: dict[int, PlanCost | str] = {}
+    errors: dict[int, PlanError] = {}
+    base_cycles_per_item: float | None = None
+    best: tuple[tuple[float, int], Planned[TargetT]] | None = None
+    if sizes[-1] == 1 and len(shares) > 1:
+        require_independent_items(load(2), request.options)
+    for number, batch in enumerate(sizes, 1):
+        request.progress(f"trying batch {batch} per pass ({number} of {len(sizes)})")
+        model = load(batch)
+        if batch == next((size for size in sizes if size > 1), 0):
+            require_independent_items(model, request.options)
+        try:
+            planned = _planned(request, planner, model)
+            cost = costs[batch] = plan_cycles(planned.plan, planned.context)
+        except PlanError as error:
+            errors[batch], costs[batch] = error, one_line(error)
+            continue
+        if base_cycles_per_item is None:
+            at_o0 = cost if planner == O0() else plan_cycles(make_plan(planned.context), planned.context)
+            base_cycles_per_item = at_o0.cycles / batch
+        rank = pass_count(shares[0], batch) * cost.cycles, -batch
+        if best is None or rank < best[0]:
+            best = rank, planned
+    while len(errors) < len(costs):
+        found = choose_batch(costs, sum(shares), len(shares), base_cycles_per_item)
+        batch = found.chosen.batch_per_pass
+        if best is None or -best[0][1] != batch:
+            request.progress(f"batch {batch} per pass")
+            best = (found.chosen.cycles, -batch), _planned(request, planner, load(batch))
+        planned = best[1]
         decisions = (*found.decisions, *planned.plan.decisions)
-        return found, replace(planned, plan=replace(planned.plan, decisions=decisions))
+        try:
+            return make(replace(planned, plan=replace(planned.plan, decisions=decisions)))
+        except PlanError as error:
+            request.progress(f"batch {batch} per pass has no program: {one_line(error)}")
+            errors[batch], costs[batch] = error, one_line(error)
+    raise errors[min(errors)]
 
-    def refuse(self, batch: int, error: PlanError) -> None:
-        """A size that has a plan but no program."""
-        self.errors[batch] = error
-        self.costs[batch] = one_line(error)
 
-    def _try_all(self) -> None:
-        share, options = self.shares[0], self.request.options
-        candidates = candidate_batches(share)
-        if candidates[-1] == 1 and len(self.shares) > 1:
-            require_independent_items(self.load(2), options)
-        best: tuple[float, int] | None = None
-        checked = False
-        for number, batch in enumerate(candidates, 1):
-            self.request.progress(f"trying batch {batch} a pass ({number} of {len(candidates)})")
-            model = self.load(batch)
-            if batch > 1 and not checked:
-                require_independent_items(model, options)
-                checked = True
-            try:
-                planned = self._planned(model)
-                cost = self.costs[batch] = plan_cycles(planned.plan, planned.context)
-            except PlanError as error:
-                self.refuse(batch, error)
-                continue
-            if self.base_cycles_per_item is None:
-                at_o0 = cost if self.planner == O0() else plan_cycles(make_plan(planned.context), planned.context)
-                self.base_cycles_per_item = at_o0.cycles / batch
-            rank = (pass_count(share, batch) * cost.cycles, -batch)
-            if best is None or rank < best:
-                best, self.kept = rank, (batch, planned)
-
-    def _planned(self, model: Model) -> Planned[TargetT]:
-        ctx = self.request.context(model)
-        return Planned(model, ctx, make_plan(ctx, self.planner))
+def _planned(request: SearchRequest[TargetT], planner: Planner, model: Model) -> Planned[TargetT]:
+    ctx = request.context(model)
+    return Planned(model, ctx, make_plan(ctx, planner))
 
 
 def require_independent_items(model: Model, options: CompileOptions) -> None:
@@ -310,7 +302,7 @@ def require_independent_items(model: Model, options: CompileOptions) -> None:
     if problem := batch_problem(model.graph, model.constants):
         raise ModelError(
             f"model {model.graph.name}",
-            needs="inputs and outputs whose outermost axis counts items that are computed by themselves",
+            needs="inputs and outputs whose outermost axis counts items that are computed independently",
             has=problem,
-            change=f"compile the batch of {options.batch} as one, without --clusters and --per-pass",
+            change=f"compile the batch of {options.batch} as a whole, without --clusters and --per-pass",
         )

@@ -26,8 +26,15 @@ from partitioner.context.plan_context import Context
 from partitioner.ir.decisions import Decision
 from partitioner.memory.no_plan import NoPlan
 from partitioner.planners.levels import Images, Planner, Segment, Segments, planner_text
-from partitioner.planners.segment_choice import Column, SegmentDivision, column_of, divide, expected_layer_cycles
-from partitioner.planners.segments import PlanPart, fit_segments
+from partitioner.planners.segments import (
+    Column,
+    PlanPart,
+    SegmentDivision,
+    column_of,
+    divide,
+    expected_layer_cycles,
+    fit_segments,
+)
 from partitioner.verification.verify_plan import verify_plan
 
 MOST_TIMES = 1.6
@@ -110,15 +117,15 @@ def with_ruled_out(
     if not others:
         return iter(())
     scale = min(each.cycles / each.candidate.expected_cycles for each in found)
-    beside = []
+    untimed = []
     for each in others:
         one = each.candidate
         cycles = max(scale * one.expected_cycles, each.least_cycles)
-        beside.append((one, column_of(ctx, one.plan, expected_layer_cycles(ctx, one.plan, one.cost, cycles))))
+        untimed.append((one, column_of(ctx, one.plan, expected_layer_cycles(ctx, one.plan, one.cost, cycles))))
 
     def sources() -> Iterator[_Source]:
         for source in _sources(ctx, found):
-            yield [*source, *beside]
+            yield [*source, *untimed]
 
     timed_plans = frozenset(each.candidate.config for each in found)
     return _offered(ctx, sources, options, (1 - LEAST_UNTIMED_GAIN) * best, timed_plans)

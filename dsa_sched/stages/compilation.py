@@ -330,7 +330,7 @@ def no_layout(target: GroupTarget) -> TargetError:
     return TargetError(
         target.name,
         needs="a target that lays plans out in the memories of cores",
-        has="one whose kernels are whole groups of layers, which place what they need themselves",
+        has="one whose kernels are whole groups of layers, which place their own data",
         change="--print plan names the kernels",
     )
 

@@ -79,18 +79,12 @@ def require_able(options: CompileOptions, target: Target) -> None:
     require_planner(target, options.planner)
     require_groups(options, target)
     if options.schedule:
-        if isinstance(target, GroupTarget):
-            raise TargetError(
-                "--schedule",
-                needs="a target that lowers plans to instructions",
-                has=_whole(target),
-                change="leave it out: what orders the instructions of such kernels is their own compiler",
-            )
+        _require_instructions(
+            "--schedule", target, "leave it out: the compiler of such kernels orders their instructions"
+        )
         _require("--schedule", target, "whose programs the cycle model can time and reorder", Timeable, Schedulable)
     if options.roll:
-        if isinstance(target, GroupTarget):
-            needs = "a target that lowers plans to instructions"
-            raise TargetError("--roll", needs=needs, has=_whole(target), change="leave it out")
+        _require_instructions("--roll", target, "leave it out")
         _require("--roll", target, "whose machine code may have loops", Rolls)
 
 
@@ -123,16 +117,17 @@ def require_tiles(target: Tiled | GroupTarget, who: str) -> Tiled:
 
 def require_timeable(target: Target, who: str) -> Timeable:
     """The target as one that the cycle model can time. Raises TargetError naming what it lacks."""
-    if isinstance(target, GroupTarget):
-        raise TargetError(
-            who,
-            needs="a target that lowers plans to instructions",
-            has=_whole(target),
-            change="`dsa-sched explain` prints the least time of each kernel, by the chip file",
-        )
+    _require_instructions(who, target, "`dsa-sched explain` prints a lower bound of the time of each kernel")
     _require(who, target, "whose programs the cycle model can time", Timeable)
     assert isinstance(target, Timeable)
     return target
+
+
+def _require_instructions(who: str, target: Target, change: str) -> None:
+    """Raises TargetError for a target of whole groups, which lowers nothing."""
+    if isinstance(target, GroupTarget):
+        needs = "a target that lowers plans to instructions"
+        raise TargetError(who, needs=needs, has=_whole(target), change=change)
 
 
 def _require(who: str, target: Target, what: str, *abilities: type) -> None:

@@ -79,61 +79,35 @@ def lower_below(
     planned: Planned[TileTarget], options: CompileOptions, progress: Progress, limit_cycles: float = inf
 ) -> tuple[Lowered, EndedRun] | None:
     """Like `lower`, with the cycles that the cycle model finds and their run, and not verified yet; None where the
-    cycles are not below the limit. The target must be one that can be timed. Raises DoesNotFit or PlanError.
+    cycles are not below the limit. With constants that arrive early, and at low effort, only one layout and the
+    scheduler's order are tried. The target must be one that can be timed. Raises DoesNotFit or PlanError.
     """
     chip, target = planned.context.chip, planned.context.target
     assert isinstance(target, Timeable)  # asked before any work
-    layouts: dict[bool, Layout] = {}
+    layouts: dict[LayoutOptions, Layout] = {}
 
-    def lowered(ahead: bool) -> Program:
+    def lowered(layout_options: LayoutOptions) -> Program:
         progress("lowering")
-        layouts[ahead] = laid_out(planned.plan, planned.context, FOR_SCHEDULING if ahead else PLAIN)
-        found = _program(planned, layouts[ahead], options)
+        layouts[layout_options] = laid_out(planned.plan, planned.context, layout_options)
+        found = _program(planned, layouts[layout_options], options)
         if options.schedule:
             progress("scheduling")
         return found
 
-    if options.schedule and options.constants_ahead:
-        return _one_order(planned, options, FOR_CONSTANTS_AHEAD, progress, limit_cycles)
-    if options.schedule and options.is_hasty:
-        return _one_order(planned, options, FOR_SCHEDULING, progress, limit_cycles)
-    if options.schedule:
-        best = scheduled_lowering(lowered, chip, target, limit_cycles)
+    if options.schedule and not options.constants_ahead and not options.is_hasty:
+        best = scheduled_lowering(lambda ahead: lowered(FOR_SCHEDULING if ahead else PLAIN), chip, target, limit_cycles)
         if best is None:
             return None
         assert best.run is not None  # it was timed
-        return Lowered(planned.context.target, layouts[best.ahead], best.program, best.cycles), best.run
-    program = lowered(ahead=False)
-    return _timed(planned, layouts[False], program, limit_cycles)
-
-
-def _one_order(
-    planned: Planned[TileTarget],
-    options: CompileOptions,
-    layout_options: LayoutOptions,
-    progress: Progress,
-    limit_cycles: float,
-) -> tuple[Lowered, EndedRun] | None:
-    """Like `lower_below`, with one layout and the scheduler's order: for constants that arrive early, and at low
-    effort.
-    """
-    chip, target = planned.context.chip, planned.context.target
-    assert isinstance(target, Timeable)  # asked before any work
-    progress("lowering")
-    layout = laid_out(planned.plan, planned.context, layout_options)
-    program = _program(planned, layout, options)
-    progress("scheduling")
-    program = list_scheduled(program, chip, target)
-    return _timed(planned, layout, program, limit_cycles)
-
-
-def _timed(
-    planned: Planned[TileTarget], layout: Layout, program: Program, limit_cycles: float
-) -> tuple[Lowered, EndedRun] | None:
-    target = planned.context.target
-    assert isinstance(target, Timeable)  # asked before any work
-    run = run_below(program, planned.context.chip, target, limit_cycles)
-    return None if run is None else (Lowered(planned.context.target, layout, program, run.cycles), run)
+        layout = layouts[FOR_SCHEDULING if best.ahead else PLAIN]
+        return Lowered(planned.context.target, layout, best.program, best.cycles), best.run
+    ahead = FOR_CONSTANTS_AHEAD if options.constants_ahead else FOR_SCHEDULING
+    layout_options = ahead if options.schedule else PLAIN
+    program = lowered(layout_options)
+    if options.schedule:
+        program = list_scheduled(program, chip, target)
+    run = run_below(program, chip, target, limit_cycles)
+    return None if run is None else (Lowered(planned.context.target, layouts[layout_options], program, run.cycles), run)
 
 
 def _program(planned: Planned[TileTarget], layout: Layout, options: CompileOptions) -> Program:

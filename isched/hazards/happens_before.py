@@ -184,7 +184,7 @@ def _same(a: Instr, b: Instr) -> bool:
 def _stuck(program: Program, number: int, position: int) -> PlanError:
     return PlanError(
         program.who(number, position),
-        needs="as many barriers on every core, and the same instructions that cores do together in the same order",
+        needs="the same number of barriers on every core, and the same order of what cores do together",
         has="a deadlock: cores that wait for each other",
     )
 

@@ -34,16 +34,22 @@ def verify_places(plan: Plan, graph: Graph, placements: tuple[TensorPlacement, .
         read = [copies[name].tensor if name in copies else named[name] for name in _read(group, graph)]
         for name in read:
             if name not in held:
-                raise PlanError(f"step {step.group}", needs=f"{name}, which it reads", has="bytes that another took")
+                raise PlanError(
+                    f"step {step.group}", needs=f"{name}, which it reads", has="bytes that another value overwrote"
+                )
         for name in group.outputs(graph):
             place = own[named[name]]
             over = [other for other in held if other != named[name] and _meet(held[other], place)]
             if reads := sorted(set(over) & set(read)):
-                raise PlanError(f"step {step.group}", needs=f"{name} apart from what it reads", has=f"{reads[0]} there")
+                raise PlanError(
+                    f"step {step.group}", needs=f"{name} on other bytes than what it reads", has=f"{reads[0]} there"
+                )
             held = {other: kept for other, kept in held.items() if other not in over} | {named[name]: place}
     for name in graph.outputs:
         if named[name] not in held:
-            raise PlanError(f"plan {plan.name}", needs=f"the output {name} at the end", has="bytes that another took")
+            raise PlanError(
+                f"plan {plan.name}", needs=f"the output {name} at the end", has="bytes that another value overwrote"
+            )
 
 
 def _read(group: Group, graph: Graph) -> Iterable[str]:

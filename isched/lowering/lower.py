@@ -37,11 +37,9 @@ from partitioner.expansion.expansion import (
 from partitioner.expansion.staging_schedule import StagedRound
 from partitioner.ir.graph import Op
 from partitioner.ir.layers import Layer
-from partitioner.ir.plan import Plan
 from partitioner.ir.regions import box_shape, box_size, full_box
 from partitioner.ir.target import TileLoad
-from partitioner.memory.memory_plan import lay_out
-from partitioner.memory.memory_plan_types import LayerLayout, Layout, LayoutOptions, MoveLayout, Place
+from partitioner.memory.memory_plan_types import LayerLayout, Layout, MoveLayout, Place
 from partitioner.tiling.buffer_aliasing import Fit
 from partitioner.tiling.tile_loads import TileFetch
 
@@ -163,22 +161,6 @@ class _Lowering:
         return Place(
             self.ctx.roles.main, placements[tensor].offset_bytes, full_box(self.ctx.graph.by_name[tensor].shape)
         )
-
-
-def lower_plan(
-    plan: Plan,
-    ctx: LowerContext,
-    base_bytes: int,
-    isolated: bool = False,
-    overlap: bool = False,
-    keep_values: bool = False,
-    apart: bool = True,
-) -> Program:
-    """Lay out a plan and lower it: for callers that need no layout. With `overlap`, addresses leave room for running
-    ahead; unless `apart` is false, data of layers that follow each other then have separate places where there is room.
-    Raises PlanError and DoesNotFit as `lay_out` and `lower_layout` do."""
-    layout = lay_out(plan, ctx, LayoutOptions(rounds_ahead=overlap, buffers_apart=overlap and apart))
-    return lower_layout(layout, ctx, base_bytes, isolated, keep_values)
 
 
 def lower_layout(

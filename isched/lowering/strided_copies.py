@@ -11,7 +11,7 @@ from typing import Protocol
 
 from isched.program.program import Region
 from isched.program.target import MemoryCopy
-from partitioner.ir.regions import Box, box_shape
+from partitioner.ir.regions import Box, box_shape, relative
 
 
 class PlacedArray(Protocol):
@@ -55,41 +55,6 @@ def box_regions(memory: str, base_bytes: int, shape: tuple[int, ...], box: Box, 
         )
         for point in product(*(range(count) for count, _ in dims))
     )
-
-
-def relative(box: Box, origin: Box) -> Box:
-    """`box` in the coordinates of the box `origin`, which contains it."""
-    return tuple((low - base, high - base) for (low, high), (base, _) in zip(box, origin, strict=True))
-
-
-def gather(
-    source_memory: str,
-    source_bytes: int,
-    shape: tuple[int, ...],
-    box: Box,
-    item_bytes: int,
-    memory: str,
-    offset_bytes: int,
-) -> Iterator[MemoryCopy]:
-    """Copies that bring `box` of a tensor of `shape`, densely, to `offset_bytes` of `memory`."""
-    for region in box_regions(source_memory, source_bytes, shape, box, item_bytes):
-        yield MemoryCopy(region, _packed(memory, offset_bytes, region))
-        offset_bytes += region.size_bytes
-
-
-def scatter(
-    source_memory: str,
-    source_bytes: int,
-    memory: str,
-    base_bytes: int,
-    shape: tuple[int, ...],
-    box: Box,
-    item_bytes: int,
-) -> Iterator[MemoryCopy]:
-    """Copies that put a dense `box` into its place in a tensor of `shape` at `base_bytes` of `memory`."""
-    for region in box_regions(memory, base_bytes, shape, box, item_bytes):
-        yield MemoryCopy(_packed(source_memory, source_bytes, region), region)
-        source_bytes += region.size_bytes
 
 
 def copies(source: PlacedArray, destination: PlacedArray, box: Box, item_bytes: int) -> list[MemoryCopy]:

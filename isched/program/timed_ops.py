@@ -157,15 +157,12 @@ def timed_streams(program: Program, chip: Chip, issues: tuple[CoreIssue, ...]) -
     return tuple(streams)
 
 
-def timed_op(
-    instr: Instr, chip: Chip, issue: IssueCost, rendezvous: str = "", starts: str = "", awaits: tuple[str, ...] = ()
-) -> TimedOp:
-    """One instruction; `starts` and `awaits` are tokens made unique by a number after `#`.
+def timed_op(instr: Instr, chip: Chip, issue: IssueCost, starts: str = "") -> TimedOp:
+    """One instruction that waits for nothing; `starts` is a token made unique by a number after `#`.
 
     A transfer pays its link's latency once, however many copies it is; each copy of a DMA chain is one descriptor.
     """
-    work = timed_work(instr, chip, bool(starts), bool(awaits or (rendezvous and not instr.meets)))
-    return _op(instr, issue, work, rendezvous, starts, awaits)
+    return _op(instr, issue, timed_work(instr, chip, bool(starts)), "", starts, ())
 
 
 def _op(instr: Instr, issue: IssueCost, work: _Work, rendezvous: str, starts: str, awaits: tuple[str, ...]) -> TimedOp:

@@ -27,7 +27,7 @@ class Tasks:
 
     With `drains`, all units are idle when the task issues. `rendezvous` is the number of a rendezvous of all cores,
     `background` the channel of the transfer that the task starts, `awaits` the channel of the transfer that is over
-    then; each is -1 for none. `after` pairs a task with those that are over before it issues, `behind` with those that
+    then; each is -1 for none. `after` pairs a task with those that are over before it issues, `follows` with those that
     are issued before it. Channels and units are numbered from 0."""
 
     issue: Floats
@@ -38,20 +38,20 @@ class Tasks:
     background: Vector
     awaits: Vector
     after: Pairs
-    behind: Pairs
+    follows: Pairs
 
 
 def list_schedule(tasks: Tasks, depth: int, met: Floats | None) -> tuple[Vector, Floats]:
     """Numbers of the tasks in the order of issue, and the time at which each rendezvous was issued. The next task is
     the one with the longest tail of those that need not wait, else the one that waits least. Rendezvous do not begin
     before the times in `met`."""
-    count, after, behind = len(tasks.issue), tasks.after, tasks.behind
+    count, after, follows = len(tasks.issue), tasks.after, tasks.follows
     if not count:
         return np.zeros(0, np.int64), np.zeros(0)
     channels = 1 + int(max(tasks.background.max(), tasks.awaits.max()))
     tails = _tails(
         channels, tasks.issue, tasks.unit, tasks.cycles, tasks.background, tasks.awaits,
-        *_starting(after.later, after.earlier, count), *_starting(behind.later, behind.earlier, count),
+        *_starting(after.later, after.earlier, count), *_starting(follows.later, follows.earlier, count),
     )  # fmt: skip
     # A task is known by its rank: the one to take first has the lowest.
     ranked = np.lexsort((np.arange(count), -tails))
@@ -62,11 +62,11 @@ def list_schedule(tasks: Tasks, depth: int, met: Floats | None) -> tuple[Vector,
         known = (tasks.rendezvous >= 0) & (tasks.rendezvous < len(met))
         earliest[known] = met[tasks.rendezvous[known]]
     lane = np.where(tasks.unit >= 0, tasks.unit + 2, tasks.drains.astype(np.int64))
-    missing = np.bincount(after.later, minlength=count) + np.bincount(behind.later, minlength=count)
+    missing = np.bincount(after.later, minlength=count) + np.bincount(follows.later, minlength=count)
     order, begun = _schedule(
         depth, channels, int(lane.max()) + 1, tasks.issue, tasks.cycles, tasks.unit, tasks.drains, tasks.background,
         tasks.awaits, lane, rank, ranked, missing, earliest,
-        *_starting(after.earlier, after.later, count), *_starting(behind.earlier, behind.later, count),
+        *_starting(after.earlier, after.later, count), *_starting(follows.earlier, follows.later, count),
     )  # fmt: skip
     met_at = np.zeros(int(tasks.rendezvous.max(initial=-1)) + 1)
     meets = tasks.rendezvous >= 0
@@ -90,8 +90,8 @@ def _tails(
     awaits: Vector,
     after_starts: Vector,
     after: Vector,
-    behind_starts: Vector,
-    behind: Vector,
+    follows_starts: Vector,
+    follows: Vector,
 ) -> Floats:  # pragma: no cover - compiled
     """Cycles from the start of each task to the end of all that depends on it."""
     tails = np.zeros(len(issue))
@@ -106,8 +106,8 @@ def _tails(
             started[awaits[n]] = n + 1
         for place in range(after_starts[n], after_starts[n + 1]):
             tails[after[place]] = max(tails[after[place]], tails[n])
-        for place in range(behind_starts[n], behind_starts[n + 1]):
-            p = behind[place]
+        for place in range(follows_starts[n], follows_starts[n + 1]):
+            p = follows[place]
             tails[p] = max(tails[p], tails[n] - (cycles[p] if unit[p] >= 0 else 0.0))
     return tails
 
@@ -130,8 +130,8 @@ def _schedule(
     earliest: Floats,
     after_starts: Vector,
     after: Vector,
-    behind_starts: Vector,
-    behind: Vector,
+    follows_starts: Vector,
+    follows: Vector,
 ) -> tuple[Vector, Floats]:  # pragma: no cover - compiled
     """The order, and when each task is issued. Tasks that wait are in a heap by the time at which their wait ends;
     tasks that are ready are in one heap per lane: unit, drain or scalar."""
@@ -205,7 +205,7 @@ def _schedule(
             ends[engine, sent[engine] % depth] = end
             sent[engine] += 1
         for over in range(2):
-            starts, following, moment = (after_starts, after, end) if over else (behind_starts, behind, now)
+            starts, following, moment = (after_starts, after, end) if over else (follows_starts, follows, now)
             for place in range(starts[task], starts[task + 1]):
                 other = following[place]
                 missing[other] -= 1

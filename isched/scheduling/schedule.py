@@ -28,7 +28,7 @@ from isched.program.target import Timeable
 from isched.program.timed_ops import CoreIssue, timed_work
 from isched.scheduling.list_schedule import Floats, Tasks, list_schedule
 from isched.timing.contention import Contention, Mover
-from isched.timing.cycle_model import EndedRun, cycles_below, run_below
+from isched.timing.cycle_model import EndedRun, run_below
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +40,6 @@ class Scheduled:
     cycles: float
     ahead: bool
     run: EndedRun | None = field(default=None, repr=False, compare=False)
-
-
-def schedule_program(program: Program, chip: Chip, target: Timeable) -> Program:
-    """A program in the order that list scheduling finds, or unchanged where the cycle model says that this is faster.
-
-    `verify_program` must accept `program`; it then accepts the result too."""
-    scheduled = list_scheduled(program, chip, target)
-    cycles = cycles_below(scheduled, chip, target)
-    assert cycles is not None  # no run reaches an infinite limit
-    return scheduled if cycles_below(program, chip, target, cycles) is None else program
 
 
 def scheduled_lowering(
@@ -78,7 +68,9 @@ def _candidates(lower: Callable[[bool], Program], chip: Chip, target: Timeable) 
 
 
 def list_scheduled(program: Program, chip: Chip, target: Timeable) -> Program:
-    """A program in the order that list scheduling finds, faster or not. Otherwise as `schedule_program`."""
+    """A program in the order that list scheduling finds, faster or not.
+
+    `verify_program` must accept `program`; it then accepts the result too."""
     orders = dependences(program, chip)
     cores = [_Core(stream, order) for stream, order in zip(program.streams, orders, strict=True)]
     groups = _alike(cores)
@@ -215,7 +207,7 @@ def _tasks(
     channels = _numbers([instr.starts or instr.awaits for instr in instrs])
     starts = np.array([bool(instr.starts) for instr in instrs], np.bool_)
     awaits = np.array([bool(instr.awaits) for instr in instrs], np.bool_)
-    after, behind = _pairs(cores, members, leader)
+    after, follows = _pairs(cores, members, leader)
     return Tasks(
         issue=costs.tick * _issued(issue, kept),
         unit=unit,
@@ -225,7 +217,7 @@ def _tasks(
         background=np.where(starts, channels, -1),
         awaits=np.where(awaits, channels, -1),
         after=after,
-        behind=behind,
+        follows=follows,
     )
 
 
@@ -250,15 +242,15 @@ def _pairs(cores: Sequence[_Core], members: Sequence[int], leader: int) -> tuple
     number = np.full(len(core.stream.instrs), -1, np.int64)
     number[core.kept] = np.arange(len(core.kept))
     inside = core.order.inside.earlier
-    after, behind = [Pairs(number[inside.later], number[inside.numbers])], []
+    after, follows = [Pairs(number[inside.later], number[inside.numbers])], []
     for member in members:
         as_leader = number
         if member != leader:
             place = _as(cores, member, leader)
             as_leader = np.where(place >= 0, number[place], -1)
         after.append(_renamed(cores[member].order.shared, as_leader))
-        behind.append(_renamed(cores[member].order.ordered, as_leader))
-    return _union(after), _union(behind)
+        follows.append(_renamed(cores[member].order.ordered, as_leader))
+    return _union(after), _union(follows)
 
 
 def _renamed(pairs: Pairs, numbers: Vector) -> Pairs:

@@ -36,13 +36,6 @@ def time_program(program: Program, chip: Chip, target: Timeable, clusters: int =
     return time_streams(timed_streams(program, chip, target.issue_costs(program)), chip, clusters, awaited)
 
 
-def cycles_below(program: Program, chip: Chip, target: Timeable, limit_cycles: float = inf) -> float | None:
-    """Cycles that `time_program` finds for one cluster if they are fewer than the limit, else None: a run that reaches
-    the limit is stopped there, so that finding out that a program is slower than a known one costs little."""
-    run = run_below(program, chip, target, limit_cycles)
-    return None if run is None else run.cycles
-
-
 class EndedRun:
     """A finished run of one cluster, and its cycles."""
 
@@ -56,7 +49,8 @@ class EndedRun:
 
 
 def run_below(program: Program, chip: Chip, target: Timeable, limit_cycles: float = inf) -> EndedRun | None:
-    """The finished run if it takes fewer cycles than the limit, else None, as `cycles_below`."""
+    """The finished run of one cluster if it takes fewer cycles than the limit, else None: a run that reaches the limit
+    is stopped there, so that finding out that a program is slower than a known one costs little."""
     run = _Run(timed_streams(program, chip, target.issue_costs(program)), chip, 1, awaited=False)
     if not run.ends_below(limit_cycles):
         return None

@@ -78,11 +78,6 @@ class PlanCost:
         return self.serial_cycles
 
     @property
-    def by_kernel_cycles(self) -> float:
-        """The serial sum under a runtime that launches each kernel by itself."""
-        return self.serial_cycles + max(0, self.kernels - 1) * self.launch_cycles
-
-    @property
     def _fixed(self) -> float:
         return self.launch_cycles + self.barriers * self.sync_cycles
 

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isqrt, log
 
-from hw_models.errors import PlanError
 from partitioner.cost.cost_model import PlanCost
 from partitioner.ir.decisions import Decision
 
@@ -56,7 +55,6 @@ class PassCandidate:
     batch_per_pass: int
     passes: int
     pass_cycles: float = 0.0
-    kernels: int = 0
     refusal: str = ""
 
     @property
@@ -64,33 +62,12 @@ class PassCandidate:
         return self.passes * self.pass_cycles
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Batching:
-    """The chosen batch: each cluster runs its share as micro-batches of `batch_per_pass` items. `ranked` are all
-    candidates that have a plan, best first."""
+    """The chosen batch: each cluster runs its share as micro-batches of this many items; and the decisions about it."""
 
-    shares: tuple[int, ...]
     chosen: PassCandidate
-    ranked: tuple[PassCandidate, ...]
-    refused: tuple[PassCandidate, ...]
     decisions: tuple[Decision, ...]
-    batch_share: float | None = None
-    """Share of the batch alone in the gain over O0 at the smallest batch, in logarithms; None where nobody asked for
-    it."""
-
-    @property
-    def batch_per_pass(self) -> int:
-        return self.chosen.batch_per_pass
-
-    @property
-    def passes(self) -> int:
-        """Passes of the cluster with the largest share."""
-        return self.chosen.passes
-
-    @property
-    def cycles_per_item(self) -> float:
-        """Cycles of one cluster per item."""
-        return self.chosen.cycles / self.shares[0]
 
 
 def choose_batch(
@@ -101,30 +78,21 @@ def choose_batch(
 ) -> Batching:
     """The candidate whose passes take the fewest cycles for the largest share; ties go to the larger batch.
 
-    `costs` gives each candidate's cost, or the reason why it is not possible. `base_cycles_per_item` are the cycles of
-    level O0 per item at the smallest possible candidate: with it, decisions say how much of the gain the batch alone
-    brings. Raises PlanError when no candidate is possible.
+    `costs` gives each candidate's cost, or the reason why it is not possible; at least one is possible.
+    `base_cycles_per_item` are the cycles of level O0 per item at the smallest possible candidate: with it, decisions
+    say how much of the gain the batch alone brings.
     """
     shares = shares_of(items, clusters)
-    share = shares[0]
-    candidates = []
-    for batch, cost in sorted(costs.items()):
-        passes = pass_count(share, batch)
-        if isinstance(cost, str):
-            candidates.append(PassCandidate(batch, passes, refusal=cost))
-        else:
-            candidates.append(PassCandidate(batch, passes, cost.cycles, cost.kernels))
+    candidates = [
+        PassCandidate(batch, pass_count(shares[0], batch), refusal=cost)
+        if isinstance(cost, str)
+        else PassCandidate(batch, pass_count(shares[0], batch), cost.cycles)
+        for batch, cost in sorted(costs.items())
+    ]
     ranked = tuple(sorted((c for c in candidates if not c.refusal), key=lambda c: (c.cycles, c.passes)))
     refused = tuple(candidate for candidate in candidates if candidate.refusal)
-    if not ranked:
-        raise PlanError(
-            f"batch of {share} per cluster",
-            needs="one batch per pass that has a plan",
-            has="; ".join(f"{c.batch_per_pass}: {c.refusal}" for c in refused),
-        )
-    gain, batch_share = _gain(ranked, share, base_cycles_per_item)
-    decisions = (_choice(ranked, shares), *gain, *_others(ranked[1:], refused))
-    return Batching(shares, ranked[0], ranked, refused, decisions, batch_share)
+    gain = () if base_cycles_per_item is None else (_gain(ranked, shares[0], base_cycles_per_item),)
+    return Batching(ranked[0], (_choice(ranked, shares), *gain, *_others(ranked[1:], refused)))
 
 
 def _choice(ranked: tuple[PassCandidate, ...], shares: tuple[int, ...]) -> Decision:
@@ -133,18 +101,14 @@ def _choice(ranked: tuple[PassCandidate, ...], shares: tuple[int, ...]) -> Decis
     numbers = ", ".join(_numbers(c, shares[0]) for c in sorted(ranked, key=lambda c: c.batch_per_pass))
     return Decision(
         SUBJECT,
-        f"{best.batch_per_pass} a pass, {_passes(best.passes)}",
+        f"{best.batch_per_pass} per pass, {_passes(best.passes)}",
         f"{sum(shares)} items on {clusters}, {shares[0]} on the fullest: cycles per item {numbers}",
     )
 
 
-def _gain(
-    ranked: tuple[PassCandidate, ...], share: int, base_cycles_per_item: float | None
-) -> tuple[tuple[Decision, ...], float | None]:
+def _gain(ranked: tuple[PassCandidate, ...], share: int, base_cycles_per_item: float) -> Decision:
     """Share of the batch alone, at equal level, in the gain over O0 at the smallest batch."""
     small, best = min(ranked, key=lambda c: c.batch_per_pass), ranked[0]
-    if base_cycles_per_item is None:
-        return (), None
     here = best.cycles / share
     gain = base_cycles_per_item / here
     alone = small.pass_cycles / small.batch_per_pass / here
@@ -153,16 +117,18 @@ def _gain(
         f"{gain:.2f} times fewer cycles per item than O0 at batch {small.batch_per_pass}; "
         f"the larger batch alone brings {alone:.2f} times, {part:.0%} of it in logarithms"
     )
-    return (Decision(SUBJECT, f"gain {gain:.2f}, by the batch alone {alone:.2f}", reason),), part
+    return Decision(SUBJECT, f"gain {gain:.2f}, by the batch alone {alone:.2f}", reason)
 
 
 def _others(lost: tuple[PassCandidate, ...], refused: tuple[PassCandidate, ...]) -> list[Decision]:
     found = [
-        Decision(SUBJECT, f"not {c.batch_per_pass} a pass", f"{_passes(c.passes)} of {c.pass_cycles:,.0f} cycles, "
+        Decision(SUBJECT, f"not {c.batch_per_pass} per pass", f"{_passes(c.passes)} of {c.pass_cycles:,.0f} cycles, "
                  f"{c.cycles:,.0f} in all")
         for c in lost
     ]  # fmt: skip
-    return found + [Decision(SUBJECT, f"not {c.batch_per_pass} a pass", f"cannot be had: {c.refusal}") for c in refused]
+    return found + [
+        Decision(SUBJECT, f"not {c.batch_per_pass} per pass", f"not possible: {c.refusal}") for c in refused
+    ]
 
 
 def _numbers(candidate: PassCandidate, share: int) -> str:

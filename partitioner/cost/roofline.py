@@ -72,7 +72,7 @@ def network_floors(graph: Graph, chip: Chip) -> tuple[Floor, ...]:
         elements += macs
     if vector is not None and elements:
         cycles = _peak_cycles(elements, vector, chip)
-        floors.append(Floor(vector.name, cycles, f"{elements.total():,} elements, each worked on once"))
+        floors.append(Floor(vector.name, cycles, f"{elements.total():,} elements, each computed once"))
     main = main_memory(chip)
     read, written = compulsory_bytes(graph)
     reason = f"{read:,} bytes of inputs and constants in, {written:,} bytes of outputs out, each once"

@@ -76,10 +76,9 @@ class Traffic:
         """Bytes by pair of memories of some parts."""
         return sums((move.way, move.size_bytes) for part in parts for move in part.moves)
 
-    def main_bytes(self, parts: Iterable[TrafficPart] | None = None) -> int:
+    def main_bytes(self) -> int:
         """Bytes into and out of the main memory."""
-        ways = self.by_way if parts is None else self.ways(parts)
-        return sum(size for way, size in ways.items() if self.main in way)
+        return sum(size for way, size in self.by_way.items() if self.main in way)
 
     @cached_property
     def loaded_bytes(self) -> dict[str, int]:
@@ -96,10 +95,6 @@ class Traffic:
         """Bytes read from the main memory beyond one read of each value: a lower bound of the bytes that are read
         again."""
         return sum(max(0, size - self.values[name]) for name, size in self.loaded_bytes.items())
-
-    @cached_property
-    def total_macs(self) -> int:
-        return sum(part.macs for part in self.parts)
 
     @property
     def recompute_share(self) -> float:

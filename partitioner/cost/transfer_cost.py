@@ -11,12 +11,9 @@ from dataclasses import dataclass, field
 from hw_models.cost import copy_cycles, transfer_cycles
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Tensor
-from partitioner.ir.regions import Box, box_shape, box_size, common, holds, run_count
+from partitioner.ir.regions import Box, box_shape, box_size, common, holds, relative, run_count
 from partitioner.tiling.core_partition import load_cycles, store_cycles
-
-MOST_RUNS = 16
-"""Largest number of runs of a part that is taken alone; one with more is taken with all data around it, as lowering
-does."""
+from partitioner.tiling.tile_loads import MOST_RUNS, maximal
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,7 @@ class TransferCosts:
             parts = {
                 other: part for other, held in boxes.items() if other != core and box_size(part := common(held, box))
             }
-            if any(run_count(box_shape(box), _relative(part, box)) > MOST_RUNS for part in parts.values()):
+            if any(run_count(box_shape(box), relative(part, box)) > MOST_RUNS for part in parts.values()):
                 taken.append(
                     copied
                     + self._link(self.ctx.roles.staging, self.ctx.roles.local.memory, box_size(box) * item_bytes, 1)
@@ -76,7 +73,7 @@ class TransferCosts:
             self._link(
                 self.ctx.roles.local.memory,
                 self.ctx.roles.staging,
-                sum(map(box_size, _maximal(tuple(parts)))) * item_bytes,
+                sum(map(box_size, maximal(parts))) * item_bytes,
                 len(parts),
             )
             for parts in given.values()
@@ -101,11 +98,3 @@ class TransferCosts:
     def _link(self, source: str, destination: str, size_bytes: int, rows: int) -> float:
         sharers = self.ctx.chip.cores_per_cluster
         return transfer_cycles(self.ctx.chip, source, destination, size_bytes, max(1, rows), sharers=sharers)
-
-
-def _relative(part: Box, whole: Box) -> Box:
-    return tuple((low - base, high - base) for (low, high), (base, _) in zip(part, whole, strict=True))
-
-
-def _maximal(parts: tuple[Box, ...]) -> list[Box]:
-    return [part for part in parts if not any(other != part and holds(other, part) for other in parts)]

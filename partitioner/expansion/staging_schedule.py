@@ -16,7 +16,7 @@ from hw_models.chip import Chip
 from partitioner.memory.memory_plan_types import LayerLayout, Layout, MoveLayout, Place
 from partitioner.tiling.staging_rounds import Round, Staged, StagingRound
 
-FETCH_SHARE = 64
+FETCH_DIVISOR = 64
 """Divisor of the staging memory: constants of several rounds come together until they reach this part of it."""
 
 Fetch = tuple[tuple[str, Place], ...]
@@ -83,7 +83,7 @@ def _fetched(
             (position, replace(item, fetches=(_lacked(item),)) if isinstance(item, StagedRound) else item)
             for position, item in items
         )
-    most = chip.memory(layout.staging).size_bytes // FETCH_SHARE
+    most = chip.memory(layout.staging).size_bytes // FETCH_DIVISOR
     fetches: dict[int, Fetch] = {}
     open_at, fetched = -1, 0
     for number, (_, item) in enumerate(items):

@@ -156,37 +156,12 @@ class Footprint:
         return most
 
 
-def grid_sizes(
-    footprints: Sequence[Footprint], counts: Sequence[int], granularity: Sequence[int] | None = None
-) -> dict[str, Integers]:
-    """Bytes of every value for each instance when several axes are cut, `counts[i]` pieces along `footprints[i]`.
-
-    Instances are row-major. Where two axes of the output drive the same axis of a value, the shorter interval counts.
-    """
-    lengths: dict[str, dict[int, Integers]] = {value.tensor: {} for value in footprints[0].values}
-    for position, (footprint, count) in enumerate(zip(footprints, counts, strict=True)):
-        pieces = cut_pieces(footprint.extent, (count,), granularity[position] if granularity else 1)
-        shape = [-1 if k == position else 1 for k in range(len(counts))]
-        for value in footprint.values:
-            along = value.lengths(pieces).reshape(shape)
-            known = lengths[value.tensor]
-            axis = value.reach.axis
-            known[axis] = np.minimum(known[axis], along) if axis in known else along
-    sizes: dict[str, Integers] = {}
-    for value in footprints[0].values:
-        rest = [high - low for axis, (low, high) in enumerate(value.box) if axis not in lengths[value.tensor]]
-        size = np.full([1] * len(counts), prod(rest) * value.item_bytes, np.int64)
-        for along in lengths[value.tensor].values():
-            size = size * along
-        sizes[value.tensor] = np.broadcast_to(size, counts).reshape(-1)
-    return sizes
-
-
 def largest_sizes(
     footprints: Sequence[Footprint], counts: Sequence[int], granularity: Sequence[int] | None = None
 ) -> dict[str, int]:
-    """Bytes as in `grid_sizes`, for an instance that is the largest in every value: a bound, reached by most inner
-    instances."""
+    """Bytes of every value when several axes are cut, `counts[i]` pieces along `footprints[i]`, for an instance that is
+    the largest in every value: a bound, reached by most inner instances. Where two axes of the output drive the same
+    axis of a value, the shorter interval counts."""
     sizes: dict[str, int] = {}
     cuts = [
         cut_pieces(f.extent, (count,), granularity[position] if granularity else 1)

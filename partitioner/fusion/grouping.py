@@ -21,7 +21,6 @@ from partitioner.fusion.split_factor import Splitting
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
-from partitioner.ir.operators import Trait, kind_names
 
 BestSplit = Callable[[tuple[Layer, ...]], Splitting | None]
 Allowed = Callable[[tuple[Layer, ...]], str | None]
@@ -31,9 +30,6 @@ MOST_GROUPS_IN_A_DIAMOND = 64
 
 NEVER_FITS = 1 << 62
 """Factor of a group that no splitting makes fit."""
-
-GROWING_KINDS = kind_names(Trait.GROWS)
-"""Kinds of operators whose output is larger than their input: after them, factors may grow again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +41,6 @@ class _Group:
     places: tuple[int, ...]
     splitting: Splitting | None
     is_view: bool
-    grows: bool
 
     @property
     def factor(self) -> int:
@@ -69,7 +64,6 @@ class _Merging:
     graph: Graph
     best_split: BestSplit
     allowed: Allowed
-    mirrored: bool
     groups: dict[int, _Group] = field(default_factory=dict)
     producers: dict[int, set[int]] = field(default_factory=dict)
     consumers: dict[int, set[int]] = field(default_factory=dict)
@@ -80,9 +74,8 @@ class _Merging:
     def start(self, layers: tuple[Layer, ...]) -> None:
         owner: dict[str, int] = {}
         for place, layer in enumerate(layers):
-            anchor = layer.anchor(self.graph)
             splitting = self.best_split((layer,))
-            group = _Group(place, (layer,), (place,), splitting, anchor.is_view, anchor.kind in GROWING_KINDS)
+            group = _Group(place, (layer,), (place,), splitting, layer.is_view(self.graph))
             self.groups[place] = group
             self.producers[place] = {owner[name] for name in layer.inputs(self.graph) if name in owner}
             self.consumers[place] = set()
@@ -130,7 +123,7 @@ class _Merging:
     def _judged(self, rule: str, parts: list[_Group], last: _Group, splitting: Splitting | None) -> tuple[bool, str]:
         """The rule's verdict and its numbers."""
         merged = NEVER_FITS if splitting is None else splitting.instances
-        fits = f"factor {merged} merged ({splitting})" if splitting else "merged it fits with no factor"
+        fits = f"factor {merged} merged ({splitting})" if splitting else "no factor makes it fit when merged"
         if splitting is None:
             return False, f"rule {rule}: {fits}"
         if rule == "(ii)":
@@ -140,8 +133,6 @@ class _Merging:
         # A view computes nothing and has no factor of its own.
         before = last.factor if producer.is_view else producer.factor
         after = producer.factor if last.is_view else last.factor
-        if self.mirrored and last.grows and after > before:
-            return False, f"rule (i) mirrored: the maps grow here and factor {after} > {before} before them"
         if after < before:
             return False, f"rule (i): factor {after} < {before} of the producer"
         numbers = f"factor {after} >= {before} of the producer, {fits} {_compared(merged, after)} the consumer's"
@@ -166,7 +157,6 @@ class _Merging:
             tuple(place for place, _ in pairs),
             splitting,
             all(part.is_view for part in parts),
-            parts[0].grows,
         )
         return number
 
@@ -176,16 +166,14 @@ def group_layers_into_subgraphs(
     layers: tuple[Layer, ...],
     best_split: BestSplit,
     allowed: Allowed = lambda _layers: None,
-    mirrored: bool = False,
 ) -> tuple[tuple[tuple[Layer, ...], ...], tuple[Decision, ...]]:
     """Sub-graphs in topological order, as are the layers inside, and every merge made or (between final groups)
     refused.
 
     `best_split` gives the splitting of any candidate (None: fits with no factor), `allowed` a sentence against it or
-    None. `mirrored` applies rule (i) the other way round where a group begins with an operator that enlarges its maps
-    (`GROWING_KINDS`): a large factor then does not spread back over small maps.
+    None.
     """
-    state = _Merging(graph, best_split, allowed, mirrored)
+    state = _Merging(graph, best_split, allowed)
     state.start(layers)
     waiting = {pattern: set(state.groups) for pattern in _PATTERNS}
     while any(waiting.values()):

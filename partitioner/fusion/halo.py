@@ -1,6 +1,6 @@
-"""Cost of a halo: computing it twice, fetching it from a neighbour, or cutting the group where it arises.
+"""Cost of a halo: computing it twice, or cutting the group where it arises.
 
-    layers | value | layers, cut in pieces  -->  cycles of recompute, of exchange, of a cut, and the cheapest
+    layers | value | layers, cut in instances  -->  cycles of recompute, of a cut, and the cheaper one
 
 Pieces of a group read beyond their borders wherever windows overlap, and the layers before compute the overlap once for
 each piece. Batch axes have no halo. Every number here is the time of a cluster's cores together, from `hw_models.cost`,
@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from math import ceil, inf, prod
+from math import ceil, prod
 
 from hw_models.chip import Chip
 from hw_models.cost import matrix_cycles, transfer_cycles, vector_cycles
 from hw_models.errors import size_text
-from hw_models.routes import route, staging_memory
+from hw_models.routes import route
 from partitioner.context.plan_context import PlanContext
 from partitioner.footprint.footprint import Footprint, Footprints, Pieces, cut_pieces, recomputed_elements, totals
 from partitioner.fusion.grouping import Allowed, BestSplit
@@ -26,61 +26,41 @@ from partitioner.ir.layers import Layer
 
 @dataclass(frozen=True, slots=True)
 class HaloCost:
-    """Costs in cycles of the three ways to bring `tensor`, made inside a group, to pieces that overlap in it.
+    """Costs in cycles of the two ways to bring `tensor`, made inside a group, to instances that overlap in it. None can
+    fetch its halo from another, as they run one after the other.
 
-    `recomputed_macs` and `reread_bytes` are the work and reads that the layers before it do more than once because
-    others follow them in the group; `exchanged_bytes` is what pieces on different cores would fetch from each other,
-    `cut_bytes` the data that leave the cores and come back.
+    `recomputed_macs` is the work that the layers before it do more than once because others follow them in the group;
+    `cut_bytes` are the data that leave the cores and come back.
     """
 
     tensor: str
     pieces: int
     recomputed_macs: int
-    reread_bytes: int
-    exchanged_bytes: int
     cut_bytes: int
     recompute_cycles: float
-    exchange_cycles: float
     cut_cycles: float
 
     @property
-    def choice(self) -> str:
-        """`recompute`, `exchange` or `cut`: the one with the fewest cycles; ties go to the first in this order."""
-        ways = (("recompute", self.recompute_cycles), ("exchange", self.exchange_cycles), ("cut", self.cut_cycles))
-        return min(ways, key=lambda way: way[1])[0]
+    def is_cut(self) -> bool:
+        """Whether a cut takes fewer cycles."""
+        return self.cut_cycles < self.recompute_cycles
 
     def __str__(self) -> str:
-        exchange = "no exchange" if self.exchange_cycles == inf else (
-            f"exchanging {size_text(self.exchanged_bytes)} about {self.exchange_cycles:.0f} cycles"
-        )  # fmt: skip
         return (
             f"halo of {self.tensor} in {self.pieces} pieces: computing {self.recomputed_macs:,} MACs twice takes about "
-            f"{self.recompute_cycles:.0f} cycles, {exchange}, moving {size_text(self.cut_bytes)} off the cores "
+            f"{self.recompute_cycles:.0f} cycles, moving {size_text(self.cut_bytes)} off the cores "
             f"and back {self.cut_cycles:.0f}"
         )
 
 
-def halo_cost(
-    ctx: PlanContext,
-    layers: tuple[Layer, ...],
-    tensor: str,
-    axis: int,
-    pieces: int,
-    *,
-    on_cores: bool = False,
-    granule: int = 1,
-) -> HaloCost:
+def halo_cost(ctx: PlanContext, layers: tuple[Layer, ...], tensor: str, axis: int, pieces: int) -> HaloCost:
     """The cost at `tensor`, the output of one of `layers`, when the group's output is cut in `pieces` along `axis`.
-
-    With `on_cores`, the pieces run on different cores at the same time and can exchange; instances follow each other
-    and cannot. Raises ChipError when the chip lacks a link to the cores' memory.
-    """
+    Raises ChipError when the chip lacks a link to the cores' memory."""
     footprints, chip, local, where = ctx.footprints, ctx.chip, ctx.roles.local.memory, ctx.roles.staging
     footprint = footprints.along(layers, axis)
-    cut = cut_pieces(footprint.extent, (pieces,), granule)
+    cut = cut_pieces(footprint.extent, (pieces,))
     before = _producers(footprints, layers, tensor)
     value = footprint.value(tensor)
-    halo_bytes = max(0, int(recomputed_elements(value, cut)[0])) * value.item_bytes
     # Work that the layers before would repeat anyway, as a group of their own in equally many pieces.
     alone = footprints.along(before, value.reach.axis)
     extra = _extra_elements(footprint, cut, alone, cut_pieces(alone.extent, (pieces,)))
@@ -93,11 +73,8 @@ def halo_cost(
         tensor,
         pieces,
         macs,
-        reread,
-        halo_bytes,
         size_bytes + moved_bytes,
         engine_cycles + _moved(chip, where, local, reread),
-        _exchange(chip, local, halo_bytes, pieces) if on_cores else inf,
         _moved(chip, local, off, size_bytes) + _moved(chip, off, local, moved_bytes),
     )
 
@@ -117,7 +94,7 @@ def halo_veto(ctx: PlanContext, best_split: BestSplit) -> Allowed:
                 continue
             for tensor in footprints.waists(layers):
                 cost = halo_cost(ctx, layers, tensor, axis, count)
-                if cost.recomputed_macs > 0 and cost.choice == "cut":
+                if cost.recomputed_macs > 0 and cost.is_cut:
                     return str(cost)
         return None
 
@@ -176,16 +153,3 @@ def _moved(chip: Chip, source: str, destination: str, size_bytes: int) -> float:
         sharers = chip.cores_per_cluster if "core" in (chip.memory(here).scope, chip.memory(there).scope) else 1
         cycles += transfer_cycles(chip, here, there, ceil(size_bytes / sharers), sharers=sharers)
     return cycles
-
-
-def _exchange(chip: Chip, local: str, size_bytes: int, pieces: int) -> float:
-    """Cycles when each core fetches its borders from neighbours, after a barrier; through the staging memory where
-    there is no link."""
-    if size_bytes <= 0:
-        return 0.0
-    share = ceil(size_bytes / max(1, min(pieces, chip.cores_per_cluster)))
-    if any((link.source, link.destination) == (local, local) for link in chip.links):
-        # Two neighbours: two transfers per core.
-        return chip.assumed.sync_cycles + 2 * transfer_cycles(chip, local, local, ceil(share / 2))
-    where = staging_memory(chip, local)
-    return chip.assumed.sync_cycles + _moved(chip, local, where, size_bytes) + _moved(chip, where, local, size_bytes)

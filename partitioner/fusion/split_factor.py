@@ -93,15 +93,12 @@ class Splitter:
             return None
         key = tuple(layer.name for layer in layers)
         if key not in self._known:
-            self._known[key] = best_of(tuple(self._info(layers, complete=False)))
+            self._known[key] = best_of(tuple(self._info(layers)))
         return self._known[key]
 
-    def info(self, layers: tuple[Layer, ...]) -> tuple[Splitting, ...]:
-        """The splitting of each axis along which some factor fits, outermost first."""
-        return tuple(self._info(layers, complete=True))
-
-    def _info(self, layers: tuple[Layer, ...], complete: bool) -> Iterator[Splitting]:
-        """The splitting of each axis; without `complete`, stops at an axis that no later one can beat."""
+    def _info(self, layers: tuple[Layer, ...]) -> Iterator[Splitting]:
+        """The splitting of each axis along which some factor fits, outermost first, up to one that no later one can
+        beat."""
         footprints: list[tuple[Footprint, int]] = []
         found = False
         every_op = sum(_ops(self.footprints, layer) for layer in layers)
@@ -115,7 +112,7 @@ class Splitter:
                 continue
             found = True
             yield splitting
-            if not complete and splitting.ops_split == every_op and splitting.instances == self._least(footprint):
+            if splitting.ops_split == every_op and splitting.instances == self._least(footprint):
                 return
         if not found and self.options.most_axes > 1:
             yield from self._grids(footprints)

@@ -105,14 +105,14 @@ def batch_problem(graph: Graph, constants: Constants = NO_CONSTANTS) -> str | No
     for name in graph.results:
         rows = np.arange(items).reshape(-1, *(1,) * (len(graph.by_name[name].shape) - 1))
         if name in prepared and not ((prepared[name] == rows) | (prepared[name] == NONE)).all():
-            return f"an item of {name} reads what others have"
+            return f"an item of {name} reads data of other items"
     step = -(-items // MOST_ITEMS)
     for item in dict.fromkeys((*range(0, items, step), items - 1)):
         for name, box in _read(graph, item).items():
             if name in prepared:
                 own = prepared[name][tuple(slice(*edges) for edges in box)]
                 if not np.isin(own, (NONE, item)).all():
-                    return f"item {item} of the outputs reads what {name} has of other items"
+                    return f"item {item} of the outputs reads data of other items in {name}"
                 continue
             low, high = box[_item_axis(graph, name)]
             if (low, high) != (item, item + 1):

@@ -20,8 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from hw_models.errors import ModelError
-from partitioner.ir.access import Access, View, index_axes
+from partitioner.ir.access import Access, View, access_to_json, index_axes
 from partitioner.ir.quantisation import Quantisation
+from partitioner.ir.text import format_line
 
 Attribute = int | float | str | tuple[int, ...] | tuple[float, ...]
 Constants = Mapping[str, npt.NDArray[np.generic]]
@@ -190,9 +191,59 @@ class Graph:
         return hashlib.sha256(str(self).encode()).hexdigest()
 
     def __str__(self) -> str:
-        from partitioner.ir.graph_text import format_graph  # which reads these types
+        return _format_graph(self)
 
-        return format_graph(self)
+
+def _format_graph(graph: Graph) -> str:
+    """The text form, with one tensor, operator or stage per line."""
+    header = (("name", graph.name), ("inputs", graph.inputs), ("outputs", graph.outputs))
+    further = (("raw", graph.raw), ("answers", graph.answers))
+    lines = [format_line("graph", *header, *((name, names) for name, names in further if names))]
+    for t in graph.tensors:
+        extra: list[tuple[str, object]] = [("constant", t.constant)] if t.constant else []
+        extra += [("quantisation", t.quantisation.json())] if t.quantisation else []
+        lines.append(
+            "  "
+            + format_line(
+                "tensor",
+                ("name", t.name),
+                ("dtype", t.dtype),
+                ("shape", t.shape),
+                ("axes", t.axes),
+                ("source_dtype", t.source_dtype),
+                *extra,
+            )
+        )
+    lines += ["  " + _format_op("prepared", op) for op in graph.prepared]
+    for op in graph.ops:
+        lines.append("  " + _format_op("op", op))
+        for s in op.stages:
+            domain = " ".join(f"{'+' if a.reduce else ''}{a.name}:{a.extent}" for a in s.domain)
+            lines.append(
+                "    "
+                + format_line(
+                    "stage",
+                    ("name", s.name),
+                    ("domain", domain),
+                    ("writes", access_to_json(s.writes)),
+                    ("reads", [access_to_json(r) for r in s.reads]),
+                )
+            )
+    lines += ["  " + _format_op("concluded", op) for op in graph.concluded]
+    return "\n".join(lines) + "\n"
+
+
+def _format_op(tag: str, op: Op) -> str:
+    return format_line(
+        tag,
+        ("name", op.name),
+        ("kind", op.kind),
+        ("inputs", op.inputs),
+        ("outputs", op.outputs),
+        ("attributes", dict(op.attributes)),
+        ("macs", op.macs),
+        ("source", op.source),
+    )
 
 
 def channel_axis(tensor: Tensor, kind: str) -> int:

@@ -1,67 +1,14 @@
-"""The text form of a graph: one line per tensor, operator and stage, and its parser.
+"""The parser of the text form of a graph, which has one line per tensor, operator and stage.
 
 str(graph) --> graph / tensor / prepared / op / stage / concluded, a line each  --parse_graph--> the same Graph
 """
 
 from __future__ import annotations
 
-from partitioner.ir.access import View, access_from_json, access_to_json
+from partitioner.ir.access import View, access_from_json
 from partitioner.ir.graph import Attribute, Axis, Graph, LoopNest, Op, Tensor
 from partitioner.ir.quantisation import quantisation_of
-from partitioner.ir.text import Fields, Json, TextError, as_ints, as_names, format_line, parse_lines
-
-
-def format_graph(graph: Graph) -> str:
-    """The text form, with one tensor, operator or stage per line."""
-    header = (("name", graph.name), ("inputs", graph.inputs), ("outputs", graph.outputs))
-    further = (("raw", graph.raw), ("answers", graph.answers))
-    lines = [format_line("graph", *header, *((name, names) for name, names in further if names))]
-    for t in graph.tensors:
-        extra: list[tuple[str, object]] = [("constant", t.constant)] if t.constant else []
-        extra += [("quantisation", t.quantisation.json())] if t.quantisation else []
-        lines.append(
-            "  "
-            + format_line(
-                "tensor",
-                ("name", t.name),
-                ("dtype", t.dtype),
-                ("shape", t.shape),
-                ("axes", t.axes),
-                ("source_dtype", t.source_dtype),
-                *extra,
-            )
-        )
-    lines += ["  " + _format_op("prepared", op) for op in graph.prepared]
-    for op in graph.ops:
-        lines.append("  " + _format_op("op", op))
-        for s in op.stages:
-            domain = " ".join(f"{'+' if a.reduce else ''}{a.name}:{a.extent}" for a in s.domain)
-            lines.append(
-                "    "
-                + format_line(
-                    "stage",
-                    ("name", s.name),
-                    ("domain", domain),
-                    ("writes", access_to_json(s.writes)),
-                    ("reads", [access_to_json(r) for r in s.reads]),
-                )
-            )
-    lines += ["  " + _format_op("concluded", op) for op in graph.concluded]
-    return "\n".join(lines) + "\n"
-
-
-def _format_op(tag: str, op: Op) -> str:
-    return format_line(
-        tag,
-        ("name", op.name),
-        ("kind", op.kind),
-        ("inputs", op.inputs),
-        ("outputs", op.outputs),
-        ("attributes", dict(op.attributes)),
-        ("macs", op.macs),
-        ("source", op.source),
-    )
-
+from partitioner.ir.text import Fields, Json, TextError, as_ints, as_names, parse_lines
 
 TAGS = frozenset({"graph", "tensor", "prepared", "op", "stage", "concluded"})
 

@@ -52,8 +52,6 @@ class Trait(Flag):
     VECTOR = auto()
     """Only a vector engine makes it: no product with ones and no copy does. Element-wise kinds have this property
     too."""
-    GROWS = auto()
-    """Its result is larger than what it reads."""
 
     EXACT = auto()
     """Its results are among the numbers that it reads, or these with another sign: nothing is rounded. Rearranging
@@ -222,8 +220,8 @@ OPERATOR_TABLE: tuple[OperatorRow, ...] = (
     OperatorRow("Concat", "concat", _T.JOINS),
     OperatorRow("Pad", "pad", _T.JOINS),
     OperatorRow("Trilu", "", _T.EXACT),
-    OperatorRow("Resize", "resize", _T.GROWS),
-    OperatorRow("Upsample", "resize", _T.GROWS),
+    OperatorRow("Resize", "resize", Trait(0)),
+    OperatorRow("Upsample", "resize", Trait(0)),
     # Sums of products.
     OperatorRow("Conv", "conv", _T.PRODUCTS),
     OperatorRow("ConvTranspose", "conv", _T.PRODUCTS),

@@ -222,3 +222,21 @@ def matching_runs(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[tuple[tuple[i
                 break
         runs.append((tuple(range(start_i, i)), tuple(range(start_j, j))))
     return tuple(runs)
+
+
+def relative(box: Box, origin: Box) -> Box:
+    """`box` in the coordinates of the box `origin`, which contains it."""
+    return tuple((low - base, high - base) for (low, high), (base, _) in zip(box, origin, strict=True))
+
+
+def box_text(box: Box) -> str:
+    """`[0:1, 0:56]`."""
+    return "[" + ", ".join(f"{low}:{high}" for low, high in box) + "]"
+
+
+def exact_view_box(graph: Graph, view: Op, box: Box) -> Box | None:
+    """The box of a view's result that has exactly the elements of a box of its source; None where there is none."""
+    source, result = view.inputs[0], view.outputs[0]
+    other = view_box(graph.by_name[result].shape, graph.by_name[source].shape, box)
+    exact = box_size(other) == box_size(box) and input_boxes(graph, view, {result: other})[source] == box
+    return other if exact else None

@@ -18,14 +18,14 @@ from partitioner.ir.plan import Exchange, Group
 from partitioner.ir.regions import (
     Box,
     box_size,
+    box_text,
     common,
     empty_box,
+    exact_view_box,
     full_box,
     holds,
-    input_boxes,
     join,
     joined,
-    view_box,
 )
 from partitioner.ir.steps import MoveStep, RunStep, Step, ViewStep
 from partitioner.memory.memory_plan_types import SHARED
@@ -182,24 +182,19 @@ class Walk:
             if held.memory == self.ctx.roles.main:
                 self.keep_in_main(layer.output)
                 continue
-            boxes = {
-                core: (start, self._renamed(op.inputs[0], layer, box)) for core, (start, box) in held.boxes.items()
-            }
-            owned = {core: self._renamed(op.inputs[0], layer, box) for core, box in held.owned.items()}
+            boxes = {core: (start, self._renamed(layer, box)) for core, (start, box) in held.boxes.items()}
+            owned = {core: self._renamed(layer, box) for core, box in held.owned.items()}
             self.values.setdefault(layer.output, []).append(
                 HeldItem(layer.output, held.memory, held.item, boxes, owned)
             )
 
-    def _renamed(self, source: str, layer: Layer, box: Box) -> Box:
+    def _renamed(self, layer: Layer, box: Box) -> Box:
         """The box of a view that holds exactly the elements of a box of its source."""
-        op = layer.anchor(self.ctx.graph)
-        shape, whole = self.ctx.graph.by_name[layer.output].shape, self.ctx.graph.by_name[source].shape
-        renamed = view_box(shape, whole, box)
-        if (
-            box_size(renamed) != box_size(box)
-            or input_boxes(self.ctx.graph, op, {layer.output: renamed})[source] != box
-        ):
-            raise PlanError(f"view {layer.name}", needs="whole parts of its source under another name", has=str(box))
+        renamed = exact_view_box(self.ctx.graph, layer.anchor(self.ctx.graph), box)
+        if renamed is None:
+            raise PlanError(
+                f"view {layer.name}", needs="a box with exactly the elements of its source's", has=box_text(box)
+            )
         return renamed
 
     def _move(self, step: MoveStep, group: Group) -> MovedValue:
@@ -415,7 +410,7 @@ class Walk:
                     renamed.append(HeldItem(name, self.ctx.roles.main, "", {SHARED: (0, box)}, {SHARED: box}))
                 else:
                     start, box = held.boxes[SHARED]
-                    box = self._renamed(source, layer, box)
+                    box = self._renamed(layer, box)
                     renamed.append(HeldItem(name, held.memory, held.item, {SHARED: (start, box)}, {SHARED: box}))
             sources[name] = tuple(renamed)
             return
@@ -430,7 +425,7 @@ class Walk:
             run = run_offset(whole, read)
             if run is None or box_size(read) != box_size(box):
                 raise PlanError(
-                    f"view {layer.name}", needs="whole parts of its source under another name", has=str(read)
+                    f"view {layer.name}", needs="a box with exactly the elements of its source's", has=box_text(read)
                 )
             boxes[core] = (start + run * self.ctx.graph.by_name[name].item_bytes, box)
         owned = {core: part.owned[name] for core, part in zip(ids, cores, strict=True) if name in part.owned}

@@ -52,13 +52,13 @@ ROOM_APART = 1
 """Distance in layers, with `buffers_apart`, between tile buffers and the lives of values whose bytes they use."""
 
 
-LEAST_APART = 4
+REGION_DIVISOR = 4
 """Divisor of the staging memory, with `constants_ahead`: where this part is left, rounds are staged apart from all
 values. It holds two of the largest rounds, and data that come ahead of them."""
 
-LEAST_BESIDE_PACKED = 8
+PACKED_REGION_DIVISOR = 8
 """Divisor of the staging memory that is enough when values are packed as low as possible, which is tried where
-`LEAST_APART` leaves no region: room for two rounds of half the region."""
+`REGION_DIVISOR` leaves no region: room for two rounds of half the region."""
 
 
 MUCH_LESS = 0.875
@@ -232,11 +232,11 @@ def _with_region(items: list[Item], packing: Packing, capacity: int, unit: int) 
     """The packing, and the region above all items of a memory, which rounds have to themselves. The packing is the
     given one, or else one that needs the least room. The region is None where both leave too little to rounds."""
     region = _above(items, packing, capacity, unit)
-    if region[1] >= capacity // LEAST_APART:
+    if region[1] >= capacity // REGION_DIVISOR:
         return packing, region
     low = Packing(lowest(items, unit)[0])
     region = _above(items, low, capacity, unit)
-    return (low, region) if region[1] >= capacity // LEAST_BESIDE_PACKED else (packing, None)
+    return (low, region) if region[1] >= capacity // PACKED_REGION_DIVISOR else (packing, None)
 
 
 def _above(items: list[Item], packing: Packing, capacity: int, unit: int) -> Region:

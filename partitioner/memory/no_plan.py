@@ -28,7 +28,7 @@ class Forbidden:
 NoPlan = Infeasible | Forbidden
 
 
-def unless_forbidden(attempt: Callable[[], Found]) -> Found | Forbidden:
+def catch_forbidden(attempt: Callable[[], Found]) -> Found | Forbidden:
     """The result of the attempt, or Forbidden. This is the only place where a broken rule of planning becomes an
     answer."""
     try:
@@ -37,7 +37,7 @@ def unless_forbidden(attempt: Callable[[], Found]) -> Found | Forbidden:
         return Forbidden(error)
 
 
-def planned(found: Found | NoPlan) -> Found:
+def require_plan(found: Found | NoPlan) -> Found:
     """The result itself. Raises DoesNotFit or PlanError where there is none."""
     if isinstance(found, Infeasible):
         raise DoesNotFit(found)

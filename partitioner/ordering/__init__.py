@@ -1,1 +1,1 @@
-"""Orders of sub-graph instances and where values wait: heuristics, beam and window search, an exact solver."""
+"""Orders of sub-graph instances and where values wait: heuristics, and a beam search in windows of an order."""

@@ -3,8 +3,8 @@
     instance graph + capacity --several methods, one judge--> the cheapest order, and what the others cost
 
 Breadth first and depth first are those of GraphTurbo (OSDI 2023, Algorithm 3), which announces heaviest first as future
-work. Post-order is the rule of Liu (1987) for trees, and a search starts from the best of these. So the choice is never
-worse than any of them.
+work. Post-order is the rule of Liu (1987) for trees. A search starts from the best of these: windows of that order are
+reordered one after the other, several times. So the choice is never worse than any of them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,21 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from types import MappingProxyType
 
+from partitioner.ordering.beam_search import START, OrderWindow, problem
 from partitioner.ordering.cost import Capacity, InstanceGraph, Ordered, evaluate, refuse_too_large, weighed
-from partitioner.ordering.cpsat import exact_order
-from partitioner.ordering.window_search import EXPANSIONS, searched
+
+PASSES = ((40, 0), (24, 0), (24, 12))
+"""Nodes of a window, and of the first window where that is shorter, for each pass over the order: borders of the first
+pass lie inside windows of the next."""
+
+ONE_PASS = 3000
+"""Number of nodes above which only one pass, with short windows, is made."""
+
+EXPANSIONS = 20_000
+"""Number of partial orders made in all passes together, which determines the width of the beam. About 0.2 s."""
 
 Method = Callable[[InstanceGraph], tuple[int, ...]]
 
@@ -117,29 +127,50 @@ METHODS: Mapping[str, Method] = MappingProxyType(
 )
 
 
+def searched(graph: InstanceGraph, capacity: Capacity, start: Ordered, expansions: int = EXPANSIONS) -> Ordered:
+    """`start` or a cheaper order near it, for about this many `expansions` of partial orders, some 10 us each."""
+    graph, count = weighed(graph, capacity), len(graph.nodes)
+    passes = [entry for entry in PASSES if entry == PASSES[0] or entry[0] < count] if count <= ONE_PASS else [PASSES[1]]
+    best = start
+    for window, first in passes:
+        order = _passed(graph, capacity, best, window, first, expansions // len(passes)) if best.cost else None
+        if order is not None:
+            found = evaluate(graph, capacity, order, "beam")
+            best = found if found.cost < best.cost else best
+    return best
+
+
+def _passed(
+    graph: InstanceGraph, capacity: Capacity, base: Ordered, window: int, first: int, expansions: int
+) -> tuple[int, ...] | None:
+    """Another order, found in windows of `base` one after the other; None where none seems cheaper."""
+    count = len(base.order)
+    whole = problem(graph, capacity, base.order)
+    state = START
+    order: list[int] = []
+    peaks: dict[int, int] = {}
+    for low, high in pairwise(sorted({0, *range(first, count, window), count})):
+        part = OrderWindow(whole, base.order[low:high], peaks, expansions * (high - low) // count)
+        found = part.search(state, base.cost if high - low == count else None)
+        if found is None:
+            return None
+        order += found.order
+        peaks = part.peaks_after(found)
+        state = found
+    return tuple(order) if tuple(order) != base.order else None
+
+
 @dataclass(frozen=True, slots=True)
 class OrderChoice:
-    """The cheapest order, one candidate for each method that ran, and a lower bound of the cost of all orders."""
+    """The cheapest order, and one candidate for each method that ran."""
 
     best: Ordered
     candidates: tuple[Ordered, ...]
-    bound: int
-
-    @property
-    def proven(self) -> bool:
-        """Whether no order at all is cheaper than the best."""
-        return self.best.cost == self.bound
 
 
-def choose_order(
-    graph: InstanceGraph, capacity: Capacity, expansions: int = EXPANSIONS, exact_limit: float = 0.0
-) -> OrderChoice:
-    """The cheapest order that any method finds.
-
-    `expansions` is the budget of the search, about 10 us each. Where the best order still costs something and
-    `exact_limit` is above 0, the exact method continues from it for at most this many units of its deterministic time,
-    each about a second. Raises DoesNotFit for an instance that can never run.
-    """
+def choose_order(graph: InstanceGraph, capacity: Capacity, expansions: int = EXPANSIONS) -> OrderChoice:
+    """The cheapest order that any method finds; `expansions` is the budget of the search, about 10 us each. Raises
+    DoesNotFit for an instance that can never run."""
     refuse_too_large(graph, capacity)
     graph = weighed(graph, capacity)
     candidates = [evaluate(graph, capacity, method(graph), name) for name, method in METHODS.items()]
@@ -147,11 +178,4 @@ def choose_order(
     found = searched(graph, capacity, best, expansions)
     if found is not best:
         candidates.append(found)
-    bound = 0
-    if found.cost and exact_limit > 0:
-        exact = exact_order(graph, capacity, found, exact_limit)
-        bound = exact.bound
-        if exact.best is not None:
-            candidates.append(exact.best)
-            found = min(found, exact.best, key=lambda ordered: ordered.cost)
-    return OrderChoice(found, tuple(candidates), bound)
+    return OrderChoice(found, tuple(candidates))

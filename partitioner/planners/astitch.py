@@ -9,13 +9,13 @@ What leaves a group goes to the main memory.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from hw_models.errors import size_text
 from hw_models.infeasible import Infeasible
 from partitioner.context.plan_context import PlanContext
+from partitioner.fusion.kernel_sets import in_order
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
@@ -26,8 +26,8 @@ from partitioner.ir.steps import Binding, RunStep, ViewStep
 from partitioner.ir.value_lifetimes import activations
 from partitioner.memory.memory_plan import fit_group
 from partitioner.memory.memory_plan_types import LayoutOptions
-from partitioner.memory.no_plan import NoPlan, reason_of, unless_forbidden
-from partitioner.planners.o0 import batch_of, bound_step, view_step
+from partitioner.memory.no_plan import NoPlan, catch_forbidden, reason_of
+from partitioner.planners.o0 import bound_step, plan_of, view_step
 from partitioner.tiling.core_partition import bind
 from partitioner.tiling.core_regions import core_boxes
 
@@ -37,13 +37,13 @@ COMPUTE_BOUND_KINDS = kind_names(Trait.PRODUCTS)
 
 def stitched(ctx: PlanContext) -> Plan:
     """Plan of level `astitch`."""
-    graph, chip, layers = ctx.graph, ctx.chip, ctx.layers
+    graph, layers = ctx.graph, ctx.layers
     stitcher = _Stitcher(ctx, list(ctx.layer_decisions))
     parts = [part for members in neighbours(graph, layers) for part in stitcher.parts(members)]
-    chosen = [parts[index] for index in _order(graph, layers, [members for members, _, _ in parts])]
-    groups, steps = [group for _, group, _ in chosen], [step for _, _, step in chosen]
-    batch, reasons = batch_of(graph), tuple(stitcher.decisions)
-    return Plan(graph.name, "astitch", graph.hash, chip.hash, batch, tuple(groups), tuple(steps), reasons)
+    by_layers = {group.layers: (group, step) for _, group, step in sorted(parts, key=lambda part: part[0])}
+    chosen = [by_layers[found] for found in in_order(graph, list(by_layers))]
+    groups, steps = [group for group, _ in chosen], [step for _, step in chosen]
+    return plan_of(ctx, "astitch", groups, steps, stitcher.decisions)
 
 
 def neighbours(graph: Graph, layers: Sequence[Layer]) -> tuple[tuple[int, ...], ...]:
@@ -113,31 +113,6 @@ class _Homes:
         return tuple(tuple(sorted(members)) for members in self.members.values())
 
 
-def _order(graph: Graph, layers: Sequence[Layer], sets: Sequence[tuple[int, ...]]) -> list[int]:
-    """Order in which each set comes after those that it reads; earlier layers first where there is a choice."""
-    home = {layers[member].output: number for number, members in enumerate(sets) for member in members}
-    needs = [
-        {home[name] for member in members for name in activations(graph, layers[member]) if name in home} - {number}
-        for number, members in enumerate(sets)
-    ]
-    readers: dict[int, list[int]] = {}
-    for number, producers in enumerate(needs):
-        for producer in producers:
-            readers.setdefault(producer, []).append(number)
-    waiting = [len(producers) for producers in needs]
-    ready = [(members[0], number) for number, members in enumerate(sets) if not waiting[number]]
-    heapq.heapify(ready)
-    order: list[int] = []
-    while ready:
-        _, number = heapq.heappop(ready)
-        order.append(number)
-        for reader in readers.get(number, ()):
-            waiting[reader] -= 1
-            if not waiting[reader]:
-                heapq.heappush(ready, (sets[reader][0], reader))
-    return order
-
-
 Part = tuple[tuple[int, ...], Group, RunStep | ViewStep]
 """Layers by index, their group, and the step that runs it."""
 
@@ -161,7 +136,7 @@ class _Stitcher:
             if layer.is_view(self.ctx.graph) and layer.output in leaving:
                 halves = (members[:position], (member,), members[position + 1 :])
                 return [part for half in halves for part in self._connected(half)]
-        found = unless_forbidden(lambda: self._bound(group))
+        found = catch_forbidden(lambda: self._bound(group))
         if isinstance(found, NoPlan):
             middle = len(members) // 2
             at = self.ctx.layers[members[middle]].name

@@ -17,16 +17,16 @@ from hw_models.errors import PlanError
 from partitioner.context.plan_context import PlanContext
 from partitioner.cost.transfer_cost import TransferCosts
 from partitioner.ir.decisions import Decision
-from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import (
     Box,
     box_size,
+    box_text,
     common,
+    exact_view_box,
     full_box,
     input_boxes,
     join,
-    view_box,
 )
 from partitioner.ir.steps import Binding
 from partitioner.ir.value_lifetimes import WaitingValue, activations, own_names, waiting_values
@@ -163,9 +163,10 @@ class Binder:
         """A box of a value, seen under one of its names. Raises PlanError where no box there has the same elements."""
         if name not in self.own:
             return box
-        other = renamed(self.ctx.graph, name, self.in_view(self.ctx.graph.producer[name].inputs[0], box))
+        view = self.ctx.graph.producer[name]
+        other = exact_view_box(self.ctx.graph, view, self.in_view(view.inputs[0], box))
         if other is None:
-            raise PlanError(f"view {name}", needs="whole parts of its source under another name", has=str(box))
+            raise PlanError(f"view {name}", needs="a box with exactly the elements of its source's", has=box_text(box))
         return other
 
     # One layer.
@@ -344,18 +345,9 @@ class Binder:
         for box in dict.fromkeys(boxes.values()) if len(value.names) > 1 else ():
             named: dict[str, Box] = {value.name: box}
             for name in value.names[1:]:
-                source = self.ctx.graph.producer[name].inputs[0]
-                other = renamed(self.ctx.graph, name, named[source])
+                view = self.ctx.graph.producer[name]
+                other = exact_view_box(self.ctx.graph, view, named[view.inputs[0]])
                 if other is None:
                     return False
                 named[name] = other
         return True
-
-
-def renamed(graph: Graph, view: str, box: Box) -> Box | None:
-    """The box of a view that has exactly the elements of a box of its source; None where there is none."""
-    op = graph.producer[view]
-    source = op.inputs[0]
-    other = view_box(graph.by_name[view].shape, graph.by_name[source].shape, box)
-    exact = box_size(other) == box_size(box) and input_boxes(graph, op, {view: other})[source] == box
-    return other if exact else None

@@ -23,7 +23,7 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Exchange, Group, Plan, Split
 from partitioner.memory.memory_plan import fit_group
 from partitioner.memory.memory_plan_types import LayoutOptions
-from partitioner.memory.no_plan import Forbidden, NoPlan, planned, unless_forbidden
+from partitioner.memory.no_plan import Forbidden, NoPlan, catch_forbidden, require_plan
 from partitioner.planners.levels import IMAGES, ImageGroup
 from partitioner.planners.o3 import MOST_INSTANCES, ordered_plan, require_few
 from partitioner.planners.o3_core_mapping import Spread, Spreader
@@ -36,7 +36,7 @@ def in_image_groups(ctx: PlanContext, groups: Sequence[ImageGroup]) -> Plan:
     """The plan of these groups. Raises ModelError for groups that are not the network's layers or whose images are not
     the batch, DoesNotFit, and PlanError for a group that cannot be cut this way."""
     _require_whole(ctx, groups)
-    return planned(fit_image_groups(ctx, groups))
+    return require_plan(fit_image_groups(ctx, groups))
 
 
 def fit_image_groups(ctx: PlanContext, groups: Sequence[ImageGroup]) -> Plan | NoPlan:
@@ -67,17 +67,12 @@ def _fitted(sizes: _Sizes, groups: Sequence[ImageGroup]) -> Plan | NoPlan:
 
 
 def plan_like(ctx: PlanContext, plan: Plan) -> tuple[tuple[ImageGroup, ...], Plan | NoPlan] | None:
-    """The groups of a plan for another batch as `groups_like` divides this one, and their plan."""
+    """The groups of a plan for another batch, each with the division of this batch into instances that takes the fewest
+    cycles, none with more images than in that plan; and their plan. None where a group cannot be cut into images, or
+    none of its sizes fits."""
     sizes = _Sizes(ctx)
     groups = _groups_like(sizes, plan)
     return None if groups is None else (groups, _fitted(sizes, groups))
-
-
-def groups_like(ctx: PlanContext, plan: Plan) -> tuple[ImageGroup, ...] | None:
-    """The groups of a plan for another batch, each with the division of this batch into instances that takes the fewest
-    cycles, none with more images than in that plan; None where a group cannot be cut into images, or none of its sizes
-    fits."""
-    return _groups_like(_Sizes(ctx), plan)
 
 
 def _groups_like(sizes: _Sizes, plan: Plan) -> tuple[ImageGroup, ...] | None:
@@ -152,7 +147,7 @@ class _Sizes:
     def prepared(self, each: ImageGroup, images: int) -> Prepared | NoPlan:
         key = replace(each, images=()), images
         if key not in self.known:
-            self.known[key] = unless_forbidden(partial(self._prepare, each, images))
+            self.known[key] = catch_forbidden(partial(self._prepare, each, images))
         return self.known[key]
 
     def _prepare(self, each: ImageGroup, images: int) -> Prepared | NoPlan:
@@ -163,7 +158,13 @@ class _Sizes:
         split = Split(((0, points), *each.inner) if len(points) > 2 else each.inner)
         group = Group(each.layers[-1], ordered, split)
         if not self.ctx.footprints.along(ordered, 0).is_linear:
-            return Forbidden(PlanError(f"group {group.name}", needs="images that are computed apart", has="others"))
+            return Forbidden(
+                PlanError(
+                    f"group {group.name}",
+                    needs="images that are computed independently",
+                    has="images that depend on each other",
+                )
+            )
         found: NoPlan | None = None
         middle = _pieces(each) // 2
         for spread in self._spreads(group, middle):
@@ -213,8 +214,8 @@ def _of_group(
         step = sizes.search.run_step(alone, one.spread, number, ctx.roles.main)
         instances.append(Instance(group, one, step, core_boxes(ctx, group, step)))
     counts = ", ".join(f"{each.images.count(images)} of {images}" for images in found)
-    costs = ", ".join(f"{images}: {prepared.spread.cycles:,.0f} cycles" for images, prepared in found.items())
-    made = Decision(group.name, f"instances of images: {counts}", f"by images, when nothing overlaps: {costs}")
+    costs = ", ".join(f"{prepared.spread.cycles:,.0f} for {images}" for images, prepared in found.items())
+    made = Decision(group.name, f"instances by their images: {counts}", f"cycles when nothing overlaps: {costs}")
     return instances, (made, *(reason for prepared in found.values() for reason in prepared.spread.decisions))
 
 

@@ -14,11 +14,11 @@ cores, and their pieces are the grid.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from partitioner.context.plan_context import KernelContext
-from partitioner.fusion.cache_hits import GroupWork, KernelRun, run_of
+from partitioner.fusion.cache_hits import MARGIN, GroupWork, KernelRun, run_of
 from partitioner.fusion.kernel_cover import cheapest_covers
 from partitioner.fusion.kernel_sets import bits
 from partitioner.ir.decisions import Decision
@@ -27,42 +27,37 @@ from partitioner.ir.kernels import Kernel
 from partitioner.ir.plan import Group, Plan
 from partitioner.ir.regions import full_box
 from partitioner.ir.steps import Binding, RunStep, Step
-from partitioner.planners.forced_groups import Forced, forced_sets
-from partitioner.planners.kernel_merges import merge_decisions, microseconds
-from partitioner.planners.kernel_offers import KernelOffers
-from partitioner.planners.o0 import batch_of, view_step
+from partitioner.planners.kernel_offers import Forced, KernelOffers, forced_sets
+from partitioner.planners.levels import FusedKernels, KernelPlanner, LayerKernels
+from partitioner.planners.o0 import plan_of, view_step
 
 MOST_JUDGED = 4
 """Number of covers that are compared in their order of execution, which the search only guesses."""
 
+MERGED, APART = "one kernel with ", "not one kernel with "
+"""Beginnings of verdicts."""
 
-def kernels_by_layer(ctx: KernelContext, forced: Sequence[str] = ()) -> Plan:
-    """Plan of level O0: one kernel per layer. Raises PlanError for a layer without a kernel, and as `forced_sets`
-    does."""
+READERS = 8
+"""Number of groups after a set that are checked for hits on what it leaves in the cache."""
+
+
+def kernel_plan(ctx: KernelContext, planner: KernelPlanner, forced: Sequence[str] = ()) -> Plan:
+    """Plan of a level: at O0 one kernel per layer, at O3 the cover of least cost, at auto that of O3, called O0 where
+    it merges nothing. Raises PlanError for a layer without a kernel, and as `forced_sets` does."""
     offers = KernelOffers(ctx)
     asked = forced_sets(forced, offers)
-    run = offers.run(_apart(offers, asked))
-    return _plan(ctx, "O0", run, merge_decisions(run, offers, asked))
-
-
-def kernels_fused(ctx: KernelContext, forced: Sequence[str] = ()) -> Plan:
-    """Plan of level O3: the cover of least cost. Raises as `kernels_by_layer` does."""
-    offers = KernelOffers(ctx)
-    asked = forced_sets(forced, offers)
-    run, _ = _cheapest(offers, asked)
-    return _plan(ctx, "O3", run, merge_decisions(run, offers, asked))
-
-
-def fastest_kernels(ctx: KernelContext, forced: Sequence[str] = ()) -> Plan:
-    """Plan of level auto: that of level O3, called O0 where it merges nothing. Raises as `kernels_by_layer` does."""
-    offers = KernelOffers(ctx)
-    asked = forced_sets(forced, offers)
+    if isinstance(planner, LayerKernels):
+        run = offers.run(_apart(offers, asked))
+        return _plan(ctx, planner.name, run, merge_decisions(run, offers, asked))
     run, apart = _cheapest(offers, asked)
+    reasons = merge_decisions(run, offers, asked)
+    if isinstance(planner, FusedKernels):
+        return _plan(ctx, planner.name, run, reasons)
     merged = any(len(work.layers) > 1 for work, _ in run.groups())
     level, other = ("O3", "O0") if merged else ("O0", "O3")
     said = f"{microseconds(run.seconds)} at least, by floors and launches"
     against = f"{microseconds(apart.seconds)} at least" if merged else "no set of layers is faster as one kernel"
-    plan = _plan(ctx, level, run, merge_decisions(run, offers, asked))
+    plan = _plan(ctx, level, run, reasons)
     search = (Decision("level", f"{level}, by auto", said), Decision("level", f"not {other}", against))
     return replace(plan, decisions=(*search, *plan.decisions))
 
@@ -70,26 +65,28 @@ def fastest_kernels(ctx: KernelContext, forced: Sequence[str] = ()) -> Plan:
 def kernels_in_place(plan: Plan, ctx: KernelContext) -> Mapping[str, Kernel]:
     """The kernel of each group that has one in a plan of whole groups, with the floors that it has after the kernels
     before it. Raises PlanError for a kernel that the target does not offer."""
-    offers = KernelOffers(ctx)
-    steps = [plan.group_by_name[step.group] for step in plan.steps]
-    groups = [group for group in steps if group.kernel]
-    run = run_of(offers.values, (offers.chosen(group.layers, group.kernel) for group in groups))
-    return {group.name: work.best(hits) for group, (work, hits) in zip(groups, run.groups(), strict=True)}
+    return {name: work.best(hits) for name, work, hits in _in_place(plan, KernelOffers(ctx))}
 
 
 def candidates_in_place(plan: Plan, ctx: KernelContext, forced: Sequence[str] = ()) -> Mapping[str, tuple[Kernel, ...]]:
     """All kernels for each group of such a plan, the fastest first, with the floors that they have where they run; for
     a group that the user asked for, only those of the requested family."""
     offers = KernelOffers(ctx)
-    asked = {group.work.layers: group.work for group in forced_sets(forced, offers)}
-    groups = [group for group in (plan.group_by_name[step.group] for step in plan.steps) if group.kernel]
-    run = run_of(offers.values, (offers.chosen(group.layers, group.kernel) for group in groups))
+    asked = {group.work.members: group.work for group in forced_sets(forced, offers)}
     return {
-        group.name: tuple(
-            sorted(asked.get(group.layers, offers.of(work.members)).candidates(hits), key=lambda kernel: kernel.seconds)
+        name: tuple(
+            sorted(asked.get(work.members, offers.of(work.members)).candidates(hits), key=lambda kernel: kernel.seconds)
         )
-        for group, (work, hits) in zip(groups, run.groups(), strict=True)
+        for name, work, hits in _in_place(plan, offers)
     }
+
+
+def _in_place(plan: Plan, offers: KernelOffers) -> Iterator[tuple[str, GroupWork, frozenset[str]]]:
+    """The groups that have a kernel, in the plan's order, each with the values that stay in the cache."""
+    groups = [group for step in plan.steps if (group := plan.group_by_name[step.group]).kernel]
+    run = run_of(offers.values, (offers.chosen(group.layers, group.kernel) for group in groups))
+    for group, (work, hits) in zip(groups, run.groups(), strict=True):
+        yield group.name, work, hits
 
 
 def with_kernels(
@@ -157,9 +154,7 @@ def _plan(ctx: KernelContext, level: str, run: KernelRun, decisions: Sequence[De
         made.append(group)
         steps.append(_run(graph, group, kernel, main))
         reasons.append(_chosen(group, kernel))
-    return Plan(
-        graph.name, level, graph.hash, ctx.chip.hash, batch_of(graph), tuple(made), tuple(steps), tuple(reasons)
-    )
+    return plan_of(ctx, level, made, steps, reasons)
 
 
 def _run(graph: Graph, group: Group, kernel: Kernel, main: str) -> RunStep:
@@ -180,3 +175,114 @@ def _chosen(group: Group, kernel: Kernel) -> Decision:
 
 def _computed_by(kernel: str) -> str:
     return f"computed by {kernel}"
+
+
+# Decisions about merges.
+
+
+def microseconds(seconds: float) -> str:
+    """Seconds as text in microseconds."""
+    return f"{seconds * 1e6:.3f} us"
+
+
+def is_merge(decision: Decision) -> bool:
+    """Whether a decision is about a set of layers as one kernel or several."""
+    return decision.verdict.startswith((MERGED, APART))
+
+
+def merge_decisions(run: KernelRun, offers: KernelOffers, asked: Sequence[Forced]) -> tuple[Decision, ...]:
+    """Decisions about every set of layers with a kernel, by the first layer: both ways to compute it, with the seconds
+    of their floors and what binds them."""
+    works = [work for work, _ in run.groups()]
+    chosen = {work.members for work in works}
+    texts = {forced.work.members: forced for forced in asked}
+    runs = [KernelRun(offers.values)]
+    for work in works:
+        runs.append(runs[-1].then(work))
+    found = []
+    for candidate in (*(forced.work for forced in asked), *offers.merged_sets()):
+        if candidate.members in texts and candidate is not texts[candidate.members].work:
+            continue
+        if any(candidate.members & members and candidate.members != members for members in texts):
+            continue
+        merged, apart = _both_ways(candidate, works, runs, offers)
+        found.append(_merge_decision(candidate, merged, apart, candidate.members in chosen, candidate.members in texts))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """Kernels that compute a set of layers, with the floors that they have in their place of the run."""
+
+    kernels: tuple[tuple[GroupWork, Kernel], ...]
+
+    @property
+    def seconds(self) -> float:
+        return sum(kernel.seconds for _, kernel in self.kernels)
+
+    def text(self) -> str:
+        parts = (
+            f"{work.layers[0].name} {microseconds(kernel.seconds)}{_bound(kernel)}" for work, kernel in self.kernels
+        )
+        return ", ".join(parts)
+
+
+def _bound(kernel: Kernel) -> str:
+    return f" {kernel.binding.name}" if kernel.binding else ""
+
+
+def _both_ways(
+    candidate: GroupWork, works: Sequence[GroupWork], runs: Sequence[KernelRun], offers: KernelOffers
+) -> tuple[_Way, _Way]:
+    """The set as one kernel and with its layers apart. Both are counted where they would run, with the cache as the
+    groups before have left it, and with the hits of the groups after. Groups of the run that contain some of the set's
+    layers are taken apart for both."""
+    touched = [number for number, work in enumerate(works) if work.members & candidate.members]
+    first, last = touched[0], touched[-1]
+    apart = list(_taken_apart(works[first : last + 1], candidate, offers))
+    inside = [number for number, work in enumerate(apart) if work.members & candidate.members]
+    merged = [work for work in apart[: inside[-1]] if not work.members & candidate.members]
+    merged += [candidate, *apart[inside[-1] + 1 :]]
+    later = works[last + 1 : last + 1 + READERS]
+    return _way(candidate, merged, later, runs[first]), _way(candidate, apart, later, runs[first])
+
+
+def _taken_apart(works: Sequence[GroupWork], candidate: GroupWork, offers: KernelOffers) -> Iterator[GroupWork]:
+    for work in works:
+        if not work.members & candidate.members:
+            yield work
+            continue
+        yield from (offers.of(1 << number) for number in bits(work.members))
+
+
+def _way(candidate: GroupWork, works: Sequence[GroupWork], later: Sequence[GroupWork], run: KernelRun) -> _Way:
+    for work in (*works, *later):
+        run = run.then(work)
+    there = run.groups(len(works) + len(later))
+    return _Way(tuple((work, work.best(hits)) for work, hits in there if work.members & candidate.members))
+
+
+def _merge_decision(
+    candidate: GroupWork,
+    merged: _Way,
+    apart: _Way,
+    is_chosen: bool,
+    is_asked: bool,
+) -> Decision:
+    subject, *others = (layer.name for layer in candidate.layers)
+    kernel = merged.kernels[0][1]
+    names = ", ".join(others)
+    binds = f" ({kernel.binding.name} binds)" if kernel.binding else ""
+    ways = f"{kernel.text} takes {microseconds(merged.seconds)} at least{binds}"
+    against = f"separately they take {microseconds(apart.seconds)} ({apart.text()})"
+    if is_asked:
+        return Decision(subject, f"{MERGED}{names}, as requested", f"{ways}, {against}")
+    if is_chosen:
+        return Decision(subject, f"{MERGED}{names}", f"{ways}, {against}")
+    if merged.seconds > apart.seconds:
+        said = f"the merged kernel is slower: {microseconds(merged.seconds)} against {microseconds(apart.seconds)}"
+    elif merged.seconds * (1 + MARGIN) > apart.seconds:
+        said = f"the merged kernel saves less than {MARGIN:.0%}"
+    else:
+        said = "other groups save more"
+    return Decision(subject, f"{APART}{names}", f"{said}; {ways}, {against}")

@@ -1,20 +1,24 @@
-"""Kernels that a target offers for the layers of a network: each set of layers is asked for once.
+"""Kernels that a target offers for the layers of a network, and the groups that the user asks for with `--force-group`.
 
-sets of layers, a bit each --target.kernels--> GroupWork: candidates, what they move    sets that have a kernel
+sets of layers, a bit each      --target.kernels, once each-->  GroupWork: candidates, what they move
+"conv1,conv2:inverted_residual" --names, a template-->          Forced(GroupWork)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from hw_models.errors import PlanError
+from hw_models.errors import ModelError, PlanError
 from partitioner.context.plan_context import KernelContext
 from partitioner.fusion.cache_hits import GroupWork, KernelRun, ValueReaders, run_of, shared_cache
 from partitioner.fusion.kernel_sets import Dependences, bits, dependences_of, in_order, sets_from
 from partitioner.ir.kernels import Kernel
 from partitioner.ir.layers import Layer
+
+OPTION = "--force-group"
+MOST_NAMED = 8
 
 
 class KernelOffers:
@@ -96,3 +100,79 @@ class KernelOffers:
 def narrowed(work: GroupWork, kernels: tuple[Kernel, ...]) -> GroupWork:
     """The layers of `work` with fewer candidates."""
     return replace(work, kernels=kernels, _best={})
+
+
+@dataclass(frozen=True, slots=True)
+class Forced:
+    """One group, with the kernels that may compute it; `text` is the user's own."""
+
+    text: str
+    work: GroupWork
+
+
+def forced_sets(texts: Sequence[str], offers: KernelOffers) -> tuple[Forced, ...]:
+    """The groups that `A,B,C` or `A,B,C:FAMILY` name, in order. Raises ModelError for names that the network does not
+    have, for layers that no kernel computes together, for a layer in two groups, and for groups that need each other.
+    """
+    found: list[Forced] = []
+    taken = 0
+    for text in texts:
+        forced = _forced(text, offers)
+        if both := taken & forced.work.members:
+            name = offers.layers[next(bits(both))].name
+            raise ModelError(
+                f"{OPTION} {text}", needs="layers that are in no other group", has=f"{name}, which another group has"
+            )
+        taken |= forced.work.members
+        found.append(forced)
+    _require_order(found, offers)
+    return tuple(found)
+
+
+def _require_order(found: Sequence[Forced], offers: KernelOffers) -> None:
+    """Refuse groups that need each other, though each alone can be made."""
+    inside = sum(forced.work.members for forced in found)
+    alone = [(layer,) for number, layer in enumerate(offers.layers) if not inside >> number & 1]
+    groups = [*(forced.work.layers for forced in found), *alone]
+    if len(in_order(offers.ctx.graph, groups)) < len(groups):
+        has = "groups that need each other's results"
+        raise ModelError(OPTION, needs="groups that can run one after the other", has=has, change="leave one out")
+
+
+def _forced(text: str, offers: KernelOffers) -> Forced:
+    numbers = {name: number for number, layer in enumerate(offers.layers) for name in (*layer.ops, layer.name)}
+    names, family = text, ""
+    if any(name not in numbers for name in text.split(",")) and ":" in text:
+        names, _, family = text.rpartition(":")
+    who, members = f"{OPTION} {text}", 0
+    for name in names.split(","):
+        if name not in numbers:
+            needs = f"layers or operators of {offers.ctx.graph.name}: A,B or A,B:FAMILY"
+            raise ModelError(who, needs=needs, has=name or "an empty name", change="`explain` lists the layers")
+        if offers.views >> numbers[name] & 1:
+            raise ModelError(who, needs="layers that kernels compute", has=f"{name}, another name for the same bytes")
+        members |= 1 << numbers[name]
+    if between := _between(members, offers):
+        raise ModelError(who, needs="layers with no other layer between them", has=between)
+    work = offers.of(members)
+    fitting = tuple(kernel for kernel in work.kernels if not family or kernel.template == family)
+    if not fitting:
+        raise ModelError(
+            who,
+            needs=f"a kernel of {offers.ctx.target.name} for {', '.join(layer.name for layer in work.layers)} together",
+            has=_offered(work, family),
+        )
+    return Forced(text, narrowed(work, fitting))
+
+
+def _between(members: int, offers: KernelOffers) -> str:
+    """Names of layers that depend on some of a set and on which others of it depend."""
+    inner = list(bits(offers.among.between(members)))
+    more = ["and more"] if len(inner) > MOST_NAMED else []
+    return ", ".join([*(offers.layers[number].name for number in inner[:MOST_NAMED]), *more])
+
+
+def _offered(work: GroupWork, family: str) -> str:
+    if work.kernels:
+        return f"no {family}, but {', '.join(dict.fromkeys(kernel.template for kernel in work.kernels))}"
+    return "none that the target offers"

@@ -34,7 +34,7 @@ class O0:
     """Planner of level O0: the kernels that TVM would make."""
 
     name: ClassVar[str] = "O0"
-    summary: ClassVar[str] = "one kernel a layer, every output in the main memory"
+    summary: ClassVar[str] = "one kernel per layer, every output in the main memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Streamed:
     is given the graph in which hidden values without room on the cores are computed in chunks; level auto finds it."""
 
     name: ClassVar[str] = "streamed"
-    summary: ClassVar[str] = "as O2, cut such that constants stream once through all cores while these compute"
+    summary: ClassVar[str] = "as O2, cut so that constants stream once through all cores while these compute"
 
     chunks: bool = False
 
@@ -85,7 +85,7 @@ class Astitch:
     """Planner of level astitch: compute-bound layers stay alone."""
 
     name: ClassVar[str] = "astitch"
-    summary: ClassVar[str] = "memory-bound layers stitched into one kernel, what is between kernels in the main memory"
+    summary: ClassVar[str] = "memory-bound layers stitched into one kernel, values between kernels in the main memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class LayerKernels:
     """For targets whose kernels are whole groups: the fastest kernel of each layer."""
 
     name: ClassVar[str] = "O0"
-    summary: ClassVar[str] = "one kernel a layer"
+    summary: ClassVar[str] = "one kernel per layer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class FusedKernels:
 
     name: ClassVar[str] = "O3"
     summary: ClassVar[str] = (
-        "one kernel for several layers where that is fastest, by the floors of all kernels one after the other"
+        "one kernel for several layers where that is fastest, by the sum of the floors of all kernels"
     )
 
 
@@ -207,7 +207,7 @@ def planner_text(planner: Planner) -> str:
         case Streamed(chunks=True):
             return f"{Streamed.name}, hidden values in chunks"
         case Images(groups):
-            return f"groups of up to {max(max(group.images) for group in groups)} images an instance"
+            return f"groups of up to {max(max(group.images) for group in groups)} images per instance"
         case Segments(parts):
             return f"{len(parts)} segments of {', '.join(sorted({planner_text(part.planner) for part in parts}))}"
     return planner.name

@@ -26,10 +26,10 @@ from partitioner.planners.core_binding import Binder, Closeness, LayerBinding
 from partitioner.tiling.buffer_aliasing import FreeRegions, Residents
 from partitioner.tiling.tiling import piece_cycles, workspace_bytes
 
-RESERVE = 16
+RESERVE_DIVISOR = 16
 """Divisor of the local memory: the part left to tiles at first. What they really need is asked afterwards."""
 
-ALONE = 12
+ROUNDS_ONE_BY_ONE = 12
 """Number of first rounds in which values that cost more than they save leave one at a time, since one that leaves may
 help the others; afterwards, as happens in deep networks, all those leave at once that never live at the same time."""
 
@@ -74,8 +74,8 @@ class LocalScopes:
                 candidates[value.name] = close
         waiting = [value for value in self.binder.values.values() if not value.leaves and value.readers]
         lives = [self._lifetime(value, candidates.get(value.name)) for value in waiting]
-        room = self.capacity - self.capacity // RESERVE
-        shared = self.buffer_bound - self.buffer_bound // RESERVE
+        room = self.capacity - self.capacity // RESERVE_DIVISOR
+        shared = self.buffer_bound - self.buffer_bound // RESERVE_DIVISOR
         scopes = assign_scopes(lives, [room] * (2 * len(self.ctx.layers)), shared)
         staged = [0] * (2 * len(self.ctx.layers))
         for life, scope in zip(lives, scopes, strict=True):
@@ -110,7 +110,7 @@ class LocalScopes:
     def mend(self) -> None:
         """Remove values for which tiles or packing find no room, until all others have it."""
         rounds = 0
-        while odd := self._misfits(apart=rounds >= ALONE):
+        while odd := self._misfits(apart=rounds >= ROUNDS_ONE_BY_ONE):
             for name, reason in odd.items():
                 self._drop(name, reason)
             rounds += 1
@@ -166,10 +166,10 @@ class LocalScopes:
             self.reasons[name] = (
                 f"{size_text(close.core_bytes)} of a core's {size_text(self.capacity)} leave too little to tiles"
                 if close.core_bytes > self.binder.most_bytes
-                else "the cores hold no whole parts of its views"
+                else "its parts on the cores are not boxes of its views"
             )
         elif close.cycles <= 0:
-            self.reasons[name] = "bringing its parts to the cores of its readers takes as long as the shared memory"
+            self.reasons[name] = "moving its parts to the cores of its readers takes as long as the shared memory"
         elif close.moved and value.size_bytes > self.buffer_bound:
             self.reasons[name] = (
                 f"moving it between cores takes a buffer of {size_text(value.size_bytes)}, "
@@ -186,12 +186,12 @@ class LocalScopes:
         for reader, _, boxes in close.moved:
             for slot in (2 * reader, 2 * reader + 1):
                 wanted[slot] = wanted.get(slot, 0) + max(map(box_size, boxes.values())) * item_bytes
-        bound = self.capacity - self.capacity // RESERVE
+        bound = self.capacity - self.capacity // RESERVE_DIVISOR
         peak = max(used[slot] + size for slot, size in wanted.items())
         if peak > bound:
             name = close.value.name
             self.reasons[name] = (
-                f"needs {size_text(close.core_bytes)} of a core beside values that save more for each byte; "
+                f"needs {size_text(close.core_bytes)} of a core next to values that save more per byte; "
                 f"together {size_text(peak)} of {size_text(bound)}"
             )
             return
@@ -229,7 +229,7 @@ class LocalScopes:
         if packing.late is not None:
             late = packing.late
             name = self._least(range(late.first, late.last + 1), items)
-            return {name: "found no place in one piece beside the others"}
+            return {name: "found no contiguous place next to the others"}
         busy: dict[int, list[tuple[int, int]]] = {}
         for item in items:
             for slot in range(item.first, item.last + 1):

@@ -5,15 +5,16 @@ graph --layers--> groups --bind--> steps, every output in the main memory (O0: w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
-from partitioner.context.plan_context import PlanContext
+from partitioner.context.plan_context import GraphContext, PlanContext
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Group, Plan
 from partitioner.ir.regions import full_box
 from partitioner.ir.steps import Binding, RunStep, Step, ViewStep
+from partitioner.ir.target import AcceptingTarget
 from partitioner.tiling.core_partition import bind
 
 
@@ -33,11 +34,23 @@ def in_main(ctx: PlanContext) -> Plan:
     return layer_plan(ctx, "O0", steps, reasons)
 
 
-def layer_plan(ctx: PlanContext, level: str, steps: Sequence[Step], decisions: Sequence[Decision]) -> Plan:
+def plan_of(
+    ctx: GraphContext[AcceptingTarget],
+    level: str,
+    groups: Iterable[Group],
+    steps: Iterable[Step],
+    decisions: Iterable[Decision],
+) -> Plan:
+    """A plan of the context's graph for one cluster of its chip."""
+    graph = ctx.graph
+    shape = graph.by_name[graph.inputs[0]].shape if graph.inputs else ()
+    batch = shape[0] if shape else 1
+    return Plan(graph.name, level, graph.hash, ctx.chip.hash, batch, tuple(groups), tuple(steps), tuple(decisions))
+
+
+def layer_plan(ctx: PlanContext, level: str, steps: Iterable[Step], decisions: Iterable[Decision]) -> Plan:
     """A plan with one group per layer."""
-    graph, chip = ctx.graph, ctx.chip
-    groups = tuple(Group(layer.name, (layer,)) for layer in ctx.layers)
-    return Plan(graph.name, level, graph.hash, chip.hash, batch_of(graph), groups, tuple(steps), tuple(decisions))
+    return plan_of(ctx, level, (Group(layer.name, (layer,)) for layer in ctx.layers), steps, decisions)
 
 
 def views_alone(ctx: PlanContext, level: str) -> Plan | None:
@@ -46,11 +59,6 @@ def views_alone(ctx: PlanContext, level: str) -> Plan | None:
         return None
     steps = [view_step(ctx.graph, layer, ctx.roles.main) for layer in ctx.layers]
     return layer_plan(ctx, level, steps, ctx.layer_decisions)
-
-
-def batch_of(graph: Graph) -> int:
-    """Extent of the outermost axis of the first input."""
-    return graph.by_name[graph.inputs[0]].shape[0] if graph.inputs and graph.by_name[graph.inputs[0]].shape else 1
 
 
 def view_step(graph: Graph, layer: Layer, scope: str) -> ViewStep:

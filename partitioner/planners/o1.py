@@ -143,7 +143,7 @@ class Staging:
         if peak + size > self.capacity:
             free = size_text(max(0, self.capacity - peak))
             needs = f"needs {size_text(size)} of {self.ctx.roles.staging}"
-            self._refuse(value, f"{needs}, which has {free} free beside values that save more")
+            self._refuse(value, f"{needs}, which has {free} free next to values that save more")
             return
         before = self._bytes(span)
         self._keep(value, size)
@@ -155,7 +155,7 @@ class Staging:
         if after is None:
             slot = next(slot for slot in span if self._slot_bytes(slot) is None)
             crowded = self.ctx.layers[self.slots[slot] or 0].name
-            reason = f"beside its {size_text(size)} layer {crowded} finds no room for staging"
+            reason = f"next to its {size_text(size)}, layer {crowded} finds no room for staging"
         else:
             reason = (f"staying would cost {size_text(after - (before or 0))} more traffic with {self.ctx.roles.main}: "
                       f"{size_text(size)} less room for staging")  # fmt: skip
@@ -214,7 +214,7 @@ class Staging:
             odd: dict[str, str] = {}
             if packing.late is not None:
                 live = self._live(range(packing.late.first, packing.late.last + 1))
-                odd[live.name] = "found no place in one piece beside the others"
+                odd[live.name] = "found no contiguous place next to the others"
             busy: dict[int, list[tuple[int, int]]] = {}
             for item in items:
                 for slot in range(item.first, item.last + 1):
@@ -223,7 +223,7 @@ class Staging:
                 gap = largest_gap(taken, self.capacity)[1]
                 index = self.slots[slot]
                 if index is not None and self._slot_bytes(slot, gap) is None:
-                    room = f"left {self.ctx.layers[index].name} only {size_text(gap)} in one piece for staging"
+                    room = f"left {self.ctx.layers[index].name} only {size_text(gap)} of contiguous room for staging"
                     odd[self._live(range(slot, slot + 1)).name] = room
             if not odd:
                 return

@@ -97,7 +97,7 @@ MENDS = 8
 """Number of times that a plan is laid out again without the values that found no room, before nothing is kept in the
 cores' memories."""
 
-RESERVE = 8
+RESERVE_DIVISOR = 8
 """Divisor of a core's memory: the part that a value must leave free."""
 
 
@@ -120,7 +120,9 @@ class _Level:
     cycles_of: TileCycles
 
     def plan(self) -> Plan:
-        binder = Binder(self.ctx, self.ctx.roles.local_bytes - self.ctx.roles.local_bytes // RESERVE, self.cycles_of)
+        binder = Binder(
+            self.ctx, self.ctx.roles.local_bytes - self.ctx.roles.local_bytes // RESERVE_DIVISOR, self.cycles_of
+        )
         bound = renumbered(binder, binder.bind())
         not_local: dict[str, str] = {}
         not_staged: dict[str, str] = {}

@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from hw_models.errors import PlanError, size_text
+from hw_models.errors import PlanError, reason_text, size_text
+from hw_models.infeasible import Infeasible
 from partitioner.context.plan_context import PlanContext
+from partitioner.cost.cost_model import plan_cycles
 from partitioner.fusion.grouping import group_layers_into_subgraphs
 from partitioner.fusion.halo import halo_veto
 from partitioner.fusion.split_factor import SplitOptions, Splitter
@@ -24,16 +26,16 @@ from partitioner.ir.regions import Box, box_size
 from partitioner.ir.steps import MoveKind, MoveStep, RunStep, Step
 from partitioner.memory.memory_plan import fit_layout
 from partitioner.memory.memory_plan_types import Layout
-from partitioner.memory.no_plan import NoPlan, planned, reason_of, unless_forbidden
+from partitioner.memory.no_plan import NoPlan, catch_forbidden, reason_of, require_plan
 from partitioner.ordering.cost import Capacity, InstanceGraph, InstanceNode, too_large
 from partitioner.ordering.methods import choose_order
-from partitioner.planners.o0 import views_alone
+from partitioner.planners.o0 import plan_of, views_alone
 from partitioner.planners.o3_core_mapping import Spreader
 from partitioner.planners.o3_instance_graph import Instance, InstanceFlow, flow_of, in_place, instances_of
 from partitioner.planners.o3_split_search import Prepared, SplitSearch
 from partitioner.planners.weight_pinning import with_pins
 
-STAGING_SHARES = 8
+STAGING_STEP_DIVISOR = 8
 """Divisor of the staging memory: the step in which the room for waiting values is tried."""
 
 LESS_ROOM = (3, 4)
@@ -43,12 +45,36 @@ MOST_INSTANCES = 4096
 """Largest number of instances in a plan: each has its own instructions, and takes tens of milliseconds and half a MiB
 to plan."""
 
+BEST_POLICY = "cost"
+"""Name of the policy that moves the fewest bytes in `benchmarks/allocation.py` wherever little is missing."""
+
 
 def plan_instances(ctx: PlanContext, policy: str | None = None) -> Plan:
     """The plan of level O3, with a `policy` of spilling (of `spill_policies.POLICIES`) or none. Raises DoesNotFit when
     even single layers find no room however they are cut, and PlanError for a layer that may not be cut so, or for more
     than `MOST_INSTANCES`."""
-    return planned(fit_instances(ctx, policy))
+    return require_plan(fit_instances(ctx, policy))
+
+
+def plan_with_worthwhile_spills(ctx: PlanContext) -> Plan:
+    """The plan with or without spills, whichever takes fewer cycles. Raises DoesNotFit where neither plan finds
+    room."""
+    spilling = plan_instances(ctx, BEST_POLICY)
+    if not any(group.spills for group in spilling.groups):
+        return spilling
+    found = fit_instances(ctx)
+    if isinstance(found, Infeasible):
+        return _decided(spilling, "values are spilled", f"no plan without: {reason_text(found)}")
+    cutting = require_plan(found)
+    spent, saved = (plan_cycles(plan, ctx).cycles for plan in (spilling, cutting))
+    reason = f"{spent:,.0f} cycles with spills, {saved:,.0f} with finer cuts instead"
+    if spent < saved:
+        return _decided(spilling, "values are spilled", reason)
+    return _decided(cutting, "nothing is spilled", reason)
+
+
+def _decided(plan: Plan, verdict: str, reason: str) -> Plan:
+    return replace(plan, decisions=(*plan.decisions, Decision("spilling", verdict, reason)))
 
 
 def fit_instances(ctx: PlanContext, policy: str | None = None) -> Plan | NoPlan:
@@ -73,7 +99,7 @@ def require_few(graph: Graph, count: int) -> None:
             f"graph {graph.name}",
             needs=f"at most {MOST_INSTANCES:,} instances",
             has=f"{count:,}",
-            change="work a batch off in smaller passes (--per-pass), or choose another level",
+            change="run the batch in smaller passes (--per-pass), or choose another level",
         )
 
 
@@ -109,7 +135,7 @@ def _groups(
             reasons += more
             continue
         count = prepared.group.split.instances
-        held = f"{size_text(prepared.local_bytes)} on a core beside tile buffers"
+        held = f"{size_text(prepared.local_bytes)} on a core in addition to tile buffers"
         reasons.append(Decision(prepared.group.name, f"{count} instances", f"the fewest that find room: {held}"))
         reasons += (*prepared.spread.decisions, *prepared.spills)
         made.append(prepared)
@@ -158,7 +184,7 @@ def ordered_plan(
 
 
 def _laid_out(ctx: PlanContext, plan: Plan) -> Layout | NoPlan:
-    return unless_forbidden(lambda: fit_layout(plan, ctx))
+    return catch_forbidden(lambda: fit_layout(plan, ctx))
 
 
 ALL, IN_PLACE, NONE = "all values", "values whose readers use them in place", "no values"
@@ -168,8 +194,8 @@ def _attempts(staging_bytes: int) -> Iterator[tuple[str, int]]:
     """Values that may wait in local memories, and the room in staging: everything first, then less and less."""
     yield ALL, staging_bytes
     yield IN_PLACE, staging_bytes
-    for part in range(STAGING_SHARES, -1, -1):
-        yield NONE, staging_bytes * part // STAGING_SHARES
+    for part in range(STAGING_STEP_DIVISOR, -1, -1):
+        yield NONE, staging_bytes * part // STAGING_STEP_DIVISOR
 
 
 def _waiting_nodes(flow: InstanceFlow, waiting: str) -> tuple[InstanceNode, ...]:
@@ -209,7 +235,7 @@ def _plan(
 ) -> Plan:
     """Steps in order; a reader of values that wait in local memories is preceded by moves, unless they are in place."""
     graph, main, local = ctx.graph, ctx.roles.main, ctx.roles.local.memory
-    groups = tuple({instance.group.name: instance.group for instance in flow.instances}.values())
+    groups = {instance.group.name: instance.group for instance in flow.instances}.values()
     steps: list[Step] = []
     for number in order:
         instance, step = flow.instances[number], flow.instances[number].step
@@ -224,9 +250,7 @@ def _plan(
                 steps.append(MoveStep(kind, step.group, step.instance, box, local, step.binding, name))
         exports = tuple((name, main) for name, _ in step.exports)
         steps.append(replace(step, scope=scopes[number], exports=exports))
-    shape = graph.by_name[graph.inputs[0]].shape if graph.inputs else ()
-    batch = shape[0] if shape else 1
-    return Plan(graph.name, level, graph.hash, ctx.chip.hash, batch, groups, tuple(steps), decisions)
+    return plan_of(ctx, level, groups, steps, decisions)
 
 
 def _size(graph: Graph, name: str, box: Box) -> int:

@@ -17,8 +17,8 @@ from partitioner.context.plan_context import PlanContext
 from partitioner.ir.decisions import Decision
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Exchange
-from partitioner.ir.regions import Box, box_shape, box_size, common, empty_box, join, run_count
-from partitioner.tiling.core_partition import cut_granularity, piece_boxes
+from partitioner.ir.regions import Box, box_shape, box_size, common, empty_box, join, relative, run_count
+from partitioner.tiling.core_partition import cut_granularity, piece_boxes, piece_counts
 from partitioner.tiling.core_regions import whole_lines
 
 EVEN = 1.25
@@ -182,22 +182,10 @@ class Spreader:
 
     def _counts(self, layer: Layer, box: Box) -> Iterator[tuple[int, ...]]:
         """Counts over the first two axes and the last, whose product is at most the number of cores."""
-        granularity, cores = self._granularity(layer, box), self.ctx.chip.cores_per_cluster
-        most = [
-            1 if q == 0 else min(cores, -(-(high - low) // q)) for (low, high), q in zip(box, granularity, strict=True)
+        granularity = [
+            granule if axis in (0, 1, len(box) - 1) else 0 for axis, granule in enumerate(self._granularity(layer, box))
         ]
-        axes = tuple(dict.fromkeys((0, min(1, len(box) - 1), len(box) - 1)))
-
-        def extend(left: int, axes: tuple[int, ...]) -> Iterator[dict[int, int]]:
-            if not axes:
-                yield {}
-                return
-            for n in range(1, min(most[axes[0]], left) + 1):
-                for rest in extend(left // n, axes[1:]):
-                    yield {axes[0]: n, **rest}
-
-        for chosen in extend(cores, axes):
-            yield tuple(chosen.get(axis, 1) for axis in range(len(box)))
+        return piece_counts(box, granularity, self.ctx.chip.cores_per_cluster)
 
     def _broadcast_cycles(self, tensor: str, box: Box) -> float:
         """Cycles to bring a constant to a core: where the link broadcasts, all cores are served at once."""
@@ -219,12 +207,7 @@ class Spreader:
             missing = [part for part in missing if box_size(part)]
             if not missing:
                 continue
-            runs = sum(
-                run_count(
-                    box_shape(want), tuple((a - low, b - low) for (a, b), (low, _) in zip(part, want, strict=True))
-                )
-                for part in missing
-            )
+            runs = sum(run_count(box_shape(want), relative(part, want)) for part in missing)
             size = sum(map(box_size, missing)) * item_bytes
             if runs > MOST_EXCHANGED_RUNS:
                 size, runs = box_size(want) * item_bytes, 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from math import prod
 
 from hw_models.infeasible import Infeasible
@@ -22,11 +22,12 @@ from partitioner.ir.regions import Box
 from partitioner.ir.steps import Binding, RunStep
 from partitioner.memory.memory_plan import fit_group, walked
 from partitioner.memory.memory_plan_types import Layout, LayoutOptions
-from partitioner.memory.no_plan import NoPlan, unless_forbidden
+from partitioner.memory.no_plan import NoPlan, catch_forbidden
 from partitioner.memory.spilling import spill_one
 from partitioner.planners.o3_core_mapping import Spread, Spreader
 from partitioner.tiling.core_partition import cut_axis
 from partitioner.tiling.core_regions import instance_box
+from partitioner.tiling.tiling import cut_counts
 
 GROWTH = (4, 3)
 MOST_TYPICAL = 6
@@ -75,9 +76,8 @@ class SplitSearch:
         outer: tuple[tuple[int, tuple[int, ...]], ...] = ()
         yield Split()
         for axis in range(len(shape) - 1):
-            most = -(-shape[axis] // granularity[axis]) if granularity[axis] else 1
             cut: tuple[int, tuple[int, ...]] | None = None
-            for count in _counts(most):
+            for count in islice(cut_counts((0, shape[axis]), granularity[axis]), 1, None):
                 points = (0, *(high for _, high in cut_axis(0, shape[axis], count, granularity[axis])))
                 if cut != (axis, points):
                     cut = (axis, points)
@@ -88,7 +88,7 @@ class SplitSearch:
         """One instance laid out alone; the result is Forbidden for a cut that a view or output does not allow."""
         key = (tuple(layer.name for layer in layers), split)
         if key not in self.tried:
-            self.tried[key] = unless_forbidden(lambda: self._prepare(layers, split))
+            self.tried[key] = catch_forbidden(lambda: self._prepare(layers, split))
         return self.tried[key]
 
     def coarsest(self, layers: tuple[Layer, ...], least: int = 1) -> Prepared | NoPlan:
@@ -172,13 +172,3 @@ class SplitSearch:
     def _laid_out(self, group: Group, spread: Spread) -> Layout | Infeasible:
         options = LayoutOptions(in_main=group.inputs(self.ctx.graph))
         return fit_group(group, self._alone(group, spread), self.ctx, options)
-
-
-def _counts(most: int) -> Iterator[int]:
-    """2, 3, ... 8, then in steps of about an eighth up to `most`."""
-    count = 2
-    while count < most:
-        yield count
-        count += max(1, count // 8)
-    if most > 1:
-        yield most

@@ -25,7 +25,7 @@ from partitioner.ir.steps import MoveStep, RunStep, Step, ViewStep
 from partitioner.ir.value_lifetimes import own_names
 from partitioner.memory.memory_plan import fit_layout
 from partitioner.memory.memory_plan_types import FOR_SCHEDULING, PLAIN
-from partitioner.memory.no_plan import Forbidden, NoPlan, unless_forbidden
+from partitioner.memory.no_plan import Forbidden, NoPlan, catch_forbidden
 from partitioner.tiling.core_partition import cut_axis, cut_granularity
 from partitioner.tiling.core_regions import core_boxes
 
@@ -81,7 +81,7 @@ def with_part_instances(ctx: PlanContext, plan: Plan) -> Plan:
 
 def fits(ctx: PlanContext, plan: Plan) -> bool:
     """Whether a plan can be laid out, also for work that runs ahead."""
-    layouts = (unless_forbidden(partial(fit_layout, plan, ctx, options)) for options in (PLAIN, FOR_SCHEDULING))
+    layouts = (catch_forbidden(partial(fit_layout, plan, ctx, options)) for options in (PLAIN, FOR_SCHEDULING))
     return not any(isinstance(layout, NoPlan) for layout in layouts)
 
 
@@ -146,7 +146,7 @@ def _cuts(ctx: PlanContext, plan: Plan, block: _Block, leave: bool) -> Iterator[
             if len(spans) < count:
                 continue
             group = _group(plan, block, axis, spans, ())
-            loaded = unless_forbidden(partial(_constant_bytes, ctx, group, reader, axis, spans))
+            loaded = catch_forbidden(partial(_constant_bytes, ctx, group, reader, axis, spans))
             if loaded is None or isinstance(loaded, Forbidden):
                 continue
             for scope in dict.fromkeys((ctx.roles.main,) if leave else (ctx.roles.staging, ctx.roles.main)):
@@ -255,7 +255,7 @@ def _reason(ctx: PlanContext, group: Group, block: _Block, cut: _Cut) -> str:
     stays = f"{size_text(hidden.size_bytes)} of {hidden.name} stay in {memory}"
     whole_bytes = _whole_bytes(ctx, group)
     if cut.constant_bytes == whole_bytes:
-        return f"{stays}, a part at a time; {size_text(whole_bytes)} of constants come once"
+        return f"{stays}, a part at a time; {size_text(whole_bytes)} of constants are loaded once"
     if cut.constant_bytes == len(cut.spans) * whole_bytes:
-        return f"{stays}; {size_text(whole_bytes)} of constants come {len(cut.spans)} times"
-    return f"{stays}; {size_text(cut.constant_bytes)} of constants come, {size_text(whole_bytes)} in one instance"
+        return f"{stays}; {size_text(whole_bytes)} of constants are loaded {len(cut.spans)} times"
+    return f"{stays}; {size_text(cut.constant_bytes)} of constants are loaded, {size_text(whole_bytes)} by one instance"

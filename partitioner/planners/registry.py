@@ -14,9 +14,8 @@ from partitioner.ir.plan import Plan
 from partitioner.ir.target import AcceptingTarget, JudgesPrepared
 from partitioner.memory.main_memory_check import require_main_room
 from partitioner.planners.astitch import stitched
-from partitioner.planners.auto_spill import plan_with_worthwhile_spills
 from partitioner.planners.image_groups import in_image_groups
-from partitioner.planners.kernel_level import fastest_kernels, kernels_by_layer, kernels_fused
+from partitioner.planners.kernel_level import kernel_plan
 from partitioner.planners.levels import (
     AUTO_SPILL,
     NO_SPILLS,
@@ -26,11 +25,8 @@ from partitioner.planners.levels import (
     O3,
     Astitch,
     Auto,
-    FastestKernels,
-    FusedKernels,
     Images,
     KernelPlanner,
-    LayerKernels,
     Planner,
     Segments,
     Streamed,
@@ -39,7 +35,7 @@ from partitioner.planners.levels import (
 from partitioner.planners.o0 import in_main
 from partitioner.planners.o1 import in_staging
 from partitioner.planners.o2 import in_cores
-from partitioner.planners.o3 import plan_instances
+from partitioner.planners.o3 import plan_instances, plan_with_worthwhile_spills
 from partitioner.planners.segments import in_segments
 from partitioner.planners.streamed import in_streams
 from partitioner.verification.kernel_plan import verify_kernel_plan
@@ -60,11 +56,11 @@ def make_plan(ctx: PlanContext, planner: Planner = PLAINEST) -> Plan:
 
 def make_kernel_plan(ctx: KernelContext, planner: KernelPlanner, forced: tuple[str, ...] = ()) -> Plan:
     """Partition the graph for a target whose kernels are whole groups; `forced` names groups that are made whatever
-    they cost (`forced_groups`). Raises what `make_plan` raises, and PlanError naming a layer for which there is no
+    they cost (`forced_sets`). Raises what `make_plan` raises, and PlanError naming a layer for which there is no
     kernel, and ModelError for a forced group that cannot be made."""
     refuse_unsupported(ctx)
     require_main_room(ctx)
-    plan = _kernels_planned(ctx, planner, forced)
+    plan = kernel_plan(ctx, planner, forced)
     verify_kernel_plan(plan, ctx)
     return plan
 
@@ -90,16 +86,6 @@ def _planned(ctx: PlanContext, planner: Planner) -> Plan:
         case Segments(parts):
             wanted = dict.fromkeys(part.planner for part in parts)
             return in_segments(ctx, parts, {one: _planned(ctx, one) for one in wanted})
-
-
-def _kernels_planned(ctx: KernelContext, planner: KernelPlanner, forced: tuple[str, ...]) -> Plan:
-    match planner:
-        case LayerKernels():
-            return kernels_by_layer(ctx, forced)
-        case FusedKernels():
-            return kernels_fused(ctx, forced)
-        case FastestKernels():
-            return fastest_kernels(ctx, forced)
 
 
 def require_planner(target: AcceptingTarget, asked: Planner | Auto) -> None:

@@ -149,5 +149,5 @@ def _without(plan: Plan, copies: list[MoveStep], missing: Infeasible) -> list[Mo
 def _reasons(ctx: PlanContext, copies: list[MoveStep]) -> Iterator[Decision]:
     for group, tensor in dict.fromkeys((copy.group, copy.tensor) for copy in copies):
         size = size_text(ctx.graph.by_name[tensor].size_bytes)
-        reason = f"{size} that it would bring again for each part of its channels"
+        reason = f"{size} that it would load again for each part of its channels"
         yield Decision(group, f"reads {tensor} from a copy in {ctx.roles.local.memory}", reason)

@@ -16,7 +16,7 @@ from partitioner.ir.plan import Group, Plan
 from partitioner.memory.memory_plan import fit_layout
 from partitioner.memory.memory_plan_types import LayerLayout, Layout
 
-LEFT_FREE = 8
+FREE_DIVISOR = 8
 """Divisor of the staging memory: the part that is left to weights and inputs on their way."""
 
 
@@ -40,7 +40,7 @@ def with_pins(ctx: PlanContext, plan: Plan, layout: Layout) -> Plan:
         if not isinstance(fitted, Infeasible):
             return attempt
         refused = reason_text(fitted)
-    return replace(plan, decisions=(*plan.decisions, Decision("constants", "read again by each reader", refused)))
+    return replace(plan, decisions=(*plan.decisions, Decision("constants", "loaded again by each reader", refused)))
 
 
 @dataclass
@@ -102,7 +102,7 @@ class _Pins:
             for position in range(first, last + 1)
             for entry in self.entries[position]
         )
-        return min(each, default=0) - self.ctx.chip.memory(self.layout.staging).size_bytes // LEFT_FREE
+        return min(each, default=0) - self.ctx.chip.memory(self.layout.staging).size_bytes // FREE_DIVISOR
 
     def _keep(self, names: Iterable[str], span: tuple[int, int], room: int) -> int:
         """Pin the constants that fit; return their bytes."""

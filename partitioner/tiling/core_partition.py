@@ -6,7 +6,7 @@ loads into its local memory, both from the target's `work`. Pieces may be uneven
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise, product
 from typing import TypeAlias
 
@@ -88,7 +88,7 @@ def ways(
     """All piece counts that the cores of a cluster can take, each with the cycles of its slowest core and the number of
     pieces."""
     granularity = cut_granularity(ctx, layer, box)
-    for pieces in _counts(box, granularity, ctx.chip.cores_per_cluster):
+    for pieces in piece_counts(box, granularity, ctx.chip.cores_per_cluster):
         slowest = 0.0
         boxes = piece_boxes(box, pieces, granularity)
         seen: set[tuple[int, ...]] = set()
@@ -108,8 +108,8 @@ def cut_granularity(ctx: PlanContext, layer: Layer, box: Box) -> tuple[int, ...]
     return (*granularity[:-1], inner)
 
 
-def _counts(box: Box, granularity: tuple[int, ...], cores: int) -> Iterator[tuple[int, ...]]:
-    """Piece counts whose product is at most `cores`."""
+def piece_counts(box: Box, granularity: Sequence[int], cores: int) -> Iterator[tuple[int, ...]]:
+    """Piece counts whose product is at most `cores`; an axis with granularity 0 is not cut."""
     most = [1 if q == 0 else min(cores, -(-(high - low) // q)) for (low, high), q in zip(box, granularity, strict=True)]
 
     def extend(axis: int, left: int) -> Iterator[tuple[int, ...]]:

@@ -18,7 +18,7 @@ from hw_models.infeasible import Infeasible
 from hw_models.memory_parts import aligned
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.layers import Layer
-from partitioner.ir.regions import Box, box_size, empty_box, join
+from partitioner.ir.regions import Box, box_size, empty_box, join, run_count
 from partitioner.tiling.core_partition import cut_axis, piece_boxes
 from partitioner.tiling.tiling import Overflow, cut_counts, middle, no_tile, outer_counts
 
@@ -105,18 +105,10 @@ class Stager:
         if self.ctx.chip.dma.scatter:
             return 0
         shape = self.ctx.graph.by_name[self.layer.output].shape
-        return sum(RUN_BYTES * (_runs(staged.box, shape) - 1) for staged in stage.outputs)
+        return sum(RUN_BYTES * (run_count(shape, staged.box) - 1) for staged in stage.outputs)
 
     def _bytes(self, name: str, box: Box) -> int:
         return aligned(self.ctx.chip, self.ctx.roles.staging, box_size(box) * self.ctx.graph.by_name[name].item_bytes)
-
-
-def _runs(box: Box, shape: tuple[int, ...]) -> int:
-    """Number of runs of bytes of a box in a dense tensor."""
-    axis = len(shape) - 1
-    while axis > 0 and box[axis] == (0, shape[axis]):
-        axis -= 1
-    return prod(high - low for low, high in box[:axis])
 
 
 def _merged(boxes: list[Box]) -> Iterable[Box]:

@@ -8,7 +8,7 @@ Lowering makes copies of these data and `partitioner.cost.traffic` counts them, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hw_models.chip import Chip
@@ -16,8 +16,8 @@ from hw_models.errors import DoesNotFit
 from hw_models.infeasible import Infeasible, LayerSubject
 from hw_models.memory_parts import place_of
 from partitioner.ir.layers import Layer
-from partitioner.ir.regions import Box, box_size, common, holds
-from partitioner.ir.target import TileLoad, TileWork
+from partitioner.ir.regions import Box, box_shape, box_size, common, holds, relative, run_count
+from partitioner.ir.target import Pass, TileLoad, TileWork
 from partitioner.tiling.buffer_aliasing import Fit, FreeRegions
 from partitioner.tiling.tiling import (
     Tiles,
@@ -71,14 +71,19 @@ def tile_fetches(
         before = spare
         passes = []
         for step in work.passes:
-            loads = tuple(
-                load
-                for load in step.loads
-                if load.buffer not in used.aliases and held.get(load.buffer) != (load.tensor, load.box)
-            )
-            held.update({load.buffer: (load.tensor, load.box) for load in loads})
-            passes.append(loads)
+            passes.append(_necessary(step, used, held))
         yield TileFetch(tile, work, used, (spare,) * len(passes), tuple(passes))
+
+
+def _necessary(step: Pass, used: Fit, held: dict[str, tuple[str, Box]]) -> tuple[TileLoad, ...]:
+    """The loads of a pass into buffers that do not hold the same already, by what they `held`, which is updated."""
+    loads = tuple(
+        load
+        for load in step.loads
+        if load.buffer not in used.aliases and held.get(load.buffer) != (load.tensor, load.box)
+    )
+    held.update({load.buffer: (load.tensor, load.box) for load in loads})
+    return loads
 
 
 def in_first_half(chip: Chip, fetch: TileFetch, free_regions: FreeRegions) -> frozenset[tuple[str, str]]:
@@ -111,12 +116,7 @@ def _alternating(
         passes: list[tuple[TileLoad, ...]] = []
         places: list[dict[str, int]] = []
         for step in work.passes:
-            loads = tuple(
-                load
-                for load in step.loads
-                if load.buffer not in used.aliases and held.get(load.buffer) != (load.tensor, load.box)
-            )
-            held.update({load.buffer: (load.tensor, load.box) for load in loads})
+            loads = _necessary(step, used, held)
             for load in loads:
                 now[load.buffer] = now.get(load.buffer, -1) + 1
             passes.append(loads)
@@ -180,7 +180,9 @@ def relay(
             for number, (giver, box) in enumerate(givers)
             if giver != core and box_size(part := common(common(place, box), buffer))
         ]
-        if any(_row_runs(place, part) > MOST_RUNS for _, part in parts) and holds(buffer, place):
+        if any(run_count(box_shape(place), relative(part, place)) > MOST_RUNS for _, part in parts) and holds(
+            buffer, place
+        ):
             parts = [(number, part) for number, (_, box) in enumerate(givers) if box_size(part := common(place, box))]
             taken.append((place,))
         else:
@@ -188,7 +190,7 @@ def relay(
         for number, part in parts:
             if part not in given[number]:
                 given[number].append(part)
-    few = (_in_few_runs(number, _maximal(parts), givers, buffer, run_cycles) for number, parts in enumerate(given))
+    few = (_in_few_runs(number, maximal(parts), givers, buffer, run_cycles) for number, parts in enumerate(given))
     return Relay(tuple(few), tuple(taken))
 
 
@@ -204,7 +206,7 @@ def _in_few_runs(
     whole = common(box, buffer)
 
     def cycles(part: Box) -> float:
-        runs = _row_runs(box, part)
+        runs = run_count(box_shape(box), relative(part, box))
         return runs * run_cycles(box_size(part) // runs)
 
     if not parts or cycles(whole) >= sum(map(cycles, parts)):
@@ -213,15 +215,6 @@ def _in_few_runs(
     return (whole,) if alone else parts
 
 
-def _row_runs(whole: Box, part: Box) -> int:
-    """Number of runs of `part` in a dense array over `whole`."""
-    runs, full = 1, True
-    for (low, high), (start, end) in zip(reversed(part), reversed(whole), strict=True):
-        runs *= 1 if full else high - low
-        full = full and (low, high) == (start, end)
-    return runs
-
-
-def _maximal(parts: list[Box]) -> tuple[Box, ...]:
+def maximal(parts: Collection[Box]) -> tuple[Box, ...]:
     """The boxes that no other one holds: data that several cores need of one are given once."""
     return tuple(part for part in parts if not any(other != part and holds(other, part) for other in parts))

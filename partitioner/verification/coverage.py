@@ -19,7 +19,7 @@ from partitioner.ir.access import Access, Full, Scaled
 from partitioner.ir.graph import Op
 from partitioner.ir.layers import Layer, layer_boxes
 from partitioner.ir.plan import Group, Plan
-from partitioner.ir.regions import Box, box_size, common, empty_box, full_box, holds
+from partitioner.ir.regions import Box, box_size, box_text, common, empty_box, full_box, holds
 from partitioner.ir.steps import MoveStep, RunStep, ViewStep
 from partitioner.tiling.core_regions import CoreBoxes, core_boxes, instance_box
 
@@ -89,7 +89,7 @@ class _Coverage:
             for name, box in boxes.items():
                 if not covered(box, (part.owned[name] for part in cores if name in part.owned)):
                     raise PlanError(
-                        _who(step), needs=f"{_text(box)} of {name} from its cores", has="pieces that leave a gap"
+                        _who(step), needs=f"{box_text(box)} of {name} from its cores", has="pieces that leave a gap"
                     )
         for name, box in boxes.items():
             self.ready.setdefault(name, []).append(box)
@@ -103,8 +103,8 @@ class _Coverage:
         if gives and name not in exchanged and not (computed and holds(computed, gives)):
             raise PlanError(
                 f"{_who(step)}, core {core}",
-                needs=f"{_text(gives)} of {name}, which it gives away",
-                has=f"{_text(computed)} computed" if computed else "none of it computed",
+                needs=f"{box_text(gives)} of {name}, which it gives away",
+                has=f"{box_text(computed)} computed" if computed else "none of it computed",
             )
         if computed is None:
             return
@@ -130,8 +130,8 @@ class _Coverage:
         if not covered(read, there):
             raise PlanError(
                 _who(step) if core is None else f"{_who(step)}, core {core}",
-                needs=f"{_text(read)} of {tensor}, which {layer.name} reads",
-                has=", ".join(map(_text, there)) or "none of it",
+                needs=f"{box_text(read)} of {tensor}, which {layer.name} reads",
+                has=", ".join(map(box_text, there)) or "none of it",
             )
 
     def _reads(self, layer: Layer, box: Box) -> Mapping[str, Box]:
@@ -151,8 +151,8 @@ class _Coverage:
             if not holds(loaded, reads[name]):
                 raise PlanError(
                     f"layer {layer.name}",
-                    needs=f"{_text(reads[name])} of {name} for {_text(box)} of its output",
-                    has=f"a kernel that loads {_text(loaded)}",
+                    needs=f"{box_text(reads[name])} of {name} for {box_text(box)} of its output",
+                    has=f"a kernel that loads {box_text(loaded)}",
                 )
         self.known[key] = reads
         return reads
@@ -182,7 +182,3 @@ def _bounded_axes(op: Op, name: str) -> set[int]:
 
 def _who(step: RunStep | ViewStep) -> str:
     return f"instance {step.instance} of group {step.group}"
-
-
-def _text(box: Box) -> str:
-    return "[" + ", ".join(f"{low}:{high}" for low, high in box) + "]"

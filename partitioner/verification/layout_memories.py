@@ -13,7 +13,7 @@ from hw_models.chip import Chip
 from hw_models.errors import PlanError
 from hw_models.memory_parts import part_bytes, part_start
 from partitioner.ir.graph import Graph
-from partitioner.ir.regions import Box, box_size, full_box, holds, input_boxes
+from partitioner.ir.regions import Box, box_size, box_text, full_box, holds, input_boxes
 from partitioner.memory.memory_plan_types import SHARED, Layout, Place
 from partitioner.verification.coverage import covered
 from partitioner.verification.memory_contents import Contents, Written
@@ -135,8 +135,3 @@ class Memories:
 def where(who: str, core: int) -> str:
     """Subject of a message, with the core."""
     return who if core == SHARED else f"{who}, core {core}"
-
-
-def box_text(box: Box) -> str:
-    """`[0:1, 0:56]`."""
-    return "[" + ", ".join(f"{low}:{high}" for low, high in box) + "]"

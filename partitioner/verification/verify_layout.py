@@ -18,12 +18,12 @@ from partitioner.context.plan_context import PlanContext
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Plan
-from partitioner.ir.regions import Box, box_size, common, full_box, holds
+from partitioner.ir.regions import Box, box_size, box_text, common, full_box, holds
 from partitioner.ir.steps import MoveStep, RunStep, Step, ViewStep
 from partitioner.memory.memory_plan_types import SHARED, LayerLayout, Layout, MoveLayout, Place, Store
 from partitioner.tiling.staging_rounds import Staged, StagingRound
 from partitioner.verification.coverage import covered
-from partitioner.verification.layout_memories import Memories, box_text, where
+from partitioner.verification.layout_memories import Memories, where
 from partitioner.verification.memory_contents import Written
 
 
@@ -66,7 +66,7 @@ class _Walk:
         if isinstance(step, ViewStep) and not laid:
             return
         if not isinstance(step, RunStep) or isinstance(laid, MoveLayout):
-            raise PlanError(f"layout of {who}", needs=f"that of a {step.kind}", has="another kind of step")
+            raise PlanError(f"layout of {who}", needs=f"an entry for a {step.kind}", has="one for another kind of step")
         layers = iter(plan.group_by_name[step.group].layers)
         for entry in laid:
             if (entry.group, entry.instance, entry.cores) != (step.group, step.instance, step.binding.cores):
@@ -80,18 +80,20 @@ class _Walk:
         made = {layer.output for group in plan.groups for layer in group.layers}
         for name in self.graph.outputs:
             if name in made and not self.memories.is_stored(name, full_box(self.graph.by_name[name].shape)):
-                raise PlanError("layout", needs=f"all of the output {name} in {self.main}", has="parts that stay away")
+                raise PlanError(
+                    "layout", needs=f"all of the output {name} in {self.main}", has="parts that are missing there"
+                )
         if odd := self.written ^ self.layout.main:
             raise PlanError(
                 "layout",
                 needs=f"the values that are stored in {self.main}",
-                has=f"a difference: {', '.join(sorted(odd))}",
+                has=f"differences: {', '.join(sorted(odd))}",
             )
 
     def _layer(self, entry: LayerLayout) -> None:
         who = f"layer {entry.layer.name}"
         if entry.slot <= self.slot:
-            raise PlanError(f"layout of {who}", needs=f"a slot behind {self.slot}", has=str(entry.slot))
+            raise PlanError(f"layout of {who}", needs=f"a slot after {self.slot}", has=str(entry.slot))
         self.slot = entry.slot
         self.memories.phase += 1
         inputs = entry.layer.inputs(self.graph)
@@ -140,7 +142,7 @@ class _Walk:
         for core, here, box in zip(entry.cores, entry.residents, entry.boxes, strict=True):
             if name in here:
                 if not holds(here[name].box, box):
-                    raise self.memories.lacks(who, core, name, here[name], box, "a place for less")
+                    raise self.memories.lacks(who, core, name, here[name], box, "a smaller place")
                 self.memories.write(core, name, here[name], (box,) if box_size(box) else (), who)
             elif box_size(box) and entry.destination is None:
                 raise PlanError(where(who, core), needs=f"a place for {box_text(box)} of {name}", has="none")
@@ -151,7 +153,7 @@ class _Walk:
         """Write boxes of a value to a shared memory."""
         for box in filled:
             if not holds(to.box, box):
-                raise self.memories.lacks(who, SHARED, name, to, box, "a place for less")
+                raise self.memories.lacks(who, SHARED, name, to, box, "a smaller place")
         if to.memory == self.main:
             self.memories.require_whole(who, name, to)
             self.written.add(name)
@@ -190,7 +192,7 @@ class _Walk:
                 self.memories.require_whole(who, name, place)
         if not self.memories.is_stored(name, read):
             raise PlanError(
-                where(who, core), needs=f"{box_text(read)} of {name} in {self.main}", has="less of it written there"
+                where(who, core), needs=f"{box_text(read)} of {name} in {self.main}", has="only a part of it there"
             )
 
     def _from_sources(self, who: str, core: int, name: str, places: tuple[Place, ...], read: Box) -> None:
@@ -247,7 +249,7 @@ class _Walk:
                 what = f"{item.tensor} at +{item.offset_bytes}+{size}"
                 raise PlanError(
                     who,
-                    needs=f"staged boxes apart from each other, at multiples of {unit}, in {stage.size_bytes} bytes",
+                    needs=f"staged boxes that do not overlap, at multiples of {unit}, in {stage.size_bytes} bytes",
                     has=what,
                 )
             end = item.offset_bytes + size
@@ -278,7 +280,7 @@ class _Walk:
         if store.buffer is not None:
             for box in owned:
                 if not holds(store.buffer.box, box):
-                    raise self.memories.lacks(who, SHARED, name, store.buffer, box, "a place for less")
+                    raise self.memories.lacks(who, SHARED, name, store.buffer, box, "a smaller place")
             self.memories.write(SHARED, name, store.buffer, owned, f"the store of {name}")
         self._leave(name, store.destination, owned, who)
 
@@ -302,7 +304,7 @@ class _Walk:
                 if part and box_size(part):
                     parts.append(part)
             if not covered(place.box, parts):
-                raise self.memories.lacks(who, core, name, place, place.box, "sources of less")
+                raise self.memories.lacks(who, core, name, place, place.box, "sources of a part of it")
             self.memories.write(core, name, place, (place.box,), who)
         union = [place.box for _, place in targets]
         for giver, place, owned in move.sources:

@@ -69,7 +69,7 @@ def test_no_size_of_a_pass_that_is_tried_is_faster(squeezenet: Path, batch: int,
         if other.options.planner in (planner, O3()):
             assert found <= -(-batch // size) * other.made.cycles
     about = [decision for decision in part.plan.decisions if decision.subject == "batch"]
-    assert about[0].verdict.startswith(f"{part.plan.batch_per_cluster} a pass, ")
+    assert about[0].verdict.startswith(f"{part.plan.batch_per_cluster} per pass, ")
     assert about[0].reason == f"{found:,.0f} cycles in all by the cycle model"
 
 
@@ -115,7 +115,7 @@ def test_a_batch_whose_items_meet_stays_whole(tmp_path: Path) -> None:
         compile_clusters(tmp_path / "odd.onnx", "stcp920", CompileOptions(Auto(), 4, clusters=2))
 
 
-@pytest.mark.parametrize("until", ["level auto: 4 a pass", "level auto: 16 a pass"])
+@pytest.mark.parametrize("until", ["level auto: 4 per pass", "level auto: 16 per pass"])
 def test_ctrl_c_keeps_the_best_pass(squeezenet: Path, until: str) -> None:
     def say(step: str) -> None:
         if step == until:
@@ -139,7 +139,7 @@ def test_a_share_without_a_program_is_divided(squeezenet: Path, effort: str, mon
     options = CompileOptions(Auto(), 8, effort=effort)
     (part,) = compile_clusters(squeezenet, "stcp920", options)
     about = {decision.verdict: decision.reason for decision in part.plan.decisions if decision.subject == "batch"}
-    assert f"needs at most {most:,} instructions" in about["not 8 a pass"]
+    assert f"needs at most {most:,} instructions" in about["not 8 per pass"]
     assert part.passes * part.plan.batch_per_cluster == 8
     assert part.passes > 1
     monkeypatch.setattr("isched.lowering.lower.MOST_INSTRUCTIONS", 10)

@@ -294,7 +294,7 @@ def test_answers_that_mix_items_are_not_divided(tmp_path: Path) -> None:
         node("Relu", ["x"], "z"),
     ]
     made = compiled(giving(nodes, inputs, {"zero": np.array(0)}, y=INT64, z=FLOAT), tmp_path)
-    assert batch_problem(made.model.graph, made.model.constants) == "an item of y reads what others have"
+    assert batch_problem(made.model.graph, made.model.constants) == "an item of y reads data of other items"
 
 
 def test_answers_of_a_divided_batch(tmp_path: Path) -> None:
@@ -321,7 +321,7 @@ def test_indices_that_numbers_decide_are_refused(tmp_path: Path) -> None:
         compiled(model_of(nodes, inputs, constants), tmp_path)
     said = str(error.value)
     assert (
-        "ArgMax the_best (6x11): of computed numbers it is done behind the network: for outputs alone, of at most "
+        "ArgMax the_best (6x11): of computed numbers it is supported for outputs of the model only, of at most "
         "1,048,576 elements"
     ) in said
     assert (
@@ -336,5 +336,7 @@ def test_indices_that_numbers_decide_are_refused(tmp_path: Path) -> None:
 def test_more_numbers_than_a_loop_of_words_takes_are_refused(tmp_path: Path) -> None:
     inputs: dict[str, Array] = {"x": np.zeros((1, 1 << 20), np.float32), "o": np.zeros((1, 1), np.float32)}
     nodes = [node("Add", ["x", "o"], "s"), node("Concat", ["s", "o"], "wide", axis=1), node("ArgMax", ["wide"], axis=1)]
-    with pytest.raises(ModelError, match=r"ArgMax the_y .*: for outputs alone, of at most 1,048,576 elements"):
+    with pytest.raises(
+        ModelError, match=r"ArgMax the_y .* for outputs of the model only, of at most 1,048,576 elements"
+    ):
         compiled(giving(nodes, inputs, {}, y=INT64), tmp_path)

@@ -143,7 +143,7 @@ def test_equal_decisions_are_one_line_and_many_of_a_kind_one_paragraph() -> None
 
 
 def test_decisions_that_say_different_things_are_not_folded() -> None:
-    reasons = ("uncut", "2 pieces of axis 1", "it fits with no factor", "halo of r1", "moving 2 KiB", "value r3 waits")
+    reasons = ("uncut", "2 pieces of axis 1", "no factor makes it fit", "halo of r1", "moving 2 KiB", "value r3 waits")
     decisions = tuple(Decision(f"n{n}", "merged", reason) for n, reason in enumerate(reasons))
     assert [line.partition(": merged: ")[2] for line in decision_lines(decisions)] == list(reasons)
 

@@ -20,6 +20,7 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.lab.programs import lower_plan
 from codegen.neuralscale.target import TARGET
 from dsa_sched.artifact.runner import execute
 from dsa_sched.frontend import Model, load_model
@@ -31,7 +32,6 @@ from hw_models.chip import Chip
 from hw_models.errors import ModelError, UserError
 from hw_models.routes import main_memory
 from isched.hazards.verify_program import verify_program
-from isched.lowering.lower import lower_plan
 from isched.timing.cycle_model import time_program
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.graph import Constants, Graph

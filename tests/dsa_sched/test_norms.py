@@ -18,12 +18,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from benchmarks.lab.programs import lower_plan
 from codegen.neuralscale.target import TARGET
 from dsa_sched.frontend import load_model
 from dsa_sched.verification.tolerances import LAYER_BOUND, relative_error
 from hw_models.errors import ModelError
 from isched.hazards.verify_program import verify_program
-from isched.lowering.lower import lower_plan
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.planners.levels import planner_of
 from partitioner.planners.registry import make_plan

@@ -62,7 +62,7 @@ def test_unknown_operators_rules_and_the_chip_speak_in_one_list(tmp_path: Path) 
     assert told(path) == [
         f"{path}: 4 unsupported operators",
         f"  Log loss/log (2x3x8x8): {NO_LOG}",
-        "  Hardmax angle (2x3x8x8): no rule for this operator",
+        "  Hardmax angle (2x3x8x8): this operator is not supported",
         "  Pow border (2x3x8x8, 2x3x8x8): the exponent must be constant, one number for all elements",
         f"  Log entropy (2x3x8x8): {NO_LOG}",
         PLACE,

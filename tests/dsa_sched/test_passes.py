@@ -118,10 +118,10 @@ def test_the_choice_is_reproducible_and_says_its_numbers(model: Path) -> None:
     assert str(plans[0]) == str(plans[1])
     about = [decision for decision in plans[0].decisions if decision.subject == "batch"]
     chosen = plans[0].batch_per_cluster
-    assert about[0].verdict.startswith(f"{chosen} a pass")
+    assert about[0].verdict.startswith(f"{chosen} per pass")
     for candidate in (1, 2, 4):
         assert f" at {candidate}" in about[0].reason
-        assert candidate == chosen or any(d.verdict == f"not {candidate} a pass" for d in about)
+        assert candidate == chosen or any(d.verdict == f"not {candidate} per pass" for d in about)
     assert "O0 at batch 1" in about[1].reason
     parts = compile_clusters(model, "stcp920", replace(options, clusters=2, per_pass="auto"))
     assert [str(part.plan) for part in parts] == [str(plans[0])] * 2
@@ -139,7 +139,7 @@ def test_what_has_a_plan_but_no_program_gives_way(model: Path) -> None:
         compile_clusters(model, small, CompileOptions(O0(), batch=8))
     (part,) = compile_clusters(model, small, CompileOptions(O0(), batch=8, per_pass="auto"))
     assert (part.plan.batch_per_cluster, part.passes, part.rows) == (4, 2, 8)
-    refused = [decision for decision in part.plan.decisions if decision.verdict == "not 8 a pass"]
+    refused = [decision for decision in part.plan.decisions if decision.verdict == "not 8 per pass"]
     assert len(refused) == 1
     assert "of DDR" in refused[0].reason
 
@@ -149,7 +149,7 @@ def test_what_has_a_plan_but_no_program_gives_way(model: Path) -> None:
     [
         (None, 1, 2, "per_pass: needs a batch to divide into micro-batches; has none"),
         (None, 1, "auto", "per_pass: needs a batch to divide into micro-batches; has none"),
-        (8, 2, 5, "per_pass: needs 1 to 4, what a cluster has of the batch, or auto; has 5"),
+        (8, 2, 5, "per_pass: needs 1 to 4, the share of a cluster, or auto; has 5"),
         (8, 5, "auto", "clusters: needs 1 to 4, as stcp920 has; has 5"),
     ],
 )
@@ -201,7 +201,7 @@ def test_the_commands_take_passes_from_end_to_end(model: Path, tmp_path: Path, e
 def test_explain_says_why_this_batch(model: Path) -> None:
     said = invoke("explain", model, "--chip", "stcp920", "--batch", 8, "--per-pass", "auto", "--level", "O1")
     assert "8 items on 1 cluster, 8 on the fullest: cycles per item" in said.stdout
-    assert "trying batch 4 a pass (3 of 4)" in said.stderr
+    assert "trying batch 4 per pass (3 of 4)" in said.stderr
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "all", "1e3", ""])

@@ -358,7 +358,7 @@ def test_items_of_a_batch(tmp_path: Path) -> None:
     """Rows are those of their own item; a sum that runs over the batch is not."""
     assert batch_problem((made := everything(tmp_path)).model.graph, made.model.constants) is None
     nodes = [node("CumSum", ["i", "axis"], "sums"), node("Gather", ["table", "sums"], "rows"), node("Relu", ["rows"])]
-    for axis, problem in ((1, None), (0, "item 0 of the outputs reads what rows has of other items")):
+    for axis, problem in ((1, None), (0, "item 0 of the outputs reads data of other items in rows")):
         constants = {"axis": np.array(axis), "table": table(9, 4)}
         made = compiled(model_of(nodes, {"i": np.ones((3, 2), np.int64)}, constants), tmp_path)
         assert batch_problem(made.model.graph, made.model.constants) == problem

@@ -117,7 +117,7 @@ def attended(builder: ModelBuilder) -> str:
         (scaled(5e-9), "1 of 1 elements of c0 become zero in fp16, the largest is 5e-09"),
         (
             scaled(1e-9, 1, 1, 1),
-            "elements that become zero in fp16 beside larger ones, the largest 1e-09: mul0 (c0, 1 of 4)",
+            "elements that become zero in fp16 next to larger ones, the largest 1e-09: mul0 (c0, 1 of 4)",
         ),
         (scaled(np.inf, 1, 1, 1), "1 of 4 elements of c0 are infinite: products with them are infinite or NaN"),
         (scaled(np.nan, 1, 1, 1), "1 of 4 elements of c0 are not numbers (NaN)"),

@@ -17,8 +17,8 @@ from dsa_sched.stages.compilation import CompileOptions
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
 from partitioner.context.plan_context import Context
-from partitioner.planners.auto_spill import BEST_POLICY
 from partitioner.planners.levels import O0, O1, O2, O3, SEGMENTS, Astitch, Segment, Segments, WholePlanner
+from partitioner.planners.o3 import BEST_POLICY
 from partitioner.planners.registry import make_plan
 from partitioner.planners.segments import cut_points
 from tests.fuzz.levels_agree import Way, at_o0, chip_of, differences, feed_of, load, run

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from benchmarks.lab.programs import lower_plan
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from isched.hazards.verify_program import verify_program
-from isched.lowering.lower import lower_plan
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Plan, parse_plan

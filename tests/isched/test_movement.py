@@ -8,9 +8,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isched.lowering.strided_copies import box_regions, gather, scatter
+from isched.lowering.strided_copies import box_regions, packed_copies
 from isched.program.program import Region
-from partitioner.ir.regions import Box
+from partitioner.ir.regions import Box, full_box
+from partitioner.memory.memory_plan_types import Place
 
 ITEM = 2
 
@@ -58,10 +59,11 @@ def test_runs_are_as_few_as_they_can_be() -> None:
 
 
 @given(boxes())
-def test_gather_and_scatter_are_each_others_converse(case: tuple[tuple[int, ...], Box]) -> None:
+def test_bringing_and_taking_away_are_each_others_converse(case: tuple[tuple[int, ...], Box]) -> None:
     shape, box = case
-    there = list(gather("LLB", 40, shape, box, ITEM, "L1", 6))
-    back = list(scatter("L1", 6, "LLB", 40, shape, box, ITEM))
+    whole, dense = Place("LLB", 40, full_box(shape)), Place("L1", 6, box)
+    there = packed_copies(whole, dense, box, ITEM, at_source=False)
+    back = packed_copies(dense, whole, box, ITEM, at_source=True)
     assert [(copy.source, copy.destination) for copy in there] == [(copy.destination, copy.source) for copy in back]
     local = [byte for copy in there for byte in bytes_of(copy.destination)]
     assert local == list(range(6, 6 + len(local)))

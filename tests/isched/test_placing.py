@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.lab.programs import lower_plan
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit, UserError
 from hw_models.routes import main_memory
 from isched.hazards.verify_program import verify_program
-from isched.lowering.lower import lower_plan
 from isched.lowering.main_memory_allocation import main_lifetimes
 from isched.program.program import Program
 from partitioner.context.plan_context import Context, PlanContext

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.lab.programs import lower_plan
 from codegen.neuralscale.target import TARGET
 from hw_models.errors import PlanError
-from isched.lowering.lower import lower_plan
 from isched.program.program import Program
 from partitioner.context.plan_context import Context
 from partitioner.planners.levels import O1

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
+from math import inf
 
 import pytest
 
+from benchmarks.lab.programs import lower_plan, schedule_program
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from hw_models.errors import PlanError, UserError
 from isched.hazards.dependences import dependences
 from isched.hazards.verify_program import verify_program
-from isched.lowering.lower import lower_plan
 from isched.program.program import Instr, Program, Region, Stream, TensorPlacement
 from isched.program.target import MemoryCopy
-from isched.scheduling.schedule import Scheduled, schedule_program, scheduled_lowering
-from isched.timing.cycle_model import cycles_below, run_below, time_program
+from isched.scheduling.schedule import Scheduled, scheduled_lowering
+from isched.timing.cycle_model import run_below, time_program
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import Plan
@@ -96,10 +97,12 @@ def test_what_comes_to_the_limit_is_not_kept() -> None:
 def test_cycles_are_those_of_a_whole_run_or_none() -> None:
     chip, program = small_chip(), lowerings("O0")[False]
     cycles = time_program(program, chip, TARGET).cycles
-    assert cycles_below(program, chip, TARGET) == cycles
-    assert cycles_below(program, chip, TARGET, cycles + 1) == cycles
+    for limit in (inf, cycles + 1):
+        run = run_below(program, chip, TARGET, limit)
+        assert run is not None
+        assert run.cycles == cycles
     for limit in (cycles, cycles / 2, 0):
-        assert cycles_below(program, chip, TARGET, limit) is None
+        assert run_below(program, chip, TARGET, limit) is None
 
 
 def test_a_run_below_a_limit_has_the_timeline_of_the_whole_run() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.lab.exact_schedule.cpsat import exact_schedule
+from benchmarks.lab.programs import schedule_program
 from isched.bounds.lower_bounds import program_bounds
 from isched.hazards.verify_program import verify_program
-from isched.scheduling.schedule import schedule_program
 from isched.timing.cycle_model import time_program
 from tests.random_programs import FIXED_COSTS, duo, random_program
 

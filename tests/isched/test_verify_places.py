@@ -64,10 +64,13 @@ def moved(places: Places, tensor: str, onto: str) -> Places:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda p: moved(p, "b.out", "a.out"), "step b1: needs b.out apart from what it reads; has a.out there"),
+        (
+            lambda p: moved(p, "b.out", "a.out"),
+            "step b1: needs b.out on other bytes than what it reads; has a.out there",
+        ),
         (
             lambda p: moved(p, "c.out", "a.out"),
-            "step d3: needs a.out, which it reads; has bytes that another took",
+            "step d3: needs a.out, which it reads; has bytes that another value overwrote",
         ),
         (lambda p: moved(p, "d.out", "x"), None),  # x is read no more
     ],

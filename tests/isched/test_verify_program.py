@@ -69,7 +69,7 @@ def test_the_program_itself_is_right(compiled: Compiled) -> None:
 FAULTS: dict[str, tuple[int, Edit, str]] = {
     "a dropped wait before the barrier": (0, without(is_opcode("dma.wait")), "awaited before it starts again"),
     "a dropped wait, the engine started again": (0, without(is_opcode("dma.wait"), -1), "awaited before"),
-    "a dropped barrier on one core": (1, without(is_opcode("sync")), "as many barriers on every core"),
+    "a dropped barrier on one core": (1, without(is_opcode("sync")), "the same number of barriers on every core"),
     "a load into local memory removed": (1, without(moves("LLB", "L1")), "data that something wrote before"),
     "a load from the main memory removed": (0, without(moves("DDR", "LLB")), "data that something wrote before"),
     "a store to the main memory removed": (0, without(moves("LLB", "DDR")), "data that something wrote before"),

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.lab.spill_allocation import SpillAllocation, SpillMemory, allocate
 from hw_models.errors import DoesNotFit
-from partitioner.memory.spill_policies import POLICIES, SpillAllocation, SpillMemory, SpillValue, allocate
+from partitioner.memory.spill_policies import POLICIES, SpillValue
 
 UNLIMITED = SpillMemory("DDR", 1 << 40, 64)
 

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitioner.footprint.footprint import Footprints, cut_pieces, grid_sizes, recomputed_elements, totals
+from partitioner.footprint.footprint import Footprints, cut_pieces, largest_sizes, recomputed_elements, totals
 from partitioner.footprint.footprint_symbolic import closed_forms, input_bytes, recomputed_macs, value_at
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
@@ -84,23 +84,21 @@ def test_closed_forms_equal_the_numbers(group: Group, data: st.DataObject) -> No
 @settings(deadline=None)
 @given(groups(), st.data())
 def test_pieces_of_two_axes_hold_the_chained_boxes(group: Group, data: st.DataObject) -> None:
-    """Never too small, and exact where every piece needs elements of every value."""
     graph, layers = group
     shape = graph.by_name[layers[-1].output].shape
     first, second = data.draw(st.sampled_from([(0, 1), (0, 2), (1, 2), (1, 3)]))
     counts = data.draw(st.integers(1, shape[first])), data.draw(st.integers(1, shape[second]))
     footprints = [Footprints(graph).along(layers, axis) for axis in (first, second)]
-    sizes = grid_sizes(footprints, counts)
-    whole, position = full_box(shape), 0
+    sizes = largest_sizes(footprints, counts)
+    whole = full_box(shape)
+    needed: list[dict[str, int]] = []
     for a in cut_axis(0, shape[first], counts[0], 1):
         for b in cut_axis(0, shape[second], counts[1], 1):
             box = tuple(a if k == first else b if k == second else interval for k, interval in enumerate(whole))
             exact = chained_boxes(graph, layers, box)
-            needed = {name: 2 * box_size(exact[name]) for name in sizes}
-            assert all(sizes[name][position] >= needed[name] for name in sizes)
-            if all(needed.values()):
-                assert {name: size[position] for name, size in sizes.items()} == needed
-            position += 1
+            needed.append({name: 2 * box_size(exact[name]) for name in sizes})
+    most = {name: max(piece[name] for piece in needed) for name in sizes}
+    assert all(sizes[name] >= most[name] for name in sizes)
 
 
 def test_a_chain_of_windows_is_one_term() -> None:

@@ -42,10 +42,10 @@ def test_a_slow_group_is_made_where_it_is_asked_for(level: str) -> None:
     assert groups(plan_of(level=level)) == "a0 b1 | c2 | view3 | d4 | e5"
     plan = plan_of("b1,c2", level=level)
     assert groups(plan) == "a0 | b1 c2 | view3 | d4 | e5"
-    said = [str(decision) for decision in plan.decisions if "asked" in decision.verdict]
+    said = [str(decision) for decision in plan.decisions if "requested" in decision.verdict]
     assert said == [
-        "b1: one kernel with c2, as asked for: moves takes 11.000 us at least (tensor binds), apart they take 6.000 us "
-        "(b1 3.000 us launch, c2 3.000 us launch)"
+        "b1: one kernel with c2, as requested: moves takes 11.000 us at least (tensor binds), separately they take "
+        "6.000 us (b1 3.000 us launch, c2 3.000 us launch)"
     ]
 
 
@@ -67,9 +67,12 @@ def test_a_family_is_the_one_that_computes_it() -> None:
             ("d4,e5",),
             "--force-group d4,e5: needs a kernel of moves for d4, e5 together; has none that the target offers",
         ),
-        (("a0,c2",), "--force-group a0,c2: needs layers between which no other has to run; has b1"),
+        (("a0,c2",), "--force-group a0,c2: needs layers with no other layer between them; has b1"),
         (("c2,view3",), "--force-group c2,view3: needs layers that kernels compute; has view3, another name for the"),
-        (("a0,b1", "b1,c2"), "--force-group b1,c2: needs layers that no other group has; has b1, in another one"),
+        (
+            ("a0,b1", "b1,c2"),
+            "--force-group b1,c2: needs layers that are in no other group; has b1, which another group has",
+        ),
         (("",), "--force-group : needs layers or operators of net: A,B or A,B:FAMILY; has an empty name;"),
     ],
 )
@@ -82,7 +85,7 @@ def test_groups_that_cannot_be(forced: tuple[str, ...], said: str) -> None:
 def test_groups_that_need_each_other() -> None:
     made = network("a x", "c x", "b a c", "d c a")
     target = Moves(lambda _: 0, lambda _: US)
-    with pytest.raises(ModelError, match="--force-group: needs groups that can run one after the other; has each"):
+    with pytest.raises(ModelError, match="--force-group: needs groups that can run one after the other; has groups"):
         make_kernel_plan(gpu_context(made, target), FusedKernels(), forced=("a0,b2", "c1,d3"))
 
 

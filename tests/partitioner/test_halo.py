@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import inf
-
 from codegen.neuralscale.target import TARGET
 from hw_models.cost import matrix_cycles, transfer_cycles
 from hw_models.loading import load_chip
@@ -36,50 +34,36 @@ def test_parts_of_the_cost_by_hand() -> None:
     """Four pieces of the third window's rows: two rows more of the second's output at each of three cuts, and two
     rows more of the first's than the second alone would need."""
     graph, layers = three_windows()
-    cost = halo_cost(context_of(graph), layers, "conv1.out", 1, 4, on_cores=True)
+    cost = halo_cost(context_of(graph), layers, "conv1.out", 1, 4)
     macs_a_row = ROW * 9 * 64
     assert cost.recomputed_macs == 3 * (2 + 2) * macs_a_row
-    assert cost.reread_bytes == 3 * 2 * ROW * 2
-    assert cost.exchanged_bytes == 3 * 2 * ROW * 2
     assert cost.cut_bytes == (32 + 32 + 3 * 2) * ROW * 2
     each = matrix_cycles(CHIP, 6 * 32 // 8, 64, 9 * 64, "float16")
-    reread = transfer_cycles(CHIP, "LLB", "L1", cost.reread_bytes // 8, sharers=8)
+    reread = transfer_cycles(CHIP, "LLB", "L1", 3 * 2 * ROW * 2 // 8, sharers=8)
     assert cost.recompute_cycles == 2 * each + reread
     out = transfer_cycles(CHIP, "L1", "LLB", 32 * ROW * 2 // 8, sharers=8)
     back = transfer_cycles(CHIP, "LLB", "L1", 38 * ROW * 2 // 8, sharers=8)
     assert cost.cut_cycles == out + back
-    assert cost.exchange_cycles == 2 * transfer_cycles(CHIP, "L1", "L1", cost.exchanged_bytes // 4 // 2)
-
-
-def test_instances_follow_each_other_and_cannot_exchange() -> None:
-    graph, layers = three_windows()
-    cost = halo_cost(context_of(graph), layers, "conv1.out", 1, 4)
-    assert cost.exchange_cycles == inf
-    assert cost.choice in ("recompute", "cut")
-    assert "no exchange" in str(cost)
 
 
 def test_each_way_can_be_the_cheapest() -> None:
-    """A narrow halo before cheap windows is computed twice; many thin pieces are exchanged, or cut apart."""
+    """A narrow halo before cheap windows is computed twice; many thin pieces are cut apart."""
     builder = Builder("thin")
     x = builder.input("x", 1, 64, 64, 8)
     y = builder.conv(builder.conv(x, 8, (1, 1), pads=(0, 0, 0, 0)), 8)
     graph, _ = builder.build(y)
-    light = halo_cost(context_of(graph), group_layers(graph)[0], "conv0.out", 1, 2, on_cores=True)
-    assert light.choice == "recompute"
+    light = halo_cost(context_of(graph), group_layers(graph)[0], "conv0.out", 1, 2)
+    assert not light.is_cut
     graph, layers = three_windows()
-    cores = halo_cost(context_of(graph), layers, "conv1.out", 1, 8, on_cores=True)
-    instances = halo_cost(context_of(graph), layers, "conv1.out", 1, 32)
-    assert (cores.choice, instances.choice) == ("exchange", "cut")
+    assert halo_cost(context_of(graph), layers, "conv1.out", 1, 32).is_cut
 
 
 def test_batch_pieces_have_no_halo() -> None:
     builder = Builder("batch")
     x = builder.input("x", 4, 8, 8, 8)
     graph, _ = builder.build(builder.conv(builder.conv(x, 8), 8))
-    cost = halo_cost(context_of(graph), group_layers(graph)[0], "conv0.out", 0, 4, on_cores=True)
-    assert (cost.recomputed_macs, cost.reread_bytes, cost.exchanged_bytes) == (0, 0, 0)
-    assert (cost.recompute_cycles, cost.exchange_cycles, cost.choice) == (0.0, 0.0, "recompute")
+    cost = halo_cost(context_of(graph), group_layers(graph)[0], "conv0.out", 0, 4)
+    assert (cost.recomputed_macs, cost.recompute_cycles, cost.is_cut) == (0, 0.0, False)
 
 
 def test_the_veto_keeps_apart_what_would_be_computed_twice_too_often() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.lab.programs import lower_plan
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from isched.hazards.verify_program import verify_program
-from isched.lowering.lower import lower_plan
 from partitioner.context.plan_context import Context
 from partitioner.cost.traffic import plan_traffic
 from partitioner.fusion.hidden_chunks import ChunkPart, in_chunks

@@ -15,7 +15,7 @@ from hw_models.errors import DoesNotFit, ModelError, PlanError
 from partitioner.context.plan_context import PlanContext
 from partitioner.ir.plan import Exchange, Plan, parse_plan
 from partitioner.memory.memory_plan import lay_out
-from partitioner.planners.image_groups import cheapest_division, groups_like, plan_like, sizes_to_try
+from partitioner.planners.image_groups import cheapest_division, plan_like, sizes_to_try
 from partitioner.planners.levels import IMAGES, O3, ImageGroup, Images, planner_of
 from partitioner.planners.registry import make_plan
 from partitioner.verification.verify_layout import verify_layout
@@ -118,13 +118,13 @@ def test_any_division_of_each_group_has_the_values_of_o0(squeezenet: Path, seed:
     """Whatever is fast: sizes of all kinds after each other, in any order."""
     choose, batch = Seeded(seed), 5
     ctx = context(squeezenet, batch)
-    found = groups_like(ctx, make_plan(context(squeezenet, 4), O3()))
+    found = plan_like(ctx, make_plan(context(squeezenet, 4), O3()))
     assert found is not None
-    groups = tuple(replace(group, images=_drawn(choose, batch, max(group.images))) for group in found)
+    groups = tuple(replace(group, images=_drawn(choose, batch, max(group.images))) for group in found[0])
     try:
         plan = make_plan(ctx, Images(groups))
     except DoesNotFit:
-        plan = make_plan(ctx, Images(tuple(replace(group, images=(1,) * batch) for group in found)))
+        plan = make_plan(ctx, Images(tuple(replace(group, images=(1,) * batch) for group in found[0])))
     check_against_o0(ctx.graph, ctx.constants, CHIP, plan)
 
 
@@ -144,16 +144,16 @@ def test_twelve_images_of_resnet50_are_eight_and_four() -> None:
         model = load_model("resnet50", {}, batch)
         return PlanContext(model.graph, model.constants, stcp920(), TARGET)
 
-    found = groups_like(ctx(12), make_plan(ctx(16), O3()))
+    found = plan_like(ctx(12), make_plan(ctx(16), O3()))
     assert found is not None
-    assert [group.images for group in found] == [(2,) * 6, (4,) * 3, (8, 4), (12,)]
+    assert [group.images for group in found[0]] == [(2,) * 6, (4,) * 3, (8, 4), (12,)]
 
 
 def test_items_that_meet_are_cut_into_no_images(squeezenet: Path) -> None:
     """A plan of another network has groups that this one lacks."""
     other = make_plan(context(squeezenet, 2), O3())
     renamed = replace(other.groups[0], layers=(replace(other.groups[0].layers[0], name="nobody"),))
-    assert groups_like(context(squeezenet, 3), replace(other, groups=(renamed, *other.groups[1:]))) is None
+    assert plan_like(context(squeezenet, 3), replace(other, groups=(renamed, *other.groups[1:]))) is None
 
 
 def test_refusals(squeezenet: Path) -> None:

@@ -79,7 +79,7 @@ def test_explain_prints_both_ways_of_every_set(capsys: pytest.CaptureFixture[str
     said = [line.strip() for line in lines[first + 1 : last] if line]
     assert len(said) > 4
     assert all(
-        re.search(r"takes [0-9.]+ us at least \(\w+ binds\), apart they take [0-9.]+ us \(", line) for line in said
+        re.search(r"takes [0-9.]+ us at least \(\w+ binds\), separately they take [0-9.]+ us \(", line) for line in said
     )
     declined = [line for line in said if ": not one kernel with " in line]
     fused = [group for group in plan.groups if len(group.layers) > 1]

@@ -8,10 +8,18 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 
+from benchmarks.lab.exact_order import proven_choice
 from hw_models.errors import DoesNotFit
 from partitioner.ordering.cost import Capacity, InstanceGraph, InstanceNode, evaluate
-from partitioner.ordering.methods import METHODS, breadth_first, choose_order, depth_first, heaviest_first, post_order
-from partitioner.ordering.window_search import searched
+from partitioner.ordering.methods import (
+    METHODS,
+    breadth_first,
+    choose_order,
+    depth_first,
+    heaviest_first,
+    post_order,
+    searched,
+)
 from tests.instance_graphs import case, cases, faults, pyramid
 
 
@@ -122,18 +130,17 @@ def test_the_search_beats_every_rule(rows: int, columns: int) -> None:
 
 def test_the_exact_method_goes_on_from_the_best() -> None:
     graph, capacity = case(Random(1), 16)
-    quick, thorough = choose_order(graph, capacity, expansions=100), choose_order(graph, capacity, exact_limit=20.0)
-    assert quick.bound == 0
-    assert not quick.proven
-    assert thorough.proven
+    quick = choose_order(graph, capacity, expansions=100)
+    thorough, bound = proven_choice(graph, capacity, quick, 20.0)
+    assert thorough.candidates[:-1] == quick.candidates
     assert thorough.best.name == "exact"
-    assert thorough.bound == thorough.best.cost < quick.best.cost
+    assert bound == thorough.best.cost < quick.best.cost
 
 
 def test_what_costs_nothing_is_proven() -> None:
-    graph = pyramid()
-    choice = choose_order(graph, Capacity(20, 0), exact_limit=1.0)
-    assert choice.proven
+    graph, capacity = pyramid(), Capacity(20, 0)
+    choice, bound = proven_choice(graph, capacity, choose_order(graph, capacity), 1.0)
+    assert choice.best.cost == bound == 0
     assert {found.name for found in choice.candidates} == set(METHODS)
 
 
@@ -149,7 +156,7 @@ def test_outputs_that_may_not_be_local_are_not(seed: int) -> None:
     banned = set(Random(seed).sample(range(20), 7))
     nodes = tuple(replace(node, may_be_local=i not in banned) for i, node in enumerate(graph.nodes))
     asked = InstanceGraph(nodes, graph.edges)
-    found = choose_order(asked, capacity, exact_limit=0.2)
+    found, _ = proven_choice(asked, capacity, choose_order(asked, capacity), 0.2)
     for ordered in (
         *found.candidates,
         evaluate(asked, capacity, breadth_first(asked)),

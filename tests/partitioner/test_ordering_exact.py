@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.lab.exact_order import exact_order
 from hw_models.errors import DoesNotFit
 from partitioner.ordering.cost import Capacity, InstanceGraph, InstanceNode, evaluate
-from partitioner.ordering.cpsat import exact_order
 from partitioner.ordering.methods import breadth_first, choose_order
 from tests.instance_graphs import case, cases, cheapest_by_hand, faults, pyramid
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from benchmarks.lab.offset_assignment_cpsat import exact_height, exact_spill
+from benchmarks.lab.spill_allocation import SpillMemory, allocate
 from partitioner.memory.offset_assignment import Item, lowest, pack, peak_bytes
-from partitioner.memory.spill_policies import POLICIES, SpillMemory, SpillValue, allocate
+from partitioner.memory.spill_policies import POLICIES, SpillValue
 
 UNIT = 2
 HIGHEST = 1.1

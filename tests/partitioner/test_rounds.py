@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.lab.programs import lower_plan
 from codegen.neuralscale.target import TARGET
 from hw_models.infeasible import Infeasible
-from isched.lowering.lower import lower_plan
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.regions import Box, box_size
 from partitioner.memory.memory_plan import lay_out

@@ -65,7 +65,7 @@ def test_a_value_larger_than_the_memory_goes_to_main_with_the_numbers() -> None:
     assert set(scopes(plan).values()) == {"DDR"}
     verdict, reason = decisions(plan)["relu1.out"]
     assert verdict == "goes to DDR"
-    assert reason == "needs 128 KiB of LLB, which has 100 KiB free beside values that save more"
+    assert reason == "needs 128 KiB of LLB, which has 100 KiB free next to values that save more"
 
 
 def test_a_value_that_waits_long_yields_to_those_that_do_not() -> None:

@@ -15,8 +15,7 @@ from partitioner.ir.steps import MoveStep
 from partitioner.memory.memory_plan import lay_out
 from partitioner.planners.levels import LEVELS, O0, O1, O2, O3, SEGMENTS, Segment, Segments, planner_of
 from partitioner.planners.registry import make_plan
-from partitioner.planners.segment_choice import Column, column_of, divide, expected_layer_cycles
-from partitioner.planners.segments import border_values, cut_points
+from partitioner.planners.segments import Column, border_values, column_of, cut_points, divide, expected_layer_cycles
 from partitioner.verification.verify_layout import verify_layout
 from tests.chip_runs import small_chip, stcp920
 from tests.partition_graphs import Seeded, chain_graph

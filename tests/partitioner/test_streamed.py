@@ -96,7 +96,7 @@ def test_every_product_finds_its_rows_on_its_core_made_there_or_copied_first() -
     assert elsewhere == copies.keys()
     assert {step.kind for step in copies.values()} == {"copy"}
     reasons = {d.subject: d.reason for d in plan.decisions if d.verdict.startswith("reads ")}
-    assert reasons == {name: "1.50 MiB that it would bring again for each part of its channels" for name, _ in copies}
+    assert reasons == {name: "1.50 MiB that it would load again for each part of its channels" for name, _ in copies}
 
 
 def test_less_moves_than_at_o2() -> None:
@@ -147,7 +147,7 @@ def test_hidden_values_without_room_stay_in_the_cores_for_half_of_the_rows_at_a_
     assert [(step.instance, step.box[0]) for step in runs] == [(0, (0, CORES)), (1, (CORES, 2 * CORES))]
     (said,) = [d for d in plan.decisions if d.subject == group.name and "instances" in d.verdict]
     assert said.verdict == f"2 instances with {wide.name}"
-    assert said.reason == f"12 MiB of {group.layers[0].output} stay in L1; 9.01 MiB of constants come 2 times"
+    assert said.reason == f"12 MiB of {group.layers[0].output} stay in L1; 9.01 MiB of constants are loaded 2 times"
     assert parse_plan(str(plan)) == plan
 
 
@@ -220,7 +220,7 @@ def test_keys_and_values_without_room_are_made_some_heads_at_a_time(
     assert group.split.cuts == ((2, points),)
     assert [(spill.scope, spill.tensor in graph.producer) for spill in group.spills] == [("LLB", True)] * left
     (said,) = [d for d in plan.decisions if d.subject == group.name and "instances" in d.verdict]
-    assert said.reason.endswith("of constants come once")
+    assert said.reason.endswith("of constants are loaded once")
     assert parse_plan(str(plan)) == plan
     moved = plan_traffic(plan, lay_out(plan, ctx, FOR_SCHEDULING), ctx)
     inside = {name for layer in group.layers for name in layer.inputs(graph) if graph.by_name[name].constant}

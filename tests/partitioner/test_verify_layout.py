@@ -341,12 +341,12 @@ FAULTS: dict[str, tuple[str, Damage, str]] = {
     "boxes of a round on each other": (
         "halos",
         layer(round_staged(lambda offset: offset % 2)),
-        r"round 0 of layer conv0: needs staged boxes apart from each other, at multiples of 2, in \d+ bytes; has conv",
+        r"round 0 of layer conv0: needs staged boxes that do not overlap, at multiples of 2, in \d+ bytes; has conv",
     ),
     "boxes of a round behind it": (
         "halos",
         layer(round_staged(lambda offset: offset + 2)),
-        r"round 0 of layer conv0: needs staged boxes apart.*; has x at \+",
+        r"round 0 of layer conv0: needs staged boxes that do not overlap.*; has x at \+",
     ),
     "a round without what it reads": (
         "halos",
@@ -381,12 +381,12 @@ FAULTS: dict[str, tuple[str, Damage, str]] = {
     "a move without some of its sources": (
         "moves between cores",
         move(lambda laid: replace(laid, sources=laid.sources[1:])),
-        r"move of relu3.out for instance 0 of group second, core 3: needs \[.*\] of .* at L1@.*; has sources of less",
+        r"move of relu3.out for instance 0 of group second, core 3: needs \[.*\] of .* at L1@.*; has sources of a part",
     ),
     "a move between cores without a buffer": (
         "moves between cores",
         move(lambda laid: replace(laid, buffer=None)),
-        r"move of relu3.out .*has sources of less",
+        r"move of relu3.out .*has sources of a part of it",
     ),
     "a move onto its own sources": (
         "moves between cores",
@@ -396,7 +396,7 @@ FAULTS: dict[str, tuple[str, Damage, str]] = {
     "slots that go backwards": (
         "halos",
         layer(lambda entry: replace(entry, slot=0), 1),
-        "layout of layer conv2: needs a slot behind 0; has 0",
+        "layout of layer conv2: needs a slot after 0; has 0",
     ),
     "a layer twice": (
         "halos",
@@ -416,17 +416,17 @@ FAULTS: dict[str, tuple[str, Damage, str]] = {
     "a step of another kind": (
         "moves between cores",
         lambda layout: replace(layout, steps=(*layout.steps[:2], (), layout.steps[3])),
-        "layout of instance 0 of group second: needs that of a concat; has another kind of step",
+        "layout of instance 0 of group second: needs an entry for a concat; has one for another kind of step",
     ),
     "a layer too few": (
         "halos",
         lambda layout: replace(layout, steps=(*layout.steps[:2], ())),
-        "layout: needs all of the output conv7.out in DDR; has parts that stay away",
+        "layout: needs all of the output conv7.out in DDR; has parts that are missing there",
     ),
     "a value too many in the main memory": (
         "halos",
         lambda layout: replace(layout, main=layout.main | {INNER[0]}),
-        r"layout: needs the values that are stored in DDR; has a difference: relu1.out",
+        r"layout: needs the values that are stored in DDR; has differences: relu1.out",
     ),
 }  # fmt: skip
 

@@ -262,7 +262,7 @@ def test_layers_are_merged_where_one_kernel_for_them_pays(toys: Path, model: Pat
     assert parse_plan(str(plan)) == plan
     merged = next(d for d in plan.decisions if d.subject == "relu" and d.verdict.startswith("one kernel with"))
     assert "tanh, neg, exp" in merged.verdict
-    assert "apart they take" in merged.reason
+    assert "separately they take" in merged.reason
 
 
 def test_auto_is_the_faster_of_the_two(toys: Path, model: Path) -> None:

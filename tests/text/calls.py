@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from benchmarks.lab.exact_order import proven_choice
+from benchmarks.lab.programs import lower_plan
 from benchmarks.lab.readers.programs import parse_program
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from hw_models.errors import UserError
 from hw_models.loading import load_chip
 from isched.hazards.verify_program import verify_program
-from isched.lowering.lower import lower_plan
 from isched.program.target import LowerTarget
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.plan import Plan, parse_plan
@@ -69,8 +70,8 @@ def order(case: Case) -> str:
     """instance graph, room -> the order and cost of every method, and the best."""
     _require(case, ("exact",), ("instances",))
     graph, room = instance_graph(case.sections["instances"])
-    choice = choose_order(graph, room, exact_limit=float(case.options.get("exact", "0")))
-    return order_text(graph, choice)
+    choice, bound = proven_choice(graph, room, choose_order(graph, room), float(case.options.get("exact", "0")))
+    return order_text(graph, choice, bound)
 
 
 def allocation(case: Case) -> str:

@@ -37,10 +37,10 @@ def instance_graph(text: str) -> tuple[InstanceGraph, Capacity]:
     return graph, Capacity(**{key: as_int(value) for key, value in capacity.items()})
 
 
-def order_text(graph: InstanceGraph, choice: OrderChoice) -> str:
+def order_text(graph: InstanceGraph, choice: OrderChoice, bound: int) -> str:
     """A line a method: its order, where each output that is read waits, what that costs; then the best."""
     lines = [f"{ordered.name}: {_order(graph, ordered)}" for ordered in choice.candidates]
-    proven = "no order is cheaper" if choice.proven else f"none is below {choice.bound}"
+    proven = "no order is cheaper" if choice.best.cost == bound else f"none is below {bound}"
     return "\n".join([*lines, f"best: {choice.best.name}; {proven}"]) + "\n"
 
 

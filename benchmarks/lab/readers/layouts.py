@@ -1,4 +1,4 @@
-"""Layouts from their text form (`layout_text.py`), which may come from strangers: bounded, and refused by line.
+"""Layouts from their text form (`str(layout)`), which may come from strangers: bounded, and refused by line.
 
     step, layer, here, round, ... lines --parse_layout--> Layout
 

@@ -6,7 +6,7 @@ The scale is applied to q, the smallest of the three places, where its rounding 
 of two is exact. Several heads of q that share one of k and v are rows of one product: nothing is copied. Masked scores
 are minus infinity, as in ONNX.
 
-A node that was found in pieces may have settings that no file can give it: `unguarded` (`attention_bias.py`), and
+A node that a file spells out may have settings that no file can give it: `unguarded` (`attention_bias.py`), and
 `fill`: scores become this number where the condition, its fourth input, is not `kept`. A node that a target is given
 whole has the setting `in_form`.
 """
@@ -64,9 +64,7 @@ def _as_one(chain: Chain, node: Node) -> bool:
 def _joined(chain: Chain, node: Node, result: str) -> bool:
     """The heads side by side again, where the node has them so."""
     if result and len(chain.shape(node.outputs[0])) == 3:
-        batch, count, rows, width = chain.shape(result)
-        turned = chain.add("Transpose", result, shape=(batch, rows, count, width), settings=(("perm", (0, 2, 1, 3)),))
-        chain.add("Reshape", turned, shape=(batch, rows, count * width))
+        chain.join_heads(result)
     return bool(result)
 
 
@@ -79,10 +77,7 @@ def _in_heads(chain: Chain, node: Node) -> tuple[str, str, str] | None:
         if len(shape) == 3:
             if heads < 1 or shape[2] % heads:
                 return None
-            batch, rows, width = shape
-            split = chain.add("Reshape", name, shape=(batch, rows, heads, width // heads))
-            turned = (batch, heads, rows, width // heads)
-            name = chain.add("Transpose", split, shape=turned, settings=(("perm", (0, 2, 1, 3)),))
+            name = chain.split_heads(name, heads)
         operands.append(name)
     q, k, v = (chain.shape(name) for name in operands)
     fits = len(q) == len(k) == len(v) == 4 and q[3] == k[3] and k[:3] == v[:3] and k[1] > 0 and q[1] % k[1] == 0
@@ -97,7 +92,7 @@ def _attended(chain: Chain, node: Node, q: str, k: str, v: str) -> str:
     together = (batch, groups, heads // groups * rows)
     if heads != groups:
         q = chain.add("Reshape", q, shape=(*together, width))
-    scores = chain.add("MatMul", q, turned(chain, k), shape=(*together, columns))
+    scores = chain.add("MatMul", q, transposed_keys(chain, k), shape=(*together, columns))
     if heads != groups:
         scores = chain.add("Reshape", scores, shape=(batch, heads, rows, columns))
     bias = bias_of(chain, node, chain.shape(scores)) if node.number(FILL, -inf) == -inf else Bias()
@@ -113,7 +108,7 @@ def _attended(chain: Chain, node: Node, q: str, k: str, v: str) -> str:
     return chain.add("Mul", result, bias.seen) if bias.seen else result
 
 
-def turned(chain: Chain, k: str) -> str:
+def transposed_keys(chain: Chain, k: str) -> str:
     """k with its last two axes exchanged, by one transpose with the one that made it."""
     made = chain.network.producer.get(k) or next((node for node in chain.nodes if k in node.outputs), None)
     rank, perm = len(chain.shape(k)), swapped(len(chain.shape(k)))

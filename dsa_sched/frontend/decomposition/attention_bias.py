@@ -6,7 +6,7 @@
     is_causal, windows         -->  0 for what a row sees by its place, else minus infinity
 
 By ONNX's definition, a row that sees nothing gives zeros. Where there may be one, its scores are kept finite, and its
-results are multiplied by `seen`, 1 for each row that sees something, else 0. Attention that was found in pieces without
+results are multiplied by `seen`, 1 for each row that sees something, else 0. Attention that a file spells out without
 such a guard is `unguarded`: it is NaN where the file is.
 """
 
@@ -18,11 +18,13 @@ from math import inf
 from operator import add, mul
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 
 from dsa_sched.frontend.network.chain import Chain, Shape
-from dsa_sched.frontend.network.network import Array, Node
+from dsa_sched.frontend.network.network import Node
 from dsa_sched.frontend.network.terms import Term, number, triangle
+from dsa_sched.frontend.network.traced import TracedArray
 
 UNGUARDED = "unguarded"
 BOOL, FLOAT = int(onnx.TensorProto.BOOL), int(onnx.TensorProto.FLOAT)
@@ -59,23 +61,21 @@ class _Window:
     end, each with whether they lie on and above it.
     """
 
-    kept: Array
+    kept: npt.NDArray[np.bool_]
     ends: tuple[tuple[int, bool], ...]
 
-    @property
-    def extents(self) -> tuple[int, int]:
-        rows, columns = self.kept.shape
-        return rows, columns
-
-    def hiding(self) -> tuple[Array, Term]:
+    def hiding(self) -> TracedArray:
         """Numbers added to the scores."""
-        terms = [triangle(*self.extents, end, upper, 0.0, -inf) for end, upper in self.ends]
-        return np.where(self.kept, np.float32(0), np.float32(-inf)), reduce(add, terms)
+        array = np.where(self.kept, np.float32(0), np.float32(-inf))
+        return TracedArray(array, reduce(add, self._triangles(0.0, -inf)))
 
-    def truth(self) -> tuple[Array, Term]:
+    def truth(self) -> TracedArray:
         """1 for what a row sees, else 0."""
-        terms = [triangle(*self.extents, end, upper, 1.0, 0.0) for end, upper in self.ends]
-        return self.kept.astype(np.float32), reduce(mul, terms)
+        return TracedArray(self.kept.astype(np.float32), reduce(mul, self._triangles(1.0, 0.0)))
+
+    def _triangles(self, inside: float, outside: float) -> list[Term]:
+        rows, columns = self.kept.shape
+        return [triangle(rows, columns, end, upper, inside, outside) for end, upper in self.ends]
 
 
 def _window(node: Node, rows: int, columns: int) -> _Window | None:
@@ -96,27 +96,25 @@ def spreads(mask: Shape, scores: Shape) -> bool:
 
 def _constant(chain: Chain, mask: str, window: _Window | None, *, guarded: bool) -> Bias:
     """Rows that see nothing are known: they are left as they are, and their results become zeros."""
-    sums: list[tuple[Array, Term]] = [window.hiding()] if window is not None else []
+    sums = [window.hiding()] if window is not None else []
     if mask:
-        array, term = chain.network.constants[mask], chain.network.term(mask)
-        sums.append(hiding(array, term, kept=True) if array.dtype == np.bool_ else (array, term))
+        given = chain.network.traced(mask)
+        sums.append(hiding(given, kept=True) if given.array.dtype == np.bool_ else given)
     if not sums:
         return Bias()
-    total, said = sums[0]
-    for array, term in sums[1:]:
-        total, said = np.add(total, array, dtype=np.float64), said + term
-    sees = np.asarray(total, np.float64) > -inf
+    total = reduce(add, sums)
+    sees = total.float64 > -inf
     seen = sees.any(-1, keepdims=True) if sees.ndim else sees
     if seen.all() or not guarded:
-        return Bias(mask if total is chain.network.constants.get(mask) else chain.array(total, said))
-    left = np.asarray(np.where(seen, total, 0.0))
-    return Bias(chain.array(left, None), chain.array(np.asarray(seen, np.float32), None))
+        return Bias(mask if total.array is chain.network.constants.get(mask) else chain.store(total))
+    kept = np.asarray(np.where(seen, total.array, 0.0))
+    return Bias(chain.array(kept, None), chain.array(np.asarray(seen, np.float32), None))
 
 
 def _truth(chain: Chain, mask: str, window: _Window | None, *, guarded: bool) -> Bias:
     truth = chain.add("Cast", mask, settings=(("to", FLOAT),))
     if window is not None:
-        truth = chain.add("Mul", truth, chain.array(*window.truth()))
+        truth = chain.add("Mul", truth, chain.store(window.truth()))
     if not guarded:
         return Bias(_far_below(chain, truth))
     far_below = chain.network.rounding.largest_power  # less a score of at most as much: in the range, and hidden
@@ -136,7 +134,7 @@ def added_mask(chain: Chain, mask: str) -> str:
     if not mask or (constant is not None and constant.dtype != np.bool_):
         return mask
     if constant is not None:
-        return chain.array(*hiding(constant, chain.network.term(mask), kept=True))
+        return chain.store(hiding(chain.network.traced(mask), kept=True))
     if chain.network.values[mask].dtype != BOOL:
         return mask
     return _far_below(chain, chain.add("Cast", mask, settings=(("to", FLOAT),)))
@@ -146,7 +144,7 @@ def _number(chain: Chain, mask: str, window: _Window | None, *, guarded: bool) -
     """Bias of a computed mask. Half of a finite number is above the negative of the largest number; half of minus
     infinity is not.
     """
-    added = mask if window is None else chain.add("Add", mask, chain.array(*window.hiding()))
+    added = mask if window is None else chain.add("Add", mask, chain.store(window.hiding()))
     if not guarded:
         return Bias(added)
     half = chain.add("Mul", _largest_of_a_row(chain, added), chain.number(0.5))
@@ -156,15 +154,13 @@ def _number(chain: Chain, mask: str, window: _Window | None, *, guarded: bool) -
 
 
 def _largest_of_a_row(chain: Chain, name: str) -> str:
-    shape = chain.shape(name)
-    settings = (("axes", (len(shape) - 1,)), ("keepdims", 1))
-    return chain.add("ReduceMax", name, shape=(*shape[:-1], 1), settings=settings)
+    return chain.reduced("ReduceMax", name, (len(chain.shape(name)) - 1,))
 
 
-def hiding(truth: Array, term: Term, *, kept: bool, fill: float = -inf) -> tuple[Array, Term]:
-    """The number to add for each truth value: zero where it is `kept`, else `fill`; and how it follows."""
-    array = np.where(truth == kept, np.float32(0), np.float32(fill))
+def hiding(truth: TracedArray, *, kept: bool, fill: float = -inf) -> TracedArray:
+    """The number to add for each truth value: zero where it is `kept`, else `fill`."""
+    array, term = np.where(truth.array == kept, np.float32(0), np.float32(fill)), truth.term
     if fill == -inf:
         sign = term - number(0.5) if kept else number(0.5) - term
-        return array, (sign * number(inf)).least(number(0))
-    return array, (number(1) - term if kept else term) * number(fill)
+        return TracedArray(array, (sign * number(inf)).least(number(0)))
+    return TracedArray(array, (number(1) - term if kept else term) * number(fill))

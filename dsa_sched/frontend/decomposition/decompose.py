@@ -11,19 +11,20 @@ node's name and its output's.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from math import pi, sqrt
 
 import numpy as np
 
 from dsa_sched.frontend.decomposition import norms
 from dsa_sched.frontend.decomposition.attention import ATTENTION, ATTENTION_LIMITS, ATTENTION_WHOLE, stays_whole
+from dsa_sched.frontend.decomposition.constant_gathers import flatten_gather
 from dsa_sched.frontend.decomposition.einsum import einsum
 from dsa_sched.frontend.decomposition.heads import attending, joined_heads
 from dsa_sched.frontend.decomposition.resampling import resample
 from dsa_sched.frontend.decomposition.rotary import ROTARY, ROTARY_LIMITS, ROTARY_WHOLE
 from dsa_sched.frontend.decomposition.running_sums import running_sum
-from dsa_sched.frontend.network.chain import Chain, Rule, Settings, Shape
+from dsa_sched.frontend.network.chain import Chain, Rule, Shape
+from dsa_sched.frontend.network.draft import rewritten
 from dsa_sched.frontend.network.network import FLOATING, Network, Node
 from partitioner.ir.operators import OPERATORS_BY_NAME
 
@@ -60,20 +61,13 @@ def decompose_attention(
 
 
 def _decomposed(network: Network, rule_of: Callable[[Node], Rule | None]) -> Network:
-    nodes: list[Node] = []
-    values, constants, terms = dict(network.values), dict(network.constants), dict(network.terms)
-    for node in network.nodes:
+    def write(chain: Chain, node: Node) -> bool:
         rule = rule_of(node)
-        chain = Chain(network, node)
-        known = all(name in values or name in constants for name in (*node.inputs, *node.outputs[:1]) if name)
-        if rule is None or not known or not rule(chain, node):
-            nodes.append(node)
-            continue
-        nodes += chain.finished()
-        values |= chain.values
-        constants |= chain.constants
-        terms |= chain.terms
-    return replace(network, nodes=tuple(nodes), values=values, constants=constants, terms=terms)
+        named = filter(None, (*node.inputs, *node.outputs[:1]))
+        known = all(chain.network.known_shape(name) is not None for name in named)
+        return rule is not None and known and rule(chain, node)
+
+    return rewritten(network, write)
 
 
 def _cast_like(chain: Chain, node: Node) -> bool:
@@ -133,22 +127,17 @@ def _reduction(before: Sequence[str], kind: str, after: Sequence[str]) -> Rule:
 
 def _log_of_sum(chain: Chain, x: str, axes: Shape) -> tuple[str, str, str]:
     """x less its largest along the axes, that, and the logarithm of the sum of the powers of the first."""
-    kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(chain.shape(x)))
-    along: Settings = (("axes", axes), ("keepdims", 1))
-    largest = chain.add("ReduceMax", x, shape=kept, settings=along)
+    largest = chain.reduced("ReduceMax", x, axes)
     below = chain.add("Sub", x, largest)
-    total = chain.add("ReduceSum", chain.add("Exp", below), shape=kept, settings=along)
+    total = chain.reduced("ReduceSum", chain.add("Exp", below), axes)
     return below, largest, chain.add("Log", total)
 
 
 def _log_sum_exp(chain: Chain, node: Node) -> bool:
     x = node.inputs[0]
-    rank = len(chain.shape(x))
-    constant = chain.network.constants.get(node.input(1))
-    given = node.integers("axes", ()) if constant is None else tuple(int(axis) for axis in constant.reshape(-1))
-    if not rank or (node.input(1) and constant is None) or (not given and node.integer("noop_with_empty_axes", 0)):
+    axes = norms.reduced_axes(chain.network, node)
+    if not axes:
         return False
-    axes = tuple(sorted(axis % rank for axis in given)) or tuple(range(rank))
     _, largest, total = _log_of_sum(chain, x, axes)
     result = chain.add("Add", total, largest)
     if chain.shape(node.outputs[0]) != chain.shape(result):
@@ -232,10 +221,8 @@ def _mish(chain: Chain, node: Node) -> bool:
 
 def _rearranged(chain: Chain, x: str, split: Shape, perm: Shape, joined: Shape) -> bool:
     """Axes split, permuted and joined."""
-    turned = tuple(split[axis] for axis in perm)
     x = chain.add("Flatten", x, shape=split)  # any view is a Flatten, Reshape or Squeeze; the shape decides
-    x = chain.add("Transpose", x, shape=turned, settings=(("perm", perm),))
-    chain.add("Flatten", x, shape=joined)
+    chain.add("Flatten", chain.transposed(x, *perm), shape=joined)
     return True
 
 
@@ -294,6 +281,8 @@ FIRST: Mapping[str, Rule] = {
     "CumSum": running_sum,
     "MatMul": _vector_factor,
     "Clip": _clip_computed,
+    "GatherElements": flatten_gather,
+    "GatherND": flatten_gather,
     "Resize": resample,
     "Upsample": resample,
 }

@@ -82,10 +82,10 @@ def _parsed(equation: str, shapes: Sequence[tuple[int, ...]]) -> tuple[list[Labe
 
 
 def _labels(text: str, more: int) -> Labels:
-    before, dots, behind = text.partition("...")
+    before, dots, after = text.partition("...")
     if not dots:
         return tuple(before)
-    return (*before, *(str(number) for number in reversed(range(more))), *behind)
+    return (*before, *(str(number) for number in reversed(range(more))), *after)
 
 
 def _extents(chain: Chain, operands: Sequence[_Term]) -> dict[str, int]:
@@ -136,7 +136,7 @@ def _pair(chain: Chain, left: _Term, right: _Term, result: Labels) -> _Term:
     extents = _extents(chain, (left, right))
     if not [label for label in left.labels if label in right.labels and label not in result]:
         return _elements(chain, left, right, result, extents)
-    least = min(_ways(left, right, result), key=lambda way: way.turned(chain, extents, result))
+    least = min(_ways(left, right, result), key=lambda way: way.transposed(chain, extents, result))
     return least.product(chain, extents)
 
 
@@ -171,7 +171,7 @@ class _Way:
         outer = [tuple(label for label in self.outer if label in term.labels) for term in (self.left, self.right)]
         return (*outer[0], *self.rows, *self.summed), (*outer[1], *self.summed, *self.columns)
 
-    def turned(self, chain: Chain, extents: Mapping[str, int], result: Labels) -> tuple[int, int]:
+    def transposed(self, chain: Chain, extents: Mapping[str, int], result: Labels) -> tuple[int, int]:
         """Number of elements that are transposed at run time, and number of matrices."""
         count = 0
         for term, order in zip((self.left, self.right), self.orders(), strict=True):

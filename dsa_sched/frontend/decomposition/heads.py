@@ -9,17 +9,16 @@ are zeros where they see nothing, if that depends on the head) are left to `atte
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from math import inf, sqrt
 
 from dsa_sched.frontend.decomposition.attention import ATTENTION, FILL
 from dsa_sched.frontend.decomposition.attention_bias import bias_of
-from dsa_sched.frontend.network.chain import Chain, Rule, Shape
+from dsa_sched.frontend.network.chain import BY_ROW, Chain, Rule, Shape
+from dsa_sched.frontend.network.matching import matches, op
 from dsa_sched.frontend.network.network import ATTEND, Network, Node
 
-BY_ROW = (0, 2, 1, 3)
-"""The permutation between (item, head, row, element) and (item, row, head, element)."""
+JOINED = op("Reshape", op("Transpose", op("Transpose", op("Reshape", op(ATTEND, name="flat")))))
 
 
 def attending(most_elements: int) -> Rule:
@@ -103,9 +102,7 @@ def _side_by_side(chain: Chain, name: str, by_head: Shape) -> str:
     flat = (items, rows, heads * element)
     made = _producer(chain, name)
     if made is None or made.op_type != "Transpose" or made.integers("perm", ()) != BY_ROW:
-        perm = (("perm", BY_ROW),)
-        split = chain.add("Transpose", name, shape=(items, rows, heads, element), settings=perm)
-        return chain.add("Reshape", split, shape=flat)
+        return chain.join_heads(name)
     before = _producer(chain, made.inputs[0])
     if before is not None and before.op_type == "Reshape" and chain.shape(before.inputs[0]) == flat:
         return before.inputs[0]
@@ -121,37 +118,17 @@ def joined_heads(network: Network) -> Network:
 
     Attend -> Reshape -> Transpose -> Transpose -> Reshape  -->  Attend, under the name of the last
     """
-    names: dict[str, str] = {}
-    gone: set[str] = set()
+    ends: dict[str, list[Node]] = {}
     for node in network.nodes:
-        if node.op_type == ATTEND:
-            for last in _joins(network, node.outputs[0]):
-                names.setdefault(node.outputs[0], last.outputs[0])
-                names[last.outputs[0]] = names[node.outputs[0]]
-                gone.add(last.name)
-    nodes = (node for node in network.nodes if node.name not in gone)
-    return replace(network, nodes=tuple(_renamed(node, names) for node in nodes))
-
-
-def _joins(network: Network, flat: str) -> list[Node]:
-    """The last nodes of all such rows of nodes, those whose result is an output of the network first; at most one of
-    them is."""
-    ends = [(flat, network.shape(flat))]
-    for op_type in ("Reshape", "Transpose", "Transpose", "Reshape"):
-        ends = [
-            (reader.outputs[0], network.shape(reader.outputs[0]))
-            for name, _ in ends
-            for reader in network.readers.get(name, ())
-            if reader.op_type == op_type and (op_type == "Reshape" or reader.integers("perm", ()) == BY_ROW)
-        ]
-    found = [network.producer[name] for name, shape in ends if shape == network.shape(flat)]
-    outputs = [node for node in found if node.outputs[0] in network.outputs]
-    others = [node for node in found if node.outputs[0] not in network.outputs]
-    return [*outputs[:1], *others]
-
-
-def _renamed(node: Node, names: Mapping[str, str]) -> Node:
-    def new(name: str) -> str:
-        return names.get(name, name)
-
-    return replace(node, inputs=tuple(map(new, node.inputs)), outputs=tuple(map(new, node.outputs)))
+        for found in matches(network, JOINED, node.outputs[0]):
+            by_row = all(transpose.integers("perm", ()) == BY_ROW for transpose in found.nodes[1:3])
+            if by_row and network.shape(node.outputs[0]) == network.shape(found.values["flat"]):
+                ends.setdefault(found.values["flat"], []).append(node)
+    names, gone = dict[str, str](), set[str]()
+    for flat, nodes in ends.items():
+        outputs = [node for node in nodes if node.outputs[0] in network.outputs]
+        joined = [*outputs[:1], *(node for node in nodes if node not in outputs)]  # one name can be kept
+        names |= dict.fromkeys((flat, *(node.outputs[0] for node in joined)), joined[0].outputs[0])
+        gone |= {node.name for node in joined}
+    kept = (node.renamed(names) for node in network.nodes if node.name not in gone)
+    return replace(network, nodes=tuple(kept))

@@ -48,17 +48,12 @@ def reduced_axes(network: Network, node: Node) -> Shape | None:
 
 def average(chain: Chain, x: str, axes: Shape, output: str = "") -> str:
     """The mean over `axes`, which stay with one element."""
-    settings = (("axes", axes), ("keepdims", 1))
-    return chain.add("ReduceMean", x, shape=_kept(chain, x, axes), settings=settings, output=output)
-
-
-def _kept(chain: Chain, x: str, axes: Shape) -> Shape:
-    return tuple(1 if axis in axes else extent for axis, extent in enumerate(chain.shape(x)))
+    return chain.reduced("ReduceMean", x, axes, output=output)
 
 
 def scaled(chain: Chain, x: str, axes: Shape, epsilon: float, *, centred: bool) -> tuple[str, str]:
     """x (less its value nearest to zero, if `centred`) times a power of two for each line, and that power."""
-    kept = _kept(chain, x, axes)
+    kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(chain.shape(x)))
     factor = chain.add(POWER, x, shape=kept, settings=(("axes", axes), ("centred", int(centred))))
     highest = floor(log2(2**7 / sqrt(epsilon))) if epsilon > 0 else LARGEST_POWER
     if highest < LARGEST_POWER:
@@ -87,13 +82,32 @@ def root_mean_square(chain: Chain, x: str, factor: str, axes: Shape, epsilon: fl
     return chain.add("Sqrt", power)
 
 
-def _standardised(chain: Chain, x: str, axes: Shape, epsilon: float, deviation: str = "") -> str:
-    """(x - mean) / sqrt(variance + epsilon); 1 over that root under the name `deviation` where one is given."""
-    centred, factor = centred_and_scaled(chain, x, axes, epsilon)
-    inverse = chain.add("Reciprocal", root_mean_square(chain, centred, factor, axes, epsilon))
-    if deviation:
-        chain.add("Mul", inverse, factor, output=deviation)
-    return chain.add("Mul", centred, inverse)
+def _write_norm(
+    chain: Chain,
+    x: str,
+    axes: Shape,
+    epsilon: float,
+    vectors: tuple[str, str],
+    *,
+    centred: bool = True,
+    lines: bool = False,
+    deviation: str = "",
+) -> None:
+    """Write (x - mean) / sqrt(variance + epsilon), without the mean unless `centred`, times scale plus bias: along
+    `lines` as one operator; else with 1 over that root under the name `deviation` where one is given.
+    """
+    if lines:
+        settings = (("axes", axes), ("centred", int(centred)), ("epsilon", epsilon))
+        result = chain.add(NORMALISE, x, settings=settings)
+    else:
+        spread, factor = (
+            centred_and_scaled(chain, x, axes, epsilon) if centred else scaled(chain, x, axes, epsilon, centred=False)
+        )
+        inverse = chain.add("Reciprocal", root_mean_square(chain, spread, factor, axes, epsilon))
+        if deviation:
+            chain.add("Mul", inverse, factor, output=deviation)
+        result = chain.add("Mul", spread, inverse)
+    _affine(chain, result, *vectors)
 
 
 def _affine(chain: Chain, x: str, scale: str, bias: str) -> None:
@@ -131,42 +145,24 @@ def _layer_norm(chain: Chain, node: Node, *, lines: bool = False) -> bool:
     mean, deviation, *_ = (*node.outputs[1:], "", "")
     if mean:
         average(chain, x, axes, mean)
-    if lines and axes and not deviation:
-        result = _normalised(chain, x, axes, _epsilon(node), centred=True)
-    else:
-        result = _standardised(chain, x, axes, _epsilon(node), deviation)
-    _affine(chain, result, node.inputs[1], node.input(2))
+    vectors, lines = (node.inputs[1], node.input(2)), lines and bool(axes) and not deviation
+    _write_norm(chain, x, axes, _epsilon(node), vectors, lines=lines, deviation=deviation)
     return bool(axes)
 
 
-def _normalised(chain: Chain, x: str, axes: Shape, epsilon: float, *, centred: bool) -> str:
-    """`x` normalised as one operator."""
-    settings = (("axes", axes), ("centred", int(centred)), ("epsilon", epsilon))
-    return chain.add(NORMALISE, x, settings=settings)
-
-
 def _rms_norm(chain: Chain, node: Node, *, lines: bool = False) -> bool:
-    x, axes, epsilon = node.inputs[0], _trailing_axes(chain, node), _epsilon(node)
-    if not epsilon_in_range(chain.network, epsilon):
+    x, axes, vectors = node.inputs[0], _trailing_axes(chain, node), (node.inputs[1], "")
+    if not epsilon_in_range(chain.network, _epsilon(node)):
         return False
-    if lines and axes:
-        _affine(chain, _normalised(chain, x, axes, epsilon, centred=False), node.inputs[1], "")
-        return True
-    x, factor = scaled(chain, x, axes, epsilon, centred=False)
-    inverse = chain.add("Reciprocal", root_mean_square(chain, x, factor, axes, epsilon))
-    _affine(chain, chain.add("Mul", x, inverse), node.inputs[1], "")
+    _write_norm(chain, x, axes, _epsilon(node), vectors, centred=False, lines=lines and bool(axes))
     return bool(axes)
 
 
 def _by_channel(chain: Chain, vector: str, rank: int) -> str:
     """The vector with one element per channel, on axis 1."""
     spread = (chain.shape(vector)[0], *(1,) * (rank - 2))
-    constant = chain.network.constants.get(vector)
-    if constant is None:
-        return chain.add(
-            "Flatten", vector, shape=spread
-        )  # any view is a Flatten, Reshape or Squeeze: the shape decides
-    return chain.array(constant.reshape(spread), chain.network.term(vector).reshape(*spread))
+    known = chain.traced(vector)
+    return chain.add("Flatten", vector, shape=spread) if known is None else chain.store(known.reshape(*spread))
 
 
 def _instance_norm(chain: Chain, node: Node, *, lines: bool = False) -> bool:
@@ -175,12 +171,7 @@ def _instance_norm(chain: Chain, node: Node, *, lines: bool = False) -> bool:
     if rank < 3 or not epsilon_in_range(chain.network, _epsilon(node)):
         return False
     scale, bias = (_by_channel(chain, name, rank) for name in node.inputs[1:3])
-    x, axes = node.inputs[0], tuple(range(2, rank))
-    if lines:
-        result = _normalised(chain, x, axes, _epsilon(node), centred=True)
-    else:
-        result = _standardised(chain, x, axes, _epsilon(node))
-    _affine(chain, result, scale, bias)
+    _write_norm(chain, node.inputs[0], tuple(range(2, rank)), _epsilon(node), (scale, bias), lines=lines)
     return True
 
 
@@ -193,7 +184,7 @@ def _batch_norm(chain: Chain, node: Node) -> bool:
     if not node.integer("training_mode", 0) or read or rank < 2 or not epsilon_in_range(chain.network, _epsilon(node)):
         return False
     scale, bias = (_by_channel(chain, name, rank) for name in node.inputs[1:3])
-    _affine(chain, _standardised(chain, node.inputs[0], (0, *range(2, rank)), _epsilon(node)), scale, bias)
+    _write_norm(chain, node.inputs[0], (0, *range(2, rank)), _epsilon(node), (scale, bias))
     return True
 
 

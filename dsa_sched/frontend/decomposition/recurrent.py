@@ -13,19 +13,26 @@ of a batch that end early keep their state and give zeros; there is no step for 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 
 import numpy as np
 import numpy.typing as npt
 
-from dsa_sched.frontend.decomposition.activations import activations_of
-from dsa_sched.frontend.decomposition.recurrent_cells import CELLS, RecurrentDirection, RecurrentState, Step
+from dsa_sched.frontend.decomposition.recurrent_cells import (
+    CELLS,
+    RecurrentDirection,
+    RecurrentState,
+    Step,
+    activations_of,
+)
 from dsa_sched.frontend.network.chain import Chain
+from dsa_sched.frontend.network.draft import rewritten
 from dsa_sched.frontend.network.network import Network, Node
 from dsa_sched.frontend.network.operation import Refusal, Writer
 from dsa_sched.frontend.network.shapes import shape_text
-from dsa_sched.frontend.network.terms import Term, number
+from dsa_sched.frontend.network.terms import number
+from dsa_sched.frontend.network.traced import TracedArray
 
 RECURRENT = tuple(CELLS)
 MOST_STEPS = 4096
@@ -42,24 +49,19 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 
 def unroll_recurrent(network: Network, whole: frozenset[str] = frozenset()) -> Network:
     """Unroll all recurrent nodes except those that a target wants `whole`; others that cannot be are refused later."""
-    nodes: list[Node] = []
-    values, constants, terms = dict(network.values), dict(network.constants), dict(network.terms)
-    for node in network.nodes:
-        if node.op_type not in CELLS or node.op_type in whole or _why_not(network, node):
-            nodes.append(node)
-            continue
-        chain = Chain(network, node)
-        _unroll(chain, node)
-        nodes += chain.nodes
-        values |= chain.values
-        constants |= chain.constants
-        terms |= chain.terms
-    return replace(network, nodes=tuple(nodes), values=values, constants=constants, terms=terms)
+
+    def write(chain: Chain, node: Node) -> bool:
+        unrolled = node.op_type in CELLS and node.op_type not in whole and not _why_not(network, node)
+        if unrolled:
+            _unroll(chain, node)
+        return unrolled
+
+    return rewritten(network, write)
 
 
 def refuse_recurrent(writer: Writer, node: Node) -> None:
     """The rule of nodes that are left. Raises Refusal."""
-    raise Refusal(_why_not(writer.network, node) or "not as a whole")
+    raise Refusal(_why_not(writer.network, node) or "a target that wants it whole cannot have it")
 
 
 def _why_not(network: Network, node: Node) -> str:
@@ -163,7 +165,8 @@ def _run(
         if (lengths > time).all():
             continue
         longer = chain.network.term(node.input(4)).reshape(-1, 1) - number(time + 0.5)
-        chosen = RowChoice(chain, lengths[:, None] > time, longer * number(inf))
+        bound = np.where(lengths[:, None] > time, inf, -inf)
+        chosen = RowChoice(chain, TracedArray(bound, longer * number(inf)))
         shown[time] = chosen.of(state.hidden, "", f"{at}::given")
         hidden = chosen.of(state.hidden, before.hidden, f"{at}::held")
         state = RecurrentState(hidden, chosen.of(state.cell, before.cell, f"{at}::held_cell") if state.cell else "")
@@ -173,26 +176,21 @@ def _run(
 @dataclass(frozen=True, slots=True)
 class RowChoice:
     """A choice by row between two values [B, H]: infinities that are chosen stay, those that are not leave no trace.
-    `term` says how infinity where the first is chosen, and minus infinity elsewhere, follows from the file.
+    `bound` is infinity where the first is chosen, and minus infinity elsewhere.
     """
 
     chain: Chain
-    first: npt.NDArray[np.bool_]
-    term: Term
+    bound: TracedArray
 
     def of(self, a: str, b: str, suffix: str) -> str:
-        """a in the rows of `first`, elsewhere b, or zero where that has no name."""
-        add, bound = self.chain.add, np.where(self.first, inf, -inf)
-        negative = self.term * number(-1)
-        kept = add("Min", a, self.chain.array(bound, self.term), suffix=f"{suffix}::now")
-        if b in self.chain.constants:
-            least = np.minimum(self.chain.constants[b], -bound)
-            other = self.chain.array(least, self.chain.terms[b].least(negative))
-        elif b:
-            other = add("Min", b, self.chain.array(-bound, negative), suffix=f"{suffix}::before")
+        """a in the rows of which the bound is infinity, elsewhere b, or zero where that has no name."""
+        chain, known = self.chain, self.chain.traced(b) if b else TracedArray.of(0.0)
+        kept = chain.add("Min", a, chain.store(self.bound), suffix=f"{suffix}::now")
+        if known is not None:
+            other = chain.store(known.least(-self.bound))
         else:
-            other = self.chain.array(np.minimum(-bound, 0.0), negative.least(number(0)))
-        return add("Max", kept, other, suffix=suffix)
+            other = chain.add("Min", b, chain.store(-self.bound), suffix=f"{suffix}::before")
+        return chain.add("Max", kept, other, suffix=suffix)
 
 
 def _initial(direction: RecurrentDirection, position: int) -> str:
@@ -204,15 +202,11 @@ def _initial(direction: RecurrentDirection, position: int) -> str:
         return ""
     axis = direction.time_axis  # that of the directions in a state, too
     if constant is not None:
-        perm = (1, 0, 2) if axis else (0, 1, 2)
-        own = constant.transpose(perm)[direction.index]
-        return chain.array(own, chain.network.term(name).transpose(*perm).take((direction.index,)).reshape(*shape))
+        by_direction = chain.network.traced(name).transpose(*((1, 0, 2) if axis else (0, 1, 2)))
+        return chain.store(by_direction.take((direction.index,)).reshape(*shape))
     suffix = f"{direction.name}::initial{position - 5}"
     if chain.shape(name)[axis] > 1:
-        index, wide = direction.index, [*chain.shape(name)]
-        wide[axis] = 1
-        settings = (("axes", (axis,)), ("ends", (index + 1,)), ("starts", (index,)))
-        name = chain.add("Slice", name, shape=tuple(wide), settings=settings, suffix=f"{suffix}::own")
+        name = chain.part(name, axis, direction.index, direction.index + 1, f"{suffix}::own")
     return chain.add("Reshape", name, shape=shape, suffix=suffix)
 
 
@@ -240,5 +234,4 @@ def _side_by_side(chain: Chain, pieces: Sequence[str], axis: int, suffix: str) -
     views = [chain.add("Reshape", x, shape=each, suffix=f"{suffix}::{n}") for n, x in enumerate(pieces)]
     if len(views) == 1:
         return views[0]
-    whole = (batch, len(views), hidden) if axis else (len(views), batch, hidden)
-    return chain.add("Concat", *views, shape=whole, settings=(("axis", axis),), suffix=suffix)
+    return chain.concatenated(*views, axis=axis, suffix=suffix)

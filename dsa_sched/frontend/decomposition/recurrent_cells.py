@@ -2,20 +2,94 @@
 
     p[t] [B, G H], h [B, H]  -->  p[t] + h * R'  -->  gates, each [B, H]  -->  h, c
 
-The equations are ONNX's. A state that is zero has an empty name, and its products are left out.
+The equations are ONNX's. A state that is zero has an empty name, and its products are left out. Activations are names
+and numbers in attributes:
+
+    activations=[Sigmoid, ScaledTanh], activation_alpha=[0.5], activation_beta=[2]  -->  Sigmoid(x), 0.5 * Tanh(2 x)
+
+The lists of numbers belong, in order, to those activations that have such a number; one that has a default may be left
+out at their ends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
-import numpy as np
-
-from dsa_sched.frontend.decomposition.activations import Activation, activate
 from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.network import Node
-from dsa_sched.frontend.network.terms import number
+from dsa_sched.frontend.network.traced import TracedArray
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """`alpha` and `beta` are zero where the function has none."""
+
+    function: str
+    alpha: float = 0.0
+    beta: float = 0.0
+
+
+PLAIN = ("Relu", "Sigmoid", "Tanh", "Softplus", "Softsign")
+ALPHA: Mapping[str, float | None] = {
+    "Affine": None,
+    "Elu": 1.0,
+    "HardSigmoid": 0.2,
+    "LeakyRelu": 0.01,
+    "ScaledTanh": None,
+    "ThresholdedRelu": 1.0,
+}
+BETA: Mapping[str, float | None] = {"Affine": None, "HardSigmoid": 0.5, "ScaledTanh": None}
+"""Functions that have a number `beta`, with its default; None where ONNX has none."""
+
+NAMES = {name.lower(): name for name in (*PLAIN, *ALPHA)}
+
+
+def activations_of(node: Node, defaults: Sequence[str], directions: int) -> tuple[Activation, ...] | str:
+    """Activations of all directions, or the reason for none: `defaults` are the functions of one direction."""
+    given = node.setting("activations", ())
+    names = tuple(map(str, given)) if isinstance(given, tuple) else ()
+    names = names or (*defaults,) * directions
+    if len(names) != len(defaults) * directions:
+        return f"{len(names)} activations, where {len(defaults) * directions} are needed"
+    if unknown := [name for name in names if name.lower() not in NAMES]:
+        return f"activation {unknown[0]}; ONNX has {', '.join(sorted(NAMES.values()))}"
+    alphas, betas = ([*_numbers(node, name)] for name in ("activation_alpha", "activation_beta"))
+    found = []
+    for name in (NAMES[name.lower()] for name in names):
+        numbers = []
+        for table, listed, attribute in ((ALPHA, alphas, "activation_alpha"), (BETA, betas, "activation_beta")):
+            value = listed.pop(0) if name in table and listed else table.get(name, 0.0)
+            if value is None:
+                return f"activation {name} needs a number in {attribute}"
+            numbers.append(value)
+        found.append(Activation(name, *numbers))
+    return tuple(found)
+
+
+def _numbers(node: Node, name: str) -> tuple[float, ...]:
+    value = node.setting(name, ())
+    return tuple(float(v) for v in value if isinstance(v, (int, float))) if isinstance(value, tuple) else ()
+
+
+def activate(chain: Chain, activation: Activation, x: str, suffix: str) -> str:
+    """The function of x, as nodes of ONNX; the last of them is named after `suffix`."""
+    name, alpha, beta = activation.function, activation.alpha, activation.beta
+    match name:
+        case "Affine":
+            x = chain.add("Mul", x, chain.number(alpha), suffix=f"{suffix}::scaled")
+            return chain.add("Add", x, chain.number(beta), suffix=suffix)
+        case "ScaledTanh":
+            x = chain.add("Mul", x, chain.number(beta), suffix=f"{suffix}::scaled")
+            x = chain.add("Tanh", x, suffix=f"{suffix}::tanh")
+            return chain.add("Mul", x, chain.number(alpha), suffix=suffix)
+        case "HardSigmoid":
+            return chain.add(name, x, settings=(("alpha", alpha), ("beta", beta)), suffix=suffix)
+        case "Elu" | "LeakyRelu" | "ThresholdedRelu":
+            return chain.add(name, x, settings=(("alpha", alpha),), suffix=suffix)
+    return chain.add(name, x, suffix=suffix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,35 +144,24 @@ class RecurrentDirection:
 
     def inputs_at(self, gates: Gates, time: int) -> str:
         """The inputs' part at one time, [B, gates * H]."""
-        axis, shape = self.time_axis, [*self.chain.shape(gates.inputs)]
-        shape[axis] = 1
-        settings = (("axes", (axis,)), ("ends", (time + 1,)), ("starts", (time,)))
         suffix = f"{gates.inputs.removeprefix(self.chain.stem + '::')}{time}"
-        piece = self.chain.add("Slice", gates.inputs, shape=tuple(shape), settings=settings, suffix=suffix)
-        return self.chain.add("Reshape", piece, shape=(self.batch, shape[2]), suffix=f"{suffix}::rows")
+        piece = self.chain.part(gates.inputs, self.time_axis, time, time + 1, suffix)
+        return self.chain.add("Reshape", piece, shape=(self.batch, gates.count * self.hidden), suffix=f"{suffix}::rows")
 
     def recurrent(self, gates: Gates, hidden: str, suffix: str) -> str:
         """The state's part, [B, gates * H]; of a constant state it is constant."""
-        if hidden in self.chain.constants:
-            return self._constant_product(gates, hidden)
+        state, weights = self.chain.traced(hidden), self.chain.traced(gates.weights)
+        if state is not None and weights is not None:
+            product, bias = state.product(weights), self.chain.traced(gates.bias)
+            return self.chain.store(product if bias is None else product + bias)
         operands = [name for name in (hidden, gates.weights, gates.bias) if name]
         return self.chain.add("MatMul", *operands, shape=(self.batch, gates.count * self.hidden), suffix=suffix)
-
-    def _constant_product(self, gates: Gates, hidden: str) -> str:
-        constants, terms = self.chain.constants, self.chain.terms
-        array = constants[hidden].astype(np.float64) @ constants[gates.weights].astype(np.float64)
-        term = terms[hidden].product(terms[gates.weights])
-        if gates.bias:
-            array, term = array + constants[gates.bias].astype(np.float64), term + terms[gates.bias]
-        return self.chain.array(array, term)
 
     def gate(self, values: str, place: int, count: int, suffix: str) -> str:
         """Gate number `place` of `count` that lie side by side."""
         if count == 1:
             return values
-        low = place * self.hidden
-        settings = (("axes", (1,)), ("ends", (low + self.hidden,)), ("starts", (low,)))
-        return self.chain.add("Slice", values, shape=(self.batch, self.hidden), settings=settings, suffix=suffix)
+        return self.chain.part(values, 1, place * self.hidden, (place + 1) * self.hidden, suffix)
 
     def activated(self, x: str, which: int, suffix: str) -> str:
         """One of the direction's activations, of values clamped to the bounds of `clip`."""
@@ -112,40 +175,30 @@ class RecurrentDirection:
         name = self.node.input(7)
         if not name or not cell:
             return x
-        array, hidden = self.chain.network.constants[name], self.hidden
-        row = self.index * 3 + place
-        term = self.chain.network.term(name).reshape(-1, hidden).take((row,)).reshape(hidden)
-        weights = self.chain.array(array.reshape(-1, hidden)[row], term)
-        constants, terms = self.chain.constants, self.chain.terms
-        if cell in constants:  # the state before the first step
-            product = constants[cell].astype(np.float64) * constants[weights].astype(np.float64)
-            seen = self.chain.array(product, terms[cell] * terms[weights])
+        row, known = self.index * 3 + place, self.chain.traced(cell)
+        peephole = self.chain.network.traced(name).reshape(-1, self.hidden).take((row,)).reshape(self.hidden)
+        weights = self.chain.store(peephole)
+        if known is not None:  # the state before the first step
+            seen = self.chain.store(known * peephole)
         else:
             seen = self.chain.add("Mul", cell, weights, suffix=f"{suffix}::seen")
         return self.chain.add("Add", x, seen, suffix=f"{suffix}::peephole")
 
     def _weights(self, position: int, gates: Sequence[int]) -> str:
         """W or R of some gates, transposed: [I or H, gates * H]."""
-        name = self.node.inputs[position]
-        array, hidden = self.chain.network.constants[name], self.hidden
-        rows = tuple(self.index * self.gates + gate for gate in gates)
-        wide = array.reshape(-1, hidden, array.shape[2])[list(rows)].reshape(-1, array.shape[2])
-        term = self.chain.network.term(name).reshape(-1, hidden, array.shape[2]).take(rows)
-        return self.chain.array(wide.T, term.reshape(*wide.shape).transpose(1, 0))
+        weights = self.chain.network.traced(self.node.inputs[position])
+        width, rows = weights.shape[2], [self.index * self.gates + gate for gate in gates]
+        own = weights.reshape(-1, self.hidden, width).take(rows)
+        return self.chain.store(own.reshape(len(gates) * self.hidden, width).transpose(1, 0))
 
     def _bias(self, gates: Sequence[int], parts: Sequence[int]) -> str:
         """The sum of the inputs' bias (0) and the state's (1), of some gates; empty where the node has none."""
         name = self.node.input(3)
         if not name:
             return ""
-        table = self.chain.network.constants[name].reshape(-1, self.hidden).astype(np.float64)
-        term = self.chain.network.term(name).reshape(*table.shape)
-        length = len(gates) * self.hidden
-        total, said = np.zeros(length), number(0)
-        for part in parts:
-            rows = tuple((2 * self.index + part) * self.gates + gate for gate in gates)
-            total, said = total + table[list(rows)].reshape(-1), said + term.take(rows).reshape(length)
-        return self.chain.array(total, said)
+        table, length = self.chain.network.traced(name).reshape(-1, self.hidden), len(gates) * self.hidden
+        rows = ([(2 * self.index + part) * self.gates + gate for gate in gates] for part in parts)
+        return self.chain.store(reduce(add, (table.take(own).reshape(length) for own in rows), TracedArray.of(0.0)))
 
 
 Step = Callable[[int, RecurrentState, str], RecurrentState]

@@ -4,7 +4,7 @@
 
 The coordinates are ONNX's; they are computed in float32 as onnxruntime does, so that both round 0.5 the same way. Every
 coordinate transformation is known. Rules of images take linear and nearest along the spatial axes
-(`rules/rules_resize.py`). The rest comes here, except antialiased reduction, which is refused.
+(`rules/rules_window.py`). The rest comes here, except antialiased reduction, which is refused.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ MOST_NUMBERS = 1 << 25
 def resample(chain: Chain, node: Node) -> bool:
     """Rule of the decomposition; False for nodes left to the rule of images, and for those that cannot be resized."""
     x, shape, wanted = node.inputs[0], chain.shape(node.inputs[0]), chain.shape(node.outputs[0])
-    mode, way = _mode(chain.network, node)
+    mode, way = mode_of(chain.network, node)
     if chain.network.values[node.outputs[0]].dtype not in FLOATING or node.integer("antialias", 0):
         return False
     if mode != "cubic" and way in OF_IMAGES and shape[:2] == wanted[:2]:
@@ -72,7 +72,7 @@ def resample(chain: Chain, node: Node) -> bool:
     return True
 
 
-def _mode(network: Network, node: Node) -> tuple[str, str]:
+def mode_of(network: Network, node: Node) -> tuple[str, str]:
     """The mode and the coordinate transformation, which operator sets before 11 do not choose."""
     mode = node.text("mode", "nearest").replace("bilinear", "linear")
     old = node.op_type == "Upsample" or network.opset < 11

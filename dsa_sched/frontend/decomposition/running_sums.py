@@ -14,7 +14,6 @@ import numpy as np
 
 from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.network import FLOATING, Node
-from dsa_sched.frontend.network.operation import Refusal, Writer
 from dsa_sched.frontend.network.terms import number, triangle
 
 LONGEST_TRIANGLE = 512
@@ -35,11 +34,6 @@ def running_sum(chain: Chain, node: Node) -> bool:
     return True
 
 
-def refuse_running_sum(_writer: Writer, _node: Node) -> None:
-    """Raises Refusal for nodes that the decomposition leaves."""
-    raise Refusal("the axis is computed at run time; it must be constant")
-
-
 def _along(chain: Chain, x: str, exclusive: bool, reverse: bool) -> str:
     """Running sums of [outer, extent, inner] along the middle axis."""
     outer, extent, inner = chain.shape(x)
@@ -52,8 +46,7 @@ def _along(chain: Chain, x: str, exclusive: bool, reverse: bool) -> str:
         x = _padded(chain, x, more)
     blocked = chain.reshaped(x, outer * blocks, length, inner)
     inside = chain.reshaped(_product(chain, blocked, exclusive, reverse), outer, blocks, length, inner)
-    settings = (("axes", (1,)), ("keepdims", 1))
-    totals = chain.add("ReduceSum", blocked, shape=(outer * blocks, 1, inner), settings=settings)
+    totals = chain.reduced("ReduceSum", blocked, (1,))
     before = _along(chain, chain.reshaped(totals, outer, blocks, inner), True, reverse)
     whole = chain.add("Add", inside, chain.reshaped(before, outer, blocks, 1, inner))
     whole = chain.reshaped(whole, outer, blocks * length, inner)

@@ -56,7 +56,7 @@ def build_graph(network: Network, wants: Wants) -> Built:
     layouts = assign_layouts(operations.operations, network.inputs, operations.values, constants, wants.feature_maps)
     builder = _Builder(operations, layouts, frozenset(network.outputs), wants)
     for name in network.raw:
-        builder.declare_words(name, network.values[name])
+        builder.declare_integers(name, network.values[name])
     prepared = tuple(builder.prepared(op, network.values) for op in network.prepared)
     for name in network.inputs:
         if name not in builder.ready:
@@ -71,7 +71,7 @@ def build_graph(network: Network, wants: Wants) -> Built:
     graph = Graph(
         network.name,
         inputs,
-        builder.left(network, concluded),
+        builder.network_outputs(network, concluded),
         tuple(builder.ops),
         tuple(builder.tensors.values()),
         prepared,
@@ -133,14 +133,14 @@ class _Builder:
         self.tensors[placed.name] = Tensor(placed.name, placed.device_shape, self.wants.dtype(source), axes, source)
         return placed
 
-    def declare_words(self, name: str, value: Value) -> None:
-        """Declare an integer value as 32-bit words in the order of the file."""
+    def declare_integers(self, name: str, value: Value) -> None:
+        """Declare an integer value as int32 in the order of the file."""
         axes = row_major(len(value.shape))
         self.tensors[name] = Tensor(name, value.shape, "int32", axes, _file_dtype(value))
 
     def prepared(self, op: Op, values: Mapping[str, Value]) -> Op:
         """An operator of the preparation with its constants. A result that the network reads in another layout than
-        the file's is turned there."""
+        the file's is transposed there."""
         operands = []
         for name in op.inputs:
             if name in self.source.constants:
@@ -151,7 +151,7 @@ class _Builder:
                 operands.append(name)
         (result,) = op.outputs
         if result not in self.layouts:
-            self.declare_words(result, values[result])
+            self.declare_integers(result, values[result])
             self.ready[result] = result
             return replace(op, inputs=tuple(operands))
         placed = self.placed(result)
@@ -177,10 +177,10 @@ class _Builder:
                 operands.append(name)
             else:
                 operands.append(self.with_axes(op.name, name, row_major(len(self.source.values[name].shape))).name)
-        self.declare_words(result, values[result])
+        self.declare_integers(result, values[result])
         return replace(op, inputs=tuple(operands))
 
-    def left(self, network: Network, concluded: tuple[Op, ...]) -> tuple[str, ...]:
+    def network_outputs(self, network: Network, concluded: tuple[Op, ...]) -> tuple[str, ...]:
         """Values that layers have to leave in the main memory: outputs, and those that concluded operators read."""
         made = {output for op in self.ops for output in op.outputs}
         read = (name for op in concluded for name in op.inputs if name in made)
@@ -241,6 +241,12 @@ class _Builder:
         return PlacedOperand(
             self.constant(name, layer, lambda array: array, axes, lambda term: term, dtype), shape, axes
         )
+
+    def plain_operand(self, op: Operation, name: str) -> PlacedOperand:
+        """A constant or a computed value in the order of the file."""
+        if name in self.source.constants:
+            return self.plain_constant(name, op.name, self.dtype(op))
+        return self.with_axes(op.name, name, row_major(len(self.source.values[name].shape)))
 
     def with_axes(self, node: str, name: str, axes: Axes) -> PlacedOperand:
         """The value in the layout wanted: itself, or the result of a transpose that is added here."""
@@ -355,12 +361,9 @@ class _Builder:
     def _matmul(self, op: Operation) -> None:
         operands = []
         for position, name in enumerate(op.inputs[:2]):
-            if name not in self.source.constants:
-                operands.append(self.with_axes(op.name, name, row_major(len(self.source.values[name].shape))))
-                continue
             order = self.row_orders.get(op.inputs[0]) if position == 1 else None
-            if order is None:
-                operands.append(self.plain_constant(name, op.name, self.dtype(op)))
+            if order is None or name not in self.source.constants:
+                operands.append(self.plain_operand(op, name))
             else:
                 rows = tuple(order.tolist())
                 said = partial(Term.take, order=rows)
@@ -372,13 +375,7 @@ class _Builder:
         self._add_row_major(op, operands, (), macs)
 
     def _row_major(self, op: Operation, macs: int = 0) -> None:
-        operands = []
-        for name in op.inputs:
-            if name in self.source.constants:
-                operands.append(self.plain_constant(name, op.name, self.dtype(op)))
-            else:
-                operands.append(self.with_axes(op.name, name, row_major(len(self.source.values[name].shape))))
-        self._add_row_major(op, operands, op.attributes, macs)
+        self._add_row_major(op, [self.plain_operand(op, name) for name in op.inputs], op.attributes, macs)
 
     def _add_row_major(
         self, op: Operation, operands: Sequence[PlacedOperand], attributes: tuple[tuple[str, Attribute], ...], macs: int

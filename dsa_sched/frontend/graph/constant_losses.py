@@ -77,7 +77,7 @@ class Loss:
         )
 
     @property
-    def beside_larger(self) -> bool:
+    def only_small_lost(self) -> bool:
         """Whether only elements are lost that are as good as zero next to others."""
         return self.zeroed > 0 and self.kept and not (self.saturated or self.infinite or self.nan)
 
@@ -98,11 +98,11 @@ def loss_sentences(
             said.append(f"{who.format(loss.infinite)} are infinite: products with them are infinite or NaN")
         if loss.nan:
             said.append(f"{who.format(loss.nan)} are not numbers (NaN)")
-        if loss.zeroed and not loss.beside_larger and not mask:
+        if loss.zeroed and not loss.only_small_lost and not mask:
             said.append(
                 f"{who.format(loss.zeroed)} become zero in {loss.dtype}, the largest is {loss.largest_zeroed:.3g}"
             )
-    small = [loss for loss in losses if loss.beside_larger]
+    small = [loss for loss in losses if loss.only_small_lost]
     if small:
         named = ", ".join(
             f"{loss.operator} ({loss.constant}, {loss.zeroed} of {loss.elements})" for loss in small[:NAMED]
@@ -110,7 +110,7 @@ def loss_sentences(
         more = f" and {len(small) - NAMED} more" if len(small) > NAMED else ""
         largest_zeroed = max(loss.largest_zeroed for loss in small)
         said.append(
-            f"elements that become zero in {small[0].dtype} beside larger ones, the largest {largest_zeroed:.3g}: "
+            f"elements that become zero in {small[0].dtype} next to larger ones, the largest {largest_zeroed:.3g}: "
             f"{named}{more}"
         )
     return tuple(said)

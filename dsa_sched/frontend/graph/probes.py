@@ -66,7 +66,7 @@ class Probe:
 
     def model(self) -> onnx.ModelProto:
         """The model, whose node is named like the operator; truth values come of numbers and become such again."""
-        inputs, constants, names, before, behind = [], [], [], [], []
+        inputs, constants, names, before, after = [], [], [], [], []
         for number, operand in enumerate(self.operands):
             names.append("" if operand is None else f"in{number}")
             if isinstance(operand, np.ndarray):
@@ -88,10 +88,10 @@ class Probe:
         if any(isinstance(operand, Truth) for operand in self.operands):
             constants.append(numpy_helper.from_array(np.zeros((), np.float32), "zero"))
         if self.op_type in TRUTHS:
-            behind.append(helper.make_node("Cast", results, ["as_number"], to=TensorProto.FLOAT))
+            after.append(helper.make_node("Cast", results, ["as_number"], to=TensorProto.FLOAT))
             results = ["as_number"]
         outputs = [onnx.ValueInfoProto(name=name) for name in results]
-        graph = helper.make_graph([*before, node, *behind], self.op_type, inputs, outputs, constants)
+        graph = helper.make_graph([*before, node, *after], self.op_type, inputs, outputs, constants)
         bare = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=10)
         return onnx.shape_inference.infer_shapes(bare, data_prop=True)
 

@@ -61,7 +61,7 @@ def prepare(network: Network) -> Network:
     if not integers and not leaving:
         return network
     words = WordMaker(network, integers, RULES, _chosen(network, leaving))
-    maker = _Border(network, words, _behind(network, words.chosen))
+    maker = _Border(network, words, _depending_on(network, words.chosen))
     nodes = [node for node in network.nodes if not maker.takes(node)]
     answers = tuple(name for name in leaving if maker.leaves(name))
     needed = _needed(network, answers)
@@ -128,7 +128,7 @@ def _needed(network: Network, answers: tuple[str, ...]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _behind(network: Network, chosen: frozenset[str]) -> frozenset[str]:
+def _depending_on(network: Network, chosen: frozenset[str]) -> frozenset[str]:
     """Values computed from chosen ones, including these."""
     found = set(chosen)
     for node in network.nodes if chosen else ():
@@ -154,14 +154,7 @@ def _with_answers(network: Network, answers: tuple[str, ...], concluded: tuple[O
     numbers = (name for op in concluded if op.kind in OF_NUMBERS for name in op.inputs)
     given = {*network.inputs, *(output for op in network.prepared for output in op.outputs)}
     named = {name: f"{name}::in_network" for name in answers}
-    nodes = tuple(
-        replace(
-            node,
-            inputs=tuple(named.get(name, name) for name in node.inputs),
-            outputs=tuple(named.get(name, name) for name in node.outputs),
-        )
-        for node in network.nodes
-    )
+    nodes = tuple(node.renamed(named) for node in network.nodes)
     ends = (*(name for name in network.outputs if name not in answers), *(n for n in numbers if n not in given))
     return replace(
         network,
@@ -322,11 +315,8 @@ class _Border:
 
     def leaves(self, name: str) -> bool:
         """Words for an output: prepared or concluded where they can be. The user's own input is not copied."""
-        before = self.words.mark()
-        try:
-            word = self.words.word(name)
-        except Unprepared:
-            self.words.back_to(before)
+        word = self.words.word_or_none(name)
+        if word is None:
             return False
         if word != name:
             source = self.network.producer[name]
@@ -351,11 +341,8 @@ class _Border:
                 for other in producer.inputs:
                     self.demand_truth(other)
                 return
-        before = self.words.mark()
-        try:
-            word = self.words.word(name)
-        except Unprepared:
-            self.words.back_to(before)
+        word = self.words.word_or_none(name)
+        if word is None:
             return
         taken = name in self.words.integers or name in self.network.outputs
         entered = f"{name}::number" if taken else name

@@ -16,6 +16,7 @@ import onnx
 from onnx import helper
 
 from dsa_sched.frontend.integers.words import BOOL, GATHERS, WIDE, Rule, Unprepared, WordMaker, linear_places
+from dsa_sched.frontend.network.constant_folding import runtime_session
 from dsa_sched.frontend.network.network import FLOATING, Network, Node, node_proto
 from partitioner.ir.graph import Attribute
 from partitioner.ir.operators import Trait, onnx_names
@@ -75,8 +76,6 @@ def _moved(maker: WordMaker, node: Node, output: str) -> None:
 
 def _evaluated(network: Network, node: Node, output: str) -> Words:
     """Words that result when the node is evaluated on the linear places of its first operand."""
-    import onnxruntime
-
     if any(name and name not in network.constants for name in node.inputs[1:]):
         raise Unprepared
     if prod(network.shape(node.inputs[0])) > MOST_PLACES:
@@ -89,12 +88,8 @@ def _evaluated(network: Network, node: Node, output: str) -> Words:
     ]
     graph = helper.make_graph([node_proto(node)], "places", inputs, [onnx.ValueInfoProto(name=output)])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", network.opset)], ir_version=8)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
     try:
-        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        (found,) = session.run([output], named)
+        (found,) = runtime_session(model).run([output], named)
     except Exception as error:  # onnxruntime raises several unrelated classes
         raise Unprepared from error
     return np.asarray(found, np.int64)

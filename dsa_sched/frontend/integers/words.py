@@ -122,6 +122,15 @@ class WordMaker:
             self.rules[producer.op_type](self, producer, name)
         return self.roots[name]
 
+    def word_or_none(self, name: str) -> str | None:
+        """Words of a value; None, and nothing is made, where they cannot be."""
+        before = self.mark()
+        try:
+            return self.word(name)
+        except Unprepared:
+            self.back_to(before)
+            return None
+
     def ordered(self, name: str) -> str:
         """Words in the order of the numbers: twice the magnitude of their bit patterns, negated for negative ones. A
         constant that the device cannot store lies between two of them.

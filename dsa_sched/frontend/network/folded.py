@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from dsa_sched.frontend.network.constant_folding import fold_constants
+from dsa_sched.frontend.network.constant_folding import fold_constants, runtime_session
 from dsa_sched.frontend.network.network import Network, Value, graphs_of, name_nodes
 from dsa_sched.frontend.network.shapes import fix_shapes
 from hw_models.errors import ModelError
@@ -43,18 +43,13 @@ def runtime_values(model: onnx.ModelProto, known: Mapping[str, Value]) -> dict[s
     if not any(node.domain not in ("", "ai.onnx") or any(graphs_of(node)) for node in model.graph.node):
         return {}
     found = dict(_declared(model, known))
-    import onnxruntime
-
     asked = onnx.ModelProto()
     asked.CopyFrom(model)
     names = [name for node in model.graph.node for name in node.output if name and name not in known]
     del asked.graph.output[:]
     asked.graph.output.extend(onnx.ValueInfoProto(name=name) for name in dict.fromkeys(names))
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
     try:
-        session = onnxruntime.InferenceSession(asked.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        session = runtime_session(asked)
     except Exception:  # its error is reported where the stage is run
         return found
     inferred = {item.name: _value(item.type, item.shape) for item in session.get_outputs()}

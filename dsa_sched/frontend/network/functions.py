@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import onnx
 from onnx import helper, inliner
 
+from dsa_sched.frontend.network.network import graphs_of
 from dsa_sched.frontend.network.shapes import first_line
 from hw_models.errors import ModelError
 
@@ -102,6 +103,5 @@ def _all(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
     while waiting:
         node = waiting.pop()
         yield node
-        for attribute in node.attribute:
-            for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                waiting.extend(graph.node)
+        for graph in graphs_of(node):
+            waiting.extend(graph.node)

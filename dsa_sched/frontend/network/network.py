@@ -18,6 +18,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from dsa_sched.frontend.network.terms import Term, from_file
+from dsa_sched.frontend.network.traced import TracedArray
 from hw_models.errors import ModelError
 from partitioner.ir.graph import Op
 from partitioner.ir.wants import Rounding
@@ -80,6 +81,11 @@ class Node:
     def reads(self) -> tuple[str, ...]:
         """All values that must exist before the node runs."""
         return (*filter(None, self.inputs), *self.captured)
+
+    def renamed(self, names: Mapping[str, str]) -> Node:
+        """The node with other names of values that it reads and makes."""
+        inputs, outputs = (tuple(names.get(name, name) for name in each) for each in (self.inputs, self.outputs))
+        return replace(self, inputs=inputs, outputs=outputs)
 
     def setting(self, name: str, default: Setting) -> Setting:
         return dict(self.settings).get(name, default)
@@ -206,6 +212,10 @@ class Network:
         """Derivation of a constant from the file: as a rewrite declares it, else the file's own value of that name."""
         return self.terms.get(name, from_file(name))
 
+    def traced(self, name: str) -> TracedArray:
+        """A constant with its derivation."""
+        return TracedArray(self.constants[name], self.term(name))
+
     @cached_property
     def producer(self) -> dict[str, Node]:
         return {output: node for node in self.nodes for output in node.outputs if output}
@@ -221,11 +231,16 @@ class Network:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of a tensor. Raises ModelError naming it when inference did not find one."""
+        found = self.known_shape(name)
+        if found is None:
+            raise ModelError(f"tensor {name}", needs="a static shape", has="none that shape inference could find")
+        return found
+
+    def known_shape(self, name: str) -> tuple[int, ...] | None:
+        """Shape of a tensor; None where inference did not find one."""
         if name in self.constants:
             return tuple(self.constants[name].shape)
-        if name not in self.values:
-            raise ModelError(f"tensor {name}", needs="a static shape", has="none that shape inference could find")
-        return self.values[name].shape
+        return self.values[name].shape if name in self.values else None
 
     def pruned(self) -> Network:
         """The network without nodes that no output depends on, and without constants that nothing reads."""

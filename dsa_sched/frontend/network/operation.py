@@ -10,6 +10,7 @@ import onnx
 
 from dsa_sched.frontend.network.network import Array, Network, Node, Value
 from dsa_sched.frontend.network.terms import Term, from_file
+from dsa_sched.frontend.network.traced import TracedArray
 from partitioner.ir.graph import Attribute
 from partitioner.ir.wants import Wants
 
@@ -53,7 +54,16 @@ class Operations:
 
 
 class Refusal(Exception):
-    """Why a rule cannot take a node; becomes one line of the ModelError."""
+    """The reason why a rule cannot take a node; becomes one line of the ModelError."""
+
+
+def refusing(reason: str) -> Rule:
+    """The rule of operators that reach a rule only where they cannot be compiled."""
+
+    def rule(_writer: Writer, _node: Node) -> None:
+        raise Refusal(reason)
+
+    return rule
 
 
 @dataclass(slots=True)
@@ -94,6 +104,14 @@ class Writer:
         name = f"{node.outputs[0]}::{suffix}"
         self.values[name] = Value(shape, self.values[node.outputs[0]].dtype)
         return name
+
+    def traced(self, name: str) -> TracedArray:
+        """A constant with its derivation."""
+        return TracedArray(self.constants[name], self.term(name))
+
+    def store(self, name: str, constant: TracedArray) -> str:
+        """Add a constant that the rule makes."""
+        return self.constant(name, constant.array, constant.term)
 
     def constant(self, name: str, array: Array, term: Term | None = None) -> str:
         """Add a constant that the rule makes; without a term, `verify` cannot compare it with the file and says so."""

@@ -9,13 +9,14 @@ as constants may instead use other elements than intended; they are checked here
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from math import prod
 
 import onnx
 
 from dsa_sched.frontend.network.network import Array, Node, Value, array_of, node_of
 from hw_models.errors import ModelError
+from partitioner.ir.regions import matching_runs
 
 Shape = tuple[int, ...]
 CHANGE = "leave --shape as the file has it, or export the model with open dimensions"
@@ -67,37 +68,16 @@ def _of_reshape(node: Node, constants: Mapping[str, Array], old: Shape, new: Sha
     resolved = [old[place] if number == 0 and place < len(old) else number for place, number in enumerate(numbers)]
     rest = prod(number for number in resolved if number != -1)
     resolved = [prod(old) // max(rest, 1) if number == -1 else number for number in resolved]
-    for first, last in _groups(old, tuple(resolved)):
-        axes = range(*first)
+    for axes, places in matching_runs(old, tuple(resolved)) or ():
         if all(old[axis] == new[axis] for axis in axes):
             continue
         kept = prod(old[axis] for axis in axes if old[axis] == new[axis])
         # One number may follow: -1, or 0 where it stands for the operand's own extent.
-        fixed = prod(numbers[place] for place in range(*last) if numbers[place] > 0)
-        follows = any(numbers[place] <= 0 for place in range(*last))
+        fixed = prod(numbers[place] for place in places if numbers[place] > 0)
+        follows = any(numbers[place] <= 0 for place in places)
         if not follows or kept % fixed:
             return f"the target {numbers}"
     return ""
-
-
-def _groups(old: Shape, target: Shape) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Runs of axes of both that have equally many elements, each as short as can be."""
-    i = j = 0
-    while i < len(old) or j < len(target):
-        first, last = i, j
-        left = right = 1
-        if i < len(old):
-            left, i = old[i], i + 1
-        if j < len(target):
-            right, j = target[j], j + 1
-        while left != right and (i < len(old) or j < len(target)):
-            if left < right and i < len(old):
-                left, i = left * old[i], i + 1
-            elif j < len(target):
-                right, j = right * target[j], j + 1
-            else:
-                break
-        yield (first, i), (last, j)
 
 
 def _of_slice(node: Node, constants: Mapping[str, Array], old: Shape, new: Shape) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import onnx
 from onnx import helper
 
-from dsa_sched.frontend.network.network import Array, Network, Value
+from dsa_sched.frontend.network.network import Array, Network, Value, graphs_of
 from dsa_sched.frontend.network.shapes import initializer_names, shape_text
 from hw_models.errors import ModelError
 from partitioner.ir.graph import Graph, Op
@@ -160,7 +160,6 @@ def _typed(name: str, value: Value) -> onnx.ValueInfoProto:
 def node_reads(node: onnx.NodeProto) -> Iterator[str]:
     """Values that a node reads, including those that graphs inside it read."""
     yield from filter(None, node.input)
-    for attribute in node.attribute:
-        for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-            for inner in graph.node:
-                yield from node_reads(inner)
+    for graph in graphs_of(node):
+        for inner in graph.node:
+            yield from node_reads(inner)

@@ -236,7 +236,7 @@ def _set_shape(item: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
             f"--shape {item.name}={','.join(map(str, shape))}",
             needs=f"a shape that agrees with the model's [{', '.join(map(str, declared))}]",
             has=f"[{', '.join(map(str, shape))}]",
-            change="give as many extents, each from 1 on",
+            change="give one extent of at least 1 per axis",
         )
     del item.type.tensor_type.shape.dim[:]
     for extent in shape:

@@ -122,7 +122,7 @@ def number(value: float) -> Term:
     return Term("number", numbers=(float(value),))
 
 
-def triangle(rows: int, columns: int, diagonal: int, upper: bool, inside: float, beside: float) -> Term:
-    """A matrix that is `inside` on and above a diagonal (`upper`), or on and below it, and `beside` elsewhere; the
+def triangle(rows: int, columns: int, diagonal: int, upper: bool, inside: float, outside: float) -> Term:
+    """A matrix that is `inside` on and above a diagonal (`upper`), or on and below it, and `outside` elsewhere; the
     diagonal begins `diagonal` columns to the right of the first element."""
-    return Term("triangle", numbers=(rows, columns, diagonal, float(upper), inside, beside))
+    return Term("triangle", numbers=(rows, columns, diagonal, float(upper), inside, outside))

@@ -19,8 +19,8 @@ from dsa_sched.frontend.decomposition.attention import FILL, KEPT
 from dsa_sched.frontend.decomposition.attention_bias import hiding
 from dsa_sched.frontend.network.chain import Chain, Settings, Shape
 from dsa_sched.frontend.network.network import Array, Network, Node
-from dsa_sched.frontend.network.terms import Term
-from dsa_sched.frontend.patterns.pattern_search import is_computed, made_for, number_of, shape_of
+from dsa_sched.frontend.network.queries import is_computed, made_for, number_of
+from dsa_sched.frontend.network.traced import TracedArray
 
 MOST_MASKS = 5
 """Largest number of masks and views between scores and their softmax."""
@@ -49,11 +49,8 @@ class Masks:
     masks: tuple[AttentionMask, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Together:
-    """All masks as the input of one Attention, whose name `write` returns (empty for none), and its settings."""
-
-    write: Callable[[Chain], tuple[str, Settings]]
+MaskWriter = Callable[[Chain], tuple[str, Settings]]
+"""Writes all masks as the input of one Attention, whose name it returns (empty for none), with its settings."""
 
 
 def masks_above(network: Network, name: str, is_scores: Callable[[str], bool], steps: int = MOST_MASKS) -> Masks | None:
@@ -62,7 +59,7 @@ def masks_above(network: Network, name: str, is_scores: Callable[[str], bool], s
     if is_scores(name):
         return Masks(name, network.shape(name))
     node = made_for(network, name, "Add", "Where", "Reshape")
-    at = shape_of(network, name)
+    at = network.known_shape(name)
     if node is None or at is None or steps == 0:
         return None
     for operand, mask in _below(network, node, at):
@@ -76,7 +73,7 @@ def _below(network: Network, node: Node, at: Shape) -> Iterator[tuple[str, Atten
     """Possible scores below a node, each with its mask."""
     first, *others = node.inputs
     if node.op_type == "Reshape":
-        if is_computed(network, first) and (shape_of(network, first) or ())[-2:] == at[-2:]:
+        if is_computed(network, first) and (network.known_shape(first) or ())[-2:] == at[-2:]:
             yield first, None
         return
     if node.op_type == "Add":
@@ -89,7 +86,7 @@ def _below(network: Network, node: Node, at: Shape) -> Iterator[tuple[str, Atten
             if fill is not None
         ]
     for name, mask in pairs:
-        spread = shape_of(network, mask.name)
+        spread = network.known_shape(mask.name)
         if is_computed(network, name) and network.shape(name) == at and spread is not None and len(spread) <= len(at):
             yield name, mask
 
@@ -103,16 +100,15 @@ def heads_of(masks: Masks, shape: Shape) -> Shape:
     return next(of_masks, (1, *shape))
 
 
-def put_together(network: Network, masks: Masks, by_head: Shape) -> Together | None:
+def put_together(network: Network, masks: Masks, by_head: Shape) -> MaskWriter | None:
     """None where they cannot be one."""
-    constants: list[tuple[Array, Term]] = []
+    constants: list[TracedArray] = []
     computed: list[str] = []
     choice: AttentionMask | None = None
     for mask in masks.masks:
-        array = network.constants.get(mask.name)
-        hidden = _hidden(network, mask) if array is not None and mask.fill is not None else None
-        if array is not None and (mask.fill is None or hidden is not None):
-            spread = _spread(*(hidden or (array, network.term(mask.name))), mask.at, by_head)
+        known = _added(network, mask) if mask.name in network.constants else None
+        if known is not None:
+            spread = _spread(known, mask.at, by_head)
             if spread is None:
                 return None
             constants.append(spread)
@@ -125,20 +121,25 @@ def put_together(network: Network, masks: Masks, by_head: Shape) -> Together | N
         else:
             return None
     if choice is not None:
-        return None if constants or computed else _chosen(choice)
-    return Together(lambda chain: _sum(chain, constants, computed, by_head))
+        name, settings = choice.name, ((FILL, float(choice.fill or 0.0)), (KEPT, int(choice.kept)))
+        return None if constants or computed else lambda _chain: (name, settings)
+    return lambda chain: _sum(chain, constants, computed, by_head)
 
 
-def _hidden(network: Network, mask: AttentionMask) -> tuple[Array, Term] | None:
-    """Numbers to add for what a constant condition hides; None where adding is not equivalent."""
+def _added(network: Network, mask: AttentionMask) -> TracedArray | None:
+    """Numbers to add for a constant mask, or for what a constant condition hides; None where adding is not
+    equivalent.
+    """
     condition, fill = network.constants[mask.name], mask.fill
-    if condition.dtype != np.bool_ or fill is None or fill > -network.rounding.largest:
+    if fill is None:
+        return network.traced(mask.name)
+    if condition.dtype != np.bool_ or fill > -network.rounding.largest:
         return None
     wide = np.broadcast_to(condition, (*condition.shape[:-1], mask.at[-1]))
     keeps_some = (wide == mask.kept).any(-1).all()
     if fill != -inf and not keeps_some:
         return None
-    return hiding(condition, network.term(mask.name), kept=mask.kept, fill=fill)
+    return hiding(network.traced(mask.name), kept=mask.kept, fill=fill)
 
 
 def _meets(network: Network, mask: AttentionMask, by_head: Shape) -> bool:
@@ -148,14 +149,14 @@ def _meets(network: Network, mask: AttentionMask, by_head: Shape) -> bool:
     return (prod(ahead) == 1 and len(own) <= 4) or mask.at == by_head or (1, *mask.at) == by_head
 
 
-def _spread(array: Array, term: Term, at: Shape, by_head: Shape) -> tuple[Array, Term] | None:
+def _spread(mask: TracedArray, at: Shape, by_head: Shape) -> TracedArray | None:
     """A constant that meets scores of the shape `at`, for those by head: its leading axes in two."""
     if at == by_head or (1, *at) == by_head:
-        return array, term
-    own = (1,) * (len(at) - array.ndim) + array.shape
+        return mask
+    own = (1,) * (len(at) - len(mask.shape)) + mask.shape
     last = own[-2:]
     if prod(own[:-2]) == 1:
-        return array.reshape(last), term.reshape(*last)
+        return mask.reshape(*last)
     cut = next((cut for cut in range(len(at) - 1) if prod(at[:cut]) == by_head[0]), None)
     if cut is None or prod(at[cut:-2]) != by_head[1]:
         return None
@@ -166,26 +167,21 @@ def _spread(array: Array, term: Term, at: Shape, by_head: Shape) -> tuple[Array,
     wide, shape = (*batch, *heads, *last), (prod(batch), prod(heads), *last)
     if prod(shape) > MOST_ELEMENTS:
         return None
-    return np.broadcast_to(array.reshape(own), wide).reshape(shape), term.reshape(*own).broadcast(*wide).reshape(*shape)
-
-
-def _chosen(mask: AttentionMask) -> Together:
-    settings: Settings = ((FILL, float(mask.fill or 0.0)), (KEPT, int(mask.kept)))
-    return Together(lambda _chain: (mask.name, settings))
+    return mask.reshape(*own).broadcast(*wide).reshape(*shape)
 
 
 def _sum(
-    chain: Chain, constants: Sequence[tuple[Array, Term]], computed: Sequence[str], by_head: Shape
+    chain: Chain, constants: Sequence[TracedArray], computed: Sequence[str], by_head: Shape
 ) -> tuple[str, Settings]:
     """The name of the sum of all masks, and whether they are causal too."""
     settings: Settings = ()
-    total: tuple[Array, Term] | None = None
-    for array, term in constants:
-        if _is_causal(array, by_head):
+    total: TracedArray | None = None
+    for constant in constants:
+        if _is_causal(constant.array, by_head):
             settings = (("is_causal", 1),)
-        elif array.any():
-            total = (array, term) if total is None else (total[0] + array.astype(np.float64), total[1] + term)
-    names = [*computed, *((chain.array(*total),) if total is not None else ())]
+        elif constant.array.any():
+            total = constant if total is None else total + constant
+    names = [*computed, *((chain.store(total),) if total is not None else ())]
     mask = names[0] if names else ""
     for name in names[1:]:
         mask = chain.add("Add", mask, name)

@@ -10,26 +10,18 @@ several of q.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import inf, sqrt
 
 import numpy as np
 
-from dsa_sched.frontend.decomposition.attention import FILL, swapped, turned
+from dsa_sched.frontend.decomposition.attention import FILL, swapped, transposed_keys
 from dsa_sched.frontend.decomposition.attention_bias import UNGUARDED
 from dsa_sched.frontend.network.chain import Chain, Shape
-from dsa_sched.frontend.network.network import Network, Node, Setting
-from dsa_sched.frontend.patterns.attention_masks import Together, heads_of, masks_above, put_together
-from dsa_sched.frontend.patterns.pattern_search import (
-    Match,
-    factor_of,
-    is_computed,
-    made_for,
-    number_of,
-    reader_of,
-    shape_of,
-)
+from dsa_sched.frontend.network.matching import Captured, PatternRule, either, number, op, value
+from dsa_sched.frontend.network.network import Network, Setting
+from dsa_sched.frontend.network.queries import factor_of, is_computed, made_for
+from dsa_sched.frontend.patterns.attention_masks import MaskWriter, heads_of, masks_above, put_together
 
 MOST_STEPS = 8
 """Largest number of factors and views between a product and its operand."""
@@ -41,12 +33,9 @@ USUAL = 1e-6
 """Relative tolerance of a scale of one over the root of a head's size: files have it, or its root, in fp32."""
 
 
-def attention_matches(network: Network) -> Iterator[Match]:
-    for node in network.nodes:
-        if node.op_type == "Softmax":
-            found = _attention(network, node)
-            if found is not None:
-                yield found
+WEIGHTS = op("Softmax", value("scores"), name="weights")
+GUARDED = op("Where", op("IsNaN", WEIGHTS), number(0.0), WEIGHTS, name="guarded")
+ATTENTION = op("MatMul", either(WEIGHTS, GUARDED), value("v"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,60 +50,33 @@ class _Product:
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """k of (..., row, element) under this name, by another split of its leading axes, or `turned`: its last two axes
-    exchanged. `shape` is as if it were neither."""
+    """k of (..., row, element) under this name, by another split of its leading axes, or `transposed`: its last two
+    axes exchanged. `shape` is as if it were neither."""
 
     name: str
     shape: Shape
-    turned: bool
+    transposed: bool
 
 
-def _attention(network: Network, softmax: Node) -> Match | None:
-    """The attention around a softmax."""
-    shape = shape_of(network, softmax.inputs[0])
-    if not shape or len(shape) not in (3, 4):
-        return None
+def _write(chain: Chain, found: Captured) -> None:
+    """Write the attention around a softmax."""
+    network, scores, v = chain.network, found.values["scores"], found.values["v"]
+    shape, softmax = chain.shape(scores), network.producer[found.values["weights"]]
+    if len(shape) not in (3, 4) or not found.is_closed(network):
+        return
     if softmax.integer("axis", 1 if network.opset < 13 else -1) % len(shape) != len(shape) - 1:
-        return None
-    behind = _values(network, softmax)
-    masks = masks_above(network, softmax.inputs[0], lambda name: _product(network, name) is not None)
+        return
+    masks = masks_above(network, scores, lambda name: _product(network, name) is not None)
     product = _product(network, masks.scores) if masks is not None else None
-    if behind is None or masks is None or product is None:
-        return None
-    end, v, guarded = behind
+    if masks is None or product is None:
+        return
     ahead = {operand[:-2] for operand in (network.shape(product.q), product.k.shape, network.shape(v), masks.shape)}
     if len(ahead) != 1 or network.shape(v)[-2] != masks.shape[-1]:
-        return None
+        return
     by_head = heads_of(masks, shape)
     together = put_together(network, masks, by_head)
-    if together is None:
-        return None
-    return Match(end, lambda chain: _write(chain, product, v, together, by_head, guarded=guarded))
-
-
-def _values(network: Network, softmax: Node) -> tuple[Node, str, bool] | None:
-    """The product of the weights and the values, these, and whether a guard against NaN is between."""
-    weights = softmax.outputs[0]
-    readers, guarded = network.readers.get(weights, ()), False
-    if len(readers) == 2 and weights not in network.outputs:
-        guard = _guard(network, weights, readers)
-        if guard is None:
-            return None
-        weights, guarded = guard.outputs[0], True
-    end = reader_of(network, weights, "MatMul")
-    if end is None or end.inputs[0] != weights or end.inputs[1] == weights or not is_computed(network, end.inputs[1]):
-        return None
-    return end, end.inputs[1], guarded
-
-
-def _guard(network: Network, weights: str, readers: tuple[Node, ...]) -> Node | None:
-    """The choice of zero where a weight is not a number."""
-    missing = next((node for node in readers if node.op_type == "IsNaN"), None)
-    choice = next((node for node in readers if node.op_type == "Where"), None)
-    if missing is None or choice is None or reader_of(network, missing.outputs[0]) is not choice:
-        return None
-    plain = choice.inputs[0] == missing.outputs[0] and choice.inputs[2] == weights
-    return choice if plain and number_of(network, choice.inputs[1]) == 0.0 else None
+    if together is not None:
+        _write_attention(chain, product, v, together, by_head, guarded="guarded" in found.values)
 
 
 def _product(network: Network, scores: str) -> _Product | None:
@@ -126,10 +88,10 @@ def _product(network: Network, scores: str) -> _Product | None:
     if node is None or not all(is_computed(network, name) for name in (*node.inputs, *node.outputs)):
         return None
     q, of_q = _unscaled(network, node.inputs[0])
-    turned, of_turned = _unscaled(network, node.inputs[1])
-    keys = _unturned(network, turned)
+    factor, of_factor = _unscaled(network, node.inputs[1])
+    keys = _before_transpose(network, factor)
     k, of_k = _unscaled(network, keys.name)
-    scale *= of_q * of_turned * of_k
+    scale *= of_q * of_factor * of_k
     if not len(network.shape(q)) == len(keys.shape) == len(network.shape(node.outputs[0])) or not 0 < scale < inf:
         return None
     return _Product(q, replace(keys, name=k), scale, cap)
@@ -157,42 +119,44 @@ def _unscaled(network: Network, name: str, *, alone: bool = False) -> tuple[str,
     return name, total
 
 
-def _unturned(network: Network, name: str) -> _Keys:
+def _before_transpose(network: Network, name: str) -> _Keys:
     """The value before its last two axes were exchanged. Some exporters flatten the leading axes around that transpose:
     Reshape -> Transpose -> Reshape."""
     shape, node = network.shape(name), network.producer.get(name)
     wanted = (*shape[:-2], shape[-1], shape[-2])
     around = node is not None and node.op_type == "Reshape"
-    if node is not None and around and (shape_of(network, node.inputs[0]) or ())[-2:] == shape[-2:]:
+    if node is not None and around and (network.known_shape(node.inputs[0]) or ())[-2:] == shape[-2:]:
         node = network.producer.get(node.inputs[0])
     if node is None or node.op_type != "Transpose":
-        return _Keys(name, wanted, turned=True)
+        return _Keys(name, wanted, transposed=True)
     rank = len(network.shape(node.outputs[0]))
     if node.integers("perm", tuple(reversed(range(rank)))) != swapped(rank):
-        return _Keys(name, wanted, turned=True)
+        return _Keys(name, wanted, transposed=True)
     before = network.producer.get(node.inputs[0])
     reshaped = around and before is not None and before.op_type == "Reshape"
     source = before.inputs[0] if before is not None and reshaped else node.inputs[0]
-    same = (shape_of(network, source) or ())[-2:] == wanted[-2:]
-    return _Keys(source if same else node.inputs[0], wanted, turned=False)
+    same = (network.known_shape(source) or ())[-2:] == wanted[-2:]
+    return _Keys(source if same else node.inputs[0], wanted, transposed=False)
 
 
-def _write(chain: Chain, product: _Product, v: str, masks: Together, by_head: Shape, *, guarded: bool) -> None:
+def _write_attention(
+    chain: Chain, product: _Product, v: str, masks: MaskWriter, by_head: Shape, *, guarded: bool
+) -> None:
     ahead = by_head[:2]
     rows, columns = by_head[2:]
     size, element = chain.shape(product.q)[-1], chain.shape(v)[-1]
     q = _viewed(chain, product.q, (*ahead, rows, size))
-    grouped = None if product.k.turned else _grouped(chain.network, product.k.name, (*ahead, columns, size))
+    grouped = None if product.k.transposed else _grouped(chain.network, product.k.name, (*ahead, columns, size))
     of_values = _grouped(chain.network, v, (*ahead, columns, element))
     if grouped is not None and of_values is not None and grouped[1] == of_values[1]:
         groups = grouped[1]
         k = _viewed(chain, grouped[0], (ahead[0], groups, columns, size))
         v = _viewed(chain, of_values[0], (ahead[0], groups, columns, element))
     else:
-        k = _viewed(chain, product.k.name, (*ahead, *((size, columns) if product.k.turned else (columns, size))))
-        k = turned(chain, k) if product.k.turned else k
+        k = _viewed(chain, product.k.name, (*ahead, *((size, columns) if product.k.transposed else (columns, size))))
+        k = transposed_keys(chain, k) if product.k.transposed else k
         v = _viewed(chain, v, (*ahead, columns, element))
-    mask, settings = masks.write(chain)
+    mask, settings = masks(chain)
     usual = 1 / sqrt(size)
     found: dict[str, Setting] = dict(settings)
     if abs(product.scale - usual) > USUAL * usual:
@@ -222,7 +186,7 @@ def _grouped(network: Network, name: str, shape: Shape) -> tuple[str, int] | Non
         node = network.producer.get(name)
         if node is None or node.op_type not in ("Reshape", "Expand"):
             return None
-        source = shape_of(network, node.inputs[0])
+        source = network.known_shape(node.inputs[0])
         if node.op_type == "Expand":
             break
         name = node.inputs[0]
@@ -243,6 +207,9 @@ def _grouped(network: Network, name: str, shape: Shape) -> tuple[str, int] | Non
     before = network.producer.get(node.inputs[0])
     narrow = (batch, wide[1], rows, element)
     viewed = before is not None and before.op_type in ("Reshape", "Unsqueeze")
-    if before is not None and viewed and shape_of(network, before.inputs[0]) == narrow:
+    if before is not None and viewed and network.known_shape(before.inputs[0]) == narrow:
         return before.inputs[0], wide[1]
     return node.inputs[0], wide[1]
+
+
+ATTENTIONS = (PatternRule(ATTENTION, _write),)

@@ -20,8 +20,9 @@ from math import pi, sqrt
 import numpy as np
 
 from dsa_sched.frontend.network.chain import Settings
+from dsa_sched.frontend.network.matching import Match, either, matches, number, op, value
 from dsa_sched.frontend.network.network import Network, Node
-from dsa_sched.frontend.patterns.pattern_search import Match, is_computed, number_of, shape_of
+from dsa_sched.frontend.network.queries import bounds_of, is_computed, number_of
 from partitioner.ir.operators import Trait, onnx_names
 
 Powers = tuple[int, int]
@@ -67,6 +68,11 @@ FORMS = (
     ),
 )
 
+RAMP = either(
+    op("HardSigmoid|Clip", value("x")),
+    op("Min", either(op("Relu", value("x")), op("Max", value("x"), number(0.0))), number(name="high")),
+)
+
 
 def curve_matches(network: Network) -> Iterator[Match]:
     """Every activation that the network spells out."""
@@ -110,30 +116,15 @@ def _hard_swish(network: Network, curve: Node) -> Iterator[Match]:
 
 def _ramp(network: Network, node: Node) -> tuple[str, float, float, float] | None:
     """x, a, b and c of a node that computes a * x + b, held between 0 and c > 0."""
-    match node.op_type:
-        case "HardSigmoid":
-            return node.inputs[0], node.number("alpha", 0.2), node.number("beta", 0.5), 1.0
-        case "Clip":
-            low = number_of(network, node.input(1)) if node.input(1) else node.number("min", -np.inf)
-            high = number_of(network, node.input(2)) if node.input(2) else node.number("max", np.inf)
-            return (node.inputs[0], 1.0, 0.0, high) if low == 0 and high and 0 < high < np.inf else None
-        case "Min" if len(node.inputs) == 2:
-            for inner, bound in (node.inputs, node.inputs[::-1]):
-                high, made = number_of(network, bound), network.producer.get(inner)
-                if high and 0 < high < np.inf and made is not None and (x := _above_zero(network, made)):
-                    return x, 1.0, 0.0, high
+    for found in matches(network, RAMP, node.outputs[0]):
+        x, high = found.values["x"], found.numbers.get("high")
+        if node.op_type == "HardSigmoid":
+            return x, node.number("alpha", 0.2), node.number("beta", 0.5), 1.0
+        if node.op_type == "Clip":
+            low, high = bounds_of(network, node)
+            high = high if low == 0 else None
+        return (x, 1.0, 0.0, high) if high and 0 < high < np.inf else None
     return None
-
-
-def _above_zero(network: Network, node: Node) -> str:
-    """x of a node that computes max(x, 0); empty for others."""
-    if node.op_type == "Relu":
-        return node.inputs[0]
-    if node.op_type == "Max" and len(node.inputs) == 2:
-        for x, zero in (node.inputs, node.inputs[::-1]):
-            if number_of(network, zero) == 0.0 and is_computed(network, x):
-                return x
-    return ""
 
 
 def _whole(
@@ -154,7 +145,7 @@ def _climbed(network: Network, curve: Node, x: str, wanted: Polynomial) -> Itera
         polynomial = _Polynomials(network, seen).of(node.outputs[0])
         if polynomial is None:
             return
-        if _alike(polynomial, wanted) and shape_of(network, node.outputs[0]) == shape_of(network, x) is not None:
+        if _alike(polynomial, wanted) and network.known_shape(node.outputs[0]) == network.known_shape(x) is not None:
             yield node
             return
 

@@ -14,72 +14,39 @@ The exponential of 12 leaves the range of fp16, that of -18 is zero there; none 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from math import inf, log, prod
+from collections.abc import Callable
+from math import log, prod, ulp
+from sys import float_info
 
 from dsa_sched.frontend.decomposition.norms import reduced_axes
 from dsa_sched.frontend.network.chain import Chain
-from dsa_sched.frontend.network.network import Network, Node
-from dsa_sched.frontend.patterns.pattern_search import Match, is_computed, number_of, shape_of
+from dsa_sched.frontend.network.matching import Captured, Pattern, PatternRule, either, matches, number, op, value
+from dsa_sched.frontend.network.network import Network
 
 ONE = ""
 """Name that replaces the exponent of 1, which is zero."""
 
+X, Y = value("x"), value("y", computed=False)
+EXP_U, EXP_V = op("Exp", value("u")), op("Exp", value("v"))
+PAIRS = ((EXP_U, EXP_V), (EXP_U, number(1.0)), (number(1.0), EXP_V))
+"""Operands of sums and differences; `u` or `v` is not captured where its exponential is 1."""
 
-def exponential_matches(network: Network) -> Iterator[Match]:
-    """Every such quotient and logarithm."""
-    for node in network.nodes:
-        if any(shape_of(network, name) is None for name in (*node.inputs, *node.outputs[:1]) if name):
-            continue
-        match node.op_type:
-            case "Log":
-                yield from _logarithm(network, node)
-            case "Div":
-                yield from _quotient(network, node, node.inputs[0], node.inputs[1])
-            case "Reciprocal":
-                yield from _quotient(network, node, "", node.inputs[0])
+NEGATED = either(op("Neg", X), op("Mul", X, number(-1.0)), op("Sub", number(0.0), X))
+TOTAL = op("ReduceSum|ReduceMean", op("Exp", X), name="total")
+GUARD = number(name="guard", low=ulp(0.0), high=float_info.max)
+BELOW_MAXIMUM = op("Sub", X, op("ReduceMax", X))
 
 
-def _exponent(network: Network, name: str) -> str | None:
-    """x of a value Exp(x), ONE for the number 1; None for others."""
-    if number_of(network, name) == 1.0:
-        return ONE
-    node = network.producer.get(name)
-    return node.inputs[0] if node is not None and node.op_type == "Exp" else None
+def _rule(pattern: Pattern, write: Callable[[Chain, str, str, str], None]) -> PatternRule:
+    """A rule that writes by u, v and y of a pattern in which two exponentials meet that differ."""
 
+    def apply(chain: Chain, found: Captured) -> None:
+        u, v, y = (found.values.get(name, ONE) for name in ("u", "v", "y"))
+        shapes = {chain.shape(name) for name in (u, v) if name != ONE} | {chain.shape(chain.node.outputs[0])}
+        if u != v and len(shapes) == 1:
+            write(chain, u, v, y)
 
-def _exponents(network: Network, name: str, op_type: str) -> tuple[str, str] | None:
-    """u and v of a value Exp(u) + Exp(v), or Exp(u) - Exp(v), of the value's shape; one of them may be ONE."""
-    node = network.producer.get(name)
-    if node is None or node.op_type != op_type or len(node.inputs) != 2:
-        return None
-    u, v = (_exponent(network, operand) for operand in node.inputs)
-    if u is None or v is None or u == v:
-        return None
-    alike = all(shape_of(network, x) == shape_of(network, name) for x in (u, v) if x != ONE)
-    return (u, v) if alike else None
-
-
-def _quotient(network: Network, end: Node, dividend: str, divisor: str) -> Iterator[Match]:
-    """Sigmoids and hyperbolic tangents; an empty dividend is 1."""
-    pair = _exponents(network, divisor, "Add")
-    if pair is None or shape_of(network, divisor) != shape_of(network, end.outputs[0]):
-        return
-    u, v = pair
-    if dividend and (above := _exponents(network, dividend, "Sub")) is not None and set(above) == {u, v}:
-        first, second = above
-        yield Match(end, lambda chain: chain.add("Tanh", _half_difference(chain, first, second)))
-        return
-    if dividend and (own := _exponent(network, dividend)) in (u, v) and own is not None:
-        yield Match(end, lambda chain: chain.add("Sigmoid", _difference(chain, own, v if own == u else u)))
-    elif not dividend and ONE in (u, v):
-        yield Match(end, lambda chain: chain.add("Sigmoid", _difference(chain, ONE, v if u == ONE else u)))
-    elif ONE in (u, v):
-        yield Match(end, lambda chain: _times_sigmoid(chain, dividend, _difference(chain, ONE, v if u == ONE else u)))
-
-
-def _times_sigmoid(chain: Chain, y: str, x: str) -> None:
-    chain.add("Mul", y, chain.add("Sigmoid", x))
+    return PatternRule(pattern, apply)
 
 
 def _difference(chain: Chain, u: str, v: str) -> str:
@@ -102,75 +69,60 @@ def _half_difference(chain: Chain, u: str, v: str) -> str:
 
 def _negated(network: Network, name: str) -> str:
     """x of a value -x; empty where it is none."""
-    node = network.producer.get(name)
-    match node.op_type if node is not None else "":
-        case "Neg" if node is not None:
-            return node.inputs[0]
-        case "Mul" if node is not None:
-            for x, factor in (node.inputs, node.inputs[::-1]):
-                if number_of(network, factor) == -1.0 and is_computed(network, x):
-                    return x if shape_of(network, x) == shape_of(network, name) else ""
-        case "Sub" if node is not None and number_of(network, node.inputs[0]) == 0.0:
-            return node.inputs[1] if shape_of(network, node.inputs[1]) == shape_of(network, name) else ""
-    return ""
+    return next((found.values["x"] for found in matches(network, NEGATED, name)), "")
 
 
-def _logarithm(network: Network, end: Node) -> Iterator[Match]:
-    """Logarithms of sums of exponentials, of a Softmax and of a Sigmoid."""
-    name, shape = end.inputs[0], network.shape(end.outputs[0])
-    node = network.producer.get(name)
-    if node is None:
-        return
-    if (pair := _exponents(network, name, "Add")) is not None:
-        u, v = pair
-        yield Match(end, lambda chain: _log_of_two(chain, u, v))
-    elif node.op_type == "Softmax":
-        yield Match(end, lambda chain: chain.add("LogSoftmax", node.inputs[0], shape=shape, settings=node.settings))
-    elif node.op_type == "Sigmoid":
-        yield Match(end, lambda chain: chain.add("Neg", chain.add("Softplus", chain.add("Neg", node.inputs[0]))))
-    else:
-        yield from _log_of_sum(network, end, node)
+def _write_tanh(chain: Chain, u: str, v: str, _y: str) -> None:
+    chain.add("Tanh", _half_difference(chain, u, v))
 
 
-def _log_of_sum(network: Network, end: Node, node: Node) -> Iterator[Match]:
-    """The logarithm of a sum or mean of exponentials, and a number that is added to it."""
-    guard = 0.0
-    if node.op_type == "Add":
-        for name, constant in (node.inputs, node.inputs[::-1]):
-            made, number = network.producer.get(name), number_of(network, constant)
-            if made is not None and number is not None and 0 < number < inf:
-                node, guard = made, number
-                break
-    x = _exponent(network, node.inputs[0]) if node.op_type in ("ReduceSum", "ReduceMean") else None
-    axes = reduced_axes(network, node) if x and network.shape(x) else None
-    if not x or not axes or _is_below_maximum(network, x):
-        return
-    count = prod(network.shape(x)[axis] for axis in axes) if node.op_type == "ReduceMean" else 1
-    settings = (("axes", axes), ("keepdims", node.integer("keepdims", 1)))
-    shape = network.shape(end.outputs[0])
-
-    def write(chain: Chain) -> None:
-        total = chain.add("ReduceLogSumExp", x, shape=shape, settings=settings)
-        if count > 1:
-            total = chain.add("Sub", total, chain.number(log(count)))
-        if guard:
-            _log_of_two(chain, total, chain.number(log(guard)))
-
-    yield Match(end, write)
+def _write_sigmoid(chain: Chain, u: str, v: str, y: str) -> None:
+    """Exp(u) / (Exp(u) + Exp(v)), times y if there is one."""
+    result = chain.add("Sigmoid", _difference(chain, u, v))
+    if y:
+        chain.add("Mul", y, result)
 
 
-def _is_below_maximum(network: Network, name: str) -> bool:
-    """Whether the value is x - max(x), whose exponential never leaves the range."""
-    node = network.producer.get(name)
-    if node is None or node.op_type != "Sub":
-        return False
-    largest = network.producer.get(node.inputs[1])
-    return largest is not None and largest.op_type == "ReduceMax" and largest.inputs[0] == node.inputs[0]
-
-
-def _log_of_two(chain: Chain, u: str, v: str) -> None:
+def _write_softplus(chain: Chain, u: str, v: str, _y: str = "") -> None:
+    """Log(Exp(u) + Exp(v))."""
     if ONE in (u, v):
         chain.add("Softplus", u or v)
         return
     apart = chain.add("Neg", chain.add("Abs", chain.add("Sub", u, v)))
     chain.add("Add", chain.add("Max", u, v), chain.add("Softplus", apart))
+
+
+def _write_log_of_sum(chain: Chain, found: Captured) -> None:
+    """The logarithm of a sum or mean of exponentials, and of a number that is added to it."""
+    x, node = found.values["x"], chain.network.producer[found.values["total"]]
+    axes = reduced_axes(chain.network, node) if chain.network.known_shape(x) else None
+    if not axes or any(matches(chain.network, BELOW_MAXIMUM, x)):  # which never leaves the range
+        return
+    count = prod(chain.shape(x)[axis] for axis in axes) if node.op_type == "ReduceMean" else 1
+    settings = (("axes", axes), ("keepdims", node.integer("keepdims", 1)))
+    total = chain.add("ReduceLogSumExp", x, shape=chain.shape(chain.node.outputs[0]), settings=settings)
+    if count > 1:
+        total = chain.add("Sub", total, chain.number(log(count)))
+    if "guard" in found.numbers:
+        _write_softplus(chain, total, chain.number(log(found.numbers["guard"])))
+
+
+def _write_log_softmax(chain: Chain, found: Captured) -> None:
+    softmax = chain.network.producer[chain.node.inputs[0]]
+    chain.add("LogSoftmax", found.values["x"], settings=softmax.settings)
+
+
+def _write_log_sigmoid(chain: Chain, found: Captured) -> None:
+    chain.add("Neg", chain.add("Softplus", chain.add("Neg", found.values["x"])))
+
+
+EXPONENTIALS = (
+    *(_rule(op("Div", op("Sub", *pair), op("Add", *pair)), _write_tanh) for pair in PAIRS),
+    *(_rule(op("Div", pair[0], op("Add", *pair)), _write_sigmoid) for pair in PAIRS),
+    _rule(op("Reciprocal", op("Add", number(1.0), EXP_V)), _write_sigmoid),
+    _rule(op("Div", Y, op("Add", number(1.0), EXP_V)), _write_sigmoid),
+    *(_rule(op("Log", op("Add", *pair)), _write_softplus) for pair in PAIRS[:2]),
+    PatternRule(op("Log", op("Softmax", X)), _write_log_softmax),
+    PatternRule(op("Log", op("Sigmoid", X)), _write_log_sigmoid),
+    PatternRule(op("Log", either(TOTAL, op("Add", TOTAL, GUARD))), _write_log_of_sum),
+)

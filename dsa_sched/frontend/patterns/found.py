@@ -69,20 +69,18 @@ def counts(found: Iterable[Found]) -> dict[str, int]:
 
 
 def decisions(found: tuple[Found, ...]) -> Iterator[Decision]:
-    """Decision with their numbers, then one for each that was found in pieces. Nothing if there are none."""
+    """Decision with their numbers, then one for each that the file spells out. Nothing if there are none."""
     ranged = [each for each in found if each.label in RANGED]
     operators = [each for each in found if each.label not in RANGED]
     if operators:
         spelled = counts(each for each in operators if each.spelled)
-        reason = f"of these in pieces {_text(spelled)}" if spelled else "each one node of the file"
+        reason = f"spelled out in the file: {_text(spelled)}" if spelled else "each one node of the file"
         yield Decision(SUBJECT, f"found: {_text(counts(operators))}", reason)
     for each in ranged:
         yield Decision(each.name, f"kept in range: {each.label}", RANGED[each.label])
     for each in operators:
         if each.spelled:
-            yield Decision(
-                each.name, f"found: {each.label}", "put together from the nodes that the file has in its place"
-            )
+            yield Decision(each.name, f"found: {each.label}", "replaces the nodes by which the file spells it out")
 
 
 def _text(numbers: dict[str, int]) -> str:

@@ -11,233 +11,80 @@ is one. What lies between serves nothing else: norms whose root is read too are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from dsa_sched.frontend.decomposition.norms import epsilon_in_range, reduced_axes
 from dsa_sched.frontend.network.chain import Chain, Shape
-from dsa_sched.frontend.network.network import Network, Node
-from dsa_sched.frontend.network.terms import number
-from dsa_sched.frontend.patterns.pattern_search import Match, exponent_of, made_for, number_of, reader_of, shape_of
+from dsa_sched.frontend.network.matching import Captured, Pattern, PatternRule, either, matches, number, op, value
+from dsa_sched.frontend.network.network import Network
+from dsa_sched.frontend.network.terms import number as term_number
+
+X, SCALE, BIAS = value("x"), value("scale", computed=False), value("bias", computed=False)
+AVERAGE = op("ReduceMean", X, name="average")
+CENTRED = op("Sub", X, AVERAGE)
 
 
-def norm_matches(network: Network) -> Iterator[Match]:
-    for node in network.nodes:
-        if node.op_type == "ReduceMean" and (found := _norm(network, node)) is not None:
-            yield found
+def _root(d: Pattern) -> tuple[Pattern, Pattern]:
+    """The root of the mean of the squares of d, and one over it."""
+    mean = op("ReduceMean", either(op("Mul", d, d), op("Pow", d, number(2.0))), name="mean")
+    power = either(op("Add", mean, number(name="epsilon")), mean)
+    root = either(op("Sqrt", power), op("Pow", power, number(0.5)))
+    return root, either(op("Reciprocal", root), op("Div", number(1.0), root), op("Pow", power, number(-0.5)))
 
 
-def _norm(network: Network, mean: Node) -> Match | None:
-    """The norm around a mean of squares."""
-    d = _squared(network, mean.inputs[0])
-    axes = _last_axes(network, mean)
-    if not d or axes is None or shape_of(network, d) != shape_of(network, mean.inputs[0]):
-        return None
-    root = _root(network, mean)
-    if root is None:
-        return None
-    name, epsilon, inverted = root
-    quotient = _inverted_quotient(network, name) if inverted else _quotient(network, name)
-    inverse = name if inverted else _inverse(network, name)
-    if inverse and (product := _product(network, inverse, shape_of(network, d), axes)) is not None:
-        return _scaled_first(network, product, d, axes, epsilon)
-    if quotient is None:
-        return None
-    end, dividend = quotient
-    if not _same(network, dividend, d) or shape_of(network, end.outputs[0]) != shape_of(network, d):
-        return None
-    x, average = _centred(network, d, axes)
-    results = {d, dividend, mean.inputs[0], end.outputs[0]}
-    if x and not _serve_only(network, {d, dividend, average}, results):
-        return None
-    return _with_affine(network, end, x or d, axes, epsilon, centred=bool(x))
+def _quotient(d: Pattern) -> Pattern:
+    root, inverse = _root(d)
+    return either(op("Mul", d, inverse), op("Div", d, root))
 
 
-def _squared(network: Network, name: str) -> str:
-    """d of a d * d or d ^ 2 that one node reads."""
-    node = made_for(network, name, "Mul", "Pow")
-    if node is None:
-        return ""
-    square = node.inputs[0] == node.inputs[1] if node.op_type == "Mul" else exponent_of(network, node) == 2.0
-    return node.inputs[0] if square and node.inputs[0] not in network.constants else ""
+def _scaled(d: Pattern) -> Pattern:
+    return either(op("Mul", _quotient(d), SCALE), op("Mul", d, op("Mul", _root(d)[1], SCALE)))
 
 
-def _last_axes(network: Network, mean: Node) -> Shape | None:
+K = op("Mul", _root(CENTRED)[1], SCALE)
+LAYER_NORM = either(
+    op("Add", _scaled(CENTRED), BIAS),
+    op("Add", op("Mul", X, K), op("Sub", BIAS, op("Mul", AVERAGE, K))),
+    _scaled(CENTRED),
+    _quotient(CENTRED),
+)
+RMS_NORM = either(_scaled(X), _quotient(X))
+
+
+def _write(chain: Chain, found: Captured) -> None:
+    network, x = chain.network, found.values["x"]
+    shape, axes = chain.shape(x), _last_axes(network, found.values["mean"])
+    centred = [found.values["average"]] if "average" in found.values else []
+    epsilon = found.numbers.get("epsilon", 0.0)
+    if axes is None or not epsilon_in_range(network, epsilon) or chain.shape(chain.node.outputs[0]) != shape:
+        return
+    if not found.is_closed(network) or any(_last_axes(network, name) != axes for name in centred):
+        return
+    if not centred and any(_last_axes(network, c.values["average"]) == axes for c in matches(network, CENTRED, x)):
+        return  # a layer norm of which a value in between is read too
+    wide, vectors = shape[axes[0] :], [found.values[name] for name in ("scale", "bias") if name in found.values]
+    if not all(_is_vector(network, name, wide) for name in vectors):
+        return
+    vectors = vectors or [chain.array(np.ones(wide, np.float32), term_number(1).broadcast(*wide))]
+    inputs = [chain.reshaped(name, *wide) for name in vectors]
+    settings = (("axis", axes[0] - len(shape)), ("epsilon", epsilon))
+    chain.add("LayerNormalization" if centred else "RMSNormalization", x, *inputs, shape=shape, settings=settings)
+
+
+def _last_axes(network: Network, mean: str) -> Shape | None:
     """The axes of a mean, if they are all from one on to the last and stay with one element."""
-    shape = shape_of(network, mean.inputs[0])
-    axes = reduced_axes(network, mean) if shape else None
-    if not shape or axes is None or not mean.integer("keepdims", 1):
+    node = network.producer[mean]
+    shape = network.known_shape(node.inputs[0])
+    axes = reduced_axes(network, node) if shape else None
+    if not shape or axes is None or not node.integer("keepdims", 1):
         return None
     return axes if axes == tuple(range(len(shape) - len(axes), len(shape))) else None
 
 
-def _root(network: Network, mean: Node) -> tuple[str, float, bool] | None:
-    """The value of sqrt(mean + epsilon), or one over it; epsilon; whether it is one over it."""
-    name, epsilon = mean.outputs[0], 0.0
-    added = reader_of(network, name, "Add")
-    if added is not None:
-        other = added.inputs[1] if added.inputs[0] == name else added.inputs[0]
-        value = number_of(network, other)
-        if value is None or shape_of(network, added.outputs[0]) != shape_of(network, name):
-            return None
-        name, epsilon = added.outputs[0], value
-    if not epsilon_in_range(network, epsilon):
-        return None
-    root = reader_of(network, name, "Sqrt", "Pow")
-    if root is None or root.inputs[0] != name:
-        return None
-    exponent = 0.5 if root.op_type == "Sqrt" else exponent_of(network, root)
-    if exponent not in (0.5, -0.5) or shape_of(network, root.outputs[0]) != shape_of(network, name):
-        return None
-    return root.outputs[0], epsilon, exponent < 0
-
-
-def _quotient(network: Network, root: str) -> tuple[Node, str] | None:
-    """The node that divides by a root, or multiplies by its reciprocal, and the dividend."""
-    node = reader_of(network, root, "Div", "Reciprocal")
-    if node is None:
-        return None
-    if node.op_type == "Div" and node.inputs[1] == root and number_of(network, node.inputs[0]) != 1.0:
-        return (node, node.inputs[0]) if node.inputs[0] != root else None
-    if node.op_type == "Div" and node.inputs[0] == root:
-        return None
-    return _inverted_quotient(network, node.outputs[0])
-
-
-def _inverted_quotient(network: Network, inverse: str) -> tuple[Node, str] | None:
-    node = reader_of(network, inverse, "Mul")
-    if node is None or node.inputs[0] == node.inputs[1]:
-        return None
-    return node, node.inputs[1] if node.inputs[0] == inverse else node.inputs[0]
-
-
-def _inverse(network: Network, root: str) -> str:
-    """The value that is one over a root, which nothing else reads; empty where there is none."""
-    node = reader_of(network, root, "Div", "Reciprocal")
-    if node is None or (
-        node.op_type == "Div" and (node.inputs[1] != root or number_of(network, node.inputs[0]) != 1.0)
-    ):
-        return ""
-    return node.outputs[0]
-
-
-def _product(network: Network, inverse: str, shape: Shape | None, axes: Shape) -> tuple[Node, str] | None:
-    """The node that multiplies one over a root by a scale, and that: one number for each place along the axes."""
-    node = reader_of(network, inverse, "Mul")
-    if node is None or shape is None or node.inputs[0] == node.inputs[1]:
-        return None
-    scale = node.inputs[1] if node.inputs[0] == inverse else node.inputs[0]
-    return (node, scale) if _is_vector(network, scale, shape[axes[0] :]) else None
-
-
 def _is_vector(network: Network, name: str, wide: Shape) -> bool:
     """Whether the value has this shape, except for leading axes of one element."""
-    shape = shape_of(network, name)
+    shape = network.known_shape(name)
     return shape is not None and shape[len(shape) - len(wide) :] == wide and set(shape[: len(shape) - len(wide)]) <= {1}
 
 
-def _scaled_first(network: Network, product: tuple[Node, str], d: str, axes: Shape, epsilon: float) -> Match | None:
-    """The norm whose root and scale are multiplied with each other before the line is."""
-    node, scale = product
-    x, average = _centred(network, d, axes)
-    readers = network.readers.get(node.outputs[0], ())
-    if node.outputs[0] in network.outputs or not all(reader.op_type == "Mul" for reader in readers):
-        return None
-    others = [next((name for name in reader.inputs if name != node.outputs[0]), "") for reader in readers]
-    if len(readers) == 1 and _same(network, others[0], d):
-        end, bias = readers[0], ""
-    elif len(readers) == 2 and x and set(others) == {x, average}:
-        found = _keras_end(network, readers[others.index(x)], readers[others.index(average)])
-        if found is None or not _is_vector(network, found[1], network.shape(d)[axes[0] :]):
-            return None
-        end, bias = found
-    else:
-        return None
-    if shape_of(network, end.outputs[0]) != shape_of(network, d):
-        return None
-    return _with_affine(network, end, x or d, axes, epsilon, centred=bool(x), given=(scale, bias))
-
-
-def _keras_end(network: Network, line: Node, middle: Node) -> tuple[Node, str] | None:
-    """The node x * k + (bias - mean * k), and the bias."""
-    end = reader_of(network, line.outputs[0], "Add")
-    shift = reader_of(network, middle.outputs[0], "Sub")
-    if end is None or shift is None or shift.inputs[1] != middle.outputs[0] or shift.inputs[0] == shift.inputs[1]:
-        return None
-    if reader_of(network, shift.outputs[0], "Add") is not end:
-        return None
-    return end, shift.inputs[0]
-
-
-def _same(network: Network, a: str, b: str) -> bool:
-    """Whether both are one value, or differences of the same two: exporters write them twice."""
-    first, second = network.producer.get(a), network.producer.get(b)
-    return a == b or (
-        first is not None and second is not None and first.op_type == second.op_type == "Sub"
-        and first.inputs == second.inputs
-    )  # fmt: skip
-
-
-def _centred(network: Network, d: str, axes: Shape) -> tuple[str, str]:
-    """The x of which d is x - mean(x) over the same axes, and that mean; empty where it is no such difference."""
-    node = network.producer.get(d)
-    mean = network.producer.get(node.inputs[1]) if node is not None and node.op_type == "Sub" else None
-    if node is None or mean is None or mean.op_type != "ReduceMean" or mean.inputs[0] != node.inputs[0]:
-        return "", ""
-    return (node.inputs[0], node.inputs[1]) if _last_axes(network, mean) == axes else ("", "")
-
-
-def _serve_only(network: Network, names: set[str], results: set[str]) -> bool:
-    """Whether only nodes that make `results` read these values."""
-    readers = (reader for name in names for reader in network.readers[name])
-    return not names & set(network.outputs) and all(results & set(reader.outputs) for reader in readers)
-
-
-def _with_affine(
-    network: Network,
-    end: Node,
-    x: str,
-    axes: Shape,
-    epsilon: float,
-    *,
-    centred: bool,
-    given: tuple[str, str] = ("", ""),
-) -> Match:
-    """The norm with the scale and the bias that follow it, as far as they are not given."""
-    shape = network.shape(x)
-    wide, (scale, bias) = shape[axes[0] :], given
-    if not scale and (found := _vector(network, end.outputs[0], "Mul", wide)) is not None:
-        end, scale = found
-    if scale and not bias and centred and (found := _vector(network, end.outputs[0], "Add", wide)) is not None:
-        end, bias = found
-
-    def write(chain: Chain) -> None:
-        ones = scale or chain.array(np.ones(wide, np.float32), number(1).broadcast(*wide))
-        settings = (("axis", axes[0] - len(shape)), ("epsilon", epsilon))
-        inputs = tuple(_flat(chain, name, wide) for name in (ones, bias) if name)
-        chain.add("LayerNormalization" if centred else "RMSNormalization", x, *inputs, shape=shape, settings=settings)
-
-    return Match(end, write)
-
-
-def _flat(chain: Chain, name: str, wide: Shape) -> str:
-    """A vector without leading axes."""
-    if chain.shape(name) == wide:
-        return name
-    constant = chain.network.constants.get(name)
-    if constant is not None:
-        return chain.array(constant.reshape(wide), chain.network.term(name).reshape(*wide))
-    return chain.add("Flatten", name, shape=wide)
-
-
-def _vector(network: Network, name: str, op_type: str, wide: Shape) -> tuple[Node, str] | None:
-    """The only reader of a value, which adds to it or multiplies it by a number for each place along the axes of the
-    norm, and these numbers.
-    """
-    node = reader_of(network, name, op_type)
-    if node is None or node.inputs[0] == node.inputs[1]:
-        return None
-    other = node.inputs[1] if node.inputs[0] == name else node.inputs[0]
-    same = shape_of(network, node.outputs[0]) == shape_of(network, name)
-    return (node, other) if same and _is_vector(network, other, wide) else None
+NORMS = (PatternRule(LAYER_NORM, _write), PatternRule(RMS_NORM, _write))

@@ -17,16 +17,14 @@ from math import prod
 
 from dsa_sched.frontend.decomposition.norms import average, reduced_axes
 from dsa_sched.frontend.network.chain import Chain, Shape
+from dsa_sched.frontend.network.matching import Captured, Match, PatternRule, either, number, op, value
 from dsa_sched.frontend.network.network import FLOATING, Network, Node
-from dsa_sched.frontend.patterns.pattern_search import (
-    Match,
+from dsa_sched.frontend.network.queries import (
     exponent_of,
     factor_of,
     is_alike,
     is_computed,
     number_of,
-    reader_of,
-    shape_of,
 )
 
 EXACT = 2.0**-20
@@ -45,7 +43,7 @@ def mean_matches(network: Network) -> Iterator[Match]:
         total = network.producer.get(name)
         if total is None or total.op_type != "ReduceSum":
             continue
-        shape = shape_of(network, total.inputs[0])
+        shape = network.known_shape(total.inputs[0])
         axes = reduced_axes(network, total) if shape else None
         if not shape or not axes or network.values[total.outputs[0]].dtype not in FLOATING:
             continue
@@ -67,22 +65,6 @@ def _mean(network: Network, end: Node, total: Node, axes: Shape, factor: float) 
     return Match(end, write)
 
 
-def variance_matches(network: Network) -> Iterator[Match]:
-    """Sums of squares less the square of the sum, both scaled so that a variance is left."""
-    for node in network.nodes:
-        if node.op_type != "Sub" or any(shape_of(network, name) is None for name in (*node.inputs, *node.outputs)):
-            continue
-        factor, squares = _unscaled(network, node.inputs[0])
-        first = _sum_of(network, squares)
-        second = _square_of_sum(network, node.inputs[1])
-        if first is None or second is None or not is_alike(network, square_of(network, first.x), second.x):
-            continue
-        factor *= first.factor
-        alike = abs(second.factor * second.count - factor) <= EXACT * factor
-        if alike and (first.axes, first.kept) == (second.axes, second.kept):
-            yield _variance(network, node, second, factor)
-
-
 @dataclass(frozen=True, slots=True)
 class _Sum:
     """factor * (sum of x over `axes`, `count` elements), or its square; where `kept`, the axes stay with one element.
@@ -96,33 +78,34 @@ class _Sum:
     mean: str = ""
 
 
-def _variance(network: Network, difference: Node, total: _Sum, factor: float) -> Match:
-    shape = network.shape(difference.outputs[0])
-
-    def write(chain: Chain) -> None:
-        d = chain.add("Sub", total.x, total.mean or average(chain, total.x, total.axes))
-        settings = (("axes", total.axes), ("keepdims", int(total.kept)))
-        variance = chain.add("ReduceMean", chain.add("Mul", d, d), shape=shape, settings=settings)
-        if abs(factor * total.count - 1) > EXACT:
-            chain.add("Mul", variance, chain.number(factor * total.count))
-
-    return Match(_at_least_zero(network, difference), write)
+DIFFERENCE = op("Sub", value("mean of squares"), value("square of mean"), name="difference")
+VARIANCE = either(op("Max", DIFFERENCE, number(0.0)), op("Relu|Clip", DIFFERENCE), DIFFERENCE)
+"""A difference that may be clamped at zero."""
 
 
-def _at_least_zero(network: Network, node: Node) -> Node:
-    """The node that clamps a variance at zero, if it is the only reader; otherwise the node that computes it."""
-    reader = reader_of(network, node.outputs[0], "Max", "Relu", "Clip")
-    if reader is None or shape_of(network, reader.outputs[0]) != shape_of(network, node.outputs[0]):
-        return node
-    match reader.op_type:
-        case "Relu":
-            return reader
-        case "Max" if len(reader.inputs) == 2:
-            other = reader.inputs[1] if reader.inputs[0] == node.outputs[0] else reader.inputs[0]
-            return reader if number_of(network, other) == 0.0 else node
-        case "Clip" if reader.inputs[0] == node.outputs[0] and not reader.input(2) and not reader.settings:
-            return reader if number_of(network, reader.input(1)) == 0.0 else node
-    return node
+def _write_variance(chain: Chain, found: Captured) -> None:
+    """Write the variance where sums of squares less the square of the sum are both scaled so that one is left."""
+    network, end = chain.network, chain.node
+    clamps = not end.input(2) and not end.settings and number_of(network, end.input(1)) == 0.0
+    if (end.op_type == "Clip" and not clamps) or not found.is_closed(network):
+        return
+    factor, squares = _unscaled(network, found.values["mean of squares"])
+    first = _sum_of(network, squares)
+    total = _square_of_sum(network, found.values["square of mean"])
+    if first is None or total is None or not is_alike(network, square_of(network, first.x), total.x):
+        return
+    factor *= first.factor
+    alike = abs(total.factor * total.count - factor) <= EXACT * factor
+    if not alike or (first.axes, first.kept) != (total.axes, total.kept):
+        return
+    d = chain.add("Sub", total.x, total.mean or average(chain, total.x, total.axes))
+    settings, shape = (("axes", total.axes), ("keepdims", int(total.kept))), chain.shape(found.values["difference"])
+    variance = chain.add("ReduceMean", chain.add("Mul", d, d), shape=shape, settings=settings)
+    if abs(factor * total.count - 1) > EXACT:
+        chain.add("Mul", variance, chain.number(factor * total.count))
+
+
+VARIANCES = (PatternRule(VARIANCE, _write_variance),)
 
 
 def _unscaled(network: Network, name: str) -> tuple[float, str]:
@@ -136,7 +119,7 @@ def _unscaled(network: Network, name: str) -> tuple[float, str]:
 def _sum_of(network: Network, name: str) -> _Sum | None:
     """The sum or mean that the value is, and along which axes."""
     node = network.producer.get(name)
-    shape = shape_of(network, node.inputs[0]) if node is not None else None
+    shape = network.known_shape(node.inputs[0]) if node is not None else None
     if node is None or not shape or not is_computed(network, node.inputs[0]):
         return None
     if node.op_type == "GlobalAveragePool":
@@ -167,8 +150,8 @@ def _square_of_sum(network: Network, name: str) -> _Sum | None:
 def square_of(network: Network, name: str) -> str:
     """x of a value that is x * x or x ^ 2, of its own shape; empty where it is no square."""
     node = network.producer.get(name)
-    if node is None or node.op_type not in ("Mul", "Pow") or shape_of(network, node.inputs[0]) is None:
+    if node is None or node.op_type not in ("Mul", "Pow") or network.known_shape(node.inputs[0]) is None:
         return ""
     square = node.inputs[0] == node.inputs[1] if node.op_type == "Mul" else exponent_of(network, node) == 2.0
-    same = shape_of(network, node.inputs[0]) == shape_of(network, name)
+    same = network.known_shape(node.inputs[0]) == network.known_shape(name)
     return node.inputs[0] if square and same and is_computed(network, node.inputs[0]) else ""

@@ -10,27 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
+from dsa_sched.frontend.network.matching import Match, matches_of, replaced
 from dsa_sched.frontend.network.network import Network
-from dsa_sched.frontend.patterns.attention_patterns import attention_matches
+from dsa_sched.frontend.patterns.attention_patterns import ATTENTIONS
 from dsa_sched.frontend.patterns.curve_patterns import curve_matches
-from dsa_sched.frontend.patterns.exponential_patterns import exponential_matches
+from dsa_sched.frontend.patterns.exponential_patterns import EXPONENTIALS
 from dsa_sched.frontend.patterns.found import recorded
-from dsa_sched.frontend.patterns.layer_norm_patterns import norm_matches
-from dsa_sched.frontend.patterns.mean_patterns import mean_matches, variance_matches
-from dsa_sched.frontend.patterns.pattern_search import Match, replaced
-from dsa_sched.frontend.patterns.rotary_patterns import rotary_matches
-from dsa_sched.frontend.patterns.softmax_patterns import softmax_matches
+from dsa_sched.frontend.patterns.layer_norm_patterns import NORMS
+from dsa_sched.frontend.patterns.mean_patterns import VARIANCES, mean_matches
+from dsa_sched.frontend.patterns.rotary_patterns import ROTARIES
+from dsa_sched.frontend.patterns.softmax_patterns import SOFTMAXES
 
 SEARCHES: tuple[Callable[[Network], Iterator[Match]], ...] = (
-    softmax_matches,
+    partial(matches_of, SOFTMAXES),
     mean_matches,
-    variance_matches,
-    norm_matches,
-    exponential_matches,
+    partial(matches_of, VARIANCES),
+    partial(matches_of, NORMS),
+    partial(matches_of, EXPONENTIALS),
     curve_matches,
-    rotary_matches,
-    attention_matches,
+    partial(matches_of, ROTARIES),
+    partial(matches_of, ATTENTIONS),
 )
 """An attention is around a softmax, a norm around means, an activation around a function of exponentials: each search
 comes after those for the operators inside.

@@ -18,11 +18,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from dsa_sched.frontend.network.chain import Chain
+from dsa_sched.frontend.network.draft import rewritten
 from dsa_sched.frontend.network.network import FLOATING, Network, Node
+from dsa_sched.frontend.network.queries import bounds_of, exponent_of, is_computed
 from dsa_sched.frontend.patterns.found import RAISED
 from dsa_sched.frontend.patterns.mean_patterns import square_of
-from dsa_sched.frontend.patterns.pattern_search import exponent_of, is_computed, number_of, shape_of
-from dsa_sched.frontend.ranges.draft import Draft
 from partitioner.ir.operators import REARRANGING, Trait, onnx_names
 
 MOST_NODES = 16
@@ -33,14 +33,11 @@ MOVES = onnx_names(*REARRANGING)
 def raise_guards(network: Network) -> Network:
     """All guards of divisors raised where fp16 has no number for them."""
     guards = dict(guard for name, root in _divisors(network) for guard in _guards(network, name, root))
-    draft = Draft(network)
-    for node in network.nodes:
-        chain = draft.chain(node)
-        if node.outputs[0] in guards and _write(network, chain, node, guards[node.outputs[0]]):
-            draft.put(chain, RAISED)
-        else:
-            draft.keep(node)
-    return draft.finished()
+
+    def write(chain: Chain, node: Node) -> bool:
+        return node.outputs[0] in guards and _write(network, chain, node, guards[node.outputs[0]])
+
+    return rewritten(network, write, tag="ranged", label=RAISED)
 
 
 def _divisors(network: Network) -> Iterator[tuple[str, bool]]:
@@ -63,7 +60,7 @@ def _guards(network: Network, name: str, root: bool) -> Iterator[tuple[str, floa
             return
         name, root = waiting.pop()
         node = network.producer.get(name)
-        if node is None or shape_of(network, name) is None or network.values[name].dtype not in FLOATING:
+        if node is None or network.known_shape(name) is None or network.values[name].dtype not in FLOATING:
             continue
         if node.op_type in MOVES:
             waiting += [(operand, root) for operand in _numbers(network, node)]
@@ -97,13 +94,12 @@ def _write(network: Network, chain: Chain, node: Node, least: float) -> bool:
 def _guard(network: Network, node: Node) -> tuple[str, float, float] | None:
     """The value that a node guards, and the smallest and the largest number with which it does so."""
     if node.op_type == "Clip":
-        low = number_of(network, node.input(1)) if node.input(1) else node.number("min", -np.inf)
-        high = number_of(network, node.input(2)) if node.input(2) else node.number("max", np.inf)
+        low, high = bounds_of(network, node)
         wide = high is not None and high >= network.rounding.largest
         return (node.inputs[0], low, low) if low is not None and wide else None
     for x, constant in (node.inputs, node.inputs[::-1]) if len(node.inputs) == 2 else ():
         array = network.constants.get(constant)
-        same = shape_of(network, x) == shape_of(network, node.outputs[0])
+        same = network.known_shape(x) == network.known_shape(node.outputs[0])
         if array is not None and array.dtype.kind in "fV" and array.size and same and is_computed(network, x):
             guards = array.astype(np.float64)
             return x, float(guards.min()), float(guards.max())
@@ -123,7 +119,7 @@ def _is_nonnegative(network: Network, name: str, steps: int = MOST_NODES) -> boo
         case "Mul" | "Pow" if square_of(network, name):
             return True
         case "Clip":
-            low = number_of(network, node.input(1)) if node.input(1) else node.number("min", -np.inf)
+            low, _ = bounds_of(network, node)
             return (low is not None and low >= 0) or _is_nonnegative(network, node.inputs[0], steps - 1)
         case "Max":
             return any(_is_nonnegative(network, operand, steps - 1) for operand in node.inputs)

@@ -17,10 +17,10 @@ from math import log
 import numpy as np
 
 from dsa_sched.frontend.network.chain import Chain
+from dsa_sched.frontend.network.draft import rewritten
 from dsa_sched.frontend.network.network import FORMULA, Network, Node
+from dsa_sched.frontend.network.queries import bounds_of, exponent_of, is_computed, number_of, reader_of
 from dsa_sched.frontend.patterns.found import WHOLE
-from dsa_sched.frontend.patterns.pattern_search import exponent_of, is_computed, number_of, reader_of, shape_of
-from dsa_sched.frontend.ranges.draft import Draft
 from dsa_sched.frontend.ranges.magnitudes import SquareSum, square_sum, write_scaled
 from partitioner.ir.formula import Step, formula_text
 
@@ -29,15 +29,13 @@ MOST_STEPS = 16
 
 def whole_logarithms(network: Network) -> Network:
     """All logarithms of this form; nodes that nothing reads any more are left to be pruned."""
-    draft = Draft(network)
-    for node in network.nodes:
-        chain = draft.chain(node)
+
+    def write(chain: Chain, node: Node) -> bool:
         last = _last_step(network, node)
-        if last is not None and shape_of(network, node.outputs[0]) is not None and _write(network, chain, node, last):
-            draft.put(chain, WHOLE)
-        else:
-            draft.keep(node)
-    return draft.finished()
+        known = network.known_shape(node.outputs[0]) is not None
+        return last is not None and known and _write(network, chain, node, last)
+
+    return rewritten(network, write, tag="ranged", label=WHOLE)
 
 
 def _last_step(network: Network, node: Node) -> Step | None:
@@ -78,11 +76,11 @@ def _of_squares(chain: Chain, squares: SquareSum) -> None:
 def _steps_before(network: Network, end: Node) -> tuple[str, tuple[Step, ...]]:
     """The value from which a chain of functions of one operand leads to a node, and what they do to it."""
     name, steps = end.inputs[0], list[Step]()
-    shape = shape_of(network, name)
+    shape = network.known_shape(name)
     while len(steps) < MOST_STEPS:
         node = network.producer.get(name)
         before = _before(network, node) if node is not None and reader_of(network, name) is not None else None
-        if before is None or shape_of(network, before[0]) != shape or before[0] in network.constants:
+        if before is None or network.known_shape(before[0]) != shape or before[0] in network.constants:
             break
         name = before[0]
         steps[:0] = before[1]
@@ -102,8 +100,7 @@ def _before(network: Network, node: Node) -> tuple[str, tuple[Step, ...]] | None
         case "Pow":
             return _power(x, exponent_of(network, node))
         case "Clip":
-            low = number_of(network, node.input(1)) if node.input(1) else node.number("min", -np.inf)
-            high = number_of(network, node.input(2)) if node.input(2) else node.number("max", np.inf)
+            low, high = bounds_of(network, node)
             if low is None or high is None:
                 return None
             return x, tuple(step for step in (("max", low), ("min", high)) if np.isfinite(step[1]))

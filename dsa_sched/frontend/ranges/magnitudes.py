@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from math import sqrt
 
 from dsa_sched.frontend.network.chain import Chain
+from dsa_sched.frontend.network.draft import rewritten
 from dsa_sched.frontend.network.network import FLOATING, Network, Node
+from dsa_sched.frontend.network.queries import exponent_of, factor_of, number_of
 from dsa_sched.frontend.patterns.found import DIVIDED
 from dsa_sched.frontend.patterns.mean_patterns import square_of
-from dsa_sched.frontend.patterns.pattern_search import exponent_of, factor_of, number_of, shape_of
-from dsa_sched.frontend.ranges.draft import Draft
 
 MOST_TERMS = 8
 
@@ -31,16 +31,14 @@ class SquareSum:
 
 def scale_roots(network: Network) -> Network:
     """All roots of this form; nodes that nothing reads any more are left to be pruned."""
-    draft = Draft(network)
-    for node in network.nodes:
+
+    def write(chain: Chain, node: Node) -> bool:
         squares = square_sum(network, node.inputs[0]) if _is_root(network, node) else None
-        if squares is None:
-            draft.keep(node)
-            continue
-        chain = draft.chain(node)
-        _write(chain, squares)
-        draft.put(chain, DIVIDED)
-    return draft.finished()
+        if squares is not None:
+            _write(chain, squares)
+        return squares is not None
+
+    return rewritten(network, write, tag="ranged", label=DIVIDED)
 
 
 def _is_root(network: Network, node: Node) -> bool:
@@ -49,7 +47,7 @@ def _is_root(network: Network, node: Node) -> bool:
 
 def square_sum(network: Network, name: str) -> SquareSum | None:
     """The squares and positive numbers of which a value is the sum, if the squares are of values of its own shape."""
-    shape = shape_of(network, name)
+    shape = network.known_shape(name)
     terms: list[tuple[str, float]] = []
     constant, waiting = 0.0, [(name, 1.0)]
     while waiting:
@@ -57,7 +55,7 @@ def square_sum(network: Network, name: str) -> SquareSum | None:
         node = network.producer.get(current)
         if (number := number_of(network, current)) is not None and number >= 0:
             constant += coefficient * number
-        elif (x := square_of(network, current)) and shape_of(network, x) == shape:
+        elif (x := square_of(network, current)) and network.known_shape(x) == shape:
             terms.append((x, coefficient))
         elif node is not None and node.op_type == "Add":
             waiting += [(operand, coefficient) for operand in node.inputs]

@@ -28,15 +28,17 @@ from dsa_sched.frontend.decomposition.norms import (
     scaled,
 )
 from dsa_sched.frontend.network.chain import Chain, Shape
+from dsa_sched.frontend.network.draft import Draft
+from dsa_sched.frontend.network.matching import matches, op, value
 from dsa_sched.frontend.network.network import FLOATING, Network, Node
+from dsa_sched.frontend.network.queries import bounds_of, exponent_of, is_alike, number_of
 from dsa_sched.frontend.network.terms import number
 from dsa_sched.frontend.patterns.found import SCALED
 from dsa_sched.frontend.patterns.mean_patterns import square_of
-from dsa_sched.frontend.patterns.pattern_search import exponent_of, is_alike, number_of, shape_of
-from dsa_sched.frontend.ranges.draft import Draft
 from partitioner.ir.operators import Trait, onnx_names
 
 SUMS = ("ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2")
+CENTRED = op("Sub", value("y"), op("ReduceMean", value("y"), name="mean"))
 MOVES = onnx_names(Trait.VIEW)
 MOST_STEPS = 24
 """Largest number of steps after a sum within which an epsilon is looked for."""
@@ -65,16 +67,14 @@ class _Scaled:
 
 def scale_sums(network: Network) -> Network:
     """All sums of squares of this form; nodes that nothing reads any more are left to be pruned."""
-    draft, known = Draft(network), dict[str, _Scaled]()
+    draft, known = Draft(network, tag="ranged"), dict[str, _Scaled]()
     for node in network.nodes:
         chain = draft.chain(node)
         found = _source(network, chain, node) or _followed(network, chain, node, known)
         if isinstance(found, _Scaled):
             known[node.outputs[0]] = found
             _write_out(chain, found, network.shape(node.outputs[0]))
-        if found is None:
-            draft.keep(node)
-        else:
+        if found is not None:
             draft.put(chain, SCALED if node.op_type in SUMS else "")
     return draft.finished()
 
@@ -85,7 +85,7 @@ def _source(network: Network, chain: Chain, node: Node) -> _Scaled | None:
         return None
     plain = node.op_type in ("ReduceMean", "ReduceSum")
     x = square_of(network, node.inputs[0]) if plain else node.inputs[0]
-    shape = shape_of(network, x) if x else None
+    shape = network.known_shape(x) if x else None
     axes = reduced_axes(network, node) if shape else None
     if not shape or not axes or x in network.constants or network.values[x].dtype not in FLOATING:
         return None
@@ -108,15 +108,10 @@ def _source(network: Network, chain: Chain, node: Node) -> _Scaled | None:
 
 def _centred(network: Network, x: str, axes: Shape) -> Iterator[str]:
     """The y of which x is y - mean(y) over the same axes."""
-    difference = network.producer.get(x)
-    if difference is None or difference.op_type != "Sub":
-        return
-    y, mean_name = difference.inputs
-    mean = network.producer.get(mean_name)
-    if mean is None or mean.op_type != "ReduceMean" or mean.inputs[0] != y:
-        return
-    if mean.integer("keepdims", 1) and reduced_axes(network, mean) == axes:
-        yield y
+    for found in matches(network, CENTRED, x):
+        mean = network.producer[found.values["mean"]]
+        if mean.integer("keepdims", 1) and reduced_axes(network, mean) == axes:
+            yield found.values["y"]
 
 
 # Numbers added to a sum, or that are its lower bound
@@ -166,8 +161,9 @@ def _least(network: Network, node: Node, name: str) -> tuple[str, float] | None:
     match node.op_type:
         case "Add" | "Max" if least is not None:
             kind = node.op_type
-        case "Clip" if node.inputs[0] == name and _upper_bound(network, node) == np.inf:
-            kind, least = "Max", number_of(network, node.input(1)) if node.input(1) else node.number("min", 0.0)
+        case "Clip" if node.inputs[0] == name and _holds_back_nothing(network, node):
+            kind, (low, _) = "Max", bounds_of(network, node)
+            least = 0.0 if low == -np.inf else low
         case "Relu":
             kind, least = "Max", 0.0
         case _:
@@ -175,14 +171,14 @@ def _least(network: Network, node: Node, name: str) -> tuple[str, float] | None:
     return (kind, least) if least is not None and 0 <= least < np.inf else None
 
 
-def _upper_bound(network: Network, node: Node) -> float:
-    """Upper bound of a Clip: infinite where it holds back no number of fp16; zero where it is not constant."""
-    bound = number_of(network, node.input(2)) if node.input(2) else node.number("max", np.inf)
-    return np.inf if bound is not None and bound > network.rounding.largest else 0.0
+def _holds_back_nothing(network: Network, clip: Node) -> bool:
+    """Whether no number of fp16 is above the upper bound of a Clip."""
+    _, high = bounds_of(network, clip)
+    return high is not None and high > network.rounding.largest
 
 
 def _same_shape(network: Network, node: Node, name: str) -> bool:
-    return shape_of(network, node.outputs[0]) == shape_of(network, name) is not None
+    return network.known_shape(node.outputs[0]) == network.known_shape(name) is not None
 
 
 def _exponent(network: Network, node: Node) -> float | None:

@@ -17,8 +17,10 @@ from math import erf
 import numpy as np
 import numpy.typing as npt
 
-from dsa_sched.frontend.network.network import SCALE_SHIFT, Array, Network, Node, Origin, Value
-from dsa_sched.frontend.network.terms import Term, number
+from dsa_sched.frontend.network.draft import Draft
+from dsa_sched.frontend.network.network import SCALE_SHIFT, Network, Node, Origin
+from dsa_sched.frontend.network.terms import number
+from dsa_sched.frontend.network.traced import TracedArray
 
 Floats = npt.NDArray[np.float64]
 
@@ -41,58 +43,32 @@ class _Activation:
     affine: Node
     relu: Node
     products: tuple[Node, ...]
-    scale: Floats
-    shift: Floats
-    offset: Floats
+    scale: TracedArray
+    shift: TracedArray
+    offset: TracedArray
     """Shift / scale, rounded: the number added to x before Relu."""
-
-    terms: tuple[Term, Term]
-    """Derivation of scale and shift from the file."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Draft:
-    """The changes; `nodes` has the nodes that replace a node, by its name."""
-
-    nodes: dict[str, tuple[Node, ...]]
-    constants: dict[str, Array]
-    values: dict[str, Value]
-    origins: dict[str, Origin]
-    terms: dict[str, Term]
-
-    def unscaled(self, name: str, scale: Floats, shift: Floats) -> str:
-        """A value from which the file's follows by a scale and a shift."""
-        ours, known = f"{name}::unscaled", self.origins.get(name)
-        of_file = Origin(known.name if known else name, scale, shift, known.part if known else None)
-        self.values[ours], self.origins[ours] = self.values[name], of_file
-        return ours
-
-    def constant(self, name: str, array: Array, term: Term) -> str:
-        self.constants[name], self.terms[name] = array, term
-        return name
-
-    def vector(self, name: str, along: str, elements: Floats, term: Term) -> str:
-        """A constant with an element for each channel of the value `along`."""
-        shape = _by_input(len(self.values[along].shape))
-        return self.constant(name, elements.reshape(shape), term.reshape(*shape))
 
 
 def move_gains(network: Network) -> Network:
     """Move all scales and shifts that can go into convolutions after Relu."""
-    draft = _Draft({}, dict(network.constants), dict(network.values), dict(network.origins), dict(network.terms))
+    draft = Draft(network)
     for node in network.nodes:
         found = _activation(network, node)
         if found is not None:
             (_as_maximum if _takes_maximum(network, found) else _as_addition)(network, draft, found)
-    nodes = tuple(new for node in network.nodes for new in draft.nodes.get(node.name, (node,)))
-    return replace(
-        network,
-        nodes=nodes,
-        constants=draft.constants,
-        values=draft.values,
-        origins=draft.origins,
-        terms=draft.terms,
-    )
+    return draft.finished()
+
+
+def _unscaled(draft: Draft, name: str, scale: Floats, shift: Floats) -> str:
+    """A value from which the file's follows by a scale and a shift."""
+    known = draft.network.origins.get(name)
+    of_file = Origin(known.name if known else name, scale, shift, known.part if known else None)
+    return draft.value(f"{name}::unscaled", draft.network.values[name], of_file)
+
+
+def _vector(draft: Draft, name: str, along: str, elements: TracedArray) -> str:
+    """A constant with an element for each channel of the value `along`."""
+    return draft.store(name, elements.reshape(*_by_input(len(draft.network.shape(along)))))
 
 
 def _activation(network: Network, node: Node) -> _Activation | None:
@@ -101,19 +77,17 @@ def _activation(network: Network, node: Node) -> _Activation | None:
     """
     if node.op_type != SCALE_SHIFT or node.outputs[0] in network.outputs:
         return None
-    scale, shift = (np.asarray(network.constants[name], np.float64).reshape(-1) for name in node.inputs[1:3])
-    if not np.all(scale > 0) or not np.all(np.abs(shift) <= LARGEST_SHIFT * scale):
+    scale, shift = (network.traced(name).reshape(-1) for name in node.inputs[1:3])
+    if not np.all(scale.float64 > 0) or not np.all(np.abs(shift.float64) <= LARGEST_SHIFT * scale.float64):
         return None
     readers = network.readers.get(node.outputs[0], ())
     if len(readers) != 1 or readers[0].op_type != "Relu" or readers[0].outputs[0] in network.outputs:
         return None
     data = readers[0].outputs[0]
     products = network.readers.get(data, ())
-    if not products or not all(_takes_scales(network, product, data, scale) for product in products):
+    if not products or not all(_takes_scales(network, product, data, scale.float64) for product in products):
         return None
-    factor, offset = (network.term(name).reshape(-1) for name in node.inputs[1:3])
-    held = network.rounding.rounded(shift / scale)
-    return _Activation(node, readers[0], products, scale, shift, held, (factor, offset))
+    return _Activation(node, readers[0], products, scale, shift, (shift / scale).rounded(network.rounding))
 
 
 def _takes_scales(network: Network, node: Node, data: str, scale: Floats) -> bool:
@@ -128,7 +102,8 @@ def _takes_scales(network: Network, node: Node, data: str, scale: Floats) -> boo
     if node.inputs[1] not in network.constants:
         return False
     weights = np.asarray(network.constants[node.inputs[1]], np.float64)
-    acting = network.rounding.rounded(_scaled_weights(network, node, scale)) / scale.reshape(_by_input(weights.ndim))
+    along = scale.reshape(_by_input(weights.ndim))
+    acting = network.rounding.rounded(weights * along) / along
     errors, norms = (np.linalg.norm(found.reshape(len(found), -1), axis=1) for found in (acting - weights, weights))
     return bool(np.all(errors <= network.rounding.unit * norms))
 
@@ -147,9 +122,9 @@ def _takes_maximum(network: Network, found: _Activation) -> bool:
     return all(
         _pads_nothing(product)
         and (not product.input(2) or product.input(2) in network.constants)
-        and np.all(np.isfinite(network.rounding.rounded(_bias_behind_maximum(network, found, product))))
+        and np.all(np.isfinite(network.rounding.rounded(_bias_after_maximum(network, found, product))))
         and np.all(
-            _errors_of_sums(network, product, mean - found.shift, variance)
+            _errors_of_sums(network, product, mean - found.shift.float64, variance)
             <= LARGEST_GROWTH * _errors_of_sums(network, product, mean, variance)
         )
         for product in found.products
@@ -166,7 +141,8 @@ def _statistics(found: _Activation) -> tuple[Floats, Floats] | None:
     if MEAN not in settings or VARIANCE not in settings:
         return None
     mean, variance = (np.array(settings[name], np.float64) for name in (MEAN, VARIANCE))
-    middle, width = mean * found.scale + found.shift, np.maximum(np.sqrt(variance) * found.scale, TINY)
+    scale, shift = found.scale.float64, found.shift.float64
+    middle, width = mean * scale + shift, np.maximum(np.sqrt(variance) * scale, TINY)
     below = np.array([erf(ratio) for ratio in middle / width / np.sqrt(2)]) / 2 + 0.5
     density = np.exp(-((middle / width) ** 2) / 2) / np.sqrt(2 * np.pi)
     first = middle * below + width * density
@@ -189,55 +165,48 @@ def _errors_of_sums(network: Network, product: Node, mean: Floats, variance: Flo
     return np.asarray(np.sqrt(np.mean(means**2 + variances, axis=1)))
 
 
-def _as_addition(network: Network, draft: _Draft, found: _Activation) -> None:
-    affine, relu, scale = found.affine, found.relu, found.scale
-    inner, outer = (draft.unscaled(node.outputs[0], scale, np.zeros_like(scale)) for node in (affine, relu))
-    factor, offset = found.terms
-    added = draft.vector(f"{affine.name}::shift", inner, found.shift / scale, offset / factor)
-    draft.nodes[affine.name] = (Node(affine.name, "Add", (affine.inputs[0], added), (inner,)),)
-    draft.nodes[relu.name] = (replace(relu, inputs=(inner,), outputs=(outer,)),)
+def _as_addition(network: Network, draft: Draft, found: _Activation) -> None:
+    affine, relu, scale = found.affine, found.relu, found.scale.float64
+    inner, outer = (_unscaled(draft, node.outputs[0], scale, np.zeros_like(scale)) for node in (affine, relu))
+    added = _vector(draft, f"{affine.name}::shift", inner, found.shift / found.scale)
+    draft.exchange(affine, Node(affine.name, "Add", (affine.inputs[0], added), (inner,)))
+    draft.exchange(relu, replace(relu, inputs=(inner,), outputs=(outer,)))
     for product in found.products:
-        weights = draft.constant(f"{product.name}::weight", *_scaled(network, product, found))
-        draft.nodes[product.name] = (replace(product, inputs=(outer, weights, *product.inputs[2:])),)
+        weights = draft.store(f"{product.name}::weight", _scaled(network, product, found))
+        draft.exchange(product, replace(product, inputs=(outer, weights, *product.inputs[2:])))
 
 
-def _as_maximum(network: Network, draft: _Draft, found: _Activation) -> None:
+def _as_maximum(network: Network, draft: Draft, found: _Activation) -> None:
     affine, relu = found.affine, found.relu
-    outer = draft.unscaled(relu.outputs[0], found.scale, found.scale * found.offset)
-    factor, shift = found.terms
-    offset = (shift / factor).rounded(network.rounding.dtype)
-    floor = draft.vector(f"{affine.name}::floor", outer, -found.offset, number(0) - offset)
-    draft.nodes[affine.name] = (Node(affine.name, "Max", (affine.inputs[0], floor), (outer,)),)
-    draft.nodes[relu.name] = ()
+    scale = found.scale.float64
+    outer = _unscaled(draft, relu.outputs[0], scale, scale * found.offset.float64)
+    floor = _vector(draft, f"{affine.name}::floor", outer, -found.offset)
+    draft.exchange(affine, Node(affine.name, "Max", (affine.inputs[0], floor), (outer,)))
+    draft.exchange(relu)
     for product in found.products:
-        scaled, term = _scaled(network, product, found)
-        weights = draft.constant(f"{product.name}::weight", scaled, term)
-        made = (term.rounded(network.rounding.dtype) * offset.reshape(*_by_input(scaled.ndim))).sum(
-            tuple(range(1, scaled.ndim))
-        )
+        scaled = _scaled(network, product, found)
+        weights, rank = draft.store(f"{product.name}::weight", scaled), len(scaled.shape)
+        stored = scaled.term.rounded(network.rounding.dtype)
+        made = (stored * found.offset.term.reshape(*_by_input(rank))).sum(tuple(range(1, rank)))
         own = network.term(product.input(2)).reshape(-1) if product.input(2) else number(0)
-        bias = draft.constant(f"{product.name}::offset", _bias_behind_maximum(network, found, product), own + made)
-        draft.nodes[product.name] = (replace(product, inputs=(outer, weights, bias)),)
+        numbers = TracedArray(_bias_after_maximum(network, found, product), own + made)
+        bias = draft.store(f"{product.name}::offset", numbers)
+        draft.exchange(product, replace(product, inputs=(outer, weights, bias)))
 
 
-def _bias_behind_maximum(network: Network, found: _Activation, product: Node) -> Floats:
+def _bias_after_maximum(network: Network, found: _Activation, product: Node) -> Floats:
     """Bias made of the numbers that the device has, so that the weights' product with -c meets its exact negative
     there, except for the rounding of the bias itself.
     """
-    scaled = network.rounding.rounded(_scaled_weights(network, product, found.scale))
+    scaled = network.rounding.rounded(_scaled(network, product, found).float64)
     own = np.asarray(network.constants[product.input(2)], np.float64) if product.input(2) else np.zeros(1)
-    return np.asarray(own + scaled.reshape(*scaled.shape[:2], -1).sum(2) @ found.offset)
+    return np.asarray(own + scaled.reshape(*scaled.shape[:2], -1).sum(2) @ found.offset.float64)
 
 
-def _scaled(network: Network, product: Node, found: _Activation) -> tuple[Floats, Term]:
-    """The weights with the scales in them, and how they follow from the file."""
-    scaled = _scaled_weights(network, product, found.scale)
-    return scaled, network.term(product.inputs[1]) * found.terms[0].reshape(*_by_input(scaled.ndim))
-
-
-def _scaled_weights(network: Network, node: Node, scale: Floats) -> Floats:
-    weights = np.asarray(network.constants[node.inputs[1]], np.float64)
-    return np.asarray(weights * scale.reshape(_by_input(weights.ndim)))
+def _scaled(network: Network, product: Node, found: _Activation) -> TracedArray:
+    """The weights with the scales in them."""
+    weights = network.traced(product.inputs[1])
+    return weights * found.scale.reshape(*_by_input(len(weights.shape)))
 
 
 def _by_input(rank: int) -> tuple[int, ...]:

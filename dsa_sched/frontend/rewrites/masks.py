@@ -17,12 +17,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import inf
+from sys import float_info
 
 import numpy as np
 import onnx
 
 from dsa_sched.frontend.network.chain import Chain
-from dsa_sched.frontend.network.network import FLOATING, Array, Network, Node, Value
+from dsa_sched.frontend.network.draft import Draft, rewritten
+from dsa_sched.frontend.network.matching import Pattern, either, matches, op, value
+from dsa_sched.frontend.network.matching import number as constant
+from dsa_sched.frontend.network.network import FLOATING, Array, Network, Node
 from dsa_sched.frontend.network.terms import Term, number, triangle
 from partitioner.ir.operators import Trait, onnx_names
 
@@ -53,29 +57,21 @@ def replace_masks(network: Network) -> Network:
     constants. Nodes that cannot be expressed this way stay, and are refused later.
     """
     network = without_guards(_with_open_rows(network).pruned())
-    nodes: list[Node] = []
+    draft = Draft(network)
     made = {output for op in network.prepared for output in op.outputs}
     truths = {name for name in network.inputs if name in made and network.values[name].dtype == BOOL}
-    values, constants, terms = dict(network.values), dict(network.constants), dict(network.terms)
-    values |= {name: replace(values[name], dtype=FLOAT) for name in truths}
     for node in network.nodes:
         of_truth = node.op_type in MOVES and node.inputs[0] in truths and node.outputs[0] not in network.outputs
-        rule = RULES.get(node.op_type)
-        chain = Chain(network, node)
-        if of_truth:
-            nodes.append(node)
-        elif rule is not None and _known(network, node) and rule(chain, node, truths):
-            nodes += chain.finished()
-            constants |= chain.constants
-            terms |= chain.terms
-            values |= {name: replace(value, dtype=FLOAT) for name, value in chain.values.items()}
-        else:
-            nodes.append(node)
+        rule, chain = RULES.get(node.op_type), Chain(network, node, dtype=FLOAT)
+        if not of_truth and (rule is None or not _known(network, node) or not rule(chain, node, truths)):
             continue
+        if not of_truth:
+            draft.put(chain)
         if network.values[node.outputs[0]].dtype == BOOL:
             truths.add(node.outputs[0])
-            values[node.outputs[0]] = replace(values[node.outputs[0]], dtype=FLOAT)
-    return replace(network, nodes=tuple(nodes), values=values, constants=constants, terms=terms)
+    for name in truths:
+        draft.value(name, replace(network.values[name], dtype=FLOAT))
+    return draft.finished()
 
 
 def _known(network: Network, node: Node) -> bool:
@@ -265,9 +261,9 @@ def _triangle(chain: Chain, node: Node, truths: set[str]) -> bool:
     ones = np.ones((rows, columns), np.bool_)
     kept = np.triu(ones, first) if upper else np.tril(ones, first)
 
-    def matrix(inside: float, beside: float) -> str:
-        term = triangle(rows, columns, first, bool(upper), inside, beside)
-        return chain.array(np.where(kept, np.float32(inside), np.float32(beside)), term)
+    def matrix(inside: float, outside: float) -> str:
+        term = triangle(rows, columns, first, bool(upper), inside, outside)
+        return chain.array(np.where(kept, np.float32(inside), np.float32(outside)), term)
 
     chain.add("Max", chain.add("Min", x, matrix(inf, -inf)), matrix(-inf, 0.0))
     return True
@@ -290,71 +286,64 @@ def _with_open_rows(network: Network) -> Network:
 
     Where(IsNaN(s), 0, s), s = Softmax(x + Where(c, 0, -inf))  -->  Softmax(x + Where(c, 0, -65504)) * ReduceMax(c)
     """
-    nodes: list[Node] = []
-    largest = network.rounding.largest
-    values, constants, terms = dict(network.values), dict(network.constants), dict(network.terms)
-    for node in network.nodes:
-        found = _closing(network, node)
-        if found is None:
-            nodes.append(node)
-            continue
-        softmax, total, mask, closed = found
-        scores = next(name for name in total.inputs if name != mask.outputs[0])
-        open_, least = (mask.inputs[0], f"{node.outputs[0]}::least")
-        constants[least], terms[least] = np.array(-largest, np.float32), number(-largest)
-        values[least] = Value((), FLOAT)
-        chain, name = Chain(network, node), node.outputs[0]
-        kept = mask.inputs[1] if closed == 2 else mask.inputs[2]
-        if closed == 1:  # it is true where the row is closed
-            open_ = f"{name}::open"
-            nodes.append(Node(f"{node.name}::open", "Not", (mask.inputs[0],), (open_,)))
-            values[open_] = Value(network.shape(mask.inputs[0]), BOOL)
-        shape, of_mask = network.shape(name), chain.shape(open_) if closed == 2 else values[open_].shape
-        axis = softmax.integer("axis", -1) % len(shape) - len(shape)
-        any_shape = tuple(1 if place == len(of_mask) + axis else extent for place, extent in enumerate(of_mask))
-        steps = (
-            ("mask", "Where", (open_, kept, least), of_mask, ()),
-            ("sum", "Add", (scores, f"{name}::mask"), network.shape(total.outputs[0]), ()),
-            ("soft", "Softmax", (f"{name}::sum",), shape, softmax.settings),
-            ("number", "Cast", (open_,), of_mask, (("to", FLOAT),)),
-            ("any", "ReduceMax", (f"{name}::number",), any_shape, (("axes", (axis,)), ("keepdims", 1))),
-        )
-        for suffix, op_type, inputs, made, settings in steps:
-            values[f"{name}::{suffix}"] = Value(made, FLOAT)
-            nodes.append(Node(f"{node.name}::{suffix}", op_type, inputs, (f"{name}::{suffix}",), settings))
-        nodes.append(Node(node.name, "Mul", (f"{name}::soft", f"{name}::any"), (name,)))
-    return replace(network, nodes=tuple(nodes), values=values, constants=constants, terms=terms)
+    return rewritten(network, _open_row)
 
 
-def _closing(network: Network, node: Node) -> tuple[Node, Node, Node, int] | None:
-    """Softmax, sum and choice of a guard with such a mask, and which operand of the choice is minus infinity."""
-    if node.op_type != "Where" or not _guards(network, node):
-        return None
-    softmax = network.producer.get(node.inputs[2])
-    total = network.producer.get(softmax.inputs[0]) if softmax is not None and softmax.op_type == "Softmax" else None
-    if softmax is None or total is None or total.op_type != "Add":
-        return None
-    masks = [made for name in total.inputs if (made := network.producer.get(name)) and made.op_type == "Where"]
-    if len(masks) != 1 or not any(_is_bounded(network, name) for name in total.inputs if name not in masks[0].outputs):
-        return None
-    pair = [network.constants.get(name) for name in masks[0].inputs[1:]]
-    if masks[0].inputs[0] in network.constants or any(array is None or array.size != 1 for array in pair):
-        return None
-    first, second = (float(array.reshape(-1)[0]) for array in pair if array is not None)
-    if (first == -inf) == (second == -inf) or inf in (first, second):
-        return None
-    return softmax, total, masks[0], 1 if first == -inf else 2
+FINITE = constant(low=-float_info.max, high=float_info.max)
+MASK = either(
+    op("Where", value("open"), FINITE, constant(-inf), name="mask"),
+    op("Where", value("open"), constant(-inf, name="hidden"), FINITE, name="mask"),
+)
+"""A mask that may close a row as a whole; `hidden` is captured where its condition says what is closed."""
+
+WEIGHTS = op("Softmax", op("Add", value("scores"), MASK), name="weights")
 
 
-def _guards(network: Network, node: Node) -> bool:
-    """Zero where the other operand is no number."""
-    condition, zero = network.producer.get(node.inputs[0]), network.constants.get(node.inputs[1])
-    same = condition is not None and condition.op_type == "IsNaN" and condition.inputs[0] == node.inputs[2]
-    return same and zero is not None and not zero.any()
+def _guard(weights: Pattern) -> Pattern:
+    """The choice of another value where a weight is no number."""
+    return op("Where", op("IsNaN", weights), value("other", computed=False), weights)
+
+
+GUARDED_WEIGHTS, GUARDED_VALUE = _guard(WEIGHTS), _guard(value("guarded"))
+GUARDED_SOFTPLUS = op(
+    "Where",
+    op("Greater", value("x"), constant(low=LEAST_THRESHOLD)),
+    value("x"),
+    op("Softplus", value("x"), name="guarded"),
+)
+
+
+def _open_row(chain: Chain, node: Node) -> bool:
+    network = chain.network
+    for found in matches(network, GUARDED_WEIGHTS, node.outputs[0]):
+        open_, scores, zero = (found.values[name] for name in ("open", "scores", "other"))
+        if zero in network.constants and not network.constants[zero].any() and _is_bounded(network, scores):
+            softmax, mask = (network.producer[found.values[name]] for name in ("weights", "mask"))
+            _write_open_row(chain, open_, scores, softmax, mask, hidden="hidden" in found.numbers)
+            return True
+    return False
+
+
+def _write_open_row(chain: Chain, open_: str, scores: str, softmax: Node, mask: Node, *, hidden: bool) -> None:
+    shape, of_mask = chain.shape(softmax.outputs[0]), chain.shape(open_)
+    axis = softmax.integer("axis", -1) % len(shape) - len(shape)
+    kept = mask.inputs[2 if hidden else 1]
+    if hidden:  # it is true where the row is closed
+        open_ = chain.add("Not", open_, suffix="open", dtype=BOOL)
+    largest = chain.network.rounding.largest
+    least = chain.array(np.array(-largest, np.float32), number(-largest), "least")
+    added = chain.add("Where", open_, kept, least, shape=of_mask, suffix="mask")
+    weights = chain.add(
+        "Softmax", chain.add("Add", scores, added, suffix="sum"), settings=softmax.settings, suffix="soft"
+    )
+    is_open = chain.add("Cast", open_, settings=(("to", FLOAT),), suffix="number")
+    any_shape = tuple(1 if place == len(of_mask) + axis else extent for place, extent in enumerate(of_mask))
+    settings = (("axes", (axis,)), ("keepdims", 1))
+    chain.add("Mul", weights, chain.add("ReduceMax", is_open, shape=any_shape, settings=settings, suffix="any"))
 
 
 def without_guards(network: Network) -> Network:
-    """Choices that never choose, or between values that are the same half: the value itself."""
+    """Choices that never choose, or between values that are the same fp16 number: the value itself."""
     nodes = tuple(
         replace(node, op_type="Identity", inputs=(kept,)) if (kept := _guarded(network, node)) else node
         for node in network.nodes
@@ -363,20 +352,10 @@ def without_guards(network: Network) -> Network:
 
 
 def _guarded(network: Network, node: Node) -> str:
-    if node.op_type != "Where":
-        return ""
-    condition = network.producer.get(node.inputs[0])
-    if condition is None:
-        return ""
-    if condition.op_type == "IsNaN" and condition.inputs[0] == node.inputs[2]:
-        return node.inputs[2] if _never_nan(network, node.inputs[2]) else ""
-    softplus = network.producer.get(node.inputs[2])
-    if condition.op_type != "Greater" or softplus is None or softplus.op_type != "Softplus":
-        return ""
-    threshold = network.constants.get(condition.inputs[1])
-    same = softplus.inputs[0] == condition.inputs[0] == node.inputs[1]
-    beyond = threshold is not None and threshold.size == 1 and float(threshold.reshape(-1)[0]) >= LEAST_THRESHOLD
-    return node.inputs[2] if same and beyond else ""
+    """The value that a choice never leaves; empty for other nodes."""
+    guards = [found.values["guarded"] for found in matches(network, GUARDED_VALUE, node.outputs[0])]
+    same = [found.values["guarded"] for found in matches(network, GUARDED_SOFTPLUS, node.outputs[0])]
+    return next((name for name in guards if _never_nan(network, name)), next(iter(same), ""))
 
 
 def _never_nan(network: Network, name: str) -> bool:

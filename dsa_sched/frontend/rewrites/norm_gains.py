@@ -9,62 +9,35 @@ is no longer a value of the user's file: it has an origin.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from dsa_sched.frontend.network.network import NORMALISE, Array, Network, Node, Origin, Value
-from dsa_sched.frontend.network.terms import Term, number
-
-Floats = npt.NDArray[np.float64]
+from dsa_sched.frontend.network.draft import Draft
+from dsa_sched.frontend.network.network import NORMALISE, Network, Node, Origin
+from dsa_sched.frontend.network.traced import TracedArray
 
 
 @dataclass(frozen=True, slots=True)
 class _Gain:
-    """Effect of `nodes` on a norm's result `x` on the way to `result`: x * scale + shift along the last axis. `terms`
-    say how both follow from the file.
-    """
+    """Effect of `nodes` on a norm's result `x` on the way to `result`: x * scale + shift along the last axis."""
 
     x: str
     result: str
     nodes: tuple[Node, ...]
-    scale: Floats
-    shift: Floats
-    terms: tuple[Term, Term]
-
-
-@dataclass
-class _Draft:
-    """The changes: nodes by name, and the constants and values that they bring."""
-
-    nodes: dict[str, tuple[Node, ...]] = field(default_factory=dict)
-    constants: dict[str, Array] = field(default_factory=dict)
-    values: dict[str, Value] = field(default_factory=dict)
-    origins: dict[str, Origin] = field(default_factory=dict)
-    terms: dict[str, Term] = field(default_factory=dict)
-
-    def constant(self, name: str, array: Floats, term: Term) -> str:
-        self.constants[name], self.terms[name] = array, term
-        return name
+    scale: TracedArray
+    shift: TracedArray
 
 
 def move_norm_gains(network: Network) -> Network:
     """Move all scales and shifts of norms that can go into products."""
-    draft = _Draft()
+    draft = Draft(network)
     for node in network.nodes:
         gain = _gain(network, node) if node.op_type == NORMALISE else None
         products = () if gain is None else network.readers.get(gain.result, ())
         if gain is not None and products and all(_takes(network, product, gain) for product in products):
             _move(network, draft, gain, products)
-    return replace(
-        network,
-        nodes=tuple(new for node in network.nodes for new in draft.nodes.get(node.name, (node,))),
-        constants={**network.constants, **draft.constants},
-        values={**network.values, **draft.values},
-        origins={**network.origins, **draft.origins},
-        terms={**network.terms, **draft.terms},
-    )
+    return draft.finished()
 
 
 def _gain(network: Network, norm: Node) -> _Gain | None:
@@ -72,22 +45,19 @@ def _gain(network: Network, norm: Node) -> _Gain | None:
     x = result = norm.outputs[0]
     nodes: list[Node] = []
     width = network.shape(x)[-1]
-    scale, shift, terms = np.ones(width), np.zeros(width), (number(1).broadcast(width), number(0).broadcast(width))
+    scale, shift = (TracedArray.of(value).broadcast(width) for value in (1.0, 0.0))
     for op_type in ("Mul", "Add"):
         readers = network.readers.get(result, ())
         vector = _vector(network, readers[0], result) if len(readers) == 1 and result not in network.outputs else ""
         if not vector or readers[0].op_type != op_type:
             continue
-        given, term = network.constants[vector].astype(np.float64), network.term(vector).reshape(-1)
-        if op_type == "Mul":
-            scale, terms = np.broadcast_to(given.reshape(-1), width), (term.broadcast(width), terms[1])
-        else:
-            shift, terms = np.broadcast_to(given.reshape(-1), width), (terms[0], term.broadcast(width))
+        given = network.traced(vector).reshape(-1).broadcast(width)
+        scale, shift = (given, shift) if op_type == "Mul" else (scale, given)
         nodes.append(readers[0])
         result = readers[0].outputs[0]
-    if not nodes or result in network.outputs or not np.all(scale):
+    if not nodes or result in network.outputs or not np.all(scale.array):
         return None
-    return _Gain(x, result, tuple(nodes), scale, shift, terms)
+    return _Gain(x, result, tuple(nodes), scale, shift)
 
 
 def _vector(network: Network, node: Node, value: str) -> str:
@@ -108,30 +78,26 @@ def _takes(network: Network, node: Node, gain: _Gain) -> bool:
     plain = node.op_type == "MatMul" and node.inputs[0] == gain.result and node.input(1) != gain.result
     if not plain or matrix is None or matrix.ndim != 2 or (node.input(2) and node.input(2) not in network.constants):
         return False
-    weights = matrix.astype(np.float64)
+    weights, scale = matrix.astype(np.float64), gain.scale.float64[:, None]
     with np.errstate(invalid="ignore"):  # with an infinite scale nothing is exact
-        errors = np.linalg.norm(
-            network.rounding.rounded(weights * gain.scale[:, None]) / gain.scale[:, None] - weights, axis=0
-        )
+        errors = np.linalg.norm(network.rounding.rounded(weights * scale) / scale - weights, axis=0)
     exact = np.all(errors <= network.rounding.unit * np.linalg.norm(weights, axis=0))
-    return bool(exact and np.all(np.isfinite(network.rounding.rounded(_bias(network, node, gain, weights)))))
+    return bool(exact and np.all(np.isfinite(network.rounding.rounded(_bias(network, node, gain).float64))))
 
 
-def _bias(network: Network, node: Node, gain: _Gain, weights: Floats) -> Floats:
-    own = network.constants[node.input(2)].astype(np.float64).reshape(-1) if node.input(2) else np.zeros(1)
-    return np.asarray(own + gain.shift @ weights)
+def _bias(network: Network, node: Node, gain: _Gain) -> TracedArray:
+    own = network.traced(node.input(2)).reshape(-1) if node.input(2) else TracedArray.of(0.0)
+    product = gain.shift.reshape(1, -1).product(network.traced(node.inputs[1]))
+    return own + product.reshape(-1)
 
 
-def _move(network: Network, draft: _Draft, gain: _Gain, products: tuple[Node, ...]) -> None:
+def _move(network: Network, draft: Draft, gain: _Gain, products: tuple[Node, ...]) -> None:
     known = network.origins.get(gain.result)
     name, part = (known.name, known.part) if known else (gain.result, None)
-    draft.origins[gain.x] = Origin(name, gain.scale, gain.shift, part, axis=-1)
-    draft.nodes |= {node.name: () for node in gain.nodes}
-    (scale, shift), width = gain.terms, len(gain.scale)
+    draft.value(gain.x, network.values[gain.x], Origin(name, gain.scale.float64, gain.shift.float64, part, axis=-1))
+    for node in gain.nodes:
+        draft.exchange(node)
     for node in products:
-        weights, term = network.constants[node.inputs[1]].astype(np.float64), network.term(node.inputs[1])
-        scaled = draft.constant(f"{node.name}::gained", weights * gain.scale[:, None], term * scale.reshape(width, 1))
-        own = network.term(node.input(2)).reshape(-1) if node.input(2) else number(0)
-        made = shift.reshape(1, width).product(term).reshape(-1)
-        bias = draft.constant(f"{node.name}::shifted", _bias(network, node, gain, weights), own + made)
-        draft.nodes[node.name] = (replace(node, inputs=(gain.x, scaled, bias)),)
+        scaled = draft.store(f"{node.name}::gained", network.traced(node.inputs[1]) * gain.scale.reshape(-1, 1))
+        bias = draft.store(f"{node.name}::shifted", _bias(network, node, gain))
+        draft.exchange(node, replace(node, inputs=(gain.x, scaled, bias)))

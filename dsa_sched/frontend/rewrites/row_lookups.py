@@ -9,17 +9,18 @@ they are sent to a row of zeros after the others. The ones are no longer compute
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import helper
 
-from dsa_sched.frontend.network.network import Array, Network, Node, Value
-from dsa_sched.frontend.network.terms import Term
+from dsa_sched.frontend.network.chain import Chain
+from dsa_sched.frontend.network.draft import rewritten
+from dsa_sched.frontend.network.network import Network, Node
 
-BOOL, INT64 = int(onnx.TensorProto.BOOL), int(onnx.TensorProto.INT64)
+BOOL = int(onnx.TensorProto.BOOL)
 WHOLE = frozenset([2, 3, 4, 5, 6, 7, 12, 13])
 """TensorProto types of integers."""
 
@@ -38,15 +39,7 @@ class _Ones:
 
 def with_row_lookups(network: Network) -> Network:
     """The network with every such product as a Gather."""
-    maker = _Maker(network, dict(network.constants), dict(network.values), dict(network.terms))
-    nodes: list[Node] = []
-    for node in network.nodes:
-        ones = _factor(network, node)
-        nodes += [node] if ones is None else maker.looked_up(node, ones)
-    if len(nodes) == len(network.nodes):
-        return network
-    result = replace(network, nodes=tuple(nodes), constants=maker.constants, values=maker.values, terms=maker.terms)
-    return result.pruned()
+    return rewritten(network, _write).pruned()
 
 
 def _factor(network: Network, node: Node) -> _Ones | None:
@@ -95,67 +88,44 @@ def _of_one_hot(network: Network, node: Node) -> _Ones | None:
     return _Ones(node.inputs[0], 0, int(depth.reshape(-1)[0]), wrapped=True)
 
 
-@dataclass(slots=True)
-class _Maker:
-    network: Network
-    constants: dict[str, Array]
-    values: dict[str, Value]
-    terms: dict[str, Term]
+def _write(chain: Chain, node: Node) -> bool:
+    """Write the look-up in place of a product."""
+    ones = _factor(chain.network, node)
+    if ones is None:
+        return False
+    table, dtype = node.inputs[1], chain.network.values[ones.indices].dtype
+    shape = chain.shape(node.outputs[0])[:-1]
+    extents = chain.array(np.array(shape, np.int64), None, "shape")
+    index = chain.add("Reshape", ones.indices, extents, shape=shape, suffix="index", dtype=dtype)
+    if not _holds_none_beyond(dtype, ones):
+        index = _sent_beyond(chain, index, ones, dtype)
+        rows = chain.network.constants[table]
+        wide = np.concatenate([rows, np.zeros((1, rows.shape[1]), rows.dtype)])
+        table = chain.array(wide, chain.network.term(table).pad(1, 0), "table")
+    chain.add("Gather", table, index, shape=chain.shape(node.outputs[0]), settings=(("axis", 0),))
+    return True
 
-    def looked_up(self, node: Node, ones: _Ones) -> list[Node]:
-        """The nodes in place of a product."""
-        table, output, dtype = node.inputs[1], node.outputs[0], self.network.values[ones.indices].dtype
-        nodes: list[Node] = []
-        shape = self.network.shape(output)[:-1]
-        extents = self._constant(node, "shape", np.array(shape, np.int64))
-        index = self._add(nodes, node, "Reshape", (ones.indices, extents), "index", Value(shape, dtype))
-        if not _holds_none_beyond(dtype, ones):
-            index = self._sent_beyond(nodes, node, index, ones)
-            rows = self.network.constants[table]
-            wide = np.concatenate([rows, np.zeros((1, rows.shape[1]), rows.dtype)])
-            table = self._constant(node, "table", wide, self.network.term(node.inputs[1]).pad(1, 0))
-        nodes.append(Node(node.name, "Gather", (table, index), (output,), (("axis", 0),)))
-        return nodes
 
-    def _sent_beyond(self, nodes: list[Node], node: Node, index: str, ones: _Ones) -> str:
-        """Indices with those of no row replaced by the row after the last."""
-        value = self.values[index]
-        truth = Value(value.shape, BOOL)
-        dtype = helper.tensor_dtype_to_np_dtype(value.dtype)
-        low = ones.start - (ones.count if ones.wrapped else 0)
-        bounds = [
-            self._constant(node, f"bound{n}", np.array(n).astype(dtype)) for n in (low - 1, ones.start + ones.count)
-        ]
-        above = self._add(nodes, node, "Greater", (index, bounds[0]), "above", truth)
-        below = self._add(nodes, node, "Less", (index, bounds[1]), "below", truth)
-        inside = self._add(nodes, node, "And", (above, below), "inside", truth)
-        if ones.start:
-            start = self._constant(node, "start", np.array(ones.start).astype(dtype))
-            index = self._add(nodes, node, "Sub", (index, start), "place", value)
-        if ones.wrapped:  # from the end of the rows, not of the row of zeros
-            zero = self._constant(node, "zero", np.array(0).astype(dtype))
-            count = self._constant(node, "count", np.array(ones.count).astype(dtype))
-            negative = self._add(nodes, node, "Less", (index, zero), "negative", truth)
-            behind = self._add(nodes, node, "Add", (index, count), "behind", value)
-            index = self._add(nodes, node, "Where", (negative, behind, index), "unwrapped", value)
-        last = self._constant(node, "last", np.array(ones.count).astype(dtype))
-        return self._add(nodes, node, "Where", (inside, index, last), "row", value)
+def _sent_beyond(chain: Chain, index: str, ones: _Ones, dtype: int) -> str:
+    """Indices with those of no row replaced by the row after the last."""
 
-    def _constant(self, node: Node, suffix: str, array: Array, term: Term | None = None) -> str:
-        name = f"{node.outputs[0]}::{suffix}"
-        self.constants[name] = array
-        if term is not None:
-            self.terms[name] = term
-        self.values[name] = Value(tuple(array.shape), helper.np_dtype_to_tensor_dtype(array.dtype))
-        return name
+    def constant(value: int, suffix: str) -> str:
+        return chain.array(np.array(value).astype(helper.tensor_dtype_to_np_dtype(dtype)), None, suffix)
 
-    def _add(
-        self, nodes: list[Node], node: Node, op_type: str, inputs: tuple[str, ...], suffix: str, value: Value
-    ) -> str:
-        name = f"{node.outputs[0]}::{suffix}"
-        self.values[name] = value
-        nodes.append(Node(f"{node.name}::{suffix}", op_type, inputs, (name,)))
-        return name
+    def add(op_type: str, *inputs: str, suffix: str, truth: bool = False) -> str:
+        return chain.add(op_type, *inputs, suffix=suffix, dtype=BOOL if truth else dtype)
+
+    low, high = ones.start - (ones.count if ones.wrapped else 0), ones.start + ones.count
+    above = add("Greater", index, constant(low - 1, f"bound{low - 1}"), suffix="above", truth=True)
+    below = add("Less", index, constant(high, f"bound{high}"), suffix="below", truth=True)
+    inside = add("And", above, below, suffix="inside", truth=True)
+    if ones.start:
+        index = add("Sub", index, constant(ones.start, "start"), suffix="place")
+    if ones.wrapped:  # from the end of the rows, not of the row of zeros
+        negative = add("Less", index, constant(0, "zero"), suffix="negative", truth=True)
+        from_end = add("Add", index, constant(ones.count, "count"), suffix="behind")
+        index = add("Where", negative, from_end, index, suffix="unwrapped")
+    return add("Where", inside, index, constant(ones.count, "last"), suffix="row")
 
 
 def _holds_none_beyond(dtype: int, ones: _Ones) -> bool:

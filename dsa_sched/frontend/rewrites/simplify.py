@@ -19,11 +19,12 @@ import numpy.typing as npt
 
 from dsa_sched.frontend.decomposition.decompose import decompose, decompose_attention, decompose_first
 from dsa_sched.frontend.decomposition.recurrent import unroll_recurrent
-from dsa_sched.frontend.network.network import FLOATING, SCALE_SHIFT, Array, Network, Node, Value
-from dsa_sched.frontend.network.terms import Term, from_file, number
+from dsa_sched.frontend.network.draft import Draft
+from dsa_sched.frontend.network.network import FLOATING, SCALE_SHIFT, Network, Node, Value
+from dsa_sched.frontend.network.terms import number
+from dsa_sched.frontend.network.traced import TracedArray
 from dsa_sched.frontend.patterns.patterns import find_patterns
 from dsa_sched.frontend.ranges.rules import keep_ranges
-from dsa_sched.frontend.rewrites.constant_gathers import flatten_gathers
 from dsa_sched.frontend.rewrites.gains import MEAN, VARIANCE, move_gains
 from dsa_sched.frontend.rewrites.masks import replace_masks, without_guards
 from dsa_sched.frontend.rewrites.norm_gains import move_norm_gains
@@ -47,7 +48,7 @@ def simplify(network: Network, wants: Wants) -> Network:
     whole, elements, narrow = wants.whole, wants.attention_elements, network.rounding.narrow
     of_file = network.values.keys()
     network = drop_no_ops(without_guards(network) if narrow else network).pruned()
-    network = decompose_first(flatten_gathers(unroll_recurrent(network, whole)), whole)
+    network = decompose_first(unroll_recurrent(network, whole), whole)
     network = find_patterns(network)
     network = decompose_attention(network, whole, attention_elements=elements).pruned()
     network = replace_masks(network) if narrow else network
@@ -80,7 +81,7 @@ def drop_no_ops(network: Network) -> Network:
             nodes.append(replace(node, op_type="Reshape", inputs=(source,), outputs=(output,), settings=()))
         else:
             fixed.add(output)
-            nodes = [_renamed(item, source, output) for item in nodes]
+            nodes = [item.renamed({source: output}) for item in nodes]
             alias = {name: output if target == source else target for name, target in alias.items()}
             alias[source] = output
     return replace(network, nodes=tuple(nodes))
@@ -120,14 +121,6 @@ def _is_no_op(network: Network, node: Node) -> bool:
     return False
 
 
-def _renamed(node: Node, old: str, new: str) -> Node:
-    return replace(
-        node,
-        inputs=tuple(new if name == old else name for name in node.inputs),
-        outputs=tuple(new if name == old else name for name in node.outputs),
-    )
-
-
 def split_many_operands(network: Network) -> Network:
     """Sum, Max and Min of n operands become chains of two: Sum -> Add, Add, ..."""
     nodes: list[Node] = []
@@ -160,33 +153,29 @@ def network_shape(values: Mapping[str, Value], name: str) -> tuple[int, ...]:
 @dataclass(frozen=True, slots=True)
 class Affine:
     """x * scale + shift along one axis; both have one element for each index of the axis, or one for all (scalar).
-    `terms` say how scale and shift follow from the file; `statistics` are mean and variance of x by channel, where a
-    batch norm has them.
+    `statistics` are mean and variance of x by channel, where a batch norm has them.
     """
 
     axis: int
-    scale: Floats
-    shift: Floats
-    terms: tuple[Term, Term]
+    scale: TracedArray
+    shift: TracedArray
     statistics: tuple[Floats, Floats] | None = None
 
     def after(self, first: Affine) -> Affine:
         """The map that applies `first` and then this one."""
-        axis = first.axis if self.scale.size == 1 and self.shift.size == 1 else self.axis
-        (earlier, offset), (factor, added) = first.terms, self.terms
-        terms = earlier * factor, offset * factor + added
-        return Affine(axis, first.scale * self.scale, first.shift * self.scale + self.shift, terms, first.statistics)
+        axis = first.axis if self.uniform else self.axis
+        return Affine(axis, first.scale * self.scale, first.shift * self.scale + self.shift, first.statistics)
 
     @property
     def uniform(self) -> bool:
-        return self.scale.size == 1 and self.shift.size == 1
+        return self.scale.array.size == 1 and self.shift.array.size == 1
 
 
 def fold_affine(network: Network) -> Network:
     """Batch normalisation and constant Mul/Add along channels: into the convolution or matrix product before them, into
     one another, or into one ScaleShift. A lone Mul or Add that nothing absorbs stays as it is."""
     nodes: dict[str, Node] = {}  # by output name, in order
-    store, owned = _Store(dict(network.constants), dict(network.terms)), dict[str, Affine]()
+    draft, owned = Draft(network), dict[str, Affine]()
     for node in network.nodes:
         affine = affine_of(network, node)
         data = _data_input(network, node) if affine is not None else ""
@@ -203,7 +192,7 @@ def fold_affine(network: Network) -> Network:
             del nodes[data]
             owned[node.outputs[0]] = merged
             nodes[node.outputs[0]] = replace(before, op_type=SCALE_SHIFT, outputs=node.outputs[:1])
-        elif before is not None and single and (absorbed := _absorb(network, store, before, affine)):
+        elif before is not None and single and (absorbed := _absorb(draft, before, affine)):
             del nodes[data]
             nodes[node.outputs[0]] = replace(absorbed, outputs=node.outputs[:1])
         else:
@@ -211,23 +200,8 @@ def fold_affine(network: Network) -> Network:
             nodes[node.outputs[0]] = node
     for output, affine in owned.items():
         if output in nodes and nodes[output].op_type in ("BatchNormalization", SCALE_SHIFT):
-            nodes[output] = _scale_shift(network, store, nodes[output], affine)
-    return replace(network, nodes=tuple(nodes.values()), constants=store.constants, terms=store.terms)
-
-
-@dataclass(frozen=True, slots=True)
-class _Store:
-    """Constants, and how those that are none of the file's follow from it."""
-
-    constants: dict[str, Array]
-    terms: dict[str, Term]
-
-    def add(self, name: str, array: Array, term: Term) -> str:
-        self.constants[name], self.terms[name] = array, term
-        return name
-
-    def term(self, name: str) -> Term:
-        return self.terms.get(name, from_file(name))
+            nodes[output] = _scale_shift(draft, nodes[output], affine)
+    return replace(draft.network, nodes=tuple(nodes.values()))
 
 
 def _merge(rounding: Rounding, first: Affine, second: Affine) -> Affine | None:
@@ -244,12 +218,12 @@ def _merge(rounding: Rounding, first: Affine, second: Affine) -> Affine | None:
         for numbers in ((merged.scale, first.scale, second.scale), (merged.shift, first.shift, second.shift))
     )
     most = MOVED_SHIFT * rounding.largest_power
-    return merged if exact and np.all(np.abs(first.shift * second.scale) <= most) else None
+    return merged if exact and np.all(np.abs((first.shift * second.scale).array) <= most) else None
 
 
-def _as_exact(rounding: Rounding, product: Floats, *factors: Floats) -> bool:
+def _as_exact(rounding: Rounding, product: TracedArray, *factors: TracedArray) -> bool:
     """Whether a type has each product, if it has all factors, without overflow and not with fewer digits."""
-    size, factor_sizes = np.abs(product), [np.abs(factor[factor != 0]) for factor in factors]
+    size, (*factor_sizes,) = np.abs(product.float64), (np.abs(each.float64[each.float64 != 0]) for each in factors)
     largest, least = rounding.largest, rounding.smallest_normal
     overflows = np.any(size > largest) and all(np.all(sizes <= largest) for sizes in factor_sizes)
     vanishes = np.any((size > 0) & (size < least)) and all(np.all(sizes >= least) for sizes in factor_sizes)
@@ -267,22 +241,12 @@ def affine_of(network: Network, node: Node) -> Affine | None:
 
 
 def _batch_norm(network: Network, node: Node) -> Affine | None:
-    parameters = [network.constants.get(name) for name in node.inputs[1:5]]
-    if (
-        len(parameters) < 4
-        or node.integer("training_mode", 0)
-        or any(name in network.readers for name in node.outputs[1:])
-    ):
+    read = any(name in network.readers for name in node.outputs[1:])
+    if node.integer("training_mode", 0) or read or not all(name in network.constants for name in node.inputs[1:5]):
         return None
-    known = [np.asarray(array, np.float64) for array in parameters if array is not None]
-    if len(known) < 4:
-        return None
-    scale, shift, mean, variance = known
-    gain = scale / np.sqrt(variance + node.number("epsilon", 1e-5))
-    factor, offset, middle, spread = (network.term(name) for name in node.inputs[1:5])
-    slope = factor / (spread + number(node.number("epsilon", 1e-5))).root()
-    terms = slope, offset - middle * slope
-    return Affine(1, gain, shift - mean * gain, terms, (mean.reshape(-1), variance.reshape(-1)))
+    scale, shift, mean, variance = (network.traced(name) for name in node.inputs[1:5])
+    gain = scale / (variance + TracedArray.of(node.number("epsilon", 1e-5))).root()
+    return Affine(1, gain, shift - mean * gain, (mean.float64.reshape(-1), variance.float64.reshape(-1)))
 
 
 def _data_input(network: Network, node: Node) -> str:
@@ -302,26 +266,26 @@ def _constant_operand(network: Network, node: Node) -> Affine | None:
     wide = [axis for axis, extent in enumerate(padded) if extent > 1]
     if len(wide) > 1 or len(padded) != len(shape) or len(shape) < 2:
         return None
-    axis, vector = (wide or [1])[0], known[0].astype(np.float64).reshape(-1)
-    one, zero = np.ones(1), np.zeros(1)
-    term = network.term(node.inputs[0] if constant[1] is None else node.inputs[1]).reshape(-1)
+    axis, vector = (wide or [1])[0], network.traced(node.inputs[constant[0] is None]).reshape(-1)
+    one, zero, minus_one = (TracedArray(np.full(1, value), number(value)) for value in (1.0, 0.0, -1.0))
     match node.op_type, constant[0] is None:
         case "Add", _:
-            return Affine(axis, one, vector, (number(1), term))
+            return Affine(axis, one, vector)
         case "Sub", True:
-            return Affine(axis, one, -vector, (number(1), number(0) - term))
+            return Affine(axis, one, -vector)
         case "Sub", False:
-            return Affine(axis, -one, vector, (number(-1), term))
+            return Affine(axis, minus_one, vector)
         case "Mul", _:
-            return Affine(axis, vector, zero, (term, number(0)))
-        case "Div", True if np.all(vector != 0):
-            return Affine(axis, one / vector, zero, (number(1) / term, number(0)))
+            return Affine(axis, vector, zero)
+        case "Div", True if np.all(vector.array != 0):
+            return Affine(axis, one / vector, zero)
     return None
 
 
-def _absorb(network: Network, store: _Store, node: Node, affine: Affine) -> Node | None:
+def _absorb(draft: Draft, node: Node, affine: Affine) -> Node | None:
     """The node with the map folded into its weights and bias, which become new constants; None where it cannot be."""
-    weights, constants = store.constants.get(node.input(1)), store.constants
+    network, constants = draft.network, draft.network.constants
+    weights = constants.get(node.input(1))
     if weights is None or (node.input(2) and node.input(2) not in constants):
         return None
     rank = len(network.shape(node.outputs[0]))
@@ -331,28 +295,23 @@ def _absorb(network: Network, store: _Store, node: Node, affine: Affine) -> Node
         case "Gemm" if node.number("alpha", 1.0) == 1.0 and node.number("beta", 1.0) == 1.0:
             along = 0 if node.integer("transB", 0) else 1
             axis, channels = 1, weights.shape[along]
-        case "MatMul" if weights.ndim == 2 and np.all(affine.scale == 1.0):
+        case "MatMul" if weights.ndim == 2 and np.all(affine.scale.array == 1.0):
             axis, channels, along = rank - 1, weights.shape[1], 1
         case _:
             return None
-    bias = constants[node.input(2)].astype(np.float64) if node.input(2) else np.zeros(1)
+    bias = constants[node.input(2)] if node.input(2) else np.zeros(1)
     by_channel = bias.size == 1 or (bias.size == channels and bias.shape[-1] == channels)
     if (not affine.uniform and affine.axis != axis) or not by_channel:
         return None
-    scale, shift = np.broadcast_to(affine.scale, channels), np.broadcast_to(affine.shift, channels)
+    scale, shift = affine.scale.broadcast(channels), affine.shift.broadcast(channels)
     spread = [1] * weights.ndim
     spread[along] = channels
-    if not _takes_scale(network.rounding, weights.astype(np.float64), along, scale):
+    if not _takes_scale(network.rounding, weights.astype(np.float64), along, scale.float64):
         return None
-    slope, offset = (term.broadcast(channels) for term in affine.terms)
-    own = store.term(node.input(2)).reshape(-1) if node.input(2) else number(0)
+    own = network.traced(node.input(2)).reshape(-1) if node.input(2) else TracedArray.of(0.0)
     names = (
-        store.add(
-            f"{node.name}::weight",
-            weights.astype(np.float64) * scale.reshape(spread),
-            store.term(node.inputs[1]) * slope.reshape(*spread),
-        ),
-        store.add(f"{node.name}::bias", bias.reshape(-1) * scale + shift, own * slope + offset),
+        draft.store(f"{node.name}::weight", network.traced(node.inputs[1]) * scale.reshape(*spread)),
+        draft.store(f"{node.name}::bias", own * scale + shift),
     )
     return replace(node, inputs=(node.inputs[0], *names))
 
@@ -371,13 +330,12 @@ def _error(rounding: Rounding, rows: Floats) -> Floats:
     return np.asarray(np.where(np.any(rows != 0, axis=1), np.nan_to_num(error, nan=np.inf, posinf=np.inf), 0.0))
 
 
-def _scale_shift(network: Network, store: _Store, node: Node, affine: Affine) -> Node:
-    data, output = _data_input(network, node), node.outputs[0]
-    channels = network.shape(output)[1]
-    parts = zip(("scale", "shift"), (affine.scale, affine.shift), affine.terms, strict=True)
-    names = tuple(
-        store.add(f"{node.name}::{part}", np.broadcast_to(array, channels).copy(), term.broadcast(channels))
-        for part, array, term in parts
+def _scale_shift(draft: Draft, node: Node, affine: Affine) -> Node:
+    data, output = _data_input(draft.network, node), node.outputs[0]
+    channels = draft.network.shape(output)[1]
+    names = (
+        draft.store(f"{node.name}::scale", affine.scale.broadcast(channels)),
+        draft.store(f"{node.name}::shift", affine.shift.broadcast(channels)),
     )
     said = zip((MEAN, VARIANCE), affine.statistics or (), strict=False)
     settings = tuple((name, tuple(vector.tolist())) for name, vector in said)

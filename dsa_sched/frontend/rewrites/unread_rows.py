@@ -18,10 +18,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import onnx
 
-from dsa_sched.frontend.network.network import ATTEND, FLOATING, Array, Network, NetworkPart, Node, Origin, Value
-from dsa_sched.frontend.network.terms import Term, number
+from dsa_sched.frontend.network.draft import Draft
+from dsa_sched.frontend.network.network import ATTEND, FLOATING, Network, NetworkPart, Node, Origin, Value
+from dsa_sched.frontend.network.terms import number
+from dsa_sched.frontend.network.traced import TracedArray
 from partitioner.ir.operators import Trait, onnx_names
 
 BY_ELEMENT = onnx_names(Trait.ELEMENTWISE)
@@ -38,7 +39,7 @@ Wanted = tuple[NetworkPart | None, ...]
 def without_unread_rows(network: Network) -> Network:
     """The network without the computation of such rows."""
     parts, wanted = _parts(network)
-    return _Writer(network, parts, wanted).written() if parts else network
+    return _Writer(network, parts, wanted, Draft(network)).written() if parts else network
 
 
 def _parts(network: Network) -> tuple[dict[str, NetworkPart], dict[str, Wanted]]:
@@ -116,8 +117,8 @@ def _operands(network: Network, node: Node, part: NetworkPart) -> Wanted | None:
             found = (part, *(_aligned(network, name, part, rank) for name in node.inputs[1:]))
         case "Softmax" | "LogSoftmax":
             axis = node.integer("axis", 1 if network.opset < SOFTMAX_ALONG_ONE_AXIS else -1) % rank
-            behind = position > axis and network.opset >= SOFTMAX_ALONG_ONE_AXIS
-            found = (part,) if position < axis or behind else None
+            after = position > axis and network.opset >= SOFTMAX_ALONG_ONE_AXIS
+            found = (part,) if position < axis or after else None
         case "MatMul" if position < rank - 1 and len(network.shape(node.inputs[1])) == 2:
             found = part, None
         case "Transpose":
@@ -144,69 +145,46 @@ def _aligned(network: Network, name: str, part: NetworkPart, rank: int) -> Netwo
 
 @dataclass
 class _Writer:
-    """The nodes as they grow, with the values, constants and origins that they bring."""
+    """Nodes that read and make parts; `new` are the parts that have a name already."""
 
     network: Network
     parts: Mapping[str, NetworkPart]
     wanted: Mapping[str, Wanted]
-    nodes: list[Node] = field(default_factory=list)
-    values: dict[str, Value] = field(default_factory=dict)
-    constants: dict[str, Array] = field(default_factory=dict)
-    terms: dict[str, Term] = field(default_factory=dict)
-    origins: dict[str, Origin] = field(default_factory=dict)
+    draft: Draft
+    new: set[str] = field(default_factory=set)
 
     def written(self) -> Network:
         for node in self.network.nodes:
-            self.nodes.append(self._rewritten(node))
-        network = self.network
-        return replace(
-            network,
-            nodes=tuple(self.nodes),
-            values={**network.values, **self.values},
-            constants={**network.constants, **self.constants},
-            terms={**network.terms, **self.terms},
-            origins={**network.origins, **self.origins},
-        )
-
-    def _rewritten(self, node: Node) -> Node:
-        if node.name in self.wanted:
-            parts = enumerate(zip(node.inputs, self.wanted[node.name], strict=True))
-            inputs = tuple(
-                self._part(name, part, f"{node.name}::{n}::slice") if part else name for n, (name, part) in parts
-            )
-            return replace(node, inputs=inputs, outputs=(self._named(node.outputs[0], self.parts[node.outputs[0]]),))
-        if node.inputs and node.inputs[0] in self.parts:
-            source = self._named(node.inputs[0], self.parts[node.inputs[0]])
-            same = self.values[source].shape == self.network.shape(node.outputs[0])
-            return Node(node.name, "Identity" if same else "Reshape", (source,), node.outputs)
-        return node
+            if node.name in self.wanted:
+                slices, inputs = list[Node](), list[str]()
+                for place, (name, part) in enumerate(zip(node.inputs, self.wanted[node.name], strict=True)):
+                    inputs.append(self._part(name, part, f"{node.name}::{place}::slice", slices) if part else name)
+                output = self._named(node.outputs[0], self.parts[node.outputs[0]])
+                self.draft.exchange(node, *slices, replace(node, inputs=tuple(inputs), outputs=(output,)))
+            elif node.inputs and node.inputs[0] in self.parts:
+                source = self._named(node.inputs[0], self.parts[node.inputs[0]])
+                same = self.draft.network.shape(source) == self.network.shape(node.outputs[0])
+                self.draft.exchange(node, Node(node.name, "Identity" if same else "Reshape", (source,), node.outputs))
+        return self.draft.finished()
 
     def _named(self, name: str, part: NetworkPart) -> str:
         """The name of a part of a value, which has a shape and an origin."""
-        ours = _part_name(name, part)
-        if ours not in self.values:
-            shape, dtype = list(self.network.shape(name)), self.network.values[name].dtype
-            shape[part.axis] = part.high - part.low
-            self.values[ours] = Value(tuple(shape), dtype)
-            self.origins[ours] = Origin(name, np.ones(1), np.zeros(1), part, axis=-1)
-        return ours
+        ours, value = _part_name(name, part), self.network.values[name]
+        self.new.add(ours)
+        shape = (*value.shape[: part.axis], part.high - part.low, *value.shape[part.axis + 1 :])
+        return self.draft.value(ours, Value(shape, value.dtype), Origin(name, np.ones(1), np.zeros(1), part, axis=-1))
 
-    def _part(self, name: str, part: NetworkPart, slicer: str) -> str:
+    def _part(self, name: str, part: NetworkPart, slicer: str, slices: list[Node]) -> str:
         """The part of a value; where that is whole, a node of the name `slicer` cuts it before its first reader."""
-        known = _part_name(name, part) in self.values
+        known = _part_name(name, part) in self.new
         ours = self._named(name, part)
         if not known:
             bounds = tuple(
-                self._constant(f"{ours}::{what}", index)
+                self.draft.store(f"{ours}::{what}", TracedArray(np.array([index], np.int64), number(index)))
                 for what, index in (("start", part.low), ("end", part.high), ("axis", part.axis))
             )
-            self.nodes.append(Node(slicer, "Slice", (name, *bounds), (ours,)))
+            slices.append(Node(slicer, "Slice", (name, *bounds), (ours,)))
         return ours
-
-    def _constant(self, name: str, index: int) -> str:
-        self.constants[name], self.terms[name] = np.array([index], np.int64), number(index)
-        self.values[name] = Value((1,), onnx.TensorProto.INT64)
-        return name
 
 
 def _part_name(name: str, part: NetworkPart) -> str:

@@ -11,12 +11,12 @@ Views cost nothing. A mean is that of means, which have equal weights: windows a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
-from dsa_sched.frontend.network.network import Array, Node
+from dsa_sched.frontend.network.network import Node
 from dsa_sched.frontend.network.operation import Writer
-from dsa_sched.frontend.network.terms import Term
+from dsa_sched.frontend.network.traced import TracedArray
 from partitioner.ir.graph import Attribute
 
 Shape = tuple[int, ...]
@@ -55,16 +55,19 @@ class ImageWindow:
         fields = (self.kernel, self.strides, self.dilations, self.begins, self.ends)
         return ImageWindow(*(tuple(field[axis] for axis in axes) for field in fields))
 
-    def ahead(self) -> ImageWindow:
+    def with_unit_axis_before(self) -> ImageWindow:
         """The window with an axis of one element before its own; its unused settings are those of the axis after it."""
         kernel, strides, dilations = (1, *self.kernel), self.strides[:1] + self.strides, self.dilations
         return ImageWindow(kernel, strides, dilations[:1] + dilations, (0, *self.begins), (0, *self.ends))
 
-    def beside_one(self) -> ImageWindow:
+    def with_unit_axis_after(self) -> ImageWindow:
         """The window with an axis after its own of which every element is by itself."""
         return ImageWindow(
             (*self.kernel, 1), (*self.strides, 1), (*self.dilations, 1), (*self.begins, 0), (*self.ends, 0)
         )
+
+    def without_padding(self) -> ImageWindow:
+        return replace(self, begins=(0,) * self.rank, ends=(0,) * self.rank)
 
     def attributes(self) -> dict[str, Attribute]:
         """Attributes of operators of ours for this window."""
@@ -101,19 +104,19 @@ class OperationSteps:
 
     def slice(self, x: str, axis: int, start: int, step: int, count: int) -> str:
         """`count` elements along one axis."""
-        shape = self.writer.shape(x)
-        if (start, step, count) == (0, 1, shape[axis]):
-            return x
-        starts, steps = [0] * len(shape), [1] * len(shape)
-        starts[axis], steps[axis] = start, step
-        wanted = (*shape[:axis], count, *shape[axis + 1 :])
-        return self.add("slice", wanted, {"starts": tuple(starts), "steps": tuple(steps)}, x)
+        shape, none = self.writer.shape(x), (0,) * len(self.writer.shape(x))
+        counts, starts, steps = (
+            (*numbers[:axis], number, *numbers[axis + 1 :])
+            for numbers, number in ((shape, count), (none, start), ((1,) * len(shape), step))
+        )
+        return self.part(x, starts, counts, steps)
 
-    def part(self, x: str, starts: Shape, counts: Shape) -> str:
+    def part(self, x: str, starts: Shape, counts: Shape, steps: Shape = ()) -> str:
         """`counts` elements from `starts` on, along all axes."""
-        if counts == self.writer.shape(x):
+        steps = steps or (1,) * len(starts)
+        if counts == self.writer.shape(x) and not any(starts) and set(steps) == {1}:
             return x
-        return self.add("slice", counts, {"starts": starts, "steps": (1,) * len(starts)}, x)
+        return self.add("slice", counts, {"starts": starts, "steps": steps}, x)
 
     def taken(self, x: str, axis: int, indices: Shape) -> tuple[str, ...]:
         """Elements of one axis at these indices; none where there are no indices."""
@@ -139,8 +142,8 @@ class OperationSteps:
         extent = sum(shape[axis] for shape in shapes)
         return self.add("concat", (*shapes[0][:axis], extent, *shapes[0][axis + 1 :]), {"axis": axis}, *pieces)
 
-    def constant(self, name: str, suffix: str, array: Array, term: Term) -> str:
-        return self.writer.constant(f"{name}::{self.node.name}::{suffix}{len(self._made)}", array, term)
+    def constant(self, name: str, suffix: str, constant: TracedArray) -> str:
+        return self.writer.store(f"{name}::{self.node.name}::{suffix}{len(self._made)}", constant)
 
     def finish(self, result: str) -> None:
         """The node's own result: this one, under its name. Where the last step made it, that step writes it."""
@@ -164,7 +167,7 @@ def image_conv(
     extents = writer.shape(x)[2:]
     outputs = window.outputs(extents)
     if window.rank == 1:
-        wide = window.ahead()
+        wide = window.with_unit_axis_before()
         x = steps.view(x, n, c, 1, *extents)
         shape = writer.shape(weights)
         flat = _reshaped(steps, weights, (*shape[:2], 1, *shape[2:]))
@@ -185,8 +188,7 @@ def _with_own_padding(steps: OperationSteps, x: str, window: ImageWindow) -> tup
     if window.pads_less_than_it_reaches:
         return window, x
     x = steps.pad(x, (0, 0, *window.begins), (0, 0, *window.ends))
-    none = (0,) * window.rank
-    return ImageWindow(window.kernel, window.strides, window.dilations, none, none), x
+    return window.without_padding(), x
 
 
 def _with_equal_steps(window: ImageWindow, outputs: Shape) -> ImageWindow | None:
@@ -197,7 +199,7 @@ def _with_equal_steps(window: ImageWindow, outputs: Shape) -> ImageWindow | None
     dilations = _equal(window.dilations, tuple(taps > 1 for taps in window.kernel))
     if strides is None or dilations is None:
         return None
-    return ImageWindow(window.kernel, strides, dilations, window.begins, window.ends)
+    return replace(window, strides=strides, dilations=dilations)
 
 
 def _with_no_more_windows(
@@ -208,11 +210,11 @@ def _with_no_more_windows(
     if window.outputs(tuple(extents)) == outputs:
         return window, x
     along = zip(outputs, window.strides, window.reach, window.begins, extents, window.ends, strict=True)
-    behind = [(o - 1) * s + r - b - e for o, s, r, b, e, _ in along]
-    ends = tuple(max(0, min(end, more)) for end, more in zip(window.ends, behind, strict=True))
-    kept = tuple(extent + min(0, more) for extent, more in zip(extents, behind, strict=True))
+    needed = [(o - 1) * s + r - b - e for o, s, r, b, e, _ in along]
+    ends = tuple(max(0, min(end, more)) for end, more in zip(window.ends, needed, strict=True))
+    kept = tuple(extent + min(0, more) for extent, more in zip(extents, needed, strict=True))
     x = steps.part(x, (0,) * (2 + window.rank), (n, c, *kept))
-    return ImageWindow(window.kernel, window.strides, window.dilations, window.begins, ends), x
+    return replace(window, ends=ends), x
 
 
 def _equal(numbers: Shape, counts: tuple[bool, ...]) -> Shape | None:
@@ -238,21 +240,19 @@ def _planes(
     if groups == 1:
         joined = steps.concat(pieces, 1)
         order = (0, 2, 1, *range(3, 3 + len(kernel)))
-        array = writer.constants[weights].transpose(order)
-        weights = steps.constant(weights, "planes", array, writer.term(weights).transpose(*order))
+        weights = steps.constant(weights, "planes", writer.traced(weights).transpose(*order))
     else:
         apart = tuple(steps.view(piece, n, c, 1, outputs, *rest) for piece in pieces)
         joined = steps.view(steps.concat(apart, 2), n, c * taps, outputs, *rest)
-    turned = steps.transpose(joined, 0, 2, 1, *range(3, 3 + len(rest)))
+    by_plane = steps.transpose(joined, 0, 2, 1, *range(3, 3 + len(rest)))
     return (
-        steps.view(turned, n * outputs, c * taps, *rest),
+        steps.view(by_plane, n * outputs, c * taps, *rest),
         _reshaped(steps, weights, (filters, inside * taps, *kernel)),
     )
 
 
 def _reshaped(steps: OperationSteps, weights: str, shape: Shape) -> str:
-    array, term = steps.writer.constants[weights], steps.writer.term(weights)
-    return steps.constant(weights, "reshaped", array.reshape(shape), term.reshape(*shape))
+    return steps.constant(weights, "reshaped", steps.writer.traced(weights).reshape(*shape))
 
 
 def image_pool(steps: OperationSteps, x: str, kind: str, window: ImageWindow, counted: Mapping[str, Attribute]) -> str:
@@ -262,7 +262,7 @@ def image_pool(steps: OperationSteps, x: str, kind: str, window: ImageWindow, co
     outputs = window.outputs(tuple(spatial))
     if window.rank == 1:
         x = steps.view(x, n, c, 1, *spatial)
-        y = steps.add(kind, (n, c, 1, *outputs), {**window.ahead().attributes(), **counted}, x)
+        y = steps.add(kind, (n, c, 1, *outputs), {**window.with_unit_axis_before().attributes(), **counted}, x)
         return steps.view(y, n, c, *outputs)
     if window.rank == 2:
         return steps.add(kind, (n, c, *outputs), {**window.attributes(), **counted}, x)
@@ -271,6 +271,6 @@ def image_pool(steps: OperationSteps, x: str, kind: str, window: ImageWindow, co
     y = image_pool(steps, planes, kind, window.over(*range(1, window.rank)), counted)
     y = steps.transpose(steps.view(y, n, depth, c, *outputs[1:]), 0, 2, 1, *rest)
     y = steps.view(y, n, c, depth, prod(outputs[1:]))
-    deep = window.over(0).beside_one()
+    deep = window.over(0).with_unit_axis_after()
     y = steps.add(kind, (n, c, outputs[0], prod(outputs[1:])), {**deep.attributes(), **counted}, y)
     return steps.view(y, n, c, *outputs)

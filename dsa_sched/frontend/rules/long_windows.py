@@ -11,10 +11,7 @@ from __future__ import annotations
 
 from math import inf
 
-import numpy as np
-
-from dsa_sched.frontend.network.network import Array
-from dsa_sched.frontend.network.terms import Term
+from dsa_sched.frontend.network.traced import TracedArray
 from dsa_sched.frontend.rules.image_windows import ImageWindow, OperationSteps, image_conv
 
 Shape = tuple[int, ...]
@@ -45,8 +42,7 @@ def long_conv(
         return _blocked(steps, x, weights, bias, window, groups, long[0])
     if max(*window.begins, *window.ends) > limit:
         x = steps.pad(x, (0, 0, *window.begins), (0, 0, *window.ends))
-        none = (0,) * window.rank
-        window = ImageWindow(window.kernel, window.strides, window.dilations, none, none)
+        window = window.without_padding()
     return image_conv(steps, x, weights, bias, window, groups)
 
 
@@ -64,9 +60,9 @@ def _blocked(
     block = stride * phases
     count = -(-outputs[axis] // phases)
     blocks = count + taps - 1
-    before, behind = [0] * (2 + window.rank), [0] * (2 + window.rank)
-    before[2 + axis], behind[2 + axis] = begin, blocks * block - extents[axis] - begin
-    x = steps.pad(x, tuple(before), tuple(behind))
+    before, after = [0] * (2 + window.rank), [0] * (2 + window.rank)
+    before[2 + axis], after[2 + axis] = begin, blocks * block - extents[axis] - begin
+    x = steps.pad(x, tuple(before), tuple(after))
     front, back = extents[:axis], extents[axis + 1 :]
     x = steps.view(x, n, c, *front, blocks, block, *back)
     inner = 2 + axis + 1
@@ -108,74 +104,41 @@ def _joined_phases(steps: OperationSteps, y: str, phases: int, axis: int) -> str
 
 def _blocked_weights(steps: OperationSteps, name: str, window: ImageWindow, axis: int, phases: int, taps: int) -> str:
     """[f, c, ..., k, ...] as [f * phases, c * block, ..., taps, ...]."""
-    array, term = steps.writer.constants[name], steps.writer.term(name)
     rank, stride = window.rank, window.strides[axis]
-    block = stride * phases
+    block, dilation = stride * phases, window.dilations[axis]
     # The axis first, its taps a dilation apart, then once for each phase, each a step later than the one before.
     order = (2 + axis, *(place for place in range(2 + rank) if place != 2 + axis))
-    array, term = array.transpose(order), term.transpose(*order)
-    array, term = _spread(array, term, window.dilations[axis])
-    array, term = _phased(array, term, phases, stride, taps * block)
+    found = steps.writer.traced(name).transpose(*order)
+    if dilation > 1:
+        found = found.spread(0, dilation).take(range((found.shape[0] - 1) * dilation + 1))
+    found = _phased(found, phases, stride, taps * block)
     # [phase, tap, place in the block, f, c, others...]
-    others = array.shape[4:]
-    filters, channels = array.shape[2:4]
-    array, term = _reshaped(array, term, (phases, taps, block, filters, channels, *others))
+    filters, channels, *others = found.shape[2:]
+    found = found.reshape(phases, taps, block, filters, channels, *others)
     front = range(5, 5 + axis)
-    turn = (3, 0, 4, 2, *front, 1, *range(5 + axis, 5 + len(others)))
-    array, term = array.transpose(turn), term.transpose(*turn)
-    shape = (filters * phases, channels * block, *others[:axis], taps, *others[axis:])
-    array, term = _reshaped(array, term, shape)
-    return steps.constant(name, "blocks", np.ascontiguousarray(array), term)
+    found = found.transpose(3, 0, 4, 2, *front, 1, *range(5 + axis, 5 + len(others)))
+    found = found.reshape(filters * phases, channels * block, *others[:axis], taps, *others[axis:])
+    return steps.constant(name, "blocks", found)
 
 
-def _reshaped(array: Array, term: Term, shape: Shape) -> tuple[Array, Term]:
-    return array.reshape(shape), term.reshape(*shape)
-
-
-def _behind(array: Array, term: Term, more: int) -> tuple[Array, Term]:
-    """`array` followed by zeros along the first axis."""
-    pads = (more, *(0,) * (array.ndim - 1))
-    return np.pad(array, [(0, pad) for pad in pads]), term.pad(*pads)
-
-
-def _spread(array: Array, term: Term, dilation: int) -> tuple[Array, Term]:
-    """Zeros between the elements of the first axis."""
-    if dilation == 1:
-        return array, term
-    extent, *rest = array.shape
-    pads = (0, dilation - 1, *(0,) * len(rest))
-    array, term = _reshaped(array, term, (extent, 1, *rest))
-    array, term = np.pad(array, [(0, pad) for pad in pads]), term.pad(*pads)
-    array, term = _reshaped(array, term, (extent * dilation, *rest))
-    kept = (extent - 1) * dilation + 1
-    return array[:kept], term.take(tuple(range(kept)))
-
-
-def _phased(array: Array, term: Term, phases: int, stride: int, length: int) -> tuple[Array, Term]:
+def _phased(taps: TracedArray, phases: int, stride: int, length: int) -> TracedArray:
     """[k, ...] as [phases, length, ...], each phase a stride later: rows that are a stride too long are stored in
     sequence and read in rows of the length, with zeros in between.
     """
-    extent, *rest = array.shape
+    extent, *rest = taps.shape
+    none = (0,) * len(rest)
     if phases == 1:
-        array, term = _behind(array, term, length - extent)
-        return _reshaped(array, term, (1, length, *rest))
-    array, term = _behind(array, term, length + stride - extent)
-    wide = (phases, length + stride, *rest)
-    array, term = np.broadcast_to(array, wide), term.broadcast(*wide)
-    array, term = _reshaped(array, term, (phases * (length + stride), *rest))
-    kept = phases * length
-    return _reshaped(array[:kept], term.take(tuple(range(kept))), (phases, length, *rest))
+        return taps.pad(length - extent, *none).reshape(1, length, *rest)
+    rows = taps.pad(length + stride - extent, *none).broadcast(phases, length + stride, *rest)
+    stored = rows.reshape(phases * (length + stride), *rest)
+    return stored.take(range(phases * length)).reshape(phases, length, *rest)
 
 
 def spread_bias(steps: OperationSteps, bias: str, phases: int) -> str:
     """The bias, equal for all phases of a filter."""
     if phases == 1:
         return bias
-    array, term = steps.writer.constants[bias].reshape(-1), steps.writer.term(bias)
-    spread, wide = (len(array), phases), len(array) * phases
-    return steps.constant(
-        bias,
-        "phases",
-        np.broadcast_to(array[:, None], spread).reshape(wide),
-        term.reshape(len(array), 1).broadcast(*spread).reshape(wide),
-    )
+    found = steps.writer.traced(bias).reshape(-1)
+    filters = found.shape[0]
+    wide = found.reshape(filters, 1).broadcast(filters, phases).reshape(filters * phases)
+    return steps.constant(bias, "phases", wide)

@@ -18,7 +18,6 @@ import onnx
 from dsa_sched.frontend.decomposition.decompose import LIMITS, TAKEN_APART
 from dsa_sched.frontend.decomposition.einsum import refuse_einsum
 from dsa_sched.frontend.decomposition.recurrent import RECURRENT, refuse_recurrent
-from dsa_sched.frontend.decomposition.running_sums import refuse_running_sum
 from dsa_sched.frontend.integers.preparation import WORD_OPERATORS
 from dsa_sched.frontend.integers.words import MOST_WORDS
 from dsa_sched.frontend.network.network import (
@@ -34,7 +33,7 @@ from dsa_sched.frontend.network.network import (
     Node,
     Value,
 )
-from dsa_sched.frontend.network.operation import Operations, Refusal, Rule, Writer
+from dsa_sched.frontend.network.operation import Operations, Refusal, Rule, Writer, refusing
 from dsa_sched.frontend.network.refusals import RefusedNode
 from dsa_sched.frontend.network.shapes import known_values, shape_text
 from dsa_sched.frontend.rewrites.masks import MASK_LIMITS
@@ -42,7 +41,6 @@ from dsa_sched.frontend.rules import (
     rules_axes,
     rules_elementwise,
     rules_product,
-    rules_resize,
     rules_transposed,
     rules_window,
 )
@@ -115,18 +113,10 @@ def operations_of(network: Network, wants: Wants) -> Operations:
     return Operations(tuple(writer.operations), writer.constants, writer.values, writer.terms)
 
 
-def refuse_branches(_writer: Writer, _node: Node) -> None:
-    """Raises Refusal for an If whose condition is not known."""
-    raise Refusal(
-        "its condition is computed at run time; a branch is compiled where shapes or constants choose it (--bind makes "
-        "an input a constant)"
-    )
-
-
 def _unwritten(op_type: str) -> str:
     """Reason why a node is left that has no rule: nobody wrote one, or its replacement cannot express this one."""
     limits = {**ONLY_LAST, **ONLY_FOLDED, **MASK_LIMITS, **LIMITS}
-    return limits.get(op_type) or "no rule for this operator"
+    return limits.get(op_type) or "this operator is not supported"
 
 
 class RefusedNodes(Exception):
@@ -214,7 +204,7 @@ ONLY_FOLDED = {"ConstantOfShape": "its shape is computed at run time; it must be
 """Operators that can only be constants, and the reason where one is not."""
 ONLY_LAST = dict.fromkeys(
     ("ArgMax", "ArgMin"),
-    f"of computed numbers it is done behind the network: for outputs alone, of at most {MOST_WORDS:,} elements",
+    f"of computed numbers it is supported for outputs of the model only, of at most {MOST_WORDS:,} elements",
 )
 """Operators whose results nothing in the network may read."""
 SHAPE_ONLY = frozenset(["Shape", "Size"])
@@ -223,8 +213,11 @@ SHAPE_ONLY = frozenset(["Shape", "Size"])
 
 ONLY_REFUSED: dict[str, Rule] = {
     "Einsum": refuse_einsum,
-    "CumSum": refuse_running_sum,
-    "If": refuse_branches,
+    "CumSum": refusing("the axis is computed at run time; it must be constant"),
+    "If": refusing(
+        "its condition is computed at run time; a branch is compiled where shapes or constants choose it (--bind makes "
+        "an input a constant)"
+    ),
 }
 """Rules of operators that reach a rule only where they cannot be compiled: they give the reason."""
 
@@ -249,8 +242,8 @@ OPERATORS: dict[str, Rule] = {
     POWER: rules_axes.reduce_line,
     NORMALISE: rules_axes.normalise,
     ATTEND: rules_axes.attend,
-    "BatchNormalization": rules_elementwise.batch_norm,
-    **dict.fromkeys(("Dropout", "Cast"), rules_elementwise.left_over),
+    "BatchNormalization": refusing("training mode, and statistics that are computed at run time, are not supported"),
+    **dict.fromkeys(("Dropout", "Cast"), refusing("only inference and floating-point types are supported")),
     "Softmax": rules_axes.softmax,
     "Concat": rules_axes.concat,
     "Transpose": rules_axes.transpose,
@@ -265,6 +258,5 @@ OPERATORS: dict[str, Rule] = {
     "Expand": rules_axes.expand,
     "Tile": rules_axes.tile,
     **dict.fromkeys(RECURRENT, refuse_recurrent),
-    "Resize": rules_resize.resize,
-    "Upsample": rules_resize.resize,
+    **dict.fromkeys(("Resize", "Upsample"), rules_window.resize),
 }

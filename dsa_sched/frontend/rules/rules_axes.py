@@ -29,7 +29,7 @@ def softmax(writer: Writer, node: Node) -> None:
     if old:  # until opset 12 all axes from `axis` on were flattened into one
         wide = [i for i in range(axis, len(shape)) if shape[i] > 1]
         if len(wide) > 1:
-            raise Refusal(f"softmax over axes {wide} together, as opset {writer.network.opset} defines it")
+            raise Refusal(f"opset {writer.network.opset} defines it over axes {wide} together; only one is supported")
         axis = (wide or [axis])[0]
     writer.add(node, "softmax", {"axis": axis})
 
@@ -78,7 +78,7 @@ def split(writer: Writer, node: Node) -> None:
             writer.add(node, "slice", attributes, outputs=(name,), suffix=str(position))
             start += writer.shape(name)[axis]
         elif any(node.outputs[position:]):
-            raise Refusal("an output without a name; its extent is not known")
+            raise Refusal("an output has no name, so that its extent is not known")
 
 
 def _slice_of(rank: int, axis: int, start: int, step: int) -> dict[str, Attribute]:
@@ -130,8 +130,8 @@ def _pad_by_own(writer: Writer, node: Node, mode: str, begins: tuple[int, ...], 
     for axis, (begin, end) in enumerate(zip(begins, ends, strict=True)):
         extent = writer.shape(x)[axis]
         before = tuple(REPEATED[mode](place, extent) for place in range(-begin, 0))
-        behind = tuple(REPEATED[mode](place, extent) for place in range(extent, extent + end))
-        pieces = (*steps.taken(x, axis, before), x, *steps.taken(x, axis, behind))
+        after = tuple(REPEATED[mode](place, extent) for place in range(extent, extent + end))
+        pieces = (*steps.taken(x, axis, before), x, *steps.taken(x, axis, after))
         x = steps.concat(pieces, axis)
     steps.finish(x)
 

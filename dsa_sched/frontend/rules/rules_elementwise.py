@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from math import prod
 
-import numpy as np
-
 from dsa_sched.frontend.network.network import Node
 from dsa_sched.frontend.network.operation import Refusal, Writer
 from dsa_sched.frontend.rules.image_windows import OperationSteps
@@ -74,8 +72,7 @@ def _with_full_operand(writer: Writer, node: Node, operands: tuple[str, ...]) ->
     computed = [name for name in operands if name not in writer.constants]
     if fixed:
         (chosen,) = fixed
-        array, term = np.broadcast_to(writer.constants[chosen], target), writer.term(chosen).broadcast(*target)
-        full = writer.constant(f"{chosen}::{node.name}::expanded", array, term)
+        full = writer.store(f"{chosen}::{node.name}::expanded", writer.traced(chosen).broadcast(*target))
     else:
         chosen = max(computed, key=lambda name: prod(writer.shape(name)))
         full = expanded(OperationSteps(writer, node), chosen, target)
@@ -106,14 +103,6 @@ def of_equal_rank(writer: Writer, node: Node, inputs: tuple[str, ...]) -> tuple[
         operands.append(writer.intermediate(node, suffix, (1,) * (rank - len(shape)) + shape))
         writer.add(node, "view", inputs=(name,), suffix=suffix)
     return tuple(operands)
-
-
-def batch_norm(_writer: Writer, _node: Node) -> None:
-    raise Refusal("batch normalisation in training mode or with computed statistics")
-
-
-def left_over(_writer: Writer, _node: Node) -> None:
-    raise Refusal("neither a no-op nor constant here")
 
 
 def scale_shift(writer: Writer, node: Node) -> None:

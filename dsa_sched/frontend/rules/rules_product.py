@@ -7,11 +7,9 @@ Rules raise Refusal for nodes that cannot be compiled.
 
 from __future__ import annotations
 
-import numpy as np
-
 from dsa_sched.frontend.network.network import Array, Node
 from dsa_sched.frontend.network.operation import Refusal, Writer
-from dsa_sched.frontend.network.terms import number
+from dsa_sched.frontend.network.traced import TracedArray
 from dsa_sched.frontend.rules.rules_elementwise import add_binary
 
 
@@ -22,24 +20,21 @@ def gemm(writer: Writer, node: Node) -> None:
     b = _transposed(writer, node, b, "transB") if node.integer("transB", 0) else b
     if alpha != 1.0:
         if b not in writer.constants:
-            raise Refusal(f"alpha {alpha} with a computed second factor")
-        scaled, term = writer.constants[b].astype(np.float64) * alpha, writer.term(b) * number(alpha)
-        b = writer.constant(f"{node.name}::alpha", scaled, term)
+            raise Refusal(f"alpha is {alpha} and the second factor is computed at run time; it must be constant")
+        b = writer.store(f"{node.name}::alpha", writer.traced(b) * TracedArray.of(alpha))
     rows, columns = writer.shape(node.outputs[0])
     if not c or beta == 0.0:
         writer.add(node, "matmul", inputs=(a, b))
     elif c in writer.constants and _is_bias(writer.constants[c], columns):
-        bias = writer.constants[c].astype(np.float64) * beta
-        name = c if beta == 1.0 and bias.shape == (columns,) else f"{node.name}::bias"
-        if name != c:
-            term = (writer.term(c) * number(beta)).reshape(-1).broadcast(columns)
-            writer.constant(name, np.broadcast_to(bias.reshape(-1), columns).copy(), term)
-        writer.add(node, "matmul", inputs=(a, b, name))
+        if beta != 1.0 or writer.shape(c) != (columns,):
+            bias = writer.traced(c) * TracedArray.of(beta)
+            c = writer.store(f"{node.name}::bias", bias.reshape(-1).broadcast(columns))
+        writer.add(node, "matmul", inputs=(a, b, c))
     else:
         if beta != 1.0 and c not in writer.constants:
-            raise Refusal(f"beta {beta} with a computed third operand")
+            raise Refusal(f"beta is {beta} and the third operand is computed at run time; it must be constant")
         if beta != 1.0:
-            c = writer.constant(f"{node.name}::added", writer.constants[c].astype(np.float64) * beta)
+            c = writer.store(f"{node.name}::added", writer.traced(c) * TracedArray.of(beta))
         product = writer.intermediate(node, "product", (rows, columns))
         writer.add(node, "matmul", inputs=(a, b), suffix="product")
         add_binary(writer, node, "add", (product, c))
@@ -52,7 +47,7 @@ def _is_bias(array: Array, columns: int) -> bool:
 
 def _transposed(writer: Writer, node: Node, name: str, suffix: str) -> str:
     if name in writer.constants:
-        return writer.constant(f"{name}::transposed", writer.constants[name].T, writer.term(name).transpose(1, 0))
+        return writer.store(f"{name}::transposed", writer.traced(name).transpose(1, 0))
     rows, columns = writer.shape(name)
     result = writer.intermediate(node, suffix, (columns, rows))
     writer.add(node, "transpose", {"perm": (1, 0)}, inputs=(name,), suffix=suffix)
@@ -62,5 +57,5 @@ def _transposed(writer: Writer, node: Node, name: str, suffix: str) -> str:
 def matmul(writer: Writer, node: Node) -> None:
     a, b = node.inputs[:2]
     if min(len(writer.shape(a)), len(writer.shape(b))) < 2:
-        raise Refusal("a factor of one axis; both need at least two")
+        raise Refusal("a factor has one axis; both need at least two")
     writer.add(node, "matmul", inputs=node.inputs)

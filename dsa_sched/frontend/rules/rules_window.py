@@ -1,4 +1,4 @@
-"""Rules of operators with windows: convolution, pooling, local response normalisation.
+"""Rules of operators on feature maps: convolution, pooling, local response normalisation, resizing.
 
 auto_pad, ceil_mode, a global pool  -->  kernel, strides, dilations, pads (all begins, then all ends)
 
@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
-from dsa_sched.frontend.network.network import Node
+from dsa_sched.frontend.decomposition.resampling import OF_IMAGES, factors, mode_of
+from dsa_sched.frontend.network.network import Array, Node
 from dsa_sched.frontend.network.operation import Refusal, Writer
 from dsa_sched.frontend.rules.image_windows import ImageWindow, OperationSteps, image_pool
 from dsa_sched.frontend.rules.long_windows import has_long_windows, long_conv
@@ -38,12 +39,18 @@ def _windows(node: Node, kernel: tuple[int, ...], shape: tuple[int, ...]) -> dic
     return {"kernel": kernel, "strides": strides, "dilations": dilations, "pads": pads}
 
 
-def conv(writer: Writer, node: Node) -> None:
+def constant_weights(writer: Writer, node: Node) -> Array:
+    """The weights of a convolution. Raises Refusal where these or the bias are computed, or have too few axes."""
     weights = writer.constants.get(node.input(1))
     if weights is None or (node.input(2) and node.input(2) not in writer.constants):
         raise Refusal("weights and bias must be constant")
     if weights.ndim < 3:
-        raise Refusal(f"weights of {weights.ndim} axes")
+        raise Refusal(f"weights of {weights.ndim} axes; at least 3 are needed")
+    return weights
+
+
+def conv(writer: Writer, node: Node) -> None:
+    weights = constant_weights(writer, node)
     channels, groups = writer.shape(node.inputs[0])[1], node.integer("group", 1)
     if channels != weights.shape[1] * groups or weights.shape[0] % groups:
         raise Refusal(f"{channels} channels for weights of {weights.shape[1]} in each of {groups} groups")
@@ -87,7 +94,7 @@ def pool(writer: Writer, node: Node) -> None:
     x = node.inputs[0]
     if counted and any(overflow):
         x = steps.pad(x, (0, 0, *window.begins), (0, 0, *window.ends))
-        within = replace(window, begins=(0,) * window.rank, ends=overflow)
+        within = replace(window.without_padding(), ends=overflow)
         counted = 0
     _add_pool(steps, x, "average_pool", within, {"count_include_pad": counted})
 
@@ -143,7 +150,7 @@ def whole_window(kind: str, kernel: tuple[int, ...]) -> dict[str, Attribute]:
 def lrn(writer: Writer, node: Node) -> None:
     size = node.integer("size", 0)
     if size % 2 == 0:
-        raise Refusal(f"a window of {size} channels has no middle")
+        raise Refusal(f"size is {size}; it must be odd")
     numbers: dict[str, Attribute] = {
         "size": size,
         "alpha": node.number("alpha", 1e-4),
@@ -151,3 +158,20 @@ def lrn(writer: Writer, node: Node) -> None:
         "bias": node.number("bias", 1.0),
     }
     writer.add(node, "lrn", numbers)
+
+
+def resize(writer: Writer, node: Node) -> None:
+    """The rule of Resize and of its predecessor Upsample."""
+    shape, out = writer.shape(node.inputs[0]), writer.shape(node.outputs[0])
+    mode, coordinates = mode_of(writer.network, node)
+    if node.integer("antialias", 0):
+        raise Refusal("antialias is not supported")
+    if coordinates not in OF_IMAGES or mode == "cubic" or shape[:2] != out[:2]:
+        raise Refusal("the part of it that is read (roi) is computed at run time; it must be constant")
+    old = node.op_type == "Upsample" or writer.network.opset < 11
+    rounding = "simple" if old else node.text("nearest_mode", "round_prefer_floor")
+    attributes: dict[str, Attribute] = {"mode": mode, "coordinates": coordinates, "rounding": rounding}
+    scales = factors(writer.network, node, len(shape))
+    if scales and any(s * a != b for s, a, b in zip(scales, shape, out, strict=True)):
+        attributes["scales"] = scales
+    writer.add(node, "resize", attributes)

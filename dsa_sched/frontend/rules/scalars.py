@@ -42,7 +42,7 @@ def _operand(writer: Writer, operation: Operation, name: str) -> str:
     if writer.shape(name) or wide in writer.values:
         return name if writer.shape(name) else wide
     if name in writer.constants:
-        return writer.constant(wide, writer.constants[name].reshape(1), writer.term(name).reshape(1))
+        return writer.store(wide, writer.traced(name).reshape(1))
     _axis_value(writer, name)
     writer.operations.append(Operation(f"{operation.name}::{name}", "view", (name,), (wide,), (), operation.source))
     return wide

@@ -53,7 +53,7 @@ def _attention(writer: Writer, node: Node) -> None:
 
 def _rotary(writer: Writer, node: Node) -> None:
     """Write a rotary embedding of x by (batch, head, row, element), cosines and sines by (batch, 1, row, half); the
-    first `elements` are turned, in pairs of neighbours where they are interleaved, else first half with second.
+    first `elements` are rotated, in pairs of neighbours where they are interleaved, else first half with second.
     """
     _require_form(node)
     attributes: dict[str, Attribute] = {

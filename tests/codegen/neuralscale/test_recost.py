@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.lab.programs import lower_plan
 from benchmarks.lab.recost import recosted
 from codegen.neuralscale.target import TARGET
 from hw_models.chip import Chip
 from hw_models.loading import load_chip
-from isched.lowering.lower import lower_plan
 from isched.program.timed_ops import timed_streams
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.planners.levels import planner_of

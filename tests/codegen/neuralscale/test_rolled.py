@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
+from benchmarks.lab.programs import lower_plan
 from codegen.neuralscale.asm.elf import read_elf
 from codegen.neuralscale.instructions.arithmetic import FP16
 from codegen.neuralscale.instructions.builder import InstructionBuilder as Maker
@@ -23,7 +24,6 @@ from codegen.neuralscale.trace.trace import trace_elf
 from codegen.target import ClusterFiles
 from hw_models.chip import Chip
 from hw_models.errors import PlanError, TargetError
-from isched.lowering.lower import lower_plan
 from isched.program.program import Instr, Program, Stream
 from isched.program.timed_ops import IssueCost, TimedOp
 from isched.scheduling.schedule import list_scheduled

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
+from benchmarks.lab.programs import lower_plan
 from codegen.neuralscale.instructions.arithmetic import FP16
 from codegen.neuralscale.instructions.builder import InstructionBuilder as Maker
 from codegen.neuralscale.instructions.builder import MatrixPlace
@@ -18,7 +19,6 @@ from codegen.neuralscale.trace.trace import trace_elf
 from hw_models.chip import Chip
 from hw_models.errors import ChipError, PlanError, TargetError
 from isched.hazards.verify_program import verify_program
-from isched.lowering.lower import lower_plan
 from isched.program.program import Instr, Program, Region, Stream
 from isched.program.region_overlap import overlaps
 from isched.program.timed_ops import TimedOp, TimedStream, timed_streams

@@ -113,7 +113,7 @@ def test_all_unknown_operators_at_once_with_names_and_shapes(tmp_path: Path) -> 
     assert refusal(builder.save(tmp_path, y)).splitlines() == [
         f"{tmp_path / 'small.onnx'}: 3 unsupported operators",
         "  Frobnicate strange (1x4x6): no such operator in standard ONNX",
-        "  Det volume (?): no rule for this operator",
+        "  Det volume (?): this operator is not supported",
         "  FusedGelu fused (?): domain com.example is not standard ONNX",
     ]
 
@@ -230,19 +230,23 @@ def test_external_data_elsewhere_is_not_read(location: str, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("location", "fields", "said"),
     [
-        ("missing.bin", {}, "tensor c0: needs external data missing.bin beside the model; has No such file"),
+        ("missing.bin", {}, "tensor c0: needs external data missing.bin next to the model; has No such file"),
         ("weights.bin", {"offset": "8"}, "tensor c0: needs 216 bytes for [3, 2, 3, 3]; has 212 bytes"),
         (
             "weights.bin",
             {"offset": "8", "length": "216"},
             "tensor c0: needs bytes 8 to 224 of weights.bin; has 220 bytes",
         ),
-        ("weights.bin", {"offset": "-4"}, "tensor c0: needs a whole number from 0 on as external offset; has '-4'"),
-        ("weights.bin", {"length": "1e3"}, "tensor c0: needs a whole number from 0 on as external length; has '1e3'"),
+        ("weights.bin", {"offset": "-4"}, "tensor c0: needs a whole number of at least 0 as external offset; has '-4'"),
+        (
+            "weights.bin",
+            {"length": "1e3"},
+            "tensor c0: needs a whole number of at least 0 as external length; has '1e3'",
+        ),
         (
             "weights.bin",
             {"length": "9" * 9999},
-            "tensor c0: needs a whole number from 0 on as external length; has '999",
+            "tensor c0: needs a whole number of at least 0 as external length; has '999",
         ),
     ],
 )

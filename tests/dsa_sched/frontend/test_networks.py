@@ -45,7 +45,7 @@ def test_every_layer_of_a_network(name: str, batch: int, kinds: str) -> None:
     assert max(errors.values()) < 2e-3  # weights rounded to fp16, where sums cancel
     skipped = [op for op in model.graph.ops if op.outputs[0] not in errors]
     assert all(op.is_view for op in skipped)
-    assert all(line.startswith("elements that become zero in fp16 beside larger ones") for line in model.warnings)
+    assert all(line.startswith("elements that become zero in fp16 next to larger ones") for line in model.warnings)
 
 
 def test_resnet50_is_what_the_literature_says() -> None:

@@ -311,7 +311,7 @@ def test_a_permuted_flatten_is_not_comparable_and_others_are(tmp_path: Path) -> 
 
 
 REFUSED: dict[str, tuple[Build, str]] = {
-    "even window": (lambda b: b.node("LRN", b.input(1, 7, 3, 4), size=4), "a window of 4 channels has no middle"),
+    "even window": (lambda b: b.node("LRN", b.input(1, 7, 3, 4), size=4), "size is 4; it must be odd"),
     "computed weights": (
         lambda b: b.node("Conv", b.input(1, 3, 4, 4), b.input(2, 3, 1, 1)),
         "Conv conv0 (1x3x4x4, 2x3x1x1): weights and bias must be constant",
@@ -323,7 +323,7 @@ REFUSED: dict[str, tuple[Build, str]] = {
     ),
     "batch normalisation in training": (
         lambda b: b.node("BatchNormalization", b.input(1, 2, 3), *(b.input(2) for _ in range(4))),
-        "BatchNormalization batchnormalization0 (1x2x3, 2, 2, 2, 2): batch normalisation in training mode",
+        "BatchNormalization batchnormalization0 (1x2x3, 2, 2, 2, 2): training mode, and statistics that are",
     ),
     "padding that cuts everything off": (
         lambda b: b.node("Pad", b.input(2, 3), b.integers(1, 0, -2, 1)),
@@ -335,7 +335,7 @@ REFUSED: dict[str, tuple[Build, str]] = {
     ),
     "antialias": (
         lambda b: b.node("Resize", b.input(1, 2, 4, 4), "", "", b.integers(1, 2, 3, 3), mode="cubic", antialias=1),
-        "Resize resize0 (1x2x4x4, 4): antialias",
+        "Resize resize0 (1x2x4x4, 4): antialias is not supported",
     ),
     "computed axis": (
         lambda b: b.node("CumSum", b.input(3, 4), b.input(dtype=INT64)),
@@ -367,5 +367,5 @@ def test_all_refusals_come_together(tmp_path: Path) -> None:
 
 
 def test_old_softmax_over_several_axes_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"softmax over axes \[1, 2\] together"):
+    with pytest.raises(ModelError, match=r"over axes \[1, 2\] together"):
         load(lambda b: b.node("Softmax", b.input(2, 3, 4), axis=1), tmp_path, opset=9)

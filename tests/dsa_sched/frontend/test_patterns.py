@@ -282,7 +282,7 @@ def test_nodes_of_the_file_count_too(tmp_path: Path) -> None:
     model = load_model(saved(lambda b: erf_gelu(b, native_norm(b)), tmp_path)[0])
     assert counts(model.found) == {"LayerNorm": 1, "GELU": 1}
     (line, gelu) = decisions(model.found)
-    assert str(line) == "operators: found: 1 LayerNorm, 1 GELU: of these in pieces 1 GELU"
+    assert str(line) == "operators: found: 1 LayerNorm, 1 GELU: spelled out in the file: 1 GELU"
     assert gelu.subject == "the_end"
     assert list(decisions(load_model(saved(lambda b: b.node("Relu", b.input(2, 3)), tmp_path)[0]).found)) == []
 

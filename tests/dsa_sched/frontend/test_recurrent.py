@@ -157,8 +157,8 @@ def test_time_may_be_the_second_axis(op_type: str, tmp_path: Path) -> None:
         (recurrent("RNN", hidden_size=7), "hidden_size 7, where R has 6"),
         (recurrent("GRU", lengths=(2, 0, 3)), r"sequence_lens \[2, 0, 3\]; each is 1 to 4"),
         (recurrent("RNN", activations=("Cosine",)), "activation Cosine; ONNX has Affine, Elu"),
-        (recurrent("RNN", activations=("Tanh", "Tanh")), "2 activations for 1 of 1 each"),
-        (recurrent("RNN", activations=("ScaledTanh",)), "activation ScaledTanh without a number for it in activation_"),
+        (recurrent("RNN", activations=("Tanh", "Tanh")), "2 activations, where 1 are needed"),
+        (recurrent("RNN", activations=("ScaledTanh",)), "activation ScaledTanh needs a number in activation_"),
     ],
 )
 def test_refusals(build: Build, said: str, tmp_path: Path) -> None:

@@ -238,7 +238,7 @@ def test_rotary_tables_of_other_rows_are_refused(wants: Wants, tmp_path: Path) -
         tables = (b.weights(2, 7, 4), b.weights(2, 7, 4))
         return b.node("RotaryEmbedding", b.input(2, 3, 5, 8), *tables, name="turns")
 
-    with pytest.raises(ModelError, match=r"RotaryEmbedding turns .*: .*tables be of \(batch, rows, half\)"):
+    with pytest.raises(ModelError, match=r"RotaryEmbedding turns .*: .*tables \[batch, rows, half\]"):
         load(build, tmp_path, 24, wants)
 
 

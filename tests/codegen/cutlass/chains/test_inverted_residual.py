@@ -146,7 +146,7 @@ def test_blocks_of_mobilenet_are_fused_and_explained() -> None:
     # every block of 112 to 14 pixels; of that from 14 to 7 the expansion alone, which its reader finds in the L2
     assert [len(group.layers) for group in large] == [2, *[3] * 12, 2]
     merged = [decision for decision in plan.decisions if decision.verdict.startswith("one kernel with")]
-    assert all("apart they take" in decision.reason for decision in merged)
+    assert all("separately they take" in decision.reason for decision in merged)
     told = CliRunner().invoke(cli, ["explain", "mobilenet_v2", "--chip", "h200", "--level", "O3", "--batch", "32"])
     assert told.exit_code == 0
     assert "inverted_residual(rows=" in told.stdout

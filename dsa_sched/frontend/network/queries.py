@@ -1,52 +1,13 @@
-"""Shared parts of the searches for spelled-out operators: steps through a network, and the replacement of matches.
-
-    Match(last node, write)  --replaced-->  the network with what `write` makes in place of the last node
-
-Nodes before the last one are left to be pruned. A match is only made where these serve nothing else.
-"""
+"""Steps through a network, from a value to the nodes that make and read it, and to the numbers that they have."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-
 import numpy as np
 
-from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.network import Network, Node
 
 MOST_ALIKE = 4
 """Largest depth, in nodes, to which two values are compared."""
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """The node that ends an operator, and the function that writes the operator in its place, its result last."""
-
-    end: Node
-    write: Callable[[Chain], object]
-
-
-def replaced(network: Network, matches: Iterable[Match]) -> tuple[Network, frozenset[str]]:
-    """The network with every match exchanged, one for each last node, and the names of the last nodes."""
-    chains: dict[str, Chain] = {}
-    for match in matches:
-        if match.end.name not in chains:
-            chains[match.end.name] = chain = Chain(network, match.end, tag="found")
-            match.write(chain)
-    if not chains:
-        return network, frozenset()
-    nodes: list[Node] = []
-    values, constants, terms = dict(network.values), dict(network.constants), dict(network.terms)
-    for node in network.nodes:
-        found = chains.get(node.name)
-        nodes += found.finished() if found is not None else (node,)
-    for found in chains.values():
-        values |= found.values
-        constants |= found.constants
-        terms |= found.terms
-    changed = replace(network, nodes=tuple(nodes), values=values, constants=constants, terms=terms)
-    return changed.pruned(), frozenset(chains)
 
 
 def reader_of(network: Network, name: str, *op_types: str) -> Node | None:
@@ -74,6 +35,13 @@ def exponent_of(network: Network, node: Node) -> float | None:
     return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 
 
+def bounds_of(network: Network, clip: Node) -> tuple[float | None, float | None]:
+    """Lower and upper bound of a Clip, infinite where it has none; None for one that is computed."""
+    low = number_of(network, clip.input(1)) if clip.input(1) else clip.number("min", -np.inf)
+    high = number_of(network, clip.input(2)) if clip.input(2) else clip.number("max", np.inf)
+    return low, high
+
+
 def is_alike(network: Network, a: str, b: str, depth: int = MOST_ALIKE) -> bool:
     """Whether two values are one, or made of the same by the same nodes: exporters write some of them twice."""
     if a == b:
@@ -97,17 +65,10 @@ def factor_of(network: Network, node: Node | None) -> tuple[str, float] | None:
     first, second = node.inputs
     for x, constant in ((first, second),) if node.op_type == "Div" else ((first, second), (second, first)):
         value = number_of(network, constant)
-        if value and np.isfinite(value) and shape_of(network, x) == shape_of(network, node.outputs[0]) is not None:
+        if value and np.isfinite(value) and network.known_shape(x) == network.known_shape(node.outputs[0]) is not None:
             return x, 1 / value if node.op_type == "Div" else value
     return None
 
 
 def is_computed(network: Network, name: str) -> bool:
     return name in network.values and name not in network.constants
-
-
-def shape_of(network: Network, name: str) -> tuple[int, ...] | None:
-    """None where it is not known."""
-    if name in network.constants:
-        return tuple(network.constants[name].shape)
-    return network.values[name].shape if name in network.values else None

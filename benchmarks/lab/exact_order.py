@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from partitioner.ordering.cost import Capacity, InstanceGraph, Ordered, refuse_too_large, weighed
+from partitioner.ordering.methods import OrderChoice
 from partitioner.ordering.scope_assignment import LOCAL, MAIN, STAGING, Scope
 
 
@@ -82,3 +83,17 @@ def exact_order(
     ]
     found = Ordered(order, tuple(scopes), round(solver.objective_value), "exact")
     return ProvenOrder(found, bound, status == cp_model.OPTIMAL)
+
+
+def proven_choice(
+    graph: InstanceGraph, capacity: Capacity, choice: OrderChoice, limit: float
+) -> tuple[OrderChoice, int]:
+    """A choice among the other methods with the exact one added, which continues from the best of them for at most
+    `limit` units of deterministic time; and a lower bound of the cost of all orders, 0 where it was not asked."""
+    if not choice.best.cost or limit <= 0:
+        return choice, 0
+    exact = exact_order(graph, capacity, choice.best, limit)
+    if exact.best is None:
+        return choice, exact.bound
+    best = min(choice.best, exact.best, key=lambda ordered: ordered.cost)
+    return OrderChoice(best, (*choice.candidates, exact.best)), exact.bound
