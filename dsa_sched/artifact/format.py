@@ -157,12 +157,14 @@ def _without_empty(value: object) -> object:
 @dataclass(frozen=True, repr=False)
 class Artifact:
     """Manifest, files of each cluster (by the names of `ClusterFiles`), and files for readers (plan, graph, chip).
-    `model_path` is where the model was found when it was compiled or when the folder was read; it is not saved."""
+    `model_path` is where the model was when it was compiled, and `folder` where the artifact was read; neither is
+    saved."""
 
     manifest: Manifest
     clusters: tuple[ClusterFiles, ...]
     texts: Mapping[str, bytes]
     model_path: str = field(default="", compare=False)
+    folder: str = field(default="", compare=False)
 
     def save(self, folder: str | Path) -> None:
         """Write the folder as a whole or not at all. An artifact that is there, also through a link, is replaced;
@@ -182,7 +184,7 @@ class Artifact:
         root = Path(folder)
         manifest = read_manifest(root / MANIFEST)
         made = _assembled(manifest, lambda entry: read_file(root, entry), str(root))
-        return replace(made, model_path=_model_beside(root, manifest))
+        return replace(made, folder=str(root))
 
     def packed(self) -> bytes:
         """The folder as one string of bytes."""
@@ -338,13 +340,6 @@ def _assembled(manifest: Manifest, read: Callable[[FileEntry], bytes], who: str)
             raise TargetError(who, needs=f"the file {start}", has="no such file in the manifest")
         clusters.append(ClusterFiles(program.cores, _name(program, start), files, program.cluster))
     return Artifact(manifest, tuple(clusters), {entry.path: read(entry) for entry in manifest.files})
-
-
-def _model_beside(root: Path, manifest: Manifest) -> str:
-    """Path of a file next to the folder with the name of the model; empty where there is none."""
-    name = Path(manifest.origin.source).name if manifest.origin is not None else ""
-    beside = root.parent / name
-    return str(beside) if name and beside.is_file() else ""
 
 
 def same_programs(one: Artifact, other: Artifact) -> bool:

@@ -53,10 +53,10 @@ class DecisionEntry(Entry):
 
 
 class OriginEntry(Entry):
-    """The model, by the name of its file or network, the options, the compiler's choices, and all that it had to say.
-    Where the file was is not recorded: equal input gives equal bytes, wherever it lies."""
+    """The options, the compiler's choices, and all that it had to say. Of the model, the name is recorded if it is a
+    network of the zoo; a file is known by its SHA-256 alone: equal input gives equal bytes, whatever it is called."""
 
-    source: str
+    network: str
     options: OptionsEntry
     chosen: ChosenEntry
     decisions: tuple[DecisionEntry, ...]

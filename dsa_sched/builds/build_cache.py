@@ -64,7 +64,6 @@ def build_key(source: str | Path, chip: Chip, options: CompileOptions) -> str | 
         return None
     content = {
         "model": _model_key(source),
-        "name": Path(source).name,
         "chip": chip.hash,
         "options": options_entry(options).model_dump(mode="json"),
         "compiler": _compiler(),

@@ -37,7 +37,11 @@ EXITS = {"passed": 0, "failed": 3, "inconclusive": 4}
 @planning_options
 @CHIP_OR_OWN
 @division_options
-@click.option("--model", metavar="MODEL", help="For DIR: where the model is now, if not where it was when compiled.")
+@click.option(
+    "--model",
+    metavar="MODEL",
+    help="For DIR: where the model is, unless a .onnx file here or next to DIR has its content.",
+)
 @cache_option
 @click.option("--inputs", type=click.IntRange(2, 64), default=2, show_default=True, help="How many inputs are drawn.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs and of the cores' order.")

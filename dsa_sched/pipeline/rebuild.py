@@ -10,6 +10,7 @@ verified like one that was just made.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import onnx
 from codegen.target import GroupTarget, TileTarget
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.frontend import Model, load_model
+from dsa_sched.frontend.model_file import file_digest
 from dsa_sched.pipeline.driver import compile_plan
 from dsa_sched.stages.chunked_model import chunked_model
 from dsa_sched.stages.compilation import Compilation, CompileOptions
@@ -25,11 +27,13 @@ from dsa_sched.stages.gc_pause import uncollected
 from dsa_sched.stages.kernel_stages import PlannedKernels
 from dsa_sched.stages.targets import judge_of, require_tiles, target_of
 from dsa_sched.stages.tile_stages import Planned
-from dsa_sched.zoo import zoo_names
 from hw_models.errors import ModelError, TargetError
 from partitioner.context.plan_context import Context, GraphContext
 from partitioner.memory.memory_plan_types import LayoutOptions
 from partitioner.verification.verify_plan import verify_plan
+
+MOST_FILES = 20
+"""Largest number of files in one folder that are read to find a model by its content."""
 
 
 def planned_again(artifact: Artifact, model: Model | None = None) -> Planned[TileTarget] | PlannedKernels:
@@ -56,21 +60,14 @@ def layout_options(artifact: Artifact) -> LayoutOptions:
 
 
 def reloaded(artifact: Artifact, source: str | Path | None = None) -> Model:
-    """The model of one pass, read again from `source`, or from where it is known to be: where it was compiled, next to
-    the artifact's folder, in the current folder, in the zoo.
+    """The model of one pass, read again from `source`, or from where it was compiled, from the zoo, or from a file with
+    the same content next to the artifact's folder or in the current one.
 
     Raises ModelError for a file that is not there or not the one compiled, TargetError where this version makes another
     graph of it, and what `load_model` raises.
     """
     asked, chip = artifact.origin.options, artifact.chip
-    named = str(source or artifact.model_path or artifact.origin.source)
-    if not source and not Path(named).is_file() and named not in zoo_names():
-        raise ModelError(
-            f"artifact of {artifact.manifest.model}",
-            needs=f"the file that was compiled, {named}",
-            has="no such file here or next to the artifact",
-            change="give it with --model",
-        )
+    named = str(source or artifact.model_path or artifact.origin.network or _found(artifact))
     target = target_of(chip)
     divided = asked.batch is not None
     batch = artifact.plan.batch_per_cluster if divided else None
@@ -93,6 +90,22 @@ def reloaded(artifact: Artifact, source: str | Path | None = None) -> Model:
             change="compile again",
         )
     return model
+
+
+def _found(artifact: Artifact) -> Path:
+    """A file with the content that was compiled, next to the artifact's folder or in the current one. Raises
+    ModelError."""
+    places = dict.fromkeys(Path(place).resolve() for place in (Path(artifact.folder or ".").parent, "."))
+    for file in (file for place in places for file in sorted(place.glob("*.onnx"))[:MOST_FILES]):
+        with suppress(ModelError):
+            if file_digest(file) == artifact.manifest.model_sha256:
+                return file
+    raise ModelError(
+        f"artifact of {artifact.manifest.model}",
+        needs="the file that was compiled",
+        has="no .onnx file with its content here or next to the artifact",
+        change="give it with --model",
+    )
 
 
 def options_again(artifact: Artifact) -> CompileOptions:

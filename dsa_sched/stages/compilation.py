@@ -35,6 +35,7 @@ from dsa_sched.frontend import Model
 from dsa_sched.frontend.patterns.found import decisions
 from dsa_sched.stages.gc_pause import uncollected
 from dsa_sched.stages.index_bounds import index_bounds
+from dsa_sched.zoo import zoo_names
 from hw_models.changes import chip_json
 from hw_models.chip import Chip
 from hw_models.errors import ModelError, TargetError
@@ -339,7 +340,8 @@ def gather_artifact(
     parts: tuple[Compilation, ...], source: str | Path = "", asked: CompileOptions | None = None
 ) -> Artifact:
     """One artifact of the executables of several clusters, which take the rows of the batch in order. It records the
-    `source` as the user names it and the options that were asked for: those of the first part unless given.
+    options that were asked for, those of the first part unless given, and of the `source` the name of a network of the
+    zoo.
 
     Raises DoesNotFit when code overflows its space, and what a target raises for kernels that cannot be made."""
     first, programs, start = parts[0], [], 0
@@ -373,7 +375,7 @@ def gather_artifact(
 def _origin(made: Compilation, source: str, asked: CompileOptions) -> OriginEntry:
     layout = made.made.layout.options if isinstance(made.made, Lowered) else PLAIN
     return OriginEntry(
-        source=Path(source).name,
+        network=source if source in zoo_names() and not Path(source).is_file() else "",
         options=options_entry(asked),
         chosen=ChosenEntry(
             schedule=bool(made.options.schedule),
