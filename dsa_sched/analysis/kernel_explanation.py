@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from dsa_sched.artifact.format import Artifact
+from dsa_sched.pipeline.rebuild import planned_again
+from dsa_sched.stages.kernel_stages import PlannedKernels
 from hw_models.errors import PlanError
 from partitioner.context.plan_context import KernelContext
 from partitioner.ir.decisions import Decision
@@ -64,6 +67,14 @@ class KernelExplanation:
         about = {found[0].name, *found[0].layers}
         decisions = tuple(decision for decision in self.decisions if decision.subject in about)
         return replace(self, groups=found, decisions=decisions)
+
+
+def least_seconds(artifact: Artifact) -> float:
+    """Least time of one pass of the first program of an artifact whose kernels are whole groups, by the floors of its
+    kernels, one after the other: an estimate. Raises TargetError for an artifact that does not tell its plan."""
+    planned = planned_again(artifact)
+    assert isinstance(planned, PlannedKernels)  # as the caller says
+    return explain_kernels(planned.plan, planned.context).seconds
 
 
 def explain_kernels(plan: Plan, ctx: KernelContext) -> KernelExplanation:

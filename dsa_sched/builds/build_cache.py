@@ -59,11 +59,12 @@ def keep_build(cache: Cache, key: str, artifact: Artifact) -> None:
 
 def build_key(source: str | Path, chip: Chip, options: CompileOptions) -> str | None:
     """Key of what `build` makes of these: hexadecimal. None for what is not kept: kernels chosen by times taken on a
-    device. Raises ModelError for a file that cannot be read."""
-    if options.tune:
+    device, and a model that is not there. Raises ModelError for a file that cannot be read."""
+    model = _model_key(source)
+    if options.tune or model is None:
         return None
     content = {
-        "model": _model_key(source),
+        "model": model,
         "chip": chip.hash,
         "options": options_entry(options).model_dump(mode="json"),
         "compiler": _compiler(),
@@ -71,12 +72,12 @@ def build_key(source: str | Path, chip: Chip, options: CompileOptions) -> str | 
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _model_key(source: str | Path) -> str:
-    """A path wins over a network of the zoo, whose weights follow from its name and the sources."""
+def _model_key(source: str | Path) -> str | None:
+    """A path wins over a network of the zoo, whose weights follow from its name and the sources. None for neither."""
     path = Path(source)
-    if not path.is_file() and str(source) in zoo_names():
-        return f"zoo {source}"
-    return file_digest(path)
+    if path.is_file():
+        return file_digest(path)
+    return f"zoo {source}" if str(source) in zoo_names() else None
 
 
 @cache

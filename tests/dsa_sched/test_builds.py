@@ -193,6 +193,18 @@ def test_the_key_depends_on_all_that_matters(model: Path, tmp_path: Path) -> Non
     assert build_key(model, load_chip(CHIP), replace(options, tune=True)) is None
 
 
+def test_a_model_that_is_not_there_is_told_as_ever(cache: Cache) -> None:
+    said = invoke("explain", "squeezenett", "--chip", CHIP, code=1).output
+    assert "model squeezenett: needs a file, or one of" in said
+    assert "did you mean squeezenet?" in said
+    assert cache.entries() == 0
+
+
+def test_kernels_of_gpus_end_with_an_estimate(tmp_path: Path) -> None:
+    said = invoke("compile", "mobilenet_v2-mini", "--chip", "a100", "--level", "O3", "-o", tmp_path / "out").stdout
+    assert "us at least for batch 1, by the floors of its kernels; not timed" in said
+
+
 def test_a_damaged_entry_is_as_good_as_absent(model: Path, cache: Cache) -> None:
     options = CompileOptions(O0(), batch=1)
     first = build(model, CHIP, options, cache=cache).artifact
