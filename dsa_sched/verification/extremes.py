@@ -1,7 +1,8 @@
-"""Outputs of the compiled program for inputs of extreme sizes: which must hold, and which cannot be judged.
+"""Judgement of the compiled program's outputs for inputs of extreme sizes, or why they cannot be judged.
 
-    reference at 2^7: products and outputs in fp16's range  --run-->  outputs judged: held, failed
-    reference at 2^7: a convolution's result beyond it      ------->  not judged, and why
+    inputs times 2^7; in the reference:
+    products, convolutions and outputs in fp16's range  --run-->  outputs judged: held, failed
+    a convolution's result beyond it                    ------->  not judged, and why
 
 Only the program itself runs, once per kind of inputs. Layers, samples and constants are judged by ordinary inputs.
 """
@@ -40,9 +41,9 @@ LARGEST_RUN_MACS = 1 << 27
 """Multiply-adds of the largest such program, where the target has no cycle model."""
 
 SHARE_BOUND = 0.25
-"""Largest allowed ratio of error to distance. Small inputs next to biases of ordinary size change outputs by little
-more than rounding does, so more is allowed here than for ordinary inputs; a value that leaves the range is off by all
-of the distance.
+"""Largest allowed ratio of an output's error to the distance between the reference's outputs for two such inputs. Small
+inputs next to biases of ordinary size change outputs by little more than rounding does, so more is allowed here than
+for ordinary inputs. A value that leaves the range is off by all of the distance.
 """
 
 REACTS_TO_ZEROS = frozenset(["Div", "Log", "Pow", "Reciprocal"])
@@ -50,8 +51,8 @@ REACTS_TO_ZEROS = frozenset(["Div", "Log", "Pow", "Reciprocal"])
 
 @dataclass(frozen=True, slots=True)
 class PlannedExtreme:
-    """Inputs to run, with the reference's values for them and for others of their kind; without these where `reason`
-    says why the inputs are not run.
+    """Inputs of one kind, with the reference's values for them (`exact`) and for another input of the kind (`other`).
+    Where `reason` says why they are not run, values may be missing.
     """
 
     extreme: Extreme
@@ -116,7 +117,9 @@ def end_names(whole: Compilation, exact: Feed) -> tuple[str, ...]:
 def judge_extreme(
     whole: Compilation, planned: PlannedExtreme, dump: Dump, floors: tuple[Feed, Feed], names: Sequence[str], dtype: str
 ) -> ExtremeResult:
-    """Judge each output that has finite values in the reference."""
+    """Judge the outputs `names` as stored in `dump`, each by its finite values in the reference. `floors` are the
+    reference's values with rounding errors apart and together (`dsa_sched/verification/floors.py`).
+    """
     label, limits = planned.extreme.label, limits_of(dtype)
     results = [_judge(whole, planned, name, dump, floors, limits) for name in names]
     failed = [line for outcome, line in results if outcome == "failed"]
@@ -163,14 +166,14 @@ def _judge(
 
 
 def _of_equal_outputs(name: str, result: LogitsResult) -> tuple[str, str]:
-    """Outcome and line for outputs that such inputs do not change."""
+    """Outcome and text for an output that is equal for both inputs of the kind in the reference."""
     allowed = max(LAYER_BOUND * result.norm, result.floor)
     line = f"{name}: error {result.error:.3g} of the norm {result.norm:.3g}, where such inputs change nothing"
     return ("held", line) if result.error <= allowed else ("failed", f"{line}, at most {allowed:.3g} is allowed")
 
 
 def _excursion(lost: Sequence[Lost], limits: TypeLimits) -> str:
-    """The value in between that leaves the range farthest."""
+    """Text about the value between inputs and outputs that leaves the range farthest; empty if none does."""
     far = max((each for each in lost if each.beyond), key=lambda each: each.largest, default=None)
     if far is not None:
         return f"; {far.operator} {far.value} reaches {far.largest:.3g} in between, beyond {limits.name}"

@@ -1,10 +1,10 @@
-"""Inputs with extents other than those that the file fixes: whether its operators allow them.
+"""Check of inputs whose extents are not those in the file: do the operators of the file allow them?
 
     image [1, 3, 224, 224] --shape image=1,3,320,256-->  Conv, Relu, GlobalAveragePool ...     all follow
                                                         Reshape to [1, 25088]                  refused, by its name
 
-Most operators follow their operands, or contradict each other, which shape inference reports. Those that hold extents
-as constants may instead use other elements than intended; they are checked here.
+The shape of most results follows from the operands, and shape inference reports contradictions. Operators that hold
+extents as constants may pass it and use other elements than intended; they are checked here.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def _held(node: Node, constants: Mapping[str, Array], old: Shape, new: Shape) ->
 
 
 def _of_reshape(node: Node, constants: Mapping[str, Array], old: Shape, new: Shape) -> str:
-    """Text about a Reshape whose target is made of extents that are the same as before, except for one that follows."""
+    """Text about a Reshape whose target does not fit; empty if it does. It fits if, wherever an extent changes, one
+    entry of the target follows the operand and the others divide the extents that stay."""
     target = constants.get(node.input(1))
     if target is None:
         return ""
@@ -81,7 +82,7 @@ def _of_reshape(node: Node, constants: Mapping[str, Array], old: Shape, new: Sha
 
 
 def _of_slice(node: Node, constants: Mapping[str, Array], old: Shape, new: Shape) -> str:
-    """Text about a Slice whose end was at least that of the axis, and no longer is."""
+    """Text about a Slice that reached the end of an axis and no longer does; empty if there is none."""
     if len(node.inputs) > 2:
         given = constants.get(node.inputs[2])
         ends = () if given is None else tuple(int(end) for end in given.reshape(-1))

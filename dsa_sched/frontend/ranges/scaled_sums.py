@@ -1,12 +1,12 @@
 """Sums of squares along lines, and values computed from them, on lines that were scaled by a power of two.
 
-    ReduceMean(x * x) -> Add(e) -> Sqrt -> r     m = ReduceMean(y * y), y = x * s;  r = Sqrt(m + e * s * s) / s
-    Div(x, r), Mul(x, Reciprocal(r))             y * (1 / Sqrt(m + e * s * s))
+    ReduceMean(x * x) -> Add(e) -> Sqrt -> r     m = ReduceMean(t * t), t = x * s;  r = Sqrt(m + e * s * s) / s
+    Div(x, r), Mul(x, Reciprocal(r))             t * (1 / Sqrt(m + e * s * s))
     Log(v), v = the mean                         Log(m) - 2 * Log(s)
 
-s takes the largest magnitude of a line to 64 (`decomposition/norms.py`), so squares neither leave the range nor
-vanish. A value that follows from the sum is known as `coefficient * value / s^power`; s is divided out only where
-something else reads it.
+A line is the elements along the axes of a sum. s is the power of two that brings its largest magnitude to 64
+(`decomposition/norms.py`), so squares neither leave the range nor vanish. A value that follows from the sum is kept as
+`coefficient * value / s^power`; s is divided out only where another operator reads the value.
 So it does not matter how a file spells the norm, nor whether its mean, variance or deviation is read elsewhere.
 Where x is itself y - ReduceMean(y), as in a layer norm of primitive operators, y is centred as in
 `decomposition/norms.py`.
@@ -46,7 +46,7 @@ MOST_STEPS = 24
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """x along `axes`: its square is summed. Where x is y - mean(y), that y, else an empty name."""
+    """x, whose square is summed along `axes`. `y` is the value of which x is y - mean(y), or an empty name."""
 
     x: str
     y: str
@@ -55,7 +55,7 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class _Scaled:
-    """A value of the file as coefficient * value / factor^power; `spread` is x * factor, of the whole line."""
+    """A value of the file as coefficient * value / factor^power; `spread` is x * factor, with every element of x."""
 
     line: _Line
     spread: str
@@ -66,7 +66,8 @@ class _Scaled:
 
 
 def scale_sums(network: Network) -> Network:
-    """All sums of squares of this form; nodes that nothing reads any more are left to be pruned."""
+    """The network with all sums of squares of this form scaled; nodes that nothing reads any more are left to be
+    pruned."""
     draft, known = Draft(network, tag="ranged"), dict[str, _Scaled]()
     for node in network.nodes:
         chain = draft.chain(node)
@@ -172,7 +173,7 @@ def _least(network: Network, node: Node, name: str) -> tuple[str, float] | None:
 
 
 def _holds_back_nothing(network: Network, clip: Node) -> bool:
-    """Whether no number of fp16 is above the upper bound of a Clip."""
+    """Whether the upper bound of a Clip is beyond every number of the stored type."""
     _, high = bounds_of(network, clip)
     return high is not None and high > network.rounding.largest
 
@@ -197,7 +198,8 @@ def _exponent(network: Network, node: Node) -> float | None:
 
 
 def _followed(network: Network, chain: Chain, node: Node, known: dict[str, _Scaled]) -> _Scaled | bool | None:
-    """Result of a node on scaled values: another one; True for a value that was written whole; None for neither."""
+    """What a node makes of a scaled value: another scaled value; True if its result was written without one; None for
+    neither."""
     for name in node.inputs:
         if name in known:
             return _step(network, chain, node, name, known[name]) or _end(network, chain, node, name, known[name])
@@ -229,11 +231,12 @@ def _step(network: Network, chain: Chain, node: Node, name: str, v: _Scaled) -> 
 
 
 def _at_least(chain: Chain, v: _Scaled, kind: str, least: float) -> str:
-    """The value with epsilon, which is scaled like it, added or held above that; no line becomes a division by zero."""
+    """The value with `least`, scaled as it is, added to it or as its lower bound. No line becomes a division by
+    zero."""
     if least == 0:
         return v.value
     ratio, least_root = least / v.coefficient, chain.network.rounding.smallest
-    # The root has half the exponent; its fraction and its power of two apart, for the root may be no normal number.
+    # The root has half the exponent. It may be subnormal, so its fraction and its power of two are multiplied apart.
     fraction, exponent = frexp(max(sqrt(ratio) if v.power == 2 else ratio, least_root))
     root = chain.add("Mul", chain.add("Mul", v.factor, chain.number(fraction)), chain.number(2.0**exponent))
     held = chain.add("Mul", root, root) if v.power == 2 else root
@@ -241,7 +244,8 @@ def _at_least(chain: Chain, v: _Scaled, kind: str, least: float) -> str:
 
 
 def _end(network: Network, chain: Chain, node: Node, name: str, v: _Scaled) -> bool | None:
-    """The line over its own norm, and logarithms: results for which no scale needs to be divided out."""
+    """Write a line divided by its own norm, or a logarithm, neither of which needs the scale divided out. True if it
+    was written, None for other nodes."""
     match node.op_type:
         case "Div" if node.inputs[1] == name and v.power == 1 and _is_line(network, node.inputs[0], v.line):
             inverse = chain.add("Reciprocal", v.value)
@@ -255,7 +259,7 @@ def _end(network: Network, chain: Chain, node: Node, name: str, v: _Scaled) -> b
     kept = tuple(1 if axis in v.line.axes else extent for axis, extent in enumerate(shape))
     own = chain.shape(v.value)
     if network.shape(node.outputs[0]) != shape or (1,) * (len(shape) - len(own)) + own != kept:
-        return None  # values without their axis may meet other lines than their own
+        return None  # without the reduced axes, broadcasting may pair a value with another line than its own
     coefficient = 1 / v.coefficient if v.power == 1 else v.coefficient
     if coefficient != 1.0:
         inverse = chain.add("Mul", inverse, chain.number(coefficient))
@@ -268,12 +272,12 @@ def _other(node: Node, name: str) -> str:
 
 
 def _is_line(network: Network, name: str, line: _Line) -> bool:
-    """x, or a value that is computed alike."""
+    """Whether a value is the line's x, or is computed from the same values in the same way."""
     return is_alike(network, name, line.x)
 
 
 def _logarithm(chain: Chain, v: _Scaled, shape: Shape) -> bool:
-    """log(coefficient * value) - power * log(factor)."""
+    """Write log(coefficient * value) - power * log(factor)."""
     own = chain.add("Log", v.value)
     of_factor = chain.add("Mul", chain.add("Log", v.factor), chain.number(float(-v.power)))
     total = chain.add("Add", own, of_factor)
@@ -284,7 +288,7 @@ def _logarithm(chain: Chain, v: _Scaled, shape: Shape) -> bool:
 
 
 def _write_out(chain: Chain, v: _Scaled, shape: Shape) -> None:
-    """The value itself: no step leaves the range where the result does not."""
+    """Write the value itself, in steps that leave the range only where the result does."""
     value, rest = v.value, v.coefficient
     if v.power == 1 and rest != 1.0:
         value = chain.add("Mul", value, chain.number(rest))

@@ -1,10 +1,11 @@
-"""Inception-v3: blocks of parallel convolutions, large ones taken apart into rows and columns.
+"""Inception-v3: blocks of parallel convolutions, large kernels factored into rows and columns.
 
     image --6 layers--> 3 blocks at 35 --/2--> 4 blocks of 1x7, 7x1 at 17 --/2--> 2 blocks that fork at 8 --> classes
 
 After Szegedy, Vanhoucke, Ioffe, Shlens, Wojna, "Rethinking the Inception Architecture for Computer Vision" (CVPR 2016),
-table 1 and figures 5 to 7, with the channels of torchvision's `inception_v3`, without the classifier that helps in
-training. Convolutions have a norm and a ReLU; nothing is padded on the way down, averages count their padding.
+table 1 and figures 5 to 7, with the channels of torchvision's `inception_v3`, without the auxiliary classifier.
+A norm and a ReLU follow every convolution; layers of stride 2 and two of the stem have no padding, averages count
+theirs.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ Kernel = int | tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """`extent` of the square image; channels as published are divided by `thinner`; `pooled` channels after the
-    averages of the first blocks, inner channels of the 1x7 blocks, and the number of blocks at the end.
+    """`extent` is that of the square image; published numbers of channels are divided by `thinner`. `pooled` are the
+    channels after the average of each block at 35, `inner` the inner channels of each block of 1x7 and 7x1; `forks` is
+    the number of blocks at the end.
     """
 
     name: str
@@ -60,7 +62,7 @@ def _topology(shape: _Shape) -> onnx.ModelProto:
 
 
 class _Layers:
-    """Convolutions with a norm and a ReLU, of `thinner` times fewer channels than asked for."""
+    """Convolutions with a norm and a ReLU; the channels asked for are divided by `thinner`."""
 
     def __init__(self, builder: TopologyBuilder, thinner: int) -> None:
         self.builder = builder
@@ -88,7 +90,7 @@ class _Layers:
 
 
 def _block_a(net: _Layers, name: str, x: str, pooled: int) -> str:
-    """Figure 5: 5x5, and two of 3x3."""
+    """Figure 5: a 1x1, a 5x5, two 3x3 in sequence, and an average, side by side."""
     one = net.conv(f"{name}.one", x, 64)
     five = net.chain(f"{name}.five", x, (48, 1), (64, 5))
     three = net.chain(f"{name}.three", x, (64, 1), (96, 3), (96, 3))
@@ -96,7 +98,7 @@ def _block_a(net: _Layers, name: str, x: str, pooled: int) -> str:
 
 
 def _smaller_b(net: _Layers, name: str, x: str) -> str:
-    """Half the extents, by a convolution, by a chain, and by a pool."""
+    """Half the extents: a convolution, a chain of three and a pool, side by side."""
     three = net.conv(f"{name}.three", x, 384, 3, stride=2, pads=0)
     chain = net.chain(f"{name}.chain", x, (64, 1), (96, 3))
     chain = net.conv(f"{name}.chain.2", chain, 96, 3, stride=2, pads=0)
@@ -104,7 +106,7 @@ def _smaller_b(net: _Layers, name: str, x: str) -> str:
 
 
 def _block_c(net: _Layers, name: str, x: str, inner: int) -> str:
-    """Figure 6: 7x7 as 1x7 and 7x1, once and twice."""
+    """Figure 6: 7x7 as a 1x7 and a 7x1, in one branch once and in another twice."""
     one = net.conv(f"{name}.one", x, 192)
     once = net.chain(f"{name}.once", x, (inner, 1), (inner, (1, 7)), (192, (7, 1)))
     rows, columns = (1, 7), (7, 1)

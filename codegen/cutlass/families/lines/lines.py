@@ -1,9 +1,10 @@
 """Kernels over whole lines: softmax, norms, reductions along axes, and pools whose window is the whole map.
 
-    lines of neighbours (softmax of the last axis)      8 or 32 threads per line, or a block
-    lines across (a mean over the pixels, NHWC)         8 channels per thread; 1, 8 or 32 threads share a line
+    elements of a line are neighbours in memory (softmax of the last axis)    8 or 32 threads per line, or a block
+    lines lie across memory (a mean over the pixels, NHWC)                    8 channels per thread; 1, 8 or 32 of them
 
-A line that takes more than one pass is held in registers where it is short enough.
+The threads that share a line are a team; in a step, each of them reads up to 8 neighbours. A line that takes more than
+one pass is held in registers where it is short enough.
 """
 
 from __future__ import annotations
@@ -25,13 +26,15 @@ from partitioner.ir.kernels import Kernel
 BLOCK, WARP, FLOAT = 256, 32, 4
 ROW_TEAMS: tuple[int, ...] = (8, 32, 128, 512)
 COLUMN_TEAMS: tuple[int, ...] = (1, 8, 32)
-"""Threads per line across memory: columns are read 256, 32 or 8 sets of neighbours at a time."""
+"""Threads per line that lies across memory: a block works on 256, 32 or 8 sets of neighbouring lines at a time."""
 MOST_HELD = 32
 """Largest number of elements that a thread holds."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Problem:
+    """A layer with the shape of its lines and the code of its operator; methods give numbers for a size of team."""
+
     work: KernelWork
     shape: LineShape
     operator: LineOperator
@@ -44,8 +47,8 @@ class _Problem:
 
     @property
     def vector(self) -> int:
-        """Elements that are read at a time; 1 also where an operand of the chain could change between two neighbours
-        that are stored together."""
+        """Elements that are read at a time. It is 1 also where elements that are stored together may cross the end of
+        the last axis, so that they need different elements of an operand of the chain."""
         last = self.work.shape(self.work.output)[-1]
         stored_at_once = not (self.operator.reduces and self.shape.rows)
         broken = stored_at_once and last % 8 and any(len(op.inputs) > 1 for op in self.chain)
@@ -53,8 +56,9 @@ class _Problem:
 
     @property
     def teams(self) -> tuple[int, ...]:
-        """Numbers of threads per line. Except for the smallest, none has more than twice the threads that a line has
-        steps for. The order is that of preference where floors are equal, as where the main memory binds."""
+        """Numbers of threads per line, the preferred one first: it is taken where floors are equal, as they are where
+        the main memory binds. Except for the smallest, a team has fewer than twice as many threads as a line has
+        steps."""
         choices = ROW_TEAMS if self.shape.rows else COLUMN_TEAMS
         steps, _ = self.shape.counts(self.vector)
         offered = [team for team in choices if team < 2 * steps or team == min(choices)]
@@ -139,7 +143,7 @@ class LineFamily:
         )
 
     def launches(self, work: KernelWork, parameters: Parameters, constants: Constants) -> tuple[Launch, ...]:
-        """One. Raises TargetError for parameters that are not offered."""
+        """The one launch of the kernel. Raises TargetError for parameters that are not offered."""
         del constants
         problem = self._problem(work)
         team, vector = parameters.get("threads"), parameters.get("vector")
@@ -172,7 +176,7 @@ class LineFamily:
 
 
 def _head(problem: _Problem, team: int) -> str:
-    """Definitions that the sources need, and the sources."""
+    """Definitions that the sources of all line kernels need, followed by these sources."""
     shape = problem.shape
     numbers = {
         "RANK": len(problem.work.shape(problem.work.output)),
@@ -190,7 +194,7 @@ def _head(problem: _Problem, team: int) -> str:
 
 
 def _axes(runs: tuple[AxisRun, ...]) -> tuple[int, ...]:
-    """Extents and strides, each as `Dims`."""
+    """Extents and strides of runs of axes, each as a struct `Dims` of the CUDA sources."""
     return (*dims(tuple(run.extent for run in runs)), *dims(tuple(run.stride for run in runs)))
 
 
