@@ -52,7 +52,6 @@ setup(
             "nvidia-cuda-runtime==13.0.96",
             "nvidia-cuda-cccl==13.0.85",
         ],
-        "cluster": ["distributed>=2026.1"],  # searches on a Dask cluster
         # The documentation as a site: `make docs`.
         "docs": [
             "sphinx>=8.2,<10",
@@ -85,7 +84,7 @@ setup(
             "hypothesis>=6.150,<7",
             "ruff==0.17.5",  # a formatter's versions differ in what they write
             "mypy==2.4.1",  # a checker's in what they find
-            "distributed>=2026.1",  # a Dask cluster of one machine, for the test of the executor
+            "distributed>=2026.1",  # benchmarks run searches on a Dask cluster; its test makes one of one machine
             # those of "gpu": kernels are compiled and executed from their PTX in the ordinary tests
             "cuda-bindings==13.0.3",
             "nvidia-cuda-nvcc==13.0.88",

@@ -54,6 +54,7 @@ from benchmarks.lab.ios.gpu import V100, V100_HALF, Gpu, gpu_problem
 from benchmarks.lab.ios.network import Network
 from benchmarks.lab.ios.onnx_file import onnx_model
 from benchmarks.lab.ios.schema import load_network, read_networks
+from benchmarks.lab.ios.space_counts import schedule_count, width
 from benchmarks.lab.ios.stage_times import StageTimes
 from benchmarks.lab.ios.tasks import task_graph, task_parts
 from benchmarks.output import add_outputs, finish, table
@@ -63,7 +64,7 @@ from dsa_sched.devices.onnxruntime_device import OnnxruntimeCpu
 from dsa_sched.placement.ios.blocks import successors_within
 from dsa_sched.placement.ios.costs import StageContention, stage_prices
 from dsa_sched.placement.ios.search import BOTH, MERGE, PARALLEL, StageSearch, search_stages
-from dsa_sched.placement.ios.space import SearchLimits, StateSpace, closures, explore, width
+from dsa_sched.placement.ios.space import SearchLimits, StateSpace, closures, explore
 from dsa_sched.placement.ios.stages import GREEDY_STREAMS, greedy_stages, placed, sequential_stages
 from dsa_sched.placement.methods.ios_limits import MOST_TRANSITIONS
 from dsa_sched.placement.methods.registry import Search, find_method, finished
@@ -146,7 +147,7 @@ def count(name: str, network: Network, r: int | None, s: int | None) -> Row:
         "largest_block": largest.operators,
         "width": width(closure),
         "transitions": largest.transitions,
-        "schedules": largest.schedules(),
+        "schedules": schedule_count(largest),
         "published_transitions": published[0],
         "published_schedules": published[1],
         "total_states": sum(len(space.states) for space, _ in found),

@@ -51,11 +51,11 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the package that is not installed
 
+from benchmarks.lab.parallel_searches import dask_executor, processes
 from benchmarks.lab.placement_searches import PLAIN, annealing, cpop, genetic, peft, random_search
 from benchmarks.output import add_outputs, at_least_one, finish, table
 from dsa_sched.placement.methods.exact import exact
 from dsa_sched.placement.methods.list_scheduling import heft
-from dsa_sched.placement.methods.parallel import dask_executor, processes
 from dsa_sched.placement.methods.registry import Method, Search
 from dsa_sched.placement.methods.search_space import DecoderSpace, Rates
 from dsa_sched.placement.methods.sphinx import CRITICAL, Sphinx, list_starts, sphinx

@@ -17,7 +17,6 @@ DOORS = ("dsa_sched", "dsa_sched.__main__", "dsa_sched.cli")
 
 ALLOWED = {
     "codegen.cutlass.runner.executor_driver": "a command of its own: docs/gpu.md runs it by `python -m`",
-    "dsa_sched.placement.methods.parallel": "for the user's scripts: docs/placement.md, Many searches",
     "dsa_sched.placement.mlir.operation_work": "for the user's scripts: imported by tensor_functions",
     "dsa_sched.placement.mlir.passes": "for the user's scripts: docs/placement.md, MLIR, and samples/05_mlir.py",
     "dsa_sched.placement.mlir.tensor_functions": "for the user's scripts: samples/05_mlir.py",

@@ -1,6 +1,6 @@
 """The compiled loops of the search space: the functions of `space.py`, on arrays.
 
-closures, limits --reached--> states, transitions, endings; transitions --ways, cheapest--> counts, costs
+closures, limits --reached--> states, transitions, endings; transitions --cheapest--> costs
 """
 
 from __future__ import annotations
@@ -191,24 +191,6 @@ def reached(closure: Any, group_operators: Any, groups: Any, merges: Any, concur
         target_of[:transitions],
         endings[:ending_count],
     )
-
-
-@njit(**_CACHED)
-def ways(first: Any, target: Any, limbs: Any) -> Any:
-    """Number of ways from the full state to the empty one, in 64-bit words, the lowest first."""
-    found = np.zeros((first.size - 1, limbs), np.uint64)
-    found[0, 0] = 1
-    for state in range(first.size - 1):
-        for transition in range(first[state], first[state + 1]):
-            after = target[transition]
-            carry = np.uint64(0)
-            for limb in range(limbs):
-                added = found[after, limb] + carry
-                carry = np.uint64(added < carry)
-                total = added + found[state, limb]
-                carry += np.uint64(total < added)
-                found[after, limb] = total
-    return found[first.size - 2]
 
 
 @njit(**_CACHED)

@@ -19,12 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dsa_sched.placement.ios.loops import cheapest, reached, ways
+from dsa_sched.placement.ios.loops import cheapest, reached
 from dsa_sched.placement.methods.ios_limits import MOST_OPERATORS
 from hw_models.errors import PlacementError
-
-LIMBS = 6
-"""Number of 64-bit words of a count of schedules: enough for all orders of 62 operators with all choices of stages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +57,6 @@ class StateSpace:
         """Pairs of a state and an ending of it."""
         return len(self.target)
 
-    def schedules(self) -> int:
-        """Exact number of sequences of stages."""
-        words = ways(self.first, self.target, LIMBS)
-        return sum(int(word) << (64 * place) for place, word in enumerate(words))
-
     def best(
         self, prices_ns: NDArray[np.float64], last_ns: NDArray[np.float64] | None = None
     ) -> tuple[float, list[int]]:
@@ -99,23 +91,6 @@ def closures(successors: Sequence[Sequence[int]]) -> NDArray[np.uint64]:
                 raise PlacementError(f"operator {operator}", needs="successors that come later", has=str(after))
             found[operator] |= found[after]
     return np.array(found, np.uint64)
-
-
-def width(closure: NDArray[np.uint64]) -> int:
-    """Size of the largest set of operators of which none comes after another: all less a matching (Dilworth)."""
-    masks = [int(mask) for mask in closure]
-    taken: dict[int, int] = {}
-
-    def matched(operator: int, seen: set[int]) -> bool:
-        for after in range(operator + 1, len(masks)):
-            if masks[operator] >> after & 1 and after not in seen:
-                seen.add(after)
-                if after not in taken or matched(taken[after], seen):
-                    taken[after] = operator
-                    return True
-        return False
-
-    return len(masks) - sum(matched(operator, set()) for operator in range(len(masks)))
 
 
 def explore(

@@ -33,7 +33,6 @@ from dsa_sched.placement.model.task_graph import (
 from dsa_sched.placement.model.work import macs_of
 from hw_models.errors import ModelError
 from partitioner.ir.operators import Trait, onnx_names
-from partitioner.ir.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -112,20 +111,6 @@ def task_model_of(model: onnx.ModelProto) -> TaskModel:
     graph = _renamed(grouped(by_node, _layers(network, by_node)), network)
     verify_task_graph(graph)
     return TaskModel(folded, graph, graph)
-
-
-def plan_groups(graph: TaskGraph, plan: Plan) -> list[tuple[int, ...]]:
-    """Task numbers by group of a plan for a chip, for `TaskModel.with_groups`: layers that the compiler keeps on the
-    chip together then go to one device together.
-
-    A task belongs to the group of the first of its nodes that the plan names. Tasks without any stay alone.
-    """
-    group_of = {op: group.name for group in plan.groups for layer in group.layers for op in layer.ops}
-    found: dict[str, list[int]] = {}
-    for number, task in enumerate(graph.tasks):
-        group = next((group_of[node] for node in task.nodes if node in group_of), f"%alone {number}")
-        found.setdefault(group, []).append(number)
-    return [tuple(tasks) for tasks in found.values()]
 
 
 def _node_graph(network: Network) -> TaskGraph:

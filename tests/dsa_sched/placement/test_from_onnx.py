@@ -13,12 +13,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from dsa_sched.frontend.load import load_source
-from dsa_sched.pipeline.driver import plan_model
-from dsa_sched.placement.model.from_onnx import TaskModel, plan_groups, task_graph_of, task_model_of
+from dsa_sched.placement.model.from_onnx import TaskModel, task_graph_of, task_model_of
 from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS
-from dsa_sched.stages.compilation import CompileOptions
 from hw_models.errors import ModelError
-from partitioner.planners.levels import O3
 from tests.placement_models import draw, model_of
 
 Array = npt.NDArray[Any]
@@ -162,13 +159,6 @@ def test_networks_of_the_zoo_part_by_part(name: str) -> None:
     tasks = task_model_of(model)
     assert len(tasks.graph.tasks) < len(tasks.network.nodes)
     assert_parts_are_the_whole(model, tasks)
-
-
-def test_groups_of_a_plan_are_tasks() -> None:
-    tasks = task_model_of(load_source("squeezenet"))
-    plan = plan_model("squeezenet", "stcp920", CompileOptions(O3())).plan
-    coarse = tasks.with_groups(plan_groups(tasks.graph, plan))
-    assert len(coarse.graph.tasks) == 2 + len(plan.groups) < len(tasks.graph.tasks)
 
 
 @pytest.mark.parametrize("names", [("%inputs", "b"), ("a", "%outputs"), ("a", "%inputs")])

@@ -83,7 +83,7 @@ def dask_executor(address: str, seconds: float = 10.0) -> Iterator[Executor]:
     try:
         from distributed import Client
     except ImportError:
-        change = "pip install 'dsa-sched[cluster]'"
+        change = "pip install distributed"
         raise PlacementError(f"cluster {address}", needs="the package distributed", change=change) from None
     try:
         client = Client(address, timeout=seconds)  # type: ignore[no-untyped-call]
