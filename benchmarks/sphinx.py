@@ -87,16 +87,16 @@ MOST_EXACT = 200
 
 VALUES = {
     "population": (15, 30, 60, 100, 200, 300),
-    "cross": (0.0, 0.3, 0.6, 0.9),
-    "again": (0.0, 0.3, 0.6),
-    "hurry": (0.1, 0.3, 0.5),
-    "rounds": (1, 2, 4, 6),
+    "crossover": (0.0, 0.3, 0.6, 0.9),
+    "repeat": (0.0, 0.3, 0.6),
+    "reprioritise": (0.1, 0.3, 0.5),
+    "tournament": (1, 2, 4, 6),
 }
 """What is tried in tuning; CPGA's bias is tried too."""
 
 WITHOUT = {
-    "segments": Sphinx(replace(CRITICAL, parts=0.0)),
-    "bias": Sphinx(replace(CRITICAL, bias=0.0)),
+    "segments": Sphinx(replace(CRITICAL, segment_share=0.0)),
+    "bias": Sphinx(replace(CRITICAL, path_bias=0.0)),
     "pruning": Sphinx(prune=False),
 }
 """CPGA without a part of it."""
@@ -327,8 +327,8 @@ def rows(
 def tuned(executor: Any, name: str, method: Callable[[Rates], Method], first: Rates, seeds: int = 5) -> Rates:
     """The best rates on TUNED_ON, one after the other: least mean of logarithms of makespans."""
     cases = problems((TUNED_ON,))
-    values = VALUES | ({"bias": (0.2, 0.4, 0.6, 0.8)} if first.bias else {})
-    looks = LOOKS if first.bias else LOOKS[-1:]
+    values = VALUES | ({"path_bias": (0.2, 0.4, 0.6, 0.8)} if first.path_bias else {})
+    looks = LOOKS if first.path_bias else LOOKS[-1:]
 
     def score(rates: Rates) -> float:
         runs = [

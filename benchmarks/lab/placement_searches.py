@@ -15,19 +15,20 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from dsa_sched.placement.methods.genetic_ops import change, drawn
+from dsa_sched.placement.methods.genetic_ops import canonical, change, random_below, random_number
 from dsa_sched.placement.methods.list_scheduling import cpop_rule, list_schedule, peft_rule
 from dsa_sched.placement.methods.registry import Outcome, Search, finished
 from dsa_sched.placement.methods.search_space import (
     JUDGED,
     DecoderSpace,
-    Evolution,
+    Generation,
     Rates,
     Tally,
     best_placement,
     random_state,
+    survivors,
 )
-from dsa_sched.placement.methods.sphinx import list_starts, shaken, stacked
+from dsa_sched.placement.methods.sphinx import concatenated, list_starts, perturbed
 from dsa_sched.placement.model.problem import Problem
 from dsa_sched.placement.schedule.list_decoder import decode
 
@@ -36,7 +37,7 @@ __all__ = ["PLAIN", "Heat", "annealing", "cpop", "genetic", "peft", "random_sear
 BATCH = 256
 """Random placements, or steps of annealing, between two looks at the clock."""
 
-PLAIN = Rates(population=60, cross=0.9, again=0.3, bias=0.0, hurry=0.3, rounds=4)
+PLAIN = Rates(population=60, crossover=0.9, repeat=0.3, path_bias=0.0, reprioritise=0.3, tournament=4)
 """The plain genetic algorithm's, chosen by `benchmarks/sphinx.py --tune` on a network that the results leave out."""
 
 
@@ -46,7 +47,7 @@ class Heat:
 
     hot: float = 0.02
     cold: float = 1e-4
-    hurry: float = 0.3
+    reprioritise: float = 0.3
 
 
 def cpop(problem: Problem, search: Search) -> Outcome:  # noqa: ARG001 - one signature for all methods
@@ -94,7 +95,7 @@ def annealing(problem: Problem, search: Search, heat: Heat = Heat()) -> Outcome:
         heats = heat.hot * (heat.cold / heat.hot) ** ends * first
         found = np.zeros((count, 2), np.int64)
         decoder = space.decoder
-        own = (space.arrays, gene, priority, decoder.no_bias, makespan, count, heats, heat.hurry)
+        own = (space.arrays, gene, priority, decoder.no_bias, makespan, count, heats, heat.reprioritise)
         wins = _anneal(decoder.tables, decoder.room, *own, state, best_gene, best_priority, found)
         for step, reached in found[:wins].tolist():
             if reached < tally.best:
@@ -109,14 +110,36 @@ def genetic(problem: Problem, search: Search, rates: Rates = PLAIN, listed: bool
     """A genetic algorithm over devices and priorities, from random individuals; with `listed`, from the list schedules
     that `sphinx` starts from."""
     space, tally = DecoderSpace.of(problem), Tally.of(search)
-    evolution = Evolution(space, rates, random_state(search), tally)
-    genes, priorities = space.random(evolution.rates.population, evolution.state)
+    state = random_state(search)
+    rows = space.random(rates.population, state)
     if listed:
-        genes, priorities = stacked(list_starts(space), shaken(space, priorities))
-    generation = evolution.first((genes, priorities))
+        rows = concatenated(list_starts(space), perturbed(space, rows[1]))
+    count = max(1, tally.left)
+    generation = survivors([_evaluated(space, tally, rates, rows[0][:count], rows[1][:count])], rates.population)
     while tally.left > 0:
-        generation = evolution.next(generation)
+        generation = _next(space, tally, rates, state, generation)
     return _found("ga", problem, space, generation.best(JUDGED), tally)
+
+
+def _next(
+    space: DecoderSpace, tally: Tally, rates: Rates, state: NDArray[np.uint64], parents: Generation
+) -> Generation:
+    """Parents and children compete."""
+    count = min(rates.children or rates.population, tally.left)
+    genes = np.zeros((count, parents.genes.shape[1]), np.int64)
+    priorities = np.zeros(genes.shape)
+    rows = parents.genes, parents.priorities, parents.makespans, parents.paths
+    numbers = np.array([rates.crossover, rates.repeat, rates.path_bias, rates.reprioritise, rates.tournament])
+    _breed(space.arrays, *rows, numbers, state, genes, priorities)
+    return survivors([_evaluated(space, tally, rates, genes, priorities), parents], rates.population)
+
+
+def _evaluated(
+    space: DecoderSpace, tally: Tally, rates: Rates, genes: NDArray[np.int64], priorities: NDArray[np.float64]
+) -> Generation:
+    makespans, paths = space.decoder.evaluate(genes, priorities, paths=rates.path_bias > 0)
+    tally.add(makespans)
+    return Generation(genes, priorities, makespans, paths)
 
 
 def _found(
@@ -137,7 +160,7 @@ def _anneal(
     makespan: int,
     steps: int,
     heats: NDArray[np.float64],
-    hurry: float,
+    reprioritise: float,
     state: NDArray[np.uint64],
     best_gene: NDArray[np.int64],
     best_priority: NDArray[np.float64],
@@ -155,10 +178,10 @@ def _anneal(
     for step in range(steps):
         new_gene[:] = gene
         new_priority[:] = priority
-        change(space, new_gene, new_priority, nowhere, 0.0, hurry, 0, len(gene), state)
+        change(space, new_gene, new_priority, nowhere, 0.0, reprioritise, 0, len(gene), state)
         reached = decode(tables, room, new_gene, new_priority, bias)
         new_gene[:] = room[1][2]  # what was chosen for a task that is free
-        if reached <= makespan or drawn(state) < np.exp((makespan - reached) / heat):
+        if reached <= makespan or random_number(state) < np.exp((makespan - reached) / heat):
             gene[:] = new_gene
             priority[:] = new_priority
             makespan = reached
@@ -172,3 +195,46 @@ def _anneal(
                 improvements += 1
         heat *= cooling
     return improvements
+
+
+@njit(cache=True, nogil=True)
+def _tournament(makespans: NDArray[np.int64], rounds: int, state: NDArray[np.uint64]) -> Any:
+    best = random_below(len(makespans), state)
+    for _ in range(rounds - 1):
+        other = random_below(len(makespans), state)
+        if makespans[other] < makespans[best]:
+            best = other
+    return best
+
+
+@njit(cache=True, nogil=True)
+def _breed(
+    space: Any,
+    genes: NDArray[np.int64],
+    priorities: NDArray[np.float64],
+    makespans: NDArray[np.int64],
+    paths: NDArray[np.int8],
+    rates: NDArray[np.float64],
+    state: NDArray[np.uint64],
+    new_genes: NDArray[np.int64],
+    new_priorities: NDArray[np.float64],
+) -> None:
+    """Fill the children. `rates` are those of `Rates` from `crossover` to `tournament`."""
+    tasks, folds = genes.shape[1], len(space[8]) > 0 or (space[6] != np.arange(len(space[6]))).any()
+    for child in range(len(new_genes)):
+        parent = _tournament(makespans, np.int64(rates[4]), state)
+        new_genes[child] = genes[parent]
+        new_priorities[child] = priorities[parent]
+        if random_number(state) < rates[0]:
+            other = _tournament(makespans, np.int64(rates[4]), state)
+            first, second = random_below(tasks, state), random_below(tasks + 1, state)
+            for task in range(min(first, second), max(first, second)):
+                new_genes[child, task] = genes[other, task]
+                new_priorities[child, task] = priorities[other, task]
+        path = paths[parent] if len(paths) else np.zeros(0, np.int8)
+        while True:
+            change(space, new_genes[child], new_priorities[child], path, rates[2], rates[3], 0, tasks, state)
+            if random_number(state) >= rates[1]:
+                break
+        if folds:
+            canonical(space, new_genes[child], new_priorities[child])

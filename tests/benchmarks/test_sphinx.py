@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.sphinx import BUDGETS, Result, compared, fewer, markdown, plan, proven_before
 from dsa_sched.placement.methods.search_space import DecoderSpace, random_state
-from dsa_sched.placement.methods.sphinx import list_starts, shaken
+from dsa_sched.placement.methods.sphinx import list_starts, perturbed
 from tests.placement_problems import random_problem
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,7 +38,7 @@ def test_both_begin_with_the_same_individuals(start: str) -> None:
     space, parts = DecoderSpace.of(problem), plan(1)
     method, search = parts[f"plain {start}"][0]
     genes, priorities = space.random(60, random_state(search))
-    listed = [list_starts(space), shaken(space, priorities)] if start == "listed" else [(genes, priorities)]
+    listed = [list_starts(space), perturbed(space, priorities)] if start == "listed" else [(genes, priorities)]
     makespans = [int(ns) for rows in listed for ns in space.decoder.evaluate(*rows)[0]]
     plain = method(problem, replace(search, evaluations=FEW))
     method, search = parts[f"cpga {start} {BUDGETS[-1]}"][0]

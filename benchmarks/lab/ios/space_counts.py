@@ -1,6 +1,6 @@
 """Size of a search space of IOS as the paper prints it: the width of a block and the exact number of its schedules.
 
-    closures --width--> the largest set of independent operators    StateSpace --schedule_count--> sequences of stages
+closures --width--> the largest set of independent operators    StateSpace --schedule_count--> sequences of stages
 """
 
 from __future__ import annotations

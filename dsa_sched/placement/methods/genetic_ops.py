@@ -1,14 +1,15 @@
 """The compiled operators of the genetic algorithm, which change genes.
 
-    move     another of the devices that a task may run on
-    lead     the same, and some of its neighbours follow
-    join     the device of a task that it reads from or that reads from it
-    free     the device where it ends first, when it is decoded next
-    hurry    another priority: a new one, or that of another task
-    cross    a stretch of tasks, in the order of the graph, as another parent has them
+    move          another of the devices that a task may run on
+    lead          the same, and some of its neighbours follow
+    join          the device of a task that it reads from or that reads from it
+    free          the device where it ends first, when it is decoded next
+    reprioritise  another priority: a new one, or that of another task
+    crossover     a range of tasks, in the order of the graph, as another parent has them
 
-`bias` is how often the task that changes is on the critical path of the parent, and the operator answers what the task
-waited for there: a value on its way asks for join, a busy stream for move or hurry. Without bias both are drawn evenly.
+`path_bias` is how often the task that changes is on the critical path of the parent, and the operator answers what the
+task waited for there: a value on its way asks for join, a busy stream for move or reprioritise. With 0, tasks and
+operators are drawn evenly.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _30, _27, _31, _11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
 
 
 @njit(cache=True, nogil=True)
-def drawn(state: NDArray[np.uint64]) -> Any:
+def random_number(state: NDArray[np.uint64]) -> Any:
     """Random number from 0 to 1 (splitmix64; a numpy generator in compiled code takes seconds to load)."""
     state[0] += _STEP
     mixed = state[0]
@@ -36,8 +37,8 @@ def drawn(state: NDArray[np.uint64]) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def below(count: int, state: NDArray[np.uint64]) -> Any:
-    return np.int64(drawn(state) * count)
+def random_below(count: int, state: NDArray[np.uint64]) -> Any:
+    return np.int64(random_number(state) * count)
 
 
 @njit(cache=True, nogil=True)
@@ -45,7 +46,7 @@ def _move(space: Any, gene: NDArray[np.int64], task: int, state: NDArray[np.uint
     option_from, option = space[0], space[1]
     count = option_from[task + 1] - option_from[task]
     if count > 1:
-        chosen = option[option_from[task] + below(count - 1, state)]
+        chosen = option[option_from[task] + random_below(count - 1, state)]
         gene[task] = option[option_from[task + 1] - 1] if chosen == gene[task] else chosen
 
 
@@ -56,7 +57,7 @@ def _join(space: Any, gene: NDArray[np.int64], task: int, before: bool, state: N
     count = near_before[task] if before else near_from[task + 1] - near_from[task]
     if count == 0:
         return
-    other = near[near_from[task] + below(count, state)]
+    other = near[near_from[task] + random_below(count, state)]
     for number in range(option_from[task], option_from[task + 1]):
         if option[number] == gene[other]:
             gene[task] = gene[other]
@@ -74,11 +75,11 @@ def _lead(space: Any, gene: NDArray[np.int64], task: int, state: NDArray[np.uint
     before = gene[task]
     _move(space, gene, task, state)
     machine = gene[task]
-    while machine != before and drawn(state) < 0.7:
+    while machine != before and random_number(state) < 0.7:
         count = near_from[task + 1] - near_from[task]
         if count == 0:
             return
-        other = near[near_from[task] + below(count, state)]
+        other = near[near_from[task] + random_below(count, state)]
         if gene[other] == before:
             for number in range(option_from[other], option_from[other + 1]):
                 if option[number] == machine:
@@ -88,18 +89,18 @@ def _lead(space: Any, gene: NDArray[np.int64], task: int, state: NDArray[np.uint
 
 
 @njit(cache=True, nogil=True)
-def _hurry(priority: NDArray[np.float64], task: int, first: int, end: int, state: NDArray[np.uint64]) -> None:
-    if drawn(state) < 0.5:
-        priority[task] = drawn(state)
+def _reprioritise(priority: NDArray[np.float64], task: int, first: int, end: int, state: NDArray[np.uint64]) -> None:
+    if random_number(state) < 0.5:
+        priority[task] = random_number(state)
     else:
-        other = first + below(end - first, state)
+        other = first + random_below(end - first, state)
         priority[task], priority[other] = priority[other], priority[task]
 
 
 @njit(cache=True, nogil=True)
 def _place(space: Any, gene: NDArray[np.int64], task: int, state: NDArray[np.uint64]) -> None:
     """Apply one of the operators that change devices; each is equally likely."""
-    kind = below(4, state)
+    kind = random_below(4, state)
     if kind == 0:
         _move(space, gene, task, state)
     elif kind == 1:
@@ -116,41 +117,41 @@ def change(
     gene: NDArray[np.int64],
     priority: NDArray[np.float64],
     path: NDArray[np.int8],
-    bias: float,
-    hurry: float,
+    path_bias: float,
+    reprioritise: float,
     first: int,
     end: int,
     state: NDArray[np.uint64],
 ) -> None:
-    """Apply one change, to a task from `first` to before `end`. `hurry` is how often the change is one of priority."""
+    """Apply one change, to a task from `first` to before `end`. Rates are as in `Rates`."""
     free = space[5]
-    if len(path) and drawn(state) < bias:
-        task = first + below(end - first, state)
+    if len(path) and random_number(state) < path_bias:
+        task = first + random_below(end - first, state)
         for _ in range(end - first):  # the next of the critical path, from a random place on
             if path[task] > 0:
                 break
             task = task + 1 if task + 1 < end else first
-        if path[task] == BY_COPY and drawn(state) < 0.5:
+        if path[task] == BY_COPY and random_number(state) < 0.5:
             _join(space, gene, task, True, state)
             return
-        if path[task] == BY_LANE and drawn(state) < hurry:
-            _hurry(priority, task, first, end, state)
+        if path[task] == BY_LANE and random_number(state) < reprioritise:
+            _reprioritise(priority, task, first, end, state)
             return
         _place(space, gene, task, state)
         return
     least, most = np.searchsorted(free, first), np.searchsorted(free, end)
-    if least == most or drawn(state) < hurry:
-        _hurry(priority, first + below(end - first, state), first, end, state)
+    if least == most or random_number(state) < reprioritise:
+        _reprioritise(priority, first + random_below(end - first, state), first, end, state)
         return
-    _place(space, gene, free[least + below(most - least, state)], state)
+    _place(space, gene, free[least + random_below(most - least, state)], state)
 
 
 @njit(cache=True, nogil=True)
-def fold(space: Any, gene: NDArray[np.int64], priority: NDArray[np.float64]) -> None:
+def canonical(space: Any, gene: NDArray[np.int64], priority: NDArray[np.float64]) -> None:
     """Map genes that differ only by an exchange of what is alike to the same genes: devices of a class appear in the
-    order of their numbers, and twins have theirs in order.
+    order of their numbers, and interchangeable tasks have theirs in order.
     """
-    kind, twin_from, twin = space[6], space[7], space[8]
+    kind, group_from, member = space[6], space[7], space[8]
     machines = len(kind)
     name = np.full(machines, -1, np.int64)
     used = np.zeros(machines, np.bool_)
@@ -165,59 +166,16 @@ def fold(space: Any, gene: NDArray[np.int64], priority: NDArray[np.float64]) -> 
                     used[other] = True
                     break
         gene[task] = name[machine]
-    for group in range(len(twin_from) - 1):
-        for last in range(twin_from[group] + 1, twin_from[group + 1]):
+    for group in range(len(group_from) - 1):
+        for last in range(group_from[group] + 1, group_from[group + 1]):
             place = last
-            while place > twin_from[group]:
-                one, two = twin[place - 1], twin[place]
+            while place > group_from[group]:
+                one, two = member[place - 1], member[place]
                 if gene[one] < gene[two] or (gene[one] == gene[two] and priority[one] >= priority[two]):
                     break
                 gene[one], gene[two] = gene[two], gene[one]
                 priority[one], priority[two] = priority[two], priority[one]
                 place -= 1
-
-
-@njit(cache=True, nogil=True)
-def _tournament(makespans: NDArray[np.int64], rounds: int, state: NDArray[np.uint64]) -> Any:
-    best = below(len(makespans), state)
-    for _ in range(rounds - 1):
-        other = below(len(makespans), state)
-        if makespans[other] < makespans[best]:
-            best = other
-    return best
-
-
-@njit(cache=True, nogil=True)
-def breed(
-    space: Any,
-    genes: NDArray[np.int64],
-    priorities: NDArray[np.float64],
-    makespans: NDArray[np.int64],
-    paths: NDArray[np.int8],
-    rates: NDArray[np.float64],
-    state: NDArray[np.uint64],
-    new_genes: NDArray[np.int64],
-    new_priorities: NDArray[np.float64],
-) -> None:
-    """Fill the children. `rates`: cross, another change after each, bias, hurry, rounds of a tournament."""
-    tasks, folds = genes.shape[1], len(space[8]) > 0 or (space[6] != np.arange(len(space[6]))).any()
-    for child in range(len(new_genes)):
-        parent = _tournament(makespans, np.int64(rates[4]), state)
-        new_genes[child] = genes[parent]
-        new_priorities[child] = priorities[parent]
-        if drawn(state) < rates[0]:
-            other = _tournament(makespans, np.int64(rates[4]), state)
-            first, second = below(tasks, state), below(tasks + 1, state)
-            for task in range(min(first, second), max(first, second)):
-                new_genes[child, task] = genes[other, task]
-                new_priorities[child, task] = priorities[other, task]
-        path = paths[parent] if len(paths) else np.zeros(0, np.int8)
-        while True:
-            change(space, new_genes[child], new_priorities[child], path, rates[2], rates[3], 0, tasks, state)
-            if drawn(state) >= rates[1]:
-                break
-        if folds:
-            fold(space, new_genes[child], new_priorities[child])
 
 
 @njit(cache=True, nogil=True)
@@ -229,5 +187,5 @@ def random_rows(
     for row in range(len(genes)):
         for task in range(genes.shape[1]):
             count = option_from[task + 1] - option_from[task]
-            genes[row, task] = option[option_from[task] + below(count, state)]
-            priorities[row, task] = drawn(state)
+            genes[row, task] = option[option_from[task] + random_below(count, state)]
+            priorities[row, task] = random_number(state)

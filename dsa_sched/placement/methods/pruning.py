@@ -3,7 +3,7 @@ devices and branches that are alike.
 
     Problem + a known makespan --dominated--> fewer devices per task
                                --together---> chains and one-device regions as single tasks (coarse.py)
-                               --alike------> devices and tasks whose exchange changes nothing
+                               --device_classes, interchangeable_tasks--> those whose exchange changes nothing
 
 The first and the third are safe: for every placement that they leave out, one that stays is as good, or it is no better
 than the known one. The second is safe for a chain alone (`_apart_is_no_better`), not for one that shares devices with
@@ -129,7 +129,7 @@ def _apart_is_no_better(
     return True
 
 
-def alike(problem: Problem) -> NDArray[np.int64]:
+def device_classes(problem: Problem) -> NDArray[np.int64]:
     """A class of each device: exchanging two of a class changes neither times nor which copies share a wire."""
     count = len(problem.machines)
     found = np.arange(count)
@@ -157,7 +157,7 @@ def _exchangeable(problem: Problem, one: int, other: int) -> bool:
     return one_to_one and bool((copy == copy[:, swap][:, :, swap]).all())
 
 
-def twins(problem: Problem, options: Options) -> tuple[tuple[int, ...], ...]:
+def interchangeable_tasks(problem: Problem, options: Options) -> tuple[tuple[int, ...], ...]:
     """Tasks whose exchange changes nothing: they read the same values, take the same times, and their results have the
     same sizes and the same readers.
     """

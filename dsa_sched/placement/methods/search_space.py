@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dsa_sched.placement.methods.genetic_ops import breed, random_rows
+from dsa_sched.placement.methods.genetic_ops import random_rows
 from dsa_sched.placement.methods.list_scheduling import ListRule
 from dsa_sched.placement.methods.registry import Search
 from dsa_sched.placement.methods.segments import Pools, breed_segments, cuts, keep, longest, rest_of
@@ -49,10 +49,10 @@ class DecoderSpace:
         problem: Problem,
         options: Sequence[Sequence[int]] | None = None,
         kinds: Sequence[int] | None = None,
-        twins: Sequence[Sequence[int]] = (),
+        interchangeable: Sequence[Sequence[int]] = (),
     ) -> DecoderSpace:
         """A space of all devices that accept a task, unless fewer are given. `kinds` are classes of devices that are
-        alike, and `twins` groups of tasks that are (`pruning`).
+        alike, and `interchangeable` groups of tasks whose exchange changes nothing (`pruning`).
         """
         graph = problem.graph
         chosen = tuple(map(tuple, problem.accepted if options is None else options))
@@ -60,7 +60,7 @@ class DecoderSpace:
         before = np.array([len(others) for others in graph.predecessors], np.int64)
         free = np.array([task for task, own in enumerate(chosen) if len(own) > 1], np.int64)
         kind = np.array(range(len(problem.machines)) if kinds is None else kinds, np.int64)
-        folds = kind, *offsets(tuple(map(tuple, twins)))
+        folds = kind, *offsets(tuple(map(tuple, interchangeable)))
         return DecoderSpace(Decoder.of(problem), chosen, (*offsets(chosen), *offsets(near), before, free, *folds))
 
     @property
@@ -135,20 +135,25 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Rates of a genetic algorithm. `cross`: children of two parents; `again`: another change after each; `bias`:
-    changes of the critical path; `hurry`: changes of priority; `rounds`: individuals of which a parent is the best;
-    `parts`: share of the segments that change at a time, where 0 ignores segments; `brood`: children at a time, 0 for
-    `population`.
+    """Rates of a genetic algorithm.
+
+    crossover      share of the children that have two parents
+    repeat         probability of another change after each change
+    path_bias      share of the changes that are made on the critical path
+    reprioritise   share of the changes that give a task another priority
+    tournament     number of individuals drawn, the best of which is a parent
+    segment_share  share of the segments that change at a time; 0 makes the whole network one segment
+    children       children per generation; 0 means as many as `population`
     """
 
     population: int
-    cross: float
-    again: float
-    bias: float
-    hurry: float
-    rounds: int
-    parts: float = 0.0
-    brood: int = 0
+    crossover: float
+    repeat: float
+    path_bias: float
+    reprioritise: float
+    tournament: int
+    segment_share: float = 0.0
+    children: int = 0
 
 
 @dataclass
@@ -166,82 +171,64 @@ class Generation:
 
 @dataclass(frozen=True)
 class Evolution:
-    """A genetic algorithm: parents and children compete, and one individual of each makespan stays, the youngest."""
+    """A genetic algorithm whose parents are the best genes of each segment (`segments.py`), in pools. A generation is
+    the best whole rows."""
 
     space: DecoderSpace
     rates: Rates
     state: NDArray[np.uint64]
     tally: Tally
-
-    def first(self, rows: Rows) -> Generation:
-        """Evaluate the first individuals, as many as the budget allows (one at least)."""
-        count = max(1, self.tally.left)
-        return self._survivors([self._evaluated(rows[0][:count], rows[1][:count])])
-
-    def next(self, parents: Generation) -> Generation:
-        count = min(self.rates.brood or self.rates.population, self.tally.left)
-        genes = np.zeros((count, parents.genes.shape[1]), np.int64)
-        priorities = np.zeros(genes.shape)
-        own = self.rates
-        rates = np.array([own.cross, own.again, own.bias, own.hurry, own.rounds])
-        rows = parents.genes, parents.priorities, parents.makespans, parents.paths
-        breed(self.space.arrays, *rows, rates, self.state, genes, priorities)
-        return self._survivors([self._evaluated(genes, priorities), parents])
-
-    def _evaluated(self, genes: NDArray[np.int64], priorities: NDArray[np.float64]) -> Generation:
-        makespans, paths = self.space.decoder.evaluate(genes, priorities, paths=self.rates.bias > 0)
-        self.tally.add(makespans)
-        return Generation(genes, priorities, makespans, paths)
-
-    def _survivors(self, groups: Sequence[Generation]) -> Generation:
-        """The best; of equals the first of the first group, the others only where there is room."""
-        makespans = np.concatenate([group.makespans for group in groups])
-        order = np.argsort(makespans, kind="stable")
-        again = np.zeros(len(order), np.bool_)
-        again[1:] = makespans[order][1:] == makespans[order][:-1]
-        kept = np.concatenate([order[~again], order[again]])[: self.rates.population]
-        kept = kept[np.argsort(makespans[kept], kind="stable")]
-        genes = np.concatenate([group.genes for group in groups])[kept]
-        priorities = np.concatenate([group.priorities for group in groups])[kept]
-        paths = np.concatenate([group.paths for group in groups])
-        return Generation(genes, priorities, makespans[kept], paths[kept] if len(paths) else paths)
-
-
-@dataclass(frozen=True)
-class SegmentEvolution(Evolution):
-    """Evolution with pools of segments as parents, where a network has cuts. The generation is the best whole rows."""
-
     pools: Pools
 
     @staticmethod
     def of(space: DecoderSpace, rates: Rates, state: NDArray[np.uint64], tally: Tally) -> Evolution:
-        """An ordinary one where there is one segment. Where one has more tasks than there are individuals, as many
-        children are bred at a time as there are of these."""
-        last = cuts(space.problem.graph)
+        """Where a segment has more tasks than there are individuals, as many children are bred at a time as there are
+        of these. With `segment_share` 0, the whole network is one segment.
+        """
+        last = cuts(space.problem.graph) if rates.segment_share else np.array([len(space.options) - 1])
         if longest(last) > rates.population:
-            rates = replace(rates, brood=0)
-        if len(last) == 1:
-            return Evolution(space, rates, state, tally)
+            rates = replace(rates, children=0)
         pools = Pools.of(last, len(space.problem.machines), rates.population)
-        return SegmentEvolution(space, rates, state, tally, pools)
+        return Evolution(space, rates, state, tally, pools)
+
+    def first(self, rows: Rows) -> Generation:
+        """Evaluate the first individuals, as many as the budget allows (one at least)."""
+        count = max(1, self.tally.left)
+        return survivors([self._evaluated(rows[0][:count], rows[1][:count])], self.rates.population)
 
     def next(self, parents: Generation) -> Generation:
-        count = min(self.rates.brood or self.rates.population, self.tally.left)
+        own = self.rates
+        count = min(own.children or own.population, self.tally.left)
         genes = np.zeros((count, parents.genes.shape[1]), np.int64)
         priorities = np.zeros(genes.shape)
-        own = self.rates
-        rates = np.array([own.cross, own.again, own.bias, own.hurry, own.rounds, own.parts])
+        rates = np.array(
+            [own.crossover, own.repeat, own.path_bias, own.reprioritise, own.tournament, own.segment_share]
+        )
         better = int(self.pools.rest[0].min()) < self.tally.best
         breed_segments(self.space.arrays, self.pools.arrays, rates, better, self.state, genes, priorities)
-        return self._survivors([self._evaluated(genes, priorities), parents])
+        return survivors([self._evaluated(genes, priorities), parents], own.population)
 
     def _evaluated(self, genes: NDArray[np.int64], priorities: NDArray[np.float64]) -> Generation:
-        pools, biased = self.pools, self.rates.bias > 0
+        pools, biased = self.pools, self.rates.path_bias > 0
         makespans, paths, ends = self.space.decoder.watch(genes, priorities, pools.last, paths=biased)
         self.tally.add(makespans)
         keep(self.space.arrays, pools.arrays, genes, priorities, paths, np.column_stack([ends[:, :-1], makespans]))
         rest_of(self.space.arrays, pools.arrays)
         return Generation(genes, priorities, makespans, paths)
+
+
+def survivors(groups: Sequence[Generation], population: int) -> Generation:
+    """The best; of equals the first of the first group, the others only where there is room."""
+    makespans = np.concatenate([group.makespans for group in groups])
+    order = np.argsort(makespans, kind="stable")
+    again = np.zeros(len(order), np.bool_)
+    again[1:] = makespans[order][1:] == makespans[order][:-1]
+    kept = np.concatenate([order[~again], order[again]])[:population]
+    kept = kept[np.argsort(makespans[kept], kind="stable")]
+    genes = np.concatenate([group.genes for group in groups])[kept]
+    priorities = np.concatenate([group.priorities for group in groups])[kept]
+    paths = np.concatenate([group.paths for group in groups])
+    return Generation(genes, priorities, makespans[kept], paths[kept] if len(paths) else paths)
 
 
 def best_placement(space: DecoderSpace, rows: Rows) -> TaskPlacement:

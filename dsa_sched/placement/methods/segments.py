@@ -7,8 +7,8 @@
 After a cut, every stream and every wire is free, whatever came before, and only the cut's result is read. So the time
 that the list scheduler finds for a segment depends only on its own genes and the device of the cut before it, and the
 makespan is the sum: an evaluation of one row judges a change in each of its segments. Devices that are alike
-(`pruning.alike`) have one pool: its genes are those of the device with the lowest number, and are exchanged when they
-are used.
+(`pruning.device_classes`) have one pool: its genes are those of the device with the lowest number, and are exchanged
+when they are used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from dsa_sched.placement.methods.genetic_ops import below, change, drawn, fold
+from dsa_sched.placement.methods.genetic_ops import canonical, change, random_below, random_number
 from dsa_sched.placement.model.task_graph import TaskGraph
 
 UNKNOWN = np.iinfo(np.int64).max // 4
@@ -159,7 +159,7 @@ def _parent(space: Any, pools: Any, segment: int, machine: int, rounds: int, sta
     size = count[segment, machine]
     best, least = -1, UNKNOWN
     for turn in range(rounds if rounds > 0 else size):
-        place = below(size, state) if rounds > 0 else turn
+        place = random_below(size, state) if rounds > 0 else turn
         key = took[segment, machine, place] + rest[segment + 1, kind[out[segment, machine, place]]]
         if best < 0 or key < least:
             best, least = place, key
@@ -176,9 +176,8 @@ def breed_segments(
     new_genes: NDArray[np.int64],
     new_priorities: NDArray[np.float64],
 ) -> None:
-    """Fill the children: of each segment a parent, crossed and changed. `rates`: cross, another change after each,
-    bias, hurry, rounds of a tournament, part of the segments that are changed. With `best`, the first child is put
-    together of the best segments, unchanged."""
+    """Fill the children: of each segment a parent, crossed with another and changed. `rates` are those of `Rates` from
+    `crossover` to `segment_share`. With `best`, the first child is put together of the best segments, unchanged."""
     last, count, genes, priorities, paths = pools[0], pools[3], pools[4], pools[5], pools[6]
     kind, tasks = space[6], genes.shape[2]
     folds = len(space[8]) > 0 or (kind != np.arange(len(kind))).any()
@@ -186,14 +185,14 @@ def breed_segments(
     for child in range(len(new_genes)):
         gene, priority = new_genes[child], new_priorities[child]
         exact = best and child == 0
-        always = below(len(last), state)
+        always = random_below(len(last), state)
         first, machine = 0, 0
         for segment in range(len(last)):
             end = last[segment] + 1
             one = kind[machine]
             own = one
             if count[segment, own] == 0:
-                own = below(len(kind), state)
+                own = random_below(len(kind), state)
                 while count[segment, own] == 0:
                     own = (own + 1) % len(kind)
             parent = _parent(space, pools, segment, own, 0 if exact else np.int64(rates[4]), state)
@@ -201,21 +200,22 @@ def breed_segments(
                 gene[task] = genes[own, parent, task]
                 priority[task] = priorities[own, parent, task]
                 path[task] = paths[own, parent, task]
-            if not exact and drawn(state) < rates[0]:
+            if not exact and random_number(state) < rates[0]:
                 other = _parent(space, pools, segment, own, np.int64(rates[4]), state)
-                one_end, other_end = first + below(end - first, state), first + below(end - first + 1, state)
+                one_end = first + random_below(end - first, state)
+                other_end = first + random_below(end - first + 1, state)
                 for task in range(min(one_end, other_end), max(one_end, other_end)):
                     gene[task] = genes[own, other, task]
                     priority[task] = priorities[own, other, task]
             if own == one:
                 for task in range(first, end):
                     gene[task] = _exchanged(gene[task], one, machine)
-            if not exact and (segment == always or drawn(state) < rates[5]):
+            if not exact and (segment == always or random_number(state) < rates[5]):
                 while True:
                     change(space, gene, priority, path, rates[2], rates[3], first, end, state)
-                    if drawn(state) >= rates[1]:
+                    if random_number(state) >= rates[1]:
                         break
             first = end
             machine = gene[end - 1] if gene[end - 1] >= 0 else genes[own, parent, end - 1]
         if folds:
-            fold(space, gene, priority)
+            canonical(space, gene, priority)

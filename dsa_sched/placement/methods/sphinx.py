@@ -31,7 +31,6 @@ from dsa_sched.placement.methods.search_space import (
     Generation,
     Rates,
     Rows,
-    SegmentEvolution,
     Tally,
     best_placement,
     random_state,
@@ -44,7 +43,7 @@ from dsa_sched.placement.schedule.schedule import TaskPlacement, single_machine
 from dsa_sched.placement.schedule.simulate import simulate
 from partitioner.ir.decisions import Decision
 
-SHAKEN = 0.3
+PERTURBATION = 0.3
 """Largest relative difference of the ranks of shaken individuals."""
 
 
@@ -63,19 +62,28 @@ def list_starts(space: DecoderSpace, ways: NDArray[np.float64] | None = None) ->
     return space.listed(rules)
 
 
-def shaken(space: DecoderSpace, random: NDArray[np.float64]) -> Rows:
+def perturbed(space: DecoderSpace, random: NDArray[np.float64]) -> Rows:
     """HEFT with slightly changed ranks: every task goes where it ends first."""
     rank = upward_ranks(space.problem)
-    priorities = rank / max(1.0, float(rank.max(initial=0))) * (1 + SHAKEN * (random - 0.5))
+    priorities = rank / max(1.0, float(rank.max(initial=0))) * (1 + PERTURBATION * (random - 0.5))
     return np.full(priorities.shape, FREE, np.int64), priorities
 
 
-def stacked(one: Rows, other: Rows) -> Rows:
+def concatenated(one: Rows, other: Rows) -> Rows:
     """Both, one below the other."""
     return np.concatenate([one[0], other[0]]), np.concatenate([one[1], other[1]])
 
 
-CRITICAL = Rates(population=60, cross=0.9, again=0.3, bias=0.4, hurry=0.1, rounds=6, parts=0.5, brood=10)
+CRITICAL = Rates(
+    population=60,
+    crossover=0.9,
+    repeat=0.3,
+    path_bias=0.4,
+    reprioritise=0.1,
+    tournament=6,
+    segment_share=0.5,
+    children=10,
+)
 """Rates of CPGA, chosen by `benchmarks/sphinx.py --tune`, also for its results early in the search."""
 
 COARSE_PART = 0.5
@@ -88,8 +96,8 @@ PATIENCE = 0.03
 @dataclass(frozen=True, slots=True)
 class Sphinx:
     """Switches for the parts of the method, to see what each contributes: without `listed` it starts from random genes,
-    without `prune` it searches the whole space of single tasks; `rates` with `parts` 0 ignore segments, with `bias` 0
-    the critical path.
+    without `prune` it searches the whole space of single tasks; `rates` with `segment_share` 0 ignore segments, with
+    `path_bias` 0 the critical path.
     """
 
     rates: Rates = CRITICAL
@@ -122,10 +130,9 @@ def sphinx(problem: Problem, search: Search, how: Sphinx = Sphinx()) -> Outcome:
             if len(own) < len(options):
                 placement, better = critical.coarse(found, own, listed=rows is not None)
                 placements.append(placement)
-                rows = better if rows is None else stacked(better, rows)
+                rows = better if rows is None else concatenated(better, rows)
     if critical.goes_on or not placements:
-        kinds, twins = pruning.alike(problem), pruning.twins(problem, options)
-        space = DecoderSpace.of(problem, options, kinds.tolist(), twins)
+        space = _folded_space(problem, options)
         generation = critical.search(space, rows, critical.tally.budget, critical.tally.budget)
         placements.append(best_placement(space, generation.best(JUDGED)))
     if len(placements) > 1:
@@ -170,16 +177,15 @@ class _Critical:
 
     def is_wide(self, problem: Problem) -> bool:
         """Whether a segment has more tasks than there are individuals: groups of tasks are then searched first."""
-        return not self.rates.parts or longest(cuts(problem.graph)) > self.rates.population
+        return not self.rates.segment_share or longest(cuts(problem.graph)) > self.rates.population
 
     def search(self, space: DecoderSpace, rows: Rows | None, most: int, patience: int) -> Generation:
         """Search until `most` evaluations are over in all, or `patience` of them in a row found nothing better."""
-        make = SegmentEvolution.of if self.rates.parts else Evolution
-        evolution = make(space, self.rates, self.state, self.tally)
+        evolution = Evolution.of(space, self.rates, self.state, self.tally)
         began = self.tally.evaluations
-        first = space.random(evolution.rates.brood or evolution.rates.population, self.state)
+        first = space.random(evolution.rates.children or evolution.rates.population, self.state)
         if rows is not None:
-            first = stacked(rows, shaken(space, first[1]))
+            first = concatenated(rows, perturbed(space, first[1]))
         generation = evolution.first(first)
         while self.goes_on and self.tally.evaluations < most:
             last = max(began, self.tally.history[-1][0])
@@ -191,13 +197,18 @@ class _Critical:
     def coarse(self, found: Coarse, options: pruning.Options, *, listed: bool) -> tuple[TaskPlacement, Rows]:
         """The best placement of groups, as one of tasks (none of which ends later than its group), and the last
         generation as genes of tasks."""
-        kinds, twins = pruning.alike(found.problem), pruning.twins(found.problem, options)
-        space = DecoderSpace.of(found.problem, options, kinds.tolist(), twins)
+        space = _folded_space(found.problem, options)
         most, patience = (max(1, int(part * self.tally.budget)) for part in (COARSE_PART, PATIENCE))
         generation = self.search(space, list_starts(space, through(found.problem)) if listed else None, most, patience)
         placement = best_placement(space, generation.best(JUDGED))
         genes = _single_genes(found, space, generation.best(max(1, self.rates.population // 2)))
         return expanded(found, placement), genes
+
+
+def _folded_space(problem: Problem, options: pruning.Options) -> DecoderSpace:
+    """The space of these devices, in which an exchange of equal devices or of equal tasks is no other placement."""
+    classes, interchangeable = pruning.device_classes(problem), pruning.interchangeable_tasks(problem, options)
+    return DecoderSpace.of(problem, options, classes.tolist(), interchangeable)
 
 
 def _single_genes(found: Coarse, space: DecoderSpace, rows: Rows) -> Rows:
@@ -239,7 +250,7 @@ def _said_together(
         return
     reason = f"2^{_bits(fewer):.0f} placements become 2^{_bits(options):.0f}; single tasks are searched after them"
     yield Decision("space", f"{len(fewer)} tasks as {len(options)}", reason)
-    kinds = pruning.alike(found.problem)
+    kinds = pruning.device_classes(found.problem)
     if folded := len(kinds) - len(set(kinds.tolist())):
         yield Decision("space", f"{folded} devices are like others", "exchanging them changes no time")
     for tasks, own in zip(found.members, options, strict=True):

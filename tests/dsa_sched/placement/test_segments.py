@@ -88,7 +88,7 @@ def test_a_row_of_segments_is_solved_by_few_evaluations(seed: int, listed: bool)
     best = exact(problem, Search()).makespan_ns
     few = Search(seed, 1000)
     with_segments = sphinx(problem, few, Sphinx(listed=listed))
-    without = sphinx(problem, few, Sphinx(replace(CRITICAL, parts=0.0), listed=listed))
+    without = sphinx(problem, few, Sphinx(replace(CRITICAL, segment_share=0.0), listed=listed))
     assert with_segments.makespan_ns == best
     assert with_segments.makespan_ns <= without.makespan_ns
 

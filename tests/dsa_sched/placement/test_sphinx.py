@@ -94,12 +94,13 @@ def test_tasks_of_groups_end_no_later_than_their_groups(seed: int) -> None:
 
 def test_devices_and_branches_that_are_alike_are_found() -> None:
     problem = branches((1, 1, 2), (-1, 500, 500, 600))
-    assert pruning.alike(problem).tolist() == [0, 1, 1, 3]
-    assert pruning.twins(problem, problem.accepted) == ((1, 2),)
+    assert pruning.device_classes(problem).tolist() == [0, 1, 1, 3]
+    assert pruning.interchangeable_tasks(problem, problem.accepted) == ((1, 2),)
     with_own_wire = tuple(
         replace(route, wire="own") if route.source == "m1" else route for route in problem.costs.routes
     )
-    assert pruning.alike(Problem(problem.graph, replace(problem.costs, routes=with_own_wire))).tolist() == [0, 1, 2, 3]
+    other = Problem(problem.graph, replace(problem.costs, routes=with_own_wire))
+    assert pruning.device_classes(other).tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +108,7 @@ def test_devices_and_branches_that_are_alike_are_found() -> None:
     [
         Sphinx(),
         Sphinx(prune=False),
-        Sphinx(replace(CRITICAL, bias=0.0)),
+        Sphinx(replace(CRITICAL, path_bias=0.0)),
         Sphinx(listed=False),
         Sphinx(listed=False, prune=False),
     ],
