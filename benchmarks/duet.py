@@ -53,10 +53,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the package 
 from benchmarks.branching_networks import NETWORKS
 from benchmarks.output import add_outputs, at_least_one, finish, keep, table
 from dsa_sched.devices.device import Array, Device, Refused, drawn_feeds
-from dsa_sched.devices.measuring import Laboratory
+from dsa_sched.devices.measuring import Profiler
 from dsa_sched.devices.opening import open_devices
 from dsa_sched.frontend.load import load_source
-from dsa_sched.placement.methods.registry import Search
+from dsa_sched.place.place import place
+from dsa_sched.placement.methods.registry import Search, find_method
 from dsa_sched.placement.model.from_onnx import TaskPart, task_model_of
 from dsa_sched.placement.model.problem import Machine
 from dsa_sched.placement.model.scenario import parse_scenario
@@ -103,9 +104,10 @@ def measure(network: str, scenario: str, rounds: int) -> Row:
     described = parse_scenario(text, scenario)
     devices = open_devices(described)
     tasks = task_model_of(model_of(network))
-    laboratory = Laboratory(tasks, described, devices)
+    profiler = Profiler(tasks, described, devices)
     began = time.perf_counter()
-    outcome = laboratory.duet(Search())
+    found = place(profiler.problem(), {"duet": find_method("duet")}, Search())
+    outcome = profiler.confirmed(found.best)
     searched = time.perf_counter() - began
     feeds = drawn_feeds(tasks.whole)
     runners = {device.name: runner(device, tasks.whole, feeds) for device in devices if device is not None}
@@ -116,7 +118,7 @@ def measure(network: str, scenario: str, rounds: int) -> Row:
     apart: dict[str, list[float]] = {name: [] for name in alone}
     apart_worked: dict[str, list[float]] = {name: [] for name in alone}
     one: dict[str, list[float]] = {way: [] for way in one_runtime}
-    with laboratory.executor(outcome.problem, outcome.placement) as workers:
+    with profiler.executor(outcome.problem, outcome.placement) as workers:
         for _ in range(rounds):
             execution = workers.run(feeds)
             together.append(execution.makespan_ns / 1e6)

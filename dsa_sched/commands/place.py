@@ -28,7 +28,7 @@ class MethodOption(click.ParamType[Option]):
 
 
 class Seconds(click.FloatRange):
-    """A time that is one: comparisons with `nan` are all false, so that no range refuses it."""
+    """A finite time: a range refuses no `nan`, because all comparisons with it are false."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         found = super().convert(value, param, ctx)
@@ -45,33 +45,44 @@ class Seconds(click.FloatRange):
     metavar="FILE",
     help="The devices and what joins them (samples/scenarios/ has some to start from).",
 )
-@click.option("--method", "methods", multiple=True, metavar="NAME", help="How to place; --methods lists them. [sphinx]")
-@click.option("--compare", is_flag=True, help="The table of several methods: those given by --method, or all.")
-@click.option("--methods", "list_methods", is_flag=True, help="List the methods and what they are, and exit.")
+@click.option(
+    "--method",
+    "methods",
+    multiple=True,
+    metavar="NAME",
+    help="The method that decides; --methods lists them.  [default: sphinx]",
+)
+@click.option("--compare", is_flag=True, help="Compare several methods: those given by --method, or all.")
+@click.option("--methods", "list_methods", is_flag=True, help="List the methods and exit.")
 @shape_options
+@click.option(
+    "--estimate",
+    is_flag=True,
+    help="Price tasks on chips by rooflines too, which takes seconds, instead of compiling them.",
+)
 @click.option(
     "--measure",
     is_flag=True,
-    help="Compile every part for every device and time it there, instead of pricing it by the rooflines in FILE.",
+    help="Compile every task for every device and time it there, instead of using the rooflines in FILE.",
 )
 @click.option(
     "--run",
     "execute",
     is_flag=True,
-    help="Run the best schedule, and compare with what was predicted; with --emit, that goes to the error output.",
+    help="Run the best schedule and compare it with the prediction; with --emit, the table goes to standard error.",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of searches that draw numbers.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of random searches.")
 @click.option(
     "--evaluations",
     type=click.IntRange(1),
-    help="How many schedules a search may try; those that it starts from are tried in any case.",
+    help="Largest number of schedules that a search tries; it tries those that it starts from in any case.",
 )
-@click.option("--seconds", type=Seconds(0.0, min_open=True), help="How long a search may take.")
+@click.option("--seconds", type=Seconds(0.0, min_open=True), help="Longest time of a search, without pricing.")
 @click.option("--option", "options", type=MethodOption(), multiple=True, help="A setting of the method, such as r=3.")
 @click.option(
     "--emit",
     type=click.Choice(["schedule", "stages", "tasks", "mlir", "mlir-generic"]),
-    help="Print, instead of tables, the best schedule, its stages, the task graph, or a module of the dsa dialect.",
+    help="Print the best schedule, its stages, its task graph or a module of the dsa dialect instead of tables.",
 )
 @trace_option
 @click.option("--json", "json_path", type=click.Path(path_type=Path), metavar="FILE", help="Write the table as JSON.")
@@ -85,6 +96,7 @@ def place(
     batch: int | None,
     shapes: tuple[Shape, ...],
     bindings: tuple[Binding, ...],
+    estimate: bool,
     measure: bool,
     execute: bool,
     seed: int,
@@ -106,13 +118,17 @@ def place(
 
     \b
     What is printed
-      makespan, the highest bound that is proven, the search's seconds and evaluations: a row a method
-      what each device of the best schedule does, and its Gantt chart
-      with --run, what the run took, device by device, and how far its outputs are from onnxruntime's
+      a row per method: its number of tasks, makespan, distance from the proven bound, and cost of the search
+      where prices come from, and whether the best schedule is optimal for its tasks at these prices
+      what each device does in the best schedule, and its Gantt chart
+      with --run, the times of the run, device by device, and how far its outputs are from onnxruntime's
 
-    Any operator of standard ONNX may be there, if a device accepts it. docs/placement.md says what the methods do, what
-    a scenario may hold and what the numbers rest on.
+    A layer, a large part and the whole network are all tried as tasks. A task on a chip takes what the cycle model says
+    of the program that `dsa-sched compile` makes of it, and one launch; these times are kept for the next call. Other
+    devices take what the rooflines in FILE say. The model may have any operator of standard ONNX that some device
+    accepts. docs/placement.md explains methods, scenario files and prices.
     """
+    from dsa_sched.devices.measuring import PriceMode
     from dsa_sched.io.atomic_write import require_file
     from dsa_sched.place.place import PlacementJob, place_model
     from dsa_sched.placement.methods.registry import METHODS, Search, described
@@ -133,9 +149,12 @@ def place(
     require_different(targets)
     for path in targets:
         require_file(path)
+    if estimate and measure:
+        raise click.UsageError("choose --estimate or --measure")
     names = methods or (tuple(METHODS) if compare else ("sphinx",))
     search = Search(seed, evaluations, seconds, dict(options))
-    job = PlacementJob(model, scenario, names, search, batch, shapes, measure, execute, bindings)
+    prices: PriceMode = "measured" if measure else "estimated" if estimate else "compiled"
+    job = PlacementJob(model, scenario, names, search, batch, shapes, prices, execute, bindings)
     with ProgressSteps() as steps:
         placed = place_model(job, steps.say)
     print_placed(placed, emit, columns)

@@ -68,6 +68,7 @@ class CudaGpu:
     index: int = 0
     graphs: bool = False
     simulated: bool = False
+    launch_ns: int = 0
     own_thread: bool = False
 
     def __post_init__(self) -> None:
@@ -87,6 +88,10 @@ class CudaGpu:
         import onnxruntime
 
         return f"onnxruntime {onnxruntime.__version__} on CUDA device {self.index}, graphs {self.graphs}"
+
+    @property
+    def time_source(self) -> str:
+        return "runs on this machine"
 
     def accepts(self, part: TaskPart) -> str | None:  # noqa: ARG002 - one protocol
         return None

@@ -56,6 +56,14 @@ class Device(Protocol):
         means equal times.
         """
 
+    @property
+    def time_source(self) -> str:
+        """Source of the times that `profile` returns, in words."""
+
+    @property
+    def launch_ns(self) -> int:
+        """The host's time to start a part, which `profile` leaves out."""
+
     def accepts(self, part: TaskPart) -> str | None:
         """Why it cannot run a part, as far as that shows without compiling it; None where nothing speaks against it."""
 

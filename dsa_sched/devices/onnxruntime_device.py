@@ -54,6 +54,7 @@ class OnnxruntimeCpu:
     threads: int = 1
     optimise: bool = True
     simulated: bool = False
+    launch_ns: int = 0
 
     @property
     def own_thread(self) -> bool:
@@ -65,6 +66,10 @@ class OnnxruntimeCpu:
 
         settings = f"threads {self.threads}, {'optimised' if self.optimise else 'plain'}"
         return f"onnxruntime {onnxruntime.__version__} on {host_machine()}, {settings}"
+
+    @property
+    def time_source(self) -> str:
+        return "runs on this machine"
 
     def accepts(self, part: TaskPart) -> str | None:  # noqa: ARG002 - one protocol
         return None

@@ -1,50 +1,63 @@
 """The devices of a scenario, ready to compile and run, including one that exists only as numbers.
 
 Scenario --open_devices--> (Device or None, ...), None for a host that computes nothing
-Scenario --accepting-----> their refusals, without opening them
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
 
 from dsa_sched.devices.device import Array, CompiledPart, Device
 from dsa_sched.devices.onnxruntime_device import SessionPart, open_session, run_session
 from dsa_sched.placement.model import scenario as said
-from dsa_sched.placement.model.from_onnx import TaskModel, TaskPart
-from dsa_sched.placement.model.pricing import Accepts, roofline_ns
+from dsa_sched.placement.model.from_onnx import TaskPart
+from dsa_sched.placement.model.pricing import roofline_group_ns
 from dsa_sched.placement.model.scenario import Roofline, Scenario
-from dsa_sched.placement.model.task_graph import Task
-from hw_models.loading import load_chip
+
+
+@dataclass(frozen=True)
+class RooflinePart:
+    """A part whose session is opened when it is run."""
+
+    part: TaskPart
+
+    @cached_property
+    def session(self) -> SessionPart:
+        return open_session(self.part, 1, True, ["CPUExecutionProvider"])
 
 
 @dataclass(frozen=True)
 class RooflineSimulator:
-    """Runs the layers of a part in sequence, each for the time of its roofline."""
+    """Computes by onnxruntime; a part takes what `roofline_group_ns` says."""
 
     name: str
     roofline: Roofline
     simulated: bool = True
+    launch_ns: int = 0
     own_thread: bool = False
 
     @property
     def identity(self) -> str:
         return f"roofline {self.roofline.model_dump_json()}"
 
+    @property
+    def time_source(self) -> str:
+        return "roofline"
+
     def accepts(self, part: TaskPart) -> str | None:  # noqa: ARG002 - one protocol
         return None
 
     def compile(self, part: TaskPart) -> CompiledPart:
-        return open_session(part, 1, True, ["CPUExecutionProvider"])
+        return RooflinePart(part)
 
     def profile(self, compiled: CompiledPart) -> int:
-        return sum(roofline_ns(*work, self.roofline)[0] for work in compiled.part.work)
+        return roofline_group_ns(compiled.part.work, self.roofline)[0]
 
     def run(self, compiled: CompiledPart, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        assert isinstance(compiled, SessionPart)
-        return run_session(compiled, feeds)
+        assert isinstance(compiled, RooflinePart)
+        return run_session(compiled.session, feeds)
 
 
 def open_devices(scenario: Scenario) -> tuple[Device | None, ...]:
@@ -52,26 +65,9 @@ def open_devices(scenario: Scenario) -> tuple[Device | None, ...]:
     return tuple(map(_opened, scenario.devices))
 
 
-def accepting(tasks: TaskModel) -> Accepts:
-    """Function that tells which tasks of a model devices accept, as far as that shows without compiling and on any
-    machine: only chips refuse this early, by what their targets compute.
-    """
-    known: dict[tuple[str, str], str | None] = {}
-    chip_of = cache(load_chip)
-    part_of = cache(tasks.part)
-
-    def accepts(task: Task, described: said.Device) -> str | None:
-        if not isinstance(described, said.ChipDevice):
-            return None
-        from dsa_sched.devices.chip_device import refusal  # the frontend of their compiler
-
-        chip, part = chip_of(described.chip), part_of(task)
-        key = chip.hash, part.hash
-        if key not in known:
-            known[key] = refusal(part, chip)
-        return known[key]
-
-    return accepts
+def open_chips(scenario: Scenario) -> tuple[Device | None, ...]:
+    """The chips among the devices, which are simulated and so are there on any machine; None for the others."""
+    return tuple(_opened(device) if isinstance(device, said.ChipDevice) else None for device in scenario.devices)
 
 
 def _opened(described: said.Device) -> Device | None:

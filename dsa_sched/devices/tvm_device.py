@@ -34,6 +34,7 @@ class TvmCpu:
     name: str
     mcpu: str | None = None
     simulated: bool = False
+    launch_ns: int = 0
     own_thread: bool = True
 
     @cached_property
@@ -47,6 +48,10 @@ class TvmCpu:
         from importlib.metadata import version
 
         return f"tvm {version('apache-tvm')} for {self.target['mcpu']} on {host_machine()}"
+
+    @property
+    def time_source(self) -> str:
+        return "runs on this machine"
 
     def accepts(self, part: TaskPart) -> str | None:  # noqa: ARG002 - one protocol
         return None

@@ -1,6 +1,6 @@
 """A placement run on its devices, compared with the prediction and with onnxruntime on the whole model.
 
-Laboratory + Outcome --runs--> Executed(measured schedule, makespans, difference of outputs)
+Profiler + Outcome --runs--> Executed(measured schedule, makespans, difference of outputs)
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dsa_sched.devices.device import drawn_feeds
-from dsa_sched.devices.measuring import Laboratory
+from dsa_sched.devices.measuring import Profiler
 from dsa_sched.devices.onnxruntime_device import OnnxruntimeCpu
 from dsa_sched.placement.methods.registry import Outcome
 from dsa_sched.placement.schedule.schedule import Schedule
@@ -32,11 +32,11 @@ class Executed:
     difference: float
 
 
-def execute(laboratory: Laboratory, outcome: Outcome) -> Executed:
+def execute(profiler: Profiler, outcome: Outcome) -> Executed:
     """Run on drawn inputs, `RUNS` times. Raises PlacementError naming the device and task that failed."""
-    whole = laboratory.tasks.whole
+    whole = profiler.tasks.whole
     feeds = drawn_feeds(whole)
-    with laboratory.executor(outcome.problem, outcome.placement) as executor:
+    with profiler.executor(outcome.problem, outcome.placement) as executor:
         executor.run(feeds)
         runs = sorted((executor.run(feeds) for _ in range(RUNS)), key=lambda run: run.makespan_ns)
     device = OnnxruntimeCpu("reference")

@@ -16,6 +16,7 @@ import click
 
 from dsa_sched.io.atomic_write import write_whole
 from dsa_sched.place.place import PlacementResult, TaskRefusal
+from dsa_sched.placement.methods.large_parts import work_tasks
 from dsa_sched.placement.methods.registry import Outcome
 from dsa_sched.placement.model.problem import Problem
 from dsa_sched.placement.model.task_graph import ENDS
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 Event = dict[str, object]
-FORMAT = "dsa-sched-place/1"
+FORMAT = "dsa-sched-place/2"
 
 IDLE, OTHER, INPUT = " ", ".", "<"
 MOST_REFUSALS, LONGEST_REASON = 4, 200
@@ -49,17 +50,38 @@ def print_placed(placed: PlacementResult, emit: str | None = None, columns: int 
         return
     print_outcomes(placed)
     for name, reason in placed.refused:
-        click.echo(f"{name}: {reason}")
+        click.echo(reason if reason.startswith(f"{name}:") else f"{name}: {reason}")
     for line in refusal_lines(placed.refusals):
         click.echo(line)
-    click.echo(f"\nno schedule of these tasks takes less than {time_text(placed.bound_ns)}")
-    if own := [str(row["method"]) for row in outcome_rows(placed) if row["own_tasks"]]:
-        click.echo(f"that is not for other tasks, which {', '.join(own)} made of these")
-    click.echo(f"prices: {best.problem.costs.source}\n" if best.problem.costs.source else "")
-    click.echo(f"{best.method}:")
+    click.echo()
+    for line in verdict_lines(placed):
+        click.echo(line)
+    click.echo(f"\n{best.method}:")
     print_schedule(best.schedule, best.problem, columns)
     if placed.executed is not None:
         print_executed(placed.executed)
+
+
+def verdict_lines(placed: PlacementResult) -> list[str]:
+    """The number of tasks of the best schedule, how near it is to what is proven for these, and the source of their
+    prices."""
+    best = placed.best
+    smallest, tasks = work_tasks(placed.problem), work_tasks(best.problem)
+    these = f"these {tasks:,} tasks at these prices" if tasks > 1 else "this 1 task at its price"
+    if best.makespan_ns <= best.bound_ns:
+        lines = [f"{best.method}: optimal for {these}"]
+    else:
+        lines = [f"{best.method}: no schedule of {these} takes less than {time_text(best.bound_ns)}"]
+    if tasks < smallest:
+        size = "one layer" if placed.task_layers == 1 else f"up to {placed.task_layers:,} layers"
+        least = time_text(placed.bound_ns)
+        lines.append(f"as {smallest:,} tasks of {size} each, the network takes at least {least} at these prices")
+    if best.problem.costs.source:
+        lines.append(f"prices: {best.problem.costs.source}")
+    if works := [name for name in placed.by_roofline if best.schedule.busy_ns(name)]:
+        said = "is optimistic next to compiled programs; --measure times all devices"
+        lines.append(f"caution: the roofline of {' and of '.join(works)} {said}")
+    return lines
 
 
 def refusal_lines(refusals: Sequence[TaskRefusal]) -> list[str]:
@@ -134,14 +156,17 @@ def write_placed(placed: PlacementResult, path: Path) -> None:
     whole = {
         "format": FORMAT,
         "graph": placed.problem.graph.name,
-        "tasks": len(placed.problem.graph.tasks),
+        "smallest_tasks": work_tasks(placed.problem),
+        "layers_per_task": placed.task_layers,
         "machines": [machine.name for machine in placed.problem.machines],
         "costs": placed.problem.costs.source,
-        "bound_ns": placed.bound_ns,
         "methods": outcome_rows(placed),
         "refused": [{"method": name, "reason": reason} for name, reason in placed.refused],
         "refusals": [asdict(item) for item in placed.refusals],
         "best": best.method,
+        "tasks": [
+            {"task": task.name, "nodes": list(task.nodes)} for task in best.problem.graph.tasks if not task.is_end
+        ],
         "schedule": str(best.schedule).splitlines(),
         "decisions": [str(decision) for decision in best.decisions],
         "run": None if placed.executed is None else _run_figures(placed.executed),
@@ -169,41 +194,39 @@ def time_text(time_ns: float) -> str:
 
 
 def outcome_rows(placed: PlacementResult) -> list[dict[str, Json]]:
-    """A row a method, in the order given: the figures of the table, for JSON.
-
-    The bound is of the tasks as they are: a method that makes other tasks of them may go below it, and has no distance
-    from it.
+    """A row per method, in the order given: the figures of the table, for JSON. Each bound is for the tasks of its row,
+    at their prices.
     """
-    found, bound_ns = placed.found, placed.bound_ns
+    found = placed.found
     best_single = min((o.makespan_ns for o, _ in found if o.method == "single"), default=None)
     return [
         {
             "method": outcome.method,
+            "tasks": work_tasks(outcome.problem),
             "makespan_ns": outcome.makespan_ns,
-            "bound_ns": bound_ns,
-            "over_bound": outcome.makespan_ns / bound_ns if bound_ns and not own_tasks else None,
+            "bound_ns": outcome.bound_ns,
+            "over_bound": outcome.makespan_ns / outcome.bound_ns if outcome.bound_ns else None,
             "over_single": best_single / outcome.makespan_ns if best_single and outcome.makespan_ns else None,
-            "own_tasks": own_tasks,
-            "proven_optimal": outcome.makespan_ns <= bound_ns and not own_tasks,
+            "optimal_for_these_tasks": outcome.makespan_ns <= outcome.bound_ns,
             "evaluations": outcome.evaluations,
             "search_seconds": seconds,
         }
         for outcome, seconds in found
-        for own_tasks in [outcome.problem != placed.problem]
     ]
 
 
 def print_outcomes(placed: PlacementResult) -> None:
     """The table of all methods, fastest schedules first."""
     rows = sorted(zip(outcome_rows(placed), placed.found, strict=True), key=lambda row: row[1][0].makespan_ns)
-    headings = ("method", "makespan", "over bound", "gain over single", "search s", "evaluations")
+    headings = ("method", "tasks", "makespan", "over bound", "gain over single", "search s", "evaluations")
     print_listing(
         headings,
         (
             (
                 outcome.method,
+                f"{row['tasks']:,}",
                 time_text(outcome.makespan_ns),
-                "optimal" if row["proven_optimal"] else _ratio(row["over_bound"]),
+                _ratio(row["over_bound"]),
                 _ratio(row["over_single"]),
                 f"{seconds:.2f}",
                 f"{outcome.evaluations:,}",

@@ -8,10 +8,10 @@ other side.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 
-from dsa_sched.placement.model.task_graph import TaskGraph
+from dsa_sched.placement.model.task_graph import TaskGraph, reached
 from hw_models.errors import PlacementError
 
 Part = tuple[int, ...]
@@ -21,8 +21,8 @@ Part = tuple[int, ...]
 def blocks(graph: TaskGraph) -> tuple[Part, ...]:
     """Every task except the ends, in blocks in the order in which they run."""
     inner = [number for number, task in enumerate(graph.tasks) if not task.is_end]
-    before = _reached(inner, graph.predecessors)
-    after = _reached(reversed(inner), graph.successors)
+    before = reached(inner, graph.predecessors)
+    after = reached(reversed(inner), graph.successors)
     every = sum(1 << task for task in inner)
     read = {task: every & sum(1 << other for other in graph.successors[task]) for task in inner}
     cuts, over, reads = [], 0, 0
@@ -53,16 +53,6 @@ def _members(mask: int) -> list[int]:
     while mask:
         found.append((mask & -mask).bit_length() - 1)
         mask &= mask - 1
-    return found
-
-
-def _reached(tasks: Iterable[int], edges: Sequence[Sequence[int]]) -> dict[int, int]:
-    """For each task, the mask of itself and all tasks that lead to it by these edges."""
-    found: dict[int, int] = {}
-    for task in tasks:
-        found[task] = 1 << task
-        for other in edges[task]:
-            found[task] |= found.get(other, 0)
     return found
 
 

@@ -15,10 +15,10 @@ from dataclasses import replace
 
 from dsa_sched.placement.ios.blocks import Part, parts_of
 from dsa_sched.placement.ios.costs import StageContention, StreamStage
-from dsa_sched.placement.ios.search import BOTH, MERGE, PARALLEL, Budget, StageKinds, StageSearch, search_stages
+from dsa_sched.placement.ios.search import BOTH, MERGE, PARALLEL, StageKinds, StageSearch, search_stages
 from dsa_sched.placement.ios.space import SearchLimits
 from dsa_sched.placement.ios.stages import greedy_stages, placed, sequential_stages
-from dsa_sched.placement.methods.registry import Outcome, Search, finished
+from dsa_sched.placement.methods.registry import Budget, Outcome, Search, finished
 from dsa_sched.placement.model.problem import Problem
 from hw_models.errors import PlacementError
 from partitioner.ir.decisions import Decision
@@ -27,12 +27,12 @@ PART_OPERATORS = 50
 
 
 def sequential(problem: Problem, search: Search) -> Outcome:  # noqa: ARG001 - one signature for all methods
-    """One task a stage, on the machine where that takes the least time."""
+    """One task per stage, on the device where that takes the least time."""
     return _best(problem, lambda machine: [_outcome("sequential", problem, machine, sequential_stages(_all(problem)))])
 
 
 def greedy(problem: Problem, search: Search) -> Outcome:  # noqa: ARG001 - one signature for all methods
-    """All ready tasks in one stage, on the machine where that takes the least time."""
+    """All ready tasks in one stage, on the device where that takes the least time."""
 
     def tried(machine: int) -> list[Outcome]:
         streams = problem.machines[machine].streams
@@ -61,7 +61,8 @@ def _method(problem: Problem, search: Search, kind: StageKinds) -> Outcome:
     part ends with a barrier, neither of which the search of a part knows.
     """
     if kind.merged and problem.merging is None:
-        raise PlacementError(kind.name, needs="a cost source that prices merged operators", change="choose ios")
+        needs = "a device that its roofline prices, also with layers merged"
+        raise PlacementError(kind.name, needs=needs, change="choose ios")
     limits, most = _limits(search)
     parts = parts_of(problem.graph, most)
     budget = Budget(search.evaluations, search.seconds)

@@ -5,7 +5,6 @@ Problem, parts, StageCosts --explore, price, best--> StageSearch(stages, what th
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ from dsa_sched.placement.ios.costs import StageCosts, StreamStage, stage_of, sta
 from dsa_sched.placement.ios.merging import merge_candidates
 from dsa_sched.placement.ios.space import SearchLimits, StateSpace, closures, explore
 from dsa_sched.placement.ios.stages import greedy_stages, sequential_stages
+from dsa_sched.placement.methods.registry import Budget
 from dsa_sched.placement.model.problem import Problem
 from partitioner.ir.decisions import Decision
 
@@ -49,20 +49,6 @@ class StageSearch:
     transitions: int = 0
     priced: int = 0
     decisions: tuple[Decision, ...] = ()
-
-
-@dataclass
-class Budget:
-    """The number of stages that may still be priced, and the time when the search ends."""
-
-    evaluations: int | None = None
-    seconds: float | None = None
-    started: float = field(default_factory=time.monotonic)
-
-    def spent(self, priced: int) -> bool:
-        if self.evaluations is not None and priced >= self.evaluations:
-            return True
-        return self.seconds is not None and time.monotonic() - self.started >= self.seconds
 
 
 def search_stages(

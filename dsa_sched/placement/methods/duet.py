@@ -1,6 +1,6 @@
 """DUET: coarse sub-graphs, priced as their compilers see them, placed greedily and corrected end to end.
 
-    Problem --phases--> sub-graphs --price--> coarse Problem --greedy, moves, swaps, joins--> Placement
+    Problem --phases--> sub-graphs --price--> coarse Problem --greedy, moves, swaps--> Placement
 
 Source: "DUET", IPDPS 2021, doi 10.1109/IPDPS49936.2021.00024. Its abstract names coarse-grained partitioning with low
 communication, compiler-aware profiling and greedy-correction scheduling; a published figure shows a swap of two
@@ -9,27 +9,21 @@ sub-graphs. All details below are this project's reading.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from time import monotonic
+from itertools import groupby
 
 from dsa_sched.placement.methods.coarsening import coarse, expanded
-from dsa_sched.placement.methods.registry import Outcome, Search, finished
-from dsa_sched.placement.model.problem import NOT_ACCEPTED, Problem
-from dsa_sched.placement.model.task_graph import TaskGraph, group_order
+from dsa_sched.placement.methods.registry import Budget, Outcome, Search, finished
+from dsa_sched.placement.model.problem import NOT_ACCEPTED, Groups, PriceGroups, Problem
+from dsa_sched.placement.model.task_graph import TaskGraph, group_order, reached
 from dsa_sched.placement.schedule.schedule import TaskPlacement, single_machine
 from dsa_sched.placement.schedule.simulate import simulate
-from hw_models.errors import PlacementError
 from partitioner.ir.decisions import Decision
 
 MOST_EVALUATIONS = 5000
 """Default number of evaluations of a search."""
-
-Groups = tuple[tuple[int, ...], ...]
-
-Price = Callable[[Groups], Problem]
-"""Function from groups to the problem with each group compiled as one task and timed, as `grouped` orders them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +44,12 @@ def phases(graph: TaskGraph) -> tuple[Phase, ...]:
     everything there is connected, its paths are the runs of tasks that neither fork nor join.
     """
     work = [number for number, task in enumerate(graph.tasks) if not task.is_end]
-    inner = set(work)
-    before = _reached(work, graph.predecessors, inner)
-    after = _reached(reversed(work), graph.successors, inner)
+    before, after = reached(work, graph.predecessors), reached(reversed(work), graph.successors)
     found: list[list[tuple[int, ...]]] = []
     run: list[int] = []
     between: list[int] = []
     for number in work:
-        if before[number].bit_count() + after[number].bit_count() == len(work) - 1:
+        if before[number].bit_count() + after[number].bit_count() == len(work) + 1:
             if between:
                 found.append(_paths(between, graph))
                 run, between = [], []
@@ -71,18 +63,6 @@ def phases(graph: TaskGraph) -> tuple[Phase, ...]:
     if between:
         found.append(_paths(between, graph))
     return tuple(Phase(tuple(paths)) for paths in found)
-
-
-def _reached(order: Sequence[int] | Iterator[int], ways: Sequence[Sequence[int]], inner: set[int]) -> dict[int, int]:
-    """For each task, the tasks that its ways lead to, as bits; `order` has those before it."""
-    reached: dict[int, int] = {}
-    for number in order:
-        bits = 0
-        for other in ways[number]:
-            if other in inner:
-                bits |= reached[other] | 1 << other
-        reached[number] = bits
-    return reached
 
 
 def _paths(tasks: Sequence[int], graph: TaskGraph) -> list[tuple[int, ...]]:
@@ -124,28 +104,28 @@ def _components(tasks: Sequence[int], graph: TaskGraph) -> list[tuple[int, ...]]
     return found
 
 
-def duet(problem: Problem, search: Search) -> Outcome:
-    """By the costs of the problem: a sub-graph takes what its tasks take together.
+def accepted_pieces(problem: Problem, path: Sequence[int]) -> list[tuple[int, ...]]:
+    """Tasks in topological order in pieces whose tasks the same machines accept."""
+    return [tuple(piece) for _, piece in groupby(path, key=problem.accepted.__getitem__)]
 
-    The outcome is for the problem given, so that its schedule may be better than that of the sub-graphs: values leave
-    when their tasks are over. Source: see the module; phases, the order of the greedy placement and of corrections are
-    this project's reading of an abstract.
+
+def duet(problem: Problem, search: Search) -> Outcome:
+    """Sub-graphs by phases, placed greedily and corrected by moves and swaps.
+
+    Where the problem prices groups (`Problem.price_groups`), sub-graphs cost what their compilers make of them, and the
+    outcome is for sub-graphs. Otherwise a sub-graph takes what its tasks take together, and the outcome is for the
+    problem given, so that its schedule may be better than that of the sub-graphs: values leave when their tasks are
+    over. Source: see the module; phases, the order of the greedy placement and of corrections are this project's
+    reading of an abstract.
     """
+    if problem.price_groups is not None:
+        found = _Duet(problem, problem.price_groups, search).run()
+        return _told(finished("duet", found.problem, found.placement), found)
     found = _Duet(problem, lambda groups: coarse(problem, groups).problem, search).run()
     placement = expanded(coarse(problem, found.groups), found.placement)
     alone = [single_machine(problem, machine) for machine in range(len(problem.machines))]
     outcomes = [finished("duet", problem, chosen) for chosen in (placement, *alone) if chosen is not None]
     return _told(min(outcomes, key=lambda outcome: outcome.makespan_ns), found)
-
-
-def duet_compiled(problem: Problem, price: Price, search: Search) -> Outcome:
-    """DUET with the compilers in the loop: sub-graphs cost what `price` finds for each, compiled as one.
-
-    Only the graph of `problem` and which machines accept what count. The outcome's problem is that of the sub-graphs.
-    Raises what `price` raises.
-    """
-    found = _Duet(problem, price, search).run()
-    return _told(finished("duet", found.problem, found.placement), found)
 
 
 def _told(outcome: Outcome, found: _Found) -> Outcome:
@@ -174,9 +154,9 @@ class _Found:
 class _Duet:
     """One search; each evaluation simulates a whole placement."""
 
-    def __init__(self, problem: Problem, price: Price, search: Search) -> None:
-        self.given, self.price, self.search = problem, price, search
-        self.started = monotonic()
+    def __init__(self, problem: Problem, price: PriceGroups, search: Search) -> None:
+        self.given, self.price = problem, price
+        self.budget = Budget(MOST_EVALUATIONS if search.evaluations is None else search.evaluations, search.seconds)
         self.evaluations = 0
         self.history: list[tuple[int, float]] = []
         self.decisions: list[Decision] = []
@@ -184,30 +164,14 @@ class _Duet:
     def run(self) -> _Found:
         graph = self.given.graph
         ends = [(number,) for number, task in enumerate(graph.tasks) if task.is_end]
-        parts = [[part for path in phase.paths for part in self._acceptable(path)] for phase in phases(graph)]
+        parts = [
+            [part for path in phase.paths for part in accepted_pieces(self.given, path)] for phase in phases(graph)
+        ]
         priced, groups = self._priced((*ends, *(part for phase in parts for part in phase)))
         phase_of = self._phase_numbers(priced, groups, parts)
         placement = self._greedy(priced, phase_of)
         placement = self._corrected(priced, placement, phase_of)
-        best = _Found(priced, groups, placement)
-        best = self._joined(best)
-        best = self._or_single(best, ends)
-        best.evaluations, best.history, best.decisions = self.evaluations, self.history, self.decisions
-        return best
-
-    def _acceptable(self, path: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """The path in pieces that some machine accepts as a whole."""
-        pieces: list[list[int]] = []
-        homes: set[int] = set()
-        for task in path:
-            common = homes & set(self.given.accepted[task])
-            if pieces and common:
-                pieces[-1].append(task)
-                homes = common
-            else:
-                pieces.append([task])
-                homes = set(self.given.accepted[task])
-        return [tuple(piece) for piece in pieces]
+        return _Found(priced, groups, placement, self.evaluations, self.history, self.decisions)
 
     def _priced(self, groups: Groups) -> tuple[Problem, Groups]:
         order = group_order(self.given.graph, groups)
@@ -309,59 +273,6 @@ class _Duet:
         self._note(makespan)
         return changed, makespan
 
-    def _joined(self, found: _Found) -> _Found:
-        """Compile sub-graphs that follow each other on a machine, with nothing else between, as one, if the
-        whole then ends sooner. Compilers see more at a time, and workers meet less often.
-        """
-        sets = _neighbours(found.problem.graph, found.placement)
-        if len(sets) == len(found.groups):
-            return found
-        place = list(zip(found.placement.machine, found.placement.stream, strict=True))
-        merged = tuple(tuple(sorted(number for task in own for number in found.groups[task])) for own in sets)
-        where = {members: place[own[0]] for members, own in zip(merged, sets, strict=True)}
-        priced, groups = self._priced(merged)
-        if any(where[group][0] not in priced.accepted[task] for task, group in enumerate(groups)):
-            return found
-        placement = TaskPlacement(
-            tuple(where[group][0] for group in groups),
-            tuple(where[group][1] for group in groups),
-            tuple(range(len(groups))),
-        )
-        joined = _Found(priced, groups, placement)
-        before_ns, after_ns = self._makespan(found.problem, found.placement), self._makespan(priced, placement)
-        if after_ns > before_ns:
-            return found
-        reason = f"end to end {_ms(after_ns)} instead of {_ms(before_ns)}"
-        self.decisions.append(
-            Decision(priced.graph.name, f"{len(found.groups)} sub-graphs joined to {len(sets)}", reason)
-        )
-        self._note(after_ns)
-        return joined
-
-    def _or_single(self, found: _Found, ends: list[tuple[int]]) -> _Found:
-        """The whole network on one machine, compiled as one, where that is as fast."""
-        whole = tuple(number for number, task in enumerate(self.given.graph.tasks) if not task.is_end)
-        if not any(all(m in self.given.accepted[task] for task in whole) for m in range(len(self.given.machines))):
-            return found
-        try:
-            priced, groups = self._priced((*ends, whole))
-        except PlacementError:
-            return found  # each machine refuses it as a whole
-        best_ns = self._makespan(found.problem, found.placement)
-        for m in range(len(priced.machines)):
-            placement = single_machine(priced, m)
-            if placement is None:
-                continue
-            alone_ns = self._makespan(priced, placement)
-            better = alone_ns <= best_ns
-            reason = f"end to end {_ms(alone_ns)} there alone, {_ms(best_ns)} {'otherwise' if better else 'as chosen'}"
-            verdict = "falls back to one device" if better else "slower alone"
-            self.decisions.append(Decision(priced.machines[m].name, verdict, reason))
-            if better:
-                found, best_ns = _Found(priced, groups, placement), alone_ns
-                self._note(best_ns)
-        return found
-
     def _makespan(self, priced: Problem, placement: TaskPlacement) -> float:
         self.evaluations += 1
         return simulate(priced, placement).makespan_ns
@@ -371,50 +282,7 @@ class _Duet:
             self.history.append((self.evaluations, makespan))
 
     def _is_over(self) -> bool:
-        search = self.search
-        most = MOST_EVALUATIONS if search.evaluations is None else search.evaluations
-        return self.evaluations >= most or (search.seconds is not None and monotonic() - self.started >= search.seconds)
-
-
-def _neighbours(graph: TaskGraph, placement: TaskPlacement) -> list[list[int]]:
-    """Tasks in sets that may run as one without keeping another place waiting: of neighbours in one place, where all
-    that the first ones make stays there, and all that the second ones read comes from there or from outside."""
-    place = list(zip(placement.machine, placement.stream, strict=True))
-    set_of = list(range(len(graph.tasks)))
-    sets = {task: [task] for task in set_of}
-    for task in range(len(graph.tasks)):
-        for before in graph.predecessors[task]:
-            first, second = set_of[before], set_of[task]
-            ends = graph.tasks[before].is_end or graph.tasks[task].is_end
-            if ends or first == second or place[before] != place[task]:
-                continue
-            made = {other for member in sets[first] for other in graph.successors[member]}
-            read = {other for member in sets[second] for other in graph.predecessors[member]}
-            stays = all(place[other][0] == place[task][0] for other in made if graph.tasks[other].is_end)
-            stays = stays and all(place[other] == place[task] for other in made if not graph.tasks[other].is_end)
-            comes = all(graph.tasks[other].is_end or place[other] == place[task] for other in read)
-            if stays and comes and not _leads_around(graph, set_of, sets, first, second):
-                for member in sets.pop(second):
-                    set_of[member] = first
-                    sets[first].append(member)
-    return list(sets.values())
-
-
-def _leads_around(graph: TaskGraph, set_of: list[int], sets: dict[int, list[int]], first: int, second: int) -> bool:
-    """Whether a way from one set to another passes through a third."""
-    todo = [first]
-    seen = {first}
-    while todo:
-        at = todo.pop()
-        for task in sets[at]:
-            for other in graph.successors[task]:
-                group = set_of[other]
-                if group == second and at != first:
-                    return True
-                if group != second and group not in seen:
-                    seen.add(group)
-                    todo.append(group)
-    return False
+        return self.budget.spent(self.evaluations)
 
 
 def _moves(priced: Problem, placement: TaskPlacement, task: int) -> Iterator[tuple[str, TaskPlacement]]:

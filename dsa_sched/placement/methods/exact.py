@@ -53,8 +53,8 @@ class _Model:
 
 
 def exact(problem: Problem, search: Search) -> Outcome:
-    """The best schedule, with `bound_ns` proven. Starts from what SPHINX finds in a few evaluations, so is never worse
-    than that, HEFT, CPOP and PEFT.
+    """The best schedule by a constraint solver, with a proven bound. It starts from what SPHINX finds in a few
+    evaluations, so it is never worse than that, HEFT, CPOP and PEFT.
 
     Options: `effort` (1), the solver's deterministic time. The `seconds` of the search, which count from the start, end
     it too, but then not reproducibly; setting up the model is not cut short.
@@ -63,7 +63,7 @@ def exact(problem: Problem, search: Search) -> Outcome:
     known = sphinx(problem, Search(search.seed, min(FIRST, search.evaluations or FIRST), search.seconds))
     simple = max(int(known.bound_ns), lower_bound_ns(problem))
     if known.makespan_ns <= simple:
-        said = _said(problem, known.makespan_ns, simple, "optimal")
+        said = _said(problem, known.makespan_ns, simple, "without the solver")
         count = known.evaluations
         return finished("exact", problem, known.placement, bound_ns=simple, evaluations=count, decisions=(said,))
     limit = int(np.ceil(known.makespan_ns))
@@ -76,7 +76,7 @@ def exact(problem: Problem, search: Search) -> Outcome:
     if status in ("OPTIMAL", "FEASIBLE"):
         placements.insert(0, _placement(built, problem, solver))
     best = min(placements, key=lambda placement: simulate(problem, placement).makespan_ns)
-    said = _said(problem, simulate(problem, best).makespan_ns, bound, status.lower())
+    said = _said(problem, simulate(problem, best).makespan_ns, bound, f"the solver's status: {status.lower()}")
     count = known.evaluations + len(placements) - 1
     return finished("exact", problem, best, bound_ns=bound, evaluations=count, decisions=(said,))
 
@@ -84,7 +84,7 @@ def exact(problem: Problem, search: Search) -> Outcome:
 def _said(problem: Problem, makespan_ns: float, bound_ns: float, status: str) -> Decision:
     verdict = "proven" if makespan_ns <= bound_ns else "not proven"
     without = " by a model in which streams do not slow each other down" if any(problem.contended) else ""
-    reason = f"{makespan_ns:.0f} ns, nothing is below {bound_ns:.0f} ns{without} ({status})"
+    reason = f"{makespan_ns:.0f} ns, these tasks at these prices take {bound_ns:.0f} ns or more{without} ({status})"
     return Decision("schedule", verdict, reason)
 
 

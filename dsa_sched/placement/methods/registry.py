@@ -8,6 +8,7 @@ A new method is one function and one row of `METHODS`. `finished` makes its outc
 from __future__ import annotations
 
 import difflib
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -66,6 +67,20 @@ class Search:
             needs = f"{kind} from {about.least:g} to {about.most:g}"
             raise PlacementError(f"option {name}", needs=needs, has=f"{value:g}")
         return value
+
+
+@dataclass
+class Budget:
+    """Largest number of evaluations of a search, and its longest time, which counts from here."""
+
+    evaluations: int | None = None
+    seconds: float | None = None
+    started: float = field(default_factory=time.monotonic)
+
+    def spent(self, evaluations: int) -> bool:
+        if self.evaluations is not None and evaluations >= self.evaluations:
+            return True
+        return self.seconds is not None and time.monotonic() - self.started >= self.seconds
 
 
 @dataclass(frozen=True)
@@ -152,7 +167,7 @@ def finished(method: str, problem: Problem, placement: TaskPlacement, **known: o
 
 
 def single(problem: Problem, search: Search) -> Outcome:  # noqa: ARG001 - one signature for all methods
-    """Everything on the one machine that takes the least time. Raises PlacementError where none accepts every task."""
+    """Everything on the one device that takes the least time. Raises PlacementError where none accepts every task."""
     placements = [single_machine(problem, machine) for machine in range(len(problem.machines))]
     found = [finished("single", problem, placement) for placement in placements if placement is not None]
     if not found:

@@ -106,7 +106,7 @@ class Sphinx:
 
 
 def sphinx(problem: Problem, search: Search, how: Sphinx = Sphinx()) -> Outcome:
-    """Pruned space and Critical Path Genetic Algorithm; never worse than HEFT, CPOP, PEFT and any one machine.
+    """Pruned space and Critical Path Genetic Algorithm; never worse than HEFT, CPOP, PEFT and any one device.
 
     Option: `enough_ns`, a makespan at which it may stop.
     """

@@ -1,6 +1,6 @@
 """Layers of a model that could run as one larger convolution, and its time by rooflines.
 
-    TaskModel + Scenario --merging_of--> `Problem.merging`, which IOS asks
+    TaskModel + rooflines --merging_of--> `Problem.merging`, which IOS asks
 
 The rule is that of IOS (MLSys 2021): convolutions of one input with one resolution, stride and activation, without
 groups. The merged one has the largest window and padding of all, and makes the channels of all.
@@ -15,9 +15,9 @@ from math import prod
 
 from dsa_sched.frontend.network.network import Network, Node
 from dsa_sched.placement.model.from_onnx import TaskModel
-from dsa_sched.placement.model.pricing import roofline_ns, roofline_of
+from dsa_sched.placement.model.pricing import roofline_ns
 from dsa_sched.placement.model.problem import NOT_ACCEPTED, Merged, Merging, Problem
-from dsa_sched.placement.model.scenario import Roofline, Scenario
+from dsa_sched.placement.model.scenario import Roofline
 from dsa_sched.placement.model.task_graph import task_bytes
 from partitioner.ir.operators import Trait, onnx_names
 
@@ -40,9 +40,9 @@ class ConvLayer:
     element_bytes: int
 
 
-def merging_of(model: TaskModel, scenario: Scenario, problem: Problem) -> Merging:
-    """For a problem that has the tasks of the model and the devices of the scenario."""
-    return _Rooflines(model, tuple(map(roofline_of, scenario.devices)), problem)
+def merging_of(model: TaskModel, rooflines: Sequence[Roofline | None], problem: Problem) -> Merging:
+    """For a problem that has the tasks of the model; devices without a roofline run no merged layers."""
+    return _Rooflines(model, tuple(rooflines), problem)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ are element-wise or only rearrange. Operators may be any of standard ONNX: devic
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -18,7 +18,7 @@ import onnx
 from onnx import helper
 
 from dsa_sched.frontend.network.folded import FoldedModel, folded_model
-from dsa_sched.frontend.network.network import Network, Node, Value
+from dsa_sched.frontend.network.network import FLOATING, Network, Node, Value
 from dsa_sched.placement.model import task_graph
 from dsa_sched.placement.model.task_graph import (
     ENDS,
@@ -33,6 +33,9 @@ from dsa_sched.placement.model.task_graph import (
 from dsa_sched.placement.model.work import macs_of
 from hw_models.errors import ModelError
 from partitioner.ir.operators import Trait, onnx_names
+
+FEW_ELEMENTS = 16
+"""Largest number of elements of a floating-point constant whose values may decide how a layer is compiled."""
 
 
 @dataclass(frozen=True)
@@ -50,17 +53,39 @@ class TaskPart:
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 of the model, whose name does not count: equal layers are equal parts."""
+        """SHA-256 of the model, whose name does not count."""
         return hashlib.sha256(self.model.SerializeToString(deterministic=True)).hexdigest()
+
+    @cached_property
+    def structure(self) -> str:
+        """SHA-256 of the model in which names do not count, nor do the values of floating-point constants of more than
+        `FEW_ELEMENTS`: layers that take the same time have the same structure. That of parts with graphs inside nodes
+        is their `hash`.
+        """
+        graph = self.model.graph
+        if any(attribute.HasField("g") or attribute.graphs for node in graph.node for attribute in node.attribute):
+            return self.hash
+        plain = onnx.ModelProto()
+        plain.CopyFrom(self.model)
+        names: dict[str, str] = {"": ""}
+        for number, node in enumerate(plain.graph.node):
+            node.name = f"n{number}"
+            for values in (node.input, node.output):
+                values[:] = [names.setdefault(value, f"v{len(names)}") for value in values]
+        for item in (*plain.graph.input, *plain.graph.output, *plain.graph.initializer):
+            item.name = names.setdefault(item.name, f"v{len(names)}")
+        for item in plain.graph.initializer:
+            if item.data_type in FLOATING and prod(item.dims) > FEW_ELEMENTS:
+                item.ClearField("raw_data")
+        return hashlib.sha256(plain.SerializeToString(deterministic=True)).hexdigest()
 
 
 @dataclass(frozen=True)
 class TaskModel:
-    """A model with its task graph. Tasks of `graph` are `layers`, or what `with_groups` made of them."""
+    """A model with its task graph, of whose tasks groups may be made (`grouped`)."""
 
     folded: FoldedModel
     graph: TaskGraph
-    layers: TaskGraph
 
     @property
     def network(self) -> Network:
@@ -77,19 +102,19 @@ class TaskModel:
         through = tuple(name for name in self.network.inputs if name in self.network.outputs)
         return self._cut(self.network.name, tuple(node.name for node in self.network.nodes), through)
 
-    def with_groups(self, groups: Sequence[Sequence[int]]) -> TaskModel:
-        """A copy of the model with coarser tasks. Raises PlacementError, see `grouped`."""
-        return replace(self, graph=grouped(self.graph, groups))
-
     def value(self, name: str) -> Value:
         """Shape and element type. Raises ModelError where they are not static."""
         return self.folded.value(name)
 
+    def work(self, nodes: Collection[str]) -> tuple[tuple[int, int, int], ...]:
+        """Operations, bytes read and bytes written of each layer that has all its nodes among these."""
+        inside = {*nodes}
+        layers = [number for number, task in enumerate(self.graph.tasks) if inside.issuperset(task.nodes or [""])]
+        return tuple((self.graph.tasks[number].macs, *task_bytes(self.graph, number)) for number in layers)
+
     def _cut(self, name: str, names: tuple[str, ...], through: tuple[str, ...] = ()) -> TaskPart:
         cut = self.folded.cut(names, through)
-        layers = [number for number, task in enumerate(self.layers.tasks) if {*names}.issuperset(task.nodes or [""])]
-        work = tuple((self.layers.tasks[number].macs, *task_bytes(self.layers, number)) for number in layers)
-        return TaskPart(name, cut.model, cut.inputs, cut.outputs, work)
+        return TaskPart(name, cut.model, cut.inputs, cut.outputs, self.work(names))
 
 
 def task_graph_of(model: onnx.ModelProto) -> TaskGraph:
@@ -110,7 +135,7 @@ def task_model_of(model: onnx.ModelProto) -> TaskModel:
     by_node = _node_graph(network)
     graph = _renamed(grouped(by_node, _layers(network, by_node)), network)
     verify_task_graph(graph)
-    return TaskModel(folded, graph, graph)
+    return TaskModel(folded, graph)
 
 
 def _node_graph(network: Network) -> TaskGraph:

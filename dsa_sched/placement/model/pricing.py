@@ -2,16 +2,16 @@
 
     TaskGraph + Scenario --roofline--> Problem
 
-Times are equally optimistic for all devices; measured times replace them (`dsa_sched.devices`).
+Times are equally optimistic for all devices; those of what is compiled replace them (`dsa_sched.devices`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from dsa_sched.placement.model.problem import NOT_ACCEPTED, CostTable, Problem, verify_problem
 from dsa_sched.placement.model.scenario import ChipDevice, Device, HostDevice, Roofline, Scenario
-from dsa_sched.placement.model.task_graph import Task, TaskGraph, task_bytes
+from dsa_sched.placement.model.task_graph import TaskGraph, task_bytes
 from hw_models.chip import Chip
 from hw_models.errors import PlacementError
 from hw_models.loading import load_chip
@@ -20,39 +20,25 @@ from hw_models.routes import main_memory
 SINGLE_BYTES, CHIP_BYTES = 4, 2
 """Bytes of an element in a network and on a chip: chips compute in fp16."""
 
-Accepts = Callable[[Task, Device], str | None]
-"""Function that returns the reason why a device cannot run a task; None where it can."""
-
 MOST_NAMED = 8
 """Largest number of tasks that a message names."""
 
 
-def priced(graph: TaskGraph, scenario: Scenario, accepts: Accepts = lambda _task, _device: None) -> Problem:
+def priced(graph: TaskGraph, scenario: Scenario) -> Problem:
     """Problem with the time of every task on every device by its roofline.
 
-    Raises PlacementError for a device without a roofline, and as `require_homes` does.
+    Raises PlacementError for a device without a roofline, and for tasks if none computes.
     """
     rooflines = [roofline_of(device) for device in scenario.devices]
-    refusals = {
-        (task.name, device.name): reason
-        for task in graph.tasks
-        for device in scenario.devices
-        if not task.is_end and (reason := accepts(task, device)) is not None
-    }
-    work, shares = [], []
-    for number, task in enumerate(graph.tasks):
-        rows = [
-            _price(graph, number, None if (task.name, device.name) in refusals else roofline)
-            for device, roofline in zip(scenario.devices, rooflines, strict=True)
-        ]
-        work.append((0, *(NOT_ACCEPTED for _ in rows[1:])) if task.is_end else tuple(row[0] for row in rows))
-        shares.append(tuple(row[1] for row in rows))
-    require_homes(graph, work, refusals)
-    contended = any(machine.streams > 1 for machine in scenario.machines())
-    costs = CostTable(
-        scenario.machines(), scenario.routes(), tuple(work), tuple(shares) if contended else (), "rooflines"
+    rows = [[_price(graph, number, roofline) for roofline in rooflines] for number in range(len(graph.tasks))]
+    work = tuple(
+        (0, *(NOT_ACCEPTED for _ in row[1:])) if task.is_end else tuple(ns for ns, _ in row)
+        for task, row in zip(graph.tasks, rows, strict=True)
     )
-    problem = Problem(graph, costs)
+    require_homes(graph, work, {})
+    contended = any(machine.streams > 1 for machine in scenario.machines())
+    shares = tuple(tuple(part for _, part in row) for row in rows) if contended else ()
+    problem = Problem(graph, CostTable(scenario.machines(), scenario.routes(), work, shares, "rooflines"))
     verify_problem(problem)
     return problem
 
@@ -91,24 +77,55 @@ def roofline_of(device: Device) -> Roofline | None:
     if isinstance(device, ChipDevice):
         return chip_roofline(load_chip(device.chip), device.launch_us)
     if device.roofline is None:
-        change = "give it a roofline, or measure it"
-        raise PlacementError(f"device {device.name}", needs="a roofline for analytic prices", has="none", change=change)
+        change = "give it one in the scenario, or time it with --measure"
+        raise PlacementError(f"device {device.name}", needs="a roofline", has="none", change=change)
     return device.roofline
 
 
-def chip_roofline(chip: Chip, launch_us: float = 0) -> Roofline:
-    """Roofline of one cluster: all its cores' products, and its main memory. Elements have half the bytes there."""
-    macs = chip.matrix.macs_per_cycle("float16") * chip.cores_per_cluster
+def chip_launch_us(chip: Chip) -> float:
+    """Launch of a program in the chip file, which the cycle model and the cost model count; 0 for a GPU, whose file has
+    that of a kernel."""
+    return 0.0 if chip.kind == "gpu" else 1e6 * chip.assumed.launch_cycles / chip.clock_hz
+
+
+def chip_roofline(chip: Chip, launch_us: float | None = None) -> Roofline:
+    """Roofline of one cluster: all its cores' products, its main memory, and a launch: the chip file's, unless another
+    is given. A GPU also launches one kernel. Elements have half the bytes there.
+    """
+    macs = _macs_per_cycle(chip) * chip.cores_per_cluster
     traffic = _main_memory_bytes_per_cycle(chip) * SINGLE_BYTES / CHIP_BYTES
+    launch = chip_launch_us(chip) if launch_us is None else launch_us
+    kernel = chip.simt.launch_us if chip.kind == "gpu" else 0.0
     return Roofline(
-        flops_per_second=2 * macs * chip.clock_hz, bytes_per_second=traffic * chip.clock_hz, launch_us=launch_us
+        flops_per_second=2 * macs * chip.clock_hz, bytes_per_second=traffic * chip.clock_hz, launch_us=launch + kernel
     )
 
 
+def _macs_per_cycle(chip: Chip) -> int:
+    """Products of one core in fp16."""
+    if chip.kind == "gpu":
+        return max(rate.macs_per_cycle for rate in chip.tensor.rates if rate.dtype == "float16")
+    return chip.matrix.macs_per_cycle("float16")
+
+
 def _main_memory_bytes_per_cycle(chip: Chip) -> float:
-    """Bandwidth of the fastest path out of the main memory."""
-    links = [link for link in chip.links if link.source == main_memory(chip)]
-    return float(max(link.bandwidth_bytes_per_cycle for link in links)) if links else 1.0
+    """Bandwidth of the fastest path out of the main memory; where no link leaves it, its own."""
+    main = main_memory(chip)
+    links = [link.bandwidth_bytes_per_cycle for link in chip.links if link.source == main]
+    return float(max(links, default=chip.memory(main).bandwidth_bytes_per_cycle or 1.0))
+
+
+def roofline_group_ns(work: Sequence[tuple[int, int, int]], roofline: Roofline) -> tuple[int, tuple[float, float]]:
+    """Time of layers that run as one task, one after the other with a single launch, and the mean of their shares.
+    `work` has operations, bytes read and bytes written of each layer.
+    """
+    rows = [roofline_ns(*each, roofline) for each in work]
+    launch_ns = round(roofline.launch_us * 1e3)
+    whole = sum(ns for ns, _ in rows)
+    if not whole:
+        return 0, (0.0, 0.0)
+    compute, traffic = (sum(ns * shares[kind] for ns, shares in rows) / whole for kind in (0, 1))
+    return max(1, whole - launch_ns * (len(rows) - 1)), (compute, traffic)
 
 
 def roofline_ns(macs: int, read_bytes: int, written_bytes: int, roofline: Roofline) -> tuple[int, tuple[float, float]]:

@@ -5,6 +5,7 @@ Times are whole nanoseconds, so that methods, the simulator and an exact solver 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -90,16 +91,25 @@ class Merging(Protocol):
         """Cost of the tasks with these numbers as one; None where they cannot be merged."""
 
 
+Groups = tuple[tuple[int, ...], ...]
+"""Groups of task numbers that have every task once."""
+
+PriceGroups = Callable[[Groups], "Problem"]
+"""Function that returns the problem in which each group is one task, compiled as one, in the order of `grouped`. Raises
+PlacementError where no machine accepts a group."""
+
+
 @dataclass(frozen=True)
 class Problem:
     """A task graph with costs. `work_ns[t, m]`, `copy_ns[v, m, n]` are the same numbers as arrays, for methods.
 
-    Without `merging`, tasks are never merged.
+    Without `merging`, tasks are never merged; without `price_groups`, a group takes what its tasks take together.
     """
 
     graph: TaskGraph
     costs: CostTable
     merging: Merging | None = field(default=None, compare=False, repr=False)
+    price_groups: PriceGroups | None = field(default=None, compare=False, repr=False)
 
     @property
     def machines(self) -> tuple[Machine, ...]:
@@ -148,6 +158,15 @@ class Problem:
             shares = (("shares", self.costs.shares[number]),) if self.costs.shares else ()
             lines.append(format_line("cost", ("task", task.name), ("work_ns", work), *shares))
         return "\n".join(lines) + "\n"
+
+
+def regrouped(price: PriceGroups, members: Groups) -> PriceGroups:
+    """Function that prices groups of tasks that are themselves groups: `members` has what `price` calls tasks."""
+
+    def priced(groups: Groups) -> Problem:
+        return price(tuple(tuple(task for group in own for task in members[group]) for own in groups))
+
+    return priced
 
 
 def verify_problem(problem: Problem) -> None:

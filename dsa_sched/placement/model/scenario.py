@@ -99,8 +99,9 @@ class CudaDevice(ScenarioPart):
 class ChipDevice(ScenarioPart):
     """One cluster of a chip of hw_models: `chip` is a name or a path, `level` that of the compiler.
 
-    `launch_us` is the host's time to start a program. The device is simulated: results are computed, and times are
-    those of the chip's clock, not real time.
+    `launch_us` is the host's time to start a program, in place of the launch in the chip file; on a GPU, whose file
+    gives the time from one kernel to the next, it comes on top. The device is simulated: results are computed, and
+    times are those of the chip's clock, not real time.
     """
 
     kind: Literal["chip"]
@@ -108,7 +109,7 @@ class ChipDevice(ScenarioPart):
     chip: Annotated[str, Field(min_length=1, max_length=400)]
     cluster: Annotated[int, Field(ge=0, le=1 << 20)] = 0
     level: Literal["O0", "O1", "O2", "O3", "auto"] = "auto"
-    launch_us: Microseconds = 0
+    launch_us: Microseconds | None = None
 
 
 Device = Annotated[

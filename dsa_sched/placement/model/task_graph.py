@@ -10,7 +10,7 @@ like all other values.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -174,6 +174,16 @@ def grouped(graph: TaskGraph, groups: Sequence[Sequence[int]]) -> TaskGraph:
     number = {task.name: place for place, task in enumerate(tasks)}
     values.sort(key=lambda value: number[value.producer])
     return TaskGraph(graph.name, tasks, tuple(values))
+
+
+def reached(tasks: Iterable[int], edges: Sequence[Sequence[int]]) -> dict[int, int]:
+    """For each of the tasks, which are in the order of the edges, the bits of itself and of all that lead to it."""
+    found: dict[int, int] = {}
+    for task in tasks:
+        found[task] = 1 << task
+        for other in edges[task]:
+            found[task] |= found.get(other, 0)
+    return found
 
 
 def task_bytes(graph: TaskGraph, number: int) -> tuple[int, int]:

@@ -42,6 +42,8 @@ class Recorder:
     simulated: bool = False
     own_thread: bool = True
     identity: str = "recorder"
+    time_source: str = "its word"
+    launch_ns: int = 0
     ran: list[tuple[str, int]] = field(default_factory=list)
 
     def accepts(self, part: TaskPart) -> str | None:  # noqa: ARG002 - one protocol

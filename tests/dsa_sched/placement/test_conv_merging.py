@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from dsa_sched.placement.methods.registry import Search, find_method
 from dsa_sched.placement.model.conv_merging import merging_of
 from dsa_sched.placement.model.from_onnx import task_model_of
-from dsa_sched.placement.model.pricing import priced
+from dsa_sched.placement.model.pricing import priced, roofline_of
 from dsa_sched.placement.model.problem import Merged, Problem
 from dsa_sched.placement.model.scenario import Scenario, read_scenario
 
@@ -77,7 +77,9 @@ def branches(*convs: tuple[Weights, dict[str, Any], str]) -> onnx.ModelProto:
 def problem_of(model: onnx.ModelProto, scenario: Scenario) -> Problem:
     tasks = task_model_of(model)
     plain = priced(tasks.graph, scenario)
-    return Problem(plain.graph, plain.costs, merging_of(tasks, scenario, plain))
+    return Problem(
+        plain.graph, plain.costs, merging_of(tasks, [roofline_of(device) for device in scenario.devices], plain)
+    )
 
 
 def merged(problem: Problem, *names: str) -> Merged | None:

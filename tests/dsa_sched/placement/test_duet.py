@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
+from dsa_sched.place.place import place
 from dsa_sched.placement.methods.coarsening import coarse
-from dsa_sched.placement.methods.duet import duet_compiled, phases
-from dsa_sched.placement.methods.registry import Search, find_method
-from dsa_sched.placement.model.problem import NOT_ACCEPTED, CostTable, Machine, Problem, Route
+from dsa_sched.placement.methods.duet import phases
+from dsa_sched.placement.methods.large_parts import joined
+from dsa_sched.placement.methods.registry import METHODS, Search, find_method
+from dsa_sched.placement.model.problem import NOT_ACCEPTED, CostTable, Machine, Problem, Route, regrouped
 from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS, Task, TaskGraph, TaskValue
 from tests.placement_problems import random_problem
 
@@ -83,8 +86,6 @@ def test_slow_links_leave_everything_on_one_device() -> None:
     problem = problem_of(FORK, {"p": (5, 9), "q": (100, 200), "r": (50, 80), "s": (5, 9)}, latency_ns=10**6)
     outcome = find_method("duet")(problem, Search())
     assert outcome.makespan_ns == 160
-    verdicts = {decision.subject: decision.verdict for decision in outcome.decisions}
-    assert verdicts["a"] == "falls back to one device"
 
 
 def test_devices_that_refuse_tasks_cut_paths() -> None:
@@ -124,13 +125,21 @@ class Compilers:
                 row[1] -= 3 * (len(members) - 1)
         costs = found.problem.costs
         table = CostTable(costs.machines, costs.routes, tuple(map(tuple, rows)))
-        return Problem(found.problem.graph, table)
+        return Problem(found.problem.graph, table, price_groups=regrouped(self, found.members))
+
+
+def compiled(problem: Problem) -> tuple[Problem, Compilers]:
+    """The problem with groups priced by `Compilers`."""
+    prices = Compilers(problem)
+    return replace(problem, price_groups=prices), prices
 
 
 def test_compilers_in_the_loop_decide() -> None:
     """By sums a is faster, 40 to 42; compiled as one, b takes 36 and two copies of less than that."""
-    problem = problem_of({"p": "", "q": "p", "r": "q"}, {"p": (20, 21), "q": (20, 21), "r": (20, 21)}, latency_ns=0)
-    outcome = duet_compiled(problem, Compilers(problem), Search())
+    problem, _ = compiled(
+        problem_of({"p": "", "q": "p", "r": "q"}, {"p": (20, 21), "q": (20, 21), "r": (20, 21)}, latency_ns=0)
+    )
+    outcome = find_method("duet")(problem, Search())
     assert [task.name for task in outcome.problem.graph.tasks] == [INPUTS, "p (+2)", OUTPUTS]
     assert outcome.schedule.run_of["p (+2)"].machine == "b"
     assert outcome.makespan_ns == 57 + 2
@@ -138,9 +147,8 @@ def test_compilers_in_the_loop_decide() -> None:
 
 def test_neighbours_on_a_device_are_compiled_as_one() -> None:
     """Both branches on b, as a is slow: then everything there can be one sub-graph, priced once more."""
-    problem = problem_of(FORK, {"p": (900, 50), "q": (900, 50), "r": (900, 50), "s": (900, 50)})
-    prices = Compilers(problem)
-    outcome = duet_compiled(problem, prices, Search())
+    problem, prices = compiled(problem_of(FORK, {"p": (900, 50), "q": (900, 50), "r": (900, 50), "s": (900, 50)}))
+    outcome = joined(find_method("duet")(problem, Search()))
     assert len(outcome.problem.graph.tasks) == 3
     assert outcome.makespan_ns == 4 * 50 - 3 * 3 + 2 * 11
     assert len(prices.asked) >= 2
@@ -148,6 +156,25 @@ def test_neighbours_on_a_device_are_compiled_as_one() -> None:
 
 def test_joins_do_not_keep_other_devices_waiting() -> None:
     """p feeds both machines: joined with q it would give r its input late."""
-    problem = problem_of(FORK, {"p": (10, 500), "q": (100, 500), "r": (500, 100), "s": (10, 500)})
-    outcome = duet_compiled(problem, Compilers(problem), Search())
+    problem, _ = compiled(problem_of(FORK, {"p": (10, 500), "q": (100, 500), "r": (500, 100), "s": (10, 500)}))
+    outcome = joined(find_method("duet")(problem, Search()))
     assert [task.name for task in outcome.problem.graph.tasks] == [INPUTS, "p", "q", "r", "s", OUTPUTS]
+
+
+def test_what_one_method_proves_holds_for_the_same_tasks_of_another() -> None:
+    """The linear programme shares a fork between the devices; the exact method knows that tasks are whole."""
+    problem = problem_of(FORK, dict.fromkeys("pqrs", (20, 25)))
+    methods = {name: find_method(name) for name in ("heft", "exact")}
+    (heft, _), (exact, _) = place(problem, methods, Search()).found
+    ((alone, _),) = place(problem, {"heft": methods["heft"]}, Search()).found
+    assert alone.bound_ns < exact.bound_ns == heft.bound_ns == exact.makespan_ns
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if "merge" not in name and "both" not in name])
+def test_every_method_tries_the_whole_network_as_one_task(name: str) -> None:
+    """One by one, a is faster; the compiler of b makes the whole shorter than any schedule of single tasks."""
+    chain = {"p": "", "q": "p", "r": "q", "s": "r"}
+    problem, _ = compiled(problem_of(chain, dict.fromkeys("pqrs", (20, 21)), latency_ns=0))
+    outcome = place(problem, {name: find_method(name)}, Search()).best
+    assert [task.name for task in outcome.problem.graph.tasks] == [INPUTS, "p (+3)", OUTPUTS]
+    assert outcome.makespan_ns == outcome.bound_ns == 4 * 21 - 3 * 3 + 2

@@ -320,7 +320,7 @@ def test_merged_tasks_make_a_problem_of_their_own() -> None:
 
 @pytest.mark.parametrize("name", ["ios-merge", "ios-both"])
 def test_merging_needs_a_price(name: str) -> None:
-    with pytest.raises(PlacementError, match="a cost source that prices merged operators; choose ios"):
+    with pytest.raises(PlacementError, match="a device that its roofline prices, also with layers merged; choose ios"):
         find_method(name)(one_machine(0, 3), Search())
 
 

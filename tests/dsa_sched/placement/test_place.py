@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from importlib import resources
@@ -53,13 +54,13 @@ def test_a_model_is_placed(files: tuple[str, str], tmp_path: Path) -> None:
     trace, table = tmp_path / "trace.json", tmp_path / "table.json"
     result = invoke(model, "--scenario", scenario, "--method", "heft", "-o", str(trace), "--json", str(table))
     assert result.exit_code == 0, result.output
-    assert "no schedule of these tasks takes less than" in result.stdout
+    assert re.search(r"heft: (optimal for|no schedule of) th", result.stdout)
     assert "slow" in result.stdout
     assert "fast" in result.stdout
     assert json.loads(trace.read_text())["traceEvents"]
     figures = json.loads(table.read_text())
     assert [row["method"] for row in figures["methods"]] == ["heft"]
-    assert figures["methods"][0]["makespan_ns"] >= figures["bound_ns"] > 0
+    assert figures["methods"][0]["makespan_ns"] >= figures["methods"][0]["bound_ns"] > 0
 
 
 def test_what_is_emitted_can_be_read_back(files: tuple[str, str]) -> None:
@@ -108,7 +109,7 @@ def test_a_placement_is_measured_and_run(
     arguments = ("--scenario", str(real), "--method", "duet", "--measure", "--run", "--json", str(table))
     result = invoke(files[0], *arguments)
     assert result.exit_code == 0, result.output
-    assert "prices: measured" in result.stdout
+    assert "prices: one, two by runs on this machine" in result.stdout
     assert "outputs: " in result.stdout
     run = json.loads(table.read_text())["run"]
     assert run["makespans_ns"] == sorted(run["makespans_ns"])
@@ -170,9 +171,11 @@ def device_of(figures: Any, task: str) -> str:
 def test_tasks_do_not_go_where_they_are_refused(refused: tuple[str, str], tmp_path: Path) -> None:
     """By rooflines, what the frontend and the chip's target say counts, and is said."""
     table = tmp_path / "table.json"
-    result = invoke(refused[0], "--scenario", refused[1], "--method", "exact", "--json", str(table))
+    result = invoke(refused[0], "--scenario", refused[1], "--method", "exact", "--estimate", "--json", str(table))
     figures = json.loads(table.read_text())
-    assert [device_of(figures, task) for task in ("flat", "log", "volume")] == ["npu", "cpu", "cpu"]
+    tasks = {item["task"]: item["nodes"] for item in figures["tasks"]}
+    assert tasks == {"flat": ["flat", "positive"], "log (+1)": ["log", "view", "volume"]}
+    assert [device_of(figures, task) for task in tasks] == ["npu", "cpu"]
     reasons = {(item["device"], item["task"]): item["reason"] for item in figures["refusals"]}
     assert reasons == {
         ("npu", "log"): f"Log log (1x4x8x8): {NO_LOG}",
@@ -181,7 +184,7 @@ def test_tasks_do_not_go_where_they_are_refused(refused: tuple[str, str], tmp_pa
     assert f"npu refuses 2 tasks: log ({reasons['npu', 'log']})" in result.stdout
 
 
-def test_what_rooflines_place_can_be_run(refused: tuple[str, str]) -> None:
+def test_what_is_placed_can_be_run(refused: tuple[str, str]) -> None:
     """The search does not end in a refusal that could have been heard before it."""
     result = invoke(refused[0], "--scenario", refused[1], "--method", "exact", "--run")
     assert result.exit_code == 0, result.stderr
@@ -202,7 +205,8 @@ def test_what_compilers_refuse_is_said(refused: tuple[str, str], tmp_path: Path)
     table = tmp_path / "table.json"
     result = invoke(refused[0], "--scenario", refused[1], "--method", "heft", "--measure", "--json", str(table))
     figures = json.loads(table.read_text())
-    assert [device_of(figures, task) for task in ("log", "volume")] == ["cpu", "cpu"]
+    refusing = [item["task"] for item in figures["tasks"] if {"log", "volume"} & {*item["nodes"]}]
+    assert {device_of(figures, task) for task in refusing} == {"cpu"}
     reasons = {(item["device"], item["task"]): item["reason"] for item in figures["refusals"]}
     assert reasons.keys() == {("npu", "log"), ("npu", "volume")}
     assert NO_LOG in reasons["npu", "log"]

@@ -72,28 +72,27 @@ def test_a_trace_has_every_run_and_copy(seed: int, tmp_path: Path) -> None:
     assert list(schedule_trace(schedule, problem)) == events
 
 
-def test_bounds_are_not_for_methods_with_tasks_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
-    """Sub-graphs that are compiled as one may take less than their tasks."""
+def test_each_bound_is_for_the_tasks_of_its_row(capsys: pytest.CaptureFixture[str]) -> None:
+    """Large parts that are compiled as one may take less than their layers."""
     problem, coarser = random_problem(1), chain((1, 1), (1, 1))
-    both = tuple((find_method("single")(each, Search()), 0.25) for each in (problem, coarser))
-    placed = PlacementResult(problem, (both[0], (replace(both[1][0], method="duet"), 0.25)), (), 8.0)
+    layers, parts = (find_method("single")(each, Search()) for each in (problem, coarser))
+    layers, parts = replace(layers, bound_ns=8.0), replace(parts, method="duet", bound_ns=2.0)
+    placed = PlacementResult(problem, ((layers, 0.25), (parts, 0.25)), (), 8.0)
     rows = outcome_rows(placed)
-    assert [row["own_tasks"] for row in rows] == [False, True]
-    assert rows[1]["over_bound"] is None
-    assert rows[0]["over_bound"] == both[0][0].makespan_ns / 8
+    assert [row["tasks"] for row in rows] == [7, 2]
+    assert [row["over_bound"] for row in rows] == [layers.makespan_ns / 8, 1.0]
+    assert [row["optimal_for_these_tasks"] for row in rows] == [False, True]
     print_placed(placed)
     out = capsys.readouterr().out
-    assert next(line for line in out.splitlines() if line.startswith("duet ")).split()[3] == "-"
-    assert "that is not for other tasks, which duet made of these" in out
+    assert "duet: optimal for these 2 tasks at these prices\n" in out
+    assert "as 7 tasks of one layer each, the network takes at least 8 ns at these prices" in out
 
 
 def test_the_table_names_the_distance_from_the_bound(capsys: pytest.CaptureFixture[str]) -> None:
     problem = chain((5, 7), (5, 7))
-    found = find_method("single")(problem, Search())
+    found = replace(find_method("single")(problem, Search()), bound_ns=8.0)
     print_outcomes(PlacementResult(problem, ((found, 0.25),), (), 8.0))
     print_schedule(found.schedule, problem, 20)
     out = capsys.readouterr().out
-    assert out.splitlines()[1].split() == ["single", "10", "ns", "1.250", "1.000", "0.25", "1"]
+    assert out.splitlines()[1].split() == ["single", "2", "10", "ns", "1.250", "1.000", "0.25", "1"]
     assert "|aaaaaaaaaabbbbbbbbbb|" in out
-    assert outcome_rows(PlacementResult(problem, ((found, 0.25),), (), 10.0))[0]["proven_optimal"] is True
-    assert outcome_rows(PlacementResult(random_problem(0), ((found, 0.25),), (), 10.0))[0]["proven_optimal"] is False

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from dsa_sched.placement.methods.registry import Search, find_method
-from dsa_sched.placement.model.pricing import chip_roofline, priced, roofline_ns
+from dsa_sched.placement.model.pricing import chip_roofline, priced, require_homes, roofline_group_ns, roofline_ns
 from dsa_sched.placement.model.problem import NOT_ACCEPTED
-from dsa_sched.placement.model.scenario import Device, Roofline, parse_scenario, read_scenario
+from dsa_sched.placement.model.scenario import Roofline, parse_scenario, read_scenario
 from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS, Task, TaskGraph, TaskValue
 from hw_models.errors import PlacementError
 from hw_models.loading import load_chip
@@ -79,14 +79,31 @@ def test_chips_have_rooflines() -> None:
     found = chip_roofline(chip)
     assert found.flops_per_second == pytest.approx(32.768e12)
     assert found.bytes_per_second == pytest.approx(2 * 1e9 * chip.link("DDR", "LLB").bandwidth_bytes_per_cycle)
+    assert (found.launch_us, chip_roofline(chip, launch_us=5).launch_us) == (20, 5)
+
+
+def test_gpus_have_rooflines() -> None:
+    """312 TFLOP/s, 1,555 GB/s, which carry twice the elements of single precision, and the launch of a kernel."""
+    found = chip_roofline(load_chip("a100"), launch_us=5)
+    assert found.flops_per_second == pytest.approx(312e12, rel=1e-3)
+    assert found.bytes_per_second == pytest.approx(2 * 1555e9, rel=1e-3)
+    assert found.launch_us == 7
+
+
+def test_layers_that_run_as_one_task_are_launched_once() -> None:
+    rate = Roofline(flops_per_second=1e9, bytes_per_second=1e9, launch_us=10)
+    one, both = roofline_group_ns([(10**6, 0, 0)], rate), roofline_group_ns([(10**6, 0, 0), (0, 10**6, 0)], rate)
+    assert one == roofline_ns(10**6, 0, 0, rate)
+    assert both[0] == 10_000 + 2_000_000 + 1_000_000
+    assert roofline_group_ns([], rate) == (0, (0.0, 0.0))
 
 
 def test_tasks_that_no_device_accepts_are_named() -> None:
-    def accepts(task: Task, device: Device) -> str | None:
-        return f"not on {device.name}" if task.name == "u" else None
-
+    graph = two_tasks()
+    work = [(NOT_ACCEPTED, NOT_ACCEPTED) if task.name == "u" else (1, 1) for task in graph.tasks]
+    refusals = {("u", name): f"not on {name}" for name in "ab"}
     with pytest.raises(PlacementError, match=r"task u: needs a device that accepts it; has a: not on a; b: not on b"):
-        priced(two_tasks(), parse_scenario(GOOD, "s.yaml"), accepts)
+        require_homes(graph, work, refusals)
 
 
 def test_chip_files_are_found_beside_the_scenario(tmp_path: Path) -> None:
