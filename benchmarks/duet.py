@@ -56,11 +56,11 @@ from dsa_sched.devices.device import Array, Device, Refused, drawn_feeds
 from dsa_sched.devices.measuring import Profiler
 from dsa_sched.devices.opening import open_devices
 from dsa_sched.frontend.load import load_source
-from dsa_sched.place.place import place
 from dsa_sched.placement.methods.registry import Search, find_method
 from dsa_sched.placement.model.from_onnx import TaskPart, task_model_of
 from dsa_sched.placement.model.problem import Machine
 from dsa_sched.placement.model.scenario import parse_scenario
+from dsa_sched.placing.place import place
 from hw_models.errors import UserError
 
 Row = dict[str, Any]

@@ -11,9 +11,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from dsa_sched.place.place import place, priced_file
-from dsa_sched.placement.methods.registry import Search, find_method
-from dsa_sched.report.placement import print_placed
+import dsa_sched
 
 SCENARIO = Path(__file__).parent / "scenarios" / "big_little.yaml"
 METHODS = ("single", "heft", "duet", "sphinx", "exact")
@@ -50,8 +48,7 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         file = Path(folder, "branches.onnx")
         file.write_bytes(network())
-        problem = priced_file(str(file), SCENARIO)
-    print_placed(place(problem, {name: find_method(name) for name in METHODS}, Search(seed=0, evaluations=2000)))
+        print(dsa_sched.place(file, SCENARIO, method=METHODS, estimate=True, evaluations=2000))
 
 
 if __name__ == "__main__":

@@ -202,7 +202,13 @@ def python() -> str:
 
 def _python() -> Iterator[str]:
     import dsa_sched
-    from dsa_sched.api.results import ExplanationReport, TimelineReport, TimingReport, VerificationReport
+    from dsa_sched.api.results import (
+        ExplanationReport,
+        PlacementReport,
+        TimelineReport,
+        TimingReport,
+        VerificationReport,
+    )
     from dsa_sched.artifact.format import Artifact
     from hw_models.errors import UserError
 
@@ -212,7 +218,7 @@ def _python() -> Iterator[str]:
             yield from _function(f"dsa_sched.{name}", function)
     yield "## dsa_sched.Options"
     yield from blocks(dsa_sched.Options.__doc__ or "")
-    for kind in (Artifact, ExplanationReport, TimingReport, TimelineReport, VerificationReport):
+    for kind in (Artifact, ExplanationReport, TimingReport, TimelineReport, VerificationReport, PlacementReport):
         yield from _class(kind)
     yield "## hw_models.errors.UserError"
     yield from blocks(UserError.__doc__ or "")

@@ -14,11 +14,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from dsa_sched.api.options import Options, compile_options, progress_of, python_names
+from dsa_sched.api.options import Options, Progress, compile_options, progress_of, python_names
 
 if TYPE_CHECKING:
     from dsa_sched.analysis.operator_support import Support
-    from dsa_sched.api.results import ExplanationReport, TimelineReport, TimingReport, VerificationReport
+    from dsa_sched.api.results import (
+        ExplanationReport,
+        PlacementReport,
+        TimelineReport,
+        TimingReport,
+        VerificationReport,
+    )
     from dsa_sched.artifact.format import Artifact
     from dsa_sched.zoo.sizes import NetworkSize
     from hw_models.chip import Chip
@@ -169,6 +175,48 @@ def verify(
         artifact = _artifact(source, chip, options)
         how = VerifyOptions(inputs, seed, feeds=tuple(map(Path, feed)))
         return VerificationReport(verify_artifact(artifact, model, how, runner, progress_of(options)))
+
+
+def place(
+    model: str | Path,
+    scenario: str | Path,
+    *,
+    method: str | Sequence[str] = "sphinx",
+    estimate: bool = False,
+    measure: bool = False,
+    run: bool = False,
+    batch: int | None = None,
+    shape: Mapping[str, tuple[int, ...]] | None = None,
+    bind: Mapping[str, tuple[int | float, ...]] | None = None,
+    seed: int = 0,
+    evaluations: int | None = None,
+    seconds: float | None = None,
+    option: Mapping[str, float] | None = None,
+    progress: Progress = lambda _step: None,
+) -> PlacementReport:
+    """Decide which device of a scenario file runs which part of a model, and when, by one method or several. Tasks on
+    chips are priced by compiling them, with `estimate` by rooflines, with `measure` by running them; with `run`, the
+    best schedule is run. `option` has settings of the method by name."""
+    from dsa_sched.api.results import PlacementReport
+    from dsa_sched.placement.methods.registry import Search
+    from dsa_sched.placing.place import PlacementJob, place_model
+
+    with python_names():
+        if estimate and measure:
+            raise _wrong("estimate", "True for one of estimate and measure", "True for both")
+        names = (method,) if isinstance(method, str) else tuple(method)
+        job = PlacementJob(
+            str(model),
+            Path(scenario),
+            names,
+            Search(seed, evaluations, seconds, dict(option or {})),
+            batch,
+            tuple((name, tuple(extents)) for name, extents in (shape or {}).items()),
+            "measured" if measure else "estimated" if estimate else "compiled",
+            run,
+            tuple((name, tuple(values)) for name, values in (bind or {}).items()),
+        )
+        return PlacementReport(place_model(job, progress))
 
 
 def _chip(chip: str | Path | Chip | None) -> Chip:

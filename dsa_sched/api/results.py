@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from dsa_sched.analysis.group_detail import GroupDetail
     from dsa_sched.analysis.kernel_explanation import KernelExplanation
     from dsa_sched.analysis.waiting import WaitingTimes
+    from dsa_sched.placing.place import PlacementResult
     from dsa_sched.verification.verdict import VerifyReport
     from partitioner.ir.decisions import Decision
 
@@ -215,6 +217,51 @@ class VerificationReport:
 
     def __repr__(self) -> str:
         return f"<Verification of {self.report.model} on {self.report.chip}: {self.verdict}>"
+
+
+@dataclass(frozen=True)
+class PlacementReport:
+    """Where the parts of a network run; see `dsa-sched place`. `found` has all of it as data."""
+
+    found: PlacementResult
+
+    @property
+    def method(self) -> str:
+        """The method with the shortest schedule."""
+        return self.found.best.method
+
+    @property
+    def makespan_seconds(self) -> float:
+        """Time of the best schedule by the prices of its tasks."""
+        return self.found.best.makespan_ns / 1e9
+
+    @property
+    def is_optimal(self) -> bool:
+        """Whether no schedule of the same tasks takes less, at these prices."""
+        return self.found.best.makespan_ns <= self.found.best.bound_ns
+
+    @property
+    def devices(self) -> Mapping[str, str]:
+        """Task -> the device that it runs on in the best schedule."""
+        return {run.task: run.machine for run in self.found.best.schedule.runs}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys of `place --json`."""
+        from dsa_sched.report.placement import placed_json
+
+        return _parsed(placed_json(self.found))
+
+    def __str__(self) -> str:
+        from dsa_sched.report.placement import print_placed
+
+        stream = io.StringIO()
+        with redirect_stdout(stream):
+            print_placed(self.found)
+        return stream.getvalue()
+
+    def __repr__(self) -> str:
+        found = self.found
+        return f"<Placement of {found.problem.graph.name} by {self.method}: {self.makespan_seconds * 1e6:,.1f} us>"
 
 
 def _parsed(text: str) -> dict[str, Any]:

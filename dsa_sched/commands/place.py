@@ -130,8 +130,8 @@ def place(
     """
     from dsa_sched.devices.measuring import PriceMode
     from dsa_sched.io.atomic_write import require_file
-    from dsa_sched.place.place import PlacementJob, place_model
     from dsa_sched.placement.methods.registry import METHODS, Search, described
+    from dsa_sched.placing.place import PlacementJob, place_model
     from dsa_sched.report.listing import print_listing
     from dsa_sched.report.placement import print_placed, write_placed, write_schedule_trace
     from dsa_sched.report.progress import ProgressSteps

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING
 import click
 
 from dsa_sched.io.atomic_write import write_whole
-from dsa_sched.place.place import PlacementResult, TaskRefusal
 from dsa_sched.placement.methods.large_parts import work_tasks
 from dsa_sched.placement.methods.registry import Outcome
 from dsa_sched.placement.model.problem import Problem
 from dsa_sched.placement.model.task_graph import ENDS
 from dsa_sched.placement.schedule.schedule import Schedule, TaskRun, ValueCopy
+from dsa_sched.placing.place import PlacementResult, TaskRefusal
 from dsa_sched.report.listing import print_listing
 from hw_models.errors import PlacementError
 
 if TYPE_CHECKING:
-    from dsa_sched.place.check_run import Executed
+    from dsa_sched.placing.check_run import Executed
 
 Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 Event = dict[str, object]
@@ -150,8 +150,8 @@ def stages_text(schedule: Schedule) -> str:
     )
 
 
-def write_placed(placed: PlacementResult, path: Path) -> None:
-    """The figures of all methods and the decisions of the best as JSON, whole or not at all. Raises UserError."""
+def placed_json(placed: PlacementResult) -> str:
+    """The figures of all methods and the decisions of the best as JSON text."""
     best = placed.best
     whole = {
         "format": FORMAT,
@@ -171,8 +171,13 @@ def write_placed(placed: PlacementResult, path: Path) -> None:
         "decisions": [str(decision) for decision in best.decisions],
         "run": None if placed.executed is None else _run_figures(placed.executed),
     }
-    text = json.dumps(whole, indent=1) + "\n"
-    write_whole(path, lambda stream: stream.write(text.encode()))
+    return json.dumps(whole, indent=1) + "\n"
+
+
+def write_placed(placed: PlacementResult, path: Path) -> None:
+    """Write the JSON form, whole or not at all. Raises UserError."""
+    text = placed_json(placed).encode()
+    write_whole(path, lambda stream: stream.write(text))
 
 
 def _run_figures(executed: Executed) -> dict[str, Json]:

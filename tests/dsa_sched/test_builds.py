@@ -277,6 +277,25 @@ def _inputs(artifact: Artifact) -> list[tuple[str, tuple[int, ...]]]:
     return [(entry.name, entry.shape) for entry in artifact.manifest.inputs]
 
 
+def test_python_places_as_the_command_does(tmp_path: Path) -> None:
+    scenario = Path(__file__).parents[2] / "samples" / "scenarios" / "two_cpus.yaml"
+    model = save(classifier(1), tmp_path / "m.onnx")
+    placed = dsa_sched.place(model, scenario, method="heft", estimate=True)
+    words = ("place", model, "--scenario", scenario, "--method", "heft", "--estimate", "--json", tmp_path / "p.json")
+    said = invoke(*words).stdout
+    told = json.loads((tmp_path / "p.json").read_text())
+    made = placed.to_dict()
+    for each in (told, made):
+        for row in each["methods"]:
+            row.pop("search_seconds")
+    assert made == told
+    assert placed.method == "heft"
+    assert f"{placed.makespan_seconds * 1e6:,.3f} us" in said
+    assert {*placed.devices.values()} <= {*made["machines"]}
+    with pytest.raises(UserError, match=r"^estimate: needs True for one"):
+        dsa_sched.place(model, scenario, estimate=True, measure=True)
+
+
 def test_errors_name_the_argument() -> None:
     with pytest.raises(UserError, match=r"^per_pass: needs a batch to divide"):
         dsa_sched.compile("mobilenet_v2-mini", CHIP, per_pass=2)

@@ -15,12 +15,12 @@ from dsa_sched.devices.measuring import Profiler, fitted, measured_handing_over
 from dsa_sched.devices.onnxruntime_device import OnnxruntimeCpu
 from dsa_sched.devices.opening import open_devices
 from dsa_sched.io.cost_cache import CostCache
-from dsa_sched.place.place import place
 from dsa_sched.placement.methods.registry import Outcome, Search, find_method
 from dsa_sched.placement.model.from_onnx import TaskPart, task_model_of
 from dsa_sched.placement.model.problem import NOT_ACCEPTED
 from dsa_sched.placement.model.scenario import parse_scenario
 from dsa_sched.placement.schedule.schedule import TaskPlacement
+from dsa_sched.placing.place import place
 from hw_models.cache import Cache
 from hw_models.errors import PlacementError
 from tests.placement_models import two_towers

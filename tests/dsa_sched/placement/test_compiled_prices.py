@@ -149,7 +149,7 @@ def test_layers_that_differ_in_values_alone_are_compiled_once(model: str, tmp_pa
 
 def test_large_networks_are_priced_in_fewer_tasks(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two different layers among three: more than may be compiled one by one."""
-    monkeypatch.setattr("dsa_sched.place.place.MOST_COMPILED", 1)
+    monkeypatch.setattr("dsa_sched.placing.place.MOST_COMPILED", 1)
     result = invoke("place", model, "--scenario", scenario(tmp_path))
     assert "compiling first (+2) for npu (task 1 of 1)" in result.stderr
     assert result.stderr.count("compiling") == 1

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from dsa_sched.place.place import place
 from dsa_sched.placement.methods.coarsening import coarse
 from dsa_sched.placement.methods.duet import phases
 from dsa_sched.placement.methods.large_parts import joined
 from dsa_sched.placement.methods.registry import METHODS, Search, find_method
 from dsa_sched.placement.model.problem import NOT_ACCEPTED, CostTable, Machine, Problem, Route, regrouped
 from dsa_sched.placement.model.task_graph import INPUTS, OUTPUTS, Task, TaskGraph, TaskValue
+from dsa_sched.placing.place import place
 from tests.placement_problems import random_problem
 
 Ways = Mapping[str, str]

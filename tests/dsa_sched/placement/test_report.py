@@ -9,11 +9,11 @@ from string import ascii_lowercase
 
 import pytest
 
-from dsa_sched.place.place import PlacementResult
 from dsa_sched.placement.methods.registry import Search, find_method
 from dsa_sched.placement.model.task_graph import ENDS
 from dsa_sched.placement.schedule.schedule import TaskPlacement
 from dsa_sched.placement.schedule.simulate import simulate
+from dsa_sched.placing.place import PlacementResult
 from dsa_sched.report.placement import (
     outcome_rows,
     placement_gantt,

@@ -26,7 +26,7 @@ from dsa_sched.placement.model.task_graph import grouped
 from hw_models.errors import PlacementError
 
 if TYPE_CHECKING:
-    from dsa_sched.place.check_run import Executed
+    from dsa_sched.placing.check_run import Executed
 
 Say = Callable[[str], None]
 
@@ -112,7 +112,7 @@ def place_model(job: PlacementJob, say: Say = lambda _: None) -> PlacementResult
     placed = replace(placed, refusals=tuple(refusals), task_layers=task_layers, by_roofline=profiler.optimistic_devices)
     if not job.run:
         return placed
-    from dsa_sched.place.check_run import execute
+    from dsa_sched.placing.check_run import execute
 
     say(f"running what {placed.best.method} placed")
     return replace(placed, executed=execute(profiler, placed.best))
