@@ -13,7 +13,7 @@ Keys of the JSON object: `seed`, `count`, `summary` (what the goals are about), 
       expected_cycles, serial_cycles, overlapped_cycles      by the cost model, without the launch
       cycles                by the cycle model, without the launch
       path                  cycles of the critical path by cause
-      busy                  cycles of the cost model by engine
+      busy                  cycles of work by engine, of the busiest core
     efforts                 one per pair of a network and a chip
       case, network, features, refusal
       fast_cycles, fast_seconds, normal_cycles, normal_seconds      seconds of the processor, the model loaded before
@@ -50,6 +50,7 @@ from hw_models.chip import Chip
 from hw_models.errors import UserError
 from isched.timing.critical_path import critical_cycles
 from partitioner.context.plan_context import Context
+from partitioner.cost.traffic import plan_traffic
 from partitioner.planners.levels import LEVELS, Auto, planner_of
 from partitioner.planners.registry import make_plan
 
@@ -103,10 +104,7 @@ def _plan_row(case: DrawnCase, number: int, level: str, scheduled: bool, model: 
         return row | {"refusal": " ".join(str(error).split())}
     assert found is not None  # no run reaches an infinite limit
     _, run = found
-    busy: dict[str, float] = {}
-    for step in candidate.cost.steps:
-        for engine, cycles in step.busy.items():
-            busy[engine] = busy.get(engine, 0.0) + cycles
+    busy = plan_traffic(candidate.plan, candidate.plain, ctx).busy()
     return row | {
         "expected_cycles": candidate.expected_cycles - launch,
         "serial_cycles": candidate.cost.serial_cycles - launch,
@@ -255,9 +253,9 @@ def markdown(found: Row) -> str:
         "",
         "## The worst plans",
         "",
-        "Shares are of the critical path by the cycle model, and of the sum of all engines by the cost model.",
+        "Shares are of the critical path by the cycle model, and of the work of all engines as the plan has it.",
         "",
-        table(("case", "network", "level", "features", "ratio", "cycles", "cycle model", "cost model"), _worst(made)),
+        table(("case", "network", "level", "features", "ratio", "cycles", "critical path", "work"), _worst(made)),
         "",
         "## Effort fast",
         "",

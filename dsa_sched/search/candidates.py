@@ -16,7 +16,6 @@ from hw_models.chip import Chip
 from hw_models.errors import PlanError
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.cost.cost_model import PlanCost, cost_of
-from partitioner.cost.traffic import plan_traffic
 from partitioner.ir.decisions import Decision
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
@@ -187,12 +186,12 @@ def _may_run_ahead(ctx: PlanContext) -> bool:
 def costed(ctx: PlanContext, config: Config, plan: Plan, options: CompileOptions) -> Candidate:
     """A plan with its cost by the cost model. Raises PlanError or DoesNotFit where it cannot be laid out."""
     layout = lay_out(plan, ctx)
-    cost = cost_of(plan, plan_traffic(plan, layout, ctx), ctx)
+    cost = cost_of(plan, layout, ctx)
     return Candidate(config, plan, layout, cost, _expected_cycles(cost, options))
 
 
 def _expected_cycles(cost: PlanCost, options: CompileOptions) -> float:
-    """Engines of a scheduled program work at once within a step, of another one they mostly wait for each other."""
+    """Cycles in the order that the program will have."""
     return cost.overlapped_cycles if options.schedule else cost.cycles
 
 
