@@ -98,7 +98,7 @@ CONFIGS = (*PLAIN_CONFIGS, *(Config(planner, ahead=True) for planner in (O1(), O
 CHUNK_CONFIGS = tuple(Config(Streamed(chunks=True), ahead) for ahead in (False, True))
 """Configurations for a model whose hidden values are in chunks: the level that keeps all rows of a layer together."""
 
-FAST_CONFIGS = tuple(map(Config, (O0(), O1(), O2(), O3())))
+FAST_CONFIGS = (Config(O0()), Config(O1()), Config(O2()), Config(O3()))
 """The only configurations tried at effort fast, unless none has a plan. Its program is never slower than those of the
 levels among them that the cost model does not rule out."""
 
