@@ -33,7 +33,7 @@ from isched.program.timed_ops import TimedStream
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.kernels import KernelTarget
 from partitioner.ir.plan import Plan
-from partitioner.ir.target import AcceptingTarget, AddsInRuns, JudgesPrepared, PlanTarget
+from partitioner.ir.target import AcceptingTarget, AddsInRuns, CountsIssue, JudgesPrepared, PlanTarget
 
 # Members of every target.
 
@@ -204,6 +204,7 @@ CAPABILITIES = (
     Capability(GroupTarget, ("execution", "emit_plan"), "compile: files"),
     # Members of targets that can.
     Capability(Timeable, ("issue_costs", "trace"), "time, timeline, and level auto, which compares programs by them"),
+    Capability(CountsIssue, ("dma_start_instructions",), "compile, explain: what the cost model counts of a transfer"),
     Capability(Schedulable, ("broadcast",), "compile --schedule, with Timeable"),
     Capability(KeepsCode, ("trace_again",), "time --warm"),
     Capability(Rolls, ("emit_rolled",), "compile --roll"),

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from codegen.judgement import EXACT, Judgement
-from codegen.neuralscale.emit.frame import issue_costs
+from codegen.neuralscale.emit.frame import dma_start_instructions, issue_costs
 from codegen.neuralscale.emit.limits import unsuited
 from codegen.neuralscale.emit.memory_map import DATA_BASE, address_of
 from codegen.neuralscale.emulation.integers_reference import emulate_prepared
@@ -34,6 +34,7 @@ class NeuralScaleTarget(NeuralScaleKernels):
     run = staticmethod(run)
     simulate = staticmethod(simulate)
     issue_costs = staticmethod(issue_costs)
+    dma_start_instructions = staticmethod(dma_start_instructions)
     trace = staticmethod(trace)
     trace_again = staticmethod(trace_again)
 

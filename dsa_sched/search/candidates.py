@@ -16,13 +16,13 @@ from hw_models.chip import Chip
 from hw_models.errors import PlanError
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.cost.cost_model import PlanCost, cost_of
-from partitioner.cost.traffic import plan_traffic
 from partitioner.ir.decisions import Decision
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
 from partitioner.memory.memory_plan import lay_out
 from partitioner.memory.memory_plan_types import Layout
 from partitioner.planners.levels import (
+    O0,
     O1,
     O2,
     O3,
@@ -98,9 +98,9 @@ CONFIGS = (*PLAIN_CONFIGS, *(Config(planner, ahead=True) for planner in (O1(), O
 CHUNK_CONFIGS = tuple(Config(Streamed(chunks=True), ahead) for ahead in (False, True))
 """Configurations for a model whose hidden values are in chunks: the level that keeps all rows of a layer together."""
 
-FAST_CONFIGS = (Config(O2()), Config(O3()))
-"""The only configurations tried at effort fast, unless none has a plan: the fastest for few images, and for one image
-per core. A batch with an image for every core is planned by the last one alone."""
+FAST_CONFIGS = (Config(O0()), Config(O1()), Config(O2()), Config(O3()))
+"""The only configurations tried at effort fast, unless none has a plan. Its program is never slower than those of the
+levels among them that the cost model does not rule out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +135,9 @@ def plans_of(request: SearchRequest[TargetT], model: Model, without: frozenset[C
     made: dict[Config, Candidate] = {}
     little = options.is_hasty
     ahead = options.schedule and _may_run_ahead(ctx)
-    fast = _fast_configs(ctx)
-    configs = dict.fromkeys((*fast, *CONFIGS) if little else CONFIGS)
+    configs = dict.fromkeys((*FAST_CONFIGS, *CONFIGS) if little else CONFIGS)
     for config in (config for config in configs if config not in without and (ahead or not config.ahead)):
-        if little and candidates and config not in fast:
+        if little and candidates and config not in FAST_CONFIGS:
             decisions.append(Decision(SUBJECT, f"not {config}", f"not planned at effort {options.effort}"))
             continue
         plain = replace(config, ahead=False)
@@ -163,12 +162,6 @@ def chunk_plans_of(request: SearchRequest[TargetT], model: Model, without: froze
     return replace(plans, candidates=tuple(replace(each, config=wanted[each.config]) for each in plans.candidates))
 
 
-def _fast_configs(ctx: PlanContext) -> tuple[Config, ...]:
-    shapes = [ctx.graph.by_name[name].shape for name in ctx.graph.inputs]
-    items = min((shape[0] if shape else 1 for shape in shapes), default=1)
-    return FAST_CONFIGS if items < ctx.chip.cores_per_cluster else FAST_CONFIGS[1:]
-
-
 Others = Callable[[float], tuple[Candidate, ...]]
 """Function from the cycles that the cost model expects of the best level to candidates that are no whole levels."""
 
@@ -187,12 +180,12 @@ def _may_run_ahead(ctx: PlanContext) -> bool:
 def costed(ctx: PlanContext, config: Config, plan: Plan, options: CompileOptions) -> Candidate:
     """A plan with its cost by the cost model. Raises PlanError or DoesNotFit where it cannot be laid out."""
     layout = lay_out(plan, ctx)
-    cost = cost_of(plan, plan_traffic(plan, layout, ctx), ctx)
+    cost = cost_of(plan, layout, ctx)
     return Candidate(config, plan, layout, cost, _expected_cycles(cost, options))
 
 
 def _expected_cycles(cost: PlanCost, options: CompileOptions) -> float:
-    """Engines of a scheduled program work at once within a step, of another one they mostly wait for each other."""
+    """Cycles in the order that the program will have."""
     return cost.overlapped_cycles if options.schedule else cost.cycles
 
 

@@ -79,8 +79,8 @@ def lower_below(
     planned: Planned[TileTarget], options: CompileOptions, progress: Progress, limit_cycles: float = inf
 ) -> tuple[Lowered, EndedRun] | None:
     """Like `lower`, with the cycles that the cycle model finds and their run, and not verified yet; None where the
-    cycles are not below the limit. With constants that arrive early, and at low effort, only one layout and the
-    scheduler's order are tried. The target must be one that can be timed. Raises DoesNotFit or PlanError.
+    cycles are not below the limit. With constants that arrive early, only one layout and the scheduler's order are
+    tried. The target must be one that can be timed. Raises DoesNotFit or PlanError.
     """
     chip, target = planned.context.chip, planned.context.target
     assert isinstance(target, Timeable)  # asked before any work
@@ -94,7 +94,7 @@ def lower_below(
             progress("scheduling")
         return found
 
-    if options.schedule and not options.constants_ahead and not options.is_hasty:
+    if options.schedule and not options.constants_ahead:
         best = scheduled_lowering(lambda ahead: lowered(FOR_SCHEDULING if ahead else PLAIN), chip, target, limit_cycles)
         if best is None:
             return None

@@ -1,48 +1,38 @@
-"""Cycles of one run of a plan before anything is lowered, by which batches and plans are compared.
+"""Cycles of one run of a plan before anything is lowered, by which plans and batches are compared.
 
-    Plan --lay out--> Layout --traffic--> busy cycles of every engine, step by step --added up--> PlanCost
+    Plan --lay out--> Layout --expand--> events --two clocks, step by step--> PlanCost
 
-Two sums bracket a run. `serial_cycles`: every engine waits for every other, so their cycles add up.
-`overlapped_cycles`: inside a step all engines work at once and the busiest one counts. Both include the launch and the
-barriers; queues, issue and waiting for single instructions are in neither, nor are other clusters that share a memory.
-
-Decisions use the serial sum. Unscheduled programs put barriers between loading, computing and storing, and engines of a
-core mostly wait for each other's tiles. `benchmarks/partition.py` compares both with `isched.timing.cycle_model`: the
-serial sum is nearer to it, and puts batches in the same order.
+`serial_cycles` are those of an unscheduled program, which does one thing after the other on each core;
+`overlapped_cycles` those of a scheduled one, whose engines work as soon as their data are there
+(`partitioner/cost/run_clock.py`). Both include the launch and the barriers. Other clusters that share a memory are in
+neither. `benchmarks/price.py` compares both with `isched.timing.cycle_model`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from partitioner.context.plan_context import PlanContext
-from partitioner.cost.traffic import Traffic, plan_traffic
+from partitioner.cost.move_costs import MoveCosts
+from partitioner.cost.run_clock import OverlapClock, SerialClock
+from partitioner.expansion.expansion import Barrier, Begin, expand
 from partitioner.ir.plan import Plan
 from partitioner.memory.memory_plan import lay_out
+from partitioner.memory.memory_plan_types import Layout
 
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """One step of the plan: the work of each engine in cycles (of the busiest core, round by round), and the
-    barriers."""
+    """One step of the plan: the cycles by which it lengthens the run in the plan's order and in a scheduler's, where
+    others may hide it, and its barriers."""
 
     kind: str
     group: str
     instance: int
-    busy: Mapping[str, float]
-    barriers: int
-
-    @property
-    def serial_cycles(self) -> float:
-        """Cycles when each engine waits for the others, without barriers."""
-        return sum(self.busy.values())
-
-    @property
-    def overlapped_cycles(self) -> float:
-        """Cycles when all engines work at once, without barriers."""
-        return max(self.busy.values(), default=0.0)
+    serial_cycles: float = 0.0
+    overlapped_cycles: float = 0.0
+    barriers: int = 0
 
 
 @dataclass(frozen=True)
@@ -52,7 +42,6 @@ class PlanCost:
 
     steps: tuple[StepCost, ...]
     launch_cycles: float
-    sync_cycles: float
 
     @cached_property
     def kernels(self) -> int:
@@ -64,42 +53,50 @@ class PlanCost:
 
     @cached_property
     def serial_cycles(self) -> float:
-        """Cycles of launch, barriers, and everything else one after the other."""
-        return self._fixed + sum(step.serial_cycles for step in self.steps)
+        """Cycles of an unscheduled program, launch included."""
+        return self.launch_cycles + sum(step.serial_cycles for step in self.steps)
 
     @cached_property
     def overlapped_cycles(self) -> float:
-        """Cycles of launch, barriers, and the busiest engine of every step."""
-        return self._fixed + sum(step.overlapped_cycles for step in self.steps)
+        """Cycles of a scheduled program, launch included."""
+        return self.launch_cycles + sum(step.overlapped_cycles for step in self.steps)
 
     @property
     def cycles(self) -> float:
-        """Cycles for decisions: the serial sum, which is nearer to the cycles of real programs."""
+        """Cycles for decisions about plans of which nobody knows whether their programs will be scheduled."""
         return self.serial_cycles
-
-    @property
-    def _fixed(self) -> float:
-        return self.launch_cycles + self.barriers * self.sync_cycles
 
 
 def plan_cycles(plan: Plan, ctx: PlanContext) -> PlanCost:
     """Lay out a plan and compute its cost; takes about as long as laying it out twice. Raises DoesNotFit or
     PlanError."""
-    return cost_of(plan, plan_traffic(plan, lay_out(plan, ctx), ctx), ctx)
+    return cost_of(plan, lay_out(plan, ctx), ctx)
 
 
-def cost_of(plan: Plan, traffic: Traffic, ctx: PlanContext) -> PlanCost:
-    """The cost of a plan whose traffic was counted including that of its tiles."""
-    assumed = ctx.chip.assumed
-    busy: list[dict[str, float]] = [{} for _ in plan.steps]
-    barriers = [0 for _ in plan.steps]
-    for part in traffic.parts:
-        barriers[part.step] += part.barriers
-        here = busy[part.step]
-        for engine, cycles in part.busy:
-            here[engine] = here.get(engine, 0.0) + cycles
-    steps = tuple(
-        StepCost(step.kind, step.group, step.instance, spent, met)
-        for step, spent, met in zip(plan.steps, busy, barriers, strict=True)
-    )
-    return PlanCost(steps, assumed.launch_cycles, assumed.sync_cycles)
+def cost_of(plan: Plan, layout: Layout, ctx: PlanContext) -> PlanCost:
+    """The cost of a plan with this layout."""
+    costs = MoveCosts(ctx, layout)
+    serial, overlapped = SerialClock(costs), OverlapClock(costs)
+    ends = [(0.0, 0.0)] * len(plan.steps)
+    barriers = [0] * len(plan.steps)
+    position = 0
+    for event in expand(layout, ctx):
+        if isinstance(event, Begin):
+            position = event.position
+            continue
+        barriers[position] += isinstance(event, Barrier) and not event.drains
+        serial.add(event)
+        overlapped.add(event)
+        ends[position] = serial.end, overlapped.end
+    return PlanCost(tuple(_steps(plan, ends, barriers)), ctx.chip.assumed.launch_cycles)
+
+
+def _steps(plan: Plan, ends: list[tuple[float, float]], barriers: list[int]) -> list[StepCost]:
+    """The cost of each step, from the times of both clocks at its end; a step without events takes no time."""
+    serial = overlapped = 0.0
+    steps = []
+    for step, end, met in zip(plan.steps, ends, barriers, strict=True):
+        ended = max(serial, end[0]), max(overlapped, end[1])
+        steps.append(StepCost(step.kind, step.group, step.instance, ended[0] - serial, ended[1] - overlapped, met))
+        serial, overlapped = ended
+    return steps

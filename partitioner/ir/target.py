@@ -108,6 +108,14 @@ class AddsInRuns(Protocol):
 
 
 @runtime_checkable
+class CountsIssue(Protocol):
+    """A target that knows what its scalar cores do to start a transfer of the DMA."""
+
+    def dma_start_instructions(self, descriptors: int) -> int:
+        """Scalar instructions of a core that starts a chain of descriptors and waits for it, the waiting left out."""
+
+
+@runtime_checkable
 class PlanTarget(AcceptingTarget, Protocol):
     """The planner's view of a target whose kernels are tiles on in-order cores."""
 

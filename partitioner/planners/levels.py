@@ -189,9 +189,8 @@ DEFAULT_LEVEL = AUTO
 """Default level: on the command line, in Python, and for chips that tasks are placed on."""
 
 NORMAL_EFFORT = "normal"
-EFFORTS: Mapping[str, int] = MappingProxyType({"fast": 1, NORMAL_EFFORT: 14, "high": 48})
-"""Largest number of plans that become programs judged by the cycle model at level auto, by the name of the effort.
-Effort below the normal one also orders the instructions of a scheduled program in only one way."""
+EFFORTS: Mapping[str, int] = MappingProxyType({"fast": 4, NORMAL_EFFORT: 14, "high": 48})
+"""Largest number of plans that become programs judged by the cycle model at level auto, by the name of the effort."""
 
 
 def level_help() -> str:

@@ -203,7 +203,7 @@ def expected_layer_cycles(ctx: PlanContext, plan: Plan, cost: PlanCost, cycles: 
     last = {group.name: max(index[layer.name] for layer in group.layers) for group in plan.groups}
     spent = [0.0] * len(ctx.layers)
     for step in cost.steps:
-        spent[last[step.group]] += step.overlapped_cycles + step.barriers * cost.sync_cycles
+        spent[last[step.group]] += step.overlapped_cycles
     total = sum(spent)
     return tuple(each * cycles / total if total else 0.0 for each in spent)
 

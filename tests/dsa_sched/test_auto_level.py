@@ -35,7 +35,7 @@ from partitioner.context.plan_context import Context, PlanContext
 from partitioner.cost.roofline import binding_floor, network_floors
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.plan import parse_plan
-from partitioner.planners.levels import SEGMENTS, Auto, Streamed, planner_of, planner_or_auto
+from partitioner.planners.levels import EFFORTS, SEGMENTS, Auto, Streamed, planner_of, planner_or_auto
 from partitioner.planners.registry import make_plan
 from tests.chip_runs import small_chip, stcp920
 from tests.partition_graphs import Seeded, random_chip, random_graph
@@ -293,9 +293,9 @@ def tried(words: list[str]) -> list[str]:
 @pytest.mark.slow
 def test_effort_bounds_what_becomes_a_program() -> None:
     quick, words = heard(CompileOptions(Auto(), effort="fast"))
-    assert len(tried(words)) == 1
+    assert len(tried(words)) <= EFFORTS["fast"]
     whole, more = heard(CompileOptions(Auto()))
-    assert len(tried(more)) > 1
+    assert len(tried(more)) > len(tried(words))
     assert cycles_of(whole) <= cycles_of(quick)
     assert any("not tried at effort fast" in decision.reason for decision in quick.plan.decisions)
     assert any(word.startswith("level auto: best so far ") and word.endswith(" cycles") for word in more)

@@ -14,7 +14,7 @@ from tests.small_graphs import GraphBuilder
 
 
 def cost(cycles: float) -> PlanCost:
-    return PlanCost((), launch_cycles=cycles, sync_cycles=0.0)
+    return PlanCost((), launch_cycles=cycles)
 
 
 @given(st.integers(1, 10_000), st.integers(1, 64))

@@ -1,13 +1,15 @@
-"""The cost of a plan: barriers as lowering puts them, sums that bracket the cycle model, a launch a run."""
+"""The cost of a plan: barriers as lowering puts them, times near those of the cycle model, a launch per run."""
 
 from __future__ import annotations
 
 import pytest
 
+from benchmarks.lab.drawn_cases import small_team_chip
 from benchmarks.lab.programs import lower_plan
 from codegen.neuralscale.target import TARGET
-from isched.program.timed_ops import timed_streams
-from isched.timing.cycle_model import time_streams
+from hw_models.chip import Chip
+from isched.scheduling.schedule import list_scheduled
+from isched.timing.cycle_model import time_program
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.cost.cost_model import PlanCost, StepCost, plan_cycles
 from partitioner.ir.graph import Constants, Graph
@@ -39,31 +41,34 @@ def test_barriers_are_those_of_the_lowered_program(level: str, llb_bytes: int) -
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_the_two_sums_bracket_the_clock(level: str) -> None:
-    """The serial sum is what decides: it must be near the cycle model, not only above it."""
+@pytest.mark.parametrize("chip", [stcp920(), small_team_chip()], ids=["stcp920", "small-team"])
+def test_both_times_are_near_the_cycle_model(level: str, chip: Chip) -> None:
+    """The second chip spends most of its time in transfers, which have long start-ups there."""
     graph, constants = residual(8, 32)
-    chip = stcp920()
-    plan = make_plan(PlanContext(graph, constants, chip, TARGET), planner_of(level))
-    program = lower_plan(plan, Context(graph, constants, chip, TARGET), TARGET.data_base_bytes)
-    clock = time_streams(timed_streams(program, chip, TARGET.issue_costs(program)), chip).cycles
-    cost = plan_cycles(plan, PlanContext(graph, {}, chip, TARGET))
+    ctx = Context(graph, constants, chip, TARGET)
+    plan = make_plan(ctx, planner_of(level))
+    program = lower_plan(plan, ctx, TARGET.data_base_bytes)
+    ahead = list_scheduled(lower_plan(plan, ctx, TARGET.data_base_bytes, overlap=True), chip, TARGET)
     launch = chip.assumed.launch_cycles
-    assert cost.overlapped_cycles - launch < clock - launch
-    assert cost.serial_cycles - launch == pytest.approx(clock - launch, rel=0.25)
+    serial, overlapped = (time_program(made, chip, TARGET).cycles - launch for made in (program, ahead))
+    cost = plan_cycles(plan, ctx)
+    assert cost.serial_cycles - launch == pytest.approx(serial, rel=0.15)
+    assert cost.overlapped_cycles - launch == pytest.approx(overlapped, rel=0.3)
+    assert cost.overlapped_cycles <= cost.serial_cycles
     assert cost.cycles == cost.serial_cycles
 
 
-def test_launch_and_barriers_count_once_a_run() -> None:
+def test_a_launch_counts_once_a_run() -> None:
     steps = (
-        StepCost("run", "a", 0, {"dma": 100.0, "matrix": 40.0}, 2),
-        StepCost("copy", "b", 0, {"transfer": 10.0}, 3),
-        StepCost("run", "b", 0, {"matrix": 5.0}, 0),
-        StepCost("view", "c", 0, {}, 0),
+        StepCost("run", "a", 0, 140.0, 100.0, 2),
+        StepCost("copy", "b", 0, 10.0, 10.0, 3),
+        StepCost("run", "b", 0, 5.0, 0.0),
+        StepCost("view", "c", 0),
     )
-    cost = PlanCost(steps, launch_cycles=1000.0, sync_cycles=7.0)
+    cost = PlanCost(steps, launch_cycles=1000.0)
     assert (cost.kernels, cost.barriers) == (2, 5)
-    assert cost.serial_cycles == 1000 + 5 * 7 + 155
-    assert cost.overlapped_cycles == 1000 + 5 * 7 + 115
+    assert cost.serial_cycles == 1000 + 155
+    assert cost.overlapped_cycles == 1000 + 110
 
 
 def test_values_that_stay_on_the_chip_make_a_plan_cheaper() -> None:

@@ -19,8 +19,9 @@ from codegen.neuralscale.asm.assembler import (
     load_address,
     load_immediate,
 )
+from codegen.neuralscale.emit.descriptors import linear_control
 from codegen.neuralscale.emit.expansion import A0, POLL_INSTRUCTIONS, S10, T0, ZERO, Body
-from codegen.neuralscale.emit.memory_map import CONTROL_BASE, HARTS_PER_CLUSTER
+from codegen.neuralscale.emit.memory_map import CONTROL_BASE, HARTS_PER_CLUSTER, address_of
 from codegen.neuralscale.isa.csr import csr
 from codegen.neuralscale.isa.table import instruction
 from isched.program.program import Instr, Program
@@ -28,6 +29,9 @@ from isched.program.timed_ops import CoreIssue, IssueCost
 
 MSTATUS_FS = 0x6000
 TRAP_RECORD = CONTROL_BASE + 64
+
+SAMPLE_BYTES = 0x1234
+"""Bytes of a descriptor whose instructions are counted: sizes and addresses of most descriptors take as many."""
 
 
 def code_bytes(items: Sequence[Item]) -> int:
@@ -116,3 +120,19 @@ def _issue_cost(instr: Instr, body: Body, known: dict[int, IssueCost]) -> IssueC
     code = body.expand(instr)
     asks = next(place for place, word in enumerate(code) if word.mnemonic == "lw") + 1
     return IssueCost(asks, len(code) - asks, POLL_INSTRUCTIONS)
+
+
+def dma_start_instructions(descriptors: int) -> int:
+    """Number of scalar instructions that start a chain of this many linear descriptors and clear its flag after it."""
+    one, two = _start_instructions(1), _start_instructions(2)
+    wait = Instr("scalar", "dma.wait", (("engine", 0), ("channel", 0)))
+    return one + (descriptors - 1) * (two - one) + len(Body(0).expand(wait)) - POLL_INSTRUCTIONS
+
+
+def _start_instructions(descriptors: int) -> int:
+    words: list[int] = []
+    for number in range(1, descriptors + 1):
+        addresses = (address_of(memory, number * SAMPLE_BYTES) for memory in ("DDR", "LLB"))
+        words += [linear_control(SAMPLE_BYTES), *addresses, 0, 0]
+    named = tuple((f"w{number}", word) for number, word in enumerate(words))
+    return Body(0).count(Instr("dma", "dma.start", (("engine", 0), ("channel", 0), *named)))
