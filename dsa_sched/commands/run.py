@@ -35,14 +35,16 @@ def run(folder: Path, source: Path, target: Path, runner: str | None, seed: int)
     from dsa_sched.io.atomic_write import require_file
     from dsa_sched.io.npz import read_arrays, write_arrays
     from dsa_sched.report.progress import ProgressSteps
-    from dsa_sched.verification.feed_range import not_finite, range_warnings
+    from dsa_sched.verification.feed_range import not_finite, range_warnings, type_warnings
 
     require_file(target, folders_made=True)
     artifact = StagedArtifact.load(folder) if is_staged(folder) else Artifact.load(folder)
     arrays = read_arrays(source, artifact.input_elements * LARGEST_ITEM_BYTES)
+    warnings = type_warnings({entry.name: entry.dtype for entry in artifact.manifest.inputs}, arrays)
     if isinstance(artifact, Artifact):
-        for warning in range_warnings(artifact.manifest.inputs, (arrays,)):
-            click.echo(f"dsa-sched: warning: {warning}", err=True)
+        warnings = (*warnings, *range_warnings(artifact.manifest.inputs, (arrays,)))
+    for warning in warnings:
+        click.echo(f"dsa-sched: warning: {warning}", err=True)
     with ProgressSteps() as steps:
         steps.say("running")
         outputs = artifact.run(arrays, runner, seed, steps.say)

@@ -179,7 +179,7 @@ def _verified(
     run = command_runner(runner)
     seconds = perf_counter() - started
     report = verify_compiled(whole, isolated, drawn.feeds, options, run, progress, plain, extremes, artifact)
-    warnings = (*report.warnings, *drawn.refused)
+    warnings = (*report.warnings, *drawn.warnings)
     return replace(report, warnings=warnings, seconds=(("compile", seconds), *report.seconds))
 
 

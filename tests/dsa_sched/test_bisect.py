@@ -20,9 +20,8 @@ from dsa_sched.frontend.network.network import Node
 from dsa_sched.frontend.network.operation import Writer
 from dsa_sched.frontend.rules.operators import OPERATORS
 from dsa_sched.stages.compilation import CompileOptions
-from dsa_sched.verification.bisect import Bisection, bisect, narrow, require_place, save
+from dsa_sched.verification.bisect import Bisection, bisect, cut, narrow, require_place, save
 from dsa_sched.verification.onnx_reference import OnnxReference
-from dsa_sched.verification.subgraph import cut
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from dsa_sched.zoo import seeded_inputs
 from hw_models.chip import Chip
