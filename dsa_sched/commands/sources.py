@@ -1,4 +1,4 @@
-"""What a command works on: a model, which is compiled through the build cache, or an artifact that is there already.
+"""The subject of a command: a model, which is compiled through the build cache, or an artifact that exists already.
 
 MODEL, --chip, options --build--> Artifact        DIR --load--> Artifact, whose options and chip are its own
 """
@@ -29,12 +29,12 @@ ELF_MAGIC = b"\x7fELF"
 
 
 def is_artifact(source: str | Path) -> bool:
-    """Whether what a command is given is a folder, not a model."""
+    """Whether the subject of a command is a folder, not a model."""
     return Path(source).is_dir()
 
 
 def is_program(source: Path) -> bool:
-    """Whether what a command is given is a file of machine code, or is to be refused as such."""
+    """Whether the subject of a command is a file of machine code, or named as one."""
     if not source.is_file() or source.suffix == ".onnx":
         return False
     with source.open("rb") as file:
@@ -51,7 +51,7 @@ def require_chip(chip: str | None) -> str:
 
 
 def refuse_compiling_options(folder: str | Path) -> None:
-    """Raises UsageError for options that say how to compile what is compiled already."""
+    """Refuse options that say how a model is compiled. Raises UsageError."""
     context = click.get_current_context()
     given = [
         param.opts[0]
@@ -64,7 +64,7 @@ def refuse_compiling_options(folder: str | Path) -> None:
 
 
 def loaded_artifact(folder: str | Path, chip: str | None) -> Artifact:
-    """The artifact of a folder; `chip`, where given, must be the one that it was compiled for. Raises TargetError."""
+    """The artifact of a folder. Raises TargetError if `chip` is given and the artifact was compiled for another."""
     from dsa_sched.artifact.format import Artifact
     from hw_models.errors import TargetError
     from hw_models.loading import load_chip
@@ -134,7 +134,7 @@ def _is_network(path: Path) -> bool:
 
 
 def build_cache(use_cache: bool) -> Cache | None:
-    """The user's build cache, unless it is not to be used."""
+    """The user's build cache; None where it is not to be used."""
     from dsa_sched.builds.build_cache import user_cache
 
     return user_cache() if use_cache else None

@@ -110,7 +110,7 @@ def print_executed(executed: Executed) -> None:
         right=(1, 2, 3),
     )
     spread = executed.makespans_ns
-    click.echo(f"{len(spread)} runs: {time_text(spread[0])} to {time_text(spread[-1])}, the table has the middle one")
+    click.echo(f"{len(spread)} runs: {time_text(spread[0])} to {time_text(spread[-1])}, the table has the median")
     exact = "equal to the bit to" if not executed.difference else f"within {executed.difference:.2e} of"
     click.echo(f"outputs: {exact} those of onnxruntime on the whole model")
 

@@ -241,10 +241,10 @@ def _shipped(result: ShippedResult) -> str:
     """Line about the artifact and the build whose values are the evidence."""
     outputs = f"{result.outputs} output" + "s" * (result.outputs != 1)
     if result.is_twin:
-        return f"artifact: {outputs}; the same bytes as with --keep-values, so all that follows is said of itself"
-    equal = "other values in" if result.different else "bit for bit the same"
+        return f"artifact: {outputs}; the same bytes as with --keep-values, so all that follows holds for itself"
+    equal = "other values than" if result.different else "bit for bit the same as"
     return (
-        f"artifact: {outputs}, {size_text(result.bytes)}, {equal} as its twin with --keep-values (same plan); values "
+        f"artifact: {outputs}, {size_text(result.bytes)}, {equal} its twin with --keep-values (same plan); values "
         "of layers and constants are the twin's"
     )
 

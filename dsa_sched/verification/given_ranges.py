@@ -97,7 +97,7 @@ def _said(who: str, interval: Interval, limits: TypeLimits) -> str:
         )
     if interval.size < limits.smallest_normal:
         return (
-            f"{who}: values are {interval.size:.3g} at most, below {limits.smallest_normal:.3g}, the smallest normal "
+            f"{who}: values are at most {interval.size:.3g}, below {limits.smallest_normal:.3g}, the smallest normal "
             f"of {limits.name}"
         )
     return ""

@@ -89,7 +89,7 @@ def seeded_or_given(model: onnx.ModelProto, options: FeedOptions) -> ChosenInput
             break
     raise ModelError(
         model.graph.name or "model",
-        needs="inputs that onnxruntime takes; none of those drawn is",
+        needs="drawn inputs that onnxruntime accepts",
         has=last.has if last else "none",
         change="give some with --feed, or say what integers mean in the file's metadata_props (docs/verify.md)",
     )

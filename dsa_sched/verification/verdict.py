@@ -205,7 +205,7 @@ def failures(layers: tuple[LayerResult, ...], logits: tuple[LogitsResult, ...], 
                 f"{layer.first_wrong}"
             )
     if not logits and ends:
-        yield "no output of the network is a value that the reference has, so the end cannot be judged"
+        yield "no output of the network is a value that the reference has, so the outputs cannot be judged"
     for result in logits:
         where = f"{result.tensor} for input {result.input}"
         if result.statement and not result.error <= result.bound:
