@@ -28,8 +28,9 @@ def cache(clear: bool) -> None:
         change = "set XDG_CACHE_HOME or DSA_SCHED_BUILD_CACHE"
         raise UserError("build cache", needs="a folder", has="none", change=change)
     count, size = found.entries(), size_text(found.size_bytes())
+    builds = f"{count} build" + "s" * (count != 1)
     if clear:
         found.clear()
-        click.echo(f"{found.folder}: removed {count} builds, {size}")
+        click.echo(f"{found.folder}: removed {builds}, {size}")
         return
-    click.echo(f"{found.folder}: {count} builds, {size} of at most {size_text(found.most_bytes)}")
+    click.echo(f"{found.folder}: {builds}, {size} of at most {size_text(found.most_bytes)}")

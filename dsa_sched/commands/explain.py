@@ -93,8 +93,8 @@ def explain(
     if json_file is not None:
         require_file(json_file)
     with ProgressSteps() as steps:
-        if not is_artifact(source) and (estimate or _only_planned(require_chip(chip))):
-            explained = explain_model(source, require_chip(chip), options, steps.say)
+        if not is_artifact(source) and (estimate or _only_planned(require_chip(source, chip))):
+            explained = explain_model(source, require_chip(source, chip), options, steps.say)
         else:
             explained = explain_artifact(artifact_of(source, chip, options, use_cache, steps.say), steps.say)
     if isinstance(explained, KernelExplanation):

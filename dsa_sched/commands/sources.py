@@ -41,9 +41,13 @@ def is_program(source: Path) -> bool:
         return file.read(len(ELF_MAGIC)) == ELF_MAGIC or source.suffix == ".elf"
 
 
-def require_chip(chip: str | None) -> str:
-    """The chip of a model or a program, which must be named. Raises MissingParameter."""
+def require_chip(source: str | Path, chip: str | None) -> str:
+    """The chip of a model or a program, which must be named. Raises MissingParameter, and UsageError if there is no
+    such model or program."""
     if chip is None:
+        if not Path(source).exists() and not _is_network(Path(source)):
+            needed = "a folder that compile wrote, a file, or a network of the zoo (see: dsa-sched models)"
+            raise click.UsageError(f"{source} is not {needed}.")
         context = click.get_current_context()
         param = next(param for param in context.command.params if param.name == "chip")
         raise click.MissingParameter(ctx=context, param=param)
@@ -94,7 +98,7 @@ def artifact_of(
         return loaded_artifact(source, chip)
     from dsa_sched.builds.build import build
 
-    return build(source, require_chip(chip), options, say, build_cache(use_cache)).artifact
+    return build(source, require_chip(source, chip), options, say, build_cache(use_cache)).artifact
 
 
 def timed_source(
@@ -113,7 +117,7 @@ def timed_source(
 
     if is_program(path) or not (is_artifact(path) or path.suffix == ".onnx" or _is_network(path)):
         refuse_compiling_options(path)
-        described = load_chip(require_chip(chip))
+        described = load_chip(require_chip(path, chip))
         say("timing")
         return described, time_path(path, described, cores, cluster, warm)
     if is_artifact(path) and chip is not None:

@@ -143,7 +143,7 @@ def verify(
         require_place(folder)
     how = VerifyOptions(inputs, seed, feeds=feeds)
     if host:
-        context.exit(_verify_with_host(source, require_chip(chip), options, how, runner, json_file))
+        context.exit(_verify_with_host(source, require_chip(source, chip), options, how, runner, json_file))
     narrow = partial(_bisect, source, chip or "", options, how, runner, folder)
     try:
         with ProgressSteps() as steps:
