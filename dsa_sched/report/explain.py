@@ -103,7 +103,7 @@ def _summary(found: Explanation, chip: Chip) -> Iterator[str]:
 
 
 def _measured(found: Explanation, run: MeasuredRun) -> Iterator[str]:
-    """What the cycle model says of the machine code."""
+    """Lines with the times of the machine code by the cycle model."""
     yield (
         f"time: {run.cycles:,.0f} cycles by the cycle model, {run.launch_cycles:,.0f} of them the launch; "
         f"{run.items_per_second:,.0f} items/s"
@@ -214,7 +214,7 @@ def _group_times(group: GroupFacts, found: Explanation) -> tuple[str, ...]:
 
 
 def _causes(found: Explanation, run: MeasuredRun) -> Table:
-    """What binds by the cycle model: causes on the critical path, and the groups where they take longest."""
+    """Table of what binds by the cycle model: causes on the critical path, and the groups where they take longest."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("binds")
     for heading in ("groups", "cycles", "time"):

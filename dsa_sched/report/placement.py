@@ -331,8 +331,8 @@ def write_schedule_trace(schedule: Schedule, problem: Problem, path: Path) -> in
 
 
 def schedule_trace(schedule: Schedule, problem: Problem) -> Iterator[Event]:
-    """Events in the Trace Event Format: a process a device with a track a stream, one for the wires, and an arrow from
-    each copy's source to its first reader."""
+    """Events in the Trace Event Format: a process per device with a track per stream, one for the wires, and an arrow
+    from each copy's source to its first reader."""
     devices = {name: number for number, name in enumerate(schedule.machines)}
     ways = {(route.source, route.target): route.wire for route in problem.costs.routes}
     tracks = {wire: number for number, wire in enumerate(dict.fromkeys(ways.values()))}

@@ -80,8 +80,8 @@ def _different(who: str, stored: Array, expected: Array, where: str) -> Iterator
 
 
 def answers_of_stored(model: Model, dump: Dump, feed: Feed) -> dict[str, Array]:
-    """What the file makes of the numbers that a run left, by the name of the concluded output. `feed` has the inputs
-    of the network.
+    """Values that the file makes of the numbers that a run left, by the name of the concluded output. `feed` has the
+    inputs of the network.
     """
     graph = model.graph
     answers = [name for op in graph.concluded for name in op.outputs if name in graph.answers]
