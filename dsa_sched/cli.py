@@ -84,6 +84,7 @@ def cli() -> None:
       1  compile error: model, chip or plan cannot be used; the message says why
       2  usage: a wrong option or argument
       3  mismatch: the results of a run are not those of the reference
+      4  inconclusive: rounding alone may make the results wrong
     130  interrupted by Ctrl-C
 
     `iss` exits with the code of the program it runs; 125 means the limit or a deadlock ended the run,

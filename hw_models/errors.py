@@ -197,6 +197,14 @@ class TargetError(UserError):
     """A code generator, runner or machine program that cannot do what was asked."""
 
 
+def ratio_text(ours: float, theirs: float, unit: str, digits: int = 2) -> str:
+    """How `ours` compares with `theirs`: `3.00 times fewer cycles`, `as many cycles` or `1.79 times as many cycles`."""
+    fewer, more = (f"{large / max(1.0, small):.{digits}f}" for large, small in ((theirs, ours), (ours, theirs)))
+    if float(fewer) > 1:
+        return f"{fewer} times fewer {unit}"
+    return f"{more} times as many {unit}" if float(more) > 1 else f"as many {unit}"
+
+
 def size_text(size_bytes: int) -> str:
     """Bytes for a reader: exact below 1 KiB or for a whole number of units, else with two decimals (`1.61 MiB`)."""
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):

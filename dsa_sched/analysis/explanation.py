@@ -1,4 +1,4 @@
-"""What a plan does and why, as data: the summary, a row per group, the order of instances, the decisions.
+"""A plan with its reasons, as data: the summary, a row per group, the order of instances, the decisions.
 
     artifact           --its plan, laid out as it was, timed--> Explanation --report.explain--> text or JSON
     model, chip, level --plan, lay out, count-->                Explanation without times

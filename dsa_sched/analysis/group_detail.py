@@ -100,7 +100,7 @@ def detail_of(explained: Explained, name: str) -> GroupDetail:
     names = {group.name, *(layer.name for layer in group.layers), *(op for layer in group.layers for op in layer.ops)}
     values = {*group.inputs(graph), *(layer.output for layer in group.layers)}
     neighbours = tuple(_neighbours(explained, group, names))
-    told = {decision for neighbour in neighbours for decision in neighbour.reasons}
+    of_neighbours = {decision for neighbour in neighbours for decision in neighbour.reasons}
     return GroupDetail(
         facts=facts,
         footprint=group_footprint(group, explained.ctx),
@@ -112,7 +112,7 @@ def detail_of(explained: Explained, name: str) -> GroupDetail:
         steps=steps,
         constants=tuple(_constants(explained, group)),
         neighbours=neighbours,
-        decisions=tuple(d for d in plan.decisions if d not in told and _subjects(d) & (names | values)),
+        decisions=tuple(d for d in plan.decisions if d not in of_neighbours and _subjects(d) & (names | values)),
     )
 
 

@@ -1,4 +1,4 @@
-"""What a plan of kernels that are whole groups does and why, as data: a row per kernel, and the decisions.
+"""A plan of kernels that are whole groups, with its reasons, as data: a row per kernel, and the decisions.
 
 plan, context --its kernels by their texts--> KernelExplanation --report.kernel_explain--> text or JSON
 """

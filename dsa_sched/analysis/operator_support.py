@@ -36,7 +36,7 @@ class Support:
 
     @property
     def rows(self) -> tuple[tuple[str, str, str], ...]:
-        """(operator, `yes`, how it may be written), then (operator, `no`, how it may not: why), a row a reason."""
+        """(operator, `yes`, how it may be written), then (operator, `no`, how it may not: why), a row per reason."""
         by_reason: dict[str, list[str]] = {}
         for says, reason in self.refused:
             by_reason.setdefault(reason, []).append(says)

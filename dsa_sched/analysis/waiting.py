@@ -1,4 +1,4 @@
-"""What binds a timed run in each part of the network: stages, groups of the plan, or operators.
+"""Causes that bind a timed run in each part of the network: stages, groups of the plan, or operators.
 
 RunTime + "stage", "group" or "operator" --waiting_of--> for each program what its critical path does in each part
 """

@@ -1,4 +1,4 @@
-"""What binds a plan, engine by engine and memory by memory, and for how much of that time the rest has work.
+"""Engines and memories that bind a plan, for how long, and for how much of that time the others have work.
 
     groups with their floors --what_binds--> for each that binds: its groups, their cycles, work of the others meanwhile
 

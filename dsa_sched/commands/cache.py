@@ -15,10 +15,10 @@ def cache(clear: bool) -> None:
     dsa-sched cache --clear
 
     compile, explain, verify, time and timeline keep what they compile in the user's cache folder
-    ($XDG_CACHE_HOME/dsa-sched/builds, or ~/.cache/dsa-sched/builds), by the model's bytes, the chip, the options and
-    the compiler itself, so that the same thing is compiled once. When it grows too large, what was not used for longest
-    goes. --no-cache of those commands neither reads nor fills it. The variable DSA_SCHED_BUILD_CACHE of the environment
-    names another folder; off is none.
+    ($XDG_CACHE_HOME/dsa-sched/builds, or ~/.cache/dsa-sched/builds). The key of an entry follows from the model's
+    bytes, the chip, the options and the compiler itself, so that nothing is compiled twice. When the cache grows too
+    large, the entries that were not used for the longest time are removed. With --no-cache these commands neither read
+    nor fill it. The environment variable DSA_SCHED_BUILD_CACHE names another folder; its value off turns the cache off.
     """
     from dsa_sched.builds.build_cache import user_cache
     from hw_models.errors import UserError, size_text
@@ -28,8 +28,9 @@ def cache(clear: bool) -> None:
         change = "set XDG_CACHE_HOME or DSA_SCHED_BUILD_CACHE"
         raise UserError("build cache", needs="a folder", has="none", change=change)
     count, size = found.entries(), size_text(found.size_bytes())
+    builds = f"{count} build" + "s" * (count != 1)
     if clear:
         found.clear()
-        click.echo(f"{found.folder}: removed {count} builds, {size}")
+        click.echo(f"{found.folder}: removed {builds}, {size}")
         return
-    click.echo(f"{found.folder}: {count} builds, {size} of at most {size_text(found.most_bytes)}")
+    click.echo(f"{found.folder}: {builds}, {size} of at most {size_text(found.most_bytes)}")

@@ -37,10 +37,10 @@ def show(chip: str, as_json: bool) -> None:
 @chip.command()
 @click.argument("file", type=click.Path(path_type=Path))
 def check(file: Path) -> None:
-    """Check the chip file FILE: every problem with its line, or one line that says it is good.
+    """Check the chip file FILE: every problem with its line, or one line that says that the file is good.
 
-    Further lines warn of what is possible but hardly meant, with what is usual, and say why for a good chip
-    no machine code can be made, where that is so, and whether it can be planned for.
+    Further lines warn of values that are possible but unusual, with the usual ones. If no machine code can be made for
+    a good chip, a line says why, and whether networks can be planned for it.
     """
     from dsa_sched.stages.targets import target_of
     from hw_models.errors import TargetError

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from hw_models.chip import Chip
 
 EARLY_STAGES = ("graph", "plan", "layout")
-"""Those that a chip without a code generator has too: the layout only of what is not scheduled, else the cycle model
-may choose between two by their programs."""
+"""Stages that a chip without a code generator has too. The layout is one only where nothing is scheduled; otherwise the
+cycle model may choose between two layouts by their programs."""
 
 LATE_STAGES = ("layout", "program")
-"""Those that no artifact holds."""
+"""Stages that no artifact holds."""
 
 
 @click.command("compile", short_help="Compile a model into machine code for a chip.")
@@ -51,9 +51,11 @@ LATE_STAGES = ("layout", "program")
 @click.option(
     "--keep-values",
     is_flag=True,
-    help="Let every value that reaches the main memory keep a place of its own, so that it can be read after the run.",
+    help="Give every value that reaches the main memory a place of its own, so that it can be read after the run.",
 )
-@feed_option("An .npz file with one array an input: say which values leave the range of the chip's type. Repeatable.")
+@feed_option(
+    "An .npz file with one array per input: say which values leave the range of the chip's type. May be repeated."
+)
 @cache_option
 @click.option("-o", "--output", "folder", type=click.Path(path_type=Path), metavar="DIR", help="The artifact folder.")
 @gathered_options
@@ -77,24 +79,24 @@ def compile_command(
     dsa-sched compile mine.onnx --chip stcp920 --level O0 -o plain.out
     dsa-sched compile mine.onnx --chip ./mine.yaml --shape x=1,3,64,64 --print plan
 
-    Without --level, plans are made by every level, become scheduled programs and are timed by the cycle model; the
-    fastest is kept, and among the decisions of its plan stands what it was chosen against (dsa-sched explain shows
-    them). With --batch, that also says how many items are one pass. --effort fast tries one plan, in about half the
-    time; Ctrl-C keeps the best so far. A level by its name (--level O3) makes that plan and no other, in the plan's
-    own order unless --schedule is given.
+    By default, every level makes a plan. The plans become scheduled programs, which the cycle model times, and the
+    fastest is kept. The decisions of its plan say what it was compared with (dsa-sched explain shows them). With
+    --batch, the items of one pass are chosen in the same way. --effort fast tries one plan, in about half the time;
+    Ctrl-C keeps the best so far. With the name of a level (--level O3), the plan of that level is compiled and no
+    other, in the plan's own order unless --schedule is given.
 
     An operator that the chip cannot compute is refused, with its shapes and the rule. With --host such operators stay
-    with the host, and the folder holds the stages that chip and host run by turns.
+    on the host, and the folder holds the stages that chip and host run by turns.
 
     The folder holds the program (machine code and weights), its assembly, a source map, the plan, and manifest.json,
     which says where inputs and outputs lie. It is written as a whole or not at all.
 
-    With --feed, onnxruntime computes the network for those inputs, and the operators are named whose values leave the
-    range of the type in which the chip stores them, or fall below its smallest normal number. Without, those are of
-    which constants and declared input ranges tell it.
+    With --feed, onnxruntime computes the network for those inputs, and warnings name the operators whose values leave
+    the range of the type in which the chip stores them, or fall below its smallest normal number. Without --feed,
+    warnings name the operators for which this follows from constants and declared ranges of inputs.
 
-    --print graph, plan and (without --schedule) layout alone need no code generator for the chip: the plan then rests
-    on the costs in the chip file, and is the one for which they are least.
+    --print graph, plan or (without --schedule) layout, without -o, needs no code generator for the chip: the plan is
+    then the one that costs least by the costs in the chip file.
     """
     if stage is None and folder is None:
         raise click.UsageError("Nothing to do: give -o DIR, --print STAGE or both.")
@@ -112,7 +114,7 @@ def compile_command(
         require_folder(folder, replaced=True)
     if host:
         if stage is not None or options.clusters > 1 or options.per_pass is not None:
-            raise click.UsageError("--host makes an artifact for one cluster, of the whole batch: give -o DIR alone.")
+            raise click.UsageError("--host makes an artifact for one cluster and the whole batch: give -o DIR alone.")
         assert folder is not None
         _compile_with_host(model, chip, options, folder)
         return
@@ -134,7 +136,7 @@ def compile_command(
 
 
 def _of_feeds(artifact: Artifact, feeds: tuple[Path, ...]) -> tuple[str, ...]:
-    """What the stored type cannot hold, for these inputs."""
+    """Warnings about values that the stored type cannot hold, for these inputs."""
     if not feeds:
         return ()
     from dsa_sched.pipeline.rebuild import reloaded
@@ -166,7 +168,7 @@ def _compile_with_host(model: str, chip: str, options: CompileOptions, folder: P
 
 
 def _asks_programs(chip: Chip, options: CompileOptions) -> bool:
-    """Whether the layout depends on how fast programs are: of a schedule, and at level auto where the chip has a code
+    """Whether the layout depends on how fast programs are: with a schedule, and at level auto if the chip has a code
     generator."""
     from codegen.target_registry import find_target
 
@@ -174,7 +176,7 @@ def _asks_programs(chip: Chip, options: CompileOptions) -> bool:
 
 
 def _print_early(model: str, described: Chip, options: CompileOptions, stage: str) -> None:
-    """Stop at the stage that is asked for, so that it can be had for a chip without a code generator."""
+    """Print one stage and make no later one, which a chip without a code generator does not have."""
     from codegen.generic import GenericTarget
     from codegen.target_registry import find_target
     from dsa_sched.frontend import load_model
@@ -224,5 +226,5 @@ def _text(made: Build, stage: str) -> str:
     target = target_of(artifact.chip)
     if isinstance(target, GroupTarget):
         raise no_program(target)
-    # Assembly is whatever file for readers the target emitted beside the executable of its program.
+    # Assembly is the file for readers that the target emitted next to the executable of its program.
     return next((data.decode() for name, data in artifact.clusters[0].files.items() if name.endswith(".s")), "")

@@ -18,8 +18,8 @@ def disasm(file: Path) -> None:
     \b
     dsa-sched disasm mine.out/cluster0/program.elf
 
-    Labels are the symbols (in programs of this compiler `coreC.NNNN.OPERATOR`, where core C begins to work for an
-    operator) and, as `.L` and the address, all else that branches and jumps lead to.
+    Labels are the symbols of the program and, as `.L` and the address, all other targets of branches and jumps. A
+    symbol of this compiler, `coreC.NNNN.OPERATOR`, is where core C begins to work for an operator.
     """
     from codegen.target import Disassembles
     from dsa_sched.analysis.executable_target import executable_target

@@ -1,4 +1,4 @@
-"""`dsa-sched explain`: what a compiled network does and why, or, by estimates alone, a plan."""
+"""`dsa-sched explain`: describes and justifies a compiled network, or, by estimates alone, a plan."""
 
 from __future__ import annotations
 
@@ -29,12 +29,16 @@ if TYPE_CHECKING:
 @division_options
 @schedule_option
 @roll_option
-@click.option("--estimate", is_flag=True, help="Plan alone, by the cost model: nothing is compiled and nothing timed.")
-@cache_option
-@click.option("--group", metavar="NAME", help="All about one group: its name, or that of a layer or operator in it.")
-@click.option("--full", is_flag=True, help="Print each decision, not one of many that differ in names and numbers.")
 @click.option(
-    "--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the same data as JSON too."
+    "--estimate", is_flag=True, help="Only plan, by the cost model: nothing is compiled, and nothing is timed."
+)
+@cache_option
+@click.option(
+    "--group", metavar="NAME", help="Show everything about one group: its name, or that of a layer or operator in it."
+)
+@click.option("--full", is_flag=True, help="Print every decision, also those that differ only in names and numbers.")
+@click.option(
+    "--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the same data as JSON, too."
 )
 @gathered_options
 @uncollected()
@@ -60,22 +64,22 @@ def explain(
 
     \b
     What is printed
-      a summary: groups, instances, room in the memories, bytes moved; the time of the machine code, what its critical
-        path consists of, which groups take longest; next to it the floors, which are estimates
-      a row per group: layers, cut, cores, where outputs lie, bytes by way, share computed again; its cycles on the
+      a summary: groups, instances, room in the memories, bytes moved; the time of the machine code, the parts of its
+        critical path, the groups that take longest; next to these the floors, which are estimates
+      a row per group: layers, cuts, cores, where outputs lie, bytes by way, share computed again; its cycles on the
         critical path and what binds there; the estimate of the cost model
-      a row for each cause on the critical path: in how many groups, for how long
+      a row per cause on the critical path: in how many groups, for how long
       the order of instances, each as the group's letter and the instance's number
       the decisions, under the operator, layer, group or value that they are about; of many that differ only in names
-        and numbers, one (with --full, each)
+        and numbers, one (with --full, all)
 
-    With --estimate, and for chips without a code generator, nothing is compiled: all times are estimates of the cost
-    model, and a row for each engine or memory that binds a group says for what part of that time the others have work.
-    With --clusters and --per-pass the plan is that of one pass on the cluster with the largest share of the batch.
+    With --estimate, and for chips without a code generator, nothing is compiled. All times are then estimates of the
+    cost model, and a row per engine or memory that binds a group says for what part of that time the others have work.
+    With --clusters and --per-pass, the plan is that of one pass on the cluster with the largest share of the batch.
 
-    With --group: what an instance holds for any number of instances, in closed form; layers and the box of each core,
-    constants, steps, what was decided about it and about merging it with its neighbours.
-    docs/partitioning.md says how to read it, docs/reference/json.md has the keys of the JSON form.
+    With --group: the bytes that an instance holds, for any number of instances, in closed form; the layers and the box
+    of each core, constants, steps, and the decisions about the group and about merging it with its neighbours.
+    docs/partitioning.md says how to read the output, docs/reference/json.md has the keys of the JSON form.
     """
     from dsa_sched.analysis.explanation import explain_artifact, explain_model
     from dsa_sched.analysis.group_detail import detail_of
@@ -89,8 +93,8 @@ def explain(
     if json_file is not None:
         require_file(json_file)
     with ProgressSteps() as steps:
-        if not is_artifact(source) and (estimate or _only_planned(require_chip(chip))):
-            explained = explain_model(source, require_chip(chip), options, steps.say)
+        if not is_artifact(source) and (estimate or _only_planned(require_chip(source, chip))):
+            explained = explain_model(source, require_chip(source, chip), options, steps.say)
         else:
             explained = explain_artifact(artifact_of(source, chip, options, use_cache, steps.say), steps.say)
     if isinstance(explained, KernelExplanation):
@@ -109,7 +113,7 @@ def explain(
 
 
 def _only_planned(chip: str) -> bool:
-    """Whether a chip can be planned for by its costs, but has no code generator."""
+    """Whether a chip has no code generator, so that networks can only be planned for it."""
     from codegen.target_registry import find_target
     from hw_models.loading import load_chip
 

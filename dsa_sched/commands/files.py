@@ -1,4 +1,4 @@
-"""Reading the files that a user names; what fails is said in the one shape of user errors."""
+"""Reads the files that a user names; failures become user errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hw_models.errors import UserError
 
 
 def read_bytes(path: Path, what: str) -> bytes:
-    """The bytes of a file; UserError with the system's reason."""
+    """The bytes of a file. Raises UserError with the system's reason."""
     try:
         return path.read_bytes()
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""`dsa-sched iss`: run any program for the chip's instruction set, as another simulator of the chip would."""
+"""`dsa-sched iss`: runs any program for the chip's instruction set, as another simulator of the chip would."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 @click.option(
     "--cores",
     type=click.IntRange(1, 8),
-    help="Cores that start; when not said, those that it was compiled for, else 1.",
+    help="Cores that start. Default: those that the program was compiled for, or 1.",
 )
 @click.option(
     "--cluster",
     type=click.IntRange(0, 3),
-    help="Cluster that runs it; when not said, the one that it was compiled for, else 0.",
+    help="Cluster that runs the program. Default: the one that it was compiled for, or 0.",
 )
 @click.option(
     "--load",
@@ -46,8 +46,10 @@ if TYPE_CHECKING:
     "--dump-path", type=click.Path(path_type=Path), default=Path(), metavar="DIR", help="Folder of the dumps."
 )
 @click.option("--max-instructions", type=click.IntRange(1), help="End the run after N instructions.")
-@click.option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Write one line an instruction to FILE.")
-@click.option("--poison", is_flag=True, help="Memory starts as unwritten; reading unwritten bytes ends the run.")
+@click.option(
+    "--trace", type=click.Path(path_type=Path), metavar="FILE", help="Write one line per instruction to FILE."
+)
+@click.option("--poison", is_flag=True, help="Memory starts as unwritten, and a read of unwritten bytes ends the run.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the order in which cores run.")
 @click.pass_context
 def iss(
@@ -69,8 +71,9 @@ def iss(
     dsa-sched iss program.elf --cores 4 --load 0x200000=in.bin --dump 0x400000:0x100
     dsa-sched iss mine.out/cluster0/program.elf --poison
 
-    A fault of the run itself exits with 125 (limit or deadlock) or 126 (poison, trap without handler), and then there
-    are no dumps. What the program prints and why it failed go to standard error. Memories start as zeros.
+    A fault of the run itself exits with 125 (limit or deadlock) or 126 (poison, trap without handler) and writes no
+    dumps. The program's own output and the reason of a fault go to standard error. Without --poison, memories start as
+    zeros.
     """
     from codegen.target import SimulatorRun
     from dsa_sched.io.atomic_write import require_file, require_folder
@@ -95,9 +98,10 @@ def iss(
 
 
 def _place(program: Path, cores: int | None, cluster: int | None) -> tuple[Simulates, int, int]:
-    """Target, cores and cluster of the run: what is asked for, else what the program was compiled for, else core 0.
+    """Target, cores and cluster of the run: those asked for, else those that the program was compiled for, else core 0.
 
-    A program that runs elsewhere than it was compiled for gets a warning, one for another instruction set is refused.
+    Warns of a program that was compiled for other cores or another cluster. Raises TargetError for one of another
+    instruction set.
     """
     from codegen.target import Simulates
     from dsa_sched.analysis.executable_target import executable_target

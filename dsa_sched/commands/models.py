@@ -14,13 +14,13 @@ def models() -> None:
     dsa-sched verify squeezenet --chip stcp920
     dsa-sched verify vit_b16-mini --chip stcp920 --level O3
 
-    GMACs count convolutions, matrix products and recurrences; activations are their outputs, in half precision.
+    GMACs count convolutions, matrix products and recurrences; activations are the outputs of these in fp16.
 
-    Each is a published topology with seeded weights of its own, so that values stay in the range of half precision and
-    outputs depend on inputs. They are for bringing up a chip; they recognise nothing. Nine topologies come with the
-    onnx package. Those built here have the layers and parameters of their publications, but for resnet18_tailor (the
+    Each network is a published topology with seeded weights, chosen such that values stay in the range of fp16 and
+    outputs depend on inputs. The networks are for bringing up a chip; they recognise nothing. Nine topologies come with
+    the onnx package. The others have the layers and parameters of their publications, except for resnet18_tailor (the
     convolutions of a ResNet-18 as a chain), unet (up-sampling, skips across the network) and nasnet (over a thousand
-    operators in cells), which have few channels, and the tables of dlrm (at most 100,000 rows). Batch and length of
+    operators in cells), which have few channels, and for the tables of dlrm (at most 100,000 rows). Batch and length of
     bert_base, bert_large and gpt2 are open: --shape gives them. NAME-mini is NAME with few layers for a small input.
     """
     from dsa_sched.report.listing import print_listing

@@ -1,4 +1,4 @@
-"""`dsa-sched ops`: what a chip computes, ONNX operator by ONNX operator, and under which rules."""
+"""`dsa-sched ops`: the ONNX operators that a chip computes, and under which rules."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ def ops(chip: str) -> None:
     dsa-sched ops --chip stcp920
     dsa-sched ops --chip stcp920 | grep Resize
 
-    Each way of writing an operator is tried: `yes` is what `compile` takes, `no` what it refuses, with its words. What
-    a model needs beyond that is refused before any work, all at once; `dsa-sched place` gives it to other devices.
+    Each way of writing an operator is tried: `yes` stands before those that `compile` takes, `no` before those that it
+    refuses, with the reason that it gives. All that a model needs and the chip lacks is refused as one list before any
+    work; with --host, or by `dsa-sched place`, other devices compute it.
     """
     from dsa_sched.analysis.operator_support import GENERAL, operator_support
     from dsa_sched.report.listing import print_listing

@@ -36,12 +36,12 @@ PerPass = int | Literal["auto"] | None
 
 MOST_DIGITS = 9
 LARGEST = 10**MOST_DIGITS - 1
-"""Of an extent or a batch: beyond what any memory holds, and far from where 64 bits end."""
+"""Largest extent or batch: more than any memory holds, and far below the limit of 64 bits."""
 COUNT = rf"[1-9][0-9]{{0,{MOST_DIGITS - 1}}}"
 
 
 class ChipName(click.ParamType[str]):
-    """The name of a built-in chip or a chip file; what it must be is said by whoever loads it."""
+    """The name of a built-in chip, or a chip file; `load_chip` checks it."""
 
     name = "CHIP"
 
@@ -57,7 +57,7 @@ class ChipName(click.ParamType[str]):
 
 
 class ShapeOption(click.ParamType[Shape]):
-    """One `--shape`: the name of an input, then its dimensions."""
+    """One `--shape`: the name of an input and its dimensions."""
 
     name = "NAME=N,C,H,W"
 
@@ -71,7 +71,7 @@ class ShapeOption(click.ParamType[Shape]):
 
 
 class BindOption(click.ParamType[Binding]):
-    """One `--bind`: the name of an input, then its elements: numbers, `true`, `false`."""
+    """One `--bind`: the name of an input and its elements: numbers, `true`, `false`."""
 
     name = "NAME=VALUE"
 
@@ -108,7 +108,7 @@ class PerPassOption(click.ParamType[PerPass]):
         if value == "auto":
             return "auto"
         if not re.fullmatch(COUNT, str(value)):
-            self.fail(f"{value!r} is neither a number from 1 on nor auto", param, ctx)
+            self.fail(f"{value!r} is neither auto nor a number that is at least 1", param, ctx)
         return int(value)
 
 
@@ -116,7 +116,7 @@ def require_different(paths: Iterable[Path]) -> None:
     """Refuse outputs of which one would overwrite another. Raises click.UsageError."""
     for path, count in Counter(path.resolve() for path in paths).items():
         if count > 1:
-            raise click.UsageError(f"{path.name} is named twice; each output needs a file of its own")
+            raise click.UsageError(f"{path.name} is named twice; each output needs a file of its own.")
 
 
 CHIP = click.option("--chip", type=ChipName(), required=True, help="The chip: a built-in name or a chip file.")
@@ -124,19 +124,19 @@ CHIP = click.option("--chip", type=ChipName(), required=True, help="The chip: a 
 CHIP_OR_OWN = click.option(
     "--chip",
     type=ChipName(),
-    help="The chip: a built-in name or a chip file. An artifact folder has its own, and is only checked against it.",
+    help="The chip: a built-in name or a chip file. An artifact folder has its own, which is compared with this one.",
 )
 
 cache_option = click.option(
     "--cache/--no-cache",
     "use_cache",
     default=True,
-    help="Take what was compiled before from the build cache, and keep it there (see: dsa-sched cache). Default: yes.",
+    help="Use the build cache (see: dsa-sched cache): what was compiled before is taken from it. Default: --cache.",
 )
 
 
 def shape_options(command: AnyFunction) -> AnyFunction:
-    """What the user says of inputs whose dimensions a model leaves open."""
+    """The options for inputs whose dimensions a model leaves open."""
     for option in (
         click.option(
             "--shape",
@@ -151,7 +151,7 @@ def shape_options(command: AnyFunction) -> AnyFunction:
             "bindings",
             type=BindOption(),
             multiple=True,
-            help="Make an input a constant, such as a sampling rate: sr=16000; it is no input then. May be repeated.",
+            help="Make an input a constant, such as a sampling rate: sr=16000. It is then no input. May be repeated.",
         ),
     ):
         command = option(command)
@@ -163,8 +163,8 @@ force_group_option = click.option(
     "force_groups",
     multiple=True,
     metavar="A,B,C[:FAMILY]",
-    help="For GPUs: make these layers, named as `explain` does, or by operators, one kernel (of this template) even "
-    "where the model of costs declines. May be repeated.",
+    help="For GPUs: make these layers (by their names in `explain`, or by their operators) one kernel, of this "
+    "template if one is given, even where the cost model is against it. May be repeated.",
 )
 
 host_option = click.option(
@@ -176,8 +176,8 @@ host_option = click.option(
 tune_option = click.option(
     "--tune",
     is_flag=True,
-    help="For GPUs, on a machine with one: time the three best kernels of each group, by their floors, and take the "
-    "fastest. Times are kept in the user's cache folder.",
+    help="For GPUs, on a machine with one: time the three kernels of each group that have the lowest floors, and take "
+    "the fastest. Times are kept in the user's cache folder.",
 )
 
 
@@ -187,7 +187,7 @@ def compile_options(command: AnyFunction) -> AnyFunction:
 
 
 def planning_options(command: AnyFunction) -> AnyFunction:
-    """How a model is compiled, without the chip."""
+    """The options of how a model is compiled, without the chip."""
     command = shape_options(command)
     for option in (
         click.option(
@@ -195,7 +195,7 @@ def planning_options(command: AnyFunction) -> AnyFunction:
             type=click.Choice(LEVEL_CHOICES),
             default=DEFAULT_LEVEL,
             show_default=True,
-            help=f"How much is optimised. {level_help()}.",
+            help=f"How the plan is made. {level_help()}.",
         ),
         click.option(
             "--spill",
@@ -209,7 +209,8 @@ def planning_options(command: AnyFunction) -> AnyFunction:
             type=click.Choice(tuple(EFFORTS)),
             default=NORMAL_EFFORT,
             show_default=True,
-            help=f"At {AUTO}: how many plans become programs that are compared.",
+            help=f"At {AUTO}: the largest number of plans, per size of a pass, that become programs and are timed: "
+            f"{', '.join(f'{name} {most}' for name, most in EFFORTS.items())}.",
         ),
         force_group_option,
         tune_option,
@@ -255,27 +256,28 @@ columns_option = click.option(
 schedule_option = click.option(
     "--schedule/--no-schedule",
     default=None,
-    help="Order instructions so that engines work at the same time (weights come ahead, tiles overlap). Same values. "
-    f"Level {AUTO} does unless told not to, the others do not unless told to.",
+    help="Order instructions so that engines work at the same time (weights come early, tiles overlap). The values "
+    f"stay the same. Default: --schedule at level {AUTO}, --no-schedule at the others.",
 )
 
 roll_option = click.option(
     "--roll/--unroll",
     default=None,
-    help="Machine code with loops, one text for all cores: what is done when neither is said, where the target can. "
-    "--unroll: one instruction after the other, for each core its own; many times larger, every engine asked the same "
-    "in the same order.",
+    help="--roll: machine code with loops, one text for all cores; the default where the target has it. --unroll: "
+    "code without loops, each core with its own; many times larger, and each engine gets the same work in the same "
+    "order.",
 )
 
 
 def division_options(command: AnyFunction) -> AnyFunction:
-    """How a batch is divided: among clusters, and into passes."""
+    """The options of how a batch is divided: among clusters, and into passes."""
     for option in (
         click.option(
             "--per-pass",
             type=PerPassOption(),
-            help="Items of a micro-batch; a cluster runs its share as one or more of them. auto: what the cost model "
-            f"finds fastest. All at once when not said; at level {AUTO} what the cycle model finds fastest.",
+            help="Items of a micro-batch; a cluster runs its share of the batch as one or more of them. auto: the "
+            f"number that the cost model finds fastest. Default: the whole share, and at level {AUTO} the number that "
+            "the cycle model finds fastest.",
         ),
         click.option(
             "--clusters",
@@ -290,17 +292,17 @@ def division_options(command: AnyFunction) -> AnyFunction:
 
 
 def elf_options(command: AnyFunction) -> AnyFunction:
-    """Where a program runs that comes without a manifest."""
+    """The options of where a program without a manifest runs."""
     for option in (
         click.option(
             "--cluster",
             type=click.IntRange(0),
-            help="Cluster that runs it. ELF only; when not said, the one that it was compiled for, else 0.",
+            help="For an ELF: the cluster that runs it. Default: the one that it was compiled for, or 0.",
         ),
         click.option(
             "--cores",
             type=click.IntRange(1),
-            help="Cores that start. ELF only; when not said, those that it was compiled for, else all of a cluster.",
+            help="For an ELF: the cores that start. Default: those that it was compiled for, or all of a cluster.",
         ),
     ):
         command = option(command)
@@ -308,7 +310,7 @@ def elf_options(command: AnyFunction) -> AnyFunction:
 
 
 def require_elf(path: Path, cores: int | None, cluster: int | None) -> None:
-    """Raises UsageError where `elf_options` are given for an artifact folder, whose manifest says them."""
+    """Refuse `elf_options` for an artifact folder, whose manifest says where it runs. Raises UsageError."""
     given = [name for name, value in (("--cores", cores), ("--cluster", cluster)) if value is not None]
     if given and path.is_dir():
         verb = "is" if len(given) == 1 else "are"
@@ -319,5 +321,5 @@ runner_option = click.option(
     "--runner",
     metavar="COMMAND",
     help="Run the machine code by this command instead of the built-in simulator: another simulator, an FPGA, a "
-    "board. Words in braces are filled in: {elf} {cores} {cluster} {loads} {dumps} {out}; docs/runner.md says how.",
+    "board. Words in braces are replaced: {elf} {cores} {cluster} {loads} {dumps} {out}; docs/runner.md explains them.",
 )

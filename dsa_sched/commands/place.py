@@ -16,7 +16,7 @@ Option = tuple[str, float]
 
 
 class MethodOption(click.ParamType[Option]):
-    """`--option r=3`: a number that one method knows by name."""
+    """`--option r=3`: a setting of a method, a number with a name."""
 
     name = "NAME=NUMBER"
 
@@ -43,7 +43,7 @@ class Seconds(click.FloatRange):
     "--scenario",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The devices and what joins them (samples/scenarios/ has some to start from).",
+    help="The devices and the links between them (samples/scenarios/ has some to start from).",
 )
 @click.option(
     "--method",
@@ -140,11 +140,11 @@ def place(
         print_listing(("method", "what it does"), ((name, described(name)) for name in METHODS))
         return
     if model is None or scenario is None:
-        raise click.UsageError("a MODEL and a --scenario are needed")
+        raise click.UsageError("A MODEL and a --scenario are needed.")
     if len(methods) > 1 and not compare:
-        raise click.UsageError("one --method at a time; with --compare, several")
+        raise click.UsageError("Several methods need --compare; without it, give one --method.")
     if repeated := [name for name, count in Counter(name for name, _ in options).items() if count > 1]:
-        raise click.UsageError(f"option {repeated[0]} is given twice")
+        raise click.UsageError(f"Option {repeated[0]} is given twice.")
     targets = [path for path in (trace, json_path) if path is not None]
     require_different(targets)
     for path in targets:

@@ -1,4 +1,4 @@
-"""`dsa-sched run`: an artifact computes its outputs from inputs in ONNX layout and dtype."""
+"""`dsa-sched run`: computes the outputs of an artifact from inputs in ONNX layout and dtype."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import click
 from dsa_sched.commands.options import runner_option
 
 LARGEST_ITEM_BYTES = 8
-"""Inputs may come in a wider type than the model's; float64 and int64 are the widest."""
+"""Bytes of the largest element of an input, which may come in a wider type than the model's."""
 
 
 @click.command(short_help="Run a compiled model on inputs of your own.")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option(
-    "--input", "source", type=click.Path(path_type=Path), required=True, help="An .npz file, one array an input."
+    "--input", "source", type=click.Path(path_type=Path), required=True, help="An .npz file with one array per input."
 )
 @click.option("--output", "target", type=click.Path(path_type=Path), required=True, help="The .npz file to write.")
 @runner_option
@@ -27,22 +27,24 @@ def run(folder: Path, source: Path, target: Path, runner: str | None, seed: int)
     python -c "import numpy as np; np.savez('x.npz', x=np.zeros((1, 3, 64, 64), np.float32))"
     dsa-sched run mine.out --input x.npz --output y.npz
 
-    Arrays are named, shaped and typed as in the ONNX file. Values that the device's type cannot hold are told, and how
-    many elements of an output are NaN or infinite.
+    Arrays are named and shaped as in the ONNX file, and converted to its types. Warnings name inputs that are converted
+    from a wider type, values that the device's type cannot hold, and outputs with elements that are NaN or infinite.
     """
     from dsa_sched.artifact.format import Artifact
     from dsa_sched.host.staged_artifact import StagedArtifact, is_staged
     from dsa_sched.io.atomic_write import require_file
     from dsa_sched.io.npz import read_arrays, write_arrays
     from dsa_sched.report.progress import ProgressSteps
-    from dsa_sched.verification.feed_range import not_finite, range_warnings
+    from dsa_sched.verification.feed_range import not_finite, range_warnings, type_warnings
 
     require_file(target, folders_made=True)
     artifact = StagedArtifact.load(folder) if is_staged(folder) else Artifact.load(folder)
     arrays = read_arrays(source, artifact.input_elements * LARGEST_ITEM_BYTES)
+    warnings = type_warnings({entry.name: entry.dtype for entry in artifact.manifest.inputs}, arrays)
     if isinstance(artifact, Artifact):
-        for warning in range_warnings(artifact.manifest.inputs, (arrays,)):
-            click.echo(f"dsa-sched: warning: {warning}", err=True)
+        warnings = (*warnings, *range_warnings(artifact.manifest.inputs, (arrays,)))
+    for warning in warnings:
+        click.echo(f"dsa-sched: warning: {warning}", err=True)
     with ProgressSteps() as steps:
         steps.say("running")
         outputs = artifact.run(arrays, runner, seed, steps.say)

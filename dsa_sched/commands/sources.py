@@ -1,4 +1,4 @@
-"""What a command works on: a model, which is compiled through the build cache, or an artifact that is there already.
+"""The subject of a command: a model, which is compiled through the build cache, or an artifact that exists already.
 
 MODEL, --chip, options --build--> Artifact        DIR --load--> Artifact, whose options and chip are its own
 """
@@ -29,21 +29,25 @@ ELF_MAGIC = b"\x7fELF"
 
 
 def is_artifact(source: str | Path) -> bool:
-    """Whether what a command is given is a folder, not a model."""
+    """Whether the subject of a command is a folder, not a model."""
     return Path(source).is_dir()
 
 
 def is_program(source: Path) -> bool:
-    """Whether what a command is given is a file of machine code, or is to be refused as such."""
+    """Whether the subject of a command is a file of machine code, or named as one."""
     if not source.is_file() or source.suffix == ".onnx":
         return False
     with source.open("rb") as file:
         return file.read(len(ELF_MAGIC)) == ELF_MAGIC or source.suffix == ".elf"
 
 
-def require_chip(chip: str | None) -> str:
-    """The chip of a model or a program, which must be named. Raises MissingParameter."""
+def require_chip(source: str | Path, chip: str | None) -> str:
+    """The chip of a model or a program, which must be named. Raises MissingParameter, and UsageError if there is no
+    such model or program."""
     if chip is None:
+        if not Path(source).exists() and not _is_network(Path(source)):
+            needed = "a folder that compile wrote, a file, or a network of the zoo (see: dsa-sched models)"
+            raise click.UsageError(f"{source} is not {needed}.")
         context = click.get_current_context()
         param = next(param for param in context.command.params if param.name == "chip")
         raise click.MissingParameter(ctx=context, param=param)
@@ -51,7 +55,7 @@ def require_chip(chip: str | None) -> str:
 
 
 def refuse_compiling_options(folder: str | Path) -> None:
-    """Raises UsageError for options that say how to compile what is compiled already."""
+    """Refuse options that say how a model is compiled. Raises UsageError."""
     context = click.get_current_context()
     given = [
         param.opts[0]
@@ -64,7 +68,7 @@ def refuse_compiling_options(folder: str | Path) -> None:
 
 
 def loaded_artifact(folder: str | Path, chip: str | None) -> Artifact:
-    """The artifact of a folder; `chip`, where given, must be the one that it was compiled for. Raises TargetError."""
+    """The artifact of a folder. Raises TargetError if `chip` is given and the artifact was compiled for another."""
     from dsa_sched.artifact.format import Artifact
     from hw_models.errors import TargetError
     from hw_models.loading import load_chip
@@ -94,7 +98,7 @@ def artifact_of(
         return loaded_artifact(source, chip)
     from dsa_sched.builds.build import build
 
-    return build(source, require_chip(chip), options, say, build_cache(use_cache)).artifact
+    return build(source, require_chip(source, chip), options, say, build_cache(use_cache)).artifact
 
 
 def timed_source(
@@ -113,7 +117,7 @@ def timed_source(
 
     if is_program(path) or not (is_artifact(path) or path.suffix == ".onnx" or _is_network(path)):
         refuse_compiling_options(path)
-        described = load_chip(require_chip(chip))
+        described = load_chip(require_chip(path, chip))
         say("timing")
         return described, time_path(path, described, cores, cluster, warm)
     if is_artifact(path) and chip is not None:
@@ -134,7 +138,7 @@ def _is_network(path: Path) -> bool:
 
 
 def build_cache(use_cache: bool) -> Cache | None:
-    """The user's build cache, unless it is not to be used."""
+    """The user's build cache; None where it is not to be used."""
     from dsa_sched.builds.build_cache import user_cache
 
     return user_cache() if use_cache else None

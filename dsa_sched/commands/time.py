@@ -1,4 +1,4 @@
-"""`dsa-sched time`: how long machine code takes on a chip, by the timing model."""
+"""`dsa-sched time`: how long machine code takes on a chip, by the cycle model."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 @CHIP_OR_OWN
 @elf_options
 @click.option(
-    "--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the same data as JSON too."
+    "--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the same data as JSON, too."
 )
 @click.option(
     "--by",
     type=click.Choice(["stage", "group", "operator"]),
-    help="Rows of the table of what binds where. Usually group, or stage where each layer is a group.",
+    help="Rows of the table of what binds where. Default: group, or stage if each layer is a group.",
 )
-@click.option("--warm", is_flag=True, help="Time a run whose code an equal run before it has brought into the caches.")
-@click.option("--bounds", is_flag=True, help="Say too what no order of the same instructions could beat.")
+@click.option("--warm", is_flag=True, help="Time a second run, whose code the first has brought into the caches.")
+@click.option("--bounds", is_flag=True, help="Also print a time below which no order of the same instructions can run.")
 @planning_options
 @division_options
 @schedule_option
@@ -68,16 +68,16 @@ def time(
 
     \b
     What is printed
-      time, cycles, and items a second where an artifact says how many a run computes
-      cycles at work of each engine, and their share of the time after the launch
-      what the scalar cores waited for, lines of code that their instruction caches did not have among it
+      time, cycles, and items per second if an artifact says how many items a run computes
+      the cycles in which each engine works, and their share of the time after the launch
+      what the scalar cores waited for, among it lines of code that their instruction caches did not have
       how long engines of one core worked at the same time
-      what binds: the chain of work and waiting that the run's length is, by cause and by part of the network, and
-        what the scalar cores wait for in each part
-      with --bounds, how far the run is from the least that any order could take
+      what binds: the critical path, the chain of work and waiting that makes the run as long as it is, by cause and by
+        part of the network, and what the scalar cores wait for in each part
+      with --bounds, how far the run is from the shortest time that any order could take
 
-    Nothing but the executable is read, and engines compute nothing. The rules of the model, and what the numbers rest
-    on, are in docs/timing.md.
+    Only the executable is read, and no values are computed. docs/timing.md has the rules of the model and the origin of
+    its numbers.
     """
     from dsa_sched.analysis.artifact_timing import with_bounds
     from dsa_sched.analysis.waiting import waiting_of

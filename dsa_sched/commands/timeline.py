@@ -1,4 +1,4 @@
-"""`dsa-sched timeline`: what every engine does when and what the memories hold, for a viewer, as plots and as text."""
+"""`dsa-sched timeline`: the work of every engine over time and the contents of the memories, as text and as plots."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     "--by",
     type=click.Choice(["stage", "group", "operator", "time"]),
     multiple=True,
-    help="Rows of the table; may be given several times, for several tables. The first also says what colours, "
-    "letters and bands stand for. Usually group, or stage where each layer is a group.",
+    help="Rows of the table. May be repeated, for several tables; colours, letters and bands stand for the rows of the "
+    "first. Default: group, or stage if each layer is a group.",
 )
 @trace_option
 @click.option(
@@ -45,19 +45,19 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     metavar="FILE.png|FILE.svg",
     multiple=True,
-    help="Draw live bytes of each memory over time; may be given for each format.",
+    help="Draw the live bytes of each memory over time. May be repeated, for both formats.",
 )
 @click.option("--json", "json_path", type=click.Path(path_type=Path), metavar="FILE", help="Write the figures as JSON.")
 @columns_option
-@click.option(
-    "--each-core", is_flag=True, help="A row of the chart for each core's engines, not the mean of the cores."
-)
+@click.option("--each-core", is_flag=True, help="Rows of the chart per core, instead of the mean of the cores.")
 @click.option(
     "--stretches",
     type=click.IntRange(1, 1000),
-    help="Stretches of time: rows of `--by time` [10], points of curves in JSON [200].",
+    help="Number of stretches of time: rows of `--by time` (default: 10), points of curves in JSON (default: 200).",
 )
-@click.option("--operators", is_flag=True, help="One more table: cycles at work for each operator, wherever they fall.")
+@click.option(
+    "--operators", is_flag=True, help="Print one more table: the cycles of work for each operator, whenever they fall."
+)
 @planning_options
 @division_options
 @schedule_option
@@ -92,26 +92,28 @@ def timeline(
 
     \b
     What is printed for each cluster
-      a chart: a row a kind of engine, time from left to right, darker where it works more; above it, the letter of
-        the part that most is done for
-      a table: a row a part of the run, with the share of its time in which each kind of engine works, then how often
-        they work at once: of the time that any engine of a core works
-      the memories: live bytes at most, and when
+      a chart: a row per kind of engine, time from left to right, darker where it works more; above it, the letter of
+        the part that most of the work is for
+      a table: a row per part of the run, with the share of its time in which each kind of engine works, then the share
+        in which they work at once, of the time in which any engine of a core works
+      the memories: the largest number of live bytes, and its time
 
     \b
     Parts
       stage     operators whose outputs have the same number of pixels: from one down-sampling to the next
-      group     the plan's groups of layers, each one kernel an instance
+      group     the plan's groups of layers, one kernel per instance
       operator  by name
       time      equal stretches
-    Each moment of a core belongs to what its matrix engine works for; when that is idle, its vector engine, then its
-    transfer engine. Idle moments belong to what the other cores work for, else the DMA, or to what comes next.
+    Each moment of a core belongs to the part that its matrix engine works for; if that is idle, to the part of its
+    vector engine, then of its transfer engine. If all are idle, it belongs to the part that the other cores work for,
+    then to that of the DMA, then to the next part.
 
-    A byte is live from its writing to its last reading before the next. Times are cycles after the launch.
+    A byte is live from the time it is written to the last time it is read before it is written again. Times are cycles
+    after the launch.
 
-    The trace has a process a core with a track for what its scalar core waits for and one for each engine, one for the
-    DMA, and live bytes as counters. Slices are named by operator, inside slices of their part; arrows lead from what
-    was waited for to what waited.
+    The trace has a process per core with a track for the waiting of its scalar core and one per engine, a process for
+    the DMA, and live bytes as counters. Slices are named by operator and lie inside slices of their part; arrows lead
+    from the work that was waited for to the work that waited.
     """
     from dsa_sched.analysis.artifact_timing import for_each_timeline
     from dsa_sched.analysis.parts import KINDS_OF_PARTS, parts_of, usual_parts

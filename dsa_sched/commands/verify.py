@@ -1,4 +1,4 @@
-"""`dsa-sched verify`: compile, run, and judge the run against onnxruntime."""
+"""`dsa-sched verify`: compiles, runs, and judges the run against onnxruntime."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dsa_sched.verification.verify import VerifyOptions
 
 EXITS = {"passed": 0, "failed": 3, "inconclusive": 4}
-"""By verdict."""
+"""Exit code by verdict."""
 
 
 @click.command(short_help="Compile a model, run it, compare with onnxruntime.")
@@ -40,15 +40,20 @@ EXITS = {"passed": 0, "failed": 3, "inconclusive": 4}
 @click.option(
     "--model",
     metavar="MODEL",
-    help="For DIR: where the model is, unless a .onnx file here or next to DIR has its content.",
+    help="For DIR: the model that it was compiled from. Default: the file that was compiled, or a .onnx file of the "
+    "same content here or next to DIR.",
 )
 @cache_option
-@click.option("--inputs", type=click.IntRange(2, 64), default=2, show_default=True, help="How many inputs are drawn.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs and of the cores' order.")
 @click.option(
-    "--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the report as JSON too."
+    "--inputs", type=click.IntRange(2, 64), default=2, show_default=True, help="Number of inputs that are drawn."
 )
-@feed_option("An .npz file with one array an input, instead of drawn inputs. Repeatable.")
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Seed of the inputs and of the order of the cores."
+)
+@click.option(
+    "--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write the report as JSON, too."
+)
+@feed_option("An .npz file with one array per input, instead of drawn inputs. May be repeated.")
 @click.option("--bisect", is_flag=True, help="After a failure, look for the smallest part of the model that fails.")
 @click.option(
     "-o",
@@ -58,7 +63,7 @@ EXITS = {"passed": 0, "failed": 3, "inconclusive": 4}
     default=Path("failing"),
     show_default=True,
     metavar="DIR",
-    help="Where --bisect writes that part: an ONNX file, its inputs, what failed.",
+    help="Folder in which --bisect writes that part: an ONNX file, its inputs, the check that failed.",
 )
 @host_option
 @schedule_option
@@ -92,27 +97,28 @@ def verify(
 
     \b
     What must hold
-      the outputs of the artifact: bit for bit those of its twin, the same plan built such that all values stay in the
-        main memory; all that follows is said of the twin
-      each layer, fed with the reference's inputs: relative L2 error at most 0.015, of all and of each channel
-      the logits (before a final softmax): error at most a tenth of the distance between the reference's
-        outputs for two inputs, and a winner that rounding explains
-      neither bound is below what rounding alone makes of the reference; where that hides what the inputs change,
-        the report makes no statement about the logits
-      about two thousand outputs of each layer: bit for bit as a slow emulation of the chip's arithmetic, or within
-        the bound that its target gives
-      every constant: in memory after the run what the file's initializers give
-      at levels beyond O0, with --schedule or --roll: all that is stored, bit for bit as at O0 without, where layers and
-        samples are judged
+      the outputs of the artifact are bit for bit those of its twin: the same plan, built such that all values stay in
+        the main memory; the following is checked on the twin
+      each layer, fed with the reference's inputs: the relative L2 error is at most 0.015, of the whole and of each
+        channel
+      the logits (before a final softmax): the error is at most a tenth of the distance between the reference's outputs
+        for two inputs, and the winner is the reference's, or one that rounding explains
+      neither bound is below the effect of rounding alone on the reference; where that is larger than the effect of the
+        inputs, the report makes no statement about the logits
+      about two thousand outputs of each layer are bit for bit those of a slow emulation of the chip's arithmetic, or
+        within the bound that its target gives
+      every constant in memory after the run is what the file's initializers give
+      at levels beyond O0, with --schedule or --roll: all stored values are bit for bit those of O0 without these
+        options, where layers and samples are judged
 
-    Of an artifact for several clusters or passes, one pass of its first program is judged.
+    Of an artifact for several clusters or passes, one pass of the first program is judged.
 
-    With --host each stage on the chip is judged so, fed with the reference's values, and then the outputs of all stages
-    one after another.
+    With --host, each stage on the chip is judged in this way, fed with the reference's values, and then the outputs of
+    all stages, run one after another.
 
-    Exits with 0 when all holds (passed), with 3 when something does not (failed), and with 4 when rounding alone may
-    make an output wrong, so that nothing can be said of it (inconclusive). The keys of the JSON report are documented
-    in docs/reference/json.md.
+    The exit code is 0 if all of this holds (passed), 3 if something does not (failed), and 4 if rounding alone may make
+    an output wrong, so that no statement about it is possible (inconclusive). docs/reference/json.md has the keys of
+    the JSON report.
     """
     from dsa_sched.commands.sources import artifact_of, is_artifact, require_chip
     from dsa_sched.io.atomic_write import require_file
@@ -130,14 +136,14 @@ def verify(
     if model is not None and not is_artifact(source):
         raise click.UsageError("--model says where the model of an artifact folder is.")
     if bisect and options.force_groups:
-        raise click.UsageError("--bisect verifies parts of the model, which have not all layers of a --force-group.")
+        raise click.UsageError("--bisect verifies parts of the model, which do not have all layers of a --force-group.")
     if json_file is not None:
         require_file(json_file)
     if bisect:
         require_place(folder)
     how = VerifyOptions(inputs, seed, feeds=feeds)
     if host:
-        context.exit(_verify_with_host(source, require_chip(chip), options, how, runner, json_file))
+        context.exit(_verify_with_host(source, require_chip(source, chip), options, how, runner, json_file))
     narrow = partial(_bisect, source, chip or "", options, how, runner, folder)
     try:
         with ProgressSteps() as steps:
@@ -164,7 +170,7 @@ def _verify_with_host(
     runner: str | None,
     json_file: Path | None,
 ) -> int:
-    """The exit status."""
+    """Verify stages on chip and host, print the report, and return the exit code."""
     from dsa_sched.host.verify import verify_with_host
     from dsa_sched.report.json_form import write_hosted_report
     from dsa_sched.report.progress import ProgressSteps
@@ -210,4 +216,4 @@ def _bisect(
     words += [word for path in feeds for word in ("--feed", str(path))]
     words += ["--runner", runner] if runner else []
     click.echo(f"bisect: {found.line}", err=report is None)
-    click.echo(f"bisect: again by: {shlex.join(words)}", err=report is None)
+    click.echo(f"bisect: to run it again: {shlex.join(words)}", err=report is None)

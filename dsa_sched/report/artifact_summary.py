@@ -1,4 +1,4 @@
-"""What `compile` says at its end: what was made, how long it takes, what it moves, how near that is to the floor."""
+"""The last lines of `compile`: the programs, their time, the bytes that they move, the floor and what binds."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def print_explanation(explanation: Explanation, chip: Chip, console: Console | N
     console.print()
     _say(console, [_order(explanation)])
     console.print()
-    _say(console, ["decisions" if full else "decisions (--full shows each of a kind)"])
+    _say(console, ["decisions" if full else "decisions (--full shows all of each kind)"])
     _say(console, decision_lines(explanation.decisions, full))
 
 
@@ -103,7 +103,7 @@ def _summary(found: Explanation, chip: Chip) -> Iterator[str]:
 
 
 def _measured(found: Explanation, run: MeasuredRun) -> Iterator[str]:
-    """What the cycle model says of the machine code."""
+    """Lines with the times of the machine code by the cycle model."""
     yield (
         f"time: {run.cycles:,.0f} cycles by the cycle model, {run.launch_cycles:,.0f} of them the launch; "
         f"{run.items_per_second:,.0f} items/s"
@@ -214,7 +214,7 @@ def _group_times(group: GroupFacts, found: Explanation) -> tuple[str, ...]:
 
 
 def _causes(found: Explanation, run: MeasuredRun) -> Table:
-    """What binds by the cycle model: causes on the critical path, and the groups where they take longest."""
+    """Table of what binds by the cycle model: causes on the critical path, and the groups where they take longest."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("binds")
     for heading in ("groups", "cycles", "time"):
@@ -236,7 +236,7 @@ def _bounds(found: Explanation) -> Table:
     for heading in ("groups", "cycles", "time"):
         table.add_column(heading, justify="right")
     table.add_column("longest")
-    table.add_column("the rest waits for it, but for")
+    table.add_column("meanwhile at work")
     for bound in what_binds(found.groups):
         table.add_row(*_bound_row(bound, found.phase_cycles))
     return table
@@ -274,7 +274,10 @@ def print_detail(found: Explanation, detail: GroupDetail, console: Console | Non
     _say(console, _facts(found, detail))
     if detail.footprint is not None:
         _say(console, ["", *_footprint(detail.footprint)])
-    _say(console, ["", f"layers, with what each core computes of the output in instance {detail.shown_instance}"])
+    _say(
+        console,
+        ["", f"layers, with the part of the output that each core computes in instance {detail.shown_instance}"],
+    )
     for layer in detail.layers:
         _say(
             console,
@@ -316,7 +319,7 @@ def _facts(found: Explanation, detail: GroupDetail) -> Iterator[str]:
         yield f"  {exchange.tensor} is computed once, in pieces {pieces}, and {then}{where}"
     yield (
         f"  a core's memory holds {size_text(use.values_bytes)} of its values and {size_text(use.tiles_bytes)} of tile "
-        f"buffers in layer {use.layer}; there were {size_text(use.tile_room_bytes)} for buffers"
+        f"buffers in layer {use.layer}; {size_text(use.tile_room_bytes)} were free for buffers"
     )
     yield "  moved: " + _ways(group.moved_bytes)
     yield f"  {group.macs:,} multiply-accumulates, {group.recompute_share:.2%} of them again"
@@ -335,7 +338,7 @@ def _facts(found: Explanation, detail: GroupDetail) -> Iterator[str]:
 
 ROOM = {
     False: "which is too much",
-    True: "which fits; tile buffers, constants and what several cores hold need room besides",
+    True: "which fits; tile buffers, constants and what several cores hold need room in addition",
 }
 """Phrase for whether the values alone have room."""
 

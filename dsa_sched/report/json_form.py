@@ -35,7 +35,7 @@ def _report(report: VerifyReport) -> dict[str, object]:
         "passed": report.passed,
         "end_to_end": report.end_to_end,
         **asdict(report),
-        "doubts": report.said_doubts,
+        "doubts": report.all_doubts,
         "seconds": dict(report.seconds),
     }
     return whole | {"logits": [_logits(result) for result in report.logits]}

@@ -12,7 +12,7 @@ from isched.timing.timeline import Timeline
 from isched.timing.utilisation import dominant_parts
 
 MOMENTS = 1000
-"""Number of stretches of a run in which live bytes are told apart."""
+"""Number of stretches of a run for which live bytes are compared."""
 
 
 def print_memories(timeline: Timeline, occupancies: tuple[Occupancy, ...], parts: Parts) -> None:

@@ -110,7 +110,7 @@ def print_executed(executed: Executed) -> None:
         right=(1, 2, 3),
     )
     spread = executed.makespans_ns
-    click.echo(f"{len(spread)} runs: {time_text(spread[0])} to {time_text(spread[-1])}, the table has the middle one")
+    click.echo(f"{len(spread)} runs: {time_text(spread[0])} to {time_text(spread[-1])}, the table has the median")
     exact = "equal to the bit to" if not executed.difference else f"within {executed.difference:.2e} of"
     click.echo(f"outputs: {exact} those of onnxruntime on the whole model")
 
@@ -331,8 +331,8 @@ def write_schedule_trace(schedule: Schedule, problem: Problem, path: Path) -> in
 
 
 def schedule_trace(schedule: Schedule, problem: Problem) -> Iterator[Event]:
-    """Events in the Trace Event Format: a process a device with a track a stream, one for the wires, and an arrow from
-    each copy's source to its first reader."""
+    """Events in the Trace Event Format: a process per device with a track per stream, one for the wires, and an arrow
+    from each copy's source to its first reader."""
     devices = {name: number for number, name in enumerate(schedule.machines)}
     ways = {(route.source, route.target): route.wire for route in problem.costs.routes}
     tracks = {wire: number for number, wire in enumerate(dict.fromkeys(ways.values()))}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -19,7 +21,7 @@ from dsa_sched.verification.verdict import (
     Verdict,
     VerifyReport,
 )
-from hw_models.errors import size_text
+from hw_models.errors import ratio_text, size_text
 
 
 def print_report(report: VerifyReport, console: Console | None = None) -> None:
@@ -39,7 +41,7 @@ def print_report(report: VerifyReport, console: Console | None = None) -> None:
         console.print(Text(f"warning: {warning}", "yellow"), soft_wrap=True)
     for failure in report.failures:
         console.print(Text(f"failed: {failure}", "red"), soft_wrap=True)
-    for doubt in report.said_doubts:
+    for doubt in report.all_doubts:
         console.print(Text(f"inconclusive: {doubt}", "yellow"), soft_wrap=True)
     if report.passed:
         console.print(f"holds: {report.reason}", markup=False, highlight=False, soft_wrap=True)
@@ -69,11 +71,14 @@ def print_hosted_report(report: HostedReport, console: Console | None = None) ->
 
 
 def _layers(report: VerifyReport, engines: tuple[str, ...], ways: tuple[str, ...]) -> Table:
-    """One row per layer, with a column for each of these engines and pairs of memories."""
+    """One row per layer, with a column for each of these engines and pairs of memories, and one for the instructions,
+    which kernels that are whole groups do not have."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("layer", overflow="ellipsis", max_width=32)
     table.add_column("operators", overflow="ellipsis", max_width=20)
-    table.add_column("instr.", justify="right")
+    counted = bool(report.total.instructions)
+    if counted:
+        table.add_column("instr.", justify="right")
     for engine in engines:
         table.add_column(f"{engine}\ncycles", justify="right")
     for way in ways:
@@ -82,11 +87,18 @@ def _layers(report: VerifyReport, engines: tuple[str, ...], ways: tuple[str, ...
     for heading in ("error\nalone", "error\nin network", f"{judged}\nsamples"):
         table.add_column(heading, justify="right")
     for layer in report.layers:
-        table.add_row(Text(layer.name), "+".join(layer.operators), *_work(layer.work, engines, ways), *_errors(layer))
+        table.add_row(
+            Text(layer.name), "+".join(layer.operators), *_work(layer.work, engines, ways, counted), *_errors(layer)
+        )
     right = sum(layer.samples - layer.samples_wrong for layer in report.layers)
     table.add_section()
     table.add_row(
-        "total", f"{len(report.layers)} layers", *_work(report.total, engines, ways), _worst(report), "", f"{right:,}"
+        "total",
+        f"{len(report.layers)} layers",
+        *_work(report.total, engines, ways, counted),
+        _worst(report),
+        "",
+        f"{right:,}",
     )
     return table
 
@@ -95,10 +107,12 @@ def _title(report: VerifyReport) -> str:
     return f"{report.model} on {report.chip}, {report.level}, batch {report.batch}, {report.inputs} inputs"
 
 
-def _work(work: LayerWork, engines: tuple[str, ...], ways: tuple[str, ...]) -> tuple[str, ...]:
-    cycles = (f"{work.busiest_cycles.get(engine, 0):,.0f}" for engine in engines)
-    moved = (f"{work.moved_bytes.get(way, 0) / 1024:,.1f}" for way in ways)
-    return (f"{sum(work.instructions.values()):,}", *cycles, *moved)
+def _work(work: LayerWork, engines: tuple[str, ...], ways: tuple[str, ...], counted: bool) -> Iterator[str]:
+    """Instructions where they are `counted`, cycles by engine, bytes by way."""
+    if counted:
+        yield f"{sum(work.instructions.values()):,}"
+    yield from (f"{work.busiest_cycles.get(engine, 0):,.0f}" for engine in engines)
+    yield from (f"{work.moved_bytes.get(way, 0) / 1024:,.1f}" for way in ways)
 
 
 def _errors(layer: LayerResult) -> tuple[Text, ...]:
@@ -167,7 +181,7 @@ def _facts(report: VerifyReport) -> list[str]:
 
 
 def _programs(report: VerifyReport) -> list[str]:
-    """A line per program; the last one says what it saves over the first."""
+    """A line per program; the last one is compared with the first."""
     names = max(len(program.name) for program in report.programs)
     first, lines = report.programs[0], []
     for program in report.programs:
@@ -178,8 +192,9 @@ def _programs(report: VerifyReport) -> list[str]:
         if program.cycles is not None:
             line += f", {program.cycles:,.0f} cycles"
         if program is not first and first.cycles and program.cycles:
-            fewer, less = first.main_bytes / max(1, program.main_bytes), first.cycles / program.cycles
-            line += f": {fewer:.1f} times fewer bytes and {less:.2f} times fewer cycles than {first.name}"
+            moved = ratio_text(program.main_bytes, first.main_bytes, "bytes", 1)
+            took = ratio_text(program.cycles, first.cycles, "cycles")
+            line += f"; compared with {first.name}: {moved}, {took}"
         lines.append(line)
     return lines
 
@@ -226,10 +241,10 @@ def _shipped(result: ShippedResult) -> str:
     """Line about the artifact and the build whose values are the evidence."""
     outputs = f"{result.outputs} output" + "s" * (result.outputs != 1)
     if result.is_twin:
-        return f"artifact: {outputs}; the same bytes as with --keep-values, so all that follows is said of itself"
-    equal = "other values in" if result.different else "bit for bit the same"
+        return f"artifact: {outputs}; the same bytes as with --keep-values, so all that follows holds for itself"
+    equal = "other values than" if result.different else "bit for bit the same as"
     return (
-        f"artifact: {outputs}, {size_text(result.bytes)}, {equal} as its twin with --keep-values (same plan); values "
+        f"artifact: {outputs}, {size_text(result.bytes)}, {equal} its twin with --keep-values (same plan); values "
         "of layers and constants are the twin's"
     )
 

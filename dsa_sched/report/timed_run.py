@@ -91,7 +91,7 @@ def print_times(run: RunTime, waiting: WaitingTimes, console: Console | None = N
         if lines := sum(timeline.fetched_lines):
             took = sum(timeline.fetch_cycles)
             say(
-                f"code: {lines:,} lines were not in the instruction caches; to fetch them took {took:,.0f} cycles, "
+                f"code: {lines:,} lines were not in the instruction caches; fetching them took {took:,.0f} cycles, "
                 f"{took / _core_cycles(program):.1%} of the scalar cores' time"
             )
         both = ", ".join(f"{name} {overlap.share:.1%}" for name, overlap in timeline.overlaps.items())

@@ -2,8 +2,8 @@
 
 Each core is a process with a track for its scalar core (what it waits for) and for each engine; the DMA of a cluster is
 a process with a track per channel. On the tracks of engines, a slice for each stretch of one part (a group, a stage)
-holds the instructions, named by operator. chrome://tracing colours both by part; Perfetto colours by name and cannot be
-told otherwise, so each part's name begins with a different letter. Arrows lead from what was waited for to what waited.
+holds the instructions, named by operator. chrome://tracing colours both by part; Perfetto colours by name and has no
+other way, so each part's name begins with a different letter. Arrows lead from what was waited for to what waited.
 Live bytes of the memories are counters.
 """
 

@@ -2,20 +2,24 @@
 
     nodes [0, n) fail  --halve the end, halve the start, trim-->  nodes [a, b) fail, [a + 1, b) and [a, b - 1) do not
 
-Every part is a network by itself: its inputs are the reference's values for them, and its outputs are what the rest of
-the network reads. A part that cannot be compiled counts as one that does not fail.
+Every part is a model by itself. Values that its nodes read from outside become inputs, filled with the reference's
+values; values that do not depend on the inputs of the whole, and integers (shapes, axes), become constants, as they
+would after folding. Outputs are the values that the rest of the model reads or gives out. A part that cannot be
+compiled counts as one that does not fail.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import gettempdir
 from typing import IO
 
+import numpy as np
 import onnx
+from onnx import helper, numpy_helper
 
 from codegen.target import Execution
 from dsa_sched.artifact.format import Artifact
@@ -26,11 +30,10 @@ from dsa_sched.io.npz import write_arrays
 from dsa_sched.pipeline.driver import compile_model
 from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.stages.targets import target_of, with_defaults
-from dsa_sched.verification.evidence import Loads
+from dsa_sched.verification.evidence import Array, Feed, Loads
 from dsa_sched.verification.extreme_inputs import extreme_inputs
 from dsa_sched.verification.inputs import seeded_or_given
 from dsa_sched.verification.onnx_reference import OnnxReference
-from dsa_sched.verification.subgraph import SubgraphPart, cut
 from dsa_sched.verification.verdict import LayerResult, VerifyReport
 from dsa_sched.verification.verify import VerifyOptions, reference_builds, verify_compiled
 from hw_models.chip import Chip
@@ -40,6 +43,17 @@ from partitioner.planners.levels import IMAGES, SEGMENTS, Auto, planner_or_auto
 
 MODEL = "failing.onnx"
 REASON = "failure.txt"
+
+OLDEST_IR = 4
+"""First IR version in which constants need not be listed among the inputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubgraphPart:
+    """A model and one set of inputs for each input of the whole."""
+
+    model: onnx.ModelProto
+    feeds: tuple[Feed, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +206,55 @@ def _suspects(model: onnx.ModelProto, report: VerifyReport | None) -> tuple[int,
     first = [position for position, node in enumerate(model.graph.node) if node.name == name]
     last = [position for position, node in enumerate(model.graph.node) if output in node.output]
     return (first[0], last[0] + 1) if first and last and first[0] <= last[0] else None
+
+
+def cut(model: onnx.ModelProto, values: tuple[Feed, ...], start: int, end: int) -> SubgraphPart | None:
+    """Nodes [start, end) of a checked model; None when they read or give out nothing that depends on the inputs.
+
+    `values` holds, for each input of the whole, every value by name.
+    """
+    nodes = model.graph.node[start:end]
+    initializers = {tensor.name: tensor for tensor in model.graph.initializer}
+    varying = _varying(model, initializers)
+    inside = {name for node in nodes for name in node.output if name}
+    outside = dict.fromkeys(name for node in nodes for name in node.input if name and name not in inside)
+    read_later = {name for node in (*model.graph.node[:start], *model.graph.node[end:]) for name in node.input}
+    given = {item.name for item in model.graph.output} | read_later
+    inputs = [n for n in outside if n not in initializers and n in varying and _floating(values[0][n])]
+    outputs = [
+        name for node in nodes for name in node.output
+        if name in given and name in varying and name in values[0] and _floating(values[0][name])
+    ]  # fmt: skip
+    if not inputs or not outputs:
+        return None
+    constants = [
+        initializers[name] if name in initializers else numpy_helper.from_array(np.asarray(values[0][name]), name)
+        for name in outside
+        if name not in inputs
+    ]
+    graph = helper.make_graph(
+        nodes, "failing", [_typed(n, values[0]) for n in inputs], [_typed(n, values[0]) for n in outputs], constants
+    )
+    part = helper.make_model(graph, opset_imports=model.opset_import, ir_version=max(model.ir_version, OLDEST_IR))
+    return SubgraphPart(part, tuple({name: of_input[name] for name in inputs} for of_input in values))
+
+
+def _varying(model: onnx.ModelProto, initializers: Mapping[str, onnx.TensorProto]) -> set[str]:
+    """Values that depend on an input of the model by more than its shape."""
+    varying = {item.name for item in model.graph.input if item.name not in initializers}
+    for node in model.graph.node:
+        if node.op_type not in ("Shape", "Size") and any(name in varying for name in node.input):
+            varying.update(node.output)
+    return varying
+
+
+def _floating(array: Array) -> bool:
+    return array.dtype.kind == "f"
+
+
+def _typed(name: str, values: Feed) -> onnx.ValueInfoProto:
+    array = values[name]
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
 
 
 def _judge_part(

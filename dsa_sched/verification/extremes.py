@@ -146,7 +146,7 @@ def _judge(
         largest = float(np.abs(np.where(known, exact, 0)).max())
         return "failed", (
             f"{name}: {int(gone.sum())} of {gone.size} elements are NaN or infinite, where the reference has "
-            f"{largest:.3g} at most{_excursion(planned.lost, limits)}"
+            f"at most {largest:.3g}{_excursion(planned.lost, limits)}"
         )
     arrays = [np.where(known, held_in_range(array, limits.dtype), 0) for array in (ours, exact, other, *moved)]
     mine, reference, neighbour, apart, together = (np.nan_to_num(array) for array in arrays)
@@ -180,4 +180,4 @@ def _excursion(lost: Sequence[Lost], limits: TypeLimits) -> str:
     low = min((each for each in lost if each.all_tiny), key=lambda each: each.of_tiny, default=None)
     if low is None:
         return ""
-    return f"; {low.operator} {low.value} is {low.of_tiny:.3g} at most in between, below the normal {limits.name}"
+    return f"; {low.operator} {low.value} is at most {low.of_tiny:.3g} in between, below the normal {limits.name}"

@@ -1,4 +1,4 @@
-"""Inputs that the device's type cannot hold, in a sentence an input, and outputs that are no numbers.
+"""Inputs of another type than the model's or beyond the device's type, and outputs that are no numbers, as sentences.
 
 inputs of an artifact + arrays in the file's type  -->  "input x: 3 of 192 values are beyond ..."
 """
@@ -13,6 +13,20 @@ import numpy.typing as npt
 from dsa_sched.artifact.tensors import TensorEntry
 
 Array = npt.NDArray[np.generic]
+
+
+def type_warnings(inputs: Mapping[str, npt.DTypeLike], arrays: Mapping[str, Array]) -> tuple[str, ...]:
+    """A sentence per array whose type holds numbers that the model's type for this input, in `inputs`, does not hold.
+
+    Arrays that are missing or hold no numbers are refused elsewhere.
+    """
+    return tuple(
+        f"input {name}: the array is {array.dtype}, the model's input {np.dtype(wanted)}, to which it is converted"
+        for name, wanted in inputs.items()
+        if (array := arrays.get(name)) is not None
+        and array.dtype.kind in "fiu"
+        and not np.can_cast(array.dtype, wanted, "safe")
+    )
 
 
 def range_warnings(inputs: Sequence[TensorEntry], feeds: Sequence[Mapping[str, Array]]) -> tuple[str, ...]:

@@ -200,10 +200,10 @@ def _step(term: Term, operands: list[Array], leaf: Leaf) -> Array:
             return _arithmetic(kind, [np.asarray(array, np.float64) for array in arrays], whole)
 
 
-def _triangle(rows: float, columns: float, diagonal: float, upper: float, inside: float, beside: float) -> Array:
+def _triangle(rows: float, columns: float, diagonal: float, upper: float, inside: float, outside: float) -> Array:
     """Element by element, by how far a column lies right of the diagonal."""
     right = np.arange(int(columns))[None, :] - np.arange(int(rows))[:, None] - int(diagonal)
-    return np.where(right >= 0 if upper else right <= 0, inside, beside)
+    return np.where(right >= 0 if upper else right <= 0, inside, outside)
 
 
 def _arithmetic(kind: str, operands: list[Doubles], axes: tuple[int, ...]) -> Array:

@@ -31,11 +31,12 @@ SHOWN = 5
 def ranges_of_feeds(
     source: onnx.ModelProto, files: Sequence[Path], dtype: str, computed: frozenset[str]
 ) -> tuple[str, ...]:
-    """Sentences about the values for inputs in .npz files; `computed` are those of the file's values that the compiler
-    computes. Raises UserError for files that hold no such inputs."""
-    feeds = given_inputs(source, files)
+    """Sentences about inputs in .npz files and the values that follow from them; `computed` are those of the file's
+    values that the compiler computes. Raises UserError for files that hold no such inputs."""
+    given = given_inputs(source, files)
     reference = OnnxReference(source)
-    return range_sentences(source, tuple(reference.values(feed) for feed in feeds), dtype, True, computed)
+    values = tuple(reference.values(feed) for feed in given.feeds)
+    return (*given.warnings, *range_sentences(source, values, dtype, True, computed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ def _said(who: str, interval: Interval, limits: TypeLimits) -> str:
         )
     if interval.size < limits.smallest_normal:
         return (
-            f"{who}: values are {interval.size:.3g} at most, below {limits.smallest_normal:.3g}, the smallest normal "
+            f"{who}: values are at most {interval.size:.3g}, below {limits.smallest_normal:.3g}, the smallest normal "
             f"of {limits.name}"
         )
     return ""

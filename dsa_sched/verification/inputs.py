@@ -5,7 +5,7 @@ model + seed --reference--> the clearest of several draws, or model + a.npz, b.n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -17,6 +17,7 @@ from onnx import helper
 
 from dsa_sched.io.npz import read_arrays
 from dsa_sched.verification.evidence import Array, Feed
+from dsa_sched.verification.feed_range import type_warnings
 from dsa_sched.verification.onnx_reference import OnnxReference, RefusedInput
 from dsa_sched.zoo.meanings.declared_meanings import Range
 from hw_models.errors import ModelError
@@ -45,14 +46,16 @@ class FeedOptions(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class DrawnInputs:
-    """Sets of inputs that the reference accepts, and a sentence for each kind of drawn inputs that it refused."""
+class ChosenInputs:
+    """Sets of inputs that the reference accepts. `warnings` are sentences about drawn inputs that it refused, and about
+    given arrays that were converted to the model's types.
+    """
 
     feeds: tuple[Feed, ...]
-    refused: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
-def seeded_or_given(model: onnx.ModelProto, options: FeedOptions) -> DrawnInputs:
+def seeded_or_given(model: onnx.ModelProto, options: FeedOptions) -> ChosenInputs:
     """One set of inputs per file, or `inputs` drawn ones: those of CANDIDATES for which the reference decides most
     clearly which entry of the first output is the largest. `model` has static shapes.
 
@@ -61,7 +64,7 @@ def seeded_or_given(model: onnx.ModelProto, options: FeedOptions) -> DrawnInputs
     no integers are found that the reference accepts.
     """
     if options.feeds:
-        return DrawnInputs(given_inputs(model, options.feeds))
+        return given_inputs(model, options.feeds)
     from dsa_sched.zoo import seeded_inputs
 
     count, name, refused = max(options.inputs, CANDIDATES), _classes(model), list[str]()
@@ -81,20 +84,27 @@ def seeded_or_given(model: onnx.ModelProto, options: FeedOptions) -> DrawnInputs
             refused.append(f"{count - len(taken)} of {count} drawn inputs, integers {which}, were refused: {last.has}")
         if len(taken) >= options.inputs:
             clearest = np.argsort(-np.array(margins), kind="stable")[: options.inputs]
-            return DrawnInputs(tuple(taken[number] for number in sorted(clearest)), tuple(refused))
+            return ChosenInputs(tuple(taken[number] for number in sorted(clearest)), tuple(refused))
         if last is not None and not _draws_integers(model):
             break
     raise ModelError(
         model.graph.name or "model",
-        needs="inputs that onnxruntime takes; none of those drawn is",
+        needs="drawn inputs that onnxruntime accepts",
         has=last.has if last else "none",
         change="give some with --feed, or say what integers mean in the file's metadata_props (docs/verify.md)",
     )
 
 
-def given_inputs(model: onnx.ModelProto, files: Sequence[Path]) -> tuple[Feed, ...]:
+def given_inputs(model: onnx.ModelProto, files: Sequence[Path]) -> ChosenInputs:
     """One set of inputs per file. Raises UserError for a file that cannot be read, ModelError for other arrays."""
-    return tuple(_read(model, path) for path in files)
+    feeds, warnings = list[Feed](), list[str]()
+    wanted = _wanted(model)
+    dtypes = {name: dtype for name, (_, dtype) in wanted.items()}
+    for path in files:
+        arrays = _read(path, {name: shape for name, (shape, _) in wanted.items()})
+        warnings += type_warnings(dtypes, arrays)
+        feeds.append({name: array.astype(dtypes[name]) for name, array in arrays.items()})
+    return ChosenInputs(tuple(feeds), tuple(dict.fromkeys(warnings)))
 
 
 def _draws_integers(model: onnx.ModelProto) -> bool:
@@ -126,9 +136,10 @@ def _margin(array: Array) -> float:
     return float(((rows[:, -1] - rows[:, -2]) / spread).min())
 
 
-def _read(model: onnx.ModelProto, path: Path) -> Feed:
+def _wanted(model: onnx.ModelProto) -> dict[str, tuple[tuple[int, ...], np.dtype[np.generic]]]:
+    """Shape and type of each input that is no constant."""
     constants = {tensor.name for tensor in model.graph.initializer}
-    wanted = {
+    return {
         item.name: (
             tuple(dim.dim_value for dim in item.type.tensor_type.shape.dim),
             helper.tensor_dtype_to_np_dtype(item.type.tensor_type.elem_type),
@@ -136,10 +147,13 @@ def _read(model: onnx.ModelProto, path: Path) -> Feed:
         for item in model.graph.input
         if item.name not in constants
     }
-    arrays = read_arrays(path, sum(prod(shape) * LARGEST_ITEM_BYTES for shape, _ in wanted.values()))
-    needed = {name: shape for name, (shape, _) in wanted.items()}
-    if {name: array.shape for name, array in arrays.items()} != needed:
+
+
+def _read(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
+    """The arrays of a file by name, in the order of `shapes`, which they must have. Raises UserError, ModelError."""
+    arrays = read_arrays(path, sum(prod(shape) * LARGEST_ITEM_BYTES for shape in shapes.values()))
+    if {name: array.shape for name, array in arrays.items()} != shapes:
         has = ", ".join(f"{name} {list(array.shape)}" for name, array in arrays.items())
-        needs = ", ".join(f"{name} {list(shape)}" for name, shape in needed.items())
+        needs = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
         raise ModelError(str(path), needs=f"the arrays {needs}", has=has or "none")
-    return {name: np.asarray(arrays[name]).astype(dtype) for name, (_, dtype) in wanted.items()}
+    return {name: np.asarray(arrays[name]) for name in shapes}

@@ -195,7 +195,7 @@ def beyond_at_products(
             return f"values of {each.value} ({each.operator}) reach {each.largest:.3g}, beyond {limits.name}"
         if each.value in named and each.all_tiny:
             return (
-                f"values of {each.value} ({each.operator}) are {each.of_tiny:.3g} at most, below the smallest normal "
+                f"values of {each.value} ({each.operator}) are at most {each.of_tiny:.3g}, below the smallest normal "
                 f"number of {limits.name}"
             )
     return ""

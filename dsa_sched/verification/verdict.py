@@ -143,10 +143,10 @@ class VerifyReport:
     def verdict(self) -> Verdict:
         if self.failures:
             return "failed"
-        return "inconclusive" if self.said_doubts else "passed"
+        return "inconclusive" if self.all_doubts else "passed"
 
     @property
-    def said_doubts(self) -> tuple[str, ...]:
+    def all_doubts(self) -> tuple[str, ...]:
         """The doubts, and a sentence about each output that may consist of rounding errors."""
         named = {result.tensor for result in self.logits if any(result.tensor in doubt for doubt in self.doubts)}
         silent = {result.tensor: result for result in self.logits if result.doubtful and result.tensor not in named}
@@ -166,7 +166,7 @@ class VerifyReport:
     @property
     def reason(self) -> str:
         """Reason for the verdict: the first thing that does not hold or is in doubt, or what was held."""
-        first = next(iter((*self.failures, *self.said_doubts)), "")
+        first = next(iter((*self.failures, *self.all_doubts)), "")
         if first:
             return first
         sizes = [result.label for result in self.extremes if result.outcome == "held"]
@@ -205,7 +205,7 @@ def failures(layers: tuple[LayerResult, ...], logits: tuple[LogitsResult, ...], 
                 f"{layer.first_wrong}"
             )
     if not logits and ends:
-        yield "no output of the network is a value that the reference has, so the end cannot be judged"
+        yield "no output of the network is a value that the reference has, so the outputs cannot be judged"
     for result in logits:
         where = f"{result.tensor} for input {result.input}"
         if result.statement and not result.error <= result.bound:

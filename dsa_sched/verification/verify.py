@@ -179,7 +179,7 @@ def _verified(
     run = command_runner(runner)
     seconds = perf_counter() - started
     report = verify_compiled(whole, isolated, drawn.feeds, options, run, progress, plain, extremes, artifact)
-    warnings = (*report.warnings, *drawn.refused)
+    warnings = (*report.warnings, *drawn.warnings)
     return replace(report, warnings=warnings, seconds=(("compile", seconds), *report.seconds))
 
 
@@ -232,7 +232,11 @@ def verify_compiled(
     Raises ModelError for options that do not fit what was compiled, RefusedInput for inputs that onnxruntime refuses.
     """
     if len(feeds) < 2 and not options.feeds:
-        raise ModelError("--inputs", needs="at least 2: the bound of the logits is a distance", has=str(len(feeds)))
+        raise ModelError(
+            "--inputs",
+            needs="at least 2, because the bound of the logits is a distance between outputs",
+            has=str(len(feeds)),
+        )
     clock = _Clock()
     progress("running the reference")
     reference = OnnxReference(whole.model.source)

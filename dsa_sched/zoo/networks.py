@@ -3,8 +3,9 @@
     light_resnet50.onnx (constant weights)  -->  seeded weights  -->  calibrated layer by layer  -->  ModelProto
     transformers, recurrent networks, two inputs  -->  seeded weights  -->  ModelProto
 
-Node and value names are the file's. The differences: weights are initialisers, not ConstantOfShape nodes; only the
-image is a graph input (the IR version is raised to 4, which allows that); unread values are removed.
+The names of nodes and values are the file's; the graph has the name of the network. The differences: weights are
+initialisers, not ConstantOfShape nodes; only the image is a graph input (the IR version is raised to 4, which allows
+that); unread values are removed.
 """
 
 from __future__ import annotations
@@ -133,6 +134,7 @@ def built_model(name: str, aims: Aims = DEFAULT_AIMS) -> onnx.ModelProto:
     """The network with seeded weights, made from scratch: seconds of work, the same bytes every time."""
     model = onnx.ModelProto()
     model.ParseFromString(topology_bytes(name))
+    model.graph.name = name  # the wheel's file of squeezenet has another
     if name in DRAWN:
         return drawn_model(name, model)
     network = _read(model)

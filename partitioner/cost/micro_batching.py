@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isqrt, log
 
+from hw_models.errors import ratio_text
 from partitioner.cost.cost_model import PlanCost
 from partitioner.ir.decisions import Decision
 
@@ -113,8 +114,9 @@ def _gain(ranked: tuple[PassCandidate, ...], share: int, base_cycles_per_item: f
     gain = base_cycles_per_item / here
     alone = small.pass_cycles / small.batch_per_pass / here
     part = log(alone) / log(gain) if gain != 1 else 0.0
+    took = ratio_text(here, base_cycles_per_item, "cycles per item")
     reason = (
-        f"{gain:.2f} times fewer cycles per item than O0 at batch {small.batch_per_pass}; "
+        f"{took} {'than' if gain > 1 else 'as'} O0 at batch {small.batch_per_pass}; "
         f"the larger batch alone brings {alone:.2f} times, {part:.0%} of it in logarithms"
     )
     return Decision(SUBJECT, f"gain {gain:.2f}, by the batch alone {alone:.2f}", reason)

@@ -20,9 +20,8 @@ from dsa_sched.frontend.network.network import Node
 from dsa_sched.frontend.network.operation import Writer
 from dsa_sched.frontend.rules.operators import OPERATORS
 from dsa_sched.stages.compilation import CompileOptions
-from dsa_sched.verification.bisect import Bisection, bisect, narrow, require_place, save
+from dsa_sched.verification.bisect import Bisection, bisect, cut, narrow, require_place, save
 from dsa_sched.verification.onnx_reference import OnnxReference
-from dsa_sched.verification.subgraph import cut
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from dsa_sched.zoo import seeded_inputs
 from hw_models.chip import Chip
@@ -135,7 +134,7 @@ def test_the_saved_part_fails_again_on_the_saved_inputs_and_passes_without_the_f
     assert "bisect: 1 of 9 nodes (Sub sub): layer sub: " in done.stdout
     files = sorted(file.name for file in (tmp_path / "failing").iterdir())
     assert files == ["failing.onnx", "failure.txt", "input0.npz", "input1.npz"]
-    again = done.stdout.splitlines()[-1].removeprefix("bisect: again by: dsa-sched ").split()
+    again = done.stdout.splitlines()[-1].removeprefix("bisect: to run it again: dsa-sched ").split()
     assert again[again.index("--level") + 1] != "auto", "the level that the whole model was judged at"
     assert "--schedule" in again
     assert CliRunner().invoke(cli, again).exit_code == 3

@@ -173,8 +173,8 @@ def test_a_build_is_made_once(model: Path, cache: Cache, monkeypatch: pytest.Mon
     with pytest.raises(TypeError):
         build(model, CHIP, replace(options, batch=3), cache=cache)
     assert cache.entries() == 1
-    assert "1 builds" in invoke("cache").stdout
-    assert "removed 1 builds" in invoke("cache", "--clear").stdout
+    assert "1 build," in invoke("cache").stdout
+    assert "removed 1 build," in invoke("cache", "--clear").stdout
     assert cache.entries() == 0
 
 

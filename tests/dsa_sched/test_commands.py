@@ -235,7 +235,9 @@ def test_help_loads_no_planner() -> None:
     ("arguments", "said"),
     [
         (["compile", "m.onnx", "-o", "out"], "There is no default chip. Built-in chips: a100, h200, stcp920; or"),
-        (["verify", "m.onnx"], "There is no default chip."),
+        (["verify", "squeezenet"], "There is no default chip."),
+        (["verify", "m.onnx"], "m.onnx is not a folder that compile wrote, a file, or a network of the zoo"),
+        (["time", "none.out"], "none.out is not a folder that compile wrote, a file, or a network of the zoo"),
         (["ops"], "There is no default chip."),
         (["compile", "m.onnx", "--chip", "stcp920"], "Nothing to do: give -o DIR, --print STAGE or both."),
         (["compile", "m.onnx", "--chip", "stcp920", "--shape", "x=1,0"], "for example data=1,3,224,224"),

@@ -157,7 +157,7 @@ def test_resnet50_is_explained_on_three_screens() -> None:
     assert (short.exit_code, full.exit_code) == (0, 0)
     lines = short.stdout.splitlines()
     assert len(lines) <= 150 < len(full.stdout.splitlines())
-    assert "decisions (--full shows each of a kind)" in lines
+    assert "decisions (--full shows all of each kind)" in lines
     assert any(line.startswith("    and ") and " like this: " in line for line in lines)
     assert not any(" like this: " in line for line in full.stdout.splitlines())
 

@@ -12,7 +12,7 @@ from dsa_sched.artifact.tensors import TensorEntry
 from dsa_sched.cli import cli
 from dsa_sched.pipeline.driver import compile_model
 from dsa_sched.stages.compilation import CompileOptions
-from dsa_sched.verification.feed_range import range_warnings
+from dsa_sched.verification.feed_range import range_warnings, type_warnings
 from partitioner.planners.levels import O0
 from tests.small_models import one_node, save
 
@@ -89,3 +89,37 @@ def test_run_and_verify_warn(tmp_path: Path) -> None:
     feeds = ["--feed", str(feed), "--feed", str(other)]
     verified = CliRunner().invoke(cli, ["verify", str(model), "--chip", "stcp920", *feeds])
     assert verified.output.count(said.replace("of 12", "of 24")) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted", "converted"),
+    [
+        ("float64", "float32", True),
+        ("int64", "int32", True),
+        ("float32", "int64", True),
+        ("float32", "float32", False),
+        ("float16", "float32", False),
+        ("int32", "int64", False),
+        ("bool", "float32", False),
+    ],
+)
+def test_arrays_of_another_type_than_the_models(given: str, wanted: str, converted: bool) -> None:
+    said = f"input x: the array is {given}, the model's input {wanted}, to which it is converted"
+    assert type_warnings({"x": wanted}, {"x": np.zeros(SHAPE, given)}) == ((said,) if converted else ())
+
+
+def test_arrays_that_are_missing_or_hold_no_numbers_are_not_converted() -> None:
+    assert type_warnings({"x": "float32"}, {"x": np.full(SHAPE, "a"), "y": np.zeros(SHAPE)}) == ()
+    assert type_warnings({"x": "float32"}, {}) == ()
+
+
+def test_run_and_verify_say_that_float64_is_converted(tmp_path: Path) -> None:
+    path = save(one_node("Relu", SHAPE), tmp_path / "m.onnx")
+    compile_model(path, "stcp920", CompileOptions(O0())).artifact.save(tmp_path / "out")
+    feed = tmp_path / "x.npz"
+    np.savez(feed, x=np.ones(SHAPE))
+    run = ["run", str(tmp_path / "out"), "--input", str(feed), "--output", str(tmp_path / "y.npz")]
+    verify = ["verify", str(tmp_path / "out"), "--model", str(path), "--feed", str(feed), "--feed", str(feed)]
+    for command in (run, verify):
+        done = CliRunner().invoke(cli, command)
+        assert done.output.count("the array is float64, the model's input float32, to which it is converted") == 1

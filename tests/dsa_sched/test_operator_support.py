@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+import onnx
 import pytest
 from click.testing import CliRunner
 
@@ -58,6 +59,18 @@ def test_what_is_listed_is_what_compile_does(op_type: str, supports: Mapping[str
             with pytest.raises(ModelError) as error:
                 compile_model(path, CHIP, CompileOptions(O0()))
             assert reason in str(error.value), probe.says
+
+
+@pytest.mark.parametrize("op_type", read_operators())
+def test_probes_are_valid_models(op_type: str) -> None:
+    """A refusal is then the frontend's or the target's, not one of a model that ONNX itself refuses."""
+    for probe in probes_of(op_type):
+        onnx.checker.check_model(probe.model(), full_check=True)
+
+
+@pytest.mark.parametrize("op_type", ["CumSum", "GatherElements", "GatherND", "OneHot"])
+def test_operators_that_read_integers_are_tried_with_integers(op_type: str, supports: Mapping[str, Support]) -> None:
+    assert any(says.startswith("constant") for says in supports[op_type].computed)
 
 
 def test_every_operator_is_tried_and_no_way_has_the_name_of_another(supports: Mapping[str, Support]) -> None:

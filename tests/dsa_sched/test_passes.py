@@ -208,7 +208,7 @@ def test_explain_says_why_this_batch(model: Path) -> None:
 def test_a_per_pass_that_is_no_number_is_a_usage_error(model: Path, value: str) -> None:
     result = invoke("compile", model, "--chip", "stcp920", "--batch", 4, f"--per-pass={value}", "--print", "plan")
     assert result.exit_code == 2
-    assert "is neither a number from 1 on nor auto" in result.stderr
+    assert "is neither auto nor a number that is at least 1" in result.stderr
 
 
 def test_arrays_for_many_clusters_are_read(tmp_path: Path) -> None:

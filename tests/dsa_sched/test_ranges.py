@@ -78,7 +78,7 @@ def mask(builder: ModelBuilder) -> str:
             "Mul v0: values reach 1e+06 for inputs that the file allows, beyond 65504, the largest of fp16",
         ),
         (squares, 100.0, ""),
-        (small, 1.0, "Mul v1: values are 7.31e-07 at most, below 6.1e-05, the smallest normal of fp16"),
+        (small, 1.0, "Mul v1: values are at most 7.31e-07, below 6.1e-05, the smallest normal of fp16"),
         (difference, 500.0, ""),
         (mask, 1.0, ""),
     ],

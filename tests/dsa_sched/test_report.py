@@ -90,6 +90,14 @@ def test_a_wide_terminal_shows_cycles_and_bytes_by_layer() -> None:
     assert lines[-1] == "passed"
 
 
+def test_kernels_that_are_whole_groups_have_no_column_of_instructions() -> None:
+    work = LayerWork({}, {}, {}, {})
+    layer = replace(GOOD, work=work)
+    lines = shown(replace(report(layer), total=work), 160).splitlines()
+    assert not any("instr." in line for line in lines)
+    assert lines[3].split() == ["conv", "Conv+Relu", "1.00e-03", "2.00e-03", "2,048"]
+
+
 def test_a_narrow_terminal_shows_the_rest_and_says_so() -> None:
     text = shown(report(GOOD), 70)
     assert "conv   Conv+Relu" in text
@@ -232,14 +240,18 @@ def test_a_level_says_what_it_was_compared_with() -> None:
     ]
 
 
-def test_programs_stand_beside_each_other() -> None:
+def test_programs_are_compared_with_the_first() -> None:
     lines = shown(replace(report(GOOD), programs=(PLAIN, SHORT)), 200).splitlines()
     first = next(n for n, line in enumerate(lines) if line.startswith("program O0"))
     assert lines[first : first + 2] == [
         "program O0           : 57 kernels, 3 MiB from and to the main memory, 2,000 cycles",
-        "program O3, scheduled: 4 kernels in 15 instances, 1 MiB from and to the main memory, 1,000 cycles: 3.0 times "
-        "fewer bytes and 2.00 times fewer cycles than O0",
+        "program O3, scheduled: 4 kernels in 15 instances, 1 MiB from and to the main memory, 1,000 cycles; compared "
+        "with O0: 3.0 times fewer bytes, 2.00 times fewer cycles",
     ]
+    longer = replace(PLAIN, name="O2", cycles=3580.0)
+    assert "compared with O0: as many bytes, 1.79 times as many cycles" in shown(
+        replace(report(GOOD), programs=(PLAIN, longer)), 200
+    )
     untimed = shown(replace(report(GOOD), programs=(replace(PLAIN, cycles=None),)), 200)
     assert "program O0: 57 kernels, 3 MiB from and to the main memory\n" in untimed
 

@@ -82,7 +82,7 @@ def test_a_target_without_instructions_refuses_loops(model: Path) -> None:
 
 def test_time_says_what_was_fetched_and_a_warm_run_fetches_nothing(rolled: Path, tmp_path: Path) -> None:
     cold = invoke("time", rolled, "--chip", "stcp920", "--json", tmp_path / "cold.json")
-    assert "lines were not in the instruction caches; to fetch them took 0 cycles, 0.0% of" in cold.stdout
+    assert "lines were not in the instruction caches; fetching them took 0 cycles, 0.0% of" in cold.stdout
     warm = invoke("time", rolled, "--chip", "stcp920", "--warm", "--json", tmp_path / "warm.json")
     assert "instruction caches" not in warm.stdout
     lines = [json.loads((tmp_path / f"{name}.json").read_text())["programs"][0]["fetched_lines"] for name in

@@ -190,6 +190,12 @@ MINIS = tuple(name for name in zoo_names() if name.endswith("-mini"))
 CALIBRATED_MINIS = tuple(name for name in MINIS if is_calibrated(name))
 
 
+@pytest.mark.parametrize("name", ["squeezenet", "conformer_m-mini"])
+def test_the_graph_has_the_name_of_the_network(name: str) -> None:
+    """The file of the wheel calls this one squeezenet_old."""
+    assert zoo_model(name).graph.name == name
+
+
 @pytest.mark.parametrize("name", ["squeezenet", "mobilenet_v2", "resnet18_tailor", *CALIBRATED_MINIS])
 def test_macs_are_those_of_the_graph_that_is_compiled(name: str) -> None:
     ops = load_model(name).graph.ops

@@ -14,6 +14,7 @@ from hw_models.errors import (
     PlanError,
     TargetError,
     UserError,
+    ratio_text,
     reason_text,
     required,
     size_text,
@@ -156,3 +157,17 @@ def test_errors_come_from_other_processes_whole(error: UserError) -> None:
     assert type(again) is type(error)
     assert str(again) == str(error)
     assert vars(again) == vars(error)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "text"),
+    [
+        (1000, 2000, "2.00 times fewer cycles"),
+        (3580, 2000, "1.79 times as many cycles"),
+        (2000, 2000, "as many cycles"),
+        (2001, 2000, "as many cycles"),
+        (0, 2000, "2000.00 times fewer cycles"),
+    ],
+)
+def test_a_ratio_is_said_in_the_direction_that_is_above_one(ours: float, theirs: float, text: str) -> None:
+    assert ratio_text(ours, theirs, "cycles") == text

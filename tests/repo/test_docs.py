@@ -26,6 +26,7 @@ from dsa_sched.artifact.runner import PLACEHOLDERS
 from dsa_sched.cli import cli
 from hw_models.chip import Chip
 from hw_models.parts import Link, Memory
+from partitioner.planners.levels import EFFORTS, LEVEL_CHOICES
 from tests.small_models import classifier, save
 
 ROOT = Path(__file__).parents[2]
@@ -130,6 +131,19 @@ def commands() -> Iterator[str]:
 @pytest.mark.parametrize("command", list(commands()))
 def test_every_command_is_in_the_readme(command: str) -> None:
     assert f"`dsa-sched {command}" in README
+
+
+def test_nothing_promises_a_package_index() -> None:
+    """dsa-sched is installed from a checkout: `pip install .`."""
+    sources = (path for top in ("codegen", "dsa_sched", "hw_models") for path in (ROOT / top).rglob("*.py"))
+    promise = re.compile(r"pip install (-\S+ )*['\"]?dsa-sched")
+    assert [path.name for path in (*DOCUMENTS, *sources) if promise.search(path.read_text(encoding="utf-8"))] == []
+    assert ".venv/bin/dsa-sched" in README
+    assert "pip install ." in README
+
+
+def test_the_readme_names_levels_and_efforts() -> None:
+    assert [name for name in (*LEVEL_CHOICES, *EFFORTS) if f"`{name}`" not in README and f"{name}`" not in README] == []
 
 
 def test_examples_in_help_use_commands_and_options_that_exist() -> None:

@@ -24,8 +24,8 @@ from hw_models.cache import Cache
 
 ARCHITECTURES: Final = ("80", "86", "89", "90", "90a")
 MISSING: Final = (
-    "nvcc was not found: install the wheels of the extra `gpu` (pip install 'dsa-sched[gpu]'), or put a CUDA toolkit's "
-    "bin folder on PATH or the toolkit's folder in CUDA_HOME"
+    "nvcc was not found: install the wheels of the extra `gpu` (pip install '.[gpu]' in the checkout), or put a CUDA "
+    "toolkit's bin folder on PATH or the toolkit's folder in CUDA_HOME"
 )
 NO_CUTLASS: Final = (
     "CUTLASS's headers were not found: pip install --no-deps nvidia-cutlass==4.2.0.0 "

@@ -310,6 +310,11 @@ def _movement() -> tuple[Probe, ...]:
         Probe("Gather", "evenly spaced constant indices", (IMAGE, _whole(0, 2)), {"axis": 1}),
         Probe("Gather", "any constant indices", (IMAGE, _whole(0, 3, 1)), {"axis": 1}),
         Probe("Gather", "computed indices", (IMAGE, Whole((3,))), {"axis": 1}),
+        Probe("GatherElements", "constant indices", (IMAGE, _whole(*range(4)).reshape(1, 4, 1, 1)), {"axis": 1}),
+        Probe("GatherElements", "computed indices", (IMAGE, Whole(IMAGE)), {"axis": 1}),
+        Probe("GatherND", "constant indices", (IMAGE, _whole(0, 3, 0, 1).reshape(2, 2))),
+        Probe("GatherND", "batch_dims", (IMAGE, _whole(3, 1).reshape(1, 2, 1)), {"batch_dims": 1}),
+        Probe("GatherND", "computed indices", (IMAGE, Whole((2, 2)))),
         *(Probe("DepthToSpace", f"mode={m}", (IMAGE,), {"blocksize": 2, "mode": m}) for m in ("DCR", "CRD")),
         Probe("SpaceToDepth", "blocksize", (IMAGE,), {"blocksize": 2}),
     )
@@ -317,7 +322,7 @@ def _movement() -> tuple[Probe, ...]:
 
 def _choices() -> tuple[Probe, ...]:
     mask = np.arange(6) > 2
-    scalar = np.array(0.5, np.float32)
+    scalar, on_and_off = np.array(0.5, np.float32), np.array([0, 1], np.float32)
     comparisons = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
     return (
         *(Probe(op, "computed numbers", (IMAGE, IMAGE)) for op in comparisons),
@@ -337,6 +342,8 @@ def _choices() -> tuple[Probe, ...]:
         Probe("Expand", "computed shape", (IMAGE, Whole((4,)))),
         Probe("Tile", "constant repeats", (IMAGE, _whole(1, 2, 1, 3))),
         Probe("Tile", "computed repeats", (IMAGE, Whole((4,)))),
+        Probe("OneHot", "constant indices", (_whole(0, 2, 1), _whole(4), on_and_off)),
+        Probe("OneHot", "computed indices", (Whole((3,)), _whole(4), on_and_off)),
     )
 
 

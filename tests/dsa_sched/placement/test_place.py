@@ -249,7 +249,7 @@ def test_methods_are_listed() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("{model}",), 2, "a MODEL and a --scenario are needed"),
+        (("{model}",), 2, "A MODEL and a --scenario are needed."),
         (("{model}", "--scenario", "{scenario}", "--method", "heftt"), 1, "did you mean heft?"),
         (("{model}", "--scenario", "{scenario}", "--method", "heft", "--method", "duet"), 2, "--compare"),
         (("{model}", "--scenario", "{scenario}", "--option", "r"), 2, "NAME=NUMBER"),
