@@ -9,6 +9,7 @@ costs of a chip that is being designed; it cannot be lowered.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
@@ -28,15 +29,48 @@ NEUTRAL = Wants(floats_as("float16"), "channels_last")
 
 
 def generic_target(chip: Chip) -> GenericTarget:
-    """A target that plans for an array of cores by its chip file alone. Raises TargetError for a chip of another kind,
-    whose kernels are known only to a code generator."""
+    """A target that plans for an array of cores by its chip file alone. Raises TargetError for a chip that lacks what
+    every plan needs, and for one of another kind, whose kernels are known only to a code generator."""
     if chip.kind != "cores":
         raise TargetError(
             f"chip {chip.name}",
             needs=f"a code generator for {chip.isa}, which plans for a chip of kind {chip.kind} ask for its kernels",
             has="none",
         )
+    if problems := unplannable(chip):
+        raise TargetError(f"chip {chip.name}", needs="what every plan uses", has="\n  ".join(("", *problems)).strip())
     return GenericTarget(chip.isa)
+
+
+def unplannable(chip: Chip) -> tuple[str, ...]:
+    """One sentence for each part that every plan uses and an array of cores does not have; it begins with the field."""
+    return tuple(_absent_parts(chip))
+
+
+def _absent_parts(chip: Chip) -> Iterator[str]:
+    if not any(isinstance(engine, VectorEngine) for engine in chip.engines):
+        yield "engines: none of kind vector, which computes everything that is not a product"
+    try:
+        main = main_memory(chip)
+    except ChipError:
+        yield "memories: none of scope cluster or chip, in which whole networks lie"
+        return
+    try:
+        local = local_memory(chip)
+    except ChipError:
+        yield f"links: none lead from {main} to a memory of scope core, in which layers are computed"
+        return
+    try:
+        route(chip, local, main)
+    except ChipError:
+        yield f"links: none lead from {local} to {main}, to which results return"
+        return
+    between = route(chip, main, local)[1:-1]
+    if len(between) > 1:
+        yield f"links: data pass through {' and '.join(between)} on their way to {local}; at most one memory"
+    for memory in map(chip.memory, between):
+        if memory.scope == "core":
+            yield f"memories: {memory.name} has scope core, and is between {main} and {local}; it must be shared"
 
 
 @dataclass(frozen=True, slots=True)

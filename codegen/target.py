@@ -118,6 +118,15 @@ Target: TypeAlias = TileTarget | GroupTarget
 
 
 @runtime_checkable
+class NeedsParts(Protocol):
+    """A target whose templates need parts or limits that a chip file may not give."""
+
+    def lacking(self, chip: Chip) -> tuple[str, ...]:
+        """Parts and limits that the templates need and the chip file does not give, one sentence each, all of them
+        also in `unsuited`. Such a chip is planned for by its costs alone."""
+
+
+@runtime_checkable
 class Tabulates(Protocol):
     """A target that looks some functions of one operand up in tables."""
 
@@ -203,6 +212,7 @@ CAPABILITIES = (
     Capability(KernelTarget, ("kernels",), "compile, explain: plans"),
     Capability(GroupTarget, ("execution", "emit_plan"), "compile: files"),
     # Members of targets that can.
+    Capability(NeedsParts, ("lacking",), "chip check; plans of chips that lack parts go by their costs alone"),
     Capability(Timeable, ("issue_costs", "trace"), "time, timeline, and level auto, which compares programs by them"),
     Capability(CountsIssue, ("dma_start_instructions",), "compile, explain: what the cost model counts of a transfer"),
     Capability(Schedulable, ("broadcast",), "compile --schedule, with Timeable"),

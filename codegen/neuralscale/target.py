@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from codegen.judgement import EXACT, Judgement
 from codegen.neuralscale.emit.frame import dma_start_instructions, issue_costs
-from codegen.neuralscale.emit.limits import unsuited
+from codegen.neuralscale.emit.limits import lacking, unsuited
 from codegen.neuralscale.emit.memory_map import DATA_BASE, address_of
 from codegen.neuralscale.emulation.integers_reference import emulate_prepared
 from codegen.neuralscale.emulation.layer_reference import emulate
@@ -24,6 +24,7 @@ class NeuralScaleTarget(NeuralScaleKernels):
     judgement: Judgement = EXACT
 
     unsuited = staticmethod(unsuited)
+    lacking = staticmethod(lacking)
     address = staticmethod(address_of)
     emit = staticmethod(emit)
     emit_rolled = staticmethod(emit_rolled)

@@ -25,6 +25,16 @@ sys.path.insert(0, str(ROOT))
 LARGE = 1 << 24
 """Upper limits from here on only keep numbers from overflowing, and are not listed."""
 
+UNITS = {
+    "_bytes_per_cycle": "bytes per cycle",
+    "_per_cycle": "per cycle",
+    "_bytes": "bytes",
+    "_cycles": "cycles",
+    "_hz": "Hz",
+    "_us": "microseconds",
+}
+"""Units by the ends of names; the first one that fits counts."""
+
 GENERATED = Path(__file__).resolve().parent / "generated"
 CHIPS_OF_OPERATORS = ("stcp920", "a100")
 """The built-in chips whose operators are listed, one for each kind of target."""
@@ -106,8 +116,13 @@ def _fields(model: type[BaseModel]) -> Iterator[str]:
     rows = []
     for name, entry in schema["properties"].items():
         default = "required" if name in needed else _default(entry.get("default"))
-        rows.append((f"`{name}`", prose(_type(entry)), default))
-    yield table(("field", "value", "default"), rows)
+        rows.append((f"`{name}`", prose(_type(entry)), _unit(name), default))
+    yield table(("field", "value", "unit", "default"), rows)
+
+
+def _unit(name: str) -> str:
+    """The unit that the end of a field's name says; empty for counts, names and choices."""
+    return next((unit for ending, unit in UNITS.items() if name.endswith(ending)), "")
 
 
 def _default(value: object) -> str:

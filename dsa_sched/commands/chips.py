@@ -1,7 +1,9 @@
-"""`dsa-sched chips`, `chip show` and `chip check`: what chips there are, and whether a chip file can be used."""
+"""`dsa-sched chips`, `chip show`, `chip check` and `chip schema`: which chips there are, and whether a chip file can be
+used."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -42,16 +44,21 @@ def check(file: Path) -> None:
     Further lines warn of values that are possible but unusual, with the usual ones. If no machine code can be made for
     a good chip, a line says why, and whether networks can be planned for it.
     """
-    from dsa_sched.stages.targets import target_of
-    from hw_models.errors import TargetError
+    from dsa_sched.stages.targets import able_to
     from hw_models.loading import inspect_chip
 
     loaded, warnings = inspect_chip(file)
     click.echo(f"{file}: good; chip {loaded.name}, isa {loaded.isa}, {loaded.cores} cores, hash {loaded.hash[:12]}")
     for warning in warnings:
         click.echo(warning.text(str(file), "warning"))
-    try:
-        target_of(loaded)
-    except TargetError as error:
-        able = "plans only, no machine code" if loaded.kind == "cores" else "neither plans nor machine code"
-        click.echo(f"{file}: note: {able}: {error}")
+    able, reason = able_to(loaded)
+    if reason:
+        click.echo(f"{file}: note: {able}: {reason}")
+
+
+@chip.command()
+def schema() -> None:
+    """Print the JSON schema of chip files, for editors and for tools that write them."""
+    from hw_models.schema import chip_schema
+
+    click.echo(json.dumps(chip_schema(), indent=2))

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from codegen.generic import GenericTarget, generic_target
-from codegen.target import GroupTarget, Measures, Rolls, Tabulates, Target
+from codegen.target import GroupTarget, Measures, NeedsParts, Rolls, Tabulates, Target
 from codegen.target_registry import ENTRY_POINT_GROUP, find_target, target_members, target_names
 from dsa_sched.frontend.network.refusals import Judge
 from dsa_sched.stages.compilation import CompileOptions
@@ -51,9 +51,28 @@ def target_of(chip: Chip) -> Target:
 
 
 def planning_target(chip: Chip) -> Target | GenericTarget:
-    """The chip's code generator, or, where there is none, one that plans by the chip's costs alone. Raises TargetError
-    for one that lacks members, and where there is none for a chip that is no array of cores."""
-    return find_target(chip.isa) or generic_target(chip)
+    """The chip's code generator, or, where there is none or the chip lacks parts that it plans with, one that plans by
+    the chip's costs alone. Raises TargetError for a code generator that lacks members, and for a chip that cannot be
+    planned for."""
+    target = find_target(chip.isa)
+    if target is None or (isinstance(target, NeedsParts) and target.lacking(chip)):
+        return generic_target(chip)
+    return target
+
+
+def able_to(chip: Chip) -> tuple[str, str]:
+    """What can be made for a chip, in words, and why not more; the reason is empty where it is everything."""
+    try:
+        target_of(chip)
+    except TargetError as error:
+        reason = str(error)
+    else:
+        return "plans and machine code", ""
+    try:
+        planning_target(chip)
+    except TargetError as error:
+        return "neither plans nor machine code", f"{reason}\n  {error}" if chip.kind == "cores" else reason
+    return "plans only, no machine code", reason
 
 
 def judge_of(chip: Chip, target: AcceptingTarget) -> Judge:

@@ -103,7 +103,7 @@ def test_a_chip_without_memories_of_cores_says_so(folder: Path, chip: Chip) -> N
     shared = chip.model_copy(update={"memories": tuple(m for m in chip.memories if m.scope != "core")})
     with pytest.raises(ChipError, match="a memory of scope core that links reach from DDR"):
         local_memory(shared)
-    with pytest.raises(ChipError, match="a memory of scope core"):
+    with pytest.raises(TargetError, match="links: none lead from DDR to a memory of scope core"):
         plan_model(folder / "mine.onnx", shared, CompileOptions(O0()))
 
 

@@ -26,6 +26,16 @@ def test_the_shipped_chip_suits() -> None:
         ("engines_per_cluster: 2", "engines_per_cluster: 4", "dma.engines_per_cluster is 4; at most 2"),
         ("size_bytes: 8_388_608", "size_bytes: 16_777_216", "LLB has 16777216 bytes; its address space holds 8388608"),
         ("size_bytes: 3_221_225_472", "size_bytes: 4_294_967_296", "DDR has 4294967296 bytes"),
+        ("size_bytes: 3_221_225_472", "size_bytes: 67_108_864", "DDR has 67108864 bytes; more than 67108864"),
+        ("alignment_bytes: 2 ", "alignment_bytes: 64 ", "alignment_bytes of LLB is 64; at most 2"),
+        ("channels_per_engine: 2", "channels_per_engine: 1", "dma.channels_per_engine is 1; 2"),
+        ("max_rows: 65_535", "max_rows: 65_536", "dma.max_rows is 65536; at most 65535"),
+        ("gather: true", "gather: false", "dma.gather is false"),
+        (
+            "{dtype: float16, per_unit_per_cycle: 1}",
+            "{dtype: int16, per_unit_per_cycle: 1}",
+            "engine vector has no rate",
+        ),
     ],
 )
 def test_what_the_instruction_set_has_not_is_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
