@@ -127,6 +127,14 @@ class NeedsParts(Protocol):
 
 
 @runtime_checkable
+class NamesMemories(Protocol):
+    """A target whose instruction set has names of its own for memories."""
+
+    def named_for(self, chip: Chip) -> Target:
+        """The target that takes and gives the names of the chip file."""
+
+
+@runtime_checkable
 class Tabulates(Protocol):
     """A target that looks some functions of one operand up in tables."""
 
@@ -212,6 +220,7 @@ CAPABILITIES = (
     Capability(KernelTarget, ("kernels",), "compile, explain: plans"),
     Capability(GroupTarget, ("execution", "emit_plan"), "compile: files"),
     # Members of targets that can.
+    Capability(NamesMemories, ("named_for",), "chips with other names of memories than those of the instruction set"),
     Capability(NeedsParts, ("lacking",), "chip check; plans of chips that lack parts go by their costs alone"),
     Capability(Timeable, ("issue_costs", "trace"), "time, timeline, and level auto, which compares programs by them"),
     Capability(CountsIssue, ("dma_start_instructions",), "compile, explain: what the cost model counts of a transfer"),

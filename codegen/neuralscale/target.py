@@ -14,6 +14,7 @@ from codegen.neuralscale.emulation.layer_reference import emulate
 from codegen.neuralscale.executable import disassemble, emit, emit_rolled, made_for
 from codegen.neuralscale.execution import run, simulate, trace, trace_again
 from codegen.neuralscale.kernels.dispatch import NeuralScaleKernels
+from hw_models.chip import Chip
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,12 @@ class NeuralScaleTarget(NeuralScaleKernels):
     dma_start_instructions = staticmethod(dma_start_instructions)
     trace = staticmethod(trace)
     trace_again = staticmethod(trace_again)
+
+    def named_for(self, chip: Chip) -> NeuralScaleTarget:
+        """The target that takes and gives the chip's own names of memories."""
+        from codegen.neuralscale.named_target import named_for  # its class extends this one
+
+        return named_for(self, chip)
 
 
 TARGET = NeuralScaleTarget()

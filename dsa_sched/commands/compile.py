@@ -178,20 +178,19 @@ def _asks_programs(chip: Chip, options: CompileOptions) -> bool:
 def _print_early(model: str, described: Chip, options: CompileOptions, stage: str) -> None:
     """Print one stage and make no later one, which a chip without a code generator does not have."""
     from codegen.generic import GenericTarget
-    from codegen.target_registry import find_target
     from dsa_sched.frontend import load_model
     from dsa_sched.pipeline.driver import plan_model
     from dsa_sched.report.progress import ProgressSteps
     from dsa_sched.stages.compilation import no_layout
     from dsa_sched.stages.kernel_stages import PlannedKernels
-    from dsa_sched.stages.targets import reader_of
+    from dsa_sched.stages.targets import generator_of, reader_of
     from dsa_sched.stages.tile_stages import laid_out
     from partitioner.memory.memory_plan_types import PLAIN
 
     with ProgressSteps() as steps:
         if stage == "graph" and options.clusters == 1 and options.per_pass is None:
             steps.say("reading the model")
-            target = find_target(described.isa) or GenericTarget(described.isa)
+            target = generator_of(described) or GenericTarget(described.isa)
             read = load_model(
                 model, dict(options.shapes), options.batch, reader_of(described, target), dict(options.bindings)
             )

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from codegen.generic import GenericTarget, generic_target
-from codegen.target import GroupTarget, Measures, NeedsParts, Rolls, Tabulates, Target
+from codegen.target import GroupTarget, Measures, NamesMemories, NeedsParts, Rolls, Tabulates, Target
 from codegen.target_registry import ENTRY_POINT_GROUP, find_target, target_members, target_names
 from dsa_sched.frontend.network.refusals import Judge
 from dsa_sched.stages.compilation import CompileOptions
@@ -32,7 +32,7 @@ def target_of(chip: Chip) -> Target:
     """The chip's code generator. Raises TargetError if there is none (it says which instruction sets have one and how
     to add one), or if the generator lacks something (it says what).
     """
-    target = find_target(chip.isa)
+    target = generator_of(chip)
     if target is None:
         works = "--print graph and --print plan work" if chip.kind == "cores" else "--print graph works"
         raise TargetError(
@@ -54,10 +54,16 @@ def planning_target(chip: Chip) -> Target | GenericTarget:
     """The chip's code generator, or, where there is none or the chip lacks parts that it plans with, one that plans by
     the chip's costs alone. Raises TargetError for a code generator that lacks members, and for a chip that cannot be
     planned for."""
-    target = find_target(chip.isa)
+    target = generator_of(chip)
     if target is None or (isinstance(target, NeedsParts) and target.lacking(chip)):
         return generic_target(chip)
     return target
+
+
+def generator_of(chip: Chip) -> Target | None:
+    """The code generator of the chip's instruction set, with the chip's names of memories; None where there is none."""
+    target = find_target(chip.isa)
+    return target.named_for(chip) if isinstance(target, NamesMemories) else target
 
 
 def able_to(chip: Chip) -> tuple[str, str]:

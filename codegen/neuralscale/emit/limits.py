@@ -18,11 +18,20 @@ from codegen.neuralscale.emit.memory_map import (
     HARTS_PER_CLUSTER,
     MEMORY_BYTES,
 )
+from codegen.neuralscale.emit.memory_names import memories_by_role
 from hw_models.chip import Chip
 from hw_models.parts import MatrixEngine, Memory, TransferEngine, VectorEngine
 
 ENGINES = {"vector": "vector", "matrix": "matrix", "transfer": "transfer", "dma": "dma", "sync": "sync"}
 """Kind of each engine that machine code drives, by its name."""
+
+ROLES = {
+    "DDR": "main memory of scope cluster",
+    "LLB": "second memory of scope cluster, through which data pass: the DMA addresses no memory of a core",
+    "L1": "memory of scope core",
+    "IM": "second memory of scope core, for sums",
+}
+"""The memories that machine code needs, in words."""
 
 BUFFERS = ("data", "weights")
 """Parts of the L1 between which tiles are divided, where the chip file keeps parts apart."""
@@ -66,12 +75,11 @@ def unsuited(chip: Chip) -> tuple[str, ...]:
 
 
 def _absent_parts(chip: Chip) -> Iterator[str]:
-    memories = {memory.name: memory for memory in chip.memories}
+    memories = memories_by_role(chip)
     engines = {engine.name: engine for engine in chip.engines}
-    for name in MEMORY_BYTES:
-        if name not in memories:
-            why = ": the DMA addresses no memory of a core, so data pass through a buffer that the cores share"
-            yield f"there is no memory {name}{why if name == 'LLB' else ''}"
+    for role, words in ROLES.items():
+        if role not in memories:
+            yield f"there is no {words}"
     for name, kind in ENGINES.items():
         engine = engines.get(name)
         if engine is None or engine.kind != kind:
@@ -79,10 +87,11 @@ def _absent_parts(chip: Chip) -> Iterator[str]:
         elif isinstance(engine, MatrixEngine | VectorEngine) and all(rate.dtype != COMPUTES for rate in engine.rates):
             yield f"engine {name} has no rate for {COMPUTES}"
     ways = {(link.source, link.destination, link.engine) for link in chip.links}
-    for source, destination, engine_name in LINKS:
-        known = source in memories and destination in memories and engine_name in engines
-        if known and (source, destination, engine_name) not in ways:
-            yield f"links: there is none from {source} to {destination} by {engine_name}"
+    for start, end, engine_name in LINKS:
+        if start in memories and end in memories and engine_name in engines:
+            source, destination = memories[start].name, memories[end].name
+            if (source, destination, engine_name) not in ways:
+                yield f"links: there is none from {source} to {destination} by {engine_name}"
     if local := memories.get("L1"):
         yield from _absent_buffers(local)
 
@@ -104,40 +113,35 @@ def _too_many(chip: Chip) -> Iterator[str]:
             f"cores_per_cluster is {chip.cores_per_cluster}; at most {HARTS_PER_CLUSTER}: "
             f"core i of cluster k is hart {HARTS_PER_CLUSTER} k + i"
         )
-    for memory in chip.memories:
-        if memory.size_bytes > (most := MEMORY_BYTES.get(memory.name, memory.size_bytes)):
+    for role, memory in memories_by_role(chip).items():
+        if memory.size_bytes > (most := MEMORY_BYTES[role]):
             yield f"{memory.name} has {memory.size_bytes} bytes; its address space holds {most}"
 
 
 def _memories(chip: Chip) -> Iterator[str]:
-    memories = {memory.name: memory for memory in chip.memories if memory.name in MEMORY_BYTES}
-    for name, memory in memories.items():
-        shared = name in ("DDR", "LLB")
-        if shared == (memory.scope == "core"):
-            yield f"{name} has scope {memory.scope}; it belongs to {'a cluster' if shared else 'one core'}"
+    memories = memories_by_role(chip)
+    for role, memory in memories.items():
+        name, unit_bytes = memory.name, memory.alignment_bytes
         if memory.scope == "chip" and chip.clusters > 1:
             yield f"{name} has scope chip; each of the {chip.clusters} clusters has its own"
-        if memory.alignment_bytes > ELEMENT_BYTES:
-            yield (
-                f"alignment_bytes of {name} is {memory.alignment_bytes}; at most {ELEMENT_BYTES}: "
-                f"rows of elements follow each other without gaps"
-            )
-        elif memory.alignment_bytes < ELEMENT_BYTES and name != "DDR":
-            yield f"alignment_bytes of {name} is {memory.alignment_bytes}; {ELEMENT_BYTES}: odd addresses trap"
-    main = memories.get("DDR")
-    if main is not None and main.size_bytes <= DATA_BASE:
-        yield f"DDR has {main.size_bytes} bytes; more than {DATA_BASE}, which programs keep for their code"
+        if unit_bytes > ELEMENT_BYTES:
+            why = "rows of elements follow each other without gaps"
+            yield f"alignment_bytes of {name} is {unit_bytes}; at most {ELEMENT_BYTES}: {why}"
+        elif unit_bytes < ELEMENT_BYTES and role != "DDR":
+            yield f"alignment_bytes of {name} is {unit_bytes}; {ELEMENT_BYTES}: odd addresses trap"
+        if role == "DDR" and memory.size_bytes <= DATA_BASE:
+            yield f"{name} has {memory.size_bytes} bytes; more than {DATA_BASE}, which programs keep for their code"
     yield from _accesses(memories)
 
 
 def _accesses(memories: dict[str, Memory]) -> Iterator[str]:
     for engine, (reads, writes) in ACCESSES.items():
-        for name in reads:
-            if name in memories and engine not in memories[name].read_by:
-                yield f"read_by of {name} does not name {engine}, which reads its operands there"
-        for name in writes:
-            if name in memories and engine not in memories[name].written_by:
-                yield f"written_by of {name} does not name {engine}, which leaves its results there"
+        for memory in (memories[role] for role in reads if role in memories):
+            if engine not in memory.read_by:
+                yield f"read_by of {memory.name} does not name {engine}, which reads its operands there"
+        for memory in (memories[role] for role in writes if role in memories):
+            if engine not in memory.written_by:
+                yield f"written_by of {memory.name} does not name {engine}, which leaves its results there"
 
 
 def _dma(chip: Chip) -> Iterator[str]:
@@ -159,9 +163,10 @@ def _extents(chip: Chip) -> Iterator[str]:
             for field, needed in (("max_extent", EXTENT), ("max_stride_bytes", STRIDE_BYTES)):
                 if (value := getattr(engine, field)) < needed:
                     yield f"{field} of engine {engine.name} is {value}; {needed}, which instructions are cut to"
+    roles = {memory.name: role for role, memory in memories_by_role(chip).items()}
     for link in chip.links:
-        driven = link.engine == "transfer" and (link.source, link.destination, link.engine) in LINKS
-        if driven and link.max_stride_bytes < STRIDE_BYTES:
+        way = (roles.get(link.source), roles.get(link.destination), link.engine)
+        if link.engine == "transfer" and way in LINKS and link.max_stride_bytes < STRIDE_BYTES:
             yield (
                 f"max_stride_bytes of link {link.name} is {link.max_stride_bytes}; "
                 f"{STRIDE_BYTES}, which instructions are cut to"
