@@ -21,6 +21,7 @@ from codegen.neuralscale.emit.memory_map import (
 from codegen.neuralscale.emit.memory_names import memories_by_role
 from hw_models.chip import Chip
 from hw_models.parts import MatrixEngine, Memory, TransferEngine, VectorEngine
+from hw_models.plausibility import COMPUTES
 
 ENGINES = {"vector": "vector", "matrix": "matrix", "transfer": "transfer", "dma": "dma", "sync": "sync"}
 """Kind of each engine that machine code drives, by its name."""
@@ -41,9 +42,6 @@ LINKS = (("DDR", "LLB", "dma"), ("LLB", "DDR", "dma"), ("LLB", "L1", "transfer")
 
 ACCESSES = {"vector": (("L1", "IM"), ("L1", "IM")), "matrix": (("L1", "IM"), ("IM",))}
 """Memories that the templates read and write by each computing engine."""
-
-COMPUTES = "float16"
-"""Data type of all work except products of int8."""
 
 DMA_CHANNELS = 2
 """Channels of each DMA engine: one carries data in, the other one out."""
