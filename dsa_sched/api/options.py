@@ -29,8 +29,9 @@ class Options(TypedDict, total=False):
     `per_pass` items (a number, or "auto"). With `schedule`, instructions are ordered so that engines work at the same
     time; with `roll`, machine code has loops (None for both: where it is best). With `keep_values`, every value that
     reaches the main memory keeps a place of its own. For GPUs, `force_group` names layers that become one kernel, and
-    `tune` times kernels on the device. `cache` is False to neither read nor fill the build cache; `progress` is called
-    with each step.
+    `tune` times kernels on the device. At level auto up to `jobs` processes work at once (None: one per core), which
+    changes nothing but the time that compiling takes. `cache` is False to neither read nor fill the build cache;
+    `progress` is called with each step.
     """
 
     level: str
@@ -46,6 +47,7 @@ class Options(TypedDict, total=False):
     keep_values: bool
     force_group: Sequence[str]
     tune: bool
+    jobs: int | None
     cache: bool
     progress: Progress
 
@@ -70,6 +72,7 @@ def compile_options(options: Options) -> CompileOptions:
         tune=options.get("tune", False),
         roll=options.get("roll"),
         bindings=tuple((name, tuple(values)) for name, values in options.get("bind", {}).items()),
+        jobs=options.get("jobs"),
     )
 
 

@@ -212,6 +212,13 @@ def planning_options(command: AnyFunction) -> AnyFunction:
             help=f"At {AUTO}: the largest number of plans, per size of a pass, that become programs and are timed: "
             f"{', '.join(f'{name} {most}' for name, most in EFFORTS.items())}.",
         ),
+        click.option(
+            "--jobs",
+            type=click.IntRange(1),
+            metavar="N",
+            help=f"At {AUTO}: how many processes work at once. The result is the same for every number. Default: one "
+            "per core of this machine.",
+        ),
         force_group_option,
         tune_option,
     ):

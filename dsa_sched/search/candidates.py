@@ -5,12 +5,15 @@ model, planners --plan, lay out, cost model--> candidates, the most promising fi
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from typing import Generic, TypeVar
 
 from dsa_sched.frontend import Model
+from dsa_sched.search.ahead import LEAST_SECONDS, Ahead, Workers, processes_of
 from dsa_sched.stages.compilation import CompileOptions
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
@@ -115,6 +118,14 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
+class SearchState(Generic[RequestedT]):
+    """What a search looks for programs of; workers have it, with the tables that they fill."""
+
+    model: Model
+    context: Context[RequestedT]
+
+
+@dataclass(frozen=True, slots=True)
 class Plans(Generic[TargetT]):
     """All candidates, the most promising first; why there are no more; and those of these reasons that are refusals."""
 
@@ -124,41 +135,82 @@ class Plans(Generic[TargetT]):
     decisions: tuple[Decision, ...]
     errors: tuple[PlanError, ...]
 
+    @property
+    def state(self) -> SearchState[TargetT]:
+        return SearchState(self.model, self.context)
 
-def plans_of(request: SearchRequest[TargetT], model: Model, without: frozenset[Config] = frozenset()) -> Plans[TargetT]:
-    """A candidate for each configuration that is not in `without` and has a plan. Raises ModelError for operators that
-    cannot be computed."""
+
+def plans_of(
+    request: SearchRequest[TargetT],
+    model: Model,
+    without: frozenset[Config],
+    workers: Workers[SearchState[TargetT]],
+    meanwhile: Callable[[], None] = lambda: None,
+) -> Plans[TargetT]:
+    """A candidate for each configuration that is not in `without` and has a plan. The workers are forked where the
+    first plan takes `LEAST_SECONDS`; they plan while this process does what is to be done `meanwhile`. Raises
+    ModelError for operators that cannot be computed."""
     ctx, options = request.context(model), request.options
     candidates: list[Candidate] = []
     decisions: list[Decision] = []
     errors: list[PlanError] = []
-    made: dict[Config, Candidate] = {}
     little = options.is_hasty
-    ahead = options.schedule and _may_run_ahead(ctx)
-    configs = dict.fromkeys((*FAST_CONFIGS, *CONFIGS) if little else CONFIGS)
-    for config in (config for config in configs if config not in without and (ahead or not config.ahead)):
+    may_run_ahead = options.schedule and _may_run_ahead(ctx)
+    among = dict.fromkeys((*FAST_CONFIGS, *CONFIGS) if little else CONFIGS)
+    configs = [config for config in among if config not in without and (may_run_ahead or not config.ahead)]
+    plain_configs = tuple(dict.fromkeys(replace(config, ahead=False) for config in configs))
+    made: dict[Config, Candidate | PlanError] = {}
+    began = time.process_time()
+    state = SearchState(model, ctx)
+    for first in plain_configs[:1]:
+        request.progress(f"level auto: planning, 1 of {len(plain_configs)} ({first})")
+        made[first] = _planned(state, first, options)
+    if time.process_time() - began >= LEAST_SECONDS:
+        workers.fork(processes_of(options.jobs), state)
+    ahead = Ahead(
+        plain_configs[1:],
+        lambda config: partial(_planned, config=config, options=options),
+        workers,
+        state,
+        lambda config: not little or config in FAST_CONFIGS,
+    )
+    ahead.begin()
+    meanwhile()
+    turns = iter(ahead)
+    for config in configs:
         if little and candidates and config not in FAST_CONFIGS:
             decisions.append(Decision(SUBJECT, f"not {config}", f"not planned at effort {options.effort}"))
             continue
         plain = replace(config, ahead=False)
-        try:
-            if plain not in made:
-                request.progress(f"level auto: planning {plain}")
-                made[plain] = costed(ctx, plain, make_plan(ctx, config.planner), options)
-        except PlanError as error:
-            errors.append(error.with_traceback(None))  # its frames hold the plan
-            decisions.append(Decision(SUBJECT, f"not {config}", f"no plan: {one_line(error)}"))
-            continue
-        if config.planner != O3(BEST_POLICY) or any(group.spills for group in made[plain].plan.groups):
-            candidates.append(replace(made[plain], config=config))
+        if plain not in made:
+            request.progress(f"level auto: planning, {len(made) + 1} of {len(plain_configs)} ({plain})")
+            next(turn for turn in turns if turn == plain)
+            made[plain] = ahead.result(plain)
+        found = made[plain]
+        if isinstance(found, PlanError):
+            errors.append(found)
+            decisions.append(Decision(SUBJECT, f"not {config}", f"no plan: {one_line(found)}"))
+        elif config.planner != O3(BEST_POLICY) or any(group.spills for group in found.plan.groups):
+            candidates.append(replace(found, config=config))
     candidates.sort(key=lambda candidate: candidate.expected_cycles)
     return Plans(model, ctx, tuple(candidates), tuple(decisions), tuple(errors))
 
 
-def chunk_plans_of(request: SearchRequest[TargetT], model: Model, without: frozenset[Config]) -> Plans[TargetT]:
+def _planned(state: SearchState[PlanTarget], config: Config, options: CompileOptions) -> Candidate | PlanError:
+    """The candidate of a configuration without constants ahead, or why it has no plan."""
+    ctx = state.context
+    try:
+        return costed(ctx, config, make_plan(ctx, config.planner), options)
+    except PlanError as error:
+        return error.with_traceback(None)  # its frames hold the plan
+
+
+def chunk_plans_of(
+    request: SearchRequest[TargetT], model: Model, without: frozenset[Config], workers: Workers[SearchState[TargetT]]
+) -> Plans[TargetT]:
     """Like `plans_of`, for a model whose hidden values are already in chunks: the candidates of `CHUNK_CONFIGS`."""
     wanted = {Config(Streamed(), config.ahead): config for config in CHUNK_CONFIGS if config not in without}
-    plans = plans_of(request, model, frozenset(CONFIGS) - wanted.keys())
+    plans = plans_of(request, model, frozenset(CONFIGS) - wanted.keys(), workers)
     return replace(plans, candidates=tuple(replace(each, config=wanted[each.config]) for each in plans.candidates))
 
 

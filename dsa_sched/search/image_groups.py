@@ -19,6 +19,7 @@ from hw_models.errors import PlanError, UserError
 from partitioner.context.plan_context import Context
 from partitioner.ir.batch_independence import batch_problem
 from partitioner.ir.decisions import Decision
+from partitioner.ir.plan import Plan
 from partitioner.memory.no_plan import NoPlan, reason_of
 from partitioner.planners.image_groups import plan_like
 from partitioner.planners.levels import O3, Images
@@ -55,35 +56,53 @@ class ImageGroups:
     load: Callable[[int], Model]
     decisions: list[Decision] = field(default_factory=list)
     expected_cycles: dict[int, float] = field(default_factory=dict)
+    planned: dict[int, Plan | str] | None = None
     found: dict[Config, Candidate] | None = None
+
+    def plan_neighbours(self) -> None:
+        """Make O3's plans for `neighbouring_batches`, or find out why there are none, unless this was done before."""
+        if self.planned is not None:
+            return
+        self.planned = {}
+        if self.share == 1 or batch_problem(self.model.graph, self.model.constants):
+            return
+        for batch in neighbouring_batches(self.share, self.request.chip.cores_per_cluster, self.request.options):
+            self.request.progress(f"level auto, groups of {batch} per pass for {self.share}")
+            self.planned[batch] = self._neighbour(batch)
 
     def __call__(self, promising_cycles: float) -> tuple[Candidate, ...]:
         """A candidate for each of `neighbouring_batches`, the same plan once; found when it is asked first."""
         if self.found is None:
             self.found = {}
-            if self.share == 1 or batch_problem(self.model.graph, self.model.constants):
-                return ()
+            self.plan_neighbours()
             ctx = self.request.context(self.model)
-            for batch in neighbouring_batches(self.share, ctx.chip.cores_per_cluster, self.request.options):
-                self.request.progress(f"level auto: groups of {batch} per pass for {self.share}")
-                candidate = self._of(ctx, batch, promising_cycles)
+            for batch, plan in (self.planned or {}).items():
+                candidate = plan if isinstance(plan, str) else self._like(ctx, batch, plan, promising_cycles)
                 if isinstance(candidate, str):
                     self.decisions.append(Decision(SUBJECT, f"not in the groups for {batch}", candidate))
                 else:
                     self.found.setdefault(candidate.config, candidate)
         return tuple(self.found.values())
 
-    def _of(self, ctx: Context[TileTarget], batch: int, promising_cycles: float) -> Candidate | str:
-        """The share in groups as for another batch; or the reason why not, where no plan is expected to take fewer
-        cycles per item than the plan for that batch.
-        """
+    def _neighbour(self, batch: int) -> Plan | str:
         try:
             other = self.request.context(self.load(batch))
             plan = make_plan(other, O3())
-            cycles = costed(other, Config(O3()), plan, self.request.options).expected_cycles
-            self.expected_cycles[batch] = cycles
-            if cycles * self.share / batch >= promising_cycles:
-                return f"the cost model expects {cycles:,.0f} cycles for these, no fewer per item than for {self.share}"
+            self.expected_cycles[batch] = costed(other, Config(O3()), plan, self.request.options).expected_cycles
+        except PlanError as error:
+            return f"no plan: {one_line(error)}"
+        except UserError:
+            return "there is no model for this batch"
+        return plan
+
+    def _like(self, ctx: Context[TileTarget], batch: int, plan: Plan, promising_cycles: float) -> Candidate | str:
+        """The share in groups as for another batch; or the reason why not, where no plan is expected to take fewer
+        cycles per item than the plan for that batch.
+        """
+        cycles = self.expected_cycles[batch]
+        if cycles * self.share / batch >= promising_cycles:
+            return f"the cost model expects {cycles:,.0f} cycles for these, no fewer per item than for {self.share}"
+        try:
             found = plan_like(ctx, plan)
             if found is None:
                 return "not all of them can be cut into items"
@@ -94,5 +113,3 @@ class ImageGroups:
             return costed(ctx, Config(Images(groups)), made, self.request.options)
         except PlanError as error:
             return f"no plan: {one_line(error)}"
-        except UserError:
-            return "there is no model for this batch"

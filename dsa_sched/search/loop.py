@@ -11,13 +11,17 @@ of the segments, that made it in every respect but the decisions about `level`, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
 from math import inf
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from codegen.target import TileTarget
 from dsa_sched.frontend import Model
+from dsa_sched.search.ahead import Ahead, Workers
+from dsa_sched.search.attempt import Attempt, attempted, is_timed_by_layer, limit_of
 from dsa_sched.search.candidates import (
     CONFIGS,
     NOTHING_PRUNED,
@@ -25,36 +29,36 @@ from dsa_sched.search.candidates import (
     SUBJECT,
     Candidate,
     Config,
-    Others,
     Plans,
     Pruning,
     SearchRequest,
+    SearchState,
     chunk_plans_of,
     expects,
     one_line,
     plans_of,
     with_others,
 )
-from dsa_sched.search.floors import has_region, memory_floor_cycles
+from dsa_sched.search.floors import memory_floor_cycles
+from dsa_sched.search.image_groups import ImageGroups
 from dsa_sched.search.segments import (
     MOST_TIMES,
     RuledOut,
     SegmentCandidate,
     Timed,
     segment_candidates,
-    timed,
     with_ruled_out,
 )
 from dsa_sched.stages.chunked_model import chunked_model
 from dsa_sched.stages.compilation import INTERRUPTED, Compilation, CompileOptions, LevelTime, Lowered
-from dsa_sched.stages.tile_stages import Planned, lower_below, verified
+from dsa_sched.stages.tile_stages import Planned
 from hw_models.errors import PlanError
 from partitioner.context.plan_context import Context
 from partitioner.cost.roofline import binding_floor, network_floors
 from partitioner.ir.decisions import Decision
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
-from partitioner.planners.levels import EFFORTS, PLANNERS, Images, Segments
+from partitioner.planners.levels import EFFORTS, PLANNERS, Segments
 
 TargetT = TypeVar("TargetT", bound=PlanTarget)
 
@@ -111,7 +115,8 @@ def cheapest_plan(request: SearchRequest[TargetT], model: Model) -> tuple[Planne
     options that make it without a search. Raises ModelError for operators that cannot be computed, and the error of the
     first level where none has a plan.
     """
-    plans = plans_of(request, model, frozenset(CONFIGS) - frozenset(PLAIN_CONFIGS))
+    with Workers[SearchState[TargetT]]() as workers:
+        plans = plans_of(request, model, frozenset(CONFIGS) - frozenset(PLAIN_CONFIGS), workers)
     if not plans.candidates:
         raise plans.errors[0]
     best, *others = plans.candidates
@@ -127,7 +132,7 @@ def fastest_program(
     request: SearchRequest[TileTarget],
     model: Model,
     pruning: Pruning = NOTHING_PRUNED,
-    others: Others | None = None,
+    others: ImageGroups | None = None,
 ) -> Fastest | None:
     """Like `fastest_timed`, with the files emitted: a program whose code overflows its space gives way to the next one.
     Raises PlanError or DoesNotFit where no program is left.
@@ -150,7 +155,7 @@ def fastest_timed(
     request: SearchRequest[TileTarget],
     model: Model,
     pruning: Pruning = NOTHING_PRUNED,
-    others: Others | None = None,
+    others: ImageGroups | None = None,
 ) -> Fastest | None:
     """The fastest program by the cycle model, for which the target must be made; None where no candidate is left that
     `pruning` allows.
@@ -162,12 +167,15 @@ def fastest_timed(
     limit = pruning.limit_cycles
     if limit < inf and binding_floor(network_floors(model.graph, request.chip)).cycles >= limit:
         return None
-    plans = plans_of(request, model, pruning.without)
-    if others is not None:
-        plans = with_others(plans, others, pruning.without)
-    loop = _TimingLoop(request, plans, pruning)
-    loop.run()
-    loop.run_segments()
+    with Workers[SearchState[TileTarget]]() as workers:
+        if others is None:
+            plans = plans_of(request, model, pruning.without, workers)
+        else:
+            plans = plans_of(request, model, pruning.without, workers, others.plan_neighbours)
+            plans = with_others(plans, others, pruning.without)
+        loop = _TimingLoop(request, plans, pruning, workers)
+        loop.run()
+        loop.run_segments()
     loop = _of_chunks(model, loop) or loop
     if loop.best is not None:
         return loop.found(loop.best)
@@ -192,9 +200,11 @@ def _of_chunks(model: Model, before: _TimingLoop) -> _TimingLoop | None:
         reason = f"at least {floor.cycles:,.0f} cycles for {floor.name}: little to gain"
         before.decisions.append(Decision(SUBJECT, "not with hidden values in chunks", reason))
         return None
-    plans = chunk_plans_of(request, chunked, before.pruning.without)
-    loop = _TimingLoop(request, plans, replace(before.pruning, limit_cycles=before.limit_cycles))
-    loop.run()
+    with Workers[SearchState[TileTarget]]() as workers:
+        plans = chunk_plans_of(request, chunked, before.pruning.without, workers)
+        pruning = replace(before.pruning, limit_cycles=before.limit_cycles)
+        loop = _TimingLoop(request, plans, pruning, workers)
+        loop.run()
     if loop.best is None:
         before.decisions += [*loop.decisions, *plans.decisions]
         before.interrupted |= loop.interrupted
@@ -206,11 +216,21 @@ def _of_chunks(model: Model, before: _TimingLoop) -> _TimingLoop | None:
     return loop
 
 
-class _TimingLoop:
-    """Tries candidates for one model one by one; the fastest so far is the limit for the next."""
+Attempts: TypeAlias = Ahead[Candidate, SearchState[TileTarget], Attempt]
 
-    def __init__(self, request: SearchRequest[TileTarget], plans: Plans[TileTarget], pruning: Pruning) -> None:
-        self.request, self.plans, self.pruning = request, plans, pruning
+
+class _TimingLoop:
+    """Tries candidates for one model in their order; the fastest so far is the limit for the next. Programs are made
+    ahead of their turn by other processes, so with a limit that is higher than in their turn, or as high."""
+
+    def __init__(
+        self,
+        request: SearchRequest[TileTarget],
+        plans: Plans[TileTarget],
+        pruning: Pruning,
+        workers: Workers[SearchState[TileTarget]],
+    ) -> None:
+        self.request, self.plans, self.pruning, self.workers = request, plans, pruning, workers
         self.options, self.limit_cycles = request.options, pruning.limit_cycles
         self.best: tuple[Candidate, Lowered, float] | None = None
         self.decisions: list[Decision] = []
@@ -225,8 +245,29 @@ class _TimingLoop:
 
     def run(self) -> None:
         """Try all whole plans."""
-        for number, candidate in enumerate(self.plans.candidates, 1):
-            self._attempt(candidate, f"{number} of {len(self.plans.candidates)}")
+        candidates, number = self.plans.candidates, 0
+        try:
+            ahead = self._ahead(candidates)
+            for number, candidate in enumerate(ahead, 1):
+                self._attempt(candidate, f"plan {number} of {len(candidates)}", ahead)
+        except KeyboardInterrupt:  # between two candidates
+            if self.best is None:
+                raise
+            self.interrupted = True
+            for candidate in candidates[number:]:
+                self.against(candidate, self._skipped(candidate))
+
+    def _ahead(self, candidates: Iterable[Candidate]) -> Attempts:
+        begun = count(self.tried + 1)
+
+        def worth(candidate: Candidate) -> bool:
+            skipped = self._skipped(candidate) or self._expects_too_much(candidate)
+            return not skipped and next(begun) <= self._most_tried(candidate)
+
+        return Ahead(candidates, self._work, self.workers, self.plans.state, worth)
+
+    def _work(self, candidate: Candidate) -> partial[Attempt]:
+        return partial(attempted, candidate=candidate, options=self.options, best_cycles=self.limit_cycles)
 
     def run_segments(self) -> None:
         """Plans of segments of those that were timed, then also of those that were ruled out as a whole."""
@@ -247,16 +288,23 @@ class _TimingLoop:
 
     def _attempt_while_promising(self, candidates: Iterator[SegmentCandidate]) -> None:
         failed = 0
-        for each in candidates:
+        reasons: dict[int, tuple[Decision, ...]] = {}  # by identity of the candidate
+
+        def allowed() -> Iterator[Candidate]:
+            for each in candidates:
+                if each.candidate.config not in self.pruning.without:
+                    reasons[id(each.candidate)] = each.decisions
+                    yield each.candidate
+
+        ahead = self._ahead(allowed())
+        for number, candidate in enumerate(ahead, 1):
             if self.interrupted:
                 return
-            if each.candidate.config in self.pruning.without:
-                continue
-            self._attempt(each.candidate, "after the whole levels")
-            better = self.best is not None and self.best[0] is each.candidate
+            self._attempt(candidate, f"division {number} into segments", ahead)
+            better = self.best is not None and self.best[0] is candidate
             failed = 0 if better else failed + 1
             if better:
-                self.of_segments = each.decisions
+                self.of_segments = reasons[id(candidate)]
             if failed >= self._patience() and not self.options.is_thorough:
                 return
 
@@ -264,14 +312,19 @@ class _TimingLoop:
         """Number of failures in a row after which the search ends."""
         return min(max(PATIENT_INSTRUCTIONS // max(self.instructions, 1), LEAST_PATIENCE), MOST_PATIENCE)
 
-    def _attempt(self, candidate: Candidate, which: str) -> None:
+    def _attempt(self, candidate: Candidate, which: str, ahead: Attempts) -> None:
         try:
             if reason := self._skipped(candidate):
                 self.against(candidate, reason)
                 return
-            self.tried += 1
-            self._say(f"level auto: {candidate.config}, {which}")
-            self._try(candidate)
+            if self._expects_too_much(candidate):
+                self._rules_out(candidate, 0.0)
+                self.against(
+                    candidate, f"{expects(candidate)}, more than {self._most_expected:g} times the cycles of the best"
+                )
+                return
+            self._say(which, candidate)
+            self._judge(candidate, ahead.result(candidate))
         except PlanError as error:
             self.errors.append(error.with_traceback(None))  # its frames hold the program that was refused
             self.against(candidate, f"no program: {one_line(error)}")
@@ -282,56 +335,64 @@ class _TimingLoop:
             self.against(candidate, "the search was interrupted")
 
     def _skipped(self, candidate: Candidate) -> str:
-        """Why a candidate is not lowered; empty for one that is."""
+        """Why a candidate is not even looked at; empty for one that is."""
         if self.interrupted:
             return f"the search was interrupted; {expects(candidate)}"
         if candidate.expected_cycles >= self.pruning.promising_cycles:
             return expects(candidate)
-        segments = isinstance(candidate.config.planner, Segments) and not self.options.is_thorough
-        if self.tried >= EFFORTS[self.options.effort] and not segments:
+        if self.tried >= self._most_tried(candidate):
             return f"not tried at effort {self.options.effort}; {expects(candidate)}"
-        ctx, limit_cycles = self.plans.context, self.limit_cycles
-        most = MOST_EXPECTED_FAST if self.options.is_hasty else MOST_EXPECTED
-        if candidate.expected_cycles > most * limit_cycles and not self.options.is_thorough:
-            self._rules_out(candidate, 0.0)
-            return f"{expects(candidate)}, more than {most:g} times the cycles of the best"
-        if candidate.config.ahead and not has_region(candidate.plan, ctx):
-            return f"values leave no region of {ctx.roles.staging} free for the whole run; {expects(candidate)}"
-        if limit_cycles == inf:
-            return ""
-        options = candidate.config.of(self.options)
-        floor = memory_floor_cycles(candidate.plan, ctx, options, limit_cycles, candidate.plain)
+        return ""
+
+    def _most_tried(self, candidate: Candidate) -> float:
+        """Number of programs after which a candidate is not tried."""
+        segments = isinstance(candidate.config.planner, Segments) and not self.options.is_thorough
+        return inf if segments else EFFORTS[self.options.effort]
+
+    def _expects_too_much(self, candidate: Candidate) -> bool:
+        return candidate.expected_cycles > self._most_expected * self.limit_cycles and not self.options.is_thorough
+
+    @property
+    def _most_expected(self) -> float:
+        return MOST_EXPECTED_FAST if self.options.is_hasty else MOST_EXPECTED
+
+    def _judge(self, candidate: Candidate, attempt: Attempt) -> None:
+        ctx = self.plans.context
+        if not attempt.has_region:
+            reason = f"values leave no region of {ctx.roles.staging} free for the whole run; {expects(candidate)}"
+            self.against(candidate, reason)
+            return
+        floor = attempt.floor_cycles
+        if floor >= self.limit_cycles:
+            options = candidate.config.of(self.options)
+            floor = memory_floor_cycles(candidate.plan, ctx, options, self.limit_cycles, candidate.plain)
         if floor >= self.limit_cycles:
             self._learned(candidate, floor, timed=False)
             self._rules_out(candidate, floor)
-            return f"at least {floor:,.0f} cycles for the bytes of a shared memory"
-        return ""
-
-    def _try(self, candidate: Candidate) -> None:
-        planned = Planned(self.plans.model, self.plans.context, candidate.plan)
-        whole = candidate.config.is_whole and not self.options.is_hasty
-        limit = self.limit_cycles * (MOST_TIMES if whole else 1.0)
-        found = lower_below(planned, candidate.config.of(self.options), self._say, limit)
-        if found is None:
+            self.against(candidate, f"at least {floor:,.0f} cycles for the bytes of a shared memory")
+            return
+        self.tried += 1
+        if attempt.refused is not None:
+            raise attempt.refused
+        limit = limit_of(candidate, self.options, self.limit_cycles)
+        if attempt.cycles >= limit:
             self._learned(candidate, limit, timed=False)
             self._rules_out(candidate, limit)
             self.against(candidate, f"no faster than {limit:,.0f} cycles; {expects(candidate)}")
             return
-        lowered, run = found
-        self._learned(candidate, run.cycles, timed=True)
-        if run.cycles < self.limit_cycles:
-            verified(planned, lowered, self._say)
-        if whole or isinstance(candidate.config.planner, Images):
-            if run.cycles < min((each.cycles for each in self.timed), default=inf):
-                self.instructions = sum(len(stream.instrs) for stream in lowered.program.streams)
-            self.timed.append(timed(candidate, run, self.plans.context))
-        if run.cycles >= self.limit_cycles:
-            self.against(candidate, f"{run.cycles:,.0f} cycles by the cycle model")
+        self._learned(candidate, attempt.cycles, timed=True)
+        if is_timed_by_layer(candidate, self.options):
+            if attempt.cycles < min((each.cycles for each in self.timed), default=inf):
+                self.instructions = attempt.instructions
+            self.timed.append(Timed(candidate, attempt.cycles, attempt.layer_cycles))
+        if attempt.cycles >= self.limit_cycles:
+            self.against(candidate, f"{attempt.cycles:,.0f} cycles by the cycle model")
             return
         if self.best is not None:
             self.against(self.best[0], f"{self.best[2]:,.0f} cycles by the cycle model")
-        self.best, self.limit_cycles = (candidate, lowered, run.cycles), run.cycles
-        self.request.progress(f"level auto: best so far {candidate.config}, {run.cycles:,.0f} cycles")
+        assert attempt.made is not None  # it is faster than the limit that it was made with
+        lowered = Lowered(ctx.target, *attempt.made, attempt.cycles)
+        self.best, self.limit_cycles = (candidate, lowered, attempt.cycles), attempt.cycles
 
     def _rules_out(self, candidate: Candidate, least_cycles: float) -> None:
         if not isinstance(candidate.config.planner, Segments):
@@ -341,10 +402,10 @@ class _TimingLoop:
         if candidate.config in PLAIN_LEVELS:
             self.level_times.append(LevelTime(candidate.config.planner.name, cycles, timed))
 
-    def _say(self, step: str) -> None:
-        """Report a step, with the program that Ctrl-C would keep."""
-        found = "" if self.best is None else f" (best so far {self.best[0].config}, {self.best[2]:,.0f} cycles)"
-        self.request.progress(step + found)
+    def _say(self, which: str, candidate: Candidate) -> None:
+        """Report the step, with the program that Ctrl-C would keep."""
+        found = "" if self.best is None else f", best so far {self.best[0].config}: {self.best[2]:,.0f} cycles"
+        self.request.progress(f"level auto: {which} ({candidate.config}){found}")
 
     def against(self, candidate: Candidate, reason: str) -> None:
         self.decisions.append(Decision(SUBJECT, f"not {candidate.config}", reason))

@@ -83,7 +83,7 @@ def fastest_pass(request: SearchRequest[TileTarget], share: int, load: Load) -> 
 
     Ctrl-C keeps the best program there is; before there is one, it ends the compilation.
     """
-    request.progress(f"level auto: {share} per pass")
+    request.progress(f"level auto, {share} per pass")
     search = _PassSizes(request, share, load)
     search.whole()
     if not search.interrupted:
@@ -102,6 +102,7 @@ class _PassSizes:
     def __init__(self, request: SearchRequest[TileTarget], share: int, load: Load) -> None:
         self.request, self.share, self.load = request, share, load
         self.model = load(share)
+        self.neighbours: dict[int, Model] = {}  # by batch, until their own turn
         self.o3_cycles: dict[int, float] = {}  # by batch, the cycles that the cost model expects of O3's own plan
         self.best: _Best | None = None
         self.decisions: list[Decision] = []
@@ -111,7 +112,7 @@ class _PassSizes:
 
     def whole(self) -> None:
         """The share as one pass."""
-        neighbours = ImageGroups(self.request, self.model, self.share, self.load)
+        neighbours = ImageGroups(self.request, self.model, self.share, self._neighbour)
         try:
             found = fastest_program(self.request, self.model, others=neighbours)
         except PlanError as error:
@@ -157,7 +158,7 @@ class _PassSizes:
         if best is not None and floor_cycles >= best.cycles:
             self._against(batch, f"at least {floor_cycles:,.0f} cycles for the engines")
             return False
-        self.request.progress(f"level auto: {batch} per pass")
+        self.request.progress(f"level auto, {batch} per pass")
         pruning = self._pruning(batch, passes)
         if not frozenset(CONFIGS) - pruning.without:
             self._against(batch, "the cost model expects no fewer cycles than for the best")
@@ -166,7 +167,8 @@ class _PassSizes:
         if best is not None:
             request = replace(request, progress=_with(request.progress, best))
         try:
-            found = fastest_program(request, self.load(batch), pruning)
+            model = self.neighbours.pop(batch, None) or self.load(batch)
+            found = fastest_program(request, model, pruning)
         except UserError:
             self._against(batch, "there is no model, plan or program for this batch")
             return False
@@ -180,6 +182,10 @@ class _PassSizes:
         self.best = _Best(batch, passes, found)
         self.interrupted = found.interrupted
         return True
+
+    def _neighbour(self, batch: int) -> Model:
+        self.neighbours[batch] = self.load(batch)
+        return self.neighbours[batch]
 
     def _pruning(self, batch: int, passes: int) -> Pruning:
         """Candidates that need not be tried for a size: few are tried where the best program keeps the engines busy."""
@@ -242,7 +248,7 @@ def _without(best: _Best, o3_cycles: float) -> frozenset[Config]:
 
 def _with(progress: Progress, best: _Best) -> Progress:
     """Progress that names, in each step, the program that Ctrl-C would keep."""
-    return lambda step: progress(f"{step} (best so far {best}: {best.cycles:,.0f} cycles in all)")
+    return lambda step: progress(f"{step}; best so far with {best}: {best.cycles:,.0f} cycles in all")
 
 
 def cheapest_pass(

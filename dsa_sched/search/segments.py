@@ -84,15 +84,14 @@ class SegmentCandidate:
     decisions: tuple[Decision, ...]
 
 
-def timed(candidate: Candidate, run: EndedRun, ctx: Context[TileTarget]) -> Timed:
-    """Time of each layer of a program that was timed to the end."""
+def layer_cycles_of(run: EndedRun, ctx: Context[TileTarget]) -> tuple[float, ...]:
+    """Cycles of each layer on the critical path of a program that was timed to the end."""
     numbers: dict[str, str] = {}
     for number, layer in enumerate(ctx.layers):
         for name in (layer.name, *layer.ops):
             numbers.setdefault(name, str(number))
     spent = path_cycles_by(run.timeline(ctx.chip), numbers)
-    layers = tuple(spent.get(str(number), 0.0) for number in range(len(ctx.layers)))
-    return Timed(candidate, run.cycles, layers)
+    return tuple(spent.get(str(number), 0.0) for number in range(len(ctx.layers)))
 
 
 def segment_candidates(

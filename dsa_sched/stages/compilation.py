@@ -72,8 +72,9 @@ class CompileOptions:
     `keep_values`, nothing in the main memory is overwritten once it is written. `force_groups` are groups that a target
     of whole groups makes whatever they cost, as `A,B,C` or `A,B,C:FAMILY`; with `tune`, candidates of each group are
     timed on the device. Machine code has loops, and one text for all cores, where the target can, unless `roll` is
-    False; with True it must. Inputs among the `bindings` are constants with these elements. Raises ModelError for an
-    unknown effort.
+    False; with True it must. Inputs among the `bindings` are constants with these elements. Level auto uses up to
+    `jobs` processes (None for all cores of the machine), which changes nothing but the time that it takes. Raises
+    ModelError for an unknown effort and for less than one process.
     """
 
     planner: Planner | Auto = AUTO_PLANNER
@@ -90,10 +91,13 @@ class CompileOptions:
     tune: bool = False
     roll: bool | None = None
     bindings: tuple[tuple[str, tuple[int | float, ...]], ...] = ()
+    jobs: int | None = None
 
     def __post_init__(self) -> None:
         if self.effort not in EFFORTS:
             raise ModelError("--effort", needs=f"one of {', '.join(EFFORTS)}", has=self.effort)
+        if self.jobs is not None and self.jobs < 1:
+            raise ModelError("--jobs", needs="at least one process", has=str(self.jobs))
 
     @property
     def is_hasty(self) -> bool:

@@ -98,21 +98,17 @@ def test_ctrl_c_keeps_the_best_so_far(tmp_path: Path) -> None:
     command = (sys.executable, "-m", "dsa_sched", "compile", network, "--chip", "stcp920", "-o", tmp_path / "out")
     run = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert run.stderr is not None
-    best = ""
-    for line in run.stderr:
-        if line.startswith("level auto: best so far "):
-            best = line
-        elif best:  # the next plan is being tried
-            run.send_signal(signal.SIGINT)
-            break
+    line = next(line for line in run.stderr if "best so far" in line)
+    run.send_signal(signal.SIGINT)
     stdout, stderr = run.communicate(timeout=300)
     assert run.returncode == 0, stderr
-    found = re.fullmatch(r"level auto: best so far (.+), ([\d,]+) cycles\n", best)
-    assert found is not None
-    way, cycles = found.groups()
-    assert line.rstrip().endswith(f"(best so far {way}, {cycles} cycles)")
-    warning = f"the search of level auto was interrupted: level: {way}, by auto: {cycles} cycles by the cycle model"
-    assert f"dsa-sched: warning: {warning}" in stderr
+    said = re.search(r"best so far .+: ([\d,]+) cycles\n", line)
+    warned = re.search(
+        r"warning: the search of level auto was interrupted: level: .+, by auto: ([\d,]+) cycles", stderr
+    )
+    assert said is not None
+    assert warned is not None
+    kept, known = (int(found.group(1).replace(",", "")) for found in (warned, said))
+    assert kept <= known
     artifact = Artifact.load(tmp_path / "out")
-    assert artifact.manifest.level == way.split()[0]
     assert f", {artifact.manifest.level}, batch 1: " in stdout

@@ -14,7 +14,7 @@ from rich.console import Console
 from dsa_sched.analysis.figures import ProgramFigures
 from dsa_sched.analysis.work import LayerWork, add_work
 from dsa_sched.report.json_form import report_json, write_report
-from dsa_sched.report.progress import ProgressSteps
+from dsa_sched.report.progress import QUIET_SECONDS, ProgressSteps
 from dsa_sched.report.tables import print_report
 from dsa_sched.verification.tolerances import LogitsResult, Share
 from dsa_sched.verification.verdict import (
@@ -214,6 +214,18 @@ def test_steps_are_plain_lines_without_a_terminal() -> None:
     with ProgressSteps(Console(file=stream, width=10, force_terminal=False)) as steps:
         steps.say("a step [bold] whose text is longer than the width")
     assert stream.getvalue() == "a step [bold] whose text is longer than the width\n"
+
+
+def test_without_a_terminal_a_phase_is_a_line_unless_it_takes_long() -> None:
+    stream, now = io.StringIO(), 0.0
+    with ProgressSteps(Console(file=stream, force_terminal=False), lambda: now) as steps:
+        for number in range(1, 5):
+            steps.say(f"level auto: plan {number} of 4")
+            now += 0.4 * QUIET_SECONDS
+        steps.say("timing")
+        steps.say("timing")
+    said = ["level auto: plan 1 of 4", "level auto: plan 4 of 4", "timing"]
+    assert stream.getvalue().splitlines() == said
 
 
 def test_steps_are_one_changing_line_on_a_terminal() -> None:
