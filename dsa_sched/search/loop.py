@@ -210,7 +210,7 @@ def _of_chunks(model: Model, before: _TimingLoop) -> _TimingLoop | None:
         before.interrupted |= loop.interrupted
         return None
     if before.best is not None:
-        loop.against(before.best[0], f"{before.best[2]:,.0f} cycles by the cycle model")
+        loop.against(before.best[0], timed_text(before.best[2]))
     loop.decisions += [*before.decisions, *before.plans.decisions]
     loop.level_times += before.level_times
     return loop
@@ -386,10 +386,10 @@ class _TimingLoop:
                 self.instructions = attempt.instructions
             self.timed.append(Timed(candidate, attempt.cycles, attempt.layer_cycles))
         if attempt.cycles >= self.limit_cycles:
-            self.against(candidate, f"{attempt.cycles:,.0f} cycles by the cycle model")
+            self.against(candidate, timed_text(attempt.cycles))
             return
         if self.best is not None:
-            self.against(self.best[0], f"{self.best[2]:,.0f} cycles by the cycle model")
+            self.against(self.best[0], timed_text(self.best[2]))
         assert attempt.made is not None  # it is faster than the limit that it was made with
         lowered = Lowered(ctx.target, *attempt.made, attempt.cycles)
         self.best, self.limit_cycles = (candidate, lowered, attempt.cycles), attempt.cycles
@@ -413,7 +413,7 @@ class _TimingLoop:
     def found(self, best: tuple[Candidate, Lowered, float]) -> Fastest:
         """The best program, with all decisions that led to it."""
         candidate, lowered, cycles = best
-        verdict = Decision(SUBJECT, f"{candidate.config}, by auto", f"{cycles:,.0f} cycles by the cycle model")
+        verdict = Decision(SUBJECT, f"{candidate.config}, by auto", timed_text(cycles))
         plan = _decided(candidate.plan, (verdict, *self.of_segments, *self.decisions, *self.plans.decisions))
         model, context = self.plans.model, self.plans.context
         if self.interrupted:
@@ -423,6 +423,12 @@ class _TimingLoop:
         times, options = tuple(self.level_times), candidate.config.of(self.options)
         made = Compilation(model, self.request.chip, options, plan, lowered, level_times=times)
         return Fastest(candidate.config, made, context, cycles, candidate.expected_cycles, self.interrupted)
+
+
+def timed_text(cycles: float) -> str:
+    """Cycles of a program that the search has timed. The machine code that is shipped has loops, so its scalar
+    instructions are others, and its cycles may differ by a few."""
+    return f"{cycles:,.0f} cycles by the cycle model, before loops are made"
 
 
 def _decided(plan: Plan, decisions: Sequence[Decision]) -> Plan:
