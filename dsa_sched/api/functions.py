@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Unpack
 from dsa_sched.api.options import Options, Progress, compile_options, progress_of, python_names
 
 if TYPE_CHECKING:
+    from onnx import ModelProto
+
     from dsa_sched.analysis.operator_support import Support
     from dsa_sched.api.results import (
         ExplanationReport,
@@ -64,8 +66,9 @@ def ops(chip: str | Path | Chip) -> tuple[Support, ...]:
     return tuple(operator_support(described, target_of(described)))
 
 
-def compile(model: str | Path, chip: str | Path | Chip, **options: Unpack[Options]) -> Artifact:
-    """Compile an ONNX file (or a network of the zoo, by name) for a chip (its name, its file, or one loaded).
+def compile(model: str | Path | ModelProto, chip: str | Path | Chip, **options: Unpack[Options]) -> Artifact:
+    """Compile an ONNX file (or a network of the zoo, by name, or a model in memory, which gets names and shapes) for a
+    chip (its name, its file, or one loaded).
 
     `Options` says what the options are.
     """

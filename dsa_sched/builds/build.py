@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from onnx import ModelProto
+
 from codegen.target import GroupTarget
 from codegen.target_registry import is_builtin
 from dsa_sched.analysis.run_figures import run_figures
@@ -41,7 +43,7 @@ class Build:
 
 @uncollected()
 def build(
-    source: str | Path,
+    source: str | Path | ModelProto,
     chip: str | Path | Chip,
     options: CompileOptions = DEFAULTS,
     progress: Callable[[str], None] = lambda _step: None,
@@ -58,7 +60,7 @@ def build(
         return Build(replace(found, model_path=str(source)), None)
     parts = compile_clusters(source, described, options, progress)
     artifact = with_figures(_with_ranges(gather_artifact(parts, source, options), parts[0]), progress)
-    artifact = replace(artifact, model_path=str(source))
+    artifact = replace(artifact, model_path="" if isinstance(source, ModelProto) else str(source))
     if cache is not None and key is not None and not any(part.interrupted for part in parts):
         progress("keeping the build")
         keep_build(cache, key, artifact)

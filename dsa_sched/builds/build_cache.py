@@ -13,6 +13,8 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from onnx import ModelProto
+
 import dsa_sched
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.frontend.model_file import file_digest
@@ -57,9 +59,9 @@ def keep_build(cache: Cache, key: str, artifact: Artifact) -> None:
     cache.keep(key, artifact.packed())
 
 
-def build_key(source: str | Path, chip: Chip, options: CompileOptions) -> str | None:
+def build_key(source: str | Path | ModelProto, chip: Chip, options: CompileOptions) -> str | None:
     """Key of what `build` makes of these: hexadecimal. None for what is not kept: kernels chosen by times taken on a
-    device, and a model that is not there. Raises ModelError for a file that cannot be read."""
+    device, a model in memory, and one that is not there. Raises ModelError for a file that cannot be read."""
     model = _model_key(source)
     if options.tune or model is None:
         return None
@@ -72,8 +74,11 @@ def build_key(source: str | Path, chip: Chip, options: CompileOptions) -> str | 
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _model_key(source: str | Path) -> str | None:
-    """A path wins over a network of the zoo, whose weights follow from its name and the sources. None for neither."""
+def _model_key(source: str | Path | ModelProto) -> str | None:
+    """A path wins over a network of the zoo, whose weights follow from its name and the sources. None for neither, and
+    for a model in memory."""
+    if isinstance(source, ModelProto):
+        return None
     path = Path(source)
     if path.is_file():
         return file_digest(path)

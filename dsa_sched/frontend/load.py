@@ -82,7 +82,7 @@ class Model:
     found: tuple[Found, ...] = ()
 
 
-def open_model(source: str | Path, bindings: Bindings | None = None) -> Opened:
+def open_model(source: str | Path | onnx.ModelProto, bindings: Bindings | None = None) -> Opened:
     """Read and check a file or a network of the zoo, in which inputs among the `bindings` are constants. Raises
     ModelError, for unknown operators only where the model is loaded."""
     return Opened(*_open(source, bindings=bindings))

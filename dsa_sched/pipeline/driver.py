@@ -20,6 +20,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeGuard, TypeVar
 
+from onnx import ModelProto
+
 from codegen.target import GroupTarget, Target, TileTarget
 from dsa_sched.frontend import Model, load_model, open_model
 from dsa_sched.frontend.load import Opened
@@ -58,7 +60,7 @@ PER_PASS_AUTO = "--per-pass auto"
 
 @uncollected()
 def compile_clusters(
-    source: str | Path,
+    source: str | Path | ModelProto,
     chip: str | Path | Chip,
     options: CompileOptions = DEFAULTS,
     progress: Progress = lambda _step: None,
@@ -206,7 +208,7 @@ def _described(chip: str | Path | Chip) -> Chip:
 
 
 def _loader(
-    source: str | Path | Opened, chip: Chip, target: AcceptingTarget, options: CompileOptions
+    source: str | Path | ModelProto | Opened, chip: Chip, target: AcceptingTarget, options: CompileOptions
 ) -> Callable[[int | None], Model]:
     """Function that loads the model for a given number of items."""
     judge = judge_of(chip, target)
@@ -233,7 +235,7 @@ def _by_name(options: CompileOptions) -> Planner:
 
 
 def _fastest_pass(
-    source: str | Path,
+    source: str | Path | ModelProto,
     chip: Chip,
     target: TileTarget,
     options: CompileOptions,

@@ -16,6 +16,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from onnx import ModelProto
+
 from codegen.target import ELF, ClusterFiles, GroupTarget, Rolls, Target, TensorPlaces, TileTarget
 from dsa_sched.artifact.format import (
     FORMAT,
@@ -341,7 +343,7 @@ def no_layout(target: GroupTarget) -> TargetError:
 
 
 def gather_artifact(
-    parts: tuple[Compilation, ...], source: str | Path = "", asked: CompileOptions | None = None
+    parts: tuple[Compilation, ...], source: str | Path | ModelProto = "", asked: CompileOptions | None = None
 ) -> Artifact:
     """One artifact of the executables of several clusters, which take the rows of the batch in order. It records the
     options that were asked for, those of the first part unless given, and of the `source` the name of a network of the
@@ -366,7 +368,7 @@ def gather_artifact(
         batch=start,
         chip=ChipId(name=first.chip.name, isa=first.chip.isa, hash=first.chip.hash),
         versions={name: version(name) for name in VERSIONED},
-        origin=_origin(first, str(source), asked or first.options),
+        origin=_origin(first, "" if isinstance(source, ModelProto) else str(source), asked or first.options),
         programs=tuple(programs),
         inputs=programs[0].inputs,
         outputs=programs[0].outputs,

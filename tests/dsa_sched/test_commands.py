@@ -170,7 +170,7 @@ def test_verify_passes_prints_a_table_and_writes_json(model: Path, tmp_path: Pat
     assert lines[0] == "classifier on stcp920, O0, batch 2, 2 inputs"
     assert [line.split()[0] for line in lines[3:10]] == ["conv1", "conv2", "pool", "mean", "fc", "softmax", "total"]
     assert lines[-1] == "passed"
-    assert "ran the network on input 2 of 2" in result.stderr
+    assert "ran the network on input 1 of 2" in result.stderr
     assert json.loads(report.read_text(encoding="utf-8"))["passed"] is True
 
 
