@@ -114,7 +114,7 @@ def explain(
 
 def _only_planned(chip: str) -> bool:
     """Whether a chip has no code generator, so that networks can only be planned for it."""
-    from codegen.target_registry import find_target
+    from dsa_sched.stages.targets import has_code
     from hw_models.loading import load_chip
 
-    return find_target(load_chip(chip).isa) is None
+    return not has_code(load_chip(chip))

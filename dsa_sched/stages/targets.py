@@ -66,6 +66,15 @@ def generator_of(chip: Chip) -> Target | None:
     return target.named_for(chip) if isinstance(target, NamesMemories) else target
 
 
+def has_code(chip: Chip) -> bool:
+    """Whether machine code can be made for a chip; where it cannot, plans perhaps can."""
+    try:
+        target_of(chip)
+    except TargetError:
+        return False
+    return True
+
+
 def able_to(chip: Chip) -> tuple[str, str]:
     """What can be made for a chip, in words, and why not more; the reason is empty where it is everything."""
     try:
