@@ -55,8 +55,9 @@ from benchmarks.graphturbo.measure import VARIANTS
 from benchmarks.graphturbo.rows import FITTED_TO, Json, Wanted, fit_of, key_of, measure, wanted
 from benchmarks.graphturbo.tables import markdown
 from benchmarks.output import at_least_one, output_file
-from dsa_sched.devices.chip_device import COMPILER, source_hash
+from dsa_sched.devices.chip_device import COMPILER
 from dsa_sched.io.atomic_write import write_whole
+from dsa_sched.io.source_hash import source_hash
 from hw_models.chip import Chip
 from hw_models.loading import load_chip
 from partitioner.planners.levels import AUTO

@@ -44,9 +44,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the two pack
 
 from benchmarks.output import at_least_one, output_file, table
 from codegen.neuralscale.target import TARGET
-from dsa_sched.devices.chip_device import COMPILER, source_hash
+from dsa_sched.devices.chip_device import COMPILER
 from dsa_sched.frontend import load_model
 from dsa_sched.io.atomic_write import write_whole
+from dsa_sched.io.source_hash import source_hash
 from dsa_sched.pipeline.driver import compile_clusters
 from dsa_sched.search.floors import memory_floor_cycles
 from dsa_sched.stages.compilation import Compilation, CompileOptions, LevelTime, Lowered

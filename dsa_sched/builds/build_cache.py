@@ -5,22 +5,23 @@ model bytes, chip, options, sources of the compiler --build_key--> key --find_bu
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 
 from onnx import ModelProto
 
-import dsa_sched
+from codegen.target_registry import is_builtin
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.frontend.model_file import file_digest
-from dsa_sched.stages.compilation import CompileOptions, options_entry
+from dsa_sched.frontend.rules.operators import ENTRY_POINT_GROUP as OPERATOR_GROUP
+from dsa_sched.io.source_hash import source_hash
+from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.zoo import zoo_names
-from hw_models.cache import Cache
+from hw_models.cache import Cache, key_of
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 
@@ -30,8 +31,6 @@ ENVIRONMENT, OFF = "DSA_SCHED_BUILD_CACHE", "off"
 PACKAGES = ("hw_models", "partitioner", "isched", "codegen", "dsa_sched")
 LIBRARIES = ("numpy", "onnx", "apache-tvm", "nvidia-cutlass")
 """Packages whose versions may change what is compiled."""
-
-UNUSED = ("__pycache__",)
 
 
 def user_cache() -> Cache:
@@ -60,18 +59,14 @@ def keep_build(cache: Cache, key: str, artifact: Artifact) -> None:
 
 
 def build_key(source: str | Path | ModelProto, chip: Chip, options: CompileOptions) -> str | None:
-    """Key of what `build` makes of these: hexadecimal. None for what is not kept: kernels chosen by times taken on a
-    device, a model in memory, and one that is not there. Raises ModelError for a file that cannot be read."""
+    """Key of what `build` makes of these: hexadecimal. None for what is not kept: a model in memory or one that is not
+    there, kernels chosen by times taken on a device, and whatever code of other packages takes part in, which may
+    change under one version. Raises ModelError for a file that cannot be read."""
     model = _model_key(source)
-    if options.tune or model is None:
+    if model is None or options.tune or not is_builtin(chip.isa) or entry_points(group=OPERATOR_GROUP):
         return None
-    content = {
-        "model": model,
-        "chip": chip.hash,
-        "options": options_entry(options).model_dump(mode="json"),
-        "compiler": _compiler(),
-    }
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    # The text of the options has all of them, those of planners too; `jobs` changes nothing.
+    return key_of(model, chip.hash, repr(replace(options, jobs=None)), _compiler())
 
 
 def _model_key(source: str | Path | ModelProto) -> str | None:
@@ -88,13 +83,8 @@ def _model_key(source: str | Path | ModelProto) -> str | None:
 @cache
 def _compiler() -> str:
     """The compiler: all files of its packages, and the versions of libraries that take part."""
-    digest = hashlib.sha256()
-    root = Path(dsa_sched.__file__).parents[1]
-    for package in PACKAGES:
-        for path in sorted((root / package).rglob("*")):
-            if path.is_file() and not set(UNUSED) & set(path.parts):
-                digest.update(str(path.relative_to(root)).encode() + b"\\0" + path.read_bytes())
+    versions = []
     for name in LIBRARIES:
         with suppress(PackageNotFoundError):
-            digest.update(f"{name} {version(name)}".encode())
-    return digest.hexdigest()
+            versions.append(f"{name} {version(name)}")
+    return f"{source_hash(PACKAGES)} {versions}"

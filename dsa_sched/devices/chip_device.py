@@ -7,13 +7,10 @@ The compiler is imported inside functions: that takes a second.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import entry_points
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +19,7 @@ import onnx
 from codegen.target_registry import ENTRY_POINT_GROUP as TARGET_GROUP
 from dsa_sched.devices.device import Array, CompiledPart, Refused
 from dsa_sched.frontend.rules.operators import ENTRY_POINT_GROUP as OPERATOR_GROUP
+from dsa_sched.io.source_hash import source_hash
 from dsa_sched.placement.model.from_onnx import TaskPart
 from dsa_sched.placement.model.pricing import chip_launch_us
 from hw_models.chip import Chip
@@ -76,8 +74,7 @@ class ChipCluster:
     @cached_property
     def identity(self) -> str:
         """Identity from the compiler's own sources: a checkout changes many times under one version, and each change
-        may change times. Compilers of other packages are identified by their versions alone. Reads some two megabytes:
-        20 ms.
+        may change times. Compilers of other packages are identified by their versions alone.
         """
         return f"compiler {source_hash(COMPILER)}{_plugins()} for chip {self.chip.hash}, {self.level}"
 
@@ -194,18 +191,6 @@ def refusal(part: TaskPart, chip: Chip) -> str | None:
     except ModelError as error:
         return str(error)
     return None
-
-
-def source_hash(packages: Sequence[str]) -> str:
-    """SHA-256 of the Python files of packages, whose names in the packages count and whose places do not."""
-    found = hashlib.sha256()
-    for package in packages:
-        spec = find_spec(package)
-        for folder in map(Path, (spec and spec.submodule_search_locations) or ()):
-            for file in sorted(folder.rglob("*.py")):
-                content = hashlib.sha256(file.read_bytes()).hexdigest()
-                found.update(f"{package} {file.relative_to(folder).as_posix()} {content}\n".encode())
-    return found.hexdigest()
 
 
 def _plugins() -> str:

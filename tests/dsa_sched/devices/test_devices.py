@@ -13,12 +13,13 @@ import onnxruntime
 import pytest
 from onnx import helper
 
-from dsa_sched.devices.chip_device import COMPILER, ChipCluster, source_hash
+from dsa_sched.devices.chip_device import COMPILER, ChipCluster
 from dsa_sched.devices.cuda_device import CudaGpu, bound
 from dsa_sched.devices.device import Device, Refused, drawn_feeds
 from dsa_sched.devices.onnxruntime_device import OnnxruntimeCpu, SessionPart
 from dsa_sched.devices.opening import RooflineSimulator, open_devices
 from dsa_sched.devices.tvm_device import TvmCpu
+from dsa_sched.io.source_hash import source_hash
 from dsa_sched.placement.model.from_onnx import TaskPart, task_model_of
 from dsa_sched.placement.model.scenario import Roofline, parse_scenario
 from hw_models.errors import PlacementError
