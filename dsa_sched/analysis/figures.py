@@ -5,10 +5,11 @@ Compilation  -->  ProgramFigures, to compare programs of the same network
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from codegen.target import GroupTarget
-from dsa_sched.analysis.artifact_timing import TimedProgram, time_artifact
+from dsa_sched.analysis.artifact_timing import time_artifact
 from dsa_sched.analysis.work import LayerWork, add_work, layer_work, timed_work
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.stages.compilation import Compilation, PlacedKernels
@@ -36,44 +37,41 @@ class ProgramFigures:
     cycles: float | None
 
 
-def program_figures(compilation: Compilation, untimed: bool = False) -> ProgramFigures:
-    """The figures of a compiled network, read from its plan and its program; without cycles where `untimed`."""
+@dataclass(frozen=True, slots=True)
+class ProgramWork:
+    """A program's figures, and its work for each layer; nothing is known of layers where kernels are whole groups."""
+
+    figures: ProgramFigures
+    layers: Mapping[str, LayerWork]
+
+
+def program_figures(compilation: Compilation) -> ProgramFigures:
+    """The figures of a compiled network, read from its plan and its program."""
+    return _figures(compilation, _main_bytes(compilation), _cycles(compilation))
+
+
+def shipped_work(artifact: Artifact, twin: Compilation) -> ProgramWork:
+    """Figures and work of the first program of an artifact, from its machine code, which is timed once; `twin` is the
+    same plan. Where the target cannot be timed, they are those of the twin by the cost model."""
+    target = target_of(artifact.chip)
+    if isinstance(target, GroupTarget) or not isinstance(target, Timeable):
+        return ProgramWork(program_figures(twin), compiled_work(twin))
+    timed = time_artifact(artifact, artifact.chip, target, artifact.manifest.model).programs[0]
+    layers = timed_work(timed, artifact.chip, twin.plan)
+    main_bytes = _moved_bytes(layers, main_memory(artifact.chip))
+    return ProgramWork(_figures(twin, main_bytes, timed.timeline.cycles), layers)
+
+
+def _figures(compilation: Compilation, main_bytes: int, cycles: float | None) -> ProgramFigures:
     plan = compilation.plan
     runs = [step for step in plan.steps if isinstance(step, RunStep)]
     return ProgramFigures(
         name=f"{plan.level}, scheduled" if compilation.options.schedule else plan.level,
         kernels=len({step.group for step in runs}),
         instances=len(runs),
-        main_bytes=_main_bytes(compilation),
-        cycles=None if untimed else _cycles(compilation),
+        main_bytes=main_bytes,
+        cycles=cycles,
     )
-
-
-def shipped_figures(artifact: Artifact, twin: Compilation) -> ProgramFigures:
-    """Figures of the first program of an artifact, from its machine code; `twin` is the same plan. Where the target
-    cannot be timed, bytes are those of the twin."""
-    timed = _timed_program(artifact)
-    figures = program_figures(twin, untimed=timed is not None)
-    if timed is None:
-        return figures
-    main = main_memory(artifact.chip)
-    moved = add_work(timed_work(timed, artifact.chip, twin.plan).values()).moved_bytes
-    main_bytes = sum(size for way, size in moved.items() if main in way.split("->"))
-    return replace(figures, main_bytes=main_bytes, cycles=timed.timeline.cycles)
-
-
-def shipped_work(artifact: Artifact, twin: Compilation) -> dict[str, LayerWork]:
-    """Work for each layer of the first program of an artifact by the cycle model; where the target cannot be timed,
-    that of its twin by the cost model."""
-    timed = _timed_program(artifact)
-    return compiled_work(twin) if timed is None else timed_work(timed, artifact.chip, twin.plan)
-
-
-def _timed_program(artifact: Artifact) -> TimedProgram | None:
-    target = target_of(artifact.chip)
-    if isinstance(target, GroupTarget) or not isinstance(target, Timeable):
-        return None
-    return time_artifact(artifact, artifact.chip, target, artifact.manifest.model).programs[0]
 
 
 def compiled_work(compilation: Compilation) -> dict[str, LayerWork]:
@@ -88,7 +86,12 @@ def _main_bytes(compilation: Compilation) -> int:
     main, made = main_memory(compilation.chip), compilation.made
     if isinstance(made, PlacedKernels):
         return sum(_group_bytes(compilation.model.graph, group) for group in compilation.plan.groups if group.kernel)
-    moved = add_work(compiled_work(compilation).values()).moved_bytes
+    return _moved_bytes(compiled_work(compilation), main)
+
+
+def _moved_bytes(layers: Mapping[str, LayerWork], main: str) -> int:
+    """Bytes that come from the main memory or go there."""
+    moved = add_work(layers.values()).moved_bytes
     return sum(size for way, size in moved.items() if main in way.split("->"))
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
+from dsa_sched.artifact.format import Artifact
 from dsa_sched.artifact.tensors import TensorEntry, from_device, to_device
 from dsa_sched.frontend import Model
 from dsa_sched.stages.compilation import Compilation
@@ -21,7 +22,7 @@ from dsa_sched.verification.tolerances import (
     judge_layer,
     relative_error,
 )
-from dsa_sched.verification.verdict import LevelResult
+from dsa_sched.verification.verdict import LevelResult, ShippedResult
 from hw_models.errors import ModelError
 from hw_models.routes import main_memory
 from partitioner.ir.graph import Graph
@@ -267,6 +268,19 @@ def changed_constants(whole: Compilation, dump: Dump) -> Iterator[str]:
             count, first = first_difference(dump[tensor.name], expected)
             if count:
                 yield f"constant {tensor.name}: {count} of {len(expected)} bytes changed in memory, first at {first}"
+
+
+def compare_shipped(artifact: Artifact, outputs: tuple[Dump, ...] | None, twin: tuple[Dump, ...]) -> ShippedResult:
+    """Compare the outputs of an artifact with those of its twin, for every input. `outputs` is None where both are the
+    same program."""
+    entries = artifact.manifest.outputs
+    different = []
+    for number, (ours, theirs) in enumerate(zip(outputs or (), twin, strict=bool(outputs))):
+        for entry in entries:
+            count, first = first_difference(ours[entry.name], theirs[entry.name])
+            if count:
+                different.append((entry.name, number, count, first))
+    return ShippedResult(len(entries), sum(entry.bytes for entry in entries), outputs is None, tuple(different))
 
 
 def compare_levels(whole: Compilation, ours: tuple[Dump, ...], plain: tuple[Dump, ...]) -> LevelResult:

@@ -29,13 +29,7 @@ import numpy as np
 
 from codegen.judgement import BitExact
 from codegen.target import Execution
-from dsa_sched.analysis.figures import (
-    ProgramFigures,
-    compiled_work,
-    program_figures,
-    shipped_figures,
-    shipped_work,
-)
+from dsa_sched.analysis.figures import ProgramWork, compiled_work, program_figures, shipped_work
 from dsa_sched.analysis.work import NO_WORK, LayerWork, add_work
 from dsa_sched.artifact.format import Artifact, same_programs
 from dsa_sched.artifact.runner import execute
@@ -51,6 +45,7 @@ from dsa_sched.verification.evidence import (
     Loads,
     changed_constants,
     compare_levels,
+    compare_shipped,
     compared_name,
     computed_values,
     computing_layers,
@@ -74,7 +69,7 @@ from dsa_sched.verification.masked_values import held_in_range, leaves_range
 from dsa_sched.verification.onnx_reference import OnnxReference, RefusedInput
 from dsa_sched.verification.prepared_values import prepared_names, wrong_prepared
 from dsa_sched.verification.samples import SampledValues, Samples, check_level, check_samples
-from dsa_sched.verification.tolerances import LAYER_BOUND, LogitsResult, first_difference, judge_logits
+from dsa_sched.verification.tolerances import LAYER_BOUND, LogitsResult, judge_logits
 from dsa_sched.verification.value_ranges import range_sentences
 from dsa_sched.verification.verdict import (
     BoundedLevelResult,
@@ -243,8 +238,8 @@ def verify_compiled(
     exact = tuple(reference.values(feed) for feed in feeds)
     neighbours = _neighbours(reference, feeds) if _alike(feeds) else ()
     dtype = stored_type(whole.model.graph)
-    figures = _figures(whole, shipped) if extremes else None
-    planned = planned_extremes(whole, reference, extremes, dtype, figures.cycles if figures else None)
+    work = _work(whole, shipped) if extremes else None
+    planned = planned_extremes(whole, reference, extremes, dtype, work.figures.cycles if work else None)
     far = tuple(each for each in planned if not each.reason)
     clock.lap("reference")
     with ThreadPoolExecutor(options.workers) as pool:
@@ -259,7 +254,8 @@ def verify_compiled(
             of_feeds = [shipped.encode(feed) for feed in feeds]
             finish_shipped = start(shipped, of_feeds, [ends_of] * len(feeds), "ran the artifact on input")
         ours = stored = start(whole.artifact, loads, names, "ran the network on input")()
-        same = _same_outputs(shipped, finish_shipped() if finish_shipped else None, ours)
+        outputs = finish_shipped() if finish_shipped is not None else None
+        same = compare_shipped(shipped, outputs, ours) if shipped is not None else None
         clock.lap("network")
         judged = plain or whole
         ends = end_names(whole, exact[0]) if far else ()
@@ -290,30 +286,15 @@ def verify_compiled(
     results = {id(each): judge_extreme(whole, each, dump, of_end, ends, dtype) for each, dump, of_end in found}
     said = tuple(results.get(id(each)) or not_judged(each) for each in planned)
     findings = _Findings(exact, neighbours, ours, stored, alone, samples, floors, levels, said, same)
-    figures = figures or _figures(whole, shipped)
-    programs = (figures,) if judged is whole else (program_figures(judged), figures)
-    return _report(whole, judged, findings, programs, clock.laps, shipped)
+    work = work or _work(whole, shipped)
+    return _report(whole, judged, findings, work, clock.laps, shipped)
 
 
-def _figures(whole: Compilation, shipped: Artifact | None) -> ProgramFigures:
+def _work(whole: Compilation, shipped: Artifact | None) -> ProgramWork:
     """Figures of what is shipped, or of `whole` where that is what is judged."""
-    return program_figures(whole) if shipped is None else shipped_figures(shipped, whole)
-
-
-def _same_outputs(
-    shipped: Artifact | None, outputs: tuple[Dump, ...] | None, twin: tuple[Dump, ...]
-) -> ShippedResult | None:
-    """Comparison of what the artifact and its twin computed. `outputs` is None where both are the same program."""
     if shipped is None:
-        return None
-    entries = shipped.manifest.outputs
-    different = []
-    for number, (ours, theirs) in enumerate(zip(outputs or (), twin, strict=bool(outputs))):
-        for entry in entries:
-            count, first = first_difference(ours[entry.name], theirs[entry.name])
-            if count:
-                different.append((entry.name, number, count, first))
-    return ShippedResult(len(entries), sum(entry.bytes for entry in entries), outputs is None, tuple(different))
+        return ProgramWork(program_figures(whole), compiled_work(whole))
+    return shipped_work(shipped, whole)
 
 
 def _alike(feeds: Sequence[Feed]) -> bool:
@@ -367,16 +348,13 @@ def _report(
     whole: Compilation,
     judged: Compilation,
     found: _Findings,
-    programs: tuple[ProgramFigures, ...],
+    work: ProgramWork,
     seconds: tuple[tuple[str, float], ...],
     shipped: Artifact | None,
 ) -> VerifyReport:
     """`judged` is the network whose layers were judged: `whole` itself, or its twin at level O0."""
-    work, dtype = (
-        compiled_work(whole) if shipped is None else shipped_work(shipped, whole),
-        stored_type(whole.model.graph),
-    )
-    layers, logits, constants = _layer_results(judged, found, work), _logits(judged, found), _constants(whole)
+    dtype = stored_type(whole.model.graph)
+    layers, logits, constants = _layer_results(judged, found, work.layers), _logits(judged, found), _constants(whole)
     against_file = compare_constants(whole.model, found.ours[0], found.exact[0])
     return VerifyReport(
         model=whole.model.graph.name,
@@ -389,7 +367,7 @@ def _report(
         constants=len(constants),
         constant_bytes=sum(len(found.ours[0][name]) for name in constants),
         program_bytes=sum(len(files.files[files.executable]) for files in (shipped or whole.artifact).clusters),
-        total=add_work(work.values()),
+        total=add_work(work.layers.values()),
         failures=(
             *(shipped_failures(found.shipped) if found.shipped else ()),
             *failures(layers, logits, ends=bool(judged.model.graph.outputs)),
@@ -412,7 +390,7 @@ def _report(
         ),
         seconds=seconds,
         against_file=against_file,
-        programs=programs,
+        programs=(work.figures,) if judged is whole else (program_figures(judged), work.figures),
         against_o0=found.levels,
         exact=isinstance(whole.target.judgement, BitExact),
         doubts=tuple(doubts_of(whole.model.source, logits, _exact_ends(judged, found), found.exact, dtype)),
