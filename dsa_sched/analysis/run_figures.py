@@ -1,21 +1,35 @@
 """Figures of a whole run of an artifact by the cycle model: its cycles, its bytes, its floor, and what binds it.
 
-Artifact, timed --run_figures--> FiguresEntry of its manifest
+Artifact, timed --with_figures--> FiguresEntry of its manifest
 """
 
 from __future__ import annotations
 
-from codegen.target import TileTarget
+from collections.abc import Callable
+from dataclasses import replace
+
+from codegen.target import GroupTarget, TileTarget
 from dsa_sched.analysis.artifact_timing import TimedProgram, for_each_timeline, time_artifact
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.artifact.origin import FiguresEntry
+from dsa_sched.stages.targets import target_of
 from hw_models.routes import main_memory
+from isched.program.target import Timeable
 from isched.timing.critical_path import critical_cycles
 from partitioner.cost.roofline import binding_floor, network_floors
 
 
-def run_figures(artifact: Artifact, target: TileTarget) -> FiguresEntry:
-    """Time an artifact whose target can be timed. Raises TargetError where it cannot."""
+def with_figures(artifact: Artifact, progress: Callable[[str], None] = lambda _step: None) -> Artifact:
+    """A copy that says how long it takes by the cycle model; the artifact itself where the target cannot be timed."""
+    target = target_of(artifact.chip)
+    if isinstance(target, GroupTarget) or not isinstance(target, Timeable):
+        return artifact
+    progress("timing")
+    figures = _figures(artifact, target)
+    return replace(artifact, manifest=artifact.manifest.model_copy(update={"figures": figures}))
+
+
+def _figures(artifact: Artifact, target: TileTarget) -> FiguresEntry:
     chip = artifact.chip
     run = time_artifact(artifact, chip, target, artifact.manifest.model)
     main = main_memory(chip)

@@ -13,21 +13,17 @@ from pathlib import Path
 
 from onnx import ModelProto
 
-from codegen.target import GroupTarget
-from codegen.target_registry import is_builtin
-from dsa_sched.analysis.run_figures import run_figures
+from dsa_sched.analysis.run_figures import with_figures
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.builds.build_cache import build_key, find_build, keep_build
 from dsa_sched.pipeline.driver import compile_clusters
 from dsa_sched.stages.compilation import Compilation, CompileOptions, gather_artifact
 from dsa_sched.stages.gc_pause import uncollected
-from dsa_sched.stages.targets import target_of
 from dsa_sched.verification.floors import stored_type
 from dsa_sched.verification.given_ranges import ranges_of_any
 from hw_models.cache import Cache
 from hw_models.chip import Chip
 from hw_models.loading import load_chip
-from isched.program.target import Timeable
 
 DEFAULTS = CompileOptions()
 
@@ -51,10 +47,10 @@ def build(
 ) -> Build:
     """Compile a model for a chip, or find it in the cache. Raises as `compile_clusters` does.
 
-    What Ctrl-C ended before its end is not kept, nor what was compiled by a target of another package.
+    What Ctrl-C ended before its end is not kept.
     """
     described = chip if isinstance(chip, Chip) else load_chip(str(chip))
-    key = build_key(source, described, options) if cache is not None and is_builtin(described.isa) else None
+    key = build_key(source, described, options) if cache is not None else None
     if cache is not None and key is not None and (found := find_build(cache, key)) is not None:
         progress("found in the build cache")
         return Build(replace(found, model_path=str(source)), None)
@@ -72,13 +68,3 @@ def _with_ranges(artifact: Artifact, made: Compilation) -> Artifact:
     found = ranges_of_any(made.model.source, stored_type(made.model.graph))
     origin = artifact.origin.model_copy(update={"warnings": (*artifact.origin.warnings, *found)})
     return replace(artifact, manifest=artifact.manifest.model_copy(update={"origin": origin}))
-
-
-def with_figures(artifact: Artifact, progress: Callable[[str], None] = lambda _step: None) -> Artifact:
-    """A copy that says how long it takes by the cycle model; the artifact itself where the target cannot be timed."""
-    target = target_of(artifact.chip)
-    if isinstance(target, GroupTarget) or not isinstance(target, Timeable):
-        return artifact
-    progress("timing")
-    figures = run_figures(artifact, target)
-    return replace(artifact, manifest=artifact.manifest.model_copy(update={"figures": figures}))

@@ -81,8 +81,8 @@ def compile_command(
 
     By default, every level makes a plan. The plans become scheduled programs, which the cycle model times, and the
     fastest is kept. The decisions of its plan say what it was compared with (dsa-sched explain shows them). With
-    --batch, the items of one pass are chosen in the same way. --effort fast tries one plan, in about half the time;
-    Ctrl-C keeps the best so far. With the name of a level (--level O3), the plan of that level is compiled and no
+    --batch, the items of one pass are chosen in the same way. --effort fast tries the plans of O0 to O3 alone, in less
+    time; Ctrl-C keeps the best so far. With the name of a level (--level O3), the plan of that level is compiled and no
     other, in the plan's own order unless --schedule is given.
 
     An operator that the chip cannot compute is refused, with its shapes and the rule. With --host such operators stay
@@ -149,30 +149,29 @@ def _of_feeds(artifact: Artifact, feeds: tuple[Path, ...]) -> tuple[str, ...]:
 
 
 def _compile_with_host(model: str, chip: str, options: CompileOptions, folder: Path) -> None:
-    from dsa_sched.builds.build import with_figures
+    from dsa_sched.artifact.format import Artifact
     from dsa_sched.host.compile import compile_with_host
     from dsa_sched.report.artifact_summary import summary_lines
     from dsa_sched.report.progress import ProgressSteps
-    from dsa_sched.stages.compilation import Compilation
 
     with ProgressSteps() as steps:
         hosted = compile_with_host(model, chip, options, steps.say)
         steps.say("writing the artifact")
         hosted.artifact.save(folder)
     click.echo(hosted.division.line)
-    for number, stage in enumerate(hosted.stages):
-        if isinstance(stage, Compilation):
-            for warning in stage.model.warnings:
+    for number, stage in enumerate(hosted.artifact.stages):
+        if isinstance(stage, Artifact):
+            for warning in stage.origin.warnings:
                 click.echo(f"dsa-sched: warning: {warning}", err=True)
-            click.echo("\n".join(summary_lines(with_figures(stage.artifact), folder / f"stage{number}")))
+            click.echo("\n".join(summary_lines(stage, folder / f"stage{number}")))
 
 
 def _asks_programs(chip: Chip, options: CompileOptions) -> bool:
     """Whether the layout depends on how fast programs are: with a schedule, and at level auto if the chip has a code
     generator."""
-    from codegen.target_registry import find_target
+    from dsa_sched.stages.targets import has_code
 
-    return bool(options.schedule) or (isinstance(options.planner, Auto) and find_target(chip.isa) is not None)
+    return bool(options.schedule) or (isinstance(options.planner, Auto) and has_code(chip))
 
 
 def _print_early(model: str, described: Chip, options: CompileOptions, stage: str) -> None:

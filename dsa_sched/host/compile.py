@@ -12,6 +12,7 @@ from pathlib import Path
 
 import onnx
 
+from dsa_sched.analysis.run_figures import with_figures
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.frontend.load import read_source
 from dsa_sched.frontend.model_file import ModelFile
@@ -41,10 +42,10 @@ class Hosted:
 
     @cached_property
     def artifact(self) -> StagedArtifact:
-        """Raises as `Compilation.artifact` does."""
+        """The stages, those of the chip with their figures. Raises as `Compilation.artifact` does."""
         network = self.folded.network
         made: tuple[Artifact | onnx.ModelProto, ...] = tuple(
-            stage.artifact if isinstance(stage, Compilation) else stage for stage in self.stages
+            with_figures(stage.artifact) if isinstance(stage, Compilation) else stage for stage in self.stages
         )
         ends = (self._ends(network.inputs), self._ends(network.outputs))
         return staged_artifact(network.name, self.file.sha256, self.division.on_host, ends, made)

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from dsa_sched.artifact.format import Artifact
 from dsa_sched.cli import cli
 from dsa_sched.frontend.network.network import Network, Node
 from dsa_sched.host.division import stage_numbers
@@ -90,6 +91,9 @@ def test_each_stage_of_the_chip_is_an_artifact(mixed: Path, tmp_path: Path) -> N
     ]  # fmt: skip
     done = call("time", folder / "stage0", "--chip", CHIP)
     assert done.exit_code == 0, done.output
+    figures = Artifact.load(folder / "stage0").manifest.figures
+    assert figures is not None
+    assert f"{figures.cycles:,.0f} cycles" in done.stdout
     assert call("compile", mixed, "--chip", CHIP, "--level", "O1", "--host", "-o", folder).exit_code == 0  # replaced
     (folder / "notes.txt").write_text("mine")
     done = call("compile", mixed, "--chip", CHIP, "--level", "O1", "--host", "-o", folder)
