@@ -6,11 +6,14 @@ MODEL, --chip, options --build--> Artifact        DIR --load--> Artifact, whose 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
+
+from partitioner.planners.levels import PLANNERS
 
 if TYPE_CHECKING:
     from dsa_sched.analysis.artifact_timing import RunTime
@@ -19,26 +22,10 @@ if TYPE_CHECKING:
     from hw_models.cache import Cache
     from hw_models.chip import Chip
 
-COMPILING = (
-    "level", "spill", "effort", "shapes", "batch", "bindings", "clusters", "per_pass", "schedule", "roll", "host",
-    "force_groups", "tune", "keep_values",
-)  # fmt: skip
-"""Arguments of commands that say how a model is compiled."""
-
-ELF_MAGIC = b"\x7fELF"
-
 
 def is_artifact(source: str | Path) -> bool:
     """Whether the subject of a command is a folder, not a model."""
     return Path(source).is_dir()
-
-
-def is_program(source: Path) -> bool:
-    """Whether the subject of a command is a file of machine code, or named as one."""
-    if not source.is_file() or source.suffix == ".onnx":
-        return False
-    with source.open("rb") as file:
-        return file.read(len(ELF_MAGIC)) == ELF_MAGIC or source.suffix == ".elf"
 
 
 def require_chip(source: str | Path, chip: str | None) -> str:
@@ -56,11 +43,15 @@ def require_chip(source: str | Path, chip: str | None) -> str:
 
 def refuse_compiling_options(folder: str | Path) -> None:
     """Refuse options that say how a model is compiled. Raises UsageError."""
+    from dsa_sched.stages.compilation import CompileOptions
+
     context = click.get_current_context()
+    of_classes = (field.name for kind in (CompileOptions, *PLANNERS.values()) for field in fields(kind))
+    compiling = {"level", "host", *of_classes}
     given = [
         param.opts[0]
         for param in context.command.params
-        if param.name in COMPILING and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
+        if param.name in compiling and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
     ]
     if given:
         verb = "says" if len(given) == 1 else "say"
@@ -115,14 +106,11 @@ def timed_source(
     from dsa_sched.analysis.artifact_timing import time_path, time_whole
     from hw_models.loading import load_chip
 
-    if is_program(path) or not (is_artifact(path) or path.suffix == ".onnx" or _is_network(path)):
+    is_model = path.suffix == ".onnx" or _is_network(path)
+    if not is_model and not (is_artifact(path) and chip is None):
+        # Programs and artifacts run on other chips too, as far as they use what these have.
         refuse_compiling_options(path)
         described = load_chip(require_chip(path, chip))
-        say("timing")
-        return described, time_path(path, described, cores, cluster, warm)
-    if is_artifact(path) and chip is not None:
-        refuse_compiling_options(path)
-        described = load_chip(chip)  # a program runs on other chips too, as far as it uses what they have
         say("timing")
         return described, time_path(path, described, cores, cluster, warm)
     artifact = artifact_of(str(path), chip, options, use_cache, say)
