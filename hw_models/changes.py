@@ -32,7 +32,12 @@ def changed_chip(chip: Chip, changes: Mapping[str, object]) -> Chip:
         if not isinstance(place, dict):
             raise ChipError(f"chip {chip.name}", needs=f"a field {path}", has="a list; name one of its parts")
         place[last] = value
-    return parse_chip(json.dumps(fields, indent=1), f"{chip.name}, changed")
+    try:
+        text = json.dumps(fields, indent=1)
+    except (TypeError, ValueError) as error:
+        needs = "numbers, texts, truth values, lists or mappings of these"
+        raise ChipError(f"changes of chip {chip.name}", needs=needs, has=str(error)) from error
+    return parse_chip(text, f"{chip.name}, changed")
 
 
 def _step(place: object, name: str, path: str, chip: Chip) -> object:

@@ -30,6 +30,7 @@ from hw_models.chip import Chip
 from hw_models.memory_parts import aligned, part_bytes
 from isched.program.target import Timeable
 from partitioner.context.plan_context import PlanContext
+from partitioner.cost.cost_model import cost_of
 from partitioner.cost.roofline import Floor, binding_floor, compulsory_bytes, network_floors, plan_floors
 from partitioner.cost.traffic import Traffic, TrafficPart, plan_traffic
 from partitioner.ir.decisions import Decision
@@ -92,9 +93,9 @@ class GroupFacts:
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """A plan for a reader; bytes and cycles are those of the whole batch of one cluster. `tensors` counts stored values
-    by memory, one per output of a layer in each instance; `order` holds run steps and moves. `serial_cycles` are
-    the cycles of all engines when each waits for the others. Floors and these are estimates; `measured` has the times
-    of the machine code by the cycle model, where there is any.
+    by memory, one per output of a layer in each instance; `order` holds run steps and moves. `serial_cycles` are those
+    by the cost model if each core does one thing after the other, without the launch. Floors and these are estimates;
+    `measured` has the times of the machine code by the cycle model, where there is any.
     """
 
     model: str
@@ -202,7 +203,7 @@ def explain_plan(plan: Plan, ctx: PlanContext, options: LayoutOptions = PLAIN) -
     be laid out."""
     graph, chip = ctx.graph, ctx.chip
     layout = laid_out(plan, ctx, options)
-    traffic = plan_traffic(plan, layout, ctx)
+    traffic, cost = plan_traffic(plan, layout, ctx), cost_of(plan, layout, ctx)
     groups = tuple(_groups(plan, layout, traffic, ctx))
     explanation = Explanation(
         model=graph.name,
@@ -224,7 +225,7 @@ def explain_plan(plan: Plan, ctx: PlanContext, options: LayoutOptions = PLAIN) -
         recompute_share=traffic.recompute_share,
         network_floors=network_floors(graph, chip),
         plan_floors=plan_floors(traffic, chip),
-        serial_cycles=sum(traffic.busy().values()),
+        serial_cycles=cost.serial_cycles - cost.launch_cycles,
         decisions=plan.decisions,
     )
     return Explained(explanation, ctx, plan, layout, traffic)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from dsa_sched.analysis.artifact_timing import RunTime
-    from dsa_sched.analysis.explanation import Explained
+    from dsa_sched.analysis.explanation import Explained, Explanation
     from dsa_sched.analysis.group_detail import GroupDetail
     from dsa_sched.analysis.kernel_explanation import KernelExplanation
     from dsa_sched.analysis.waiting import WaitingTimes
@@ -44,21 +44,24 @@ class ExplanationReport:
     @property
     def cycles(self) -> float | None:
         """Cycles of one pass by the cycle model, launch included; None for estimates and for kernels of GPUs."""
-        measured = getattr(getattr(self.found, "explanation", None), "measured", None)
+        measured = getattr(self.shown, "measured", None)  # kernels that are whole groups have no such times
         return measured.cycles if measured is not None else None
+
+    @property
+    def shown(self) -> Explanation | KernelExplanation:
+        """What is told of the whole plan, as data."""
+        from dsa_sched.analysis.explanation import Explained
+
+        return self.found.explanation if isinstance(self.found, Explained) else self.found
 
     @property
     def groups(self) -> tuple[str, ...]:
         """Names of the groups, in the order in which they first run."""
-        return tuple(group.name for group in self._shown.groups)
+        return tuple(group.name for group in self.shown.groups)
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
-        return tuple(self._shown.decisions)
-
-    @property
-    def _shown(self) -> Any:
-        return getattr(self.found, "explanation", self.found)
+        return self.shown.decisions
 
     def to_dict(self) -> dict[str, Any]:
         """The keys of `explain --json`."""
@@ -83,7 +86,7 @@ class ExplanationReport:
         return _printed(lambda console: print_explanation(found.explanation, found.chip, console))
 
     def __repr__(self) -> str:
-        shown = self._shown
+        shown = self.shown
         return f"<Explanation of {shown.model} on {shown.chip}, level {shown.level}, {len(shown.groups)} groups>"
 
 
@@ -156,10 +159,10 @@ class TimelineReport:
     def _shown(self) -> Any:
         from dsa_sched.analysis.artifact_timing import for_each_timeline
         from dsa_sched.analysis.parts import parts_of, usual_parts
-        from hw_models.loading import load_chip
         from isched.timing.occupancy import occupancies
 
-        chip = self.run.artifact.chip if self.run.artifact is not None else load_chip(self.run.chip)
+        assert self.run.artifact is not None  # `timeline` times nothing else
+        chip = self.run.artifact.chip
         kind = usual_parts(self.run)
         parts = for_each_timeline(self.run.programs, lambda each: (parts_of(self.run, each.timeline, kind),))
         held = for_each_timeline(self.run.programs, lambda each: occupancies(each.timeline, each.streams, chip))

@@ -30,6 +30,7 @@ from dsa_sched.stages.tile_stages import Planned
 from hw_models.errors import ModelError, TargetError
 from partitioner.context.plan_context import Context, GraphContext
 from partitioner.memory.memory_plan_types import LayoutOptions
+from partitioner.verification.kernel_plan import verify_kernel_plan
 from partitioner.verification.verify_plan import verify_plan
 
 MOST_FILES = 20
@@ -47,16 +48,14 @@ def planned_again(artifact: Artifact, model: Model | None = None) -> Planned[Til
     graph = artifact.graph if model is None else model.graph
     read = model or Model(graph, {}, onnx.ModelProto(), artifact.origin.warnings, artifact.manifest.model_sha256)
     if isinstance(target, GroupTarget):
-        return PlannedKernels(read, GraphContext(graph, read.constants, chip, target), artifact.plan)
+        kernels = GraphContext(graph, read.constants, chip, target)
+        verify_kernel_plan(artifact.plan, kernels)
+        return PlannedKernels(read, kernels, artifact.plan)
     context = Context(graph, read.constants, chip, require_tiles(target, artifact.manifest.model))
     verify_plan(artifact.plan, context)
-    return Planned(read, context, artifact.plan, layout_options(artifact))
-
-
-def layout_options(artifact: Artifact) -> LayoutOptions:
-    """Options with which the program was laid out. Raises TargetError for an artifact of an older version."""
     chosen = artifact.origin.chosen
-    return LayoutOptions(chosen.rounds_ahead, chosen.buffers_apart, constants_ahead=chosen.constants_ahead)
+    options = LayoutOptions(chosen.rounds_ahead, chosen.buffers_apart, constants_ahead=chosen.constants_ahead)
+    return Planned(read, context, artifact.plan, options)
 
 
 def reloaded(artifact: Artifact, source: str | Path | None = None) -> Model:
@@ -69,8 +68,7 @@ def reloaded(artifact: Artifact, source: str | Path | None = None) -> Model:
     asked, chip = artifact.origin.options, artifact.chip
     named = str(source or artifact.model_path or artifact.origin.network or _found(artifact))
     target = target_of(chip)
-    divided = asked.batch is not None
-    batch = artifact.plan.batch_per_cluster if divided else None
+    batch = artifact.plan.batch_per_cluster if asked.batch is not None else None
     model = load_model(named, asked.shapes, batch, judge_of(chip, target), asked.bind)
     if model.sha256 != artifact.manifest.model_sha256:
         raise ModelError(
@@ -108,7 +106,7 @@ def _found(artifact: Artifact) -> Path:
     )
 
 
-def options_again(artifact: Artifact) -> CompileOptions:
+def _options_again(artifact: Artifact) -> CompileOptions:
     """Options of lowering and emission with which the artifact was built, for one pass on one cluster. The planner is
     not needed again."""
     asked, chosen = artifact.origin.options, artifact.origin.chosen
@@ -135,5 +133,5 @@ def built_again(
 ) -> Compilation:
     """The artifact's plan compiled again, as one pass on one cluster. With `keep_values`, every value that reaches the
     main memory keeps a place of its own. Raises what `compile_plan` raises."""
-    options = replace(options_again(artifact), keep_values=keep_values)
+    options = replace(_options_again(artifact), keep_values=keep_values)
     return compile_plan(planned_again(artifact, model), options, progress)

@@ -87,14 +87,6 @@ class PlacementResult:
         return min((outcome for outcome, _ in self.found), key=lambda outcome: outcome.makespan_ns)
 
 
-def priced_file(model: str, scenario: Path) -> Problem:
-    """The layers of a model file (or a network of the zoo) on the devices of a scenario file, by their rooflines.
-
-    Raises ModelError and PlacementError.
-    """
-    return _problem(Profiler.of(task_model_of(load_source(model)), read_scenario(scenario), "estimated"))
-
-
 def place_model(job: PlacementJob, say: Say = lambda _: None) -> PlacementResult:
     """Read, price, place and run. Raises ModelError and PlacementError."""
     methods = {name: find_method(name) for name in job.methods}  # unknown ones are refused before any work

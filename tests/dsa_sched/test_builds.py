@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import replace
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,14 @@ from click.testing import CliRunner, Result
 from onnx import numpy_helper
 
 import dsa_sched
+from dsa_sched.analysis.artifact_timing import time_artifact
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.artifact.whole_folder import MANIFEST, file_entry
 from dsa_sched.builds import build as builds
 from dsa_sched.builds.build import build
 from dsa_sched.builds.build_cache import ENVIRONMENT, build_key, find_build, keep_build
 from dsa_sched.cli import cli
+from dsa_sched.frontend.rules.operators import ENTRY_POINT_GROUP as OPERATOR_GROUP
 from dsa_sched.pipeline.driver import compile_clusters
 from dsa_sched.pipeline.rebuild import built_again, planned_again, reloaded
 from dsa_sched.stages.compilation import INTERRUPTED, CompileOptions, gather_artifact
@@ -27,7 +30,7 @@ from dsa_sched.verification.verify import verify_artifact
 from hw_models.cache import Cache
 from hw_models.errors import ModelError, PlanError, TargetError, UserError
 from hw_models.loading import load_chip
-from partitioner.planners.levels import O0, O2, O3
+from partitioner.planners.levels import O0, O2, O3, Streamed
 from tests.small_models import classifier, save
 
 CHIP = "stcp920"
@@ -155,6 +158,14 @@ def test_texts_of_strangers_are_checked(artifact: Artifact, tmp_path: Path) -> N
         planned_again(old)
 
 
+def test_plans_of_kernels_are_checked_too(tmp_path: Path) -> None:
+    made = build("mobilenet_v2-mini", "a100", CompileOptions(O0())).artifact
+    assert planned_again(made).plan == made.plan
+    missing = "\n".join(made.texts["plan.txt"].decode().rsplit("\n  run ", 1)[:1]) + "\n"
+    with pytest.raises(PlanError):
+        planned_again(_with_text(made, tmp_path / "out", "plan.txt", missing))
+
+
 def test_a_chip_in_json_is_the_chip() -> None:
     for name in ("a100", "h200", "stcp920"):
         made = gather_artifact(compile_clusters("mobilenet_v2-mini", name, CompileOptions(O0())))
@@ -191,6 +202,17 @@ def test_the_key_depends_on_all_that_matters(model: Path, tmp_path: Path) -> Non
     ]
     assert len({*keys}) == len(keys)
     assert build_key(model, load_chip(CHIP), replace(options, tune=True)) is None
+    for other_options in (replace(options, isolated=True), replace(options, planner=Streamed(chunks=True))):
+        assert build_key(model, load_chip(CHIP), other_options) not in {*keys, None}
+    assert build_key(model, load_chip(CHIP), replace(options, jobs=3)) == keys[0]
+
+
+def test_what_other_packages_take_part_in_is_not_kept(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chip, options = load_chip(CHIP), CompileOptions(O2(), batch=2)
+    assert build_key(model, chip.model_copy(update={"isa": "toy-v1"}), options) is None
+    found = [EntryPoint("Toy", "toy:rule", OPERATOR_GROUP)]
+    monkeypatch.setattr("dsa_sched.builds.build_cache.entry_points", lambda **_: found)
+    assert build_key(model, chip, options) is None
 
 
 def test_a_model_that_is_not_there_is_told_as_ever(cache: Cache) -> None:
@@ -203,6 +225,33 @@ def test_a_model_that_is_not_there_is_told_as_ever(cache: Cache) -> None:
 def test_kernels_of_gpus_end_with_an_estimate(tmp_path: Path) -> None:
     said = invoke("compile", "mobilenet_v2-mini", "--chip", "a100", "--level", "O3", "-o", tmp_path / "out").stdout
     assert "us at least for batch 1, by the floors of its kernels; not timed" in said
+
+
+def test_an_artifact_is_timed_once_to_be_verified(artifact: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
+    timed: list[Artifact] = []
+
+    def recorded(made: Artifact, *rest: object) -> object:
+        timed.append(made)
+        return time_artifact(made, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("dsa_sched.analysis.figures.time_artifact", recorded)
+    verify_artifact(artifact)
+    assert timed == [artifact]
+
+
+def test_a_chip_that_is_only_planned_for_is_explained(tmp_path: Path) -> None:
+    """More cores than the instruction set has: `chip check` promises plans."""
+    text = (Path(__file__).parents[2] / "hw_models" / "chips" / "stcp920.yaml").read_text(encoding="utf-8")
+    chip = tmp_path / "large.yaml"
+    chip.write_text(text.replace("cores_per_cluster: 8", "cores_per_cluster: 16"), encoding="utf-8")
+    model = save(classifier(1), tmp_path / "m.onnx")
+    assert "plans only, no machine code" in invoke("chip", "check", chip).stdout
+    said = invoke("explain", model, "--chip", chip).stdout
+    assert "all of these are estimates" in said
+    assert "by the cycle model, " not in said.split("\ndecisions")[0]
+    for stage in ("plan", "layout"):
+        assert invoke("compile", model, "--chip", chip, "--print", stage).stdout
+    assert "at most 8: core i of cluster k" in invoke("time", model, "--chip", chip, code=1).output
 
 
 def test_a_damaged_entry_is_as_good_as_absent(model: Path, cache: Cache) -> None:
