@@ -104,17 +104,19 @@ def explain(
     **options: Unpack[Options],
 ) -> ExplanationReport:
     """What was compiled and why: of an artifact (or its folder), or of a model, which is compiled. With `group`, all
-    about one group; with `estimate`, a plan alone, by the cost model."""
+    about one group; with `estimate`, and for a chip without machine code, a plan alone, by the cost model."""
     from dsa_sched.analysis.explanation import Explained, explain_artifact, explain_model
     from dsa_sched.analysis.group_detail import detail_of
     from dsa_sched.api.results import ExplanationReport
+    from dsa_sched.stages.targets import has_code
 
     with python_names():
         say = progress_of(options)
-        if estimate:
-            if not isinstance(source, str | Path):
-                raise _wrong("estimate", "a model, which is planned for a chip", "an artifact")
-            found = explain_model(source, _chip(chip), compile_options(options), say)
+        model = source if isinstance(source, str | Path) and not Path(source).is_dir() else None
+        if estimate and model is None:
+            raise _wrong("estimate", "a model, which is planned for a chip", "an artifact")
+        if model is not None and (estimate or not has_code(_chip(chip))):
+            found = explain_model(model, _chip(chip), compile_options(options), say)
         else:
             found = explain_artifact(_artifact(source, chip, options), say)
         if isinstance(found, Explained):

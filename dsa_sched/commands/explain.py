@@ -93,6 +93,8 @@ def explain(
     if json_file is not None:
         require_file(json_file)
     with ProgressSteps() as steps:
+        if estimate and is_artifact(source):
+            raise click.UsageError("--estimate plans a model: name the model, not the folder.")
         if not is_artifact(source) and (estimate or _only_planned(require_chip(source, chip))):
             explained = explain_model(source, require_chip(source, chip), options, steps.say)
         else:

@@ -248,6 +248,9 @@ def test_a_chip_that_is_only_planned_for_is_explained(tmp_path: Path) -> None:
     assert "plans only, no machine code" in invoke("chip", "check", chip).stdout
     said = invoke("explain", model, "--chip", chip).stdout
     assert "all of these are estimates" in said
+    explained = dsa_sched.explain(model, chip)
+    assert str(explained) == said
+    assert explained.cycles is None
     assert "by the cycle model, " not in said.split("\ndecisions")[0]
     for stage in ("plan", "layout"):
         assert invoke("compile", model, "--chip", chip, "--print", stage).stdout
