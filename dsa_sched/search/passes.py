@@ -204,7 +204,8 @@ class _PassSizes:
     def result(self, best: _Best) -> Compilation:
         """The best program with the decisions that led to it."""
         made = best.found.compilation
-        verdict = Decision(SUBJECT, str(best), f"{best.cycles:,.0f} cycles in all by the cycle model")
+        taken = f"{best.cycles:,.0f} cycles in all by the cycle model, before loops are made"
+        verdict = Decision(SUBJECT, str(best), taken)
         plan = made.plan
         if self.decisions:
             plan = replace(plan, decisions=(verdict, *self.decisions, *plan.decisions))
