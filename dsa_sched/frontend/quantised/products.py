@@ -1,0 +1,195 @@
+"""Convolutions and matrix products of integers: their weights, scales, and what an int8 kernel needs them to be.
+
+    Conv(DQ(x), DQ(w), DQ(b))  -->  IntegerProduct(weights int8, scale, sums of weights, bias in numbers)
+
+Channels that are odd in number get one more, of zeros: int8 tensors move in units of two bytes. A convolution over one
+axis is one over images of one row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dsa_sched.frontend.network.network import Array, Network, Node, Setting
+from dsa_sched.frontend.network.traced import TracedArray
+from dsa_sched.frontend.quantised.grids import DEQUANTISE, LEAST, MOST, Floats, Grid, dequantised, grid_of
+from dsa_sched.frontend.rules.rules_window import windows_of
+
+Shape = tuple[int, ...]
+Settings = tuple[tuple[str, Setting], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IntegerProduct:
+    """`weights` as in ONNX, (outputs, inputs, kernel...) of a convolution and (rows, columns) of a product, without the
+    channels that are added; None where both factors are computed. `scale` has one element or one per output channel,
+    `sums` the sums of the weights per output channel, `most` the largest sum of products, `bias` numbers per output channel."""
+
+    channels: int
+    weights: TracedArray | None
+    scale: TracedArray
+    sums: Floats
+    most: Floats
+    bias: Floats | None
+    convolution: Settings = ()
+    """Attributes of a convolution with its own padding."""
+
+    groups: int = 1
+
+    @property
+    def is_conv(self) -> bool:
+        return bool(self.convolution)
+
+    @property
+    def added(self) -> int:
+        """Output channels that are added."""
+        return self.channels % 2 if self.weights is not None and self.groups == 1 else 0
+
+    def channel_axis(self, rank: int) -> int:
+        return 1 if self.is_conv else rank - 1
+
+    def padding(self, shape: Shape, centre: int) -> tuple[Shape, Shape]:
+        """Elements to add before and after each axis of the operand: a convolution's padding where its zeros are not
+        the integer zero, and one input channel where these are odd in number."""
+        begins, ends = [0] * len(shape), [0] * len(shape)
+        if self.weights is None:
+            return tuple(begins), tuple(ends)
+        axis = self.channel_axis(len(shape))
+        ends[axis] = shape[axis] % 2 if self.groups == 1 else 0
+        if centre and self.is_conv:
+            pads = dict(self.convolution)["pads"]
+            assert isinstance(pads, tuple)
+            inner = [int(pad) for pad in pads][-(len(pads) // 2) :], [int(pad) for pad in pads][: len(pads) // 2]
+            spatial = len(shape) - 2
+            for position in range(spatial):
+                begins[2 + position] = inner[1][position - spatial]
+                ends[2 + position] = inner[0][position - spatial]
+        return tuple(begins), tuple(ends)
+
+    def settings(self, centre: int) -> Settings:
+        """Attributes of the product, once its operand has been padded."""
+        if not centre:
+            return self.convolution
+        pads = ("pads", tuple(0 for _ in np.atleast_1d(dict(self.convolution).get("pads", ()))))
+        return tuple(pads if name == "pads" else (name, value) for name, value in self.convolution)
+
+    def operand_shape(self, shape: Shape) -> Shape:
+        """The shape in which the operand is read."""
+        return (*shape[:2], 1, shape[2]) if self.is_conv and len(shape) == 3 else shape
+
+    def result_shapes(self, shape: Shape) -> tuple[Shape, Shape]:
+        """Shapes of the result, with and without the channels that are added, for a result of this shape in the
+        file."""
+        plain = self.operand_shape(shape)
+        axis = self.channel_axis(len(plain))
+        return (*plain[:axis], plain[axis] + self.added, *plain[axis + 1 :]), plain
+
+    def stored_weights(self) -> TracedArray:
+        """The weights with the channels that are added, for images in two axes."""
+        assert self.weights is not None
+        weights = self.weights
+        if not self.is_conv:
+            return weights.pad(weights.shape[0] % 2, self.added)
+        if len(weights.shape) == 3:
+            weights = weights.reshape(*weights.shape[:2], 1, weights.shape[2])
+        inputs = weights.shape[1] % 2 if self.groups == 1 else 0
+        return weights.pad(self.added, inputs, 0, 0)
+
+
+def product_of(network: Network, node: Node, longest: int) -> IntegerProduct | None:
+    """The product that a Conv, Gemm or MatMul is if its first operand is integers; None where its weights are no
+    integers of eight bits, or the kernel is none that int8 kernels have: at most `longest` taps, steps and padding."""
+    if node.op_type == "MatMul" and node.inputs[1] not in network.constants and _integers_of(network, node.inputs[1]) is None:
+        rows, channels = network.shape(node.inputs[1])[-2:]
+        return IntegerProduct(channels, None, TracedArray.of(1.0).reshape(1), np.zeros(channels), np.full(channels, float(rows * LEAST**2)), None)
+    found = _integers_of(network, node.inputs[1])
+    bias = _bias(network, node.input(2))
+    if found is None or (node.input(2) and bias is None):
+        return None
+    weights, grid = found
+    if node.op_type == "Conv":
+        return _convolution(network, node, weights, grid, bias, longest)
+    return _matrix(network, node, weights, grid, bias)
+
+
+def _convolution(
+    network: Network, node: Node, weights: TracedArray, grid: Grid, bias: Array | None, longest: int
+) -> IntegerProduct | None:
+    shape, outputs = network.shape(node.inputs[0]), weights.shape[0]
+    groups = node.integer("group", 1)
+    if len(weights.shape) not in (3, 4) or grid.axis not in (None, 0) or (groups > 1 and (shape[1] % 2 or outputs % 2)):
+        return None
+    windows = windows_of(node, tuple(weights.shape[2:]), shape)
+    rank = len(windows["kernel"])
+    steps = [windows[name] for name in ("strides", "dilations")]
+    largest = max(*windows["kernel"], *windows["pads"], *steps[0], *steps[1])
+    reach = [(k - 1) * d + 1 for k, d in zip(windows["kernel"], windows["dilations"], strict=True)]
+    outside = any(not 0 <= pad < size for pad, size in zip(windows["pads"], 2 * reach, strict=True))
+    if any(len(set(step)) > 1 for step in steps) or largest > longest or outside:
+        return None
+    pads = windows["pads"]
+    if rank == 1:
+        windows = {"kernel": (1, *windows["kernel"]), "strides": windows["strides"] * 2,
+                   "dilations": windows["dilations"] * 2, "pads": (0, pads[0], 0, pads[1])}  # fmt: skip
+    settings: Settings = (
+        ("dilations", windows["dilations"]),
+        ("group", groups),
+        ("kernel_shape", windows["kernel"]),
+        ("pads", windows["pads"]),
+        ("strides", windows["strides"]),
+    )
+    flat = weights.float64.reshape(outputs, -1)
+    sums, most = flat.sum(axis=1), -LEAST * np.abs(flat).sum(axis=1)
+    return IntegerProduct(outputs, weights, grid.scale, sums, most, _spread(bias, outputs), settings, groups)
+
+
+def _matrix(network: Network, node: Node, weights: TracedArray, grid: Grid, bias: Array | None) -> IntegerProduct | None:
+    across = bool(node.integer("transB", 0))
+    plain = node.number("alpha", 1.0) == node.number("beta", 1.0) == 1.0 and not node.integer("transA", 0)
+    columns = 0 if across else 1
+    if len(weights.shape) != 2 or not plain or grid.axis not in (None, columns):
+        return None
+    weights = weights.transpose(1, 0) if across else weights
+    channels = weights.shape[1]
+    if bias is not None and bias.size not in (1, channels):
+        return None
+    sums, most = weights.float64.sum(axis=0), -LEAST * np.abs(weights.float64).sum(axis=0)
+    return IntegerProduct(channels, weights, grid.scale, sums, most, _spread(bias, channels))
+
+
+def _spread(bias: Array | None, channels: int) -> Floats | None:
+    return None if bias is None else np.broadcast_to(bias.reshape(-1).astype(np.float64), (channels,))
+
+
+def _integers_of(network: Network, name: str) -> tuple[TracedArray, Grid] | None:
+    """Constant integers less their zero points, as int8, and their grid; None where they do not fit."""
+    node = network.producer.get(name)
+    if node is None or node.op_type != DEQUANTISE or node.inputs[0] not in network.constants:
+        return None
+    grid, integers = grid_of(network, node), network.traced(node.inputs[0])
+    if grid is None or integers.array.dtype.itemsize != 1:
+        return None
+    zero = grid.zero + grid.offset
+    if not zero.any() and not grid.offset:
+        return integers, grid
+    spread = [1] * len(integers.shape)
+    if grid.axis is not None:
+        spread[grid.axis] = -1
+    less = integers.array.astype(np.int64) - zero.reshape(spread)
+    if less.min() < LEAST or less.max() > MOST:
+        return None
+    term = integers.term
+    if node.input(2):
+        term = term - network.traced(node.input(2)).reshape(*spread).term
+    return TracedArray(less.astype(np.int8), term), grid
+
+
+def _bias(network: Network, name: str) -> Array | None:
+    """The numbers of a constant bias, dequantised where it is integers."""
+    node = network.producer.get(name)
+    if node is not None and node.op_type == DEQUANTISE and node.inputs[0] in network.constants:
+        grid = grid_of(network, node)
+        return None if grid is None else dequantised(network.constants[node.inputs[0]], grid)
+    return network.constants.get(name)
