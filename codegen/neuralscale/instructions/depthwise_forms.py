@@ -120,7 +120,11 @@ def depthwise_form(graph: Graph, op: Op, chip: Chip) -> DepthwiseForm:
     offered = [
         form
         for form in DepthwiseForm
-        if form is not DepthwiseForm.BLOCKS or _blocks_fit(chip, taps * arithmetic.operand_bytes)
+        if form is DepthwiseForm.EACH
+        or (
+            not arithmetic.scaled
+            and (form is DepthwiseForm.VECTOR or _blocks_fit(chip, taps * arithmetic.operand_bytes))
+        )
     ]
     return min(offered, key=cycles)
 

@@ -24,8 +24,19 @@ from codegen.neuralscale.instructions.depthwise_forms import (
     depthwise_form,
     form_cycles,
 )
-from codegen.neuralscale.templates.convolution import ConvolutionShape, ConvolutionTemplate, bias_loads
-from codegen.neuralscale.templates.template import data_buffer, finish, finish_cycles, single_pass
+from codegen.neuralscale.templates.convolution import ConvolutionShape, ConvolutionTemplate
+from codegen.neuralscale.templates.products import (
+    bias_operand,
+    column_buffers,
+    column_loads,
+    summed,
+)
+from codegen.neuralscale.templates.template import (
+    data_buffer,
+    finish,
+    finish_cycles,
+    single_pass,
+)
 from codegen.neuralscale.templates.tile import WEIGHTS, Tile, load_bytes, window_region
 from hw_models.chip import Chip
 from isched.program.program import Instr
@@ -48,19 +59,21 @@ class DepthwiseTemplate(ConvolutionTemplate):
         (images, rows, columns, count), taps, total = box_shape(box), prod(shape.kernel), shape.groups
         source = _input_load(graph, op, box, form, chip)
         weights = TileLoad(op.inputs[1], (box[3], *((0, k) for k in shape.kernel), (0, 1), (0, 1)), "weights")
-        bias = bias_loads(op, box)
+        columns_of = column_loads(graph, op, box[3])
         buffers = [
             data_buffer("input", load_bytes(graph, source), strided=True),
-            *(data_buffer(load.buffer, load_bytes(graph, load)) for load in (weights, *bias)),
+            data_buffer("weights", load_bytes(graph, weights)),
+            *column_buffers(graph, op, box),
             *_built(arithmetic, form, block_parts(box[3], total, chip.matrix.array_channels), taps, count, columns),
         ]
         if form is DepthwiseForm.BLOCKS:
             buffers.append(TileBuffer("sum", "IM", "", arithmetic.sum_bytes * box_size(box)))
+        before, scalings = 1 if bias_operand(graph, op) else 0, 1 if arithmetic.scaled else 0
         cycles = (
             *form_cycles(chip, arithmetic, form, taps, (images, rows, columns), box[3], total),
-            *finish_cycles(graph, layer, box, chip, len(bias)),
+            *finish_cycles(graph, layer, box, chip, before, scalings),
         )
-        return single_pass(graph, layer, box, (source, weights, *bias), buffers, cycles)
+        return single_pass(graph, layer, box, (source, weights, *columns_of), buffers, cycles)
 
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
         op = tile.layer.anchor(tile.graph)
@@ -69,13 +82,10 @@ class DepthwiseTemplate(ConvolutionTemplate):
             return super().lower(tile)
         shape = ConvolutionShape.of(tile.graph, op)
         if form is DepthwiseForm.BLOCKS:
-            result = tile.sums("sum", tile.output.rows, tile.output.columns)
-            instrs = list(_convolve_blocks(tile, shape, result))
-        else:
-            result = tile.output
-            instrs = list(_multiply_add(tile, shape))
-        bias = tile.matrix("bias", 1, tile.output.columns) if len(op.inputs) > 2 else None
-        return ((*instrs, *finish(tile, result, bias)),)
+            sums = tile.sums("sum", tile.output.rows, tile.output.columns)
+            return summed(tile, [tuple(_convolve_blocks(tile, shape, sums))])
+        bias = tile.matrix("bias", 1, tile.output.columns) if bias_operand(tile.graph, op) else None
+        return ((*_multiply_add(tile, shape), *finish(tile, tile.output, bias)),)
 
 
 def _input_load(graph: Graph, op: Op, box: Box, form: DepthwiseForm, chip: Chip) -> TileLoad:
