@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from codegen.neuralscale.emit.memory_map import address_of
-from codegen.neuralscale.instructions.arithmetic import Arithmetic, conversion_cycles, immediate
+from codegen.neuralscale.instructions.arithmetic import TRANSFER_UNIT_BYTES, Arithmetic, conversion_cycles, immediate
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from isched.program.program import Instr, Region
@@ -59,6 +59,13 @@ class MatrixPlace:
     def stride_field(self) -> int:
         """Value of the stride CSR: 0 where rows are dense or there is only one."""
         return 0 if self.dense else self.stride_bytes
+
+    @property
+    def in_units(self) -> MatrixPlace:
+        """These dense elements, which must be whole 16-bit units, as one row of units."""
+        units, rest = divmod(self.rows * self.row_bytes, TRANSFER_UNIT_BYTES)
+        assert self.dense and not rest  # templates cut int8 at even places
+        return MatrixPlace(self.memory, self.offset_bytes, 1, units, TRANSFER_UNIT_BYTES)
 
     def part(self, row: int, rows: int, column: int = 0, columns: int = 0) -> MatrixPlace:
         """The part with `rows` rows from `row` and `columns` columns (0 for all) from `column`."""
