@@ -23,14 +23,15 @@ from hw_models.loading import load_chip
 from isched.hazards.verify_program import verify_program
 from isched.program.program import Program
 from partitioner.context.plan_context import Context, PlanContext
-from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.graph import Constants, Graph, Tensor
 from partitioner.ir.plan import Plan
 from partitioner.planners.levels import planner_of
 from partitioner.planners.registry import make_plan
 
 __all__ = ["Compiled", "compile_graph", "small_chip", "stcp920"]
 
-Bits = npt.NDArray[np.uint16]
+Bits = npt.NDArray[np.unsignedinteger]
+"""Bits of fp16 or int8 elements."""
 SAMPLES = 4_000
 
 
@@ -70,10 +71,9 @@ class Compiled:
         return TARGET.emit(self.program, self.graph, self.constants)
 
     def inputs(self, seed: int = 0, scale: float = 1.0) -> dict[str, Bits]:
-        """Random inputs in device shape."""
+        """Random inputs in device shape: normally distributed ones of fp16, any of int8."""
         rng = np.random.default_rng(seed)
-        shapes = {name: self.graph.by_name[name].shape for name in self.graph.inputs}
-        return {name: rng.normal(0, scale, shape).astype(np.float16).view(np.uint16) for name, shape in shapes.items()}
+        return {name: _drawn(self.graph.by_name[name], rng, scale) for name in self.graph.inputs}
 
     def run(self, inputs: Mapping[str, Bits], seed: int = 0) -> dict[str, Bits]:
         """Every tensor that was stored, in device shape, constants as they lie in memory after the run."""
@@ -82,9 +82,12 @@ class Compiled:
         loads = {place[name][0]: inputs[name].tobytes() for name in self.graph.inputs}
         memory = TARGET.run(self.files, loads, tuple(place[name] for name in stored), seed).memory
         return {
-            name: np.frombuffer(memory[place[name]], np.uint16).reshape(self.graph.by_name[name].shape)
+            name: np.frombuffer(memory[place[name]], self._bits(name)).reshape(self.graph.by_name[name].shape)
             for name in stored
         }
+
+    def _bits(self, name: str) -> str:
+        return f"u{self.graph.by_name[name].item_bytes}"
 
     def _stored(self, name: str) -> bool:
         """Constants, and values that leave their layer."""
@@ -104,11 +107,31 @@ class Compiled:
             for layer in group.layers:
                 shape = self.graph.by_name[layer.output].shape
                 points = np.stack(np.unravel_index(_positions(shape), shape), 1).astype(np.int64)
-                read = _halves_of(stored)
+                read = _values_of(self.graph, stored)
                 sampled = Sampled(self.graph, self.constants, layer, points, read, lambda _: np.zeros(()), self.chip)
                 wanted = TARGET.emulate(sampled)
-                result[layer.output] = (stored[layer.output][tuple(points.T)], wanted.view(np.uint16))
+                result[layer.output] = (stored[layer.output][tuple(points.T)], wanted.view(self._bits(layer.output)))
         return result
+
+    def emulated(self, inputs: Mapping[str, Bits]) -> dict[str, Bits]:
+        """Bits of all values that leave a layer, each emulated at every position from those before it."""
+        values = dict(inputs)
+        read = _values_of(self.graph, values)
+        for layer in Context(self.graph, self.constants, self.chip, TARGET).layers:
+            shape = self.graph.by_name[layer.output].shape
+            points = np.stack(np.unravel_index(np.arange(int(np.prod(shape))), shape), 1).astype(np.int64)
+            sampled = Sampled(self.graph, self.constants, layer, points, read, lambda _: np.zeros(()), self.chip)
+            values[layer.output] = TARGET.emulate(sampled).view(self._bits(layer.output)).reshape(shape)
+        return values
+
+    def check_results(self, seed: int = 0, scale: float = 1.0) -> dict[str, Bits]:
+        """Run on random inputs; the results, and whatever else was stored, must be what `emulated` says."""
+        inputs = self.inputs(seed, scale)
+        stored, wanted = self.run(inputs, seed), self.emulated(inputs)
+        for name in (name for name in wanted if name in stored):
+            np.testing.assert_array_equal(stored[name], wanted[name], err_msg=name)
+        assert not [name for name in self.graph.outputs if name not in stored]
+        return stored
 
     def check(self, seed: int = 0, scale: float = 1.0) -> dict[str, Bits]:
         """Run on random inputs; every layer's output must be what `emulate` says, bit for bit."""
@@ -117,7 +140,8 @@ class Compiled:
             np.testing.assert_array_equal(got, wanted, err_msg=name)
         for tensor in self.graph.tensors:
             if tensor.constant:
-                np.testing.assert_array_equal(stored[tensor.name], self.constants[tensor.constant].view(np.uint16))
+                array = self.constants[tensor.constant]
+                np.testing.assert_array_equal(stored[tensor.name], array.view(self._bits(tensor.name)))
         return stored
 
 
@@ -144,5 +168,11 @@ def compile_graph(
     return Compiled(graph, constants, described, plan, program)
 
 
-def _halves_of(stored: Mapping[str, Bits]) -> Callable[[str], npt.NDArray[np.generic]]:
-    return lambda name: stored[name].view(np.float16)
+def _values_of(graph: Graph, stored: Mapping[str, Bits]) -> Callable[[str], npt.NDArray[np.generic]]:
+    return lambda name: stored[name].view(graph.by_name[name].dtype)
+
+
+def _drawn(tensor: Tensor, rng: np.random.Generator, scale: float) -> Bits:
+    if tensor.dtype == "int8":
+        return rng.integers(-128, 128, tensor.shape).astype(np.int8).view(np.uint8)
+    return rng.normal(0, scale, tensor.shape).astype(np.float16).view(np.uint16)

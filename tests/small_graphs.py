@@ -12,8 +12,10 @@ from partitioner.ir.graph import Attribute, Axis, Constants, Graph, LoopNest, Op
 
 __all__ = ["GraphBuilder", "patches_before_large_values"]
 
-Array = npt.NDArray[np.float16]
+Array = npt.NDArray[np.generic]
 Pads = tuple[int, int, int, int]
+SOURCE_DTYPES = {"float16": "float32", "int8": "int8"}
+"""Types of the values in a file, by their types on the device."""
 
 
 def axis(name: str, coefficient: int = 1, constant: int = 0, *more: tuple[str, int]) -> Linear:
@@ -40,17 +42,24 @@ class GraphBuilder:
     def shape(self, name: str) -> tuple[int, ...]:
         return self.shapes[name]
 
-    def input(self, name: str, *shape: int) -> str:
+    def input(self, name: str, *shape: int, dtype: str = "float16") -> str:
         self.inputs.append(name)
-        return self._tensor(name, shape)
+        return self._tensor(name, shape, dtype)
 
-    def constant(self, name: str, array: npt.NDArray[np.float64]) -> str:
-        half = array.astype(np.float16)
-        key = content_hash(half)
-        self.constants[key] = half
-        self.tensors.append(Tensor(name, half.shape, "float16", tuple(range(half.ndim)), "float32", key))
-        self.shapes[name] = half.shape
+    def constant(self, name: str, array: npt.NDArray[np.generic], dtype: str = "float16") -> str:
+        stored = array.astype(dtype)
+        key = content_hash(stored)
+        self.constants[key] = stored
+        self.tensors.append(Tensor(name, stored.shape, dtype, tuple(range(stored.ndim)), SOURCE_DTYPES[dtype], key))
+        self.shapes[name] = stored.shape
         return name
+
+    def integers(self, *shape: int, low: int = -128) -> str:
+        """A constant of int8 numbers."""
+        return self.constant(f"constant{len(self.tensors)}", self.rng.integers(low, 128, shape), "int8")
+
+    def dtype(self, name: str) -> str:
+        return next(tensor.dtype for tensor in self.tensors if tensor.name == name)
 
     def normal(self, *shape: int, scale: float = 1.0) -> str:
         """A constant of normally distributed values."""
@@ -66,13 +75,18 @@ class GraphBuilder:
         bias: bool = True,
         dilation: int = 1,
         groups: int = 1,
+        factor: str = "",
     ) -> str:
+        """Of an int8 operand the weights are int8 too, and `factor` is the scale of the sums."""
         n, _, _, c = self.shape(x)
         extents = self._window(x, kernel, stride, pads, dilation)
         name = f"conv{len(self.ops)}"
         shape = (*kernel, c, channels) if groups == 1 else (groups, *kernel, c // groups, channels // groups)
-        scale = (kernel[0] * kernel[1] * c / groups) ** -0.5
-        inputs = [x, self.constant(f"{name}.w", self.rng.normal(0, scale, shape))]
+        if self.dtype(x) == "int8":
+            inputs = [x, self.integers(*shape), factor]
+        else:
+            scale = (kernel[0] * kernel[1] * c / groups) ** -0.5
+            inputs = [x, self.constant(f"{name}.w", self.rng.normal(0, scale, shape))]
         if bias:
             inputs.append(self.constant(f"{name}.b", self.rng.normal(0, 0.1, (channels,))))
         domain = (Axis("n", n), Axis("y", extents[0]), Axis("x", extents[1]), Axis("f", channels))
@@ -86,23 +100,24 @@ class GraphBuilder:
         if groups > 1:
             weights = (Full(), axis("ry"), axis("rx"), axis("rc"), Full())
         reads = [Access(x, (axis("n"), *spatial, channel)), Access(inputs[1], weights)]
-        reads += [Access(inputs[2], (axis("f"),))] if bias else []
+        reads += [Access(each, (axis("f") if self.shape(each) != (1,) else Linear(),)) for each in inputs[2:]]
         macs = n * extents[0] * extents[1] * channels * kernel[0] * kernel[1] * c // groups
         attributes = (*_window_attributes(kernel, stride, pads, dilation), ("groups", groups))
         return self._op(name, "conv", inputs, (*domain, *reduce), domain, reads, attributes, macs)
 
-    def matmul(self, a: str, b: str, bias: bool = True) -> str:
-        """[..., M, K] x [K, N] or [..., M, K] x [..., K, N]."""
+    def matmul(self, a: str, b: str, bias: bool = True, factor: str = "") -> str:
+        """[..., M, K] x [K, N] or [..., M, K] x [..., K, N]; `factor` is the scale of the sums of int8 operands."""
         *outer, depth = self.shape(a)
         columns = self.shape(b)[-1]
         name = f"matmul{len(self.ops)}"
-        inputs = [a, b, *([self.constant(f"{name}.b", self.rng.normal(0, 0.1, (columns,)))] if bias else [])]
+        inputs = [a, b, *([factor] if factor else [])]
+        inputs += [self.constant(f"{name}.b", self.rng.normal(0, 0.1, (columns,)))] if bias else []
         rows = tuple(Axis(f"i{k}", extent) for k, extent in enumerate(outer))
         domain = (*rows, Axis("j", columns))
         left = tuple(axis(a.name) for a in rows)
         leading = left[:-1] if len(self.shape(b)) > 2 else ()
         reads = [Access(a, (*left, axis("k"))), Access(b, (*leading, axis("k"), axis("j")))]
-        reads += [Access(inputs[2], (axis("j"),))] if bias else []
+        reads += [Access(each, (axis("j") if self.shape(each) != (1,) else Linear(),)) for each in inputs[2:]]
         macs = int(np.prod(outer)) * columns * depth
         return self._op(name, "matmul", inputs, (*domain, Axis("k", depth, True)), domain, reads, (), macs)
 
@@ -148,9 +163,24 @@ class GraphBuilder:
 
     def view(self, x: str, *shape: int) -> str:
         domain = self._axes(shape)
-        return self._op(f"view{len(self.ops)}", "view", [x], domain, domain, [View(x)])
+        return self._op(f"view{len(self.ops)}", "view", [x], domain, domain, [View(x)], dtype=self.dtype(x))
 
-    def elementwise(self, kind: str, *inputs: str, attributes: tuple[tuple[str, Attribute], ...] = ()) -> str:
+    def widen(self, x: str) -> str:
+        return self.elementwise("widen", x)
+
+    def narrow(self, x: str, rounding: str = "nearest") -> str:
+        return self.elementwise("narrow", x, attributes=(("rounding", rounding),), dtype="int8")
+
+    def add_scaled(self, x: str, y: str, scale: float) -> str:
+        return self.elementwise("add_scaled", x, y, attributes=(("scale", scale),))
+
+    def elementwise(
+        self,
+        kind: str,
+        *inputs: str,
+        attributes: tuple[tuple[str, Attribute], ...] = (),
+        dtype: str = "float16",
+    ) -> str:
         """Operands broadcast as in numpy, aligned at the last axis."""
         shape = np.broadcast_shapes(*(self.shape(operand) for operand in inputs))
         domain = self._axes(shape)
@@ -161,7 +191,7 @@ class GraphBuilder:
             reads.append(
                 Access(operand, tuple(axis(f"i{lead + k}") if e > 1 else Linear() for k, e in enumerate(extents)))
             )
-        return self._op(f"{kind}{len(self.ops)}", kind, inputs, domain, domain, reads, attributes)
+        return self._op(f"{kind}{len(self.ops)}", kind, inputs, domain, domain, reads, attributes, dtype=dtype)
 
     def scale_shift(self, x: str) -> str:
         channels = self.shape(x)[-1]
@@ -177,8 +207,9 @@ class GraphBuilder:
         reads: Sequence[Access | View],
         attributes: tuple[tuple[str, Attribute], ...] = (),
         macs: int = 0,
+        dtype: str = "float16",
     ) -> str:
-        out = self._tensor(f"{name}.out", tuple(a.extent for a in written))
+        out = self._tensor(f"{name}.out", tuple(a.extent for a in written), dtype)
         stage = LoopNest(kind, domain, Access(out, tuple(axis(a.name) for a in written)), tuple(reads))
         self.ops.append(Op(name, kind, tuple(inputs), (out,), attributes, (stage,), macs, kind.title()))
         return out
@@ -193,9 +224,9 @@ class GraphBuilder:
     def _axes(self, shape: Sequence[int]) -> tuple[Axis, ...]:
         return tuple(Axis(f"i{k}", extent) for k, extent in enumerate(shape))
 
-    def _tensor(self, name: str, shape: tuple[int, ...]) -> str:
+    def _tensor(self, name: str, shape: tuple[int, ...], dtype: str = "float16") -> str:
         axes = (0, 2, 3, 1) if len(shape) == 4 else tuple(range(len(shape)))
-        self.tensors.append(Tensor(name, shape, "float16", axes, "float32"))
+        self.tensors.append(Tensor(name, shape, dtype, axes, SOURCE_DTYPES[dtype]))
         self.shapes[name] = shape
         return name
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import gcd
 
 import numpy as np
 
@@ -170,10 +171,11 @@ class _Rules:
         }
 
     def problem(self, engine: str, region: Region, write: bool) -> str:
-        """The rule that forbids an access, as what it would need; empty when the access is allowed."""
+        """The rule that forbids an access, as what it would need; empty when the access is allowed. Rows that are no
+        whole units of the alignment have smaller elements, which may lie at multiples of less."""
         if region.offset_bytes < 0 or region.end_bytes > self.size_bytes:
             return f"addresses inside {self.name} ({self.size_bytes} bytes)"
-        if (region.offset_bytes | region.stride_bytes) % self.alignment_bytes:
+        if (region.offset_bytes | region.stride_bytes) % gcd(self.alignment_bytes, region.row_bytes):
             return f"addresses and strides of {self.name} at multiples of {self.alignment_bytes} bytes"
         allowed = self.written_by if write else self.read_by
         if engine not in allowed:

@@ -120,7 +120,8 @@ class PlanTarget(AcceptingTarget, Protocol):
     """The planner's view of a target whose kernels are tiles on in-order cores."""
 
     def granularity(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
-        """For each axis of the layer's output, the multiple at which cuts lie; 0 means that the axis is never cut."""
+        """For each axis of the layer's output, the multiple at which cuts lie; 0 means that the axis is never cut. Each
+        box that a core computes begins and ends at such a multiple, or ends where the axis does."""
 
     def whole_axes(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
         """Axes of the layer's output along which a kernel computes whole lines only, as that of a softmax does along

@@ -10,7 +10,7 @@ kernel computes whole lines only (a softmax along its axis), a core that needs a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hw_models.errors import PlanError
 from partitioner.context.plan_context import PlanContext
@@ -33,16 +33,36 @@ class CoreBoxes:
     owned: Mapping[str, Box]
 
 
+@dataclass(frozen=True, slots=True)
+class _Units:
+    """By layer, the units in which a box of its output begins and ends along each axis, 0 for whole lines; () where any
+    box can be computed."""
+
+    of_layers: dict[Layer, tuple[int, ...]] = field(default_factory=dict)
+
+
 def whole_lines(ctx: PlanContext, layer: Layer, box: Box) -> Box:
-    """The smallest box that the layer's kernel can compute and that holds `box` of its output."""
-    graph = ctx.graph
-    axes = () if layer.is_view(graph) else ctx.target.whole_axes(graph, layer)
-    if not axes or box_size(box) == 0:
+    """The smallest box that the layer's kernel can compute and that holds `box` of its output: whole lines along some
+    axes, whole units of the target's granularity along others."""
+    known = ctx.memo(_Units).of_layers
+    if layer not in known:
+        known[layer] = _units(ctx, layer)
+    units = known[layer]
+    if not units or box_size(box) == 0:
         return box
     return tuple(
-        (0, extent) if axis in axes else span
-        for axis, (span, extent) in enumerate(zip(box, graph.by_name[layer.output].shape, strict=True))
+        (low - low % unit, min(extent, -(-high // unit) * unit)) if unit else (0, extent)
+        for (low, high), unit, extent in zip(box, units, ctx.graph.by_name[layer.output].shape, strict=True)
     )
+
+
+def _units(ctx: PlanContext, layer: Layer) -> tuple[int, ...]:
+    if layer.is_view(ctx.graph):
+        return ()
+    whole = ctx.target.whole_axes(ctx.graph, layer)
+    granularity = ctx.target.granularity(ctx.graph, layer)
+    units = tuple(0 if axis in whole else max(1, unit) for axis, unit in enumerate(granularity))
+    return units if set(units) - {1} else ()
 
 
 def instance_box(graph: Graph, group: Group, tensor: str, instance: int) -> Box:

@@ -21,6 +21,8 @@ Fp16 = npt.NDArray[np.float64]
 """fp16 numbers, held in float64."""
 Bits = npt.NDArray[np.uint16]
 """Their bits."""
+Integers = npt.NDArray[np.int64]
+"""int8 numbers, or int32 sums of their products."""
 
 _LARGEST = 65504.0
 LONGEST_PIECE = 64
@@ -57,6 +59,22 @@ def to_bits(values: Fp16) -> Bits:
     with np.errstate(invalid="ignore"):
         bits = np.asarray(values, np.float64).astype(np.float16).view(np.uint16)
     return np.where(np.isnan(values), np.uint16(0x7C01), bits)
+
+
+def integers_of(array: npt.NDArray[np.generic]) -> Integers:
+    """Numbers of int8 elements, given as such or as their bits."""
+    return np.asarray(np.ascontiguousarray(array).view(np.int8), np.int64)
+
+
+def narrowed(values: Fp16) -> Integers:
+    """int8 numbers of fp16 ones: truncated toward zero, saturated, and 0 for NaN."""
+    return np.clip(np.trunc(np.where(np.isnan(values), 0.0, values)), -128, 127).astype(np.int64)
+
+
+def exact_dot(a: Integers, b: Integers) -> Integers:
+    """Dot products of the rows of a[S, K] and b[S, K] -> [S] as int32, which wraps around."""
+    sums = np.einsum("sk,sk->s", a, b)
+    return np.asarray((sums + (1 << 31)) % (1 << 32) - (1 << 31))
 
 
 def round16(exact: Fp16) -> Fp16:

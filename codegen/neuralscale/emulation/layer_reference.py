@@ -5,7 +5,7 @@
 This is the other side of every bit-for-bit comparison, so it shares nothing with the templates or the simulator. It
 uses the operator's attributes, the order of operations written in the docstrings below, and the slow arithmetic of
 `emulation`. Immediates (a clip's bounds, 1 / taps) are the nearest fp16 number. A NaN is 0x7c01 whatever its payload
-was.
+was. An int8 value is held as the number that it is, as an fp16 one is.
 """
 
 from __future__ import annotations
@@ -39,6 +39,12 @@ WHOLE_MEAN = 256
 """Largest number of pixels of an image whose mean is one dot product."""
 
 RUN_LENGTH = 1_152
+
+WHOLE_EXACT = 8_192
+"""Largest number of int8 products that one matrix instruction may add; longer reductions are cut into runs of at most
+about as many."""
+
+INTEGER = "int8"
 SAMPLES_AT_A_TIME = 1_024
 
 
@@ -58,7 +64,14 @@ class _Sampled:
         """A whole input, in device shape."""
         tensor = self.graph.by_name[name]
         bits = chip.bits_of(self.constants[tensor.constant]) if tensor.constant else self.read(name)
+        if tensor.dtype == INTEGER:
+            return chip.integers_of(bits.reshape(tensor.shape)).astype(np.float64)
         return chip.from_bits(bits.reshape(tensor.shape))
+
+    @property
+    def exact(self) -> bool:
+        """Whether the operator multiplies integers."""
+        return self.graph.by_name[self.op.inputs[0]].dtype == INTEGER
 
     def operand(self, name: str) -> Fp16:
         """An element-wise operand: the element that meets each sampled position, aligned at the last axis."""
@@ -89,7 +102,8 @@ def emulate(sampled: Sampled) -> Array:
         found = _Sampled(graph, sampled.constants, op, points, bits, running, sampled.chip)
         running = (op.outputs[0], _OPERATORS.get(op.kind, _elementwise)(found))
     assert running is not None  # a layer has an anchor
-    return chip.to_bits(running[1]).view(graph.by_name[sampled.layer.output].dtype)
+    dtype = graph.by_name[sampled.layer.output].dtype
+    return running[1].astype(dtype) if dtype == INTEGER else chip.to_bits(running[1]).view(dtype)
 
 
 def _at(values: Fp16, indices: list[Points]) -> Fp16:
@@ -105,6 +119,14 @@ def _runs(length: int, products: int) -> tuple[tuple[int, int], ...]:
     return tuple(pairwise(length * i // count for i in range(count + 1)))
 
 
+def _exact_runs(length: int, products: int) -> tuple[tuple[int, int], ...]:
+    """Runs of a reduction of integers over `length` channels of `products` products each, cut where it is longer than
+    WHOLE_EXACT; each begins at an even channel."""
+    pairs, total = -(-length // 2), length * products
+    count = 1 if total <= WHOLE_EXACT else min(pairs, -(-total // WHOLE_EXACT))
+    return tuple(pairwise([*(2 * (pairs * i // count) for i in range(count)), length]))
+
+
 def _dot_in_runs(a: Fp16, b: Fp16, cuts: tuple[tuple[int, int], ...]) -> Fp16:
     """a[S, products, length] times b of the same shape: runs of channels are summed separately, then added in order."""
     total: Fp16 | None = None
@@ -115,13 +137,28 @@ def _dot_in_runs(a: Fp16, b: Fp16, cuts: tuple[tuple[int, int], ...]) -> Fp16:
     return total
 
 
+def _scaled_runs(s: _Sampled, a: Fp16, b: Fp16, cuts: tuple[tuple[int, int], ...]) -> Fp16:
+    """Integers a[S, products, length] times b of the same shape: each run of channels is summed as int32, then
+    multiplied by the scale of its column and rounded; the results of runs are added in order."""
+    scales = s.tensor(s.op.inputs[2])
+    scale = scales[0] if scales.size == 1 else scales[s.points[:, -1]]
+    total: Fp16 | None = None
+    for low, high in cuts:
+        left, right = (each[:, :, low:high].reshape(len(each), -1).astype(np.int64) for each in (a, b))
+        part = chip.mul(chip.exact_dot(left, right).astype(np.float64), scale)
+        total = part if total is None else chip.add(total, part)
+    assert total is not None  # there is at least one run
+    return total
+
+
 def _conv(s: _Sampled) -> Fp16:
     """Convolution: k runs over kernel rows, kernel columns, then the input channels of the output's group. Even and odd
     k have an accumulator each, from +0; taps in the padding are multiplied too, as +0. A reduction longer than 2,048
     (and not grouped) is cut into equal runs of channels, each summed by itself and then added in order. The bias comes
-    last."""
+    last. The sums of integers are those of `_scaled_runs`, however they are computed."""
     op = s.op
-    if is_depthwise(s.graph, op) and (form := depthwise_form(s.graph, op, s.device)) is not DepthwiseForm.EACH:
+    form = depthwise_form(s.graph, op, s.device) if is_depthwise(s.graph, op) and not s.exact else DepthwiseForm.EACH
+    if form is not DepthwiseForm.EACH:
         return _plus_bias(s, _depthwise_blocks(s) if form is DepthwiseForm.BLOCKS else _depthwise_vector(s))
     kernel, strides, dilations, pads = (op.ints(name) for name in ("kernel", "strides", "dilations", "pads"))
     x, weights = s.tensor(op.inputs[0]), s.tensor(op.inputs[1])
@@ -144,6 +181,9 @@ def _conv(s: _Sampled) -> Fp16:
     products = prod(kernel)
     cuts = _runs(channels, products) if groups == 1 else ((0, channels),)
     shape = (len(f), products, channels)
+    if s.exact:
+        cuts = _exact_runs(channels, products) if groups == 1 else ((0, channels),)
+        return _plus_bias(s, _scaled_runs(s, taps.reshape(shape), w.reshape(shape), cuts))
     return _plus_bias(s, _dot_in_runs(taps.reshape(shape), w.reshape(shape), cuts))
 
 
@@ -201,6 +241,9 @@ def _matmul(s: _Sampled) -> Fp16:
     *leading, row, column = s.points.T
     rows = _at(a, [*_leading(leading, a), row])
     columns = np.moveaxis(b, -1, -2)[(*_leading(leading, b), column)]
+    if s.exact:
+        cuts = _exact_runs(a.shape[-1], 1)
+        return _plus_bias(s, _scaled_runs(s, rows[:, None, :], columns[:, None, :], cuts))
     cuts = _runs(a.shape[-1], 1)
     return _plus_bias(s, _dot_in_runs(rows[:, None, :], columns[:, None, :], cuts))
 
@@ -214,7 +257,8 @@ def _leading(positions: list[Points], factor: Fp16) -> list[Points]:
 
 
 def _plus_bias(s: _Sampled, total: Fp16) -> Fp16:
-    return chip.add(total, s.tensor(s.op.inputs[2])[s.points[:, -1]]) if len(s.op.inputs) > 2 else total
+    position = 3 if s.exact else 2
+    return chip.add(total, s.tensor(s.op.inputs[position])[s.points[:, -1]]) if len(s.op.inputs) > position else total
 
 
 def _inside(positions: Points, extent: int) -> npt.NDArray[np.bool_]:
@@ -318,6 +362,9 @@ def _elementwise(s: _Sampled) -> Fp16:
         return chip.add(chip.mul(x, scale), shift)
     if op.kind == "lookup":
         return looked_up(op, s.operand(op.inputs[0]))
+    if op.kind == "add_scaled":
+        x, y = (s.operand(name) for name in op.inputs)
+        return chip.add(x, chip.mul(y, chip.immediate(op.number("scale"))))
     if len(op.inputs) == 1:
         return _unary(op, s.operand(op.inputs[0]))
     running = s.running[0] if s.running is not None else _first_full(s)
@@ -358,6 +405,10 @@ def _unary(op: Op, x: Fp16) -> Fp16:
             return chip.leaky_relu(x, chip.immediate(op.number("alpha")), zero_is_scaled=True)
         case "abs":
             return chip.leaky_relu(x, chip.immediate(-1.0), zero_is_scaled=True)
+        case "widen":
+            return x
+        case "narrow":
+            return _narrow(x, str(op.attribute("rounding")))
         case "neg":
             return chip.mul(x, chip.immediate(-1.0))
         case "clip":
@@ -367,6 +418,14 @@ def _unary(op: Op, x: Fp16) -> Fp16:
         case kind if kind in EMULATED:
             return EMULATED[kind](op, x)
     raise ValueError(f"no emulation of {op.kind}")
+
+
+def _narrow(x: Fp16, rounding: str) -> Fp16:
+    """int8 numbers, truncated toward zero. To round to the nearest integer, with ties up, 1536 is added and subtracted
+    first: fp16 numbers are integers there."""
+    if rounding == "nearest":
+        x = chip.sub(chip.add(x, chip.immediate(1536.0)), chip.immediate(1536.0))
+    return chip.narrowed(x).astype(np.float64)
 
 
 def _clip(x: Fp16, low: float, high: float) -> Fp16:

@@ -2,6 +2,9 @@
 
 operator + graph --arithmetic_of--> Arithmetic: bytes of an element and of a sum, cycles of the engines
 
+    FP16   fp16 x fp16 --matrix engine--> fp16 sums --vector engine--> fp16
+    INT8   int8 x int8 --matrix engine--> int32 sums --times an fp16 scale--> fp16 --vector engine--> fp16
+
 This is the one place of the code generator that names a type. Templates, instructions and their costs take what they
 need from the `Arithmetic` of a tile, or from the type of the tensor that they load or store.
 """
@@ -46,6 +49,11 @@ class Arithmetic:
         """Bytes of one sum of the matrix engine."""
         return DTYPE_BYTES[self.accumulate]
 
+    @property
+    def scaled(self) -> bool:
+        """Whether the sums are integers, which become numbers of `dtype` by a product with a scale."""
+        return self.accumulate != self.dtype
+
     def matrix_cycles(self, chip: Chip, pixels: int, channels: int, reduction: int) -> float:
         """`hw_models.cost.matrix_cycles` of these operands."""
         return cost.matrix_cycles(chip, pixels, channels, reduction, self.operands)
@@ -54,20 +62,30 @@ class Arithmetic:
         """`hw_models.cost.vector_cycles` of elements of this type."""
         return cost.vector_cycles(chip, elements, self.dtype, passes)
 
+    def scaling_cycles(self, chip: Chip, elements: int, passes: int = 1) -> float:
+        """`hw_models.cost.vector_cycles` of the products of sums with scales: sums of another type set the rate."""
+        return cost.vector_cycles(chip, elements, self.accumulate, passes)
+
     def lookup_cycles(self, chip: Chip, elements: int) -> float:
         """`hw_models.cost.lookup_cycles` of elements of this type."""
         return cost.lookup_cycles(chip, elements, self.dtype)
 
 
 FP16 = Arithmetic("float16", operands="float16", accumulate="float16")
+INT8 = Arithmetic("float16", operands="int8", accumulate="int32")
 
-ARITHMETICS: Mapping[str, Arithmetic] = MappingProxyType({"float16": FP16})
+ARITHMETICS: Mapping[str, Arithmetic] = MappingProxyType({each.operands: each for each in (FP16, INT8)})
 """Arithmetic by the type of an operator's first operand."""
 
 
 def arithmetic_of(graph: Graph, op: Op) -> Arithmetic:
     """The arithmetic of an operator. Raises KeyError for a type that no template computes in."""
     return ARITHMETICS[graph.by_name[op.inputs[0]].dtype]
+
+
+def conversion_cycles(chip: Chip, elements: int, passes: int = 1) -> float:
+    """`hw_models.cost.vector_cycles` of conversions between fp16 and int8, whose rate is that of int8."""
+    return cost.vector_cycles(chip, elements, INT8.operands, passes)
 
 
 def immediate(value: float) -> int:

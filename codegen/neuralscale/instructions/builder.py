@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from codegen.neuralscale.emit.memory_map import address_of
-from codegen.neuralscale.instructions.arithmetic import Arithmetic, immediate
+from codegen.neuralscale.instructions.arithmetic import TRANSFER_UNIT_BYTES, Arithmetic, conversion_cycles, immediate
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from isched.program.program import Instr, Region
@@ -59,6 +59,13 @@ class MatrixPlace:
     def stride_field(self) -> int:
         """Value of the stride CSR: 0 where rows are dense or there is only one."""
         return 0 if self.dense else self.stride_bytes
+
+    @property
+    def in_units(self) -> MatrixPlace:
+        """These dense elements, which must be whole 16-bit units, as one row of units."""
+        units, rest = divmod(self.rows * self.row_bytes, TRANSFER_UNIT_BYTES)
+        assert self.dense and not rest  # templates cut int8 at even places
+        return MatrixPlace(self.memory, self.offset_bytes, 1, units, TRANSFER_UNIT_BYTES)
 
     def part(self, row: int, rows: int, column: int = 0, columns: int = 0) -> MatrixPlace:
         """The part with `rows` rows from `row` and `columns` columns (0 for all) from `column`."""
@@ -122,6 +129,49 @@ class InstructionBuilder:
         for dd, aa in _cut((d, a)):
             yield self._vector(f"{op}.mf", dd, aa, (("fs2", immediate(value)),))
 
+    def rescale(self, d: MatrixPlace, sums: MatrixPlace, scales: MatrixPlace | float) -> Iterator[Instr]:
+        """veemul.x32: d = integer sums times a number, or one number per column (a dense vector).
+
+        The chip checks the range of a vector as if it had an element per row: rows are cut where that would leave the
+        memory."""
+        if not isinstance(scales, MatrixPlace):
+            for dd, aa in _cut((d, sums)):
+                yield self._scaling("veemul.x32.mf", dd, aa, ("fs2", immediate(scales)))
+            return
+        size_bytes = self.chip.memory(scales.memory).size_bytes
+        for whole, part, column in _cut_rows_and_columns(d, sums):
+            vector = scales.part(0, 1, column, whole.columns)
+            most = (size_bytes - vector.offset_bytes) // vector.item_bytes
+            for row in range(0, whole.rows, most):
+                dd, aa = (m.part(row, min(most, whole.rows - row)) for m in (whole, part))
+                yield self._scaling("veemul.x32.mv", dd, aa, ("rs2", vector.address), vector.region)
+
+    def _scaling(self, opcode: str, d: MatrixPlace, a: MatrixPlace, scale: tuple[str, int], *reads: Region) -> Instr:
+        cycles = self.arithmetic.scaling_cycles(self.chip, d.rows * d.columns)
+        return replace(self._vector(opcode, d, a, (scale,), reads), cycles=cycles)
+
+    def widen(self, d: MatrixPlace, a: MatrixPlace) -> Iterator[Instr]:
+        """vecvt.hf.x8.m: int8 elements as fp16."""
+        for dd, aa in _cut((d, a)):
+            yield self._conversion("vecvt.hf.x8.m", dd, aa)
+
+    def narrow(self, d: MatrixPlace, a: MatrixPlace) -> Iterator[Instr]:
+        """vecvt.x8.hf.m: fp16 elements as int8, truncated toward zero and saturated.
+
+        The chip checks the range of a last row of a destination with a pitch as if its elements were fp16: near the end
+        of the memory that row goes alone."""
+        for dd, aa in _cut((d, a)):
+            size_bytes = self.chip.memory(dd.memory).size_bytes
+            reach = dd.offset_bytes + (dd.rows - 1) * dd.pitch_bytes + dd.columns * aa.item_bytes
+            if dd.dense or reach <= size_bytes:
+                yield self._conversion("vecvt.x8.hf.m", dd, aa)
+                continue
+            for row, rows in ((0, dd.rows - 1), (dd.rows - 1, 1)):
+                yield self._conversion("vecvt.x8.hf.m", dd.part(row, rows), aa.part(row, rows))
+
+    def _conversion(self, opcode: str, d: MatrixPlace, a: MatrixPlace) -> Instr:
+        return replace(self._vector(opcode, d, a), cycles=conversion_cycles(self.chip, d.rows * d.columns))
+
     def fill(self, d: MatrixPlace, value: float) -> Iterator[Instr]:
         """mov.f: every element of `d` becomes `value`."""
         for (dd,) in _cut((d,)):
@@ -168,7 +218,8 @@ class InstructionBuilder:
         return Instr("vector", opcode, operands, reads, (d.region,), self._passes(a), self.source)
 
     def memul(self, d: MatrixPlace, a: MatrixPlace, b: MatrixPlace, *, turned: bool = False) -> Instr:
-        """d = a b; `d` in IM, `b` in L1. With `turned`, `a` is stored transposed: a column for each row of d."""
+        """d = a b; `d` in IM, `b` in L1. With `turned`, `a` is stored transposed: a column for each row of d (fp16
+        only)."""
         operands = (
             ("rd", d.address),
             ("rs1", a.address),
@@ -179,7 +230,8 @@ class InstructionBuilder:
             ("m_stride_s", self._pair(b.stride_field, a.stride_field)),
         )
         cycles = self.arithmetic.matrix_cycles(self.chip, d.rows, b.columns, b.rows)
-        opcode = "memul.ts.mm" if turned else "memul.mm"
+        plain = "memul.x8.mm" if self.arithmetic.scaled else "memul.mm"
+        opcode = "memul.ts.mm" if turned else plain
         return Instr("matrix", opcode, operands, (a.region, b.region), (d.region,), cycles, self.source)
 
     def transpose(self, d: MatrixPlace, a: MatrixPlace) -> Instr:
@@ -212,7 +264,8 @@ class InstructionBuilder:
         )
         pixels = shape.out_height * shape.out_width
         cycles = self.arithmetic.matrix_cycles(self.chip, pixels, shape.out_channels, shape.reduction)
-        return Instr("matrix", "meconv.mm", operands, (image.region, weights.region), (d.region,), cycles, self.source)
+        opcode = "meconv.x8.mm" if self.arithmetic.scaled else "meconv.mm"
+        return Instr("matrix", opcode, operands, (image.region, weights.region), (d.region,), cycles, self.source)
 
     def _vector(
         self,

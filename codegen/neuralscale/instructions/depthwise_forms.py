@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import Enum
 from math import ceil, prod
 
-from codegen.neuralscale.instructions.arithmetic import Arithmetic, arithmetic_of
+from codegen.neuralscale.instructions.arithmetic import TRANSFER_UNIT_BYTES, Arithmetic, arithmetic_of, conversion_cycles
 from hw_models.chip import Chip
 from partitioner.ir.graph import Graph, Op
 
@@ -94,8 +94,11 @@ def form_cycles(
     matrix = vector = 0.0
     for part in block_parts(channels, total, chip.matrix.array_channels):
         matrix += images * arithmetic.matrix_cycles(chip, rows * columns, part.columns, taps * part.size)
-        vector += arithmetic.vector_cycles(chip, part.columns, taps)
-        vector += arithmetic.vector_cycles(chip, taps * part.size * part.columns) if part.fresh else 0.0
+        units = taps * part.size * part.columns * arithmetic.operand_bytes // TRANSFER_UNIT_BYTES
+        vector += arithmetic.vector_cycles(chip, units) if part.fresh else 0.0
+        vector += (conversion_cycles if arithmetic.scaled else arithmetic.vector_cycles)(chip, part.columns, taps)
+    if arithmetic.scaled:
+        vector += conversion_cycles(chip, taps * count)
     return (("matrix", matrix), ("vector", vector))
 
 
@@ -117,11 +120,13 @@ def depthwise_form(graph: Graph, op: Op, chip: Chip) -> DepthwiseForm:
     def cycles(form: DepthwiseForm) -> float:
         return min(_sum(form_cycles(chip, arithmetic, form, taps, (1, y, columns), (0, c), total)) for y, c in shares)
 
-    offered = [
-        form
-        for form in DepthwiseForm
-        if form is not DepthwiseForm.BLOCKS or _blocks_fit(chip, taps * arithmetic.operand_bytes)
-    ]
+    blocks_fit = _blocks_fit(chip, taps * arithmetic.operand_bytes)
+    absent = {
+        DepthwiseForm.EACH: False,
+        DepthwiseForm.BLOCKS: not blocks_fit,
+        DepthwiseForm.VECTOR: arithmetic.scaled,  # the vector engine has no exact sums
+    }
+    offered = [form for form in DepthwiseForm if not absent[form]]
     return min(offered, key=cycles)
 
 

@@ -6,11 +6,16 @@ One length serves two purposes: the error of the two fp16 accumulators grows wit
 2,048 products, the weights of 32 outputs (the width of the array) fit twice into the 256 KiB of an NPU v1 core, so that
 one run's weights arrive while the other's are multiplied, and the array is full. The cut depends on the operator alone,
 not on a tile or chip file: all levels, on all chips, store the same bits.
+
+int32 sums of int8 products are exact. They are cut only where the weights of half the array's width would not fit twice
+into that memory: each run's sum is scaled by itself, and the fp16 results are added in order.
 """
 
 from __future__ import annotations
 
 from itertools import pairwise
+
+from codegen.neuralscale.instructions.arithmetic import TRANSFER_UNIT_BYTES
 
 LONGEST_REDUCTION = 2_048
 """Largest number of products that one matrix instruction adds up."""
@@ -23,13 +28,25 @@ LONGEST_STAGED = 9_000
 own part."""
 
 
-def reduction_runs(length: int, unit: int) -> tuple[tuple[int, int], ...]:
-    """Cut a reduction of `length` channels, `unit` products each, into runs that are as equal as can be."""
-    runs = 1 if length * unit <= LONGEST_REDUCTION else min(length, -(-length * unit // RUN_LENGTH))
-    return tuple(pairwise(length * i // runs for i in range(runs + 1)))
+LONGEST_EXACT = 8_192
+"""Largest number of int8 products that one matrix instruction adds up, and so the length of a run of them."""
+
+LONGEST_STAGED_EXACT = 18_000
+"""The same number for int8 products, whose inputs take half the bytes."""
 
 
-def staged_runs(length: int, unit: int) -> tuple[tuple[int, int], ...]:
+def reduction_runs(length: int, unit: int, exact: bool = False) -> tuple[tuple[int, int], ...]:
+    """Cut a reduction of `length` channels, `unit` products each, into runs that are as equal as can be. Those of
+    `exact` sums begin at even channels, because no transfer brings half of a 16-bit unit."""
+    total, longest, run = length * unit, *((LONGEST_EXACT,) * 2 if exact else (LONGEST_REDUCTION, RUN_LENGTH))
+    step = TRANSFER_UNIT_BYTES if exact else 1
+    steps = -(-length // step)
+    runs = 1 if total <= longest else min(steps, -(-total // run))
+    return tuple(pairwise([*(steps * i // runs * step for i in range(runs)), length]))
+
+
+def staged_runs(length: int, unit: int, exact: bool = False) -> tuple[tuple[int, int], ...]:
     """For each of `reduction_runs`, the channels of the input that are loaded before it."""
-    runs = reduction_runs(length, unit)
-    return runs if length * unit > LONGEST_STAGED else ((0, length),) * len(runs)
+    runs = reduction_runs(length, unit, exact)
+    longest = LONGEST_STAGED_EXACT if exact else LONGEST_STAGED
+    return runs if length * unit > longest else ((0, length),) * len(runs)

@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from inspect import cleandoc
-from math import prod
+from math import lcm, prod
 
 import numpy as np
 import numpy.typing as npt
 
-from codegen.neuralscale.instructions.arithmetic import ARITHMETICS, FP16
+from codegen.neuralscale.instructions.arithmetic import FP16, INT8, TRANSFER_UNIT_BYTES, arithmetic_of
 from codegen.neuralscale.instructions.depthwise_forms import is_depthwise
 from codegen.neuralscale.instructions.reductions import reduction_runs
+from codegen.neuralscale.kernels.integer_types import has_integers, types_problem
 from codegen.neuralscale.kernels.preparation import looked_up_rows, preparation_instructions, refused_preparation
 from codegen.neuralscale.kernels.tables import CURVED, TABLED, no_table, pays, table_of
 from codegen.neuralscale.kernels.transfers import copy_instructions
@@ -24,7 +25,7 @@ from codegen.neuralscale.templates.broadcast import same_shape
 from codegen.neuralscale.templates.convolution import MAX_FIELD, ConvolutionTemplate
 from codegen.neuralscale.templates.curves import CURVES
 from codegen.neuralscale.templates.depthwise import DepthwiseTemplate
-from codegen.neuralscale.templates.elementwise import BINARY, UNARY
+from codegen.neuralscale.templates.elementwise import BINARY, CONVERTING, UNARY
 from codegen.neuralscale.templates.lrn import LrnTemplate
 from codegen.neuralscale.templates.matmul import MatmulTemplate
 from codegen.neuralscale.templates.normalise import NormaliseTemplate
@@ -58,7 +59,7 @@ TEMPLATES: Mapping[str, Template] = {
     **{kind: ScalingTemplate() for kind in ("reduce_nearest", "reduce_power")},
     "lrn": LrnTemplate(),
     "resize": ResizeTemplate(),
-    **{kind: PointwiseTemplate() for kind in sorted({*UNARY, *CURVES, *BINARY, "lookup", "scale_shift"})},
+    **{kind: PointwiseTemplate() for kind in sorted({*UNARY, *CURVES, *BINARY, *CONVERTING, "lookup", "scale_shift"})},
 }
 
 WANTS = Wants(
@@ -111,16 +112,7 @@ class NeuralScaleKernels:
             return f"{op.kind} needs {no_table(chip)}"
         if op.kind not in TEMPLATES:
             return NO_TEMPLATE.get(op.kind, f"no template computes {op.kind} on {self.name}")
-        computed = " or ".join(ARITHMETICS)
-        for name in (*op.inputs, *op.outputs):
-            tensor = graph.by_name[name]
-            if tensor.quantisation:
-                return (
-                    f"{name} is {tensor.dtype}, {tensor.quantisation}; templates compute in {computed}, not quantised"
-                )
-            if tensor.dtype not in ARITHMETICS:
-                return f"{name} is {tensor.dtype}; templates compute in {computed}"
-        return template_of(graph, op).accepts(graph, op, chip)
+        return types_problem(graph, op) or template_of(graph, op).accepts(graph, op, chip)
 
     def table_for(self, graph: Graph, op: Op, chip: Chip) -> npt.NDArray[np.generic] | None:
         """The table of the operator's function, one entry per fp16 number, where the chip looks it up: for functions
@@ -132,7 +124,7 @@ class NeuralScaleKernels:
 
     def product_runs(self, graph: Graph, op: Op) -> tuple[tuple[int, int], ...]:
         """Runs of a product's reduction, as the template cuts them."""
-        return reduction_runs(graph.by_name[op.inputs[0]].shape[-1], 1)
+        return reduction_runs(graph.by_name[op.inputs[0]].shape[-1], 1, arithmetic_of(graph, op).scaled)
 
     def operators(self) -> tuple[tuple[str, str], ...]:
         """Each kind with its template's description of itself."""
@@ -145,6 +137,8 @@ class NeuralScaleKernels:
         the room for weights, which two blocks of a depthwise convolution may need; two tables leave none."""
         if not same_shape(graph, operand, op.outputs[0]):
             return f"{operand} is broadcast by {op.name}"
+        if graph.by_name[operand].dtype == INT8.operands:
+            return f"{operand} is {INT8.operands}, in which no layer goes on"
         if op.kind == "lookup" and any(other.kind == "lookup" for other in layer):
             return f"{layer[0].name} has a table already, and a second one leaves no room for weights"
         if op.kind == "lookup" and is_depthwise(graph, layer[0]):
@@ -152,8 +146,12 @@ class NeuralScaleKernels:
         return None
 
     def granularity(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
+        """That of the anchor's template. Layers that read or write int8 are cut where 16-bit units begin."""
         anchor = layer.anchor(graph)
-        return template_of(graph, anchor).granularity(graph, anchor)
+        units = template_of(graph, anchor).granularity(graph, anchor)
+        if not units or not has_integers(graph, layer):
+            return units
+        return (*units[:-1], lcm(units[-1], TRANSFER_UNIT_BYTES))
 
     def whole_axes(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
         anchor = layer.anchor(graph)

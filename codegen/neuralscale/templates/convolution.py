@@ -18,20 +18,28 @@ from math import prod
 from codegen.neuralscale.instructions.arithmetic import arithmetic_of
 from codegen.neuralscale.instructions.builder import MAX_EXTENT, Convolution
 from codegen.neuralscale.instructions.reductions import reduction_runs, staged_runs
+from codegen.neuralscale.templates.products import (
+    bias_operand,
+    column_buffers,
+    column_loads,
+    product_problem,
+    sum_buffers,
+    summed,
+    with_scale,
+)
 from codegen.neuralscale.templates.template import (
     Template,
     data_buffer,
     finish_buffers,
     finish_cycles,
     finish_loads,
-    summed,
 )
 from codegen.neuralscale.templates.tile import WEIGHTS, Tile, load_bytes, window_problem, window_region
 from hw_models.chip import Chip
 from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer
-from partitioner.ir.regions import Box, box_shape, box_size
+from partitioner.ir.regions import Box, box_shape
 from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
 MAX_FIELD = 255
@@ -48,6 +56,7 @@ class ConvolutionShape:
     groups: int
     in_shape: tuple[int, int, int, int]
     out_shape: tuple[int, int, int, int]
+    exact: bool  # sums of integers
 
     @staticmethod
     def of(graph: Graph, op: Op) -> ConvolutionShape:
@@ -64,6 +73,7 @@ class ConvolutionShape:
             groups,
             (n, h, w, c),
             (on, oh, ow, oc),
+            arithmetic_of(graph, op).scaled,
         )
 
     @property
@@ -78,12 +88,12 @@ class ConvolutionShape:
         """Runs of the input channels that are multiplied separately."""
         if self.groups > 1:
             return ((0, self.group_channels),)
-        return reduction_runs(self.group_channels, prod(self.kernel))
+        return reduction_runs(self.group_channels, prod(self.kernel), self.exact)
 
     def staged(self, channels: tuple[int, int]) -> tuple[tuple[int, int], ...]:
         """Channels of the input that are loaded for each run, given a range of output channels."""
         if self.groups == 1:
-            return staged_runs(self.group_channels, prod(self.kernel))
+            return staged_runs(self.group_channels, prod(self.kernel), self.exact)
         parts = self.group_parts(channels)
         return ((parts[0][0] * self.group_channels, (parts[-1][0] + 1) * self.group_channels),)
 
@@ -142,11 +152,11 @@ class ConvolutionTemplate(Template):
             )
         if max(*op.ints("kernel"), *strides, *dilations, *op.ints("pads")) > MAX_FIELD:
             return f"kernel, stride, dilation or padding above {MAX_FIELD}, the largest that meconv can encode"
-        for tensor in (graph.by_name[name] for name in (op.inputs[0], op.outputs[0])):
-            if tensor.item_bytes * tensor.shape[3] > MAX_EXTENT:
-                most = MAX_EXTENT // tensor.item_bytes
-                return f"more than {most:,} channels: the pixel stride does not fit 16 bits"
-        return None
+        x, y, sum_bytes = graph.by_name[op.inputs[0]], graph.by_name[op.outputs[0]], arithmetic_of(graph, op).sum_bytes
+        for tensor, item_bytes in ((x, x.item_bytes), (y, sum_bytes)):
+            if item_bytes * tensor.shape[3] > MAX_EXTENT:
+                return f"more than {MAX_EXTENT // item_bytes:,} channels: the pixel stride does not fit 16 bits"
+        return product_problem(graph, op)
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         op = layer.anchor(graph)
@@ -157,12 +167,12 @@ class ConvolutionTemplate(Template):
         inputs = [TileLoad(op.inputs[0], (*region[:3], channels), "input") for channels in shape.staged(box[3])]
         weights = [_weight_load(op, shape, box, run) for run in runs]
         passes = [Pass(loads) for loads in zip(inputs, weights, strict=True)]
-        passes[-1] = Pass((*passes[-1].loads, *bias_loads(op, box), *finish_loads(graph, layer, box)))
+        passes = with_scale(passes, column_loads(graph, op, box[3]), finish_loads(graph, layer, box))
         buffers = [
             data_buffer("input", max(load_bytes(graph, load) for load in inputs), strided=True),
             TileBuffer("weights", "L1", WEIGHTS, max(load_bytes(graph, load) for load in weights)),
-            *(data_buffer(load.buffer, load_bytes(graph, load)) for load in bias_loads(op, box)),
-            TileBuffer("sum", "IM", "", arithmetic.sum_bytes * box_size(box), passing=True),
+            *column_buffers(graph, op, box),
+            *sum_buffers(arithmetic, box, len(runs)),
         ]
         images, rows = shape.folded(box)
         pixels = rows * (box[2][1] - box[2][0])
@@ -172,8 +182,9 @@ class ConvolutionTemplate(Template):
             for low, high in runs
             for outputs, groups in parts.items()
         )
-        before = len(passes) - 1 + (1 if len(op.inputs) > 2 else 0)
-        cycles = (("matrix", matrix), *finish_cycles(graph, layer, box, chip, before))
+        before = len(passes) - 1 + (1 if bias_operand(graph, op) else 0)
+        scalings = len(passes) if arithmetic.scaled else 0
+        cycles = (("matrix", matrix), *finish_cycles(graph, layer, box, chip, before, scalings))
         return TileWork((*buffers, *finish_buffers(graph, layer, box)), tuple(passes), "output", cycles)
 
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
@@ -190,10 +201,6 @@ def _weight_load(op: Op, shape: ConvolutionShape, box: Box, run: tuple[int, int]
     columns = parts[0][1:] if len(parts) == 1 else (0, shape.group_outputs)
     groups = (parts[0][0], parts[-1][0] + 1)
     return TileLoad(op.inputs[1], (groups, *kernel, (0, shape.group_channels), columns), "weights")
-
-
-def bias_loads(op: Op, box: Box) -> tuple[TileLoad, ...]:
-    return (TileLoad(op.inputs[2], (box[3],), "bias"),) if len(op.inputs) > 2 else ()
 
 
 def _convolve(tile: Tile, shape: ConvolutionShape, run: tuple[int, int], step: Pass) -> Iterator[Instr]:

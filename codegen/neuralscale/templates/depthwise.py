@@ -4,7 +4,8 @@
     vector   weights [C, taps] --mov.m, a column per tap--> rows [taps, C];  output += input * row, one tap at a time
 
 The weights of a tap are a column of stride `taps` in the memory, and a diagonal is a column whose stride is one row and
-one element. Two block matrices alternate, so that one is built while the matrix engine reads the other. A tile that
+one element. `mov.m` does not move single bytes: weights of int8 are converted to fp16 at first and back to int8 on their
+way to the diagonal. Two block matrices alternate, so that one is built while the matrix engine reads the other. A tile that
 begins or ends inside a block reads the whole block's input: see `codegen.neuralscale.instructions.depthwise_forms` for
 why.
 """
@@ -24,15 +25,29 @@ from codegen.neuralscale.instructions.depthwise_forms import (
     depthwise_form,
     form_cycles,
 )
-from codegen.neuralscale.templates.convolution import ConvolutionShape, ConvolutionTemplate, bias_loads
-from codegen.neuralscale.templates.template import data_buffer, finish, finish_cycles, single_pass
-from codegen.neuralscale.templates.tile import WEIGHTS, Tile, load_bytes, window_region
+from codegen.neuralscale.templates.convolution import ConvolutionShape, ConvolutionTemplate
+from codegen.neuralscale.templates.products import (
+    bias_operand,
+    column_buffers,
+    column_loads,
+    summed,
+)
+from codegen.neuralscale.templates.template import (
+    data_buffer,
+    finish,
+    finish_cycles,
+    single_pass,
+)
+from codegen.neuralscale.templates.tile import DATA, WEIGHTS, Tile, load_bytes, window_region
 from hw_models.chip import Chip
 from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape, box_size
 from partitioner.ir.target import TileBuffer, TileLoad, TileWork
+
+WIDENED = "widened"
+"""The buffer of weights of int8 as fp16."""
 
 
 class DepthwiseTemplate(ConvolutionTemplate):
@@ -48,19 +63,21 @@ class DepthwiseTemplate(ConvolutionTemplate):
         (images, rows, columns, count), taps, total = box_shape(box), prod(shape.kernel), shape.groups
         source = _input_load(graph, op, box, form, chip)
         weights = TileLoad(op.inputs[1], (box[3], *((0, k) for k in shape.kernel), (0, 1), (0, 1)), "weights")
-        bias = bias_loads(op, box)
+        columns_of = column_loads(graph, op, box[3])
         buffers = [
             data_buffer("input", load_bytes(graph, source), strided=True),
-            *(data_buffer(load.buffer, load_bytes(graph, load)) for load in (weights, *bias)),
+            data_buffer("weights", load_bytes(graph, weights)),
+            *column_buffers(graph, op, box),
             *_built(arithmetic, form, block_parts(box[3], total, chip.matrix.array_channels), taps, count, columns),
         ]
         if form is DepthwiseForm.BLOCKS:
             buffers.append(TileBuffer("sum", "IM", "", arithmetic.sum_bytes * box_size(box)))
+        before, scalings = 1 if bias_operand(graph, op) else 0, 1 if arithmetic.scaled else 0
         cycles = (
             *form_cycles(chip, arithmetic, form, taps, (images, rows, columns), box[3], total),
-            *finish_cycles(graph, layer, box, chip, len(bias)),
+            *finish_cycles(graph, layer, box, chip, before, scalings),
         )
-        return single_pass(graph, layer, box, (source, weights, *bias), buffers, cycles)
+        return single_pass(graph, layer, box, (source, weights, *columns_of), buffers, cycles)
 
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
         op = tile.layer.anchor(tile.graph)
@@ -69,13 +86,10 @@ class DepthwiseTemplate(ConvolutionTemplate):
             return super().lower(tile)
         shape = ConvolutionShape.of(tile.graph, op)
         if form is DepthwiseForm.BLOCKS:
-            result = tile.sums("sum", tile.output.rows, tile.output.columns)
-            instrs = list(_convolve_blocks(tile, shape, result))
-        else:
-            result = tile.output
-            instrs = list(_multiply_add(tile, shape))
-        bias = tile.matrix("bias", 1, tile.output.columns) if len(op.inputs) > 2 else None
-        return ((*instrs, *finish(tile, result, bias)),)
+            sums = tile.sums("sum", tile.output.rows, tile.output.columns)
+            return summed(tile, [tuple(_convolve_blocks(tile, shape, sums))])
+        bias = tile.matrix("bias", 1, tile.output.columns) if bias_operand(tile.graph, op) else None
+        return ((*_multiply_add(tile, shape), *finish(tile, tile.output, bias)),)
 
 
 def _input_load(graph: Graph, op: Op, box: Box, form: DepthwiseForm, chip: Chip) -> TileLoad:
@@ -90,12 +104,16 @@ def _input_load(graph: Graph, op: Op, box: Box, form: DepthwiseForm, chip: Chip)
 def _built(
     arithmetic: Arithmetic, form: DepthwiseForm, parts: tuple[BlockPart, ...], taps: int, count: int, columns: int
 ) -> tuple[TileBuffer, ...]:
-    """The buffers that are built in L1: the block matrices that alternate, or weight rows and one line of products."""
+    """The buffers that are built in L1: the block matrices that alternate, and weights as fp16, or weight rows and one
+    line of products."""
     if form is DepthwiseForm.VECTOR:
         item_bytes = arithmetic.item_bytes
         return data_buffer("rows", item_bytes * taps * count), data_buffer("product", item_bytes * columns * count)
     size_bytes = max(arithmetic.operand_bytes * taps * part.size * part.columns for part in parts)
-    return tuple(TileBuffer(f"matrix{turn}", "L1", WEIGHTS, size_bytes) for turn in range(min(2, len(parts))))
+    matrices = tuple(TileBuffer(f"matrix{turn}", "L1", WEIGHTS, size_bytes) for turn in range(min(2, len(parts))))
+    if not arithmetic.scaled:
+        return matrices
+    return *matrices, TileBuffer(WIDENED, "L1", DATA, arithmetic.item_bytes * taps * count, briefly=True)
 
 
 def _tap(weights: MatrixPlace, tap: int, low: int, count: int) -> MatrixPlace:
@@ -111,15 +129,19 @@ def _convolve_blocks(tile: Tile, shape: ConvolutionShape, total: MatrixPlace) ->
     image = tile.matrix("input", images * pixels_in, channels)
     weights = tile.matrix("weights", outputs, taps)
     padding = (*shape.padding(0, tile.box[1]), *shape.padding(1, tile.box[2]))
+    if shape.exact:
+        widened = tile.matrix(WIDENED, outputs, taps)
+        yield from tile.issue.widen(widened, weights)
+        weights = widened
     start = 0
     for position, part in enumerate(block_parts(tile.box[3], shape.groups, tile.chip.matrix.array_channels)):
         matrix = tile.operand(f"matrix{position % 2}", taps * part.size, part.columns)
         if part.fresh:
-            yield from tile.issue.fill(matrix, 0.0)
+            yield from tile.issue.fill(matrix.in_units if shape.exact else matrix, 0.0)
         for tap in range(taps):
             first = matrix.part(tap * part.size + part.low, part.columns, 0, 1)
             diagonal = replace(first, stride_bytes=matrix.pitch_bytes + matrix.item_bytes)
-            yield from tile.issue.unary("mov.m", diagonal, _tap(weights, tap, start, part.columns))
+            yield from _put(tile, diagonal, _tap(weights, tap, start, part.columns))
         form = Convolution(
             height, width, part.size, out_height, out_width, part.columns,
             shape.kernel, shape.stride, shape.dilation, padding,
@@ -132,6 +154,13 @@ def _convolve_blocks(tile: Tile, shape: ConvolutionShape, total: MatrixPlace) ->
                 matrix,
             )
         start += part.columns
+
+
+def _put(tile: Tile, diagonal: MatrixPlace, column: MatrixPlace) -> Iterator[Instr]:
+    """Move a column of weights to a diagonal, from fp16 to the type that is multiplied."""
+    if tile.arithmetic.scaled:
+        return tile.issue.narrow(diagonal, column)
+    return tile.issue.unary("mov.m", diagonal, column)
 
 
 def _multiply_add(tile: Tile, shape: ConvolutionShape) -> Iterator[Instr]:

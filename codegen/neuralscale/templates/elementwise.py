@@ -4,6 +4,10 @@ Order of operations (the emulation follows it): binary operators compute `runnin
 whose running value is the second operand is (-1 * value) + first. Division multiplies by a reciprocal, which is refined
 as in `curves.py`; functions that take several passes are there. A lookup reads a table, its second operand, with one
 value per fp16 number; the bits of the first operand are the index.
+
+`narrow` is the last operator of its layer: it converts the running value to int8 in the place of the result. Its
+rounding to the nearest integer adds and subtracts ROUNDING_OFFSET, at which fp16 numbers are integers. `add_scaled`
+converts its int8 operand in a scratch tile, multiplies it there and adds it.
 """
 
 from __future__ import annotations
@@ -24,8 +28,15 @@ from partitioner.ir.target import TileLoad
 
 BINARY = {"add": "veadd", "sub": "vesub", "mul": "veemul", "max": "vemax", "min": "vemin", "div": "veemul"}
 
-BINARY_PASSES = {"scale_shift": 2, "sub": 2, "div": len(DIVISOR) + 1}
+BINARY_PASSES = {"scale_shift": 2, "sub": 2, "div": len(DIVISOR) + 1, "add_scaled": 2}
 """Vector passes of the operators with several operands that take more than one pass."""
+
+CONVERTING = ("widen", "narrow", "add_scaled")
+"""Operators that convert between int8 and fp16, each with one pass."""
+
+ROUNDING_OFFSET = 1536.0
+"""From 1,024 to 2,048 fp16 numbers are the integers: numbers from -512 to 512 are rounded where this is added to
+them."""
 
 UNARY = {
     "relu": 1,
@@ -69,8 +80,11 @@ def _read_box(graph: Graph, op: Op, name: str, box: Box) -> Box:
 def accepts(graph: Graph, op: Op, chip: Chip) -> str | None:
     """None, or why the vector engine cannot compute `op`."""
     del chip
-    if op.kind in UNARY or op.kind in CURVES or op.kind == "lookup":
+    if op.kind in UNARY or op.kind in CURVES or op.kind in ("lookup", "widen", "narrow"):
         return None
+    if op.kind == "add_scaled":
+        apart = [name for name in op.inputs if not same_shape(graph, name, op.outputs[0])]
+        return f"{apart[0]} is broadcast; both operands of {op.kind} must have one shape" if apart else None
     if op.kind == "scale_shift":
         wide = [name for name in op.inputs[1:] if graph.by_name[name].shape != graph.by_name[op.outputs[0]].shape[-1:]]
         return f"{wide[0]} does not have one element per channel" if wide else None
@@ -82,10 +96,12 @@ def accepts(graph: Graph, op: Op, chip: Chip) -> str | None:
 
 
 def passes(graph: Graph, op: Op) -> int:
-    """Number of vector instructions over the whole tile that `op` takes: zero for a lookup, which has a rate of its
-    own. The reciprocal of a broadcast divisor counts as two."""
-    if op.kind == "lookup":
+    """Number of fp16 vector instructions over the whole tile that `op` takes: none for a lookup and a conversion, which
+    have rates of their own. The reciprocal of a broadcast divisor counts as two."""
+    if op.kind in ("lookup", "widen"):
         return 0
+    if op.kind == "narrow":
+        return 0 if truncates(op) else 2
     if op.kind in CURVES:
         return len(curve(op))
     if op.kind == "div" and not same_shape(graph, op.inputs[1], op.outputs[0]):
@@ -93,11 +109,23 @@ def passes(graph: Graph, op: Op) -> int:
     return BINARY_PASSES.get(op.kind) or UNARY.get(op.kind, 1)
 
 
+def conversions(op: Op) -> int:
+    """Number of conversions of the whole tile between int8 and fp16."""
+    return 1 if op.kind in CONVERTING else 0
+
+
+def truncates(op: Op) -> bool:
+    """Whether a `narrow` only truncates toward zero."""
+    return op.attribute("rounding") == "truncate"
+
+
 def scratch_tiles(op: Op) -> int:
     """Number of further tiles that the operator needs: registers of a function, or of a reciprocal and one for its
     result."""
     if op.kind == "div":
         return len(registers(DIVISOR)) + 1
+    if op.kind == "add_scaled":
+        return 1
     return len(registers(curve(op))) if op.kind in CURVES else 0
 
 
@@ -109,6 +137,8 @@ def apply(
     if op.kind == "lookup":
         table = tile.matrix(f"{prefix}.{table_operand(op)}", 1, LOOKUP_BYTES // current.item_bytes)
         yield from issue.lookup(output, current, table)
+    elif op.kind in CONVERTING:
+        yield from _converted(tile, issue, op, current, output, prefix)
     elif op.kind in UNARY:
         yield from _unary(issue, op, current, output)
     elif op.kind in CURVES:
@@ -121,6 +151,26 @@ def apply(
                 yield from issue.by_column(mnemonic, output, source, _operand(tile, name, op, prefix))
     else:
         yield from _binary(tile, issue, op, current, output, prefix)
+
+
+def _converted(
+    tile: Tile, issue: InstructionBuilder, op: Op, current: MatrixPlace, output: MatrixPlace, prefix: str
+) -> Iterator[Instr]:
+    if op.kind == "widen":
+        yield from issue.widen(output, current)
+    elif op.kind == "narrow":
+        if not truncates(op):
+            yield from issue.scalar("veadd", output, current, ROUNDING_OFFSET)
+            yield from issue.scalar("veadd", output, output, -ROUNDING_OFFSET)
+            current = output
+        yield from issue.narrow(tile.result, current)
+    else:
+        operand = _operand(tile, op.inputs[1], op, prefix)
+        operand = operand.reshaped(output.rows, output.columns) if operand.dense else operand
+        scratch = tile.scratch(output.rows, output.columns)
+        yield from issue.widen(scratch, operand)
+        yield from issue.scalar("veemul", scratch, scratch, op.number("scale"))
+        yield from issue.binary("veadd", output, current, scratch)
 
 
 def _binary(

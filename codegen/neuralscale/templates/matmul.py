@@ -23,20 +23,28 @@ from math import prod
 from codegen.neuralscale.instructions.arithmetic import Arithmetic, arithmetic_of
 from codegen.neuralscale.instructions.builder import MAX_EXTENT, MAX_STRIDE_BYTES
 from codegen.neuralscale.instructions.reductions import reduction_runs, staged_runs
+from codegen.neuralscale.templates.products import (
+    bias_operand,
+    column_buffers,
+    column_loads,
+    product_problem,
+    sum_buffers,
+    summed,
+    with_scale,
+)
 from codegen.neuralscale.templates.template import (
     Template,
     data_buffer,
     finish_buffers,
     finish_cycles,
     finish_loads,
-    summed,
 )
 from codegen.neuralscale.templates.tile import WEIGHTS, Tile, load_bytes
 from hw_models.chip import Chip
 from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer
-from partitioner.ir.regions import Box, box_shape, box_size
+from partitioner.ir.regions import Box, box_shape
 from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
 
@@ -52,7 +60,7 @@ class MatmulTemplate(Template):
         item_bytes = max(graph.by_name[name].item_bytes for name in op.inputs[:2])
         if item_bytes * max(a[-1], b[-1]) > MAX_STRIDE_BYTES and prod(b[:-2]) > 1:
             return f"rows longer than {MAX_STRIDE_BYTES // item_bytes:,} elements of several matrices"
-        return None
+        return product_problem(graph, op)
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         op = layer.anchor(graph)
@@ -61,19 +69,19 @@ class MatmulTemplate(Template):
         runs = _runs(graph, op)
         loads = [_product_loads(graph, op, box, *channels) for channels in zip(_staged(graph, op), runs, strict=True)]
         passes = [Pass(step) for step in loads]
-        bias = (TileLoad(op.inputs[2], (box[-1],), "bias"),) if len(op.inputs) > 2 else ()
-        passes[-1] = Pass((*passes[-1].loads, *bias, *finish_loads(graph, layer, box)))
+        passes = with_scale(passes, column_loads(graph, op, box[-1]), finish_loads(graph, layer, box))
         buffers = [
             data_buffer("rows", max(load_bytes(graph, rows) for rows, _ in loads), strided=True),
             TileBuffer("columns", "L1", WEIGHTS, max(load_bytes(graph, right) for _, right in loads), strided=True),
-            *(data_buffer(load.buffer, load_bytes(graph, load)) for load in bias),
-            TileBuffer("sum", "IM", "", arithmetic.sum_bytes * box_size(box), passing=True),
+            *column_buffers(graph, op, box),
+            *sum_buffers(arithmetic, box, len(runs)),
         ]
         products, rows = _products(graph, op, box)
         columns = box[-1][1] - box[-1][0]
         matrix = products * sum(arithmetic.matrix_cycles(chip, rows, columns, high - low) for low, high in runs)
-        before = len(passes) - 1 + len(bias)
-        vector = sum(cycles for _, cycles in finish_cycles(graph, layer, box, chip, before))
+        before = len(passes) - 1 + (1 if bias_operand(graph, op) else 0)
+        scalings = len(passes) if arithmetic.scaled else 0
+        vector = sum(cycles for _, cycles in finish_cycles(graph, layer, box, chip, before, scalings))
         if rest := _turned_rows(graph, op, box, chip):
             depth = runs[0][1]
             matrix = _turned_cycles(chip, arithmetic, rows, rest, columns, depth)
@@ -98,7 +106,7 @@ class MatmulTemplate(Template):
 
 
 def _runs(graph: Graph, op: Op) -> tuple[tuple[int, int], ...]:
-    return reduction_runs(graph.by_name[op.inputs[0]].shape[-1], 1)
+    return reduction_runs(graph.by_name[op.inputs[0]].shape[-1], 1, arithmetic_of(graph, op).scaled)
 
 
 def _products(graph: Graph, op: Op, box: Box) -> tuple[int, int]:
@@ -115,6 +123,8 @@ def _turned_rows(graph: Graph, op: Op, box: Box, chip: Chip) -> int:
     products, rows = _products(graph, op, box)
     runs, array = _runs(graph, op), chip.matrix
     rest, columns, depth = rows % array.array_pixels, box[-1][1] - box[-1][0], runs[0][1]
+    if arithmetic.scaled:  # metr.m and memul.ts.mm do not take int8
+        return 0
     if products > 1 or len(runs) > 1 or rest == rows or not 0 < rest <= array.array_channels:
         return 0
     item_bytes, sums, turned = arithmetic.operand_bytes, rows * columns + columns * rest, depth * (columns + rest)
@@ -160,7 +170,7 @@ def _leading(graph: Graph, name: str, box: Box) -> Box:
 
 
 def _staged(graph: Graph, op: Op) -> tuple[tuple[int, int], ...]:
-    return staged_runs(graph.by_name[op.inputs[0]].shape[-1], 1)
+    return staged_runs(graph.by_name[op.inputs[0]].shape[-1], 1, arithmetic_of(graph, op).scaled)
 
 
 def _product_loads(

@@ -3,19 +3,20 @@
     anchor's own buffers, loads, cycles --single_pass--> TileWork      anchor's instructions --finish--> output in L1
 
 The epilogue runs in place on the tile, on the vector engine; its first operator reads the anchor's result where it lies
-(IM).
+(IM). Integer sums are first multiplied by a scale, which makes them fp16. Where the output of the layer is int8, a
+`narrow` ends the epilogue: what comes before it runs in a tile of its own.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from codegen.neuralscale.instructions.arithmetic import arithmetic_of
+from codegen.neuralscale.instructions.arithmetic import arithmetic_of, conversion_cycles
 from codegen.neuralscale.instructions.builder import MatrixPlace
 from codegen.neuralscale.templates import elementwise
-from codegen.neuralscale.templates.tile import DATA, OUTPUT, WEIGHTS, Tile, load_bytes, stored_bytes
+from codegen.neuralscale.templates.tile import DATA, OUTPUT, RUNNING, WEIGHTS, Tile, load_bytes, stored_bytes
 from hw_models.chip import Chip
 from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
@@ -132,8 +133,8 @@ def operand_buffer(graph: Graph, layer: Layer, load: TileLoad, box: Box) -> Tile
 
 
 def finish_buffers(graph: Graph, layer: Layer, box: Box, strided: bool = True) -> tuple[TileBuffer, ...]:
-    """Buffers of the output, of each operand of the epilogue, and of scratch tiles where an operator needs the tile
-    twice.
+    """Buffers of the output, of each operand of the epilogue, of scratch tiles where an operator needs the tile twice,
+    and of the tile before it is converted.
 
     `strided` says that the anchor, too, can write an output with a pitch."""
     buffers = [TileBuffer(OUTPUT, "L1", DATA, stored_bytes(graph, layer.output, box), strided=strided)]
@@ -141,38 +142,37 @@ def finish_buffers(graph: Graph, layer: Layer, box: Box, strided: bool = True) -
     if tiles := max(elementwise.scratch_tiles(graph.op_by_name[name]) for name in layer.ops):
         item_bytes = arithmetic_of(graph, layer.anchor(graph)).item_bytes
         buffers.append(TileBuffer("scratch", "L1", DATA, tiles * item_bytes * box_size(box)))
+    if _runs_apart(graph, layer):
+        size_bytes = arithmetic_of(graph, layer.anchor(graph)).item_bytes * box_size(box)
+        buffers.append(TileBuffer(RUNNING, "L1", DATA, size_bytes, briefly=True))
     return tuple(buffers)
 
 
-def finish_cycles(graph: Graph, layer: Layer, box: Box, chip: Chip, before: int = 0) -> Cycles:
-    """Cycles of the vector work of the epilogue, of lookups, and of `before` passes that the anchor itself adds."""
+def _runs_apart(graph: Graph, layer: Layer) -> bool:
+    """Whether the values of a layer have another type than its output before they are converted; a lone conversion
+    reads its operand."""
+    *before, last = (graph.op_by_name[name] for name in layer.ops)
+    return last.kind == "narrow" and bool(before or elementwise.passes(graph, last))
+
+
+def finish_cycles(graph: Graph, layer: Layer, box: Box, chip: Chip, before: int = 0, scalings: int = 0) -> Cycles:
+    """Cycles of the vector work of the epilogue, of lookups and conversions, of `before` passes that the anchor itself
+    adds, and of `scalings` of its integer sums."""
     count = before + sum(elementwise.passes(graph, op) for op in layer.epilogue(graph))
-    lookups = sum(graph.op_by_name[name].kind == "lookup" for name in layer.ops)
+    ops = [graph.op_by_name[name] for name in layer.ops]
+    lookups = sum(op.kind == "lookup" for op in ops)
+    conversions = sum(map(elementwise.conversions, ops))
     elements = box_size(box)
     arithmetic = arithmetic_of(graph, layer.anchor(graph))
     cycles = lookups * arithmetic.lookup_cycles(chip, elements)
-    cycles += arithmetic.vector_cycles(chip, elements, max(not lookups, count))
+    cycles += arithmetic.scaling_cycles(chip, elements, scalings) + conversion_cycles(chip, elements, conversions)
+    cycles += arithmetic.vector_cycles(chip, elements, max(not (lookups or conversions or scalings), count))
     return (("vector", cycles),)
 
 
 def epilogue_cycles(graph: Graph, layer: Layer, box: Box, chip: Chip) -> Cycles:
     """Cycles of the epilogue where there is one, for an anchor that itself writes the output."""
     return finish_cycles(graph, layer, box, chip) if layer.epilogue(graph) else ()
-
-
-def summed(tile: Tile, parts: Sequence[Sequence[Instr]]) -> tuple[tuple[Instr, ...], ...]:
-    """The instructions of each pass of a reduction. Each of `parts` leaves partial sums in the buffer `sum`; they are
-    added in order, and the last pass ends with bias and epilogue."""
-    issue, output = tile.issue, tile.output
-    total = tile.sums("sum", output.rows, output.columns)
-    biased = any(load.buffer == "bias" for load in tile.work.passes[-1].loads)
-    bias = tile.matrix("bias", 1, output.columns) if biased else None
-    if len(parts) == 1:
-        return ((*parts[0], *finish(tile, total, bias)),)
-    first, *others = parts
-    passes = [(*first, *issue.unary("mov.m", output, total))]
-    passes += [(*part, *issue.binary("veadd", output, output, total)) for part in others]
-    return (*passes[:-1], (*passes[-1], *finish(tile, output, bias)))
 
 
 def finish(tile: Tile, result: MatrixPlace, bias: MatrixPlace | None = None) -> Iterator[Instr]:

@@ -22,6 +22,8 @@ from partitioner.ir.target import TileLoad, TileWork
 DATA = "data"
 WEIGHTS = "weights"
 OUTPUT = "output"
+RUNNING = "running"
+"""The buffer of a layer's values before they are converted to the type of its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +93,18 @@ class Tile:
 
     @property
     def output(self) -> MatrixPlace:
-        """The tile's place in the result: outer axes are rows, the last axis is columns."""
+        """The place of the tile's values while they are computed: that of the result, or another one where values are
+        converted at the end. Outer axes are rows, the last axis is columns."""
+        return self._whole(RUNNING if any(b.name == RUNNING for b in self.work.buffers) else OUTPUT)
+
+    @property
+    def result(self) -> MatrixPlace:
+        """The tile's place in the result, laid out as `output`."""
+        return self._whole(OUTPUT)
+
+    def _whole(self, buffer: str) -> MatrixPlace:
         shape = box_shape(self.box)
-        return self.matrix(OUTPUT, prod(shape[:-1]), shape[-1] if shape else 1)
+        return self.matrix(buffer, prod(shape[:-1]), shape[-1] if shape else 1)
 
 
 def load_bytes(graph: Graph, load: TileLoad) -> int:
