@@ -45,6 +45,7 @@ class QuantizeOptions:
     seed: int = 0
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
     batch: int | None = None
+    bindings: tuple[tuple[str, tuple[int | float, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,8 @@ def quantised_network(
     _require_options(options)
     who = (model.graph.name or "model") if isinstance(model, onnx.ModelProto) else str(model)
     say("reading the model")
-    source = read_source(_copied(model), dict(options.shapes), options.batch, known="standard").model
+    shapes, bindings = dict(options.shapes), dict(options.bindings)
+    source = read_source(_copied(model), shapes, options.batch, bindings, known="standard").model
     network = prepared(source, who)
     choices = Choices(network, options.weights_only)
     forced = kept_layers(choices, source, options.keep_float)
