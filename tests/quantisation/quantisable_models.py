@@ -1,0 +1,87 @@
+"""Small networks in floating point with everything that the quantiser treats in a way of its own."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+SHAPE = (1, 4, 8, 8)
+
+
+def residual(opset: int = 17) -> onnx.ModelProto:
+    """Convolutions with norms, Clip and Relu, a residual sum, a pool, branches that are joined, a mean, a Gemm."""
+    random = np.random.default_rng(0)
+    constants: list[TensorProto] = []
+
+    def constant(name: str, array: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> str:
+        constants.append(numpy_helper.from_array(array.astype(np.float32), name))
+        return name
+
+    def weights(name: str, *shape: int) -> str:
+        return constant(name, random.normal(0, float(np.prod(shape[1:])) ** -0.5, shape))
+
+    def norm(name: str, operand: str, result: str) -> onnx.NodeProto:
+        arrays = {"gain": random.uniform(0.5, 1.5, 4), "shift": random.normal(size=4), "mean": random.normal(size=4),
+                  "variance": random.uniform(0.5, 1.5, 4)}  # fmt: skip
+        operands = [constant(f"{name}.{part}", array) for part, array in arrays.items()]
+        return helper.make_node("BatchNormalization", [operand, *operands], [result], name=name)
+
+    around = {"pads": [1, 1, 1, 1]}
+    nodes = [
+        helper.make_node("Conv", ["x", weights("w1", 4, 4, 3, 3), weights("b1", 4)], ["c1"], name="conv1", **around),
+        norm("norm1", "c1", "n1"),
+        helper.make_node("Clip", ["n1", constant("low", np.zeros(())), constant("high", np.full((), 6))], ["r1"], name="clip1"),
+        helper.make_node("Conv", ["r1", weights("w2", 4, 4, 3, 3)], ["c2"], name="conv2", **around),
+        norm("norm2", "c2", "n2"),
+        helper.make_node("Sum" if opset < 13 else "Add", ["n2", "r1"], ["s"], name="sum"),
+        helper.make_node("Relu", ["s"], ["r2"], name="relu2"),
+        helper.make_node("MaxPool", ["r2"], ["p"], name="pool", kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Conv", ["p", weights("w3", 4, 4, 1, 1)], ["c3"], name="conv3"),
+        helper.make_node("Relu", ["c3"], ["r3"], name="relu3"),
+        helper.make_node("Conv", ["p", weights("w4", 4, 4, 3, 3)], ["c4"], name="conv4", **around),
+        helper.make_node("Relu", ["c4"], ["r4"], name="relu4"),
+        helper.make_node("Concat", ["r3", "r4"], ["j"], name="join", axis=1),
+        helper.make_node("Dropout", ["j"], ["d", "mask"], name="dropout"),
+        helper.make_node("GlobalAveragePool", ["d"], ["g"], name="mean"),
+        helper.make_node("Flatten", ["g"], ["f"], name="flatten"),
+        helper.make_node("Gemm", ["f", weights("w5", 6, 8), weights("b5", 6)], ["y"], name="fc", transB=1),
+    ]  # fmt: skip
+    return _model("residual", nodes, constants, SHAPE, (1, 6), opset)
+
+
+def attention() -> onnx.ModelProto:
+    """A product with a softmax, both factors of which are computed, after a norm that a sum reads, too."""
+    random = np.random.default_rng(1)
+    constants = [
+        numpy_helper.from_array(random.normal(0, 0.4, (8, 8)).astype(np.float32), f"w{name}") for name in "qkv"
+    ]
+    constants.append(numpy_helper.from_array(np.ones(8, np.float32), "gain"))
+    constants.append(numpy_helper.from_array(np.array([6, 8], np.int64), "rows"))
+    nodes = [
+        helper.make_node("LayerNormalization", ["x", "gain"], ["n"], name="norm"),
+        helper.make_node("MatMul", ["n", "wq"], ["q"], name="query"),
+        helper.make_node("MatMul", ["n", "wk"], ["k"], name="key"),
+        helper.make_node("MatMul", ["n", "wv"], ["v"], name="value"),
+        helper.make_node("Transpose", ["k"], ["t"], name="turn", perm=[1, 0]),
+        helper.make_node("MatMul", ["q", "t"], ["scores"], name="scores"),
+        helper.make_node("Softmax", ["scores"], ["shares"], name="softmax", axis=1),
+        helper.make_node("MatMul", ["shares", "v"], ["mixed"], name="mix"),
+        helper.make_node("Add", ["mixed", "n"], ["a"], name="add"),
+        helper.make_node("Reshape", ["a", "rows"], ["y"], name="reshape"),
+    ]
+    return _model("attention", nodes, constants, (6, 8), (6, 8), 17)
+
+
+def _model(
+    name: str, nodes: list[onnx.NodeProto], constants: list[TensorProto], inputs: tuple[int, ...],
+    outputs: tuple[int, ...], opset: int,
+) -> onnx.ModelProto:  # fmt: skip
+    graph = helper.make_graph(
+        nodes,
+        name,
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, inputs)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, outputs)],
+        constants,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
