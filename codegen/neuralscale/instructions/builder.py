@@ -64,7 +64,7 @@ class MatrixPlace:
     def in_units(self) -> MatrixPlace:
         """These dense elements, which must be whole 16-bit units, as one row of units."""
         units, rest = divmod(self.rows * self.row_bytes, TRANSFER_UNIT_BYTES)
-        assert self.dense and not rest  # templates cut int8 at even places
+        assert not rest  # templates cut int8 at even places
         return MatrixPlace(self.memory, self.offset_bytes, 1, units, TRANSFER_UNIT_BYTES)
 
     def part(self, row: int, rows: int, column: int = 0, columns: int = 0) -> MatrixPlace:
