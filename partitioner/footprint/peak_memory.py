@@ -3,8 +3,9 @@
     layers --order--> places: values that share one place, from the step that makes the first to the last reader
 
 Activations are counted: values from outside from their first reader on, constants never. A layer that only maps
-elements writes over an operand of its size that dies there. Where such a map is in the epilogue of another operator (a residual
-add), the result accumulates in the operand's place if nothing else ever reads that operand. Views own no bytes.
+elements writes over an operand of its size that dies there. Where such a map is in the epilogue of another operator (a
+residual add), the result accumulates in the operand's place if nothing else ever reads that operand. Views own no
+bytes.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ class InstructionBuilder:
         size_bytes = self.chip.memory(scales.memory).size_bytes
         for whole, part, column in _cut_rows_and_columns(d, sums):
             vector = scales.part(0, 1, column, whole.columns)
-            most = (size_bytes - vector.offset_bytes) // vector.item_bytes
+            most = max(1, (size_bytes - vector.offset_bytes) // vector.item_bytes)
             for row in range(0, whole.rows, most):
                 dd, aa = (m.part(row, min(most, whole.rows - row)) for m in (whole, part))
                 yield self._scaling("veemul.x32.mv", dd, aa, ("rs2", vector.address), vector.region)
