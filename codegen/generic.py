@@ -18,7 +18,7 @@ from hw_models.cost import matrix_cycles, vector_cycles
 from hw_models.errors import ChipError, TargetError
 from hw_models.parts import MatrixEngine, VectorEngine
 from hw_models.routes import main_memory, route
-from partitioner.ir.graph import Constants, Graph, Op, channel_axis
+from partitioner.ir.graph import Constants, Graph, Op, channel_axis, multiplied_dtype
 from partitioner.ir.layers import Layer, layer_boxes
 from partitioner.ir.regions import Box, box_size
 from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
@@ -148,7 +148,8 @@ def _engine_cycles(graph: Graph, op: Op, boxes: dict[str, Box], chip: Chip) -> t
     low, high = box[channel_axis(result, op.kind)] if box else (0, 1)
     channels = high - low
     pixels = outputs // max(1, channels)
-    return chip.matrix.name, matrix_cycles(chip, pixels, channels, reduction, _computed_in(chip.matrix, dtype))
+    multiplied = _computed_in(chip.matrix, multiplied_dtype(graph, op))
+    return chip.matrix.name, matrix_cycles(chip, pixels, channels, reduction, multiplied)
 
 
 def _computed_in(engine: MatrixEngine | VectorEngine, dtype: str) -> str:

@@ -34,17 +34,18 @@ __all__ = ["PATTERN", "pitched_variants", "run_tile"]
 Bits = npt.NDArray[np.uint16]
 PATTERN = 0x4700
 """7.0, what lies between the rows of an output before the tile runs."""
+WORD_BYTES = 2
 ALIGNMENT_BYTES = 64
 
 
-def pitched_variants(work: TileWork, box: Box) -> list[dict[str, int]]:
+def pitched_variants(graph: Graph, layer: Layer, work: TileWork, box: Box) -> list[dict[str, int]]:
     """Pitches to try: none, one for each strided buffer alone, and one for each of them at once."""
-    boxes = [(load.buffer, load.box) for step in work.passes for load in step.loads]
-    widths = dict.fromkeys((*(name for name, _ in boxes), work.output), 0)
-    for name, of in (*boxes, (work.output, box)):
-        widths[name] = max(widths[name], 2 * box_shape(of)[-1])
+    boxes = [(load.buffer, load.tensor, load.box) for step in work.passes for load in step.loads]
+    widths = dict.fromkeys((*(name for name, *_ in boxes), work.output), 0)
+    for name, tensor, of in (*boxes, (work.output, layer.output, box)):
+        widths[name] = max(widths[name], _row_bytes(graph, tensor, of))
     strided = [buffer.name for buffer in work.buffers if buffer.strided]
-    pitches = {name: widths[name] + 2 * (3 + position) for position, name in enumerate(strided)}
+    pitches = {name: widths[name] + WORD_BYTES * (3 + position) for position, name in enumerate(strided)}
     return [{}, *({name: pitch} for name, pitch in pitches.items()), pitches]
 
 
@@ -57,12 +58,11 @@ def run_tile(
     variants: Sequence[Mapping[str, int]],
     seed: int = 0,
 ) -> list[Bits]:
-    """What lies in the output's area of each core afterwards, [rows, elements of a pitch]; one variant a core."""
+    """What lies in the output's area of each core afterwards, [rows, 16-bit words of a pitch]; one variant a core."""
     work = TARGET.work(graph, layer, box, chip)
     run = _Run(graph, constants, layer, box, work, chip)
-    shape = box_shape(box)
-    rows = prod(shape[:-1])
-    areas = [2 * rows * shape[-1] if work.output not in v else rows * v[work.output] for v in variants]
+    rows, row_bytes = prod(box_shape(box)[:-1]), _row_bytes(graph, layer.output, box)
+    areas = [rows * v.get(work.output, row_bytes) for v in variants]
     streams: list[list[Instr]] = [[] for _ in range(chip.cores_per_cluster)]
     streams[0] += TARGET.copy(tuple(run.stage_inputs()), layer.name, chip)
     _barrier(streams)
@@ -80,6 +80,10 @@ def run_tile(
     reads = [(TARGET.address("DDR", to.offset_bytes), area) for to, area in zip(back, areas, strict=True)]
     memory = TARGET.run(TARGET.emit(program, graph, constants), run.loads(seed), tuple(reads), seed).memory
     return [np.frombuffer(memory[read], np.uint16).reshape(rows, -1) for read in reads]
+
+
+def _row_bytes(graph: Graph, tensor: str, box: Box) -> int:
+    return graph.by_name[tensor].item_bytes * box_shape(box)[-1]
 
 
 def _barrier(streams: list[list[Instr]]) -> None:
@@ -127,7 +131,7 @@ class _Run:
         for place in self.placements:
             if place.kind == "input":
                 tensor = self.graph.by_name[place.tensor]
-                drawn = rng.normal(0, 1, tensor.shape).astype(np.float16)
+                drawn = rng.normal(0, 1 if tensor.dtype == "float16" else 40, tensor.shape).astype(tensor.dtype)
                 array = self.constants[tensor.constant] if tensor.constant else drawn
                 result[TARGET.address("DDR", place.offset_bytes)] = array.tobytes()
         return result
@@ -155,7 +159,7 @@ class _Run:
         yield from (load for step in self.work.passes for load in step.loads if load.buffer == buffer)
 
     def _size(self, load: TileLoad, pitches: Mapping[str, int]) -> int:
-        return prod(box_shape(load.box)[:-1]) * pitches.get(load.buffer, 2 * box_shape(load.box)[-1])
+        return prod(box_shape(load.box)[:-1]) * pitches.get(load.buffer, _row_bytes(self.graph, load.tensor, load.box))
 
     def _load(self, load: TileLoad, dense: int, offset: int, pitch: int) -> Iterator[Instr]:
         """Densely from the LLB, and then to rows that lie `pitch` bytes apart."""
@@ -166,9 +170,8 @@ class _Run:
         copies = packed_copies(staged, here, load.box, tensor.item_bytes, at_source=False)
         yield from TARGET.copy(tuple(copies), self.layer.name, self.chip)
         if pitch:
-            shape = box_shape(load.box)
-            rows, row = prod(shape[:-1]), 2 * shape[-1]
-            assert rows * row == 2 * box_size(load.box)
+            rows, row = prod(box_shape(load.box)[:-1]), _row_bytes(self.graph, load.tensor, load.box)
+            assert rows * row == tensor.item_bytes * box_size(load.box)
             source = Region("L1", dense, row, rows, row if rows > 1 else 0)
             spread = MemoryCopy(source, Region("L1", offset, row, rows, pitch if rows > 1 else 0))
             yield from TARGET.copy((spread,), self.layer.name, self.chip)

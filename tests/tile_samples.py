@@ -27,6 +27,7 @@ Sample = Callable[[MovementBuilder], str]
 Attributes = tuple[tuple[str, Attribute], ...]
 IMAGE = (2, 6, 7, 12)
 VECTOR_DEPTHWISE, EACH_DEPTHWISE, BLOCK_DEPTHWISE = (f"depthwise, {form}" for form in ("vector", "each", "blocks"))
+EACH_INTEGERS, BLOCK_INTEGERS = (f"depthwise of int8, {form}" for form in ("each", "blocks"))
 
 
 def _conv(b: MovementBuilder) -> str:
@@ -51,6 +52,49 @@ def _depthwise(channels: int) -> Sample:
         return b.elementwise("relu", b.conv(b.input("x", 2, 5, 6, channels), channels, stride=1, groups=channels))
 
     return sample
+
+
+def _factors(b: MovementBuilder, *shape: int) -> str:
+    return b.constant(f"factors{len(b.ops)}", b.rng.uniform(1e-3, 1e-2, shape))
+
+
+def _conv_integers(b: MovementBuilder) -> str:
+    x = b.input("x", *IMAGE, dtype="int8")
+    return b.narrow(b.elementwise("relu", b.conv(x, 18, stride=2, factor=_factors(b, 18))))
+
+
+def _conv_integers_runs(b: MovementBuilder) -> str:
+    return b.narrow(b.conv(b.input("x", 1, 2, 2, 1100, dtype="int8"), 10, factor=_factors(b, 10)), "truncate")
+
+
+def _conv_integers_groups(b: MovementBuilder) -> str:
+    return b.conv(b.input("x", *IMAGE, dtype="int8"), 18, groups=3, factor=_factors(b, 1))
+
+
+def _conv_to_integers(b: MovementBuilder) -> str:
+    return b.narrow(b.conv(b.input("x", *IMAGE), 18))
+
+
+def _depthwise_integers(channels: int) -> Sample:
+    def sample(b: MovementBuilder) -> str:
+        x = b.input("x", 2, 5, 6, channels, dtype="int8")
+        return b.narrow(b.conv(x, channels, groups=channels, factor=_factors(b, channels)), "truncate")
+
+    return sample
+
+
+def _matmul_integers(b: MovementBuilder) -> str:
+    y = b.matmul(b.input("x", 3, 5, 14, dtype="int8"), b.integers(14, 10), factor=_factors(b, 10))
+    return b.narrow(b.add_scaled(y, b.input("r", 3, 5, 10, dtype="int8"), 0.3))
+
+
+def _matmul_integers_batch(b: MovementBuilder) -> str:
+    x, y = b.input("x", 3, 5, 14, dtype="int8"), b.input("y", 3, 14, 10, dtype="int8")
+    return b.matmul(x, y, factor=_factors(b, 1), bias=False)
+
+
+def _add_scaled(b: MovementBuilder) -> str:
+    return b.add_scaled(b.input("x", *IMAGE), b.input("y", *IMAGE, dtype="int8"), -0.7)
 
 
 def _matmul(b: MovementBuilder) -> str:
@@ -171,6 +215,19 @@ SAMPLES: Mapping[str, Sample] = {
     "matmul": _matmul,
     "matmul, batch": _matmul_batch,
     "matmul, reduction in runs": _matmul_runs,
+    "conv of int8": _conv_integers,
+    "conv of int8, reduction in runs": _conv_integers_runs,
+    "conv of int8, groups": _conv_integers_groups,
+    "conv to int8": _conv_to_integers,
+    EACH_INTEGERS: _depthwise_integers(10),
+    BLOCK_INTEGERS: _depthwise_integers(40),
+    "matmul of int8": _matmul_integers,
+    "matmul of int8, batch": _matmul_integers_batch,
+    "widen": lambda b: b.widen(b.input("x", *IMAGE, dtype="int8")),
+    "narrow": lambda b: b.narrow(b.input("x", *IMAGE)),
+    "narrow, truncated": lambda b: b.narrow(b.input("x", *IMAGE), "truncate"),
+    "add_scaled": _add_scaled,
+    "max_pool to int8": lambda b: b.narrow(b.pool("max_pool", b.input("x", *IMAGE), (3, 3), 2), "truncate"),
     "max_pool": _pool("max_pool", (3, 3), 2, (1, 1, 1, 1)),
     "max_pool, stride 1": _pool("max_pool", (2, 3), 1, (0, 1, 0, 1)),
     "average_pool": _pool("average_pool", (3, 2), 2, (1, 0, 1, 0)),
@@ -255,9 +312,11 @@ def boxes_of(graph: Graph, layer: Layer) -> Iterator[Box]:
     whole = full_box(graph.by_name[layer.output].shape)
     yield whole
     cuts = TARGET.granularity(graph, layer)
+    integers = any(graph.by_name[name].dtype == "int8" for name in (*layer.inputs(graph), layer.output))
+    steps = (cut if integers else 1 for cut in cuts)
     inner = tuple(
-        (1, high - 1) if cut and high > 4 else (high // 2, high) if cut else (low, high)
-        for (low, high), cut in zip(whole, cuts, strict=True)
+        (step, high - step) if cut and high > 4 else (high // 2, high) if cut else (low, high)
+        for (low, high), cut, step in zip(whole, cuts, steps, strict=True)
     )
     if inner != whole:
         yield inner
@@ -265,7 +324,12 @@ def boxes_of(graph: Graph, layer: Layer) -> Iterator[Box]:
 
 def sample_chip(name: str) -> Chip:
     """The stcp920, with latencies that make the named form of a depthwise convolution the cheapest."""
-    starts = {VECTOR_DEPTHWISE: (1e7, 0.0), EACH_DEPTHWISE: (0.0, 1e4), BLOCK_DEPTHWISE: (1e7, 1.5e6)}.get(name)
+    each, blocks = (0.0, 1e4), (1e7, 1.5e6)
+    starts = {
+        VECTOR_DEPTHWISE: (1e7, 0.0),
+        **dict.fromkeys((EACH_DEPTHWISE, EACH_INTEGERS), each),
+        **dict.fromkeys((BLOCK_DEPTHWISE, BLOCK_INTEGERS), blocks),
+    }.get(name)
     chip = stcp920()
     if starts is None:
         return chip

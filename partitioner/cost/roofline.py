@@ -19,7 +19,7 @@ from hw_models.chip import Chip
 from hw_models.parts import MatrixEngine, VectorEngine
 from hw_models.routes import main_memory
 from partitioner.cost.traffic import Traffic, TrafficPart
-from partitioner.ir.graph import Graph, Op, channel_axis
+from partitioner.ir.graph import Graph, Op, channel_axis, multiplied_dtype
 from partitioner.ir.layers import group_layers
 from partitioner.ir.operators import Trait, kind_names
 
@@ -96,7 +96,7 @@ def _array_cycles(graph: Graph, op: Op, matrix: MatrixEngine, chip: Chip) -> flo
     result = graph.by_name[op.outputs[0]]
     shape, axis = result.shape, channel_axis(result, op.kind)
     channels = shape[axis] if shape else 1
-    cell = _rate(matrix, result.dtype) // (matrix.array_pixels * matrix.array_channels)
+    cell = _rate(matrix, multiplied_dtype(graph, op)) // (matrix.array_pixels * matrix.array_channels)
     steps = ceil(op.macs // prod(shape) / cell) + chip.assumed.matrix_tile_cycles
     return ceil(prod(shape) // channels / matrix.array_pixels) * ceil(channels / matrix.array_channels) * steps
 
@@ -110,11 +110,11 @@ def _depthwise(graph: Graph, op: Op) -> bool:
 
 
 def _macs(graph: Graph) -> Counter[str]:
-    """Products that only a matrix engine may make, by the dtype of the result."""
+    """Products that only a matrix engine may make, by the dtype of what is multiplied."""
     found: Counter[str] = Counter()
     for op in graph.ops:
         if op.macs and not _depthwise(graph, op):
-            found[graph.by_name[op.outputs[0]].dtype] += op.macs
+            found[multiplied_dtype(graph, op)] += op.macs
     return found
 
 

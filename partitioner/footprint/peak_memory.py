@@ -3,8 +3,9 @@
     layers --order--> places: values that share one place, from the step that makes the first to the last reader
 
 Activations are counted: values from outside from their first reader on, constants never. A layer that only maps
-elements writes over an operand that dies there. Where such a map is in the epilogue of another operator (a residual
-add), the result accumulates in the operand's place if nothing else ever reads that operand. Views own no bytes.
+elements writes over an operand of its size that dies there. Where such a map is in the epilogue of another operator (a
+residual add), the result accumulates in the operand's place if nothing else ever reads that operand. Views own no
+bytes.
 """
 
 from __future__ import annotations
@@ -85,13 +86,14 @@ def _shared_operand(graph: Graph, layer: Layer, reads: Sequence[str], dying: set
     anchor = layer.anchor(graph)
     if anchor.is_view:
         return reads[0] if reads else None
-    shape = graph.by_name[layer.output].shape
+    output = graph.by_name[layer.output]
     for op in (anchor, *layer.epilogue(graph)) if anchor.kind in ELEMENTWISE_KINDS else layer.epilogue(graph):
         for name in op.inputs:
             alone = anchor.kind in ELEMENTWISE_KINDS or (
                 len(graph.consumers[name]) == 1 and name not in graph.outputs and name not in anchor.inputs
             )
-            if name in dying and alone and graph.by_name[name].shape == shape:
+            operand = graph.by_name[name]
+            if name in dying and alone and (operand.shape, operand.item_bytes) == (output.shape, output.item_bytes):
                 return name
     return None
 

@@ -20,7 +20,7 @@ from hw_models.routes import route
 from partitioner.context.plan_context import PlanContext
 from partitioner.footprint.footprint import Footprint, Footprints, Pieces, cut_pieces, recomputed_elements, totals
 from partitioner.fusion.grouping import Allowed, BestSplit
-from partitioner.ir.graph import channel_axis
+from partitioner.ir.graph import channel_axis, multiplied_dtype
 from partitioner.ir.layers import Layer
 
 
@@ -135,8 +135,12 @@ def _recompute(
         tensor = footprints.graph.by_name[layer.output]
         each = macs.get(layer.name, 0)
         if each:
-            channels = tensor.shape[channel_axis(tensor, layer.anchor(footprints.graph).kind)]
-            cycles += matrix_cycles(chip, ceil(elements / channels / cores), channels, each, tensor.dtype)
+            anchor = layer.anchor(footprints.graph)
+            channels, dtype = (
+                tensor.shape[channel_axis(tensor, anchor.kind)],
+                multiplied_dtype(footprints.graph, anchor),
+            )
+            cycles += matrix_cycles(chip, ceil(elements / channels / cores), channels, each, dtype)
         passes = len(layer.ops) - bool(each)
         cycles += vector_cycles(chip, ceil(elements / cores), tensor.dtype, passes) if passes else 0.0
         total += elements * each

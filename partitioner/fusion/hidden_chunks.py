@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from partitioner.ir.access import Access, Linear, View
-from partitioner.ir.graph import Axis, Constants, Graph, LoopNest, Op, Tensor, content_hash
+from partitioner.ir.graph import Axis, Constants, Graph, LoopNest, Op, Tensor, content_hash, multiplied_dtype
 from partitioner.ir.target import AddsInRuns
 
 Run = tuple[int, int]
@@ -109,9 +109,11 @@ def _makers(graph: Graph, name: str) -> tuple[Op, ...]:
 
 
 def _by_a_matrix(graph: Graph, op: Op) -> bool:
-    """Whether an operator is a product with a constant matrix, whose columns are the result's last axis."""
+    """Whether an operator is a product with a constant matrix, whose columns are the result's last axis. Products whose
+    sums have another type, and are scaled, stay whole."""
     matrix, out = graph.by_name[op.inputs[1]], graph.by_name[op.outputs[0]]
-    return bool(matrix.constant) and len(matrix.shape) == 2 and len(out.shape) > 1 and len(op.stages) == 1
+    plain = multiplied_dtype(graph, op) == out.dtype
+    return plain and bool(matrix.constant) and len(matrix.shape) == 2 and len(out.shape) > 1 and len(op.stages) == 1
 
 
 def _of_each_element(graph: Graph, op: Op) -> bool:

@@ -252,6 +252,11 @@ def channel_axis(tensor: Tensor, kind: str) -> int:
     return tensor.axes.index(1) if kind == "conv" and tensor.axes else len(tensor.shape) - 1
 
 
+def multiplied_dtype(graph: Graph, op: Op) -> str:
+    """The type of the numbers that a sum of products multiplies, that of its first operand: its result may be wider."""
+    return graph.by_name[op.inputs[0]].dtype
+
+
 def content_hash(array: npt.NDArray[np.generic]) -> str:
     """SHA-256 over dtype, shape and bytes (C order)."""
     digest = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode())

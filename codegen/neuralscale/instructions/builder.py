@@ -64,7 +64,7 @@ class MatrixPlace:
     def in_units(self) -> MatrixPlace:
         """These dense elements, which must be whole 16-bit units, as one row of units."""
         units, rest = divmod(self.rows * self.row_bytes, TRANSFER_UNIT_BYTES)
-        assert self.dense and not rest  # templates cut int8 at even places
+        assert not rest  # templates cut int8 at even places
         return MatrixPlace(self.memory, self.offset_bytes, 1, units, TRANSFER_UNIT_BYTES)
 
     def part(self, row: int, rows: int, column: int = 0, columns: int = 0) -> MatrixPlace:
@@ -141,7 +141,7 @@ class InstructionBuilder:
         size_bytes = self.chip.memory(scales.memory).size_bytes
         for whole, part, column in _cut_rows_and_columns(d, sums):
             vector = scales.part(0, 1, column, whole.columns)
-            most = (size_bytes - vector.offset_bytes) // vector.item_bytes
+            most = max(1, (size_bytes - vector.offset_bytes) // vector.item_bytes)
             for row in range(0, whole.rows, most):
                 dd, aa = (m.part(row, min(most, whole.rows - row)) for m in (whole, part))
                 yield self._scaling("veemul.x32.mv", dd, aa, ("rs2", vector.address), vector.region)

@@ -20,7 +20,12 @@ from dataclasses import dataclass
 from enum import Enum
 from math import ceil, prod
 
-from codegen.neuralscale.instructions.arithmetic import TRANSFER_UNIT_BYTES, Arithmetic, arithmetic_of, conversion_cycles
+from codegen.neuralscale.instructions.arithmetic import (
+    TRANSFER_UNIT_BYTES,
+    Arithmetic,
+    arithmetic_of,
+    conversion_cycles,
+)
 from hw_models.chip import Chip
 from partitioner.ir.graph import Graph, Op
 

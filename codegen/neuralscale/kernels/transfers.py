@@ -51,8 +51,15 @@ def _within(copy: MemoryCopy, source: str, chip: Chip) -> Iterator[Instr]:
 
 
 def _matrix(region: Region) -> MatrixPlace:
-    words = region.row_bytes // TRANSFER_UNIT_BYTES
+    words = _words(region)
     return MatrixPlace(region.memory, region.offset_bytes, region.rows, words, TRANSFER_UNIT_BYTES, region.stride_bytes)
+
+
+def _words(region: Region) -> int:
+    """16-bit words of a row."""
+    words, rest = divmod(region.row_bytes, TRANSFER_UNIT_BYTES)
+    assert not rest  # layers are cut at such words, whatever the type of their elements
+    return words
 
 
 def _transfer(copy: MemoryCopy, source: str, chip: Chip) -> Iterator[Instr]:
@@ -68,7 +75,7 @@ def _transfer(copy: MemoryCopy, source: str, chip: Chip) -> Iterator[Instr]:
         operands = (
             ("rd", here if inward else there),
             ("rs1", there if inward else here),
-            ("mte_shape", (part.row_bytes // TRANSFER_UNIT_BYTES) << 16 | part.rows),
+            ("mte_shape", _words(part) << 16 | part.rows),
             ("mte_stride_llb", part.stride_bytes if part.stride_bytes != part.row_bytes else 0),
         )
         cycles = transfer_cycles(
@@ -89,7 +96,7 @@ def _far_parts(far: Region) -> Iterator[Region]:
     if far.rows == 1 or far.stride_bytes == far.row_bytes:
         yield from _linear_parts(far.memory, far.offset_bytes, far.size_bytes)
         return
-    if far.stride_bytes > MAX_STRIDE_BYTES or far.row_bytes // TRANSFER_UNIT_BYTES > MAX_EXTENT:
+    if far.stride_bytes > MAX_STRIDE_BYTES or _words(far) > MAX_EXTENT:
         for row in range(far.rows):
             yield from _linear_parts(far.memory, far.offset_bytes + row * far.stride_bytes, far.row_bytes)
         return

@@ -4,10 +4,10 @@
     vector   weights [C, taps] --mov.m, a column per tap--> rows [taps, C];  output += input * row, one tap at a time
 
 The weights of a tap are a column of stride `taps` in the memory, and a diagonal is a column whose stride is one row and
-one element. `mov.m` does not move single bytes: weights of int8 are converted to fp16 at first and back to int8 on their
-way to the diagonal. Two block matrices alternate, so that one is built while the matrix engine reads the other. A tile that
-begins or ends inside a block reads the whole block's input: see `codegen.neuralscale.instructions.depthwise_forms` for
-why.
+one element. `mov.m` does not move single bytes: weights of int8 are converted to fp16 first, and back to int8 on their
+way to the diagonal. Two block matrices alternate, so that one is built while the matrix engine reads the other. A tile
+that begins or ends inside a block reads the whole block's input: see
+`codegen.neuralscale.instructions.depthwise_forms` for why.
 """
 
 from __future__ import annotations

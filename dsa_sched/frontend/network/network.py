@@ -56,7 +56,8 @@ sum of numbers and of integers times a `scale`."""
 INTEGER_CONV, INTEGER_MATMUL = "IntegerConv", "IntegerMatMul"
 """Operator types: products of int8 factors, times a scale per output channel, plus a bias."""
 
-OURS = (SCALE_SHIFT, NEAREST, POWER, NORMALISE, FORMULA, ATTEND, WIDEN, NARROW, ADD_SCALED, INTEGER_CONV, INTEGER_MATMUL)
+OF_INTEGERS = (WIDEN, NARROW, ADD_SCALED, INTEGER_CONV, INTEGER_MATMUL)
+OURS = (SCALE_SHIFT, NEAREST, POWER, NORMALISE, FORMULA, ATTEND, *OF_INTEGERS)
 """Operator types that no file can hold."""
 
 Array = npt.NDArray[np.generic]

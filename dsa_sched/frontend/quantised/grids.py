@@ -7,6 +7,7 @@ A device holds integers of eight bits with a sign, so an unsigned integer is hel
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +22,7 @@ Integers = npt.NDArray[np.int64]
 
 QUANTISE, DEQUANTISE = "QuantizeLinear", "DequantizeLinear"
 
-OFFSETS = {onnx.TensorProto.INT8: 0, onnx.TensorProto.UINT8: 128}
+OFFSETS: Mapping[int, int] = {onnx.TensorProto.INT8: 0, onnx.TensorProto.UINT8: 128}
 """Integer types of activations and weights -> the number that the device's integers are smaller by."""
 
 LEAST, MOST = -128, 127
@@ -80,17 +81,21 @@ def integer_type(network: Network, node: Node) -> int:
     if node.op_type == DEQUANTISE:
         name = node.inputs[0]
         array = network.constants.get(name)
-        return int(onnx.helper.np_dtype_to_tensor_dtype(array.dtype)) if array is not None else network.values[name].dtype
+        return network.values[name].dtype if array is None else _type_of(array)
     if node.input(2) in network.constants:
-        return int(onnx.helper.np_dtype_to_tensor_dtype(network.constants[node.input(2)].dtype))
+        return _type_of(network.constants[node.input(2)])
     return node.integer("output_dtype", 0) or onnx.TensorProto.UINT8
 
 
-def dequantised(integers: Array, grid: Grid) -> Floats:
-    """The numbers of constant integers of the file."""
-    scale, zero = grid.scale.float64, (grid.zero + grid.offset).astype(np.float64)
+def _type_of(array: Array) -> int:
+    return int(onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
+
+
+def dequantised(network: Network, node: Node, grid: Grid) -> TracedArray:
+    """The numbers of the constant integers that a node dequantises."""
+    integers = network.traced(node.inputs[0])
+    spread = [1] * len(integers.shape)
     if grid.axis is not None:
-        spread = [1] * integers.ndim
         spread[grid.axis] = -1
-        scale, zero = scale.reshape(spread), zero.reshape(spread)
-    return np.asarray((integers.astype(np.float64) - zero) * scale)
+    zero = network.traced(node.input(2)).reshape(*spread) if node.input(2) else TracedArray.of(0.0)
+    return (integers - zero) * grid.scale.reshape(*spread)

@@ -8,11 +8,11 @@ axis is one over images of one row.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dsa_sched.frontend.network.network import Array, Network, Node, Setting
+from dsa_sched.frontend.network.network import Network, Node, Setting
 from dsa_sched.frontend.network.traced import TracedArray
 from dsa_sched.frontend.quantised.grids import DEQUANTISE, LEAST, MOST, Floats, Grid, dequantised, grid_of
 from dsa_sched.frontend.rules.rules_window import windows_of
@@ -24,19 +24,22 @@ Settings = tuple[tuple[str, Setting], ...]
 @dataclass(frozen=True, slots=True)
 class IntegerProduct:
     """`weights` as in ONNX, (outputs, inputs, kernel...) of a convolution and (rows, columns) of a product, without the
-    channels that are added; None where both factors are computed. `scale` has one element or one per output channel,
-    `sums` the sums of the weights per output channel, `most` the largest sum of products, `bias` numbers per output channel."""
+    channels that are added; None where both factors are computed. `rest` is what they have beyond eight bits with a
+    sign. `scale` has one element or one per output channel; `sums` are the sums of the weights, `most` the largest sums
+    of products and `bias` numbers, each per output channel.
+    """
 
     channels: int
     weights: TracedArray | None
     scale: TracedArray
-    sums: Floats
+    sums: TracedArray
     most: Floats
-    bias: Floats | None
+    bias: TracedArray | None
     convolution: Settings = ()
     """Attributes of a convolution with its own padding."""
 
     groups: int = 1
+    rest: TracedArray | None = None
 
     @property
     def is_conv(self) -> bool:
@@ -86,10 +89,8 @@ class IntegerProduct:
         axis = self.channel_axis(len(plain))
         return (*plain[:axis], plain[axis] + self.added, *plain[axis + 1 :]), plain
 
-    def stored_weights(self) -> TracedArray:
-        """The weights with the channels that are added, for images in two axes."""
-        assert self.weights is not None
-        weights = self.weights
+    def stored(self, weights: TracedArray) -> TracedArray:
+        """Weights with the channels that are added, for images in two axes."""
         if not self.is_conv:
             return weights.pad(weights.shape[0] % 2, self.added)
         if len(weights.shape) == 3:
@@ -101,21 +102,30 @@ class IntegerProduct:
 def product_of(network: Network, node: Node, longest: int) -> IntegerProduct | None:
     """The product that a Conv, Gemm or MatMul is if its first operand is integers; None where its weights are no
     integers of eight bits, or the kernel is none that int8 kernels have: at most `longest` taps, steps and padding."""
-    if node.op_type == "MatMul" and node.inputs[1] not in network.constants and _integers_of(network, node.inputs[1]) is None:
-        rows, channels = network.shape(node.inputs[1])[-2:]
-        return IntegerProduct(channels, None, TracedArray.of(1.0).reshape(1), np.zeros(channels), np.full(channels, float(rows * LEAST**2)), None)
     found = _integers_of(network, node.inputs[1])
+    computed = found is None and node.inputs[1] not in network.constants
+    if node.op_type == "MatMul" and computed:
+        rows, channels = network.shape(node.inputs[1])[-2:]
+        zeros, most = TracedArray.of(0.0).broadcast(channels), np.full(channels, float(rows * LEAST**2))
+        return IntegerProduct(channels, None, TracedArray.of(1.0).reshape(1), zeros, most, None)
     bias = _bias(network, node.input(2))
     if found is None or (node.input(2) and bias is None):
         return None
-    weights, grid = found
+    weights, rest, grid = found
     if node.op_type == "Conv":
-        return _convolution(network, node, weights, grid, bias, longest)
-    return _matrix(network, node, weights, grid, bias)
+        product = _convolution(network, node, weights, grid, bias, longest)
+    else:
+        product = _matrix(node, weights, grid, bias)
+    if product is None or rest is None:
+        return product
+    across = node.op_type == "Gemm" and node.integer("transB", 0)
+    more = rest.transpose(1, 0) if across else rest
+    sums, most = _sums(more, product.is_conv)
+    return replace(product, rest=more, sums=product.sums + sums, most=product.most + most)
 
 
 def _convolution(
-    network: Network, node: Node, weights: TracedArray, grid: Grid, bias: Array | None, longest: int
+    network: Network, node: Node, weights: TracedArray, grid: Grid, bias: TracedArray | None, longest: int
 ) -> IntegerProduct | None:
     shape, outputs = network.shape(node.inputs[0]), weights.shape[0]
     groups = node.integer("group", 1)
@@ -140,12 +150,11 @@ def _convolution(
         ("pads", windows["pads"]),
         ("strides", windows["strides"]),
     )
-    flat = weights.float64.reshape(outputs, -1)
-    sums, most = flat.sum(axis=1), -LEAST * np.abs(flat).sum(axis=1)
+    sums, most = _sums(weights, is_conv=True)
     return IntegerProduct(outputs, weights, grid.scale, sums, most, _spread(bias, outputs), settings, groups)
 
 
-def _matrix(network: Network, node: Node, weights: TracedArray, grid: Grid, bias: Array | None) -> IntegerProduct | None:
+def _matrix(node: Node, weights: TracedArray, grid: Grid, bias: TracedArray | None) -> IntegerProduct | None:
     across = bool(node.integer("transB", 0))
     plain = node.number("alpha", 1.0) == node.number("beta", 1.0) == 1.0 and not node.integer("transA", 0)
     columns = 0 if across else 1
@@ -153,18 +162,19 @@ def _matrix(network: Network, node: Node, weights: TracedArray, grid: Grid, bias
         return None
     weights = weights.transpose(1, 0) if across else weights
     channels = weights.shape[1]
-    if bias is not None and bias.size not in (1, channels):
+    if bias is not None and bias.array.size not in (1, channels):
         return None
-    sums, most = weights.float64.sum(axis=0), -LEAST * np.abs(weights.float64).sum(axis=0)
+    sums, most = _sums(weights, is_conv=False)
     return IntegerProduct(channels, weights, grid.scale, sums, most, _spread(bias, channels))
 
 
-def _spread(bias: Array | None, channels: int) -> Floats | None:
-    return None if bias is None else np.broadcast_to(bias.reshape(-1).astype(np.float64), (channels,))
+def _spread(bias: TracedArray | None, channels: int) -> TracedArray | None:
+    return None if bias is None else bias.reshape(-1).broadcast(channels)
 
 
-def _integers_of(network: Network, name: str) -> tuple[TracedArray, Grid] | None:
-    """Constant integers less their zero points, as int8, and their grid; None where they do not fit."""
+def _integers_of(network: Network, name: str) -> tuple[TracedArray, TracedArray | None, Grid] | None:
+    """Constant integers less their zero points, as int8, what is left of them where they do not fit, and their grid.
+    None for what is no constant of eight bits."""
     node = network.producer.get(name)
     if node is None or node.op_type != DEQUANTISE or node.inputs[0] not in network.constants:
         return None
@@ -173,23 +183,34 @@ def _integers_of(network: Network, name: str) -> tuple[TracedArray, Grid] | None
         return None
     zero = grid.zero + grid.offset
     if not zero.any() and not grid.offset:
-        return integers, grid
-    spread = [1] * len(integers.shape)
-    if grid.axis is not None:
-        spread[grid.axis] = -1
-    less = integers.array.astype(np.int64) - zero.reshape(spread)
-    if less.min() < LEAST or less.max() > MOST:
-        return None
-    term = integers.term
+        return integers, None, grid
+    less = integers
     if node.input(2):
-        term = term - network.traced(node.input(2)).reshape(*spread).term
-    return TracedArray(less.astype(np.int8), term), grid
+        spread = [1] * len(integers.shape)
+        if grid.axis is not None:
+            spread[grid.axis] = -1
+        less = integers - network.traced(node.input(2)).reshape(*spread)
+    held = -(-less.least(TracedArray.of(MOST))).least(TracedArray.of(-LEAST))
+    rest = less - held
+    if rest.array.max() > MOST:
+        return None
+    return _as_int8(held), _as_int8(rest) if rest.array.any() else None, grid
 
 
-def _bias(network: Network, name: str) -> Array | None:
+def _sums(weights: TracedArray, is_conv: bool) -> tuple[TracedArray, Floats]:
+    """Sums of the weights per output channel, and the largest sums of products with integers."""
+    axes = tuple(range(1, len(weights.shape))) if is_conv else (0,)
+    return weights.sum(axes), -LEAST * np.abs(weights.float64).sum(axis=axes)
+
+
+def _as_int8(integers: TracedArray) -> TracedArray:
+    return replace(integers, array=integers.array.astype(np.int8))
+
+
+def _bias(network: Network, name: str) -> TracedArray | None:
     """The numbers of a constant bias, dequantised where it is integers."""
     node = network.producer.get(name)
     if node is not None and node.op_type == DEQUANTISE and node.inputs[0] in network.constants:
         grid = grid_of(network, node)
-        return None if grid is None else dequantised(network.constants[node.inputs[0]], grid)
-    return network.constants.get(name)
+        return None if grid is None else dequantised(network, node, grid)
+    return network.traced(name) if name in network.constants else None

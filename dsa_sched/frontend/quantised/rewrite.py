@@ -74,15 +74,8 @@ def _with_constants(network: Network) -> Network:
 
 def _store_dequantised(draft: Draft, node: Node, grid: Grid) -> None:
     """The numbers of constant integers, as a constant under the name that they have in the file."""
-    network, name = draft.network, node.inputs[0]
-    integers = network.traced(name)
-    shape = [1] * len(integers.shape)
-    if grid.axis is not None:
-        shape[grid.axis] = -1
-    scale = grid.scale.reshape(*shape)
-    zero = network.traced(node.input(2)).reshape(*shape) if node.input(2) else TracedArray.of(0.0)
-    numbers = (integers - zero) * scale
-    draft.store(node.outputs[0], replace(numbers, array=dequantised(integers.array, grid).astype(np.float32)))
+    numbers = dequantised(draft.network, node, grid)
+    draft.store(node.outputs[0], replace(numbers, array=numbers.array.astype(np.float32)))
     draft.exchange(node)
 
 
@@ -253,20 +246,29 @@ class _Rewrite:
         scale = (left.grid.scale * (right.grid.scale if right else product.scale) / step).broadcast(product.channels)
         larger = self._larger(product, scale.float64, claim is not None)
         scale = scale * TracedArray.of(larger) if larger > 1 else scale
-        shift = np.zeros(product.channels) if product.bias is None else product.bias / float(step.float64[0])
-        shift = (shift + (claim.units(0.0) if claim else 0.0)) * larger
-        shift = shift - left.grid.centre * product.sums * rounding.rounded(scale.array)
+        shift = TracedArray.of(claim.units(0.0) if claim else 0.0)
+        if product.bias is not None:
+            shift = product.bias / step + shift
+        shift = shift * TracedArray.of(larger)
+        if left.grid.centre:
+            shift = shift - TracedArray.of(left.grid.centre) * product.sums * scale.rounded(rounding)
         operands = [self._operand(chain, product, left)]
-        if right is None:
-            operands.append(chain.store(product.stored_weights(), "weights"))
-        else:
+        if right is not None or product.weights is None:
+            assert right is not None
             operands.append(self._integers(chain, right))
-        operands.append(chain.store(scale.pad(product.added), "scale"))
-        if np.any(shift):
-            operands.append(chain.array(np.pad(shift, (0, product.added)), None, "bias"))
+        else:
+            operands.append(chain.store(product.stored(product.weights), "weights"))
+        factor = chain.store(scale.pad(product.added), "scale")
+        operands.append(factor)
+        if np.any(shift.array):
+            operands.append(chain.store(shift.broadcast(product.channels).pad(product.added), "bias"))
         wide, plain = product.result_shapes(shape)
         op_type, settings = INTEGER_CONV if product.is_conv else INTEGER_MATMUL, product.settings(left.grid.centre)
         made = self._emit(chain, op_type, tuple(operands), f"{y}::product", wide, settings, node.name)
+        if product.rest is not None:
+            rest = (operands[0], chain.store(product.stored(product.rest), "further"), factor)
+            more = self._emit(chain, op_type, rest, f"{y}::rest", wide, settings)
+            made = self._add(chain, "Add", made, more)
         if wide != plain:
             axis = product.channel_axis(len(plain))
             made = chain.part(made, axis, 0, plain[axis])
@@ -289,8 +291,8 @@ class _Rewrite:
         if not lost.any():
             return 1.0
         wanted = 2.0 ** np.ceil(np.log2(rounding.smallest_normal / scale[lost].min()))
-        room = rounding.largest_power / (2 * MOST) if saturates else rounding.largest_power / float((most * scale).max())
-        return float(max(1.0, min(wanted, 2.0 ** np.floor(np.log2(room)))))
+        largest = 2.0 * MOST if saturates else float((most * scale).max())
+        return float(max(1.0, min(wanted, 2.0 ** np.floor(np.log2(rounding.largest_power / largest)))))
 
     def _sum(self, chain: Chain, node: Node) -> bool:
         claim = self._claim(node.outputs[0])
@@ -319,12 +321,13 @@ class _Rewrite:
         origin = np.full(1, claim.grid.step), np.full(1, shift)
         self._says(name, Origin(y, *origin))
         low, high = claim.units(claim.low), claim.units(claim.high)
+        lowest = 0.0 if claim.halved else low
         bounded_low, bounded_high = low > LEAST, high < MOST
         if bounded_low and bounded_high:
-            name = self._add(chain, "Clip", name, settings=(("max", high), ("min", max(low, 0.0) if claim.halved else low)))
+            name = self._add(chain, "Clip", name, settings=(("max", high), ("min", lowest)))
         elif bounded_low:
-            bound = 0.0 if claim.halved else low
-            name = self._add(chain, "Relu", name) if bound == 0.0 else self._add(chain, "Max", name, chain.number(bound))
+            bound = () if lowest == 0.0 else (chain.number(lowest),)
+            name = self._add(chain, "Max" if bound else "Relu", name, *bound)
         elif bounded_high:
             name = self._add(chain, "Min", name, chain.number(high))
         if claim.after and (bounded_low or bounded_high):
@@ -339,7 +342,7 @@ class _Rewrite:
             if reader.op_type == QUANTISE and reader.inputs[0] == name:
                 grid = grid_of(self.network, reader)
                 return Claim(low, high, grid, tuple(after)) if grid is not None and grid.uniform else None
-            bounds = (0.0, np.inf) if reader.op_type == "Relu" else (None, None)
+            bounds: tuple[float | None, float | None] = (0.0, np.inf) if reader.op_type == "Relu" else (None, None)
             if reader.op_type == "Clip" and reader.inputs[0] == name:
                 bounds = bounds_of(self.network, reader)
             if bounds[0] is None or bounds[1] is None:

@@ -30,6 +30,7 @@ from dsa_sched.frontend.network.network import (
     NARROW,
     NEAREST,
     NORMALISE,
+    OF_INTEGERS,
     OURS,
     POWER,
     SCALE_SHIFT,
@@ -148,7 +149,9 @@ def _require_computable(writer: Writer, node: Node, lost: set[str]) -> None:
         # Constants may be: a list of no axes, or the factors of a Resize that has extents.
         if name and name not in writer.constants and 0 in writer.values[name].shape:
             raise Refusal(f"{name} is empty ({shape_text(writer.values[name].shape)})")
-    integers = writer.network.numbers if node.op_type not in OF_INTEGERS else {*node.inputs, *node.outputs}
+    integers = (
+        writer.network.numbers if node.op_type not in (*OF_INTEGERS, "Reshape") else {*node.inputs, *node.outputs}
+    )
     for name in node.outputs:
         if name and writer.values[name].dtype not in FLOATING and name not in integers:
             raise Refusal(f"{name} is {_type_name(writer.values[name].dtype)}; only floating-point values are computed")
@@ -206,8 +209,6 @@ SIMPLIFIED_AWAY = (
     frozenset(["Identity", "Dropout", "Cast", "Sum", "Flatten", "Squeeze", "Unsqueeze", *TAKEN_APART, *MASK_LIMITS])
     | WORD_OPERATORS
 )
-OF_INTEGERS = frozenset([WIDEN, NARROW, ADD_SCALED, INTEGER_CONV, INTEGER_MATMUL, "Reshape"])
-"""Operators that read or make integers of eight bits that hold numbers."""
 ONLY_FOLDED = {"ConstantOfShape": "its shape is computed at run time; it must be constant"}
 """Operators that can only be constants, and the reason where one is not."""
 ONLY_LAST = dict.fromkeys(

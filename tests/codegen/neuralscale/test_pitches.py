@@ -19,7 +19,7 @@ def test_a_pitch_changes_no_bit(name: str) -> None:
     for graph, constants, layer in layers_of(name, chip):
         for box in boxes_of(graph, layer):
             work = TARGET.work(graph, layer, box, chip)
-            variants = pitched_variants(work, box)
+            variants = pitched_variants(graph, layer, work, box)
             dense, *pitched = run_tile(graph, constants, layer, box, chip, variants)
             assert not (dense == PATTERN).all()
             for pitches, area in zip(variants[1:], pitched, strict=True):
@@ -70,6 +70,9 @@ def _strided(name: str) -> set[str]:
         ("conv, residual", {"input", "output", "operand0.r"}),
         *((f"depthwise, {form}", {"input", "output"}) for form in ("each", "blocks", "vector")),
         ("matmul", {"rows", "columns", "output"}),
+        ("conv of int8", {"input", "output"}),
+        ("matmul of int8", {"rows", "columns", "operand0.r", "output"}),
+        ("add_scaled", {"anchor.x", "anchor.y", "output"}),
         ("max_pool", {"input", "output"}),
         ("average_pool", {"input", "output"}),
         ("average_pool of whole images", {"input", "output"}),

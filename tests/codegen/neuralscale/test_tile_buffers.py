@@ -24,6 +24,10 @@ def test_every_kind_has_a_sample() -> None:
         name = f"depthwise, {form.value}"
         ((graph, _, layer),) = layers_of(name, sample_chip(name))
         assert depthwise_form(graph, layer.anchor(graph), sample_chip(name)) is form
+        if form is not DepthwiseForm.VECTOR:
+            name = f"depthwise of int8, {form.value}"
+            ((graph, _, layer),) = layers_of(name, sample_chip(name))
+            assert depthwise_form(graph, layer.anchor(graph), sample_chip(name)) is form
 
 
 @pytest.mark.parametrize("name", SAMPLES)
