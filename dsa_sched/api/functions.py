@@ -240,10 +240,10 @@ def quantize(
     bind: Mapping[str, tuple[int | float, ...]] | None = None,
     progress: Progress = lambda _step: None,
 ) -> QuantizeResult:
-    """Quantise a model in floating point to int8 after training. `calibrate` is a folder of .npz files, an .npz file, or
-    "seeded" for `inputs` drawn ones; only with `weights_only` it may be left out. `method` is "minmax", "entropy" or
-    "percentile"; `keep_float` names operator types and nodes that stay in floating point. With a `bound`, as few layers
-    as a search finds stay so, such that the relative L2 error of the outputs is at most that. The model is not
+    """Quantise a model in floating point to int8 after training. `calibrate` is a folder of .npz files, an .npz file,
+    or "seeded" for `inputs` drawn ones; only with `weights_only` it may be left out. `method` is "minmax", "entropy"
+    or "percentile"; `keep_float` names operator types and nodes that stay in floating point. With a `bound`, as few
+    layers as a search finds stay so, such that the relative L2 error of the outputs is at most that. The model is not
     changed."""
     from dsa_sched.api.results import QuantizeResult
     from dsa_sched.quantisation.quantise import QuantizeOptions, quantised_network

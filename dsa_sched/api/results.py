@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from onnx import ModelProto
     from rich.console import Console
 
     from dsa_sched.analysis.artifact_timing import RunTime
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from dsa_sched.analysis.group_detail import GroupDetail
     from dsa_sched.analysis.kernel_explanation import KernelExplanation
     from dsa_sched.analysis.waiting import WaitingTimes
-    from onnx import ModelProto
-
     from dsa_sched.placing.place import PlacementResult
     from dsa_sched.quantisation.quantise import QuantizedNetwork
     from dsa_sched.quantisation.search import FloatSearch

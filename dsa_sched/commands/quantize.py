@@ -87,17 +87,18 @@ def quantize(
     dsa-sched quantize resnet50 --calibrate seeded --keep-float Gemm --json report.json -o int8.onnx
 
     The file that is written holds QuantizeLinear and DequantizeLinear around its layers (QDQ format); `compile` makes
-    int8 kernels of it for chips that have them, and onnxruntime runs it as it is. Values are int8 with the zero point 0,
-    weights int8 with one scale per output channel, biases int32. A Relu or Clip after a layer comes before the rounding.
-    BatchNormalization is folded into convolutions first. Norms, softmax and other functions stay in floating point.
+    int8 kernels of it for chips that have them, and onnxruntime runs it as it is. Values are int8 with the zero point
+    0, weights int8 with one scale per output channel, biases int32. A Relu or Clip after a layer comes before the
+    rounding. BatchNormalization is folded into convolutions first. Norms, softmax and other functions stay in floating
+    point.
 
     The report has one row per layer: the error of its value against the network in floating point, with all errors
     from the layers before it (signal-to-noise ratio and relative L2), the share of its elements beyond the range of
     int8, and its scale, where the value is rounded. The inputs are those of the calibration.
 
-    With --search, layers are ranked by the error at the outputs that each makes if it alone is quantised. The worst stay
-    in floating point until the bound holds; then each of these is quantised if the bound still holds without it. The
-    curve shows the error for each number of layers in floating point that was tried.
+    With --search, layers are ranked by the error at the outputs that each makes if it alone is quantised. The worst
+    stay in floating point until the bound holds; then each of these is quantised if the bound still holds. The curve
+    shows the error for each number of layers in floating point that was tried.
 
     Use inputs that the network meets in its work, some dozens of them. Drawn inputs show that a network can be
     quantised, not how well.

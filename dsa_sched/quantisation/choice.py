@@ -69,9 +69,7 @@ class Choices:
         self.constants, self.readers = constants_of(model), readers_of(model)
         self.outputs = outputs_of(model)
         self.producers = {name: node for node in model.graph.node for name in node.output}
-        self.values = {
-            item.name: item for item in (*model.graph.input, *model.graph.value_info, *model.graph.output)
-        }
+        self.values = {item.name: item for item in (*model.graph.input, *model.graph.value_info, *model.graph.output)}
         able = (node for node in model.graph.node if self._is_able(node))
         self.layers = tuple(
             QuantisedLayer(node.name, node.op_type, node.output[0], self._result(node.output[0]))
@@ -86,9 +84,7 @@ class Choices:
         wanted, layers, moves = set[str](), set[str](), set[str]()
         for node in reversed(self.model.graph.node):
             read = any(name in wanted for name in node.output)
-            if node.op_type in PRODUCTS and node.name in allowed:
-                layers.add(node.name)
-            elif node.op_type in LAYERS and node.name in allowed and self._is_wanted(node, wanted):
+            if node.name in allowed and (node.op_type in PRODUCTS or self._is_wanted(node, wanted)):
                 layers.add(node.name)
             elif node.op_type in MOVES and read and not self.weights_only and self._moves_integers(node, allowed):
                 moves.add(node.name)
@@ -187,8 +183,8 @@ class Choices:
 
 
 def kept_layers(choices: Choices, source: onnx.ModelProto, wanted: Sequence[str]) -> frozenset[str]:
-    """The layers that operator types and names of nodes of the file select, to stay in floating point. Raises ModelError
-    for a name that the file does not have."""
+    """The layers that operator types and names of nodes of the file select, to stay in floating point. Raises
+    ModelError for a name that the file does not have."""
     types = {node.op_type for node in source.graph.node}
     names = {node.name for node in source.graph.node}
     for name in wanted:

@@ -107,7 +107,9 @@ def measured(
     """Errors of layers and outputs. Raises ModelError where onnxruntime refuses the network or the inputs."""
     roundings = _roundings(quantised)
     outputs = float_outputs(source)
-    read = {layer.name: roundings[layer.result].before if layer.result in roundings else layer.result for layer in layers}
+    read = {
+        layer.name: roundings[layer.result].before if layer.result in roundings else layer.result for layer in layers
+    }
     reference = NetworkSession(source, [*(layer.result for layer in layers), *outputs])
     session = NetworkSession(quantised, [*read.values(), *outputs])
     sums = {layer.name: _Sums() for layer in layers}
@@ -147,13 +149,15 @@ def float_outputs(model: onnx.ModelProto) -> tuple[str, ...]:
     names = tuple(item.name for item in model.graph.output if item.type.tensor_type.elem_type in floats)
     if not names:
         who = model.graph.name or "model"
-        raise ModelError(who, needs="an output in floating point, at which errors can be measured", has="integers alone")
+        raise ModelError(
+            who, needs="an output in floating point, at which errors can be measured", has="integers alone"
+        )
     return names
 
 
 def _add(sums: _Sums, value: AnyArray, reference: AnyArray, rounding: _Rounding | None) -> None:
     if rounding is not None:
-        units = np.rint(value / rounding.scale)
+        units = np.rint(value.astype(np.float32) / rounding.scale)
         inside = np.clip(units, LEAST, MOST)
         sums.beyond += int(np.count_nonzero(units != inside))
         sums.elements += units.size
@@ -161,9 +165,7 @@ def _add(sums: _Sums, value: AnyArray, reference: AnyArray, rounding: _Rounding 
     sums.distance = sums.distance.plus(value, reference)
 
 
-def _layer_error(
-    layer: QuantisedLayer, sums: _Sums, rounding: _Rounding | None, choice: IntegerChoice
-) -> LayerError:
+def _layer_error(layer: QuantisedLayer, sums: _Sums, rounding: _Rounding | None, choice: IntegerChoice) -> LayerError:
     return LayerError(
         layer.name,
         layer.operator,

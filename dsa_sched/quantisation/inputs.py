@@ -1,6 +1,6 @@
 """The inputs that a network is calibrated on, read or drawn one set at a time.
 
-    FOLDER of .npz files | FILE.npz | seeded   -->   CalibrationInputs: {input name: array}, as often as it is iterated
+FOLDER of .npz files | FILE.npz | seeded   -->   CalibrationInputs: {input name: array}, as often as it is iterated
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class DrawnInputs:
 
 @dataclass(frozen=True, slots=True)
 class CalibrationInputs:
-    """Input sets for a model with static shapes. Files are read again at each iteration, so that one set at a time is in
-    memory; drawn sets are kept. Iterating raises ModelError for arrays that are not those of the model's inputs."""
+    """Input sets for a model with static shapes. Files are read again at each iteration, so that one set at a time is
+    in memory; drawn sets are kept. Iterating raises ModelError for arrays that are not those of the model's inputs."""
 
     model: onnx.ModelProto
     files: tuple[Path, ...] = ()

@@ -31,7 +31,9 @@ INTEGERS = frozenset(
 )  # fmt: skip
 """Operators of networks that are quantised already."""
 
-DRAWN = frozenset(["RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"])
+DRAWN = frozenset(
+    ["RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"]
+)
 """Operators whose results are no constants, although their operands are."""
 
 Floats = npt.NDArray[np.float64]
@@ -221,12 +223,18 @@ def _fold_norms(model: onnx.ModelProto) -> None:
         if conv is None or conv.op_type != "Conv" or conv.output[0] in outputs or len(readers[conv.output[0]]) > 1:
             continue
         operands = [*conv.input[1:3], *norm.input[1:5]]
-        if len(list(filter(None, norm.output))) > 1 or not all(_is_float(constants.get(name)) for name in operands if name):
+        if len(list(filter(None, norm.output))) > 1 or not all(
+            _is_float(constants.get(name)) for name in operands if name
+        ):
             continue
         weights, bias = _folded(conv, norm, constants)
         for place, array in ((1, weights), (2, bias)):
             free = len(conv.input) > place and uses[conv.input[place]] == 1
-            name = conv.input[place] if free else _free_name(f"{norm.output[0]}_{'weights' if place == 1 else 'bias'}", model)
+            name = (
+                conv.input[place]
+                if free
+                else _free_name(f"{norm.output[0]}_{'weights' if place == 1 else 'bias'}", model)
+            )
             tensor = numpy_helper.from_array(array.astype(np.float32), name)
             if free:
                 constants[name].CopyFrom(tensor)
@@ -245,7 +253,9 @@ def _fold_norms(model: onnx.ModelProto) -> None:
 
 def _folded(conv: onnx.NodeProto, norm: onnx.NodeProto, constants: dict[str, TensorProto]) -> tuple[Floats, Floats]:
     """Weights and bias of a convolution and the normalisation after it."""
-    gain, shift, mean, variance = (numpy_helper.to_array(constants[name]).astype(np.float64) for name in norm.input[1:5])
+    gain, shift, mean, variance = (
+        numpy_helper.to_array(constants[name]).astype(np.float64) for name in norm.input[1:5]
+    )
     epsilon = next((attribute.f for attribute in norm.attribute if attribute.name == "epsilon"), 1e-5)
     factor = gain / np.sqrt(variance + epsilon)
     weights = numpy_helper.to_array(constants[conv.input[1]]).astype(np.float64)

@@ -1,6 +1,6 @@
 """Post-training quantisation as a whole.
 
-    model, QuantizeOptions --prepared--> --choice--> --calibrated--> [--searched-->] QuantizedNetwork: model, errors
+model, QuantizeOptions --prepared--> --choice--> --calibrated--> [--searched-->] QuantizedNetwork: model, errors
 """
 
 from __future__ import annotations

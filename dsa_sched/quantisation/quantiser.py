@@ -109,7 +109,10 @@ def _quantiser(
 def _separate_weights(model: onnx.ModelProto, choice: IntegerChoice) -> None:
     """Give operators that stay in floating point weights of their own where integer ones read the same."""
     chosen = {
-        name for node in model.graph.node if node.name in choice.layers and node.op_type in PRODUCTS for name in node.input
+        name
+        for node in model.graph.node
+        if node.name in choice.layers and node.op_type in PRODUCTS
+        for name in node.input
     }
     constants = constants_of(model)
     copies: dict[str, str] = {}
@@ -127,11 +130,15 @@ def _give_numbers_back(model: onnx.ModelProto, choice: IntegerChoice, made: Mapp
     """Let operators in floating point read a value itself, not what is left of it after its rounding, where one of them
     made it. After a layer the rounding can be part of the layer only if nothing else reads its value before."""
     rounded = {node.output[0]: node.input[0] for node in model.graph.node if node.op_type == QUANTISE}
-    before = {node.output[0]: rounded[node.input[0]] for node in model.graph.node if node.op_type == DEQUANTISE and node.input[0] in rounded}
+    before = {
+        node.output[0]: rounded[node.input[0]]
+        for node in model.graph.node
+        if node.op_type == DEQUANTISE and node.input[0] in rounded
+    }
     for node in model.graph.node:
         if node.name in choice.nodes or node.op_type == QUANTISE:
             continue
         for place, name in enumerate(node.input):
             origin = before.get(name)
-            if origin in made and made[origin].op_type not in (*LAYERS, *MOVES, *ACTIVATIONS):
+            if origin is not None and origin in made and made[origin].op_type not in (*LAYERS, *MOVES, *ACTIVATIONS):
                 node.input[place] = origin

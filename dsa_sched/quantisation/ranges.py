@@ -13,8 +13,9 @@ Histograms grow with each input set and hold its activations until the next one.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Mapping, Sized
-from contextlib import redirect_stdout
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, Protocol, get_args
@@ -34,6 +35,9 @@ PERCENTILE = 99.99
 
 PERCENTILE_BINS = 2048
 ENTROPY_BINS, ENTROPY_STEPS = 1024, 256
+
+FINITE = "finite numbers for all calibration inputs"
+"""What every value must have."""
 
 ValueRange = tuple[float, float]
 """Lowest and highest number of a value."""
@@ -66,24 +70,51 @@ def value_ranges(
             calibrator = _calibrator(model, choice.values, method, Path(folder))
             for number, each in enumerate(inputs, 1):
                 say(f"calibrating, input {number} of {len(inputs)}")
-                with redirect_stdout(io.StringIO()):  # where calibrators of histograms say what they do
+                with _quiet():
                     calibrator.collect_data(_Once(each))
-            say("choosing ranges")
-            with redirect_stdout(io.StringIO()):
-                found = calibrator.compute_data()
+            ranges = _entropy_ranges(calibrator, say) if method == "entropy" else _ranges(calibrator)
         except (ModelError, KeyboardInterrupt, MemoryError):
             raise
         except Exception as error:  # onnxruntime has a separate class for each reason
-            raise ModelError(
-                model.graph.name or "model",
-                needs="a network and inputs that onnxruntime can calibrate",
-                has=(str(error).splitlines() or [type(error).__name__])[0],
-            ) from error
-    ranges = {name: tuple(float(np.asarray(end).reshape(-1)[0]) for end in found[name].range_value) for name in found}
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            needs = FINITE if "not finite" in reason else "a network and inputs that onnxruntime can calibrate"
+            raise ModelError(model.graph.name or "model", needs=needs, has=reason) from error
     for name, ends in ranges.items():
         if not np.isfinite(ends).all():
-            raise ModelError(f"value {name}", needs="finite numbers for all calibration inputs", has=f"{ends}")
-    return {name: (low, high) for name, (low, high) in ranges.items()}
+            has = f"some from {ends[0]:g} to {ends[1]:g}"
+            raise ModelError(f"value {name}", needs=FINITE, has=has)
+    return ranges
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what calibrators print, and without numpy's warnings about numbers that are refused afterwards."""
+    with redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _ranges(calibrator: Any) -> dict[str, ValueRange]:
+    with _quiet():
+        found = calibrator.compute_data()
+    return {name: _ends(*found[name].range_value) for name in found}
+
+
+def _entropy_ranges(calibrator: Any, say: Callable[[str], None]) -> dict[str, ValueRange]:
+    """As `compute_data`, one value after the other, because each takes a third of a second."""
+    histograms, found = calibrator.collector.histogram_dict, {}
+    for number, (name, histogram) in enumerate(histograms.items(), 1):
+        say(f"choosing ranges, value {number} of {len(histograms)}")
+        low, high = histogram[2], histogram[3]
+        if np.isfinite(low) and np.isfinite(high):
+            low, high = calibrator.collector.get_entropy_threshold(histogram, ENTROPY_STEPS)
+        found[name] = _ends(low, high)
+    return found
+
+
+def _ends(low: Any, high: Any) -> ValueRange:
+    """The ends as numbers; calibrators give arrays of one element."""
+    return float(np.asarray(low).reshape(-1)[0]), float(np.asarray(high).reshape(-1)[0])
 
 
 def tied_ranges(ranges: Mapping[str, ValueRange], choice: IntegerChoice) -> dict[str, ValueRange]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
@@ -14,7 +17,7 @@ def residual(opset: int = 17) -> onnx.ModelProto:
     random = np.random.default_rng(0)
     constants: list[TensorProto] = []
 
-    def constant(name: str, array: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> str:
+    def constant(name: str, array: npt.NDArray[np.floating[Any]]) -> str:
         constants.append(numpy_helper.from_array(array.astype(np.float32), name))
         return name
 
@@ -27,11 +30,12 @@ def residual(opset: int = 17) -> onnx.ModelProto:
         operands = [constant(f"{name}.{part}", array) for part, array in arrays.items()]
         return helper.make_node("BatchNormalization", [operand, *operands], [result], name=name)
 
-    around = {"pads": [1, 1, 1, 1]}
+    around: dict[str, Any] = {"pads": [1, 1, 1, 1]}
+    bounds = [constant("low", np.zeros(())), constant("high", np.full((), 6))]
     nodes = [
         helper.make_node("Conv", ["x", weights("w1", 4, 4, 3, 3), weights("b1", 4)], ["c1"], name="conv1", **around),
         norm("norm1", "c1", "n1"),
-        helper.make_node("Clip", ["n1", constant("low", np.zeros(())), constant("high", np.full((), 6))], ["r1"], name="clip1"),
+        helper.make_node("Clip", ["n1", *bounds], ["r1"], name="clip1"),
         helper.make_node("Conv", ["r1", weights("w2", 4, 4, 3, 3)], ["c2"], name="conv2", **around),
         norm("norm2", "c2", "n2"),
         helper.make_node("Sum" if opset < 13 else "Add", ["n2", "r1"], ["s"], name="sum"),
@@ -48,6 +52,24 @@ def residual(opset: int = 17) -> onnx.ModelProto:
         helper.make_node("Gemm", ["f", weights("w5", 6, 8), weights("b5", 6)], ["y"], name="fc", transB=1),
     ]  # fmt: skip
     return _model("residual", nodes, constants, SHAPE, (1, 6), opset)
+
+
+def convolution() -> onnx.ModelProto:
+    """A convolution, a Relu, a mean and a Gemm."""
+    random = np.random.default_rng(2)
+    constants = [
+        numpy_helper.from_array(random.normal(0, 0.3, (4, 4, 3, 3)).astype(np.float32), "w"),
+        numpy_helper.from_array(random.normal(0, 0.5, (4, 6)).astype(np.float32), "v"),
+        numpy_helper.from_array(np.linspace(-1, 1, 6, dtype=np.float32), "b"),
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], name="conv", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r"], name="relu"),
+        helper.make_node("GlobalAveragePool", ["r"], ["g"], name="mean"),
+        helper.make_node("Flatten", ["g"], ["f"], name="flatten"),
+        helper.make_node("Gemm", ["f", "v", "b"], ["y"], name="fc"),
+    ]
+    return _model("convolution", nodes, constants, SHAPE, (1, 6), 17)
 
 
 def attention() -> onnx.ModelProto:

@@ -19,7 +19,8 @@ import dsa_sched
 from dsa_sched.cli import cli
 from dsa_sched.quantisation.prepared import prepared
 from hw_models.errors import ModelError
-from tests.quantisation.quantisable_models import SHAPE, attention, residual
+from tests.quantisation.quantisable_models import SHAPE, attention, convolution, residual
+from tests.repo.test_docs import documented_keys
 from tests.small_models import one_node, save
 
 Array = npt.NDArray[Any]
@@ -45,7 +46,9 @@ def drawn(count: int, shape: tuple[int, ...] = SHAPE) -> list[Array]:
 
 
 def node(model: onnx.ModelProto, name: str) -> onnx.NodeProto:
-    return next(each for each in model.graph.node if each.name == name)
+    found: onnx.NodeProto
+    (found,) = (each for each in model.graph.node if each.name == name)
+    return found
 
 
 def producers(model: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
@@ -124,7 +127,9 @@ def test_a_value_is_rounded_once_and_after_its_activation(plain: Any) -> None:
     model = plain.model
     assert list(doubly_rounded(model)) == []
     made = producers(model)
-    rounded = {made[each.input[0]].op_type for each in model.graph.node if each.op_type == QUANTISE and each.input[0] in made}
+    rounded = {
+        made[each.input[0]].op_type for each in model.graph.node if each.op_type == QUANTISE and each.input[0] in made
+    }
     assert rounded == {"Clip", "Conv", "Relu", "MaxPool", "Concat", "GlobalAveragePool", "Flatten"}
     before_sum = [made[made[name].input[0]].input[0] for name in node(model, "sum").input]
     assert before_sum == ["n2", "r1"]
@@ -201,10 +206,10 @@ def test_other_methods_leave_outliers_out(tmp_path: Path, method: str) -> None:
     x = np.random.default_rng(0).normal(size=SHAPE).astype(np.float32)
     x[0, 0, 0, 0] = 1000.0
     np.savez(tmp_path / "x.npz", x=x)
-    whole, other = (dsa_sched.quantize(residual(), calibrate=tmp_path, method=each) for each in ("minmax", method))
-    scales = [
-        float(constants(each.model)[node(each.model, "x_QuantizeLinear").input[1]]) for each in (whole, other)
-    ]
+    scales = []
+    for each in ("minmax", method):
+        model = dsa_sched.quantize(convolution(), calibrate=tmp_path, method=each).model
+        scales.append(float(constants(model)[node(model, "x_QuantizeLinear").input[1]]))
     assert scales[0] == pytest.approx(1000 / 127)
     assert scales[1] < scales[0]
 
@@ -244,13 +249,14 @@ def test_the_model_in_memory_stays_as_it_is(folder: Path) -> None:
     assert model == residual()
 
 
-def test_the_result_compiles_to_integer_products(plain: Any, tmp_path: Path) -> None:
-    plain.save(tmp_path / "int8.onnx")
+def test_the_result_compiles_to_integer_products(folder: Path, tmp_path: Path) -> None:
+    result = dsa_sched.quantize(convolution(), calibrate=folder)
+    result.save(tmp_path / "int8.onnx")
     artifact = dsa_sched.compile(tmp_path / "int8.onnx", "stcp920", level="O0")
     kinds = {op.kind: op for op in artifact.graph.ops}
     assert artifact.graph.by_name[kinds["conv"].inputs[0]].dtype == "int8"
     (x,) = drawn(1)
-    assert relative(np.asarray(artifact.run({"x": x})["y"]), run(plain.model, x)[0]) < 0.02
+    assert relative(np.asarray(artifact.run({"x": x})["y"]), run(result.model, x)[0]) < 0.02
 
 
 @pytest.mark.parametrize(
@@ -259,7 +265,7 @@ def test_the_result_compiles_to_integer_products(plain: Any, tmp_path: Path) -> 
         ({}, r"calibrate: needs a folder of \.npz files, an \.npz file, or the word seeded; has none"),
         ({"calibrate": "nowhere"}, r"calibrate nowhere: needs a folder .*; has no such file or folder"),
         ({"calibrate": "seeded", "keep_float": ["conv"]}, r"keep_float conv: needs .*; did you mean Conv\?"),
-        ({"calibrate": "seeded", "keep_float": ["xyz"]}, r"keep_float xyz: needs .*; its types are BatchNorm"),
+        ({"calibrate": "seeded", "keep_float": ["xyz"]}, r"keep_float xyz: needs .*; its types are Add, BatchNorm"),
         ({"calibrate": "seeded", "method": "mean"}, r"method: needs one of minmax, entropy, percentile; has mean"),
         ({"calibrate": "seeded", "bound": 0.0}, r"bound: needs a number above 0; has 0"),
         ({"calibrate": "seeded", "inputs": 0}, r"inputs: needs at least 1; has 0"),
@@ -282,10 +288,11 @@ def test_an_empty_folder_and_arrays_of_other_shapes_are_refused(tmp_path: Path) 
         dsa_sched.quantize(residual(), calibrate=tmp_path)
 
 
-def test_values_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["minmax", "percentile", "entropy"])
+def test_values_that_are_not_finite_are_refused(tmp_path: Path, method: str) -> None:
     np.savez(tmp_path / "x.npz", x=np.full(SHAPE, np.inf, np.float32))
     with pytest.raises(ModelError, match=r"needs finite numbers for all calibration inputs"):
-        dsa_sched.quantize(residual(), calibrate=tmp_path)
+        dsa_sched.quantize(residual(), calibrate=tmp_path, method=method)
 
 
 def test_networks_without_layers_to_quantise_are_refused(plain: Any) -> None:
@@ -349,3 +356,10 @@ def test_the_model_itself_is_not_overwritten(tmp_path: Path) -> None:
     done = invoke(model, "--calibrate", "seeded", "-o", model)
     assert done.exit_code == 2
     assert onnx.load(model) == residual()
+
+
+def test_every_key_of_the_report_is_documented(plain: Any, folder: Path) -> None:
+    found = dsa_sched.quantize(residual(), calibrate=folder, bound=plain.relative_l2 / 2).to_dict()
+    entries = [found, found["layers"][0], found["outputs"][0], found["search"]]
+    entries += [found["search"]["ranking"][0], found["search"]["curve"][0], found["search"]["steps"][0]]
+    assert {key for entry in entries for key in entry} - documented_keys("quantize") == set()
