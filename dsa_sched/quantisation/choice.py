@@ -137,7 +137,10 @@ class Choices:
         tensors = [self.constants.get(name) for name in node.input[1:] if name]
         found = [tensor for tensor in tensors if tensor is not None and tensor.data_type == TensorProto.FLOAT]
         whole = len(found) == len(tensors) >= 1 and len(found[0].dims) in ranks and prod(found[0].dims) > 0
-        return whole and node.input[0] not in self.constants and all(len(bias.dims) == 1 for bias in found[1:])
+        if not whole or node.input[0] in self.constants:
+            return False
+        channels = found[0].dims[channel_axis(node)]
+        return all(list(bias.dims) == [channels] for bias in found[1:])
 
     def _integer_operands(self, node: onnx.NodeProto) -> tuple[str, ...]:
         """The computed operands that an integer operator reads as integers."""
@@ -203,6 +206,12 @@ def kept_layers(choices: Choices, source: onnx.ModelProto, wanted: Sequence[str]
         for layer in choices.layers
         if layer.operator in wanted or layer.name in wanted or layer.output in outputs
     )
+
+
+def channel_axis(node: onnx.NodeProto) -> int:
+    """The axis of a product's weights that has its output channels."""
+    across = any(attribute.name == "transB" and attribute.i for attribute in node.attribute)
+    return 0 if node.op_type == "Conv" or across else -1
 
 
 def _united(pairs: Iterable[set[str]]) -> tuple[frozenset[str], ...]:

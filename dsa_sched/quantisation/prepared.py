@@ -57,6 +57,7 @@ def prepared(source: onnx.ModelProto, who: str) -> onnx.ModelProto:
     _drop_copies(model)
     _sums_of_two(model)
     _fold_norms(model)
+    _flat_biases(model)
     _drop_unread(model)
     _declare_types(model)
     return model
@@ -210,6 +211,15 @@ def _sums_of_two(model: onnx.ModelProto) -> None:
     for node in model.graph.node:
         if node.op_type == "Sum" and len(node.input) == 2:
             node.op_type = "Add"
+
+
+def _flat_biases(model: onnx.ModelProto) -> None:
+    """Biases of Gemm in one row, [1, N], as [N], which means the same."""
+    constants, readers = constants_of(model), readers_of(model)
+    for node in model.graph.node:
+        bias = constants.get(node.input[2]) if node.op_type == "Gemm" and len(node.input) > 2 else None
+        if bias is not None and len(bias.dims) == 2 and bias.dims[0] == 1 and len(readers[bias.name]) == 1:
+            bias.dims[:] = [bias.dims[1]]
 
 
 def _fold_norms(model: onnx.ModelProto) -> None:

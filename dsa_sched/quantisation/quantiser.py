@@ -29,6 +29,7 @@ from dsa_sched.quantisation.choice import (
     MOVES,
     PRODUCTS,
     IntegerChoice,
+    channel_axis,
 )
 from dsa_sched.quantisation.prepared import constants_of
 from dsa_sched.quantisation.ranges import ValueRange
@@ -107,23 +108,22 @@ def _quantiser(
 
 
 def _separate_weights(model: onnx.ModelProto, choice: IntegerChoice) -> None:
-    """Give operators that stay in floating point weights of their own where integer ones read the same."""
-    chosen = {
-        name
-        for node in model.graph.node
-        if node.name in choice.layers and node.op_type in PRODUCTS
-        for name in node.input
-    }
-    constants = constants_of(model)
-    copies: dict[str, str] = {}
+    """Give weights of their own to operators that stay in floating point, where integer ones read the same, and to
+    products whose channels lie on another axis."""
+    products = [node for node in model.graph.node if node.name in choice.layers and node.op_type in PRODUCTS]
+    constants, names = constants_of(model), {node.name for node in products}
+    axes = {name: channel_axis(node) for node in reversed(products) for name in node.input if name in constants}
+    copies: dict[tuple[str, int | None], str] = {}
     for node in model.graph.node:
-        for place, name in enumerate(node.input if node.name not in choice.layers else ()):
-            if name in chosen and name in constants:
-                if name not in copies:
-                    copies[name] = f"{name}_float"
-                    model.graph.initializer.add().CopyFrom(constants[name])
-                    model.graph.initializer[-1].name = copies[name]
-                node.input[place] = copies[name]
+        axis = channel_axis(node) if node.name in names else None
+        for place, name in enumerate(node.input):
+            if axes.get(name, axis) == axis:
+                continue
+            if (name, axis) not in copies:
+                copies[name, axis] = f"{name}_{'float' if axis is None else 'turned'}"
+                model.graph.initializer.add().CopyFrom(constants[name])
+                model.graph.initializer[-1].name = copies[name, axis]
+            node.input[place] = copies[name, axis]
 
 
 def _give_numbers_back(model: onnx.ModelProto, choice: IntegerChoice, made: Mapping[str, onnx.NodeProto]) -> None:

@@ -95,6 +95,20 @@ def attention() -> onnx.ModelProto:
     return _model("attention", nodes, constants, (6, 8), (6, 8), 17)
 
 
+def tied() -> onnx.ModelProto:
+    """One square of weights that a Gemm reads as it is, two others turned, and a Mul as numbers."""
+    random = np.random.default_rng(3)
+    constants = [numpy_helper.from_array(random.normal(0, 0.4, (8, 8)).astype(np.float32), "w")]
+    constants += [numpy_helper.from_array(random.normal(size=(1, 8)).astype(np.float32), name) for name in "bc"]
+    nodes = [
+        helper.make_node("Gemm", ["x", "w", "b"], ["g"], name="plain"),
+        helper.make_node("Gemm", ["g", "w", "c"], ["h"], name="turned", transB=1),
+        helper.make_node("Gemm", ["h", "w"], ["i"], name="kept", transB=1),
+        helper.make_node("Mul", ["i", "w"], ["y"], name="gate"),
+    ]
+    return _model("tied", nodes, constants, (8, 8), (8, 8), 17)
+
+
 def _model(
     name: str, nodes: list[onnx.NodeProto], constants: list[TensorProto], inputs: tuple[int, ...],
     outputs: tuple[int, ...], opset: int,

@@ -19,7 +19,7 @@ import dsa_sched
 from dsa_sched.cli import cli
 from dsa_sched.quantisation.prepared import prepared
 from hw_models.errors import ModelError
-from tests.quantisation.quantisable_models import SHAPE, attention, convolution, residual
+from tests.quantisation.quantisable_models import SHAPE, attention, convolution, residual, tied
 from tests.repo.test_docs import documented_keys
 from tests.small_models import one_node, save
 
@@ -166,6 +166,17 @@ def test_layers_are_kept_in_floating_point_by_type_and_by_name(
     for name in in_float - {"sum"}:
         assert held[node(result.model, name).input[1]].dtype == np.float32
     assert reads_integers(result.model, "conv2")
+
+
+def test_weights_that_several_operators_read_are_quantised_for_each_as_it_needs_them() -> None:
+    result = dsa_sched.quantize(tied(), calibrate="seeded", inputs=2, keep_float=["kept"])
+    model, held, made = result.model, constants(result.model), producers(result.model)
+    plain, turned = (made[node(model, name).input[1]] for name in ("plain", "turned"))
+    assert [each.attribute[0].i for each in (plain, turned)] == [1, 0]
+    for name in ("kept", "gate"):
+        np.testing.assert_array_equal(held[node(model, name).input[1]], constants(tied())["w"])
+    assert 0 < result.relative_l2 < 0.05
+    onnx.checker.check_model(model, full_check=True)
 
 
 def test_weights_alone_are_quantised(folder: Path) -> None:
