@@ -16,6 +16,7 @@ from dsa_sched.artifact.tensors import TensorEntry, from_device, to_device
 from dsa_sched.frontend import Model
 from dsa_sched.stages.compilation import Compilation
 from dsa_sched.verification.masked_values import held_in_range, leaves_range, masked_values
+from dsa_sched.verification.moved_values import moved_value, only_moves
 from dsa_sched.verification.tolerances import (
     Share,
     first_difference,
@@ -119,9 +120,10 @@ def probe_loads(isolated: Compilation, feed: Feed, stored: Dump, exact: Feed) ->
     """Everything to place before an isolated run: the inputs, and the copies that layers read, with the reference's
     values.
 
-    A view holds the bytes of its source. What the reference does not know (a value that only our rewriting made) is
-    taken from the run of the whole network, and so is what the stored type cannot hold: a guard of a division that is
-    1e-12 in the file is another small number there.
+    A view holds the bytes of its source, and a value that only moves elements of others (`moved_values.py`) follows
+    from theirs. What the reference does not know otherwise (a value that only our rewriting made) is taken from the run
+    of the whole network, and so is what the stored type cannot hold: a guard of a division that is 1e-12 in the file is
+    another small number there.
     """
     graph, artifact, model = isolated.model.graph, isolated.artifact, isolated.model
     placed = {name: to_device(artifact.tensor(name), feed[name]) for name in graph.fed}
@@ -132,6 +134,8 @@ def probe_loads(isolated: Compilation, feed: Feed, stored: Dump, exact: Feed) ->
                 placed[name] = to_device(probe, _holdable(probe, _exact(model, name, exact), stored.get(name)))
             elif op.is_view and op.inputs[0] in placed:
                 placed[name] = placed[op.inputs[0]]
+            elif only_moves(op) and all(read in placed for read in op.inputs):
+                placed[name] = moved_value(graph, op, placed)
             elif name in stored:
                 placed[name] = stored[name]
     place = {name: name if name in graph.fed else f"{name}::probe" for name in placed}

@@ -64,10 +64,10 @@ class _Exact:
                         self.constants[node.output[0]] = numpy_helper.to_array(attribute.t)
             if node.op_type == "QuantizeLinear" and self.quantise(node):
                 continue
+            if node.op_type == "DequantizeLinear" and self.dequantise(node):
+                continue
             self.written.append(node)
-            if node.op_type == "DequantizeLinear":
-                self.dequantise(node)
-            elif node.op_type in ("Conv", "Gemm", "MatMul"):
+            if node.op_type in ("Conv", "Gemm", "MatMul"):
                 self.product(node)
             elif node.op_type in KEPT_WIDE:
                 self.keep(node)
@@ -136,13 +136,17 @@ class _Exact:
         self.written.append(helper.make_node("Cast", [held], [node.output[0]], name=node.name, to=kind))
         return True
 
-    def dequantise(self, node: onnx.NodeProto) -> None:
-        if node.input[0] in self.constants or self.uniform(node.output[0]) is None:
-            return
-        _, scale, zero = self.uniform(node.output[0]) or (node, np.ones(()), np.zeros(()))
+    def dequantise(self, node: onnx.NodeProto) -> bool:
+        """Both nodes are exchanged: an optimiser that finds one of them alone would write the other by itself."""
+        found = self.uniform(node.output[0])
+        if node.input[0] in self.constants or found is None:
+            return False
+        _, scale, zero = found
         integers = self.op("Cast", node.input[0], to=TensorProto.DOUBLE)
         less = self.op("Sub", integers, self.constant(zero))
-        self.wide[node.output[0]] = self.op("Mul", less, self.constant(scale))
+        wide = self.wide[node.output[0]] = self.op("Mul", less, self.constant(scale))
+        self.written.append(helper.make_node("Cast", [wide], [node.output[0]], name=node.name, to=TensorProto.FLOAT))
+        return True
 
     def integers(self, name: str) -> tuple[str, Floats] | None:
         """A factor less its zero point in float32, and its scale, one or one per output channel."""
