@@ -52,6 +52,7 @@ from dsa_sched.verification.evidence import (
     file_array,
     file_name,
     isolated_shares,
+    isolated_steps,
     logits_names,
     misshapen_outputs,
     of_file,
@@ -433,6 +434,7 @@ def _layer_results(judged: Compilation, found: _Findings, work: Mapping[str, Lay
             bound=shares[0].bound if shares else LAYER_BOUND,
             floor=shares[0].floor if shares else 0.0,
             channel=shares[1] if shares else None,
+            steps=isolated_steps(judged, name, found.alone, found.exact, rounded),
         )
 
     return tuple(result(*pair) for pair in zip(computing_layers(judged), found.samples, strict=True))

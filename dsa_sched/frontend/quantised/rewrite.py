@@ -138,7 +138,7 @@ class _Rewrite:
                 done = self._dequantise(chain, node)
             case "Conv" | "Gemm" | "MatMul":
                 done = self._product(chain, node)
-            case "Add":
+            case "Add" | "Sum" if len(node.inputs) == 2:
                 done = self._sum(chain, node)
             case _ if node.outputs[0] in self.units:
                 done = True  # an activation that its operand's node has written
