@@ -62,5 +62,14 @@ def calibration_inputs(model: onnx.ModelProto, source: str | Path | None, count:
     if path.is_file():
         return CalibrationInputs(model, (path,))
     if str(source) == SEEDED:
-        return CalibrationInputs(model, drawn=seeded_or_given(model, DrawnInputs(count, seed)).feeds[:count])
+        return CalibrationInputs(model, drawn=_drawn(model, DrawnInputs(count, seed)))
     raise ModelError(f"--calibrate {source}", needs=where, has="no such file or folder")
+
+
+def _drawn(model: onnx.ModelProto, options: DrawnInputs) -> tuple[InputSet, ...]:
+    """Inputs as `verify` draws them; its advice names the option of this command."""
+    try:
+        return seeded_or_given(model, options).feeds
+    except ModelError as error:
+        error.change = error.change.replace("--feed", "--calibrate")
+        raise

@@ -109,6 +109,25 @@ def tied() -> onnx.ModelProto:
     return _model("tied", nodes, constants, (8, 8), (8, 8), 17)
 
 
+def lookup() -> onnx.ModelProto:
+    """A table whose rows integers select, five rows further than they say, which is further than there are rows."""
+    nodes = [
+        helper.make_node("Add", ["x", "five"], ["further"], name="further"),
+        helper.make_node("Gather", ["table", "further"], ["row"], name="row"),
+        helper.make_node("MatMul", ["row", "w"], ["y"], name="product"),
+    ]
+    constants = [numpy_helper.from_array(np.array(5, np.int64), "five")]
+    constants += [numpy_helper.from_array(np.ones((4, 4), np.float32), name) for name in ("table", "w")]
+    graph = helper.make_graph(
+        nodes,
+        "lookup",
+        [helper.make_tensor_value_info("x", TensorProto.INT64, (2,))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (2, 4))],
+        constants,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
 def _model(
     name: str, nodes: list[onnx.NodeProto], constants: list[TensorProto], inputs: tuple[int, ...],
     outputs: tuple[int, ...], opset: int,

@@ -19,7 +19,7 @@ import dsa_sched
 from dsa_sched.cli import cli
 from dsa_sched.quantisation.prepared import prepared
 from hw_models.errors import ModelError
-from tests.quantisation.quantisable_models import SHAPE, attention, convolution, residual, tied
+from tests.quantisation.quantisable_models import SHAPE, attention, convolution, lookup, residual, tied
 from tests.repo.test_docs import documented_keys
 from tests.small_models import one_node, save
 
@@ -311,6 +311,20 @@ def test_networks_without_layers_to_quantise_are_refused(plain: Any) -> None:
         dsa_sched.quantize(one_node("Sigmoid"), calibrate="seeded")
     with pytest.raises(ModelError, match=r"needs a network in floating point; has DequantizeLinear; it is quantised"):
         dsa_sched.quantize(plain.model, calibrate="seeded")
+
+
+def test_drawn_inputs_that_are_refused_ask_for_others() -> None:
+    with pytest.raises(ModelError, match=r"needs drawn inputs that onnxruntime accepts; .*; give some with calibrate"):
+        dsa_sched.quantize(lookup(), calibrate="seeded")
+
+
+def test_a_file_that_no_reader_takes_is_not_written(
+    plain: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dsa_sched.quantisation.quantise.LARGEST_FILE_BYTES", 1000)
+    with pytest.raises(ModelError, match=r"int8\.onnx: needs at most 1000 bytes; has "):
+        plain.save(tmp_path / "int8.onnx")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_network_whose_outputs_are_integers_is_refused() -> None:
