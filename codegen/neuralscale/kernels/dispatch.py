@@ -123,7 +123,7 @@ class NeuralScaleKernels:
 
     def product_runs(self, graph: Graph, op: Op) -> tuple[tuple[int, int], ...]:
         """Runs of a product's reduction, as the template cuts them."""
-        return reduction_runs(graph.by_name[op.inputs[0]].shape[-1], 1, arithmetic_of(graph, op).scaled)
+        return reduction_runs(graph.by_name[op.inputs[0]].shape[-1], 1, arithmetic_of(graph, op).exact)
 
     def operators(self) -> tuple[tuple[str, str], ...]:
         """Each kind with its template's description of itself."""

@@ -24,6 +24,7 @@ from codegen.neuralscale.templates.products import (
     column_loads,
     product_problem,
     sum_buffers,
+    sum_factor,
     summed,
     with_scale,
 )
@@ -73,7 +74,7 @@ class ConvolutionShape:
             groups,
             (n, h, w, c),
             (on, oh, ow, oc),
-            arithmetic_of(graph, op).scaled,
+            arithmetic_of(graph, op).exact,
         )
 
     @property
@@ -230,5 +231,6 @@ def _convolve(tile: Tile, shape: ConvolutionShape, run: tuple[int, int], step: P
                 total.part(i * pixels_out, pixels_out, start, columns),
                 image.part(i * pixels_in, pixels_in, position * per_group + start_channel, per_group),
                 weights.part(position * taps, taps, within, columns),
+                sum_factor(tile),
             )
             start += columns

@@ -153,6 +153,21 @@ def test_scales_below_the_normal_numbers(scales: int) -> None:
     judge(compile_graph(*b.build(b.conv(x, 8, bias=False, factor=factor))))
 
 
+def test_one_scale_is_multiplied_by_the_matrix_engine() -> None:
+    """Then the vector engine has one pass less, and the sums in IM are fp16."""
+    found = {}
+    for scales in (1, 8):
+        b = MovementBuilder("scales")
+        y = b.conv(b.input("x", 1, 5, 5, 16, dtype="int8"), 8, bias=False, factor=factors(b, 144, scales))
+        y = b.matmul(b.view(b.narrow(y), 1, 200), b.integers(200, 8), bias=False, factor=factors(b, 200, scales))
+        compiled = compile_graph(*b.build(y), chip=small_chip(1))
+        instrs = compiled.program.streams[0].instrs
+        found[scales] = [instr.opcode for instr in instrs if instr.engine == "matrix" or ".x32." in instr.opcode]
+        judge(compiled)
+    assert found[1] == ["meconv.hf.x8.mm", "memul.hf.x8.mm"]
+    assert found[8] == ["meconv.x8.mm", "veemul.x32.mv", "memul.x8.mm", "veemul.x32.mv"]
+
+
 def test_sums_beyond_fp16_are_scaled_first() -> None:
     b = MovementBuilder("large")
     x = b.input("x", 2, 4000, dtype="int8")
@@ -344,8 +359,8 @@ def _from_numbers(b: MovementBuilder, x: str, kept: Sequence[str]) -> st.SearchS
     def made(draw: st.DrawFn) -> str:
         value = x
         alike = [name for name in kept if b.shape(name) == b.shape(x)]
-        if alike and draw(st.booleans()):
-            value = b.add_scaled(value, draw(st.sampled_from(alike)), draw(st.floats(-2, 2)))
+        if residual := draw(st.sampled_from(["", *alike])):
+            value = b.add_scaled(value, residual, draw(st.floats(-2, 2)))
         match draw(st.sampled_from(["", "relu", "clip", "mul", "pool"])):
             case "relu":
                 value = b.elementwise("relu", value)
