@@ -100,8 +100,9 @@ def is_immediate(graph: Graph, operand: str) -> bool:
 
 
 def conversion_cycles(chip: Chip, elements: int, passes: int = 1) -> float:
-    """`hw_models.cost.vector_cycles` of conversions between fp16 and int8, whose rate is that of int8."""
-    return cost.vector_cycles(chip, elements, INT8.operands, passes)
+    """`hw_models.cost.vector_cycles` of conversions between fp16 and int8, whose rate is that of int8. No conversions
+    need no rate."""
+    return cost.vector_cycles(chip, elements, INT8.operands, passes) if passes else 0.0
 
 
 def immediate(value: float) -> int:

@@ -18,6 +18,7 @@ from dsa_sched.pipeline import driver
 from dsa_sched.stages.compilation import CompileOptions
 from hw_models.chip import Chip
 from hw_models.errors import ModelError
+from hw_models.parts import MatrixEngine, VectorEngine
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.quantisation import Quantisation
 from tests.chip_runs import Compiled, compile_graph, small_chip, stcp920
@@ -303,6 +304,27 @@ def test_refusals() -> None:
     b = MovementBuilder("broadcast")
     y = b.add_scaled(b.input("x", 4, 4), b.input("y", 4, dtype="int8"), 1.0)
     assert "y is broadcast; both operands of add_scaled must have one shape" in refused(b, y)
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [("vector", "int8"), ("vector", "int32"), ("matrix", "int8")], ids=lambda part: part
+)
+def test_chips_without_a_rate_are_refused(kind: str, dtype: str) -> None:
+    """They still compute fp16."""
+    chip = stcp920()
+    engines = tuple(
+        engine.model_copy(update={"rates": tuple(rate for rate in engine.rates if rate.dtype != dtype)})
+        if engine.kind == kind and isinstance(engine, MatrixEngine | VectorEngine)
+        else engine
+        for engine in chip.engines
+    )
+    chip = chip.model_copy(update={"engines": engines})
+    b = MovementBuilder("rates")
+    y = b.conv(b.input("x", 1, 5, 5, 4, dtype="int8"), 4, factor=factors(b, 36, 4))
+    with pytest.raises(ModelError, match=f"engine {kind} of stcp920 has no rate for {dtype}"):
+        compile_graph(*b.build(b.narrow(y)), chip=chip)
+    b = MovementBuilder("fp16")
+    compile_graph(*b.build(b.elementwise("relu", b.conv(b.input("x", 1, 5, 5, 4), 4))), chip=chip).check()
 
 
 @st.composite
