@@ -137,8 +137,9 @@ class ConvolutionShape:
 
 
 class ConvolutionTemplate(Template):
-    """Images of two axes; constant weights, an optional bias, any groups; one stride and one dilation for both axes;
-    kernel, stride, dilation and padding up to 255; at most 32,767 channels."""
+    """Images of two axes, fp16 or int8 with fp16 results; constant weights, an optional bias, any groups; one stride
+    and one dilation for both axes; kernel, stride, dilation and padding up to 255; at most 32,767 channels, of int8
+    16,383 where each has a scale."""
 
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         del chip

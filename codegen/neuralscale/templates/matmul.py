@@ -4,7 +4,7 @@
     a [..., M, K] x b [..., K, N]   one product for each leading index of the result; an axis of 1 meets all of them
 
 Long reductions are cut (`codegen.neuralscale.instructions.reductions`): one pass per run, with partial sums added in
-order.
+order. Those of int8 are described in `codegen.neuralscale.templates.products`.
 
 The matrix array takes `array_pixels` rows by `array_channels` columns at once. A few rows after the last whole tile are
 computed as columns where that takes fewer cycles: b transposed times their transpose, whose result is transposed back.
@@ -50,8 +50,8 @@ from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
 
 class MatmulTemplate(Template):
-    """Two operands of two or more axes, constant or not, leading axes broadcast; an optional bias over the columns;
-    where the second one has several matrices, rows of at most 32,767 elements."""
+    """Two operands of two or more axes, fp16, or int8 with fp16 results, constant or not, leading axes broadcast; an
+    optional bias over the columns; where the second one has several matrices, rows of at most 32,767 elements."""
 
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         del chip
