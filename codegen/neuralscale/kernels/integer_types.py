@@ -23,10 +23,11 @@ def types_problem(graph: Graph, op: Op, chip: Chip) -> str | None:
     does."""
     names = (*op.inputs, *op.outputs)
     for name, wanted in zip(names, _wanted_types(graph, op), strict=True):
-        found = graph.by_name[name].dtype
-        if found not in (FP16.dtype, INT8.operands):
+        tensor = graph.by_name[name]
+        found = f"{tensor.dtype}, {tensor.quantisation}" if tensor.quantisation else tensor.dtype
+        if tensor.dtype not in (FP16.dtype, INT8.operands):
             return f"{name} is {found}; templates compute in {FP16.dtype} or {INT8.operands}"
-        if found != wanted:
+        if tensor.dtype != wanted:
             return f"{name} is {found}; here {op.kind} takes {wanted}"
     for name in dict.fromkeys(names):
         if problem := _extent_problem(graph, op, name):
