@@ -18,6 +18,7 @@ from dsa_sched.pipeline import driver
 from dsa_sched.stages.compilation import CompileOptions
 from hw_models.chip import Chip
 from hw_models.errors import ModelError
+from hw_models.parts import MatrixEngine, VectorEngine
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.quantisation import Quantisation
 from tests.chip_runs import Compiled, compile_graph, small_chip, stcp920
@@ -151,6 +152,21 @@ def test_scales_below_the_normal_numbers(scales: int) -> None:
     x = b.input("x", 1, 5, 5, 16, dtype="int8")
     factor = b.constant("factor", 2.0 ** -np.linspace(24, 15, scales).round() * 1.0)
     judge(compile_graph(*b.build(b.conv(x, 8, bias=False, factor=factor))))
+
+
+def test_one_scale_is_multiplied_by_the_matrix_engine() -> None:
+    """Then the vector engine has one pass less, and the sums in IM are fp16."""
+    found = {}
+    for scales in (1, 8):
+        b = MovementBuilder("scales")
+        y = b.conv(b.input("x", 1, 5, 5, 16, dtype="int8"), 8, bias=False, factor=factors(b, 144, scales))
+        y = b.matmul(b.view(b.narrow(y), 1, 200), b.integers(200, 8), bias=False, factor=factors(b, 200, scales))
+        compiled = compile_graph(*b.build(y), chip=small_chip(1))
+        instrs = compiled.program.streams[0].instrs
+        found[scales] = [instr.opcode for instr in instrs if instr.engine == "matrix" or ".x32." in instr.opcode]
+        judge(compiled)
+    assert found[1] == ["meconv.hf.x8.mm", "memul.hf.x8.mm"]
+    assert found[8] == ["meconv.x8.mm", "veemul.x32.mv", "memul.x8.mm", "veemul.x32.mv"]
 
 
 def test_sums_beyond_fp16_are_scaled_first() -> None:
@@ -290,6 +306,27 @@ def test_refusals() -> None:
     assert "y is broadcast; both operands of add_scaled must have one shape" in refused(b, y)
 
 
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [("vector", "int8"), ("vector", "int32"), ("matrix", "int8")], ids=lambda part: part
+)
+def test_chips_without_a_rate_are_refused(kind: str, dtype: str) -> None:
+    """They still compute fp16."""
+    chip = stcp920()
+    engines = tuple(
+        engine.model_copy(update={"rates": tuple(rate for rate in engine.rates if rate.dtype != dtype)})
+        if engine.kind == kind and isinstance(engine, MatrixEngine | VectorEngine)
+        else engine
+        for engine in chip.engines
+    )
+    chip = chip.model_copy(update={"engines": engines})
+    b = MovementBuilder("rates")
+    y = b.conv(b.input("x", 1, 5, 5, 4, dtype="int8"), 4, factor=factors(b, 36, 4))
+    with pytest.raises(ModelError, match=f"engine {kind} of stcp920 has no rate for {dtype}"):
+        compile_graph(*b.build(b.narrow(y)), chip=chip)
+    b = MovementBuilder("fp16")
+    compile_graph(*b.build(b.elementwise("relu", b.conv(b.input("x", 1, 5, 5, 4), 4))), chip=chip).check()
+
+
 @st.composite
 def chips(draw: st.DrawFn) -> Chip:
     return small_chip(
@@ -344,8 +381,8 @@ def _from_numbers(b: MovementBuilder, x: str, kept: Sequence[str]) -> st.SearchS
     def made(draw: st.DrawFn) -> str:
         value = x
         alike = [name for name in kept if b.shape(name) == b.shape(x)]
-        if alike and draw(st.booleans()):
-            value = b.add_scaled(value, draw(st.sampled_from(alike)), draw(st.floats(-2, 2)))
+        if residual := draw(st.sampled_from(["", *alike])):
+            value = b.add_scaled(value, residual, draw(st.floats(-2, 2)))
         match draw(st.sampled_from(["", "relu", "clip", "mul", "pool"])):
             case "relu":
                 value = b.elementwise("relu", value)
