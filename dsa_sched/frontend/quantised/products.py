@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dsa_sched.frontend.network.network import Network, Node, Setting
+from dsa_sched.frontend.network.windows import windows_of
 from dsa_sched.frontend.network.terms import number
 from dsa_sched.frontend.network.traced import TracedArray
 from dsa_sched.frontend.quantised.grids import DEQUANTISE, LEAST, MOST, Floats, Grid, dequantised, grid_of
-from dsa_sched.frontend.rules.rules_window import windows_of
 
 Shape = tuple[int, ...]
 Settings = tuple[tuple[str, Setting], ...]
