@@ -25,6 +25,7 @@ from tests.chip_runs import Compiled, compile_graph, small_chip, stcp920
 from tests.exact_integers import as_numbers, evaluate_exactly, rounded
 from tests.movement_graphs import MovementBuilder
 from tests.small_graphs import Pads
+from tests.tile_samples import SAMPLES, sample_chip
 
 LEVELS = ("O0", "O1", "O2", "O3", "streamed")
 LIMITED = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
@@ -266,6 +267,24 @@ def test_readers_at_odd_places(level: str) -> None:
     pooled = b.pool("max_pool", b.widen(x), (2, 2), 2)
     uneven = b.slice(pooled, (0, 1, 0, 3), (1, 1, 1, 2), (1, 2, 3, 4))
     judge(compile_graph(*b.build(part, b.narrow(uneven, "truncate")), level=level))
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLES if name != "lookup"])  # whose table is of no function
+def test_every_layer_may_end_in_int8(name: str) -> None:
+    """Values are converted in a tile of their own, whatever the anchor; a width that is odd is refused."""
+    b = MovementBuilder(name)
+    last = SAMPLES[name](b)
+    if b.dtype(last) == "int8":
+        return
+    made = b.build(b.narrow(last, "truncate"))
+    if b.shape(last)[-1] % 2:
+        with pytest.raises(ModelError, match="moved in units of 2 bytes"):
+            compile_graph(*made)
+        return
+    compiled = compile_graph(*made, chip=sample_chip(name))
+    layers = [layer.ops for group in compiled.plan.groups for layer in group.layers]
+    assert len(layers[-1]) > 1
+    compiled.check_results(scale=4.0)
 
 
 def test_views_of_int8() -> None:
