@@ -15,6 +15,7 @@ from hypothesis import settings
 from tests.processor_times import ProcessorTimes
 
 os.environ["DSA_SCHED_BUILD_CACHE"] = "off"  # tests compile what they say that they compile
+os.environ["DSA_SCHED_JOBS"] = "1"  # the workers that run the tests take all cores already
 
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None, derandomize=False)

@@ -66,7 +66,7 @@ def _value(op: Op, operands: list[Values]) -> Values:
         case "mul":
             return rounded(x * operands[1])
         case "max_pool":
-            return np.max([tap for _, tap in _taps(op, x, -np.inf)], axis=0)
+            return np.asarray(np.max([tap for _, tap in _taps(op, x, -np.inf)], axis=0))
         case "slice":
             starts, steps = op.ints("starts"), op.ints("steps")
             return _sliced(x, starts, steps, tuple(axis.extent for axis in op.stages[0].domain))

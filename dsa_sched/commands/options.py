@@ -217,7 +217,7 @@ def planning_options(command: AnyFunction) -> AnyFunction:
             type=click.IntRange(1),
             metavar="N",
             help=f"At {AUTO}: how many processes work at once. The result is the same for every number. Default: one "
-            "per core of this machine.",
+            "per core of this machine, or as many as the environment variable DSA_SCHED_JOBS says.",
         ),
         force_group_option,
         tune_option,

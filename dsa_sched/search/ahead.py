@@ -37,8 +37,13 @@ PR_SET_PDEATHSIG = 1
 """Number of the option of Linux's `prctl` that names the signal for a process whose parent ends."""
 
 
+ENVIRONMENT = "DSA_SCHED_JOBS"
+"""Name of the variable that gives the number of processes where no option does."""
+
+
 def processes_of(jobs: int | None) -> int:
-    """Number of processes that may work at once; default: one for each core that this process may use.
+    """Number of processes that may work at once; default: what the environment says, or one for each core that this
+    process may use.
 
     It is one where this process is a worker of another one, or has threads whose locks a fork would copy, or where the
     system is not Linux.
@@ -46,7 +51,8 @@ def processes_of(jobs: int | None) -> int:
     alone = threading.active_count() == 1 and multiprocessing.parent_process() is None
     if not alone or sys.platform != "linux":
         return 1
-    return jobs or len(os.sched_getaffinity(0))
+    said = os.environ.get(ENVIRONMENT, "")
+    return jobs or (int(said) if said.isdecimal() else 0) or len(os.sched_getaffinity(0))
 
 
 @contextmanager

@@ -287,8 +287,21 @@ def _before_softmax(graph: Graph, output: str) -> str:
 
 def _requantises(graph: Graph, op: Op) -> bool:
     """Whether an operator is one of those between numbers and their integers: a softmax before it decides."""
-    numbers = op.kind in ("mul", "add") and all(prod(graph.by_name[name].shape) == 1 for name in op.inputs[1:])
+    others = [graph.by_name[name] for name in op.inputs[1:]]
+    numbers = op.kind in ("mul", "add") and all(other.constant and prod(other.shape) == 1 for other in others)
     return op.kind in ("narrow", "widen") or numbers
+
+
+def step_of(model: Model, name: str) -> float:
+    """Distance of neighbouring numbers of a value that is made of integers by scales and shifts; 0 for others."""
+    graph, step = model.graph, 1.0
+    while (op := graph.producer.get(name)) is not None and op.kind != "widen":
+        if not (op.is_view or _requantises(graph, op)) or op.kind == "narrow":
+            return 0.0
+        if op.kind == "mul":
+            step *= abs(float(model.constants[graph.by_name[op.inputs[1]].constant].reshape(-1)[0]))
+        name = op.inputs[0]
+    return step if op is not None else 0.0
 
 
 def changed_constants(whole: Compilation, dump: Dump) -> Iterator[str]:

@@ -57,6 +57,7 @@ from dsa_sched.verification.evidence import (
     misshapen_outputs,
     of_file,
     probe_loads,
+    step_of,
     stored_values,
     worst_error,
 )
@@ -462,7 +463,7 @@ def _end(judged: Compilation, found: _Findings, name: str) -> tuple[LogitsResult
     if any(leaves_range(array, dtype) for array in exact):
         ours, exact, others = (tuple(held_in_range(a, dtype) for a in arrays) for arrays in (ours, exact, others))
         moved = tuple((held_in_range(apart, dtype), held_in_range(together, dtype)) for apart, together in moved)
-    return judge_logits(name, ours, exact, moved, others)
+    return judge_logits(name, ours, exact, moved, others, step_of(model, name))
 
 
 class _Clock:

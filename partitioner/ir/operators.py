@@ -183,9 +183,9 @@ OPERATOR_TABLE: tuple[OperatorRow, ...] = (
     OperatorRow("CastLike", "", _T.LIGHT | _T.EXACT),
     OperatorRow("QuantizeLinear", "", _T.LIGHT),
     OperatorRow("DequantizeLinear", "", _T.LIGHT),
-    OperatorRow("", "widen", _OF_ONE | _CHOICE),  # int8 to float16
-    OperatorRow("", "narrow", _OF_ONE | _T.JUMPS),  # float16 to int8
-    OperatorRow("", "add_scaled", _OF_TWO),  # a float16 operand and an int8 one times a number
+    OperatorRow("", "widen", _EACH | _CHOICE),  # int8 to float16
+    OperatorRow("", "narrow", _EACH | _T.JUMPS),  # float16 to int8
+    OperatorRow("", "add_scaled", _EACH),  # a float16 operand and an int8 one times a number
     # Truth values and integers.
     OperatorRow("Greater", "", _EACH | _T.COMPARES | _T.JUMPS),
     OperatorRow("GreaterOrEqual", "", _EACH | _T.COMPARES | _T.JUMPS),

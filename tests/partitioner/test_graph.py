@@ -261,9 +261,9 @@ def test_a_quantisation_that_cannot_be_read_names_its_line(field: str) -> None:
         parse_graph(text)
 
 
-def test_a_target_that_cannot_compute_quantised_values_says_so() -> None:
+def test_an_operator_that_does_not_take_quantised_values_is_refused_in_words() -> None:
     graph = quantised(Quantisation((0.1,), (-3,)))
-    said = "x is int8, quantised with scale 0.1 and zero point -3; templates compute in float16, not quantised"
+    said = "x is int8, quantised with scale 0.1 and zero point -3; here relu takes float16"
     assert TARGET.accepts(graph, graph.ops[0], {}, load_chip("stcp920")) == said
     by_axis = TARGET.accepts(quantised(Quantisation((0.1,) * 4, (0,) * 4, 0)), graph.ops[0], {}, load_chip("stcp920"))
     assert by_axis is not None

@@ -3,7 +3,8 @@
 operator + graph --arithmetic_of--> Arithmetic: bytes of an element and of a sum, cycles of the engines
 
     FP16   fp16 x fp16 --matrix engine--> fp16 sums --vector engine--> fp16
-    INT8   int8 x int8 --matrix engine--> int32 sums --times an fp16 scale--> fp16 --vector engine--> fp16
+    INT8   int8 x int8 --matrix engine--> int32 sums --times an fp16 scale per column--> fp16 --vector engine--> fp16
+           int8 x int8 --matrix engine, times one fp16 number--> fp16 --vector engine--> fp16 (INT8_BY_NUMBER)
 
 This is the one place of the code generator that names a type. Templates, instructions and their costs take what they
 need from the `Arithmetic` of a tile, or from the type of the tensor that they load or store.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from types import MappingProxyType
 
 import numpy as np
@@ -50,8 +52,13 @@ class Arithmetic:
         return DTYPE_BYTES[self.accumulate]
 
     @property
+    def exact(self) -> bool:
+        """Whether integers are multiplied, so that sums are exact."""
+        return self.operands != self.dtype
+
+    @property
     def scaled(self) -> bool:
-        """Whether the sums are integers, which become numbers of `dtype` by a product with a scale."""
+        """Whether the matrix engine leaves integers, which the vector engine multiplies by a scale."""
         return self.accumulate != self.dtype
 
     def matrix_cycles(self, chip: Chip, pixels: int, channels: int, reduction: int) -> float:
@@ -73,6 +80,7 @@ class Arithmetic:
 
 FP16 = Arithmetic("float16", operands="float16", accumulate="float16")
 INT8 = Arithmetic("float16", operands="int8", accumulate="int32")
+INT8_BY_NUMBER = Arithmetic("float16", operands="int8", accumulate="float16")
 
 ARITHMETICS: Mapping[str, Arithmetic] = MappingProxyType({each.operands: each for each in (FP16, INT8)})
 """Arithmetic by the type of an operator's first operand."""
@@ -80,12 +88,21 @@ ARITHMETICS: Mapping[str, Arithmetic] = MappingProxyType({each.operands: each fo
 
 def arithmetic_of(graph: Graph, op: Op) -> Arithmetic:
     """The arithmetic of an operator. Raises KeyError for a type that no template computes in."""
-    return ARITHMETICS[graph.by_name[op.inputs[0]].dtype]
+    found = ARITHMETICS[graph.by_name[op.inputs[0]].dtype]
+    by_number = found.exact and len(op.inputs) > 2 and is_immediate(graph, op.inputs[2])
+    return INT8_BY_NUMBER if by_number else found
+
+
+def is_immediate(graph: Graph, operand: str) -> bool:
+    """Whether the operand is a constant of one element, which goes into the instruction."""
+    tensor = graph.by_name[operand]
+    return bool(tensor.constant) and prod(tensor.shape) == 1
 
 
 def conversion_cycles(chip: Chip, elements: int, passes: int = 1) -> float:
-    """`hw_models.cost.vector_cycles` of conversions between fp16 and int8, whose rate is that of int8."""
-    return cost.vector_cycles(chip, elements, INT8.operands, passes)
+    """`hw_models.cost.vector_cycles` of conversions between fp16 and int8, whose rate is that of int8. No conversions
+    need no rate."""
+    return cost.vector_cycles(chip, elements, INT8.operands, passes) if passes else 0.0
 
 
 def immediate(value: float) -> int:

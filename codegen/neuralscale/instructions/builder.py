@@ -129,26 +129,19 @@ class InstructionBuilder:
         for dd, aa in _cut((d, a)):
             yield self._vector(f"{op}.mf", dd, aa, (("fs2", immediate(value)),))
 
-    def rescale(self, d: MatrixPlace, sums: MatrixPlace, scales: MatrixPlace | float) -> Iterator[Instr]:
-        """veemul.x32: d = integer sums times a number, or one number per column (a dense vector).
+    def rescale(self, d: MatrixPlace, sums: MatrixPlace, scales: MatrixPlace) -> Iterator[Instr]:
+        """veemul.x32.mv: d = integer sums times a number per column; `scales` is a dense vector.
 
-        The chip checks the range of a vector as if it had an element per row: rows are cut where that would leave the
+        The chip checks the range of the vector as if it had an element per row: rows are cut where that would leave the
         memory."""
-        if not isinstance(scales, MatrixPlace):
-            for dd, aa in _cut((d, sums)):
-                yield self._scaling("veemul.x32.mf", dd, aa, ("fs2", immediate(scales)))
-            return
         size_bytes = self.chip.memory(scales.memory).size_bytes
         for whole, part, column in _cut_rows_and_columns(d, sums):
             vector = scales.part(0, 1, column, whole.columns)
             most = max(1, (size_bytes - vector.offset_bytes) // vector.item_bytes)
             for row in range(0, whole.rows, most):
                 dd, aa = (m.part(row, min(most, whole.rows - row)) for m in (whole, part))
-                yield self._scaling("veemul.x32.mv", dd, aa, ("rs2", vector.address), vector.region)
-
-    def _scaling(self, opcode: str, d: MatrixPlace, a: MatrixPlace, scale: tuple[str, int], *reads: Region) -> Instr:
-        cycles = self.arithmetic.scaling_cycles(self.chip, d.rows * d.columns)
-        return replace(self._vector(opcode, d, a, (scale,), reads), cycles=cycles)
+                instr = self._vector("veemul.x32.mv", dd, aa, (("rs2", vector.address),), (vector.region,))
+                yield replace(instr, cycles=self.arithmetic.scaling_cycles(self.chip, dd.rows * dd.columns))
 
     def widen(self, d: MatrixPlace, a: MatrixPlace) -> Iterator[Instr]:
         """vecvt.hf.x8.m: int8 elements as fp16."""
@@ -217,9 +210,11 @@ class InstructionBuilder:
         reads = (a.region, a.region) if squares else (a.region,)
         return Instr("vector", opcode, operands, reads, (d.region,), self._passes(a), self.source)
 
-    def memul(self, d: MatrixPlace, a: MatrixPlace, b: MatrixPlace, *, turned: bool = False) -> Instr:
+    def memul(
+        self, d: MatrixPlace, a: MatrixPlace, b: MatrixPlace, *, turned: bool = False, factor: float | None = None
+    ) -> Instr:
         """d = a b; `d` in IM, `b` in L1. With `turned`, `a` is stored transposed: a column for each row of d (fp16
-        only)."""
+        only). Sums of int8 are multiplied by a `factor` where there is one, else left as they are."""
         operands = (
             ("rd", d.address),
             ("rs1", a.address),
@@ -228,10 +223,10 @@ class InstructionBuilder:
             ("m_shape_s2", self._pair(b.columns, b.rows)),
             ("m_stride_d", d.stride_field),
             ("m_stride_s", self._pair(b.stride_field, a.stride_field)),
+            *(() if factor is None else (("m_dequant_coeff", immediate(factor)),)),
         )
         cycles = self.arithmetic.matrix_cycles(self.chip, d.rows, b.columns, b.rows)
-        plain = "memul.x8.mm" if self.arithmetic.scaled else "memul.mm"
-        opcode = "memul.ts.mm" if turned else plain
+        opcode = "memul.ts.mm" if turned else f"memul{self._product_form}"
         return Instr("matrix", opcode, operands, (a.region, b.region), (d.region,), cycles, self.source)
 
     def transpose(self, d: MatrixPlace, a: MatrixPlace) -> Instr:
@@ -246,9 +241,16 @@ class InstructionBuilder:
         cycles = self._passes(a)
         return Instr("matrix", "metr.m", operands, (a.region,), (d.region,), cycles, self.source)
 
-    def meconv(self, shape: Convolution, d: MatrixPlace, image: MatrixPlace, weights: MatrixPlace) -> Instr:
+    def meconv(
+        self,
+        shape: Convolution,
+        d: MatrixPlace,
+        image: MatrixPlace,
+        weights: MatrixPlace,
+        factor: float | None = None,
+    ) -> Instr:
         """meconv of one image: `image` has a row per pixel, `weights` one per (kh, kw, channel), `d` one per output
-        pixel."""
+        pixel. `factor` as for `memul`."""
         top, bottom, left, right = shape.padding
         operands = (
             ("rd", d.address),
@@ -261,11 +263,19 @@ class InstructionBuilder:
             ("conv_S_kernel", weights.stride_field),
             ("conv_kernel", shape.kernel[1] << 24 | shape.kernel[0] << 16 | shape.dilation << 8 | shape.stride),
             ("conv_padding", top << 24 | bottom << 16 | left << 8 | right),
+            *(() if factor is None else (("conv_dequant_coeff", immediate(factor)),)),
         )
         pixels = shape.out_height * shape.out_width
         cycles = self.arithmetic.matrix_cycles(self.chip, pixels, shape.out_channels, shape.reduction)
-        opcode = "meconv.x8.mm" if self.arithmetic.scaled else "meconv.mm"
+        opcode = f"meconv{self._product_form}"
         return Instr("matrix", opcode, operands, (image.region, weights.region), (d.region,), cycles, self.source)
+
+    @property
+    def _product_form(self) -> str:
+        """The last part of the name of a product: of fp16, of int8 into int32, of int8 times a number into fp16."""
+        if not self.arithmetic.exact:
+            return ".mm"
+        return ".x8.mm" if self.arithmetic.scaled else ".hf.x8.mm"
 
     def _vector(
         self,

@@ -101,8 +101,8 @@ def form_cycles(
         matrix += images * arithmetic.matrix_cycles(chip, rows * columns, part.columns, taps * part.size)
         units = taps * part.size * part.columns * arithmetic.operand_bytes // TRANSFER_UNIT_BYTES
         vector += arithmetic.vector_cycles(chip, units) if part.fresh else 0.0
-        vector += (conversion_cycles if arithmetic.scaled else arithmetic.vector_cycles)(chip, part.columns, taps)
-    if arithmetic.scaled:
+        vector += (conversion_cycles if arithmetic.exact else arithmetic.vector_cycles)(chip, part.columns, taps)
+    if arithmetic.exact:
         vector += conversion_cycles(chip, taps * count)
     return (("matrix", matrix), ("vector", vector))
 
@@ -129,7 +129,7 @@ def depthwise_form(graph: Graph, op: Op, chip: Chip) -> DepthwiseForm:
     absent = {
         DepthwiseForm.EACH: False,
         DepthwiseForm.BLOCKS: not blocks_fit,
-        DepthwiseForm.VECTOR: arithmetic.scaled,  # the vector engine has no exact sums
+        DepthwiseForm.VECTOR: arithmetic.exact,  # the vector engine has no exact sums
     }
     offered = [form for form in DepthwiseForm if not absent[form]]
     return min(offered, key=cycles)

@@ -112,7 +112,7 @@ class NeuralScaleKernels:
             return f"{op.kind} needs {no_table(chip)}"
         if op.kind not in TEMPLATES:
             return NO_TEMPLATE.get(op.kind, f"no template computes {op.kind} on {self.name}")
-        return types_problem(graph, op) or template_of(graph, op).accepts(graph, op, chip)
+        return types_problem(graph, op, chip) or template_of(graph, op).accepts(graph, op, chip)
 
     def table_for(self, graph: Graph, op: Op, chip: Chip) -> npt.NDArray[np.generic] | None:
         """The table of the operator's function, one entry per fp16 number, where the chip looks it up: for functions
@@ -124,7 +124,7 @@ class NeuralScaleKernels:
 
     def product_runs(self, graph: Graph, op: Op) -> tuple[tuple[int, int], ...]:
         """Runs of a product's reduction, as the template cuts them."""
-        return reduction_runs(graph.by_name[op.inputs[0]].shape[-1], 1, arithmetic_of(graph, op).scaled)
+        return reduction_runs(graph.by_name[op.inputs[0]].shape[-1], 1, arithmetic_of(graph, op).exact)
 
     def operators(self) -> tuple[tuple[str, str], ...]:
         """Each kind with its template's description of itself."""

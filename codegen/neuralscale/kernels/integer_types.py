@@ -10,25 +10,29 @@ ends inside a unit.
 
 from __future__ import annotations
 
-from codegen.neuralscale.instructions.arithmetic import FP16, INT8, TRANSFER_UNIT_BYTES
+from codegen.neuralscale.instructions.arithmetic import FP16, INT8, TRANSFER_UNIT_BYTES, arithmetic_of
 from codegen.neuralscale.instructions.depthwise_forms import is_depthwise
+from hw_models.chip import Chip
+from hw_models.parts import MatrixEngine, VectorEngine
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer
 
 
-def types_problem(graph: Graph, op: Op) -> str | None:
-    """Why no template computes an operator on operands of these types and extents; None where one does."""
+def types_problem(graph: Graph, op: Op, chip: Chip) -> str | None:
+    """Why no template computes an operator on operands of these types and extents, on this chip; None where one
+    does."""
     names = (*op.inputs, *op.outputs)
     for name, wanted in zip(names, _wanted_types(graph, op), strict=True):
-        found = graph.by_name[name].dtype
-        if found not in (FP16.dtype, INT8.operands):
+        tensor = graph.by_name[name]
+        found = f"{tensor.dtype}, {tensor.quantisation}" if tensor.quantisation else tensor.dtype
+        if tensor.dtype not in (FP16.dtype, INT8.operands):
             return f"{name} is {found}; templates compute in {FP16.dtype} or {INT8.operands}"
-        if found != wanted:
+        if tensor.dtype != wanted:
             return f"{name} is {found}; here {op.kind} takes {wanted}"
     for name in dict.fromkeys(names):
         if problem := _extent_problem(graph, op, name):
             return problem
-    return None
+    return _missing_rate(graph, op, chip)
 
 
 def _wanted_types(graph: Graph, op: Op) -> tuple[str, ...]:
@@ -46,6 +50,21 @@ def _wanted_types(graph: Graph, op: Op) -> tuple[str, ...]:
             return (number, integer, number)
         case _:
             return (*numbers, *(number,) * len(op.outputs))
+
+
+def _missing_rate(graph: Graph, op: Op, chip: Chip) -> str | None:
+    """The engine for which the chip file has no rate of a type that the operator needs; None where it has all."""
+    if all(graph.by_name[name].dtype != INT8.operands for name in (*op.inputs, *op.outputs)):
+        return None
+    arithmetic = arithmetic_of(graph, op)
+    multiplies = arithmetic.exact and op.macs > 0
+    needed: list[tuple[MatrixEngine | VectorEngine, str]] = [(chip.vector, INT8.operands)]
+    if multiplies:
+        needed += [(chip.vector, arithmetic.accumulate), (chip.matrix, arithmetic.operands)]
+    for engine, dtype in needed:
+        if dtype not in {rate.dtype for rate in engine.rates}:
+            return f"engine {engine.name} of {chip.name} has no rate for {dtype}"
+    return None
 
 
 def _extent_problem(graph: Graph, op: Op, name: str) -> str | None:

@@ -30,12 +30,6 @@ def same_shape(graph: Graph, operand: str, output: str) -> bool:
     return padded_shape(graph, operand, output) == graph.by_name[output].shape
 
 
-def is_immediate(graph: Graph, operand: str) -> bool:
-    """Whether the operand is a constant of one element, which goes into the instruction."""
-    tensor = graph.by_name[operand]
-    return bool(tensor.constant) and prod(tensor.shape) == 1
-
-
 def operand_box(graph: Graph, operand: str, output: str, box: Box) -> Box:
     """The box of the operand that meets a box of the output."""
     padded = padded_shape(graph, operand, output)

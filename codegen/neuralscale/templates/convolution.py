@@ -24,6 +24,7 @@ from codegen.neuralscale.templates.products import (
     column_loads,
     product_problem,
     sum_buffers,
+    sum_factor,
     summed,
     with_scale,
 )
@@ -73,7 +74,7 @@ class ConvolutionShape:
             groups,
             (n, h, w, c),
             (on, oh, ow, oc),
-            arithmetic_of(graph, op).scaled,
+            arithmetic_of(graph, op).exact,
         )
 
     @property
@@ -136,8 +137,9 @@ class ConvolutionShape:
 
 
 class ConvolutionTemplate(Template):
-    """Images of two axes; constant weights, an optional bias, any groups; one stride and one dilation for both axes;
-    kernel, stride, dilation and padding up to 255; at most 32,767 channels."""
+    """Images of two axes, fp16 or int8 with fp16 results; constant weights, an optional bias, any groups; one stride
+    and one dilation for both axes; kernel, stride, dilation and padding up to 255; at most 32,767 channels, of int8
+    16,383 where each has a scale."""
 
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         del chip
@@ -230,5 +232,6 @@ def _convolve(tile: Tile, shape: ConvolutionShape, run: tuple[int, int], step: P
                 total.part(i * pixels_out, pixels_out, start, columns),
                 image.part(i * pixels_in, pixels_in, position * per_group + start_channel, per_group),
                 weights.part(position * taps, taps, within, columns),
+                sum_factor(tile),
             )
             start += columns

@@ -30,6 +30,7 @@ from codegen.neuralscale.templates.products import (
     bias_operand,
     column_buffers,
     column_loads,
+    sum_factor,
     summed,
 )
 from codegen.neuralscale.templates.template import (
@@ -111,7 +112,7 @@ def _built(
         return data_buffer("rows", item_bytes * taps * count), data_buffer("product", item_bytes * columns * count)
     size_bytes = max(arithmetic.operand_bytes * taps * part.size * part.columns for part in parts)
     matrices = tuple(TileBuffer(f"matrix{turn}", "L1", WEIGHTS, size_bytes) for turn in range(min(2, len(parts))))
-    if not arithmetic.scaled:
+    if not arithmetic.exact:
         return matrices
     return *matrices, TileBuffer(WIDENED, "L1", DATA, arithmetic.item_bytes * taps * count, briefly=True)
 
@@ -152,13 +153,14 @@ def _convolve_blocks(tile: Tile, shape: ConvolutionShape, total: MatrixPlace) ->
                 total.part(i * pixels_out, pixels_out, start, part.columns),
                 image.part(i * pixels_in, pixels_in, part.first - region[3][0], part.size),
                 matrix,
+                sum_factor(tile),
             )
         start += part.columns
 
 
 def _put(tile: Tile, diagonal: MatrixPlace, column: MatrixPlace) -> Iterator[Instr]:
     """Move a column of weights to a diagonal, from fp16 to the type that is multiplied."""
-    if tile.arithmetic.scaled:
+    if tile.arithmetic.exact:
         return tile.issue.narrow(diagonal, column)
     return tile.issue.unary("mov.m", diagonal, column)
 

@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import copysign, inf, prod
 
+from codegen.neuralscale.instructions.arithmetic import is_immediate
 from codegen.neuralscale.instructions.builder import InstructionBuilder, MatrixPlace
-from codegen.neuralscale.templates.broadcast import combine, is_immediate, operand_box, padded_shape, same_shape
+from codegen.neuralscale.templates.broadcast import combine, operand_box, padded_shape, same_shape
 from codegen.neuralscale.templates.curves import CURVES, DIVISOR, curve
 from codegen.neuralscale.templates.steps import VectorStep, instructions, registers
 from codegen.neuralscale.templates.tile import Tile

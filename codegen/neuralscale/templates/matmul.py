@@ -4,7 +4,7 @@
     a [..., M, K] x b [..., K, N]   one product for each leading index of the result; an axis of 1 meets all of them
 
 Long reductions are cut (`codegen.neuralscale.instructions.reductions`): one pass per run, with partial sums added in
-order.
+order. Those of int8 are described in `codegen.neuralscale.templates.products`.
 
 The matrix array takes `array_pixels` rows by `array_channels` columns at once. A few rows after the last whole tile are
 computed as columns where that takes fewer cycles: b transposed times their transpose, whose result is transposed back.
@@ -29,6 +29,7 @@ from codegen.neuralscale.templates.products import (
     column_loads,
     product_problem,
     sum_buffers,
+    sum_factor,
     summed,
     with_scale,
 )
@@ -49,8 +50,8 @@ from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
 
 class MatmulTemplate(Template):
-    """Two operands of two or more axes, constant or not, leading axes broadcast; an optional bias over the columns;
-    where the second one has several matrices, rows of at most 32,767 elements."""
+    """Two operands of two or more axes, fp16, or int8 with fp16 results, constant or not, leading axes broadcast; an
+    optional bias over the columns; where the second one has several matrices, rows of at most 32,767 elements."""
 
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         del chip
@@ -106,7 +107,7 @@ class MatmulTemplate(Template):
 
 
 def _runs(graph: Graph, op: Op) -> tuple[tuple[int, int], ...]:
-    return reduction_runs(graph.by_name[op.inputs[0]].shape[-1], 1, arithmetic_of(graph, op).scaled)
+    return reduction_runs(graph.by_name[op.inputs[0]].shape[-1], 1, arithmetic_of(graph, op).exact)
 
 
 def _products(graph: Graph, op: Op, box: Box) -> tuple[int, int]:
@@ -123,7 +124,7 @@ def _turned_rows(graph: Graph, op: Op, box: Box, chip: Chip) -> int:
     products, rows = _products(graph, op, box)
     runs, array = _runs(graph, op), chip.matrix
     rest, columns, depth = rows % array.array_pixels, box[-1][1] - box[-1][0], runs[0][1]
-    if arithmetic.scaled:  # metr.m and memul.ts.mm do not take int8
+    if arithmetic.exact:  # metr.m and memul.ts.mm do not take int8
         return 0
     if products > 1 or len(runs) > 1 or rest == rows or not 0 < rest <= array.array_channels:
         return 0
@@ -170,7 +171,7 @@ def _leading(graph: Graph, name: str, box: Box) -> Box:
 
 
 def _staged(graph: Graph, op: Op) -> tuple[tuple[int, int], ...]:
-    return staged_runs(graph.by_name[op.inputs[0]].shape[-1], 1, arithmetic_of(graph, op).scaled)
+    return staged_runs(graph.by_name[op.inputs[0]].shape[-1], 1, arithmetic_of(graph, op).exact)
 
 
 def _product_loads(
@@ -191,7 +192,7 @@ def _multiply(tile: Tile, op: Op, run: tuple[int, int], staged: tuple[int, int])
     outer = box_shape(tile.box)[:-2]
     of_a, of_b = (box_shape(_leading(tile.graph, name, tile.box)) for name in op.inputs[:2])
     a, b = tile.matrix("rows", 1, staged[1] - staged[0]), tile.matrix("columns", 1, columns)
-    total = tile.sums("sum", products * rows, columns)
+    total, factor = tile.sums("sum", products * rows, columns), sum_factor(tile)
     points = product(*(range(extent) for extent in outer)) if products > 1 else [(0,) * len(outer)]
     for i, point in enumerate(points):
         left, right = _place(point, of_a) * rows, _place(point, of_b) * reduction
@@ -202,6 +203,7 @@ def _multiply(tile: Tile, op: Op, run: tuple[int, int], staged: tuple[int, int])
                 total.part(i * rows + row, count),
                 a.part(left + row, count, first, reduction),
                 b.part(right, reduction),
+                factor=factor,
             )
 
 

@@ -1,10 +1,10 @@
 """Sums of products of the matrix engine: their runs, integer sums that are scaled, and a bias per column.
 
-    fp16   sums in IM                         --runs added in order--> + bias --> epilogue
-    int8   int32 sums in IM --times a scale--> fp16 --runs added in order--> + bias --> epilogue
+    fp16   sums in IM                                         --runs added in order--> + bias --> epilogue
+    int8   int32 sums in IM --times a scale per column--> fp16 --runs added in order--> + bias --> epilogue
 
-The operands of a product of int8 are x, w, scale and perhaps bias. Scale and bias are fp16 with one element per column;
-a scale may also be one constant number, which goes into the instruction.
+The operands of a product of int8 are x, w, scale and perhaps bias. Scale and bias are fp16 with one element per column.
+A scale may also be one constant number, by which the matrix engine itself multiplies: it leaves fp16 sums in IM.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Sequence
 
 from codegen.neuralscale.instructions.arithmetic import Arithmetic, arithmetic_of
 from codegen.neuralscale.instructions.builder import MatrixPlace
-from codegen.neuralscale.templates.broadcast import is_immediate
 from codegen.neuralscale.templates.elementwise import scalar_value
 from codegen.neuralscale.templates.template import data_buffer, finish
 from codegen.neuralscale.templates.tile import DATA, Tile, load_bytes
@@ -31,24 +30,29 @@ CHECKED_ROWS = 1_024
 
 
 def scale_operand(graph: Graph, op: Op) -> str | None:
-    """The operand by which the integer sums of a product are multiplied; None where there are no such sums."""
+    """The operand by which the vector engine multiplies the integer sums of a product; None where there are no such
+    sums."""
     return op.inputs[2] if arithmetic_of(graph, op).scaled else None
+
+
+def sum_factor(tile: Tile) -> float | None:
+    """The number by which the matrix engine multiplies sums; None for none."""
+    op = tile.layer.anchor(tile.graph)
+    if not tile.arithmetic.exact or tile.arithmetic.scaled:
+        return None
+    return scalar_value(tile.graph, tile.constants, op.inputs[2])
 
 
 def bias_operand(graph: Graph, op: Op) -> str | None:
     """The operand that is added to each column of a product; None where there is none."""
-    position = 3 if arithmetic_of(graph, op).scaled else 2
+    position = 3 if arithmetic_of(graph, op).exact else 2
     return op.inputs[position] if len(op.inputs) > position else None
 
 
 def column_loads(graph: Graph, op: Op, columns: tuple[int, int]) -> tuple[TileLoad, ...]:
     """The parts of the operands of a product that have one element per column: scale and bias."""
     named = ((SCALE, scale_operand(graph, op)), (BIAS, bias_operand(graph, op)))
-    return tuple(
-        TileLoad(tensor, (columns,), buffer)
-        for buffer, tensor in named
-        if tensor and not (buffer == SCALE and is_immediate(graph, tensor))
-    )
+    return tuple(TileLoad(tensor, (columns,), buffer) for buffer, tensor in named if tensor)
 
 
 def with_scale(passes: Sequence[Pass], columns: tuple[TileLoad, ...], others: tuple[TileLoad, ...]) -> list[Pass]:
@@ -74,14 +78,12 @@ def column_buffers(graph: Graph, op: Op, box: Box) -> tuple[TileBuffer, ...]:
 
 
 def product_problem(graph: Graph, op: Op) -> str | None:
-    """Why the types or shapes of the operands of a product do not go together; None where they do."""
+    """Why the shape of the scale of a product does not go with the columns; None where it does."""
     scale, columns = scale_operand(graph, op), graph.by_name[op.outputs[0]].shape[-1:]
-    if scale is None:
+    if scale is None or graph.by_name[scale].shape == columns:
         return None
-    tensor = graph.by_name[scale]
-    if tensor.shape != columns and not is_immediate(graph, scale):
-        return f"{scale} has shape {list(tensor.shape)}; a scale has one element per column, or is a constant of one"
-    return None
+    shape = list(graph.by_name[scale].shape)
+    return f"{scale} has shape {shape}; a scale has one element per column, or is a constant of one"
 
 
 def summed(tile: Tile, parts: Sequence[Sequence[Instr]]) -> tuple[tuple[Instr, ...], ...]:
@@ -106,14 +108,9 @@ def summed(tile: Tile, parts: Sequence[Sequence[Instr]]) -> tuple[tuple[Instr, .
 def _scaled(tile: Tile, total: MatrixPlace, to: MatrixPlace) -> tuple[tuple[Instr, ...], MatrixPlace]:
     """The instructions that multiply integer sums by their scale, and the place of the result; sums of other types stay
     where they are."""
-    scale = scale_operand(tile.graph, tile.layer.anchor(tile.graph))
-    if scale is None:
+    if not tile.arithmetic.scaled:
         return (), total
-    if is_immediate(tile.graph, scale):
-        scales: MatrixPlace | float = scalar_value(tile.graph, tile.constants, scale)
-    else:
-        scales = tile.matrix(SCALE, 1, total.columns)
-    return tuple(tile.issue.rescale(to, total, scales)), to
+    return tuple(tile.issue.rescale(to, total, tile.matrix(SCALE, 1, total.columns))), to
 
 
 def sum_buffers(arithmetic: Arithmetic, box: Box, runs: int) -> tuple[TileBuffer, ...]:

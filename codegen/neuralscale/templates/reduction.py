@@ -103,7 +103,8 @@ class ReductionTemplate(OnePassTemplate):
         op = tile.layer.anchor(tile.graph)
         shape = box_shape(tile.work.passes[0].loads[0].box)
         runs = _runs(shape, op.ints("axes"))
-        results = [tile.matrix(name, 1, 1) for name in (*(f"reduced{i}" for i in range(len(runs) - 1)), "output")]
+        names = (*(f"reduced{i}" for i in range(len(runs) - 1)), tile.running)
+        results = [tile.matrix(name, 1, 1) for name in names]
         source = tile.matrix("input", prod(shape[:-1]), prod(shape[-1:]))
         for run, result in zip(runs, results, strict=True):
             yield from _reduce(tile, op.kind, run, source, result)

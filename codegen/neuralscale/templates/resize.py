@@ -218,7 +218,7 @@ class ResizeTemplate(Template):
 
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
         _, steps = _plan(tile.graph, tile.layer.anchor(tile.graph), tile.box)
-        places = ["input", *(f"resized{i}" for i in range(len(steps) - 1)), "output"]
+        places = ["input", *(f"resized{i}" for i in range(len(steps) - 1)), tile.running]
         second = tile.matrix("second", 1, 1) if any(b.name == "second" for b in tile.work.buffers) else None
         instrs: list[Instr] = []
         for i, step in enumerate(steps):

@@ -67,7 +67,8 @@ class OnePassTemplate(Template):
 
 
 class PointwiseTemplate(OnePassTemplate):
-    """Element by element; one operand has the shape of the output, the other may be broadcast to it."""
+    """Element by element, in fp16, with conversions from and to int8; one operand has the shape of the output, the
+    other may be broadcast to it."""
 
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         return elementwise.accepts(graph, op, chip)

@@ -93,9 +93,13 @@ class Tile:
 
     @property
     def output(self) -> MatrixPlace:
-        """The place of the tile's values while they are computed: that of the result, or another one where values are
-        converted at the end. Outer axes are rows, the last axis is columns."""
-        return self._whole(RUNNING if any(b.name == RUNNING for b in self.work.buffers) else OUTPUT)
+        """The place of the tile's values while they are computed. Outer axes are rows, the last axis is columns."""
+        return self._whole(self.running)
+
+    @property
+    def running(self) -> str:
+        """The buffer of `output`: that of the result, or another one where values are converted at the end."""
+        return RUNNING if any(buffer.name == RUNNING for buffer in self.work.buffers) else OUTPUT
 
     @property
     def result(self) -> MatrixPlace:

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dsa_sched.frontend.network.network import Network, Node, Setting
+from dsa_sched.frontend.network.windows import windows_of
+from dsa_sched.frontend.network.terms import number
 from dsa_sched.frontend.network.traced import TracedArray
 from dsa_sched.frontend.quantised.grids import DEQUANTISE, LEAST, MOST, Floats, Grid, dequantised, grid_of
-from dsa_sched.frontend.rules.rules_window import windows_of
 
 Shape = tuple[int, ...]
 Settings = tuple[tuple[str, Setting], ...]
@@ -152,6 +153,28 @@ def _convolution(
     )
     sums, most = _sums(weights, is_conv=True)
     return IntegerProduct(outputs, weights, grid.scale, sums, most, _spread(bias, outputs), settings, groups)
+
+
+def average_of(network: Network, node: Node, longest: int) -> IntegerProduct | None:
+    """The mean of windows over images as a convolution of ones; None for windows that reach into padding, and for
+    kernels that `product_of` does not take."""
+    shape = network.shape(node.inputs[0])
+    if len(shape) != 4 or shape[1] % 2:
+        return None
+    kernel = node.integers("kernel_shape", shape[2:])
+    windows = windows_of(node, kernel, shape)
+    taps, out = kernel[0] * kernel[1], network.shape(node.outputs[0])[2:]
+    strides = (1, 1) if out == (1, 1) else windows["strides"]
+    inside = all((o - 1) * s + k <= e for o, s, k, e in zip(out, strides, kernel, shape[2:], strict=True))
+    if any(windows["pads"]) or strides[0] != strides[1] or max(*kernel, *strides) > longest or not inside:
+        return None
+    channels, zeros = shape[1], (0, 0, 0, 0)
+    ones = TracedArray(np.ones((channels, 1, *kernel), np.int8), number(1).broadcast(channels, 1, *kernel))
+    settings: Settings = (("dilations", (1, 1)), ("group", channels), ("kernel_shape", kernel), ("pads", zeros),
+                          ("strides", strides))  # fmt: skip
+    sums, most = _sums(ones, is_conv=True)
+    scale = TracedArray.of(1.0 / taps).reshape(1)
+    return IntegerProduct(channels, ones, scale, sums, most, None, settings, channels)
 
 
 def _matrix(node: Node, weights: TracedArray, grid: Grid, bias: TracedArray | None) -> IntegerProduct | None:

@@ -47,7 +47,7 @@ from dsa_sched.frontend.quantised.grids import (
     grid_of,
 )
 from dsa_sched.frontend.quantised.held import AVERAGES, EXACT_MOVES, Source, channel_extent, feature_maps
-from dsa_sched.frontend.quantised.products import IntegerProduct, product_of
+from dsa_sched.frontend.quantised.products import IntegerProduct, average_of, product_of
 from partitioner.ir.wants import Wants
 
 VANISHING = 1 / 64
@@ -140,6 +140,8 @@ class _Rewrite:
                 done = self._product(chain, node)
             case "Add" | "Sum" if len(node.inputs) == 2:
                 done = self._sum(chain, node)
+            case "AveragePool" | "GlobalAveragePool":
+                done = self._average(chain, node)
             case _ if node.outputs[0] in self.units:
                 done = True  # an activation that its operand's node has written
             case _:
@@ -282,6 +284,14 @@ class _Rewrite:
         if claim is not None:
             self._activate(chain, y, name, claim)
         return True
+
+    def _average(self, chain: Chain, node: Node) -> bool:
+        """A mean is a sum of integers, each channel by itself, times a scale."""
+        product = average_of(self.network, node, self.longest)
+        source = self._source(chain, node.inputs[0])
+        if product is None or source is None or not source.exact or not source.grid.uniform:
+            return False
+        return self._write(chain, node, product, source, None, self._claim(node.outputs[0]))
 
     def _larger(self, product: IntegerProduct, scale: Floats, saturates: bool) -> float:
         """Power of two by which a product is made larger before it is made smaller again, because factors below the

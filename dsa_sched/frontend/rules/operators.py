@@ -106,7 +106,7 @@ def operations_of(network: Network, wants: Wants) -> Operations:
             rule = (WHOLE.get(node.op_type) if node.op_type in wants.whole else None) or rule_of(node.op_type)
             if rule is None:
                 raise Refusal(_unwritten(node.op_type))
-            if node.op_type != "If":  # its condition is a truth value
+            if node.op_type not in ONLY_REFUSED:  # whose operands may be truth values and integers
                 _require_computable(writer, node, lost)
             first = len(writer.operations)
             rule(writer, node)

@@ -14,29 +14,10 @@ from math import prod
 from dsa_sched.frontend.decomposition.resampling import OF_IMAGES, factors, mode_of
 from dsa_sched.frontend.network.network import Array, Node
 from dsa_sched.frontend.network.operation import Refusal, Writer
+from dsa_sched.frontend.network.windows import windows_of
 from dsa_sched.frontend.rules.image_windows import ImageWindow, OperationSteps, image_pool
 from dsa_sched.frontend.rules.long_windows import has_long_windows, long_conv
 from partitioner.ir.graph import Attribute
-
-
-def windows_of(node: Node, kernel: tuple[int, ...], shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-    """kernel, strides, dilations and pads (all begins, then all ends) with auto_pad resolved."""
-    ones, zeros = (1,) * len(kernel), (0,) * (2 * len(kernel))
-    strides, dilations = node.integers("strides", ones), node.integers("dilations", ones)
-    spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
-    match node.text("auto_pad", "NOTSET"):
-        case "NOTSET" | "":
-            pads = node.integers("pads", zeros)
-        case "VALID":
-            pads = zeros
-        case mode:
-            totals = [
-                max(0, (-(-extent // s) - 1) * s + span - extent)
-                for extent, s, span in zip(shape[2:], strides, spans, strict=True)
-            ]
-            small, large = tuple(t // 2 for t in totals), tuple(t - t // 2 for t in totals)
-            pads = (small + large) if mode == "SAME_UPPER" else (large + small)
-    return {"kernel": kernel, "strides": strides, "dilations": dilations, "pads": pads}
 
 
 def constant_weights(writer: Writer, node: Node) -> Array:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codegen.neuralscale.instructions.reductions import LONGEST_REDUCTION, reduction_runs, staged_runs
+from codegen.neuralscale.instructions.reductions import LONGEST_EXACT, LONGEST_REDUCTION, reduction_runs, staged_runs
 from codegen.neuralscale.target import TARGET
 from partitioner.context.plan_context import PlanContext
 from partitioner.planners.levels import O0
@@ -26,6 +26,20 @@ def test_runs_cover_the_channels_and_are_short(length: int, unit: int) -> None:
     assert len(runs) == 1 or length * unit > LONGEST_REDUCTION
     for (low, high), (first, last) in zip(runs, staged_runs(length, unit), strict=True):
         assert first <= low < high <= last
+
+
+@given(st.integers(1, 20_000).map(lambda pairs: 2 * pairs), st.integers(1, 49))
+def test_runs_of_int8_begin_at_even_channels(length: int, unit: int) -> None:
+    """They are cut only beyond LONGEST_EXACT products, into as few runs as that takes, equal up to two channels."""
+    runs = reduction_runs(length, unit, exact=True)
+    assert (runs[0][0], runs[-1][1]) == (0, length)
+    assert all(before[1] == after[0] for before, after in pairwise(runs))
+    assert not [low for low, _ in runs if low % 2]
+    assert len(runs) == min(length // 2, -(-length * unit // LONGEST_EXACT))
+    assert all(0 < (high - low) * unit < LONGEST_EXACT + 2 * unit for low, high in runs)
+    for (low, high), (first, last) in zip(runs, staged_runs(length, unit, exact=True), strict=True):
+        assert first <= low < high <= last
+        assert (first, last) in {(low, high), (0, length)}
 
 
 @pytest.mark.parametrize(("kernel", "instructions"), [((1, 1), 1), ((3, 3), 4)])

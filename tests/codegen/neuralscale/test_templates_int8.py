@@ -18,12 +18,14 @@ from dsa_sched.pipeline import driver
 from dsa_sched.stages.compilation import CompileOptions
 from hw_models.chip import Chip
 from hw_models.errors import ModelError
+from hw_models.parts import MatrixEngine, VectorEngine
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.quantisation import Quantisation
 from tests.chip_runs import Compiled, compile_graph, small_chip, stcp920
 from tests.exact_integers import as_numbers, evaluate_exactly, rounded
 from tests.movement_graphs import MovementBuilder
 from tests.small_graphs import Pads
+from tests.tile_samples import SAMPLES, sample_chip
 
 LEVELS = ("O0", "O1", "O2", "O3", "streamed")
 LIMITED = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
@@ -153,6 +155,21 @@ def test_scales_below_the_normal_numbers(scales: int) -> None:
     judge(compile_graph(*b.build(b.conv(x, 8, bias=False, factor=factor))))
 
 
+def test_one_scale_is_multiplied_by_the_matrix_engine() -> None:
+    """Then the vector engine has one pass less, and the sums in IM are fp16."""
+    found = {}
+    for scales in (1, 8):
+        b = MovementBuilder("scales")
+        y = b.conv(b.input("x", 1, 5, 5, 16, dtype="int8"), 8, bias=False, factor=factors(b, 144, scales))
+        y = b.matmul(b.view(b.narrow(y), 1, 200), b.integers(200, 8), bias=False, factor=factors(b, 200, scales))
+        compiled = compile_graph(*b.build(y), chip=small_chip(1))
+        instrs = compiled.program.streams[0].instrs
+        found[scales] = [instr.opcode for instr in instrs if instr.engine == "matrix" or ".x32." in instr.opcode]
+        judge(compiled)
+    assert found[1] == ["meconv.hf.x8.mm", "memul.hf.x8.mm"]
+    assert found[8] == ["meconv.x8.mm", "veemul.x32.mv", "memul.x8.mm", "veemul.x32.mv"]
+
+
 def test_sums_beyond_fp16_are_scaled_first() -> None:
     b = MovementBuilder("large")
     x = b.input("x", 2, 4000, dtype="int8")
@@ -252,6 +269,24 @@ def test_readers_at_odd_places(level: str) -> None:
     judge(compile_graph(*b.build(part, b.narrow(uneven, "truncate")), level=level))
 
 
+@pytest.mark.parametrize("name", [name for name in SAMPLES if name != "lookup"])  # whose table is of no function
+def test_every_layer_may_end_in_int8(name: str) -> None:
+    """Values are converted in a tile of their own, whatever the anchor; a width that is odd is refused."""
+    b = MovementBuilder(name)
+    last = SAMPLES[name](b)
+    if b.dtype(last) == "int8":
+        return
+    made = b.build(b.narrow(last, "truncate"))
+    if b.shape(last)[-1] % 2:
+        with pytest.raises(ModelError, match="moved in units of 2 bytes"):
+            compile_graph(*made)
+        return
+    compiled = compile_graph(*made, chip=sample_chip(name))
+    layers = [layer.ops for group in compiled.plan.groups for layer in group.layers]
+    assert len(layers[-1]) > 1
+    compiled.check_results(scale=4.0)
+
+
 def test_views_of_int8() -> None:
     b = MovementBuilder("views")
     x = b.input("x", 2, 4, 4, 6, dtype="int8")
@@ -288,6 +323,27 @@ def test_refusals() -> None:
     b = MovementBuilder("broadcast")
     y = b.add_scaled(b.input("x", 4, 4), b.input("y", 4, dtype="int8"), 1.0)
     assert "y is broadcast; both operands of add_scaled must have one shape" in refused(b, y)
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [("vector", "int8"), ("vector", "int32"), ("matrix", "int8")], ids=lambda part: part
+)
+def test_chips_without_a_rate_are_refused(kind: str, dtype: str) -> None:
+    """They still compute fp16."""
+    chip = stcp920()
+    engines = tuple(
+        engine.model_copy(update={"rates": tuple(rate for rate in engine.rates if rate.dtype != dtype)})
+        if engine.kind == kind and isinstance(engine, MatrixEngine | VectorEngine)
+        else engine
+        for engine in chip.engines
+    )
+    chip = chip.model_copy(update={"engines": engines})
+    b = MovementBuilder("rates")
+    y = b.conv(b.input("x", 1, 5, 5, 4, dtype="int8"), 4, factor=factors(b, 36, 4))
+    with pytest.raises(ModelError, match=f"engine {kind} of stcp920 has no rate for {dtype}"):
+        compile_graph(*b.build(b.narrow(y)), chip=chip)
+    b = MovementBuilder("fp16")
+    compile_graph(*b.build(b.elementwise("relu", b.conv(b.input("x", 1, 5, 5, 4), 4))), chip=chip).check()
 
 
 @st.composite
@@ -344,8 +400,8 @@ def _from_numbers(b: MovementBuilder, x: str, kept: Sequence[str]) -> st.SearchS
     def made(draw: st.DrawFn) -> str:
         value = x
         alike = [name for name in kept if b.shape(name) == b.shape(x)]
-        if alike and draw(st.booleans()):
-            value = b.add_scaled(value, draw(st.sampled_from(alike)), draw(st.floats(-2, 2)))
+        if residual := draw(st.sampled_from(["", *alike])):
+            value = b.add_scaled(value, residual, draw(st.floats(-2, 2)))
         match draw(st.sampled_from(["", "relu", "clip", "mul", "pool"])):
             case "relu":
                 value = b.elementwise("relu", value)

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
@@ -66,10 +67,22 @@ def moved() -> tuple[Graph, Constants]:
     return b.build(b.reduce("reduce_max", y, 2), b.resize(x, (2, 12, 20, 8)))
 
 
+def integers() -> tuple[Graph, Constants]:
+    """Convolutions and a product of int8, with scales and with one scale, conversions and a residual sum."""
+    b = MovementBuilder("integers")
+    x = b.input("x", 1, 9, 9, 32, dtype="int8")
+    scales, scale = b.constant("scales", b.rng.uniform(1e-3, 2e-3, 32)), b.constant("scale", np.array([1e-3]))
+    y = b.narrow(b.elementwise("relu", b.conv(x, 32, factor=scales)), "truncate")
+    z = b.narrow(b.add_scaled(b.conv(y, 32, groups=32, factor=scales), x, 0.4))
+    w = b.narrow(b.pool("max_pool", b.widen(b.narrow(b.conv(z, 32, factor=scale))), (3, 3), 3), "truncate")
+    return b.build(b.matmul(b.view(w, 1, 288), b.integers(288, 10), factor=scale))
+
+
 GRAPHS: dict[str, Callable[[], tuple[Graph, Constants]]] = {
     "residual": residual,
     "grouped": grouped,
     "moved": moved,
+    "integers": integers,
 }
 
 
