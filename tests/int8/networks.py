@@ -12,7 +12,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
-__all__ = ["STYLES", "convolutions", "encoder", "graph_kinds", "quantised_file"]
+__all__ = ["STYLES", "Array", "convolutions", "encoder", "graph_kinds", "quantised_file"]
 
 Array = npt.NDArray[np.generic]
 
@@ -49,15 +49,18 @@ def graph_kinds(path: Path) -> set[str]:
     return {node.op_type for node in onnx.load(path).graph.node}
 
 
-def _model(nodes: list[onnx.NodeProto], x: tuple[int, ...], y: tuple[int, ...], weights: Mapping[str, Array]) -> Any:
+def _model(
+    nodes: list[onnx.NodeProto], x: tuple[int, ...], y: tuple[int, ...], weights: Mapping[str, Array]
+) -> onnx.ModelProto:
     stored = [numpy_helper.from_array(np.asarray(array), name) for name, array in weights.items()]
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in (("x", x), ("y", y))]
     graph = helper.make_graph(nodes, "small", ends[:1], ends[1:], stored)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model: onnx.ModelProto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return model
 
 
 def _drawn(random: np.random.Generator, *shape: int) -> npt.NDArray[np.float32]:
-    return (random.normal(size=shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
+    return np.asarray(random.normal(size=shape) / np.sqrt(np.prod(shape[1:])), np.float32)
 
 
 def convolutions() -> onnx.ModelProto:

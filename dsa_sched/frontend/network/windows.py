@@ -1,6 +1,6 @@
 """Windows of convolutions and pools as ONNX says them.
 
-    node, kernel, shape of its operand  -->  kernel, strides, dilations, pads (all begins, then all ends)
+node, kernel, shape of its operand  -->  kernel, strides, dilations, pads (all begins, then all ends)
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dsa_sched.frontend.network.network import Network, Node, Setting
-from dsa_sched.frontend.network.windows import windows_of
 from dsa_sched.frontend.network.terms import number
 from dsa_sched.frontend.network.traced import TracedArray
+from dsa_sched.frontend.network.windows import windows_of
 from dsa_sched.frontend.quantised.grids import DEQUANTISE, LEAST, MOST, Floats, Grid, dequantised, grid_of
 
 Shape = tuple[int, ...]
