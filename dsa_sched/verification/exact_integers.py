@@ -19,13 +19,15 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from partitioner.ir.operators import Trait, onnx_names
+
 Array = npt.NDArray[np.generic]
 Floats = npt.NDArray[np.float64]
 
 LIMITS: Mapping[int, tuple[int, int]] = {TensorProto.INT8: (-128, 127), TensorProto.UINT8: (0, 255)}
 """Types to which numbers are quantised here, and their ranges."""
 
-KEPT_WIDE = frozenset(["Relu", "Add", "Sub", "Mul", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze"])
+KEPT_WIDE = onnx_names(Trait.VIEW, Trait.MOVES) | {"Relu", "Add", "Sub", "Mul"}
 """Operators that onnxruntime has in float64, if all that they read is: their result is, too."""
 
 

@@ -16,7 +16,7 @@ from partitioner.ir.operators import Trait, onnx_names
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class HeldIntegers:
     """Device integers, or what a linear operator makes of them: number = scale * (`floats` - zero point). `narrow` is
     the int8 value that holds the same where there is one; `exact` says that these are integers. An odd number of
     channels has no int8 value; there `raw` is the value that becomes the integers by `rounding`."""

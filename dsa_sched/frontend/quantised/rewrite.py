@@ -46,7 +46,7 @@ from dsa_sched.frontend.quantised.grids import (
     dequantised,
     grid_of,
 )
-from dsa_sched.frontend.quantised.held import AVERAGES, EXACT_MOVES, Source, channel_extent, feature_maps
+from dsa_sched.frontend.quantised.held import AVERAGES, EXACT_MOVES, HeldIntegers, channel_extent, feature_maps
 from dsa_sched.frontend.quantised.products import IntegerProduct, average_of, product_of
 from partitioner.ir.wants import Wants
 
@@ -80,7 +80,7 @@ def _store_dequantised(draft: Draft, node: Node, grid: Grid) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class Requantising:
     """What follows a value until it is quantised: its bounds by activations, and the grid of its units. `halved` says
     that half a unit is added, so that truncation rounds to nearest: all results are at least zero."""
 
@@ -112,9 +112,9 @@ class _Rewrite:
         self.longest = longest
         self.network, self.draft = network, Draft(network)
         self.maps = feature_maps(network)
-        self.held: dict[str, Source] = {}
+        self.held: dict[str, HeldIntegers] = {}
         """Integers of the file -> integers of the device; the grid's scale is one."""
-        self.sources: dict[str, Source] = {}
+        self.sources: dict[str, HeldIntegers] = {}
         """Numbers of the file that are linear in integers."""
         self.units: dict[str, Units] = {}
         self.narrowed: dict[str, str] = {}
@@ -157,9 +157,9 @@ class _Rewrite:
             self.numbers.add(name)
             self.held[name] = self._of_file(name, "", dtype)
 
-    def _of_file(self, floats: str, narrow: str, dtype: int) -> Source:
+    def _of_file(self, floats: str, narrow: str, dtype: int) -> HeldIntegers:
         one = TracedArray.of(1.0).reshape(1)
-        return Source(floats, narrow, Grid(one, np.zeros(1, np.int64), None, OFFSETS[dtype]))
+        return HeldIntegers(floats, narrow, Grid(one, np.zeros(1, np.int64), None, OFFSETS[dtype]))
 
     def _quantise(self, chain: Chain, node: Node) -> bool:
         x, q = node.inputs[0], node.outputs[0]
@@ -241,7 +241,13 @@ class _Rewrite:
         return self._write(chain, node, product, left, right, claim)
 
     def _write(
-        self, chain: Chain, node: Node, product: IntegerProduct, left: Source, right: Source | None, claim: Claim | None
+        self,
+        chain: Chain,
+        node: Node,
+        product: IntegerProduct,
+        left: HeldIntegers,
+        right: HeldIntegers | None,
+        claim: Requantising | None,
     ) -> bool:
         y, shape, rounding = node.outputs[0], self.network.shape(node.outputs[0]), self.network.rounding
         step = claim.grid.scale if claim else TracedArray.of(1.0).reshape(1)
@@ -325,7 +331,7 @@ class _Rewrite:
         self._activate(chain, node.outputs[0], name, claim)
         return True
 
-    def _activate(self, chain: Chain, y: str, name: str, claim: Claim) -> None:
+    def _activate(self, chain: Chain, y: str, name: str, claim: Requantising) -> None:
         """The bounds of the activations after a value in units, where saturation does not hold them."""
         shift = -claim.grid.step * claim.units(0.0)
         origin = np.full(1, claim.grid.step), np.full(1, shift)
@@ -345,13 +351,13 @@ class _Rewrite:
         for after in (y, *claim.after):
             self.units[after] = Units(name, "truncate" if claim.halved else "nearest")
 
-    def _claim(self, y: str) -> Claim | None:
+    def _claim(self, y: str) -> Requantising | None:
         """The activations and the grid that follow a value which nothing else reads."""
         name, low, high, after = y, -np.inf, np.inf, list[str]()
         while (reader := reader_of(self.network, name)) is not None:
             if reader.op_type == QUANTISE and reader.inputs[0] == name:
                 grid = grid_of(self.network, reader)
-                return Claim(low, high, grid, tuple(after)) if grid is not None and grid.uniform else None
+                return Requantising(low, high, grid, tuple(after)) if grid is not None and grid.uniform else None
             bounds: tuple[float | None, float | None] = (0.0, np.inf) if reader.op_type == "Relu" else (None, None)
             if reader.op_type == "Clip" and reader.inputs[0] == name:
                 bounds = bounds_of(self.network, reader)
@@ -375,7 +381,7 @@ class _Rewrite:
 
     # Values
 
-    def _source(self, chain: Chain, name: str) -> Source | None:
+    def _source(self, chain: Chain, name: str) -> HeldIntegers | None:
         """A number of the file as integers, or as what a linear operator makes of them."""
         if name in self.sources:
             return self.sources[name]
@@ -389,7 +395,7 @@ class _Rewrite:
                 return None
             operands = tuple(part.floats for part in known)
             moved = self._emit(chain, "Concat", operands, f"{name}::integers", self.network.shape(name), node.settings)
-            self.sources[name] = Source(moved, "", known[0].grid, all(part.exact for part in known))
+            self.sources[name] = HeldIntegers(moved, "", known[0].grid, all(part.exact for part in known))
             return self.sources[name]
         exact = node.op_type in EXACT_MOVES
         if not exact and not (node.op_type in AVERAGES and not node.integer("count_include_pad", 0)):
@@ -398,7 +404,7 @@ class _Rewrite:
         if source is None or not source.grid.uniform:
             return None
         moved = self._moved(chain, node, source.floats, f"{name}::integers")
-        self.sources[name] = Source(moved, "", source.grid, source.exact and exact)
+        self.sources[name] = HeldIntegers(moved, "", source.grid, source.exact and exact)
         return self.sources[name]
 
     def _moved(self, chain: Chain, node: Node, floats: str, output: str) -> str:
@@ -422,13 +428,13 @@ class _Rewrite:
             self.held[q] = source = replace(source, floats=floats, grid=grid)
         return source.floats
 
-    def _integers(self, chain: Chain, source: Source) -> str:
+    def _integers(self, chain: Chain, source: HeldIntegers) -> str:
         """An exact source as int8."""
         if source.narrow:
             return source.narrow
         return self._narrow(chain, source.floats, "truncate", f"{source.floats}::int8")
 
-    def _operand(self, chain: Chain, product: IntegerProduct, left: Source) -> str:
+    def _operand(self, chain: Chain, product: IntegerProduct, left: HeldIntegers) -> str:
         """The int8 operand of a product: padded where the zero point is not zero, or where its channels are odd."""
         shape = chain.shape(left.floats)
         begins, ends = product.padding(shape, left.grid.centre)
