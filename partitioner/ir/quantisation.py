@@ -2,8 +2,9 @@
 
     number = scale * (integer - zero point)        one pair for the whole tensor, or one for each index of an axis
 
-A tensor carries it from the graph to its text and back, and targets see it and refuse what they cannot compute. Nothing
-fills it yet: the frontend refuses files with QuantizeLinear.
+A tensor carries it from the graph to its text and back, and targets see it and refuse what they cannot compute. The
+frontend leaves it empty: in its graphs, arithmetic on scales and zero points is made of operators, and int8 tensors hold
+plain integers.
 """
 
 from __future__ import annotations
