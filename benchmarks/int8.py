@@ -81,8 +81,8 @@ def measured(network: str, batch: int, folder: Path) -> Row:
         "batch": batch,
         "fp16_cycles": plain.cycles,
         "int8_cycles": small.cycles,
-        "fp16_items_per_second": CLUSTERS * plain.items_per_second,
-        "int8_items_per_second": CLUSTERS * small.items_per_second,
+        "fp16_items_per_second": CLUSTERS * (plain.items_per_second or 0.0),
+        "int8_items_per_second": CLUSTERS * (small.items_per_second or 0.0),
         "int8_vector_cycles": busy.get("vector", 0.0),
         "int8_matrix_cycles": busy.get("matrix", 0.0),
         "layers": len(report["layers"]),
@@ -124,7 +124,7 @@ def text(rows: Sequence[Row], goals: Sequence[Goal]) -> str:
         f"* {goal.name}: {goal.found:,.4g} of {goal.wanted:,.4g}{'' if goal.met else f', missed: {goal.known}'}"
         for goal in goals
     ]
-    return "\n".join([*table(HEAD, cells), "", *said])
+    return "\n".join([table(HEAD, cells), "", *said])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -148,9 +148,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "goals": [{"name": g.name, "wanted": g.wanted, "found": g.found, "met": g.met} for g in goals],
             "rows": rows,
         }
-        write_whole(RESULTS / "int8.json", (json.dumps(kept, indent=1) + "\n").encode())
+        data = (json.dumps(kept, indent=1) + "\n").encode()
+        write_whole(RESULTS / "int8.json", lambda file: file.write(data))
         page = f"# int8 next to fp16\n\nMade by `python benchmarks/int8.py`.\n\n{text(rows, goals)}\n"
-        write_whole(RESULTS / "int8.md", page.encode())
+        write_whole(RESULTS / "int8.md", lambda file: file.write(page.encode()))
     return 0
 
 
