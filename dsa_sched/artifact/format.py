@@ -10,6 +10,7 @@ before anything is used.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -185,6 +186,11 @@ class Artifact:
         manifest = read_manifest(root / MANIFEST)
         made = _assembled(manifest, lambda entry: read_file(root, entry), str(root))
         return replace(made, folder=str(root))
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 of the manifest, which has those of all files: equal for artifacts of equal bytes."""
+        return hashlib.sha256(self.manifest.text().encode()).hexdigest()
 
     def packed(self) -> bytes:
         """The folder as one string of bytes."""

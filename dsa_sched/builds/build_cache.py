@@ -19,7 +19,7 @@ from dsa_sched.artifact.format import Artifact
 from dsa_sched.frontend.model_file import file_digest
 from dsa_sched.frontend.rules.operators import ENTRY_POINT_GROUP as OPERATOR_GROUP
 from dsa_sched.io.source_hash import source_hash
-from dsa_sched.stages.compilation import CompileOptions
+from dsa_sched.stages.compile_options import CompileOptions
 from dsa_sched.zoo import zoo_names
 from hw_models.cache import Cache, key_of
 from hw_models.chip import Chip
@@ -66,7 +66,7 @@ def build_key(source: str | Path | ModelProto, chip: Chip, options: CompileOptio
     if model is None or options.tune or not is_builtin(chip.isa) or entry_points(group=OPERATOR_GROUP):
         return None
     # The text of the options has all of them, those of planners too; `jobs` changes nothing.
-    return key_of(model, chip.hash, repr(replace(options, jobs=None)), _compiler())
+    return key_of(model, chip.hash, repr(replace(options, jobs=None)), compiler_hash())
 
 
 def _model_key(source: str | Path | ModelProto) -> str | None:
@@ -81,7 +81,7 @@ def _model_key(source: str | Path | ModelProto) -> str | None:
 
 
 @cache
-def _compiler() -> str:
+def compiler_hash() -> str:
     """The compiler: all files of its packages, and the versions of libraries that take part."""
     versions = []
     for name in LIBRARIES:

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dsa_sched.analysis.explanation import Explanation, GroupFacts
+from dsa_sched.analysis.explanation_data import Explanation, GroupFacts
 from dsa_sched.analysis.group_detail import Constant, GroupDetail, LayerDetail, Neighbour
 from dsa_sched.analysis.measured_run import MeasuredRun
 from dsa_sched.analysis.what_binds import BindingEngine, what_binds

@@ -139,8 +139,16 @@ class Workers(Generic[StateT]):
 
     def fork(self, count: int, state: StateT) -> None:
         """Fork this many processes, with all that this one has now; none where it is one, which this process is."""
+        self._fork(count if count > 1 else 0, state)
+
+    def fork_one(self, count: int, state: StateT) -> None:
+        """Fork one process for work next to that of this one, where this many may work at once: none where it is
+        one."""
+        self._fork(1 if count > 1 else 0, state)
+
+    def _fork(self, count: int, state: StateT) -> None:
         with _uninterrupted():
-            self._processes += [_Process(state) for _ in range(count if count > 1 else 0)]
+            self._processes += [_Process(state) for _ in range(count)]
 
     @property
     def count(self) -> int:
@@ -168,6 +176,21 @@ class Workers(Generic[StateT]):
 
     def _free(self) -> Iterator[_Process]:
         return (process for process in self._processes if process.work is None)
+
+
+def alongside(function: Callable[[StateT], ResultT], workers: Workers[StateT], state: StateT) -> Callable[[], ResultT]:
+    """Begin work on a `state` in one of the workers, if there is any; what is returned waits for the result, or does
+    the work here."""
+    begun = workers.begin(function) if workers.has_free else None
+
+    def result() -> ResultT:
+        while begun is not None and not begun.is_done:
+            workers.wait()
+        if begun is not None and begun.error is not None:
+            raise begun.error
+        return begun.found[0] if begun is not None and begun.found else function(state)
+
+    return result
 
 
 class Ahead(Generic[ItemT, StateT, ResultT]):
