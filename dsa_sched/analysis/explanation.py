@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dsa_sched.analysis.artifact_timing import time_artifact
-from dsa_sched.analysis.explanation_data import Explanation, GroupFacts, LocalUse
+from dsa_sched.analysis.explanation_data import Explanation, GroupFacts, LocalUse, MeasuredRun
 from dsa_sched.analysis.kernel_explanation import KernelExplanation, explain_kernels
 from dsa_sched.analysis.letters import letter
-from dsa_sched.analysis.measured_run import MeasuredRun, measured_run
+from dsa_sched.analysis.measured_run import measured_run
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.frontend.patterns.found import decisions
 from dsa_sched.pipeline.driver import plan_model

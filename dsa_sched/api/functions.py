@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
     from dsa_sched.analysis.operator_support import Support
+    from dsa_sched.analysis.run_times import RunTimes
     from dsa_sched.api.results import (
         ExplanationReport,
         PlacementReport,
@@ -136,7 +137,6 @@ def time(
     """How long an artifact (or its folder, or a model, which is compiled) takes by the cycle model. With `warm`, its
     code is in the caches; with `bounds`, also what no order of the same instructions could beat; `by` is "stage",
     "group" or "operator"."""
-    from dsa_sched.analysis.run_times import RunTimes, run_times
     from dsa_sched.api.results import TimedArtifact, TimingReport
     from dsa_sched.builds.kept_figures import Figures
 
@@ -145,6 +145,8 @@ def time(
         timed = TimedArtifact(artifact, warm, bounds)
 
         def find() -> RunTimes:
+            from dsa_sched.analysis.run_sums import run_times
+
             return run_times(timed.run, by)
 
         times = find() if warm else Figures(artifact, _cache(options)).times(by, find)

@@ -197,11 +197,19 @@ class Artifact:
         return packed(self.files())
 
     @staticmethod
-    def unpacked(data: bytes) -> Artifact:
-        """The converse of `packed`. Raises TargetError for bytes that are no folder of an artifact."""
+    def unpacked(data: bytes, is_whole: bool = False) -> Artifact:
+        """The converse of `packed`. The hashes of the files are not looked at where the caller has found that all bytes
+        are as they were written, `is_whole`. Raises TargetError for bytes that are no folder of an artifact."""
         files = unpacked(data)
         manifest = checked_manifest(files.get(MANIFEST, b""), Path(MANIFEST))
-        return _assembled(manifest, lambda entry: checked_file(files.get(entry.path, b""), entry), MANIFEST)
+
+        def read(entry: FileEntry) -> bytes:
+            found = files.get(entry.path)
+            if found is None or len(found) != entry.bytes or not is_whole:
+                return checked_file(found or b"", entry)
+            return found
+
+        return _assembled(manifest, read, MANIFEST)
 
     def __repr__(self) -> str:
         made, count = self.manifest, len(self.manifest.programs)

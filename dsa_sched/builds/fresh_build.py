@@ -17,7 +17,7 @@ from dsa_sched.analysis.explanation import explain_made, with_measured
 from dsa_sched.analysis.explanation_data import Explanation
 from dsa_sched.analysis.measured_run import measured_run
 from dsa_sched.analysis.run_figures import timed_run, with_figures
-from dsa_sched.analysis.run_times import run_times
+from dsa_sched.analysis.run_sums import run_times
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.builds.build_cache import keep_build
 from dsa_sched.builds.kept_figures import Figures

@@ -19,7 +19,7 @@ from dsa_sched.commands.options import (
 from dsa_sched.stages.gc_pause import uncollected
 
 if TYPE_CHECKING:
-    from dsa_sched.stages.compilation import CompileOptions
+    from dsa_sched.stages.compile_options import CompileOptions
 
 
 @click.command(short_help="Say what a plan does, why, and what makes it slow.")

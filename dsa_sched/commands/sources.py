@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dsa_sched.analysis.artifact_timing import RunTime
     from dsa_sched.analysis.run_times import RunTimes
     from dsa_sched.artifact.format import Artifact
-    from dsa_sched.stages.compilation import CompileOptions
+    from dsa_sched.stages.compile_options import CompileOptions
     from hw_models.cache import Cache
     from hw_models.chip import Chip
 
@@ -44,7 +44,7 @@ def require_chip(source: str | Path, chip: str | None) -> str:
 
 def refuse_compiling_options(folder: str | Path) -> None:
     """Refuse options that say how a model is compiled. Raises UsageError."""
-    from dsa_sched.stages.compilation import CompileOptions
+    from dsa_sched.stages.compile_options import CompileOptions
 
     context = click.get_current_context()
     of_classes = (field.name for kind in (CompileOptions, *PLANNERS.values()) for field in fields(kind))
@@ -129,7 +129,7 @@ def times_of_source(
 
     def find() -> RunTimes:
         from dsa_sched.analysis.artifact_timing import time_whole
-        from dsa_sched.analysis.run_times import run_times
+        from dsa_sched.analysis.run_sums import run_times
 
         say("timing")
         return run_times(time_whole(artifact, artifact.manifest.model), by)

@@ -23,7 +23,7 @@ from dsa_sched.stages.gc_pause import uncollected
 
 if TYPE_CHECKING:
     from dsa_sched.analysis.run_times import RunTimes
-    from dsa_sched.stages.compilation import CompileOptions
+    from dsa_sched.stages.compile_options import CompileOptions
     from isched.bounds.lower_bounds import Bounds
 
 
@@ -115,7 +115,7 @@ def _timed(
 ) -> tuple[RunTimes, tuple[Bounds, ...]]:
     """The times of a run that nothing is kept of, with the bounds of its programs where these are asked for."""
     from dsa_sched.analysis.artifact_timing import with_bounds
-    from dsa_sched.analysis.run_times import run_times
+    from dsa_sched.analysis.run_sums import run_times
     from dsa_sched.commands.sources import timed_source
 
     described, run = timed_source(path, chip, options, use_cache, say, cores, cluster, warm)

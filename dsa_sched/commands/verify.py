@@ -24,7 +24,7 @@ from dsa_sched.commands.options import (
 from partitioner.planners.levels import NO_SPILLS, O3
 
 if TYPE_CHECKING:
-    from dsa_sched.stages.compilation import CompileOptions
+    from dsa_sched.stages.compile_options import CompileOptions
     from dsa_sched.verification.verdict import VerifyReport
     from dsa_sched.verification.verify import VerifyOptions
 

@@ -22,7 +22,7 @@ from dsa_sched.builds import build as builds
 from dsa_sched.builds.build import build
 from dsa_sched.builds.build_cache import ENVIRONMENT, build_key, find_build, keep_build
 from dsa_sched.cli import cli
-from dsa_sched.frontend.rules.operators import ENTRY_POINT_GROUP as OPERATOR_GROUP
+from dsa_sched.io.entry_point_groups import OPERATORS
 from dsa_sched.pipeline.driver import compile_clusters
 from dsa_sched.pipeline.rebuild import built_again, planned_again, reloaded
 from dsa_sched.stages.compilation import INTERRUPTED, CompileOptions, gather_artifact
@@ -210,7 +210,7 @@ def test_the_key_depends_on_all_that_matters(model: Path, tmp_path: Path) -> Non
 def test_what_other_packages_take_part_in_is_not_kept(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chip, options = load_chip(CHIP), CompileOptions(O2(), batch=2)
     assert build_key(model, chip.model_copy(update={"isa": "toy-v1"}), options) is None
-    found = [EntryPoint("Toy", "toy:rule", OPERATOR_GROUP)]
+    found = [EntryPoint("Toy", "toy:rule", OPERATORS)]
     monkeypatch.setattr("dsa_sched.builds.build_cache.entry_points", lambda **_: found)
     assert build_key(model, chip, options) is None
 
