@@ -180,12 +180,14 @@ def verify(
     model is where it was, or in `model`. `inputs` are drawn with `seed`, or given as .npz files in `feed`; `runner` is
     the command of another simulator or a board."""
     from dsa_sched.api.results import VerificationReport
+    from dsa_sched.builds.kept_figures import Figures
     from dsa_sched.verification.verify import VerifyOptions, verify_artifact
 
     with python_names():
         artifact = _artifact(source, chip, options)
         how = VerifyOptions(inputs, seed, feeds=tuple(map(Path, feed)))
-        return VerificationReport(verify_artifact(artifact, model, how, runner, progress_of(options)))
+        timed = Figures(artifact, _cache(options)).work()
+        return VerificationReport(verify_artifact(artifact, model, how, runner, progress_of(options), timed))
 
 
 def place(

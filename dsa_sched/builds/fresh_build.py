@@ -18,6 +18,7 @@ from dsa_sched.analysis.explanation_data import Explanation
 from dsa_sched.analysis.measured_run import measured_run
 from dsa_sched.analysis.run_figures import timed_run, with_figures
 from dsa_sched.analysis.run_sums import run_times
+from dsa_sched.analysis.work import timed_work
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.builds.build_cache import keep_build
 from dsa_sched.builds.kept_figures import Figures
@@ -63,10 +64,12 @@ def fresh_build(
 
 
 def _keep_figures(figures: Figures, run: RunTime | None, plan: Plan, explained: Callable[[], Explanation]) -> None:
-    """Keep what `time` and `explain` say of a build."""
+    """Keep what `time`, `verify` and `explain` say of a build."""
+    measured = None
     if run is not None:
         figures.times(None, lambda: run_times(run))
-    measured = measured_run(run, plan) if run is not None else None
+        figures.keep_work(timed_work(run.programs[0], figures.artifact.chip, plan))
+        measured = measured_run(run, plan)
     figures.keep_explanation(with_measured(explained(), figures.artifact, measured))
 
 

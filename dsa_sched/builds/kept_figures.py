@@ -20,6 +20,7 @@ from hw_models.cache import Cache, key_of
 if TYPE_CHECKING:
     from dsa_sched.analysis.explanation_data import Explanation
     from dsa_sched.analysis.run_times import RunTimes
+    from dsa_sched.analysis.work import TimedWork
     from dsa_sched.artifact.format import Artifact
 
 FOLDER = "figures"
@@ -28,7 +29,7 @@ FOLDER = "figures"
 MOST_BYTES = 64 << 20
 """Largest size of all figures together, and so of those of one artifact, in bytes."""
 
-EXPLANATION = "explanation"
+EXPLANATION, WORK = "explanation", "work"
 
 Found = TypeVar("Found")
 
@@ -66,6 +67,16 @@ class Figures:
     def keep_explanation(self, found: Explanation) -> None:
         """Keep the explanation of the artifact."""
         self._keep(EXPLANATION, type(found), found)
+
+    def work(self) -> TimedWork | None:
+        """The work of the first program for each layer, if it was kept."""
+        from dsa_sched.analysis.work import TimedWork
+
+        return self._found(WORK, TimedWork)
+
+    def keep_work(self, found: TimedWork) -> None:
+        """Keep the work of the first program."""
+        self._keep(WORK, type(found), found)
 
     def _found(self, name: str, kind: type[Found]) -> Found | None:
         data = figures_cache(self.builds).find(self._key(name)) if self.builds is not None else None
