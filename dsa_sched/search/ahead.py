@@ -198,7 +198,7 @@ class Ahead(Generic[ItemT, StateT, ResultT]):
 
     Iterating draws items as early as there are `workers` that are free. The function that `work` makes of an item is
     pickled; it is called here where no worker has begun it. Work is begun only for items for which `worth` is true when
-    they are drawn.
+    they are drawn. `meanwhile` is done here while a worker is busy with the item of this turn and others are free.
     """
 
     def __init__(
@@ -208,8 +208,10 @@ class Ahead(Generic[ItemT, StateT, ResultT]):
         workers: Workers[StateT],
         state: StateT,
         worth: Callable[[ItemT], bool] = lambda _item: True,
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> None:
         self._items, self._work, self._workers, self._state, self._worth = iter(items), work, workers, state, worth
+        self._meanwhile = meanwhile
         self._drawn: deque[tuple[ItemT, _Begun[ResultT] | None]] = deque()
         self._now: _Begun[ResultT] | None = None
 
@@ -228,6 +230,8 @@ class Ahead(Generic[ItemT, StateT, ResultT]):
             return self._work(item)(self._state)
         while not begun.is_done:
             self.begin()
+            if self._workers.has_free:
+                self._meanwhile()
             self._workers.wait()
         if begun.error is not None:
             raise begun.error

@@ -195,8 +195,12 @@ class Compilation:
         """A copy with other decisions and warnings, for this many rows of the batch; the files stay those that were
         made. Raises as `files` does.
         """
-        found = replace(self, plan=plan, model=model, items=items, level_times=level_times)
-        found.__dict__["files"] = self.files  # where cached_property keeps it
+        return replace(self, plan=plan, model=model, items=items, level_times=level_times).with_files(self.files)
+
+    def with_files(self, files: ClusterFiles) -> Compilation:
+        """A copy whose files were emitted already."""
+        found = replace(self)
+        found.__dict__["files"] = files  # where cached_property keeps it
         return found
 
     def on_cluster(self, cluster: int, items: int) -> Compilation:
