@@ -31,9 +31,10 @@ from hw_models.chip import Chip
 from hw_models.memory_parts import aligned, part_bytes
 from isched.program.target import Timeable
 from partitioner.context.plan_context import Context, PlanContext
-from partitioner.cost.cost_model import cost_of
+from partitioner.cost.cost_model import cost_of_events
 from partitioner.cost.roofline import compulsory_bytes, network_floors, plan_floors
-from partitioner.cost.traffic import Traffic, TrafficPart, plan_traffic
+from partitioner.cost.traffic import Traffic, TrafficPart, traffic_of
+from partitioner.expansion.expansion import expand
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
 from partitioner.ir.plan import Plan
@@ -138,7 +139,8 @@ def explain_plan(plan: Plan, ctx: PlanContext, options: LayoutOptions = PLAIN) -
 
 def _explained(plan: Plan, ctx: PlanContext, layout: Layout) -> Explained:
     graph, chip = ctx.graph, ctx.chip
-    traffic, cost = plan_traffic(plan, layout, ctx), cost_of(plan, layout, ctx)
+    events = tuple(expand(layout, ctx))
+    traffic, cost = traffic_of(plan, layout, ctx, events), cost_of_events(plan, layout, ctx, events)
     groups = tuple(_groups(plan, layout, traffic, ctx))
     explanation = Explanation(
         model=graph.name,

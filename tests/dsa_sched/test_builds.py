@@ -37,6 +37,7 @@ from hw_models.cache import Cache
 from hw_models.errors import ModelError, PlanError, TargetError, UserError
 from hw_models.loading import load_chip
 from partitioner.planners.levels import O0, O2, O3, Planner, Streamed
+from partitioner.planners.registry import make_plan
 from tests.small_models import classifier, save
 
 CHIP = "stcp920"
@@ -340,7 +341,7 @@ def test_verify_neither_plans_the_network_nor_times_it_again(model: Path, monkey
         planned.append(planner)
         return made(ctx, planner)  # type: ignore[arg-type]
 
-    made = tile_stages.make_plan
+    made = make_plan
     monkeypatch.setattr(tile_stages, "make_plan", recorded)
     _not_again(monkeypatch, "dsa_sched.analysis.artifact_timing.time_streams", "dsa_sched.stages.tile_stages.run_below")
     again = invoke("verify", *words).stdout
