@@ -7,6 +7,7 @@ model, chip, options --compile, time--> Artifact with figures and warnings --> b
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from dsa_sched.verification.floors import stored_type
 from dsa_sched.verification.given_ranges import ranges_of_any
 from hw_models.cache import Cache
 from hw_models.chip import Chip
+from hw_models.errors import PlanError
 from partitioner.ir.plan import Plan
 
 
@@ -70,7 +72,8 @@ def _keep_figures(figures: Figures, run: RunTime | None, plan: Plan, explained: 
         figures.times(None, lambda: run_times(run))
         figures.keep_work(timed_work(run.programs[0], figures.artifact.chip, plan))
         measured = measured_run(run, plan)
-    figures.keep_explanation(with_measured(explained(), figures.artifact, measured))
+    with suppress(PlanError):  # which whoever asks for an explanation will see
+        figures.keep_explanation(with_measured(explained(), figures.artifact, measured))
 
 
 def _with_ranges(artifact: Artifact, made: Compilation) -> Artifact:
