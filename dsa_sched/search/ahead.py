@@ -198,8 +198,8 @@ class Ahead(Generic[ItemT, StateT, ResultT]):
 
     Iterating draws items as early as there are `workers` that are free. The function that `work` makes of an item is
     pickled; it is called here where no worker has begun it. Work is begun only for items for which `worth` is true when
-    they are drawn. `meanwhile` is done here while a worker is busy with the item of this turn and no other item is worth
-    beginning.
+    they are drawn. `meanwhile` is done here while a worker is busy with the item of this turn alone, and nothing else is
+    worth beginning.
     """
 
     def __init__(
@@ -231,7 +231,7 @@ class Ahead(Generic[ItemT, StateT, ResultT]):
             return self._work(item)(self._state)
         while not begun.is_done:
             self.begin()
-            if self._workers.has_free and not any(work for _, work in self._drawn):
+            if self._workers.has_free and all(work is None or work.is_done for _, work in self._drawn):
                 self._meanwhile()
             self._workers.wait()
         if begun.error is not None:
