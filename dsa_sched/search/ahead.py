@@ -198,8 +198,7 @@ class Ahead(Generic[ItemT, StateT, ResultT]):
 
     Iterating draws items as early as there are `workers` that are free. The function that `work` makes of an item is
     pickled; it is called here where no worker has begun it. Work is begun only for items for which `worth` is true when
-    they are drawn. `meanwhile` is done here while a worker is busy with the item of this turn alone, and nothing else is
-    worth beginning.
+    they are drawn. `meanwhile` is done here while only the item of this turn is in work and nothing else is worth it.
     """
 
     def __init__(
