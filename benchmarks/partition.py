@@ -54,7 +54,8 @@ from benchmarks.hand_schedule import hand_plans
 from benchmarks.lab.programs import lower_plan
 from benchmarks.output import add_outputs, finish, keep, table
 from codegen.neuralscale.target import TARGET
-from dsa_sched.analysis.explanation import Explanation, explain_plan
+from dsa_sched.analysis.explanation import explain_plan
+from dsa_sched.analysis.explanation_data import Explanation
 from dsa_sched.frontend import Model, load_model
 from hw_models.chip import Chip
 from hw_models.errors import UserError

@@ -15,24 +15,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dsa_sched.analysis.artifact_timing import time_artifact
+from dsa_sched.analysis.explanation_data import Explanation, GroupFacts, LocalUse, MeasuredRun
 from dsa_sched.analysis.kernel_explanation import KernelExplanation, explain_kernels
 from dsa_sched.analysis.letters import letter
-from dsa_sched.analysis.measured_run import MeasuredRun, measured_run
+from dsa_sched.analysis.measured_run import measured_run
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.frontend.patterns.found import decisions
 from dsa_sched.pipeline.driver import plan_model
 from dsa_sched.pipeline.rebuild import planned_again
-from dsa_sched.stages.compilation import CompileOptions
+from dsa_sched.stages.compilation import Compilation, CompileOptions
 from dsa_sched.stages.kernel_stages import PlannedKernels
-from dsa_sched.stages.targets import require_able, with_defaults
+from dsa_sched.stages.targets import require_able, require_tiles, with_defaults
 from dsa_sched.stages.tile_stages import laid_out
 from hw_models.chip import Chip
 from hw_models.memory_parts import aligned, part_bytes
 from isched.program.target import Timeable
-from partitioner.context.plan_context import PlanContext
-from partitioner.cost.cost_model import cost_of
-from partitioner.cost.roofline import Floor, binding_floor, compulsory_bytes, network_floors, plan_floors
-from partitioner.cost.traffic import Traffic, TrafficPart, plan_traffic
+from partitioner.context.plan_context import Context, PlanContext
+from partitioner.cost.cost_model import cost_of_events
+from partitioner.cost.roofline import compulsory_bytes, network_floors, plan_floors
+from partitioner.cost.traffic import Traffic, TrafficPart, traffic_of
+from partitioner.expansion.expansion import expand
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
 from partitioner.ir.plan import Plan
@@ -41,94 +43,6 @@ from partitioner.ir.steps import MoveStep, RunStep, ViewStep
 from partitioner.memory.memory_plan_types import FOR_SCHEDULING, PLAIN, LayerLayout, Layout, LayoutOptions
 from partitioner.tiling.buffer_aliasing import Residents
 from partitioner.tiling.tiling import buffer_sizes, demand_bytes, piece_tiles
-
-
-@dataclass(frozen=True, slots=True)
-class LocalUse:
-    """The fullest moment of a group in the local memory of a core: its own `values_bytes` and `tiles_bytes`, and the
-    room left by values that wait for other groups.
-    """
-
-    values_bytes: int
-    tiles_bytes: int
-    tile_room_bytes: int
-    layer: str
-
-    @property
-    def total_bytes(self) -> int:
-        return self.values_bytes + self.tiles_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class GroupFacts:
-    """One group that computes something. `letter` is its name in the order of instances, `operators` the kinds of its
-    operators in order; `cuts` are (axis, points), `pieces` the ways in which its instances are divided among cores;
-    `scopes` counts where outputs lie, by memory; `accumulator_bytes` is the largest part of a core's accumulators that
-    tile buffers take, by memory.
-    """
-
-    name: str
-    letter: str
-    layers: tuple[str, ...]
-    operators: tuple[str, ...]
-    instances: int
-    cuts: tuple[tuple[int, tuple[int, ...]], ...]
-    pieces: tuple[tuple[int, ...], ...]
-    cores: int
-    scopes: Mapping[str, int]
-    exchanges: tuple[str, ...]
-    local: LocalUse
-    accumulator_bytes: Mapping[str, int]
-    moved_bytes: Mapping[str, int]
-    macs: int
-    recompute_share: float
-    floors: tuple[Floor, ...]
-
-    @property
-    def binding(self) -> Floor:
-        """The engine or memory for which the group needs the most cycles."""
-        return binding_floor(self.floors)
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """A plan for a reader; bytes and cycles are those of the whole batch of one cluster. `tensors` counts stored values
-    by memory, one per output of a layer in each instance; `order` holds run steps and moves. `serial_cycles` are those
-    by the cost model if each core does one thing after the other, without the launch. Floors and these are estimates;
-    `measured` has the times of the machine code by the cycle model, where there is any.
-    """
-
-    model: str
-    chip: str
-    level: str
-    batch_per_cluster: int
-    operators: int
-    kernels: int
-    groups: tuple[GroupFacts, ...]
-    order: tuple[RunStep | MoveStep, ...]
-    tensors: Mapping[str, int]
-    peak_bytes: Mapping[str, int]
-    capacity_bytes: Mapping[str, int]
-    moved_bytes: Mapping[str, int]
-    compulsory_bytes: int
-    main_bytes: int
-    redundant_bytes: int
-    pinned: tuple[str, ...]
-    recompute_share: float
-    network_floors: tuple[Floor, ...]
-    plan_floors: tuple[Floor, ...]
-    serial_cycles: float
-    decisions: tuple[Decision, ...]
-    measured: MeasuredRun | None = None
-
-    @property
-    def instances(self) -> int:
-        return sum(group.instances for group in self.groups)
-
-    @property
-    def phase_cycles(self) -> float:
-        """Cycles when nothing of one group overlaps with another: each group's largest floor, added up."""
-        return sum(group.binding.cycles for group in self.groups)
 
 
 @dataclass(frozen=True)
@@ -151,27 +65,46 @@ class Explained:
 
 
 def explain_artifact(
-    artifact: Artifact, progress: Callable[[str], None] = lambda _step: None
+    artifact: Artifact,
+    progress: Callable[[str], None] = lambda _step: None,
+    measured: MeasuredRun | None = None,
 ) -> Explained | KernelExplanation:
     """Explain what was compiled: one pass of the first program, by its own plan and layout, with the times of its
-    machine code. Nothing is planned again.
+    machine code, which is timed unless they are given as `measured`. Nothing is planned again.
 
     Raises TargetError for an artifact that does not tell what it was made of.
     """
     planned = planned_again(artifact)
-    before = tuple(Decision(each.subject, each.verdict, each.reason) for each in artifact.origin.decisions)
     if isinstance(planned, PlannedKernels):
         kernels = explain_kernels(planned.plan, planned.context)
-        return replace(kernels, decisions=(*before, *kernels.decisions))
+        return replace(kernels, decisions=(*_before(artifact), *kernels.decisions))
     progress("laying out")
     explained = explain_plan(planned.plan, planned.context, planned.layout_options or PLAIN)
-    measured = None
-    if isinstance(planned.context.target, Timeable):
+    if measured is None and isinstance(planned.context.target, Timeable):
         progress("timing")
         run = time_artifact(artifact, artifact.chip, planned.context.target, artifact.manifest.model)
         measured = measured_run(run, planned.plan)
     found = explained.explanation
-    return replace(explained, explanation=replace(found, decisions=(*before, *found.decisions), measured=measured))
+    told = (*_before(artifact), *found.decisions)
+    return replace(explained, explanation=replace(found, decisions=told, measured=measured))
+
+
+def explain_made(made: Compilation) -> Explanation:
+    """Explain a program that was just compiled as `explain_artifact` would, without times and without the decisions of
+    the frontend. The target must be one of in-order cores."""
+    target = require_tiles(made.target, made.model.graph.name)
+    ctx = Context(made.model.graph, made.model.constants, made.chip, target)
+    return _explained(made.plan, ctx, made.layout).explanation
+
+
+def with_measured(found: Explanation, artifact: Artifact, measured: MeasuredRun | None) -> Explanation:
+    """What `explain_made` found, completed with the times of the artifact and the decisions of the frontend."""
+    return replace(found, decisions=(*_before(artifact), *found.decisions), measured=measured)
+
+
+def _before(artifact: Artifact) -> Iterator[Decision]:
+    """Decisions of the frontend."""
+    return (Decision(each.subject, each.verdict, each.reason) for each in artifact.origin.decisions)
 
 
 def explain_model(
@@ -201,9 +134,13 @@ def explain_model(
 def explain_plan(plan: Plan, ctx: PlanContext, options: LayoutOptions = PLAIN) -> Explained:
     """Explain a plan as it is laid out with these options. Raises PlanError or DoesNotFit where it cannot
     be laid out."""
+    return _explained(plan, ctx, laid_out(plan, ctx, options))
+
+
+def _explained(plan: Plan, ctx: PlanContext, layout: Layout) -> Explained:
     graph, chip = ctx.graph, ctx.chip
-    layout = laid_out(plan, ctx, options)
-    traffic, cost = plan_traffic(plan, layout, ctx), cost_of(plan, layout, ctx)
+    events = tuple(expand(layout, ctx))
+    traffic, cost = traffic_of(plan, layout, ctx, events), cost_of_events(plan, layout, ctx, events)
     groups = tuple(_groups(plan, layout, traffic, ctx))
     explanation = Explanation(
         model=graph.name,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from codegen.target import GroupTarget
 from dsa_sched.analysis.artifact_timing import time_artifact
-from dsa_sched.analysis.work import LayerWork, add_work, layer_work, timed_work
+from dsa_sched.analysis.work import LayerWork, TimedWork, add_work, layer_work, timed_work
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.stages.compilation import Compilation, PlacedKernels
 from dsa_sched.stages.targets import target_of
@@ -50,16 +50,17 @@ def program_figures(compilation: Compilation) -> ProgramFigures:
     return _figures(compilation, _main_bytes(compilation), _cycles(compilation))
 
 
-def shipped_work(artifact: Artifact, twin: Compilation) -> ProgramWork:
-    """Figures and work of the first program of an artifact, from its machine code, which is timed once; `twin` is the
-    same plan. Where the target cannot be timed, they are those of the twin by the cost model."""
+def shipped_work(artifact: Artifact, twin: Compilation, timed: TimedWork | None = None) -> ProgramWork:
+    """Figures and work of the first program of an artifact, from its machine code, which is timed once unless its work
+    is given; `twin` is the same plan. A target that cannot be timed has those of the twin by the cost model."""
     target = target_of(artifact.chip)
     if isinstance(target, GroupTarget) or not isinstance(target, Timeable):
         return ProgramWork(program_figures(twin), compiled_work(twin))
-    timed = time_artifact(artifact, artifact.chip, target, artifact.manifest.model).programs[0]
-    layers = timed_work(timed, artifact.chip, twin.plan)
-    main_bytes = _moved_bytes(layers, main_memory(artifact.chip))
-    return ProgramWork(_figures(twin, main_bytes, timed.timeline.cycles), layers)
+    if timed is None:
+        run = time_artifact(artifact, artifact.chip, target, artifact.manifest.model)
+        timed = timed_work(run.programs[0], artifact.chip, twin.plan)
+    main_bytes = _moved_bytes(timed.layers, main_memory(artifact.chip))
+    return ProgramWork(_figures(twin, main_bytes, timed.cycles), timed.layers)
 
 
 def _figures(compilation: Compilation, main_bytes: int, cycles: float | None) -> ProgramFigures:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from dsa_sched.analysis.explanation import Explained, GroupFacts
+from dsa_sched.analysis.explanation import Explained
+from dsa_sched.analysis.explanation_data import GroupFacts
 from hw_models.errors import ModelError
 from partitioner.ir.decisions import Decision
 from partitioner.ir.plan import Exchange, Group, Plan, Spill

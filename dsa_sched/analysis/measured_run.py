@@ -9,56 +9,14 @@ what the critical path does then.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from codegen.target import symbol_of
 from dsa_sched.analysis.artifact_timing import RunTime
+from dsa_sched.analysis.explanation_data import MeasuredPart, MeasuredRun
 from dsa_sched.analysis.parts import OTHER
 from isched.timing.critical_path import critical_cycles
 from isched.timing.waiting_by_part import waiting_by
 from partitioner.ir.plan import Plan
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredPart:
-    """Cycles of the critical path in one group or layer, and by cause, the largest first."""
-
-    cycles: float
-    causes: Mapping[str, float]
-
-    @property
-    def bound_by(self) -> str:
-        """The cause of most of the cycles; empty for a part that the path does not touch."""
-        return next(iter(self.causes), "")
-
-
-UNTOUCHED = MeasuredPart(0.0, {})
-"""A part that the critical path does not touch: making it faster alone changes nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredRun:
-    """One pass of the first program: `cycles`, of them `launch_cycles` for the launch; `causes` of the critical path
-    after the launch. `seconds` and `items_per_second` are those of the whole run, all clusters and passes."""
-
-    cycles: float
-    launch_cycles: float
-    seconds: float
-    items_per_second: float
-    causes: Mapping[str, float]
-    groups: Mapping[str, MeasuredPart]
-    layers: Mapping[str, MeasuredPart]
-
-    @property
-    def work_cycles(self) -> float:
-        """Cycles after the launch."""
-        return self.cycles - self.launch_cycles
-
-    def group(self, name: str) -> MeasuredPart:
-        return self.groups.get(name, UNTOUCHED)
-
-    def layer(self, name: str) -> MeasuredPart:
-        return self.layers.get(name, UNTOUCHED)
 
 
 def measured_run(run: RunTime, plan: Plan) -> MeasuredRun:

@@ -1,6 +1,6 @@
 """Figures of a whole run of an artifact by the cycle model: its cycles, its bytes, its floor, and what binds it.
 
-Artifact, timed --with_figures--> FiguresEntry of its manifest
+Artifact --timed_run--> RunTime --with_figures--> FiguresEntry of its manifest
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from codegen.target import GroupTarget, TileTarget
-from dsa_sched.analysis.artifact_timing import TimedProgram, for_each_timeline, time_artifact
+from codegen.target import GroupTarget
+from dsa_sched.analysis.artifact_timing import RunTime, TimedProgram, for_each_timeline, time_artifact
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.artifact.origin import FiguresEntry
 from dsa_sched.stages.targets import target_of
@@ -19,19 +19,24 @@ from isched.timing.critical_path import critical_cycles
 from partitioner.cost.roofline import binding_floor, network_floors
 
 
-def with_figures(artifact: Artifact, progress: Callable[[str], None] = lambda _step: None) -> Artifact:
-    """A copy that says how long it takes by the cycle model; the artifact itself where the target cannot be timed."""
+def timed_run(artifact: Artifact, progress: Callable[[str], None] = lambda _step: None) -> RunTime | None:
+    """The run of an artifact by the cycle model; None where the target cannot be timed."""
     target = target_of(artifact.chip)
     if isinstance(target, GroupTarget) or not isinstance(target, Timeable):
-        return artifact
+        return None
     progress("timing")
-    figures = _figures(artifact, target)
-    return replace(artifact, manifest=artifact.manifest.model_copy(update={"figures": figures}))
+    return time_artifact(artifact, artifact.chip, target, artifact.manifest.model)
 
 
-def _figures(artifact: Artifact, target: TileTarget) -> FiguresEntry:
+def with_figures(artifact: Artifact, run: RunTime | None) -> Artifact:
+    """A copy that says how long its run takes; the artifact itself without one."""
+    if run is None:
+        return artifact
+    return replace(artifact, manifest=artifact.manifest.model_copy(update={"figures": _figures(artifact, run)}))
+
+
+def _figures(artifact: Artifact, run: RunTime) -> FiguresEntry:
     chip = artifact.chip
-    run = time_artifact(artifact, chip, target, artifact.manifest.model)
     main = main_memory(chip)
     moved = for_each_timeline(run.programs, lambda program: _main_bytes(program, main))
     longest = max(run.programs, key=lambda program: program.passes * program.timeline.cycles)

@@ -40,6 +40,14 @@ class LayerWork:
     moved_bytes: Mapping[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class TimedWork:
+    """The work of one program's machine code for each layer, and its cycles, launch included, for one pass."""
+
+    cycles: float
+    layers: Mapping[str, LayerWork]
+
+
 NO_WORK = LayerWork({}, {}, {}, {})
 """Work of a layer whose instructions are unknown."""
 
@@ -56,7 +64,7 @@ def layer_work(program: Program, chip: Chip, plan: Plan) -> dict[str, LayerWork]
     return {name: _work(tuple(cores.values()), movers, order) for name, cores in by_layer.items()}
 
 
-def timed_work(program: TimedProgram, chip: Chip, plan: Plan) -> dict[str, LayerWork]:
+def timed_work(program: TimedProgram, chip: Chip, plan: Plan) -> TimedWork:
     """Work of machine code that was timed, in cycles of the cycle model, by layer in order of first appearance. DMA
     transfers count for the core that starts them."""
     owner: dict[str, str] = {}
@@ -71,7 +79,8 @@ def timed_work(program: TimedProgram, chip: Chip, plan: Plan) -> dict[str, Layer
             span = next(spans)
             cycles = span.end - span.start if span.unit else 0.0
             by_layer.setdefault(owner.get(op.source, op.source), {}).setdefault(stream.core, []).append((op, cycles))
-    return {name: _timed(tuple(cores.values()), engines) for name, cores in by_layer.items()}
+    layers = {name: _timed(tuple(cores.values()), engines) for name, cores in by_layer.items()}
+    return TimedWork(program.timeline.cycles, layers)
 
 
 def _timed(cores: tuple[list[tuple[TimedOp, float]], ...], engines: tuple[str, ...]) -> LayerWork:

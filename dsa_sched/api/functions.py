@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
     from dsa_sched.analysis.operator_support import Support
+    from dsa_sched.analysis.run_times import RunTimes
     from dsa_sched.api.results import (
         ExplanationReport,
         PlacementReport,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     )
     from dsa_sched.artifact.format import Artifact
     from dsa_sched.zoo.sizes import NetworkSize
+    from hw_models.cache import Cache
     from hw_models.chip import Chip
     from partitioner.ir.plan import Plan
 
@@ -74,11 +76,9 @@ def compile(model: str | Path | ModelProto, chip: str | Path | Chip, **options: 
     `Options` says what the options are.
     """
     from dsa_sched.builds.build import build
-    from dsa_sched.builds.build_cache import user_cache
 
     with python_names():
-        cache = user_cache() if options.get("cache", True) else None
-        return build(model, _chip(chip), compile_options(options), progress_of(options), cache).artifact
+        return build(model, _chip(chip), compile_options(options), progress_of(options), _cache(options)).artifact
 
 
 def load(folder: str | Path) -> Artifact:
@@ -106,9 +106,8 @@ def explain(
 ) -> ExplanationReport:
     """What was compiled and why: of an artifact (or its folder), or of a model, which is compiled. With `group`, all
     about one group; with `estimate`, and for a chip without machine code, a plan alone, by the cost model."""
-    from dsa_sched.analysis.explanation import Explained, explain_artifact, explain_model
-    from dsa_sched.analysis.group_detail import detail_of
     from dsa_sched.api.results import ExplanationReport
+    from dsa_sched.builds.explained_build import told, told_of_artifact
     from dsa_sched.stages.targets import has_code
 
     with python_names():
@@ -117,12 +116,13 @@ def explain(
         if estimate and model is None:
             raise _wrong("estimate", "a model, which is planned for a chip", "an artifact")
         if model is not None and (estimate or not has_code(_chip(chip))):
-            found = explain_model(model, _chip(chip), compile_options(options), say)
+            from dsa_sched.analysis.explanation import explain_model
+
+            described = _chip(chip)
+            found = told(explain_model(model, described, compile_options(options), say), described, group)
         else:
-            found = explain_artifact(_artifact(source, chip, options), say)
-        if isinstance(found, Explained):
-            return ExplanationReport(found, detail_of(found, group) if group is not None else None)
-        return ExplanationReport(found.of(group) if group is not None else found)
+            found = told_of_artifact(_artifact(source, chip, options), _cache(options), group, say)
+        return ExplanationReport(found.explanation, found.chip, found.detail)
 
 
 def time(
@@ -137,15 +137,20 @@ def time(
     """How long an artifact (or its folder, or a model, which is compiled) takes by the cycle model. With `warm`, its
     code is in the caches; with `bounds`, also what no order of the same instructions could beat; `by` is "stage",
     "group" or "operator"."""
-    from dsa_sched.analysis.artifact_timing import time_whole, with_bounds
-    from dsa_sched.analysis.waiting import waiting_of
-    from dsa_sched.api.results import TimingReport
+    from dsa_sched.api.results import TimedArtifact, TimingReport
+    from dsa_sched.builds.kept_figures import Figures
 
     with python_names():
         artifact = _artifact(source, chip, options)
-        run = time_whole(artifact, artifact.manifest.model, warm)
-        run = with_bounds(run, artifact.chip) if bounds else run
-        return TimingReport(run, waiting_of(run, by))
+        timed = TimedArtifact(artifact, warm, bounds)
+
+        def find() -> RunTimes:
+            from dsa_sched.analysis.run_sums import run_times
+
+            return run_times(timed.run, by)
+
+        times = find() if warm else Figures(artifact, _cache(options)).times(by, find)
+        return TimingReport(times, timed)
 
 
 def timeline(
@@ -175,12 +180,14 @@ def verify(
     model is where it was, or in `model`. `inputs` are drawn with `seed`, or given as .npz files in `feed`; `runner` is
     the command of another simulator or a board."""
     from dsa_sched.api.results import VerificationReport
+    from dsa_sched.builds.kept_figures import Figures
     from dsa_sched.verification.verify import VerifyOptions, verify_artifact
 
     with python_names():
         artifact = _artifact(source, chip, options)
         how = VerifyOptions(inputs, seed, feeds=tuple(map(Path, feed)))
-        return VerificationReport(verify_artifact(artifact, model, how, runner, progress_of(options)))
+        timed = Figures(artifact, _cache(options)).work()
+        return VerificationReport(verify_artifact(artifact, model, how, runner, progress_of(options), timed))
 
 
 def place(
@@ -262,6 +269,13 @@ def quantize(
             tuple((name, tuple(values)) for name, values in (bind or {}).items()),
         )
         return QuantizeResult(quantised_network(model, options, progress))
+
+
+def _cache(options: Options) -> Cache | None:
+    """The build cache of the user, unless it is not to be used."""
+    from dsa_sched.builds.build_cache import user_cache
+
+    return user_cache() if options.get("cache", True) else None
 
 
 def _chip(chip: str | Path | Chip | None) -> Chip:

@@ -14,7 +14,7 @@ from hw_models.errors import UserError
 from partitioner.planners.levels import DEFAULT_LEVEL, NO_SPILLS, NORMAL_EFFORT, planner_or_auto
 
 if TYPE_CHECKING:
-    from dsa_sched.stages.compilation import CompileOptions
+    from dsa_sched.stages.compile_options import CompileOptions
 
 Progress = Callable[[str], None]
 
@@ -55,7 +55,7 @@ class Options(TypedDict, total=False):
 def compile_options(options: Options) -> CompileOptions:
     """The options as the compiler takes them. Raises ModelError for unknown levels, policies and efforts, TypeError for
     an option that there is not."""
-    from dsa_sched.stages.compilation import CompileOptions  # a plain import of the package stays fast
+    from dsa_sched.stages.compile_options import CompileOptions  # a plain import of the package stays fast
 
     if unknown := sorted(set(options) - set(Options.__annotations__)):
         raise TypeError(f"no option is called {', '.join(unknown)}; there are {', '.join(Options.__annotations__)}")

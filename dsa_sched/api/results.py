@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,14 +20,17 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from dsa_sched.analysis.artifact_timing import RunTime
-    from dsa_sched.analysis.explanation import Explained, Explanation
+    from dsa_sched.analysis.explanation_data import Explanation
     from dsa_sched.analysis.group_detail import GroupDetail
     from dsa_sched.analysis.kernel_explanation import KernelExplanation
-    from dsa_sched.analysis.waiting import WaitingTimes
+    from dsa_sched.analysis.run_times import RunTimes
+    from dsa_sched.artifact.format import Artifact
     from dsa_sched.placing.place import PlacementResult
     from dsa_sched.quantisation.quantise import QuantizedNetwork
     from dsa_sched.quantisation.search import FloatSearch
     from dsa_sched.verification.verdict import VerifyReport
+    from hw_models.chip import Chip
+    from isched.bounds.lower_bounds import Bounds
     from partitioner.ir.decisions import Decision
 
 
@@ -40,9 +44,11 @@ def _printed(write: Callable[[Console], None]) -> str:
 
 @dataclass(frozen=True)
 class ExplanationReport:
-    """What a plan does and why; see `dsa-sched explain`. `found` has all of it as data."""
+    """What a plan does and why; see `dsa-sched explain`. `shown` has all that is told of the whole plan as data, and
+    `detail` what is told of one group."""
 
-    found: Explained | KernelExplanation
+    shown: Explanation | KernelExplanation
+    chip: Chip
     detail: GroupDetail | None = None
 
     @property
@@ -50,13 +56,6 @@ class ExplanationReport:
         """Cycles of one pass by the cycle model, launch included; None for estimates and for kernels of GPUs."""
         measured = getattr(self.shown, "measured", None)  # kernels that are whole groups have no such times
         return measured.cycles if measured is not None else None
-
-    @property
-    def shown(self) -> Explanation | KernelExplanation:
-        """What is told of the whole plan, as data."""
-        from dsa_sched.analysis.explanation import Explained
-
-        return self.found.explanation if isinstance(self.found, Explained) else self.found
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -69,25 +68,25 @@ class ExplanationReport:
 
     def to_dict(self) -> dict[str, Any]:
         """The keys of `explain --json`."""
-        from dsa_sched.analysis.explanation import Explained
+        from dsa_sched.analysis.explanation_data import Explanation
         from dsa_sched.report.explain import explanation_json
         from dsa_sched.report.kernel_explain import kernels_json
 
-        if isinstance(self.found, Explained):
-            return _parsed(explanation_json(self.found.explanation, self.found.chip, self.detail))
-        return _parsed(kernels_json(self.found))
+        if isinstance(self.shown, Explanation):
+            return _parsed(explanation_json(self.shown, self.chip, self.detail))
+        return _parsed(kernels_json(self.shown))
 
     def __str__(self) -> str:
-        from dsa_sched.analysis.explanation import Explained
+        from dsa_sched.analysis.explanation_data import Explanation
         from dsa_sched.report.explain import print_detail, print_explanation
         from dsa_sched.report.kernel_explain import print_kernels
 
-        found, detail = self.found, self.detail
-        if not isinstance(found, Explained):
-            return _printed(lambda console: print_kernels(found, console=console))
+        shown, detail = self.shown, self.detail
+        if not isinstance(shown, Explanation):
+            return _printed(lambda console: print_kernels(shown, console=console))
         if detail is not None:
-            return _printed(lambda console: print_detail(found.explanation, detail, console))
-        return _printed(lambda console: print_explanation(found.explanation, found.chip, console))
+            return _printed(lambda console: print_detail(shown, detail, console))
+        return _printed(lambda console: print_explanation(shown, self.chip, console))
 
     def __repr__(self) -> str:
         shown = self.shown
@@ -95,45 +94,70 @@ class ExplanationReport:
 
 
 @dataclass(frozen=True)
-class TimingReport:
-    """A run by the cycle model; see `dsa-sched time`. `run` has all of it as data."""
+class TimedArtifact:
+    """An artifact that is timed when its run is asked for: with its code in the caches if it is `warm`, with the bounds
+    of its programs if there are to be any."""
 
-    run: RunTime
-    waiting: WaitingTimes
+    artifact: Artifact
+    warm: bool = False
+    has_bounds: bool = False
+
+    @cached_property
+    def run(self) -> RunTime:
+        from dsa_sched.analysis.artifact_timing import time_whole, with_bounds
+
+        run = time_whole(self.artifact, self.artifact.manifest.model, self.warm)
+        return with_bounds(run, self.artifact.chip) if self.has_bounds else run
+
+    @property
+    def bounds(self) -> tuple[Bounds, ...]:
+        """The bounds of each program, none where they are not to be found."""
+        return tuple(each.bounds for each in self.run.programs if each.bounds is not None) if self.has_bounds else ()
+
+
+@dataclass(frozen=True)
+class TimingReport:
+    """A run by the cycle model; see `dsa-sched time`. `times` has all that is told of it as data, and `run` the run
+    with every instruction."""
+
+    times: RunTimes
+    timed: TimedArtifact
+
+    @property
+    def run(self) -> RunTime:
+        return self.timed.run
 
     @property
     def cycles(self) -> float:
         """Cycles until the last cluster is done with all its passes, launches included."""
-        return self.run.cycles
+        return self.times.cycles
 
     @property
     def seconds(self) -> float:
-        return self.run.seconds
+        return self.times.seconds
 
     @property
     def items_per_second(self) -> float | None:
-        return self.run.items_per_second
+        return self.times.items_per_second
 
     @property
     def critical_cycles(self) -> Mapping[str, float]:
         """Cycles of the critical path of one pass of the first program after its launch, by cause."""
-        from isched.timing.critical_path import critical_cycles
-
-        return critical_cycles(self.run.programs[0].timeline)
+        return self.times.programs[0].critical_cycles
 
     def to_dict(self) -> dict[str, Any]:
         """The keys of `time --json`."""
         from dsa_sched.report.timed_run import times_json
 
-        return _parsed(times_json(self.run, self.waiting))
+        return _parsed(times_json(self.times, self.timed.bounds))
 
     def __str__(self) -> str:
         from dsa_sched.report.timed_run import print_times
 
-        return _printed(lambda console: print_times(self.run, self.waiting, console))
+        return _printed(lambda console: print_times(self.times, self.timed.bounds, console))
 
     def __repr__(self) -> str:
-        return f"<Timing of {self.run.name} on {self.run.chip}: {self.cycles:,.0f} cycles>"
+        return f"<Timing of {self.times.name} on {self.times.chip}: {self.cycles:,.0f} cycles>"
 
 
 @dataclass(frozen=True)

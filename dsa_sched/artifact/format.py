@@ -10,6 +10,7 @@ before anything is used.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -186,16 +187,29 @@ class Artifact:
         made = _assembled(manifest, lambda entry: read_file(root, entry), str(root))
         return replace(made, folder=str(root))
 
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 of the manifest, which has those of all files: equal for artifacts of equal bytes."""
+        return hashlib.sha256(self.manifest.text().encode()).hexdigest()
+
     def packed(self) -> bytes:
         """The folder as one string of bytes."""
         return packed(self.files())
 
     @staticmethod
-    def unpacked(data: bytes) -> Artifact:
-        """The converse of `packed`. Raises TargetError for bytes that are no folder of an artifact."""
+    def unpacked(data: bytes, is_whole: bool = False) -> Artifact:
+        """The converse of `packed`. The hashes of the files are not looked at where the caller has found that all bytes
+        are as they were written, `is_whole`. Raises TargetError for bytes that are no folder of an artifact."""
         files = unpacked(data)
         manifest = checked_manifest(files.get(MANIFEST, b""), Path(MANIFEST))
-        return _assembled(manifest, lambda entry: checked_file(files.get(entry.path, b""), entry), MANIFEST)
+
+        def read(entry: FileEntry) -> bytes:
+            found = files.get(entry.path)
+            if found is None or len(found) != entry.bytes or not is_whole:
+                return checked_file(found or b"", entry)
+            return found
+
+        return _assembled(manifest, read, MANIFEST)
 
     def __repr__(self) -> str:
         made, count = self.manifest, len(self.manifest.programs)

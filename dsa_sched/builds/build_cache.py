@@ -16,10 +16,9 @@ from onnx import ModelProto
 
 from codegen.target_registry import is_builtin
 from dsa_sched.artifact.format import Artifact
-from dsa_sched.frontend.model_file import file_digest
-from dsa_sched.frontend.rules.operators import ENTRY_POINT_GROUP as OPERATOR_GROUP
+from dsa_sched.io.entry_point_groups import OPERATORS
 from dsa_sched.io.source_hash import source_hash
-from dsa_sched.stages.compilation import CompileOptions
+from dsa_sched.stages.compile_options import CompileOptions
 from dsa_sched.zoo import zoo_names
 from hw_models.cache import Cache, key_of
 from hw_models.chip import Chip
@@ -48,7 +47,7 @@ def find_build(cache: Cache, key: str) -> Artifact | None:
     if data is None:
         return None
     try:
-        return Artifact.unpacked(data)
+        return Artifact.unpacked(data, is_whole=True)
     except TargetError:  # no artifact, though whole: a stranger's
         return None
 
@@ -63,10 +62,10 @@ def build_key(source: str | Path | ModelProto, chip: Chip, options: CompileOptio
     there, kernels chosen by times taken on a device, and whatever code of other packages takes part in, which may
     change under one version. Raises ModelError for a file that cannot be read."""
     model = _model_key(source)
-    if model is None or options.tune or not is_builtin(chip.isa) or entry_points(group=OPERATOR_GROUP):
+    if model is None or options.tune or not is_builtin(chip.isa) or entry_points(group=OPERATORS):
         return None
     # The text of the options has all of them, those of planners too; `jobs` changes nothing.
-    return key_of(model, chip.hash, repr(replace(options, jobs=None)), _compiler())
+    return key_of(model, chip.hash, repr(replace(options, jobs=None)), compiler_hash())
 
 
 def _model_key(source: str | Path | ModelProto) -> str | None:
@@ -76,12 +75,14 @@ def _model_key(source: str | Path | ModelProto) -> str | None:
         return None
     path = Path(source)
     if path.is_file():
+        from dsa_sched.frontend.model_file import file_digest  # all of the frontend, which is slow to import
+
         return file_digest(path)
     return f"zoo {source}" if str(source) in zoo_names() else None
 
 
 @cache
-def _compiler() -> str:
+def compiler_hash() -> str:
     """The compiler: all files of its packages, and the versions of libraries that take part."""
     versions = []
     for name in LIBRARIES:

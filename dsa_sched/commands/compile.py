@@ -23,7 +23,7 @@ from partitioner.planners.levels import Auto
 if TYPE_CHECKING:
     from dsa_sched.artifact.format import Artifact
     from dsa_sched.builds.build import Build
-    from dsa_sched.stages.compilation import CompileOptions
+    from dsa_sched.stages.compile_options import CompileOptions
     from hw_models.chip import Chip
 
 EARLY_STAGES = ("graph", "plan", "layout")

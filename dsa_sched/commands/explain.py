@@ -19,7 +19,7 @@ from dsa_sched.commands.options import (
 from dsa_sched.stages.gc_pause import uncollected
 
 if TYPE_CHECKING:
-    from dsa_sched.stages.compilation import CompileOptions
+    from dsa_sched.stages.compile_options import CompileOptions
 
 
 @click.command(short_help="Say what a plan does, why, and what makes it slow.")
@@ -81,13 +81,10 @@ def explain(
     of each core, constants, steps, and the decisions about the group and about merging it with its neighbours.
     docs/partitioning.md says how to read the output, docs/reference/json.md has the keys of the JSON form.
     """
-    from dsa_sched.analysis.explanation import explain_artifact, explain_model
-    from dsa_sched.analysis.group_detail import detail_of
-    from dsa_sched.analysis.kernel_explanation import KernelExplanation
-    from dsa_sched.commands.sources import artifact_of, is_artifact, require_chip
+    from dsa_sched.analysis.explanation_data import Explanation
+    from dsa_sched.builds.explained_build import told, told_of_artifact
+    from dsa_sched.commands.sources import artifact_of, build_cache, is_artifact, require_chip
     from dsa_sched.io.atomic_write import require_file
-    from dsa_sched.report.explain import print_detail, print_explanation, write_explanation
-    from dsa_sched.report.kernel_explain import print_kernels, write_kernels
     from dsa_sched.report.progress import ProgressSteps
 
     if json_file is not None:
@@ -96,22 +93,30 @@ def explain(
         if estimate and is_artifact(source):
             raise click.UsageError("--estimate plans a model: name the model, not the folder.")
         if not is_artifact(source) and (estimate or _only_planned(require_chip(source, chip))):
-            explained = explain_model(source, require_chip(source, chip), options, steps.say)
+            from dsa_sched.analysis.explanation import explain_model
+            from hw_models.loading import load_chip
+
+            described = load_chip(require_chip(source, chip))
+            found = told(explain_model(source, described, options, steps.say), described, group)
         else:
-            explained = explain_artifact(artifact_of(source, chip, options, use_cache, steps.say), steps.say)
-    if isinstance(explained, KernelExplanation):
-        shown = explained.of(group) if group is not None else explained
-        print_kernels(shown, full)
+            artifact = artifact_of(source, chip, options, use_cache, steps.say)
+            found = told_of_artifact(artifact, build_cache(use_cache), group, steps.say)
+    explanation = found.explanation
+    if not isinstance(explanation, Explanation):
+        from dsa_sched.report.kernel_explain import print_kernels, write_kernels
+
+        print_kernels(explanation, full)
         if json_file is not None:
-            write_kernels(shown, json_file)
+            write_kernels(explanation, json_file)
         return
-    detail = detail_of(explained, group) if group is not None else None
-    if detail is None:
-        print_explanation(explained.explanation, explained.chip, full=full)
+    from dsa_sched.report.explain import print_detail, print_explanation, write_explanation
+
+    if found.detail is None:
+        print_explanation(explanation, found.chip, full=full)
     else:
-        print_detail(explained.explanation, detail)
+        print_detail(explanation, found.detail)
     if json_file is not None:
-        write_explanation(explained.explanation, explained.chip, detail, json_file)
+        write_explanation(explanation, found.chip, found.detail, json_file)
 
 
 def _only_planned(chip: str) -> bool:

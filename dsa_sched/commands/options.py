@@ -232,7 +232,7 @@ def gathered_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(*args: Any, level: str, spill: str, **said: Any) -> None:
-        from dsa_sched.stages.compilation import CompileOptions  # what it imports takes a second
+        from dsa_sched.stages.compile_options import CompileOptions
 
         named = [field.name for field in fields(CompileOptions) if field.name in said]
         options = CompileOptions(planner_or_auto(level, spill), **{name: said.pop(name) for name in named})

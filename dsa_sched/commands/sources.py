@@ -6,7 +6,7 @@ MODEL, --chip, options --build--> Artifact        DIR --load--> Artifact, whose 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +17,9 @@ from partitioner.planners.levels import PLANNERS
 
 if TYPE_CHECKING:
     from dsa_sched.analysis.artifact_timing import RunTime
+    from dsa_sched.analysis.run_times import RunTimes
     from dsa_sched.artifact.format import Artifact
-    from dsa_sched.stages.compilation import CompileOptions
+    from dsa_sched.stages.compile_options import CompileOptions
     from hw_models.cache import Cache
     from hw_models.chip import Chip
 
@@ -43,7 +44,7 @@ def require_chip(source: str | Path, chip: str | None) -> str:
 
 def refuse_compiling_options(folder: str | Path) -> None:
     """Refuse options that say how a model is compiled. Raises UsageError."""
-    from dsa_sched.stages.compilation import CompileOptions
+    from dsa_sched.stages.compile_options import CompileOptions
 
     context = click.get_current_context()
     of_classes = (field.name for kind in (CompileOptions, *PLANNERS.values()) for field in fields(kind))
@@ -106,8 +107,7 @@ def timed_source(
     from dsa_sched.analysis.artifact_timing import time_path, time_whole
     from hw_models.loading import load_chip
 
-    is_model = path.suffix == ".onnx" or _is_network(path)
-    if not is_model and not (is_artifact(path) and chip is None):
+    if not is_compiled_for(path, chip):
         # Programs and artifacts run on other chips too, as far as they use what these have.
         refuse_compiling_options(path)
         described = load_chip(require_chip(path, chip))
@@ -116,6 +116,30 @@ def timed_source(
     artifact = artifact_of(str(path), chip, options, use_cache, say)
     say("timing")
     return artifact.chip, time_whole(artifact, str(path), warm)
+
+
+def times_of_source(
+    path: Path, chip: str | None, options: CompileOptions, use_cache: bool, say: Callable[[str], None], by: str | None
+) -> RunTimes:
+    """The times of an artifact or a model on the chip that it is compiled for, by these parts: those that were kept, or
+    as they are found now. Raises UserError."""
+    from dsa_sched.builds.kept_figures import Figures
+
+    artifact = artifact_of(str(path), chip, options, use_cache, say)
+
+    def find() -> RunTimes:
+        from dsa_sched.analysis.artifact_timing import time_whole
+        from dsa_sched.analysis.run_sums import run_times
+
+        say("timing")
+        return run_times(time_whole(artifact, artifact.manifest.model), by)
+
+    return replace(Figures(artifact, build_cache(use_cache)).times(by, find), name=str(path))
+
+
+def is_compiled_for(path: Path, chip: str | None) -> bool:
+    """Whether the subject of a command is a model, which is compiled for the chip, or an artifact on its own chip."""
+    return path.suffix == ".onnx" or _is_network(path) or (is_artifact(path) and chip is None)
 
 
 def _is_network(path: Path) -> bool:

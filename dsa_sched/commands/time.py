@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,9 @@ from dsa_sched.commands.options import (
 from dsa_sched.stages.gc_pause import uncollected
 
 if TYPE_CHECKING:
-    from dsa_sched.stages.compilation import CompileOptions
+    from dsa_sched.analysis.run_times import RunTimes
+    from dsa_sched.stages.compile_options import CompileOptions
+    from isched.bounds.lower_bounds import Bounds
 
 
 @click.command(short_help="Say how long machine code takes on a chip.")
@@ -79,9 +82,7 @@ def time(
     Only the executable is read, and no values are computed. docs/timing.md has the rules of the model and the origin of
     its numbers.
     """
-    from dsa_sched.analysis.artifact_timing import with_bounds
-    from dsa_sched.analysis.waiting import waiting_of
-    from dsa_sched.commands.sources import timed_source
+    from dsa_sched.commands.sources import is_compiled_for, times_of_source
     from dsa_sched.io.atomic_write import require_file
     from dsa_sched.report.progress import ProgressSteps
     from dsa_sched.report.timed_run import print_times, write_times
@@ -89,12 +90,36 @@ def time(
     require_elf(path, cores, cluster)
     if json_file is not None:
         require_file(json_file)
+    found: tuple[Bounds, ...] = ()
     with ProgressSteps() as steps:
-        described, run = timed_source(path, chip, options, use_cache, steps.say, cores, cluster, warm)
-        if bounds:
-            steps.say("bounding")
-            run = with_bounds(run, described)
-        waiting = waiting_of(run, by)
-    print_times(run, waiting)
+        if is_compiled_for(path, chip) and not warm and not bounds:
+            times = times_of_source(path, chip, options, use_cache, steps.say, by)
+        else:
+            times, found = _timed(path, chip, options, use_cache, steps.say, cores, cluster, by, warm, bounds)
+    print_times(times, found)
     if json_file is not None:
-        write_times(run, json_file, waiting)
+        write_times(times, json_file, found)
+
+
+def _timed(
+    path: Path,
+    chip: str | None,
+    options: CompileOptions,
+    use_cache: bool,
+    say: Callable[[str], None],
+    cores: int | None,
+    cluster: int | None,
+    by: str | None,
+    warm: bool,
+    bounds: bool,
+) -> tuple[RunTimes, tuple[Bounds, ...]]:
+    """The times of a run that nothing is kept of, with the bounds of its programs where these are asked for."""
+    from dsa_sched.analysis.artifact_timing import with_bounds
+    from dsa_sched.analysis.run_sums import run_times
+    from dsa_sched.commands.sources import timed_source
+
+    described, run = timed_source(path, chip, options, use_cache, say, cores, cluster, warm)
+    if bounds:
+        say("bounding")
+        run = with_bounds(run, described)
+    return run_times(run, by), tuple(program.bounds for program in run.programs if program.bounds is not None)

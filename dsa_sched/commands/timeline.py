@@ -24,7 +24,7 @@ from dsa_sched.commands.options import (
 from dsa_sched.stages.gc_pause import uncollected
 
 if TYPE_CHECKING:
-    from dsa_sched.stages.compilation import CompileOptions
+    from dsa_sched.stages.compile_options import CompileOptions
 
 
 @click.command(short_help="Show what every engine does when, and what the memories hold.")

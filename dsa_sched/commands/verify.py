@@ -24,7 +24,7 @@ from dsa_sched.commands.options import (
 from partitioner.planners.levels import NO_SPILLS, O3
 
 if TYPE_CHECKING:
-    from dsa_sched.stages.compilation import CompileOptions
+    from dsa_sched.stages.compile_options import CompileOptions
     from dsa_sched.verification.verdict import VerifyReport
     from dsa_sched.verification.verify import VerifyOptions
 
@@ -120,7 +120,8 @@ def verify(
     an output wrong, so that no statement about it is possible (inconclusive). docs/reference/json.md has the keys of
     the JSON report.
     """
-    from dsa_sched.commands.sources import artifact_of, is_artifact, require_chip
+    from dsa_sched.builds.kept_figures import Figures
+    from dsa_sched.commands.sources import artifact_of, build_cache, is_artifact, require_chip
     from dsa_sched.io.atomic_write import require_file
     from dsa_sched.report.json_form import write_report
     from dsa_sched.report.progress import ProgressSteps
@@ -148,7 +149,8 @@ def verify(
     try:
         with ProgressSteps() as steps:
             artifact = artifact_of(source, chip, options, use_cache, steps.say)
-            report = verify_artifact(artifact, model, how, runner, steps.say)
+            timed = Figures(artifact, build_cache(use_cache)).work()
+            report = verify_artifact(artifact, model, how, runner, steps.say, timed)
     except TargetError:
         # A run that ends in a fault; any other error of the target comes again from the smallest part, and is not.
         if bisect:

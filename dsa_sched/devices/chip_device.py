@@ -18,7 +18,7 @@ import onnx
 
 from codegen.target_registry import ENTRY_POINT_GROUP as TARGET_GROUP
 from dsa_sched.devices.device import Array, CompiledPart, Refused
-from dsa_sched.frontend.rules.operators import ENTRY_POINT_GROUP as OPERATOR_GROUP
+from dsa_sched.io.entry_point_groups import OPERATORS
 from dsa_sched.io.source_hash import source_hash
 from dsa_sched.placement.model.from_onnx import TaskPart
 from dsa_sched.placement.model.pricing import chip_launch_us
@@ -195,6 +195,6 @@ def refusal(part: TaskPart, chip: Chip) -> str | None:
 
 def _plugins() -> str:
     """Operators and targets of other packages, with the versions of these."""
-    points = [point for group in (OPERATOR_GROUP, TARGET_GROUP) for point in entry_points(group=group)]
+    points = [point for group in (OPERATORS, TARGET_GROUP) for point in entry_points(group=group)]
     named = {f", {point.group} {point.name} = {point.value} {point.dist and point.dist.version}" for point in points}
     return "".join(sorted(named))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import onnx
 
-from dsa_sched.analysis.run_figures import with_figures
+from dsa_sched.analysis.run_figures import timed_run, with_figures
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.frontend.load import read_source
 from dsa_sched.frontend.model_file import ModelFile
@@ -45,7 +45,8 @@ class Hosted:
         """The stages, those of the chip with their figures. Raises as `Compilation.artifact` does."""
         network = self.folded.network
         made: tuple[Artifact | onnx.ModelProto, ...] = tuple(
-            with_figures(stage.artifact) if isinstance(stage, Compilation) else stage for stage in self.stages
+            with_figures(stage.artifact, timed_run(stage.artifact)) if isinstance(stage, Compilation) else stage
+            for stage in self.stages
         )
         ends = (self._ends(network.inputs), self._ends(network.outputs))
         return staged_artifact(network.name, self.file.sha256, self.division.on_host, ends, made)

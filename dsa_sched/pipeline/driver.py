@@ -135,6 +135,14 @@ def compile_graph(
     return compile_plan(*_planned(model, chip, target, options, progress), progress)
 
 
+def plan_graph(model: Model, chip: Chip, target: Target, planner: Planner) -> Planned[TileTarget] | PlannedKernels:
+    """The plan of one planner for a model that is loaded, to be compiled in more than one way. Raises ModelError,
+    PlanError or DoesNotFit."""
+    if isinstance(target, GroupTarget):
+        return plan_kernels(model, chip, target, CompileOptions(planner))
+    return plan_tiles(model, chip, target, planner)
+
+
 @uncollected()
 def compile_plan(
     planned: Planned[TileTarget] | PlannedKernels, options: CompileOptions, progress: Progress = lambda _step: None

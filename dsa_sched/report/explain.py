@@ -15,9 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dsa_sched.analysis.explanation import Explanation, GroupFacts
-from dsa_sched.analysis.group_detail import Constant, GroupDetail, LayerDetail, Neighbour
-from dsa_sched.analysis.measured_run import MeasuredRun
+from dsa_sched.analysis.explanation_data import Explanation, GroupFacts, MeasuredRun
 from dsa_sched.analysis.what_binds import BindingEngine, what_binds
 from dsa_sched.io.atomic_write import write_whole
 from dsa_sched.report.decisions import decision_lines
@@ -31,6 +29,7 @@ from partitioner.ir.regions import Box
 from partitioner.ir.steps import MoveStep, RunStep
 
 if TYPE_CHECKING:
+    from dsa_sched.analysis.group_detail import Constant, GroupDetail, LayerDetail, Neighbour
     from dsa_sched.analysis.group_footprint import GroupFootprint
 
 FORMAT = "dsa-sched-explain/1"

@@ -6,24 +6,22 @@ The keys of the JSON form are documented in docs/reference/json.md.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from dsa_sched.analysis.artifact_timing import RunTime, TimedProgram, for_each_timeline
-from dsa_sched.analysis.waiting import WaitingTimes, waiting_of
 from dsa_sched.io.atomic_write import write_whole
 from dsa_sched.report.listing import output_console, print_listing
 from hw_models.errors import size_text
-from isched.timing.critical_path import critical_cycles
-from isched.timing.timeline import Timeline
-from isched.timing.waiting_by_part import PartWaiting
 
 if TYPE_CHECKING:
+    from dsa_sched.analysis.run_times import ProgramTimes, RunTimes
     from isched.bounds.lower_bounds import Bounds
+    from isched.timing.waiting_by_part import PartWaiting
 
 FORMAT = "dsa-sched-time/1"
 
@@ -50,14 +48,14 @@ def cause_text(cause: str) -> str:
     return CAUSES.get(cause, cause)
 
 
-def print_times(run: RunTime, waiting: WaitingTimes, console: Console | None = None) -> None:
-    """Print the whole run, then each program."""
+def print_times(run: RunTimes, bounds: Sequence[Bounds] = (), console: Console | None = None) -> None:
+    """Print the whole run, then each program; with the bounds of each program where they are given."""
     console = console or output_console()
 
     def say(line: str) -> None:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    launch = run.programs[0].timeline.launch_cycles
+    launch = run.programs[0].launch_cycles
     passes = max(program.passes for program in run.programs)
     if passes > 1:
         launched = f"{launch:,.0f} for the launch of each of {passes} passes"
@@ -69,61 +67,59 @@ def print_times(run: RunTime, waiting: WaitingTimes, console: Console | None = N
         say(f"{run.items_per_second:,.1f} items/s")
     for warning in run.warnings:
         say(f"warning: {warning}")
-    chains = for_each_timeline(run.programs, lambda program: critical_cycles(program.timeline))
-    for program, critical, parts in zip(run.programs, chains, waiting.programs, strict=True):
+    for program, bound in zip_longest(run.programs, bounds):
         say("")
-        timeline = program.timeline
         where = f"{program.elf}: " if len(run.programs) > 1 else ""
         say(
-            f"{where}cluster {program.cluster}, {len(timeline.cores)} cores, {len(timeline.spans):,} instructions, "
-            f"{timeline.cycles:,.0f} cycles"
+            f"{where}cluster {program.cluster}, {program.cores} cores, {program.instructions:,} instructions, "
+            f"{program.cycles:,.0f} cycles"
         )
         print_listing(
             ("engine", "cycles at work", "utilisation", "moved"), _engines(program), right=(1, 2, 3), console=console
         )
-        stalls = timeline.stall_cycles.items()
+        stalls = program.stall_cycles.items()
         print_listing(
             ("scalar cores waited for", "cycles", "share"),
             [(STALLS.get(why, why), f"{n:,.0f}", f"{n / _core_cycles(program):.1%}") for why, n in stalls],
             right=(1, 2),
             console=console,
         )
-        if lines := sum(timeline.fetched_lines):
-            took = sum(timeline.fetch_cycles)
+        if lines := sum(program.fetched_lines):
+            took = sum(program.fetch_cycles)
             say(
                 f"code: {lines:,} lines were not in the instruction caches; fetching them took {took:,.0f} cycles, "
                 f"{took / _core_cycles(program):.1%} of the scalar cores' time"
             )
-        both = ", ".join(f"{name} {overlap.share:.1%}" for name, overlap in timeline.overlaps.items())
+        both = ", ".join(f"{name} {overlap.share:.1%}" for name, overlap in program.overlaps.items())
         say(f"at work together, of the time that any engine of a core works: {both}")
-        whole = max(1.0, timeline.cycles - timeline.launch_cycles)
-        chain = ", ".join(f"{cause_text(cause)} {cycles / whole:.1%}" for cause, cycles in critical.items())
+        whole = max(1.0, program.cycles - program.launch_cycles)
+        chain = ", ".join(
+            f"{cause_text(cause)} {cycles / whole:.1%}" for cause, cycles in program.critical_cycles.items()
+        )
         say(f"the critical path from the launch to the end: {chain or 'nothing'}")
-        headings = (waiting.by, "cycles on it", "share", "binds", "then", "cores wait for (of all their time)")
-        print_listing(headings, [_part(part, program) for part in parts], (1, 2), console)
-        if program.bounds is not None:
+        headings = (run.by, "cycles on it", "share", "binds", "then", "cores wait for (of all their time)")
+        print_listing(headings, [_part(part, program) for part in program.parts], (1, 2), console)
+        if bound is not None:
             print_listing(
                 ("no order takes less than", "cycles", "this run takes more"),
-                _bounds(timeline, program.bounds),
+                _bounds(program.cycles, bound),
                 (1, 2),
                 console,
             )
 
 
-def _engines(program: TimedProgram) -> list[tuple[str, ...]]:
-    timeline = program.timeline
-    scalar = sum(timeline.scalar_cycles)
+def _engines(program: ProgramTimes) -> list[tuple[str, ...]]:
+    scalar = sum(program.scalar_cycles)
     rows: list[tuple[str, ...]] = [("scalar", f"{scalar:,.0f}", f"{scalar / _core_cycles(program):.1%}", "")]
-    for unit, busy in timeline.busy_cycles.items():
-        moved = timeline.moved_bytes.get(unit, 0)
-        rows.append((unit, f"{busy:,.0f}", f"{timeline.utilisation[unit]:.1%}", size_text(moved) if moved else ""))
+    for engine in program.engines:
+        moved = size_text(engine.moved_bytes) if engine.moved_bytes else ""
+        rows.append((engine.name, f"{engine.busy_cycles:,.0f}", f"{engine.utilisation:.1%}", moved))
     return rows
 
 
-def _part(part: PartWaiting, program: TimedProgram) -> tuple[str, ...]:
+def _part(part: PartWaiting, program: ProgramTimes) -> tuple[str, ...]:
     """Work of the critical path in a part, as shares of the part's cycles on it."""
-    timeline = program.timeline
-    whole = max(1.0, timeline.cycles - timeline.launch_cycles)
+    whole = max(1.0, program.cycles - program.launch_cycles)
     named = {cause_text(cause): cycles for cause, cycles in part.critical_cycles.items()}
     first, _, then = _shares(named, part.cycles).partition(", ")
     stalls = {SHORT_STALLS.get(why, why): cycles for why, cycles in part.stall_cycles.items()}
@@ -143,20 +139,19 @@ def _shares(cycles: Mapping[str, float], whole: float) -> str:
     return ", ".join(f"{name} {share}" for name, share in shares.items() if share != "0.0%")
 
 
-def _bounds(timeline: Timeline, bounds: Bounds) -> list[tuple[str, ...]]:
+def _bounds(cycles: float, bounds: Bounds) -> list[tuple[str, ...]]:
     rows = (
         (f"the busiest engine ({bounds.engine or 'none'})", bounds.engine_cycles),
         (f"the busiest way ({bounds.way or 'none'})", bounds.bandwidth_cycles),
         ("the longest chain of instructions that need each other", bounds.path_cycles),
         ("all of these, phase by phase", bounds.cycles),
     )
-    return [(what, f"{least:,.0f}", f"{timeline.cycles / least - 1:.1%}" if least else "") for what, least in rows]
+    return [(what, f"{least:,.0f}", f"{cycles / least - 1:.1%}" if least else "") for what, least in rows]
 
 
-def _core_cycles(program: TimedProgram) -> float:
+def _core_cycles(program: ProgramTimes) -> float:
     """Cycles after the launch, of all cores together."""
-    timeline = program.timeline
-    return max(1.0, (timeline.cycles - timeline.launch_cycles) * len(timeline.cores))
+    return max(1.0, (program.cycles - program.launch_cycles) * program.cores)
 
 
 def time_text(seconds: float) -> str:
@@ -166,9 +161,8 @@ def time_text(seconds: float) -> str:
     return f"{seconds * 1e6:,.3f} us"
 
 
-def times_json(run: RunTime, waiting: WaitingTimes | None = None) -> str:
-    """The run as JSON text; by the usual parts where none are given."""
-    waiting = waiting or waiting_of(run)
+def times_json(run: RunTimes, bounds: Sequence[Bounds] = ()) -> str:
+    """The run as JSON text, with the bounds of each program where they are given."""
     whole = {
         "format": FORMAT,
         "name": run.name,
@@ -179,56 +173,35 @@ def times_json(run: RunTime, waiting: WaitingTimes | None = None) -> str:
         "seconds": run.seconds,
         "items_per_second": run.items_per_second,
         "warnings": list(run.warnings),
-        "programs": [
-            {
-                **shared,
-                "elf": program.elf,
-                "cluster": program.cluster,
-                "passes": program.passes,
-                "by": waiting.by,
-                "parts": [asdict(part) for part in parts],
-            }
-            for program, shared, parts in zip(
-                run.programs, for_each_timeline(run.programs, _program), waiting.programs, strict=True
-            )
-        ],
+        "programs": [_program(program, run.by, bound) for program, bound in zip_longest(run.programs, bounds)],
     }
     return json.dumps(whole, indent=1, allow_nan=False) + "\n"
 
 
-def _program(program: TimedProgram) -> dict[str, object]:
-    timeline = program.timeline
+def _program(program: ProgramTimes, by: str, bounds: Bounds | None) -> dict[str, object]:
     return {
         "elf": program.elf,
         "cluster": program.cluster,
-        "cores": len(timeline.cores),
-        "instructions": len(timeline.spans),
+        "cores": program.cores,
+        "instructions": program.instructions,
         "passes": program.passes,
-        "cycles": timeline.cycles,
-        "launch_cycles": timeline.launch_cycles,
-        "engines": [
-            {
-                "name": unit,
-                "busy_cycles": busy,
-                "utilisation": timeline.utilisation[unit],
-                "moved_bytes": timeline.moved_bytes.get(unit, 0),
-            }
-            for unit, busy in timeline.busy_cycles.items()
-        ],
-        "scalar_cycles": list(timeline.scalar_cycles),
-        "fetched_lines": list(timeline.fetched_lines),
-        "fetch_cycles": list(timeline.fetch_cycles),
-        "core_end_cycles": list(timeline.core_end_cycles),
-        "stall_cycles": timeline.stall_cycles,
-        "critical_cycles": critical_cycles(timeline),
-        "overlaps": {
-            name: {"cycles": overlap.cycles, "share": overlap.share} for name, overlap in timeline.overlaps.items()
-        },
-        "bounds": asdict(program.bounds) if program.bounds is not None else None,
+        "cycles": program.cycles,
+        "launch_cycles": program.launch_cycles,
+        "engines": [asdict(engine) for engine in program.engines],
+        "scalar_cycles": list(program.scalar_cycles),
+        "fetched_lines": list(program.fetched_lines),
+        "fetch_cycles": list(program.fetch_cycles),
+        "core_end_cycles": list(program.core_end_cycles),
+        "stall_cycles": program.stall_cycles,
+        "critical_cycles": program.critical_cycles,
+        "overlaps": {name: asdict(overlap) for name, overlap in program.overlaps.items()},
+        "bounds": asdict(bounds) if bounds is not None else None,
+        "by": by,
+        "parts": [asdict(part) for part in program.parts],
     }
 
 
-def write_times(run: RunTime, path: Path, waiting: WaitingTimes | None = None) -> None:
+def write_times(run: RunTimes, path: Path, bounds: Sequence[Bounds] = ()) -> None:
     """Write the JSON form, whole or not at all. Raises UserError."""
-    text = times_json(run, waiting).encode()
+    text = times_json(run, bounds).encode()
     write_whole(path, lambda stream: stream.write(text))

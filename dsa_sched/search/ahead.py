@@ -139,8 +139,16 @@ class Workers(Generic[StateT]):
 
     def fork(self, count: int, state: StateT) -> None:
         """Fork this many processes, with all that this one has now; none where it is one, which this process is."""
+        self._fork(count if count > 1 else 0, state)
+
+    def fork_one(self, count: int, state: StateT) -> None:
+        """Fork one process for work next to that of this one, where this many may work at once: none where it is
+        one."""
+        self._fork(1 if count > 1 else 0, state)
+
+    def _fork(self, count: int, state: StateT) -> None:
         with _uninterrupted():
-            self._processes += [_Process(state) for _ in range(count if count > 1 else 0)]
+            self._processes += [_Process(state) for _ in range(count)]
 
     @property
     def count(self) -> int:
@@ -170,12 +178,27 @@ class Workers(Generic[StateT]):
         return (process for process in self._processes if process.work is None)
 
 
+def alongside(function: Callable[[StateT], ResultT], workers: Workers[StateT], state: StateT) -> Callable[[], ResultT]:
+    """Begin work on a `state` in one of the workers, if there is any; what is returned waits for the result, or does
+    the work here."""
+    begun = workers.begin(function) if workers.has_free else None
+
+    def result() -> ResultT:
+        while begun is not None and not begun.is_done:
+            workers.wait()
+        if begun is not None and begun.error is not None:
+            raise begun.error
+        return begun.found[0] if begun is not None and begun.found else function(state)
+
+    return result
+
+
 class Ahead(Generic[ItemT, StateT, ResultT]):
     """Items in their order, and for the item of each turn the result of its work, which may have been begun before.
 
     Iterating draws items as early as there are `workers` that are free. The function that `work` makes of an item is
     pickled; it is called here where no worker has begun it. Work is begun only for items for which `worth` is true when
-    they are drawn.
+    they are drawn. `meanwhile` is done here while only the item of this turn is in work and nothing else is worth it.
     """
 
     def __init__(
@@ -185,8 +208,10 @@ class Ahead(Generic[ItemT, StateT, ResultT]):
         workers: Workers[StateT],
         state: StateT,
         worth: Callable[[ItemT], bool] = lambda _item: True,
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> None:
         self._items, self._work, self._workers, self._state, self._worth = iter(items), work, workers, state, worth
+        self._meanwhile = meanwhile
         self._drawn: deque[tuple[ItemT, _Begun[ResultT] | None]] = deque()
         self._now: _Begun[ResultT] | None = None
 
@@ -205,6 +230,8 @@ class Ahead(Generic[ItemT, StateT, ResultT]):
             return self._work(item)(self._state)
         while not begun.is_done:
             self.begin()
+            if self._workers.has_free and all(work is None or work.is_done for _, work in self._drawn):
+                self._meanwhile()
             self._workers.wait()
         if begun.error is not None:
             raise begun.error

@@ -12,13 +12,14 @@ of the segments, that made it in every respect but the decisions about `level`, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from math import inf
 from typing import TypeAlias, TypeVar
 
-from codegen.target import TileTarget
+from codegen.target import ClusterFiles, TileTarget
 from dsa_sched.frontend import Model
 from dsa_sched.search.ahead import Ahead, Workers
 from dsa_sched.search.attempt import Attempt, attempted, is_timed_by_layer, limit_of
@@ -216,6 +217,9 @@ def _of_chunks(model: Model, before: _TimingLoop) -> _TimingLoop | None:
     return loop
 
 
+Best: TypeAlias = tuple[Candidate, Lowered, float]
+"""The best candidate so far, its program, and its cycles."""
+
 Attempts: TypeAlias = Ahead[Candidate, SearchState[TileTarget], Attempt]
 
 
@@ -232,7 +236,7 @@ class _TimingLoop:
     ) -> None:
         self.request, self.plans, self.pruning, self.workers = request, plans, pruning, workers
         self.options, self.limit_cycles = request.options, pruning.limit_cycles
-        self.best: tuple[Candidate, Lowered, float] | None = None
+        self.best: Best | None = None
         self.decisions: list[Decision] = []
         self.errors: list[PlanError] = []
         self.interrupted = False
@@ -242,6 +246,7 @@ class _TimingLoop:
         self.instructions = 0
         self.of_segments: tuple[Decision, ...] = ()
         self.level_times: list[LevelTime] = []
+        self.emitted: tuple[Best, ClusterFiles] | None = None
 
     def run(self) -> None:
         """Try all whole plans."""
@@ -264,7 +269,19 @@ class _TimingLoop:
             skipped = self._skipped(candidate) or self._expects_too_much(candidate)
             return not skipped and next(begun) <= self._most_tried(candidate)
 
-        return Ahead(candidates, self._work, self.workers, self.plans.state, worth)
+        return Ahead(candidates, self._work, self.workers, self.plans.state, worth, self._emit_best)
+
+    def _emit_best(self) -> None:
+        """Emit the best program so far, which may well be the one that is found in the end."""
+        best = self.best
+        if best is None or (self.emitted is not None and self.emitted[0] is best):
+            return
+        candidate, lowered, _ = best
+        made = Compilation(
+            self.plans.model, self.request.chip, candidate.config.of(self.options), candidate.plan, lowered
+        )
+        with suppress(PlanError):  # its code overflows its space, which is told when it is found
+            self.emitted = best, made.files
 
     def _work(self, candidate: Candidate) -> partial[Attempt]:
         return partial(attempted, candidate=candidate, options=self.options, best_cycles=self.limit_cycles)
@@ -410,7 +427,7 @@ class _TimingLoop:
     def against(self, candidate: Candidate, reason: str) -> None:
         self.decisions.append(Decision(SUBJECT, f"not {candidate.config}", reason))
 
-    def found(self, best: tuple[Candidate, Lowered, float]) -> Fastest:
+    def found(self, best: Best) -> Fastest:
         """The best program, with all decisions that led to it."""
         candidate, lowered, cycles = best
         verdict = Decision(SUBJECT, f"{candidate.config}, by auto", timed_text(cycles))
@@ -422,6 +439,8 @@ class _TimingLoop:
             context = self.request.context(model)  # the tables of the other one may be half written
         times, options = tuple(self.level_times), candidate.config.of(self.options)
         made = Compilation(model, self.request.chip, options, plan, lowered, level_times=times)
+        if self.emitted is not None and self.emitted[0] is best:
+            made = made.with_files(self.emitted[1])
         return Fastest(candidate.config, made, context, cycles, candidate.expected_cycles, self.interrupted)
 
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal, TypeAlias
 
 from onnx import ModelProto
 
@@ -35,22 +34,18 @@ from dsa_sched.artifact.tensors import IndexBounds, TensorEntry
 from dsa_sched.artifact.whole_folder import file_entry
 from dsa_sched.frontend import Model
 from dsa_sched.frontend.patterns.found import decisions
+from dsa_sched.stages.compile_options import CompileOptions as CompileOptions
 from dsa_sched.stages.gc_pause import uncollected
 from dsa_sched.stages.index_bounds import index_bounds
 from dsa_sched.zoo import zoo_names
 from hw_models.changes import chip_json
 from hw_models.chip import Chip
-from hw_models.errors import ModelError, TargetError
+from hw_models.errors import TargetError
 from isched.program.program import Program, TensorPlacement
 from partitioner.cost.micro_batching import pass_count
 from partitioner.ir.plan import Plan
 from partitioner.memory.memory_plan_types import PLAIN, Layout
-from partitioner.planners.levels import EFFORTS, NO_SPILLS, NORMAL_EFFORT, O3, Auto, Planner
-
-PerPass: TypeAlias = int | Literal["auto"] | None
-
-AUTO_PLANNER = Auto()
-"""Default planner everywhere: on the command line, in Python, and for chips on which tasks are placed."""
+from partitioner.planners.levels import NO_SPILLS, O3
 
 INTERRUPTED = "the search of level auto was interrupted"
 """Beginning of the warning about a program that a search had found when Ctrl-C ended it."""
@@ -58,58 +53,6 @@ INTERRUPTED = "the search of level auto was interrupted"
 VERSIONED = ("dsa-sched", "apache-tvm", "numpy", "onnx")
 SAVED_AS = {"bfloat16": "float32"}
 """File types in which numpy saves no arrays -> the type that holds all their values and is used instead."""
-
-
-@dataclass(frozen=True, slots=True)
-class CompileOptions:
-    """Options of a compilation.
-
-    `planner` makes the plan, or level auto searches for the one that does; `effort` says how many plans are tried at
-    level auto, and how many orders of instructions wherever they are ordered. `batch` replaces the leading dimension of
-    every input; `clusters` of the chip divide it, and each runs its share in passes of `per_pass` items: a number,
-    "auto" for the best one, or None for the whole share (at level auto, for the best one). `isolated` gives every layer
-    its own copies of its inputs, so that it can be judged by itself. `schedule` orders instructions so that engines
-    work at the same time (see `isched.scheduling.schedule`); None does so only at level auto, where the target can.
-    With `constants_ahead`, such a program has its constants as early as the staging memory has room for them. With
-    `keep_values`, nothing in the main memory is overwritten once it is written. `force_groups` are groups that a target
-    of whole groups makes whatever they cost, as `A,B,C` or `A,B,C:FAMILY`; with `tune`, candidates of each group are
-    timed on the device. Machine code has loops, and one text for all cores, where the target can, unless `roll` is
-    False; with True it must. Inputs among the `bindings` are constants with these elements. Level auto uses up to
-    `jobs` processes (None for all cores of the machine), which changes nothing but the time that it takes. Raises
-    ModelError for an unknown effort and for less than one process.
-    """
-
-    planner: Planner | Auto = AUTO_PLANNER
-    batch: int | None = None
-    shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    clusters: int = 1
-    per_pass: PerPass = None
-    isolated: bool = False
-    schedule: bool | None = None
-    keep_values: bool = False
-    effort: str = NORMAL_EFFORT
-    constants_ahead: bool = False
-    force_groups: tuple[str, ...] = ()
-    tune: bool = False
-    roll: bool | None = None
-    bindings: tuple[tuple[str, tuple[int | float, ...]], ...] = ()
-    jobs: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.effort not in EFFORTS:
-            raise ModelError("--effort", needs=f"one of {', '.join(EFFORTS)}", has=self.effort)
-        if self.jobs is not None and self.jobs < 1:
-            raise ModelError("--jobs", needs="at least one process", has=str(self.jobs))
-
-    @property
-    def is_hasty(self) -> bool:
-        """Whether less is tried than at normal effort."""
-        return EFFORTS[self.effort] < EFFORTS[NORMAL_EFFORT]
-
-    @property
-    def is_thorough(self) -> bool:
-        """Whether more is tried than at normal effort."""
-        return EFFORTS[self.effort] > EFFORTS[NORMAL_EFFORT]
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,8 +195,12 @@ class Compilation:
         """A copy with other decisions and warnings, for this many rows of the batch; the files stay those that were
         made. Raises as `files` does.
         """
-        found = replace(self, plan=plan, model=model, items=items, level_times=level_times)
-        found.__dict__["files"] = self.files  # where cached_property keeps it
+        return replace(self, plan=plan, model=model, items=items, level_times=level_times).with_files(self.files)
+
+    def with_files(self, files: ClusterFiles) -> Compilation:
+        """A copy whose files were emitted already."""
+        found = replace(self)
+        found.__dict__["files"] = files  # where cached_property keeps it
         return found
 
     def on_cluster(self, cluster: int, items: int) -> Compilation:

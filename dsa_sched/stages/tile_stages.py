@@ -66,6 +66,8 @@ def laid_out(plan: Plan, ctx: PlanContext, options: LayoutOptions = PLAIN) -> La
 
 def lower(planned: Planned[TileTarget], options: CompileOptions, progress: Progress) -> Lowered:
     """Plan -> Layout -> Program, scheduled where the options say so, verified. Raises DoesNotFit or PlanError."""
+    if options.schedule and planned.layout_options is not None:
+        return verified(planned, _lowered_again(planned, planned.layout_options, options, progress), progress)
     if options.schedule:
         found = lower_below(planned, options, progress)
         assert found is not None  # nothing reaches an endless limit
@@ -73,6 +75,25 @@ def lower(planned: Planned[TileTarget], options: CompileOptions, progress: Progr
     progress("lowering")
     layout = laid_out(planned.plan, planned.context)
     return verified(planned, Lowered(planned.context.target, layout, _program(planned, layout, options)), progress)
+
+
+def _lowered_again(
+    planned: Planned[TileTarget], layout_options: LayoutOptions, options: CompileOptions, progress: Progress
+) -> Lowered:
+    """The scheduled program of a plan whose layout a search has chosen. Only where addresses leave no room for running
+    ahead are two orders timed again."""
+    chip, target = planned.context.chip, planned.context.target
+    assert isinstance(target, Timeable)  # asked before any work
+    progress("lowering")
+    layout = laid_out(planned.plan, planned.context, layout_options)
+    program = _program(planned, layout, options)
+    progress("scheduling")
+    ordered = list_scheduled(program, chip, target)
+    if layout_options == PLAIN:
+        plain = run_below(program, chip, target)
+        assert plain is not None  # nothing reaches an endless limit
+        ordered = program if run_below(ordered, chip, target, plain.cycles) is None else ordered
+    return Lowered(planned.context.target, layout, ordered)
 
 
 def lower_below(

@@ -30,11 +30,11 @@ import numpy as np
 from codegen.judgement import BitExact
 from codegen.target import Execution
 from dsa_sched.analysis.figures import ProgramWork, compiled_work, program_figures, shipped_work
-from dsa_sched.analysis.work import NO_WORK, LayerWork, add_work
+from dsa_sched.analysis.work import NO_WORK, LayerWork, TimedWork, add_work
 from dsa_sched.artifact.format import Artifact, same_programs
 from dsa_sched.artifact.runner import execute
 from dsa_sched.frontend import Model
-from dsa_sched.pipeline.driver import compile_clusters, compile_graph
+from dsa_sched.pipeline.driver import compile_clusters, compile_plan, plan_graph
 from dsa_sched.pipeline.rebuild import built_again, reloaded
 from dsa_sched.stages.compilation import Compilation, CompileOptions, gather_artifact
 from dsa_sched.verification.doubts import doubts_of
@@ -150,14 +150,16 @@ def verify_artifact(
     options: VerifyOptions = DEFAULTS,
     runner: str | None = None,
     progress: Progress = lambda _step: None,
+    timed: TimedWork | None = None,
 ) -> VerifyReport:
     """Run an artifact and judge the run: one pass of its first program. The model is read again from where it was when
-    the artifact was compiled, or from `source`. Raises as `verify_model` does, and TargetError for an artifact that
+    the artifact was compiled, or from `source`. The artifact is not timed where the work of that program is given as
+    `timed`. Raises as `verify_model` does, and TargetError for an artifact that
     does not tell what it was made of.
     """
     started = perf_counter()
     progress("reading the model")
-    return _verified(artifact, reloaded(artifact, source), options, runner, progress, started)
+    return _verified(artifact, reloaded(artifact, source), options, runner, progress, started, timed)
 
 
 def _verified(
@@ -167,6 +169,7 @@ def _verified(
     runner: str | None,
     progress: Progress,
     started: float,
+    timed: TimedWork | None = None,
 ) -> VerifyReport:
     progress("compiling the same plan with all values kept")
     whole = built_again(artifact, model, keep_values=True)
@@ -175,7 +178,7 @@ def _verified(
     extremes = () if options.feeds else extreme_inputs(whole.model.source, drawn.feeds, options.seed)
     run = command_runner(runner)
     seconds = perf_counter() - started
-    report = verify_compiled(whole, isolated, drawn.feeds, options, run, progress, plain, extremes, artifact)
+    report = verify_compiled(whole, isolated, drawn.feeds, options, run, progress, plain, extremes, artifact, timed)
     warnings = (*report.warnings, *drawn.warnings)
     return replace(report, warnings=warnings, seconds=(("compile", seconds), *report.seconds))
 
@@ -186,8 +189,10 @@ def reference_builds(
     """The builds that a run is judged by: the network with each layer by itself; and the network at level O0, in the
     plan's order and without loops, unless `whole` is that already."""
 
+    planned = plan_graph(whole.model, whole.chip, whole.target, O0())
+
     def twin(wanted: CompileOptions) -> Compilation:
-        return compile_graph(whole.model, whole.chip, whole.target, wanted)
+        return compile_plan(planned, wanted)
 
     options = whole.options
     at_o0 = replace(
@@ -217,11 +222,12 @@ def verify_compiled(
     plain: Compilation | None = None,
     extremes: tuple[Extreme, ...] = (),
     shipped: Artifact | None = None,
+    timed: TimedWork | None = None,
 ) -> VerifyReport:
     """Judge a compiled network together with its isolated twin. Raises UserError for a run that fails.
 
-    `whole` is the twin of what is `shipped`, whose outputs must be the twin's, and whose figures are reported; without
-    it, `whole` is what is judged.
+    `whole` is the twin of what is `shipped`, whose outputs must be the twin's, and whose figures are reported, with the
+    `timed` work of its first program where that is known; without it, `whole` is what is judged.
 
     With `plain`, the same network at level O0, layers are judged in its run, and what `whole` stores is compared to it.
     Of `extremes` only the outputs of `whole` are judged.
@@ -240,7 +246,7 @@ def verify_compiled(
     exact = tuple(reference.values(feed) for feed in feeds)
     neighbours = _neighbours(reference, feeds) if _alike(feeds) else ()
     dtype = stored_type(whole.model.graph)
-    work = _work(whole, shipped) if extremes else None
+    work = _work(whole, shipped, timed) if extremes else None
     planned = planned_extremes(whole, reference, extremes, dtype, work.figures.cycles if work else None)
     far = tuple(each for each in planned if not each.reason)
     clock.lap("reference")
@@ -288,15 +294,15 @@ def verify_compiled(
     results = {id(each): judge_extreme(whole, each, dump, of_end, ends, dtype) for each, dump, of_end in found}
     said = tuple(results.get(id(each)) or not_judged(each) for each in planned)
     findings = _Findings(exact, neighbours, ours, stored, alone, samples, floors, levels, said, same)
-    work = work or _work(whole, shipped)
+    work = work or _work(whole, shipped, timed)
     return _report(whole, judged, findings, work, clock.laps, shipped)
 
 
-def _work(whole: Compilation, shipped: Artifact | None) -> ProgramWork:
+def _work(whole: Compilation, shipped: Artifact | None, timed: TimedWork | None) -> ProgramWork:
     """Figures of what is shipped, or of `whole` where that is what is judged."""
     if shipped is None:
         return ProgramWork(program_figures(whole), compiled_work(whole))
-    return shipped_work(shipped, whole)
+    return shipped_work(shipped, whole, timed)
 
 
 def _alike(feeds: Sequence[Feed]) -> bool:

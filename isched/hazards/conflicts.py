@@ -34,7 +34,7 @@ from isched.hazards.access_table import (
 )
 from isched.hazards.address_cells import Cells, ends_of
 from isched.program.program import Program
-from isched.program.region_overlap import rows_meet
+from isched.program.row_meetings import rows_meet
 
 Numbers = npt.NDArray[np.int32]
 

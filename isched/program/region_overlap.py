@@ -3,8 +3,6 @@ rows."""
 
 from __future__ import annotations
 
-from numba import njit
-
 from isched.program.program import Region
 
 
@@ -21,6 +19,8 @@ def overlaps(a: Region, b: Region) -> bool:
         return _combs_meet(a, b)
     if a_rows > b_rows:
         a, b = b, a
+    from isched.program.row_meetings import rows_meet  # compiled code, which few pairs need
+
     return bool(
         rows_meet(
             a.offset_bytes, a.row_bytes, a.rows, a.stride_bytes, b.offset_bytes, b.row_bytes, b.rows, b.stride_bytes
@@ -45,17 +45,3 @@ def _combs_meet(a: Region, b: Region) -> bool:
     distance = b.offset_bytes - a.offset_bytes
     least = max((distance - a.row_bytes) // a.stride_bytes + 1, 1 - b.rows)
     return least < a.rows and least * a.stride_bytes < distance + b.row_bytes
-
-
-@njit(cache=True)
-def rows_meet(
-    a_first: int, a_row: int, a_rows: int, a_stride: int, b_first: int, b_row: int, b_rows: int, b_stride: int
-) -> bool:  # pragma: no cover - compiled
-    """Whether one of the rows of `a` meets one of `b`, where rows do not touch each other. Compiled, as rows are
-    many."""
-    for run in range(a_rows):
-        start = a_first + run * a_stride
-        first = max(0, (start - b_first - b_row) // b_stride + 1)
-        if first < b_rows and b_first + first * b_stride < start + a_row:
-            return True
-    return False

@@ -28,7 +28,12 @@ class Stretch:
 
 
 def critical_path(timeline: Timeline) -> tuple[Stretch, ...]:
-    """The chain in order of time, from the launch to the end of the run."""
+    """The chain in order of time, from the launch to the end of the run; found once for each timeline."""
+    return timeline.critical_path
+
+
+def path_of(timeline: Timeline) -> tuple[Stretch, ...]:
+    """The critical path of a timeline of which it is not known yet."""
     return tuple(reversed([stretch for stretch in _backwards(timeline) if stretch.end > stretch.start]))
 
 

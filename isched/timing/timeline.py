@@ -8,6 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from isched.timing.critical_path import Stretch
 
 OVERLAPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("all", ("transfer", "matrix", "vector")),
@@ -70,6 +74,13 @@ class Timeline:
     @property
     def seconds(self) -> float:
         return self.cycles / self.clock_hz
+
+    @cached_property
+    def critical_path(self) -> tuple[Stretch, ...]:
+        """The critical path, from the launch to the end."""
+        from isched.timing.critical_path import path_of  # it reads timelines
+
+        return path_of(self)
 
     @cached_property
     def busy_cycles(self) -> dict[str, float]:

@@ -154,6 +154,12 @@ class Context(GraphContext[TargetT]):
             anchor = layer.anchor(self.graph)
             if anchor.is_view:
                 found = input_boxes(self.graph, anchor, {layer.output: box})
+            elif (first := self.at_first_image(layer, box)) is not box:
+                followers, image = self._images[layer] or frozenset(), box[0][0]
+                found = {
+                    name: _moved(read, image) if name in followers else read
+                    for name, read in self.reads(layer, first).items()
+                }
             else:
                 found = _loaded_boxes(self.work(layer, box))
             self._reads[key] = found
@@ -173,11 +179,16 @@ def _at_image(work: TileWork, followers: frozenset[str], image: int) -> TileWork
     def moved(load: TileLoad) -> TileLoad:
         if load.tensor not in followers:
             return load
-        (low, high), *rest = load.box
-        return TileLoad(load.tensor, ((low + image, high + image), *rest), load.buffer)
+        return TileLoad(load.tensor, _moved(load.box, image), load.buffer)
 
     passes = tuple(Pass(tuple([moved(load) for load in step.loads])) for step in work.passes)
     return TileWork(work.buffers, passes, work.output, work.engine_cycles)
+
+
+def _moved(box: Box, image: int) -> Box:
+    """The box of the first image, for another image."""
+    (low, high), *rest = box
+    return ((low + image, high + image), *rest)
 
 
 def _loaded_boxes(work: TileWork) -> dict[str, Box]:

@@ -10,13 +10,14 @@ neither. `benchmarks/price.py` compares both with `isched.timing.cycle_model`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 from partitioner.context.plan_context import PlanContext
 from partitioner.cost.move_costs import MoveCosts
 from partitioner.cost.run_clock import OverlapClock, SerialClock
-from partitioner.expansion.expansion import Barrier, Begin, expand
+from partitioner.expansion.expansion import Barrier, Begin, Event, expand
 from partitioner.ir.plan import Plan
 from partitioner.memory.memory_plan import lay_out
 from partitioner.memory.memory_plan_types import Layout
@@ -75,12 +76,17 @@ def plan_cycles(plan: Plan, ctx: PlanContext) -> PlanCost:
 
 def cost_of(plan: Plan, layout: Layout, ctx: PlanContext) -> PlanCost:
     """The cost of a plan with this layout."""
+    return cost_of_events(plan, layout, ctx, expand(layout, ctx))
+
+
+def cost_of_events(plan: Plan, layout: Layout, ctx: PlanContext, events: Iterable[Event]) -> PlanCost:
+    """Like `cost_of`, for a layout that is expanded already."""
     costs = MoveCosts(ctx, layout)
     serial, overlapped = SerialClock(costs), OverlapClock(costs)
     ends = [(0.0, 0.0)] * len(plan.steps)
     barriers = [0] * len(plan.steps)
     position = 0
-    for event in expand(layout, ctx):
+    for event in events:
         if isinstance(event, Begin):
             position = event.position
             continue

@@ -16,7 +16,7 @@ from functools import cached_property
 
 from partitioner.context.plan_context import PlanContext
 from partitioner.cost.data_movement import Busy, Counted, DataMove, Way, sums
-from partitioner.expansion.expansion import Begin, expand
+from partitioner.expansion.expansion import Begin, Event, expand
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Plan
@@ -121,9 +121,14 @@ def plan_traffic(plan: Plan, layout: Layout, ctx: PlanContext, tiles: bool = Tru
 
     Without `tiles`, the loads and stores of tiles are left out: traffic of the main memory, exchanges and moves remain.
     """
+    return traffic_of(plan, layout, ctx, expand(layout, ctx, tiles))
+
+
+def traffic_of(plan: Plan, layout: Layout, ctx: PlanContext, events: Iterable[Event]) -> Traffic:
+    """Like `plan_traffic`, for a layout that is expanded already."""
     graph = ctx.graph
     begun: list[tuple[Begin, Counted]] = []
-    for event in expand(layout, ctx, tiles):
+    for event in events:
         if isinstance(event, Begin):
             begun.append((event, Counted(ctx, layout)))
         else:

@@ -29,6 +29,10 @@ class Layer:
     ops: tuple[str, ...]
     output: str
 
+    def __hash__(self) -> int:
+        """That of the name alone: layers are looked up millions of times."""
+        return hash(self.name)
+
     def anchor(self, graph: Graph) -> Op:
         return graph.op_by_name[self.ops[0]]
 

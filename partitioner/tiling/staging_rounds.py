@@ -8,7 +8,7 @@ anew. Where something does, each core keeps its own box and cuts that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product, zip_longest
 from math import prod
@@ -79,22 +79,23 @@ class Stager:
 
     def stage(self, this_round: Round) -> StagingRound:
         """Places of everything that the cores read and write in one round, constants first."""
-        found: dict[str, list[Box]] = {}
-        for box in dict.fromkeys(this_round.boxes if this_round.whole is None else (this_round.whole,)):
+        found: dict[str, dict[Box, None]] = {}
+        boxes = this_round.boxes if this_round.whole is None else (this_round.whole,)
+        for box in dict.fromkeys(boxes):
             if box_size(box):
                 for name, read in self.ctx.reads(self.layer, box).items():
-                    if self.staged(name) and box_size(read) and read not in found.setdefault(name, []):
-                        found[name].append(read)
+                    if self.staged(name) and box_size(read):
+                        found.setdefault(name, {})[read] = None
         inputs: list[Staged] = []
         offset = 0
         # What does not change between rounds comes first, so that its place does not move.
         for name, wanted in sorted(found.items(), key=lambda item: not self.ctx.graph.by_name[item[0]].constant):
-            for box in _merged(wanted):
+            for box in _merged(tuple(wanted)):
                 inputs.append(Staged(name, box, offset))
                 offset += self._bytes(name, box)
         loaded = offset
         outputs: list[Staged] = []
-        for box in (this_round.boxes if this_round.whole is None else (this_round.whole,)) if self.output else ():
+        for box in boxes if self.output else ():
             if box_size(box):
                 outputs.append(Staged(self.layer.output, box, offset))
                 offset += self._bytes(self.layer.output, box)
@@ -111,8 +112,10 @@ class Stager:
         return aligned(self.ctx.chip, self.ctx.roles.staging, box_size(box) * self.ctx.graph.by_name[name].item_bytes)
 
 
-def _merged(boxes: list[Box]) -> Iterable[Box]:
+def _merged(boxes: tuple[Box, ...]) -> tuple[Box, ...]:
     """The boxes, or the one that holds them all where it is hardly larger."""
+    if len(boxes) == 1:
+        return boxes
     whole = boxes[0]
     for box in boxes[1:]:
         whole = join(whole, box)
@@ -152,26 +155,28 @@ def own_rounds(stager: Stager, boxes: tuple[Box, ...], granularity: tuple[int, .
     largest = max(boxes, key=box_size)
     best: _Way | None = None
     least = 0
+    intervals_of = _Intervals(granularity)
     for inner in cut_counts(largest[-1], granularity[-1]):
         for outer in outer_counts(largest, granularity):
-            axes = [_intervals(box, (*outer, inner), granularity) for box in boxes]
+            axes = [intervals_of(box, (*outer, inner)) for box in boxes]
             number = max(prod(map(len, intervals)) for intervals in axes)
             uneven = _uneven(largest[-1], inner, granularity[-1])
             rounds: list[Round] = []
-            demands: list[int] = []
-            costs: list[int] = []
+            demand = cost = 0
             for this_round in _cut_rounds(axes):
                 rounds.append(this_round)
                 stage = stager.stage(this_round)
-                demands.append(stage.size_bytes)
-                costs.append(stage.size_bytes + stager.scattered_bytes(stage))
+                demand = max(demand, stage.size_bytes)
+                cost += stage.size_bytes + stager.scattered_bytes(stage)
                 evener = best is not None and best.uneven and not uneven and number <= EVEN_ROUNDS * best.number
-                if demands[-1] > stager.room_bytes or (not evener and _hardly_better(costs, number, best)):
+                if stage.size_bytes > stager.room_bytes:
                     break
-            least = min(least or max(demands), max(demands))
-            if max(demands) <= stager.room_bytes:
-                if len(demands) == number:
-                    way = _Way(sum(costs), uneven, number, tuple(rounds))
+                if not evener and _hardly_better(cost, len(rounds), number, best):
+                    break
+            least = min(least or demand, demand)
+            if demand <= stager.room_bytes:
+                if len(rounds) == number:
+                    way = _Way(cost, uneven, number, tuple(rounds))
                     best = way if best is None else min(best, way, key=lambda way: way[:3])
                 break
         if best is not None and best.number == 1:
@@ -195,18 +200,32 @@ def _uneven(interval: tuple[int, int], count: int, granule: int) -> bool:
     return bool(granule) and -(-(interval[1] - interval[0]) // granule) % count > 0
 
 
-def _hardly_better(costs: list[int], number: int, best: _Way | None) -> bool:
-    """Whether more rounds than in the best way so far hardly save any bytes, by the first of the costs."""
+def _hardly_better(cost: int, count: int, number: int, best: _Way | None) -> bool:
+    """Whether more rounds than in the best way so far hardly save any bytes, by the cost of the first `count`."""
     if best is None or number <= best.number:
         return False
-    return sum(costs) * number >= best.cost_bytes * len(costs) * HARDLY
+    return cost * number >= best.cost_bytes * count * HARDLY
 
 
-def _intervals(box: Box, counts: tuple[int, ...], granularity: tuple[int, ...]) -> list[tuple[tuple[int, int], ...]]:
-    """The cut axes of a core's box; one without pieces for an empty box."""
-    if not box_size(box):
-        return [()]
-    return [cut_axis(low, high, n, q) for (low, high), n, q in zip(box, counts, granularity, strict=True)]
+class _Intervals:
+    """The cut axes of the cores' boxes, which are alike on most axes."""
+
+    def __init__(self, granularity: tuple[int, ...]) -> None:
+        self._granularity = granularity
+        self._known: dict[tuple[tuple[int, int], int, int], tuple[tuple[int, int], ...]] = {}
+
+    def __call__(self, box: Box, counts: tuple[int, ...]) -> list[tuple[tuple[int, int], ...]]:
+        """The cut axes of one box; one without pieces for an empty box."""
+        if not box_size(box):
+            return [()]
+        known, found = self._known, []
+        for key in zip(box, counts, self._granularity, strict=True):
+            intervals = known.get(key)
+            if intervals is None:
+                (low, high), count, granule = key
+                intervals = known[key] = cut_axis(low, high, count, granule)
+            found.append(intervals)
+        return found
 
 
 def _cut_rounds(axes: list[list[tuple[tuple[int, int], ...]]]) -> Iterator[Round]:

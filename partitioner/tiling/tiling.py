@@ -143,14 +143,17 @@ def choose_tiles(
     best: tuple[float, int, Tiling] | None = None
     closest: Overflow | None = None
     for granularity in dict.fromkeys((cut_granularity(ctx, layer, piece), ctx.target.granularity(ctx.graph, layer))):
-        for counts, work, used in _candidates(ctx, layer, piece, granularity, residents, free_regions, rounds):
-            if over := overflow(chip, _spare_sizes(used, False), free_regions):
+        for counts, work, used, lack in _candidates(ctx, layer, piece, granularity, residents, free_regions, rounds):
+            over = lack
+            if lack is not None and rounds:  # perhaps of second places alone
+                over = overflow(chip, _spare_sizes(used, False), free_regions)
+            if over is not None:
                 if closest is None or over.missing_bytes < closest.missing_bytes:
                     closest = over
                 continue
             if not cheapest:
                 return Tiling(counts, granularity), 0.0
-            double = rounds > 0 and overflow(chip, _spare_sizes(used, rounds * prod(counts) > 1), free_regions) is None
+            double = rounds > 0 and lack is None
             found = _cycles(ctx, layer, piece, counts, granularity, work, used, rounds > 0)
             for channels_outer, (engines, moving) in zip((False, True), found, strict=True):
                 cycles = sum(engines) + moving
@@ -174,16 +177,18 @@ def _candidates(
     residents: Residents,
     free_regions: FreeRegions,
     rounds: int,
-) -> Iterator[tuple[tuple[int, ...], TileWork, Fit]]:
-    """For each cut of the channels the cuts of the outer axes, coarse to fine, up to the first that fits."""
+) -> Iterator[tuple[tuple[int, ...], TileWork, Fit, Overflow | None]]:
+    """For each cut of the channels the cuts of the outer axes, coarse to fine, up to the first that fits: the last one,
+    which lacks no room. With `rounds`, that counts second places of buffers, too."""
     for inner in cut_counts(piece[-1], granularity[-1]):
         for outer in outer_counts(piece, granularity):
             counts = (*outer, inner)
             tile = middle(piece, counts, granularity)
             work = ctx.work(layer, tile)
             used = fit(ctx, layer, tile, work, residents)
-            yield counts, work, used
-            if overflow(ctx.chip, _spare_sizes(used, rounds * prod(counts) > 1), free_regions) is None:
+            lack = overflow(ctx.chip, _spare_sizes(used, rounds * prod(counts) > 1), free_regions)
+            yield counts, work, used, lack
+            if lack is None:
                 break
 
 

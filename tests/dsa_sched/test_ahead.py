@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dsa_sched.search.ahead import Ahead, Workers, processes_of
+from dsa_sched.search.ahead import Ahead, Workers, alongside, processes_of
 from hw_models.errors import PlanError
 
 
@@ -80,6 +80,34 @@ def test_an_error_of_the_user_is_raised_in_its_turn(count: int) -> None:
         with pytest.raises(PlanError, match="item 1: needs room; has none"):
             ahead.result(next(turns))
         assert ahead.result(next(turns)) == 2
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_one_piece_of_work_is_done_next_to_others(count: int) -> None:
+    with Workers[int]() as workers:
+        workers.fork_one(count, 3)
+        result = alongside(process_of, workers, 3)
+        assert workers.count == (count > 1)
+        assert (result() == os.getpid()) is (count == 1)
+    with Workers[int]() as workers:
+        workers.fork_one(count, 1)
+        failed = alongside(partial(refused, item=1), workers, 1)
+        with pytest.raises(PlanError, match="item 1: needs room; has none"):
+            failed()
+
+
+def late(_state: int, item: int) -> int:
+    time.sleep(0.3 if item == 0 else 0.0)
+    return item
+
+
+def test_something_is_done_meanwhile_where_others_are_free() -> None:
+    done: list[str] = []
+    with Workers[int]() as workers:
+        workers.fork(2, 0)
+        items = Ahead(range(2), lambda item: partial(late, item=item), workers, 0, meanwhile=lambda: done.append("it"))
+        assert [items.result(item) for item in items] == [0, 1]
+    assert done
 
 
 def broken(own: int, item: int) -> int:

@@ -16,21 +16,28 @@ from onnx import numpy_helper
 
 import dsa_sched
 from dsa_sched.analysis.artifact_timing import time_artifact
+from dsa_sched.analysis.explanation import Explained, explain_artifact
+from dsa_sched.analysis.run_sums import run_times
+from dsa_sched.analysis.work import timed_work
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.artifact.whole_folder import MANIFEST, file_entry
-from dsa_sched.builds import build as builds
+from dsa_sched.builds import fresh_build as builds
 from dsa_sched.builds.build import build
 from dsa_sched.builds.build_cache import ENVIRONMENT, build_key, find_build, keep_build
+from dsa_sched.builds.kept_figures import Figures, figures_cache
 from dsa_sched.cli import cli
-from dsa_sched.frontend.rules.operators import ENTRY_POINT_GROUP as OPERATOR_GROUP
+from dsa_sched.io.entry_point_groups import OPERATORS
 from dsa_sched.pipeline.driver import compile_clusters
 from dsa_sched.pipeline.rebuild import built_again, planned_again, reloaded
+from dsa_sched.stages import tile_stages
 from dsa_sched.stages.compilation import INTERRUPTED, CompileOptions, gather_artifact
+from dsa_sched.stages.targets import target_of
 from dsa_sched.verification.verify import verify_artifact
 from hw_models.cache import Cache
 from hw_models.errors import ModelError, PlanError, TargetError, UserError
 from hw_models.loading import load_chip
-from partitioner.planners.levels import O0, O2, O3, Streamed
+from partitioner.planners.levels import O0, O2, O3, Planner, Streamed
+from partitioner.planners.registry import make_plan
 from tests.small_models import classifier, save
 
 CHIP = "stcp920"
@@ -210,7 +217,7 @@ def test_the_key_depends_on_all_that_matters(model: Path, tmp_path: Path) -> Non
 def test_what_other_packages_take_part_in_is_not_kept(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chip, options = load_chip(CHIP), CompileOptions(O2(), batch=2)
     assert build_key(model, chip.model_copy(update={"isa": "toy-v1"}), options) is None
-    found = [EntryPoint("Toy", "toy:rule", OPERATOR_GROUP)]
+    found = [EntryPoint("Toy", "toy:rule", OPERATORS)]
     monkeypatch.setattr("dsa_sched.builds.build_cache.entry_points", lambda **_: found)
     assert build_key(model, chip, options) is None
 
@@ -261,7 +268,7 @@ def test_a_damaged_entry_is_as_good_as_absent(model: Path, cache: Cache) -> None
     options = CompileOptions(O0(), batch=1)
     first = build(model, CHIP, options, cache=cache).artifact
     assert cache.folder is not None
-    (entry,) = cache.folder.iterdir()
+    (entry,) = (path for path in cache.folder.iterdir() if path.is_file())
     entry.write_bytes(entry.read_bytes()[:-1])
     again = build(model, CHIP, options, cache=cache)
     assert again.parts is not None
@@ -287,6 +294,88 @@ def test_several_writers_leave_a_whole_entry(artifact: Artifact, tmp_path: Path)
     found = find_build(cache, "key")
     assert found is not None
     assert dict(found.files()) == dict(artifact.files())
+
+
+def _not_again(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """From now on, nobody may call these functions."""
+
+    def refused(*_given: object, **_named: object) -> None:
+        raise AssertionError("this was worked out before")
+
+    for name in names:
+        monkeypatch.setattr(name, refused)
+
+
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize(
+    "words", [("--level", "O3", "--batch", 1), ("--effort", "fast", "--batch", 2), ("--batch", 2, "--clusters", 2)]
+)
+def test_what_is_kept_of_a_build_is_what_would_be_found(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[object, ...]
+) -> None:
+    invoke("compile", model, "--chip", CHIP, *words, "-o", tmp_path / "out")
+    commands = (("explain",), ("time",), ("time", "--by", "group"), ("time", "--by", "group"))
+    own = [invoke(*command, tmp_path / "out", "--no-cache").stdout for command in commands]
+    invoke(*commands[2], tmp_path / "out")  # other parts than the usual ones are kept when they are first asked for
+    _not_again(
+        monkeypatch,
+        "dsa_sched.analysis.artifact_timing.time_streams",
+        "partitioner.memory.memory_plan._placed",
+        "dsa_sched.pipeline.rebuild.verify_plan",
+        "partitioner.planners.registry._planned",
+    )
+    for command, expected in zip(commands, own, strict=True):
+        kept = invoke(*command, tmp_path / "out", "--json", tmp_path / "kept.json").stdout
+        assert kept == expected
+        named = invoke(*command, model, "--chip", CHIP, *words).stdout
+        assert named.splitlines()[1:] == expected.splitlines()[1:]
+
+
+@pytest.mark.usefixtures("cache")
+def test_verify_neither_plans_the_network_nor_times_it_again(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = (model, "--chip", CHIP, "--level", "O2", "--batch", 2)
+    said = invoke("verify", *words).stdout
+    planned: list[object] = []
+
+    def recorded(ctx: object, planner: Planner) -> object:
+        planned.append(planner)
+        return made(ctx, planner)  # type: ignore[arg-type]
+
+    made = make_plan
+    monkeypatch.setattr(tile_stages, "make_plan", recorded)
+    _not_again(monkeypatch, "dsa_sched.analysis.artifact_timing.time_streams", "dsa_sched.stages.tile_stages.run_below")
+    again = invoke("verify", *words).stdout
+    assert planned == [O0()]  # the reference that it is held to
+    assert [line for line in again.splitlines() if " s" not in line] == [
+        line for line in said.splitlines() if " s" not in line
+    ]
+
+
+def test_figures_are_kept_to_the_last_bit(cache: Cache) -> None:
+    """Also those of moves into the memories of cores, and of spans of which the path touches nothing."""
+    made = build("bert_base-mini", CHIP, CompileOptions(O3(), schedule=True), cache=cache).artifact
+    figures = Figures(made, cache)
+    explained = explain_artifact(made)
+    assert isinstance(explained, Explained)
+    assert figures.explanation() == explained.explanation
+    run = time_artifact(made, made.chip, target_of(made.chip), made.manifest.model)
+    assert figures.times(None, lambda: pytest.fail("not kept")) == run_times(run)
+    assert figures.work() == timed_work(run.programs[0], made.chip, made.plan)
+
+
+def test_damaged_figures_are_found_again(model: Path, cache: Cache) -> None:
+    made = build(model, CHIP, CompileOptions(O0(), batch=1), cache=cache).artifact
+    figures, folder = Figures(made, cache), figures_cache(cache).folder
+    assert folder is not None
+    whole = figures.explanation()
+    for entry in folder.iterdir():
+        Cache(folder).keep(entry.name, b'{"model": "another"}')  # whole, but no explanation
+    assert figures.explanation() is None
+    assert figures.work() is None
+    assert invoke("explain", model, "--chip", CHIP, "--level", "O0", "--batch", 1).exit_code == 0
+    assert figures.explanation() == whole
+    assert "removed 1 build" in invoke("cache", "--clear").stdout
+    assert not list(folder.iterdir())
 
 
 def test_what_was_interrupted_is_not_kept(model: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:

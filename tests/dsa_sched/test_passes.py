@@ -21,7 +21,7 @@ from dsa_sched.analysis.artifact_timing import time_path
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.cli import cli
 from dsa_sched.pipeline.driver import compile_clusters, plan_model
-from dsa_sched.stages.compilation import CompileOptions, PerPass
+from dsa_sched.stages.compile_options import CompileOptions, PerPass
 from hw_models.errors import DoesNotFit, ModelError, TargetError
 from partitioner.planners.levels import O0, O1
 from tests.chip_runs import stcp920

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from codegen.neuralscale.target import TARGET
 from dsa_sched.analysis.artifact_timing import time_path
+from dsa_sched.analysis.run_sums import run_times
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.artifact.whole_folder import file_entry
 from dsa_sched.cli import cli
@@ -93,7 +94,7 @@ def test_equal_programs_of_several_clusters_are_timed_once(
     assert [program.cluster for program in run.programs] == [0, 1, 2, 3]
     distinct = set(traced)
     assert len(calls) == len(distinct) < 4
-    written = json.loads(times_json(run))["programs"]
+    written = json.loads(times_json(run_times(run)))["programs"]
     assert [(part["elf"], part["cluster"]) for part in written] == [(p.elf, p.cluster) for p in run.programs]
     assert [part["cycles"] for part in written] == [timeline.cycles for timeline in expected]
 

@@ -34,6 +34,9 @@ from partitioner.ir.wants import Rounding, Wants
 
 Floats = npt.NDArray[np.float64]
 
+CACHED_ELEMENTS = 1 << 15
+"""Elements of weights that are looked at together."""
+
 MOVED_SHIFT = 1 / 8
 """Largest shift, relative to the largest power of two of the type, that may follow a scale which it preceded in the
 file: a sixteenth of the range is left to the shifted value.
@@ -306,7 +309,7 @@ def _absorb(draft: Draft, node: Node, affine: Affine) -> Node | None:
     scale, shift = affine.scale.broadcast(channels), affine.shift.broadcast(channels)
     spread = [1] * weights.ndim
     spread[along] = channels
-    if not _takes_scale(network.rounding, weights.astype(np.float64), along, scale.float64):
+    if not _takes_scale(network.rounding, weights, along, scale.float64):
         return None
     own = network.traced(node.input(2)).reshape(-1) if node.input(2) else TracedArray.of(0.0)
     names = (
@@ -316,11 +319,17 @@ def _absorb(draft: Draft, node: Node, affine: Affine) -> Node | None:
     return replace(node, inputs=(node.inputs[0], *names))
 
 
-def _takes_scale(rounding: Rounding, weights: Floats, along: int, scale: Floats) -> bool:
-    """Whether the type has the scaled weights of each channel about as exactly as the weights and their scale."""
-    rows = np.moveaxis(weights, along, 0).reshape(len(scale), -1)
-    apart = _error(rounding, rows) + _error(rounding, scale[:, None])
-    return bool(np.all(_error(rounding, rows * scale[:, None]) <= apart + rounding.unit))
+def _takes_scale(rounding: Rounding, weights: npt.NDArray[np.generic], along: int, scale: Floats) -> bool:
+    """Whether the type has the scaled weights of each channel about as exactly as the weights and their scale. A few
+    channels at a time, which stay in the cache of the processor."""
+    every = np.moveaxis(weights, along, 0).reshape(len(scale), -1)
+    step = max(1, CACHED_ELEMENTS // max(1, every.shape[1]))
+    for first in range(0, len(scale), step):
+        rows, factors = every[first : first + step].astype(np.float64), scale[first : first + step, None]
+        apart = _error(rounding, rows) + _error(rounding, factors)
+        if not np.all(_error(rounding, rows * factors) <= apart + rounding.unit):
+            return False
+    return True
 
 
 def _error(rounding: Rounding, rows: Floats) -> Floats:

@@ -52,10 +52,9 @@ from dsa_sched.frontend.rules import (
 )
 from dsa_sched.frontend.rules.scalars import give_axes
 from dsa_sched.frontend.rules.whole import WHOLE
+from dsa_sched.io.entry_point_groups import OPERATORS as ENTRY_POINT_GROUP
 from hw_models.errors import ModelError, TargetError
 from partitioner.ir.wants import Wants
-
-ENTRY_POINT_GROUP = "dsa_sched.operators"
 
 
 def rule_of(op_type: str) -> Rule | None:
