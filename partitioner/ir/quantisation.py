@@ -3,8 +3,8 @@
     number = scale * (integer - zero point)        one pair for the whole tensor, or one for each index of an axis
 
 A tensor carries it from the graph to its text and back, and targets see it and refuse what they cannot compute. The
-frontend leaves it empty: in its graphs, arithmetic on scales and zero points is made of operators, and int8 tensors hold
-plain integers.
+frontend leaves it empty: in its graphs, arithmetic on scales and zero points is made of operators, and int8 tensors
+hold plain integers.
 """
 
 from __future__ import annotations

@@ -268,8 +268,11 @@ class _Rewrite:
             operands.append(chain.store(product.stored(product.weights), "weights"))
         factor = chain.store(scale.pad(product.added), "scale")
         operands.append(factor)
+        shift = shift.broadcast(product.channels)
+        kept = shift.rounded(rounding)
+        small = shift - kept  # a bias that zero points make large loses what decides the nearest integer
         if np.any(shift.array):
-            operands.append(chain.store(shift.broadcast(product.channels).pad(product.added), "bias"))
+            operands.append(chain.store(kept.pad(product.added), "bias"))
         wide, plain = product.result_shapes(shape)
         op_type, settings = INTEGER_CONV if product.is_conv else INTEGER_MATMUL, product.settings(left.grid.centre)
         made = self._emit(chain, op_type, tuple(operands), f"{y}::product", wide, settings, node.name)
@@ -277,6 +280,9 @@ class _Rewrite:
             rest = (operands[0], chain.store(product.stored(product.rest), "further"), factor)
             more = self._emit(chain, op_type, rest, f"{y}::rest", wide, settings)
             made = self._add(chain, "Add", made, more)
+        if claim is not None and float(np.abs(small.array).max()) > VANISHING:
+            spread = (-1, *(1,) * (len(wide) - 2)) if product.is_conv else (-1,)
+            made = self._add(chain, "Add", made, chain.store(small.pad(product.added).reshape(*spread), "small"))
         if wide != plain:
             axis = product.channel_axis(len(plain))
             made = chain.part(made, axis, 0, plain[axis])
