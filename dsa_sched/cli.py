@@ -22,6 +22,7 @@ from dsa_sched.commands.iss import iss
 from dsa_sched.commands.models import models
 from dsa_sched.commands.ops import ops
 from dsa_sched.commands.place import place
+from dsa_sched.commands.quantize import quantize
 from dsa_sched.commands.run import run
 from dsa_sched.commands.time import time
 from dsa_sched.commands.timeline import timeline
@@ -100,6 +101,7 @@ for command in (
     time,
     timeline,
     place,
+    quantize,
     models,
     ops,
     chips,

@@ -220,6 +220,7 @@ def _python() -> Iterator[str]:
     from dsa_sched.api.results import (
         ExplanationReport,
         PlacementReport,
+        QuantizeResult,
         TimelineReport,
         TimingReport,
         VerificationReport,
@@ -233,7 +234,8 @@ def _python() -> Iterator[str]:
             yield from _function(f"dsa_sched.{name}", function)
     yield "## dsa_sched.Options"
     yield from blocks(dsa_sched.Options.__doc__ or "")
-    for kind in (Artifact, ExplanationReport, TimingReport, TimelineReport, VerificationReport, PlacementReport):
+    reports = (ExplanationReport, TimingReport, TimelineReport, VerificationReport, PlacementReport, QuantizeResult)
+    for kind in (Artifact, *reports):
         yield from _class(kind)
     yield "## hw_models.errors.UserError"
     yield from blocks(UserError.__doc__ or "")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dsa_sched.api.results import (
         ExplanationReport,
         PlacementReport,
+        QuantizeResult,
         TimelineReport,
         TimingReport,
         VerificationReport,
@@ -222,6 +223,45 @@ def place(
             tuple((name, tuple(values)) for name, values in (bind or {}).items()),
         )
         return PlacementReport(place_model(job, progress))
+
+
+def quantize(
+    model: str | Path | ModelProto,
+    *,
+    calibrate: str | Path | None = None,
+    method: str = "minmax",
+    keep_float: Sequence[str] = (),
+    weights_only: bool = False,
+    bound: float | None = None,
+    inputs: int = 8,
+    seed: int = 0,
+    batch: int | None = None,
+    shape: Mapping[str, tuple[int, ...]] | None = None,
+    bind: Mapping[str, tuple[int | float, ...]] | None = None,
+    progress: Progress = lambda _step: None,
+) -> QuantizeResult:
+    """Quantise a model in floating point to int8 after training. `calibrate` is a folder of .npz files, an .npz file,
+    or "seeded" for `inputs` drawn ones; only with `weights_only` it may be left out. `method` is "minmax", "entropy"
+    or "percentile"; `keep_float` names operator types and nodes that stay in floating point. With a `bound`, as few
+    layers as a search finds stay so, such that the relative L2 error of the outputs is at most that. The model is not
+    changed."""
+    from dsa_sched.api.results import QuantizeResult
+    from dsa_sched.quantisation.quantise import QuantizeOptions, quantised_network
+
+    with python_names():
+        options = QuantizeOptions(
+            calibrate,
+            method,
+            tuple(keep_float),
+            weights_only,
+            bound,
+            inputs,
+            seed,
+            tuple((name, tuple(extents)) for name, extents in (shape or {}).items()),
+            batch,
+            tuple((name, tuple(values)) for name, values in (bind or {}).items()),
+        )
+        return QuantizeResult(quantised_network(model, options, progress))
 
 
 def _chip(chip: str | Path | Chip | None) -> Chip:

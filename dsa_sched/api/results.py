@@ -1,6 +1,7 @@
 """Results of the public functions: attributes, `to_dict` with the keys of the command line's JSON, and text.
 
-ExplanationReport, TimingReport, TimelineReport, VerificationReport: str() is what the command prints
+ExplanationReport, TimingReport, TimelineReport, VerificationReport, PlacementReport, QuantizeResult: str() is what the
+command prints
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from onnx import ModelProto
     from rich.console import Console
 
     from dsa_sched.analysis.artifact_timing import RunTime
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from dsa_sched.analysis.kernel_explanation import KernelExplanation
     from dsa_sched.analysis.waiting import WaitingTimes
     from dsa_sched.placing.place import PlacementResult
+    from dsa_sched.quantisation.quantise import QuantizedNetwork
+    from dsa_sched.quantisation.search import FloatSearch
     from dsa_sched.verification.verdict import VerifyReport
     from partitioner.ir.decisions import Decision
 
@@ -265,6 +269,53 @@ class PlacementReport:
     def __repr__(self) -> str:
         found = self.found
         return f"<Placement of {found.problem.graph.name} by {self.method}: {self.makespan_seconds * 1e6:,.1f} us>"
+
+
+@dataclass(frozen=True)
+class QuantizeResult:
+    """A quantised network and its errors; see `dsa-sched quantize`. `found` has all of it as data."""
+
+    found: QuantizedNetwork
+
+    @property
+    def model(self) -> ModelProto:
+        """The quantised network, which `dsa_sched.compile` takes, too."""
+        return self.found.model
+
+    @property
+    def relative_l2(self) -> float:
+        """Relative L2 error of the output that is worst, over the calibration inputs."""
+        return self.found.relative_l2
+
+    @property
+    def float_layers(self) -> tuple[str, ...]:
+        """Layers that could be quantised and stay in floating point."""
+        return self.found.float_layers
+
+    @property
+    def search(self) -> FloatSearch | None:
+        """What a search found: the layers that it keeps, the curve, the ranking."""
+        return self.found.search
+
+    def save(self, path: str | Path) -> None:
+        """Write the ONNX file, whole or not at all. Raises UserError."""
+        self.found.save(Path(path))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys of `quantize --json`."""
+        from dsa_sched.report.quantised import quantised_json
+
+        return _parsed(quantised_json(self.found))
+
+    def __str__(self) -> str:
+        from dsa_sched.report.quantised import print_quantised
+
+        return _printed(lambda console: print_quantised(self.found, console))
+
+    def __repr__(self) -> str:
+        found = self.found
+        integers = len(found.layers) - len(found.float_layers)
+        return f"<Quantized {found.source}: {integers} of {len(found.layers)} layers, error {found.relative_l2:.2e}>"
 
 
 def _parsed(text: str) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from dsa_sched.frontend.network.refusals import (
 )
 from dsa_sched.frontend.network.shapes import fix_shapes, sized_values
 from dsa_sched.frontend.network.terms import Term
+from dsa_sched.frontend.quantised.rewrite import quantised
 from dsa_sched.frontend.rewrites.row_lookups import with_row_lookups
 from dsa_sched.frontend.rewrites.simplify import simplify
 from dsa_sched.frontend.rules.operators import Known, RefusedNodes, require_whole, unknown_nodes
@@ -206,6 +207,7 @@ def _simplified(
     model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None, wants: Wants
 ) -> Network:
     network = replace(fold_constants(model, _with_shapes(model, shapes, batch)), rounding=wants.rounding)
+    network = quantised(network, wants)
     network = prepare(with_row_lookups(network)) if wants.words else network
     require_whole(wants.whole)
     return simplify(network, wants)

@@ -23,6 +23,7 @@ from dsa_sched.frontend.network.names import keep_names_apart
 from dsa_sched.frontend.network.network import graphs_of, name_nodes
 from dsa_sched.frontend.network.refusals import RefusedNode
 from dsa_sched.frontend.network.shapes import first_line, skeleton
+from dsa_sched.frontend.quantised.dialects import spell_out_quantised
 from dsa_sched.frontend.rules.operators import Known, unknown_nodes
 from hw_models.errors import ModelError, size_text
 
@@ -137,6 +138,7 @@ def _checked(model: onnx.ModelProto, who: str, sha256: str, known: Known) -> Mod
     the checker would stop at the first unknown one."""
     inline_functions(model, who)
     name_nodes(model)
+    spell_out_quantised(model)
     keep_names_apart(model, who)
     refused = unknown_nodes(model, known)
     if not refused:

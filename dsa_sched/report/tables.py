@@ -119,7 +119,7 @@ def _errors(layer: LayerResult) -> tuple[Text, ...]:
     right = layer.samples - layer.samples_wrong
     exact = f"{layer.samples:,}" if not layer.samples_wrong else f"{right:,} of {layer.samples:,}"
     return (
-        _mark(_error(layer.isolated_error), layer.isolated_error is None or layer.isolated_error <= layer.bound),
+        _mark(layer.steps.text if layer.steps else _error(layer.isolated_error), not layer.wrong_alone),
         Text(_error(layer.whole_error)),
         _mark(exact, not layer.samples_wrong),
     )
@@ -145,7 +145,9 @@ def _worst(report: VerifyReport) -> str:
 
 def _channel(report: VerifyReport) -> str:
     """The channel that is nearest to its bound, of all layers."""
-    found = [(layer.channel, layer.name) for layer in report.layers if layer.channel is not None]
+    found = [
+        (layer.channel, layer.name) for layer in report.layers if layer.channel is not None and layer.steps is None
+    ]
     if not found:
         return "channels: none that the reference has"
     worst, name = max(found, key=lambda pair: pair[0].share)
@@ -153,6 +155,21 @@ def _channel(report: VerifyReport) -> str:
         f"channels: nearest to its bound is channel {worst.channel} of {name}, error {worst.error:.2e} alone, "
         f"{worst.share:.0%} of what is allowed"
     )
+
+
+def _steps(report: VerifyReport) -> list[str]:
+    """A line about the layers that make integers, if there are any."""
+    found = [(layer.steps, layer.name) for layer in report.layers if layer.steps is not None]
+    if not found:
+        return []
+    most, of_most = max(found, key=lambda pair: (pair[0].most, pair[0].share))
+    share, of_share = max(found, key=lambda pair: pair[0].share)
+    values = sum(steps.values for steps, _ in found)
+    differ = sum(steps.share * steps.values for steps, _ in found) / values
+    return [
+        f"integers: {len(found)} layers, each by itself against exact arithmetic: {differ:.2%} of all values differ; "
+        f"at most {most.text} ({of_most}), at most {share.share:.2%} of a layer's values ({of_share})"
+    ]
 
 
 def _error(error: float | None) -> str:
@@ -171,6 +188,7 @@ def _facts(report: VerifyReport) -> list[str]:
         *((_levels(report.against_o0),) if report.against_o0 else ()),
     ]
     lines.append(_channel(report))
+    lines += _steps(report)
     lines += [_logits(result) for result in report.logits]
     lines += [f"{each.label}: {each.outcome}: {each.line}" for each in report.extremes if each.outcome != "failed"]
     lines.append(f"constants: {report.constants}, {size_text(report.constant_bytes)}, read back after the run")

@@ -111,8 +111,7 @@ def failing_check(report: VerifyReport) -> tuple[str, str]:
 
 
 def _imprecise(layer: LayerResult) -> bool:
-    wrong_channel = layer.channel is not None and not layer.channel.passed
-    return wrong_channel or (layer.isolated_error is not None and not layer.isolated_error <= layer.bound)
+    return layer.wrong_alone
 
 
 def _sentence(report: VerifyReport, start: str) -> str:

@@ -6,6 +6,7 @@ manifest + memory after a run + reference values  -->  errors, changed constants
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from dsa_sched.artifact.tensors import TensorEntry, from_device, to_device
 from dsa_sched.frontend import Model
 from dsa_sched.stages.compilation import Compilation
 from dsa_sched.verification.masked_values import held_in_range, leaves_range, masked_values
+from dsa_sched.verification.moved_values import moved_value, only_moves
 from dsa_sched.verification.tolerances import (
     Share,
     first_difference,
@@ -22,10 +24,10 @@ from dsa_sched.verification.tolerances import (
     judge_layer,
     relative_error,
 )
-from dsa_sched.verification.verdict import LevelResult, ShippedResult
+from dsa_sched.verification.verdict import LevelResult, ShippedResult, Steps
 from hw_models.errors import ModelError
 from hw_models.routes import main_memory
-from partitioner.ir.graph import Graph
+from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Plan
 from partitioner.ir.steps import RunStep
@@ -118,9 +120,10 @@ def probe_loads(isolated: Compilation, feed: Feed, stored: Dump, exact: Feed) ->
     """Everything to place before an isolated run: the inputs, and the copies that layers read, with the reference's
     values.
 
-    A view holds the bytes of its source. What the reference does not know (a value that only our rewriting made) is
-    taken from the run of the whole network, and so is what the stored type cannot hold: a guard of a division that is
-    1e-12 in the file is another small number there.
+    A view holds the bytes of its source, and a value that only moves elements of others (`moved_values.py`) follows
+    from theirs. What the reference does not know otherwise (a value that only our rewriting made) is taken from the run
+    of the whole network, and so is what the stored type cannot hold: a guard of a division that is 1e-12 in the file is
+    another small number there.
     """
     graph, artifact, model = isolated.model.graph, isolated.artifact, isolated.model
     placed = {name: to_device(artifact.tensor(name), feed[name]) for name in graph.fed}
@@ -131,6 +134,8 @@ def probe_loads(isolated: Compilation, feed: Feed, stored: Dump, exact: Feed) ->
                 placed[name] = to_device(probe, _holdable(probe, _exact(model, name, exact), stored.get(name)))
             elif op.is_view and op.inputs[0] in placed:
                 placed[name] = placed[op.inputs[0]]
+            elif only_moves(op) and all(read in placed for read in op.inputs):
+                placed[name] = moved_value(graph, op, placed)
             elif name in stored:
                 placed[name] = stored[name]
     place = {name: name if name in graph.fed else f"{name}::probe" for name in placed}
@@ -197,6 +202,27 @@ def isolated_shares(
     return max(wholes, key=lambda share: share.share), max(channels, key=lambda share: share.share)
 
 
+def isolated_steps(
+    judged: Compilation,
+    name: str,
+    dumps: tuple[Dump, ...],
+    exact: tuple[Feed, ...],
+    rounded: tuple[Array | None, ...],
+) -> Steps | None:
+    """Integers of a layer by itself against the reference's; None for a value of other types, and where the reference
+    has no such value. `rounded` is what rounding alone makes of the value for each input."""
+    if judged.model.graph.by_name[name].dtype != "int8" or not comparable(judged.model, name, exact[0]):
+        return None
+    theirs, apart, by_rounding = file_name(judged.model, name), list[Array](), [0]
+    for dump, values, floor in zip(dumps, exact, rounded, strict=True):
+        reference = of_file(judged.model, name, values[theirs]).astype(np.int64)
+        apart.append(np.abs(file_array(judged, name, dump).astype(np.int64) - reference))
+        if floor is not None:
+            by_rounding.append(int(np.abs(of_file(judged.model, name, floor).astype(np.int64) - reference).max()))
+    steps = np.concatenate([each.reshape(-1) for each in apart])
+    return Steps(steps.size, float(np.mean(steps > 0)), int(steps.max()), max(by_rounding))
+
+
 def _sums_by_channel(graph: Graph, layer: Layer) -> bool:
     """Whether each channel of a layer is a sum of products with weights of that channel."""
     product = layer.anchor(graph)
@@ -254,10 +280,28 @@ def misshapen_outputs(model: Model, exact: Feed) -> Iterator[str]:
 
 def _before_softmax(graph: Graph, output: str) -> str:
     name = output
-    while name in graph.producer and graph.producer[name].is_view:
-        name = graph.producer[name].inputs[0]
-    op = graph.producer.get(name)
+    while (op := graph.producer.get(name)) is not None and (op.is_view or _requantises(graph, op)):
+        name = op.inputs[0]
     return op.inputs[0] if op is not None and op.kind == "softmax" else output
+
+
+def _requantises(graph: Graph, op: Op) -> bool:
+    """Whether an operator is one of those between numbers and their integers: a softmax before it decides."""
+    others = [graph.by_name[name] for name in op.inputs[1:]]
+    numbers = op.kind in ("mul", "add") and all(other.constant and prod(other.shape) == 1 for other in others)
+    return op.kind in ("narrow", "widen") or numbers
+
+
+def step_of(model: Model, name: str) -> float:
+    """Distance of neighbouring numbers of a value that is made of integers by scales and shifts; 0 for others."""
+    graph, step = model.graph, 1.0
+    while (op := graph.producer.get(name)) is not None and op.kind != "widen":
+        if not (op.is_view or _requantises(graph, op)) or op.kind == "narrow":
+            return 0.0
+        if op.kind == "mul":
+            step *= abs(float(model.constants[graph.by_name[op.inputs[1]].constant].reshape(-1)[0]))
+        name = op.inputs[0]
+    return step if op is not None else 0.0
 
 
 def changed_constants(whole: Compilation, dump: Dump) -> Iterator[str]:

@@ -26,6 +26,7 @@ from dsa_sched.verification.evidence import (
     logits_names,
     stored_values,
 )
+from dsa_sched.verification.moved_values import only_moves
 from dsa_sched.verification.rounding import RoundedReference
 from hw_models.errors import ModelError
 from partitioner.ir.graph import Graph
@@ -114,7 +115,8 @@ def _given_by_reference(model: Model, exact: Feed) -> frozenset[str]:
     given = set(model.graph.inputs)
     for op in model.graph.ops:
         for name in op.outputs:
-            if comparable(model, name, exact) or (op.is_view and op.inputs[0] in given):
+            follows = op.is_view or only_moves(op)
+            if comparable(model, name, exact) or (follows and given.issuperset(op.inputs)):
                 given.add(name)
     return frozenset(given)
 

@@ -2,6 +2,7 @@
 
     original ModelProto + one input --onnxruntime, float32, no optimisation--> {value name: array}
 
+Integers of quantised networks are computed exactly (`exact_integers.py`), not as the runtime fuses them.
 Our simplified network is never used: a wrong rewrite must show.
 """
 
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from dsa_sched.verification.exact_integers import with_exact_integers
 from hw_models.errors import ModelError
 
 if TYPE_CHECKING:
@@ -37,7 +39,10 @@ class OnnxReference:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.log_severity_level = 3
         options.intra_op_num_threads = threads
-        model = _with_more(source, [only] if only else [name for node in source.graph.node for name in node.output])
+        model = _with_more(
+            with_exact_integers(source),
+            [only] if only else [name for node in source.graph.node for name in node.output],
+        )
         self._who = source.graph.name or "model"
         try:
             self._session: Any = onnxruntime.InferenceSession(

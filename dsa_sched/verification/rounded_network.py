@@ -43,6 +43,10 @@ STEPS_INSIDE = 8
 same, so they add up and do not cancel.
 """
 
+ROUNDINGS_OF_SUMS = 4.0
+"""Independent roundings of a sum of products of integers: of its factor, of their product, of the bias and of its sum
+with that."""
+
 EXACT = onnx_names(Trait.EXACT, *REARRANGING)
 """Operators whose results are among the numbers that they read."""
 
@@ -111,6 +115,7 @@ class RoundedNetwork:
         self.plain: set[str] = set()
         """Names of results before they are moved."""
         self.initializers = {tensor.name: tensor for tensor in source.graph.initializer}
+        self.dequantised = {node.output[0] for node in source.graph.node if node.op_type == "DequantizeLinear"}
         self.varying = {item.name for item in source.graph.input if item.name not in self.initializers}
 
     def model(self, wanted: frozenset[str]) -> tuple[onnx.ModelProto, dict[str, str]]:
@@ -185,12 +190,20 @@ class RoundedNetwork:
             self.extra[rounded] = numpy_helper.from_array(np.asarray(narrowed(array, self.stored)), rounded)
         return rounded
 
+    def file_operands(self, node: onnx.NodeProto) -> list[str]:
+        """The factors of a product, by their names in the file."""
+        ends = ("::rounded", "::given", "::narrowed")
+        return [next((name.removesuffix(end) for end in ends if name.endswith(end)), name) for name in node.input[:2]]
+
     def move(self, node: onnx.NodeProto, name: str) -> None:
         """`name` rounded: the plain result, up or down by the root mean square of its rounding errors."""
         dtype = self.kind(name)
         self.plain.add(f"{name}::plain")
         plain = self.wide(f"{name}::plain", dtype)
         inside: float = 1 if node.op_type in ONE_ROUNDING | FUNCTIONS | PRODUCTS | AVERAGES else STEPS_INSIDE**2
+        of_integers = node.op_type in PRODUCTS and self.dequantised.issuperset(self.file_operands(node))
+        if of_integers:  # sums of integers are exact
+            inside = ROUNDINGS_OF_SUMS
         if node.op_type in RECURRENT:
             inside = self.recurrent(node)
         # Beyond the range, as masks are, nothing is said of rounding, and squares would leave the wider type's too.
@@ -199,7 +212,7 @@ class RoundedNetwork:
         energy = self.product(inside, self.op("Mul", name, held, held), dtype)
         if node.op_type in FROM_ONE:
             energy = self.op("Add", name, energy, self.product(inside, self.one(node, name), dtype))
-        elif node.op_type in PRODUCTS:
+        elif node.op_type in PRODUCTS and not of_integers:
             energy = self.op("Add", name, energy, self.products_on_the_way(node, name))
         elif node.op_type in AVERAGES:
             energy = self.op("Add", name, energy, self.averages_on_the_way(node, name))

@@ -25,6 +25,10 @@ WAY_SQUARE, WAY_CHANCE, WAY_RATE = 1.168, 1e-3, 4.935
 which this chance falls with the mean square x: as exp(-pi^2 / 2 x).
 """
 
+STEPS_OFF = 2.0
+"""Steps, in the root mean square, by which integers at the end of a quantised network may be off: each layer by itself
+is off by one here and there."""
+
 FUNCTION_ERROR = 2.0**-8
 """Relative error that a correct function may have, even for outputs that are nearer to each other than that."""
 
@@ -194,6 +198,8 @@ class LogitsResult:
     top1_entries: int
     norm: float = 0.0
     """L2 norm of the reference's finite elements."""
+    steps: float = 0.0
+    """L2 error of quantised elements of which each is `STEPS_OFF` steps off."""
 
     @property
     def doubtful(self) -> bool:
@@ -201,7 +207,7 @@ class LogitsResult:
         a function may be; where inputs change nothing, than a layer may be."""
         if self.statement:
             return False
-        near = max(LOGITS_SHARE_BOUND * self.distance, FUNCTION_ERROR * self.norm)
+        near = max(LOGITS_SHARE_BOUND * self.distance, FUNCTION_ERROR * self.norm, self.steps)
         return not self.error <= (near if self.distance else max(LAYER_BOUND * self.norm, self.floor))
 
     @property
@@ -239,10 +245,12 @@ def judge_logits(
     reference: tuple[Array, ...],
     rounded: tuple[tuple[Array, Array], ...] = (),
     neighbours: tuple[Array, ...] = (),
+    step: float = 0.0,
 ) -> tuple[LogitsResult, ...]:
     """One result per input. The distance is the distance to the nearest other input's reference over elements that are
     finite for both: an infinite one would allow every error. `rounded` holds, for each input, the effect of rounding on
     the reference: errors apart, and together. `neighbours` are the reference for other inputs, which are not judged.
+    `step` is the distance of neighbouring numbers of a quantised tensor.
     """
     pairs = rounded or tuple((exact, exact) for exact in reference)
     moved = [tuple(_rounding(draw, exact) for draw in draws) for draws, exact in zip(pairs, reference, strict=True)]
@@ -254,7 +262,8 @@ def judge_logits(
         error = _norm(difference(mine, exact))
         top1 = _top1(mine, exact.astype(np.float64), moved[position][0], apart)
         norm = _norm(_where_finite(np.asarray(exact, np.float64)))
-        results.append(LogitsResult(tensor, position, error, min(others, default=0.0), apart, together, *top1, norm))
+        distance, steps = min(others, default=0.0), STEPS_OFF * step * sqrt(exact.size)
+        results.append(LogitsResult(tensor, position, error, distance, apart, together, *top1, norm, steps))
     return tuple(results)
 
 

@@ -14,10 +14,35 @@ Verdict = Literal["passed", "failed", "inconclusive"]
 
 
 @dataclass(frozen=True, slots=True)
+class Steps:
+    """Integers of a layer by itself against those of exact arithmetic, over all inputs: the `share` of `values` that
+    differ, and by how many steps at `most`. `rounding` is the largest number of steps that rounding of the numbers on
+    the way to them is expected to make."""
+
+    values: int
+    share: float
+    most: int
+    rounding: int
+
+    @property
+    def allowed(self) -> int:
+        """One step, because a number near the middle of two integers goes either way, and those of rounding."""
+        return 1 + self.rounding
+
+    @property
+    def passed(self) -> bool:
+        return self.most <= self.allowed
+
+    @property
+    def text(self) -> str:
+        return f"{self.most} step{'s' * (self.most != 1)}, {self.share:.2%}" if self.most else "0 steps"
+
+
+@dataclass(frozen=True, slots=True)
 class LayerResult:
     """One layer. Errors are relative L2, the worst of all inputs; None where the reference has no such value. The error
     of the layer by itself may be up to `bound`; rounding alone is expected to make `floor`; `channel` is the worst
-    channel.
+    channel. A layer that makes integers is judged by `steps` instead.
     """
 
     name: str
@@ -32,6 +57,15 @@ class LayerResult:
     bound: float = LAYER_BOUND
     floor: float = 0.0
     channel: Share | None = None
+    steps: Steps | None = None
+
+    @property
+    def wrong_alone(self) -> bool:
+        """Whether the layer by itself is beyond its bound."""
+        if self.steps is not None:
+            return not self.steps.passed
+        beyond = self.isolated_error is not None and not self.isolated_error <= self.bound
+        return beyond or (self.channel is not None and not self.channel.passed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +225,14 @@ def failures(layers: tuple[LayerResult, ...], logits: tuple[LogitsResult, ...], 
     """Sentences about what failed. With `ends`, layers make the outputs, which the reference must then have too."""
     for layer in layers:
         error = layer.isolated_error
-        if error is not None and not error <= layer.bound:
+        if layer.steps is not None:
+            if not layer.steps.passed:
+                yield (
+                    f"layer {layer.name}: integers by itself differ from those of exact arithmetic by "
+                    f"{layer.steps.most} steps, at most {layer.steps.allowed} are allowed ({layer.steps.share:.2%} of "
+                    f"{layer.steps.values:,} differ)"
+                )
+        elif error is not None and not error <= layer.bound:
             yield f"layer {layer.name}: relative error {error:.3g} by itself, at most {layer.bound:.3g} is allowed"
         elif layer.channel is not None and not layer.channel.passed:
             worst = layer.channel

@@ -52,10 +52,12 @@ from dsa_sched.verification.evidence import (
     file_array,
     file_name,
     isolated_shares,
+    isolated_steps,
     logits_names,
     misshapen_outputs,
     of_file,
     probe_loads,
+    step_of,
     stored_values,
     worst_error,
 )
@@ -433,6 +435,7 @@ def _layer_results(judged: Compilation, found: _Findings, work: Mapping[str, Lay
             bound=shares[0].bound if shares else LAYER_BOUND,
             floor=shares[0].floor if shares else 0.0,
             channel=shares[1] if shares else None,
+            steps=isolated_steps(judged, name, found.alone, found.exact, rounded),
         )
 
     return tuple(result(*pair) for pair in zip(computing_layers(judged), found.samples, strict=True))
@@ -460,7 +463,7 @@ def _end(judged: Compilation, found: _Findings, name: str) -> tuple[LogitsResult
     if any(leaves_range(array, dtype) for array in exact):
         ours, exact, others = (tuple(held_in_range(a, dtype) for a in arrays) for arrays in (ours, exact, others))
         moved = tuple((held_in_range(apart, dtype), held_in_range(together, dtype)) for apart, together in moved)
-    return judge_logits(name, ours, exact, moved, others)
+    return judge_logits(name, ours, exact, moved, others, step_of(model, name))
 
 
 class _Clock:

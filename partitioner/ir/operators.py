@@ -183,9 +183,9 @@ OPERATOR_TABLE: tuple[OperatorRow, ...] = (
     OperatorRow("CastLike", "", _T.LIGHT | _T.EXACT),
     OperatorRow("QuantizeLinear", "", _T.LIGHT),
     OperatorRow("DequantizeLinear", "", _T.LIGHT),
-    OperatorRow("", "widen", _EACH | _CHOICE),  # int8 to float16
-    OperatorRow("", "narrow", _EACH | _T.JUMPS),  # float16 to int8
-    OperatorRow("", "add_scaled", _EACH),  # a float16 operand and an int8 one times a number
+    OperatorRow("Widen", "widen", _EACH | _CHOICE),  # int8 to float16
+    OperatorRow("Narrow", "narrow", _EACH | _T.JUMPS),  # float16 to int8
+    OperatorRow("AddScaled", "add_scaled", _EACH),  # a float16 operand and an int8 one times a number
     # Truth values and integers.
     OperatorRow("Greater", "", _EACH | _T.COMPARES | _T.JUMPS),
     OperatorRow("GreaterOrEqual", "", _EACH | _T.COMPARES | _T.JUMPS),
@@ -230,6 +230,8 @@ OPERATOR_TABLE: tuple[OperatorRow, ...] = (
     OperatorRow("ConvTranspose", "conv", _T.PRODUCTS),
     OperatorRow("Gemm", "matmul", _T.PRODUCTS),
     OperatorRow("MatMul", "matmul", _T.PRODUCTS | _T.KEEPS_SIGN),
+    OperatorRow("IntegerConv", "conv", _T.PRODUCTS),  # int8 factors, with a scale per output channel
+    OperatorRow("IntegerMatMul", "matmul", _T.PRODUCTS),
     OperatorRow("Einsum", "", _T.PRODUCTS),
     OperatorRow("GRU", "", _T.RECURRENT),
     OperatorRow("LSTM", "", _T.RECURRENT),

@@ -84,7 +84,8 @@ class Wants:
     attention whose heads have at most `attention_elements` elements of keys and values each is one operator `attend` of
     heads side by side, 0 for none; with `full_operand`, one operand of an element-wise operator has the shape of the
     result; where windows are over images, those of convolutions have at most `longest_window` taps, steps and elements
-    of padding along an axis, 0 for any number.
+    of padding along an axis, 0 for any number; with `int8`, products of quantised values are products of integers of
+    eight bits, else networks with such values are refused.
 
     Raises TargetError for types that no graph has, or for a floating-point type that a graph does not have and that has
     no rule.
@@ -100,6 +101,7 @@ class Wants:
     attention_elements: int = 0
     full_operand: bool = False
     longest_window: int = 0
+    int8: bool = False
 
     def __post_init__(self) -> None:
         for source in FLOATS:

@@ -72,6 +72,7 @@ WANTS = Wants(
     attention_elements=LONGEST_HEAD,
     full_operand=True,
     longest_window=MAX_FIELD,
+    int8=True,
 )
 """Forms of operators that the templates want: fp16, along channels, windows over images. Norms other than along lines
 are composed of other operators."""

@@ -54,7 +54,7 @@ def build_graph(network: Network, wants: Wants) -> Built:
     operations = operations_of(network, wants)
     constants = frozenset(operations.constants)
     layouts = assign_layouts(operations.operations, network.inputs, operations.values, constants, wants.feature_maps)
-    builder = _Builder(operations, layouts, frozenset(network.outputs), wants)
+    builder = _Builder(operations, layouts, frozenset(network.outputs), wants, network.numbers)
     for name in network.raw:
         builder.declare_integers(name, network.values[name])
     prepared = tuple(builder.prepared(op, network.values) for op in network.prepared)
@@ -105,6 +105,8 @@ class _Builder:
     layouts: dict[str, Axes]
     graph_outputs: frozenset[str]
     wants: Wants
+    numbers: frozenset[str] = frozenset()
+    """Values of integer types in the file that are numbers on the device."""
     tensors: dict[str, Tensor] = field(default_factory=dict)
     ops: list[Op] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
@@ -130,7 +132,8 @@ class _Builder:
 
     def _declare(self, placed: PlacedOperand, value: Value, axes: Axes) -> PlacedOperand:
         source = _file_dtype(value)
-        self.tensors[placed.name] = Tensor(placed.name, placed.device_shape, self.wants.dtype(source), axes, source)
+        dtype = self.wants.dtype("float32" if placed.name in self.numbers else source)
+        self.tensors[placed.name] = Tensor(placed.name, placed.device_shape, dtype, axes, source)
         return placed
 
     def declare_integers(self, name: str, value: Value) -> None:
@@ -204,7 +207,8 @@ class _Builder:
 
     def dtype(self, op: Operation) -> str:
         """The type in which an operator computes, and in which its floating-point constants are stored."""
-        return self.wants.dtype(_file_dtype(self.source.values[op.outputs[0]]))
+        (first, *_) = op.outputs
+        return self.wants.dtype("float32" if first in self.numbers else _file_dtype(self.source.values[first]))
 
     def constant(
         self,

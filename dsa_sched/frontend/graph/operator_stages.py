@@ -108,7 +108,7 @@ def _signature(op: Operation, inputs: Sequence[PlacedOperand], outputs: Sequence
         case kind if kind in REDUCTIONS:
             axes = op.ints("axes")
             return Signature(REDUCTIONS[op.kind], (), (shapes[0], (len(axes),)), results, ((1, axes),))
-    return of("Add" if op.kind in BINARY_KINDS.values() else "Relu")
+    return of("Add" if op.kind in (*BINARY_KINDS.values(), "add_scaled") else "Relu")
 
 
 def _window(op: Operation) -> list[tuple[str, Setting]]:

@@ -56,7 +56,9 @@ OF_NUMBERS = frozenset(["ordered", "whole"])
 def prepare(network: Network) -> Network:
     """The network without the nodes that integers alone decide, which are in its `prepared`, and without those between
     computed numbers and integers that leave the network, which are in its `concluded`."""
-    integers = frozenset(name for name in network.inputs if network.values[name].dtype in INTEGERS)
+    integers = frozenset(
+        name for name in network.inputs if network.values[name].dtype in INTEGERS and name not in network.numbers
+    )
     leaving = _leaving(network)
     if not integers and not leaving:
         return network
@@ -98,7 +100,11 @@ def prepare(network: Network) -> Network:
 def _leaving(network: Network) -> tuple[str, ...]:
     """Outputs that are integers or truth values."""
     computed = (name for name in network.outputs if name not in network.constants and name in network.values)
-    return tuple(name for name in dict.fromkeys(computed) if network.values[name].dtype in INTEGERS)
+    return tuple(
+        name
+        for name in dict.fromkeys(computed)
+        if network.values[name].dtype in INTEGERS and name not in network.numbers
+    )
 
 
 def _chosen(network: Network, leaving: tuple[str, ...]) -> frozenset[str]:

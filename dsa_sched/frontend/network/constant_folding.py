@@ -24,6 +24,8 @@ from hw_models.errors import ModelError, size_text
 RANDOM = frozenset(
     ["RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"]
 )
+LEFT = RANDOM | {"DequantizeLinear"}
+"""Operators that stay: integers and their scales are wanted apart."""
 CAST_TYPES = frozenset([1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13])
 """TensorProto types of plain numbers."""
 LARGEST_CONSTANT_BYTES = 2 << 30
@@ -92,7 +94,7 @@ def _foldable(node: onnx.NodeProto, known: set[str], values: Mapping[str, Value]
     """Whether the node reads only constants, is deterministic, and has a size that is known before it is computed."""
     sized = node.op_type in BOUNDED or all(output in values for output in node.output if output)
     read = (*filter(None, node.input), *captured_by(node))
-    return sized and node.op_type not in RANDOM and known.issuperset(read)
+    return sized and node.op_type not in LEFT and known.issuperset(read)
 
 
 def _immediate(node: onnx.NodeProto, constants: Mapping[str, Array], values: Mapping[str, Value]) -> Array | None:

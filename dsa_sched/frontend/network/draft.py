@@ -32,13 +32,13 @@ class Draft:
         """An empty chain for the nodes that replace a node."""
         return Chain(self.network, node, tag=self._tag, dtype=dtype)
 
-    def put(self, chain: Chain, label: str = "") -> None:
+    def put(self, chain: Chain, label: str = "", *, apart: bool = False) -> None:
         """Replace a node by what its chain wrote. With a label, one of `RANGED` (`patterns/found.py`), explanations
-        mention it.
+        mention it. With `apart`, its nodes keep their names and results as they are.
         """
         if label:
             self._found.append(Found(chain.node.name, label, spelled=True))
-        self.exchange(chain.node, *chain.finished())
+        self.exchange(chain.node, *(chain.nodes if apart else chain.finished()))
         self._values.update(chain.values)
         self._constants.update(chain.constants)
         self._terms.update(chain.terms)
@@ -53,6 +53,10 @@ class Draft:
         if origin is not None:
             self._origins[name] = origin
         return name
+
+    def origin(self, name: str, origin: Origin) -> None:
+        """Say how a value of the file follows from one of ours."""
+        self._origins[name] = origin
 
     def store(self, name: str, constant: TracedArray) -> str:
         """Add a constant; returns its name."""

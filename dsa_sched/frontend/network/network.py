@@ -49,7 +49,15 @@ FLOATING = (
 )
 """Element types of values that the network computes."""
 
-OURS = (SCALE_SHIFT, NEAREST, POWER, NORMALISE, FORMULA, ATTEND)
+WIDEN, NARROW, ADD_SCALED = "Widen", "Narrow", "AddScaled"
+"""Operator types: integers as numbers; numbers as integers, to the nearest or cut off (`rounding`), saturated; and the
+sum of numbers and of integers times a `scale`."""
+
+INTEGER_CONV, INTEGER_MATMUL = "IntegerConv", "IntegerMatMul"
+"""Operator types: products of int8 factors, times a scale per output channel, plus a bias."""
+
+OF_INTEGERS = (WIDEN, NARROW, ADD_SCALED, INTEGER_CONV, INTEGER_MATMUL)
+OURS = (SCALE_SHIFT, NEAREST, POWER, NORMALISE, FORMULA, ATTEND, *OF_INTEGERS)
 """Operator types that no file can hold."""
 
 Array = npt.NDArray[np.generic]
@@ -207,6 +215,8 @@ class Network:
     answers: tuple[str, ...] = ()
     unfolded: Mapping[str, str] = field(default_factory=dict)
     rounding: Rounding = PLAIN
+    numbers: frozenset[str] = frozenset()
+    """Inputs and outputs of integer types that hold quantised numbers, not words."""
 
     def term(self, name: str) -> Term:
         """Derivation of a constant from the file: as a rewrite declares it, else the file's own value of that name."""

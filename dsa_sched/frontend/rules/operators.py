@@ -21,14 +21,20 @@ from dsa_sched.frontend.decomposition.recurrent import RECURRENT, refuse_recurre
 from dsa_sched.frontend.integers.preparation import WORD_OPERATORS
 from dsa_sched.frontend.integers.words import MOST_WORDS
 from dsa_sched.frontend.network.network import (
+    ADD_SCALED,
     ATTEND,
     FLOATING,
     FORMULA,
+    INTEGER_CONV,
+    INTEGER_MATMUL,
+    NARROW,
     NEAREST,
     NORMALISE,
+    OF_INTEGERS,
     OURS,
     POWER,
     SCALE_SHIFT,
+    WIDEN,
     Network,
     Node,
     Value,
@@ -100,7 +106,7 @@ def operations_of(network: Network, wants: Wants) -> Operations:
             rule = (WHOLE.get(node.op_type) if node.op_type in wants.whole else None) or rule_of(node.op_type)
             if rule is None:
                 raise Refusal(_unwritten(node.op_type))
-            if node.op_type != "If":  # its condition is a truth value
+            if node.op_type not in ONLY_REFUSED:  # whose operands may be truth values and integers
                 _require_computable(writer, node, lost)
             first = len(writer.operations)
             rule(writer, node)
@@ -143,11 +149,14 @@ def _require_computable(writer: Writer, node: Node, lost: set[str]) -> None:
         # Constants may be: a list of no axes, or the factors of a Resize that has extents.
         if name and name not in writer.constants and 0 in writer.values[name].shape:
             raise Refusal(f"{name} is empty ({shape_text(writer.values[name].shape)})")
+    integers = (
+        writer.network.numbers if node.op_type not in (*OF_INTEGERS, "Reshape") else {*node.inputs, *node.outputs}
+    )
     for name in node.outputs:
-        if name and writer.values[name].dtype not in FLOATING:
+        if name and writer.values[name].dtype not in FLOATING and name not in integers:
             raise Refusal(f"{name} is {_type_name(writer.values[name].dtype)}; only floating-point values are computed")
     data = node.input(0)
-    if data and writer.values[data].dtype not in FLOATING and node.op_type != "Gather":
+    if data and writer.values[data].dtype not in FLOATING and node.op_type != "Gather" and data not in integers:
         if data in lost:
             raise Refusal("")  # its type is reported where it begins
         raise Refusal(f"{data} is {_type_name(writer.values[data].dtype)}; only floating-point values are computed")
@@ -214,6 +223,10 @@ SHAPE_ONLY = frozenset(["Shape", "Size"])
 ONLY_REFUSED: dict[str, Rule] = {
     "Einsum": refuse_einsum,
     "CumSum": refusing("the axis is computed at run time; it must be constant"),
+    **dict.fromkeys(
+        ("QuantizeLinear", "DequantizeLinear"),
+        refusing("quantised values need kernels of int8, constant scales and zero points, and int8 or uint8 integers"),
+    ),
     "If": refusing(
         "its condition is computed at run time; a branch is compiled where shapes or constants choose it (--bind makes "
         "an input a constant)"
@@ -237,6 +250,11 @@ OPERATORS: dict[str, Rule] = {
     "Pow": rules_elementwise.power,
     "Clip": rules_elementwise.clip,
     SCALE_SHIFT: rules_elementwise.scale_shift,
+    WIDEN: rules_elementwise.widen,
+    NARROW: rules_elementwise.narrow,
+    ADD_SCALED: rules_elementwise.add_scaled,
+    INTEGER_CONV: rules_window.integer_conv,
+    INTEGER_MATMUL: rules_product.integer_matmul,
     FORMULA: rules_elementwise.formula,
     NEAREST: rules_axes.reduce_line,
     POWER: rules_axes.reduce_line,

@@ -105,5 +105,18 @@ def of_equal_rank(writer: Writer, node: Node, inputs: tuple[str, ...]) -> tuple[
     return tuple(operands)
 
 
+def widen(writer: Writer, node: Node) -> None:
+    writer.add(node, "widen")
+
+
+def narrow(writer: Writer, node: Node) -> None:
+    writer.add(node, "narrow", {"rounding": node.text("rounding", "nearest")})
+
+
+def add_scaled(writer: Writer, node: Node) -> None:
+    """Write the sum of numbers and of integers times a scale."""
+    writer.add(node, "add_scaled", {"scale": node.number("scale", 1.0)}, inputs=node.inputs)
+
+
 def scale_shift(writer: Writer, node: Node) -> None:
     writer.add(node, "scale_shift", inputs=node.inputs)

@@ -54,6 +54,11 @@ def _transposed(writer: Writer, node: Node, name: str, suffix: str) -> str:
     return result
 
 
+def integer_matmul(writer: Writer, node: Node) -> None:
+    """Write a product of integers: both factors, scale, and a bias in the numbers of the result."""
+    writer.add(node, "matmul", inputs=node.inputs)
+
+
 def matmul(writer: Writer, node: Node) -> None:
     a, b = node.inputs[:2]
     if min(len(writer.shape(a)), len(writer.shape(b))) < 2:

@@ -14,29 +14,10 @@ from math import prod
 from dsa_sched.frontend.decomposition.resampling import OF_IMAGES, factors, mode_of
 from dsa_sched.frontend.network.network import Array, Node
 from dsa_sched.frontend.network.operation import Refusal, Writer
+from dsa_sched.frontend.network.windows import windows_of
 from dsa_sched.frontend.rules.image_windows import ImageWindow, OperationSteps, image_pool
 from dsa_sched.frontend.rules.long_windows import has_long_windows, long_conv
 from partitioner.ir.graph import Attribute
-
-
-def _windows(node: Node, kernel: tuple[int, ...], shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-    """kernel, strides, dilations and pads (all begins, then all ends) with auto_pad resolved."""
-    ones, zeros = (1,) * len(kernel), (0,) * (2 * len(kernel))
-    strides, dilations = node.integers("strides", ones), node.integers("dilations", ones)
-    spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
-    match node.text("auto_pad", "NOTSET"):
-        case "NOTSET" | "":
-            pads = node.integers("pads", zeros)
-        case "VALID":
-            pads = zeros
-        case mode:
-            totals = [
-                max(0, (-(-extent // s) - 1) * s + span - extent)
-                for extent, s, span in zip(shape[2:], strides, spans, strict=True)
-            ]
-            small, large = tuple(t // 2 for t in totals), tuple(t - t // 2 for t in totals)
-            pads = (small + large) if mode == "SAME_UPPER" else (large + small)
-    return {"kernel": kernel, "strides": strides, "dilations": dilations, "pads": pads}
 
 
 def constant_weights(writer: Writer, node: Node) -> Array:
@@ -54,7 +35,7 @@ def conv(writer: Writer, node: Node) -> None:
     channels, groups = writer.shape(node.inputs[0])[1], node.integer("group", 1)
     if channels != weights.shape[1] * groups or weights.shape[0] % groups:
         raise Refusal(f"{channels} channels for weights of {weights.shape[1]} in each of {groups} groups")
-    windows = _windows(node, tuple(weights.shape[2:]), writer.shape(node.inputs[0]))
+    windows = windows_of(node, tuple(weights.shape[2:]), writer.shape(node.inputs[0]))
     inputs = tuple(name for name in node.inputs if name)
     window, limit = _window_of(windows), writer.wants.longest_window
     plain = _is_image(windows) and window.pads_less_than_it_reaches and not has_long_windows(window, limit)
@@ -63,6 +44,13 @@ def conv(writer: Writer, node: Node) -> None:
         steps.finish(long_conv(steps, inputs[0], inputs[1], inputs[2:], window, groups))
     else:
         writer.add(node, "conv", {**windows, "groups": groups}, inputs=inputs)
+
+
+def integer_conv(writer: Writer, node: Node) -> None:
+    """Write a convolution of integers: operand, weights, scale, and a bias in the numbers of the result."""
+    names = (("kernel", "kernel_shape"), ("strides", "strides"), ("dilations", "dilations"), ("pads", "pads"))
+    windows = {ours: node.integers(onnx, ()) for ours, onnx in names}
+    writer.add(node, "conv", {**windows, "groups": node.integer("group", 1)}, inputs=node.inputs)
 
 
 def _is_image(windows: Mapping[str, tuple[int, ...]]) -> bool:
@@ -84,7 +72,7 @@ def pool(writer: Writer, node: Node) -> None:
     shape, out = writer.shape(node.inputs[0]), writer.shape(node.outputs[0])
     if any(node.outputs[1:]):
         raise Refusal("the indices of the maxima are read; only the maxima are computed")
-    window = _held(_window_of(_windows(node, node.integers("kernel_shape", ()), shape)), shape[2:], out[2:])
+    window = _held(_window_of(windows_of(node, node.integers("kernel_shape", ()), shape)), shape[2:], out[2:])
     overflow = _overflow(window, shape[2:], out[2:])
     within = replace(window, ends=tuple(e + o for e, o in zip(window.ends, overflow, strict=True)))
     if node.op_type == "MaxPool":

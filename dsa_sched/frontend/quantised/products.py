@@ -1,0 +1,239 @@
+"""Convolutions and matrix products of integers: their weights, scales, and what an int8 kernel needs them to be.
+
+    Conv(DQ(x), DQ(w), DQ(b))  -->  IntegerProduct(weights int8, scale, sums of weights, bias in numbers)
+
+Channels that are odd in number get one more, of zeros: int8 tensors move in units of two bytes. A convolution over one
+axis is one over images of one row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dsa_sched.frontend.network.network import Network, Node, Setting
+from dsa_sched.frontend.network.terms import number
+from dsa_sched.frontend.network.traced import TracedArray
+from dsa_sched.frontend.network.windows import windows_of
+from dsa_sched.frontend.quantised.grids import DEQUANTISE, LEAST, MOST, Floats, Grid, dequantised, grid_of
+
+Shape = tuple[int, ...]
+Settings = tuple[tuple[str, Setting], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IntegerProduct:
+    """`weights` as in ONNX, (outputs, inputs, kernel...) of a convolution and (rows, columns) of a product, without the
+    channels that are added; None where both factors are computed. `rest` is what they have beyond eight bits with a
+    sign. `scale` has one element or one per output channel; `sums` are the sums of the weights, `most` the largest sums
+    of products and `bias` numbers, each per output channel.
+    """
+
+    channels: int
+    weights: TracedArray | None
+    scale: TracedArray
+    sums: TracedArray
+    most: Floats
+    bias: TracedArray | None
+    convolution: Settings = ()
+    """Attributes of a convolution with its own padding."""
+
+    groups: int = 1
+    rest: TracedArray | None = None
+
+    @property
+    def is_conv(self) -> bool:
+        return bool(self.convolution)
+
+    @property
+    def added(self) -> int:
+        """Output channels that are added."""
+        return self.channels % 2 if self.weights is not None and self.groups == 1 else 0
+
+    def channel_axis(self, rank: int) -> int:
+        return 1 if self.is_conv else rank - 1
+
+    def padding(self, shape: Shape, centre: int) -> tuple[Shape, Shape]:
+        """Elements to add before and after each axis of the operand: a convolution's padding where its zeros are not
+        the integer zero, and one input channel where these are odd in number."""
+        begins, ends = [0] * len(shape), [0] * len(shape)
+        if self.weights is None:
+            return tuple(begins), tuple(ends)
+        axis = self.channel_axis(len(shape))
+        ends[axis] = shape[axis] % 2 if self.groups == 1 else 0
+        if centre and self.is_conv:
+            pads = dict(self.convolution)["pads"]
+            assert isinstance(pads, tuple)
+            inner = [int(pad) for pad in pads][-(len(pads) // 2) :], [int(pad) for pad in pads][: len(pads) // 2]
+            spatial = len(shape) - 2
+            for position in range(spatial):
+                begins[2 + position] = inner[1][position - spatial]
+                ends[2 + position] = inner[0][position - spatial]
+        return tuple(begins), tuple(ends)
+
+    def settings(self, centre: int) -> Settings:
+        """Attributes of the product, once its operand has been padded."""
+        if not centre:
+            return self.convolution
+        pads = ("pads", tuple(0 for _ in np.atleast_1d(dict(self.convolution).get("pads", ()))))
+        return tuple(pads if name == "pads" else (name, value) for name, value in self.convolution)
+
+    def operand_shape(self, shape: Shape) -> Shape:
+        """The shape in which the operand is read."""
+        return (*shape[:2], 1, shape[2]) if self.is_conv and len(shape) == 3 else shape
+
+    def result_shapes(self, shape: Shape) -> tuple[Shape, Shape]:
+        """Shapes of the result, with and without the channels that are added, for a result of this shape in the
+        file."""
+        plain = self.operand_shape(shape)
+        axis = self.channel_axis(len(plain))
+        return (*plain[:axis], plain[axis] + self.added, *plain[axis + 1 :]), plain
+
+    def stored(self, weights: TracedArray) -> TracedArray:
+        """Weights with the channels that are added, for images in two axes."""
+        if not self.is_conv:
+            return weights.pad(weights.shape[0] % 2, self.added)
+        if len(weights.shape) == 3:
+            weights = weights.reshape(*weights.shape[:2], 1, weights.shape[2])
+        inputs = weights.shape[1] % 2 if self.groups == 1 else 0
+        return weights.pad(self.added, inputs, 0, 0)
+
+
+def product_of(network: Network, node: Node, longest: int) -> IntegerProduct | None:
+    """The product that a Conv, Gemm or MatMul is if its first operand is integers; None where its weights are no
+    integers of eight bits, or the kernel is none that int8 kernels have: at most `longest` taps, steps and padding."""
+    found = _integers_of(network, node.inputs[1])
+    computed = found is None and node.inputs[1] not in network.constants
+    if node.op_type == "MatMul" and computed:
+        rows, channels = network.shape(node.inputs[1])[-2:]
+        zeros, most = TracedArray.of(0.0).broadcast(channels), np.full(channels, float(rows * LEAST**2))
+        return IntegerProduct(channels, None, TracedArray.of(1.0).reshape(1), zeros, most, None)
+    bias = _bias(network, node.input(2))
+    if found is None or (node.input(2) and bias is None):
+        return None
+    weights, rest, grid = found
+    if node.op_type == "Conv":
+        product = _convolution(network, node, weights, grid, bias, longest)
+    else:
+        product = _matrix(node, weights, grid, bias)
+    if product is None or rest is None:
+        return product
+    across = node.op_type == "Gemm" and node.integer("transB", 0)
+    more = rest.transpose(1, 0) if across else rest
+    sums, most = _sums(more, product.is_conv)
+    return replace(product, rest=more, sums=product.sums + sums, most=product.most + most)
+
+
+def _convolution(
+    network: Network, node: Node, weights: TracedArray, grid: Grid, bias: TracedArray | None, longest: int
+) -> IntegerProduct | None:
+    shape, outputs = network.shape(node.inputs[0]), weights.shape[0]
+    groups = node.integer("group", 1)
+    if len(weights.shape) not in (3, 4) or grid.axis not in (None, 0) or (groups > 1 and (shape[1] % 2 or outputs % 2)):
+        return None
+    windows = windows_of(node, tuple(weights.shape[2:]), shape)
+    rank = len(windows["kernel"])
+    steps = [windows[name] for name in ("strides", "dilations")]
+    largest = max(*windows["kernel"], *windows["pads"], *steps[0], *steps[1])
+    reach = [(k - 1) * d + 1 for k, d in zip(windows["kernel"], windows["dilations"], strict=True)]
+    outside = any(not 0 <= pad < size for pad, size in zip(windows["pads"], 2 * reach, strict=True))
+    if any(len(set(step)) > 1 for step in steps) or largest > longest or outside:
+        return None
+    pads = windows["pads"]
+    if rank == 1:
+        windows = {"kernel": (1, *windows["kernel"]), "strides": windows["strides"] * 2,
+                   "dilations": windows["dilations"] * 2, "pads": (0, pads[0], 0, pads[1])}  # fmt: skip
+    settings: Settings = (
+        ("dilations", windows["dilations"]),
+        ("group", groups),
+        ("kernel_shape", windows["kernel"]),
+        ("pads", windows["pads"]),
+        ("strides", windows["strides"]),
+    )
+    sums, most = _sums(weights, is_conv=True)
+    return IntegerProduct(outputs, weights, grid.scale, sums, most, _spread(bias, outputs), settings, groups)
+
+
+def average_of(network: Network, node: Node, longest: int) -> IntegerProduct | None:
+    """The mean of windows over images as a convolution of ones; None for windows that reach into padding, and for
+    kernels that `product_of` does not take."""
+    shape = network.shape(node.inputs[0])
+    if len(shape) != 4 or shape[1] % 2:
+        return None
+    kernel = node.integers("kernel_shape", shape[2:])
+    windows = windows_of(node, kernel, shape)
+    taps, out = kernel[0] * kernel[1], network.shape(node.outputs[0])[2:]
+    strides = (1, 1) if out == (1, 1) else windows["strides"]
+    inside = all((o - 1) * s + k <= e for o, s, k, e in zip(out, strides, kernel, shape[2:], strict=True))
+    if any(windows["pads"]) or strides[0] != strides[1] or max(*kernel, *strides) > longest or not inside:
+        return None
+    channels, zeros = shape[1], (0, 0, 0, 0)
+    ones = TracedArray(np.ones((channels, 1, *kernel), np.int8), number(1).broadcast(channels, 1, *kernel))
+    settings: Settings = (("dilations", (1, 1)), ("group", channels), ("kernel_shape", kernel), ("pads", zeros),
+                          ("strides", strides))  # fmt: skip
+    sums, most = _sums(ones, is_conv=True)
+    scale = TracedArray.of(1.0 / taps).reshape(1)
+    return IntegerProduct(channels, ones, scale, sums, most, None, settings, channels)
+
+
+def _matrix(node: Node, weights: TracedArray, grid: Grid, bias: TracedArray | None) -> IntegerProduct | None:
+    across = bool(node.integer("transB", 0))
+    plain = node.number("alpha", 1.0) == node.number("beta", 1.0) == 1.0 and not node.integer("transA", 0)
+    columns = 0 if across else 1
+    if len(weights.shape) != 2 or not plain or grid.axis not in (None, columns):
+        return None
+    weights = weights.transpose(1, 0) if across else weights
+    channels = weights.shape[1]
+    if bias is not None and bias.array.size not in (1, channels):
+        return None
+    sums, most = _sums(weights, is_conv=False)
+    return IntegerProduct(channels, weights, grid.scale, sums, most, _spread(bias, channels))
+
+
+def _spread(bias: TracedArray | None, channels: int) -> TracedArray | None:
+    return None if bias is None else bias.reshape(-1).broadcast(channels)
+
+
+def _integers_of(network: Network, name: str) -> tuple[TracedArray, TracedArray | None, Grid] | None:
+    """Constant integers less their zero points, as int8, what is left of them where they do not fit, and their grid.
+    None for what is no constant of eight bits."""
+    node = network.producer.get(name)
+    if node is None or node.op_type != DEQUANTISE or node.inputs[0] not in network.constants:
+        return None
+    grid, integers = grid_of(network, node), network.traced(node.inputs[0])
+    if grid is None or integers.array.dtype.itemsize != 1:
+        return None
+    zero = grid.zero + grid.offset
+    if not zero.any() and not grid.offset:
+        return integers, None, grid
+    less = integers
+    if node.input(2):
+        spread = [1] * len(integers.shape)
+        if grid.axis is not None:
+            spread[grid.axis] = -1
+        less = integers - network.traced(node.input(2)).reshape(*spread)
+    held = -(-less.least(TracedArray.of(MOST))).least(TracedArray.of(-LEAST))
+    rest = less - held
+    if rest.array.max() > MOST:
+        return None
+    return _as_int8(held), _as_int8(rest) if rest.array.any() else None, grid
+
+
+def _sums(weights: TracedArray, is_conv: bool) -> tuple[TracedArray, Floats]:
+    """Sums of the weights per output channel, and the largest sums of products with integers."""
+    axes = tuple(range(1, len(weights.shape))) if is_conv else (0,)
+    return weights.sum(axes), -LEAST * np.abs(weights.float64).sum(axis=axes)
+
+
+def _as_int8(integers: TracedArray) -> TracedArray:
+    return replace(integers, array=integers.array.astype(np.int8))
+
+
+def _bias(network: Network, name: str) -> TracedArray | None:
+    """The numbers of a constant bias, dequantised where it is integers."""
+    node = network.producer.get(name)
+    if node is not None and node.op_type == DEQUANTISE and node.inputs[0] in network.constants:
+        grid = grid_of(network, node)
+        return None if grid is None else dequantised(network, node, grid)
+    return network.traced(name) if name in network.constants else None

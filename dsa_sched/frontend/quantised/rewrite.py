@@ -1,0 +1,502 @@
+"""Networks with QuantizeLinear and DequantizeLinear as integer products and arithmetic on scales.
+
+    DQ(x), DQ(w), DQ(b) -> Conv -> Relu -> Q(y)   -->   IntegerConv(x, w, scale, bias) -> Relu -> Narrow
+    DQ(a), DQ(b) -> Add -> Q(y)                   -->   Widen(a) * scale, AddScaled(b) -> Narrow
+    DQ(x) -> MaxPool -> Q(y), of one grid         -->   Widen -> MaxPool -> Narrow, nothing rounded
+    DQ(x) -> Softmax -> Q(y)                      -->   Widen * scale -> Softmax -> * 1 / scale -> Narrow
+
+Between its product and `Narrow` a layer is in units of its output: number = scale * (unit - zero point), so that a
+rounding to the nearest integer is all that is left to do. Where nothing quantises the result, units are the file's
+numbers. A value of the file that we have in units says so by its `Origin`. What a device cannot do on integers, it does
+on floating-point numbers between conversions; integers of eight bits are exact there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx
+
+from dsa_sched.frontend.network.chain import Chain
+from dsa_sched.frontend.network.draft import Draft
+from dsa_sched.frontend.network.network import (
+    ADD_SCALED,
+    INTEGER_CONV,
+    INTEGER_MATMUL,
+    NARROW,
+    WIDEN,
+    Network,
+    Node,
+    Origin,
+    Setting,
+    Value,
+)
+from dsa_sched.frontend.network.queries import bounds_of, reader_of
+from dsa_sched.frontend.network.terms import number
+from dsa_sched.frontend.network.traced import TracedArray
+from dsa_sched.frontend.quantised.grids import (
+    DEQUANTISE,
+    LEAST,
+    MOST,
+    OFFSETS,
+    QUANTISE,
+    Floats,
+    Grid,
+    dequantised,
+    grid_of,
+)
+from dsa_sched.frontend.quantised.held import AVERAGES, EXACT_MOVES, HeldIntegers, channel_extent, feature_maps
+from dsa_sched.frontend.quantised.products import IntegerProduct, average_of, product_of
+from partitioner.ir.wants import Wants
+
+VANISHING = 1 / 64
+"""Error in units below which a factor may lose digits."""
+
+FLOAT, INT8 = int(onnx.TensorProto.FLOAT), int(onnx.TensorProto.INT8)
+
+
+def quantised(network: Network, wants: Wants) -> Network:
+    """The network without nodes that dequantise constants, and, for a target that has kernels of int8, without all
+    others that quantise or dequantise, as far as their grids are known."""
+    if not any(node.op_type in (QUANTISE, DEQUANTISE) for node in network.nodes):
+        return network
+    return (_Rewrite(network, wants.longest_window).rewritten() if wants.int8 else _with_constants(network)).pruned()
+
+
+def _with_constants(network: Network) -> Network:
+    draft = Draft(network)
+    for node in network.nodes:
+        if node.op_type == DEQUANTISE and node.inputs[0] in network.constants and (grid := grid_of(network, node)):
+            _store_dequantised(draft, node, grid)
+    return draft.finished()
+
+
+def _store_dequantised(draft: Draft, node: Node, grid: Grid) -> None:
+    """The numbers of constant integers, as a constant under the name that they have in the file."""
+    numbers = dequantised(draft.network, node, grid)
+    draft.store(node.outputs[0], replace(numbers, array=numbers.array.astype(np.float32)))
+    draft.exchange(node)
+
+
+@dataclass(frozen=True, slots=True)
+class Requantising:
+    """What follows a value until it is quantised: its bounds by activations, and the grid of its units. `halved` says
+    that half a unit is added, so that truncation rounds to nearest: all results are at least zero."""
+
+    low: float
+    high: float
+    grid: Grid
+    after: tuple[str, ...]
+    """Results of the activations."""
+
+    @property
+    def halved(self) -> bool:
+        return self.grid.centre == 0 and self.low == 0.0
+
+    def units(self, number: float) -> float:
+        """A number of the file in units."""
+        return number / self.grid.step + self.grid.centre + 0.5 * self.halved
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """A value in units of the grid that quantises it, and how it becomes an integer."""
+
+    name: str
+    rounding: str
+
+
+class _Rewrite:
+    def __init__(self, network: Network, longest: int) -> None:
+        self.longest = longest
+        self.network, self.draft = network, Draft(network)
+        self.maps = feature_maps(network)
+        self.held: dict[str, HeldIntegers] = {}
+        """Integers of the file -> integers of the device; the grid's scale is one."""
+        self.sources: dict[str, HeldIntegers] = {}
+        """Numbers of the file that are linear in integers."""
+        self.units: dict[str, Units] = {}
+        self.narrowed: dict[str, str] = {}
+        self.numbers: set[str] = set()
+
+    def rewritten(self) -> Network:
+        for name in self.network.inputs:
+            self._input(name)
+        for node in self.network.nodes:
+            self._node(node)
+        return replace(self.draft.finished(), numbers=frozenset(self.numbers))
+
+    # Nodes
+
+    def _node(self, node: Node) -> None:
+        chain = self.draft.chain(node, FLOAT)
+        match node.op_type:
+            case "QuantizeLinear":
+                done = self._quantise(chain, node)
+            case "DequantizeLinear":
+                done = self._dequantise(chain, node)
+            case "Conv" | "Gemm" | "MatMul":
+                done = self._product(chain, node)
+            case "Add" | "Sum" if len(node.inputs) == 2:
+                done = self._sum(chain, node)
+            case "AveragePool" | "GlobalAveragePool":
+                done = self._average(chain, node)
+            case _ if node.outputs[0] in self.units:
+                done = True  # an activation that its operand's node has written
+            case _:
+                done = self._move_integers(chain, node)
+        if done:
+            self.draft.put(chain, apart=True)
+
+    def _input(self, name: str) -> None:
+        """Integers that enter are held as floats, if nothing but dequantising and moving is done with them."""
+        dtype = self.network.values[name].dtype
+        readers = self.network.readers.get(name, ())
+        if dtype in OFFSETS and readers and all(node.op_type in EXACT_MOVES | {DEQUANTISE} for node in readers):
+            self.numbers.add(name)
+            self.held[name] = self._of_file(name, "", dtype)
+
+    def _of_file(self, floats: str, narrow: str, dtype: int) -> HeldIntegers:
+        one = TracedArray.of(1.0).reshape(1)
+        return HeldIntegers(floats, narrow, Grid(one, np.zeros(1, np.int64), None, OFFSETS[dtype]))
+
+    def _quantise(self, chain: Chain, node: Node) -> bool:
+        x, q = node.inputs[0], node.outputs[0]
+        grid, shape = grid_of(self.network, node), self.network.shape(q)
+        if grid is None or x in self.network.constants:
+            return False
+        rounding, units, source = "nearest", self.units.get(x), self._source(chain, x)
+        if units is not None:
+            name, rounding = units.name, units.rounding
+        elif source is not None and source.exact and source.grid.same(grid):
+            name, rounding = source.floats, "truncate"
+        elif source is not None and grid.uniform:
+            ratio = source.grid.scale / grid.scale
+            name = self._scaled(chain, source.floats, ratio)
+            name = self._shifted(chain, name, grid.centre - source.grid.centre * float(ratio.float64[0]))
+        else:
+            name = self._scaled(chain, x, _along(TracedArray.of(1.0) / grid.scale, grid, shape))
+            zero = TracedArray(grid.zero.astype(np.float64), number(0))
+            name = self._shifted(chain, name, float(grid.zero[0])) if grid.uniform else \
+                self._add(chain, "Add", name, self._constant(chain, _along(zero, grid, shape)))  # fmt: skip
+        dtype = INT8 if grid.offset == 0 else int(onnx.TensorProto.UINT8)
+        if channel_extent(shape, q in self.maps) % 2 == 0:
+            free = grid.offset == 0 and q not in self.network.outputs
+            narrow = self._narrow(chain, name, rounding, q if free else f"{q}::int8")
+            if not free:
+                self._says(narrow, Origin(q, np.ones(1), np.full(1, float(grid.offset))))
+            self.held[q] = self._of_file("", narrow, dtype)
+        else:
+            integral = rounding == "truncate" and units is None
+            held = self._of_file(name if integral else "", "", dtype)
+            self.held[q] = held if integral else replace(held, raw=name, rounding=rounding)
+        self._leaves(chain, q, grid.offset)
+        return True
+
+    def _leaves(self, chain: Chain, q: str, offset: int) -> None:
+        """Integers that leave the network leave it as floats, and as in the file."""
+        if q in self.network.outputs:
+            self.numbers.add(q)
+            floats = self._floats(chain, q)
+            chain.nodes.append(Node(f"{chain.node.name}::leaves", "Add", (floats, chain.number(float(offset))), (q,)))
+
+    def _dequantise(self, chain: Chain, node: Node) -> bool:
+        q, y = node.inputs[0], node.outputs[0]
+        grid = grid_of(self.network, node)
+        if grid is None:
+            return False
+        if q in self.network.constants:
+            _store_dequantised(self.draft, node, grid)
+            return False
+        if q not in self.held:
+            return False
+        floats = self._floats(chain, q)
+        self.sources[y] = replace(self.held[q], grid=grid)
+        shape = self.network.shape(y)
+        if grid.uniform:
+            less = self._shifted(chain, floats, -float(grid.centre))
+        else:
+            zero = TracedArray(-grid.zero.astype(np.float64), number(0))
+            less = self._add(chain, "Add", floats, self._constant(chain, _along(zero, grid, shape)))
+        scale = self._constant(chain, _along(grid.scale, grid, shape))
+        chain.nodes.append(Node(node.name, "Mul", (less, scale), (y,)))
+        return True
+
+    def _product(self, chain: Chain, node: Node) -> bool:
+        """Conv, Gemm or MatMul of integers."""
+        product = product_of(self.network, node, self.longest)
+        left = self._source(chain, node.inputs[0])
+        if product is None or left is None or not left.exact or not left.grid.uniform:
+            return False
+        right = None
+        if product.weights is None:
+            right = self._source(chain, node.inputs[1])
+            if right is None or not right.exact or not right.grid.uniform or left.grid.centre or right.grid.centre:
+                return False
+            shape = self.network.shape(node.inputs[1])
+            if shape[-1] % 2 or shape[-2] % 2:
+                return False
+        claim = self._claim(node.outputs[0])
+        return self._write(chain, node, product, left, right, claim)
+
+    def _write(
+        self,
+        chain: Chain,
+        node: Node,
+        product: IntegerProduct,
+        left: HeldIntegers,
+        right: HeldIntegers | None,
+        claim: Requantising | None,
+    ) -> bool:
+        y, shape, rounding = node.outputs[0], self.network.shape(node.outputs[0]), self.network.rounding
+        step = claim.grid.scale if claim else TracedArray.of(1.0).reshape(1)
+        scale = (left.grid.scale * (right.grid.scale if right else product.scale) / step).broadcast(product.channels)
+        larger = self._larger(product, scale.float64, claim is not None)
+        scale = scale * TracedArray.of(larger) if larger > 1 else scale
+        shift = TracedArray.of(claim.units(0.0) if claim else 0.0)
+        if product.bias is not None:
+            shift = product.bias / step + shift
+        shift = shift * TracedArray.of(larger)
+        if left.grid.centre:
+            shift = shift - TracedArray.of(left.grid.centre) * product.sums * scale.rounded(rounding)
+        operands = [self._operand(chain, product, left)]
+        if right is not None or product.weights is None:
+            assert right is not None
+            operands.append(self._integers(chain, right))
+        else:
+            operands.append(chain.store(product.stored(product.weights), "weights"))
+        factor = chain.store(scale.pad(product.added), "scale")
+        operands.append(factor)
+        if np.any(shift.array):
+            operands.append(chain.store(shift.broadcast(product.channels).pad(product.added), "bias"))
+        wide, plain = product.result_shapes(shape)
+        op_type, settings = INTEGER_CONV if product.is_conv else INTEGER_MATMUL, product.settings(left.grid.centre)
+        made = self._emit(chain, op_type, tuple(operands), f"{y}::product", wide, settings, node.name)
+        if product.rest is not None:
+            rest = (operands[0], chain.store(product.stored(product.rest), "further"), factor)
+            more = self._emit(chain, op_type, rest, f"{y}::rest", wide, settings)
+            made = self._add(chain, "Add", made, more)
+        if wide != plain:
+            axis = product.channel_axis(len(plain))
+            made = chain.part(made, axis, 0, plain[axis])
+        if plain != shape:
+            made = chain.add("Reshape", made, shape=shape)
+        if larger > 1:
+            made = self._add(chain, "Mul", made, chain.number(1 / larger))
+        name = f"{y}::units" if claim else y
+        chain.nodes[-1] = replace(chain.nodes[-1], outputs=(name,))
+        chain.values[name] = chain.values.pop(made)
+        if claim is not None:
+            self._activate(chain, y, name, claim)
+        return True
+
+    def _average(self, chain: Chain, node: Node) -> bool:
+        """A mean is a sum of integers, each channel by itself, times a scale."""
+        product = average_of(self.network, node, self.longest)
+        source = self._source(chain, node.inputs[0])
+        if product is None or source is None or not source.exact or not source.grid.uniform:
+            return False
+        return self._write(chain, node, product, source, None, self._claim(node.outputs[0]))
+
+    def _larger(self, product: IntegerProduct, scale: Floats, saturates: bool) -> float:
+        """Power of two by which a product is made larger before it is made smaller again, because factors below the
+        smallest normal number lose digits: only as far as that matters, and as the range allows."""
+        rounding, most = self.network.rounding, product.most
+        lost = (scale < rounding.smallest_normal) & (most * rounding.smallest > VANISHING)
+        if not lost.any():
+            return 1.0
+        wanted = 2.0 ** np.ceil(np.log2(rounding.smallest_normal / scale[lost].min()))
+        largest = 2.0 * MOST if saturates else float((most * scale).max())
+        return float(max(1.0, min(wanted, 2.0 ** np.floor(np.log2(rounding.largest_power / largest)))))
+
+    def _sum(self, chain: Chain, node: Node) -> bool:
+        claim = self._claim(node.outputs[0])
+        sources = [self._source(chain, name) for name in node.inputs]
+        shapes = {self.network.shape(name) for name in (*node.inputs, node.outputs[0])}
+        if claim is None or len(shapes) > 1 or None in sources or not all(s.grid.uniform for s in sources if s):
+            return False
+        first, second = (source for source in sources if source)
+        if not second.narrow:
+            first, second = second, first
+        ratios = [source.grid.scale / claim.grid.scale for source in (first, second)]
+        name = self._scaled(chain, first.floats, ratios[0])
+        if second.narrow:
+            settings = (("scale", float(ratios[1].float64[0])),)
+            name = self._add(chain, ADD_SCALED, name, second.narrow, settings=settings)
+        else:
+            name = self._add(chain, "Add", name, self._scaled(chain, second.floats, ratios[1]))
+        centres = sum(s.grid.centre * float(r.float64[0]) for s, r in zip((first, second), ratios, strict=True))
+        name = self._shifted(chain, name, claim.units(0.0) - centres)
+        self._activate(chain, node.outputs[0], name, claim)
+        return True
+
+    def _activate(self, chain: Chain, y: str, name: str, claim: Requantising) -> None:
+        """The bounds of the activations after a value in units, where saturation does not hold them."""
+        shift = -claim.grid.step * claim.units(0.0)
+        origin = np.full(1, claim.grid.step), np.full(1, shift)
+        self._says(name, Origin(y, *origin))
+        low, high = claim.units(claim.low), claim.units(claim.high)
+        lowest = 0.0 if claim.halved else low
+        bounded_low, bounded_high = low > LEAST, high < MOST
+        if bounded_low and bounded_high:
+            name = self._add(chain, "Clip", name, settings=(("max", high), ("min", lowest)))
+        elif bounded_low:
+            bound = () if lowest == 0.0 else (chain.number(lowest),)
+            name = self._add(chain, "Max" if bound else "Relu", name, *bound)
+        elif bounded_high:
+            name = self._add(chain, "Min", name, chain.number(high))
+        if claim.after and (bounded_low or bounded_high):
+            self._says(name, Origin(claim.after[-1], *origin))
+        for after in (y, *claim.after):
+            self.units[after] = Units(name, "truncate" if claim.halved else "nearest")
+
+    def _claim(self, y: str) -> Requantising | None:
+        """The activations and the grid that follow a value which nothing else reads."""
+        name, low, high, after = y, -np.inf, np.inf, list[str]()
+        while (reader := reader_of(self.network, name)) is not None:
+            if reader.op_type == QUANTISE and reader.inputs[0] == name:
+                grid = grid_of(self.network, reader)
+                return Requantising(low, high, grid, tuple(after)) if grid is not None and grid.uniform else None
+            bounds: tuple[float | None, float | None] = (0.0, np.inf) if reader.op_type == "Relu" else (None, None)
+            if reader.op_type == "Clip" and reader.inputs[0] == name:
+                bounds = bounds_of(self.network, reader)
+            if bounds[0] is None or bounds[1] is None:
+                return None
+            low, high = min(max(low, bounds[0]), bounds[1]), max(min(high, bounds[1]), bounds[0])
+            name = reader.outputs[0]
+            after.append(name)
+        return None
+
+    def _move_integers(self, chain: Chain, node: Node) -> bool:
+        """An operator that moves integers of the file."""
+        q = node.outputs[0]
+        if node.op_type not in EXACT_MOVES or node.inputs[0] not in self.held or len(node.outputs) > 1:
+            return False
+        source = self.held[node.inputs[0]]
+        moved = self._moved(chain, node, self._floats(chain, node.inputs[0]), f"{q}::floats")
+        self.held[q] = replace(source, floats=moved, narrow="")
+        self._leaves(chain, q, source.grid.offset)
+        return True
+
+    # Values
+
+    def _source(self, chain: Chain, name: str) -> HeldIntegers | None:
+        """A number of the file as integers, or as what a linear operator makes of them."""
+        if name in self.sources:
+            return self.sources[name]
+        node = self.network.producer.get(name)
+        if node is None or node.outputs[0] != name or len(list(filter(None, node.outputs))) > 1:
+            return None
+        if node.op_type == "Concat":
+            parts = [self._source(chain, operand) for operand in node.inputs]
+            known = [part for part in parts if part is not None]
+            if len(known) < len(parts) or not all(part.grid.same(known[0].grid) for part in known):
+                return None
+            operands = tuple(part.floats for part in known)
+            moved = self._emit(chain, "Concat", operands, f"{name}::integers", self.network.shape(name), node.settings)
+            self.sources[name] = HeldIntegers(moved, "", known[0].grid, all(part.exact for part in known))
+            return self.sources[name]
+        exact = node.op_type in EXACT_MOVES
+        if not exact and not (node.op_type in AVERAGES and not node.integer("count_include_pad", 0)):
+            return None
+        source = self._source(chain, node.inputs[0])
+        if source is None or not source.grid.uniform:
+            return None
+        moved = self._moved(chain, node, source.floats, f"{name}::integers")
+        self.sources[name] = HeldIntegers(moved, "", source.grid, source.exact and exact)
+        return self.sources[name]
+
+    def _moved(self, chain: Chain, node: Node, floats: str, output: str) -> str:
+        inputs = (floats, *node.inputs[1:])
+        return self._emit(chain, node.op_type, inputs, output, self.network.shape(node.outputs[0]), node.settings)
+
+    def _floats(self, chain: Chain, q: str) -> str:
+        """The integers as floats."""
+        source = self.held[q]
+        if not source.floats and source.raw:
+            rounded = self._add(chain, "Round" if source.rounding == "nearest" else "Floor", source.raw)
+            bounds = (("max", float(MOST)), ("min", float(LEAST)))
+            self.held[q] = source = replace(source, floats=self._add(chain, "Clip", rounded, settings=bounds))
+        elif not source.floats:
+            shape = chain.shape(source.narrow)
+            floats = self._emit(chain, WIDEN, (source.narrow,), f"{q}::floats", shape)
+            self.held[q] = source = replace(source, floats=floats)
+        elif q in self.network.inputs and source.grid.offset:
+            floats = self._shifted(chain, q, -float(source.grid.offset))
+            grid = replace(source.grid, offset=source.grid.offset)
+            self.held[q] = source = replace(source, floats=floats, grid=grid)
+        return source.floats
+
+    def _integers(self, chain: Chain, source: HeldIntegers) -> str:
+        """An exact source as int8."""
+        if source.narrow:
+            return source.narrow
+        return self._narrow(chain, source.floats, "truncate", f"{source.floats}::int8")
+
+    def _operand(self, chain: Chain, product: IntegerProduct, left: HeldIntegers) -> str:
+        """The int8 operand of a product: padded where the zero point is not zero, or where its channels are odd."""
+        shape = chain.shape(left.floats)
+        begins, ends = product.padding(shape, left.grid.centre)
+        if not any((*begins, *ends)):
+            narrow = self._integers(chain, left)
+        else:
+            wider = tuple(b + extent + e for b, extent, e in zip(begins, shape, ends, strict=True))
+            pads = chain.array(np.array((*begins, *ends), np.int64), None)
+            fill = chain.number(float(left.grid.centre))
+            inner = (left.raw or left.floats, pads, fill)
+            name = self._emit(chain, "Pad", inner, f"{chain.stem}::padded", wider)
+            narrow = self._narrow(chain, name, left.rounding, f"{chain.stem}::padded::int8")
+            shape = wider
+        wanted = product.operand_shape(shape)
+        return narrow if wanted == shape else chain.add("Reshape", narrow, shape=wanted, dtype=INT8)
+
+    def _narrow(self, chain: Chain, x: str, rounding: str, output: str) -> str:
+        if x in self.narrowed and rounding == "truncate":
+            return self.narrowed[x]
+        settings: tuple[tuple[str, Setting], ...] = (("rounding", rounding),)
+        narrow = self._emit(chain, NARROW, (x,), output, chain.shape(x), settings, dtype=INT8)
+        self.narrowed[x] = narrow
+        return narrow
+
+    def _scaled(self, chain: Chain, x: str, factor: TracedArray) -> str:
+        if factor.array.size == 1 and float(factor.float64.reshape(-1)[0]) == 1.0:
+            return x
+        return self._add(chain, "Mul", x, self._constant(chain, factor))
+
+    def _shifted(self, chain: Chain, x: str, shift: float) -> str:
+        return self._add(chain, "Add", x, chain.number(shift)) if shift else x
+
+    def _constant(self, chain: Chain, constant: TracedArray) -> str:
+        return chain.store(constant.reshape() if constant.array.size == 1 else constant)
+
+    def _add(self, chain: Chain, op_type: str, *inputs: str, settings: tuple[tuple[str, Setting], ...] = ()) -> str:
+        return chain.add(op_type, *inputs, shape=chain.shape(inputs[0]), settings=settings)
+
+    def _emit(
+        self,
+        chain: Chain,
+        op_type: str,
+        inputs: tuple[str, ...],
+        output: str,
+        shape: tuple[int, ...],
+        settings: tuple[tuple[str, Setting], ...] = (),
+        name: str = "",
+        dtype: int = FLOAT,
+    ) -> str:
+        """One more node, whose value is called `output`."""
+        chain.values[output] = Value(shape, dtype)
+        chain.nodes.append(Node(name or f"{chain.node.name}::{len(chain.nodes)}", op_type, inputs, (output,), settings))
+        return output
+
+    def _says(self, name: str, origin: Origin) -> None:
+        self.draft.origin(name, origin)
+
+
+def _along(vector: TracedArray, grid: Grid, shape: tuple[int, ...]) -> TracedArray:
+    """One element for all, or one for each index of the grid's axis, as it broadcasts to a shape."""
+    if grid.axis is None:
+        return vector.reshape()
+    spread = [1] * len(shape)
+    spread[grid.axis] = -1
+    return vector.reshape(*spread)

@@ -1,0 +1,144 @@
+"""The quantised network, by onnxruntime's quantiser: QuantizeLinear and DequantizeLinear around chosen operators.
+
+    Conv(x, w, b) -> Relu -> y   -->   x -> Q -> DQ \\
+                                       int8 w -> DQ -> Conv -> Relu -> y, which is quantised where it is read
+                                       int32 b -> DQ /
+
+Activations are int8 with the zero point 0 and scales so that the largest magnitude is 127; weights are int8 with one
+scale per output channel; biases are int32 in units of both scales.
+
+With symmetric activations onnxruntime keeps a Relu or Clip after a convolution (whose zero point would otherwise do its
+work) and quantises before and after it. That is a second rounding, and one that wastes the integers that the activation
+removes. Here the outputs of all layers are left to those that read them (its option
+OpTypesToExcludeOutputQuantization), activations are not among its nodes to quantise, and values that only move are
+(ForceQuantizeNoInputCheck, because it would otherwise ask for their operands too early). So each value is rounded at
+most once between two layers, after its activation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+
+from dsa_sched.quantisation.choice import (
+    ACTIVATIONS,
+    LAYERS,
+    MOVES,
+    PRODUCTS,
+    IntegerChoice,
+    channel_axis,
+)
+from dsa_sched.quantisation.prepared import constants_of
+from dsa_sched.quantisation.ranges import ValueRange
+
+QUANTISE, DEQUANTISE = "QuantizeLinear", "DequantizeLinear"
+
+INFERRED = ("onnx.infer", "onnxruntime.quant")
+"""The metadata by which onnxruntime's quantiser sees that types of values are declared."""
+
+
+def quantised(
+    prepared: onnx.ModelProto,
+    choice: IntegerChoice,
+    ranges: Mapping[str, ValueRange],
+    weights_only: bool = False,
+) -> onnx.ModelProto:
+    """A prepared network with the layers of a choice quantised; `ranges` has those of its values. With `weights_only`,
+    weights alone are integers, with a DequantizeLinear after them."""
+    model = onnx.ModelProto()
+    model.CopyFrom(prepared)
+    if not choice.nodes:
+        return model
+    _separate_weights(model, choice)
+    made = {node.output[0]: node for node in model.graph.node}
+    model.metadata_props.add(key=INFERRED[0], value=INFERRED[1])
+    quantiser = _quantiser(model, choice, ranges, weights_only)
+    quantiser.quantize_model()
+    quantiser.model.topological_sort()
+    result = onnx.ModelProto()
+    result.CopyFrom(quantiser.model.model)
+    kept = [item for item in result.metadata_props if (item.key, item.value) != INFERRED]
+    del result.metadata_props[:]
+    result.metadata_props.extend(kept)
+    _give_numbers_back(result, choice, made)
+    return result
+
+
+def _quantiser(
+    model: onnx.ModelProto, choice: IntegerChoice, ranges: Mapping[str, ValueRange], weights_only: bool
+) -> Any:
+    from onnxruntime.quantization import QuantType
+    from onnxruntime.quantization.calibrate import CalibrationMethod, TensorData, TensorsData
+    from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
+
+    class Quantiser(QDQQuantizer):  # type: ignore[misc]
+        """onnxruntime's, which can leave activations as they are."""
+
+        def quantize_activation_tensor(self, name: str) -> None:
+            if not weights_only:
+                super().quantize_activation_tensor(name)
+
+    nodes = [node for node in model.graph.node if node.name in choice.nodes]
+    data = {
+        name: TensorData(lowest=np.array(low, np.float32), highest=np.array(high, np.float32))
+        for name, (low, high) in ranges.items()
+    }
+    return Quantiser(
+        model,
+        True,
+        False,
+        QuantType.QInt8,
+        QuantType.QInt8,
+        TensorsData(CalibrationMethod.MinMax, data),
+        [node.name for node in nodes],
+        [],
+        sorted({node.op_type for node in nodes}),
+        {
+            "ActivationSymmetric": True,
+            "WeightSymmetric": True,
+            "ForceQuantizeNoInputCheck": True,
+            "OpTypesToExcludeOutputQuantization": [*LAYERS],
+            "QDQOpTypePerChannelSupportToAxis": {"MatMul": -1},
+            "QuantizeBias": not weights_only,
+        },
+    )
+
+
+def _separate_weights(model: onnx.ModelProto, choice: IntegerChoice) -> None:
+    """Give weights of their own to operators that stay in floating point, where integer ones read the same, and to
+    products whose channels lie on another axis."""
+    products = [node for node in model.graph.node if node.name in choice.layers and node.op_type in PRODUCTS]
+    constants, names = constants_of(model), {node.name for node in products}
+    axes = {name: channel_axis(node) for node in reversed(products) for name in node.input if name in constants}
+    copies: dict[tuple[str, int | None], str] = {}
+    for node in model.graph.node:
+        axis = channel_axis(node) if node.name in names else None
+        for place, name in enumerate(node.input):
+            if axes.get(name, axis) == axis:
+                continue
+            if (name, axis) not in copies:
+                copies[name, axis] = f"{name}_{'float' if axis is None else 'turned'}"
+                model.graph.initializer.add().CopyFrom(constants[name])
+                model.graph.initializer[-1].name = copies[name, axis]
+            node.input[place] = copies[name, axis]
+
+
+def _give_numbers_back(model: onnx.ModelProto, choice: IntegerChoice, made: Mapping[str, onnx.NodeProto]) -> None:
+    """Let operators in floating point read a value itself, not what is left of it after its rounding, where one of them
+    made it. After a layer the rounding can be part of the layer only if nothing else reads its value before."""
+    rounded = {node.output[0]: node.input[0] for node in model.graph.node if node.op_type == QUANTISE}
+    before = {
+        node.output[0]: rounded[node.input[0]]
+        for node in model.graph.node
+        if node.op_type == DEQUANTISE and node.input[0] in rounded
+    }
+    for node in model.graph.node:
+        if node.name in choice.nodes or node.op_type == QUANTISE:
+            continue
+        for place, name in enumerate(node.input):
+            origin = before.get(name)
+            if origin is not None and origin in made and made[origin].op_type not in (*LAYERS, *MOVES, *ACTIVATIONS):
+                node.input[place] = origin
