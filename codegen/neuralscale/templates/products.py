@@ -78,8 +78,11 @@ def column_buffers(graph: Graph, op: Op, box: Box) -> tuple[TileBuffer, ...]:
 
 
 def product_problem(graph: Graph, op: Op) -> str | None:
-    """Why the shape of the scale of a product does not go with the columns; None where it does."""
-    scale, columns = scale_operand(graph, op), graph.by_name[op.outputs[0]].shape[-1:]
+    """Why a product of int8 has no scale that goes with its columns; None where it has one, and for other products."""
+    arithmetic, columns = arithmetic_of(graph, op), graph.by_name[op.outputs[0]].shape[-1:]
+    if arithmetic.exact and len(op.inputs) < 3:
+        return "its integer sums have no scale, which is the third operand"
+    scale = scale_operand(graph, op)
     if scale is None or graph.by_name[scale].shape == columns:
         return None
     shape = list(graph.by_name[scale].shape)
