@@ -82,6 +82,7 @@ setup(
             "pytest>=9,<10",
             "pytest-xdist>=3.8,<4",  # two workers on the usual two cores
             "hypothesis>=6.150,<7",
+            "scikit-learn>=1.7",  # digits, and a network that a test trains on them
             "ruff==0.17.5",  # a formatter's versions differ in what they write
             "mypy==2.4.1",  # a checker's in what they find
             "distributed>=2026.1",  # benchmarks run searches on a Dask cluster; its test makes one of one machine

@@ -342,15 +342,18 @@ class _Builder:
         self.add(op, operands, (y,), op.attributes, macs)
 
     def _vectors(self, op: Operation, extent: int) -> list[PlacedOperand]:
-        """Operands from the third on, with one element per channel."""
-        result = []
-        for name in op.inputs[2:]:
+        """Operands from the third on, with one element per channel; the scale of a product of integers may be one
+        number for all."""
+        result, channels = [], extent
+        of_integers = op.inputs[0] in self.tensors and self.tensors[op.inputs[0]].dtype == "int8"
+        for position, name in enumerate(op.inputs[2:]):
+            extent = 1 if of_integers and not position and self.source.constants[name].size == 1 else channels
             stored = self.constant(
                 name,
                 op.name,
-                lambda array: np.broadcast_to(array.reshape(-1), (extent,)),
+                partial(_spread_vector, extent),
                 (0,),
-                lambda term: term.reshape(-1).broadcast(extent),
+                partial(_spread_vector_term, extent),
                 self.dtype(op),
             )
             result.append(PlacedOperand(stored, (extent,), (0,)))
@@ -440,6 +443,14 @@ class _Builder:
 
     def _constant_matrix(self, name: str) -> bool:
         return name in self.source.constants and self.source.constants[name].ndim == 2
+
+
+def _spread_vector(extent: int, array: Array) -> Array:
+    return np.broadcast_to(array.reshape(-1), (extent,))
+
+
+def _spread_vector_term(extent: int, term: Term) -> Term:
+    return term.reshape(-1).broadcast(extent)
 
 
 def _rows(order: npt.NDArray[np.int64]) -> Callable[[Array], Array]:

@@ -245,7 +245,8 @@ def _with_vectors(
     last = stages[-1]
     channels = -1 if op.kind == "matmul" else axes.index(1)
     along = (last.writes.indices[channels],)
-    reads = (*last.reads, *(Access(vector.name, along) for vector in vectors))
+    none: tuple[Index, ...] = (Linear(),)
+    reads = (*last.reads, *(Access(vector.name, along if vector.shape[0] > 1 else none) for vector in vectors))
     return (*stages[:-1], LoopNest(last.name, last.domain, last.writes, reads))
 
 

@@ -266,7 +266,8 @@ class _Rewrite:
             operands.append(self._integers(chain, right))
         else:
             operands.append(chain.store(product.stored(product.weights), "weights"))
-        factor = chain.store(scale.pad(product.added), "scale")
+        one = float(np.ptp(scale.array)) == 0.0  # the matrix engine itself multiplies by one factor
+        factor = chain.store(scale.take([0]) if one else scale.pad(product.added), "scale")
         operands.append(factor)
         shift = shift.broadcast(product.channels)
         kept = shift.rounded(rounding)
