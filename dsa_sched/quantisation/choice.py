@@ -1,7 +1,8 @@
 """Which operators of a prepared network compute on integers, and which values are therefore quantised.
 
     products   Conv, Gemm, MatMul           read integers; weights are constants or, of MatMul, integers too
-    sums       Add of two computed values   read integers, if the sum is to be integers
+    sums       Add of two computed values   read integers, if the sum is to be integers; but what a product makes for
+                                            the sum alone is not rounded before
     averages   AveragePool, GlobalAveragePool, and joins (Concat) likewise
     moves      MaxPool, Reshape, Transpose  integers of the same scale in and out, after a value that is computed so
 
@@ -147,8 +148,17 @@ class Choices:
         if self.weights_only:
             return ()
         if node.op_type in ("MatMul", *SUMS, *JOINS):
-            return tuple(name for name in node.input if name not in self.constants)
+            beside = self._added_to(node) if node.op_type in SUMS else ""
+            return tuple(name for name in node.input if name not in self.constants and name != beside)
         return (node.input[0],) if node.input else ()
+
+    def _added_to(self, node: onnx.NodeProto) -> str:
+        """The operand of a sum to which the other one is added before anything is rounded: the last one that a product
+        makes for the sum alone; empty where there is none."""
+        made = [name for name in node.input if (maker := self.producers.get(name)) and maker.op_type in PRODUCTS]
+        alone = [name for name in made if len(self.readers.get(name, [])) == 1 and name not in self.outputs]
+        places = {output: place for place, each in enumerate(self.model.graph.node) for output in each.output}
+        return max(alone, key=lambda name: places[name], default="")
 
     def _is_wanted(self, node: onnx.NodeProto, wanted: set[str]) -> bool:
         """Whether the result of a node, or what an activation makes of it, is quantised."""

@@ -78,10 +78,10 @@ def _quantiser(
         """onnxruntime's, which can leave activations as they are."""
 
         def quantize_activation_tensor(self, name: str) -> None:
-            if not weights_only:
+            if not weights_only and name in values:
                 super().quantize_activation_tensor(name)
 
-    nodes = [node for node in model.graph.node if node.name in choice.nodes]
+    nodes, values = [node for node in model.graph.node if node.name in choice.nodes], frozenset(choice.values)
     data = {
         name: TensorData(lowest=np.array(low, np.float32), highest=np.array(high, np.float32))
         for name, (low, high) in ranges.items()

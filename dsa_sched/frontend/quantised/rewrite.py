@@ -53,6 +53,10 @@ from partitioner.ir.wants import Wants
 VANISHING = 1 / 64
 """Error in units below which a factor may lose digits."""
 
+LOST_OF_BIAS = 1 / 16
+"""Units that the fp16 number of a bias may be off: twice what rounding the sum loses at the end of the integers' range.
+"""
+
 FLOAT, INT8 = int(onnx.TensorProto.FLOAT), int(onnx.TensorProto.INT8)
 
 
@@ -81,14 +85,19 @@ def _store_dequantised(draft: Draft, node: Node, grid: Grid) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Requantising:
-    """What follows a value until it is quantised: its bounds by activations, and the grid of its units. `halved` says
-    that half a unit is added, so that truncation rounds to nearest: all results are at least zero."""
+    """What follows a value until it is quantised: the sum with integers on another grid, if there is one, its bounds by
+    activations, and the grid of its units. `halved` says that half a unit is added, so that truncation rounds to
+    nearest: all results are at least zero."""
 
     low: float
     high: float
     grid: Grid
     after: tuple[str, ...]
     """Results of the activations."""
+
+    total: str = ""
+    """The sum, of the value and of integers on the grid `added`."""
+    added: Grid | None = None
 
     @property
     def halved(self) -> bool:
@@ -98,12 +107,19 @@ class Requantising:
         """A number of the file in units."""
         return number / self.grid.step + self.grid.centre + 0.5 * self.halved
 
+    @property
+    def shift(self) -> float:
+        """Units of zero before the integers are added."""
+        centre = self.added.centre * self.added.step / self.grid.step if self.added else 0.0
+        return self.units(0.0) - centre
+
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """A value in units of the grid that quantises it, and how it becomes an integer."""
+    """A value in units of the grid that quantises it, with that of the number zero, and how it becomes an integer."""
 
     name: str
+    zero: float
     rounding: str
 
 
@@ -117,6 +133,10 @@ class _Rewrite:
         self.sources: dict[str, HeldIntegers] = {}
         """Numbers of the file that are linear in integers."""
         self.units: dict[str, Units] = {}
+        self.waiting: dict[str, tuple[str, Requantising]] = {}
+        """Values in units to which integers are to be added."""
+        self.absorbed: set[str] = set()
+        """Results of nodes that others compute too."""
         self.narrowed: dict[str, str] = {}
         self.numbers: set[str] = set()
 
@@ -131,6 +151,9 @@ class _Rewrite:
 
     def _node(self, node: Node) -> None:
         chain = self.draft.chain(node, FLOAT)
+        if node.outputs[0] in self.absorbed:
+            self.draft.exchange(node)
+            return
         match node.op_type:
             case "QuantizeLinear":
                 done = self._quantise(chain, node)
@@ -143,7 +166,7 @@ class _Rewrite:
             case "AveragePool" | "GlobalAveragePool":
                 done = self._average(chain, node)
             case _ if node.outputs[0] in self.units:
-                done = True  # an activation that its operand's node has written
+                done = True  # an activation or a pool that its operand's node has written
             case _:
                 done = self._move_integers(chain, node)
         if done:
@@ -167,6 +190,8 @@ class _Rewrite:
         if grid is None or x in self.network.constants:
             return False
         rounding, units, source = "nearest", self.units.get(x), self._source(chain, x)
+        if units is not None and self._pooled(chain, node, units, grid):
+            return True
         if units is not None:
             name, rounding = units.name, units.rounding
         elif source is not None and source.exact and source.grid.same(grid):
@@ -237,24 +262,41 @@ class _Rewrite:
             shape = self.network.shape(node.inputs[1])
             if shape[-1] % 2 or shape[-2] % 2:
                 return False
-        claim = self._claim(node.outputs[0])
-        return self._write(chain, node, product, left, right, claim)
+        y = node.outputs[0]
+        if node.op_type == "MatMul" and product.weights is not None and (found := self._bias_after(y, product)):
+            product, y = found
+            self.absorbed.add(y)
+        return self._write(chain, node, y, product, left, right, self._claim(y))
+
+    def _bias_after(self, y: str, product: IntegerProduct) -> tuple[IntegerProduct, str] | None:
+        """A product with the constant, one number per column, that is added to its result, and the sum's name."""
+        reader = reader_of(self.network, y, "Add")
+        other = next((name for name in reader.inputs if name != y), "") if reader else ""
+        if reader is None or other not in self.network.constants:
+            return None
+        bias = self.network.traced(other)
+        if bias.array.size != product.channels or bias.shape[-1:] != (product.channels,):
+            return None
+        if self.network.known_shape(reader.outputs[0]) != self.network.known_shape(y):
+            return None
+        return replace(product, bias=bias.reshape(-1)), reader.outputs[0]
 
     def _write(
         self,
         chain: Chain,
         node: Node,
+        y: str,
         product: IntegerProduct,
         left: HeldIntegers,
         right: HeldIntegers | None,
         claim: Requantising | None,
     ) -> bool:
-        y, shape, rounding = node.outputs[0], self.network.shape(node.outputs[0]), self.network.rounding
+        shape, rounding = self.network.shape(y), self.network.rounding
         step = claim.grid.scale if claim else TracedArray.of(1.0).reshape(1)
         scale = (left.grid.scale * (right.grid.scale if right else product.scale) / step).broadcast(product.channels)
         larger = self._larger(product, scale.float64, claim is not None)
         scale = scale * TracedArray.of(larger) if larger > 1 else scale
-        shift = TracedArray.of(claim.units(0.0) if claim else 0.0)
+        shift = TracedArray.of(claim.shift if claim else 0.0)
         if product.bias is not None:
             shift = product.bias / step + shift
         shift = shift * TracedArray.of(larger)
@@ -281,7 +323,7 @@ class _Rewrite:
             rest = (operands[0], chain.store(product.stored(product.rest), "further"), factor)
             more = self._emit(chain, op_type, rest, f"{y}::rest", wide, settings)
             made = self._add(chain, "Add", made, more)
-        if claim is not None and float(np.abs(small.array).max()) > VANISHING:
+        if claim is not None and float(np.abs(small.array).max()) > LOST_OF_BIAS:
             spread = (-1, *(1,) * (len(wide) - 2)) if product.is_conv else (-1,)
             made = self._add(chain, "Add", made, chain.store(small.pad(product.added).reshape(*spread), "small"))
         if wide != plain:
@@ -294,7 +336,11 @@ class _Rewrite:
         name = f"{y}::units" if claim else y
         chain.nodes[-1] = replace(chain.nodes[-1], outputs=(name,))
         chain.values[name] = chain.values.pop(made)
-        if claim is not None:
+        if claim is not None and claim.total:
+            origin = np.full(1, claim.grid.step), np.full(1, -claim.grid.step * claim.shift)
+            self._says(name, Origin(y, *origin))
+            self.waiting[y] = name, claim
+        elif claim is not None:
             self._activate(chain, y, name, claim)
         return True
 
@@ -304,7 +350,8 @@ class _Rewrite:
         source = self._source(chain, node.inputs[0])
         if product is None or source is None or not source.exact or not source.grid.uniform:
             return False
-        return self._write(chain, node, product, source, None, self._claim(node.outputs[0]))
+        y = node.outputs[0]
+        return self._write(chain, node, y, product, source, None, self._claim(y))
 
     def _larger(self, product: IntegerProduct, scale: Floats, saturates: bool) -> float:
         """Power of two by which a product is made larger before it is made smaller again, because factors below the
@@ -318,21 +365,36 @@ class _Rewrite:
         return float(max(1.0, min(wanted, 2.0 ** np.floor(np.log2(rounding.largest_power / largest)))))
 
     def _sum(self, chain: Chain, node: Node) -> bool:
+        """A sum of integers on two grids, or of a value in units and integers."""
+        for name, other in (node.inputs, node.inputs[::-1]):
+            if name in self.waiting:
+                units, claim = self.waiting[name]
+                source = self._source(chain, other)
+                assert source is not None  # the claim was made because of it
+                ratio = source.grid.scale / claim.grid.scale
+                self._activate(chain, node.outputs[0], self._plus(chain, units, source, ratio), claim)
+                return True
+        return self._sum_of_integers(chain, node)
+
+    def _plus(self, chain: Chain, name: str, source: HeldIntegers, ratio: TracedArray) -> str:
+        """A value plus integers times a ratio."""
+        if source.narrow:
+            settings = (("scale", float(ratio.float64[0])),)
+            return self._add(chain, ADD_SCALED, name, source.narrow, settings=settings)
+        return self._add(chain, "Add", name, self._scaled(chain, source.floats, ratio))
+
+    def _sum_of_integers(self, chain: Chain, node: Node) -> bool:
         claim = self._claim(node.outputs[0])
         sources = [self._source(chain, name) for name in node.inputs]
         shapes = {self.network.shape(name) for name in (*node.inputs, node.outputs[0])}
-        if claim is None or len(shapes) > 1 or None in sources or not all(s.grid.uniform for s in sources if s):
+        uniform = all(source is not None and source.grid.uniform for source in sources)
+        if claim is None or claim.total or len(shapes) > 1 or not uniform:
             return False
         first, second = (source for source in sources if source)
         if not second.narrow:
             first, second = second, first
         ratios = [source.grid.scale / claim.grid.scale for source in (first, second)]
-        name = self._scaled(chain, first.floats, ratios[0])
-        if second.narrow:
-            settings = (("scale", float(ratios[1].float64[0])),)
-            name = self._add(chain, ADD_SCALED, name, second.narrow, settings=settings)
-        else:
-            name = self._add(chain, "Add", name, self._scaled(chain, second.floats, ratios[1]))
+        name = self._plus(chain, self._scaled(chain, first.floats, ratios[0]), second, ratios[1])
         centres = sum(s.grid.centre * float(r.float64[0]) for s, r in zip((first, second), ratios, strict=True))
         name = self._shifted(chain, name, claim.units(0.0) - centres)
         self._activate(chain, node.outputs[0], name, claim)
@@ -356,15 +418,23 @@ class _Rewrite:
         if claim.after and (bounded_low or bounded_high):
             self._says(name, Origin(claim.after[-1], *origin))
         for after in (y, *claim.after):
-            self.units[after] = Units(name, "truncate" if claim.halved else "nearest")
+            self.units[after] = Units(name, claim.units(0.0), "truncate" if claim.halved else "nearest")
 
     def _claim(self, y: str) -> Requantising | None:
         """The activations and the grid that follow a value which nothing else reads."""
         name, low, high, after = y, -np.inf, np.inf, list[str]()
+        total, added = "", None
         while (reader := reader_of(self.network, name)) is not None:
             if reader.op_type == QUANTISE and reader.inputs[0] == name:
                 grid = grid_of(self.network, reader)
-                return Requantising(low, high, grid, tuple(after)) if grid is not None and grid.uniform else None
+                known = grid is not None and grid.uniform
+                return Requantising(low, high, grid, tuple(after), total, added) if grid and known else None
+            if reader.op_type in ("Add", "Sum") and not total and not after:
+                added = self._grid_of_other(reader, name)
+                if added is None:
+                    return None
+                name = total = reader.outputs[0]
+                continue
             bounds: tuple[float | None, float | None] = (0.0, np.inf) if reader.op_type == "Relu" else (None, None)
             if reader.op_type == "Clip" and reader.inputs[0] == name:
                 bounds = bounds_of(self.network, reader)
@@ -374,6 +444,33 @@ class _Rewrite:
             name = reader.outputs[0]
             after.append(name)
         return None
+
+    def _grid_of_other(self, node: Node, name: str) -> Grid | None:
+        """The grid of the other operand of a sum, if that is dequantised integers of the same shape."""
+        others = [other for other in node.inputs if other != name]
+        made = self.network.producer.get(others[0]) if len(others) == 1 and len(node.inputs) == 2 else None
+        if made is None or made.op_type != DEQUANTISE or made.inputs[0] in self.network.constants:
+            return None
+        grid, shapes = grid_of(self.network, made), {self.network.known_shape(n) for n in (name, *others)}
+        return grid if grid is not None and grid.uniform and len(shapes) == 1 else None
+
+    def _pooled(self, chain: Chain, node: Node, units: Units, grid: Grid) -> bool:
+        """Maxima of quantised values are the quantised maxima: where nothing else reads these integers, the pool comes
+        first, and is in units."""
+        q = node.outputs[0]
+        dequantise = reader_of(self.network, q, DEQUANTISE)
+        pool = reader_of(self.network, dequantise.outputs[0], "MaxPool", "GlobalMaxPool") if dequantise else None
+        last = reader_of(self.network, pool.outputs[0], QUANTISE) if pool else None
+        if dequantise is None or pool is None or last is None or any(pool.outputs[1:]):
+            return False
+        grids = [grid_of(self.network, each) for each in (dequantise, last)]
+        if not all(each is not None and each.same(grid) for each in grids):
+            return False
+        made = self._moved(chain, pool, units.name, f"{pool.outputs[0]}::units")
+        self._says(made, Origin(pool.outputs[0], np.full(1, grid.step), np.full(1, -grid.step * units.zero)))
+        self.units[pool.outputs[0]] = replace(units, name=made)
+        self.absorbed |= {dequantise.outputs[0], pool.outputs[0]}
+        return True
 
     def _move_integers(self, chain: Chain, node: Node) -> bool:
         """An operator that moves integers of the file."""
