@@ -169,7 +169,9 @@ class _Rewrite:
                 done = True  # an activation or a pool that its operand's node has written
             case _:
                 done = self._move_integers(chain, node)
-        if done:
+        if not done and chain.nodes:  # integers that were made in vain, which others may read
+            chain.nodes.append(node)
+        if chain.nodes or done:
             self.draft.put(chain, apart=True)
 
     def _input(self, name: str) -> None:
@@ -449,7 +451,13 @@ class _Rewrite:
         """The grid of the other operand of a sum, if that is dequantised integers of the same shape."""
         others = [other for other in node.inputs if other != name]
         made = self.network.producer.get(others[0]) if len(others) == 1 and len(node.inputs) == 2 else None
-        if made is None or made.op_type != DEQUANTISE or made.inputs[0] in self.network.constants:
+        if made is None or made.op_type != DEQUANTISE:
+            return None
+        quantise = self.network.producer.get(made.inputs[0])
+        known = (
+            quantise is not None and quantise.op_type == QUANTISE and quantise.inputs[0] not in self.network.constants
+        )
+        if made.inputs[0] not in self.held and not (known and quantise and grid_of(self.network, quantise)):
             return None
         grid, shapes = grid_of(self.network, made), {self.network.known_shape(n) for n in (name, *others)}
         return grid if grid is not None and grid.uniform and len(shapes) == 1 else None
