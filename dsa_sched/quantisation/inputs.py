@@ -71,5 +71,5 @@ def _drawn(model: onnx.ModelProto, options: DrawnInputs) -> tuple[InputSet, ...]
     try:
         return seeded_or_given(model, options).feeds
     except ModelError as error:
-        error.change = error.change.replace("--feed", "--calibrate")
-        raise
+        change = "give some with --calibrate"
+        raise ModelError(error.who, needs=error.needs, has=error.has, change=change) from error

@@ -418,6 +418,12 @@ def _constants() -> tuple[Probe, ...]:
 
 
 PROBES: tuple[Probe, ...] = (
+    Probe("QuantizeLinear", "int8", (IMAGE, np.array(0.1, np.float32), np.array(3, np.int8))),
+    Probe("QuantizeLinear", "uint8", (IMAGE, np.array(0.1, np.float32), np.array(128, np.uint8))),
+    Probe("QuantizeLinear", "int16", (IMAGE, np.array(0.1, np.float32), np.array(0, np.int16))),
+    Probe("DequantizeLinear", "int8", (Whole(IMAGE, np.int8), np.array(0.1, np.float32), np.array(3, np.int8))),
+    Probe("DequantizeLinear", "uint8", (Whole(IMAGE, np.uint8), np.array(0.1, np.float32), np.array(128, np.uint8))),
+    Probe("DequantizeLinear", "uint8, per channel", (Whole(IMAGE, np.uint8), _numbers(4), np.full(4, 9, np.uint8))),
     *_convolutions(),
     *_pools(),
     *_products(),

@@ -11,7 +11,7 @@ from codegen.neuralscale.instructions import arithmetic
 from codegen.neuralscale.instructions.arithmetic import FP16, Arithmetic, arithmetic_of
 from codegen.neuralscale.kernels.dispatch import template_of
 from hw_models import cost
-from partitioner.ir.graph import Graph
+from partitioner.ir.graph import Graph, Tensor
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import full_box
 from partitioner.ir.target import TileWork
@@ -40,14 +40,11 @@ def product() -> Graph:
 
 
 def in_integers(graph: Graph) -> Graph:
-    """With operands of int8, which give fp16."""
+    """With operands of int8, whose sums times a scale per channel give fp16."""
     (op,) = graph.ops
-    return replace(
-        graph,
-        tensors=tuple(
-            replace(tensor, dtype="int8") if tensor.name in op.inputs else tensor for tensor in graph.tensors
-        ),
-    )
+    scale = Tensor("scale", (graph.by_name[op.outputs[0]].shape[-1],), "float16", (0,), "float32", "of scales")
+    tensors = (replace(tensor, dtype="int8") if tensor.name in op.inputs else tensor for tensor in graph.tensors)
+    return replace(graph, ops=(replace(op, inputs=(*op.inputs, "scale")),), tensors=(*tensors, scale))
 
 
 def work_of(graph: Graph) -> TileWork:
