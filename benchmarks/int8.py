@@ -42,8 +42,8 @@ FIXED = frozenset(["vit_b16-mini", "bert_base-mini"])
 PUBLISHED = 14_442
 """Images per second of ResNet-50 in int8 on the card, by its vendor."""
 VECTOR_BOUND = (
-    "the vector engine has four to eight passes behind each sum (scale, bias, bound, rounding, conversion; two "
-    "conversions more for a residual sum), and works alternately with the matrix engine"
+    "the vector engine has four to seven passes behind each sum (scale, bias, bound, rounding, conversion; three more "
+    "for a residual sum), and works alternately with the matrix engine"
 )
 
 CLUSTERS = 4

@@ -159,7 +159,7 @@ def _channel(report: VerifyReport) -> str:
 
 def _steps(report: VerifyReport) -> list[str]:
     """A line about the layers that make integers, if there are any."""
-    found = [(layer.steps, layer.name) for layer in report.layers if layer.steps is not None]
+    found = [(layer.steps, layer.name) for layer in report.layers if layer.steps is not None and not layer.steps.linked]
     if not found:
         return []
     most, of_most = max(found, key=lambda pair: (pair[0].most, pair[0].share))

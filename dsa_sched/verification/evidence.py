@@ -208,9 +208,11 @@ def isolated_steps(
     dumps: tuple[Dump, ...],
     exact: tuple[Feed, ...],
     rounded: tuple[Array | None, ...],
+    linked: bool,
 ) -> Steps | None:
     """Integers of a layer by itself against the reference's; None for a value of other types, and where the reference
-    has no such value. `rounded` is what rounding alone makes of the value for each input."""
+    has no such value. `rounded` is what rounding alone makes of the value for each input; a `linked` layer reads what
+    layers before it made."""
     if judged.model.graph.by_name[name].dtype != "int8" or not comparable(judged.model, name, exact[0]):
         return None
     theirs, apart, by_rounding = file_name(judged.model, name), list[Array](), [0]
@@ -220,7 +222,7 @@ def isolated_steps(
         if floor is not None:
             by_rounding.append(int(np.abs(of_file(judged.model, name, floor).astype(np.int64) - reference).max()))
     steps = np.concatenate([each.reshape(-1) for each in apart])
-    return Steps(steps.size, float(np.mean(steps > 0)), int(steps.max()), max(by_rounding))
+    return Steps(steps.size, float(np.mean(steps > 0)), int(steps.max()), max(by_rounding), linked)
 
 
 def _sums_by_channel(graph: Graph, layer: Layer) -> bool:

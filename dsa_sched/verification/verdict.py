@@ -17,17 +17,19 @@ Verdict = Literal["passed", "failed", "inconclusive"]
 class Steps:
     """Integers of a layer by itself against those of exact arithmetic, over all inputs: the `share` of `values` that
     differ, and by how many steps at `most`. `rounding` is the largest number of steps that rounding of the numbers on
-    the way to them is expected to make."""
+    the way to them is expected to make; a `linked` layer does not stand alone, it reads what layers before it made."""
 
     values: int
     share: float
     most: int
     rounding: int
+    linked: bool = False
 
     @property
     def allowed(self) -> int:
-        """One step, because a number near the middle of two integers goes either way, and those of rounding."""
-        return 1 + self.rounding
+        """One step, because a number near the middle of two integers goes either way, and those of rounding; twice as
+        many where the steps of several layers add up."""
+        return (1 + self.rounding) * (2 if self.linked else 1)
 
     @property
     def passed(self) -> bool:

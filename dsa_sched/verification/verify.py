@@ -428,6 +428,7 @@ def _layer_results(judged: Compilation, found: _Findings, work: Mapping[str, Lay
         theirs = file_name(judged.model, name)
         rounded = tuple(found.floors.of_layer(theirs, number) for number in range(len(found.exact)))
         shares = isolated_shares(judged, name, found.alone, found.exact, rounded, layer)
+        linked = theirs in found.floors.linked
         return LayerResult(
             name=layer.name,
             operators=tuple(graph.op_by_name[name].source for name in layer.ops),
@@ -441,7 +442,7 @@ def _layer_results(judged: Compilation, found: _Findings, work: Mapping[str, Lay
             bound=shares[0].bound if shares else LAYER_BOUND,
             floor=shares[0].floor if shares else 0.0,
             channel=shares[1] if shares else None,
-            steps=isolated_steps(judged, name, found.alone, found.exact, rounded),
+            steps=isolated_steps(judged, name, found.alone, found.exact, rounded, linked),
         )
 
     return tuple(result(*pair) for pair in zip(computing_layers(judged), found.samples, strict=True))
