@@ -207,7 +207,7 @@ def spell_out_quantised(model: onnx.ModelProto) -> None:
     nodes: list[onnx.NodeProto] = []
     for node, rule in zip(model.graph.node, rules, strict=True):
         spelling = _Spelling(model, node, constants, taken)
-        if rule is not None and _sets_allow(model, node, constants) and rule(spelling):
+        if rule is not None and _is_complete(node) and _sets_allow(model, node, constants) and rule(spelling):
             nodes += spelling.nodes
             model.graph.initializer.extend(spelling.stored)
         else:
@@ -216,6 +216,16 @@ def spell_out_quantised(model: onnx.ModelProto) -> None:
     del model.graph.node[:]
     model.graph.node.extend(kept)
     _drop_unread_domain(model)
+
+
+LEAST_INPUTS = {"QLinearConv": 8, "QLinearMatMul": 8, "QGemm": 6, "QLinearAdd": 7, "QLinearMul": 7, "QLinearConcat": 5,
+                "QuantizeLinear": 2, "DequantizeLinear": 2}  # fmt: skip
+"""Operands that an operator cannot do without; the others need four."""
+
+
+def _is_complete(node: onnx.NodeProto) -> bool:
+    """Whether a node has a result and the operands that it needs; others are left to be refused."""
+    return bool(node.output and node.output[0]) and len(node.input) >= LEAST_INPUTS.get(node.op_type, 4)
 
 
 def _rule(node: onnx.NodeProto) -> Callable[[_Spelling], bool] | None:
@@ -290,16 +300,18 @@ def _dynamic_product(
     constants: set[str],
 ) -> tuple[str, str, onnx.NodeProto, onnx.NodeProto] | None:
     """(x, scale of the weights, the Cast, the Mul that ends it) of a product of dynamically quantised numbers."""
+    if len(node.input) < 3 or not node.output:
+        return None
     grid = made.get(node.input[0])
     if grid is None or grid.op_type != "DynamicQuantizeLinear" or node.input[1] not in constants:
         return None
-    if len(node.input) < 3 or node.input[2] != grid.output[2]:
+    if len(grid.output) < 3 or not grid.input or node.input[2] != grid.output[2]:
         return None
     cast = _only_reader(node.output[0], readers, "Cast")
     last = _only_reader(cast.output[0], readers, "Mul") if cast is not None else None
     if cast is None or last is None:
         return None
-    factor = made.get(next(name for name in last.input if name != cast.output[0]))
+    factor = made.get(next((name for name in last.input if name != cast.output[0]), ""))
     if factor is None or factor.op_type != "Mul" or grid.output[1] not in factor.input:
         return None
     scale = next((name for name in factor.input if name != grid.output[1]), "")

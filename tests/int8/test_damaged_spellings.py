@@ -1,0 +1,41 @@
+"""Operators on quantised operands without all of their operands or results: refused in words, whatever is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import dsa_sched
+from dsa_sched.frontend.quantised.dialects import MICROSOFT, OF_ONNXRUNTIME, STANDARD
+from hw_models.errors import ModelError
+
+QUANTISED = {**dict.fromkeys(STANDARD, ""), **dict.fromkeys(OF_ONNXRUNTIME, MICROSOFT)}
+
+
+def model_of(nodes: Sequence[onnx.NodeProto]) -> onnx.ModelProto:
+    stored = [numpy_helper.from_array(np.ones((4, 4), np.int8), "w")]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, 4, 4, 4)) for name in ("x", "y")]
+    graph = helper.make_graph(list(nodes), "damaged", ends[:1], ends[1:], stored)
+    sets = [helper.make_opsetid("", 17), helper.make_opsetid(MICROSOFT, 1)]
+    return helper.make_model(graph, opset_imports=sets, ir_version=8)
+
+
+@pytest.mark.parametrize("op_type", QUANTISED)
+@pytest.mark.parametrize(("inputs", "outputs"), [(0, 0), (1, 0), (1, 1), (3, 1), (9, 0)])
+def test_missing_operands_and_results_are_refused(op_type: str, inputs: int, outputs: int) -> None:
+    node = helper.make_node(op_type, ["x"] * inputs, ["y"] * outputs, domain=QUANTISED[op_type])
+    with pytest.raises(ModelError):
+        dsa_sched.compile(model_of([node]), chip="stcp920", level="O0")
+
+
+@pytest.mark.parametrize("op_type", ["MatMulInteger", "ConvInteger"])
+@pytest.mark.parametrize("inputs", [["q"], ["q", "w"], ["q", "w", "z"], ["q", "w", "z", "z"]])
+@pytest.mark.parametrize("made", [["q"], ["q", "s"], ["q", "s", "z"]])
+def test_products_of_damaged_dynamic_grids_are_refused(op_type: str, inputs: list[str], made: list[str]) -> None:
+    nodes = [helper.make_node("DynamicQuantizeLinear", ["x"], made), helper.make_node(op_type, inputs, ["y"])]
+    with pytest.raises(ModelError):
+        dsa_sched.compile(model_of(nodes), chip="stcp920", level="O0")
