@@ -70,6 +70,7 @@ class Choices:
         self.constants, self.readers = constants_of(model), readers_of(model)
         self.outputs = outputs_of(model)
         self.producers = {name: node for node in model.graph.node for name in node.output}
+        self.places = {name: place for place, name in enumerate(self.producers)}
         self.values = {item.name: item for item in (*model.graph.input, *model.graph.value_info, *model.graph.output)}
         able = (node for node in model.graph.node if self._is_able(node))
         self.layers = tuple(
@@ -157,8 +158,7 @@ class Choices:
         makes for the sum alone; empty where there is none."""
         made = [name for name in node.input if (maker := self.producers.get(name)) and maker.op_type in PRODUCTS]
         alone = [name for name in made if len(self.readers.get(name, [])) == 1 and name not in self.outputs]
-        places = {output: place for place, each in enumerate(self.model.graph.node) for output in each.output}
-        return max(alone, key=lambda name: places[name], default="")
+        return max(alone, key=lambda name: self.places[name], default="")
 
     def _is_wanted(self, node: onnx.NodeProto, wanted: set[str]) -> bool:
         """Whether the result of a node, or what an activation makes of it, is quantised."""

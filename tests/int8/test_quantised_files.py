@@ -22,7 +22,7 @@ from partitioner.planners.levels import O0, planner_or_auto
 from tests.int8.networks import STYLES, Array, convolutions, encoder, quantised_file
 
 MOST_STEPS = 1
-FEW = 0.08
+FEW = 0.06
 """Largest share of all values that may be one step off, with zero points: see docs/int8.md."""
 
 
@@ -36,7 +36,8 @@ def test_convolutions_are_exact_to_a_step(style: str, level: str, tmp_path: Path
     assert all(layer.samples and not layer.samples_wrong for layer in report.layers)
     assert len(steps) >= 5
     assert max(each.most for each in steps) <= MOST_STEPS + (style == "uint8 weights")  # two products, two roundings
-    assert sum(each.share * each.values for each in steps) <= FEW * sum(each.values for each in steps)
+    few = FEW + 0.02 * (style == "uint8 weights")
+    assert sum(each.share * each.values for each in steps) <= few * sum(each.values for each in steps)
 
 
 @pytest.mark.parametrize("style", STYLES)
