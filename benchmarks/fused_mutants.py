@@ -18,9 +18,12 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the package that is not installed
 
 from benchmarks.chosen_kernels import forced_plan, gpu_target
 from benchmarks.fused_kernels import Offer, fused_offers

@@ -37,6 +37,8 @@ COLUMNS = {
     "default": "CUTLASS a layer, one tile",
     "layers": "CUTLASS a layer",
     "pairs": "CUTLASS pairs",
+    "chains": "our chains",
+    "mma": "our chains by mma",
     "ours": "ours",
     "torch": "cuDNN, PyTorch",
     "torch.compile": "torch.compile",

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the package that is not installed
+
 from benchmarks.output import add_outputs, keep
 from benchmarks.ptx_cases.convolutions import SHAPES, Conv2d, Shape, conv2d_launches, problem, run_conv2d
 from benchmarks.ptx_cases.cutlass3 import Gemm90, gemm90_error, gemm90_launches

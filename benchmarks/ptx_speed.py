@@ -27,6 +27,8 @@ from typing import Any, Final
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")  # before numpy is loaded: the figures are of one core
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the package that is not installed
+
 from benchmarks.output import add_outputs, at_least_one, keep  # noqa: E402
 from benchmarks.ptx_cases.convolutions import Shape, conv2d_launches, problem, run_conv2d  # noqa: E402
 from benchmarks.ptx_cases.products import wgmma_error  # noqa: E402

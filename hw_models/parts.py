@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from hw_models.errors import ChipError
 
 NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]*$"
+KERNEL_PATTERN = r"^[a-z][a-z0-9_]*(\([a-z0-9_]+=[A-Za-z0-9_.]+(, [a-z0-9_]+=[A-Za-z0-9_.]+)*\))?$"
 LINE_PATTERN = r"^[^\x00-\x1f\x7f]*$"
 Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=64)]
 Line = Annotated[str, Field(min_length=1, max_length=400, pattern=LINE_PATTERN)]
@@ -288,13 +289,33 @@ class Assumed(Part):
     queue_depth: Count
 
 
+def _none_of_them(parts: tuple[Part, ...]) -> bool:
+    return not parts
+
+
+class KernelRate(Part):
+    """How near to its floor a kind of kernel comes, as it was measured on the chip.
+
+    `kernel` is its template, with the parameters that it must have in brackets: `conv2d(tile=64x64)`; of several
+    records that fit a kernel the one with the most parameters counts. Each launch takes `start_us` beyond
+    `Simt.launch_us`, and the work its floor divided by `efficiency`. Of five kernels that were measured four took a
+    time within `error`, a share, of that.
+    """
+
+    kernel: Annotated[str, Field(pattern=KERNEL_PATTERN, max_length=200)]
+    start_us: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
+    efficiency: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+    error: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
+
+
 class Simt(Part):
     """Limits within which a GPU runs blocks of threads, per core, block, thread and launch.
 
     Registers have 32 bits. `shared_memory` and `cache` are names of memories: the one that the threads of a block
     share, of which one block may take `shared_bytes_per_block`, and the one that all cores share in front of the main
     memory. `blocks_per_cluster` blocks may reach each other's shared memory; 1 where none may. `launch_us` is the time
-    from one kernel to the next when both are empty.
+    from one kernel to the next when both are empty. `kernels` are measured rates of kinds of kernels; where there are
+    none, times of kernels are floors.
     """
 
     warp_threads: Count
@@ -308,6 +329,7 @@ class Simt(Part):
     shared_bytes_per_block: Bytes
     cache: Name
     launch_us: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+    kernels: tuple[KernelRate, ...] = Field(default=(), max_length=1000, strict=False, exclude_if=_none_of_them)
 
 
 def names_of(parts: Sequence[Named]) -> str:

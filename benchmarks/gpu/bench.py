@@ -8,6 +8,7 @@ A row that is there with the same pack is not made again. A row with the key `er
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,9 +19,16 @@ from statistics import median, quantiles
 from typing import Any
 
 from benchmarks.gpu.store import Pack, Program
-from codegen.cutlass.runner.runner import CudaDriver, Driver
+from codegen.cutlass.runner.runner import CudaDriver, Driver, GpuNetwork
 
-__all__ = ["Bench", "Item", "Results", "Row", "Step", "left", "spread"]
+__all__ = ["ROTATED_BYTES", "Bench", "Item", "Results", "Row", "Step", "left", "repeated", "spread"]
+
+TIMED_MS = 1.0
+"""That lies between two events at least: what starting a graph takes is lost in it."""
+MOST_LAUNCHES = 4000
+"""In one graph."""
+ROTATED_BYTES = 128 << 20
+"""Of copies of inputs among which runs take turns: more than an L2 holds."""
 
 Row = dict[str, Any]
 Say = Callable[[str], None]
@@ -36,6 +44,8 @@ class Bench:
     say: Say = print
     torch: bool = True
     results: Path | None = None
+    chip: str | None = None
+    """That of the GPU that is here; None: rows of all chips of the pack."""
 
     @contextmanager
     def driver(self) -> Iterator[Driver]:
@@ -61,6 +71,13 @@ class Bench:
         """Runs before it is timed."""
         return 0 if self.rehearse else 5
 
+    def times(self, network: GpuNetwork) -> tuple[float, ...]:
+        """Milliseconds of one run, `repeats` times."""
+        if self.rehearse:
+            return network.time(1, warm_up=0, inner=2, rotated_bytes=1)
+        inner = repeated(min(network.time(3, warm_up=self.warm_up)), len(network.launches))
+        return network.time(self.repeats, warm_up=2, inner=inner, rotated_bytes=ROTATED_BYTES)
+
     def rows(self, step: str) -> list[Row]:
         """What another step has found of the same pack; none where it was not run."""
         path = self.results / f"gpu_{step}.json" if self.results else None
@@ -69,9 +86,13 @@ class Bench:
         found = json.loads(path.read_text())
         return list(found["rows"]) if found.get("pack") == self.pack.hash else []
 
+    def here(self, programs: Iterable[Program]) -> list[Program]:
+        """Those of the GPU that is here."""
+        return [program for program in programs if self.chip in (None, program.chip)]
+
     def programs(self, *, reuses: bool = True) -> tuple[Program, ...]:
         """Small batches first."""
-        found = [program for program in self.pack.programs if program.reuses == reuses]
+        found = [program for program in self.here(self.pack.programs) if program.reuses == reuses]
         return tuple(sorted(found, key=lambda program: program.batch))
 
 
@@ -137,6 +158,11 @@ class Results:
 def left(deadline: float) -> float:
     """Seconds."""
     return deadline - time.monotonic()
+
+
+def repeated(milliseconds: float, launches: int) -> int:
+    """Runs between two events, by what one takes and starts."""
+    return max(1, min(math.ceil(TIMED_MS / milliseconds), MOST_LAUNCHES // max(launches, 1)))
 
 
 def spread(milliseconds: Sequence[float]) -> Row:

@@ -22,10 +22,11 @@ __all__ = ["APART", "WANTED", "agreement", "items", "lines"]
 APART = 0.15
 WANTED = 0.8
 FLUSHED_BYTES = 256 << 20
+IN_A_ROW = 50
 
 
 def items(bench: Bench) -> Iterator[Item]:
-    for program in bench.pack.candidates:
+    for program in bench.here(bench.pack.candidates):
         yield Item(program.key, lambda program=program: _row(bench, program))  # type: ignore[misc]
 
 
@@ -38,15 +39,16 @@ def _row(bench: Bench, program: Program) -> Row:
         "layers": program.level.partition(":")[0],
         "kernel": kernel["kernel"],
         "floor_ms": kernel["cold_floor_ms"] + kernel["launch_ms"],
+        "warm_floor_ms": kernel["floor_ms"],
     }
     with unfolded(bench.pack, program) as made, bench.driver() as driver, GpuNetwork(made.folder, driver) as network:
         network.time(1, warm_up=bench.warm_up)
-        groups = [launch.layer for launch in network.launches]
-        flushed = 1 << 16 if bench.rehearse else FLUSHED_BYTES
-        times = network.time_launches(1 if bench.rehearse else 10, flush_bytes=flushed)
-    own = [median(each) for group, each in zip(groups, times, strict=True) if group == program.group]
+        own = [number for number, launch in enumerate(network.launches) if launch.layer == program.group]
+        flushed, repeats = (1 << 16, 1) if bench.rehearse else (FLUSHED_BYTES, 10)
+        cold = network.time_launches(repeats, flush_bytes=flushed, numbers=own)
+        warm = network.time_launches(repeats, inner=1 if bench.rehearse else IN_A_ROW, numbers=own)
     row["launches"] = len(own)
-    return row if bench.rehearse else {**row, "cold_ms": sum(own)}
+    return row if bench.rehearse else {**row, "cold_ms": sum(map(median, cold)), "warm_ms": sum(map(median, warm))}
 
 
 def agreement(rows: Sequence[Row]) -> tuple[int, int]:

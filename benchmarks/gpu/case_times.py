@@ -4,17 +4,18 @@
     torch, torch.compile                        cuDNN and generated kernels, in a CUDA graph
 
 At the smallest batch of a subject each way's outputs are judged first, group by group, within the bound of float64. A
-way whose kernels are those of another is not measured again. Small batches first; what PyTorch compiles comes last,
-batch 32 before others.
+way whose kernels are those of another is not measured again. Rows come in the order of their worth: the subjects of
+the published comparison, ResNet-50, MobileNet-v2, blocks; large batches first; what PyTorch compiles after that, groups
+that are forced last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.gpu.bench import Bench, Item, Row
-from benchmarks.gpu.network_times import FIRST_COMPILED, measured_program, measured_torch
+from benchmarks.gpu.network_times import COMPILED, measured_program, measured_torch
 from benchmarks.gpu.right import SEED, first_wrong, stepped
 from benchmarks.gpu.store import Program
 from benchmarks.gpu.synthetic import drawn_input
@@ -22,25 +23,36 @@ from benchmarks.gpu.unfolded import unfolded
 
 __all__ = ["TORCH", "items", "lines", "wrong"]
 
-TORCH = ("torch", "torch.compile")
+TORCH = ("torch", *COMPILED)
+FIRST = ("resnet18_tailor", "resnet50", "mobilenet_v2", "tailor_3x3")
 LAYERS = "layers"
 
 
 def items(bench: Bench) -> Iterator[Item]:
-    programs = sorted(bench.pack.studied, key=lambda program: program.batch)
-    least = {program.network: program.batch for program in reversed(programs)}
+    programs = sorted(bench.here(bench.pack.studied), key=_worth)
+    least = {network: min(each.batch for each in programs if each.network == network)
+             for network in {program.network for program in programs}}  # fmt: skip
+    forced = [program for program in programs if program.level.startswith("forced")]
+    plain = [_packed(bench, program) for program in programs if program.level == LAYERS]
     for program in programs:
-        judged = program.batch == least[program.network]
-        yield Item(program.key, lambda program=program, judged=judged: _row(bench, program, judged))  # type: ignore[misc]
-    plain = [program for program in programs if program.level == LAYERS]
-    order = {batch: place for place, batch in enumerate(FIRST_COMPILED)}
-    compiled = sorted(plain, key=lambda program: order.get(program.batch, len(order)))
-    for what, chosen in zip(TORCH, (plain, compiled), strict=True):
-        for program in [_packed(bench, program) for program in chosen]:
+        if program not in forced:
+            yield _own(bench, program, least)
+    for what in TORCH:
+        for program in plain:
             yield Item(
                 f"{program.network} x{program.batch} {program.chip} {what}",
                 lambda program=program, what=what: measured_torch(bench, program, what),  # type: ignore[misc]
             )
+    for program in forced:
+        yield _own(bench, program, least)
+
+
+def _worth(program: Program) -> tuple[int, int]:
+    return FIRST.index(program.network) if program.network in FIRST else len(FIRST), -program.batch
+
+
+def _own(bench: Bench, program: Program, least: Mapping[str, int]) -> Item:
+    return Item(program.key, lambda: _row(bench, program, program.batch == least[program.network]))
 
 
 def _packed(bench: Bench, program: Program) -> Program:

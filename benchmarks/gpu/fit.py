@@ -3,6 +3,7 @@
     floors of each kernel by memory and unit, x file's rate / measured rate --largest, launches--> network --> error
 
 The error is what the network took over that, less one. Memories and units that nobody measured keep the file's rate.
+Under the table stand rates of kinds of kernels (`kernel_rates.py`), as the chip file takes them.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.gpu.bench import Bench, Item, Row
+from benchmarks.gpu.kernel_rates import Rate, beyond_us, fitted_rates, samples_of, yaml_lines
 from benchmarks.gpu.store import Program
 
 __all__ = ["Rates", "fitted_ms", "items", "lines", "measured_rates"]
 
+KINDS = "kinds of kernels"
 Rates = Mapping[str, float]
 """By experiment: how many times as long the same takes as the chip file says."""
 
@@ -22,6 +25,16 @@ Rates = Mapping[str, float]
 def items(bench: Bench) -> Iterator[Item]:
     for program in bench.programs():
         yield Item(program.key, lambda program=program: _row(bench, program))  # type: ignore[misc]
+    yield Item(KINDS, lambda: {"kinds": list(yaml_lines(_kinds(bench)))})
+
+
+def _kinds(bench: Bench) -> Iterator[Rate]:
+    """Of the kernels that steps kernels and order have timed, with the launch that step rates has."""
+    rates = [row for row in bench.rows("rates") if "per_second" in row and row["what"] == "launch"]
+    launches = [1e6 / row["per_second"] for row in rates]
+    kernels = bench.rows("kernels")
+    samples = samples_of(kernels, bench.rows("order"))
+    return fitted_rates(samples, launches[0] if launches else 0.0, beyond_us(kernels, bench.rows("networks")))
 
 
 def _row(bench: Bench, program: Program) -> Row:
@@ -73,10 +86,13 @@ def lines(rows: Sequence[Row]) -> list[str]:
         "| --- | --- | --- | --- | --- |",
     ]
     for row in rows:
+        if "kinds" in row:
+            continue
         if "floor_ms" not in row:
             found.append(f"| {row['key']} | {row.get('error', '')} | | | |")
             continue
         fitted = f"{row['fitted_floor_ms']:.4f}" if "fitted_floor_ms" in row else "not measured"
         took = f"{row['network_ms']:.4f} | {row['error_share']:+.0%}" if "network_ms" in row else "not measured |"
         found.append(f"| {row['key']} | {row['floor_ms']:.4f} | {fitted} | {took} |")
-    return found
+    kinds = [line for row in rows for line in row.get("kinds", ())]
+    return [*found, "", "simt.kernels of the chip file would be", "", *kinds] if kinds else found

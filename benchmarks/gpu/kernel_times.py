@@ -20,7 +20,7 @@ from codegen.cutlass.runner.runner import GpuNetwork
 
 __all__ = ["items", "lines", "wrong"]
 
-IN_A_ROW = 10
+IN_A_ROW = 50
 FLUSHED_BYTES = 256 << 20
 SLOW = 2.5
 """Times its floor that a kernel may take before it is named."""

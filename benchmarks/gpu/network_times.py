@@ -13,9 +13,10 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
-from benchmarks.gpu.bench import Bench, Item, Row, spread
+from benchmarks.gpu.bench import ROTATED_BYTES, Bench, Item, Row, repeated, spread
 from benchmarks.gpu.store import Program
 from benchmarks.gpu.synthetic import drawn_input
 from benchmarks.gpu.torch_network import TorchNetwork
@@ -24,7 +25,7 @@ from benchmarks.gpu.unfolded import Unfolded, unfolded
 from codegen.cutlass.runner.runner import GpuNetwork
 
 __all__ = [
-    "FIRST_COMPILED",
+    "COMPILED",
     "captured_times",
     "drawn_tensors",
     "items",
@@ -34,6 +35,8 @@ __all__ = [
     "torch_with_gpu",
 ]
 
+COMPILED = {"torch.compile": "default", "max-autotune": "max-autotune-no-cudagraphs"}
+"""Modes of torch.compile by what their rows are called; the CUDA graph is ours."""
 FIRST_COMPILED = (32, 1, 8, 128)
 """Batches in the order in which they are given to torch.compile."""
 
@@ -46,11 +49,11 @@ def items(bench: Bench) -> Iterator[Item]:
     for program in plain:
         yield Item(f"{_of(program)} torch", lambda program=program: measured_torch(bench, program, "torch"))  # type: ignore[misc]
     order = {batch: place for place, batch in enumerate(FIRST_COMPILED)}
-    for program in sorted(plain, key=lambda program: order.get(program.batch, len(order))):
-        yield Item(
-            f"{_of(program)} torch.compile",
-            lambda program=program: measured_torch(bench, program, "torch.compile"),  # type: ignore[misc]
-        )
+    for what in COMPILED:
+        for program in sorted(plain, key=lambda program: order.get(program.batch, len(order))):
+            yield Item(
+                f"{_of(program)} {what}", lambda program=program, what=what: measured_torch(bench, program, what)
+            )  # type: ignore[misc]
 
 
 def _of(program: Program) -> str:
@@ -69,13 +72,13 @@ def _floor_ms(program: Program) -> float:
 def measured_program(bench: Bench, program: Program) -> Row:
     """Our launches as one CUDA graph."""
     with unfolded(bench.pack, program) as made, bench.driver() as driver, GpuNetwork(made.folder, driver) as network:
-        times = network.time(bench.repeats, warm_up=bench.warm_up)
+        times = bench.times(network)
         row: Row = {**_head(program, program.level), "launches": len(network.launches), "floor_ms": _floor_ms(program)}
     return row if bench.rehearse else {**row, **spread(times)}
 
 
 def measured_torch(bench: Bench, program: Program, what: str) -> Row:
-    """The program's graph in PyTorch; `what` is torch or torch.compile."""
+    """The program's graph in PyTorch; `what` is torch or one of `COMPILED`."""
     torch = torch_with_gpu(bench)
     if torch is None:
         return {"skipped": "the rehearsal has no GPU" if bench.rehearse else "PyTorch with a GPU is not there"}
@@ -83,8 +86,11 @@ def measured_torch(bench: Bench, program: Program, what: str) -> Row:
         try:
             network = TorchNetwork(torch, made.graph, made.constants, "cuda", torch.float16)
             with torch.inference_mode():
-                measured = _captured if what == "torch" else _compiled
-                found = measured(torch, network, drawn_tensors(made, network), bench.repeats)
+                inputs = drawn_tensors(made, network)
+                if what == "torch":
+                    found = _captured(torch, network, inputs, bench.repeats)
+                else:
+                    found = _compiled(torch, network, inputs, bench.repeats, COMPILED[what])
                 return {**_head(program, what), **found}
         except Unknown as error:
             return {"skipped": str(error)}
@@ -98,7 +104,10 @@ def torch_with_gpu(bench: Bench) -> Any:
         torch = importlib.import_module("torch")
     except ImportError:
         return None
-    return torch if torch.cuda.is_available() else None
+    if not torch.cuda.is_available():
+        return None
+    torch.backends.cudnn.benchmark = True
+    return torch
 
 
 def drawn_tensors(made: Unfolded, network: TorchNetwork) -> list[Any]:
@@ -109,29 +118,40 @@ def drawn_tensors(made: Unfolded, network: TorchNetwork) -> list[Any]:
 
 def _captured(torch: Any, network: TorchNetwork, inputs: list[Any], repeats: int) -> Row:
     eager = _timed(torch, lambda: network(*inputs), repeats)
-    return {**spread(captured_times(torch, lambda: network(*inputs), repeats)), "without_graph": spread(eager)}
+    return {**spread(captured_times(torch, network, inputs, repeats)), "without_graph": spread(eager)}
 
 
-def _compiled(torch: Any, network: TorchNetwork, inputs: list[Any], repeats: int) -> Row:
+def _compiled(torch: Any, network: TorchNetwork, inputs: list[Any], repeats: int, mode: str) -> Row:
     begin = time.monotonic()
     torch.compiler.reset()
-    compiled = torch.compile(lambda *given: network(*given), dynamic=False)
+    compiled = torch.compile(lambda *given: network(*given), dynamic=False, mode=mode)
     compiled(*inputs)
     seconds = time.monotonic() - begin
-    return {**spread(captured_times(torch, lambda: compiled(*inputs), repeats)), "compile_seconds": seconds}
+    return {**spread(captured_times(torch, compiled, inputs, repeats)), "compile_seconds": seconds}
 
 
-def captured_times(torch: Any, run: Callable[[], Any], repeats: int) -> list[float]:
-    """Milliseconds of replays of a CUDA graph of `run`."""
+def captured_times(torch: Any, run: Callable[..., Any], inputs: Sequence[Any], repeats: int) -> list[float]:
+    """Milliseconds of one run of many in a CUDA graph, which take turns among copies of the inputs."""
+    once = _timed(torch, _graph_of(torch, [partial(run, *inputs)]).replay, 3)
+    inner = repeated(min(once), 1)
+    size = sum(tensor.numel() * tensor.element_size() for tensor in inputs)
+    count = min(inner, -(-ROTATED_BYTES // size))
+    copies = [inputs, *([tensor.clone() for tensor in inputs] for _ in range(count - 1))]
+    runs = [partial(run, *copies[number % count]) for number in range(inner)]
+    return [each / inner for each in _timed(torch, _graph_of(torch, runs).replay, repeats)]
+
+
+def _graph_of(torch: Any, runs: Sequence[Callable[[], Any]]) -> Any:
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
         for _ in range(3):
-            run()
+            runs[0]()
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        run()
-    return _timed(torch, graph.replay, repeats)
+        for run in runs:
+            run()
+    return graph
 
 
 def _timed(torch: Any, run: Callable[[], Any], repeats: int) -> list[float]:
@@ -149,8 +169,9 @@ def _timed(torch: Any, run: Callable[[], Any], repeats: int) -> list[float]:
 
 def lines(rows: Sequence[Row]) -> list[str]:
     """One line a network and batch; below what is missing, with the reason."""
-    found = ["| network | batch | floor ms | ours O0 | ours O3 | torch | without graph | torch.compile | over ours |",
-             "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]  # fmt: skip
+    headings = ("network", "batch", "floor ms", "ours O0", "ours O3", "torch", "without graph", *COMPILED,
+                "fastest of PyTorch over ours")  # fmt: skip
+    found = [f"| {' | '.join(headings)} |", f"|{' --- |' * len(headings)}"]
     by_network: dict[tuple[str, int, str], dict[str, Row]] = {}
     for row in rows:
         if "what" in row:
@@ -161,7 +182,7 @@ def lines(rows: Sequence[Row]) -> list[str]:
         floor = min((way["floor_ms"] for way in ways.values() if "floor_ms" in way), default=0.0)
         found.append(
             f"| {network} ({chip}) | {batch} | {floor:.4f} | {' | '.join(cells)} | {_cell(eager)} | "
-            f"{_cell(ways.get('torch.compile', {}))} | {_ratio(ways)} |"
+            f"{' | '.join(_cell(ways.get(what, {})) for what in COMPILED)} | {_ratio(ways)} |"
         )
     said = {row["key"]: row.get("error") or row.get("skipped") for row in rows}
     return [*found, "", *(f"{key}: {why}" for key, why in said.items() if why)]
@@ -175,7 +196,7 @@ def _cell(row: Row) -> str:
 
 
 def _ratio(ways: dict[str, Row]) -> str:
-    """torch.compile, or else plain PyTorch, over the faster of ours."""
+    """The fastest of PyTorch's over the faster of ours."""
     ours = [ways[what]["median_ms"] for what in ("O0", "O3") if "median_ms" in ways.get(what, {})]
-    theirs = [ways[what]["median_ms"] for what in ("torch.compile", "torch") if "median_ms" in ways.get(what, {})]
-    return f"{theirs[0] / min(ours):.2f}" if ours and theirs else ""
+    theirs = [ways[what]["median_ms"] for what in ("torch", *COMPILED) if "median_ms" in ways.get(what, {})]
+    return f"{min(theirs) / min(ours):.2f}" if ours and theirs else ""

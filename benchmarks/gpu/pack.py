@@ -183,7 +183,7 @@ def _candidates(
 
 
 def _study_entry(subject: str, batch: int, chip: Chip, target: GroupTarget, way: Way) -> dict[str, Any]:
-    kernels = floors_of(way.planned.plan, way.planned.model.graph, target, chip)
+    kernels = floors_of(way.planned.plan, way.planned.model.graph, target, way.planned.context.chip)
     return {
         "network": subject,
         "batch": batch,

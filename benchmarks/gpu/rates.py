@@ -51,6 +51,8 @@ SMALL = Shape(2, 1 << 13, 1 << 12, 2, 3)
 
 def items(bench: Bench) -> Iterator[Item]:
     for chip, entry in bench.pack.manifest["rates"].items():
+        if bench.chip not in (None, chip):
+            continue
         for name in entry["kernels"]:
             yield Item(f"{name} {chip}", lambda chip=chip, name=name: _row(bench, chip, name))  # type: ignore[misc]
 

@@ -2,11 +2,11 @@
 
     right      every network, every group, within its bound of float64
     rates      bandwidths and products that this GPU reaches, for the chip file
-    kernels    each group's time beside its floor
-    networks   whole networks as one CUDA graph, beside PyTorch where it is there
-    fit        floors of networks by the rates that were measured, beside what they took
-    order      candidates of single groups: do floors order them as times do
     case-study blocks and networks by a kernel a layer, by pairs, by fused kernels and by PyTorch
+    networks   whole networks as one CUDA graph, beside PyTorch where it is there
+    kernels    each group's time beside its floor
+    order      candidates of single groups: do floors order them as times do
+    fit        floors of networks by the rates that were measured, beside what they took; rates of kinds of kernels
     streams    stages of kernels side by side on several streams
     together   a processor and the GPU at the same time, on independent paths of a network
     sanitizer  small networks under compute-sanitizer where it is there
@@ -15,7 +15,8 @@ Python, NumPy and cuda-bindings are needed; PyTorch and compute-sanitizer are us
 same on the executor of PTX, with a pack that has PTX, and keeps no times.
 
 Every step writes one file, gpu_STEP.json, row by row. What a file has of the same pack is not done again, so a run that
-was stopped goes on where it was. All steps take 20 minutes at most; `--seconds` ends earlier, between two rows.
+was stopped goes on where it was. Steps come in the order of their worth; all of them take 20 minutes at most, and
+`--seconds` ends earlier, between two rows.
 """
 
 from __future__ import annotations
@@ -46,19 +47,20 @@ from benchmarks.gpu import (
     together,
 )
 from benchmarks.gpu.bench import Bench, Item, Results, Row, Step, left
+from benchmarks.gpu.clocks import sm_clock_mhz
 from benchmarks.gpu.store import Pack, checkout_hash, read_pack
 from codegen.cutlass.runner.runner import CudaDriver, RunnerError
 from hw_models.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = (
-    Step("right", 250, right.items, right.lines, right.wrong),
-    Step("rates", 50, rates.items, rates.lines),
-    Step("kernels", 160, kernel_times.items, kernel_times.lines, kernel_times.wrong),
-    Step("networks", 210, network_times.items, network_times.lines),
-    Step("fit", 10, fit.items, fit.lines, keeps=False),
-    Step("order", 90, candidate_order.items, candidate_order.lines),
+    Step("right", 150, right.items, right.lines, right.wrong),
+    Step("rates", 30, rates.items, rates.lines),
     Step("case-study", 270, case_times.items, case_times.lines, case_times.wrong),
+    Step("networks", 210, network_times.items, network_times.lines),
+    Step("kernels", 160, kernel_times.items, kernel_times.lines, kernel_times.wrong),
+    Step("order", 120, candidate_order.items, candidate_order.lines),
+    Step("fit", 10, fit.items, fit.lines, keeps=False),
     Step("streams", 70, streams.items, streams.lines, streams.wrong),
     Step("together", 50, together.items, together.lines, together.wrong),
     Step("sanitizer", 40, sanitizer.items, sanitizer.lines),
@@ -84,7 +86,7 @@ def run_step(step: Step, bench: Bench, results: Results, seconds: float) -> bool
             return False
         begin = time.monotonic()
         row = _worked(item)
-        results.add(row)
+        results.add(row if bench.rehearse else {**row, "sm_clock_mhz": sm_clock_mhz()})
         said = step.wrong(row) or str(row.get("skipped", "")) or "done"
         bench.say(f"{step.name}: {item.key}: {said} ({time.monotonic() - begin:.1f} s)")
         if "error" in row and not bench.rehearse:
@@ -105,17 +107,24 @@ def _worked(item: Item) -> Row:
 
 
 def _head(step: Step, pack: Pack, *, rehearse: bool) -> Row:
-    return {"step": step.name, "pack": pack.hash, "machine": "executor of PTX" if rehearse else _gpu_name()}
+    machine = "executor of PTX" if rehearse else _gpu("name,driver_version")
+    return {"step": step.name, "pack": pack.hash, "machine": machine}
 
 
-def _gpu_name() -> str:
-    """By nvidia-smi, which takes no memory of the GPU."""
-    words = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+def _gpu(fields: str) -> str:
+    """By nvidia-smi, which takes no memory of the GPU; "unknown" where it says nothing."""
+    words = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"]
     try:
         done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
     except (OSError, subprocess.SubprocessError):
-        return "unknown GPU"
-    return done.stdout.strip().splitlines()[0]
+        return "unknown"
+    return next(iter(done.stdout.strip().splitlines()), "unknown")
+
+
+def _chip_here(pack: Pack, name: str) -> str | None:
+    """The chip of the pack whose name is a part of the GPU's; None where none is: then rows of all chips are made."""
+    known = sorted({program.chip for program in pack.programs}, key=len, reverse=True)
+    return next((chip for chip in known if chip in name.lower()), None)
 
 
 def _again(step: Step, options: argparse.Namespace, seconds: float) -> int | None:
@@ -206,14 +215,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (UserError, RunnerError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    bench = Bench(pack, options.rehearse, lambda said: print(said, flush=True), not options.no_torch,
-                  options.out)  # fmt: skip
+    chip = None if options.rehearse else _chip_here(pack, _gpu("name"))
+    bench = Bench(pack, options.rehearse, lambda said: print(said, flush=True), not options.no_torch, options.out,
+                  chip)  # fmt: skip
     steps = [step for step in STEPS if step.name in wanted]
     if options.alone:
         return _alone(steps[0], bench, options.out, options.seconds)
     options.out.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + options.seconds
     bench.say(f"Python {platform.python_version()}, NumPy {np.__version__}, pack {pack.hash[:12]}")
+    if chip is None and not options.rehearse:
+        bench.say(f"{_gpu('name')}: the pack has no chip file of this name, so floors are those of other GPUs")
     for step in steps:
         if left(deadline) > 0:
             _run(step, bench, options, min(step.seconds, MOST_SECONDS, left(deadline)))

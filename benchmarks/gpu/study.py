@@ -1,10 +1,13 @@
 """What the case study compares, planned: the same by one CUTLASS kernel a layer, by its pairs, by ours, and forced.
 
-    subject x batch x chip --ways--> plans: default, layers, pairs, ours, forced A,B:TEMPLATE ... --> floors, programs
+    subject x batch x chip --ways--> plans: default, layers, pairs, chains, mma, ours, forced A,B:TEMPLATE ...
+                                                                                                  --> floors, programs
 
 `default` has one tile for all convolutions and products, as published comparisons do; `layers` the tile that the model
-takes for each; `pairs` fuses what CUTLASS fuses; `ours` is level O3. A `forced` one fuses a set of layers that O3 did
-not, alone and with the best kernel by its floor: whether it was right to leave it is for a GPU to say.
+takes for each. `pairs` fuses wherever CUTLASS has a kernel for two convolutions, whether that pays or not, and `chains`
+wherever we have one; `mma` does so with the instructions of before Hopper alone, which are all that CUTLASS 2 uses, so
+that fusion and instruction are told apart. `ours` is level O3. A `forced` one fuses a set of layers that O3 did not,
+alone and with the kernel that the model likes best: whether it was right to leave it is for a GPU to say.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from benchmarks.chosen_kernels import forced_plan, restricted_plan
+from benchmarks.chosen_kernels import Restricted, forced_plan, restricted_plan
 from benchmarks.fused_kernels import Offer, fused_offers
 from benchmarks.gpu.blocks import STUDIED_BLOCKS
 from benchmarks.gpu.networks import loaded
@@ -25,12 +28,24 @@ from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.stages.kernel_stages import PlannedKernels, plan_kernels
 from dsa_sched.stages.targets import judge_of
 from hw_models.chip import Chip
+from hw_models.parts import TensorEngine
 from partitioner.context.plan_context import GraphContext
 from partitioner.ir.kernels import Kernel, read_kernel
 from partitioner.ir.layers import Layer
-from partitioner.planners.levels import O0, O3
+from partitioner.planners.levels import O0, O3, LayerKernels
+from partitioner.planners.registry import make_kernel_plan
 
-__all__ = ["ORDERED_BATCH", "SMALL_SUBJECTS", "SUBJECTS", "Subject", "Way", "candidate_ways", "studied_model", "ways"]
+__all__ = [
+    "ORDERED_BATCH",
+    "SMALL_SUBJECTS",
+    "SUBJECTS",
+    "Subject",
+    "Way",
+    "candidate_ways",
+    "studied_model",
+    "ways",
+    "without_wgmma",
+]
 
 DEFAULT_TILE = "128x128"
 TAILOR_BATCHES, BATCHES = (64, 128, 256, 512), (1, 8, 32, 128)
@@ -81,17 +96,22 @@ def ways(
     model: Model, subject: Subject, batch: int, chip: Chip, target: GroupTarget, forced: Sequence[str] = ()
 ) -> Iterator[Way]:
     """All ways to compute a subject, and one more for each of `forced`, as `--force-group` takes them, at level O3;
-    pairs are left out where CUTLASS has none. Raises UserError."""
+    pairs and chains are left out where there are none. Raises UserError."""
 
-    def by_cutlass(layers: tuple[Layer, ...], kernel: Kernel) -> Kernel | None:
-        return kernel if len(layers) == 1 or _is_cutlass(model, layers, kernel, chip) else None
+    def by_cutlass(offer: Offer) -> bool:
+        return _is_cutlass(model, offer.layers, offer.kernel, chip)
 
     yield Way("default", restricted_plan(model, chip, target, "O0", _with_default_tile))
     yield Way("layers", plan_kernels(model, chip, target, CompileOptions(O0(), batch)))
     context = GraphContext(model.graph, model.constants, chip, target)
     offers = list(fused_offers(context))
-    if any(_is_cutlass(model, offer.layers, offer.kernel, chip) for offer in offers):
-        yield Way("pairs", restricted_plan(model, chip, target, "O3", by_cutlass))
+    yield from _everywhere("pairs", model, chip, target, [offer for offer in offers if by_cutlass(offer)])
+    yield from _everywhere("chains", model, chip, target, [offer for offer in offers if not by_cutlass(offer)])
+    older = without_wgmma(chip)
+    if older != chip:
+        context = GraphContext(model.graph, model.constants, older, target)
+        own = [offer for offer in fused_offers(context) if not by_cutlass(offer)]
+        yield from _everywhere("mma", model, older, target, own)
     ours = plan_kernels(model, chip, target, CompileOptions(O3(), batch))
     yield Way("ours", ours)
     for text in forced:
@@ -99,6 +119,42 @@ def ways(
         yield Way(f"asked {text}", plan_kernels(model, chip, target, options))
     if not subject.whole:
         yield from _forced(model, chip, target, offers, ours)
+
+
+def without_wgmma(chip: Chip) -> Chip:
+    """The chip without the instruction that came with Hopper; the same chip where it has none."""
+    engines = tuple(
+        engine.model_copy(update={"rates": tuple(rate for rate in engine.rates if rate.instruction != "wgmma")})
+        if isinstance(engine, TensorEngine)
+        else engine
+        for engine in chip.engines
+    )
+    return chip.model_copy(update={"engines": engines})
+
+
+def _everywhere(name: str, model: Model, chip: Chip, target: GroupTarget, offers: Sequence[Offer]) -> Iterator[Way]:
+    """One kernel for each set of layers that has one among `offers`: long sets first, then the first in the network; of
+    a set the kernel that the model likes best."""
+    best: dict[tuple[Layer, ...], Kernel] = {}
+    for offer in offers:
+        if offer.layers not in best or offer.kernel.seconds < best[offer.layers].seconds:
+            best[offer.layers] = offer.kernel
+    taken: set[Layer] = set()
+    chosen = {}
+    for layers in sorted(best, key=len, reverse=True):
+        if taken.isdisjoint(layers):
+            taken.update(layers)
+            chosen[frozenset(layers)] = layers, best[layers]
+    if not chosen:
+        return
+
+    def choose(layers: tuple[Layer, ...], kernel: Kernel) -> Kernel | None:
+        wanted = chosen.get(frozenset(layers))
+        return kernel if wanted is None or kernel.text == wanted[1].text else None
+
+    context = GraphContext(model.graph, model.constants, chip, Restricted(target.name, choose=choose))
+    forced = tuple(",".join(layer.name for layer in layers) for layers, _ in chosen.values())
+    yield Way(name, PlannedKernels(model, context, make_kernel_plan(context, LayerKernels(), forced=forced)))
 
 
 def _with_default_tile(layers: tuple[Layer, ...], kernel: Kernel) -> Kernel | None:

@@ -34,7 +34,7 @@ def study_rows(
                 model = studied_model(subject.name, batch, chip, target)
                 found = {}
                 for way in ways(model, subject, batch, chip, target, forced):
-                    kernels = floors_of(way.planned.plan, model.graph, target, chip)
+                    kernels = floors_of(way.planned.plan, model.graph, target, way.planned.context.chip)
                     found[way.name] = floor_ms(kernels)
                     launch_ms = sum(kernel["launch_ms"] for kernel in kernels.values())
                     yield {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -139,7 +140,14 @@ def _lrn(asked: Asked) -> Tensor:
 
 
 def _layer_norm(asked: Asked) -> Tensor:
-    return _affine(asked, asked.x - asked.x.mean(dim=asked.op.ints("axes"), keepdim=True))
+    """By PyTorch's own over the last axes, with factors of their extents; else by elementary operators."""
+    rank, axes = asked.x.dim(), asked.op.ints("axes")
+    extents = tuple(asked.x.shape[rank - len(axes) :])
+    last = sorted(axis % rank for axis in axes) == list(range(rank - len(axes), rank))
+    if last and all(operand.numel() == math.prod(extents) for operand in asked.inputs[1:]):
+        factors = [operand.reshape(extents) for operand in asked.inputs[1:]]
+        return asked.functional.layer_norm(asked.x, extents, *factors, eps=asked.op.number("epsilon"))
+    return _affine(asked, asked.x - asked.x.mean(dim=axes, keepdim=True))
 
 
 def _affine(asked: Asked, centred: Tensor) -> Tensor:

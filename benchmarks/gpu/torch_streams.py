@@ -72,7 +72,7 @@ def torch_staged(bench: Bench, program: Program, method: str) -> Row:
             staged = StagedTorch(network, stages, ops, streams)
             inputs = drawn_tensors(made, network)
             with torch.inference_mode():
-                times = captured_times(torch, lambda: staged(*inputs), bench.repeats)
+                times = captured_times(torch, staged, inputs, bench.repeats)
         except Unknown as error:
             return {"skipped": str(error)}
     return {"method": method, "stages": len(stages), "streams": max(map(len, stages)), **spread(times)}

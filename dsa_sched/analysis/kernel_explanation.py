@@ -23,7 +23,8 @@ from partitioner.planners.kernel_level import kernels_in_place
 class KernelFacts:
     """One group and its kernel: `operators` are the kinds of its operators in order, `grid` the blocks along each axis
     of its output (or as they are launched, where a block's part is no box), `resources` what a block occupies.
-    `seconds` is a lower bound: its floors and launches.
+    `seconds` are those that kernels of its kind were measured to take where they were `measured`, else a lower bound:
+    its floors and launches.
     """
 
     name: str
@@ -34,13 +35,14 @@ class KernelFacts:
     resources: tuple[tuple[str, int], ...]
     launches: int
     seconds: float
+    measured: bool
     floors: tuple[KernelFloor, ...]
     bound_by: str
 
 
 @dataclass(frozen=True, slots=True)
 class KernelExplanation:
-    """A plan for a reader, for the whole batch of one cluster; `seconds` sums up the floors of its kernels."""
+    """A plan for a reader, for the whole batch of one cluster; `seconds` sums up those of its kernels."""
 
     model: str
     chip: str
@@ -58,6 +60,11 @@ class KernelExplanation:
     def seconds(self) -> float:
         return sum(group.seconds for group in self.groups)
 
+    @property
+    def measured(self) -> bool:
+        """Whether the seconds of all kernels come from measurements."""
+        return all(group.measured for group in self.groups)
+
     def of(self, name: str) -> KernelExplanation:
         """The part about one group: its own name, or that of a layer in it. Raises PlanError naming the groups."""
         found = tuple(group for group in self.groups if name == group.name or name in group.layers)
@@ -69,12 +76,14 @@ class KernelExplanation:
         return replace(self, groups=found, decisions=decisions)
 
 
-def least_seconds(artifact: Artifact) -> float:
-    """Least time of one pass of the first program of an artifact whose kernels are whole groups, by the floors of its
-    kernels, one after the other: an estimate. Raises TargetError for an artifact that does not tell its plan."""
+def kernel_seconds(artifact: Artifact) -> tuple[float, bool]:
+    """Time of one pass of the first program of an artifact whose kernels are whole groups, one after the other, and
+    whether it comes from measured rates: else it is that of the floors. Raises TargetError for an artifact that does
+    not tell its plan."""
     planned = planned_again(artifact)
     assert isinstance(planned, PlannedKernels)  # as the caller says
-    return explain_kernels(planned.plan, planned.context).seconds
+    found = explain_kernels(planned.plan, planned.context)
+    return found.seconds, found.measured
 
 
 def explain_kernels(plan: Plan, ctx: KernelContext) -> KernelExplanation:
@@ -95,6 +104,7 @@ def explain_kernels(plan: Plan, ctx: KernelContext) -> KernelExplanation:
             resources=kernel.resources,
             launches=kernel.launches,
             seconds=kernel.seconds,
+            measured=kernel.measured is not None,
             floors=kernel.floors,
             bound_by=kernel.binding.name if kernel.binding else "",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from dsa_sched.analysis.kernel_explanation import least_seconds
+from dsa_sched.analysis.kernel_explanation import kernel_seconds
 from dsa_sched.artifact.format import Artifact, ProgramEntry
 from dsa_sched.artifact.origin import FiguresEntry
 from dsa_sched.report.timed_run import cause_text, time_text
@@ -25,8 +25,9 @@ def summary_lines(artifact: Artifact, folder: Path) -> Iterator[str]:
     if made.figures is not None:
         yield from _figures(artifact, made.figures)
     elif any(group.kernel for group in artifact.plan.groups):
-        least = time_text(least_seconds(artifact))
-        yield f"estimate: {least} at least for {_batch(made.programs[0])}, by the floors of its kernels; not timed"
+        time, measured = kernel_seconds(artifact)
+        how = "by rates that were measured" if measured else "at least, by the floors of its kernels"
+        yield f"estimate for {_batch(made.programs[0])}: {time_text(time)} {how}; not timed"
 
 
 def _batch(program: ProgramEntry) -> str:

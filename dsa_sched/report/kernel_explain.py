@@ -18,7 +18,7 @@ from dsa_sched.report.listing import output_console, print_listing
 from partitioner.planners.kernel_level import is_merge
 
 FORMAT = "dsa-sched-explain-kernels/1"
-HEADINGS = ("kernel of group", "layers", "kernel", "grid", "occupies", "launches", "at least", "bound by")
+HEADINGS = ("kernel of group", "layers", "kernel", "grid", "occupies", "launches", "time", "bound by")
 
 
 def print_kernels(found: KernelExplanation, full: bool = False, console: Console | None = None) -> None:
@@ -26,8 +26,9 @@ def print_kernels(found: KernelExplanation, full: bool = False, console: Console
     console = console or output_console()
     lines = [
         f"{found.model} on {found.chip}, {found.level}, batch {found.batch_per_cluster} per cluster",
-        f"{found.operators} operators in {len(found.groups)} kernels, {found.launches} launches; by their floors, one "
-        f"after the other, {found.seconds * 1e6:,.1f} us at least",
+        f"{found.operators} operators in {len(found.groups)} kernels, {found.launches} launches; one after the other "
+        f"{found.seconds * 1e6:,.1f} us "
+        + ("expected, by rates that were measured" if found.measured else "at least, by their floors"),
         "",
     ]
     for line in lines:
@@ -47,7 +48,7 @@ def _row(group: KernelFacts) -> tuple[str, ...]:
     layers = ", ".join(group.layers if len(group.layers) <= 4 else (*group.layers[:3], f"{len(group.layers) - 3} more"))
     occupies = ", ".join(f"{size:,} {name}" for name, size in group.resources)
     grid = "x".join(map(str, group.grid))
-    seconds = f"{group.seconds * 1e6:,.1f} us"
+    seconds = f"{'' if group.measured else 'at least '}{group.seconds * 1e6:,.1f} us"
     return group.name, layers, group.kernel, grid, occupies, str(group.launches), seconds, group.bound_by
 
 

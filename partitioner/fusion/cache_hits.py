@@ -131,7 +131,12 @@ class GroupWork:
 
     def cost(self, hits: frozenset[str] = NOTHING) -> float:
         """Seconds, including the margin of a kernel of several layers."""
-        return self.seconds(hits) * (1 + MARGIN * (len(self.layers) > 1))
+        return self.seconds(hits) * (1 + self.margin(hits))
+
+    def margin(self, hits: frozenset[str] = NOTHING) -> float:
+        """The share that a kernel of several layers must promise to save: MARGIN, or the error of its kind where that
+        is larger."""
+        return max(MARGIN, self.best(hits).error) if len(self.layers) > 1 and self.kernels else 0.0
 
     def _bytes(self, kernel: Kernel) -> dict[str, int]:
         sizes: dict[str, int] = {}

@@ -10,13 +10,15 @@ target offers kernels for a set of layers, or none, and the plan only chooses se
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
+from hw_models.parts import KernelRate
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.target import AcceptingTarget
@@ -45,7 +47,7 @@ class Kernel:
     `resources` are those that a block occupies, by the chip's own names (bytes of shared memory, registers of a
     thread). The kernel is started `launches` times, each of which costs `launch_seconds`. `values` are the bytes of
     each value, constants too, that it reads from the main memory or leaves there, as the floor of that memory counts
-    them; () where the target does not give them.
+    them; () where the target does not give them. `measured` is what the chip file knows of kernels of this kind.
     """
 
     template: str
@@ -57,6 +59,7 @@ class Kernel:
     floors: tuple[KernelFloor, ...] = ()
     blocks: tuple[int, ...] = ()
     values: tuple[tuple[str, int], ...] = ()
+    measured: KernelRate | None = None
 
     def __post_init__(self) -> None:
         """Raises PlanError for a kernel whose text could not be read back, and for zero launches or negative times."""
@@ -88,8 +91,18 @@ class Kernel:
 
     @property
     def seconds(self) -> float:
-        """Fewest seconds of the kernel: its launches, and the need of its busiest unit or memory."""
-        return self.launches * self.launch_seconds + (self.busiest.seconds if self.busiest else 0.0)
+        """Seconds that the kernel is expected to take where kernels of its kind were measured. Else the fewest: its
+        launches, and the need of its busiest unit or memory."""
+        busiest = self.busiest.seconds if self.busiest else 0.0
+        if self.measured is None:
+            return self.launches * self.launch_seconds + busiest
+        start = self.launch_seconds + 1e-6 * self.measured.start_us
+        return self.launches * start + busiest / self.measured.efficiency
+
+    @property
+    def error(self) -> float:
+        """Share by which `seconds` may be wrong, as far as that was measured."""
+        return self.measured.error if self.measured else 0.0
 
     def grid(self, extents: tuple[int, ...]) -> tuple[int, ...]:
         """Blocks along each axis of an output of these extents."""
@@ -105,6 +118,18 @@ class KernelTarget(AcceptingTarget, Protocol):
     def kernels(self, graph: Graph, layers: tuple[Layer, ...], chip: Chip) -> tuple[Kernel, ...]:
         """Kernels that compute these layers together, in execution order; the fastest is not necessarily first. Empty
         where they cannot be fused. Each single layer of accepted operators has at least one."""
+
+
+def with_rate(kernel: Kernel, rates: Sequence[KernelRate]) -> Kernel:
+    """The kernel with the rate of its kind, if there is one: that which names the most of its parameters."""
+    fitting = [(len(named), rate) for rate, template, named in map(_read_rate, rates)
+               if template == kernel.template and named.items() <= dict(kernel.parameters).items()]  # fmt: skip
+    return replace(kernel, measured=max(fitting, key=lambda pair: pair[0])[1]) if fitting else kernel
+
+
+@lru_cache(maxsize=1024)
+def _read_rate(rate: KernelRate) -> tuple[KernelRate, str, Mapping[str, int | str]]:
+    return rate, *read_kernel(rate.kernel)
 
 
 def read_kernel(text: str) -> tuple[str, Mapping[str, int | str]]:

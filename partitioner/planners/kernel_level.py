@@ -55,8 +55,9 @@ def kernel_plan(ctx: KernelContext, planner: KernelPlanner, forced: Sequence[str
         return _plan(ctx, planner.name, run, reasons)
     merged = any(len(work.layers) > 1 for work, _ in run.groups())
     level, other = ("O3", "O0") if merged else ("O0", "O3")
-    said = f"{microseconds(run.seconds)} at least, by floors and launches"
-    against = f"{microseconds(apart.seconds)} at least" if merged else "no set of layers is faster as one kernel"
+    known = any(work.best(hits).measured for work, hits in run.groups() if work.kernels)
+    said = f"{_duration(run.seconds, known)}, by {'measured rates' if known else 'floors and launches'}"
+    against = _duration(apart.seconds, known) if merged else "no set of layers is faster as one kernel"
     plan = _plan(ctx, level, run, reasons)
     search = (Decision("level", f"{level}, by auto", said), Decision("level", f"not {other}", against))
     return replace(plan, decisions=(*search, *plan.decisions))
@@ -169,7 +170,7 @@ def _chosen(group: Group, kernel: Kernel) -> Decision:
     occupies = [f"{size} {name}" for name, size in kernel.resources]
     binding = kernel.binding
     bound = f"{binding.name} binds{f' ({binding.work})' if binding.work else ''}" if binding else "no floor is known"
-    reason = ", ".join([launches, *occupies, f"at least {microseconds(kernel.seconds)}", bound])
+    reason = ", ".join([launches, *occupies, _duration(kernel.seconds, kernel.measured is not None), bound])
     return Decision(group.name, _computed_by(kernel.text), reason)
 
 
@@ -183,6 +184,11 @@ def _computed_by(kernel: str) -> str:
 def microseconds(seconds: float) -> str:
     """Seconds as text in microseconds."""
     return f"{seconds * 1e6:.3f} us"
+
+
+def _duration(seconds: float, measured: bool) -> str:
+    """A time that kernels of this kind were measured to take, or a floor."""
+    return f"{microseconds(seconds)} {'expected' if measured else 'at least'}"
 
 
 def is_merge(decision: Decision) -> bool:
@@ -271,9 +277,10 @@ def _merge_decision(
 ) -> Decision:
     subject, *others = (layer.name for layer in candidate.layers)
     kernel = merged.kernels[0][1]
+    margin = max(MARGIN, kernel.error)
     names = ", ".join(others)
     binds = f" ({kernel.binding.name} binds)" if kernel.binding else ""
-    ways = f"{kernel.text} takes {microseconds(merged.seconds)} at least{binds}"
+    ways = f"{kernel.text} takes {_duration(merged.seconds, kernel.measured is not None)}{binds}"
     against = f"separately they take {microseconds(apart.seconds)} ({apart.text()})"
     if is_asked:
         return Decision(subject, f"{MERGED}{names}, as requested", f"{ways}, {against}")
@@ -281,8 +288,8 @@ def _merge_decision(
         return Decision(subject, f"{MERGED}{names}", f"{ways}, {against}")
     if merged.seconds > apart.seconds:
         said = f"the merged kernel is slower: {microseconds(merged.seconds)} against {microseconds(apart.seconds)}"
-    elif merged.seconds * (1 + MARGIN) > apart.seconds:
-        said = f"the merged kernel saves less than {MARGIN:.0%}"
+    elif merged.seconds * (1 + margin) > apart.seconds:
+        said = f"the merged kernel saves less than {margin:.0%}"
     else:
         said = "other groups save more"
     return Decision(subject, f"{APART}{names}", f"{said}; {ways}, {against}")

@@ -29,7 +29,7 @@ from codegen.cutlass.kernel.expressions import BINARY, UNARY
 from codegen.cutlass.kernel.family import Family, KernelWork
 from codegen.cutlass.kernel.floors import taps, value_bytes, window_bytes
 from hw_models.chip import Chip
-from partitioner.ir.kernels import Kernel
+from partitioner.ir.kernels import Kernel, with_rate
 
 ELEMENTWISE = dict.fromkeys((*UNARY, *BINARY, "scale_shift"), no_anchor)
 
@@ -61,9 +61,10 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
 
 def offered(work: KernelWork) -> tuple[Kernel, ...]:
     """All kernels that the families offer for these layers and that fit a block of the chip, with the bytes of each
-    value that the main memory gives and takes."""
+    value that the main memory gives and takes, and the rates that the chip file has."""
     fitting = (kernel for family in FAMILIES.values() for kernel in family.offers(work) if _fits(kernel, work.chip))
-    return tuple(replace(kernel, values=value_bytes(work, kernel.floors)) for kernel in fitting)
+    rates = work.chip.simt.kernels
+    return tuple(with_rate(replace(kernel, values=value_bytes(work, kernel.floors)), rates) for kernel in fitting)
 
 
 def _fits(kernel: Kernel, chip: Chip) -> bool:

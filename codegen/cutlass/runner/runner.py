@@ -23,7 +23,7 @@ import statistics
 import struct
 import sys
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
@@ -678,27 +678,66 @@ class GpuNetwork:
         self._driver.fill(self._arena, 0xFF, max(self._list.arena_bytes, 1), self._stream)
         self._load_data()
 
-    def time(self, repeats: int = 100, *, warm_up: int = 3) -> tuple[float, ...]:
-        """Milliseconds of each of `repeats` runs in a row, on the current contents of memory."""
+    def time(
+        self, repeats: int = 100, *, warm_up: int = 3, inner: int = 1, rotated_bytes: int = 0
+    ) -> tuple[float, ...]:
+        """Milliseconds of each of `repeats` runs in a row, on the current contents of memory. `inner`: each time is
+        that of so many runs in one CUDA graph, divided by `inner`, so that starting a graph does not count.
+        `rotated_bytes`: these runs take turns among copies of the inputs, as many as have so many bytes together, so
+        that no cache has them from the run before."""
         self._enter()
-        for _ in range(warm_up):
-            self._start(self._home, self._stream)
-        return self._driver.times(
-            repeats, lambda: None, lambda: self._start(self._home, self._stream), self._stream
-        )  # fmt: skip
+        with self._in_a_row(inner, rotated_bytes) as timed:
+            for _ in range(warm_up):
+                self._start(timed, self._stream)
+            times = self._driver.times(repeats, lambda: None, lambda: self._start(timed, self._stream), self._stream)
+        return tuple(time / inner for time in times)
+
+    @contextmanager
+    def _in_a_row(self, count: int, rotated_bytes: int) -> Iterator[BoundNetwork]:
+        """`count` runs as one. Inputs that share memory with other values are not copied."""
+        if count == 1:
+            yield self._home
+            return
+        copied = {name: self._content(one) for name, one in self.inputs.items() if name not in self._fixed}
+        size = sum(len(content) for content in copied.values())
+        copies = min(count, -(-rotated_bytes // size)) if size else 0
+        memory = self._driver.allocate(copies * size) if copies else 0
+        bindings = []
+        for number in range(copies):
+            pointers, place = {}, memory + number * size
+            for name, content in copied.items():
+                self._driver.copy_in(place, content, self._stream)
+                pointers[name], place = place, place + len(content)
+            bindings.append(self._bind(pointers))
+        runs = [bindings[number % copies]._launches if copies else self._home._launches for number in range(count)]
+        timed = BoundNetwork(self, tuple(launch for run in runs for launch in run), ())
+        try:
+            yield timed
+        finally:
+            self._forget(timed)
+            self._driver.synchronize(self._stream)
+            if copies:
+                self._driver.free(memory)
+
+    def _content(self, tensor: LaunchTensor) -> NDArray[np.uint8]:
+        """Bytes of a tensor's memory, as many as keep what lies behind it aligned."""
+        found = np.zeros(-(-tensor.used_bytes // ALIGNMENT) * ALIGNMENT, np.uint8)
+        self._driver.copy_out(found[: tensor.used_bytes], self._address(tensor), self._stream)
+        self._driver.synchronize(self._stream)
+        return found
 
     def time_launches(
-        self, repeats: int = 20, *, inner: int = 1, flush_bytes: int = 0
+        self, repeats: int = 20, *, inner: int = 1, flush_bytes: int = 0, numbers: Iterable[int] | None = None
     ) -> tuple[tuple[float, ...], ...]:
-        """Milliseconds of each launch alone, `repeats` times each: the time of `inner` launches in a row, divided by
-        `inner`, which hides the cost of starting one. Before each time `flush_bytes` of other memory are written, so
-        that caches are cold."""
+        """Milliseconds of each launch alone, or of those with these `numbers`, `repeats` times each: the time of
+        `inner` launches in a row, divided by `inner`, which hides the cost of starting one. Before each time
+        `flush_bytes` of other memory are written, so that caches are cold."""
         self._enter()
         flushed = self._driver.allocate(flush_bytes) if flush_bytes else 0
         try:
             return tuple(
                 self._time_launch(number, repeats, inner, flushed, flush_bytes)
-                for number in range(len(self._list.launches))
+                for number in (range(len(self._list.launches)) if numbers is None else numbers)
             )
         finally:
             if flush_bytes:

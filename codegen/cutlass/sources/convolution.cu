@@ -10,7 +10,7 @@ using Kernel = cutlass::conv::kernel::DefaultConv2dFpropWithBroadcast<
     Half, Layout, Half, Layout, Half, Layout, float, cutlass::arch::OpClassTensorOp, cutlass::arch::Sm80,
     cutlass::gemm::GemmShape<@TILE@>, cutlass::gemm::GemmShape<@WARP@>, cutlass::gemm::GemmShape<16, 8, 16>,
     Epilogue<@WIDTH@>, cutlass::gemm::threadblock::GemmIdentityThreadblockSwizzle<@SWIZZLE@>, @STAGES@,
-    cutlass::arch::OpMultiplyAdd, cutlass::conv::IteratorAlgorithm::kOptimized, cutlass::conv::StrideSupport::kStrided,
+    cutlass::arch::OpMultiplyAdd, cutlass::conv::IteratorAlgorithm::@ITERATOR@, cutlass::conv::StrideSupport::kStrided,
     @ALIGNMENT@, @ALIGNMENT@>::Kernel;
 
 extern "C" __global__ void __launch_bounds__(Kernel::kThreadCount)

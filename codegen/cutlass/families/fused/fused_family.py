@@ -16,7 +16,7 @@ from codegen.cutlass.sources import filled, source_text
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from partitioner.ir.graph import Constants
-from partitioner.ir.kernels import Kernel, KernelFloor
+from partitioner.ir.kernels import Kernel, KernelFloor, with_rate
 
 
 class FusedTile(Protocol):
@@ -81,8 +81,8 @@ class FusedFamily(Generic[Tile]):
         layers = self.layers_of(work)
         kernels = [self._candidate(tile, layers.costs(tile), work.chip) for tile in layers.tiles()] if layers else []
         if self.most_offered is not None:
-            kernels = sorted(kernels, key=lambda kernel: kernel.seconds)[: self.most_offered]
-        return tuple(kernels)
+            kernels = sorted(kernels, key=lambda kernel: with_rate(kernel, work.chip.simt.kernels).seconds)
+        return tuple(kernels[: self.most_offered])
 
     def _candidate(self, tile: Tile, costs: FusedCosts, chip: Chip) -> Kernel:
         return Kernel(

@@ -23,7 +23,7 @@ EXPAND_ROWS = 32
 MOST_SUMS = 128
 """Largest number of sums of a thread, of its 255 registers: the rest is for operands, addresses and the sums of the
 expansion."""
-OTHER_REGISTERS = 80
+OTHER_REGISTERS = 64
 """Registers of a thread for operands, a row of filters and values, and addresses: an upper bound on what nvcc takes in
 addition to sums."""
 MOST_RESIDENT_CHANNELS = 64
@@ -118,21 +118,18 @@ class InvertedTile:
         return self.sums + expanding + OTHER_REGISTERS
 
     def sharers(self, chip: Chip) -> int:
-        """Number of blocks that share a core's registers."""
-        return max(1, sharing_blocks(chip, self._needed_registers, THREADS))
+        """Number of blocks that are on a core at the same time, limited by registers and shared memory."""
+        shared = chip.memory(chip.simt.shared_memory).size_bytes or chip.simt.shared_bytes_per_block
+        room = shared // (self.shared_bytes + RESERVED_BYTES)
+        return max(1, min(sharing_blocks(chip, self._needed_registers, THREADS), room))
 
     def registers(self, chip: Chip) -> int:
         """Largest number of registers of a thread."""
         return thread_registers(chip, self.sharers(chip), THREADS)
 
-    def _together(self, chip: Chip) -> int:
-        """Number of blocks that are on a core at the same time, limited by registers and shared memory."""
-        shared = chip.memory(chip.simt.shared_memory).size_bytes or chip.simt.shared_bytes_per_block
-        return max(1, min(self.sharers(chip), shared // (self.shared_bytes + RESERVED_BYTES)))
-
     def grid(self, chip: Chip) -> int:
         """Number of blocks of threads: one per tile, or as many as the chip holds together."""
-        return min(self.tiles, chip.cores_per_cluster * self._together(chip)) if self.resident else self.tiles
+        return min(self.tiles, chip.cores_per_cluster * self.sharers(chip)) if self.resident else self.tiles
 
     def fits(self, chip: Chip) -> bool:
         """Whether shared memory and registers have room for the tile."""

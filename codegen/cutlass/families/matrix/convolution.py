@@ -2,9 +2,10 @@
 
     image N x H x W x C, filters K x R x S x C  -->  N x P x Q x K: rows N P Q, columns K, depth R S C
 
-Channels are read 8, 4 or 2 at a time. An odd number of channels is padded to a multiple of 8: the image by a preceding
-kernel, into scratch memory, the filters when they are emitted. Filters are stored in the layout in which they are read
-(`Wants.weights`).
+Channels are read 8, 4 or 2 at a time. An odd number of channels is padded to 4 or a multiple of 8: the image by a
+preceding kernel, into scratch memory, the filters when they are emitted. Where all channels are read at once, a step
+of the depth takes those of several taps (CUTLASS's fixed channels), else those of one tap. Filters are stored in the
+layout in which they are read (`Wants.weights`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 
 from codegen.cutlass.families.matrix.padding import pad_channels
 from codegen.cutlass.families.matrix.tensor_epilogues import TensorEpilogue, epilogue_of
-from codegen.cutlass.families.matrix.tiles import TILES, MatrixTile, tile_floors, tile_named
+from codegen.cutlass.families.matrix.tiles import TILES, WIDE_TILES, MatrixTile, tile_floors, tile_named
 from codegen.cutlass.kernel.family import KernelWork, Parameters
 from codegen.cutlass.kernel.floors import MOST_BLOCKS, launch_seconds, main_floor, window_bytes
 from codegen.cutlass.kernel.launches import Address, ComputedLaunch, Data, Launch, LayerScratch, Place, Source, moved
@@ -25,18 +26,25 @@ from hw_models.errors import TargetError
 from partitioner.ir.graph import Constants
 from partitioner.ir.kernels import Kernel
 
-WIDEST = 8
-SWIZZLE = 1
+WIDEST, FEWEST = 8, 4
+SWIZZLE = 8
+"""Neighbouring blocks of threads take so many tiles of columns of the same rows, which they find in the L2."""
 MOST_TAPS = 32
 
 
 def conv_alignment(channels: int, groups: int) -> int:
-    """Channels of a group that are read at a time: 8, 4 or 2; 8 where an odd number is padded; 0 where neither
-    works."""
-    at_once = gcd(channels, WIDEST)
-    if at_once > 1:
-        return at_once
-    return WIDEST if groups == 1 else 0
+    """Channels of a group that are read at a time: 8, 4 or 2; those of the padded image where there is an odd number; 0
+    where neither works."""
+    if channels % 2 and groups > 1:
+        return 0
+    return gcd(_padded_channels(channels), WIDEST)
+
+
+def _padded_channels(channels: int) -> int:
+    """An even number as it is, an odd one padded to 4 or a multiple of 8."""
+    if channels % 2 == 0:
+        return channels
+    return FEWEST if channels < FEWEST else -(-channels // WIDEST) * WIDEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +85,23 @@ class _Problem:
     @property
     def padded_channels(self) -> int:
         """Channels of the image as the kernel reads it."""
-        return self.channels if self.channels % 2 == 0 else -(-self.channels // WIDEST) * WIDEST
+        return _padded_channels(self.channels)
+
+    @property
+    def fixed(self) -> bool:
+        """Whether all channels are read at once."""
+        return self.groups == 1 and self.padded_channels == self.alignment
+
+    @property
+    def depth(self) -> int:
+        """Channels of all taps, as they are read."""
+        return self.padded_channels * prod(self.taps)
+
+    def steps(self, tile: MatrixTile) -> int:
+        """Steps of the tile's depth: each has channels of one tap, or of as many as there is room for."""
+        if self.fixed:
+            return -(-self.depth // tile.depth)
+        return prod(self.taps) * -(-self.padded_channels // tile.depth)
 
     @property
     def fits(self) -> bool:
@@ -103,12 +127,13 @@ class ConvolutionFamily:
         problem = _Problem(work)
         if not problem.alignment or problem.filters == 1 or not problem.fits:
             return ()
-        tiles = [tile for tile in TILES if -(-problem.filters // tile.columns) <= MOST_BLOCKS]
+        tiles = (*TILES, *WIDE_TILES) if problem.alignment == WIDEST else TILES
+        tiles = tuple(tile for tile in tiles if -(-problem.filters // tile.columns) <= MOST_BLOCKS)
         return tuple(self._candidate(problem, tile) for tile in tiles)
 
     def _candidate(self, problem: _Problem, tile: MatrixTile) -> Kernel:
         chip, pads = problem.work.chip, problem.padded_channels != problem.channels
-        rows, depth = prod(problem.result[:3]), problem.padded_channels * prod(problem.taps)
+        rows, groups = prod(problem.result[:3]), problem.groups
         traffic = window_bytes(problem.work)
         if pads:
             traffic += 4 * prod(problem.image[:3]) * problem.padded_channels  # written and read once more
@@ -117,11 +142,12 @@ class ConvolutionFamily:
             (("tile", tile.name), ("aligned", problem.alignment)),
             (),
             (("shared_bytes", tile.shared_bytes), ("threads", tile.threads)),
-            problem.groups + pads,
+            groups + pads,
             launch_seconds(chip),
-            (main_floor(chip, traffic), *tile_floors(chip, tile, rows, problem.filters, depth, problem.groups)),
-            (-(-rows // tile.rows), -(-problem.filters // tile.columns), problem.groups),
-        )
+            (main_floor(chip, traffic),
+             *tile_floors(chip, tile, rows, problem.filters, problem.depth, groups, steps=problem.steps(tile))),
+            (-(-rows // tile.rows), -(-problem.filters // tile.columns), groups),
+        )  # fmt: skip
 
     def launches(
         self, work: KernelWork, parameters: Parameters, constants: Constants
@@ -151,6 +177,7 @@ def _source(problem: _Problem, tile: MatrixTile) -> Source:
         WARP=tile.warp,
         WIDTH=gcd(problem.filters, WIDEST),
         SWIZZLE=SWIZZLE,
+        ITERATOR="kFixedChannels" if problem.fixed else "kOptimized",
         STAGES=tile.stages,
         ALIGNMENT=problem.alignment,
     )

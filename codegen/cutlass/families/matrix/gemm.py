@@ -17,7 +17,14 @@ import numpy as np
 from codegen.cutlass.families.matrix.padding import pad_matrices
 from codegen.cutlass.families.matrix.products import WIDEST, BatchAxis, Product, product_of
 from codegen.cutlass.families.matrix.tensor_epilogues import TensorEpilogue, epilogue_of
-from codegen.cutlass.families.matrix.tiles import PRODUCT_TILES, MatrixTile, fewest_idle_first, tile_floors, tile_named
+from codegen.cutlass.families.matrix.tiles import (
+    PRODUCT_TILES,
+    WIDE_TILES,
+    MatrixTile,
+    fewest_idle_first,
+    tile_floors,
+    tile_named,
+)
 from codegen.cutlass.kernel.family import KernelWork, Parameters
 from codegen.cutlass.kernel.floors import MOST_BLOCKS, launch_seconds, main_floor, stored_bytes
 from codegen.cutlass.kernel.launches import Address, Argument, Data, Launch, LayerScratch, Place, Source, moved
@@ -44,7 +51,8 @@ class GemmFamily:
         product = product_of(work)
         if not _fits(product):
             return ()
-        ordered = fewest_idle_first(work.chip, product.rows, product.columns, product.batches)
+        tiles = (*PRODUCT_TILES, *WIDE_TILES) if _aligned(product) == WIDEST else PRODUCT_TILES
+        ordered = fewest_idle_first(work.chip, tiles, product.rows, product.columns, product.batches)
         return tuple(_candidate(work, product, tile) for tile in ordered)
 
     def launches(self, work: KernelWork, parameters: Parameters, constants: Constants) -> tuple[Launch, ...]:
@@ -132,6 +140,11 @@ def _fits(product: Product) -> bool:
     )
 
 
+def _aligned(product: Product) -> int:
+    """Elements that are read at a time of both factors."""
+    return min(product.aligned_a, product.aligned_b)
+
+
 def _candidate(work: KernelWork, product: Product, tile: MatrixTile) -> Kernel:
     traffic, padding = stored_bytes(work), 0
     for pads, constant, elements in (
@@ -143,7 +156,7 @@ def _candidate(work: KernelWork, product: Product, tile: MatrixTile) -> Kernel:
     floors = tile_floors(work.chip, tile, product.rows, product.columns, product.read_depth, product.batches)
     return Kernel(
         GEMM.name,
-        (("tile", tile.name), ("aligned", min(product.aligned_a, product.aligned_b))),
+        (("tile", tile.name), ("aligned", _aligned(product))),
         (),
         (("shared_bytes", tile.shared_bytes), ("threads", tile.threads)),
         prod(axis.extent for axis in product.batch[:-1]) + padding,

@@ -20,18 +20,20 @@ DEPTH = 32
 
 @dataclass(frozen=True, slots=True)
 class MatrixTile:
-    """A tile in elements: `rows` by `columns` of the result per block, `warp_rows` by `warp_columns` per warp."""
+    """A tile in elements: `rows` by `columns` of the result per block, `warp_rows` by `warp_columns` per warp, `depth`
+    a step."""
 
     rows: int
     columns: int
     warp_rows: int
     warp_columns: int
     stages: int
+    depth: int = DEPTH
 
     @property
     def name(self) -> str:
         """Name of the tile in plans."""
-        return f"{self.rows}x{self.columns}"
+        return f"{self.rows}x{self.columns}" + (f"x{self.depth}" if self.depth != DEPTH else "")
 
     @property
     def threads(self) -> int:
@@ -40,17 +42,17 @@ class MatrixTile:
     @property
     def shared_bytes(self) -> int:
         """Bytes of shared memory of both operands, in fp16."""
-        return 2 * DEPTH * self.stages * (self.rows + self.columns)
+        return 2 * self.depth * self.stages * (self.rows + self.columns)
 
     @property
     def block(self) -> str:
         """Template arguments of cutlass::gemm::GemmShape for a block."""
-        return f"{self.rows}, {self.columns}, {DEPTH}"
+        return f"{self.rows}, {self.columns}, {self.depth}"
 
     @property
     def warp(self) -> str:
         """Template arguments of cutlass::gemm::GemmShape for a warp."""
-        return f"{self.warp_rows}, {self.warp_columns}, {DEPTH}"
+        return f"{self.warp_rows}, {self.warp_columns}, {self.depth}"
 
 
 TILES: Sequence[MatrixTile] = (
@@ -62,6 +64,15 @@ TILES: Sequence[MatrixTile] = (
 )
 """Tiles of all matrix kernels. Warp tiles are 32 x 64 and 64 x 64 where the result is large enough: smaller ones read
 more shared memory per product."""
+WIDE_TILES: Sequence[MatrixTile] = (
+    MatrixTile(128, 256, 64, 64, 3),
+    MatrixTile(256, 128, 64, 64, 3),
+    MatrixTile(128, 128, 64, 64, 3, 64),
+    MatrixTile(64, 128, 32, 64, 3, 64),
+    MatrixTile(64, 64, 32, 32, 4, 64),
+)
+"""Tiles where 16 bytes are read at a time: large ones, which read less through the L2, and those of depth 64, which
+wait half as often; that counts where a core has few warps."""
 PRODUCT_TILES: Sequence[MatrixTile] = (*TILES, MatrixTile(32, 64, 16, 32, 6))
 """Tiles of products. The last one is for products of few rows, where others multiply mostly zeros; they are bound by
 the main memory, so more of its small tiles of depth are in flight."""
@@ -69,11 +80,13 @@ the main memory, so more of its small tiles of depth are in flight."""
 
 def tile_named(name: object) -> MatrixTile | None:
     """The tile that a plan's parameter names; None where there is no such tile."""
-    return next((tile for tile in PRODUCT_TILES if tile.name == name), None)
+    return next((tile for tile in (*PRODUCT_TILES, *WIDE_TILES) if tile.name == name), None)
 
 
-def fewest_idle_first(chip: Chip, rows: int, columns: int, batches: int = 1) -> tuple[MatrixTile, ...]:
-    """`PRODUCT_TILES` in order of preference among equally fast ones: first those that give every core of the chip a
+def fewest_idle_first(
+    chip: Chip, tiles: Sequence[MatrixTile], rows: int, columns: int, batches: int = 1
+) -> tuple[MatrixTile, ...]:
+    """Tiles in order of preference among equally fast ones: first those that give every core of the chip a
     block, then those that leave the fewest cores idle; among these, those that compute least beyond the result. Floors
     count bytes, not the number of blocks that ask for them."""
 
@@ -81,16 +94,16 @@ def fewest_idle_first(chip: Chip, rows: int, columns: int, batches: int = 1) -> 
         blocks = batches * -(-rows // tile.rows) * -(-columns // tile.columns)
         return max(0, chip.cores_per_cluster - blocks), blocks * tile.rows * tile.columns
 
-    return tuple(sorted(PRODUCT_TILES, key=rank))
+    return tuple(sorted(tiles, key=rank))
 
 
 def tile_floors(
-    chip: Chip, tile: MatrixTile, rows: int, columns: int, depth: int, batches: int = 1
+    chip: Chip, tile: MatrixTile, rows: int, columns: int, depth: int, batches: int = 1, *, steps: int = 0
 ) -> tuple[KernelFloor, ...]:
     """Floors of `batches` products of rows x depth by depth x columns: the tensor cores, shared memory and the L2, with
-    whole tiles and whole waves of blocks."""
+    whole tiles and whole waves of blocks. `steps` is their number along the depth where it is not the least."""
     grid = (-(-rows // tile.rows), -(-columns // tile.columns), batches)
-    deep = -(-depth // DEPTH) * DEPTH
+    deep = tile.depth * (steps or -(-depth // tile.depth))
     macs = tile.rows * tile.columns * deep
     blocks = grid[0] * grid[1] * grid[2]
     warps = tile.threads // 32

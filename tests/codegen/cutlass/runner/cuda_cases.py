@@ -135,6 +135,7 @@ def times_are_those_of_events(folder: Path, device: FakeDevice) -> None:
     """The fake driver's time is half a millisecond a launch."""
     with GpuNetwork(folder) as network:
         assert network.time(4, warm_up=2) == (1.0,) * 4
+        assert network.time(4, warm_up=1, inner=3, rotated_bytes=1000) == (1.0,) * 4
         assert network.time_launches(3, inner=5, flush_bytes=4096) == ((0.5,) * 3,) * 2
         assert _calls().count("cuMemsetD8Async") == 6
     with GpuNetwork(folder, graph=False) as network:

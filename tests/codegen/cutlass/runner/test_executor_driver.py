@@ -79,6 +79,10 @@ def test_poison_is_seen_where_nothing_is_written(folder: Path) -> None:
 def test_times_are_of_each_run_and_each_launch(folder: Path) -> None:
     with GpuNetwork(folder, ExecutorDriver()) as network:
         assert len(network.time(5, warm_up=1)) == 5
+        network.run({"x/in": example()})
+        assert len(network.time(2, inner=3, rotated_bytes=1 << 12)) == 2
+        (y,) = network.run({"x/in": example()}).values()
+        np.testing.assert_array_equal(y, expected(example()))
         times = network.time_launches(2, inner=2, flush_bytes=1000)
     assert [len(one) for one in times] == [2, 2]
     assert min(min(one) for one in times) > 0
