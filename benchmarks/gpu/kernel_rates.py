@@ -17,7 +17,6 @@ import numpy as np
 
 from benchmarks.gpu.bench import Row
 from benchmarks.gpu.synthetic import Array
-from partitioner.ir.kernels import read_kernel
 
 __all__ = ["Rate", "Sample", "beyond_us", "fitted_rates", "samples_of", "yaml_lines"]
 
@@ -85,7 +84,7 @@ def fitted_rates(samples: Sequence[Sample], launch_us: float, more_us: float) ->
     file, which starts do not contain; `more_us` is added to each."""
     by_kind: dict[str, list[Sample]] = {}
     for sample in samples:
-        template, parameters = read_kernel(sample.kernel)
+        template, parameters = _read(sample.kernel)
         by_kind.setdefault(template, []).append(sample)
         if SPLIT.get(template) in parameters:
             name = SPLIT[template]
@@ -94,6 +93,12 @@ def fitted_rates(samples: Sequence[Sample], launch_us: float, more_us: float) ->
         floors = [sample.floor_us for sample in own]
         if "(" not in kind or (len(own) >= FEWEST and max(floors) >= WIDE * min(floors)):
             yield _fitted(kind, own, launch_us, more_us)
+
+
+def _read(kernel: str) -> tuple[str, dict[str, str]]:
+    """Template and parameters of `template(name=value, ...)`; this file is read where there is only NumPy."""
+    template, _, named = kernel.rstrip(")").partition("(")
+    return template, dict(pair.split("=", 1) for pair in named.split(", ") if pair)  # type: ignore[misc]
 
 
 def _fitted(kind: str, samples: Sequence[Sample], launch_us: float, more_us: float) -> Rate:
