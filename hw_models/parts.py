@@ -22,6 +22,7 @@ Line = Annotated[str, Field(min_length=1, max_length=400, pattern=LINE_PATTERN)]
 Count = Annotated[int, Field(ge=1, le=1 << 20)]
 Limit = Annotated[int, Field(ge=0, le=1 << 50)]
 Bytes = Annotated[int, Field(ge=1, le=1 << 50)]
+Times = Annotated[float, Field(ge=0, le=1e4, allow_inf_nan=False)]
 Cycles = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 Bandwidth = Annotated[float, Field(ge=1e-3, le=1e12, allow_inf_nan=False)]
 """Bandwidth in bytes per cycle. Below the lower bound, a program of some megabytes takes too long to simulate."""
@@ -294,17 +295,22 @@ def _none_of_them(parts: tuple[Part, ...]) -> bool:
 
 
 class KernelRate(Part):
-    """How near to its floor a kind of kernel comes, as it was measured on the chip.
+    """What a kind of kernel takes on the chip, as it was measured: a start, and its floors, some of them many times.
 
     `kernel` is its template, with the parameters that it must have in brackets: `conv2d(tile=64x64)`; of several
     records that fit a kernel the one with the most parameters counts. Each launch takes `start_us` beyond
-    `Simt.launch_us`, and the work its floor divided by `efficiency`. Of five kernels that were measured four took a
-    time within `error`, a share, of that.
+    `Simt.launch_us`. Then the floors are added up: that of the `main` memory, of the `cache` that all cores share, of
+    the memory that threads share (`shared`), of the `tensor` units and of the `lanes`, each times its number. Half of the
+    kernels that were measured took a time within `error`, a share, of that.
     """
 
     kernel: Annotated[str, Field(pattern=KERNEL_PATTERN, max_length=200)]
     start_us: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
-    efficiency: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+    main: Times = 0.0
+    cache: Times = 0.0
+    shared: Times = 0.0
+    tensor: Times = 0.0
+    lanes: Times = 0.0
     error: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
 
 

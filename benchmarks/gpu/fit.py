@@ -32,8 +32,10 @@ def _kinds(bench: Bench) -> Iterator[Rate]:
     """Of the kernels that steps kernels and order have timed, with the launch that step rates has."""
     rates = [row for row in bench.rows("rates") if "per_second" in row and row["what"] == "launch"]
     launches = [1e6 / row["per_second"] for row in rates]
-    kernels = bench.rows("kernels")
-    samples = samples_of(kernels, bench.rows("order"))
+    kernels, pack = bench.rows("kernels"), bench.pack
+    programs = bench.here((*pack.programs, *pack.candidates))
+    roles = next((pack.manifest["rates"][program.chip]["roles"] for program in programs), {})
+    samples = samples_of(programs, kernels, bench.rows("order"), roles)
     return fitted_rates(samples, launches[0] if launches else 0.0, beyond_us(kernels, bench.rows("networks")))
 
 

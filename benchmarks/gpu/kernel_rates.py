@@ -1,25 +1,31 @@
 """Rates of kinds of kernels, from times of single kernels: what the chip file's `simt.kernels` should say.
 
-    rows of steps kernels and order --(floor, time) by kind--> start_us, efficiency, error --> lines of YAML
+    rows of steps kernels and order, floors of the pack --by kind--> start, times of each floor, error --> lines of YAML
 
 A kind is a template, with the parameter that sets its speed where enough kernels differ by it (`SPLIT`). Each kind's
-times are fitted by a start and the floor over an efficiency of at most 1, by least squares of the relative error. What
-a launch of a network takes beyond the same launch in a row of its own is added to every start: `beyond_us`.
+times are fitted by a start and a sum of its floors, each any number of times, none negative, by least squares of the
+relative error. A sum, because what one unit does overlaps little with what another does in kernels that wait for each
+step of theirs; the largest floor alone explains less. Kinds start from the numbers of their template. What a launch of
+a network takes beyond the same launch in a row of its own is added to every start (`beyond_us`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from statistics import median
 
 import numpy as np
 
 from benchmarks.gpu.bench import Row
+from benchmarks.gpu.store import Program
 from benchmarks.gpu.synthetic import Array
 
-__all__ = ["Rate", "Sample", "beyond_us", "fitted_rates", "samples_of", "yaml_lines"]
+__all__ = ["ROLES", "Rate", "Sample", "beyond_us", "fitted_rates", "samples_of", "yaml_lines"]
 
+ROLES = ("main", "cache", "shared", "tensor", "lanes")
+"""Memories and units as the chip file's records name them."""
 SPLIT: Mapping[str, str] = {
     "conv2d": "tile",
     "gemm": "tile",
@@ -28,43 +34,53 @@ SPLIT: Mapping[str, str] = {
     "inverted_residual": "weights",
 }
 """By template the parameter that divides it into kinds."""
-FEWEST, WIDE = 6, 4
-"""Samples of a kind of its own, and how many times the least of their floors the largest is."""
-SHARE = 0.8
-"""Of the samples whose error is at most `error`."""
+FEWEST = 6
+"""Samples of a kind of its own."""
+PLAIN, PLAIN_SAMPLES = np.array([2.0, 1.0, 1.0, 1.0, 1.0, 1.0]), 1.0
+"""A start in microseconds and times of floors that are expected of a template before anything is known of it, and how
+many samples that is worth."""
+WHOLE_SAMPLES = 6.0
+"""So many samples are the numbers of its template worth for a kind."""
+SHARE = 0.5
+"""Of the samples whose error is at most `error`: so a fused kernel has to promise as much more."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One kernel of one launch that was timed: microseconds of its floor, where it ran, and of a launch in a row."""
+    """One kernel of one launch that was timed in a row: microseconds of its floors where it ran, by role, and of it."""
 
     kernel: str
-    floor_us: float
+    floors_us: tuple[float, ...]
     took_us: float
 
 
 @dataclass(frozen=True)
 class Rate:
-    """One line of the chip file, and how many samples it comes from."""
+    """One line of the chip file, and how many samples it comes from; `times` are by role."""
 
     kernel: str
     start_us: float
-    efficiency: float
+    times: tuple[float, ...]
     error: float
     samples: int
 
 
-def samples_of(kernels: Iterable[Row], candidates: Iterable[Row]) -> list[Sample]:
-    """Of the rows of step `kernels`, and those of step `order`; kernels of several launches are left out."""
-    found = []
-    for row in kernels:
-        for group in row.get("groups", {}).values():
-            if group["launches"] == 1 and "warm_ms" in group:
-                found.append(Sample(group["kernel"], 1e3 * group["floor_ms"], 1e3 * group["warm_ms"]))
-    for row in candidates:
-        if row.get("launches") == 1 and "warm_ms" in row:
-            found.append(Sample(row["kernel"], 1e3 * row["warm_floor_ms"], 1e3 * row["warm_ms"]))
-    return found
+def samples_of(
+    programs: Iterable[Program], kernels: Iterable[Row], candidates: Iterable[Row], roles: Mapping[str, str]
+) -> Iterator[Sample]:
+    """Of the rows of step `kernels`, and those of step `order`; kernels of several launches are left out. `programs`
+    are those of the pack, and `roles` has the chip's memory or unit of each role."""
+    groups = {row["key"]: row.get("groups", {}) for row in kernels}
+    forced = {row["key"]: row for row in candidates}
+    for program in programs:
+        rows = groups.get(program.key, {})
+        if program.group and "warm_ms" in forced.get(program.key, {}):
+            rows = {program.group: forced[program.key]}
+        for name, row in rows.items():
+            kernel = program.kernels[name]
+            if kernel["launches"] == 1 and "warm_ms" in row:
+                floors = tuple(1e3 * kernel["floors_ms"].get(roles[role], 0.0) for role in ROLES)
+                yield Sample(kernel["kernel"], floors, 1e3 * row["warm_ms"])
 
 
 def beyond_us(kernels: Iterable[Row], networks: Iterable[Row]) -> float:
@@ -79,7 +95,7 @@ def beyond_us(kernels: Iterable[Row], networks: Iterable[Row]) -> float:
     return max(0.0, median(shares)) if shares else 0.0
 
 
-def fitted_rates(samples: Sequence[Sample], launch_us: float, more_us: float) -> Iterator[Rate]:
+def fitted_rates(samples: Iterable[Sample], launch_us: float, more_us: float) -> Iterator[Rate]:
     """By template, and by kind where there are enough samples, in alphabetical order. `launch_us` is that of the chip
     file, which starts do not contain; `more_us` is added to each."""
     by_kind: dict[str, list[Sample]] = {}
@@ -89,10 +105,13 @@ def fitted_rates(samples: Sequence[Sample], launch_us: float, more_us: float) ->
         if SPLIT.get(template) in parameters:
             name = SPLIT[template]
             by_kind.setdefault(f"{template}({name}={parameters[name]})", []).append(sample)
+    whole = {kind: _numbers(own, PLAIN, PLAIN_SAMPLES) for kind, own in by_kind.items() if "(" not in kind}
     for kind, own in sorted(by_kind.items()):
-        floors = [sample.floor_us for sample in own]
-        if "(" not in kind or (len(own) >= FEWEST and max(floors) >= WIDE * min(floors)):
-            yield _fitted(kind, own, launch_us, more_us)
+        if "(" not in kind:
+            yield _rate(kind, own, whole[kind], launch_us, more_us)
+        elif len(own) >= FEWEST:
+            numbers = _numbers(own, whole[kind.partition("(")[0]], WHOLE_SAMPLES)
+            yield _rate(kind, own, numbers, launch_us, more_us)
 
 
 def _read(kernel: str) -> tuple[str, dict[str, str]]:
@@ -101,33 +120,49 @@ def _read(kernel: str) -> tuple[str, dict[str, str]]:
     return template, dict(pair.split("=", 1) for pair in named.split(", ") if pair)  # type: ignore[misc]
 
 
-def _fitted(kind: str, samples: Sequence[Sample], launch_us: float, more_us: float) -> Rate:
-    floors = np.array([sample.floor_us for sample in samples])
-    took = np.array([sample.took_us for sample in samples])
-    start, slower = _not_negative(np.stack([1 / took, floors / took], axis=1), 1 - floors / took)
-    expected = start + (1 + slower) * floors
-    error = float(np.quantile(np.abs(expected / took - 1), SHARE))
-    return Rate(kind, max(0.0, start - launch_us + more_us), 1 / (1 + slower), error, len(samples))
+def _terms(samples: Sequence[Sample]) -> tuple[Array, Array]:
+    """A start and the floors, one row per sample, and the times."""
+    terms = np.array([(1.0, *sample.floors_us) for sample in samples])
+    return terms, np.array([sample.took_us for sample in samples])
 
 
-def _not_negative(factors: Array, wanted: Array) -> tuple[float, float]:
-    """Two numbers, none negative, whose products with `factors` are nearest to `wanted`: the best of the solutions with
-    both, one or none of them."""
-    best, found = float(wanted @ wanted), np.zeros(2)
-    for used in ([0, 1], [0], [1]):
-        numbers = np.zeros(2)
-        numbers[used] = np.linalg.lstsq(factors[:, used], wanted, rcond=None)[0]
-        left = factors @ numbers - wanted
-        if (numbers >= 0).all() and float(left @ left) < best:
-            best, found = float(left @ left), numbers
-    return float(found[0]), float(found[1])
+def _numbers(samples: Sequence[Sample], expected: Array, worth: float) -> Array:
+    """Start and times of each floor. What samples do not tell apart stays near what was `expected`, which counts as
+    much as so many samples."""
+    terms, took = _terms(samples)
+    shares = terms / took[:, None]
+    held = np.diag(np.sqrt(worth * (shares**2).mean(axis=0)))
+    return _not_negative(np.vstack([shares, held]), np.concatenate([np.ones(len(took)), held @ expected]))
+
+
+def _rate(kind: str, samples: Sequence[Sample], numbers: Array, launch_us: float, more_us: float) -> Rate:
+    terms, took = _terms(samples)
+    error = float(np.quantile(np.abs(terms @ numbers / took - 1), SHARE))
+    start, *times = (float(number) for number in numbers)
+    return Rate(kind, max(0.0, start - launch_us + more_us), tuple(times), error, len(samples))
+
+
+def _not_negative(terms: Array, wanted: Array) -> Array:
+    """Numbers, none negative, whose products with `terms` sum up nearest to `wanted`: the best solution with some of
+    the terms, all sets of which are tried."""
+    count = terms.shape[1]
+    best, found = float(wanted @ wanted), np.zeros(count)
+    for size in range(1, count + 1):
+        for used in map(list, combinations(range(count), size)):
+            numbers = np.zeros(count)
+            numbers[used] = np.linalg.lstsq(terms[:, used], wanted, rcond=None)[0]
+            left = terms @ numbers - wanted
+            if (numbers >= 0).all() and float(left @ left) < best * (1 - 1e-9):
+                best, found = float(left @ left), numbers
+    return found
 
 
 def yaml_lines(rates: Iterable[Rate]) -> Iterator[str]:
     """As they stand in a chip file."""
     for rate in rates:
         kernel = f'"{rate.kernel}"' if "(" in rate.kernel else rate.kernel
+        times = "".join(f"{role}: {many:.2f}, " for role, many in zip(ROLES, rate.times, strict=True) if many >= 0.005)
         yield (
-            f"    - {{kernel: {kernel}, start_us: {rate.start_us:.2f}, efficiency: {rate.efficiency:.2f}, "
-            f"error: {rate.error:.2f}}}  # of {rate.samples} kernels"
+            f"    - {{kernel: {kernel}, start_us: {rate.start_us:.2f}, {times}error: {rate.error:.2f}}}"
+            f"  # of {rate.samples} kernels"
         )

@@ -33,6 +33,7 @@ def packed_rates(chip: Chip, writer: PackWriter, *, ptx: bool) -> dict[str, Any]
         "module": writer.add(code),
         "kernels": _said(chip),
         "places": _places(chip),
+        "roles": _roles(chip),
     }
 
 
@@ -43,6 +44,17 @@ def _places(chip: Chip) -> dict[str, str]:
         "L2": chip.simt.cache,
         "mma": chip.tensor.name,
         "wgmma": chip.tensor.name,
+    }
+
+
+def _roles(chip: Chip) -> dict[str, str]:
+    """The memory or unit of the chip for each role of `simt.kernels`."""
+    return {
+        "main": main_memory(chip),
+        "cache": chip.simt.cache,
+        "shared": chip.simt.shared_memory,
+        "tensor": chip.tensor.name,
+        "lanes": chip.lanes.name,
     }
 
 

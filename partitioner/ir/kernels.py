@@ -10,7 +10,7 @@ target offers kernels for a set of layers, or none, and the plan only chooses se
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
@@ -19,6 +19,7 @@ from typing import Protocol, runtime_checkable
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
 from hw_models.parts import KernelRate
+from hw_models.routes import main_memory
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.target import AcceptingTarget
@@ -36,6 +37,16 @@ class KernelFloor:
     name: str
     seconds: float
     work: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSpeed:
+    """How long kernels of a kind take, as measured: seconds of each launch beyond those of an empty one, and how many
+    times the floor of a memory or unit counts; floors that are not named count nothing. `error` is a share."""
+
+    start_seconds: float
+    times: tuple[tuple[str, float], ...]
+    error: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +70,7 @@ class Kernel:
     floors: tuple[KernelFloor, ...] = ()
     blocks: tuple[int, ...] = ()
     values: tuple[tuple[str, int], ...] = ()
-    measured: KernelRate | None = None
+    measured: KernelSpeed | None = None
 
     def __post_init__(self) -> None:
         """Raises PlanError for a kernel whose text could not be read back, and for zero launches or negative times."""
@@ -92,12 +103,13 @@ class Kernel:
     @property
     def seconds(self) -> float:
         """Seconds that the kernel is expected to take where kernels of its kind were measured. Else the fewest: its
-        launches, and the need of its busiest unit or memory."""
-        busiest = self.busiest.seconds if self.busiest else 0.0
+        launches, and the need of its busiest unit or memory, below which nothing is expected either."""
+        fewest = self.launches * self.launch_seconds + (self.busiest.seconds if self.busiest else 0.0)
         if self.measured is None:
-            return self.launches * self.launch_seconds + busiest
-        start = self.launch_seconds + 1e-6 * self.measured.start_us
-        return self.launches * start + busiest / self.measured.efficiency
+            return fewest
+        times = dict(self.measured.times)
+        work = sum(times.get(floor.name, 0.0) * floor.seconds for floor in self.floors)
+        return max(fewest, self.launches * (self.launch_seconds + self.measured.start_seconds) + work)
 
     @property
     def error(self) -> float:
@@ -120,16 +132,27 @@ class KernelTarget(AcceptingTarget, Protocol):
         where they cannot be fused. Each single layer of accepted operators has at least one."""
 
 
-def with_rate(kernel: Kernel, rates: Sequence[KernelRate]) -> Kernel:
-    """The kernel with the rate of its kind, if there is one: that which names the most of its parameters."""
-    fitting = [(len(named), rate) for rate, template, named in map(_read_rate, rates)
-               if template == kernel.template and named.items() <= dict(kernel.parameters).items()]  # fmt: skip
-    return replace(kernel, measured=max(fitting, key=lambda pair: pair[0])[1]) if fitting else kernel
+def with_speed(kernel: Kernel, chip: Chip) -> Kernel:
+    """The kernel with what the chip file knows of its kind: the record that names the most of its parameters."""
+    found = [(len(named), speed) for template, named, speed in _speeds(chip)
+             if template == kernel.template and named.items() <= dict(kernel.parameters).items()]  # fmt: skip
+    return replace(kernel, measured=max(found, key=lambda pair: pair[0])[1]) if found else kernel
 
 
-@lru_cache(maxsize=1024)
-def _read_rate(rate: KernelRate) -> tuple[KernelRate, str, Mapping[str, int | str]]:
-    return rate, *read_kernel(rate.kernel)
+@lru_cache(maxsize=16)
+def _speeds(chip: Chip) -> tuple[tuple[str, Mapping[str, int | str], KernelSpeed], ...]:
+    return tuple((*read_kernel(rate.kernel), _speed(rate, chip)) for rate in chip.simt.kernels)
+
+
+def _speed(rate: KernelRate, chip: Chip) -> KernelSpeed:
+    times = (
+        (main_memory(chip), rate.main),
+        (chip.simt.cache, rate.cache),
+        (chip.simt.shared_memory, rate.shared),
+        (chip.tensor.name, rate.tensor),
+        (chip.lanes.name, rate.lanes),
+    )
+    return KernelSpeed(1e-6 * rate.start_us, tuple((name, many) for name, many in times if many), rate.error)
 
 
 def read_kernel(text: str) -> tuple[str, Mapping[str, int | str]]:

@@ -77,7 +77,8 @@ def test_an_unknown_name_lists_what_exists() -> None:
         load_chip("stcp90")
     assert str(caught.value) == (
         "chip 'stcp90': needs the name of a built-in chip or the path of a chip file; "
-        "has built-in chips a100, h100, h200, stcp920; did you mean 'stcp920'? Otherwise give a path such as ./stcp90.yaml"
+        "has built-in chips a100, h100, h200, stcp920; did you mean 'stcp920'? "
+        "Otherwise give a path such as ./stcp90.yaml"
     )
 
 

@@ -27,9 +27,9 @@ from codegen.cutlass.families.matrix.fallback_products import FALLBACK_PRODUCT
 from codegen.cutlass.families.matrix.gemm import GEMM
 from codegen.cutlass.kernel.expressions import BINARY, UNARY
 from codegen.cutlass.kernel.family import Family, KernelWork
-from codegen.cutlass.kernel.floors import taps, value_bytes, window_bytes
+from codegen.cutlass.kernel.floors import taps, value_bytes, window_bytes, with_cache_traffic
 from hw_models.chip import Chip
-from partitioner.ir.kernels import Kernel, with_rate
+from partitioner.ir.kernels import Kernel, with_speed
 
 ELEMENTWISE = dict.fromkeys((*UNARY, *BINARY, "scale_shift"), no_anchor)
 
@@ -63,8 +63,13 @@ def offered(work: KernelWork) -> tuple[Kernel, ...]:
     """All kernels that the families offer for these layers and that fit a block of the chip, with the bytes of each
     value that the main memory gives and takes, and the rates that the chip file has."""
     fitting = (kernel for family in FAMILIES.values() for kernel in family.offers(work) if _fits(kernel, work.chip))
-    rates = work.chip.simt.kernels
-    return tuple(with_rate(replace(kernel, values=value_bytes(work, kernel.floors)), rates) for kernel in fitting)
+    return tuple(_complete(kernel, work) for kernel in fitting)
+
+
+def _complete(kernel: Kernel, work: KernelWork) -> Kernel:
+    values = value_bytes(work, kernel.floors)
+    floors = with_cache_traffic(kernel.floors, work, sum(size for _, size in values))
+    return with_speed(replace(kernel, values=values, floors=floors), work.chip)
 
 
 def _fits(kernel: Kernel, chip: Chip) -> bool:

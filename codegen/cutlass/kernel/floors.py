@@ -48,16 +48,35 @@ def value_bytes(work: KernelWork, floors: Iterable[KernelFloor]) -> tuple[tuple[
 
 def _outside(work: KernelWork) -> tuple[str, ...]:
     """Values that the layers read from outside, then those that they leave there."""
-    graph = work.graph
-    made = [name for layer in work.layers for op in layer.ops for name in graph.op_by_name[op].outputs]
-    inside = {op for layer in work.layers for op in layer.ops}
-    read = (name for layer in work.layers for name in layer.inputs(graph) if name not in made)
-    left = (
+    made = _made(work)
+    read = (name for layer in work.layers for name in layer.inputs(work.graph) if name not in made)
+    return tuple(dict.fromkeys((*read, *_left(work))))
+
+
+def _made(work: KernelWork) -> list[str]:
+    return [name for layer in work.layers for op in layer.ops for name in work.graph.op_by_name[op].outputs]
+
+
+def _left(work: KernelWork) -> list[str]:
+    """Values that the layers make and leave outside."""
+    graph, inside = work.graph, {op for layer in work.layers for op in layer.ops}
+    return [
         name
-        for name in made
+        for name in _made(work)
         if name in graph.outputs or any(reader.name not in inside for reader in graph.consumers[name])
-    )
-    return tuple(dict.fromkeys((*read, *left)))
+    ]
+
+
+def with_cache_traffic(floors: tuple[KernelFloor, ...], work: KernelWork, moved_bytes: int) -> tuple[KernelFloor, ...]:
+    """The floors with all bytes that go through the shared cache: those that blocks read, as a family counts them, and
+    those that are written. A family that counts none reads each of its `moved_bytes` once."""
+    name = work.chip.simt.cache
+    bandwidth = _bandwidth(work.chip, name)
+    read = [floor.seconds * bandwidth for floor in floors if floor.name == name]
+    written = sum(work.graph.by_name[value].size_bytes for value in _left(work))
+    whole = max(moved_bytes, round(read[0]) + written) if read and isfinite(bandwidth) else moved_bytes
+    through = KernelFloor(name, whole / bandwidth, f"{whole} bytes through the cache")
+    return (*(floor for floor in floors if floor.name != name), through)
 
 
 def reached_bytes(work: KernelWork, elements: int) -> int:

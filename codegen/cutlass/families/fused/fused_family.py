@@ -16,7 +16,7 @@ from codegen.cutlass.sources import filled, source_text
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from partitioner.ir.graph import Constants
-from partitioner.ir.kernels import Kernel, KernelFloor, with_rate
+from partitioner.ir.kernels import Kernel, KernelFloor, with_speed
 
 
 class FusedTile(Protocol):
@@ -81,7 +81,7 @@ class FusedFamily(Generic[Tile]):
         layers = self.layers_of(work)
         kernels = [self._candidate(tile, layers.costs(tile), work.chip) for tile in layers.tiles()] if layers else []
         if self.most_offered is not None:
-            kernels = sorted(kernels, key=lambda kernel: with_rate(kernel, work.chip.simt.kernels).seconds)
+            kernels = sorted(kernels, key=lambda kernel: with_speed(kernel, work.chip).seconds)
         return tuple(kernels[: self.most_offered])
 
     def _candidate(self, tile: Tile, costs: FusedCosts, chip: Chip) -> Kernel:

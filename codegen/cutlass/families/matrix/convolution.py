@@ -2,10 +2,15 @@
 
     image N x H x W x C, filters K x R x S x C  -->  N x P x Q x K: rows N P Q, columns K, depth R S C
 
-Channels are read 8, 4 or 2 at a time. An odd number of channels is padded to 4 or a multiple of 8: the image by a
-preceding kernel, into scratch memory, the filters when they are emitted. Where all channels are read at once, a step
-of the depth takes those of several taps (CUTLASS's fixed channels), else those of one tap. Filters are stored in the
-layout in which they are read (`Wants.weights`).
+Channels are read 8, 4 or 2 at a time, a step of the depth takes those of one tap. An odd number of channels is padded
+to a multiple of 8: the image by a preceding kernel, into scratch memory, the filters when they are emitted.
+
+A step of few channels would be nearly empty. Then all taps of a row are read as one tap of more channels, which
+neighbouring pixels are in memory: S taps of C channels are one of S C, from one pixel to the next are C elements. The
+preceding kernel pads the pixels to 4 or 8 channels, and rows by the pixels beyond the edges, of which the convolution
+then knows nothing.
+
+Filters are stored in the layout in which they are read (`Wants.weights`).
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ from math import gcd, prod
 
 import numpy as np
 
-from codegen.cutlass.families.matrix.padding import pad_channels
+from codegen.cutlass.families.matrix.padding import pad_channels, pad_pixels
 from codegen.cutlass.families.matrix.tensor_epilogues import TensorEpilogue, epilogue_of
 from codegen.cutlass.families.matrix.tiles import TILES, WIDE_TILES, MatrixTile, tile_floors, tile_named
 from codegen.cutlass.kernel.family import KernelWork, Parameters
@@ -33,25 +38,20 @@ MOST_TAPS = 32
 
 
 def conv_alignment(channels: int, groups: int) -> int:
-    """Channels of a group that are read at a time: 8, 4 or 2; those of the padded image where there is an odd number; 0
-    where neither works."""
-    if channels % 2 and groups > 1:
-        return 0
-    return gcd(_padded_channels(channels), WIDEST)
-
-
-def _padded_channels(channels: int) -> int:
-    """An even number as it is, an odd one padded to 4 or a multiple of 8."""
-    if channels % 2 == 0:
-        return channels
-    return FEWEST if channels < FEWEST else -(-channels // WIDEST) * WIDEST
+    """Channels of a group that are read at a time: 8, 4 or 2; 8 where an odd number is padded; 0 where neither
+    works."""
+    at_once = gcd(channels, WIDEST)
+    if at_once > 1:
+        return at_once
+    return WIDEST if groups == 1 else 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Problem:
-    """One convolution; channels and filters are those of one group."""
+    """One convolution; channels and filters are those of one group. `by_row`: the taps of a row are read as one."""
 
     work: KernelWork
+    by_row: bool = False
 
     @property
     def groups(self) -> int:
@@ -79,36 +79,63 @@ class _Problem:
         return rows, columns
 
     @property
-    def alignment(self) -> int:
-        return conv_alignment(self.channels, self.groups)
+    def has_rows(self) -> bool:
+        """Whether the taps of a row can be read as one, and fewer steps come of it."""
+        dense = self.groups == 1 and self.work.anchor.ints("dilations")[1] == 1
+        return dense and self.taps[1] > 1 and self.channels < WIDEST
 
     @property
     def padded_channels(self) -> int:
-        """Channels of the image as the kernel reads it."""
-        return _padded_channels(self.channels)
+        """Channels of a pixel as the kernel reads it."""
+        if self.by_row:
+            return FEWEST if self.channels <= FEWEST else WIDEST
+        return self.channels if self.channels % 2 == 0 else -(-self.channels // WIDEST) * WIDEST
 
     @property
-    def fixed(self) -> bool:
-        """Whether all channels are read at once."""
-        return self.groups == 1 and self.padded_channels == self.alignment
+    def padded_width(self) -> int:
+        """Pixels of a row as the kernel reads it: by rows, all that a window reaches."""
+        return (self.result[2] - 1) * self.strides[1] + self.taps[1] if self.by_row else self.image[2]
 
     @property
-    def depth(self) -> int:
-        """Channels of all taps, as they are read."""
-        return self.padded_channels * prod(self.taps)
+    def pads(self) -> bool:
+        """Whether a kernel before it pads the image."""
+        return self.by_row or self.padded_channels != self.channels
+
+    @property
+    def strides(self) -> tuple[int, int]:
+        down, across = self.work.anchor.ints("strides")
+        return down, across
+
+    @property
+    def seen(self) -> tuple[tuple[int, int], int, int]:
+        """What CUTLASS is told: taps of a column and a row, channels of a tap, pixels of a row."""
+        (rows, columns), channels = self.taps, self.padded_channels
+        if self.by_row:
+            return (rows, 1), columns * channels, (self.result[2] - 1) * self.strides[1] + 1
+        return (rows, columns), channels, self.image[2]
+
+    @property
+    def alignment(self) -> int:
+        """Channels that are read at a time; 0 where there are none."""
+        if not self.by_row:
+            return conv_alignment(self.channels, self.groups)
+        pixel = self.padded_channels
+        return gcd(self.taps[1] * pixel, self.strides[1] * pixel, self.padded_width * pixel, WIDEST)
 
     def steps(self, tile: MatrixTile) -> int:
-        """Steps of the tile's depth: each has channels of one tap, or of as many as there is room for."""
-        if self.fixed:
-            return -(-self.depth // tile.depth)
-        return prod(self.taps) * -(-self.padded_channels // tile.depth)
+        """Steps of the tile's depth."""
+        taps, channels, _ = self.seen
+        return prod(taps) * -(-channels // tile.depth)
 
     @property
     def fits(self) -> bool:
         """Whether CUTLASS's limits hold: the taps of a row and of a column are kept in masks of 32 bits, and strides in
         int32."""
-        largest = prod(self.image[:3]) * self.padded_channels * self.groups
-        return max(self.taps) <= MOST_TAPS and largest < 1 << 31
+        return max(self.seen[0]) <= MOST_TAPS and self.padded_elements * self.groups < 1 << 31
+
+    @property
+    def padded_elements(self) -> int:
+        return prod(self.image[:2]) * self.padded_width * self.padded_channels
 
     @property
     def epilogue(self) -> TensorEpilogue:
@@ -124,49 +151,55 @@ class ConvolutionFamily:
     def offers(self, work: KernelWork) -> tuple[Kernel, ...]:
         if len(work.layers) > 1 or work.anchor.kind != "conv" or len(work.shape(work.output)) != 4:
             return ()
-        problem = _Problem(work)
-        if not problem.alignment or problem.filters == 1 or not problem.fits:
-            return ()
-        tiles = (*TILES, *WIDE_TILES) if problem.alignment == WIDEST else TILES
-        tiles = tuple(tile for tile in tiles if -(-problem.filters // tile.columns) <= MOST_BLOCKS)
-        return tuple(self._candidate(problem, tile) for tile in tiles)
+        return tuple(
+            self._candidate(problem, tile)
+            for problem in (_Problem(work, by_row=True), _Problem(work))
+            if (problem.has_rows or not problem.by_row) and problem.alignment and problem.filters > 1 and problem.fits
+            for tile in ((*TILES, *WIDE_TILES) if problem.alignment == WIDEST else TILES)
+            if -(-problem.filters // tile.columns) <= MOST_BLOCKS
+        )
 
     def _candidate(self, problem: _Problem, tile: MatrixTile) -> Kernel:
-        chip, pads = problem.work.chip, problem.padded_channels != problem.channels
-        rows, groups = prod(problem.result[:3]), problem.groups
-        traffic = window_bytes(problem.work)
-        if pads:
-            traffic += 4 * prod(problem.image[:3]) * problem.padded_channels  # written and read once more
+        chip, groups, rows = problem.work.chip, problem.groups, prod(problem.result[:3])
+        traffic = window_bytes(problem.work) + 4 * problem.padded_elements * problem.pads  # written and read once more
+        taps, channels, _ = problem.seen
+        floors = tile_floors(
+            chip, tile, rows, problem.filters, prod(taps) * channels, groups, steps=problem.steps(tile)
+        )
         return Kernel(
             self.name,
-            (("tile", tile.name), ("aligned", problem.alignment)),
+            (("tile", tile.name), ("aligned", problem.alignment), *((("taps", "rows"),) if problem.by_row else ())),
             (),
             (("shared_bytes", tile.shared_bytes), ("threads", tile.threads)),
-            groups + pads,
+            groups + problem.pads,
             launch_seconds(chip),
-            (main_floor(chip, traffic),
-             *tile_floors(chip, tile, rows, problem.filters, problem.depth, groups, steps=problem.steps(tile))),
+            (main_floor(chip, traffic), *floors),
             (-(-rows // tile.rows), -(-problem.filters // tile.columns), groups),
-        )  # fmt: skip
+        )
 
     def launches(
         self, work: KernelWork, parameters: Parameters, constants: Constants
     ) -> tuple[Launch | ComputedLaunch, ...]:
         """The launches, one per group. Raises TargetError for a tile that is not in `TILES`."""
-        problem, tile = _Problem(work), tile_named(parameters.get("tile"))
+        problem, tile = _Problem(work, parameters.get("taps") == "rows"), tile_named(parameters.get("tile"))
         if tile is None:
             raise TargetError(f"kernel {self.name}", needs=f"a tile of {', '.join(t.name for t in TILES)}",
                               has=str(parameters.get("tile")))  # fmt: skip
         source = _source(problem, tile)
         image, filters = work.anchor.inputs[:2]
-        if problem.padded_channels == problem.channels:
+        if not problem.pads:
             return tuple(_launch(problem, source, Address(image), Address(filters), g) for g in range(problem.groups))
-        padded = LayerScratch(0, 2 * prod(problem.image[:3]) * problem.padded_channels)
+        padded = LayerScratch(0, 2 * problem.padded_elements)
         weights = Data(f"{filters} padded", _padded(problem, constants))
-        return (
-            pad_channels(Address(image), padded, prod(problem.image[:3]), problem.channels, problem.padded_channels),
-            _launch(problem, source, padded, weights, 0),
-        )
+        return _padding(problem, Address(image), padded), _launch(problem, source, padded, weights, 0)
+
+
+def _padding(problem: _Problem, image: Address, padded: LayerScratch) -> Launch:
+    channels, wanted = problem.channels, problem.padded_channels
+    if not problem.by_row:
+        return pad_channels(image, padded, prod(problem.image[:3]), channels, wanted)
+    left, rows = problem.work.anchor.ints("pads")[1], prod(problem.image[:2])
+    return pad_pixels(image, padded, rows, problem.image[2], problem.padded_width, left, channels, wanted)
 
 
 def _source(problem: _Problem, tile: MatrixTile) -> Source:
@@ -177,7 +210,6 @@ def _source(problem: _Problem, tile: MatrixTile) -> Source:
         WARP=tile.warp,
         WIDTH=gcd(problem.filters, WIDEST),
         SWIZZLE=SWIZZLE,
-        ITERATOR="kFixedChannels" if problem.fixed else "kOptimized",
         STAGES=tile.stages,
         ALIGNMENT=problem.alignment,
     )
@@ -187,19 +219,20 @@ def _source(problem: _Problem, tile: MatrixTile) -> Source:
 
 def _launch(problem: _Problem, source: Source, image: Place, filters: Place, group: int) -> ComputedLaunch:
     op, result = problem.work.anchor, problem.result
-    rows, columns = problem.taps
-    n, h, w, _ = problem.image
+    taps, channels, width = problem.seen
+    n, h, _, _ = problem.image
     skipped, written = 2 * group * problem.channels, 2 * group * problem.filters
     pitch = problem.padded_channels if problem.groups == 1 else problem.image[3]
     bias = op.inputs[2] if len(op.inputs) > 2 else None
+    top, left = op.ints("pads")[:2]
     numbers = (
-        n, h, w, problem.padded_channels, problem.filters, rows, columns, result[1], result[2],
-        *op.ints("pads")[:2], *op.ints("strides"), *op.ints("dilations"), pitch, result[3], int(bias is not None),
+        n, h, width, channels, problem.filters, *taps, *result[1:3], top, 0 if problem.by_row else left,
+        *problem.strides, *op.ints("dilations"), pitch, result[3], pitch * problem.padded_width, int(bias is not None),
     )  # fmt: skip
     read = problem.epilogue.source
     places = (
         moved(image, skipped),
-        moved(filters, 2 * group * problem.filters * rows * columns * problem.padded_channels),
+        moved(filters, 2 * group * problem.filters * prod(taps) * channels),
         Address(read, plus_bytes=written) if read else Address(problem.work.output, True, written),
         Address(problem.work.output, True, written),
         *((Address(bias, plus_bytes=written),) if bias else ()),

@@ -7,18 +7,20 @@ from codegen.cutlass.kernel.launches import Launch, Place, Source
 from codegen.cutlass.sources import filled, source_text
 
 THREADS = 256
-FEW_CHANNELS, PIXELS = 8, 8
-"""Padded channels up to which a thread copies whole pixels, and how many of them."""
 
 
 def pad_channels(x: Place, y: Place, pixels: int, channels: int, padded: int) -> Launch:
-    """Copy `pixels` x `channels` at `x` to `pixels` x `padded` at `y`; the new elements are zero. `padded` is 4, or a
-    multiple of 8."""
-    if padded > FEW_CHANNELS:
-        return _launch("pad_wide_channels", x, y, pixels * padded // 8, channels, padded)
-    text = source_text("common.cuh") + filled("pad_channels.cu", CHANNELS=channels, PADDED=padded)
-    blocks = -(-pixels // (PIXELS * THREADS))
-    return Launch(Source("pad_channels", text), "pad_channels", (blocks, 1, 1), (THREADS, 1, 1), (x, y, pixels))
+    """Copy `pixels` x `channels` at `x` to `pixels` x `padded`, a multiple of 8, at `y`; the new elements are zero."""
+    return _launch("pad_channels", x, y, pixels * padded // 8, channels, padded)
+
+
+def pad_pixels(x: Place, y: Place, rows: int, width: int, wanted: int, left: int, channels: int, padded: int) -> Launch:
+    """Copy `rows` of `width` pixels of `channels` at `x` to rows of `wanted` pixels of `padded` channels, 4 or 8, at
+    `y`, behind `left` pixels; all that is new is zero."""
+    text = source_text("common.cuh") + filled("pad_pixels.cu", CHANNELS=channels, PADDED=padded)
+    pixels = rows * wanted
+    arguments = (x, y, pixels, width, wanted, left)
+    return Launch(Source("pad_pixels", text), "pad_pixels", (-(-pixels // THREADS), 1, 1), (THREADS, 1, 1), arguments)
 
 
 def pad_matrices(x: Place, y: Place, matrices: int, given: tuple[int, int], wanted: tuple[int, int]) -> Launch:

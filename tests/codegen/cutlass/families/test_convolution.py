@@ -28,7 +28,7 @@ def test_windows_and_groups(tmp_path: Path) -> None:
 
 
 def test_channels_that_are_no_multiple_of_eight(tmp_path: Path) -> None:
-    """3 are padded, 4 and 2 are read as they are; a sum with a map and what follows it are taken in."""
+    """3 are padded, 12 and 10 are read as they are; a sum with a map and what follows it are taken in."""
     net = Network([("x", (1, 3, 10, 7)), ("r", (1, 12, 10, 7))])
     first = net.add("Relu", net.conv("x", 12, 3, pads=[1, 1, 1, 1]))
     second = net.conv(first, 12, 3, pads=[1, 1, 1, 1])
@@ -104,3 +104,25 @@ def test_a_value_under_two_names_is_read_by_one_kernel(tmp_path: Path) -> None:
     net.add("Max", value, flat)
     outputs = [node.output[0] for node in net.nodes[-2:]]
     assert judged(net.model(*outputs), tmp_path, samples=16).failures == ()
+
+
+@pytest.mark.parametrize(
+    ("channels", "kernel", "pads", "strides", "aligned"),
+    [
+        (3, (7, 7), [3, 3, 3, 3], (2, 2), 4),
+        (3, (3, 4), [0, 2, 1, 1], (1, 2), 8),
+        (1, (5, 3), [2, 0, 2, 3], (1, 1), 4),
+        (7, (2, 3), [1, 0, 0, 0], (2, 3), 8),
+        (5, (1, 2), [0, 0, 0, 0], (1, 1), 8),
+    ],
+)
+def test_taps_of_a_row_are_read_as_one_where_channels_are_few(
+    channels: int, kernel: tuple[int, int], pads: list[int], strides: tuple[int, int], aligned: int, tmp_path: Path
+) -> None:
+    """Images with rows that windows do not reach, and edges on one side."""
+    net = Network([("x", (2, channels, 13, 17))])
+    model = net.model(net.add("Relu", net.conv("x", 16, kernel, pads=pads, strides=strides)))
+    planned = plan_model(save(model, tmp_path / "net.onnx"), "a100", CompileOptions(O0()))
+    _, parameters = read_kernel(planned.plan.groups[0].kernel)
+    assert (parameters.get("taps"), parameters["aligned"]) == ("rows", aligned)
+    assert judged(model, tmp_path).failures == ()
