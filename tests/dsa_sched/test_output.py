@@ -161,9 +161,9 @@ def test_the_report_is_printed_before_it_is_written(tmp_path: Path, command: str
         scenario = Path(__file__).parents[2] / "samples" / "scenarios" / "two_cpus.yaml"
         words[2:4] = ["--scenario", str(scenario)]
         said = "makespan"
-    done = subprocess.run((*COMMAND, *words), capture_output=True, text=True, check=False)
+    done = CliRunner().invoke(cli, words)
     assert said in done.stdout
-    assert done.returncode == 1
+    assert done.exit_code == 1
     assert done.stderr.endswith("error: /dev/full: needs a place that can be written; has no space left on device\n")
 
 
