@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+from itertools import pairwise
 
 import pytest
 from hypothesis import settings
@@ -64,8 +65,7 @@ def spread_numbers(cases: int, count: int) -> set[int]:
     """One of each of `count` stretches of equal length: of the first its first, of the second its second, and so on, so
     that inner parameters differ where their number divides that length."""
     ends = [number * cases // count for number in range(count + 1)]
-    stretches = zip(ends[:-1], ends[1:], strict=True)
-    return {low + number % (high - low) for number, (low, high) in enumerate(stretches) if high > low}
+    return {low + number % (high - low) for number, (low, high) in enumerate(pairwise(ends)) if high > low}
 
 
 @pytest.fixture
