@@ -139,7 +139,7 @@ def test_what_the_search_says_of_levels_is_what_they_take_alone(case: str) -> No
         assert learned.cycles == cycles_of(alone) if learned.timed else learned.cycles <= cycles_of(alone)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_no_plan_is_made_for_a_limit_below_what_the_network_needs() -> None:
     model, chip = CASES["squeezenet"]()
     floor = binding_floor(network_floors(model.graph, chip)).cycles

@@ -64,7 +64,12 @@ def test_files_that_are_listed_as_long_exist_the_longest_first() -> None:
 
 
 def test_sums_by_file_are_written_where_they_are_large() -> None:
-    seconds = {"tests/a.py::test_x[1]": 5.0, "tests/a.py::test_y": 4.0, "tests/b.py::test_z": 20.0, "tests/c.py::t": 1.0}
+    seconds = {
+        "tests/a.py::test_x[1]": 5.0,
+        "tests/a.py::test_y": 4.0,
+        "tests/b.py::test_z": 20.0,
+        "tests/c.py::t": 1.0,
+    }
     assert list(processor_times.files_of(seconds).items()) == [("tests/b.py", 20), ("tests/a.py", 9)]
 
 
