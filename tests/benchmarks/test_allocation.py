@@ -8,7 +8,7 @@ from benchmarks.allocation import SPILLS, measure_main_memory, measure_plans
 from tests.chip_runs import stcp920
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_auto_is_what_the_cost_model_finds_fastest() -> None:
     rows = {row["spill"]: row for row in measure_plans([("squeezenet", 2, 256 << 10)])}
     assert tuple(rows) == SPILLS

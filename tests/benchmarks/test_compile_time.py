@@ -47,7 +47,7 @@ def test_an_unknown_chip_is_refused(tmp_path: Path) -> None:
     assert done.stderr.startswith("error: ")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_stage_is_timed(tmp_path: Path) -> None:
     tiny(tmp_path / "tiny.onnx")
     said, table = tmp_path / "time.json", tmp_path / "time.md"

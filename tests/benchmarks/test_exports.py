@@ -27,7 +27,7 @@ def write(folder: Path, name: str, operator: str) -> None:
         np.savez(folder / name / f"input{number}.npz", x=draw)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_compiles_is_timed_and_judged_and_what_is_refused_is_named(tmp_path: Path) -> None:
     write(tmp_path / "models", "good", "Relu")
     write(tmp_path / "models", "odd", "NonZero")

@@ -239,7 +239,7 @@ def encoder() -> Configuration:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_layers_that_were_not_compiled_take_what_the_second_took(encoder: Configuration, tmp_path: Path) -> None:
     row = measure(Wanted(encoder, "llb", 1, few=True), CHIP, None, "sources", tmp_path)
     assert row["compiled_layers"] == 2

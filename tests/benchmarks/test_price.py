@@ -59,7 +59,7 @@ def test_goals_are_judged_by_the_rows() -> None:
     assert "| 0 | n | O0, scheduled |  | 2.00 | 100 | dma 100% | dma 100% |" in markdown(found)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_few_plans_are_measured(tmp_path: Path) -> None:
     assert main(["--count", str(LEVELS_PER_CASE), "--jobs", "1", "--results", str(tmp_path)]) == 0
     found = json.loads((tmp_path / "price.json").read_text())

@@ -49,7 +49,7 @@ def test_sizes_to_try(share: int, effort: str, sizes: tuple[int, ...]) -> None:
     assert sizes_to_try(share, 8, CompileOptions(effort=effort)) == sizes
 
 
-@pytest.mark.slow(at_commit=1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("batch", [2, 3, 6])
 def test_no_size_of_a_pass_that_is_tried_is_faster(squeezenet: Path, batch: int, tmp_path: Path) -> None:
     """On a chip with memory for few images: a larger pass leaves the cores."""
@@ -73,6 +73,7 @@ def test_no_size_of_a_pass_that_is_tried_is_faster(squeezenet: Path, batch: int,
     assert about[0].reason == f"{found:,.0f} cycles in all by the cycle model, before loops are made"
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(("batch", "clusters"), [(5, 1), (7, 2)])
 def test_values_are_those_of_one_run_at_o0(model: Path, batch: int, clusters: int) -> None:
     images = np.random.default_rng(1).normal(size=(batch, 3, 12, 12)).astype(np.float32)
@@ -130,6 +131,7 @@ def test_ctrl_c_keeps_the_best_pass(squeezenet: Path, until: str) -> None:
     assert any("the search of level auto was interrupted" in warning for warning in part.model.warnings)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("effort", ["fast", "normal"])
 def test_a_share_without_a_program_is_divided(squeezenet: Path, effort: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The program of two images has too many instructions here, and so have those of four and eight."""

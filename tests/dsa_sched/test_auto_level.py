@@ -82,9 +82,18 @@ def compiled(model: Model, chip: Chip, options: CompileOptions) -> Compilation |
 @cache
 def made(case: str, config: Config | None, schedule: bool | None = None) -> Compilation | None:
     """As one configuration has it, or as level auto finds it."""
+    if config is None:
+        return searched(case, schedule)[0]
     model, chip = {**CASES, **SLOW}[case]()
-    options = CompileOptions(schedule=schedule)
-    return compiled(model, chip, config.of(options) if config else options)
+    return compiled(model, chip, config.of(CompileOptions(schedule=schedule)))
+
+
+@cache
+def searched(case: str, schedule: bool | None = None) -> tuple[Compilation, tuple[str, ...]]:
+    """What level auto finds, and all progress."""
+    said: list[str] = []
+    model, chip = {**CASES, **SLOW}[case]()
+    return compile_graph(model, chip, TARGET, CompileOptions(schedule=schedule), said.append), tuple(said)
 
 
 def auto(case: str, schedule: bool | None = None) -> Compilation:
@@ -112,7 +121,7 @@ def check_fastest(case: str, schedule: bool | None) -> None:
     assert found.made.cycles == cycles_of(found)
 
 
-@pytest.mark.slow(at_commit=2)
+@pytest.mark.slow(at_commit=1)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("schedule", [None, False])
 def test_auto_is_slower_than_no_level(case: str, schedule: bool | None) -> None:
@@ -130,7 +139,7 @@ def test_what_the_search_says_of_levels_is_what_they_take_alone(case: str) -> No
         assert learned.cycles == cycles_of(alone) if learned.timed else learned.cycles <= cycles_of(alone)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_no_plan_is_made_for_a_limit_below_what_the_network_needs() -> None:
     model, chip = CASES["squeezenet"]()
     floor = binding_floor(network_floors(model.graph, chip)).cycles
@@ -160,17 +169,14 @@ def test_the_best_is_found_where_no_whole_level_is_below_the_limit() -> None:
 @pytest.mark.slow
 def test_more_plans_of_segments_are_tried_where_programs_are_small() -> None:
     """The first three divisions of this network that are tried are not faster; the search does not end there."""
-    said: list[str] = []
-    model, chip = CASES["squeezenet"]()
-    compile_graph(model, chip, TARGET, CompileOptions(), said.append)
-    tried = [step for step in said if "into segments" in step]
+    tried = [step for step in searched("squeezenet")[1] if "into segments" in step]
     assert len(tried) > 3
 
 
 SMALL = ["mobilenet_v2-mini", "resnet18_tailor-mini", "vit_b16-mini"]
 
 
-@pytest.mark.slow(at_commit=1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", SMALL)
 def test_auto_is_slower_than_no_level_with_or_without_a_schedule(name: str) -> None:
     """Small networks of the zoo on the stcp920."""
@@ -188,13 +194,8 @@ def test_auto_is_slower_than_no_level_with_or_without_a_schedule(name: str) -> N
     check_against(found, list(spent.values()))
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, marks=pytest.mark.nightly if case == "densenet121" else pytest.mark.slow(at_commit=1))
-        for case in SLOW
-    ],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("case", SLOW)
 @pytest.mark.parametrize("schedule", [None, False])
 def test_auto_is_slower_than_no_level_on_larger_networks(case: str, schedule: bool | None) -> None:
     check_fastest(case, schedule)
@@ -220,6 +221,7 @@ def test_what_auto_makes_is_what_its_level_makes(case: str) -> None:
     assert found.artifact.manifest.level == found.plan.level
 
 
+@pytest.mark.spread(3)
 @pytest.mark.parametrize("seed", range(6))
 def test_random_networks_on_random_chips(seed: int) -> None:
     choose = Seeded(seed + 900)
@@ -276,14 +278,22 @@ def test_no_program_is_much_faster_than_the_cost_model_expects(case: str) -> Non
 
 def heard(options: CompileOptions, until: str = "", times: int = 1) -> tuple[Compilation, list[str]]:
     """SqueezeNet at level auto, and all progress; Ctrl-C comes when `until` is said so many times."""
+    if not until:
+        return uninterrupted(options)
     words: list[str] = []
 
     def say(step: str) -> None:
         words.append(step)
-        if until and step.startswith(until) and sum(word.startswith(until) for word in words) == times:
+        if step.startswith(until) and sum(word.startswith(until) for word in words) == times:
             raise KeyboardInterrupt
 
     return compile_graph(network("squeezenet", 32, 1), stcp920(), TARGET, options, say), words
+
+
+@cache
+def uninterrupted(options: CompileOptions) -> tuple[Compilation, list[str]]:
+    words: list[str] = []
+    return compile_graph(network("squeezenet", 32, 1), stcp920(), TARGET, options, words.append), words
 
 
 def tried(words: list[str]) -> list[str]:
@@ -433,9 +443,10 @@ class Picky(NeuralScaleTarget):
 @pytest.mark.slow
 def test_code_that_overflows_its_space_gives_way_to_the_next_best() -> None:
     net, chip = network("squeezenet", 32, 1, "r9"), stcp920()
-    best = compile_graph(net, chip, TARGET, CompileOptions(Auto()))
+    fast = CompileOptions(Auto(), effort="fast")
+    best = compile_graph(net, chip, TARGET, fast)
     picky = Picky(fits=lambda program: program != best.program)
-    second = compile_graph(net, chip, picky, CompileOptions(Auto()))
+    second = compile_graph(net, chip, picky, fast)
     assert second.options != best.options  # another level, or the same one with its constants elsewhere
     assert second.program != best.program
     levels = {"O1", "O2", "O3"} - {best.options.planner.name}
@@ -445,7 +456,7 @@ def test_code_that_overflows_its_space_gives_way_to_the_next_best() -> None:
     ]
     assert cycles_of(second) <= min(map(cycles_of, others))
     with pytest.raises(PlanError, match="code: needs less; has more"):
-        compile_graph(net, chip, Picky(fits=lambda _program: False), CompileOptions(Auto()))
+        compile_graph(net, chip, Picky(fits=lambda _program: False), fast)
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,7 @@ def works() -> int:
     return sum(type(thing) is TileWork for thing in gc.get_objects())
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("level", LEVELS)
 def test_what_a_compilation_found_out_dies_with_its_context(level: str) -> None:
     """The model and all that was made of it stay, and hold neither the context nor work of a tile."""

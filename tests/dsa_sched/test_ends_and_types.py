@@ -120,6 +120,7 @@ def test_it_compiles_and_runs(name: str, level: str, tmp_path: Path) -> None:
         assert np.allclose(found[output], expected, rtol=4e-3, atol=4e-3), output
 
 
+@pytest.mark.spread(7)
 @pytest.mark.parametrize("name", [name for name in MODELS if not name.startswith("constants alone")])
 def test_verify_judges_it(name: str, tmp_path: Path) -> None:
     path = save(MODELS[name], tmp_path / "m.onnx")

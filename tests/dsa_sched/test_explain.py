@@ -148,7 +148,7 @@ def test_decisions_that_say_different_things_are_not_folded() -> None:
     assert [line.partition(": merged: ")[2] for line in decision_lines(decisions)] == list(reasons)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_resnet50_is_explained_on_three_screens() -> None:
     short, full = (
         CliRunner().invoke(cli, ["explain", "resnet50", "--chip", "stcp920", "--level", "O3", *words])

@@ -153,6 +153,7 @@ def test_there_are_levels_to_compare() -> None:
     assert BEYOND_O0
 
 
+@pytest.mark.spread(10)
 @pytest.mark.parametrize(
     "case", [*QUICK, *(pytest.param(part, marks=pytest.mark.slow(at_commit=2)) for part in PARTS)], ids=str
 )
@@ -194,7 +195,7 @@ def test_with_schedule_one_image_takes_no_longer(level: str, network: str) -> No
     assert scheduled.made.cycles == after
 
 
-@pytest.mark.slow(at_commit=3)
+@pytest.mark.slow(at_commit=1)
 @pytest.mark.parametrize("case", WHOLE, ids=str)
 @pytest.mark.parametrize("level", BEYOND_O0)
 def test_a_whole_network_has_the_bits_of_o0(level: str, case: Case) -> None:
@@ -258,6 +259,7 @@ def random_at_o0(seed: int, tight: bool) -> tuple[Compiled, Mapping[str, bytes]]
     return plain, run_random(plain, seed + 1)
 
 
+@pytest.mark.spread(5)
 @pytest.mark.parametrize("tight", [False, True], ids=["any", "tight"])
 @pytest.mark.parametrize("level", BEYOND_O0)
 def test_random_networks_have_the_bits_of_o0(level: str, tight: bool) -> None:
@@ -343,7 +345,7 @@ def test_a_network_of_views_alone(level: str) -> None:
     assert check_random(graph, constants, small_chip(2, 96 * KIB, llb_bytes=1024 * KIB), level, 0) == "runs"
 
 
-@pytest.mark.slow(at_commit=1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("level", BEYOND_O0)
 @settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
 @given(built=graphs(), chip=chips(), seed=st.integers(0, 1 << 30))

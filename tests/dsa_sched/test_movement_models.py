@@ -150,6 +150,7 @@ def test_lrn(tmp_path: Path) -> None:
 RULES = ["asymmetric", "half_pixel", "pytorch_half_pixel", "align_corners"]
 
 
+@pytest.mark.spread(16)
 @pytest.mark.parametrize("factors", [(2.0, 2.0), (1.5, 0.6), (0.3, 3.0)], ids=str)
 @pytest.mark.parametrize("coordinates", RULES)
 @pytest.mark.parametrize("rounding", ["floor", "ceil", "round_prefer_floor", "round_prefer_ceil"])

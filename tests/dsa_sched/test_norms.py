@@ -250,6 +250,7 @@ def drawn(shape: tuple[int, ...], offset: float = 0.4, seed: int = 3) -> Values:
     return np.random.default_rng(seed).normal(offset, 1, shape)
 
 
+@pytest.mark.spread(13)
 @pytest.mark.parametrize("epsilon", [0.0, 1e-5])
 @pytest.mark.parametrize("name", NORMS)
 def test_norms_of_all_magnitudes(name: str, epsilon: float) -> None:
@@ -284,6 +285,7 @@ def test_without_epsilon_powers_of_two_change_no_bit(name: str) -> None:
         np.testing.assert_array_equal(run(compiled, x), plain, err_msg=f"2^{exponent}")
 
 
+@pytest.mark.spread(4)
 @pytest.mark.parametrize("epsilon", [0.0, 1e-12, 1e-5, 1e-3, 1.0])
 @pytest.mark.parametrize("name", ["layer, rows of 768", "root mean square"])
 def test_epsilon_counts_beside_small_rows(name: str, epsilon: float) -> None:
@@ -307,6 +309,7 @@ def test_a_mean_much_larger_than_the_deviations(name: str) -> None:
         assert relative_error(run(compiled, x), norm.meaning(x.astype(np.float64), 1e-5)) < LAYER_BOUND
 
 
+@pytest.mark.spread(9)
 @pytest.mark.parametrize(
     "name", ["layer, rows of 768", "layer, long rows", "layer, spelled out", "instance", "batch of rows"]
 )

@@ -66,7 +66,7 @@ def test_layers_of_a_deep_encoder_keep_what_those_of_a_shallow_one_keep(data_kib
     assert deep == [shallow] * 10
 
 
-@pytest.mark.slow(at_commit=1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("scarce", [False, True])
 @pytest.mark.parametrize("layers", [1, 2, 4])
 def test_auto_is_never_slower_than_a_level(layers: int, scarce: bool, tmp_path: Path) -> None:

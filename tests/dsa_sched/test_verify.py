@@ -287,7 +287,7 @@ def test_two_inputs_are_needed(whole: Compilation, isolated: Compilation) -> Non
         verify_compiled(whole, isolated, tuple(seeded_inputs(whole.model.source, 1, 0)))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_another_runner_gives_the_same_verdict(model_file: Path) -> None:
     """Our own `iss` in the place of another simulator, told everything by the command line."""
     command = (
@@ -318,22 +318,15 @@ def test_networks_of_full_size_pass_at_o3_with_schedule(network: str) -> None:
     assert verify_model(network, "stcp920", CompileOptions(O3(), schedule=True)).failures == ()
 
 
-LONG = ("nasnet", "vgg19")
-"""Minutes each."""
-
-
 @pytest.mark.parametrize(
     ("network", "batch"),
     [
         *(
-            pytest.param(name, n, marks=pytest.mark.slow(at_commit=2))
-            for name in ("resnet50", "squeezenet")
+            pytest.param(name, n, marks=pytest.mark.slow(at_commit=1))
+            for name in ("squeezenet", "resnet50")
             for n in (1, 2)
         ),
-        *(
-            pytest.param(name, 1, marks=pytest.mark.nightly if name in LONG else pytest.mark.slow(at_commit=2))
-            for name in OTHERS
-        ),
+        *(pytest.param(name, 1, marks=pytest.mark.nightly) for name in OTHERS),
     ],
 )
 def test_networks_of_the_zoo_pass(network: str, batch: int) -> None:

@@ -243,7 +243,7 @@ def test_a_network_is_calibrated(name: str) -> None:
     check_network(name)
 
 
-@pytest.mark.slow(at_commit=6)
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", [name for name in zoo_names() if is_calibrated(name)])
 def test_every_network_is_calibrated(name: str) -> None:
     check_network(name)

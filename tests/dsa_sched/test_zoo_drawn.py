@@ -95,7 +95,7 @@ def test_outputs_of_a_mini_depend_on_its_inputs(name: str) -> None:
     check_network(name)
 
 
-@pytest.mark.slow(at_commit=2)
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", [name for name in DRAWN if name not in (*MINIS, *LARGE)])
 def test_outputs_of_a_network_depend_on_its_inputs(name: str) -> None:
     check_network(name)
@@ -113,7 +113,7 @@ def test_values_of_a_mini_have_room_in_halves(name: str) -> None:
     check_range(name)
 
 
-@pytest.mark.slow(at_commit=2)
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["bert_base", "conformer_m", "convnext_t", "dlrm", "siamese", "swin_t", "vit_b16"])
 def test_values_of_a_network_have_room_in_halves(name: str) -> None:
     check_range(name)
@@ -143,7 +143,7 @@ def test_macs_are_those_of_the_graph_that_is_compiled(name: str) -> None:
         assert compiled == counted
 
 
-@pytest.mark.slow(at_commit=4)
+@pytest.mark.slow(at_commit=2)
 @pytest.mark.parametrize("name", COMPILED)
 def test_minis_pass(name: str) -> None:
     """At O3, and at O0, where layers are judged."""
@@ -153,7 +153,7 @@ def test_minis_pass(name: str) -> None:
     assert report.end_to_end == ("no statement" if name == "wide_deep-mini" else "passed")
 
 
-@pytest.mark.slow(at_commit=3)
+@pytest.mark.slow(at_commit=1)
 @pytest.mark.parametrize("name", [name for name in COMPILED if name in DRAWN and name != "wide_deep-mini"])
 def test_a_mini_takes_any_batch(name: str) -> None:
     """Reshapes copy the batch. Recurrent operators have the steps in front of it, so wide_deep has one of its own."""

@@ -39,9 +39,13 @@ SAMPLES = 64
 Outputs = dict[str, npt.NDArray[np.generic]]
 
 
+AT_COMMIT = (("distilbert", "dynamo"), ("dlrm", "script"), ("resnet", "script"))
+"""What `.ci/run` takes: both exporters and several kinds of networks, none of which takes long."""
+
+
 def marked(exports: Iterable[Which]) -> list[object]:
-    """Those that `.ci/run` takes lie far apart, so that both exporters and several kinds of networks are among them."""
-    return [pytest.param(each, marks=pytest.mark.slow(at_commit=4), id="-".join(each)) for each in exports]
+    marks = {True: pytest.mark.slow, False: pytest.mark.nightly}
+    return [pytest.param(each, marks=marks[each in AT_COMMIT], id="-".join(each)) for each in exports]
 
 
 @pytest.fixture

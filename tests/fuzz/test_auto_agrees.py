@@ -65,13 +65,13 @@ def test_a_few_random_models_have_the_bits_of_o0() -> None:
     check(range(FEW))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("seeds", blocks(0, ORDINARY), ids=block_name)
 def test_random_models_have_the_bits_of_o0(seeds: range) -> None:
     check(seeds)
 
 
-@pytest.mark.slow(at_commit=3)
+@pytest.mark.nightly
 @pytest.mark.parametrize("seeds", blocks(ORDINARY, ORDINARY + SLOW), ids=block_name)
 def test_many_random_models_have_the_bits_of_o0(seeds: range) -> None:
     check(seeds)

@@ -150,14 +150,14 @@ def test_damaged_fields(data: bytes) -> None:
     ends_well(data)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @settings(max_examples=400, deadline=None, suppress_health_check=SLOW)
 @given(damaged_bytes())
 def test_many_damaged_bytes(data: bytes) -> None:
     ends_well(data)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @settings(max_examples=400, deadline=None, suppress_health_check=SLOW)
 @given(damaged_fields(st.just(classifier()) | models()))
 def test_many_damaged_fields(data: bytes) -> None:

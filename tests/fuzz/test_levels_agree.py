@@ -72,19 +72,19 @@ def test_a_few_random_models_have_the_bits_of_o0_at_every_level() -> None:
     check(range(FEW), every_other)
 
 
-@pytest.mark.slow(at_commit=2)
+@pytest.mark.nightly
 @pytest.mark.parametrize("seeds", blocks(0, ORDINARY), ids=block_name)
 def test_random_models_have_the_bits_of_o0_at_every_level(seeds: range) -> None:
     check(seeds, every_other)
 
 
-@pytest.mark.slow(at_commit=1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("seeds", blocks(0, ORDINARY), ids=block_name)
 def test_random_models_have_the_bits_of_o0_at_the_other_levels(seeds: range) -> None:
     check(seeds, left_by_every_other)
 
 
-@pytest.mark.slow(at_commit=3)
+@pytest.mark.nightly
 @pytest.mark.parametrize("seeds", blocks(ORDINARY, ORDINARY + SLOW), ids=block_name)
 def test_many_random_models_have_the_bits_of_o0_at_every_level(seeds: range) -> None:
     check(seeds)

@@ -179,7 +179,7 @@ def check(seed: int, ways: tuple[Way, ...]) -> bool:
     return "attend" in {op.kind for op in model.graph.ops}
 
 
-@pytest.mark.slow(at_commit=3)
+@pytest.mark.nightly
 @pytest.mark.parametrize("first", range(0, ATTENTIONS, AT_A_TIME))
 def test_random_attentions(first: int) -> None:
     found = [check(seed, WAYS) for seed in range(first, first + AT_A_TIME)]

@@ -93,7 +93,7 @@ def test_random_networks_are_right_or_refused(model: onnx.ModelProto, chip: Chip
     event(check(model, chip, seed))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @settings(max_examples=200, deadline=None, suppress_health_check=SLOW)
 @given(model=models(), chip=chips, seed=st.integers(0, 1 << 30))
 def test_many_random_networks_are_right_or_refused(model: onnx.ModelProto, chip: Chip, seed: int) -> None:

@@ -34,7 +34,7 @@ def test_random_networks_around_the_range_are_right(kind: str) -> None:
     assert not [found for seed in range(ORDINARY) if (found := fault(kind, seed))]
 
 
-@pytest.mark.slow(at_commit=1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_random_networks_around_the_range_are_right(kind: str) -> None:
     assert not [found for seed in range(ORDINARY, ORDINARY + SLOW) if (found := fault(kind, seed))]

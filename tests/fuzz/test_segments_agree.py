@@ -83,7 +83,7 @@ def test_random_segments_have_the_bits_of_o0(seeds: range) -> None:
     check(seeds)
 
 
-@pytest.mark.slow(at_commit=1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("seeds", blocks(ORDINARY, ORDINARY + SLOW), ids=str)
 def test_many_random_segments_have_the_bits_of_o0(seeds: range) -> None:
     check(seeds)

@@ -40,7 +40,7 @@ def test_small_networks(case: Case, update_goldens: bool) -> None:
     check(case, update_goldens)
 
 
-@pytest.mark.slow(at_commit=7)
+@pytest.mark.slow(at_commit=2)
 @pytest.mark.parametrize("case", cases(LARGE), ids=str)
 def test_large_networks(case: Case, update_goldens: bool) -> None:
     check(case, update_goldens)

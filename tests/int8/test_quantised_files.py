@@ -40,6 +40,7 @@ def test_convolutions_are_exact_to_a_step(style: str, level: str, tmp_path: Path
     assert sum(each.share * each.values for each in steps) <= few * sum(each.values for each in steps)
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("style", STYLES)
 def test_encoders_compile_and_are_right(style: str, tmp_path: Path) -> None:
     path = quantised_file(encoder(), style, tmp_path)

@@ -145,6 +145,7 @@ def slim(chip: Chip) -> Chip:
     return chip.model_copy(update={"memories": memories})
 
 
+@pytest.mark.spread(6)
 @pytest.mark.parametrize("seed", range(16))
 def test_no_valid_order_takes_less(seed: int) -> None:
     """Bounds of one order hold for all others: of long programs, where bandwidth is short too."""

@@ -45,6 +45,7 @@ def demand_bytes(program: Program) -> int:
     return max(p.offset_bytes + p.size_bytes for p in program.placements) - BASE
 
 
+@pytest.mark.spread(10)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("level", LEVELS)
 def test_reuse_changes_no_output_and_never_needs_more(level: str, seed: int) -> None:
@@ -60,6 +61,7 @@ def test_reuse_changes_no_output_and_never_needs_more(level: str, seed: int) -> 
     assert outputs(graph, constants, chip, plan, shared) == outputs(graph, constants, chip, plan, kept)
 
 
+@pytest.mark.spread(10)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("level", LEVELS)
 def test_what_lives_at_the_same_time_lies_apart(level: str, seed: int) -> None:

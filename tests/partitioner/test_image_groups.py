@@ -106,6 +106,7 @@ def _instances(exchange: object) -> tuple[int, ...]:
     return exchange.instances if isinstance(exchange, Exchange) else ()
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize(("batch", "other"), [(3, 2), (5, 4), (6, 8), (12, 8)])
 def test_values_are_those_of_o0(squeezenet: Path, batch: int, other: int) -> None:
     ctx, groups, plan = like(squeezenet, batch, other)
@@ -113,6 +114,7 @@ def test_values_are_those_of_o0(squeezenet: Path, batch: int, other: int) -> Non
     assert make_plan(ctx, Images(groups)) == plan
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_any_division_of_each_group_has_the_values_of_o0(squeezenet: Path, seed: int) -> None:
     """Whatever is fast: sizes of all kinds after each other, in any order."""
@@ -136,7 +138,7 @@ def _drawn(choose: Seeded, batch: int, most: int) -> tuple[int, ...]:
     return tuple(images)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_twelve_images_of_resnet50_are_eight_and_four() -> None:
     """O3 refuses the merges of 16 images for 12, because no such factor divides them; here the groups are the same."""
 

@@ -104,7 +104,7 @@ def test_networks_are_never_slower_than_at_o0(network: str) -> None:
     assert seconds(plans["auto"], ctx) == seconds(plans["O3"], ctx)
 
 
-@pytest.mark.slow(at_commit=4)
+@pytest.mark.slow(at_commit=2)
 @pytest.mark.parametrize("network", [name for name in NAMES if not name.endswith("-mini") and name not in DRAWN])
 @pytest.mark.parametrize("batch", [1, 32])
 def test_every_network_is_planned_soon_and_no_slower_than_at_o0(network: str, batch: int) -> None:

@@ -66,7 +66,7 @@ def test_the_choice_is_nearly_always_the_cheapest() -> None:
     assert optimal_share(range(25)) >= 0.95
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_choice_is_the_cheapest_in_95_of_100_cases() -> None:
     assert optimal_share(range(1000, 1600)) >= 0.95
 

@@ -39,6 +39,7 @@ def spilled(plan: Plan) -> dict[str, str]:
     return {spill.tensor: spill.scope for group in plan.groups for spill in group.spills}
 
 
+@pytest.mark.spread(4)
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("kib", [8, 11])
 def test_a_spill_replaces_a_finer_cut(policy: str, kib: int) -> None:

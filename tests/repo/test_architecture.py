@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.repo.parsed import parsed
 from tests.repo.test_layers import folder_imports
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,7 +78,7 @@ def docstrings() -> tuple[tuple[Path, int, str], ...]:
         (path, node.lineno, node.value.value)
         for home in HOMES[:5]
         for path in (ROOT / home).rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        for node in ast.walk(parsed(path.read_text("utf-8")))
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
     )
 

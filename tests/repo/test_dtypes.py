@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from partitioner.ir.wants import FLOATS
+from tests.repo.parsed import parsed
 
 ROOT = Path(__file__).resolve().parents[2]
 MIDDLE = ("partitioner", "isched", "hw_models/cost.py")
@@ -30,7 +31,7 @@ TABLES = frozenset({"DTYPE_BYTES", "FLOATS", "RANGES"})
 
 def named_types(source: str) -> Iterator[str]:
     """Floating-point and 16-bit types that a module names outside those tables, with their lines."""
-    tree = ast.parse(source)
+    tree = parsed(source)
     tables = [
         node
         for node in tree.body
@@ -49,7 +50,7 @@ def named_types(source: str) -> Iterator[str]:
 def bare_sizes(source: str) -> Iterator[str]:
     """Where a module multiplies or divides by two for the size of an item, with their lines: in the size of a buffer or
     a matrix, or next to something that is counted in bytes; and where it has a size for when none is said."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         match node:
             case ast.Call(func=ast.Name(id="Buffer" | "Matrix" | "Region")):
                 parts: list[ast.AST] = [*node.args, *(keyword.value for keyword in node.keywords)]

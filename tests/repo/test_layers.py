@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.repo.parsed import parsed
+
 ROOT = Path(__file__).resolve().parents[2]
 LAYERS = ("hw_models", "partitioner", "isched", "codegen", "dsa_sched")
 TVM_DOORS = frozenset({
@@ -39,7 +41,7 @@ def breaches(source: str, path: str) -> list[str]:
     package = path.split("/")[0]
     above = LAYERS[LAYERS.index(package) + 1 :]
     found = []
-    for line, module in imported(ast.parse(source), package):
+    for line, module in imported(parsed(source), package):
         name = module.split(".")[0]
         if name in above:
             found.append(f"{path}:{line}: {package} may not import {name}, which lies above it")
@@ -56,9 +58,7 @@ def test_benchmarks_import_nothing_from_tests() -> None:
     files = sources("benchmarks")
     assert files
     for file in files:
-        assert "tests" not in {name.split(".")[0] for _, name in imported(ast.parse(file.read_text()), "benchmarks")}, (
-            file
-        )
+        assert "tests" not in {name.split(".")[0] for _, name in imported(parsed(file.read_text()), "benchmarks")}, file
 
 
 def sources(package: str) -> list[Path]:
@@ -112,7 +112,7 @@ def test_the_driver_is_never_called_back(folder: str) -> None:
     files = sources(folder)
     assert len(files) > 5
     for file in files:
-        names = {name for _, name in imported(ast.parse(file.read_text()), "dsa_sched.pipeline")}
+        names = {name for _, name in imported(parsed(file.read_text()), "dsa_sched.pipeline")}
         assert not any(name.startswith("dsa_sched.pipeline") for name in names), file
 
 
@@ -131,7 +131,7 @@ def folder_imports() -> dict[str, frozenset[str]]:
         file.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".") for p in LAYERS for file in sources(p)
     }
     for name in modules:
-        tree = ast.parse((ROOT / f"{name.replace('.', '/')}.py").read_text())
+        tree = parsed((ROOT / f"{name.replace('.', '/')}.py").read_text())
         own = name.removesuffix(".__init__") if name.endswith(".__init__") else name.rpartition(".")[0]
         for line in tree.body:  # at the top level: imports for types alone stand under TYPE_CHECKING
             for node in ast.walk(line) if not isinstance(line, ast.If) else ():
@@ -152,7 +152,7 @@ def test_a_public_class_name_stands_for_one_thing() -> None:
     """In all packages together, so that a name says without its module what is meant."""
     places: dict[str, list[str]] = {}
     for file in (file for package in LAYERS for file in sources(package)):
-        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        for node in parsed(file.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(str(file.relative_to(ROOT)))
     assert {name: files for name, files in places.items() if len(files) > 1} == {}

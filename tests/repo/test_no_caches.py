@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.repo.parsed import parsed
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("partitioner", "isched", "codegen")
 
@@ -71,7 +73,7 @@ def found() -> set[str]:
     return {
         f"{file.relative_to(ROOT).as_posix()}:{name}"
         for file in files
-        for name in remembering(ast.parse(file.read_text()))
+        for name in remembering(parsed(file.read_text()))
     }
 
 
@@ -89,9 +91,9 @@ def test_only_tables_of_the_instruction_set_are_kept() -> None:
     ],
 )
 def test_what_remembers_is_found(source: str) -> None:
-    assert list(remembering(ast.parse(source))) == ["f"]
+    assert list(remembering(parsed(source))) == ["f"]
 
 
 @pytest.mark.parametrize("source", ["f = {1: 2}\ndef g(x):\n    return f[x]", "def g(x):\n    f = {}\n    f[x] = 1"])
 def test_tables_that_are_only_read_do_not_remember(source: str) -> None:
-    assert not list(remembering(ast.parse(source)))
+    assert not list(remembering(parsed(source)))

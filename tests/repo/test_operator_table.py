@@ -15,6 +15,7 @@ from codegen.neuralscale.templates.elementwise import BINARY, UNARY
 from dsa_sched.frontend.network.network import OURS
 from dsa_sched.frontend.rules.operators import OPERATORS, rule_of
 from partitioner.ir.operators import OPERATOR_TABLE, REARRANGING, Trait, kind_names, onnx_names
+from tests.repo.parsed import parsed
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "partitioner" / "ir" / "operators.py"
@@ -26,7 +27,7 @@ KNOWN = frozenset(onnx_names(*Trait) | kind_names(*Trait))
 def lists_of_operators(source: str) -> Iterator[str]:
     """Literal collections of more operators than that, with their lines. Keys of tables, which have a formula or a
     function for each, are none."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Tuple | ast.List | ast.Set):
             named = [str(each.value) for each in node.elts if isinstance(each, ast.Constant)]
             if len(named) > MOST_NAMED and len(named) == len(node.elts) and KNOWN.issuperset(named):

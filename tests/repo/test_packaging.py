@@ -13,6 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from tests.repo.parsed import parsed
 from tests.repo.test_layers import LAYERS, imported, sources
 from tests.trained.table import NETWORKS
 
@@ -51,7 +52,7 @@ def locked() -> dict[str, str]:
 
 def setting(name: str) -> Any:
     """What setup.py says."""
-    tree = ast.parse((ROOT / "setup.py").read_text(encoding="utf-8"))
+    tree = parsed((ROOT / "setup.py").read_text(encoding="utf-8"))
     (value,) = (node.value for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg == name)
     return ast.literal_eval(value)
 
@@ -90,7 +91,7 @@ def test_only_tests_of_exports_need_pytorch() -> None:
     """No package and no other test imports it, and `make test` does not install it."""
     optional = {canonicalize_name(Requirement(line).name) for line in setting("extras_require")["exports"]}
     for file in (file for package in (*LAYERS, "tests") for file in sources(package)):
-        names = {name.split(".")[0] for _, name in imported(ast.parse(file.read_text(encoding="utf-8")), "")}
+        names = {name.split(".")[0] for _, name in imported(parsed(file.read_text(encoding="utf-8")), "")}
         assert not names & optional or file.parent == ROOT / "tests" / "exports", file
     rules = (ROOT / "Makefile").read_text(encoding="utf-8").split("\n\n")
     assert [rule.splitlines()[0] for rule in rules if ".[exports" in rule] == [

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.repo.parsed import parsed
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("hw_models", "partitioner", "isched", "codegen", "dsa_sched")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -58,7 +60,7 @@ def silent(tree: ast.Module) -> list[str]:
 def test_what_is_raised_is_said(package: str) -> None:
     files = sorted((ROOT / package).rglob("*.py"))
     assert files
-    found = [f"{f.relative_to(ROOT)}:{line}" for f in files for line in silent(ast.parse(f.read_text()))]
+    found = [f"{f.relative_to(ROOT)}:{line}" for f in files for line in silent(parsed(f.read_text()))]
     assert not found, "\n".join(found)
 
 
@@ -76,4 +78,4 @@ def test_what_is_raised_is_said(package: str) -> None:
     ],
 )
 def test_the_check_sees_what_it_is_to_see(source: str, said: list[str]) -> None:
-    assert silent(ast.parse(source)) == said
+    assert silent(parsed(source)) == said

@@ -10,6 +10,7 @@ import ast
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.repo.parsed import parsed
 from tests.repo.test_layers import LAYERS, imported, sources
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,7 +58,7 @@ def unreached(imports: Mapping[str, set[str]], doors: tuple[str, ...]) -> set[st
 def test_every_module_of_the_product_is_reached() -> None:
     files = modules()
     imports = {
-        name: named_modules(ast.parse((ROOT / file).read_text(encoding="utf-8")), files, name.split(".")[0])
+        name: named_modules(parsed((ROOT / file).read_text(encoding="utf-8")), files, name.split(".")[0])
         for name, file in files.items()
     }
     empty = {name for name, file in files.items() if file.name == "__init__.py"}
@@ -73,11 +74,11 @@ def test_a_module_that_nothing_imports_is_found() -> None:
 def test_imports_and_texts_name_modules() -> None:
     known = dict.fromkeys(("a", "a.b", "a.c", "a.d"))
     source = "def f():\n    from a import b\n\nTABLE = {'x': 'a.c:run'}\nNOTE = 'see a.d for more'\n"
-    assert named_modules(ast.parse(source), known, "a") == {"a", "a.b", "a.c"}
+    assert named_modules(parsed(source), known, "a") == {"a", "a.b", "a.c"}
 
 
 def test_the_product_does_not_import_the_laboratory() -> None:
     for package in LAYERS:
         for file in sources(package):
-            names = {name.split(".")[0] for _, name in imported(ast.parse(file.read_text(encoding="utf-8")), package)}
+            names = {name.split(".")[0] for _, name in imported(parsed(file.read_text(encoding="utf-8")), package)}
             assert "benchmarks" not in names, file

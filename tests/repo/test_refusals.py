@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.repo.parsed import parsed
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("hw_models", "partitioner", "isched", "codegen", "dsa_sched")
 PLANNING = ("partitioner", "isched")
@@ -50,7 +52,7 @@ def swallowed(source: str, path: str) -> list[str]:
     """Handlers of a file that take an error of ours for an answer and are no declared boundary."""
     return [
         f"{path}:{handler.lineno}: catches {kind or 'everything'}: return an Infeasible instead"
-        for handler in handlers(ast.parse(source))
+        for handler in handlers(parsed(source))
         for kind in sorted(caught(handler) & (ERRORS | EVERYTHING))
         if (path, kind) not in BOUNDARIES
     ]
@@ -124,7 +126,7 @@ class Words:
 
 def decided_by_words(source: str, path: str) -> list[str]:
     """Where a file decides by the words of an error, or takes them apart."""
-    tree = ast.parse(source)
+    tree = parsed(source)
     if path in PRINTERS:
         return []
     found = {
@@ -161,7 +163,7 @@ def test_planning_catches_no_errors(package: str) -> None:
 
 def test_every_boundary_and_every_printer_is_needed() -> None:
     for path, kind in BOUNDARIES:
-        assert any(kind in caught(handler) for handler in handlers(ast.parse((ROOT / path).read_text()))), path
+        assert any(kind in caught(handler) for handler in handlers(parsed((ROOT / path).read_text()))), path
     for path in PRINTERS:
         assert decided_by_words((ROOT / path).read_text(), "elsewhere.py"), path
 
@@ -171,7 +173,7 @@ def test_all_classes_of_errors_are_known() -> None:
         node.name
         for package in PACKAGES
         for file in sources(package)
-        for node in ast.walk(ast.parse(file.read_text()))
+        for node in ast.walk(parsed(file.read_text()))
         if isinstance(node, ast.ClassDef) and any(ast.unparse(base).rpartition(".")[2] in ERRORS for base in node.bases)
     }
     assert made | {"UserError"} == ERRORS

@@ -50,7 +50,7 @@ def too_large(network: Network, judged: Judged) -> dict[str, float]:
     return {name: error for name, error in judged.errors.items() if not error <= bounds[name]}
 
 
-@pytest.mark.slow(at_commit=8)
+@pytest.mark.slow(at_commit=4)
 @pytest.mark.parametrize("network", named(RIGHT))
 def test_decisions_are_equal_and_errors_small(network: Network) -> None:
     require(network)

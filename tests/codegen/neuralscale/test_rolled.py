@@ -66,6 +66,7 @@ def lowered(graph: Graph, constants: Constants, chip: Chip, level: str) -> Progr
 # Networks
 
 
+@pytest.mark.spread(16)
 @pytest.mark.parametrize("name", sorted(GRAPHS))
 @pytest.mark.parametrize("chip", [CHIP, SMALL], ids=["stcp920", "small"])
 @pytest.mark.parametrize("level", LEVELS)

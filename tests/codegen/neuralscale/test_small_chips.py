@@ -109,7 +109,7 @@ def depthwise() -> tuple[Graph, Constants]:
 
 
 GRAPHS = [convolutions, residual, pools, rows_and_pieces]
-LARGE_GRAPHS = [pytest.param(make, marks=pytest.mark.slow) for make in (wide, long_reductions)]
+LARGE_GRAPHS = [pytest.param(make, marks=pytest.mark.nightly) for make in (wide, long_reductions)]
 
 
 @pytest.mark.parametrize("make", [*GRAPHS, *LARGE_GRAPHS], ids=lambda make: str(make.__name__))

@@ -127,6 +127,7 @@ def margin_of(exact: mpf, half: float) -> float:
     return float(min(exact - ends[0], ends[1] - exact) / abs(exact)) if exact else float(half == 0)
 
 
+@pytest.mark.spread(13)
 @pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_every_entry_is_the_nearest_half(case: Case) -> None:
     """Spread over all halves: every exponent and both signs are met many times."""

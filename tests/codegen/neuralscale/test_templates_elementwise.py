@@ -76,6 +76,7 @@ def test_square_root_and_reciprocal() -> None:
         assert relative_error(stored[name].view("float16"), values[name]) < 3e-3
 
 
+@pytest.mark.spread(22)
 @pytest.mark.parametrize("shape", BROADCASTS, ids=str)
 @pytest.mark.parametrize("kind", ["add", "sub", "mul", "max", "min"])
 def test_binary_with_the_other_operand_on_either_side(kind: str, shape: tuple[int, ...]) -> None:

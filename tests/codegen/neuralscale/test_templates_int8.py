@@ -82,6 +82,7 @@ CASES = {
 }
 
 
+@pytest.mark.spread(12)
 @pytest.mark.parametrize("narrow", [False, True], ids=["to fp16", "to int8"])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_convolution(case: Case, narrow: bool) -> None:
@@ -269,6 +270,7 @@ def test_readers_at_odd_places(level: str) -> None:
     judge(compile_graph(*b.build(part, b.narrow(uneven, "truncate")), level=level))
 
 
+@pytest.mark.spread(36)
 @pytest.mark.parametrize("name", [name for name in SAMPLES if name != "lookup"])  # whose table is of no function
 def test_every_layer_may_end_in_int8(name: str) -> None:
     """Values are converted in a tile of their own, whatever the anchor; a width that is odd is refused."""

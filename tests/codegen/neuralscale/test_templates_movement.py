@@ -125,6 +125,7 @@ def reduction(builder: MovementBuilder, kind: str, x: str, axes: tuple[int, ...]
     return builder.reduce(name, x, *axes, attributes=attributes)
 
 
+@pytest.mark.spread(14)
 @pytest.mark.parametrize("kind", MEANINGS)
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_reductions(name: str, kind: str) -> None:
@@ -259,6 +260,7 @@ def test_take_beyond_the_axis_is_refused() -> None:
         compile_graph(*builder.build(out))
 
 
+@pytest.mark.spread(14)
 @pytest.mark.parametrize("wanted", [(14, 18), (10, 6), (3, 4), (21, 27), (1, 9)])
 @pytest.mark.parametrize("coordinates", ["asymmetric", "half_pixel", "pytorch_half_pixel", "align_corners"])
 @pytest.mark.parametrize("mode", ["nearest", "linear"])

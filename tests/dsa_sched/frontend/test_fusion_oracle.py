@@ -13,7 +13,7 @@ from partitioner.ir.layers import group_layers
 
 @pytest.mark.parametrize(
     ("name", "count"),
-    [("squeezenet", 39), ("shufflenet", 75), pytest.param("resnet50", 57, marks=pytest.mark.slow)],
+    [("squeezenet", 39), ("shufflenet", 75), pytest.param("resnet50", 57, marks=pytest.mark.nightly)],
 )
 def test_as_many_layers_as_tvm_fuses_kernels(name: str, count: int) -> None:
     network = load_network(name)

@@ -262,6 +262,7 @@ def test_a_value_inside_an_activation_that_is_an_output_stays(tmp_path: Path) ->
     assert report.failures == ()
 
 
+@pytest.mark.spread(3)
 @pytest.mark.parametrize("level", ["O0", "O3"])
 @pytest.mark.parametrize("masked", [-np.inf, -3.4028235e38, -1e9])
 def test_masked_attention_is_right(masked: float, level: str, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from partitioner.ir.graph_text import parse_graph
 from tests.dsa_sched.frontend.numpy_graph import layer_errors
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 
-slow = pytest.mark.slow(at_commit=1)
+slow = pytest.mark.nightly
 
 
 CLASSIFIER = "view matmul softmax"
@@ -64,7 +64,7 @@ def test_resnet50_is_what_the_literature_says() -> None:
     assert {node.name for node in model.source.graph.node} >= {op.name for op in graph.ops}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_equal_bytes_under_other_hash_seeds(tmp_path: Path) -> None:
     builder = ModelBuilder()
     y = builder.node("Conv", builder.input(1, 4, 6, 6), builder.weights(4, 2, 3, 3), group=2)

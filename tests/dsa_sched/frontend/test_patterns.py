@@ -247,6 +247,7 @@ def drawn(b: ModelBuilder) -> dict[str, np.ndarray]:
     return {name: b.random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
 
 
+@pytest.mark.spread(9)
 @pytest.mark.parametrize("name", SAME)
 def test_what_is_spelled_out_compiles_to_the_bytes_of_the_node(name: str, tmp_path: Path) -> None:
     spelled, native = (

@@ -86,13 +86,14 @@ def drawn(seed: int) -> onnx.ModelProto:
     )
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_drawn_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     chip = ("h200", "a100")[seed // 3]  # four warps or eight, 32 rows where an A100 has no room for 64
     assert judged_as(TEMPLATE, drawn(seed), tmp_path, monkeypatch, chip).failures == ()
 
 
-@pytest.mark.slow(at_commit=3)
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(3, 56))
 def test_more_drawn_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     assert judged_as(TEMPLATE, drawn(seed), tmp_path, monkeypatch, "h200").failures == ()

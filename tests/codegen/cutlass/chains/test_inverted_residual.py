@@ -71,6 +71,7 @@ def drawn(seed: int) -> onnx.ModelProto:
     return block(shape, expanded, out, stride, after=after, summed=stride == 1, seed=seed)
 
 
+@pytest.mark.spread(3)
 @pytest.mark.parametrize(
     ("shape", "expanded", "out", "stride", "summed"),
     [
@@ -109,7 +110,7 @@ def test_blocks_that_keep_their_weights_go_from_tile_to_tile(tmp_path: Path, mon
     assert judged(model, tmp_path, str(chip), level="O3", samples=4096).failures == ()
 
 
-@pytest.mark.slow(at_commit=3)
+@pytest.mark.slow(at_commit=1)
 @pytest.mark.parametrize("seed", range(50))
 def test_drawn_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     chip = ["a100", "h200"][seed // 2 % 2]

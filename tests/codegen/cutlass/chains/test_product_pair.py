@@ -63,13 +63,14 @@ def drawn(seed: int) -> onnx.ModelProto:
     )
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_drawn_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     chip = ("h200", "a100")[seed % 2]
     assert judged_as(TEMPLATE, drawn(seed), tmp_path, monkeypatch, chip).failures == ()
 
 
-@pytest.mark.slow(at_commit=3)
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(3, 56))
 def test_more_drawn_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     chip = ("h200", "a100")[seed % 2]

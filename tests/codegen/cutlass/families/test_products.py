@@ -81,7 +81,7 @@ def by_template(plan: PlannedKernels, template: str) -> PlannedKernels:
     return replace(plan, plan=replace(plan.plan, groups=tuple(map(forced, plan.plan.groups))))
 
 
-@pytest.mark.parametrize("template", [pytest.param("gemm", marks=pytest.mark.slow), "product"])
+@pytest.mark.parametrize("template", [pytest.param("gemm", marks=pytest.mark.nightly), "product"])
 def test_every_shape_by_both_kernels_is_within_the_bound(
     template: str, whole: tuple[PlannedKernels, Compilation]
 ) -> None:
@@ -115,7 +115,7 @@ def test_attention_on_an_h200(tmp_path: Path) -> None:
     assert verify_model(saved(cases.items(), tmp_path), "h200", AT_O0, SAMPLES).failures == ()
 
 
-@pytest.mark.slow(at_commit=1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("case", LARGE_CASES)
 def test_large_products_are_within_the_bound(case: str, tmp_path: Path) -> None:
     plan, group = only(LARGE_CASES[case], tmp_path)

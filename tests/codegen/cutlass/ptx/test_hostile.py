@@ -42,6 +42,7 @@ def run(text: str) -> None:
         launch(module, name, (2, 1, 1), (64, 1, 1), params, memory, limits=LIMITS, shared_bytes=4096)
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("kernel", ["relu_add", "softmax", "pipeline", "gemm_rk"])
 def test_changed_text_never_crashes(simple_ptx: str, gemm_ptx: str, kernel: str) -> None:
     whole = gemm_ptx if kernel.startswith("gemm") else simple_ptx
