@@ -7,6 +7,7 @@ each number with its unit in its name; cycles are those of the chip's `clock_hz`
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
 from typing import Annotated, Literal, Protocol, TypeVar
 
@@ -300,8 +301,8 @@ class KernelRate(Part):
     `kernel` is its template, with the parameters that it must have in brackets: `conv2d(tile=64x64)`; of several
     records that fit a kernel the one with the most parameters counts. Each launch takes `start_us` beyond
     `Simt.launch_us`. Then the floors are added up: that of the `main` memory, of the `cache` that all cores share, of
-    the memory that threads share (`shared`), of the `tensor` units and of the `lanes`, each times its number. Half of the
-    kernels that were measured took a time within `error`, a share, of that.
+    the memory that threads share (`shared`), of the `tensor` units and of the `lanes`, each times its number. Half of
+    the kernels that were measured took a time within `error`, a share, of that.
     """
 
     kernel: Annotated[str, Field(pattern=KERNEL_PATTERN, max_length=200)]
@@ -312,6 +313,16 @@ class KernelRate(Part):
     tensor: Times = 0.0
     lanes: Times = 0.0
     error: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
+
+    @cached_property
+    def template(self) -> str:
+        return self.kernel.partition("(")[0]
+
+    @cached_property
+    def named(self) -> frozenset[tuple[str, str]]:
+        """Names and values of the parameters that a kernel must have."""
+        pairs = self.kernel.rstrip(")").partition("(")[2].split(", ")
+        return frozenset((name, value) for name, _, value in (pair.partition("=") for pair in pairs if pair))
 
 
 class Simt(Part):

@@ -34,7 +34,7 @@ def _kinds(bench: Bench) -> Iterator[Rate]:
     launches = [1e6 / row["per_second"] for row in rates]
     kernels, pack = bench.rows("kernels"), bench.pack
     programs = bench.here((*pack.programs, *pack.candidates))
-    roles = next((pack.manifest["rates"][program.chip]["roles"] for program in programs), {})
+    roles: dict[str, str] = next((pack.manifest["rates"][program.chip]["roles"] for program in programs), {})
     samples = samples_of(programs, kernels, bench.rows("order"), roles)
     return fitted_rates(samples, launches[0] if launches else 0.0, beyond_us(kernels, bench.rows("networks")))
 

@@ -117,7 +117,7 @@ def fitted_rates(samples: Iterable[Sample], launch_us: float, more_us: float) ->
 def _read(kernel: str) -> tuple[str, dict[str, str]]:
     """Template and parameters of `template(name=value, ...)`; this file is read where there is only NumPy."""
     template, _, named = kernel.rstrip(")").partition("(")
-    return template, dict(pair.split("=", 1) for pair in named.split(", ") if pair)  # type: ignore[misc]
+    return template, dict(pair.split("=", 1) for pair in named.split(", ") if pair)
 
 
 def _terms(samples: Sequence[Sample]) -> tuple[Array, Array]:

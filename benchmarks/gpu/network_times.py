@@ -51,9 +51,7 @@ def items(bench: Bench) -> Iterator[Item]:
     order = {batch: place for place, batch in enumerate(FIRST_COMPILED)}
     for what in COMPILED:
         for program in sorted(plain, key=lambda program: order.get(program.batch, len(order))):
-            yield Item(
-                f"{_of(program)} {what}", lambda program=program, what=what: measured_torch(bench, program, what)
-            )  # type: ignore[misc]
+            yield Item(f"{_of(program)} {what}", partial(measured_torch, bench, program, what))
 
 
 def _of(program: Program) -> str:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
@@ -134,14 +133,11 @@ class KernelTarget(AcceptingTarget, Protocol):
 
 def with_speed(kernel: Kernel, chip: Chip) -> Kernel:
     """The kernel with what the chip file knows of its kind: the record that names the most of its parameters."""
-    found = [(len(named), speed) for template, named, speed in _speeds(chip)
-             if template == kernel.template and named.items() <= dict(kernel.parameters).items()]  # fmt: skip
-    return replace(kernel, measured=max(found, key=lambda pair: pair[0])[1]) if found else kernel
-
-
-@lru_cache(maxsize=16)
-def _speeds(chip: Chip) -> tuple[tuple[str, Mapping[str, int | str], KernelSpeed], ...]:
-    return tuple((*read_kernel(rate.kernel), _speed(rate, chip)) for rate in chip.simt.kernels)
+    has = {(name, str(value)) for name, value in kernel.parameters}
+    fitting = [rate for rate in chip.simt.kernels if rate.template == kernel.template and rate.named <= has]
+    if not fitting:
+        return kernel
+    return replace(kernel, measured=_speed(max(fitting, key=lambda rate: len(rate.named)), chip))
 
 
 def _speed(rate: KernelRate, chip: Chip) -> KernelSpeed:

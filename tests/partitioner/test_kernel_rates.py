@@ -4,37 +4,49 @@ from __future__ import annotations
 
 import pytest
 
+from hw_models.chip import Chip
 from hw_models.loading import load_chip
 from hw_models.parts import KernelRate
-from partitioner.ir.kernels import Kernel, KernelFloor, with_rate
+from partitioner.ir.kernels import Kernel, KernelFloor, with_speed
 
 RATES = (
-    KernelRate(kernel="conv2d", start_us=3.0, efficiency=0.5, error=0.1),
-    KernelRate(kernel="conv2d(tile=64x64)", start_us=1.0, efficiency=0.25, error=0.2),
-    KernelRate(kernel="lines", start_us=0.0, efficiency=1.0, error=0.0),
+    KernelRate(kernel="conv2d", start_us=3.0, main=1.0, tensor=2.0, error=0.1),
+    KernelRate(kernel="conv2d(tile=64x64)", start_us=1.0, main=1.5, shared=9.0, error=0.2),
+    KernelRate(kernel="lines", start_us=0.0, cache=0.01, error=0.0),
 )
 
 
+def chip() -> Chip:
+    found = load_chip("a100")
+    assert found.simt.kernels == ()
+    return found.model_copy(update={"simt_part": found.simt.model_copy(update={"kernels": RATES})})
+
+
 def kernel(template: str, **parameters: int | str) -> Kernel:
-    floors = (KernelFloor("main", 8e-6), KernelFloor("tensor", 2e-6))
+    floors = (KernelFloor("HBM", 8e-6), KernelFloor("tensor", 2e-6))
     return Kernel(template, tuple(parameters.items()), launches=2, launch_seconds=1e-6, floors=floors)
 
 
 @pytest.mark.parametrize(
     ("asked", "seconds", "error"),
     [
-        (kernel("conv2d", tile="128x64", aligned=8), 2 * (1 + 3) + 8 / 0.5, 0.1),
-        (kernel("conv2d", tile="64x64", aligned=8), 2 * (1 + 1) + 8 / 0.25, 0.2),
+        (kernel("conv2d", tile="128x64", aligned=8), 2 * (1 + 3) + 8 + 2 * 2, 0.1),
+        (kernel("conv2d", tile="64x64", aligned=8), 2 * (1 + 1) + 1.5 * 8, 0.2),
+        (kernel("lines", threads=32), 2 * 1 + 8, 0.0),  # not below its floor
         (kernel("gemm", tile="64x64"), 2 * 1 + 8, 0.0),
     ],
 )
 def test_the_record_that_names_most_parameters_counts(asked: Kernel, seconds: float, error: float) -> None:
-    rated = with_rate(asked, RATES)
+    rated = with_speed(asked, chip())
     assert rated.seconds == pytest.approx(seconds * 1e-6)
     assert rated.error == error
     assert (rated.text, rated.busiest, rated.binding) == (asked.text, asked.busiest, asked.binding)
 
 
 def test_floors_are_the_times_of_a_chip_without_measurements() -> None:
-    assert load_chip("h100").simt.kernels == ()
-    assert with_rate(kernel("conv2d"), ()).seconds == pytest.approx(10e-6)
+    assert with_speed(kernel("conv2d"), load_chip("a100")) == kernel("conv2d")
+
+
+def test_the_gpus_that_were_measured_say_what_is_expected_and_others_what_is_least() -> None:
+    for name, measured in (("h200", True), ("h100", True), ("a100", False)):
+        assert bool(load_chip(name).simt.kernels) == measured

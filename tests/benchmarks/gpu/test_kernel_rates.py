@@ -3,63 +3,87 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from benchmarks.gpu.bench import Row
-from benchmarks.gpu.kernel_rates import Sample, beyond_us, fitted_rates, samples_of, yaml_lines
+from benchmarks.gpu.kernel_rates import ROLES, Sample, beyond_us, fitted_rates, samples_of, yaml_lines
+from benchmarks.gpu.store import Program
 from hw_models.parts import KernelRate
 
+Times = tuple[float, float, float, float, float]
 
-def drawn(kernel: str, start_us: float, efficiency: float, count: int, seed: int = 0) -> list[Sample]:
+
+def drawn(kernel: str, start_us: float, times: Times, count: int, seed: int = 0) -> list[Sample]:
     """Samples off by at most one part in twenty."""
     draw = random.Random(seed)
-    floors = [draw.uniform(0.2, 20.0) for _ in range(count)]
-    return [Sample(kernel, us, (start_us + us / efficiency) * draw.uniform(0.95, 1.05)) for us in floors]
+    found = []
+    for _ in range(count):
+        floors = tuple(draw.uniform(0.2, 20.0) for _ in ROLES)
+        took = start_us + sum(many * us for many, us in zip(times, floors, strict=True))
+        found.append(Sample(kernel, floors, took * draw.uniform(0.95, 1.05)))
+    return found
 
 
-def test_a_start_and_an_efficiency_come_out_as_they_were_put_in() -> None:
-    (rate,) = fitted_rates(drawn("pointwise", 2.0, 0.5, 200), launch_us=0.5, more_us=0.25)
-    assert (rate.kernel, rate.samples) == ("pointwise", 200)
-    assert rate.start_us == pytest.approx(2.0 - 0.5 + 0.25, abs=0.15)
-    assert rate.efficiency == pytest.approx(0.5, rel=0.05)
-    assert 0.01 < rate.error < 0.05
+def test_a_start_and_times_of_floors_come_out_as_they_were_put_in() -> None:
+    (rate,) = fitted_rates(drawn("pointwise", 2.0, (1.0, 0.5, 0.0, 2.0, 0.0), 300), launch_us=0.5, more_us=0.25)
+    assert (rate.kernel, rate.samples) == ("pointwise", 300)
+    assert rate.start_us == pytest.approx(2.0 - 0.5 + 0.25, abs=0.5)
+    assert rate.times == pytest.approx((1.0, 0.5, 0.0, 2.0, 0.0), abs=0.06)
+    assert 0.005 < rate.error < 0.05
 
 
 def test_tiles_are_kinds_of_their_own_where_enough_kernels_have_them() -> None:
+    fast, slow = (1.0, 0.0, 0.0, 1.0, 0.0), (1.0, 0.0, 0.0, 2.0, 0.0)
     samples = [
-        *drawn("conv2d(tile=64x64, aligned=8)", 3.0, 0.6, 30),
-        *drawn("conv2d(tile=128x64, aligned=8)", 3.0, 0.3, 30),
-        *drawn("conv2d(tile=64x128, aligned=8)", 3.0, 0.3, 2),
+        *drawn("conv2d(tile=64x64, aligned=8)", 3.0, fast, 60),
+        *drawn("conv2d(tile=128x64, aligned=8)", 3.0, slow, 60),
+        *drawn("conv2d(tile=64x128, aligned=8)", 3.0, slow, 2),
     ]
     found = {rate.kernel: rate for rate in fitted_rates(samples, 0.0, 0.0)}
     assert set(found) == {"conv2d", "conv2d(tile=64x64)", "conv2d(tile=128x64)"}
-    assert found["conv2d(tile=64x64)"].efficiency > 1.8 * found["conv2d(tile=128x64)"].efficiency
+    tensor = ROLES.index("tensor")
+    assert found["conv2d(tile=128x64)"].times[tensor] > 1.6 * found["conv2d(tile=64x64)"].times[tensor]
 
 
-def test_no_kernel_is_faster_than_its_floor_and_no_start_is_negative() -> None:
-    samples = [Sample("lines", us, 0.9 * us) for us in (1.0, 2.0, 4.0, 8.0)]
+def test_nothing_is_negative_and_what_samples_do_not_tell_apart_stays_plain() -> None:
+    samples = [Sample("lines", (us, us, 0.0, 0.0, 0.0), us) for us in (1.0, 2.0, 4.0, 8.0)]
     (rate,) = fitted_rates(samples, launch_us=0.5, more_us=0.0)
-    assert (rate.start_us, rate.efficiency) == (0.0, 1.0)
+    assert min(rate.start_us, *rate.times) >= 0
+    assert rate.times[0] == pytest.approx(rate.times[1], abs=1e-6)
+    assert rate.times[2:] == (0.0, 0.0, 0.0) or min(rate.times[2:]) >= 0
+
+
+def program(kernels: dict[str, Any], group: str = "") -> Program:
+    entry = {"network": "net", "batch": 1, "level": "O0", "chip": "h200", "reuses": True, "group": group}
+    return Program({**entry, "kernels": kernels})
+
+
+def test_samples_are_kernels_of_one_launch_with_the_floors_of_the_pack() -> None:
+    floors = {"HBM": 1e-3, "L2": 2e-3}
+    kernels = {
+        "a": {"kernel": "lines", "launches": 1, "floors_ms": floors},
+        "b": {"kernel": "conv2d", "launches": 2, "floors_ms": floors},
+    }
+    roles = dict(zip(ROLES, ("HBM", "L2", "shared", "tensor", "simt"), strict=True))
+    rows: list[Row] = [{"key": program(kernels).key, "groups": {name: {"warm_ms": 4e-3} for name in kernels}}]
+    wanted = Sample("lines", (1.0, 2.0, 0.0, 0.0, 0.0), 4.0)
+    assert list(samples_of([program(kernels)], rows, [], roles)) == [wanted]
+    forced: list[Row] = [{"key": program(kernels).key, "warm_ms": 4e-3}, {"key": "none", "error": "x"}]
+    assert list(samples_of([program(kernels, "a")], [], forced, roles)) == [wanted]
 
 
 def test_launches_of_a_network_may_take_longer_than_in_a_row() -> None:
-    group = {"kernel": "lines", "launches": 2, "floor_ms": 1e-3, "warm_ms": 4e-3}
-    kernels: list[Row] = [
-        {"key": "a", "groups": {"g": group, "h": {**group, "launches": 1}}},
-        {"key": "b", "error": "x"},
-    ]
+    group = {"launches": 2, "warm_ms": 4e-3}
+    kernels: list[Row] = [{"key": "a", "groups": {"g": group, "h": {**group, "launches": 1}}}, {"key": "b"}]
     assert beyond_us(kernels, [{"key": "a", "median_ms": 11e-3}]) == pytest.approx(1.0)
     assert beyond_us(kernels, []) == 0.0
-    candidate: Row = {"kernel": "gemm(tile=64x64)", "launches": 1, "warm_floor_ms": 2e-3, "warm_ms": 5e-3}
-    assert samples_of(kernels, [candidate, {"key": "c", "error": "x"}]) == [
-        Sample("lines", 1.0, 4.0),
-        Sample("gemm(tile=64x64)", 2.0, 5.0),
-    ]
 
 
 def test_lines_are_read_as_records_of_a_chip_file() -> None:
-    rates = list(fitted_rates(drawn("conv2d(tile=64x64, aligned=8)", 3.0, 0.6, 30), 0.5, 0.0))
+    rates = list(fitted_rates(drawn("conv2d(tile=64x64, aligned=8)", 3.0, (1.0, 0.0, 0.0, 2.0, 0.0), 30), 0.5, 0.0))
     read = [KernelRate.model_validate(line) for line in yaml.safe_load("\n".join(yaml_lines(rates)))]
     assert [rate.kernel for rate in read] == ["conv2d", "conv2d(tile=64x64)"]
+    assert read[1].tensor == pytest.approx(rates[1].times[ROLES.index("tensor")], abs=0.01)
