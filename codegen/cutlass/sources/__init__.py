@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib.resources import files
 
 __all__ = ["filled", "source_text"]
 
 
+OWN = re.compile(r'^#include "(\w+\.cuh)"\n', re.MULTILINE)
+
+
 @cache
 def source_text(*names: str) -> str:
-    """The texts of files of this folder, one after the other."""
-    return "".join(files(__name__).joinpath(name).read_text(encoding="utf-8") for name in names)
+    """The texts of files of this folder, one after the other, with those of the folder that they include."""
+    text = "".join(files(__name__).joinpath(name).read_text(encoding="utf-8") for name in names)
+    return OWN.sub(lambda found: source_text(found[1]), text)
 
 
 def filled(name: str, **words: str | int) -> str:

@@ -26,7 +26,7 @@ from codegen.cutlass.families.matrix.tensor_epilogues import statements
 from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.kernel.floors import arithmetic_floor, cache_floor, main_floor, shared_floor, window_bytes
 from codegen.cutlass.kernel.launches import Address, ComputedLaunch, Source
-from codegen.cutlass.sources import filled, source_text
+from codegen.cutlass.sources import filled
 from hw_models.chip import Chip
 from partitioner.ir.graph import Constants
 
@@ -171,7 +171,6 @@ def _source(pair: _Pair, tile: _Tile) -> Source:
         WARP=f"{before[0]}, {before[1]}, {DEPTH}",
         WARP_AFTER=f"{after[0]}, {after[1]}, {DEPTH}",
     )
-    text = text.replace('#include "parameters.cuh"', source_text("parameters.cuh"))
     return Source(f"cutlass_pair_{tile.between}_{tile.columns}", text, cutlass=True)
 
 

@@ -26,7 +26,7 @@ from codegen.cutlass.families.matrix.tiles import TILES, WIDE_TILES, MatrixTile,
 from codegen.cutlass.kernel.family import KernelWork, Parameters
 from codegen.cutlass.kernel.floors import MOST_BLOCKS, launch_seconds, main_floor, window_bytes
 from codegen.cutlass.kernel.launches import Address, ComputedLaunch, Data, Launch, LayerScratch, Place, Source, moved
-from codegen.cutlass.sources import filled, source_text
+from codegen.cutlass.sources import filled
 from hw_models.errors import TargetError
 from partitioner.ir.graph import Constants
 from partitioner.ir.kernels import Kernel
@@ -213,7 +213,6 @@ def _source(problem: _Problem, tile: MatrixTile) -> Source:
         STAGES=tile.stages,
         ALIGNMENT=problem.alignment,
     )
-    text = text.replace('#include "parameters.cuh"', source_text("parameters.cuh"))
     return Source(f"conv2d_{tile.name}", text, cutlass=True)
 
 

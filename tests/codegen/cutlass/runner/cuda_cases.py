@@ -48,6 +48,18 @@ def numbers_without_graph(folder: Path, device: FakeDevice) -> None:
     assert _calls().count("cuLaunchKernel") == 4
 
 
+def kernels_may_overlap_where_the_list_says_so(folder: Path, device: FakeDevice) -> None:
+    write_lists(folder, {**json.loads((folder / "launches.json").read_text()), "overlaps": True})
+    _numbers(folder, device, graph=True)
+    assert (_calls().count("cuLaunchKernelEx"), _calls().count("cuLaunchKernel")) == (2, 0)
+    for option in ({"overlap": False}, {"check": True}):
+        before = _calls().count("cuLaunchKernel")
+        with GpuNetwork(folder, **option) as network:
+            np.testing.assert_array_equal(network.run({"x/in": example()})["y"], expected(example()))
+        assert _calls().count("cuLaunchKernel") == before + 2
+    assert _calls().count("cuLaunchKernelEx") == 2
+
+
 def _numbers(folder: Path, device: FakeDevice, *, graph: bool) -> None:
     with GpuNetwork(folder, graph=graph) as network:
         for factor in (1, 2):
@@ -356,6 +368,7 @@ def _calls() -> list[str]:
 CASES: tuple[Callable[[Path, FakeDevice], None], ...] = (
     numbers_by_graph,
     numbers_without_graph,
+    kernels_may_overlap_where_the_list_says_so,
     parameters_are_relocated_and_shared_memory_is_asked_for,
     tensors_by_dlpack_are_bound_without_copies,
     unfit_tensors_are_refused,
