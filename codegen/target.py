@@ -33,7 +33,7 @@ from isched.program.timed_ops import TimedStream
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.kernels import KernelTarget
 from partitioner.ir.plan import Plan
-from partitioner.ir.target import AcceptingTarget, AddsInRuns, CountsIssue, JudgesPrepared, PlanTarget
+from partitioner.ir.target import AcceptingTarget, AddsInRuns, CountsIssue, JudgesPrepared, PacksWeights, PlanTarget
 
 # Members of every target.
 
@@ -230,6 +230,7 @@ CAPABILITIES = (
     Capability(Prepares, ("prepare", "look_up", "emulate_prepared"), "models with integers before or after the layers"),
     Capability(JudgesPrepared, ("refuses_prepared",), "the same, where only some of these operators can be done"),
     Capability(Tabulates, ("table_for",), "functions in tables: the frontend makes each a constant of the graph"),
+    Capability(PacksWeights, ("packs_weights",), "weights in int8 where values stay in floating point"),
     Capability(AddsInRuns, ("product_runs",), "hidden values that find no room, computed in chunks"),
     Capability(Identifies, ("made_for",), "time, iss: whose an executable is"),
     Capability(Simulates, ("simulate",), "iss, with Identifies"),

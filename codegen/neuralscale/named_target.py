@@ -29,7 +29,7 @@ from isched.program.timed_ops import TimedOp, TimedStream
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box
-from partitioner.ir.target import TileWork
+from partitioner.ir.target import TileWork, WeightPacking, WeightUse
 
 Accessing = TypeVar("Accessing", Instr, TimedOp)
 
@@ -59,6 +59,9 @@ class NamedTarget(NeuralScaleTarget):
 
     def table_for(self, graph: Graph, op: Op, chip: Chip) -> npt.NDArray[np.generic] | None:
         return NeuralScaleTarget.table_for(self, graph, op, self._inner(chip))
+
+    def packs_weights(self, use: WeightUse, chip: Chip) -> WeightPacking:
+        return NeuralScaleTarget.packs_weights(self, use, self._inner(chip))
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         return _work(NeuralScaleTarget.work(self, graph, layer, box, self._inner(chip)), self._outer)

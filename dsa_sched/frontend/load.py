@@ -42,7 +42,6 @@ from dsa_sched.frontend.rules.operators import Known, RefusedNodes, require_whol
 from dsa_sched.zoo import zoo_file, zoo_names
 from hw_models.errors import ModelError
 from partitioner.ir.graph import Graph
-from partitioner.ir.wants import Wants
 
 NOBODY = Judge(NEUTRAL)
 """Judge where no target is asked."""
@@ -109,7 +108,7 @@ def load_model(
     if file.refused:
         refused = (*file.refused, *_rest_refused(file, shapes or {}, batch, judge))
         raise _unsupported(who, file.model, refused, judge)
-    network = _simplified(file.model, shapes or {}, batch, judge.wants)
+    network = _simplified(file.model, shapes or {}, batch, judge)
     built, refused = _judged(network, file.model, judge)
     if built is None or refused:
         raise _unsupported(who, file.model, refused, judge)
@@ -138,7 +137,7 @@ def _rest_refused(
         if rest is None:
             return ()
         checked = checked_model(rest, "the rest of the model")
-        return _judged(_simplified(checked.model, {}, None, judge.wants), file.model, judge)[1]
+        return _judged(_simplified(checked.model, {}, None, judge), file.model, judge)[1]
     except ModelError:
         return ()  # another problem, which shows when the first ones are solved
 
@@ -176,7 +175,7 @@ def load_network(
     source: str | Path, shapes: Mapping[str, tuple[int, ...]] | None = None, batch: int | None = None
 ) -> Network:
     """The simplified network alone, in ONNX axes, as the fusion oracle takes it. Raises ModelError."""
-    return _simplified(_known(source).model, shapes or {}, batch, NEUTRAL)
+    return _simplified(_known(source).model, shapes or {}, batch, NOBODY)
 
 
 def load_source(
@@ -204,10 +203,11 @@ def read_source(
 
 
 def _simplified(
-    model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None, wants: Wants
+    model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None, judge: Judge
 ) -> Network:
+    wants = judge.wants
     network = replace(fold_constants(model, _with_shapes(model, shapes, batch)), rounding=wants.rounding)
-    network = quantised(network, wants)
+    network = quantised(network, wants, judge.packing)
     network = prepare(with_row_lookups(network)) if wants.words else network
     require_whole(wants.whole)
     return simplify(network, wants)

@@ -21,7 +21,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx
+from onnx import numpy_helper
 
 from dsa_sched.quantisation.choice import (
     ACTIVATIONS,
@@ -54,6 +56,10 @@ def quantised(
         return model
     _separate_weights(model, choice)
     made = {node.output[0]: node for node in model.graph.node}
+    layers, constants = choice.layers if weights_only else frozenset(), constants_of(model)
+    weights = {
+        node.name: numpy_helper.to_array(constants[node.input[1]]) for node in made.values() if node.name in layers
+    }
     model.metadata_props.add(key=INFERRED[0], value=INFERRED[1])
     quantiser = _quantiser(model, choice, ranges, weights_only)
     quantiser.quantize_model()
@@ -64,6 +70,7 @@ def quantised(
     del result.metadata_props[:]
     result.metadata_props.extend(kept)
     _give_numbers_back(result, choice, made)
+    _round_scales(result, weights)
     return result
 
 
@@ -124,6 +131,28 @@ def _separate_weights(model: onnx.ModelProto, choice: IntegerChoice) -> None:
                 model.graph.initializer.add().CopyFrom(constants[name])
                 model.graph.initializer[-1].name = copies[name, axis]
             node.input[place] = copies[name, axis]
+
+
+def _round_scales(model: onnx.ModelProto, weights: Mapping[str, npt.NDArray[np.float32]]) -> None:
+    """Replace scales of weights by fp16 numbers, where these are normal ones, and quantise the weights again: integers
+    times their scale, rounded to fp16, are then the same whoever multiplies. `weights` has those of each layer."""
+    made, constants = {node.output[0]: node for node in model.graph.node}, constants_of(model)
+    for node in model.graph.node:
+        if node.name not in weights:
+            continue
+        dequantise = made[node.input[1]]
+        integers, scale = (constants[name] for name in dequantise.input[:2])
+        exact = numpy_helper.to_array(scale)
+        with np.errstate(over="ignore"):
+            rounded = exact.astype(np.float16).astype(np.float32)
+        limits = np.finfo(np.float16)
+        rounded = np.where((rounded < limits.smallest_normal) | (rounded > limits.max), exact, rounded)
+        axis = next((each.i for each in dequantise.attribute if each.name == "axis"), 1)
+        numbers = weights[node.name]
+        spread = np.moveaxis(np.broadcast_to(rounded, np.moveaxis(numbers, axis, -1).shape), -1, axis)
+        again = np.clip(np.rint(numbers / spread), -127, 127).astype(np.int8)
+        integers.CopyFrom(numpy_helper.from_array(again, integers.name))
+        scale.CopyFrom(numpy_helper.from_array(rounded.astype(np.float32), scale.name))
 
 
 def _give_numbers_back(model: onnx.ModelProto, choice: IntegerChoice, made: Mapping[str, onnx.NodeProto]) -> None:

@@ -7,6 +7,7 @@ options, target --require_able--> nothing, or one sentence that names what the t
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -21,7 +22,7 @@ from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from isched.program.target import Schedulable, Timeable
 from partitioner.ir.graph import Graph, Op
-from partitioner.ir.target import AcceptingTarget, PlanTarget
+from partitioner.ir.target import AcceptingTarget, PacksWeights, PlanTarget
 from partitioner.planners.levels import Auto
 from partitioner.planners.registry import require_planner, unsupported_ops
 
@@ -103,7 +104,8 @@ def reader_of(chip: Chip, target: AcceptingTarget) -> Judge:
     def table_for(graph: Graph, op: Op) -> npt.NDArray[np.generic] | None:
         return target.table_for(graph, op, chip) if isinstance(target, Tabulates) else None
 
-    return Judge(target.wants, table_for=table_for)
+    packing = partial(target.packs_weights, chip=chip) if isinstance(target, PacksWeights) else None
+    return Judge(target.wants, table_for=table_for, packing=packing)
 
 
 def require_able(options: CompileOptions, target: Target) -> None:

@@ -110,9 +110,9 @@ def _makers(graph: Graph, name: str) -> tuple[Op, ...]:
 
 def _by_a_matrix(graph: Graph, op: Op) -> bool:
     """Whether an operator is a product with a constant matrix, whose columns are the result's last axis. Products whose
-    sums have another type, and are scaled, stay whole."""
+    sums or weights have another type, and are scaled, stay whole."""
     matrix, out = graph.by_name[op.inputs[1]], graph.by_name[op.outputs[0]]
-    plain = multiplied_dtype(graph, op) == out.dtype
+    plain = multiplied_dtype(graph, op) == matrix.dtype == out.dtype
     return plain and bool(matrix.constant) and len(matrix.shape) == 2 and len(out.shape) > 1 and len(op.stages) == 1
 
 

@@ -107,6 +107,33 @@ class AddsInRuns(Protocol):
         operator alone, and a product with the length of a run is one run."""
 
 
+@dataclass(frozen=True, slots=True)
+class WeightUse:
+    """A product of values in floating point by constant weights: `rows` rows of `depth` products for each of `columns`
+    columns. A convolution has a row per pixel of its result. `operand` is the number of elements that it reads."""
+
+    operand: int
+    rows: int
+    depth: int
+    columns: int
+
+
+@dataclass(frozen=True, slots=True)
+class WeightPacking:
+    """Whether the weights of a product stay int8 in memory, and the `reason` with its numbers."""
+
+    packed: bool
+    reason: str
+
+
+@runtime_checkable
+class PacksWeights(Protocol):
+    """A target whose cores can make floating-point weights of int8 ones, with a scale per output channel."""
+
+    def packs_weights(self, use: WeightUse, chip: Chip) -> WeightPacking:
+        """Whether weights that are int8 in the file stay int8 in memory."""
+
+
 @runtime_checkable
 class CountsIssue(Protocol):
     """A target that knows what its scalar cores do to start a transfer of the DMA."""

@@ -73,6 +73,16 @@ class _Sampled:
         """Whether the operator multiplies integers."""
         return self.graph.by_name[self.op.inputs[0]].dtype == INTEGER
 
+    @property
+    def of_integer_weights(self) -> bool:
+        """Whether the operator multiplies numbers by weights that are integers with a scale per output channel."""
+        return not self.exact and self.graph.by_name[self.op.inputs[1]].dtype == INTEGER
+
+    def weights(self) -> Fp16:
+        """The second factor of a product, as numbers; integers with a scale are multiplied by it and rounded."""
+        stored = self.tensor(self.op.inputs[1])
+        return chip.mul(stored, self.tensor(self.op.inputs[2])) if self.of_integer_weights else stored
+
     def operand(self, name: str) -> Fp16:
         """An element-wise operand: the element that meets each sampled position, aligned at the last axis."""
         if self.running is not None and name == self.running[0]:
@@ -161,7 +171,7 @@ def _conv(s: _Sampled) -> Fp16:
     if form is not DepthwiseForm.EACH:
         return _plus_bias(s, _depthwise_blocks(s) if form is DepthwiseForm.BLOCKS else _depthwise_vector(s))
     kernel, strides, dilations, pads = (op.ints(name) for name in ("kernel", "strides", "dilations", "pads"))
-    x, weights = s.tensor(op.inputs[0]), s.tensor(op.inputs[1])
+    x, weights = s.tensor(op.inputs[0]), s.weights()
     n, y, z, f = s.points.T
     groups = int(op.number("groups"))
     channels = x.shape[3] // groups
@@ -237,7 +247,7 @@ def _taps(s: _Sampled, x: Fp16, channel: Points | np.int64) -> Fp16:
 def _matmul(s: _Sampled) -> Fp16:
     """Matrix product: k runs over the columns of a, with one accumulator each for even and odd k; reductions longer
     than 2,048 are cut as in the convolution. Leading axes broadcast."""
-    a, b = s.tensor(s.op.inputs[0]), s.tensor(s.op.inputs[1])
+    a, b = s.tensor(s.op.inputs[0]), s.weights()
     *leading, row, column = s.points.T
     rows = _at(a, [*_leading(leading, a), row])
     columns = np.moveaxis(b, -1, -2)[(*_leading(leading, b), column)]
@@ -257,7 +267,7 @@ def _leading(positions: list[Points], factor: Fp16) -> list[Points]:
 
 
 def _plus_bias(s: _Sampled, total: Fp16) -> Fp16:
-    position = 3 if s.exact else 2
+    position = 3 if s.exact or s.of_integer_weights else 2
     return chip.add(total, s.tensor(s.op.inputs[position])[s.points[:, -1]]) if len(s.op.inputs) > position else total
 
 

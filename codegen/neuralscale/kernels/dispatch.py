@@ -20,6 +20,7 @@ from codegen.neuralscale.kernels.integer_types import has_integers, types_proble
 from codegen.neuralscale.kernels.preparation import looked_up_rows, preparation_instructions, refused_preparation
 from codegen.neuralscale.kernels.tables import CURVED, TABLED, no_table, pays, table_of
 from codegen.neuralscale.kernels.transfers import copy_instructions
+from codegen.neuralscale.kernels.weight_packing import weight_packing
 from codegen.neuralscale.templates.attention import LONGEST_HEAD, AttentionTemplate
 from codegen.neuralscale.templates.broadcast import same_shape
 from codegen.neuralscale.templates.convolution import MAX_FIELD, ConvolutionTemplate
@@ -42,7 +43,7 @@ from isched.program.target import DENSE
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box
-from partitioner.ir.target import TileWork
+from partitioner.ir.target import TileWork, WeightPacking, WeightUse
 from partitioner.ir.wants import Wants, floats_as
 
 TEMPLATES: Mapping[str, Template] = {
@@ -125,6 +126,9 @@ class NeuralScaleKernels:
     def product_runs(self, graph: Graph, op: Op) -> tuple[tuple[int, int], ...]:
         """Runs of a product's reduction, as the template cuts them."""
         return reduction_runs(graph.by_name[op.inputs[0]].shape[-1], 1, arithmetic_of(graph, op).exact)
+
+    def packs_weights(self, use: WeightUse, chip: Chip) -> WeightPacking:
+        return weight_packing(use, chip)
 
     def operators(self) -> tuple[tuple[str, str], ...]:
         """Each kind with its template's description of itself."""

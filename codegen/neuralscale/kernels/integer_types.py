@@ -1,6 +1,7 @@
 """Types of operands: where int8 may stand, and where values of it may be cut.
 
     conv, matmul   int8, int8, fp16 scale[, fp16 bias] -> fp16      widen        int8 -> fp16
+                   fp16, constant int8, fp16 scale[, fp16 bias] -> fp16
     view           int8 -> int8                                     narrow       fp16 -> int8
     all others     fp16 -> fp16                                     add_scaled   fp16, int8 -> fp16
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from codegen.neuralscale.instructions.arithmetic import FP16, INT8, TRANSFER_UNIT_BYTES, arithmetic_of
 from codegen.neuralscale.instructions.depthwise_forms import is_depthwise
+from codegen.neuralscale.templates.products import packed_weights
 from hw_models.chip import Chip
 from hw_models.parts import MatrixEngine, VectorEngine
 from partitioner.ir.graph import Graph, Op
@@ -42,6 +44,8 @@ def _wanted_types(graph: Graph, op: Op) -> tuple[str, ...]:
     match op.kind:
         case "conv" | "matmul" if graph.by_name[op.inputs[0]].dtype == integer:
             return (integer, integer, *numbers[2:], number)
+        case "conv" | "matmul" if packed_weights(graph, op):
+            return (number, integer, *numbers[2:], number)
         case "widen":
             return (integer, number)
         case "narrow":

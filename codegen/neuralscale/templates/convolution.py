@@ -19,13 +19,18 @@ from codegen.neuralscale.instructions.arithmetic import arithmetic_of
 from codegen.neuralscale.instructions.builder import MAX_EXTENT, Convolution
 from codegen.neuralscale.instructions.reductions import reduction_runs, staged_runs
 from codegen.neuralscale.templates.products import (
+    PACKED,
     bias_operand,
     column_buffers,
     column_loads,
+    packed_weights,
     product_problem,
     sum_buffers,
     sum_factor,
     summed,
+    unpacked,
+    unpacking_cycles,
+    weight_buffers,
     with_scale,
 )
 from codegen.neuralscale.templates.template import (
@@ -35,13 +40,13 @@ from codegen.neuralscale.templates.template import (
     finish_cycles,
     finish_loads,
 )
-from codegen.neuralscale.templates.tile import WEIGHTS, Tile, load_bytes, window_problem, window_region
+from codegen.neuralscale.templates.tile import Tile, load_bytes, window_problem, window_region
 from hw_models.chip import Chip
 from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape
-from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
+from partitioner.ir.target import Pass, TileLoad, TileWork
 
 MAX_FIELD = 255
 
@@ -137,9 +142,9 @@ class ConvolutionShape:
 
 
 class ConvolutionTemplate(Template):
-    """Images of two axes, fp16 or int8 with fp16 results; constant weights, an optional bias, any groups; one stride
-    and one dilation for both axes; kernel, stride, dilation and padding up to 255; at most 32,767 channels, of int8
-    16,383 where each has a scale."""
+    """Images of two axes, fp16 or int8 with fp16 results; constant weights, for fp16 images int8 ones too, an optional
+    bias, any groups; one stride and one dilation for both axes; kernel, stride, dilation and padding up to 255; at most
+    32,767 channels, of int8 16,383 where each has a scale."""
 
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         del chip
@@ -167,12 +172,12 @@ class ConvolutionTemplate(Template):
         runs = shape.runs()
         region = window_region(graph, op, box)
         inputs = [TileLoad(op.inputs[0], (*region[:3], channels), "input") for channels in shape.staged(box[3])]
-        weights = [_weight_load(op, shape, box, run) for run in runs]
+        weights = [_weight_load(op, shape, box, run, packed_weights(graph, op)) for run in runs]
         passes = [Pass(loads) for loads in zip(inputs, weights, strict=True)]
         passes = with_scale(passes, column_loads(graph, op, box[3]), finish_loads(graph, layer, box))
         buffers = [
             data_buffer("input", max(load_bytes(graph, load) for load in inputs), strided=True),
-            TileBuffer("weights", "L1", WEIGHTS, max(load_bytes(graph, load) for load in weights)),
+            *weight_buffers(graph, op, weights, "weights", strided=False),
             *column_buffers(graph, op, box),
             *sum_buffers(arithmetic, box, len(runs)),
         ]
@@ -186,7 +191,8 @@ class ConvolutionTemplate(Template):
         )
         before = len(passes) - 1 + (1 if bias_operand(graph, op) else 0)
         scalings = len(passes) if arithmetic.scaled else 0
-        cycles = (("matrix", matrix), *finish_cycles(graph, layer, box, chip, before, scalings))
+        vector = sum(cycles for _, cycles in finish_cycles(graph, layer, box, chip, before, scalings))
+        cycles = (("matrix", matrix), ("vector", vector + unpacking_cycles(graph, op, weights, chip)))
         return TileWork((*buffers, *finish_buffers(graph, layer, box)), tuple(passes), "output", cycles)
 
     def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
@@ -195,10 +201,10 @@ class ConvolutionTemplate(Template):
         return summed(tile, [tuple(_convolve(tile, shape, run, step)) for run, step in steps])
 
 
-def _weight_load(op: Op, shape: ConvolutionShape, box: Box, run: tuple[int, int]) -> TileLoad:
+def _weight_load(op: Op, shape: ConvolutionShape, box: Box, run: tuple[int, int], packed: bool) -> TileLoad:
     kernel = ((0, shape.kernel[0]), (0, shape.kernel[1]))
     if shape.groups == 1:
-        return TileLoad(op.inputs[1], (*kernel, run, box[3]), "weights")
+        return TileLoad(op.inputs[1], (*kernel, run, box[3]), PACKED if packed else "weights")
     parts = shape.group_parts(box[3])
     columns = parts[0][1:] if len(parts) == 1 else (0, shape.group_outputs)
     groups = (parts[0][0], parts[-1][0] + 1)
@@ -218,6 +224,7 @@ def _convolve(tile: Tile, shape: ConvolutionShape, run: tuple[int, int], step: P
     pixels_in, pixels_out = height * width, out_height * out_width
     image = tile.matrix("input", images * pixels_in, channels)
     weights = tile.matrix("weights", len(parts) * taps, held[-1][1] - held[-1][0])
+    yield from unpacked(tile, weights)
     total = tile.sums("sum", images * pixels_out, outputs)
     padding = (*shape.padding(0, tile.box[1]), *shape.padding(1, tile.box[2]))
     sizes = (height, width, per_group, out_height, out_width)

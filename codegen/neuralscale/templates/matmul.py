@@ -24,13 +24,18 @@ from codegen.neuralscale.instructions.arithmetic import Arithmetic, arithmetic_o
 from codegen.neuralscale.instructions.builder import MAX_EXTENT, MAX_STRIDE_BYTES
 from codegen.neuralscale.instructions.reductions import reduction_runs, staged_runs
 from codegen.neuralscale.templates.products import (
+    PACKED,
     bias_operand,
     column_buffers,
     column_loads,
+    packed_weights,
     product_problem,
     sum_buffers,
     sum_factor,
     summed,
+    unpacked,
+    unpacking_cycles,
+    weight_buffers,
     with_scale,
 )
 from codegen.neuralscale.templates.template import (
@@ -50,8 +55,9 @@ from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
 
 class MatmulTemplate(Template):
-    """Two operands of two or more axes, fp16, or int8 with fp16 results, constant or not, leading axes broadcast; an
-    optional bias over the columns; where the second one has several matrices, rows of at most 32,767 elements."""
+    """Two operands of two or more axes, fp16, or int8 with fp16 results, or fp16 by int8 with a scale per column,
+    constant or not, leading axes broadcast; an optional bias over the columns; where the second one has several
+    matrices, rows of at most 32,767 elements."""
 
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         del chip
@@ -73,7 +79,7 @@ class MatmulTemplate(Template):
         passes = with_scale(passes, column_loads(graph, op, box[-1]), finish_loads(graph, layer, box))
         buffers = [
             data_buffer("rows", max(load_bytes(graph, rows) for rows, _ in loads), strided=True),
-            TileBuffer("columns", "L1", WEIGHTS, max(load_bytes(graph, right) for _, right in loads), strided=True),
+            *weight_buffers(graph, op, [right for _, right in loads], "columns", strided=True),
             *column_buffers(graph, op, box),
             *sum_buffers(arithmetic, box, len(runs)),
         ]
@@ -83,6 +89,7 @@ class MatmulTemplate(Template):
         before = len(passes) - 1 + (1 if bias_operand(graph, op) else 0)
         scalings = len(passes) if arithmetic.scaled else 0
         vector = sum(cycles for _, cycles in finish_cycles(graph, layer, box, chip, before, scalings))
+        vector += unpacking_cycles(graph, op, [right for _, right in loads], chip)
         if rest := _turned_rows(graph, op, box, chip):
             depth = runs[0][1]
             matrix = _turned_cycles(chip, arithmetic, rows, rest, columns, depth)
@@ -155,6 +162,7 @@ def _multiply_turned(tile: Tile, rest: int) -> Iterator[Instr]:
     columns_inside = tile.operand("columns_inside", depth, output.columns)
     rows_inside, rows_turned = (tile.operand(name, depth, rest) for name in ("rows_inside", "rows_turned"))
     turned = tile.sums("sum_turned", output.columns, rest)
+    yield from unpacked(tile, columns)
     yield issue.transpose(rows_inside, rows.part(whole, rest))
     yield from issue.unary("mov.m", rows_turned, rows_inside)
     yield from issue.unary("mov.m", columns_inside, columns)
@@ -180,7 +188,7 @@ def _product_loads(
     a, b = op.inputs[:2]
     return (
         TileLoad(a, (*_leading(graph, a, box), box[-2], staged), "rows"),
-        TileLoad(b, (*_leading(graph, b, box), run, box[-1]), "columns"),
+        TileLoad(b, (*_leading(graph, b, box), run, box[-1]), PACKED if packed_weights(graph, op) else "columns"),
     )
 
 
@@ -193,6 +201,7 @@ def _multiply(tile: Tile, op: Op, run: tuple[int, int], staged: tuple[int, int])
     of_a, of_b = (box_shape(_leading(tile.graph, name, tile.box)) for name in op.inputs[:2])
     a, b = tile.matrix("rows", 1, staged[1] - staged[0]), tile.matrix("columns", 1, columns)
     total, factor = tile.sums("sum", products * rows, columns), sum_factor(tile)
+    yield from unpacked(tile, tile.matrix("columns", reduction, columns))
     points = product(*(range(extent) for extent in outer)) if products > 1 else [(0,) * len(outer)]
     for i, point in enumerate(points):
         left, right = _place(point, of_a) * rows, _place(point, of_b) * reduction

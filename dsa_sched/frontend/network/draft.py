@@ -43,6 +43,10 @@ class Draft:
         self._constants.update(chain.constants)
         self._terms.update(chain.terms)
 
+    def decide(self, node: Node, verdict: str, reason: str) -> None:
+        """Record what was decided about a node, for explanations."""
+        self._found.append(Found(node.name, verdict, spelled=False, reason=reason))
+
     def exchange(self, node: Node, *others: Node) -> None:
         """Replace a node by others, or by none."""
         self._replacements[node.name] = others

@@ -54,7 +54,8 @@ WIDEN, NARROW, ADD_SCALED = "Widen", "Narrow", "AddScaled"
 sum of numbers and of integers times a `scale`."""
 
 INTEGER_CONV, INTEGER_MATMUL = "IntegerConv", "IntegerMatMul"
-"""Operator types: products of int8 factors, times a scale per output channel, plus a bias."""
+"""Operator types: products of int8 factors, times a scale per output channel, plus a bias. The first factor may also
+be in floating point."""
 
 OF_INTEGERS = (WIDEN, NARROW, ADD_SCALED, INTEGER_CONV, INTEGER_MATMUL)
 OURS = (SCALE_SHIFT, NEAREST, POWER, NORMALISE, FORMULA, ATTEND, *OF_INTEGERS)
@@ -180,11 +181,13 @@ class Origin:
 @dataclass(frozen=True, slots=True)
 class Found:
     """A node that is one operator of those that exporters often take apart: its name, what readers call it, and whether
-    the file has it `spelled` out, as several nodes of which this was the last."""
+    the file has it `spelled` out, as several nodes of which this was the last; or, with a `reason`, what was decided
+    about it."""
 
     name: str
     label: str
     spelled: bool
+    reason: str = ""
 
 
 PLAIN = Rounding.to("float32")

@@ -18,6 +18,7 @@ from dsa_sched.frontend.network.network import Array, Network, Value, graphs_of
 from dsa_sched.frontend.network.shapes import initializer_names, shape_text
 from hw_models.errors import ModelError
 from partitioner.ir.graph import Graph, Op
+from partitioner.ir.target import WeightPacking, WeightUse
 from partitioner.ir.wants import Wants
 
 Refuses = Callable[[Graph, Mapping[str, Array]], Sequence[tuple[Op, str]]]
@@ -28,15 +29,21 @@ TableFor = Callable[[Graph, Op], Array | None]
 """The table of an operator of one operand, with entries by its bits; None for an operator that is not looked up."""
 
 
+Packs = Callable[[WeightUse], WeightPacking]
+"""Whether weights that are int8 in the file stay int8 in one use of them by values in floating point."""
+
+
 @dataclass(frozen=True, slots=True)
 class Judge:
     """Questions of the frontend to a target: how it wants the graph, what of it its chip cannot compute (None where
-    refusals are not asked for), and which operators it looks up in tables.
+    refusals are not asked for), which operators it looks up in tables, and which weights stay int8 next to values in
+    floating point (None where it packs none).
     """
 
     wants: Wants
     refuses: Refuses | None = None
     table_for: TableFor | None = None
+    packing: Packs | None = None
 
 
 PLACE = (

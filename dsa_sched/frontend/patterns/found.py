@@ -71,13 +71,16 @@ def counts(found: Iterable[Found]) -> dict[str, int]:
 def decisions(found: tuple[Found, ...]) -> Iterator[Decision]:
     """Decision with their numbers, then one for each that the file spells out. Nothing if there are none."""
     ranged = [each for each in found if each.label in RANGED]
-    operators = [each for each in found if each.label not in RANGED]
+    operators = [each for each in found if each.label not in RANGED and not each.reason]
     if operators:
         spelled = counts(each for each in operators if each.spelled)
         reason = f"spelled out in the file: {_text(spelled)}" if spelled else "each one node of the file"
         yield Decision(SUBJECT, f"found: {_text(counts(operators))}", reason)
     for each in ranged:
         yield Decision(each.name, f"kept in range: {each.label}", RANGED[each.label])
+    for each in found:
+        if each.reason:
+            yield Decision(each.name, each.label, each.reason)
     for each in operators:
         if each.spelled:
             yield Decision(each.name, f"found: {each.label}", "replaces the nodes by which the file spells it out")

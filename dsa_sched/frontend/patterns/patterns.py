@@ -44,4 +44,4 @@ def find_patterns(network: Network) -> Network:
     for search in SEARCHES:
         network, ends = replaced(network, search(network))
         spelled |= ends
-    return replace(network, found=recorded(network, spelled))
+    return replace(network, found=(*network.found, *recorded(network, spelled)))

@@ -90,12 +90,17 @@ class IntegerProduct:
         axis = self.channel_axis(len(plain))
         return (*plain[:axis], plain[axis] + self.added, *plain[axis + 1 :]), plain
 
+    def over_images(self, weights: TracedArray) -> TracedArray:
+        """Weights as they are, those of a convolution over one axis for images in two."""
+        if not self.is_conv or len(weights.shape) == 4:
+            return weights
+        return weights.reshape(*weights.shape[:2], 1, weights.shape[2])
+
     def stored(self, weights: TracedArray) -> TracedArray:
         """Weights with the channels that are added, for images in two axes."""
         if not self.is_conv:
             return weights.pad(weights.shape[0] % 2, self.added)
-        if len(weights.shape) == 3:
-            weights = weights.reshape(*weights.shape[:2], 1, weights.shape[2])
+        weights = self.over_images(weights)
         inputs = weights.shape[1] % 2 if self.groups == 1 else 0
         return weights.pad(self.added, inputs, 0, 0)
 

@@ -3,6 +3,7 @@
     DQ(x), DQ(w), DQ(b) -> Conv -> Relu -> Q(y)   -->   IntegerConv(x, w, scale, bias) -> Relu -> Narrow
     DQ(a), DQ(b) -> Add -> Q(y)                   -->   Widen(a) * scale, AddScaled(b) -> Narrow
     DQ(x) -> MaxPool -> Q(y), of one grid         -->   Widen -> MaxPool -> Narrow, nothing rounded
+    x, DQ(w) -> MatMul -> y                       -->   IntegerMatMul(x, w, scale), where w stays int8 (`packing.py`)
     DQ(x) -> Softmax -> Q(y)                      -->   Widen * scale -> Softmax -> * 1 / scale -> Narrow
 
 Between its product and `Narrow` a layer is in units of its output: number = scale * (unit - zero point), so that a
@@ -14,6 +15,7 @@ on floating-point numbers between conversions; integers of eight bits are exact 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 import onnx
@@ -33,6 +35,7 @@ from dsa_sched.frontend.network.network import (
     Value,
 )
 from dsa_sched.frontend.network.queries import bounds_of, reader_of
+from dsa_sched.frontend.network.refusals import Packs
 from dsa_sched.frontend.network.terms import number
 from dsa_sched.frontend.network.traced import TracedArray
 from dsa_sched.frontend.quantised.grids import (
@@ -47,6 +50,7 @@ from dsa_sched.frontend.quantised.grids import (
     grid_of,
 )
 from dsa_sched.frontend.quantised.held import AVERAGES, EXACT_MOVES, HeldIntegers, channel_extent, feature_maps
+from dsa_sched.frontend.quantised.packing import PACKED, UNPACKED, packing_of
 from dsa_sched.frontend.quantised.products import IntegerProduct, average_of, product_of
 from partitioner.ir.wants import Wants
 
@@ -60,12 +64,15 @@ LOST_OF_BIAS = 1 / 16
 FLOAT, INT8 = int(onnx.TensorProto.FLOAT), int(onnx.TensorProto.INT8)
 
 
-def quantised(network: Network, wants: Wants) -> Network:
+def quantised(network: Network, wants: Wants, packing: Packs | None = None) -> Network:
     """The network without nodes that dequantise constants, and, for a target that has kernels of int8, without all
-    others that quantise or dequantise, as far as their grids are known."""
+    others that quantise or dequantise, as far as their grids are known. `packing` decides whether
+    weights that meet values in floating point stay int8; None means that none do."""
     if not any(node.op_type in (QUANTISE, DEQUANTISE) for node in network.nodes):
         return network
-    return (_Rewrite(network, wants.longest_window).rewritten() if wants.int8 else _with_constants(network)).pruned()
+    if not wants.int8:
+        return _with_constants(network).pruned()
+    return _Rewrite(network, wants.longest_window, packing).rewritten().pruned()
 
 
 def _with_constants(network: Network) -> Network:
@@ -124,8 +131,8 @@ class Units:
 
 
 class _Rewrite:
-    def __init__(self, network: Network, longest: int) -> None:
-        self.longest = longest
+    def __init__(self, network: Network, longest: int, packing: Packs | None) -> None:
+        self.longest, self.packing = longest, packing
         self.network, self.draft = network, Draft(network)
         self.maps = feature_maps(network)
         self.held: dict[str, HeldIntegers] = {}
@@ -254,8 +261,10 @@ class _Rewrite:
         """Conv, Gemm or MatMul of integers."""
         product = product_of(self.network, node, self.longest)
         left = self._source(chain, node.inputs[0])
-        if product is None or left is None or not left.exact or not left.grid.uniform:
+        if product is None:
             return False
+        if left is None or not left.exact or not left.grid.uniform:
+            return self._by_weights(chain, node, product)
         right = None
         if product.weights is None:
             right = self._source(chain, node.inputs[1])
@@ -269,6 +278,35 @@ class _Rewrite:
             product, y = found
             self.absorbed.add(y)
         return self._write(chain, node, y, product, left, right, self._claim(y))
+
+    def _by_weights(self, chain: Chain, node: Node, product: IntegerProduct) -> bool:
+        """Conv, Gemm or MatMul of values in floating point by weights that stay int8."""
+        if self.packing is None or product.weights is None:
+            return False
+        y, channels = node.outputs[0], product.channels
+        shape = self.network.shape(y)
+        operand, rows = prod(self.network.shape(node.inputs[0])), prod(shape) // channels
+        packing = packing_of(product, operand, rows, self.network.rounding, self.packing)
+        self.draft.decide(node, PACKED if packing.packed else UNPACKED, packing.reason)
+        if not packing.packed:
+            return False
+        if node.op_type == "MatMul" and (found := self._bias_after(y, product)):
+            product, y = found
+            self.absorbed.add(y)
+        own = self.network.shape(node.inputs[0])
+        x, read, made = node.inputs[0], product.operand_shape(own), product.operand_shape(shape)
+        if read != own:
+            x = chain.add("Reshape", x, shape=read)
+        assert product.weights is not None
+        operands = [x, chain.store(product.over_images(product.weights), "weights")]
+        operands.append(chain.store(product.scale.broadcast(channels), "scale"))
+        if product.bias is not None:
+            operands.append(chain.store(product.bias, "bias"))
+        op_type, name = INTEGER_CONV if product.is_conv else INTEGER_MATMUL, y if made == shape else f"{y}::product"
+        self._emit(chain, op_type, tuple(operands), name, made, product.convolution, node.name)
+        if name != y:
+            self._emit(chain, "Reshape", (name,), y, shape)
+        return True
 
     def _bias_after(self, y: str, product: IntegerProduct) -> tuple[IntegerProduct, str] | None:
         """A product with the constant, one number per column, that is added to its result, and the sum's name."""
