@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.gpu.bench import Bench, Item, Row
 from benchmarks.gpu.kernel_rates import Rate, beyond_us, fitted_rates, samples_of, yaml_lines
-from benchmarks.gpu.store import Program
+from benchmarks.gpu.store import Program, expected_ms
 
 __all__ = ["Rates", "fitted_ms", "items", "lines", "measured_rates"]
 
@@ -48,6 +48,7 @@ def _row(bench: Bench, program: Program) -> Row:
         "chip": program.chip,
         "level": program.level,
         "floor_ms": fitted_ms(program.kernels, places, {}),
+        **dict(zip(("expected_ms", "error_ms"), expected_ms(program.kernels), strict=True)),
         "rates": dict(rates),
     }
     if not rates:
@@ -84,17 +85,21 @@ def _kernel_ms(kernel: Mapping[str, Any], places: Mapping[str, str], rates: Rate
 
 def lines(rows: Sequence[Row]) -> list[str]:
     found = [
-        "| program | floor by the chip file ms | by measured rates | took | error |",
-        "| --- | --- | --- | --- | --- |",
+        "| program | floor by the chip file ms | by measured rates | expected | took | over floor | over expected |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row in rows:
         if "kinds" in row:
             continue
         if "floor_ms" not in row:
-            found.append(f"| {row['key']} | {row.get('error', '')} | | | |")
+            found.append(f"| {row['key']} | {row.get('error', '')} | | | | | |")
             continue
         fitted = f"{row['fitted_floor_ms']:.4f}" if "fitted_floor_ms" in row else "not measured"
-        took = f"{row['network_ms']:.4f} | {row['error_share']:+.0%}" if "network_ms" in row else "not measured |"
-        found.append(f"| {row['key']} | {row['floor_ms']:.4f} | {fitted} | {took} |")
+        expected = f"{row['expected_ms']:.4f} ± {row['error_ms']:.4f}"
+        took = "not measured | |"
+        if "network_ms" in row:
+            over = row["network_ms"] / row["expected_ms"] - 1
+            took = f"{row['network_ms']:.4f} | {row['error_share']:+.0%} | {over:+.0%}"
+        found.append(f"| {row['key']} | {row['floor_ms']:.4f} | {fitted} | {expected} | {took} |")
     kinds = [line for row in rows for line in row.get("kinds", ())]
     return [*found, "", "simt.kernels of the chip file would be", "", *kinds] if kinds else found

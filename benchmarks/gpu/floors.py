@@ -1,4 +1,4 @@
-"""The least that the kernels of a plan take, by the chip file, for a table: floors, not predictions of a time.
+"""What the kernels of a plan take by the chip file: floors, and what is expected where kinds of kernels were measured.
 
     Plan, target, chip --kernels of each group--> seconds of launches, of each memory and unit; which binds
 
@@ -24,7 +24,8 @@ __all__ = ["floor_ms", "floors_of", "is_fused"]
 
 def floors_of(plan: Plan, graph: Graph, target: GroupTarget, chip: Chip) -> dict[str, dict[str, Any]]:
     """By group, in execution order: kernel, launches, their milliseconds, those of each memory and unit where it runs,
-    the larger with cold caches, the layers. Raises PlanError for a plan of another target's kernels."""
+    the larger with cold caches, what is expected with its error as a share, the layers. Raises PlanError for a plan of
+    another target's kernels."""
     in_place = kernels_in_place(plan, GraphContext(graph, {}, chip, target))
     found = {}
     for name, kernel in in_place.items():
@@ -46,6 +47,8 @@ def _figures(kernel: Kernel, cold: Kernel, ops: list[str]) -> dict[str, Any]:
         "binds": kernel.busiest.name if kernel.busiest else "launches",
         "floor_ms": max(floors.values(), default=0.0),
         "cold_floor_ms": 1e3 * cold.busiest.seconds if cold.busiest else 0.0,
+        "expected_ms": 1e3 * kernel.seconds,
+        "error": kernel.error,
     }
 
 

@@ -1,14 +1,18 @@
-"""Floors of every kernel and network, written down before anything is measured: `python benchmarks/gpu/predict.py`.
+"""What every kernel and network takes, written down before it is measured: `python benchmarks/gpu/predict.py`.
 
     network x batch x level x chip --plan--> kernels with their floors, and their sum with launches
 
-A floor is the least that memories and units at the rates of the chip file take; no GPU was asked. Measured tables show
-them beside. Keys of the JSON object, written to benchmarks/results/gpu_predicted.json or `--json FILE`:
+A floor is the least that memories and units at the rates of the chip file take. Where the chip file has measured rates
+of kinds of kernels, a time is expected too, with how far off it would be if all kernels were off as half of those that
+were measured: a measurement beyond that proves it wrong. Measured tables show them beside. Keys of the JSON object,
+written to benchmarks/results/gpu_predicted.json or `--json FILE`:
 
     floors     says that they are floors, of what
     rows       one a network, batch, level and chip; O3 where it fuses something
       network, batch, level, chip
       floor_ms           kernels and launches, one after the other; launch_ms of it
+      expected_ms        what that is expected to take, error_ms its limit on both sides; the floor and 0 where nothing
+                         of the chip was measured
       kernels            by group: floor of its kernel in ms, what binds it (a memory or unit), launches, kernel
       over_o0            floor of O0 over that of O3
     left_out   networks that have no plan yet, with the reason
@@ -31,6 +35,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for the package 
 
 from benchmarks.gpu.floors import floor_ms, floors_of, is_fused
 from benchmarks.gpu.networks import BATCHES, LEVELS, NETWORKS, batches_of, loaded, name_of
+from benchmarks.gpu.store import expected_ms
 from benchmarks.gpu.study import SUBJECTS
 from benchmarks.gpu.study_floors import study_rows
 from benchmarks.output import add_outputs, at_least_one, finish, keep, table
@@ -46,9 +51,9 @@ from partitioner.planners.levels import planner_or_auto
 
 Row = dict[str, Any]
 
-CHIPS = ("h200", "a100")
+CHIPS = ("h200", "h100", "a100")
 RESULT = Path(__file__).resolve().parents[1] / "results" / "gpu_predicted.json"
-SAID = "floors by the chip files, in milliseconds; nothing here was measured"
+SAID = "floors by the chip files, and what is expected by measured rates of kinds of kernels, in milliseconds"
 
 
 def predicted(
@@ -91,6 +96,7 @@ def _rows(model: Model, network: str, batch: int, chip: Chip, target: GroupTarge
             "chip": chip.name,
             "floor_ms": _short(whole),
             "launch_ms": _short(sum(kernel["launch_ms"] for kernel in kernels.values())),
+            **dict(zip(("expected_ms", "error_ms"), map(_short, expected_ms(kernels)), strict=True)),
             "over_o0": _short(plain / whole),
             "kernels": {name: _line(kernel) for name, kernel in kernels.items()},
         }
@@ -107,10 +113,21 @@ def _short(number: float) -> float:
 def markdown(figures: Row) -> str:
     rows = [
         (row["chip"], row["network"], str(row["batch"]), row["level"], f"{row['floor_ms']:.4f}",
-         f"{row['launch_ms']:.4f}", str(len(row["kernels"])), f"{row['over_o0']:.2f}")
+         f"{row['launch_ms']:.4f}", f"{row['expected_ms']:.4f} ± {row['error_ms']:.4f}", str(len(row["kernels"])),
+         f"{row['over_o0']:.2f}")
         for row in figures["rows"]
     ]  # fmt: skip
-    headings = ("chip", "network", "batch", "level", "floor ms", "of it launches", "kernels", "O0 over it")
+    headings = (
+        "chip",
+        "network",
+        "batch",
+        "level",
+        "floor ms",
+        "launches ms",
+        "expected ms",
+        "kernels",
+        "O0 over it",
+    )
     left = [f"Left out: {row['network']}, batch {row['batch']}: {row['reason']}" for row in figures["left_out"]]
     return "\n\n".join(("# Floors on GPUs", f"{SAID[0].upper()}{SAID[1:]}.", table(headings, rows), *left, ""))
 

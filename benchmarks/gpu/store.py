@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any
 
 from hw_models.errors import FileError
 
-__all__ = ["FORMAT", "NEEDED", "Pack", "PackWriter", "Program", "checkout_hash", "read_pack"]
+__all__ = ["FORMAT", "NEEDED", "Pack", "PackWriter", "Program", "checkout_hash", "expected_ms", "read_pack"]
 
 FORMAT = "dsa-sched-gpu-pack/1"
 MANIFEST, OBJECTS = "manifest.json", "objects"
@@ -27,6 +28,14 @@ NAME_DIGITS = 32
 NAME = re.compile(rf"[0-9a-f]{{{NAME_DIGITS}}}")
 NEEDED = ("benchmarks/gpu", "codegen", "hw_models", "partitioner")
 """Packages of the checkout that steps read."""
+
+
+def expected_ms(kernels: Mapping[str, Mapping[str, Any]]) -> tuple[float, float]:
+    """What kernels one after the other are expected to take, and by how much that is wrong if all of them are as far
+    off as half of those that were measured, in one direction. Their floors, and 0, where nothing was measured."""
+    times = [float(kernel["expected_ms"]) for kernel in kernels.values()]
+    errors = [float(kernel["error"]) for kernel in kernels.values()]
+    return sum(times), sum(time * error for time, error in zip(times, errors, strict=True))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from codegen.cutlass.runner.runner import parse_launches
 from dsa_sched.pipeline.driver import compile_model
 from dsa_sched.stages.compilation import CompileOptions
 from partitioner.planners.levels import O0
-from tests.codegen.cutlass.families.networks import Network, save
+from tests.codegen.cutlass.families.networks import Network
+from tests.small_models import save
 
 HEAD = """.version 8.0
 .target sm_90a

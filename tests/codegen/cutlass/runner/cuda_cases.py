@@ -52,9 +52,9 @@ def kernels_may_overlap_where_the_list_says_so(folder: Path, device: FakeDevice)
     write_lists(folder, {**json.loads((folder / "launches.json").read_text()), "overlaps": True})
     _numbers(folder, device, graph=True)
     assert (_calls().count("cuLaunchKernelEx"), _calls().count("cuLaunchKernel")) == (2, 0)
-    for option in ({"overlap": False}, {"check": True}):
+    for overlap, check in ((False, False), (True, True)):
         before = _calls().count("cuLaunchKernel")
-        with GpuNetwork(folder, **option) as network:
+        with GpuNetwork(folder, overlap=overlap, check=check) as network:
             np.testing.assert_array_equal(network.run({"x/in": example()})["y"], expected(example()))
         assert _calls().count("cuLaunchKernel") == before + 2
     assert _calls().count("cuLaunchKernelEx") == 2
