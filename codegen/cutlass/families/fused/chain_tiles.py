@@ -2,7 +2,8 @@
 
     convolutions, pixels of a block --chain_tiles--> by layer: pixels with their halo, channels at once, how warps share
 
-The numbers equal those of the template, where assertions check them at compile time.
+The numbers equal those of the templates, where assertions check them at compile time: convolution_chain.cu for mma,
+convolution_chain_streamed.cu for wgmma.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise, product
+
+import numpy as np
+import numpy.typing as npt
 
 from codegen.cutlass.families.fused.chained_layers import ChainedConvolution
 from codegen.cutlass.families.fused.occupancy import (
@@ -28,32 +32,40 @@ PARTS = range(1, 9)
 SIZES = (32, 64, 128, 256, 512)
 """Size classes of a block, in pixels: the largest size of each class. A few shapes of each class are tried."""
 TRIED = 2
-WARPS = (4, 8)
+WARPS = {"mma": (4, 8), "wgmma": (8, 4)}
+"""Warps that multiply, in the order in which equally good ones are taken."""
 INSTRUCTIONS = ("mma", "wgmma")
 ROWS = {"mma": 16, "wgmma": 64}
 """Rows of the left operand of each instruction."""
 DEPTHS = (64, 32)
-STAGES = (4, 3, 2)
+STAGES = {"mma": (4, 3, 2), "wgmma": (6, 4, 3, 2)}
 BLOCKS = (256, 128, 64, 32, 16)
 """Output channels of one pass, in the order in which equally good ones are taken."""
 MOST_SUMS = 128
 """Largest number of float sums of a thread: a warp's tile of 64 x 64."""
-OTHER_REGISTERS = 72
+LEAST_COLUMNS = {"mma": 16, "wgmma": 32}
+"""Smallest number of columns of a warp: results leave the registers of wgmma 32 columns at a time."""
+LOADERS = 3
+"""Warps that copy the image where products are by wgmma; one more streams the weights."""
+OTHER_REGISTERS = {"mma": 72, "wgmma": 56}
 """Registers of a thread for addresses and for data on its way between memories."""
+BARRIER_BYTES = 8
 SUBCORES = 4
 """Quarters of a core; each has one tensor core, and each warp runs on one quarter."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerTile:
-    """One convolution of a block: it makes `height` x `width` pixels from `in_height` x `in_width`, `block` output
-    channels at a time, with `down` warps sharing the rows. Its products use the `instruction` "mma" or "wgmma"."""
+    """One convolution of a block: it makes `height` x `width` pixels from `in_height` x `in_width`, `step` of them
+    apart, `block` output channels at a time, with `down` warps sharing the rows. Its products use the `instruction`
+    "mma" or "wgmma"."""
 
     conv: ChainedConvolution
     height: int
     width: int
     in_height: int
     in_width: int
+    step: int
     instruction: str
     depth: int
     warps: int
@@ -81,14 +93,47 @@ class LayerTile:
         return self.warps // self.down
 
     @property
+    def grouped(self) -> bool:
+        return self.instruction == "wgmma"
+
+    @property
+    def phase(self) -> tuple[int, int]:
+        """Rows and columns of the pixels that are read, of those that are `step` apart."""
+        return -(-self.in_height // self.step), -(-self.in_width // self.step)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the left operand: pixels, for wgmma as many per row of pixels as are read there."""
+        return _rows(self.height, self.width, self.phase[1] if self.grouped else self.width)
+
+    @property
     def sixteens(self) -> int:
-        """Groups of 16 pixels."""
-        return -(-self.height * self.width // 16)
+        """Groups of 16 rows."""
+        return -(-self.rows // 16)
 
     @property
     def warp_sixteens(self) -> int:
-        """Groups of 16 pixels of the busiest warp."""
+        """Groups of 16 rows of the busiest warp."""
         return -(-self.sixteens // self.down)
+
+    @property
+    def places(self) -> int:
+        """Places of a chunk's pixels in shared memory, for wgmma."""
+        high, wide = self.phase
+        return self.step * self.step * high * wide
+
+    @property
+    def planes_pitch(self) -> int:
+        """Rows of a plane of what is read, for wgmma: all that the products touch. Copied ones are spread over the
+        banks."""
+        high, wide = self.phase
+        side, step = self.conv.op.ints("kernel")[0], self.step
+        last = max(
+            ((y % step * step + x % step) * high + y // step) * wide + x // step
+            for y in range(side)
+            for x in range(side)
+        )
+        return max(self.places, last + 16 * self.warp_sixteens * self.down)
 
     @property
     def warp_columns(self) -> int:
@@ -117,7 +162,7 @@ class LayerTile:
 
     @property
     def _quartered_rows(self) -> int:
-        if self.instruction == "wgmma":
+        if self.grouped:
             return 64 * self.groups
         by_quarter = [0] * SUBCORES
         for warp in range(self.warps):
@@ -128,17 +173,18 @@ class LayerTile:
     def operand_bytes(self) -> int:
         """Bytes of operands that the warps read from shared memory: a wgmma reads its columns once for 64 rows; a warp
         of mma keeps the columns' operands of 16 of depth in registers for all its rows."""
-        if self.instruction == "wgmma":
+        if self.grouped:
             return 2 * self.groups * (64 + self.warp_columns) * self.depth * self.rounds
         rows = 16 * self.sixteens * self.across
         return 2 * (rows + self.warps * self.warp_columns) * self.depth * self.rounds
 
     @property
     def registers(self) -> int:
-        """Registers of a thread for sums and operands: mma holds operands for 16 of depth at a time, wgmma for all
-        loaded depth."""
-        left = self.warp_sixteens * (self.depth // 4 if self.instruction == "wgmma" else 4)
-        return self.sums + left
+        """Registers of a thread for sums and what goes with them: mma holds operands for 16 of depth at a time; the last
+        layer by wgmma has what is added at hand while it multiplies."""
+        if not self.grouped:
+            return self.sums + 4 * self.warp_sixteens
+        return self.sums + (self.sums // 2 if self.conv.epilogue.source else 0)
 
     @property
     def copied_bytes(self) -> int:
@@ -179,7 +225,11 @@ class ChainTile:
 
     @property
     def threads(self) -> int:
-        return 32 * self.warps
+        return _threads(self.instruction, self.warps)
+
+    @property
+    def grouped(self) -> bool:
+        return self.layers[0].grouped
 
     @property
     def pixels(self) -> tuple[int, int]:
@@ -193,11 +243,25 @@ class ChainTile:
     @cached_property
     def shared_bytes(self) -> int:
         """Size of `Shared` of the template, in bytes."""
+        if self.grouped:
+            return self._streamed_bytes
         first, *others = self.layers
         weights = self.stages * copied_pitch(max(layer.block for layer in self.layers), self.depth)
         image = self.image_buffers * copied_pitch(first.in_height * first.in_width, self.depth)
         between = [layer.in_height * layer.in_width * layer.chunks for layer in others]
         return 2 * self.depth * (weights + between[0] + max([image, *between[1:]]))
+
+    @property
+    def _streamed_bytes(self) -> int:
+        """Of convolution_chain_streamed.cu: stages of weights, planes, biases, mbarriers, places of pixels."""
+        first, *others = self.layers
+        weights = self.stages * max(layer.block for layer in self.layers)
+        image = self.image_buffers * copied_pitch(first.planes_pitch, self.depth)
+        between = [layer.planes_pitch * layer.chunks for layer in others]
+        planes = 2 * self.depth * (weights + between[0] + max([image, *between[1:]]))
+        biases = rounded_up(2 * sum(layer.conv.filters for layer in self.layers), BARRIER_BYTES)
+        barriers = 2 * (self.stages + self.image_buffers) * BARRIER_BYTES
+        return rounded_up(planes + biases + barriers + 4 * first.places, BARRIER_BYTES)
 
     @property
     def moved_bytes(self) -> int:
@@ -215,7 +279,7 @@ class ChainTile:
     def blocks_by_registers(self, chip: Chip) -> int:
         """Number of blocks that share a core's registers: as many as leave a thread its sums, the operands of a warp's
         rows and the rest. 0 where there is no room for one."""
-        needed = max(layer.registers for layer in self.layers) + OTHER_REGISTERS
+        needed = max(layer.registers for layer in self.layers) + OTHER_REGISTERS[self.instruction]
         if needed > rounded_up(chip.simt.registers_per_thread, REGISTERS_STEP):
             return 0
         return sharing_blocks(chip, needed, self.threads)
@@ -225,43 +289,63 @@ class ChainTile:
         return thread_registers(chip, self.blocks_by_registers(chip), self.threads)
 
 
+def _threads(instruction: str, warps: int) -> int:
+    """Threads of a block in which this many warps multiply."""
+    return 32 * (warps + (1 + LOADERS if instruction == "wgmma" else 0))
+
+
 def chain_tiles(convolutions: Sequence[ChainedConvolution], chip: Chip) -> Iterator[ChainTile]:
     """All tiles that a core can hold, with the most stages of each, for every instruction for which the chip has a
     rate."""
     rates = {rate.instruction for rate in chip.tensor.rates if rate.dtype == "float16"}
     known = [instruction for instruction in INSTRUCTIONS if instruction in rates]
     for instruction in known:
-        for pixels, depth, warps in product(_shapes(convolutions, ROWS[instruction]), DEPTHS, WARPS):
-            layers = _tile_layers(convolutions, pixels, ChainUnits(instruction, depth, warps))
-            tiles = (ChainTile(layers, stages) for stages in STAGES) if layers else ()
+        for pixels, depth, warps in product(_shapes(convolutions, instruction), DEPTHS, WARPS[instruction]):
+            layers = _tile_layers(convolutions, pixels, ChainUnits(instruction, depth, warps), chip)
+            tiles = (ChainTile(layers, stages) for stages in STAGES[instruction]) if layers else ()
             if fitting := next((tile for tile in tiles if tile.fits(chip)), None):
                 yield fitting
 
 
-def _shapes(convolutions: Sequence[ChainedConvolution], rows: int) -> tuple[tuple[int, int], ...]:
+def _rows(height: int, width: int, pitch: int) -> int:
+    """From the first to the last pixel of a tile, where rows of pixels are `pitch` apart."""
+    return (height - 1) * pitch + width
+
+
+def _shapes(convolutions: Sequence[ChainedConvolution], instruction: str) -> tuple[tuple[int, int], ...]:
     """Rows and columns of a block, in pixels: of each size class the shapes with which all blocks together compute
-    least, including halos and the rounding to `rows`; ties go to those that read least. For a square image no block is
-    higher than wide."""
+    least, including halos and the rounding to rows of the instruction; ties go to those that read least. For a square
+    image no block of mma is higher than wide."""
     high, wide = convolutions[-1].result[1:3]
     heights, widths = ({*SIDES, *(-(-extent // parts) for parts in PARTS)} for extent in (high, wide))
-    pairs = [pair for pair in product(sorted(heights), sorted(widths)) if high != wide or pair[0] <= pair[1]]
+    turned = high != wide or instruction == "wgmma"
+    pairs = [pair for pair in product(sorted(heights), sorted(widths)) if turned or pair[0] <= pair[1]]
     found = list[tuple[int, int]]()
     for low, size in pairwise((SIZES[0] // 2, *SIZES)):
         sized = [pair for pair in pairs if low < pair[0] * pair[1] <= size]
-        found += sorted(sized, key=lambda pair: _computed(convolutions, pair, rows))[:TRIED]
+        found += sorted(sized, key=lambda pair: _computed(convolutions, pair, instruction))[:TRIED]
     return tuple(found)
 
 
-def _computed(convolutions: Sequence[ChainedConvolution], pixels: tuple[int, int], rows: int) -> tuple[int, int]:
+def _computed(
+    convolutions: Sequence[ChainedConvolution], pixels: tuple[int, int], instruction: str
+) -> tuple[int, int]:
     """Multiply-accumulates of all blocks of one image, and pixels that they read."""
     height, width = pixels
     high, wide = convolutions[-1].result[1:3]
     blocks, total = -(-high // height) * -(-wide // width), 0
     for conv in reversed(convolutions):
-        taps = conv.op.ints("kernel")[0]
-        total += blocks * rounded_up(height * width, rows) * taps * taps * conv.channels * conv.filters
-        height, width = ((extent - 1) * conv.stride + taps for extent in (height, width))
+        taps, step = conv.op.ints("kernel")[0], _step(conv, convolutions[0])
+        read = ((height - 1) * step + taps, (width - 1) * step + taps)
+        rows = _rows(height, width, -(-read[1] // step) if instruction == "wgmma" else width)
+        total += blocks * rounded_up(rows, ROWS[instruction]) * taps * taps * conv.channels * conv.filters
+        height, width = read
     return total, blocks * height * width
+
+
+def _step(conv: ChainedConvolution, first: ChainedConvolution) -> int:
+    """Pixels that a convolution's pixels are apart in shared memory: a 1x1 that is the first one gathers them."""
+    return 1 if conv is first and conv.op.ints("kernel")[0] == 1 else conv.stride
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,30 +361,45 @@ class ChainUnits:
         grouped = self.instruction == "wgmma"
         for block, across in product(BLOCKS, (1, 2, 4, 8)):
             down, columns = self.warps // across, block // across
-            if down and columns >= 16 and (not grouped or down % 4 == 0):
+            if down and columns >= LEAST_COLUMNS[self.instruction] and (not grouped or down % 4 == 0):
                 yield block, down
 
 
 def _tile_layers(
-    convolutions: Sequence[ChainedConvolution], pixels: tuple[int, int], units: ChainUnits
+    convolutions: Sequence[ChainedConvolution], pixels: tuple[int, int], units: ChainUnits, chip: Chip
 ) -> tuple[LayerTile, ...]:
     """Tiles of the layers, computed from the last one, which makes `pixels`, to the first; () where a warp has no room
     for its sums."""
     layers: list[LayerTile] = []
     height, width = pixels
+    room = MOST_SUMS
+    if units.instruction == "wgmma":
+        share = thread_registers(chip, 1, _threads(units.instruction, units.warps))
+        room = min(room, share - OTHER_REGISTERS[units.instruction])
     for conv in reversed(convolutions):
         taps = conv.op.ints("kernel")[0]
-        step = 1 if taps == 1 and conv is convolutions[0] else conv.stride
-        extents = (height, width, (height - 1) * step + taps, (width - 1) * step + taps)
+        step = _step(conv, convolutions[0])
+        extents = (height, width, (height - 1) * step + taps, (width - 1) * step + taps, step)
         last = conv is convolutions[-1]
         splits = (
             LayerTile(conv, *extents, units.instruction, units.depth, units.warps, last, block, down)
             for block, down in units.splits()
         )
-        fitting = (layer for layer in splits if layer.sums <= MOST_SUMS)
+        fitting = (layer for layer in splits if (layer.registers if layer.grouped else layer.sums) <= room)
         best = min(fitting, key=lambda layer: (layer.macs, layer.operand_bytes), default=None)
         if best is None:
             return ()
         layers.append(best)
-        height, width = extents[2:]
+        height, width = extents[2:4]
     return tuple(reversed(layers))
+
+
+def steps_of_weights(layer: LayerTile, weights: npt.NDArray[np.generic]) -> bytes:
+    """Weights (filters, taps, channels) of a layer by wgmma as its steps read them, one after the other: by blocks of
+    filters, chunks of channels, taps; each step in planes (8 channels, filters of the block). Filters and channels that
+    there are not are zeros."""
+    filters, channels = layer.blocks * layer.block, layer.chunks * layer.depth
+    given = weights.reshape(layer.conv.filters, layer.taps, layer.conv.channels)
+    room = ((0, filters - given.shape[0]), (0, 0), (0, channels - given.shape[2]))
+    parts = np.pad(given, room).reshape(layer.blocks, layer.block, layer.taps, layer.chunks, layer.depth // 8, 8)
+    return parts.transpose(0, 3, 2, 4, 1, 5).tobytes()

@@ -1,0 +1,428 @@
+// Two or three convolutions, 1x1 or 3x3, in one kernel, by wgmma; what lies between stays in shared memory, as halves.
+//
+// A block computes TILE_H x TILE_W pixels of one image, all channels. Layer by layer, from the halo inwards:
+//
+//   image, DEPTH channels at a time -> wgmma over taps and channels -> bias, activation, 0 outside the image -> planes
+//   planes of the layer before      -> ...                          -> bias, activation, (+ a map), activation -> y
+//
+// One thread streams the weights of all layers through STAGES stages: a step's weights lie in memory as in a stage. Some
+// warps copy the image. The others, in groups of four, only wait for what is there, multiply, and hand the stage back.
+//
+// Both operands are read where they lie. Rows of the left one are neighbours in memory, so a row of pixels of the result
+// has as many as the one of what is read has (PHASE_W); those beyond the tile are computed and left out.
+constexpr int LAYERS = @LAYERS@, TILE_H = @TILE_H@, TILE_W = @TILE_W@, DEPTH = @DEPTH@, STAGES = @STAGES@;
+constexpr int WARPS = @WARPS@, LOADERS = @LOADERS@;  // that multiply; that copy the image
+constexpr int MULTIPLIERS = 32 * WARPS, THREADS = MULTIPLIERS + 32 + 32 * LOADERS;
+constexpr int CHANNELS[] = {@CHANNELS@}, KERNELS[] = {@KERNELS@}, STRIDES[] = {@STRIDES@};
+constexpr int COLUMNS[] = {@COLUMNS@};  // output channels at once, by layer
+constexpr int DOWN[] = {@DOWN@};        // warps that share the rows, by layer
+constexpr int UNITS = DEPTH / 8;
+
+__host__ __device__ constexpr int extent(int layer, int tile) {
+  return layer == LAYERS - 1 ? tile : (extent(layer + 1, tile) - 1) * STRIDES[layer + 1] + KERNELS[layer + 1];
+}
+__host__ __device__ constexpr int larger_of(int a, int b) { return a > b ? a : b; }
+
+template <int I>
+struct Layer {
+  static constexpr bool LAST = I == LAYERS - 1;
+  static constexpr int KERNEL = KERNELS[I], TAPS = KERNEL * KERNEL, STRIDE = STRIDES[I];
+  static constexpr int H = extent(I, TILE_H), W = extent(I, TILE_W);
+  // Of what it reads. A 1x1 at the begin gathers the pixels that it needs, so that they are neighbours.
+  static constexpr int STEP = I == 0 && KERNEL == 1 ? 1 : STRIDE, GATHER = STRIDE / STEP;
+  static constexpr int IN_H = (H - 1) * STEP + KERNEL, IN_W = (W - 1) * STEP + KERNEL;
+  // Pixels that it reads lie by the remainders of row and column by STEP: STEP x STEP smaller images.
+  static constexpr int PHASE_H = (IN_H + STEP - 1) / STEP, PHASE_W = (IN_W + STEP - 1) / STEP;
+  static constexpr int PLACES = STEP * STEP * PHASE_H * PHASE_W;
+  static __host__ __device__ constexpr int place(int y, int x) {
+    return ((y % STEP * STEP + x % STEP) * PHASE_H + y / STEP) * PHASE_W + x / STEP;
+  }
+  static __host__ __device__ constexpr int last_tap() {
+    int last = 0;
+    for (int tap = 0; tap < TAPS; ++tap) last = larger_of(last, place(tap / KERNEL, tap % KERNEL));
+    return last;
+  }
+  static constexpr int IN = CHANNELS[I], OUT = CHANNELS[I + 1], BLOCK = COLUMNS[I];
+  static constexpr int CHUNKS = rounded_up(IN, DEPTH) / DEPTH;
+  static constexpr int BLOCKS = rounded_up(LAST ? OUT : rounded_up(OUT, DEPTH), BLOCK) / BLOCK;
+  static constexpr int GROUPS_DOWN = DOWN[I] / 4, ACROSS = WARPS / DOWN[I], N_EACH = BLOCK / ACROSS / 8;
+  static constexpr int ROWS = (H - 1) * PHASE_W + W, M_EACH = rounded_up(ROWS, 64 * GROUPS_DOWN) / 64 / GROUPS_DOWN;
+  static constexpr int READ = larger_of(PLACES, last_tap() + 64 * M_EACH * GROUPS_DOWN);
+  static constexpr int PITCH = I == 0 ? copied_pitch(READ, DEPTH) : READ;
+  static_assert(IN % 8 == 0 && OUT % 8 == 0 && DOWN[I] % 4 == 0 && N_EACH % 4 == 0, "");
+};
+
+__host__ __device__ constexpr int widest(int layer) {
+  return layer == 0 ? COLUMNS[0] : larger_of(COLUMNS[layer], widest(layer - 1));
+}
+__host__ __device__ constexpr int biases_before(int layer) {
+  return layer == 0 ? 0 : biases_before(layer - 1) + CHANNELS[layer];
+}
+constexpr int WEIGHTS = widest(LAYERS - 1) * DEPTH;
+constexpr int IMAGES = Layer<0>::TAPS == 1 ? STAGES : 2, IMAGE = Layer<0>::PITCH * DEPTH;
+constexpr int MIDDLE = Layer<1>::PITCH * Layer<1>::CHUNKS * DEPTH;
+constexpr int LATE = LAYERS == 3 ? Layer<LAYERS - 1>::PITCH * Layer<LAYERS - 1>::CHUNKS * DEPTH : 0;
+
+struct Shared {
+  half weights[STAGES * WEIGHTS];
+  half middle[MIDDLE];                            // what the first layer makes
+  half image[larger_of(IMAGES * IMAGE, LATE)];    // chunks of the image, then what the second makes
+  half biases[biases_before(LAYERS)];
+  uint64_t full[STAGES], empty[STAGES], image_full[IMAGES], image_empty[IMAGES];
+  int from[Layer<0>::PLACES];  // where each pixel of a chunk lies in the image; -1 for those outside
+};
+static_assert(sizeof(Shared) == @SHARED@, "what the launch asks for");
+
+template <int I>
+__device__ __forceinline__ float activated(float v) {
+  if constexpr (I == 0) {
+    @AFTER_FIRST@
+  } else if constexpr (I == 1) {
+    @AFTER_SECOND@
+  } else {
+    @AFTER_THIRD@
+  }
+  return v;
+}
+__device__ __forceinline__ float after_sum(float v) {
+  @AFTER_SUM@
+  return v;
+}
+
+// What all threads know. Extents of the image, and of what each layer makes behind it.
+struct Chain {
+  const half* x;
+  const half* source;
+  half* y;
+  int height[LAYERS + 1], width[LAYERS + 1];
+  int first_y[LAYERS + 1], first_x[LAYERS + 1];  // of this block's tile, with its halo
+};
+
+// From the tile that layer I makes to those that it and the layers before it read.
+template <int I>
+__device__ __forceinline__ void place_tiles(Chain& chain, const Dims& pads_y, const Dims& pads_x) {
+  chain.first_y[I] = chain.first_y[I + 1] * Layer<I>::STRIDE - pads_y.v[I];
+  chain.first_x[I] = chain.first_x[I + 1] * Layer<I>::STRIDE - pads_x.v[I];
+  if constexpr (I > 0) place_tiles<I - 1>(chain, pads_y, pads_x);
+}
+
+// Zeros where what layer I reads has no pixels, in all planes of so many chunks, by COUNT threads.
+template <int I, int COUNT>
+__device__ __forceinline__ void clear_rest(half* planes, int chunks) {
+  using L = Layer<I>;
+  constexpr int first = I == 0 || L::STEP == 1 ? L::PLACES : 0;  // of the image, all places are copied or made zero
+  for (int plane = 0; plane < chunks * UNITS; ++plane)
+    for (int row = first + threadIdx.x; row < L::PITCH; row += COUNT) {
+      const int phase = row / (L::PHASE_H * L::PHASE_W), y = row / L::PHASE_W % L::PHASE_H, x = row % L::PHASE_W;
+      const bool there = row < L::PLACES && y * L::STEP + phase / L::STEP < L::IN_H && x * L::STEP + phase % L::STEP < L::IN_W;
+      if (!there) *reinterpret_cast<uint4*>(planes + (plane * L::PITCH + row) * 8) = make_uint4(0, 0, 0, 0);
+    }
+}
+
+// Where each pixel of the image lies that the block reads.
+__device__ __forceinline__ void place_pixels(Shared& s, const Chain& chain) {
+  using L = Layer<0>;
+  for (int place = threadIdx.x; place < L::PLACES; place += THREADS) {
+    const int phase = place / (L::PHASE_H * L::PHASE_W);
+    const int y = place / L::PHASE_W % L::PHASE_H * L::STEP + phase / L::STEP;
+    const int x = place % L::PHASE_W * L::STEP + phase % L::STEP;
+    const int row = chain.first_y[0] + y * L::GATHER, column = chain.first_x[0] + x * L::GATHER;
+    const bool inside = row >= 0 && row < chain.height[0] && column >= 0 && column < chain.width[0];
+    s.from[place] = inside && y < L::IN_H && x < L::IN_W ? (row * chain.width[0] + column) * L::IN : -1;
+  }
+}
+
+template <int I>
+__device__ __forceinline__ void copy_biases(Shared& s, const half* const (&biases)[LAYERS]) {
+  for (int channel = threadIdx.x; channel < Layer<I>::OUT; channel += THREADS)
+    s.biases[biases_before(I) + channel] = biases[I][channel];
+  if constexpr (I > 0) copy_biases<I - 1>(s, biases);
+}
+
+// All weights of layer I and of those behind it, by one thread.
+template <int I>
+__device__ __forceinline__ void stream_weights(Shared& s, const half* from, Stage<STAGES> stage) {
+  using L = Layer<I>;
+#pragma unroll 1
+  for (int step = 0; step < L::BLOCKS * L::CHUNKS * L::TAPS; ++step) {
+    uint64_t* full = s.full + stage.number;
+    wait(s.empty + stage.number, stage.parity ^ 1);
+    arrive_expecting(full, 2 * L::BLOCK * DEPTH);
+    copy_bulk(s.weights + stage.number * WEIGHTS, from, 2 * L::BLOCK * DEPTH, full);
+    from += L::BLOCK * DEPTH;
+    stage.next();
+  }
+  if constexpr (I + 1 < LAYERS) stream_weights<I + 1>(s, from, stage);
+}
+
+// All chunks of the image, for each block of the first layer's channels, by LOADERS warps.
+__device__ __forceinline__ void load_image(Shared& s, const Chain& chain) {
+  using L = Layer<0>;
+  constexpr int AT_ONCE = 32 * LOADERS / UNITS, AHEAD = 4;
+  const int thread = threadIdx.x - MULTIPLIERS - 32, unit = thread % UNITS;
+  Stage<IMAGES> stage;
+#pragma unroll 1
+  for (int block = 0; block < L::BLOCKS; ++block)
+#pragma unroll 1
+    for (int k = unit * 8; k < L::CHUNKS * DEPTH; k += DEPTH) {
+      half* to = s.image + stage.number * IMAGE + unit * L::PITCH * 8;
+      wait(s.image_empty + stage.number, stage.parity ^ 1);
+#pragma unroll 1
+      for (int first = thread / UNITS; first < L::PLACES; first += AHEAD * AT_ONCE) {
+        int from[AHEAD];
+#pragma unroll
+        for (int ahead = 0; ahead < AHEAD; ++ahead)
+          from[ahead] = first + ahead * AT_ONCE < L::PLACES ? s.from[first + ahead * AT_ONCE] : -1;
+#pragma unroll
+        for (int ahead = 0; ahead < AHEAD; ++ahead)
+          if (first + ahead * AT_ONCE < L::PLACES) {
+            const bool there = from[ahead] >= 0 && k < L::IN;
+            copy_or_zero(to + (first + ahead * AT_ONCE) * 8, there ? chain.x + from[ahead] + k : chain.x, there);
+          }
+      }
+      copies_arrive(s.image_full + stage.number);
+      stage.next();
+    }
+}
+
+// The four registers of the threads of each quad as a matrix, turned: register k of thread q becomes register q of thread k.
+__device__ __forceinline__ void turn_quads(uint32_t (&a)[4]) {
+  const bool odd = threadIdx.x & 1, upper = threadIdx.x & 2;
+#pragma unroll
+  for (int k = 0; k < 4; k += 2) {
+    const uint32_t other = __shfl_xor_sync(~0u, odd ? a[k] : a[k + 1], 1);
+    if (odd) a[k] = other; else a[k + 1] = other;
+  }
+#pragma unroll
+  for (int k = 0; k < 2; ++k) {
+    const uint32_t other = __shfl_xor_sync(~0u, upper ? a[k] : a[k + 2], 2);
+    if (upper) a[k] = other; else a[k + 2] = other;
+  }
+}
+
+// A thread's part of layer I: of each 64 rows two, eight apart, of each eight columns two.
+template <int I>
+struct Part {
+  using L = Layer<I>;
+  int place[L::M_EACH][2];  // of its rows: where they are written; -1 where they are not
+  bool inside[L::M_EACH][2];  // whether its rows are of the image
+
+  // By rows of the result's pixels in planes of the next layer, or in y.
+  __device__ __forceinline__ Part(const Chain& chain, int tile, int lane_row) {
+#pragma unroll
+    for (int m = 0; m < L::M_EACH; ++m)
+#pragma unroll
+      for (int half_tile = 0; half_tile < 2; ++half_tile) {
+        const int row = (tile + m * L::GROUPS_DOWN) * 64 + half_tile * 8 + lane_row;
+        const int y = row / L::PHASE_W, x = row % L::PHASE_W;
+        const int down = chain.first_y[I + 1] + y, across = chain.first_x[I + 1] + x;
+        const bool made = y < L::H && x < L::W;
+        inside[m][half_tile] = made && down >= 0 && down < chain.height[I + 1] && across >= 0 && across < chain.width[I + 1];
+        if constexpr (L::LAST)
+          place[m][half_tile] = inside[m][half_tile] ? (down * chain.width[I + 1] + across) * L::OUT : -1;
+        else
+          place[m][half_tile] = made ? Layer<I + 1>::place(y, x) : -1;
+      }
+  }
+};
+
+// Of two channels; of those that the layer does not have, those of the last ones.
+template <int I>
+__device__ __forceinline__ float2 bias_of(const Shared& s, int channel) {
+  using L = Layer<I>;
+  if (L::BLOCKS * L::BLOCK > L::OUT) channel = min(channel, L::OUT - 2);
+  return __half22float2(*reinterpret_cast<const half2*>(s.biases + biases_before(I) + channel));
+}
+
+// Sums of a block of channels, from `column` on, into the planes that the next layer reads.
+template <int I>
+__device__ __forceinline__ void store_between(Shared& s, const Part<I>& part,
+                                              const float (&sums)[Layer<I>::M_EACH][Layer<I>::N_EACH][4], int column) {
+  using L = Layer<I>;
+  using Next = Layer<I + 1>;
+  half* to = I == 0 ? s.middle : s.image;
+#pragma unroll
+  for (int n = 0; n < L::N_EACH; ++n) {
+    const int channel = column + n * 8 + threadIdx.x % 4 * 2;
+    const bool there = L::BLOCKS * L::BLOCK == L::OUT || channel < L::OUT;
+    const bool read = L::BLOCKS * L::BLOCK == Next::CHUNKS * DEPTH || channel < Next::CHUNKS * DEPTH;
+    const float2 bias = bias_of<I>(s, channel);
+#pragma unroll
+    for (int m = 0; m < L::M_EACH; ++m)
+#pragma unroll
+      for (int half_tile = 0; half_tile < 2; ++half_tile) {
+        const bool real = part.inside[m][half_tile] && there;
+        const float x = activated<I>(sums[m][n][2 * half_tile] + bias.x);
+        const float y = activated<I>(sums[m][n][2 * half_tile + 1] + bias.y);
+        if (part.place[m][half_tile] >= 0 && read)
+          store_pair<Next::PITCH>(to, part.place[m][half_tile], channel, make_float2(real ? x : 0.f, real ? y : 0.f));
+      }
+  }
+}
+
+// Of the map that is added, what the thread stores to: eight channels of a pixel at once.
+template <int I>
+__device__ __forceinline__ void load_added(uint32_t (&added)[Layer<I>::M_EACH][2][Layer<I>::N_EACH], const Chain& chain,
+                                           const Part<I>& part, int column) {
+  using L = Layer<I>;
+#pragma unroll
+  for (int m = 0; m < L::M_EACH; ++m)
+#pragma unroll
+    for (int half_tile = 0; half_tile < 2; ++half_tile)
+#pragma unroll
+      for (int n = 0; n < L::N_EACH; n += 4) {
+        const int channel = column + (n + threadIdx.x % 4) * 8;
+        uint4 bits = make_uint4(0, 0, 0, 0);
+        if (part.place[m][half_tile] >= 0 && channel < L::OUT)
+          bits = *reinterpret_cast<const uint4*>(chain.source + part.place[m][half_tile] + channel);
+        added[m][half_tile][n] = bits.x, added[m][half_tile][n + 1] = bits.y;
+        added[m][half_tile][n + 2] = bits.z, added[m][half_tile][n + 3] = bits.w;
+      }
+}
+
+// Sums of a block of the last layer's channels, from `column` on, to y.
+template <int I>
+__device__ __forceinline__ void store_result(const Shared& s, const Chain& chain, const Part<I>& part,
+                                             const float (&sums)[Layer<I>::M_EACH][Layer<I>::N_EACH][4],
+                                             const uint32_t (&added)[Layer<I>::M_EACH][2][Layer<I>::N_EACH], int column) {
+  using L = Layer<I>;
+#pragma unroll
+  for (int m = 0; m < L::M_EACH; ++m)
+#pragma unroll
+    for (int half_tile = 0; half_tile < 2; ++half_tile)
+#pragma unroll
+      for (int n = 0; n < L::N_EACH; n += 4) {
+        uint32_t bits[4];
+        if (@SOURCE@) {
+#pragma unroll
+          for (int k = 0; k < 4; ++k) bits[k] = added[m][half_tile][n + k];
+          turn_quads(bits);
+        }
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+          const int channel = column + (n + k) * 8 + threadIdx.x % 4 * 2;
+          const float2 bias = bias_of<I>(s, channel);
+          float2 value = make_float2(activated<I>(sums[m][n + k][2 * half_tile] + bias.x),
+                                     activated<I>(sums[m][n + k][2 * half_tile + 1] + bias.y));
+          if (@SOURCE@) {
+            const float2 more = __half22float2(reinterpret_cast<const half2&>(bits[k]));
+            value = make_float2(value.x + more.x, value.y + more.y);
+          }
+          reinterpret_cast<half2&>(bits[k]) = __floats2half2_rn(after_sum(value.x), after_sum(value.y));
+        }
+        turn_quads(bits);
+        const int channel = column + (n + threadIdx.x % 4) * 8;
+        if (part.place[m][half_tile] >= 0 && channel < L::OUT)
+          *reinterpret_cast<uint4*>(chain.y + part.place[m][half_tile] + channel) =
+              make_uint4(bits[0], bits[1], bits[2], bits[3]);
+      }
+}
+
+// One group of products is on its way while the next one is issued; what it has read is handed back behind it.
+template <int I>
+__device__ __forceinline__ void layer(Shared& s, const Chain& chain, Stage<STAGES>& stage) {
+  using L = Layer<I>;
+  const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
+  const int tile = warp / 4 % L::GROUPS_DOWN, first = warp / 4 / L::GROUPS_DOWN * L::N_EACH * 8;
+  const Part<I> part(chain, tile, warp % 4 * 16 + lane / 4);
+  Stage<IMAGES> image;
+#pragma unroll 1
+  for (int block = 0; block < L::BLOCKS; ++block) {
+    const int column = block * L::BLOCK + first;
+    float sums[L::M_EACH][L::N_EACH][4] = {};
+    uint32_t added[L::M_EACH][2][L::N_EACH];
+    if constexpr (L::LAST && @SOURCE@) load_added<I>(added, chain, part, column);
+    int read = -1, read_image = -1;  // stages that products on their way read
+#pragma unroll 1
+    for (int chunk = 0; chunk < L::CHUNKS; ++chunk) {
+      const half* planes = I == 0   ? s.image + image.number * IMAGE
+                           : I == 1 ? s.middle + chunk * DEPTH * L::PITCH
+                                    : s.image + chunk * DEPTH * L::PITCH;
+      if constexpr (I == 0) {
+        wait(s.image_full + image.number, image.parity);
+        fence_async();
+      }
+#pragma unroll 1
+      for (int tap = 0; tap < L::TAPS; ++tap) {
+        const half* left = planes + (L::place(tap / L::KERNEL, tap % L::KERNEL) + tile * 64) * 8;
+        const half* right = s.weights + stage.number * WEIGHTS + first * 8;
+        wait(s.full + stage.number, stage.parity);
+#pragma unroll
+        for (int m = 0; m < L::M_EACH; ++m) hold(sums[m]);
+        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+        for (int m = 0; m < L::M_EACH; ++m)
+#pragma unroll
+          for (int k = 0; k < UNITS; k += 2)
+            multiply_group(sums[m], plane_descriptor<L::PITCH>(left + (k * L::PITCH + m * L::GROUPS_DOWN * 64) * 8),
+                           plane_descriptor<L::BLOCK>(right + k * L::BLOCK * 8));
+        asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+        asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+#pragma unroll
+        for (int m = 0; m < L::M_EACH; ++m) hold(sums[m]);
+        if (lane == 0 && read >= 0) arrive(s.empty + read);
+        if (I == 0 && lane == 0 && tap == 0 && read_image >= 0) arrive(s.image_empty + read_image);
+        read = stage.number;
+        stage.next();
+      }
+      if constexpr (I == 0) {
+        read_image = image.number;
+        image.next();
+      }
+    }
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#pragma unroll
+    for (int m = 0; m < L::M_EACH; ++m) hold(sums[m]);
+    if (lane == 0) arrive(s.empty + read);
+    if (I == 0 && lane == 0) arrive(s.image_empty + read_image);
+    if constexpr (L::LAST)
+      store_result<I>(s, chain, part, sums, added, column);
+    else
+      store_between<I>(s, part, sums, column);
+  }
+  if constexpr (!L::LAST) {
+    fence_async();
+    first_threads_meet<MULTIPLIERS>();
+    // What the second layer makes lies where the image was.
+    if constexpr (I == 0 && LAYERS == 3)
+      clear_rest<I + 2, MULTIPLIERS>(s.image, Layer<I + 2>::CHUNKS);
+    layer<I + 1>(s, chain, stage);
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, @SHARERS@)
+    convolution_chain(const half* __restrict__ x, const half* __restrict__ weights, @PARAMETERS@,
+                      const half* __restrict__ source, half* __restrict__ y, Dims heights, Dims widths, Dims pads_y,
+                      Dims pads_x) {
+  extern __shared__ __align__(128) unsigned char storage[];
+  Shared& s = *reinterpret_cast<Shared*>(storage);
+  Chain chain = {x, source, y};
+#pragma unroll
+  for (int i = 0; i <= LAYERS; ++i) chain.height[i] = heights.v[i], chain.width[i] = widths.v[i];
+  chain.first_y[LAYERS] = blockIdx.y * TILE_H, chain.first_x[LAYERS] = blockIdx.x * TILE_W;
+  place_tiles<LAYERS - 1>(chain, pads_y, pads_x);
+  const size_t made = size_t(blockIdx.z) * chain.height[LAYERS] * chain.width[LAYERS] * Layer<LAYERS - 1>::OUT;
+  chain.x += size_t(blockIdx.z) * chain.height[0] * chain.width[0] * Layer<0>::IN;
+  chain.source += made, chain.y += made;
+  if (threadIdx.x == 0) {
+    for (int stage = 0; stage < STAGES; ++stage) barrier_init(s.full + stage, 1), barrier_init(s.empty + stage, WARPS);
+    for (int stage = 0; stage < IMAGES; ++stage)
+      barrier_init(s.image_full + stage, 32 * LOADERS), barrier_init(s.image_empty + stage, WARPS);
+    barriers_made();
+  }
+  const half* const biases[] = {@BIASES@};
+  copy_biases<LAYERS - 1>(s, biases);
+  place_pixels(s, chain);
+  for (int image = 0; image < IMAGES; ++image) clear_rest<0, THREADS>(s.image + image * IMAGE, 1);
+  clear_rest<1, THREADS>(s.middle, Layer<1>::CHUNKS);
+  fence_async();
+  __syncthreads();
+  if (threadIdx.x < MULTIPLIERS) {
+    Stage<STAGES> stage;
+    layer<0>(s, chain, stage);
+  } else if (threadIdx.x >= MULTIPLIERS + 32) {
+    load_image(s, chain);
+  } else if (threadIdx.x == MULTIPLIERS) {
+    stream_weights<0>(s, weights, Stage<STAGES>());
+  }
+}
