@@ -11,17 +11,21 @@
 // Both operands are read where they lie. Rows of the left one are neighbours in memory, so a row of pixels of the result
 // has as many as the one of what is read has (PHASE_W); those beyond the tile are computed and left out.
 constexpr int LAYERS = @LAYERS@, TILE_H = @TILE_H@, TILE_W = @TILE_W@, DEPTH = @DEPTH@, STAGES = @STAGES@;
+constexpr int IMAGES = @IMAGES@;                       // stages of the image
 constexpr int WARPS = @WARPS@, LOADERS = @LOADERS@;  // that multiply; that copy the image
-constexpr int MULTIPLIERS = 32 * WARPS, THREADS = MULTIPLIERS + 32 + 32 * LOADERS;
+constexpr int MULTIPLIERS = 32 * WARPS, LOADING = 32 * LOADERS, THREADS = MULTIPLIERS + LOADING + 32;
 constexpr int CHANNELS[] = {@CHANNELS@}, KERNELS[] = {@KERNELS@}, STRIDES[] = {@STRIDES@};
 constexpr int COLUMNS[] = {@COLUMNS@};  // output channels at once, by layer
 constexpr int DOWN[] = {@DOWN@};        // warps that share the rows, by layer
-constexpr int UNITS = DEPTH / 8;
+constexpr int UNITS = DEPTH / 8, AHEAD = 4;  // pixels that a thread copies a part of at once
 
 __host__ __device__ constexpr int extent(int layer, int tile) {
   return layer == LAYERS - 1 ? tile : (extent(layer + 1, tile) - 1) * STRIDES[layer + 1] + KERNELS[layer + 1];
 }
 __host__ __device__ constexpr int larger_of(int a, int b) { return a > b ? a : b; }
+
+constexpr uint32_t OUTSIDE = ~0u;
+enum { READY = 1, LOAD, MULTIPLY };  // numbers of barriers
 
 template <int I>
 struct Layer {
@@ -33,7 +37,7 @@ struct Layer {
   static constexpr int IN_H = (H - 1) * STEP + KERNEL, IN_W = (W - 1) * STEP + KERNEL;
   // Pixels that it reads lie by the remainders of row and column by STEP: STEP x STEP smaller images.
   static constexpr int PHASE_H = (IN_H + STEP - 1) / STEP, PHASE_W = (IN_W + STEP - 1) / STEP;
-  static constexpr int PLACES = STEP * STEP * PHASE_H * PHASE_W;
+  static constexpr int PLACES = rounded_up(STEP * STEP * PHASE_H * PHASE_W, I == 0 ? AHEAD : 1);
   static __host__ __device__ constexpr int place(int y, int x) {
     return ((y % STEP * STEP + x % STEP) * PHASE_H + y / STEP) * PHASE_W + x / STEP;
   }
@@ -59,7 +63,7 @@ __host__ __device__ constexpr int biases_before(int layer) {
   return layer == 0 ? 0 : biases_before(layer - 1) + CHANNELS[layer];
 }
 constexpr int WEIGHTS = widest(LAYERS - 1) * DEPTH;
-constexpr int IMAGES = Layer<0>::TAPS == 1 ? STAGES : 2, IMAGE = Layer<0>::PITCH * DEPTH;
+constexpr int IMAGE = Layer<0>::PITCH * DEPTH;
 constexpr int MIDDLE = Layer<1>::PITCH * Layer<1>::CHUNKS * DEPTH;
 constexpr int LATE = LAYERS == 3 ? Layer<LAYERS - 1>::PITCH * Layer<LAYERS - 1>::CHUNKS * DEPTH : 0;
 
@@ -69,7 +73,7 @@ struct Shared {
   half image[larger_of(IMAGES * IMAGE, LATE)];    // chunks of the image, then what the second makes
   half biases[biases_before(LAYERS)];
   uint64_t full[STAGES], empty[STAGES], image_full[IMAGES], image_empty[IMAGES];
-  int from[Layer<0>::PLACES];  // where each pixel of a chunk lies in the image; -1 for those outside
+  alignas(16) uint32_t from[Layer<0>::PLACES];  // bytes from the image's begin to each pixel of a chunk, or OUTSIDE
 };
 static_assert(sizeof(Shared) == @SHARED@, "what the launch asks for");
 
@@ -106,36 +110,23 @@ __device__ __forceinline__ void place_tiles(Chain& chain, const Dims& pads_y, co
   if constexpr (I > 0) place_tiles<I - 1>(chain, pads_y, pads_x);
 }
 
-// Zeros where what layer I reads has no pixels, in all planes of so many chunks, by COUNT threads.
-template <int I, int COUNT>
+// Zeros where what layer I reads has no pixels, in all planes of so many chunks, by those that multiply.
+template <int I>
 __device__ __forceinline__ void clear_rest(half* planes, int chunks) {
   using L = Layer<I>;
-  constexpr int first = I == 0 || L::STEP == 1 ? L::PLACES : 0;  // of the image, all places are copied or made zero
+  constexpr int FIRST = I == 0 || L::STEP == 1 ? L::PLACES : 0;  // of the image, all places are copied or made zero
   for (int plane = 0; plane < chunks * UNITS; ++plane)
-    for (int row = first + threadIdx.x; row < L::PITCH; row += COUNT) {
+    for (int row = FIRST + threadIdx.x; row < L::PITCH; row += MULTIPLIERS) {
       const int phase = row / (L::PHASE_H * L::PHASE_W), y = row / L::PHASE_W % L::PHASE_H, x = row % L::PHASE_W;
       const bool there = row < L::PLACES && y * L::STEP + phase / L::STEP < L::IN_H && x * L::STEP + phase % L::STEP < L::IN_W;
       if (!there) *reinterpret_cast<uint4*>(planes + (plane * L::PITCH + row) * 8) = make_uint4(0, 0, 0, 0);
     }
 }
 
-// Where each pixel of the image lies that the block reads.
-__device__ __forceinline__ void place_pixels(Shared& s, const Chain& chain) {
-  using L = Layer<0>;
-  for (int place = threadIdx.x; place < L::PLACES; place += THREADS) {
-    const int phase = place / (L::PHASE_H * L::PHASE_W);
-    const int y = place / L::PHASE_W % L::PHASE_H * L::STEP + phase / L::STEP;
-    const int x = place % L::PHASE_W * L::STEP + phase % L::STEP;
-    const int row = chain.first_y[0] + y * L::GATHER, column = chain.first_x[0] + x * L::GATHER;
-    const bool inside = row >= 0 && row < chain.height[0] && column >= 0 && column < chain.width[0];
-    s.from[place] = inside && y < L::IN_H && x < L::IN_W ? (row * chain.width[0] + column) * L::IN : -1;
-  }
-}
-
 template <int I>
 __device__ __forceinline__ void copy_biases(Shared& s, const half* const (&biases)[LAYERS]) {
-  for (int channel = threadIdx.x; channel < Layer<I>::OUT; channel += THREADS)
-    s.biases[biases_before(I) + channel] = biases[I][channel];
+  for (int unit = threadIdx.x; unit < Layer<I>::OUT / 8; unit += MULTIPLIERS)
+    reinterpret_cast<uint4*>(s.biases + biases_before(I))[unit] = reinterpret_cast<const uint4*>(biases[I])[unit];
   if constexpr (I > 0) copy_biases<I - 1>(s, biases);
 }
 
@@ -155,30 +146,41 @@ __device__ __forceinline__ void stream_weights(Shared& s, const half* from, Stag
   if constexpr (I + 1 < LAYERS) stream_weights<I + 1>(s, from, stage);
 }
 
-// All chunks of the image, for each block of the first layer's channels, by LOADERS warps.
-__device__ __forceinline__ void load_image(Shared& s, const Chain& chain) {
+// Where each pixel of the image lies that the block reads.
+__device__ __forceinline__ void place_pixels(Shared& s, const Chain& chain, int thread) {
   using L = Layer<0>;
-  constexpr int AT_ONCE = 32 * LOADERS / UNITS, AHEAD = 4;
-  const int thread = threadIdx.x - MULTIPLIERS - 32, unit = thread % UNITS;
+  for (int place = thread; place < L::PLACES; place += LOADING) {
+    const int phase = place / (L::PHASE_H * L::PHASE_W);
+    const int y = place / L::PHASE_W % L::PHASE_H * L::STEP + phase / L::STEP;
+    const int x = place % L::PHASE_W * L::STEP + phase % L::STEP;
+    const int row = chain.first_y[0] + y * L::GATHER, column = chain.first_x[0] + x * L::GATHER;
+    const bool inside = row >= 0 && row < chain.height[0] && column >= 0 && column < chain.width[0];
+    const uint32_t from = 2u * (row * chain.width[0] + column) * L::IN;
+    s.from[place] = inside && y < L::IN_H && x < L::IN_W ? from : OUTSIDE;
+  }
+}
+
+// All chunks of the image, for each block of the first layer's channels, by LOADERS warps.
+__device__ __forceinline__ void load_image(Shared& s, const Chain& chain, int thread) {
+  using L = Layer<0>;
+  const int unit = thread % UNITS, first = thread / UNITS * AHEAD;
   Stage<IMAGES> stage;
 #pragma unroll 1
   for (int block = 0; block < L::BLOCKS; ++block)
 #pragma unroll 1
     for (int k = unit * 8; k < L::CHUNKS * DEPTH; k += DEPTH) {
       half* to = s.image + stage.number * IMAGE + unit * L::PITCH * 8;
+      const char* begin = reinterpret_cast<const char*>(chain.x + k);
+      const bool deep = L::IN % DEPTH == 0 || k < L::IN;
       wait(s.image_empty + stage.number, stage.parity ^ 1);
-#pragma unroll 1
-      for (int first = thread / UNITS; first < L::PLACES; first += AHEAD * AT_ONCE) {
-        int from[AHEAD];
+#pragma unroll 2
+      for (int place = first; place < L::PLACES; place += LOADING / UNITS * AHEAD) {
+        const uint4 from = *reinterpret_cast<const uint4*>(s.from + place);
+        const uint32_t each[] = {from.x, from.y, from.z, from.w};
 #pragma unroll
         for (int ahead = 0; ahead < AHEAD; ++ahead)
-          from[ahead] = first + ahead * AT_ONCE < L::PLACES ? s.from[first + ahead * AT_ONCE] : -1;
-#pragma unroll
-        for (int ahead = 0; ahead < AHEAD; ++ahead)
-          if (first + ahead * AT_ONCE < L::PLACES) {
-            const bool there = from[ahead] >= 0 && k < L::IN;
-            copy_or_zero(to + (first + ahead * AT_ONCE) * 8, there ? chain.x + from[ahead] + k : chain.x, there);
-          }
+          copy_or_zero(to + (place + ahead) * 8, reinterpret_cast<const half*>(begin + each[ahead]),
+                       each[ahead] != OUTSIDE && deep);
       }
       copies_arrive(s.image_full + stage.number);
       stage.next();
@@ -240,7 +242,7 @@ __device__ __forceinline__ void store_between(Shared& s, const Part<I>& part,
                                               const float (&sums)[Layer<I>::M_EACH][Layer<I>::N_EACH][4], int column) {
   using L = Layer<I>;
   using Next = Layer<I + 1>;
-  half* to = I == 0 ? s.middle : s.image;
+  half* planes = (I == 0 ? s.middle : s.image) + column * Next::PITCH + threadIdx.x % 4 * 2;
 #pragma unroll
   for (int n = 0; n < L::N_EACH; ++n) {
     const int channel = column + n * 8 + threadIdx.x % 4 * 2;
@@ -254,8 +256,8 @@ __device__ __forceinline__ void store_between(Shared& s, const Part<I>& part,
         const bool real = part.inside[m][half_tile] && there;
         const float x = activated<I>(sums[m][n][2 * half_tile] + bias.x);
         const float y = activated<I>(sums[m][n][2 * half_tile + 1] + bias.y);
-        if (part.place[m][half_tile] >= 0 && read)
-          store_pair<Next::PITCH>(to, part.place[m][half_tile], channel, make_float2(real ? x : 0.f, real ? y : 0.f));
+        store_if(part.place[m][half_tile] >= 0 && read, planes + (n * Next::PITCH + part.place[m][half_tile]) * 8,
+                 __floats2half2_rn(real ? x : 0.f, real ? y : 0.f));
       }
   }
 }
@@ -312,9 +314,7 @@ __device__ __forceinline__ void store_result(const Shared& s, const Chain& chain
         }
         turn_quads(bits);
         const int channel = column + (n + threadIdx.x % 4) * 8;
-        if (part.place[m][half_tile] >= 0 && channel < L::OUT)
-          *reinterpret_cast<uint4*>(chain.y + part.place[m][half_tile] + channel) =
-              make_uint4(bits[0], bits[1], bits[2], bits[3]);
+        if (part.place[m][half_tile] >= 0 && channel < L::OUT) store_unit(chain.y + part.place[m][half_tile] + channel, bits);
       }
 }
 
@@ -344,8 +344,9 @@ __device__ __forceinline__ void layer(Shared& s, const Chain& chain, Stage<STAGE
       }
 #pragma unroll 1
       for (int tap = 0; tap < L::TAPS; ++tap) {
-        const half* left = planes + (L::place(tap / L::KERNEL, tap % L::KERNEL) + tile * 64) * 8;
-        const half* right = s.weights + stage.number * WEIGHTS + first * 8;
+        const int pixel = L::place(tap / L::KERNEL, tap % L::KERNEL) + tile * 64;
+        const PlaneDescriptor left = plane_descriptor<L::PITCH>(planes + pixel * 8);
+        const PlaneDescriptor right = plane_descriptor<L::BLOCK>(s.weights + stage.number * WEIGHTS + first * 8);
         wait(s.full + stage.number, stage.parity);
 #pragma unroll
         for (int m = 0; m < L::M_EACH; ++m) hold(sums[m]);
@@ -354,8 +355,7 @@ __device__ __forceinline__ void layer(Shared& s, const Chain& chain, Stage<STAGE
         for (int m = 0; m < L::M_EACH; ++m)
 #pragma unroll
           for (int k = 0; k < UNITS; k += 2)
-            multiply_group(sums[m], plane_descriptor<L::PITCH>(left + (k * L::PITCH + m * L::GROUPS_DOWN * 64) * 8),
-                           plane_descriptor<L::BLOCK>(right + k * L::BLOCK * 8));
+            multiply_group(sums[m], left.moved(k * L::PITCH + m * L::GROUPS_DOWN * 64), right.moved(k * L::BLOCK));
         asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
         asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
 #pragma unroll
@@ -382,10 +382,10 @@ __device__ __forceinline__ void layer(Shared& s, const Chain& chain, Stage<STAGE
   }
   if constexpr (!L::LAST) {
     fence_async();
-    first_threads_meet<MULTIPLIERS>();
+    meet<MULTIPLY, MULTIPLIERS>();
     // What the second layer makes lies where the image was.
     if constexpr (I == 0 && LAYERS == 3)
-      clear_rest<I + 2, MULTIPLIERS>(s.image, Layer<I + 2>::CHUNKS);
+      clear_rest<I + 2>(s.image, Layer<I + 2>::CHUNKS);
     layer<I + 1>(s, chain, stage);
   }
 }
@@ -404,25 +404,34 @@ extern "C" __global__ void __launch_bounds__(THREADS, @SHARERS@)
   const size_t made = size_t(blockIdx.z) * chain.height[LAYERS] * chain.width[LAYERS] * Layer<LAYERS - 1>::OUT;
   chain.x += size_t(blockIdx.z) * chain.height[0] * chain.width[0] * Layer<0>::IN;
   chain.source += made, chain.y += made;
-  if (threadIdx.x == 0) {
-    for (int stage = 0; stage < STAGES; ++stage) barrier_init(s.full + stage, 1), barrier_init(s.empty + stage, WARPS);
-    for (int stage = 0; stage < IMAGES; ++stage)
-      barrier_init(s.image_full + stage, 32 * LOADERS), barrier_init(s.image_empty + stage, WARPS);
-    barriers_made();
-  }
-  const half* const biases[] = {@BIASES@};
-  copy_biases<LAYERS - 1>(s, biases);
-  place_pixels(s, chain);
-  for (int image = 0; image < IMAGES; ++image) clear_rest<0, THREADS>(s.image + image * IMAGE, 1);
-  clear_rest<1, THREADS>(s.middle, Layer<1>::CHUNKS);
-  fence_async();
-  __syncthreads();
+  // Who fills stages makes their mbarriers, and begins; who multiplies comes when all are made.
   if (threadIdx.x < MULTIPLIERS) {
+    const half* const biases[] = {@BIASES@};
+    copy_biases<LAYERS - 1>(s, biases);
+    for (int image = 0; image < IMAGES; ++image) clear_rest<0>(s.image + image * IMAGE, 1);
+    clear_rest<1>(s.middle, Layer<1>::CHUNKS);
+    fence_async();
+    meet<READY, THREADS>();
     Stage<STAGES> stage;
     layer<0>(s, chain, stage);
-  } else if (threadIdx.x >= MULTIPLIERS + 32) {
-    load_image(s, chain);
-  } else if (threadIdx.x == MULTIPLIERS) {
-    stream_weights<0>(s, weights, Stage<STAGES>());
+  } else if (const int thread = threadIdx.x - MULTIPLIERS; thread < LOADING) {
+    if (thread == 0) {
+      make_barriers(s.image_full, IMAGES, LOADING);
+      make_barriers(s.image_empty, IMAGES, WARPS);
+      barriers_made();
+    }
+    place_pixels(s, chain, thread);
+    meet<LOAD, LOADING>();
+    pass<READY, THREADS>();
+    load_image(s, chain, thread);
+  } else {
+    if (thread == LOADING) {
+      make_barriers(s.full, STAGES, 1);
+      make_barriers(s.empty, STAGES, WARPS);
+      barriers_made();
+    }
+    __syncwarp();
+    pass<READY, THREADS>();
+    if (thread == LOADING) stream_weights<0>(s, weights, Stage<STAGES>());
   }
 }

@@ -4,9 +4,15 @@
 // where it lies: core matrices of 8 rows of a plane, 128 bytes apart along columns, a plane apart along depth.
 
 // Of a matrix in planes, from `start` on, whose planes have PITCH rows: 16-byte units, no swizzle.
+struct PlaneDescriptor {
+  uint32_t low;
+  __device__ __forceinline__ operator uint64_t() const { return uint64_t(8) << 32 | low; }
+  // So many rows of planes further.
+  __device__ __forceinline__ PlaneDescriptor moved(int rows) const { return {low + rows}; }
+};
 template <int PITCH>
-__device__ __forceinline__ uint64_t plane_descriptor(const half* start) {
-  return uint64_t((shared_address(start) & 0x3FFFF) >> 4) | uint64_t(PITCH) << 16 | uint64_t(8) << 32;
+__device__ __forceinline__ PlaneDescriptor plane_descriptor(const half* start) {
+  return {(shared_address(start) & 0x3FFFF) >> 4 | PITCH << 16};
 }
 
 #define SUMS_8(c, n) "+f"(c[n][0]), "+f"(c[n][1]), "+f"(c[n][2]), "+f"(c[n][3])

@@ -14,8 +14,9 @@ struct Stage {
   }
 };
 
-__device__ __forceinline__ void barrier_init(uint64_t* barrier, int arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
+__device__ __forceinline__ void make_barriers(uint64_t* barriers, int count, int arrivals) {
+  for (int each = 0; each < count; ++each)
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barriers + each)), "r"(arrivals) : "memory");
 }
 // By the thread that made them, before others use them.
 __device__ __forceinline__ void barriers_made() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
@@ -52,8 +53,26 @@ __device__ __forceinline__ void copy_bulk(half* to, const half* from, int bytes,
 // What was written to shared memory may be read by wgmma behind this: by whoever wrote, or by whoever sees it written.
 __device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// A barrier of the first THREADS threads of a block.
-template <int THREADS>
-__device__ __forceinline__ void first_threads_meet() {
-  asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory");
+// To shared memory, without a branch.
+__device__ __forceinline__ void store_if(bool there, half* to, half2 value) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\n@p st.shared.b32 [%0], %1;\n}" ::"r"(shared_address(to)),
+               "r"(reinterpret_cast<const uint32_t&>(value)), "r"(int(there))
+               : "memory");
+}
+
+// Eight halves to global memory at once, which compilers take apart.
+__device__ __forceinline__ void store_unit(half* to, const uint32_t (&bits)[4]) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "r"(bits[0]), "r"(bits[1]),
+               "r"(bits[2]), "r"(bits[3])
+               : "memory");
+}
+
+// Barrier NUMBER of so many threads of a block: some wait there, others only say that they have come.
+template <int NUMBER, int THREADS>
+__device__ __forceinline__ void meet() {
+  asm volatile("bar.sync %0, %1;" ::"n"(NUMBER), "n"(THREADS) : "memory");
+}
+template <int NUMBER, int THREADS>
+__device__ __forceinline__ void pass() {
+  asm volatile("bar.arrive %0, %1;" ::"n"(NUMBER), "n"(THREADS) : "memory");
 }

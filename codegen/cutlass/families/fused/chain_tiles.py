@@ -38,7 +38,14 @@ INSTRUCTIONS = ("mma", "wgmma")
 ROWS = {"mma": 16, "wgmma": 64}
 """Rows of the left operand of each instruction."""
 DEPTHS = (64, 32)
-STAGES = {"mma": (4, 3, 2), "wgmma": (6, 4, 3, 2)}
+STAGES = {"mma": (4, 3, 2), "wgmma": (8, 6, 4, 3, 2)}
+STAGED_BYTES = 131_072
+"""Largest size of all stages of weights for wgmma."""
+IMAGE_BYTES = 49_152
+"""Size of the chunks of the image that are on their way at least, for wgmma; in 2 to `MOST_IMAGES` buffers."""
+MOST_IMAGES = 4
+IMAGE_STEP = 4
+"""Pixels that a thread copies a part of at once, for wgmma."""
 BLOCKS = (256, 128, 64, 32, 16)
 """Output channels of one pass, in the order in which equally good ones are taken."""
 MOST_SUMS = 128
@@ -69,6 +76,7 @@ class LayerTile:
     instruction: str
     depth: int
     warps: int
+    first: bool
     last: bool
     block: int
     down: int
@@ -120,7 +128,7 @@ class LayerTile:
     def places(self) -> int:
         """Places of a chunk's pixels in shared memory, for wgmma."""
         high, wide = self.phase
-        return self.step * self.step * high * wide
+        return rounded_up(self.step * self.step * high * wide, IMAGE_STEP if self.first else 1)
 
     @property
     def planes_pitch(self) -> int:
@@ -238,7 +246,12 @@ class ChainTile:
 
     @property
     def image_buffers(self) -> int:
-        return self.stages if self.layers[0].taps == 1 else 2
+        if self.layers[0].taps > 1:
+            return 2
+        if not self.grouped:
+            return self.stages
+        image = 2 * self.depth * copied_pitch(self.layers[0].planes_pitch, self.depth)
+        return min(max(2, -(-IMAGE_BYTES // image)), MOST_IMAGES)
 
     @cached_property
     def shared_bytes(self) -> int:
@@ -252,16 +265,21 @@ class ChainTile:
         return 2 * self.depth * (weights + between[0] + max([image, *between[1:]]))
 
     @property
+    def widest(self) -> int:
+        """Largest number of output channels of one pass."""
+        return max(layer.block for layer in self.layers)
+
+    @property
     def _streamed_bytes(self) -> int:
         """Of convolution_chain_streamed.cu: stages of weights, planes, biases, mbarriers, places of pixels."""
         first, *others = self.layers
-        weights = self.stages * max(layer.block for layer in self.layers)
+        weights = self.stages * self.widest
         image = self.image_buffers * copied_pitch(first.planes_pitch, self.depth)
         between = [layer.planes_pitch * layer.chunks for layer in others]
         planes = 2 * self.depth * (weights + between[0] + max([image, *between[1:]]))
         biases = rounded_up(2 * sum(layer.conv.filters for layer in self.layers), BARRIER_BYTES)
         barriers = 2 * (self.stages + self.image_buffers) * BARRIER_BYTES
-        return rounded_up(planes + biases + barriers + 4 * first.places, BARRIER_BYTES)
+        return planes + rounded_up(biases + barriers, 16) + 4 * first.places
 
     @property
     def moved_bytes(self) -> int:
@@ -274,6 +292,8 @@ class ChainTile:
 
     def fits(self, chip: Chip) -> bool:
         """Whether a block of the chip has the shared memory and the registers."""
+        if self.grouped and self.stages > STAGES["wgmma"][-1] and 2 * self.stages * self.widest * self.depth > STAGED_BYTES:
+            return False
         return self.shared_bytes <= chip.simt.shared_bytes_per_block and self.blocks_by_registers(chip) > 0
 
     def blocks_by_registers(self, chip: Chip) -> int:
@@ -380,9 +400,9 @@ def _tile_layers(
         taps = conv.op.ints("kernel")[0]
         step = _step(conv, convolutions[0])
         extents = (height, width, (height - 1) * step + taps, (width - 1) * step + taps, step)
-        last = conv is convolutions[-1]
+        first, last = conv is convolutions[0], conv is convolutions[-1]
         splits = (
-            LayerTile(conv, *extents, units.instruction, units.depth, units.warps, last, block, down)
+            LayerTile(conv, *extents, units.instruction, units.depth, units.warps, first, last, block, down)
             for block, down in units.splits()
         )
         fitting = (layer for layer in splits if (layer.registers if layer.grouped else layer.sums) <= room)

@@ -180,7 +180,7 @@ def _source(tile: ChainTile, chip: Chip) -> Source:
     if tile.grouped:
         biases = listed([f"const half* __restrict__ b{i}" for i in numbers])
         shared = ("common.cuh", "primitives.cuh", "planes.cuh", "planes_wgmma.cuh", "stages.cuh")
-        text = filled("convolution_chain_streamed.cu", LOADERS=LOADERS, PARAMETERS=biases, **words)
+        text = filled("convolution_chain_streamed.cu", IMAGES=tile.image_buffers, LOADERS=LOADERS, PARAMETERS=biases, **words)
         return Source("convolution_chain", source_text(*shared) + text)
     return plane_source(
         "convolution_chain",
