@@ -105,6 +105,7 @@ PIXELS: Final = (
     "of a pixel that is outside of the image by another axis too, or of a layer whose pixels outside of the image feed "
     "only results that are not stored"
 )
+STAGE: Final = "of a stage that is never used, or not filled a second time"
 EQUIVALENT: Final[dict[str, str]] = {
     "copy unbounded": (
         "what it copies beyond the image is made zero behind the layer, and beyond the channels meets zeros"
@@ -113,6 +114,10 @@ EQUIVALENT: Final[dict[str, str]] = {
     "bound moved": PIXELS,
     "bound dropped": PIXELS,
     "choice fixed": "an activation of pixels outside of the image, which are made zero or not stored",
+    "arrival dropped": STAGE,
+    "fewer arrivals expected": STAGE,
+    "object not made": STAGE,
+    "swizzle dropped": "of a parity that never changes, where a ring of stages is not gone round",
     "barrier moved": "beyond an access of memory that no other warp touches between this barrier and the next",
 }
 """Why changes of a kind may compute the same."""

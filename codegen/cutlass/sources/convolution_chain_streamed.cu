@@ -410,7 +410,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, @SHARERS@)
     copy_biases<LAYERS - 1>(s, biases);
     for (int image = 0; image < IMAGES; ++image) clear_rest<0>(s.image + image * IMAGE, 1);
     clear_rest<1>(s.middle, Layer<1>::CHUNKS);
-    fence_async();
     meet<READY, THREADS>();
     Stage<STAGES> stage;
     layer<0>(s, chain, stage);
@@ -418,7 +417,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, @SHARERS@)
     if (thread == 0) {
       make_barriers(s.image_full, IMAGES, LOADING);
       make_barriers(s.image_empty, IMAGES, WARPS);
-      barriers_made();
     }
     place_pixels(s, chain, thread);
     meet<LOAD, LOADING>();

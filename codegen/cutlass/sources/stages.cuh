@@ -18,7 +18,7 @@ __device__ __forceinline__ void make_barriers(uint64_t* barriers, int count, int
   for (int each = 0; each < count; ++each)
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barriers + each)), "r"(arrivals) : "memory");
 }
-// By the thread that made them, before others use them.
+// By the thread that made them, before bulk copies use them.
 __device__ __forceinline__ void barriers_made() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
 __device__ __forceinline__ void arrive(uint64_t* barrier) {

@@ -130,7 +130,7 @@ class Ordering:
     def write_by_bulk(self, cells: Array, warps: Array) -> None:
         """Record a write through the asynchronous proxy, in flight until `land`: a write before it must be fenced.
         Raises KernelFault."""
-        if self._written_before_fence.size:
+        if self._written_before_fence.size and (self._stamp[cells] != OBJECT).all():
             self._examine_fences(cells, warps, "overwritten by a bulk copy")
         self.write(cells, warps, flight=True)
 
