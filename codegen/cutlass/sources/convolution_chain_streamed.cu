@@ -262,10 +262,18 @@ __device__ __forceinline__ void store_between(Shared& s, const Part<I>& part,
   }
 }
 
-// Of the map that is added, what the thread stores to: eight channels of a pixel at once.
+// Of the map that is added, eight channels of a pixel, from a thread's place on; zeros beyond the map.
 template <int I>
-__device__ __forceinline__ void load_added(uint32_t (&added)[Layer<I>::M_EACH][2][Layer<I>::N_EACH], const Chain& chain,
-                                           const Part<I>& part, int column) {
+__device__ __forceinline__ uint4 load_added(const Chain& chain, int place, int channel) {
+  if (!@SOURCE@ || place < 0 || channel >= Layer<I>::OUT) return make_uint4(0, 0, 0, 0);
+  return *reinterpret_cast<const uint4*>(chain.source + place + channel);
+}
+
+// Sums of a block of the last layer's channels, from `column` on, to y; `added` becomes that of the next block.
+template <int I>
+__device__ __forceinline__ void store_result(const Shared& s, const Chain& chain, const Part<I>& part,
+                                             const float (&sums)[Layer<I>::M_EACH][Layer<I>::N_EACH][4],
+                                             uint4 (&added)[Layer<I>::M_EACH][2][Layer<I>::N_EACH / 4], int column) {
   using L = Layer<I>;
 #pragma unroll
   for (int m = 0; m < L::M_EACH; ++m)
@@ -274,36 +282,13 @@ __device__ __forceinline__ void load_added(uint32_t (&added)[Layer<I>::M_EACH][2
 #pragma unroll
       for (int n = 0; n < L::N_EACH; n += 4) {
         const int channel = column + (n + threadIdx.x % 4) * 8;
-        uint4 bits = make_uint4(0, 0, 0, 0);
-        if (part.place[m][half_tile] >= 0 && channel < L::OUT)
-          bits = *reinterpret_cast<const uint4*>(chain.source + part.place[m][half_tile] + channel);
-        added[m][half_tile][n] = bits.x, added[m][half_tile][n + 1] = bits.y;
-        added[m][half_tile][n + 2] = bits.z, added[m][half_tile][n + 3] = bits.w;
-      }
-}
-
-// Sums of a block of the last layer's channels, from `column` on, to y.
-template <int I>
-__device__ __forceinline__ void store_result(const Shared& s, const Chain& chain, const Part<I>& part,
-                                             const float (&sums)[Layer<I>::M_EACH][Layer<I>::N_EACH][4],
-                                             const uint32_t (&added)[Layer<I>::M_EACH][2][Layer<I>::N_EACH], int column) {
-  using L = Layer<I>;
-#pragma unroll
-  for (int m = 0; m < L::M_EACH; ++m)
-#pragma unroll
-    for (int half_tile = 0; half_tile < 2; ++half_tile)
-#pragma unroll
-      for (int n = 0; n < L::N_EACH; n += 4) {
-        uint32_t bits[4];
-        if (@SOURCE@) {
-#pragma unroll
-          for (int k = 0; k < 4; ++k) bits[k] = added[m][half_tile][n + k];
-          turn_quads(bits);
-        }
+        uint4& given = added[m][half_tile][n / 4];
+        uint32_t bits[] = {given.x, given.y, given.z, given.w};
+        if (@SOURCE@) turn_quads(bits);
+        given = load_added<I>(chain, part.place[m][half_tile], channel + L::BLOCK);
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
-          const int channel = column + (n + k) * 8 + threadIdx.x % 4 * 2;
-          const float2 bias = bias_of<I>(s, channel);
+          const float2 bias = bias_of<I>(s, column + (n + k) * 8 + threadIdx.x % 4 * 2);
           float2 value = make_float2(activated<I>(sums[m][n + k][2 * half_tile] + bias.x),
                                      activated<I>(sums[m][n + k][2 * half_tile + 1] + bias.y));
           if (@SOURCE@) {
@@ -313,7 +298,6 @@ __device__ __forceinline__ void store_result(const Shared& s, const Chain& chain
           reinterpret_cast<half2&>(bits[k]) = __floats2half2_rn(after_sum(value.x), after_sum(value.y));
         }
         turn_quads(bits);
-        const int channel = column + (n + threadIdx.x % 4) * 8;
         if (part.place[m][half_tile] >= 0 && channel < L::OUT) store_unit(chain.y + part.place[m][half_tile] + channel, bits);
       }
 }
@@ -326,12 +310,17 @@ __device__ __forceinline__ void layer(Shared& s, const Chain& chain, Stage<STAGE
   const int tile = warp / 4 % L::GROUPS_DOWN, first = warp / 4 / L::GROUPS_DOWN * L::N_EACH * 8;
   const Part<I> part(chain, tile, warp % 4 * 16 + lane / 4);
   Stage<IMAGES> image;
+  uint4 added[L::M_EACH][2][L::N_EACH / 4];
+#pragma unroll
+  for (int each = 0; each < L::M_EACH * 2 * L::N_EACH / 4; ++each)
+    if constexpr (L::LAST) {
+      const int m = each / (L::N_EACH / 2), half_tile = each / (L::N_EACH / 4) % 2, n = each % (L::N_EACH / 4);
+      added[m][half_tile][n] = load_added<I>(chain, part.place[m][half_tile], first + (n * 4 + lane % 4) * 8);
+    }
 #pragma unroll 1
   for (int block = 0; block < L::BLOCKS; ++block) {
     const int column = block * L::BLOCK + first;
     float sums[L::M_EACH][L::N_EACH][4] = {};
-    uint32_t added[L::M_EACH][2][L::N_EACH];
-    if constexpr (L::LAST && @SOURCE@) load_added<I>(added, chain, part, column);
     int read = -1, read_image = -1;  // stages that products on their way read
 #pragma unroll 1
     for (int chunk = 0; chunk < L::CHUNKS; ++chunk) {

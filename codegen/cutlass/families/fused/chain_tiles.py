@@ -38,7 +38,7 @@ INSTRUCTIONS = ("mma", "wgmma")
 ROWS = {"mma": 16, "wgmma": 64}
 """Rows of the left operand of each instruction."""
 DEPTHS = (64, 32)
-STAGES = {"mma": (4, 3, 2), "wgmma": (8, 6, 4, 3, 2)}
+STAGES = {"mma": (4, 3, 2), "wgmma": (8, 6, 4, 3)}
 STAGED_BYTES = 131_072
 """Largest size of all stages of weights for wgmma."""
 IMAGE_BYTES = 49_152
