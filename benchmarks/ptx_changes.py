@@ -2,11 +2,11 @@
 
     Case(text, error) --MUTATIONS at executed lines--> Mutant, ... --executor, bound--> fault, wrong, or unnoticed
 
-A barrier, wait, commit, fence or copy is dropped, fewer arrivals or bytes are expected, a barrier moved beyond its neighbour, a swizzle dropped, registers of
-a fragment exchanged, a bound dropped or moved by one, a shuffle's distance or a descriptor changed. Only code that is
-executed is changed; bounds only where a thread is outside of them, or just at them: a probe in the place of the change
-says so. Each changed kernel must end with a fault or with a result outside of its bound; a study lists those that
-compute the same, with the reason. Anything else fails.
+A barrier, wait, commit, fence or copy is dropped, fewer arrivals or bytes are expected, a barrier moved beyond its
+neighbour, a swizzle dropped, registers of a fragment exchanged, a bound dropped or moved by one, a shuffle's distance
+or a descriptor changed. Only code that is executed is changed; bounds only where a thread is outside of them, or just
+at them: a probe in the place of the change says so. Each changed kernel must end with a fault or with a
+result outside of its bound; a study lists those that compute the same, with the reason. Anything else fails.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ GROUPS: Final = frozenset({
 PHASES: Final = frozenset({
     "arrival dropped", "arrival not counted", "phase changed", "wait not believed", "fewer arrivals expected",
     "object not made",
-})
+})  # fmt: skip
 
 BULK: Final = frozenset({
     "object not fenced", "bulk copy dropped", "bulk copy to a neighbour", "bytes not expected", "fewer bytes expected",

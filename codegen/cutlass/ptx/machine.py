@@ -185,7 +185,10 @@ class PtxMachine:
                     break
         if line := self._mbarriers.unfinished():
             raise KernelFault(
-                FaultKind.IN_FLIGHT, "the block has ended before a bulk copy has landed", kernel=self.kernel.name, line=line
+                FaultKind.IN_FLIGHT,
+                "the block has ended before a bulk copy has landed",
+                kernel=self.kernel.name,
+                line=line,
             )
         self.counts["steps"] += steps
 

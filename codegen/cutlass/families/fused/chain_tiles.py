@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise, product
 
-import numpy as np
-import numpy.typing as npt
-
 from codegen.cutlass.families.fused.chained_layers import ChainedConvolution
+from codegen.cutlass.families.fused.layer_tile import LayerTile, operand_rows
 from codegen.cutlass.families.fused.occupancy import (
     REGISTERS_STEP,
     copied_pitch,
@@ -44,8 +42,6 @@ STAGED_BYTES = 131_072
 IMAGE_BYTES = 49_152
 """Size of the chunks of the image that are on their way at least, for wgmma; in 2 to `MOST_IMAGES` buffers."""
 MOST_IMAGES = 4
-IMAGE_STEP = 4
-"""Pixels that a thread copies a part of at once, for wgmma."""
 BLOCKS = (256, 128, 64, 32, 16)
 """Output channels of one pass, in the order in which equally good ones are taken."""
 MOST_SUMS = 128
@@ -57,147 +53,6 @@ LOADERS = 3
 OTHER_REGISTERS = {"mma": 72, "wgmma": 56}
 """Registers of a thread for addresses and for data on its way between memories."""
 BARRIER_BYTES = 8
-SUBCORES = 4
-"""Quarters of a core; each has one tensor core, and each warp runs on one quarter."""
-
-
-@dataclass(frozen=True, slots=True)
-class LayerTile:
-    """One convolution of a block: it makes `height` x `width` pixels from `in_height` x `in_width`, `step` of them
-    apart, `block` output channels at a time, with `down` warps sharing the rows. Its products use the `instruction`
-    "mma" or "wgmma"."""
-
-    conv: ChainedConvolution
-    height: int
-    width: int
-    in_height: int
-    in_width: int
-    step: int
-    instruction: str
-    depth: int
-    warps: int
-    first: bool
-    last: bool
-    block: int
-    down: int
-
-    @property
-    def taps(self) -> int:
-        rows, columns = self.conv.op.ints("kernel")
-        return rows * columns
-
-    @property
-    def chunks(self) -> int:
-        """Number of chunks of channels that are read."""
-        return -(-self.conv.channels // self.depth)
-
-    @property
-    def blocks(self) -> int:
-        """Number of blocks of output channels; all layers but the last fill whole chunks of the next one."""
-        return -(-(self.conv.filters if self.last else rounded_up(self.conv.filters, self.depth)) // self.block)
-
-    @property
-    def across(self) -> int:
-        return self.warps // self.down
-
-    @property
-    def grouped(self) -> bool:
-        return self.instruction == "wgmma"
-
-    @property
-    def phase(self) -> tuple[int, int]:
-        """Rows and columns of the pixels that are read, of those that are `step` apart."""
-        return -(-self.in_height // self.step), -(-self.in_width // self.step)
-
-    @property
-    def rows(self) -> int:
-        """Rows of the left operand: pixels, for wgmma as many per row of pixels as are read there."""
-        return _rows(self.height, self.width, self.phase[1] if self.grouped else self.width)
-
-    @property
-    def sixteens(self) -> int:
-        """Groups of 16 rows."""
-        return -(-self.rows // 16)
-
-    @property
-    def warp_sixteens(self) -> int:
-        """Groups of 16 rows of the busiest warp."""
-        return -(-self.sixteens // self.down)
-
-    @property
-    def places(self) -> int:
-        """Places of a chunk's pixels in shared memory, for wgmma."""
-        high, wide = self.phase
-        return rounded_up(self.step * self.step * high * wide, IMAGE_STEP if self.first else 1)
-
-    @property
-    def planes_pitch(self) -> int:
-        """Rows of a plane of what is read, for wgmma: all that the products touch. Copied ones are spread over the
-        banks."""
-        high, wide = self.phase
-        side, step = self.conv.op.ints("kernel")[0], self.step
-        last = max(
-            ((y % step * step + x % step) * high + y // step) * wide + x // step
-            for y in range(side)
-            for x in range(side)
-        )
-        return max(self.places, last + 16 * self.warp_sixteens * self.down)
-
-    @property
-    def warp_columns(self) -> int:
-        return self.block // self.across
-
-    @property
-    def sums(self) -> int:
-        """Float sums of a thread."""
-        return self.warp_sixteens * self.warp_columns // 2
-
-    @property
-    def rounds(self) -> int:
-        """Steps of depth: taps and chunks for each block of channels."""
-        return self.blocks * self.chunks * self.taps
-
-    @property
-    def groups(self) -> int:
-        """Products of 64 rows that all groups of four warps issue per 16 of depth; each group issues the same
-        number."""
-        return self.warps // 4 * self.warp_sixteens
-
-    @property
-    def macs(self) -> int:
-        """Multiply-accumulates, counted as if every quarter of the core computed as long as the busiest one."""
-        return self._quartered_rows * self.warp_columns * self.depth * self.rounds
-
-    @property
-    def _quartered_rows(self) -> int:
-        if self.grouped:
-            return 64 * self.groups
-        by_quarter = [0] * SUBCORES
-        for warp in range(self.warps):
-            by_quarter[warp % SUBCORES] += len(range(warp % self.down, self.sixteens, self.down))
-        return SUBCORES * max(by_quarter) * 16
-
-    @property
-    def operand_bytes(self) -> int:
-        """Bytes of operands that the warps read from shared memory: a wgmma reads its columns once for 64 rows; a warp
-        of mma keeps the columns' operands of 16 of depth in registers for all its rows."""
-        if self.grouped:
-            return 2 * self.groups * (64 + self.warp_columns) * self.depth * self.rounds
-        rows = 16 * self.sixteens * self.across
-        return 2 * (rows + self.warps * self.warp_columns) * self.depth * self.rounds
-
-    @property
-    def registers(self) -> int:
-        """Registers of a thread for sums and what goes with them: mma holds operands for 16 of depth at a time; the last
-        layer by wgmma has what is added at hand while it multiplies."""
-        if not self.grouped:
-            return self.sums + 4 * self.warp_sixteens
-        return self.sums + (self.sums // 2 if self.conv.epilogue.source else 0)
-
-    @property
-    def copied_bytes(self) -> int:
-        """Bytes of weights that are written to shared memory."""
-        return 2 * self.block * self.depth * self.rounds
 
 
 @dataclass(frozen=True)
@@ -265,18 +120,17 @@ class ChainTile:
         return 2 * self.depth * (weights + between[0] + max([image, *between[1:]]))
 
     @property
-    def widest(self) -> int:
-        """Largest number of output channels of one pass."""
-        return max(layer.block for layer in self.layers)
+    def _staged_bytes(self) -> int:
+        """Of all stages of weights."""
+        return 2 * self.depth * self.stages * max(layer.block for layer in self.layers)
 
     @property
     def _streamed_bytes(self) -> int:
         """Of convolution_chain_streamed.cu: stages of weights, planes, biases, mbarriers, places of pixels."""
         first, *others = self.layers
-        weights = self.stages * self.widest
         image = self.image_buffers * copied_pitch(first.planes_pitch, self.depth)
         between = [layer.planes_pitch * layer.chunks for layer in others]
-        planes = 2 * self.depth * (weights + between[0] + max([image, *between[1:]]))
+        planes = self._staged_bytes + 2 * self.depth * (between[0] + max([image, *between[1:]]))
         biases = rounded_up(2 * sum(layer.conv.filters for layer in self.layers), BARRIER_BYTES)
         barriers = 2 * (self.stages + self.image_buffers) * BARRIER_BYTES
         return planes + rounded_up(biases + barriers, 16) + 4 * first.places
@@ -292,7 +146,7 @@ class ChainTile:
 
     def fits(self, chip: Chip) -> bool:
         """Whether a block of the chip has the shared memory and the registers."""
-        if self.grouped and self.stages > STAGES["wgmma"][-1] and 2 * self.stages * self.widest * self.depth > STAGED_BYTES:
+        if self.grouped and self.stages > STAGES["wgmma"][-1] and self._staged_bytes > STAGED_BYTES:
             return False
         return self.shared_bytes <= chip.simt.shared_bytes_per_block and self.blocks_by_registers(chip) > 0
 
@@ -327,11 +181,6 @@ def chain_tiles(convolutions: Sequence[ChainedConvolution], chip: Chip) -> Itera
                 yield fitting
 
 
-def _rows(height: int, width: int, pitch: int) -> int:
-    """From the first to the last pixel of a tile, where rows of pixels are `pitch` apart."""
-    return (height - 1) * pitch + width
-
-
 def _shapes(convolutions: Sequence[ChainedConvolution], instruction: str) -> tuple[tuple[int, int], ...]:
     """Rows and columns of a block, in pixels: of each size class the shapes with which all blocks together compute
     least, including halos and the rounding to rows of the instruction; ties go to those that read least. For a square
@@ -347,9 +196,7 @@ def _shapes(convolutions: Sequence[ChainedConvolution], instruction: str) -> tup
     return tuple(found)
 
 
-def _computed(
-    convolutions: Sequence[ChainedConvolution], pixels: tuple[int, int], instruction: str
-) -> tuple[int, int]:
+def _computed(convolutions: Sequence[ChainedConvolution], pixels: tuple[int, int], instruction: str) -> tuple[int, int]:
     """Multiply-accumulates of all blocks of one image, and pixels that they read."""
     height, width = pixels
     high, wide = convolutions[-1].result[1:3]
@@ -357,7 +204,7 @@ def _computed(
     for conv in reversed(convolutions):
         taps, step = conv.op.ints("kernel")[0], _step(conv, convolutions[0])
         read = ((height - 1) * step + taps, (width - 1) * step + taps)
-        rows = _rows(height, width, -(-read[1] // step) if instruction == "wgmma" else width)
+        rows = operand_rows(height, width, -(-read[1] // step) if instruction == "wgmma" else width)
         total += blocks * rounded_up(rows, ROWS[instruction]) * taps * taps * conv.channels * conv.filters
         height, width = read
     return total, blocks * height * width
@@ -412,14 +259,3 @@ def _tile_layers(
         layers.append(best)
         height, width = extents[2:4]
     return tuple(reversed(layers))
-
-
-def steps_of_weights(layer: LayerTile, weights: npt.NDArray[np.generic]) -> bytes:
-    """Weights (filters, taps, channels) of a layer by wgmma as its steps read them, one after the other: by blocks of
-    filters, chunks of channels, taps; each step in planes (8 channels, filters of the block). Filters and channels that
-    there are not are zeros."""
-    filters, channels = layer.blocks * layer.block, layer.chunks * layer.depth
-    given = weights.reshape(layer.conv.filters, layer.taps, layer.conv.channels)
-    room = ((0, filters - given.shape[0]), (0, 0), (0, channels - given.shape[2]))
-    parts = np.pad(given, room).reshape(layer.blocks, layer.block, layer.taps, layer.chunks, layer.depth // 8, 8)
-    return parts.transpose(0, 3, 2, 4, 1, 5).tobytes()

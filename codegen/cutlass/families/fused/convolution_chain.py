@@ -1,6 +1,6 @@
 """Two or three convolutions in a row, 1x1 or 3x3, as one kernel: values between them stay in shared memory.
 
-    1x1 -> 3x3 -> 1x1 (+ r)     3x3 -> 1x1 (+ r)     3x3 -> 3x3 (+ r)     -->   one launch of convolution_chain.cu
+    1x1 -> 3x3 -> 1x1 (+ r)     3x3 -> 1x1 (+ r)     3x3 -> 3x3 (+ r)     -->   one launch
 
 Each block of threads computes a tile of pixels and all channels. The halo is computed again by each neighbour, and
 every block reads the weights of all layers.
@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from codegen.cutlass.families.fused.chain_tiles import LOADERS, ChainTile, LayerTile, chain_tiles, steps_of_weights
+from codegen.cutlass.families.fused.chain_tiles import LOADERS, ChainTile, chain_tiles
 from codegen.cutlass.families.fused.chained_layers import ChainedConvolution, chained_convolutions, is_dense, operands
-from codegen.cutlass.families.fused.fused_family import FusedCosts, FusedFamily, plane_source
+from codegen.cutlass.families.fused.fused_family import FusedCosts, FusedFamily
+from codegen.cutlass.families.fused.layer_tile import LayerTile, steps_of_weights
 from codegen.cutlass.families.matrix.tensor_epilogues import statements
 from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.kernel.floors import (
@@ -156,39 +157,36 @@ def _source(tile: ChainTile, chip: Chip) -> Source:
     def listed(values: list[int] | list[str]) -> str:
         return ", ".join(map(str, values))
 
-    words: dict[str, str | int] = dict(
-        LAYERS=len(layers),
-        TILE_H=tile.pixels[0],
-        TILE_W=tile.pixels[1],
-        WARPS=tile.warps,
-        DEPTH=tile.depth,
-        STAGES=tile.stages,
-        CHANNELS=listed([layers[0].conv.channels, *(layer.conv.filters for layer in layers)]),
-        KERNELS=listed([layer.conv.op.ints("kernel")[0] for layer in layers]),
-        STRIDES=listed([layer.conv.stride for layer in layers]),
-        COLUMNS=listed([layer.block for layer in layers]),
-        DOWN=listed([layer.down for layer in layers]),
-        SHARED=tile.shared_bytes,
-        SHARERS=tile.blocks_by_registers(chip),
-        AFTER_FIRST=befores[0],
-        AFTER_SECOND=befores[1],
-        AFTER_THIRD=befores[2],
-        AFTER_SUM=statements(epilogues[-1].after),
-        SOURCE=bool(epilogues[-1].source),
-        BIASES=listed([f"b{i}" for i in numbers]),
-    )
+    words: dict[str, str | int] = {
+        "LAYERS": len(layers),
+        "TILE_H": tile.pixels[0],
+        "TILE_W": tile.pixels[1],
+        "WARPS": tile.warps,
+        "DEPTH": tile.depth,
+        "STAGES": tile.stages,
+        "CHANNELS": listed([layers[0].conv.channels, *(layer.conv.filters for layer in layers)]),
+        "KERNELS": listed([layer.conv.op.ints("kernel")[0] for layer in layers]),
+        "STRIDES": listed([layer.conv.stride for layer in layers]),
+        "COLUMNS": listed([layer.block for layer in layers]),
+        "DOWN": listed([layer.down for layer in layers]),
+        "SHARED": tile.shared_bytes,
+        "SHARERS": tile.blocks_by_registers(chip),
+        "AFTER_FIRST": befores[0],
+        "AFTER_SECOND": befores[1],
+        "AFTER_THIRD": befores[2],
+        "AFTER_SUM": statements(epilogues[-1].after),
+        "SOURCE": bool(epilogues[-1].source),
+        "BIASES": listed([f"b{i}" for i in numbers]),
+    }
+    planes = ("common.cuh", "primitives.cuh", "planes.cuh")
     if tile.grouped:
         biases = listed([f"const half* __restrict__ b{i}" for i in numbers])
-        shared = ("common.cuh", "primitives.cuh", "planes.cuh", "planes_wgmma.cuh", "stages.cuh")
-        text = filled("convolution_chain_streamed.cu", IMAGES=tile.image_buffers, LOADERS=LOADERS, PARAMETERS=biases, **words)
-        return Source("convolution_chain", source_text(*shared) + text)
-    return plane_source(
-        "convolution_chain",
-        tile.instruction,
-        PARAMETERS=listed([f"const half* __restrict__ w{i}, const half* __restrict__ b{i}" for i in numbers]),
-        WEIGHTS=listed([f"w{i}" for i in numbers]),
-        **words,
-    )
+        words |= {"IMAGES": tile.image_buffers, "LOADERS": LOADERS, "PARAMETERS": biases}
+        shared = source_text(*planes, "planes_wgmma.cuh", "stages.cuh")
+        return Source("convolution_chain", shared + filled("convolution_chain_streamed.cu", **words))
+    pairs = listed([f"const half* __restrict__ w{i}, const half* __restrict__ b{i}" for i in numbers])
+    words |= {"PARAMETERS": pairs, "WEIGHTS": listed([f"w{i}" for i in numbers])}
+    return Source("convolution_chain", source_text(*planes) + filled("convolution_chain.cu", **words))
 
 
 CONVOLUTION_CHAIN = FusedFamily("convolution_chain", _chain_of, MOST_OFFERED)

@@ -69,9 +69,10 @@ def _bulk(instruction: PtxInstruction, core: CtaBatch) -> Step:
             )
         if ((targets.astype(np.uint64) | origins) % np.uint64(BULK_UNIT) != 0).any():
             raise KernelFault(FaultKind.MISALIGNED, f"a bulk copy from or to an address that no {BULK_UNIT} divides")
+        units = [np.arange(0, count, BULK_UNIT).astype(np.uint64) for count in sizes]
         rows = [
-            core.memory.gather(start + np.arange(0, count, BULK_UNIT, np.uint64), DTYPES["b32"], 4).view(np.uint8)
-            for start, count in zip(origins, sizes, strict=True)
+            core.memory.gather(start + offsets, DTYPES["b32"], 4).view(np.uint8)
+            for start, offsets in zip(origins, units, strict=True)
         ]
         core.mbarriers.copy_bulk(active, targets, rows, object_of(active), instruction.line)
 

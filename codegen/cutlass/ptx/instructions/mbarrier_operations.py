@@ -1,7 +1,7 @@
 """Instructions of mbarrier objects: init, inval, arrive, and the questions test_wait and try_wait; mapa.
 
-Transactions are known as bulk copies need them, `arrive.expect_tx`; `expect_tx` and `complete_tx` alone are refused, and
-so are arrivals without release.
+Transactions are known as bulk copies need them: `arrive.expect_tx`. `expect_tx` and `complete_tx` alone are refused; so
+are arrivals without release.
 """
 
 from __future__ import annotations
@@ -140,6 +140,8 @@ def _mapa(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step
 HINTS: Final = frozenset({"release", "acquire", "cta", "cluster"})
 WAIT: Final = OpcodeRow("mbarrier", _build, SPACES | {"test_wait", "try_wait", "parity"}, HINTS, frozenset({"b64"}))
 MBARRIERS: Final = (
-    OpcodeRow("mbarrier", _build, SPACES | {"init", "inval", "arrive", "arrive_drop", "expect_tx"}, HINTS, frozenset({"b64"})),
+    OpcodeRow(
+        "mbarrier", _build, SPACES | {"init", "inval", "arrive", "arrive_drop", "expect_tx"}, HINTS, frozenset({"b64"})
+    ),
     OpcodeRow("mapa", _mapa, frozenset({"shared::cluster"}), types=frozenset({"u32", "u64"})),
 )

@@ -164,7 +164,7 @@ class AsyncCopies:
         self._land_all(due, issued=False)
 
     def issue_bulk(self, address: int, lane: int, rows: Array) -> BulkFlight:
-        """Issue a bulk copy of `rows` (n, 16) of uint8 by one thread, which lands by `land_bulk`. Raises KernelFault."""
+        """Issue a bulk copy of `rows` (n, 16) of uint8 by one thread; it lands by `land_bulk`. Raises KernelFault."""
         lanes = np.full(rows.shape[0], lane)
         addresses = address + 16 * np.arange(rows.shape[0])
         places = self._shared.places(addresses, lanes, 16, "a bulk copy writes")

@@ -143,7 +143,13 @@ class MBarriers:
             one.fenced |= one.maker in warps
 
     def arrive(
-        self, active: Active, addresses: Array, counts: Array, *, drop: bool = False, expected_bytes: Array | None = None
+        self,
+        active: Active,
+        addresses: Array,
+        counts: Array,
+        *,
+        drop: bool = False,
+        expected_bytes: Array | None = None,
     ) -> Array:
         """Let the active threads arrive, `counts` times each, after their phase expects `expected_bytes` more; return
         the phases (n,) in which they arrive. Raises KernelFault."""
@@ -192,7 +198,8 @@ class MBarriers:
         one.bytes_due += count
         if abs(one.bytes_due) > MOST_BYTES:
             raise KernelFault(
-                FaultKind.INVALID, f"{self._name(place)} has {one.bytes_due} bytes to wait for, of {MOST_BYTES} possible"
+                FaultKind.INVALID,
+                f"{self._name(place)} has {one.bytes_due} bytes to wait for, of {MOST_BYTES} possible",
             )
 
     def copy_bulk(self, active: Active, to: Array, rows: list[Array], addresses: Array, line: int) -> None:
