@@ -17,6 +17,7 @@ from codegen.cutlass.families.fused.chained_layers import ChainedConvolution
 from codegen.cutlass.families.fused.layer_tile import LayerTile, operand_rows
 from codegen.cutlass.families.fused.occupancy import (
     REGISTERS_STEP,
+    RESERVED_BYTES,
     copied_pitch,
     rounded_up,
     sharing_blocks,
@@ -31,7 +32,7 @@ SIZES = (32, 64, 128, 256, 512)
 """Size classes of a block, in pixels: the largest size of each class. A few shapes of each class are tried."""
 TRIED = 2
 WARPS = {"mma": (4, 8), "wgmma": (8, 4)}
-"""Warps that multiply, in the order in which equally good ones are taken."""
+"""Warps that multiply, in the order in which equally good ones are taken; see `_alone`."""
 INSTRUCTIONS = ("mma", "wgmma")
 ROWS = {"mma": 16, "wgmma": 64}
 """Rows of the left operand of each instruction."""
@@ -174,11 +175,21 @@ def chain_tiles(convolutions: Sequence[ChainedConvolution], chip: Chip) -> Itera
     rates = {rate.instruction for rate in chip.tensor.rates if rate.dtype == "float16"}
     known = [instruction for instruction in INSTRUCTIONS if instruction in rates]
     for instruction in known:
-        for pixels, depth, warps in product(_shapes(convolutions, instruction), DEPTHS, WARPS[instruction]):
-            layers = _tile_layers(convolutions, pixels, ChainUnits(instruction, depth, warps), chip)
-            tiles = (ChainTile(layers, stages) for stages in STAGES[instruction]) if layers else ()
-            if fitting := next((tile for tile in tiles if tile.fits(chip)), None):
-                yield fitting
+        for pixels, depth in product(_shapes(convolutions, instruction), DEPTHS):
+            wider = False
+            for warps in WARPS[instruction]:
+                layers = _tile_layers(convolutions, pixels, ChainUnits(instruction, depth, warps), chip)
+                tiles = (ChainTile(layers, stages) for stages in STAGES[instruction]) if layers else ()
+                fitting = next((tile for tile in tiles if tile.fits(chip)), None)
+                if fitting and not (wider and _alone(fitting, chip)):
+                    wider = instruction == "wgmma"
+                    yield fitting
+
+
+def _alone(tile: ChainTile, chip: Chip) -> bool:
+    """Whether no two blocks share a core. One group of four warps alone then multiplies or stores, but never both."""
+    shared = chip.memory(chip.simt.shared_memory).size_bytes or chip.simt.shared_bytes_per_block
+    return tile.blocks_by_registers(chip) < 2 or 2 * (tile.shared_bytes + RESERVED_BYTES) > shared
 
 
 def _shapes(convolutions: Sequence[ChainedConvolution], instruction: str) -> tuple[tuple[int, int], ...]:
