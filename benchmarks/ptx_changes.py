@@ -2,11 +2,11 @@
 
     Case(text, error) --MUTATIONS at executed lines--> Mutant, ... --executor, bound--> fault, wrong, or unnoticed
 
-A barrier, wait, commit, fence or copy is dropped, a barrier moved beyond its neighbour, a swizzle dropped, registers of
-a fragment exchanged, a bound dropped or moved by one, a shuffle's distance or a descriptor changed. Only code that is
-executed is changed; bounds only where a thread is outside of them, or just at them: a probe in the place of the change
-says so. Each changed kernel must end with a fault or with a result outside of its bound; a study lists those that
-compute the same, with the reason. Anything else fails.
+A barrier, wait, commit, fence or copy is dropped, fewer arrivals or bytes are expected, a barrier moved beyond its
+neighbour, a swizzle dropped, registers of a fragment exchanged, a bound dropped or moved by one, a shuffle's distance
+or a descriptor changed. Only code that is executed is changed; bounds only where a thread is outside of them, or just
+at them: a probe in the place of the change says so. Each changed kernel must end with a fault or with a
+result outside of its bound; a study lists those that compute the same, with the reason. Anything else fails.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import numpy as np
 from codegen.cutlass.ptx import FaultKind, KernelFault, Module, Statistics, parse
 
 __all__ = [
+    "BULK",
     "COPIES",
     "FRAGMENTS",
     "GROUPS",
@@ -172,8 +173,8 @@ MUTATIONS: Final = (
     Mutation("arrival dropped", r"^\s*(cp\.async\.)?mbarrier\.arrive\..*;"),
     Mutation(
         "arrival not counted",
-        r"^(?P<a>\s*cp\.async\.mbarrier\.arrive)(?P<b>\..*;)",
-        lambda m: f"{m['a']}.noinc{m['b']}",
+        r"^(?P<a>\s*cp\.async\.mbarrier\.arrive)(?P<c>\.noinc)?(?P<b>\..*;)",
+        lambda m: f"{m['a']}{'' if m['c'] else '.noinc'}{m['b']}",
     ),
     Mutation(
         "phase changed",
@@ -188,9 +189,26 @@ MUTATIONS: Final = (
     Mutation(
         "fewer arrivals expected",
         r"^(?P<a>\s*mbarrier\.init\S+ \[%r\d+\], )(?P<n>%r\d+)(?P<b>.*)$",
-        lambda m: f"{m['a']}96{m['b']}",
+        lambda m: f"{{ .reg .b32 half; shr.u32 half, {m['n']}, 1; {m['a'].strip()} half{m['b']} }}",
     ),
     Mutation("object not made", r"^\s*mbarrier\.init\..*;"),
+    Mutation("object not fenced", r"^\s*fence\.mbarrier_init\..*;"),
+    Mutation("bulk copy dropped", r"^\s*cp\.async\.bulk\.shared.*;"),
+    Mutation(
+        "bulk copy to a neighbour",
+        r"^(?P<a>\s*cp\.async\.bulk\.shared\S+ \[%r\d+)\]",
+        lambda m: f"{m['a']}+16]" + m.string[m.end() :],
+    ),
+    Mutation(
+        "bytes not expected",
+        r"^(?P<a>\s*mbarrier\.arrive)\.expect_tx(?P<b>\S+ \S+ \[%r\d+\]), \S+;",
+        lambda m: f"{m['a']}{m['b']};",
+    ),
+    Mutation(
+        "fewer bytes expected",
+        r"^(?P<a>\s*mbarrier\.arrive\.expect_tx\S+ \S+ \[%r\d+\], )\S+;",
+        lambda m: f"{m['a']}16;",
+    ),
 )
 MOVED: Final = "barrier moved"
 
@@ -215,6 +233,10 @@ GROUPS: Final = frozenset({
 PHASES: Final = frozenset({
     "arrival dropped", "arrival not counted", "phase changed", "wait not believed", "fewer arrivals expected",
     "object not made",
+})  # fmt: skip
+
+BULK: Final = frozenset({
+    "object not fenced", "bulk copy dropped", "bulk copy to a neighbour", "bytes not expected", "fewer bytes expected",
 })  # fmt: skip
 
 

@@ -17,12 +17,20 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the package 
 from benchmarks.output import add_outputs, keep
 from benchmarks.ptx_cases.convolutions import SHAPES, Conv2d, Shape, conv2d_launches, problem, run_conv2d
 from benchmarks.ptx_cases.cutlass3 import Gemm90, gemm90_error, gemm90_launches
-from benchmarks.ptx_cases.products import pipeline_error, pool_error, softmax_error, wgmma_error, worst
-from benchmarks.ptx_changes import COPIES, FRAGMENTS, GROUPS, MOVED, PHASES, Case, Error, alone, studied
+from benchmarks.ptx_cases.products import (
+    pipeline_error,
+    pool_error,
+    softmax_error,
+    stream_error,
+    wgmma_error,
+    worst,
+)
+from benchmarks.ptx_changes import BULK, COPIES, FRAGMENTS, GROUPS, MOVED, PHASES, Case, Error, alone, studied
 from codegen.cutlass.emission.nvcc import Compiler, find_nvcc
 from codegen.cutlass.ptx import Module, PtxLimits, Statistics
+from codegen.cutlass.sources import source_text
 
-__all__ = ["EQUIVALENT", "KERNELS", "LEAST", "cases", "main"]
+__all__ = ["EQUIVALENT", "KERNELS", "LEAST", "cases", "main", "stream_source"]
 
 KERNELS: Final = Path(__file__).parent / "ptx_cases" / "kernels"
 LEAST: Final = 60
@@ -71,6 +79,7 @@ def cases(folder: Path, kernel: str | None = None) -> Iterator[Case]:
     compiler = find_nvcc(folder)
     for names, made in (
         (("softmax", "pipeline", "pool"), _simple_cases),
+        (("stream",), _stream_case),
         (("gemm_kk", "gemm_mm", "gemm_rm"), _product_cases),
         (("gemm_sm90",), _gemm90_case),
         (("conv2d",), _conv_case),
@@ -91,6 +100,16 @@ def _simple_cases(compiler: Compiler) -> Iterator[Case]:
     )
     yield Case("pipeline", "pipeline", alone(simple, "pipeline"), lambda m: pipeline_error(m, 2, 7, limits=STEPS), some)
     yield Case("pool", "pool", alone(simple, "pool"), lambda m: pool_error(m, 1, 5, 7, 16, limits=STEPS), some)
+
+
+def _stream_case(compiler: Compiler) -> Iterator[Case]:
+    text = compiler.ptx(stream_source(), "90", name="stream.cu")
+    yield Case("stream", "stream", text, lambda m: stream_error(m, 2, 7, limits=STEPS), PHASES | BULK)
+
+
+def stream_source() -> str:
+    """The stages that our kernels have, and a kernel that does nothing else."""
+    return source_text("common.cuh", "primitives.cuh", "stages.cuh") + _source("stream.cu")
 
 
 def _product_cases(compiler: Compiler) -> Iterator[Case]:

@@ -1,4 +1,4 @@
-"""The problems of the other kernels: matrix products by wgmma, pooling, softmax, a pipeline of warps."""
+"""The problems of the other kernels: matrix products by wgmma, pooling, softmax, pipelines of warps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from benchmarks.ptx_cases.convolutions import bound
 from codegen.cutlass.ptx import GlobalMemory, Module, PtxLimits, Statistics, launch, parameters
 
-__all__ = ["pipeline_error", "pool_error", "softmax_error", "wgmma_error", "wgmma_product", "worst"]
+__all__ = ["pipeline_error", "pool_error", "softmax_error", "stream_error", "wgmma_error", "wgmma_product", "worst"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -76,6 +76,20 @@ def pipeline_error(
     allowed = 2.0**-23 * np.abs(x).sum(axis=1, dtype=np.float64) * chunks
     exact = x.sum(axis=1, dtype=np.float64)
     return worst(memory.load(places[1], np.float32, (blocks, 96)), exact, allowed), done
+
+
+def stream_error(
+    module: Module, blocks: int, chunks: int, seed: int = 0, limits: PtxLimits | None = None
+) -> tuple[float, Statistics]:
+    """A thread that fills stages by bulk copies and two warps that add up what is there."""
+    x = np.random.default_rng(10).standard_normal((blocks, chunks, 2, 256)).astype(np.float16)
+    memory = GlobalMemory()
+    places = [memory.allocate(x, "x"), memory.allocate(blocks * 256 * 4, "y")]
+    given = parameters(module.kernels["stream"], *places, chunks)
+    done = launch(module, "stream", (blocks, 1, 1), (96, 1, 1), given, memory, seed, limits=limits)
+    wide = x.astype(np.float64)
+    exact, allowed = wide.sum(axis=(1, 2)), 2.0**-23 * np.abs(wide).sum(axis=(1, 2)) * 2 * chunks
+    return worst(memory.load(places[1], np.float32, (blocks, 256)), exact, allowed), done
 
 
 def pool_error(

@@ -72,7 +72,7 @@ def test_changes_are_spread_over_a_kernel(cache: Path) -> None:
 
 def test_equivalent_ones_have_a_reason_and_a_kernel() -> None:
     kernels = {path.stem for path in ptx_mutants.KERNELS.glob("*.cu")}
-    assert kernels == {"conv2d", "functions", "gemm_sm90", "gemm_wgmma", "simple"}
+    assert kernels == {"conv2d", "functions", "gemm_sm90", "gemm_wgmma", "simple", "stream"}
     names = {mutation.name for mutation in ptx_changes.MUTATIONS} | {ptx_changes.MOVED}
     for name, reason in ptx_mutants.EQUIVALENT.items():
         assert name.split(": ")[1].rstrip("0123456789 ") in names

@@ -83,7 +83,9 @@ class PtxMachine:
             blocks = blocks_of(self.kernel)
             self._special = Special(self.geometry, self.ctas, self.layout)
             registers = PtxRegisters(self.kernel.registers, threads, self._special.registers)
-        proxies = self.proxy_fences and any(line.parts[0] == "wgmma" for block in blocks for line in block.steps)
+        proxies = self.proxy_fences and any(
+            line.parts[0] == "wgmma" or "bulk" in line.parts for block in blocks for line in block.steps
+        )
         self._shared = SharedMemory(
             self.ctas, self.geometry.warps, self.layout.shared_bytes, cell_bytes(self.kernel), proxies=proxies,
         )  # fmt: skip
@@ -181,6 +183,13 @@ class PtxMachine:
                     steps = self._advance(path, steps)
                 elif not self._unblock():
                     break
+        if line := self._mbarriers.unfinished():
+            raise KernelFault(
+                FaultKind.IN_FLIGHT,
+                "the block has ended before a bulk copy has landed",
+                kernel=self.kernel.name,
+                line=line,
+            )
         self.counts["steps"] += steps
 
     def _unblock(self) -> bool:

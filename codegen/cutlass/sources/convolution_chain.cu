@@ -1,4 +1,4 @@
-// Two or three convolutions, 1x1 or 3x3, in one kernel; what lies between stays in shared memory, as halves.
+// Two or three convolutions, 1x1 or 3x3, in one kernel, by mma; what lies between stays in shared memory, as halves.
 //
 // A block computes TILE_H x TILE_W pixels of one image, all channels. Layer by layer, from the halo inwards:
 //
@@ -8,7 +8,6 @@
 // Weights of all layers are one stream of steps, STAGES of which are on their way, across the ends of layers.
 constexpr int LAYERS = @LAYERS@, TILE_H = @TILE_H@, TILE_W = @TILE_W@, WARPS = @WARPS@, DEPTH = @DEPTH@, STAGES = @STAGES@;
 constexpr int THREADS = 32 * WARPS;
-constexpr bool GROUPED = @GROUPED@;  // four warps compute together, by wgmma
 constexpr int CHANNELS[] = {@CHANNELS@}, KERNELS[] = {@KERNELS@}, STRIDES[] = {@STRIDES@};
 constexpr int COLUMNS[] = {@COLUMNS@};  // output channels at once, by layer
 constexpr int DOWN[] = {@DOWN@};        // warps that share the rows, by layer
@@ -171,19 +170,18 @@ __device__ __forceinline__ void layer(Shared& s, const Chain& chain) {
     for (int each = 0; each < L::CHUNKS * L::TAPS; ++each) {
       const int step = block * L::CHUNKS * L::TAPS + each, tap = each % L::TAPS, chunk = each / L::TAPS;
       copies_wait<STAGES - 2>();
-      if (GROUPED) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // wgmma reads what was copied
       __syncthreads();
       start_copies<I>(s, chain, step + STAGES - 1);
       copies_end();
       const half* from = I == 0   ? s.image + step / L::TAPS % IMAGES * IMAGE
                          : I == 1 ? s.middle + chunk * DEPTH * L::PITCH
                                   : s.image + chunk * DEPTH * L::PITCH;
-      @MULTIPLY@<L::M_EACH, L::N_EACH, DEPTH, L::PITCH, WEIGHTS_PITCH>(
+      multiply_planes<L::M_EACH, L::N_EACH, DEPTH, L::PITCH, WEIGHTS_PITCH>(
           sums, from + L::tap(tap / L::KERNEL, tap % L::KERNEL) * 8, rows,
           s.weights + (steps_before<I>() + step) % STAGES * WEIGHTS, first, active);
     }
     int own = lane;
-    if (!GROUPED) asm volatile("" : "+r"(own));  // no place of a result is kept in registers through the products
+    asm volatile("" : "+r"(own));  // no place of a result is kept in registers through the products
 #pragma unroll
     for (int m = 0; m < L::M_EACH; ++m)
 #pragma unroll

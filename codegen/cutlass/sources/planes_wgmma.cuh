@@ -4,9 +4,15 @@
 // where it lies: core matrices of 8 rows of a plane, 128 bytes apart along columns, a plane apart along depth.
 
 // Of a matrix in planes, from `start` on, whose planes have PITCH rows: 16-byte units, no swizzle.
+struct PlaneDescriptor {
+  uint32_t low;
+  __device__ __forceinline__ operator uint64_t() const { return uint64_t(8) << 32 | low; }
+  // So many rows of planes further.
+  __device__ __forceinline__ PlaneDescriptor moved(int rows) const { return {low + rows}; }
+};
 template <int PITCH>
-__device__ __forceinline__ uint64_t plane_descriptor(const half* start) {
-  return uint64_t((shared_address(start) & 0x3FFFF) >> 4) | uint64_t(PITCH) << 16 | uint64_t(8) << 32;
+__device__ __forceinline__ PlaneDescriptor plane_descriptor(const half* start) {
+  return {(shared_address(start) & 0x3FFFF) >> 4 | PITCH << 16};
 }
 
 #define SUMS_8(c, n) "+f"(c[n][0]), "+f"(c[n][1]), "+f"(c[n][2]), "+f"(c[n][3])
@@ -16,7 +22,7 @@ __device__ __forceinline__ uint64_t plane_descriptor(const half* start) {
 #define SUMS_128(c, n) SUMS_64(c, n), SUMS_64(c, n + 8)
 #define SUMS_256(c, n) SUMS_128(c, n), SUMS_128(c, n + 16)
 
-// c (64 x N, floats) += a (64 x 16, in registers) b (16 x N). Each warp has 16 of the rows, as of an mma.
+// c (64 x N, floats) += a (64 x 16, in registers, or in planes) b (16 x N). Each warp has 16 of the rows, as of an mma.
 #define MULTIPLY_GROUP(N, REGISTERS, A, B)                                                                          \
   __device__ __forceinline__ void multiply_group(float (&c)[N / 8][4], const uint32_t (&a)[4], uint64_t b) {         \
     asm volatile("{ .reg .pred p; setp.ne.b32 p, 1, 0;\n"                                                            \
@@ -24,25 +30,36 @@ __device__ __forceinline__ uint64_t plane_descriptor(const half* start) {
                  : SUMS_##N(c, 0)                                                                                   \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                             \
   }                                                                                                                 \
+  __device__ __forceinline__ void multiply_group(float (&c)[N / 8][4], uint64_t a, uint64_t b) {                     \
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, 1, 0;\n"                                                            \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.f16.f16 " REGISTERS ", " FIRST_##N ", p, 1, 1, 0, 0; }" \
+                 : SUMS_##N(c, 0)                                                                                   \
+                 : "l"(a), "l"(b));                                                                                 \
+  }                                                                                                                 \
   /* What the compiler knows of these registers ends here: products change them behind its back. */                 \
   __device__ __forceinline__ void hold(float (&c)[N / 8][4]) { asm volatile("" : SUMS_##N(c, 0)::"memory"); }
 
+#define FIRST_16 "%8, %9"
 #define REGISTERS_16 \
   "{%0,%1,%2,%3,%4,%5,%6,%7}"
 MULTIPLY_GROUP(16, REGISTERS_16, "%8,%9,%10,%11", "%12")
+#define FIRST_32 "%16, %17"
 #define REGISTERS_32 \
   "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}"
 MULTIPLY_GROUP(32, REGISTERS_32, "%16,%17,%18,%19", "%20")
+#define FIRST_64 "%32, %33"
 #define REGISTERS_64 \
   "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15," \
   "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}"
 MULTIPLY_GROUP(64, REGISTERS_64, "%32,%33,%34,%35", "%36")
+#define FIRST_128 "%64, %65"
 #define REGISTERS_128 \
   "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15," \
   "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31," \
   "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47," \
   "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}"
 MULTIPLY_GROUP(128, REGISTERS_128, "%64,%65,%66,%67", "%68")
+#define FIRST_256 "%128, %129"
 #define REGISTERS_256 \
   "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15," \
   "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31," \

@@ -2,7 +2,8 @@
 
     convolutions, pixels of a block --chain_tiles--> by layer: pixels with their halo, channels at once, how warps share
 
-The numbers equal those of the template, where assertions check them at compile time.
+The numbers equal those of the templates, where assertions check them at compile time: convolution_chain.cu for mma,
+convolution_chain_streamed.cu for wgmma.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from functools import cached_property
 from itertools import pairwise, product
 
 from codegen.cutlass.families.fused.chained_layers import ChainedConvolution
+from codegen.cutlass.families.fused.layer_tile import LayerTile, operand_rows
 from codegen.cutlass.families.fused.occupancy import (
     REGISTERS_STEP,
+    RESERVED_BYTES,
     copied_pitch,
     rounded_up,
     sharing_blocks,
@@ -28,122 +31,29 @@ PARTS = range(1, 9)
 SIZES = (32, 64, 128, 256, 512)
 """Size classes of a block, in pixels: the largest size of each class. A few shapes of each class are tried."""
 TRIED = 2
-WARPS = (4, 8)
+WARPS = {"mma": (4, 8), "wgmma": (8, 4)}
+"""Warps that multiply, in the order in which equally good ones are taken; see `_alone`."""
 INSTRUCTIONS = ("mma", "wgmma")
 ROWS = {"mma": 16, "wgmma": 64}
 """Rows of the left operand of each instruction."""
 DEPTHS = (64, 32)
-STAGES = (4, 3, 2)
+STAGES = {"mma": (4, 3, 2), "wgmma": (8, 6, 4, 3)}
+STAGED_BYTES = 131_072
+"""Largest size of all stages of weights for wgmma."""
+IMAGE_BYTES = 49_152
+"""Size of the chunks of the image that are on their way at least, for wgmma; in 2 to `MOST_IMAGES` buffers."""
+MOST_IMAGES = 4
 BLOCKS = (256, 128, 64, 32, 16)
 """Output channels of one pass, in the order in which equally good ones are taken."""
 MOST_SUMS = 128
 """Largest number of float sums of a thread: a warp's tile of 64 x 64."""
-OTHER_REGISTERS = 72
+LEAST_COLUMNS = {"mma": 16, "wgmma": 32}
+"""Smallest number of columns of a warp: results leave the registers of wgmma 32 columns at a time."""
+LOADERS = 3
+"""Warps that copy the image where products are by wgmma; one more streams the weights."""
+OTHER_REGISTERS = {"mma": 72, "wgmma": 56}
 """Registers of a thread for addresses and for data on its way between memories."""
-SUBCORES = 4
-"""Quarters of a core; each has one tensor core, and each warp runs on one quarter."""
-
-
-@dataclass(frozen=True, slots=True)
-class LayerTile:
-    """One convolution of a block: it makes `height` x `width` pixels from `in_height` x `in_width`, `block` output
-    channels at a time, with `down` warps sharing the rows. Its products use the `instruction` "mma" or "wgmma"."""
-
-    conv: ChainedConvolution
-    height: int
-    width: int
-    in_height: int
-    in_width: int
-    instruction: str
-    depth: int
-    warps: int
-    last: bool
-    block: int
-    down: int
-
-    @property
-    def taps(self) -> int:
-        rows, columns = self.conv.op.ints("kernel")
-        return rows * columns
-
-    @property
-    def chunks(self) -> int:
-        """Number of chunks of channels that are read."""
-        return -(-self.conv.channels // self.depth)
-
-    @property
-    def blocks(self) -> int:
-        """Number of blocks of output channels; all layers but the last fill whole chunks of the next one."""
-        return -(-(self.conv.filters if self.last else rounded_up(self.conv.filters, self.depth)) // self.block)
-
-    @property
-    def across(self) -> int:
-        return self.warps // self.down
-
-    @property
-    def sixteens(self) -> int:
-        """Groups of 16 pixels."""
-        return -(-self.height * self.width // 16)
-
-    @property
-    def warp_sixteens(self) -> int:
-        """Groups of 16 pixels of the busiest warp."""
-        return -(-self.sixteens // self.down)
-
-    @property
-    def warp_columns(self) -> int:
-        return self.block // self.across
-
-    @property
-    def sums(self) -> int:
-        """Float sums of a thread."""
-        return self.warp_sixteens * self.warp_columns // 2
-
-    @property
-    def rounds(self) -> int:
-        """Steps of depth: taps and chunks for each block of channels."""
-        return self.blocks * self.chunks * self.taps
-
-    @property
-    def groups(self) -> int:
-        """Products of 64 rows that all groups of four warps issue per 16 of depth; each group issues the same
-        number."""
-        return self.warps // 4 * self.warp_sixteens
-
-    @property
-    def macs(self) -> int:
-        """Multiply-accumulates, counted as if every quarter of the core computed as long as the busiest one."""
-        return self._quartered_rows * self.warp_columns * self.depth * self.rounds
-
-    @property
-    def _quartered_rows(self) -> int:
-        if self.instruction == "wgmma":
-            return 64 * self.groups
-        by_quarter = [0] * SUBCORES
-        for warp in range(self.warps):
-            by_quarter[warp % SUBCORES] += len(range(warp % self.down, self.sixteens, self.down))
-        return SUBCORES * max(by_quarter) * 16
-
-    @property
-    def operand_bytes(self) -> int:
-        """Bytes of operands that the warps read from shared memory: a wgmma reads its columns once for 64 rows; a warp
-        of mma keeps the columns' operands of 16 of depth in registers for all its rows."""
-        if self.instruction == "wgmma":
-            return 2 * self.groups * (64 + self.warp_columns) * self.depth * self.rounds
-        rows = 16 * self.sixteens * self.across
-        return 2 * (rows + self.warps * self.warp_columns) * self.depth * self.rounds
-
-    @property
-    def registers(self) -> int:
-        """Registers of a thread for sums and operands: mma holds operands for 16 of depth at a time, wgmma for all
-        loaded depth."""
-        left = self.warp_sixteens * (self.depth // 4 if self.instruction == "wgmma" else 4)
-        return self.sums + left
-
-    @property
-    def copied_bytes(self) -> int:
-        """Bytes of weights that are written to shared memory."""
-        return 2 * self.block * self.depth * self.rounds
+BARRIER_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -179,7 +89,11 @@ class ChainTile:
 
     @property
     def threads(self) -> int:
-        return 32 * self.warps
+        return _threads(self.instruction, self.warps)
+
+    @property
+    def grouped(self) -> bool:
+        return self.layers[0].grouped
 
     @property
     def pixels(self) -> tuple[int, int]:
@@ -188,16 +102,39 @@ class ChainTile:
 
     @property
     def image_buffers(self) -> int:
-        return self.stages if self.layers[0].taps == 1 else 2
+        if self.layers[0].taps > 1:
+            return 2
+        if not self.grouped:
+            return self.stages
+        image = 2 * self.depth * copied_pitch(self.layers[0].planes_pitch, self.depth)
+        return min(max(2, -(-IMAGE_BYTES // image)), MOST_IMAGES)
 
     @cached_property
     def shared_bytes(self) -> int:
         """Size of `Shared` of the template, in bytes."""
+        if self.grouped:
+            return self._streamed_bytes
         first, *others = self.layers
         weights = self.stages * copied_pitch(max(layer.block for layer in self.layers), self.depth)
         image = self.image_buffers * copied_pitch(first.in_height * first.in_width, self.depth)
         between = [layer.in_height * layer.in_width * layer.chunks for layer in others]
         return 2 * self.depth * (weights + between[0] + max([image, *between[1:]]))
+
+    @property
+    def _staged_bytes(self) -> int:
+        """Of all stages of weights."""
+        return 2 * self.depth * self.stages * max(layer.block for layer in self.layers)
+
+    @property
+    def _streamed_bytes(self) -> int:
+        """Of convolution_chain_streamed.cu: stages of weights, planes, biases, mbarriers, places of pixels."""
+        first, *others = self.layers
+        image = self.image_buffers * copied_pitch(first.planes_pitch, self.depth)
+        between = [layer.planes_pitch * layer.chunks for layer in others]
+        planes = self._staged_bytes + 2 * self.depth * (between[0] + max([image, *between[1:]]))
+        biases = rounded_up(2 * sum(layer.conv.filters for layer in self.layers), BARRIER_BYTES)
+        barriers = 2 * (self.stages + self.image_buffers) * BARRIER_BYTES
+        return planes + rounded_up(biases + barriers, 16) + 4 * first.places
 
     @property
     def moved_bytes(self) -> int:
@@ -210,12 +147,14 @@ class ChainTile:
 
     def fits(self, chip: Chip) -> bool:
         """Whether a block of the chip has the shared memory and the registers."""
+        if self.grouped and self.stages > STAGES["wgmma"][-1] and self._staged_bytes > STAGED_BYTES:
+            return False
         return self.shared_bytes <= chip.simt.shared_bytes_per_block and self.blocks_by_registers(chip) > 0
 
     def blocks_by_registers(self, chip: Chip) -> int:
         """Number of blocks that share a core's registers: as many as leave a thread its sums, the operands of a warp's
         rows and the rest. 0 where there is no room for one."""
-        needed = max(layer.registers for layer in self.layers) + OTHER_REGISTERS
+        needed = max(layer.registers for layer in self.layers) + OTHER_REGISTERS[self.instruction]
         if needed > rounded_up(chip.simt.registers_per_thread, REGISTERS_STEP):
             return 0
         return sharing_blocks(chip, needed, self.threads)
@@ -225,43 +164,66 @@ class ChainTile:
         return thread_registers(chip, self.blocks_by_registers(chip), self.threads)
 
 
+def _threads(instruction: str, warps: int) -> int:
+    """Threads of a block in which this many warps multiply."""
+    return 32 * (warps + (1 + LOADERS if instruction == "wgmma" else 0))
+
+
 def chain_tiles(convolutions: Sequence[ChainedConvolution], chip: Chip) -> Iterator[ChainTile]:
     """All tiles that a core can hold, with the most stages of each, for every instruction for which the chip has a
     rate."""
     rates = {rate.instruction for rate in chip.tensor.rates if rate.dtype == "float16"}
     known = [instruction for instruction in INSTRUCTIONS if instruction in rates]
     for instruction in known:
-        for pixels, depth, warps in product(_shapes(convolutions, ROWS[instruction]), DEPTHS, WARPS):
-            layers = _tile_layers(convolutions, pixels, ChainUnits(instruction, depth, warps))
-            tiles = (ChainTile(layers, stages) for stages in STAGES) if layers else ()
-            if fitting := next((tile for tile in tiles if tile.fits(chip)), None):
-                yield fitting
+        for pixels, depth in product(_shapes(convolutions, instruction), DEPTHS):
+            wider = False
+            for warps in WARPS[instruction]:
+                layers = _tile_layers(convolutions, pixels, ChainUnits(instruction, depth, warps), chip)
+                tiles = (ChainTile(layers, stages) for stages in STAGES[instruction]) if layers else ()
+                fitting = next((tile for tile in tiles if tile.fits(chip)), None)
+                if fitting and not (wider and _alone(fitting, chip)):
+                    wider = instruction == "wgmma"
+                    yield fitting
 
 
-def _shapes(convolutions: Sequence[ChainedConvolution], rows: int) -> tuple[tuple[int, int], ...]:
+def _alone(tile: ChainTile, chip: Chip) -> bool:
+    """Whether no two blocks share a core. One group of four warps alone then multiplies or stores, but never both."""
+    shared = chip.memory(chip.simt.shared_memory).size_bytes or chip.simt.shared_bytes_per_block
+    return tile.blocks_by_registers(chip) < 2 or 2 * (tile.shared_bytes + RESERVED_BYTES) > shared
+
+
+def _shapes(convolutions: Sequence[ChainedConvolution], instruction: str) -> tuple[tuple[int, int], ...]:
     """Rows and columns of a block, in pixels: of each size class the shapes with which all blocks together compute
-    least, including halos and the rounding to `rows`; ties go to those that read least. For a square image no block is
-    higher than wide."""
+    least, including halos and the rounding to rows of the instruction; ties go to those that read least. For a square
+    image no block of mma is higher than wide."""
     high, wide = convolutions[-1].result[1:3]
     heights, widths = ({*SIDES, *(-(-extent // parts) for parts in PARTS)} for extent in (high, wide))
-    pairs = [pair for pair in product(sorted(heights), sorted(widths)) if high != wide or pair[0] <= pair[1]]
+    turned = high != wide or instruction == "wgmma"
+    pairs = [pair for pair in product(sorted(heights), sorted(widths)) if turned or pair[0] <= pair[1]]
     found = list[tuple[int, int]]()
     for low, size in pairwise((SIZES[0] // 2, *SIZES)):
         sized = [pair for pair in pairs if low < pair[0] * pair[1] <= size]
-        found += sorted(sized, key=lambda pair: _computed(convolutions, pair, rows))[:TRIED]
+        found += sorted(sized, key=lambda pair: _computed(convolutions, pair, instruction))[:TRIED]
     return tuple(found)
 
 
-def _computed(convolutions: Sequence[ChainedConvolution], pixels: tuple[int, int], rows: int) -> tuple[int, int]:
+def _computed(convolutions: Sequence[ChainedConvolution], pixels: tuple[int, int], instruction: str) -> tuple[int, int]:
     """Multiply-accumulates of all blocks of one image, and pixels that they read."""
     height, width = pixels
     high, wide = convolutions[-1].result[1:3]
     blocks, total = -(-high // height) * -(-wide // width), 0
     for conv in reversed(convolutions):
-        taps = conv.op.ints("kernel")[0]
-        total += blocks * rounded_up(height * width, rows) * taps * taps * conv.channels * conv.filters
-        height, width = ((extent - 1) * conv.stride + taps for extent in (height, width))
+        taps, step = conv.op.ints("kernel")[0], _step(conv, convolutions[0])
+        read = ((height - 1) * step + taps, (width - 1) * step + taps)
+        rows = operand_rows(height, width, -(-read[1] // step) if instruction == "wgmma" else width)
+        total += blocks * rounded_up(rows, ROWS[instruction]) * taps * taps * conv.channels * conv.filters
+        height, width = read
     return total, blocks * height * width
+
+
+def _step(conv: ChainedConvolution, first: ChainedConvolution) -> int:
+    """Pixels that a convolution's pixels are apart in shared memory: a 1x1 that is the first one gathers them."""
+    return 1 if conv is first and conv.op.ints("kernel")[0] == 1 else conv.stride
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,30 +239,34 @@ class ChainUnits:
         grouped = self.instruction == "wgmma"
         for block, across in product(BLOCKS, (1, 2, 4, 8)):
             down, columns = self.warps // across, block // across
-            if down and columns >= 16 and (not grouped or down % 4 == 0):
+            if down and columns >= LEAST_COLUMNS[self.instruction] and (not grouped or down % 4 == 0):
                 yield block, down
 
 
 def _tile_layers(
-    convolutions: Sequence[ChainedConvolution], pixels: tuple[int, int], units: ChainUnits
+    convolutions: Sequence[ChainedConvolution], pixels: tuple[int, int], units: ChainUnits, chip: Chip
 ) -> tuple[LayerTile, ...]:
     """Tiles of the layers, computed from the last one, which makes `pixels`, to the first; () where a warp has no room
     for its sums."""
     layers: list[LayerTile] = []
     height, width = pixels
+    room = MOST_SUMS
+    if units.instruction == "wgmma":
+        share = thread_registers(chip, 1, _threads(units.instruction, units.warps))
+        room = min(room, share - OTHER_REGISTERS[units.instruction])
     for conv in reversed(convolutions):
         taps = conv.op.ints("kernel")[0]
-        step = 1 if taps == 1 and conv is convolutions[0] else conv.stride
-        extents = (height, width, (height - 1) * step + taps, (width - 1) * step + taps)
-        last = conv is convolutions[-1]
+        step = _step(conv, convolutions[0])
+        extents = (height, width, (height - 1) * step + taps, (width - 1) * step + taps, step)
+        first, last = conv is convolutions[0], conv is convolutions[-1]
         splits = (
-            LayerTile(conv, *extents, units.instruction, units.depth, units.warps, last, block, down)
+            LayerTile(conv, *extents, units.instruction, units.depth, units.warps, first, last, block, down)
             for block, down in units.splits()
         )
-        fitting = (layer for layer in splits if layer.sums <= MOST_SUMS)
+        fitting = (layer for layer in splits if (layer.registers if layer.grouped else layer.sums) <= room)
         best = min(fitting, key=lambda layer: (layer.macs, layer.operand_bytes), default=None)
         if best is None:
             return ()
         layers.append(best)
-        height, width = extents[2:]
+        height, width = extents[2:4]
     return tuple(reversed(layers))

@@ -1,6 +1,6 @@
 """Two or three convolutions in a row, 1x1 or 3x3, as one kernel: values between them stay in shared memory.
 
-    1x1 -> 3x3 -> 1x1 (+ r)     3x3 -> 1x1 (+ r)     3x3 -> 3x3 (+ r)     -->   one launch of convolution_chain.cu
+    1x1 -> 3x3 -> 1x1 (+ r)     3x3 -> 1x1 (+ r)     3x3 -> 3x3 (+ r)     -->   one launch
 
 Each block of threads computes a tile of pixels and all channels. The halo is computed again by each neighbour, and
 every block reads the weights of all layers.
@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from codegen.cutlass.families.fused.chain_tiles import ChainTile, chain_tiles
+from codegen.cutlass.families.fused.chain_tiles import LOADERS, ChainTile, chain_tiles
 from codegen.cutlass.families.fused.chained_layers import ChainedConvolution, chained_convolutions, is_dense, operands
-from codegen.cutlass.families.fused.fused_family import FusedCosts, FusedFamily, plane_source
+from codegen.cutlass.families.fused.fused_family import FusedCosts, FusedFamily
+from codegen.cutlass.families.fused.layer_tile import LayerTile, steps_of_weights
 from codegen.cutlass.families.matrix.tensor_epilogues import statements
 from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.kernel.floors import (
@@ -24,7 +25,8 @@ from codegen.cutlass.kernel.floors import (
     shared_floor,
     stored_bytes,
 )
-from codegen.cutlass.kernel.launches import Address, Launch, Source
+from codegen.cutlass.kernel.launches import Address, Data, Launch, Place, Source
+from codegen.cutlass.sources import filled, source_text
 from hw_models.chip import Chip
 from partitioner.ir.graph import Constants, Op
 
@@ -41,7 +43,8 @@ class _Chain:
 
     def tiles(self) -> Iterator[ChainTile]:
         tiles = chain_tiles(self.convolutions, self.work.chip)
-        return (tile for tile in tiles if max(_grid(tile)[1:]) <= MOST_BLOCKS)
+        known = all(self.work.graph.by_name[conv.op.inputs[1]].constant for conv in self.convolutions)
+        return (tile for tile in tiles if max(_grid(tile)[1:]) <= MOST_BLOCKS and (known or not tile.grouped))
 
     def costs(self, tile: ChainTile) -> FusedCosts:
         chip, grid = self.work.chip, _grid(tile)
@@ -55,17 +58,30 @@ class _Chain:
         return FusedCosts(floors, (1, *tile.pixels, tile.layers[-1].conv.filters))
 
     def launch(self, tile: ChainTile, constants: Constants) -> Launch:
-        del constants
         first, last = self.convolutions[0], self.convolutions[-1]
         arguments = (
             Address(first.op.inputs[0]),
-            *(place for conv in self.convolutions for place in operands(self.work.graph, conv.op)),
+            *self._weights_and_biases(tile, constants),
             Address(last.epilogue.source or first.op.inputs[0]),
             Address(self.work.output, written=True),
             *_extents(self.convolutions),
         )
         source, block = _source(tile, self.work.chip), (tile.threads, 1, 1)
         return Launch(source, "convolution_chain", _grid(tile), block, arguments, tile.shared_bytes)
+
+    def _weights_and_biases(self, tile: ChainTile, constants: Constants) -> Iterator[Place]:
+        """Weights and bias of each layer; where weights are streamed, those of all layers in the order of their steps,
+        then the biases."""
+        graph = self.work.graph
+        pairs = [operands(graph, conv.op) for conv in self.convolutions]
+        if not tile.grouped:
+            return (place for pair in pairs for place in pair)
+        names = [conv.op.inputs[1] for conv in self.convolutions]
+        steps = b"".join(
+            steps_of_weights(layer, constants[graph.by_name[name].constant])
+            for layer, name in zip(tile.layers, names, strict=True)
+        )
+        return iter((Data(f"{', '.join(names)} by steps", steps), *(bias for _, bias in pairs)))
 
 
 def _chain_of(work: KernelWork) -> _Chain | None:
@@ -105,10 +121,17 @@ def _read_bytes(tile: ChainTile, grid: tuple[int, int, int]) -> int:
     weights in every block, and the feature map that is added."""
     first, last = tile.layers[0], tile.layers[-1]
     pixels = grid[2] * _covered(tile, 0) * _covered(tile, 1)
-    weights = sum(layer.conv.filters * (layer.taps * layer.conv.channels + 1) for layer in tile.layers)
+    weights = sum(_weights(layer) + layer.conv.filters for layer in tile.layers)
     images, rows, columns, channels = last.conv.result
     added = images * rows * columns * channels if last.conv.epilogue.source else 0
     return 2 * (pixels * first.conv.channels * first.blocks + grid[0] * grid[1] * grid[2] * weights + added)
+
+
+def _weights(layer: LayerTile) -> int:
+    """Weights that a block reads; whole steps where they are streamed."""
+    if layer.grouped:
+        return layer.copied_bytes // 2
+    return layer.conv.filters * layer.taps * layer.conv.channels
 
 
 def _covered(tile: ChainTile, axis: int) -> int:
@@ -131,34 +154,39 @@ def _source(tile: ChainTile, chip: Chip) -> Source:
     epilogues = [layer.conv.epilogue for layer in layers]
     befores = [statements(epilogue.before) for epilogue in epilogues] + [""] * (MOST_LAYERS - len(layers))
 
-    def listed(values: list[int]) -> str:
+    def listed(values: list[int] | list[str]) -> str:
         return ", ".join(map(str, values))
 
-    return plane_source(
-        "convolution_chain",
-        tile.instruction,
-        LAYERS=len(layers),
-        TILE_H=tile.pixels[0],
-        TILE_W=tile.pixels[1],
-        WARPS=tile.warps,
-        DEPTH=tile.depth,
-        STAGES=tile.stages,
-        CHANNELS=listed([layers[0].conv.channels, *(layer.conv.filters for layer in layers)]),
-        KERNELS=listed([layer.conv.op.ints("kernel")[0] for layer in layers]),
-        STRIDES=listed([layer.conv.stride for layer in layers]),
-        COLUMNS=listed([layer.block for layer in layers]),
-        DOWN=listed([layer.down for layer in layers]),
-        SHARED=tile.shared_bytes,
-        SHARERS=tile.blocks_by_registers(chip),
-        AFTER_FIRST=befores[0],
-        AFTER_SECOND=befores[1],
-        AFTER_THIRD=befores[2],
-        AFTER_SUM=statements(epilogues[-1].after),
-        SOURCE=bool(epilogues[-1].source),
-        PARAMETERS=", ".join(f"const half* __restrict__ w{i}, const half* __restrict__ b{i}" for i in numbers),
-        WEIGHTS=", ".join(f"w{i}" for i in numbers),
-        BIASES=", ".join(f"b{i}" for i in numbers),
-    )
+    words: dict[str, str | int] = {
+        "LAYERS": len(layers),
+        "TILE_H": tile.pixels[0],
+        "TILE_W": tile.pixels[1],
+        "WARPS": tile.warps,
+        "DEPTH": tile.depth,
+        "STAGES": tile.stages,
+        "CHANNELS": listed([layers[0].conv.channels, *(layer.conv.filters for layer in layers)]),
+        "KERNELS": listed([layer.conv.op.ints("kernel")[0] for layer in layers]),
+        "STRIDES": listed([layer.conv.stride for layer in layers]),
+        "COLUMNS": listed([layer.block for layer in layers]),
+        "DOWN": listed([layer.down for layer in layers]),
+        "SHARED": tile.shared_bytes,
+        "SHARERS": tile.blocks_by_registers(chip),
+        "AFTER_FIRST": befores[0],
+        "AFTER_SECOND": befores[1],
+        "AFTER_THIRD": befores[2],
+        "AFTER_SUM": statements(epilogues[-1].after),
+        "SOURCE": bool(epilogues[-1].source),
+        "BIASES": listed([f"b{i}" for i in numbers]),
+    }
+    planes = ("common.cuh", "primitives.cuh", "planes.cuh")
+    if tile.grouped:
+        biases = listed([f"const half* __restrict__ b{i}" for i in numbers])
+        words |= {"IMAGES": tile.image_buffers, "LOADERS": LOADERS, "PARAMETERS": biases}
+        shared = source_text(*planes, "planes_wgmma.cuh", "stages.cuh")
+        return Source("convolution_chain", shared + filled("convolution_chain_streamed.cu", **words))
+    pairs = listed([f"const half* __restrict__ w{i}, const half* __restrict__ b{i}" for i in numbers])
+    words |= {"PARAMETERS": pairs, "WEIGHTS": listed([f"w{i}" for i in numbers])}
+    return Source("convolution_chain", source_text(*planes) + filled("convolution_chain.cu", **words))
 
 
 CONVOLUTION_CHAIN = FusedFamily("convolution_chain", _chain_of, MOST_OFFERED)

@@ -1,4 +1,5 @@
-"""cp.async and its groups: copies from global to shared memory, with zeros after the requested bytes."""
+"""cp.async and its groups: copies from global to shared memory, with zeros after the requested bytes; and bulk copies,
+whose bytes are counted at an mbarrier."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ def _cp(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
             assert isinstance(operands[0], Immediate)
             return partial(core.copies.wait, newest=operands[0].value)
         case ("bulk", "commit_group") | ("bulk", "wait_group") | ("bulk", "wait_group", "read"):
-            return nothing  # bulk copies are refused, so there are none to wait for
+            return nothing  # bulk copies that are in groups are refused, so there are none to wait for
+        case ("bulk", "shared::cluster" | "shared::cta", "global", "mbarrier::complete_tx::bytes"):
+            return _bulk(instruction, core)
         case ("mbarrier", "arrive", *rest):
             return _arrive(instruction, tuple(rest), core)
         case ("ca" | "cg", "shared" | "shared::cta", "global"):
@@ -48,6 +51,32 @@ def _arrive(instruction: PtxInstruction, words: tuple[str, ...], core: CtaBatch)
     return lambda active: core.mbarriers.arrive_by_copies(
         active, where(active), instruction.line, counted="noinc" in words
     )
+
+
+def _bulk(instruction: PtxInstruction, core: CtaBatch) -> Step:
+    """cp.async.bulk.shared.global.mbarrier::complete_tx::bytes [to], [from], bytes, [mbarrier]."""
+    need(len(instruction.operands) == 4, instruction)
+    to, origin, _, barrier = instruction.operands
+    where, source = bound_addresses(to, core), bound_addresses(origin, core)
+    size = core.registers.source(instruction.operands[2], "u32")
+    object_of = bound_addresses_in_shared(barrier, ("shared",), core)
+
+    def step(active: Active) -> None:
+        targets, origins, sizes = where(active), source(active), take(size, active).astype(np.int64)
+        if (sizes % BULK_UNIT != 0).any() or (sizes == 0).any():
+            raise KernelFault(
+                FaultKind.INVALID, f"a bulk copy of {int(sizes[0])} bytes: it must be a multiple of {BULK_UNIT}, not 0"
+            )
+        if ((targets.astype(np.uint64) | origins) % np.uint64(BULK_UNIT) != 0).any():
+            raise KernelFault(FaultKind.MISALIGNED, f"a bulk copy from or to an address that no {BULK_UNIT} divides")
+        units = [np.arange(0, count, BULK_UNIT).astype(np.uint64) for count in sizes]
+        rows = [
+            core.memory.gather(start + offsets, DTYPES["b32"], 4).view(np.uint8)
+            for start, offsets in zip(origins, units, strict=True)
+        ]
+        core.mbarriers.copy_bulk(active, targets, rows, object_of(active), instruction.line)
+
+    return step
 
 
 def _issue(instruction: PtxInstruction, cache: str, core: CtaBatch) -> Step:
@@ -96,9 +125,12 @@ def _copied(core: CtaBatch, addresses: Array, sizes: Array, width: int) -> Array
     return rows
 
 
+BULK_UNIT: Final = 16
+"""Bytes that size and addresses of a bulk copy are multiples of."""
+
 ASYNC: Final = frozenset({
     "async", "commit_group", "wait_all", "wait_group", "ca", "cg", "shared", "shared::cta", "global",
-    "mbarrier", "arrive", "noinc", "bulk", "read",
+    "mbarrier", "arrive", "noinc", "bulk", "read", "shared::cluster", "mbarrier::complete_tx::bytes",
 })  # fmt: skip
 
 COPIES: Final = (OpcodeRow("cp", _cp, ASYNC, frozenset({"*"})),)

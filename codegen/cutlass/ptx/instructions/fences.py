@@ -1,6 +1,7 @@
 """Fences and other instructions that move no data. Memory is coherent here, so most fences have nothing to do.
 
-`fence.proxy.async` makes a warp's own writes visible to matrix products that read shared memory asynchronously.
+`fence.proxy.async` makes a warp's own writes visible to matrix products that read shared memory asynchronously, and to
+bulk copies, which also need to know the mbarriers that they use (`fence.mbarrier_init`).
 """
 
 from __future__ import annotations
@@ -20,10 +21,18 @@ from codegen.cutlass.ptx.text.module import PtxInstruction
 
 
 def _fence(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
-    if "proxy" not in form.modifiers:
+    if not {"proxy", "mbarrier_init"} & set(form.modifiers):
         return nothing
-    need("async" in form.modifiers, instruction)
-    return lambda active: core.shared.order.fence(np.unique(active.lanes >> 5))
+    proxy = "proxy" in form.modifiers
+    need(not proxy or "async" in form.modifiers, instruction)
+
+    def step(active: Active) -> None:
+        warps = np.unique(active.lanes >> 5)
+        core.mbarriers.fence(warps)
+        if proxy:
+            core.shared.order.fence(warps)
+
+    return step
 
 
 def _nothing(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:

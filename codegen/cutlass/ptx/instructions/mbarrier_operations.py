@@ -1,6 +1,7 @@
 """Instructions of mbarrier objects: init, inval, arrive, and the questions test_wait and try_wait; mapa.
 
-Transactions (`expect_tx`, `complete_tx`) belong to TMA and are refused; so are arrivals without release.
+Transactions are known as bulk copies need them: `arrive.expect_tx`. `expect_tx` and `complete_tx` alone are refused; so
+are arrivals without release.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ def _build(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Ste
             return lambda active: core.mbarriers.invalidate(active, where(active))
         case ("arrive",) | ("arrive_drop",):
             return _arrive(instruction, form, core, drop=words[0] == "arrive_drop")
+        case ("arrive", "expect_tx"):
+            return _arrive_expecting(instruction, form, core)
     need(condition=False, instruction=instruction)
     raise AssertionError
 
@@ -75,6 +78,23 @@ def _arrive(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch, *, dr
 
     def step(active: Active) -> None:
         phases = core.mbarriers.arrive(active, where(active), take(count, active), drop=drop)
+        if target is not None:
+            active.put(target, phases)
+
+    return step
+
+
+def _arrive_expecting(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
+    """mbarrier.arrive.expect_tx state, [address], bytes."""
+    need(len(instruction.operands) == 3, instruction)
+    state, address, size = instruction.operands
+    where = bound_addresses_in_shared(address, _spaces(form), core)
+    target = core.registers.target(state, "b64") if state is not None else None
+    expected = core.registers.source(size, "u32")
+
+    def step(active: Active) -> None:
+        once = np.ones(active.lanes.size, np.uint32)
+        phases = core.mbarriers.arrive(active, where(active), once, expected_bytes=take(expected, active))
         if target is not None:
             active.put(target, phases)
 
@@ -120,6 +140,8 @@ def _mapa(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step
 HINTS: Final = frozenset({"release", "acquire", "cta", "cluster"})
 WAIT: Final = OpcodeRow("mbarrier", _build, SPACES | {"test_wait", "try_wait", "parity"}, HINTS, frozenset({"b64"}))
 MBARRIERS: Final = (
-    OpcodeRow("mbarrier", _build, SPACES | {"init", "inval", "arrive", "arrive_drop"}, HINTS, frozenset({"b64"})),
+    OpcodeRow(
+        "mbarrier", _build, SPACES | {"init", "inval", "arrive", "arrive_drop", "expect_tx"}, HINTS, frozenset({"b64"})
+    ),
     OpcodeRow("mapa", _mapa, frozenset({"shared::cluster"}), types=frozenset({"u32", "u64"})),
 )

@@ -4,6 +4,7 @@ issue: the source is read, the destination becomes poison that no access may tou
 commit_group: the work that the thread has issued so far is its next group
 wait_group n: all but the thread's n newest groups land;  wait_all: everything does
 land_until: the copies that an mbarrier waits for land (mbarriers.py says when)
+issue_bulk, land_bulk: a bulk copy, which no group waits for, only an mbarrier
 
 A product of wgmma is computed when it is issued, from the memory of that time. Its registers become poison, its shared
 memory counts as being read until it lands, and a further product of the same registers continues from the sums in
@@ -115,6 +116,16 @@ class _Flight:
     serial: int
 
 
+@dataclass(frozen=True, slots=True)
+class BulkFlight:
+    """A bulk copy in units of 16 bytes: thread, places in shared memory, bytes (n, 16), and time, of each unit."""
+
+    lanes: Array
+    places: Array
+    rows: Array
+    epochs: Array
+
+
 class AsyncCopies:
     """The copies in flight of `threads` threads."""
 
@@ -151,6 +162,21 @@ class AsyncCopies:
             return named if newest is None else named & (flight.groups < self._committed[flight.lanes] - newest)
 
         self._land_all(due, issued=False)
+
+    def issue_bulk(self, address: int, lane: int, rows: Array) -> BulkFlight:
+        """Issue a bulk copy of `rows` (n, 16) of uint8 by one thread; it lands by `land_bulk`. Raises KernelFault."""
+        lanes = np.full(rows.shape[0], lane)
+        addresses = address + 16 * np.arange(rows.shape[0])
+        places = self._shared.places(addresses, lanes, 16, "a bulk copy writes")
+        self._shared.order.write_by_bulk(self._shared.cells(places, 16), lanes >> 5)
+        self._shared.data.reshape(-1, 16)[places // 16] = POISON
+        return BulkFlight(lanes, places, rows, self._shared.order.epochs(lanes >> 5))
+
+    def land_bulk(self, flight: BulkFlight) -> None:
+        """Land a bulk copy, as a write of the time of issue."""
+        self._shared.data.reshape(-1, 16)[flight.places // 16] = flight.rows
+        cells = self._shared.cells(flight.places, 16)
+        self._shared.order.land(cells, flight.lanes >> 5, flight.epochs, proxied=True)
 
     def land_until(self, lanes: Array, serial: int) -> None:
         """Land the copies that these threads issued up to `serial` (of `issued`), as writes of the time of issue."""

@@ -3,6 +3,7 @@
     init n: a phase is complete after n arrivals; the next one begins at once
     arrive: the warp's work so far is known to every warp that sees the phase complete
     cp.async.mbarrier.arrive: an arrival that happens when the thread's copies so far have landed
+    arrive.expect_tx: an arrival, and this phase is not complete before that many bytes of bulk copies have landed
     test_wait, try_wait: whether a phase is complete; each try_wait fails once for an incomplete one, then waits
 
 Copies that are waited for in this way land as late as possible: when nothing else can run.
@@ -17,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from codegen.cutlass.ptx.state.active import Active
-from codegen.cutlass.ptx.state.in_flight import AsyncCopies
+from codegen.cutlass.ptx.state.in_flight import AsyncCopies, BulkFlight
 from codegen.cutlass.ptx.state.layout import OBJECT_BYTES
 from codegen.cutlass.ptx.state.paths import Join, ThreadPath, ThreadPaths
 from codegen.cutlass.ptx.state.scalars import Array
@@ -25,12 +26,15 @@ from codegen.cutlass.ptx.state.shared_memory import SharedMemory
 from codegen.cutlass.ptx.text.errors import FaultKind, KernelFault
 
 MOST_ARRIVALS: Final = (1 << 20) - 1
+MOST_BYTES: Final = (1 << 20) - 1
+"""Largest number of bytes that an object expects, or that have landed before they are expected."""
 
 
 @dataclass(slots=True)
 class _Object:
     """An mbarrier object. `known` holds the clocks of the arrivals in this phase, `done` those of the phase before;
-    `born` is the time when it was made."""
+    `born` is the time when it was made; `fenced` says whether bulk copies know it. `bytes_due` are expected in this
+    phase and have not landed; those that landed before they were expected are negative."""
 
     expected: int
     pending: int
@@ -39,6 +43,8 @@ class _Object:
     known: Array
     done: Array
     phase: int = 0
+    bytes_due: int = 0
+    fenced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +80,17 @@ class _Arrival:
     line: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Transaction:
+    """A bulk copy on its way; its bytes are counted at the object of `place`, and whoever sees the phase complete sees
+    the work `known`."""
+
+    place: int
+    flight: BulkFlight
+    known: Array
+    line: int
+
+
 @dataclass(slots=True)
 class MBarriers:
     """The mbarriers of a batch of CTAs. `choices` draws which copies land first."""
@@ -85,7 +102,7 @@ class MBarriers:
     suspended: list[_Suspended] = field(default_factory=list)
     polling: list[ThreadPath] = field(default_factory=list)
     _objects: dict[int, _Object] = field(default_factory=dict)
-    _arrivals: list[_Arrival] = field(default_factory=list)
+    _arrivals: list[_Arrival | _Transaction] = field(default_factory=list)
     _tried: dict[int, Array] = field(default_factory=dict)
 
     def clear(self) -> None:
@@ -120,9 +137,22 @@ class MBarriers:
             del self._objects[place]
             self.shared.order.give(self.shared.cells(np.full(warps.size, place), OBJECT_BYTES), warps)
 
-    def arrive(self, active: Active, addresses: Array, counts: Array, *, drop: bool) -> Array:
-        """Let the active threads arrive, `counts` times each; return the phases (n,) in which they arrive. Raises
-        KernelFault."""
+    def fence(self, warps: Array) -> None:
+        """Make objects that these warps have made known to bulk copies."""
+        for one in self._objects.values():
+            one.fenced |= one.maker in warps
+
+    def arrive(
+        self,
+        active: Active,
+        addresses: Array,
+        counts: Array,
+        *,
+        drop: bool = False,
+        expected_bytes: Array | None = None,
+    ) -> Array:
+        """Let the active threads arrive, `counts` times each, after their phase expects `expected_bytes` more; return
+        the phases (n,) in which they arrive. Raises KernelFault."""
         lanes = active.lanes
         phases = np.zeros(lanes.size, np.uint64)
         completed = set()
@@ -135,6 +165,8 @@ class MBarriers:
                     FaultKind.INVALID,
                     f"{int(own.max())} arrivals of one thread at {self._name(place)}, which expects {one.expected}",
                 )
+            if expected_bytes is not None:
+                self._expect(place, int(expected_bytes[chosen].astype(np.int64).sum()))
             if drop:
                 one.expected -= int(own.sum())
                 if one.expected < 0:
@@ -161,26 +193,69 @@ class MBarriers:
             counts.append((place, by_warp, self.shared.order.publish(warps)))
         self._arrivals.append(_Arrival(active.lanes, self.copies.issued, tuple(counts), line))
 
+    def _expect(self, place: int, count: int) -> None:
+        one = self._objects[place]
+        one.bytes_due += count
+        if abs(one.bytes_due) > MOST_BYTES:
+            raise KernelFault(
+                FaultKind.INVALID,
+                f"{self._name(place)} has {one.bytes_due} bytes to wait for, of {MOST_BYTES} possible",
+            )
+
+    def copy_bulk(self, active: Active, to: Array, rows: list[Array], addresses: Array, line: int) -> None:
+        """Let each active thread start a bulk copy of its rows (n, 16) of uint8 to a shared address `to`, whose bytes
+        are counted at the object of its address. Raises KernelFault."""
+        for place, warps, chosen in self._objects_at(active, addresses):
+            if not self._objects[place].fenced:
+                raise KernelFault(
+                    FaultKind.FENCE,
+                    f"a bulk copy uses {self._name(place)}, and the warp that made it executed neither "
+                    f"fence.mbarrier_init nor fence.proxy.async since",
+                )
+            for k in chosen.tolist():
+                lane = int(active.lanes[k])
+                flight = self.copies.issue_bulk(int(to[k]), lane, rows[k])
+                known = self.shared.order.publish(np.array([lane >> 5]))[0]
+                self._arrivals.append(_Transaction(place, flight, known, line))
+            del warps
+
     @property
     def arriving(self) -> bool:
-        """Whether copies are on their way to an arrival."""
+        """Whether copies are on their way to an arrival, or to a count of bytes."""
         return bool(self._arrivals)
+
+    def unfinished(self) -> int:
+        """Line of a bulk copy that is still on its way; 0 where there is none."""
+        return next((one.line for one in self._arrivals if isinstance(one, _Transaction)), 0)
 
     def land(self) -> None:
         """Land the copies of one instruction's arrivals, drawn at random. Raises KernelFault with the line."""
         one = self._arrivals.pop(int(self.choices.integers(len(self._arrivals))))
+        if isinstance(one, _Transaction):
+            self._land_bulk(one)
+            return
         self.copies.land_until(one.lanes, one.serial)
         completed = set()
         for place, by_warp, known in one.counts:
-            if place not in self._objects:
-                raise KernelFault(
-                    FaultKind.INVALID,
-                    f"{self._name(place)} is gone while copies are on their way to it",
-                    line=one.line,
-                )
+            self._is_there(place, one.line)
             if self._count(place, by_warp, known):
                 completed.add(place)
         self._wake(completed)
+
+    def _land_bulk(self, one: _Transaction) -> None:
+        self._is_there(one.place, one.line)
+        self.copies.land_bulk(one.flight)
+        found = self._objects[one.place]
+        self._expect(one.place, -one.flight.rows.size)
+        np.maximum(found.known, one.known, out=found.known)
+        if self._completes(found):
+            self._wake({one.place})
+
+    def _is_there(self, place: int, line: int) -> None:
+        if place not in self._objects:
+            raise KernelFault(
+                FaultKind.INVALID, f"{self._name(place)} is gone while copies are on their way to it", line=line
+            )
 
     def _count(self, place: int, by_warp: Array, known: Array) -> bool:
         """Count arrivals of warps (n,) with their knowledge (n, warps of a CTA); return whether a phase is complete.
@@ -202,12 +277,18 @@ class MBarriers:
             np.maximum(one.known, known, out=one.known)
             one.pending -= now
             arrivals -= now
-            if not one.pending:
-                one.done, one.known = one.known, np.zeros_like(one.known)
-                one.pending = one.expected
-                one.phase += 1
-                completed = True
+            completed |= self._completes(one)
         return completed
+
+    @staticmethod
+    def _completes(one: _Object) -> bool:
+        """Begin the next phase if nothing more is expected in this one; return whether it is so."""
+        if one.pending or one.bytes_due:
+            return False
+        one.done, one.known = one.known, np.zeros_like(one.known)
+        one.pending = one.expected
+        one.phase += 1
+        return True
 
     # --- waits
 
@@ -258,9 +339,12 @@ class MBarriers:
         """The waiting threads and their objects in words, and the line."""
         one = self.suspended[0]
         place = int(one.places[one.mask][0])
-        missing = self._objects[place].pending if place in self._objects else 0
+        found = self._objects.get(place)
+        missing = f"{found.pending if found else 0} arrivals"
+        if found and found.bytes_due:
+            missing += f" and {found.bytes_due} bytes"
         return (
-            f"{int(one.mask.sum())} threads wait for {missing} arrivals at {self._name(place)} that never happen",
+            f"{int(one.mask.sum())} threads wait for {missing} at {self._name(place)} that never happen",
             one.line,
         )
 

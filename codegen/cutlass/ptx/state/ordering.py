@@ -120,21 +120,29 @@ class Ordering:
                 )
             raise self._race(warps[i], "writes", cells[i, j], other, "read")
 
-    def land(self, cells: Array, warps: Array, epochs: Array | None = None) -> None:
-        """Land a copy in flight, as a write of the current time, or of the times (n,) given."""
+    def land(self, cells: Array, warps: Array, epochs: Array | None = None, *, proxied: bool = False) -> None:
+        """Land a copy in flight, as a write of the current time, or of the times (n,) given; `proxied` for a write
+        through the asynchronous proxy, after which its reads need no fence."""
         self._stamp[cells] = (self._epoch[warps] if epochs is None else epochs)[:, None]
         if self._written_before_fence.size:
-            self._written_before_fence[cells] = self._fences[warps][:, None]
+            self._written_before_fence[cells] = 0 if proxied else self._fences[warps][:, None]
+
+    def write_by_bulk(self, cells: Array, warps: Array) -> None:
+        """Record a write through the asynchronous proxy, in flight until `land`: a write before it must be fenced.
+        Raises KernelFault."""
+        if self._written_before_fence.size and (self._stamp[cells] != OBJECT).all():
+            self._examine_fences(cells, warps, "overwritten by a bulk copy")
+        self.write(cells, warps, flight=True)
 
     def read_by_matrix(self, cells: Array, warps: Array) -> None:
         """Record a read through the asynchronous proxy, for which the writer must have fenced since. The cells are in
         flight until `release`. Raises KernelFault for a race."""
         self.read(cells, warps)
         if self._written_before_fence.size:
-            self._examine_fences(cells, warps)
+            self._examine_fences(cells, warps, "read by an asynchronous matrix product")
         self.keep(cells, warps)
 
-    def _examine_fences(self, cells: Array, warps: Array) -> None:
+    def _examine_fences(self, cells: Array, warps: Array, act: str) -> None:
         """Check whether these cells were written without a fence since."""
         writers = cells // self._cells * self._warps + self._writer[cells]
         unfenced = self._written_before_fence[cells] >= self._fences[writers]
@@ -145,8 +153,8 @@ class Ordering:
             raise KernelFault(
                 FaultKind.FENCE,
                 (
-                    f"{self._place(cells[i, j])}, written by warp {self._writer[cells[i, j]]}, is read by an "
-                    f"asynchronous matrix product without fence.proxy.async in between"
+                    f"{self._place(cells[i, j])}, written by warp {self._writer[cells[i, j]]}, is {act} without "
+                    f"fence.proxy.async in between"
                 ),
             )
 

@@ -334,7 +334,7 @@ def test_a_trap() -> None:
         ("cvt.rs.f16.f32 %h1, %f1;", "cvt.rs.f16.f32: .rs is not executed"),
         ("cvt.rz.f32.s64 %f1, %d0;", "cvt.rz.f32.s64 is not executed: 64-bit numbers are only rounded to nearest"),
         ("cvt.rz.f32.f16 %f1, %h1;", "cvt.rz.f32.f16 is not executed with this rounding"),
-        ("mbarrier.expect_tx.shared.b64 [%r9], 1;", "mbarrier.expect_tx.shared.b64: .expect_tx is not executed"),
+        ("mbarrier.expect_tx.shared.b64 [%r9], 1;", "mbarrier.expect_tx.shared.b64 is not executed"),
         ("setp.lt.s32 %r9, %r1, %r2;", "a register of type b32 where pred is needed"),
         ("shfl.sync.sync.b32 %r9, %r9, 0, 31, -1;", "shfl.sync.sync.b32 is not executed"),
         ("vote.sync.sync.b32 %r9, %p1, -1;", "vote.sync.sync.b32 is not executed"),

@@ -232,16 +232,15 @@ def test_memory_of_an_object_that_was_given_up_is_plain_again() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r20], 64;",
         "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r20], 64;",
         "mbarrier.complete_tx.relaxed.cluster.shared::cluster.b64 [%r20], 64;",
         "mbarrier.arrive.noComplete.shared.b64 %d20, [%r20], 1;",
         "mbarrier.pending_count.b64 %r9, %d20;",
         "cp.async.bulk.global.shared::cta.bulk_group [%d0], [%r10], 64;",
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r10], [%d0], 64, [%r20];",
+        "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%d0], [%r10], 64;",
     ],
 )
-def test_transactions_and_tma_are_refused_by_name(line: str) -> None:
+def test_other_transactions_and_copies_are_refused_by_name(line: str) -> None:
     with pytest.raises(UnsupportedPtx, match=line.split(" ", maxsplit=1)[0]) as caught:
         run(line)
     assert caught.value.line > 0
