@@ -78,7 +78,7 @@ def stepped(made: Unfolded, driver: Driver, inputs: dict[str, Array]) -> tuple[d
     groups = [launch["layer"] for launch in made.listed["launches"]]
     watched = WatchedDriver(driver, groups, seen)
     machine: Any = watched
-    with GpuNetwork(made.folder, machine, graph=False, overlap=False) as network:
+    with GpuNetwork(made.folder, machine, graph=False) as network:
         network.poison()
         return judged, network.run(inputs)
 

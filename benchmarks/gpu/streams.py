@@ -64,7 +64,7 @@ def _row(bench: Bench, program: Program, method: str) -> Row:
 def _run(
     made: Unfolded, driver: Driver, inputs: Mapping[str, Array], bench: Bench, *, timed: bool
 ) -> tuple[dict[str, Array], tuple[float, ...]]:
-    with GpuNetwork(made.folder, driver, overlap=False) as network:
+    with GpuNetwork(made.folder, driver) as network:
         network.poison()
         outputs = network.run(inputs)
         return outputs, network.time(bench.repeats, warm_up=bench.warm_up) if timed else ()

@@ -67,7 +67,7 @@ def _row(bench: Bench, program: Program) -> Row:
         groups = [launch["layer"] for launch in made.listed["launches"]]
         gpu = GroupDriver(driver, groups)
         machine: Any = gpu
-        with GpuNetwork(made.folder, machine, overlap=False) as network:
+        with GpuNetwork(made.folder, machine) as network:
             both = _Both(made, gpu, driver, processor, driver.stream())
             network.poison()
             both.values |= _inputs(made)

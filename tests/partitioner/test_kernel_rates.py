@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+import hw_models
 from hw_models.chip import Chip
-from hw_models.loading import load_chip
-from hw_models.parts import KernelRate
+from hw_models.loading import load_chip, parse_chip
 from partitioner.ir.kernels import Kernel, KernelFloor, with_speed
 
-RATES = (
-    KernelRate(kernel="conv2d", start_us=3.0, main=1.0, tensor=2.0, error=0.1),
-    KernelRate(kernel="conv2d(tile=64x64)", start_us=1.0, main=1.5, shared=9.0, error=0.2),
-    KernelRate(kernel="lines", start_us=0.0, cache=0.01, error=0.0),
-)
+RATES = """
+  kernels:
+    - {kernel: conv2d, start_us: 3, main: 1, tensor: 2, error: 0.1}
+    - {kernel: "conv2d(tile=64x64)", start_us: 1, main: 1.5, shared: 9, error: 0.2}
+    - {kernel: lines, start_us: 0, cache: 0.01, error: 0}
+"""
 
 
 def chip() -> Chip:
-    found = load_chip("a100")
-    assert found.simt.kernels == ()
-    return found.model_copy(update={"simt_part": found.simt.model_copy(update={"kernels": RATES})})
+    """The a100 with rates, which it has not of its own."""
+    text = (Path(hw_models.__file__).parent / "chips" / "a100.yaml").read_text(encoding="utf-8")
+    return parse_chip(text + RATES, "rated.yaml")
 
 
 def kernel(template: str, **parameters: int | str) -> Kernel:

@@ -599,11 +599,11 @@ class GpuNetwork:
         *,
         graph: bool = True,
         check: bool = False,
-        overlap: bool = True,
+        overlap: bool = False,
     ) -> None:
         """Load a network. `graph`: run by one launch of a CUDA graph. `check`: wait after each launch, so that an error
         names its layer; this excludes `graph`. `overlap`: let kernels start while those before them end, where they can
-        wait for these by themselves. Raises RunnerError."""
+        wait for these by themselves; not faster where grids are small (docs/gpu.md). Raises RunnerError."""
         self._list = parse_launches(_file(Path(folder), "launches.json", MAX_LIST_BYTES).read_bytes())
         self._files = Path(folder)
         self.inputs: Mapping[str, LaunchTensor] = self._outside("input")
