@@ -42,6 +42,7 @@ COLUMNS = {
     "ours": "ours",
     "torch": "cuDNN, PyTorch",
     "torch.compile": "torch.compile",
+    "max-autotune": "torch.compile, max-autotune",
 }
 NOT_MEASURED = "not measured"
 

@@ -33,6 +33,8 @@ LIMITS: dict[str, Callable[[Any, Any], bool]] = {
     "minLength": lambda value, limit: len(value) >= limit,
     "maxLength": lambda value, limit: len(value) <= limit,
     "minItems": lambda value, limit: len(value) >= limit,
+    "maxItems": lambda value, limit: len(value) <= limit,
+    "exclusiveMinimum": lambda value, limit: bool(value > limit),
     "pattern": lambda value, limit: re.search(limit, value) is not None,
 }
 STRUCTURE = {"$ref", "$defs", "$schema", "anyOf", "oneOf", "allOf", "type", "properties", "required", "items"}

@@ -56,7 +56,7 @@ def test_an_error_on_a_gpu_asks_for_a_new_process_which_goes_on_behind_it(tmp_pa
     assert not steps.run_step(step, bench(rehearse=False), Results.opened(tmp_path / "r.json", HEAD), 60)
     assert made == ["a", "b", "c"]
     rows = Results.opened(tmp_path / "r.json", HEAD).rows
-    assert rows[1] == {"key": "b", "error": "cuLaunchKernel: CUDA_ERROR_ILLEGAL_ADDRESS"}
+    assert (rows[1]["key"], rows[1]["error"]) == ("b", "cuLaunchKernel: CUDA_ERROR_ILLEGAL_ADDRESS")
 
 
 def test_in_a_rehearsal_an_error_is_one_row(tmp_path: Path) -> None:

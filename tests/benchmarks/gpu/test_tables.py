@@ -29,7 +29,7 @@ def test_networks_stand_beside_pytorch_and_the_floor() -> None:
     lines = network_times.lines(rows)
     found = cells(lines, "net (h200)")
     assert [cell.split(" ")[0] for cell in found[1:]] == [
-        "8", "1.0000", "2.0000", "1.2500", "3.0000", "4.0000", "2.5000", "2.00",
+        "8", "1.0000", "2.0000", "1.2500", "3.0000", "4.0000", "2.5000", "not", "2.00",
     ]  # fmt: skip
     assert lines[-1] == "other torch: PyTorch with a GPU is not there"
 

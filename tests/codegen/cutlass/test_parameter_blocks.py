@@ -106,7 +106,7 @@ def test_a_number_that_looks_like_a_mark_is_none(
     """A row of 197,902,400 pixels of eight channels: its stride is 0x5e5e0200."""
     source = launches[0].source
     width = 197_902_400
-    numbers = (1, 1, width, 8, 24, 1, 3, 1, width - 2, 0, 0, 1, 1, 1, 1, 8, 24, 1)
+    numbers = (1, 1, width, 8, 24, 1, 3, 1, width - 2, 0, 0, 1, 1, 1, 1, 8, 24, 8 * width, 1)
     wide = ComputedLaunch(source, "convolution", numbers, launches[0].places)
     module = parse(compiler.ptx(source.text, "80", cutlass=True, name=source.name))
     made = parameter_blocks([wide], {source: module})[wide]

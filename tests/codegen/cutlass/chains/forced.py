@@ -24,7 +24,7 @@ from partitioner.planners.levels import O3
 from tests.codegen.cutlass.families.networks import judged
 from tests.small_models import save
 
-__all__ = ["judged_as", "only", "slow_launches"]
+__all__ = ["by_floors", "judged_as", "only", "slow_launches"]
 
 FUSED = "codegen.cutlass.families.fused."
 
@@ -41,11 +41,19 @@ def only(patch: pytest.MonkeyPatch, template: str) -> None:
         patch.setattr(module, "FAMILIES", MappingProxyType(kept))
 
 
+def by_floors(chip: str, folder: Path) -> Path:
+    """The chip without rates of kinds of kernels: plans go by floors."""
+    text = (Path(hw_models.__file__).parent / "chips" / f"{chip}.yaml").read_text(encoding="utf-8")
+    file = folder / f"{chip}.yaml"
+    file.write_text(text.partition("  kernels:\n")[0], encoding="utf-8")
+    return file
+
+
 def slow_launches(chip: str, folder: Path) -> Path:
     """The chip with launches that take so long that layers are taken together wherever there is a kernel for them."""
     text = (Path(hw_models.__file__).parent / "chips" / f"{chip}.yaml").read_text(encoding="utf-8")
     file = folder / f"{chip}.yaml"
-    file.write_text(re.sub(r"launch_us: \d+", "launch_us: 1000000", text), encoding="utf-8")
+    file.write_text(re.sub(r"launch_us: [\d.]+", "launch_us: 1000000", text), encoding="utf-8")
     return file
 
 

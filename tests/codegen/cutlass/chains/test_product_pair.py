@@ -15,7 +15,7 @@ from dsa_sched.stages.compilation import CompileOptions
 from hw_models.errors import TargetError
 from partitioner.ir.kernels import read_kernel
 from partitioner.planners.levels import O3
-from tests.codegen.cutlass.chains.forced import judged_as, only, slow_launches
+from tests.codegen.cutlass.chains.forced import by_floors, judged_as, only, slow_launches
 from tests.codegen.cutlass.families.networks import Network
 from tests.small_models import save
 
@@ -85,8 +85,9 @@ def planned(model: onnx.ModelProto, folder: Path, chip: str = "h200") -> list[st
 
 def test_it_is_taken_where_the_floors_say_that_it_pays(tmp_path: Path) -> None:
     """Four times as wide between: a narrow result of many rows, and not one of 768 columns."""
-    assert planned(pair((8192, 128), 512, 128, ("Elu", None)), tmp_path) == [TEMPLATE]
-    assert planned(pair((8192, 768), 3072, 768, ("Elu", None)), tmp_path) == ["gemm", "gemm"]
+    chip = str(by_floors("h200", tmp_path))
+    assert planned(pair((8192, 128), 512, 128, ("Elu", None)), tmp_path, chip) == [TEMPLATE]
+    assert planned(pair((8192, 768), 3072, 768, ("Elu", None)), tmp_path, chip) == ["gemm", "gemm"]
 
 
 def test_what_the_template_does_not_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

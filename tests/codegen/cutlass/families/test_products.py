@@ -187,7 +187,7 @@ def test_the_cache_gives_only_rows_and_columns_that_there_are(tmp_path: Path) ->
     kernel = candidates(by_weights((3, 256), 256, 40), tmp_path)["gemm"]
     (floor,) = (floor for floor in kernel.floors if floor.name == "L2")
     columns = int(str(dict(kernel.parameters)["tile"]).split("x")[1])
-    assert floor.work == f"{2 * 256 * (-(-40 // columns) * 3 + 40)} bytes read by blocks"
+    assert floor.work == f"{2 * 256 * (-(-40 // columns) * 3 + 40) + 2 * 3 * 40} bytes through the cache"
 
 
 def test_batches_that_lie_apart_are_launches_up_to_a_bound(tmp_path: Path) -> None:
