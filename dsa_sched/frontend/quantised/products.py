@@ -17,6 +17,10 @@ from dsa_sched.frontend.network.terms import number
 from dsa_sched.frontend.network.traced import TracedArray
 from dsa_sched.frontend.network.windows import windows_of
 from dsa_sched.frontend.quantised.grids import DEQUANTISE, LEAST, MOST, Floats, Grid, dequantised, grid_of
+from dsa_sched.frontend.quantised.held import HeldIntegers
+
+OF_NUMBERS = "product in floating point"
+"""Verdict on a product of quantised values, for explanations."""
 
 Shape = tuple[int, ...]
 Settings = tuple[tuple[str, Setting], ...]
@@ -128,6 +132,21 @@ def product_of(network: Network, node: Node, longest: int) -> IntegerProduct | N
     more = rest.transpose(1, 0) if across else rest
     sums, most = _sums(more, product.is_conv)
     return replace(product, rest=more, sums=product.sums + sums, most=product.most + most)
+
+
+def of_numbers_because(left: Grid, right: HeldIntegers, shape: Shape) -> str:
+    """Why a product of two quantised values, the second of this shape, is one of their numbers in floating point; empty
+    where int8 kernels compute it. `left` is the grid of exact integers with one scale."""
+    if not right.exact:
+        return "its second factor is a mean of quantised values, which is no integer"
+    if not right.grid.uniform:
+        return "its second factor has one scale per channel"
+    if left.centre or right.grid.centre:
+        zeros = [f"{grid.centre + grid.offset} of {'uint8' if grid.offset else 'int8'}" for grid in (left, right.grid)]
+        return f"its factors have the zero points {zeros[0]} and {zeros[1]}; two values need 0 of int8 or 128 of uint8"
+    if shape[-1] % 2 or shape[-2] % 2:
+        return f"its second factor is {shape[-2]}x{shape[-1]}; int8 kernels need even numbers of rows and columns there"
+    return ""
 
 
 def _convolution(
