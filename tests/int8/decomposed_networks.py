@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
@@ -23,11 +25,11 @@ class Writer:
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     stored: dict[str, Array] = field(default_factory=dict)
 
-    def constant(self, array: Array | float, name: str, dtype: type[np.generic] = np.float32) -> str:
+    def constant(self, array: npt.ArrayLike, name: str, dtype: type[np.generic] = np.float32) -> str:
         self.stored[name] = np.asarray(array, dtype)
         return name
 
-    def add(self, op_type: str, inputs: list[str], y: str, **attributes: object) -> str:
+    def add(self, op_type: str, inputs: list[str], y: str, **attributes: Any) -> str:
         self.nodes.append(helper.make_node(op_type, inputs, [y], name=f"{y}.last", **attributes))
         return y
 
@@ -38,7 +40,7 @@ class Writer:
             return self._pair(x, y, np.asarray(scale, np.float32), integers, zero)
         scale = np.asarray(scale, np.float32)
         s, z = self.constant(scale, f"{y}.s"), self.constant(zero, f"{y}.z")
-        inverse = self.constant(np.float32(1) / scale, f"{y}.inverse")
+        inverse = self.constant(np.divide(1, scale, dtype=np.float32), f"{y}.inverse")
         if self.spelling == "clipped first":
             bounds = [self.constant(bound - zero, f"{y}.{bound}") for bound in (low, high)]
             divided = self.add("Div", [x, s], f"{y}.divided")
@@ -60,14 +62,15 @@ class Writer:
         dtype: type[np.generic] = np.uint8 if integers == "uint8" else np.int8
         s = self.constant(scale.reshape(-1) if scale.size > 1 else scale.reshape(()), f"{y}_scale")
         z = self.constant(np.full(scale.size, zero) if scale.size > 1 else zero, f"{y}_zero", dtype)
-        q, along = f"{y}_integers", {}
+        q, axes = f"{y}_integers", list[int]()
         if x in self.stored:
-            units = np.rint(self.stored.pop(x) / scale) + zero
+            units = np.rint(np.divide(self.stored.pop(x), scale)) + zero
             self.constant(np.clip(units, *RANGES[integers]), q, dtype)
-            along = {"axis": int(np.argmax(scale.shape))} if scale.size > 1 else {}
+            axes += [int(np.argmax(scale.shape))] if scale.size > 1 else []
         else:
             self.nodes.append(helper.make_node("QuantizeLinear", [x, s, z], [q], name=f"{y}.rounded.last"))
-        self.nodes.append(helper.make_node("DequantizeLinear", [q, s, z], [y], name=f"{y}.last", **along))
+        self.nodes.append(helper.make_node("DequantizeLinear", [q, s, z], [y], name=f"{y}.last"))
+        self.nodes[-1].attribute.extend(helper.make_attribute("axis", axis) for axis in axes)
         return y
 
     def model(self, x: tuple[int, ...], outputs: Mapping[str, tuple[int, ...]]) -> onnx.ModelProto:
@@ -93,19 +96,21 @@ def convolutions(spelling: str, *, integers: str = "int8") -> onnx.ModelProto:
     weights = [writer.fake(name, scale) for name, scale in zip(("w1", "w2"), scales, strict=True)]
     a = writer.add("Relu", [writer.add("Conv", [x, weights[0], "b1"], "a", pads=[1] * 4)], "ar")
     a = writer.fake(a, 0.02, "uint8")
-    b = writer.fake(writer.add("Conv", [a, weights[1]], "b"), 0.04, "int8")
+    b = writer.fake(writer.add("Conv", [a, weights[1]], "b"), 0.04, integers)
     writer.fake(writer.add("Add", [a, b], "s"), 0.05)
     return writer.model((1, 4, 6, 6), {"s_fake": (1, 8, 6, 6)})
 
 
 def perceptron(spelling: str) -> onnx.ModelProto:
-    """Two products with weights per column, values with a zero point."""
+    """Two products with weights per column, those of one turned as exporters of linear layers do, and values with zero
+    points."""
     random, writer = np.random.default_rng(9), Writer(spelling)
-    for name, shape in {"w1": (16, 12), "w2": (12, 8)}.items():
+    for name, shape in {"w1": (12, 16), "w2": (12, 8)}.items():
         writer.constant(random.normal(size=shape) / 4, name)
     x = writer.fake("x", 0.03, "int8", -6)
-    scales = [np.abs(writer.stored[name]).max(axis=0, keepdims=True) / 127 for name in ("w1", "w2")]
+    scales = [np.abs(writer.stored[name]).max(axis=axis, keepdims=True) / 127 for name, axis in (("w1", 1), ("w2", 0))]
     weights = [writer.fake(name, scale) for name, scale in zip(("w1", "w2"), scales, strict=True)]
+    weights[0] = writer.add("Transpose", [weights[0]], "w1t", perm=[1, 0])
     a = writer.fake(writer.add("MatMul", [x, weights[0]], "a"), 0.04, "int8", 10)
     writer.add("MatMul", [a, weights[1]], "y")
     return writer.model((4, 16), {"y": (4, 8)})

@@ -75,6 +75,20 @@ def test_decomposed_networks_are_right(build: object, spelling: str, tmp_path: P
     assert any(layer.steps is not None for layer in report.layers)
 
 
+def test_bounds_narrower_than_the_type_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "narrow.onnx"
+    onnx.save(convolutions("divided", integers="narrow"), path)
+    assert not verify_model(path, "stcp920", CompileOptions(O0())).failures
+
+
+@pytest.mark.parametrize("build", [convolutions, perceptron])
+def test_products_are_of_int8(build: object) -> None:
+    assert callable(build)
+    graph = load_model(build("divided"), judge=Judge(WANTS)).graph
+    products = [op for op in graph.ops if op.kind in ("conv", "matmul")]
+    assert [graph.by_name[op.inputs[0]].dtype for op in products] == ["int8"] * 2
+
+
 @pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize("integers", ["int8", "uint8", "narrow"])
 @pytest.mark.parametrize("zero", [0, 4, 5])

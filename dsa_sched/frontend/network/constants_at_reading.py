@@ -54,7 +54,7 @@ class StoredConstants:
         try:
             with np.errstate(all="ignore"):
                 result = np.asarray(EXACT[node.op_type](*known))
-        except (TypeError, ValueError):  # operands that do not fit are refused later, in words
+        except (TypeError, ValueError, IndexError):  # operands that do not fit are refused later, in words
             return None
         return result if result.size <= max(operand.size for operand in known) else None
 

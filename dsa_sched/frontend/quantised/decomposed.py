@@ -196,10 +196,14 @@ class _Search:
         if node.op_type in ("Add", "Mul", "Max", "Min") and len(rest) == 1 and self._size(rest[0]) > self._size(x):
             x, rest = rest[0], [x]
         rest += [""] * (2 - len(rest)) if node.op_type == "Clip" else []
-        arrays = tuple(self.constants.get(name) if name else None for name in rest)
+        arrays = tuple(self._numbers(name) if name else None for name in rest)
         known = all(array is not None or not name for array, name in zip(arrays, rest, strict=True))
         counted = node.op_type in ("Clip", "Cast", "Round") or len(rest) == 1
         return (x, arrays) if known and counted else None
+
+    def _numbers(self, name: str) -> Array | None:
+        array = self.constants.get(name)
+        return array if array is not None and array.dtype.kind in "fiu" and array.size else None
 
     def _size(self, name: str) -> float:
         """Elements of a constant, infinitely many of a value."""
@@ -293,8 +297,11 @@ class _Search:
         return nodes
 
     def _of_weights(self, chain: _Chain, weights: Array, integers: _Integers) -> list[onnx.NodeProto] | None:
-        scale, numbers = self._scale(chain, exact=False), self._computed(chain, weights)
-        if scale is None or numbers is None or numbers.shape != weights.shape:
+        scale, first = self._scale(chain, exact=False), self._factor(chain.nodes[0])
+        if scale is None or first is None or None in (_axis_of(scale, weights.shape), _axis_of(first, weights.shape)):
+            return None
+        numbers = self._computed(chain, weights)
+        if numbers is None or numbers.shape != weights.shape:
             return None
         if not np.isfinite([integers.low, integers.high]).all():  # without bounds, weights are as they are
             least, most = GRID_TYPES[TensorProto.INT8]
@@ -411,6 +418,8 @@ def _grid_of(integers: _Integers) -> _Grid | None:
 
 def _axis_of(scale: Float32s, shape: tuple[int, ...]) -> int | None:
     """The axis along which scales lie that broadcast to a shape, 0 for one scale; None for those of more axes."""
+    if scale.ndim > len(shape):
+        return None
     if scale.size == 1:
         return 0
     extents = (*(1,) * (len(shape) - scale.ndim), *scale.shape)

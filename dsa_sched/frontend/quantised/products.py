@@ -220,9 +220,12 @@ def _spread(bias: TracedArray | None, channels: int) -> TracedArray | None:
 
 
 def _integers_of(network: Network, name: str) -> tuple[TracedArray, TracedArray | None, Grid] | None:
-    """Constant integers less their zero points, as int8, what is left of them where they do not fit, and their grid.
-    None for what is no constant of eight bits."""
+    """Constant integers less their zero points, as int8, what is left of them where they do not fit, and their grid,
+    turned as a Transpose after them does. None for what is no constant of eight bits."""
     node = network.producer.get(name)
+    if node is not None and node.op_type == "Transpose":
+        found = _integers_of(network, node.inputs[0])
+        return None if found is None else _turned(node, *found)
     if node is None or node.op_type != DEQUANTISE or node.inputs[0] not in network.constants:
         return None
     grid, integers = grid_of(network, node), network.traced(node.inputs[0])
@@ -242,6 +245,15 @@ def _integers_of(network: Network, name: str) -> tuple[TracedArray, TracedArray 
     if rest.array.max() > MOST:
         return None
     return _as_int8(held), _as_int8(rest) if rest.array.any() else None, grid
+
+
+def _turned(
+    node: Node, weights: TracedArray, rest: TracedArray | None, grid: Grid
+) -> tuple[TracedArray, TracedArray | None, Grid]:
+    order = node.integers("perm", tuple(reversed(range(len(weights.shape)))))
+    axis = None if grid.axis is None else order.index(grid.axis)
+    more = None if rest is None else rest.transpose(*order)
+    return weights.transpose(*order), more, replace(grid, axis=axis)
 
 
 def _sums(weights: TracedArray, is_conv: bool) -> tuple[TracedArray, Floats]:
