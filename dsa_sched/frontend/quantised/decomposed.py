@@ -11,8 +11,8 @@ of the scale. Weights are quantised here by the file's own arithmetic, so that n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -21,27 +21,20 @@ from onnx import TensorProto, helper, numpy_helper
 
 from dsa_sched.frontend.network.constants_at_reading import StoredConstants
 from dsa_sched.frontend.network.network import Value, captured_by
-
-Array = npt.NDArray[np.generic]
-Float32s = npt.NDArray[np.float32]
-
-GRID_TYPES: Mapping[int, tuple[int, int]] = {TensorProto.INT8: (-128, 127), TensorProto.UINT8: (0, 255)}
-"""Types of quantised integers and their ranges, in order of preference."""
-
-HELD_BY_CASTS: Mapping[int, tuple[float, float]] = {
-    **GRID_TYPES,
-    TensorProto.INT16: (-(2**15), 2**15 - 1),
-    TensorProto.INT32: (-np.inf, np.inf),
-    TensorProto.INT64: (-np.inf, np.inf),
-    TensorProto.FLOAT: (-np.inf, np.inf),
-}
-"""Types that integers may be cast to and what they hold; the cast of a number beyond int32 is undefined in the file."""
-
-LARGEST_LEFT = 16
-"""Integers of the largest range that stays in floating point: four bits."""
-
-MOST_INTEGERS = 256
-"""Integers that eight bits have."""
+from dsa_sched.frontend.quantised.decomposed_integers import (
+    GRID_TYPES,
+    Array,
+    ChainGrid,
+    ChainIntegers,
+    Float32s,
+    applied,
+    axis_of,
+    cast_type,
+    chain_grid_of,
+    integers_after,
+    inverse_of,
+    scale_of_inverse,
+)
 
 PER_CHANNEL_OPSET = 13
 """First operator set whose DequantizeLinear has scales along an axis."""
@@ -49,35 +42,9 @@ PER_CHANNEL_OPSET = 13
 MOST_NODES_OF_A_SIDE = 8
 """Nodes before or after Round that are looked through."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Integers:
-    """What a chain has made of n = Round(x / scale): clip(n, `low`, `high`) + `shift`, in a type. `zero` is the shift
-    at the last bounds, which is the zero point."""
-
-    low: float = -np.inf
-    high: float = np.inf
-    shift: float = 0.0
-    zero: float = 0.0
-    dtype: int = TensorProto.FLOAT
-
-    def plus(self, number: float) -> _Integers | None:
-        return replace(self, shift=self.shift + number)._held()
-
-    def bounded(self, low: float, high: float) -> _Integers | None:
-        if low > high or not all(bound == np.rint(bound) for bound in (low, high)):
-            return None
-        least, most = low - self.shift, high - self.shift
-        inner = [min(max(bound, least), most) for bound in (self.low, self.high)]
-        return replace(self, low=inner[0], high=inner[1], zero=self.shift)
-
-    def cast(self, dtype: int) -> _Integers | None:
-        return replace(self, dtype=dtype)._held() if dtype in HELD_BY_CASTS else None
-
-    def _held(self) -> _Integers | None:
-        """Itself, if its type holds all its integers."""
-        least, most = HELD_BY_CASTS[self.dtype]
-        return self if least <= self.low + self.shift and self.high + self.shift <= most else None
+SCALING = frozenset(["Mul", "Div"])
+INSIDE = frozenset(["Add", "Sub", "Clip", "Max", "Min", "Cast"])
+"""Operators between scaling and rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +57,6 @@ class _Chain:
     @property
     def y(self) -> str:
         return str(self.nodes[-1].output[0])
-
-
-@dataclass(frozen=True, slots=True)
-class _Grid:
-    """A type of integers, its zero point, and the bounds of x in units of the scale, None where the type has them."""
-
-    dtype: int
-    zero: int
-    low: float | None
-    high: float | None
 
 
 def spell_out_decomposed(model: onnx.ModelProto, values: dict[str, Value]) -> None:
@@ -221,7 +178,7 @@ class _Search:
         if weights is not None:
             return self._of_weights(chain, weights, integers)
         scale = self._scale(chain, exact=True)
-        grid = _grid_of(integers)
+        grid = chain_grid_of(integers)
         if scale is None or scale.size > 1 or grid is None:
             return None
         step = np.float32(scale.reshape(-1)[0])
@@ -231,9 +188,9 @@ class _Search:
                 return None
         return self._of_values(chain, grid, step, bounds)
 
-    def _integers(self, chain: _Chain, constant: bool) -> _Integers | None:
+    def _integers(self, chain: _Chain, constant: bool) -> ChainIntegers | None:
         """What becomes of the rounded number; of a constant, zero points before Round are what they are."""
-        state: _Integers | None = _Integers()
+        state: ChainIntegers | None = ChainIntegers()
         rounded = False
         for node in chain.nodes[1:-1]:
             if state is None:
@@ -244,12 +201,14 @@ class _Search:
                 rounded = True
                 continue
             if node.op_type == "Cast":
-                state = state.cast(_cast_type(node)) if rounded else None
+                state = state.cast(cast_type(node)) if rounded else None
                 continue
             found = self._operands(node)
             if found is None or any(array is not None and array.size != 1 for array in found[1]):
                 return None
-            state = _after(state, node.op_type, [None if a is None else float(a.reshape(-1)[0]) for a in found[1]])
+            state = integers_after(
+                state, node.op_type, [None if a is None else float(a.reshape(-1)[0]) for a in found[1]]
+            )
         return state
 
     def _scale(self, chain: _Chain, exact: bool) -> Float32s | None:
@@ -260,13 +219,13 @@ class _Search:
         divides, multiplies = chain.nodes[0].op_type == "Div", chain.nodes[-1].op_type == "Mul"
         scale = last
         if not multiplies:
-            scale = first if divides and np.array_equal(_inverse(first), last) else _reciprocal(last)
+            scale = first if divides and np.array_equal(inverse_of(first), last) else scale_of_inverse(last)
         if not np.all(np.isfinite(scale) & (scale >= np.finfo(np.float32).tiny)):
             return None
         if not exact:
             return scale
-        same_first = np.array_equal(first, scale if divides else _inverse(scale))
-        same_last = np.array_equal(last, scale if multiplies else _inverse(scale))
+        same_first = np.array_equal(first, scale if divides else inverse_of(scale))
+        same_last = np.array_equal(last, scale if multiplies else inverse_of(scale))
         return scale if same_first and same_last else None
 
     def _factor(self, node: onnx.NodeProto) -> Float32s | None:
@@ -277,7 +236,7 @@ class _Search:
     # Writing
 
     def _of_values(
-        self, chain: _Chain, grid: _Grid, step: np.float32, bounds: list[np.float32 | None]
+        self, chain: _Chain, grid: ChainGrid, step: np.float32, bounds: list[np.float32 | None]
     ) -> list[onnx.NodeProto]:
         x, y, shape = chain.x, chain.y, self.values[chain.y].shape
         nodes = []
@@ -296,9 +255,9 @@ class _Search:
         self._forget(chain)
         return nodes
 
-    def _of_weights(self, chain: _Chain, weights: Array, integers: _Integers) -> list[onnx.NodeProto] | None:
+    def _of_weights(self, chain: _Chain, weights: Array, integers: ChainIntegers) -> list[onnx.NodeProto] | None:
         scale, first = self._scale(chain, exact=False), self._factor(chain.nodes[0])
-        if scale is None or first is None or None in (_axis_of(scale, weights.shape), _axis_of(first, weights.shape)):
+        if scale is None or first is None or None in (axis_of(scale, weights.shape), axis_of(first, weights.shape)):
             return None
         numbers = self._computed(chain, weights)
         if numbers is None or numbers.shape != weights.shape:
@@ -306,8 +265,8 @@ class _Search:
         if not np.isfinite([integers.low, integers.high]).all():  # without bounds, weights are as they are
             least, most = GRID_TYPES[TensorProto.INT8]
             inside = least <= numbers.min() and numbers.max() <= most
-            integers = _Integers(least, most) if inside else integers
-        grid, axis = _grid_of(integers), _axis_of(scale, weights.shape)
+            integers = ChainIntegers(least, most) if inside else integers
+        grid, axis = chain_grid_of(integers), axis_of(scale, weights.shape)
         if grid is None or axis is None or (scale.size > 1 and self.opset < PER_CHANNEL_OPSET):
             return None
         y, dtype = chain.y, helper.tensor_dtype_to_np_dtype(grid.dtype)
@@ -328,7 +287,7 @@ class _Search:
             if found is None:
                 return None
             with np.errstate(all="ignore"):
-                result = _applied(node, result, found[1])
+                result = applied(node, result, found[1])
         numbers = result.astype(np.float64)
         whole = numbers.size and np.isfinite(numbers).all() and np.array_equal(numbers, np.rint(numbers))
         return numbers if whole else None
@@ -355,89 +314,3 @@ class _Search:
         self.forgotten |= inner
         for name in inner:
             self.values.pop(name, None)
-
-
-SCALING = frozenset(["Mul", "Div"])
-INSIDE = frozenset(["Add", "Sub", "Clip", "Max", "Min", "Cast"])
-"""Operators between scaling and rounding."""
-
-
-def _after(state: _Integers, op_type: str, numbers: list[float | None]) -> _Integers | None:
-    """What a node with constants makes of integers."""
-    match op_type, numbers:
-        case "Add", [float(number)]:
-            return state.plus(number) if number == np.rint(number) else None
-        case "Sub", [float(number)]:
-            return state.plus(-number) if number == np.rint(number) else None
-        case "Max", [float(number)]:
-            return state.bounded(number, np.inf)
-        case "Min", [float(number)]:
-            return state.bounded(-np.inf, number)
-        case "Clip", [low, high]:
-            return state.bounded(-np.inf if low is None else low, np.inf if high is None else high)
-    return None
-
-
-def _applied(node: onnx.NodeProto, x: Array, constants: tuple[Array | None, ...]) -> Array:
-    """The result of one node of a chain for a constant."""
-    if node.op_type == "Round":
-        return np.rint(x)
-    if node.op_type == "Cast":
-        return x.astype(helper.tensor_dtype_to_np_dtype(_cast_type(node)))
-    if node.op_type == "Clip":
-        return np.asarray(np.clip(x, constants[0], constants[1]))
-    return np.asarray(NUMPY[node.op_type](x, constants[0]))
-
-
-NUMPY: Mapping[str, Callable[..., Array]] = {
-    "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "Max": np.maximum, "Min": np.minimum,
-}  # fmt: skip
-
-
-def _cast_type(node: onnx.NodeProto) -> int:
-    return next((int(attribute.i) for attribute in node.attribute if attribute.name == "to"), 0)
-
-
-def _grid_of(integers: _Integers) -> _Grid | None:
-    """The narrowest choice of type and zero point that holds bounded integers; None for four bits and fewer, and for
-    more than eight."""
-    count = integers.high - integers.low + 1
-    if not LARGEST_LEFT < count <= MOST_INTEGERS:
-        return None
-    choices = [(dtype, integers.zero) for dtype in GRID_TYPES] + [
-        (TensorProto.INT8, GRID_TYPES[TensorProto.INT8][0] - integers.low)
-    ]
-    for dtype, zero in choices:
-        least, most = GRID_TYPES[dtype]
-        low, high = integers.low + zero, integers.high + zero
-        if least <= low and high <= most and least <= zero <= most:
-            bounds = integers.low if low > least else None, integers.high if high < most else None
-            return _Grid(int(dtype), int(zero), *bounds)
-    return None
-
-
-def _axis_of(scale: Float32s, shape: tuple[int, ...]) -> int | None:
-    """The axis along which scales lie that broadcast to a shape, 0 for one scale; None for those of more axes."""
-    if scale.ndim > len(shape):
-        return None
-    if scale.size == 1:
-        return 0
-    extents = (*(1,) * (len(shape) - scale.ndim), *scale.shape)
-    along = [axis for axis, extent in enumerate(extents) if extent > 1]
-    return along[0] if len(along) == 1 and extents[along[0]] == shape[along[0]] else None
-
-
-def _inverse(scale: Float32s) -> Float32s:
-    return np.asarray(np.float32(1.0) / scale, np.float32)
-
-
-def _reciprocal(factor: Float32s) -> Float32s:
-    """Scales whose fp32 reciprocals are these factors, as far as there are any."""
-    with np.errstate(divide="ignore"):
-        scale = _inverse(factor)
-    for towards in (np.float32(0), np.float32(np.inf)):
-        near = np.nextafter(scale, towards)
-        with np.errstate(divide="ignore"):
-            fits = (_inverse(scale) != factor) & (_inverse(near) == factor)
-        scale = np.where(fits, near, scale)
-    return np.asarray(scale, np.float32)
