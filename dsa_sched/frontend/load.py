@@ -35,6 +35,7 @@ from dsa_sched.frontend.network.refusals import (
 )
 from dsa_sched.frontend.network.shapes import fix_shapes, sized_values
 from dsa_sched.frontend.network.terms import Term
+from dsa_sched.frontend.quantised.decomposed import spell_out_decomposed
 from dsa_sched.frontend.quantised.rewrite import quantised
 from dsa_sched.frontend.rewrites.row_lookups import with_row_lookups
 from dsa_sched.frontend.rewrites.simplify import simplify
@@ -205,8 +206,10 @@ def read_source(
 def _simplified(
     model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None, judge: Judge
 ) -> Network:
-    wants = judge.wants
-    network = replace(fold_constants(model, _with_shapes(model, shapes, batch)), rounding=wants.rounding)
+    wants, values = judge.wants, _with_shapes(model, shapes, batch)
+    if wants.int8:
+        spell_out_decomposed(model, values)
+    network = replace(fold_constants(model, values), rounding=wants.rounding)
     network = quantised(network, wants, judge.packing)
     network = prepare(with_row_lookups(network)) if wants.words else network
     require_whole(wants.whole)

@@ -153,6 +153,8 @@ class _Exact:
     def integers(self, name: str) -> tuple[str, Floats] | None:
         """A factor less its zero point in float32, and its scale, one or one per output channel."""
         node = self.made.get(name)
+        if node is not None and node.op_type == "Transpose":
+            return self.turned(node)
         if node is None or node.op_type != "DequantizeLinear":
             return None
         if node.input[0] in self.constants:
@@ -168,6 +170,15 @@ class _Exact:
         _, scale, zero = uniform
         read = self.op("Cast", node.input[0], to=TensorProto.FLOAT)
         return self.op("Sub", read, self.constant(zero, "float32")), scale
+
+    def turned(self, node: onnx.NodeProto) -> tuple[str, Floats] | None:
+        """Constant integers of a matrix after a Transpose; None for values, and for more axes."""
+        made = self.made.get(node.input[0])
+        integers = None if made is None else self.constants.get(made.input[0])
+        if made is None or made.op_type != "DequantizeLinear" or integers is None or integers.ndim != 2:
+            return None
+        found, order = self.integers(node.input[0]), helper.get_node_attr_value(node, "perm") if node.attribute else ()
+        return None if found is None or [*order] == [0, 1] else (self.op("Transpose", found[0]), found[1])
 
     def product(self, node: onnx.NodeProto) -> None:
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}

@@ -17,6 +17,10 @@ from dsa_sched.frontend.network.terms import number
 from dsa_sched.frontend.network.traced import TracedArray
 from dsa_sched.frontend.network.windows import windows_of
 from dsa_sched.frontend.quantised.grids import DEQUANTISE, LEAST, MOST, Floats, Grid, dequantised, grid_of
+from dsa_sched.frontend.quantised.held import HeldIntegers
+
+OF_NUMBERS = "product in floating point"
+"""Verdict on a product of quantised values, for explanations."""
 
 Shape = tuple[int, ...]
 Settings = tuple[tuple[str, Setting], ...]
@@ -130,6 +134,21 @@ def product_of(network: Network, node: Node, longest: int) -> IntegerProduct | N
     return replace(product, rest=more, sums=product.sums + sums, most=product.most + most)
 
 
+def of_numbers_because(left: Grid, right: HeldIntegers, shape: Shape) -> str:
+    """Why a product of two quantised values, the second of this shape, is one of their numbers in floating point; empty
+    where int8 kernels compute it. `left` is the grid of exact integers with one scale."""
+    if not right.exact:
+        return "its second factor is a mean of quantised values, which is no integer"
+    if not right.grid.uniform:
+        return "its second factor has one scale per channel"
+    if left.centre or right.grid.centre:
+        zeros = [f"{grid.centre + grid.offset} of {'uint8' if grid.offset else 'int8'}" for grid in (left, right.grid)]
+        return f"its factors have the zero points {zeros[0]} and {zeros[1]}; two values need 0 of int8 or 128 of uint8"
+    if shape[-1] % 2 or shape[-2] % 2:
+        return f"its second factor is {shape[-2]}x{shape[-1]}; int8 kernels need even numbers of rows and columns there"
+    return ""
+
+
 def _convolution(
     network: Network, node: Node, weights: TracedArray, grid: Grid, bias: TracedArray | None, longest: int
 ) -> IntegerProduct | None:
@@ -201,9 +220,12 @@ def _spread(bias: TracedArray | None, channels: int) -> TracedArray | None:
 
 
 def _integers_of(network: Network, name: str) -> tuple[TracedArray, TracedArray | None, Grid] | None:
-    """Constant integers less their zero points, as int8, what is left of them where they do not fit, and their grid.
-    None for what is no constant of eight bits."""
+    """Constant integers less their zero points, as int8, what is left of them where they do not fit, and their grid,
+    turned as a Transpose after them does. None for what is no constant of eight bits."""
     node = network.producer.get(name)
+    if node is not None and node.op_type == "Transpose":
+        found = _integers_of(network, node.inputs[0])
+        return None if found is None else _turned(node, *found)
     if node is None or node.op_type != DEQUANTISE or node.inputs[0] not in network.constants:
         return None
     grid, integers = grid_of(network, node), network.traced(node.inputs[0])
@@ -223,6 +245,15 @@ def _integers_of(network: Network, name: str) -> tuple[TracedArray, TracedArray 
     if rest.array.max() > MOST:
         return None
     return _as_int8(held), _as_int8(rest) if rest.array.any() else None, grid
+
+
+def _turned(
+    node: Node, weights: TracedArray, rest: TracedArray | None, grid: Grid
+) -> tuple[TracedArray, TracedArray | None, Grid]:
+    order = node.integers("perm", tuple(reversed(range(len(weights.shape)))))
+    axis = None if grid.axis is None else order.index(grid.axis)
+    more = None if rest is None else rest.transpose(*order)
+    return weights.transpose(*order), more, replace(grid, axis=axis)
 
 
 def _sums(weights: TracedArray, is_conv: bool) -> tuple[TracedArray, Floats]:

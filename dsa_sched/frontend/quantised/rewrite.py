@@ -51,7 +51,13 @@ from dsa_sched.frontend.quantised.grids import (
 )
 from dsa_sched.frontend.quantised.held import AVERAGES, EXACT_MOVES, HeldIntegers, channel_extent, feature_maps
 from dsa_sched.frontend.quantised.packing import PACKED, UNPACKED, packing_of
-from dsa_sched.frontend.quantised.products import IntegerProduct, average_of, product_of
+from dsa_sched.frontend.quantised.products import (
+    OF_NUMBERS,
+    IntegerProduct,
+    average_of,
+    of_numbers_because,
+    product_of,
+)
 from partitioner.ir.wants import Wants
 
 VANISHING = 1 / 64
@@ -268,10 +274,10 @@ class _Rewrite:
         right = None
         if product.weights is None:
             right = self._source(chain, node.inputs[1])
-            if right is None or not right.exact or not right.grid.uniform or left.grid.centre or right.grid.centre:
+            if right is None:
                 return False
-            shape = self.network.shape(node.inputs[1])
-            if shape[-1] % 2 or shape[-2] % 2:
+            if reason := of_numbers_because(left.grid, right, self.network.shape(node.inputs[1])):
+                self.draft.decide(node, OF_NUMBERS, reason)
                 return False
         y = node.outputs[0]
         if node.op_type == "MatMul" and product.weights is not None and (found := self._bias_after(y, product)):
