@@ -44,6 +44,7 @@ COLUMNS = {
     "torch.compile": "torch.compile",
     "max-autotune": "torch.compile, max-autotune",
 }
+PYTORCH = ("torch", "torch.compile", "max-autotune")
 NOT_MEASURED = "not measured"
 
 Key = tuple[str, int, str, str]
@@ -101,7 +102,7 @@ def _cell(way: str, row: Row | None, time: Row | None) -> str:
     """Empty for a way that there is not; nobody predicts PyTorch."""
     floor = f"{1e3 * row['floor_ms']:.1f} / " if row else ""
     if time is None:
-        return f"{floor}{NOT_MEASURED}" if row or way.startswith("torch") else ""
+        return f"{floor}{NOT_MEASURED}" if row or way in PYTORCH else ""
     low, high = time["quartiles_ms"]
     return f"{floor}{1e3 * time['median_ms']:.1f} ({1e3 * low:.1f} to {1e3 * high:.1f})"
 

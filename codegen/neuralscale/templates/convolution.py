@@ -144,7 +144,7 @@ class ConvolutionShape:
 class ConvolutionTemplate(Template):
     """Images of two axes, fp16 or int8 with fp16 results; constant weights, for fp16 images int8 ones too, an optional
     bias, any groups; one stride and one dilation for both axes; kernel, stride, dilation and padding up to 255; at most
-    32,767 channels, of int8 16,383 where each has a scale."""
+    32,767 channels, of int8 16,383 with scales."""
 
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         del chip

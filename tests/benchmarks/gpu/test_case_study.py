@@ -180,8 +180,11 @@ def test_floors_follow_the_rates_that_were_measured() -> None:
 
 
 def test_errors_of_networks_are_shown() -> None:
-    row = {"key": "net x1 O0 h200", "floor_ms": 1.0, "fitted_floor_ms": 1.25, "network_ms": 2.0, "error_share": 0.6}
-    assert cells("\n".join(fit.lines([row])), "| net x1") == ["net x1 O0 h200", "1.0000", "1.2500", "2.0000", "+60%"]
+    row = {"key": "net x1 O0 h200", "floor_ms": 1.0, "fitted_floor_ms": 1.25, "network_ms": 2.0, "error_share": 0.6,
+           "expected_ms": 1.6, "error_ms": 0.1}  # fmt: skip
+    assert cells("\n".join(fit.lines([row])), "| net x1") == [
+        "net x1 O0 h200", "1.0000", "1.2500", "1.6000 ± 0.1000", "2.0000", "+60%", "+25%",
+    ]  # fmt: skip
 
 
 def test_kernels_that_are_too_fast_fail_and_slow_ones_are_named() -> None:

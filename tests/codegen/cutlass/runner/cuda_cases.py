@@ -49,13 +49,13 @@ def numbers_without_graph(folder: Path, device: FakeDevice) -> None:
 
 
 def kernels_may_overlap_where_the_list_says_so(folder: Path, device: FakeDevice) -> None:
-    del device
     write_lists(folder, {**json.loads((folder / "launches.json").read_text()), "overlaps": True})
     for overlap, check, so_far in ((False, False, 0), (True, True, 0), (True, False, 2)):
         with GpuNetwork(folder, overlap=overlap, check=check) as network:
             np.testing.assert_array_equal(network.run({"x/in": example()})["y"], expected(example()))
         assert _calls().count("cuLaunchKernelEx") == so_far
     assert _calls().count("cuLaunchKernel") == 4
+    assert device.live(contexts=1) == 0
 
 
 def _numbers(folder: Path, device: FakeDevice, *, graph: bool) -> None:
