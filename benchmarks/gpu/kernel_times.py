@@ -1,7 +1,7 @@
 """Step `kernels`: what each group's launches take, warm and cold, beside the group's floor.
 
-Warm: fifty in a row, so that starting them hides behind their work and the L2 holds what it can. Cold: once, after other
-memory was written that fills the L2. Milliseconds by events; medians over repeats, added over a group's launches.
+Warm: fifty in a row, so that starting them hides behind their work and the L2 holds what it can. Cold: once, after
+other memory was written that fills the L2. Milliseconds by events; medians over repeats, added over a group's launches.
 
 A floor is the larger of what memories and units need. That with cold caches is held against the cold time: a time below
 0.9 of it says that the floor, or the chip file, is wrong, and fails. A kernel is named as slow whose warm time, in
