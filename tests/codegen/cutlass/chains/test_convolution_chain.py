@@ -18,6 +18,7 @@ from hw_models.errors import TargetError
 from partitioner.ir.kernels import read_kernel
 from partitioner.planners.levels import O3
 from tests.codegen.cutlass.chains.chain_models import convolutions, drawn_chain, judged_chain, work_of
+from tests.codegen.cutlass.chains.forced import by_floors
 from tests.codegen.cutlass.families.networks import Network, judged
 from tests.small_models import save
 
@@ -177,9 +178,9 @@ def test_what_is_offered_fits_the_chip(chip: str, tmp_path: Path) -> None:
 def test_whether_a_chain_pays(
     chip: str, shape: tuple[int, int, int, int], layers: list[tuple[int, int, int]], pays: bool, tmp_path: Path
 ) -> None:
-    """By expected times, against the fastest kernels of the layers one by one."""
+    """By floors, against the fastest kernels of the layers one by one."""
     summed = "x" if len(layers) == 3 else ""
-    work, _ = work_of(convolutions(shape, layers, summed=summed), tmp_path, chip)
+    work, _ = work_of(convolutions(shape, layers, summed=summed), tmp_path, str(by_floors(chip, tmp_path)))
     apart = sum(
         min(kernel.seconds for kernel in offered(KernelWork(work.graph, (layer,), work.chip))) for layer in work.layers
     )
