@@ -25,6 +25,7 @@ from dsa_sched.placement.model.scenario import ChipDevice
 from dsa_sched.stages.compilation import CompileOptions
 from partitioner.ir.plan import parse_plan
 from partitioner.planners.levels import AUTO, DEFAULT_LEVEL, PLANNERS, Auto, Images, Segments
+from tests.interrupts import heed_interrupts
 from tests.small_models import classifier, save
 from tests.small_networks import save_small_network
 
@@ -96,7 +97,9 @@ def test_ctrl_c_keeps_the_best_so_far(tmp_path: Path) -> None:
     """The whole command, by the signal that a terminal sends."""
     network = save_small_network("squeezenet", 32, tmp_path)
     command = (sys.executable, "-m", "dsa_sched", "compile", network, "--chip", "stcp920", "-o", tmp_path / "out")
-    run = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    run = subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=heed_interrupts
+    )
     assert run.stderr is not None
     line = next(line for line in run.stderr if "best so far" in line)
     run.send_signal(signal.SIGINT)

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from dsa_sched.cli import cli
 from dsa_sched.io.atomic_write import require_file, require_folder, write_whole
 from hw_models.errors import UserError
+from tests.interrupts import heed_interrupts
 from tests.small_models import one_node, save
 
 COMMAND = (sys.executable, "-m", "dsa_sched")
@@ -234,7 +235,7 @@ def test_an_interrupted_run_exits_as_shells_expect(tmp_path: Path) -> None:
     """While the command waits for a model that comes through a pipe."""
     os.mkfifo(tmp_path / "pipe")
     command = (*COMMAND, "disasm", tmp_path / "pipe")
-    run = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    run = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts)
     with (tmp_path / "pipe").open("wb"):  # opens when the command does
         run.send_signal(signal.SIGINT)
         _, said = run.communicate(timeout=30)

@@ -95,7 +95,7 @@ def test_the_fastest_of_three_is_taken() -> None:
     verify_kernel_plan(found, ctx)
     said = [str(decision) for decision in found.decisions if decision.subject == "a0"]
     assert said == [
-        "a0: computed by moves(tile=2): 1 launch, at least 3.000 us, launch binds",
+        "a0: computed by moves(tile=2): 1 launch, 3.000 us at least, launch binds",
         "a0: tuned: moves(tile=2): measured 4.000 us, moves(tile=3) 5.000 us, moves(tile=1) 9.000 us, on a device, its "
         "driver, a compiler",
     ]
