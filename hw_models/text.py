@@ -74,6 +74,8 @@ def _simt(simt: Simt | None) -> Iterator[str]:
             f"{size_text(simt.shared_bytes_per_block)} of {simt.shared_memory}, clusters of {simt.blocks_per_cluster}"
         )
         yield f"a launch: {simt.launch_us:g} us; all cores share {simt.cache}"
+        if simt.kernels:
+            yield f"times of {len(simt.kernels)} kinds of kernels"
 
 
 def _memory(memory: Memory) -> str:
