@@ -20,7 +20,6 @@ from codegen.cutlass.emission.arena import Arena
 from codegen.cutlass.emission.binary_list import BINARY_LIST, binary_list
 from codegen.cutlass.emission.launch_list import launch_list_text, printable, read_launch_list
 from codegen.cutlass.emission.nvcc import Compiler, NvccError, find_nvcc
-from codegen.cutlass.emission.overlap import waits_first
 from codegen.cutlass.emission.parameter_blocks import ParameterBlock, parameter_blocks
 from codegen.cutlass.families.registry import FAMILIES
 from codegen.cutlass.kernel.family import KernelWork
@@ -112,7 +111,6 @@ def emit_launches(
         data=content.data,
         modules=tuple(ModuleEntry(**_paths(source)) for source in compiled),
         launches=entries,
-        overlaps=all(waits_first(compiled[each.launch.source].module.kernels[each.launch.kernel]) for each in asked),
     )
     kernels = {name: data for each in compiled.values() for name, data in _kernel_files(each)}
     text = launch_list_text(listed)

@@ -135,12 +135,6 @@ class ExecutorDriver:
         else:
             start()
 
-    def launch_overlapping(
-        self, function: object, grid: Dim3, block: Dim3, shared_bytes: int, parameters: bytes, stream: int
-    ) -> None:
-        """One kernel after the other, as ever."""
-        self.launch(function, grid, block, shared_bytes, parameters, stream)
-
     def stream(self) -> int:
         self._streams += 1
         return self._streams

@@ -90,12 +90,6 @@ def _name(pattern: re.Pattern[str], most: int) -> Check:
     return check
 
 
-def _truth(value: Any, who: str) -> bool:
-    if not isinstance(value, bool):
-        raise _refuse(who, "true or false", value)
-    return value
-
-
 def _one_of(choices: tuple[str, ...]) -> Check:
     def check(value: Any, who: str) -> str:
         if value not in choices:
@@ -216,8 +210,7 @@ class LaunchEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchList:
-    """Contents of `launches.json`. `architecture` is that of the machine code, for example `sm_80`. `overlaps`: each
-    kernel waits by itself for what was launched before it (`griddepcontrol.wait`), so that it may start earlier."""
+    """Contents of `launches.json`. `architecture` is that of the machine code, for example `sm_80`."""
 
     format: Annotated[str, _one_of((FORMAT,))]
     architecture: Annotated[str, _name(ARCHITECTURE, 8)]
@@ -226,7 +219,6 @@ class LaunchList:
     data: Annotated[tuple[DataFile, ...], _each(_record(DataFile))]
     modules: Annotated[tuple[ModuleEntry, ...], _each(_record(ModuleEntry))]
     launches: Annotated[tuple[LaunchEntry, ...], _each(_record(LaunchEntry))]
-    overlaps: Annotated[bool, _truth] = False
 
 
 def _check_tensors(listed: LaunchList) -> None:
@@ -358,11 +350,6 @@ class Driver(Protocol):
         self, function: object, grid: Dim3, block: Dim3, shared_bytes: int, parameters: bytes, stream: int
     ) -> None: ...
 
-    def launch_overlapping(
-        self, function: object, grid: Dim3, block: Dim3, shared_bytes: int, parameters: bytes, stream: int
-    ) -> None:
-        """Launch a kernel that waits by itself for what was launched before it, and that may start before that ends."""
-
     def stream(self) -> int:
         """A new stream, which is freed with the driver."""
 
@@ -488,22 +475,6 @@ class CudaDriver:
             "cuLaunchKernel", function, *grid, *block, shared_bytes, stream, None, ctypes.addressof(extra)
         )  # fmt: skip
 
-    def launch_overlapping(
-        self, function: object, grid: Dim3, block: Dim3, shared_bytes: int, parameters: bytes, stream: int
-    ) -> None:
-        cuda = self._cuda
-        config, attribute = cuda.CUlaunchConfig(), cuda.CUlaunchAttribute()
-        config.gridDimX, config.gridDimY, config.gridDimZ = grid
-        config.blockDimX, config.blockDimY, config.blockDimZ = block
-        config.sharedMemBytes, config.hStream = shared_bytes, stream
-        attribute.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-        attribute.value.programmaticStreamSerializationAllowed = 1
-        config.attrs, config.numAttrs = [attribute], 1
-        block_of_bytes = ctypes.create_string_buffer(parameters, max(len(parameters), 1))
-        size = ctypes.c_size_t(len(parameters))
-        extra = (ctypes.c_void_p * 5)(1, ctypes.addressof(block_of_bytes), 2, ctypes.addressof(size), 0)
-        self._call("cuLaunchKernelEx", config, function, None, ctypes.addressof(extra))
-
     def stream(self) -> int:
         flag = self._cuda.CUstream_flags.CU_STREAM_NON_BLOCKING.value
         self._streams.append(int(self._call("cuStreamCreate", flag)))
@@ -593,17 +564,10 @@ class GpuNetwork:
     """A compiled network in the memory of a device. Only one thread at a time may use it."""
 
     def __init__(
-        self,
-        folder: str | Path,
-        driver: Driver | None = None,
-        *,
-        graph: bool = True,
-        check: bool = False,
-        overlap: bool = False,
+        self, folder: str | Path, driver: Driver | None = None, *, graph: bool = True, check: bool = False
     ) -> None:
         """Load a network. `graph`: run by one launch of a CUDA graph. `check`: wait after each launch, so that an error
-        names its layer; this excludes `graph`. `overlap`: let kernels start while those before them end, where they can
-        wait for these by themselves; not faster where grids are small (docs/gpu.md). Raises RunnerError."""
+        names its layer; this excludes `graph`. Raises RunnerError."""
         self._list = parse_launches(_file(Path(folder), "launches.json", MAX_LIST_BYTES).read_bytes())
         self._files = Path(folder)
         self.inputs: Mapping[str, LaunchTensor] = self._outside("input")
@@ -613,7 +577,6 @@ class GpuNetwork:
         self._driver: Driver = driver if driver is not None else CudaDriver()
         self._owned = driver is None
         self._graph, self._check = graph and not check, check
-        self._overlaps = overlap and not check and self._list.overlaps
         self._modules: dict[int, object] = {}
         self._functions: dict[tuple[int, str], object] = {}
         self._graphs: list[object] = []
@@ -739,22 +702,25 @@ class GpuNetwork:
         size = sum(len(content) for content in copied.values())
         copies = min(count, -(-rotated_bytes // size)) if size else 0
         memory = self._driver.allocate(copies * size) if copies else 0
-        bindings = []
-        for number in range(copies):
-            pointers, place = {}, memory + number * size
-            for name, content in copied.items():
-                self._driver.copy_in(place, content, self._stream)
-                pointers[name], place = place, place + len(content)
-            bindings.append(self._bind(pointers))
-        runs = [bindings[number % copies]._launches if copies else self._home._launches for number in range(count)]
-        timed = BoundNetwork(self, tuple(launch for run in runs for launch in run), ())
+        timed = None
         try:
+            runs = [self._copied(copied, memory + number * size) for number in range(copies)] or [self._home]
+            launches = (launch for number in range(count) for launch in runs[number % len(runs)]._launches)
+            timed = BoundNetwork(self, tuple(launches), ())
             yield timed
         finally:
             self._forget(timed)
-            self._driver.synchronize(self._stream)
             if copies:
+                self._driver.synchronize(self._stream)
                 self._driver.free(memory)
+
+    def _copied(self, contents: Mapping[str, NDArray[np.uint8]], place: int) -> BoundNetwork:
+        """The network with these inputs, one after the other from `place` on."""
+        pointers = {}
+        for name, content in contents.items():
+            self._driver.copy_in(place, content, self._stream)
+            pointers[name], place = place, place + len(content)
+        return self._bind(pointers)
 
     def _content(self, tensor: LaunchTensor) -> NDArray[np.uint8]:
         """Bytes of a tensor's memory, as many as keep what lies behind it aligned."""
@@ -880,11 +846,10 @@ class GpuNetwork:
         self._driver.replay(binding._graph, stream)
 
     def _launch_all(self, binding: BoundNetwork, stream: int) -> None:
-        start = self._driver.launch_overlapping if self._overlaps else self._driver.launch
         for launch, parameters in binding._launches:
             function = self._functions[launch.module, launch.kernel]
             with _naming_layer(launch):
-                start(function, launch.grid, launch.block, launch.shared_bytes, parameters, stream)
+                self._driver.launch(function, launch.grid, launch.block, launch.shared_bytes, parameters, stream)
                 if self._check:
                     self._driver.synchronize(stream)
 

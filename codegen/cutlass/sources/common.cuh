@@ -1,7 +1,6 @@
 // What kernels of our own share: halves in memory, floats in registers; indices of at most six axes.
 #include <cuda_fp16.h>
 #include <cstdint>
-#include "dependents.cuh"
 
 // For each of V neighbours, k.
 #define EACH _Pragma("unroll") for (int k = 0; k < V; ++k)

@@ -3,7 +3,6 @@
 #include "cutlass/cutlass.h"
 #include "cutlass/conv/kernel/default_conv2d_fprop_with_broadcast.h"
 #include "cutlass/epilogue/thread/linear_combination_residual_block.h"
-#include "dependents.cuh"
 @EPILOGUE@
 using Half = cutlass::half_t;
 using Layout = cutlass::layout::TensorNHWC;
@@ -16,7 +15,6 @@ using Kernel = cutlass::conv::kernel::DefaultConv2dFpropWithBroadcast<
 
 extern "C" __global__ void __launch_bounds__(Kernel::kThreadCount)
     convolution(__grid_constant__ const Kernel::Params params) {
-  after_predecessors();
   extern __shared__ __align__(128) unsigned char storage[];
   Kernel kernel;
   kernel(params, *reinterpret_cast<Kernel::SharedStorage*>(storage));

@@ -198,7 +198,6 @@ __device__ __forceinline__ void layer(Shared& s, const Chain& chain) {
 extern "C" __global__ void __launch_bounds__(THREADS, @SHARERS@)
     convolution_chain(const half* __restrict__ x, @PARAMETERS@, const half* __restrict__ source, half* __restrict__ y,
                       Dims heights, Dims widths, Dims pads_y, Dims pads_x) {
-  after_predecessors();
   extern __shared__ __align__(128) unsigned char storage[];
   Shared& s = *reinterpret_cast<Shared*>(storage);
   Chain chain = {x, {@WEIGHTS@}, {@BIASES@}, source, y};

@@ -383,7 +383,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, @SHARERS@)
     convolution_chain(const half* __restrict__ x, const half* __restrict__ weights, @PARAMETERS@,
                       const half* __restrict__ source, half* __restrict__ y, Dims heights, Dims widths, Dims pads_y,
                       Dims pads_x) {
-  after_predecessors();
   extern __shared__ __align__(128) unsigned char storage[];
   Shared& s = *reinterpret_cast<Shared*>(storage);
   Chain chain = {x, source, y};

@@ -4,7 +4,6 @@
 #include "cutlass/conv/kernel/default_conv2d_fprop.h"
 #include "cutlass/conv/kernel/default_conv2d_fprop_with_broadcast.h"
 #include "kernel/default_b2b_conv2d_fprop_smem_accumulator_sm80.h"
-#include "dependents.cuh"
 @EPILOGUE@
 using Half = cutlass::half_t;
 using Layout = cutlass::layout::TensorNHWC;
@@ -108,7 +107,6 @@ struct Pair {
 
 extern "C" __global__ void __launch_bounds__(Pair::kThreadCount)
     convolution_pair(__grid_constant__ const Pair::Params params) {
-  after_predecessors();
   extern __shared__ __align__(128) unsigned char storage[];
   Pair pair;
   pair(params, *reinterpret_cast<Pair::SharedStorage*>(storage));

@@ -5,7 +5,6 @@
 #include "cutlass/cutlass.h"
 #include "cutlass/gemm/kernel/default_gemm.h"
 #include "cutlass/epilogue/threadblock/default_epilogue_with_broadcast.h"
-#include "dependents.cuh"
 @EPILOGUE@
 using Half = cutlass::half_t;
 using RowMajor = cutlass::layout::RowMajor;
@@ -30,7 +29,6 @@ static_assert(sizeof(Storage) <= @SHARED@, "shared memory as it is launched with
 extern "C" __global__ void __launch_bounds__(@THREADS@)
     gemm(const Half* a, const Half* b, const Half* bias, const Half* source, Half* result, int m, int n, int k, int pitch_a,
          int pitch_b, int step_a, int step_b) {
-  after_predecessors();
   extern __shared__ __align__(128) unsigned char bytes[];
   Storage& storage = *reinterpret_cast<Storage*>(bytes);
   const int thread = threadIdx.x, warp = cutlass::canonical_warp_idx_sync(), lane = threadIdx.x % 32;

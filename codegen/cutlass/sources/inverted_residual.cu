@@ -66,7 +66,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, @SHARERS@)
                       const half* __restrict__ project, const half* __restrict__ project_bias,
                       const half* __restrict__ source, half* __restrict__ y, int height, int width, int out_height,
                       int out_width, int pad_y, int pad_x, int tiles) {
-  after_predecessors();
   extern __shared__ __align__(128) unsigned char storage[];
   Shared& s = *reinterpret_cast<Shared*>(storage);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;

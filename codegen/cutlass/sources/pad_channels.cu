@@ -1,7 +1,6 @@
 // Pixels of some channels to pixels of more, the others zero; one thread writes eight.
 extern "C" __global__ void __launch_bounds__(256)
     pad_channels(const half* __restrict__ x, half* __restrict__ y, int vectors, int channels, int padded) {
-  after_predecessors();
   const int i = blockIdx.x * 256 + threadIdx.x;
   if (i >= vectors) return;
   const int pixel = i / (padded / 8), first = i % (padded / 8) * 8;

@@ -6,7 +6,6 @@ constexpr int TILE = 64, DEPTH = 16, EACH_WAY = 4;
 extern "C" __global__ void __launch_bounds__(256)
     product(half* __restrict__ y, const half* __restrict__ a, const half* __restrict__ b, const half* __restrict__ bias,
             int m, int n, int k, Dims extents, Dims steps_a, Dims steps_b@PARAMETERS@) {
-  after_predecessors();
   __shared__ float left[DEPTH][TILE + 1], right[DEPTH][TILE];
   const int thread = threadIdx.x, across = (n - 1) / TILE + 1, down = (m - 1) / TILE + 1;
   const int column = blockIdx.x % across * TILE, row = blockIdx.x / across % down * TILE;

@@ -32,7 +32,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, @SHARERS@)
     product_pair(const half* __restrict__ a, const half* __restrict__ first, const half* __restrict__ first_bias,
                  const half* __restrict__ second, const half* __restrict__ second_bias, const half* __restrict__ source,
                  half* __restrict__ y, int rows) {
-  after_predecessors();
   extern __shared__ __align__(128) unsigned char storage[];
   Shared& s = *reinterpret_cast<Shared*>(storage);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, down = warp % DOWN, across = warp / DOWN;

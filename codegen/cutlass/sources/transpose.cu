@@ -3,7 +3,6 @@
 extern "C" __global__ void __launch_bounds__(256)
     @NAME@(half* __restrict__ y, const half* __restrict__ x, int rows, int columns, int row_stride, int column_stride,
            Dims others, Dims read, Dims written, Dims extents@PARAMETERS@) {
-  after_predecessors();
   __shared__ half tile[32][33];
   const int across = (columns + 31) / 32, down = (rows + 31) / 32;
   const int first_column = blockIdx.x % across * 32, first_row = blockIdx.x / across % down * 32;

@@ -48,16 +48,6 @@ def numbers_without_graph(folder: Path, device: FakeDevice) -> None:
     assert _calls().count("cuLaunchKernel") == 4
 
 
-def kernels_may_overlap_where_the_list_says_so(folder: Path, device: FakeDevice) -> None:
-    write_lists(folder, {**json.loads((folder / "launches.json").read_text()), "overlaps": True})
-    for overlap, check, so_far in ((False, False, 0), (True, True, 0), (True, False, 2)):
-        with GpuNetwork(folder, overlap=overlap, check=check) as network:
-            np.testing.assert_array_equal(network.run({"x/in": example()})["y"], expected(example()))
-        assert _calls().count("cuLaunchKernelEx") == so_far
-    assert _calls().count("cuLaunchKernel") == 4
-    assert device.live(contexts=1) == 0
-
-
 def _numbers(folder: Path, device: FakeDevice, *, graph: bool) -> None:
     with GpuNetwork(folder, graph=graph) as network:
         for factor in (1, 2):
@@ -366,7 +356,6 @@ def _calls() -> list[str]:
 CASES: tuple[Callable[[Path, FakeDevice], None], ...] = (
     numbers_by_graph,
     numbers_without_graph,
-    kernels_may_overlap_where_the_list_says_so,
     parameters_are_relocated_and_shared_memory_is_asked_for,
     tensors_by_dlpack_are_bound_without_copies,
     unfit_tensors_are_refused,

@@ -200,8 +200,9 @@ static void append(struct graph *graph, const struct record *one) {
     else graph->first = copy;
     graph->last = copy;
 }
-static int launch(struct function *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                  unsigned shared, struct CUstream_st *stream, void **values, void **extra) {
+int cuLaunchKernel(struct function *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned shared, struct CUstream_st *stream, void **values, void **extra) {
+    IN_CONTEXT("cuLaunchKernel");
     struct record one = {NULL, function, {gx, gy, gz, bx, by, bz}, shared, 0, {0}};
     if (values || !extra || extra[0] != (void *)1 || extra[2] != (void *)2 || extra[4]) return INVALID_VALUE;
     one.size = *(const size_t *)extra[3];
@@ -210,20 +211,6 @@ static int launch(struct function *function, unsigned gx, unsigned gy, unsigned 
     if (!stream || !stream->capturing) return execute(&one);
     append(&stream->graph, &one);
     return 0;
-}
-int cuLaunchKernel(struct function *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                   unsigned shared, struct CUstream_st *stream, void **values, void **extra) {
-    IN_CONTEXT("cuLaunchKernel");
-    return launch(function, gx, gy, gz, bx, by, bz, shared, stream, values, extra);
-}
-struct attribute { int id; char unused[4]; union { char bytes[64]; int allowed; } value; };
-struct config { unsigned g[3], b[3], shared; struct CUstream_st *stream; struct attribute *attributes; unsigned count; };
-int cuLaunchKernelEx(const struct config *config, struct function *function, void **values, void **extra) {
-    IN_CONTEXT("cuLaunchKernelEx");
-    /* the one attribute that the runner gives: programmatic stream serialization */
-    if (config->count != 1 || config->attributes->id != 6 || config->attributes->value.allowed != 1) return INVALID_VALUE;
-    return launch(function, config->g[0], config->g[1], config->g[2], config->b[0], config->b[1], config->b[2],
-                  config->shared, config->stream, values, extra);
 }
 
 int cuStreamCreate(struct CUstream_st **stream, unsigned flags) { IN_CONTEXT("cuStreamCreate"); (void)flags; MAKE(struct CUstream_st, stream); return 0; }
