@@ -11,7 +11,6 @@ and whether it was right; floors beside those worked out by hand, with the diffe
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,17 +20,17 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the package that is not installed
 
 from benchmarks.gpu.expected_floors import Compared, compared
+from benchmarks.gpu.store import read_list
 from benchmarks.gpu.study import SUBJECTS
 from benchmarks.gpu.study_floors import study_rows
 from benchmarks.output import add_outputs, at_least_one, finish, table
-from hw_models.errors import FileError, UserError
+from hw_models.errors import UserError
 
 __all__ = ["COLUMNS", "Times", "main", "markdown", "times_of"]
 
 Row = Mapping[str, Any]
 RESULTS = Path(__file__).resolve().parent / "results"
 PREDICTED, MEASURED = RESULTS / "gpu_predicted.json", RESULTS / "gpu_case-study.json"
-MOST_BYTES = 256 << 20
 CHIPS = ("h200", "a100")
 COLUMNS = {
     "default": "CUTLASS a layer, one tile",
@@ -57,24 +56,12 @@ def times_of(path: Path) -> dict[Key, Row]:
     file of something else."""
     if not path.is_file():
         return {}
-    rows = [row for row in _read(path, "rows") if "what" in row]
+    rows = [row for row in read_list(path, "rows") if "what" in row]
     found = {(row["network"], row["batch"], row["chip"], row["what"]): row for row in rows}
     for key, row in found.items():
         if "same" in row:
             found[key] = found.get((*key[:3], row["same"]), row)
     return {key: row for key, row in found.items() if "median_ms" in row}
-
-
-def _read(path: Path, key: str) -> list[Any]:
-    if not path.is_file() or path.stat().st_size > MOST_BYTES:
-        raise FileError(f"{path}", needs=f"a file of at most {MOST_BYTES} bytes", has="none such")
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise FileError(f"{path}", needs="JSON", has=str(error)) from error
-    if not isinstance(found, dict) or not isinstance(found.get(key), list):
-        raise FileError(f"{path}", needs=f"an object with a list {key}", has="another")
-    return list(found[key])
 
 
 def markdown(rows: Sequence[Row], times: Times) -> str:
@@ -192,7 +179,7 @@ def _rows(options: argparse.Namespace) -> list[Row]:
     if options.subject is None:
         if options.force_group or options.batch:
             raise UserError("--force-group, --batch", needs="the --subject that they are of", has="none")
-        return [row for row in _read(PREDICTED, "study") if row["chip"] in chips]
+        return [row for row in read_list(PREDICTED, "study") if row["chip"] in chips]
     (subject,) = (subject for subject in SUBJECTS if subject.name == options.subject)
     asked = replace(subject, batches=tuple(options.batch or subject.batches))
     said = [asked], chips, lambda words: print(words, file=sys.stderr, flush=True)

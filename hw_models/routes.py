@@ -29,6 +29,17 @@ def main_memory(chip: Chip) -> str:
     return max(shared, key=lambda memory: memory.size_bytes).name
 
 
+def floor_names(chip: Chip) -> dict[str, str]:
+    """The memory or unit of a GPU for each floor that a `KernelRate` names. Raises ChipError for another chip."""
+    return {
+        "main": main_memory(chip),
+        "cache": chip.simt.cache,
+        "shared": chip.simt.shared_memory,
+        "tensor": chip.tensor.name,
+        "lanes": chip.lanes.name,
+    }
+
+
 def staging_memory(chip: Chip, local: str) -> str:
     """The memory from which data enter `local` on their way from the main memory (the main memory itself on a chip
     without a level in between)."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.gpu.bench import Bench, Item, Row
-from benchmarks.gpu.kernel_rates import Rate, beyond_us, fitted_rates, samples_of, yaml_lines
+from benchmarks.gpu.kernel_rates import beyond_us, lines_of, row_of, samples_of
 from benchmarks.gpu.store import Program, expected_ms
 
 __all__ = ["Rates", "fitted_ms", "items", "lines", "measured_rates"]
@@ -25,10 +25,10 @@ Rates = Mapping[str, float]
 def items(bench: Bench) -> Iterator[Item]:
     for program in bench.programs():
         yield Item(program.key, lambda program=program: _row(bench, program))  # type: ignore[misc]
-    yield Item(KINDS, lambda: {"kinds": list(yaml_lines(_kinds(bench)))})
+    yield Item(KINDS, lambda: _samples(bench))
 
 
-def _kinds(bench: Bench) -> Iterator[Rate]:
+def _samples(bench: Bench) -> Row:
     """Of the kernels that steps kernels and order have timed, with the launch that step rates has."""
     rates = [row for row in bench.rows("rates") if "per_second" in row and row["what"] == "launch"]
     launches = [1e6 / row["per_second"] for row in rates]
@@ -36,7 +36,7 @@ def _kinds(bench: Bench) -> Iterator[Rate]:
     programs = bench.here((*pack.programs, *pack.candidates))
     roles: dict[str, str] = next((pack.manifest["rates"][program.chip]["roles"] for program in programs), {})
     samples = samples_of(programs, kernels, bench.rows("order"), roles)
-    return fitted_rates(samples, launches[0] if launches else 0.0, beyond_us(kernels, bench.rows("networks")))
+    return row_of(samples, launches[0] if launches else 0.0, beyond_us(kernels, bench.rows("networks")))
 
 
 def _row(bench: Bench, program: Program) -> Row:
@@ -89,7 +89,7 @@ def lines(rows: Sequence[Row]) -> list[str]:
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row in rows:
-        if "kinds" in row:
+        if row["key"] == KINDS:
             continue
         if "floor_ms" not in row:
             found.append(f"| {row['key']} | {row.get('error', '')} | | | | | |")
@@ -101,5 +101,5 @@ def lines(rows: Sequence[Row]) -> list[str]:
             over = row["network_ms"] / row["expected_ms"] - 1
             took = f"{row['network_ms']:.4f} | {row['error_share']:+.0%} | {over:+.0%}"
         found.append(f"| {row['key']} | {row['floor_ms']:.4f} | {fitted} | {expected} | {took} |")
-    kinds = [line for row in rows for line in row.get("kinds", ())]
+    kinds = lines_of(rows)
     return [*found, "", "simt.kernels of the chip file would be", "", *kinds] if kinds else found

@@ -1,28 +1,42 @@
-"""Rates of kinds of kernels, from times of single kernels: what the chip file's `simt.kernels` should say.
+"""Rates of kinds of kernels, from times of single kernels: `python benchmarks/gpu/kernel_rates.py [FILE...]`.
 
     rows of steps kernels and order, floors of the pack --by kind--> start, times of each floor, error --> lines of YAML
+
+Prints what the chip file's `simt.kernels` should say by the samples in these files: gpu_fit.json of runs of `make gpu`,
+or by default those of which the lines of h200.yaml are made, benchmarks/results/gpu_samples.json.
 
 A kind is a template, with the parameter that sets its speed where enough kernels differ by it (`SPLIT`). Each kind's
 times are fitted by a start and a sum of its floors, each any number of times, none negative, by least squares of the
 relative error. A sum, because what one unit does overlaps little with what another does in kernels that wait for each
 step of theirs; the largest floor alone explains less. Kinds start from the numbers of their template. What a launch of
 a network takes beyond the same launch in a row of its own is added to every start (`beyond_us`).
+
+This file is read where there is only NumPy.
 """
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 from statistics import median
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for the package that is not installed
 
 import numpy as np
 
 from benchmarks.gpu.bench import Row
-from benchmarks.gpu.store import Program
+from benchmarks.gpu.store import Program, read_list
 from benchmarks.gpu.synthetic import Array
+from hw_models.errors import FileError
 
-__all__ = ["ROLES", "Rate", "Sample", "beyond_us", "fitted_rates", "samples_of", "yaml_lines"]
+__all__ = ["ROLES", "SAMPLES", "Rate", "Sample", "beyond_us", "fitted_rates", "lines_of", "row_of", "samples_of"]
+
+SAMPLES = Path(__file__).resolve().parents[1] / "results" / "gpu_samples.json"
+"""Of which the lines of h200.yaml are made."""
 
 ROLES = ("main", "cache", "shared", "tensor", "lanes")
 """Memories and units as the chip file's records name them."""
@@ -115,7 +129,7 @@ def fitted_rates(samples: Iterable[Sample], launch_us: float, more_us: float) ->
 
 
 def _read(kernel: str) -> tuple[str, dict[str, str]]:
-    """Template and parameters of `template(name=value, ...)`; this file is read where there is only NumPy."""
+    """Template and parameters of `template(name=value, ...)`."""
     template, _, named = kernel.rstrip(")").partition("(")
     return template, dict(pair.split("=", 1) for pair in named.split(", ") if pair)
 
@@ -157,7 +171,7 @@ def _not_negative(terms: Array, wanted: Array) -> Array:
     return found
 
 
-def yaml_lines(rates: Iterable[Rate]) -> Iterator[str]:
+def _yaml_lines(rates: Iterable[Rate]) -> Iterator[str]:
     """As they stand in a chip file."""
     for rate in rates:
         kernel = f'"{rate.kernel}"' if "(" in rate.kernel else rate.kernel
@@ -166,3 +180,37 @@ def yaml_lines(rates: Iterable[Rate]) -> Iterator[str]:
             f"    - {{kernel: {kernel}, start_us: {rate.start_us:.2f}, {times}error: {rate.error:.2f}}}"
             f"  # of {rate.samples} kernels"
         )
+
+
+def row_of(samples: Iterable[Sample], launch_us: float, more_us: float) -> Row:
+    """Samples as a row of results, short enough to be kept: kernel, floors by role, time."""
+
+    def short(number: float) -> float:
+        return float(f"{number:.4g}")
+
+    kept = [[each.kernel, list(map(short, each.floors_us)), short(each.took_us)] for each in samples]
+    return {"launch_us": short(launch_us), "beyond_us": short(more_us), "samples": sorted(kept)}
+
+
+def lines_of(rows: Sequence[Row]) -> list[str]:
+    """What rows with samples say together; launches are the median of theirs."""
+    known = [row for row in rows if row.get("samples")]
+    samples = [Sample(kernel, tuple(floors), took) for row in known for kernel, floors, took in row["samples"]]
+    launch_us, more_us = (median(row[name] for row in known) if known else 0.0 for name in ("launch_us", "beyond_us"))
+    return list(_yaml_lines(fitted_rates(samples, launch_us, more_us)))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Rates of kinds of kernels, as a chip file takes them.")
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help=f"with samples (default {SAMPLES.name})")
+    try:
+        rows = [row for file in parser.parse_args(arguments).files or [SAMPLES] for row in read_list(file, "rows")]
+        print("\n".join(lines_of(rows) or ["no samples"]))
+    except FileError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -10,7 +10,7 @@ from codegen.cutlass.emission.nvcc import NvccError, find_nvcc
 from hw_models.cache import Cache
 from hw_models.chip import Chip
 from hw_models.errors import ChipError, TargetError
-from hw_models.routes import main_memory
+from hw_models.routes import floor_names, main_memory
 
 __all__ = ["packed_rates"]
 
@@ -33,7 +33,7 @@ def packed_rates(chip: Chip, writer: PackWriter, *, ptx: bool) -> dict[str, Any]
         "module": writer.add(code),
         "kernels": _said(chip),
         "places": _places(chip),
-        "roles": _roles(chip),
+        "roles": floor_names(chip),
     }
 
 
@@ -44,17 +44,6 @@ def _places(chip: Chip) -> dict[str, str]:
         "L2": chip.simt.cache,
         "mma": chip.tensor.name,
         "wgmma": chip.tensor.name,
-    }
-
-
-def _roles(chip: Chip) -> dict[str, str]:
-    """The memory or unit of the chip for each role of `simt.kernels`."""
-    return {
-        "main": main_memory(chip),
-        "cache": chip.simt.cache,
-        "shared": chip.simt.shared_memory,
-        "tensor": chip.tensor.name,
-        "lanes": chip.lanes.name,
     }
 
 

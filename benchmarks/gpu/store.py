@@ -23,7 +23,7 @@ __all__ = ["FORMAT", "NEEDED", "Pack", "PackWriter", "Program", "checkout_hash",
 
 FORMAT = "dsa-sched-gpu-pack/1"
 MANIFEST, OBJECTS = "manifest.json", "objects"
-MOST_MANIFEST_BYTES, MOST_OBJECT_BYTES = 64 << 20, 1 << 30
+MOST_MANIFEST_BYTES, MOST_OBJECT_BYTES, MOST_RESULT_BYTES = 64 << 20, 1 << 30, 256 << 20
 NAME_DIGITS = 32
 NAME = re.compile(rf"[0-9a-f]{{{NAME_DIGITS}}}")
 NEEDED = ("benchmarks/gpu", "codegen", "hw_models", "partitioner")
@@ -175,6 +175,19 @@ def read_pack(folder: Path) -> Pack:
         has = str(manifest.get("format")) if isinstance(manifest, dict) else type(manifest).__name__
         raise FileError(f"{path}", needs=f"format {FORMAT}", has=has)
     return Pack(folder, sha256(data).hexdigest(), manifest)
+
+
+def read_list(path: Path, key: str) -> list[Any]:
+    """The list of this name in a JSON file of results. Raises FileError for a file of something else."""
+    if not path.is_file() or path.stat().st_size > MOST_RESULT_BYTES:
+        raise FileError(f"{path}", needs=f"a file of at most {MOST_RESULT_BYTES} bytes", has="none such")
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"{path}", needs="JSON", has=str(error)) from error
+    if not isinstance(found, dict) or not isinstance(found.get(key), list):
+        raise FileError(f"{path}", needs=f"an object with a list {key}", has="another")
+    return list(found[key])
 
 
 def checkout_hash(root: Path) -> str:

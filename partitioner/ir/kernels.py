@@ -18,7 +18,7 @@ from typing import Protocol, runtime_checkable
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
 from hw_models.parts import KernelRate
-from hw_models.routes import main_memory
+from hw_models.routes import floor_names
 from partitioner.ir.graph import Graph
 from partitioner.ir.layers import Layer
 from partitioner.ir.target import AcceptingTarget
@@ -141,13 +141,7 @@ def with_speed(kernel: Kernel, chip: Chip) -> Kernel:
 
 
 def _speed(rate: KernelRate, chip: Chip) -> KernelSpeed:
-    times = (
-        (main_memory(chip), rate.main),
-        (chip.simt.cache, rate.cache),
-        (chip.simt.shared_memory, rate.shared),
-        (chip.tensor.name, rate.tensor),
-        (chip.lanes.name, rate.lanes),
-    )
+    times = ((name, float(getattr(rate, role))) for role, name in floor_names(chip).items())
     return KernelSpeed(1e-6 * rate.start_us, tuple((name, many) for name, many in times if many), rate.error)
 
 

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+import hw_models
 from benchmarks.gpu.bench import Row
-from benchmarks.gpu.kernel_rates import ROLES, Sample, beyond_us, fitted_rates, samples_of, yaml_lines
+from benchmarks.gpu.kernel_rates import (
+    ROLES,
+    SAMPLES,
+    Sample,
+    beyond_us,
+    fitted_rates,
+    lines_of,
+    main,
+    row_of,
+    samples_of,
+)
 from benchmarks.gpu.store import Program
+from hw_models.loading import load_chip
 from hw_models.parts import KernelRate
 
 Times = tuple[float, float, float, float, float]
@@ -83,7 +96,25 @@ def test_launches_of_a_network_may_take_longer_than_in_a_row() -> None:
 
 
 def test_lines_are_read_as_records_of_a_chip_file() -> None:
-    rates = list(fitted_rates(drawn("conv2d(tile=64x64, aligned=8)", 3.0, (1.0, 0.0, 0.0, 2.0, 0.0), 30), 0.5, 0.0))
-    read = [KernelRate.model_validate(line) for line in yaml.safe_load("\n".join(yaml_lines(rates)))]
+    samples = drawn("conv2d(tile=64x64, aligned=8)", 3.0, (1.0, 0.0, 0.0, 2.0, 0.0), 30)
+    lines = lines_of([{"key": "other"}, row_of(samples[:10], 0.4, 0.1), row_of(samples[10:], 0.6, 0.1)])
+    read = [KernelRate.model_validate(line) for line in yaml.safe_load("\n".join(lines))]
     assert [rate.kernel for rate in read] == ["conv2d", "conv2d(tile=64x64)"]
-    assert read[1].tensor == pytest.approx(rates[1].times[ROLES.index("tensor")], abs=0.01)
+    whole = list(fitted_rates(samples, 0.5, 0.1))
+    assert read[1].tensor == pytest.approx(whole[1].times[ROLES.index("tensor")], abs=0.01)
+    assert read[1].start_us == pytest.approx(whole[1].start_us, abs=0.01)
+
+
+@pytest.mark.parametrize("chip", ["h100", "h200"])
+def test_the_lines_of_the_chip_files_are_those_of_the_samples(chip: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    said = capsys.readouterr().out
+    text = (Path(hw_models.__file__).parent / "chips" / f"{chip}.yaml").read_text(encoding="utf-8")
+    assert text.partition("  kernels:\n")[2] == said
+    assert said.count("\n") == len(load_chip(chip).simt.kernels) > 20
+
+
+def test_a_file_without_samples_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path / "none.json")]) == 1
+    assert "none.json: needs a file" in capsys.readouterr().err
+    assert SAMPLES.is_file()

@@ -99,7 +99,7 @@ def test_candidates_are_run_alone(rehearsed: tuple[Path, str], pack: Path) -> No
 
 def test_floors_are_fitted_where_rates_were_measured(rehearsed: tuple[Path, str]) -> None:
     found = rows(rehearsed[0], "fit")
-    assert found.pop("kinds of kernels")["kinds"] == []
+    assert found.pop("kinds of kernels")["samples"] == []
     assert set(found) == {"branching x2 O0 h200", "branching x2 O3 h200"}
     assert {row["skipped"] for row in found.values()} == {"step rates has measured nothing"}
 
