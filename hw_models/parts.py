@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from operator import not_
 from types import MappingProxyType
 from typing import Annotated, Literal, Protocol, TypeVar
 
@@ -291,10 +292,6 @@ class Assumed(Part):
     queue_depth: Count
 
 
-def _none_of_them(parts: tuple[Part, ...]) -> bool:
-    return not parts
-
-
 class KernelRate(Part):
     """What a kind of kernel takes on the chip, as it was measured: a start, and its floors, some of them many times.
 
@@ -346,7 +343,7 @@ class Simt(Part):
     shared_bytes_per_block: Bytes
     cache: Name
     launch_us: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
-    kernels: tuple[KernelRate, ...] = Field(default=(), max_length=1000, strict=False, exclude_if=_none_of_them)
+    kernels: tuple[KernelRate, ...] = Field(default=(), max_length=1000, strict=False, exclude_if=not_)
 
 
 def names_of(parts: Sequence[Named]) -> str:

@@ -31,6 +31,12 @@ drawbacks of such a kernel, barriers between its layers and fewer blocks at once
 NOTHING: frozenset[str] = frozenset()
 
 
+def merge_margin(kernel: Kernel) -> float:
+    """The share that a kernel of several layers must promise to save: MARGIN, or the error of its kind where that is
+    larger."""
+    return max(MARGIN, kernel.error)
+
+
 @dataclass(frozen=True, slots=True)
 class SharedCache:
     """The cache before the main memory `main`, and the bandwidths of both in bytes per second."""
@@ -131,12 +137,10 @@ class GroupWork:
 
     def cost(self, hits: frozenset[str] = NOTHING) -> float:
         """Seconds, including the margin of a kernel of several layers."""
-        return self.seconds(hits) * (1 + self.margin(hits))
-
-    def margin(self, hits: frozenset[str] = NOTHING) -> float:
-        """The share that a kernel of several layers must promise to save: MARGIN, or the error of its kind where that
-        is larger."""
-        return max(MARGIN, self.best(hits).error) if len(self.layers) > 1 and self.kernels else 0.0
+        if len(self.layers) == 1 or not self.kernels:
+            return self.seconds(hits)
+        best = self.best(hits)
+        return best.seconds * (1 + merge_margin(best))
 
     def _bytes(self, kernel: Kernel) -> dict[str, int]:
         sizes: dict[str, int] = {}

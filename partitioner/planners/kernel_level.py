@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from partitioner.context.plan_context import KernelContext
-from partitioner.fusion.cache_hits import MARGIN, GroupWork, KernelRun, run_of
+from partitioner.fusion.cache_hits import GroupWork, KernelRun, merge_margin, run_of
 from partitioner.fusion.kernel_cover import cheapest_covers
 from partitioner.fusion.kernel_sets import bits
 from partitioner.ir.decisions import Decision
@@ -55,7 +55,7 @@ def kernel_plan(ctx: KernelContext, planner: KernelPlanner, forced: Sequence[str
         return _plan(ctx, planner.name, run, reasons)
     merged = any(len(work.layers) > 1 for work, _ in run.groups())
     level, other = ("O3", "O0") if merged else ("O0", "O3")
-    known = any(work.best(hits).measured for work, hits in run.groups() if work.kernels)
+    known = all(work.best(hits).measured for work, hits in run.groups() if work.kernels)
     said = f"{_duration(run.seconds, known)}, by {'measured rates' if known else 'floors and launches'}"
     against = _duration(apart.seconds, known) if merged else "no set of layers is faster as one kernel"
     plan = _plan(ctx, level, run, reasons)
@@ -277,7 +277,7 @@ def _merge_decision(
 ) -> Decision:
     subject, *others = (layer.name for layer in candidate.layers)
     kernel = merged.kernels[0][1]
-    margin = max(MARGIN, kernel.error)
+    margin = merge_margin(kernel)
     names = ", ".join(others)
     binds = f" ({kernel.binding.name} binds)" if kernel.binding else ""
     ways = f"{kernel.text} takes {_duration(merged.seconds, kernel.measured is not None)}{binds}"
