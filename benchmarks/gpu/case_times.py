@@ -30,8 +30,7 @@ LAYERS = "layers"
 
 def items(bench: Bench) -> Iterator[Item]:
     programs = sorted(bench.here(bench.pack.studied), key=_worth)
-    least = {network: min(each.batch for each in programs if each.network == network)
-             for network in {program.network for program in programs}}  # fmt: skip
+    least = {program.network: program.batch for program in programs}  # the last of each
     forced = [program for program in programs if program.level.startswith("forced")]
     plain = [_packed(bench, program) for program in programs if program.level == LAYERS]
     for program in programs:

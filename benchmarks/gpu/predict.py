@@ -117,17 +117,7 @@ def markdown(figures: Row) -> str:
          f"{row['over_o0']:.2f}")
         for row in figures["rows"]
     ]  # fmt: skip
-    headings = (
-        "chip",
-        "network",
-        "batch",
-        "level",
-        "floor ms",
-        "launches ms",
-        "expected ms",
-        "kernels",
-        "O0 over it",
-    )
+    headings = ("chip", "network", "batch", "level", "floor ms", "launches ms", "expected ms", "kernels", "O0 over it")
     left = [f"Left out: {row['network']}, batch {row['batch']}: {row['reason']}" for row in figures["left_out"]]
     return "\n\n".join(("# Floors on GPUs", f"{SAID[0].upper()}{SAID[1:]}.", table(headings, rows), *left, ""))
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from codegen.cutlass.families.matrix.padding import pad_channels, pad_pixels
 from codegen.cutlass.families.matrix.tensor_epilogues import TensorEpilogue, epilogue_of
-from codegen.cutlass.families.matrix.tiles import TILES, WIDE_TILES, MatrixTile, tile_floors, tile_named
+from codegen.cutlass.families.matrix.tiles import KNOWN_TILES, TILES, WIDE_TILES, MatrixTile, tile_floors, tile_named
 from codegen.cutlass.kernel.family import KernelWork, Parameters
 from codegen.cutlass.kernel.floors import MOST_BLOCKS, launch_seconds, main_floor, window_bytes
 from codegen.cutlass.kernel.launches import Address, ComputedLaunch, Data, Launch, LayerScratch, Place, Source, moved
@@ -180,10 +180,10 @@ class ConvolutionFamily:
     def launches(
         self, work: KernelWork, parameters: Parameters, constants: Constants
     ) -> tuple[Launch | ComputedLaunch, ...]:
-        """The launches, one per group. Raises TargetError for a tile that is not in `TILES`."""
+        """The launches, one per group. Raises TargetError for a tile that is not in `KNOWN_TILES`."""
         problem, tile = _Problem(work, parameters.get("taps") == "rows"), tile_named(parameters.get("tile"))
         if tile is None:
-            raise TargetError(f"kernel {self.name}", needs=f"a tile of {', '.join(t.name for t in TILES)}",
+            raise TargetError(f"kernel {self.name}", needs=f"a tile of {', '.join(t.name for t in KNOWN_TILES)}",
                               has=str(parameters.get("tile")))  # fmt: skip
         source = _source(problem, tile)
         image, filters = work.anchor.inputs[:2]

@@ -18,6 +18,7 @@ from codegen.cutlass.families.matrix.padding import pad_matrices
 from codegen.cutlass.families.matrix.products import WIDEST, BatchAxis, Product, product_of
 from codegen.cutlass.families.matrix.tensor_epilogues import TensorEpilogue, epilogue_of
 from codegen.cutlass.families.matrix.tiles import (
+    KNOWN_TILES,
     PRODUCT_TILES,
     WIDE_TILES,
     MatrixTile,
@@ -56,10 +57,10 @@ class GemmFamily:
         return tuple(_candidate(work, product, tile) for tile in ordered)
 
     def launches(self, work: KernelWork, parameters: Parameters, constants: Constants) -> tuple[Launch, ...]:
-        """The launches, padding first. Raises TargetError for a tile that is not in `PRODUCT_TILES`."""
+        """The launches, padding first. Raises TargetError for a tile that is not in `KNOWN_TILES`."""
         product, tile = product_of(work), tile_named(parameters.get("tile"))
         if tile is None or not _fits(product):
-            raise TargetError(f"kernel {self.name}", needs=f"a tile of {', '.join(t.name for t in PRODUCT_TILES)}",
+            raise TargetError(f"kernel {self.name}", needs=f"a tile of {', '.join(t.name for t in KNOWN_TILES)}",
                               has=str(parameters.get("tile")))  # fmt: skip
         name_a, name_b = work.anchor.inputs[:2]
         a = _Factor(name_a, product.matrices_a, product.rows, product.depth, product.rows, product.read_depth)

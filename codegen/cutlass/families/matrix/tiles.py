@@ -78,9 +78,12 @@ PRODUCT_TILES: Sequence[MatrixTile] = (*TILES, MatrixTile(32, 64, 16, 32, 6))
 the main memory, so more of its small tiles of depth are in flight."""
 
 
+KNOWN_TILES: Sequence[MatrixTile] = (*PRODUCT_TILES, *WIDE_TILES)
+
+
 def tile_named(name: object) -> MatrixTile | None:
     """The tile that a plan's parameter names; None where there is no such tile."""
-    return next((tile for tile in (*PRODUCT_TILES, *WIDE_TILES) if tile.name == name), None)
+    return next((tile for tile in KNOWN_TILES if tile.name == name), None)
 
 
 def fewest_idle_first(
