@@ -24,7 +24,9 @@ __host__ __device__ constexpr int extent(int layer, int tile) {
 }
 __host__ __device__ constexpr int larger_of(int a, int b) { return a > b ? a : b; }
 
-constexpr uint32_t OUTSIDE = ~0u;
+// Bytes to a pixel that is not there: more than to any pixel of an image, and a multiple of 16, as cp.async needs of an
+// address even where it reads nothing.
+constexpr uint32_t OUTSIDE = ~15u;
 enum { READY = 1, LOAD, MULTIPLY };  // numbers of barriers
 
 template <int I>

@@ -108,7 +108,7 @@ def _issue(instruction: PtxInstruction, cache: str, core: CtaBatch) -> Step:
 
 def _copied(core: CtaBatch, addresses: Array, sizes: Array, width: int) -> Array:
     """Copied bytes (n, width): as many as requested, followed by zeros."""
-    if (addresses & np.uint64(width - 1))[sizes > 0].any():
+    if (addresses & np.uint64(width - 1)).any():
         raise KernelFault(
             FaultKind.MISALIGNED, f"cp.async copies {width} bytes from an address that is not a multiple of it"
         )

@@ -153,6 +153,8 @@ def test_misaligned() -> None:
     assert found.kind is FaultKind.MISALIGNED
     assert fault("ld.global.v2.u32 {%r10, %r11}, [%d0+4];").kind is FaultKind.MISALIGNED
     assert fault(f"{PLACE} st.shared.u32 [%r12+2], %r3;").kind is FaultKind.MISALIGNED
+    nothing_read = f"{PLACE} cp.async.ca.shared.global [%r12], [%d0+2], 4, 0; cp.async.wait_all;"
+    assert fault(nothing_read).kind is FaultKind.MISALIGNED
 
 
 def test_what_nobody_wrote_to_global_memory_is_nan() -> None:
