@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import pairwise, product
 
 from codegen.cutlass.families.fused.chained_layers import ChainedConvolution
-from codegen.cutlass.families.fused.layer_tile import LayerTile, operand_rows
+from codegen.cutlass.families.fused.layer_tile import LayerTile, operand_rows, pixel_step
 from codegen.cutlass.families.fused.occupancy import (
     REGISTERS_STEP,
     RESERVED_BYTES,
@@ -213,17 +213,12 @@ def _computed(convolutions: Sequence[ChainedConvolution], pixels: tuple[int, int
     high, wide = convolutions[-1].result[1:3]
     blocks, total = -(-high // height) * -(-wide // width), 0
     for conv in reversed(convolutions):
-        taps, step = conv.op.ints("kernel")[0], _step(conv, convolutions[0])
+        taps, step = conv.op.ints("kernel")[0], pixel_step(conv, conv is convolutions[0])
         read = ((height - 1) * step + taps, (width - 1) * step + taps)
         rows = operand_rows(height, width, -(-read[1] // step) if instruction == "wgmma" else width)
         total += blocks * rounded_up(rows, ROWS[instruction]) * taps * taps * conv.channels * conv.filters
         height, width = read
     return total, blocks * height * width
-
-
-def _step(conv: ChainedConvolution, first: ChainedConvolution) -> int:
-    """Pixels that a convolution's pixels are apart in shared memory: a 1x1 that is the first one gathers them."""
-    return 1 if conv is first and conv.op.ints("kernel")[0] == 1 else conv.stride
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,12 +250,9 @@ def _tile_layers(
         share = thread_registers(chip, 1, _threads(units.instruction, units.warps))
         room = min(room, share - OTHER_REGISTERS[units.instruction])
     for conv in reversed(convolutions):
-        taps = conv.op.ints("kernel")[0]
-        step = _step(conv, convolutions[0])
-        extents = (height, width, (height - 1) * step + taps, (width - 1) * step + taps, step)
         first, last = conv is convolutions[0], conv is convolutions[-1]
         splits = (
-            LayerTile(conv, *extents, units.instruction, units.depth, units.warps, first, last, block, down)
+            LayerTile(conv, height, width, units.instruction, units.depth, units.warps, first, last, block, down)
             for block, down in units.splits()
         )
         fitting = (layer for layer in splits if (layer.registers if layer.grouped else layer.sums) <= room)
@@ -268,5 +260,5 @@ def _tile_layers(
         if best is None:
             return ()
         layers.append(best)
-        height, width = extents[2:4]
+        height, width = best.in_height, best.in_width
     return tuple(reversed(layers))

@@ -9,6 +9,7 @@ The numbers equal those of the templates (`chain_tiles.py` says which).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -27,18 +28,19 @@ def operand_rows(height: int, width: int, pitch: int) -> int:
     return (height - 1) * pitch + width
 
 
-@dataclass(frozen=True, slots=True)
+def pixel_step(conv: ChainedConvolution, first: bool) -> int:
+    """Pixels that a convolution's pixels are apart in shared memory: a 1x1 that is the first one gathers them."""
+    return 1 if first and conv.op.ints("kernel") == (1, 1) else conv.stride
+
+
+@dataclass(frozen=True)
 class LayerTile:
-    """One convolution of a block: it makes `height` x `width` pixels from `in_height` x `in_width`, `step` of them
-    apart, `block` output channels at a time, with `down` warps sharing the rows. Its products use the `instruction`
-    "mma" or "wgmma"."""
+    """One convolution of a block: it makes `height` x `width` pixels, `block` output channels at a time, with `down`
+    warps sharing the rows. Its products use the `instruction` "mma" or "wgmma"."""
 
     conv: ChainedConvolution
     height: int
     width: int
-    in_height: int
-    in_width: int
-    step: int
     instruction: str
     depth: int
     warps: int
@@ -47,7 +49,22 @@ class LayerTile:
     block: int
     down: int
 
-    @property
+    @cached_property
+    def step(self) -> int:
+        """Pixels that its pixels are apart among those that it reads."""
+        return pixel_step(self.conv, self.first)
+
+    @cached_property
+    def in_height(self) -> int:
+        """Rows of pixels that it reads."""
+        return (self.height - 1) * self.step + self.conv.op.ints("kernel")[0]
+
+    @cached_property
+    def in_width(self) -> int:
+        """Columns of pixels that it reads."""
+        return (self.width - 1) * self.step + self.conv.op.ints("kernel")[1]
+
+    @cached_property
     def taps(self) -> int:
         rows, columns = self.conv.op.ints("kernel")
         return rows * columns
