@@ -20,7 +20,6 @@ from dsa_sched.analysis.kernel_explanation import KernelExplanation, explain_ker
 from dsa_sched.analysis.letters import letter
 from dsa_sched.analysis.measured_run import measured_run
 from dsa_sched.artifact.format import Artifact
-from dsa_sched.frontend.patterns.found import decisions
 from dsa_sched.pipeline.driver import plan_model
 from dsa_sched.pipeline.rebuild import planned_again
 from dsa_sched.stages.compilation import Compilation, CompileOptions
@@ -122,12 +121,12 @@ def explain_model(
     if isinstance(planned, PlannedKernels):
         require_able(options, planned.context.target)
         kernels = explain_kernels(planned.plan, planned.context)
-        return replace(kernels, decisions=(*decisions(planned.model.found), *kernels.decisions))
+        return replace(kernels, decisions=(*planned.model.decisions, *kernels.decisions))
     progress("laying out")
     schedule = with_defaults(options, planned.context.target).schedule
     as_made = planned.layout_options or (FOR_SCHEDULING if schedule else PLAIN)
     explained = explain_plan(planned.plan, planned.context, as_made)
-    found = (*decisions(planned.model.found), *explained.explanation.decisions)
+    found = (*planned.model.decisions, *explained.explanation.decisions)
     return replace(explained, explanation=replace(explained.explanation, decisions=found))
 
 

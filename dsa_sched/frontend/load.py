@@ -35,13 +35,15 @@ from dsa_sched.frontend.network.refusals import (
 )
 from dsa_sched.frontend.network.shapes import fix_shapes, sized_values
 from dsa_sched.frontend.network.terms import Term
-from dsa_sched.frontend.quantised.decomposed import spell_out_decomposed
+from dsa_sched.frontend.patterns.found import decisions
+from dsa_sched.frontend.quantised.decomposed import with_pairs
 from dsa_sched.frontend.quantised.rewrite import quantised
 from dsa_sched.frontend.rewrites.row_lookups import with_row_lookups
 from dsa_sched.frontend.rewrites.simplify import simplify
 from dsa_sched.frontend.rules.operators import Known, RefusedNodes, require_whole, unknown_nodes
 from dsa_sched.zoo import zoo_file, zoo_names
 from hw_models.errors import ModelError
+from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
 
 NOBODY = Judge(NEUTRAL)
@@ -66,11 +68,12 @@ class Opened:
 class Model:
     """A network ready to compile, and the file that it came from.
 
-    `source` is the checked original with external data, static shapes and the branches that these choose, never the
-    simplified one; verification judges by it. `constants` are in device layout by content hash. `sha256` is that of the
-    bytes of the file. `origins` says how values of the file follow from those that a rewrite put in their place,
-    `terms` how the graph's constants follow from the file's, and `found` which norms, activations and attentions it
-    has.
+    `source` is the checked original with external data, static shapes and the branches that these choose, and with
+    quantisation as QuantizeLinear and DequantizeLinear, never the simplified one; verification judges by it.
+    `constants` are in device layout by content hash. `sha256` is that of the bytes of the file. `origins` says how
+    values of the file follow from those that a rewrite put in their place, `terms` how the graph's constants follow
+    from the file's, `found` which norms, activations and attentions it has, and `decisions` what was decided about its
+    nodes.
     """
 
     graph: Graph
@@ -81,6 +84,7 @@ class Model:
     origins: Mapping[str, Origin] = field(default_factory=dict)
     terms: Mapping[str, Term] = field(default_factory=dict)
     found: tuple[Found, ...] = ()
+    decisions: tuple[Decision, ...] = ()
 
 
 def open_model(source: str | Path | onnx.ModelProto, bindings: Bindings | None = None) -> Opened:
@@ -97,8 +101,8 @@ def load_model(
     bindings: Bindings | None = None,
 ) -> Model:
     """Read, check, simplify and build. `batch` replaces the leading dimension of every input. A model in memory is
-    changed: its nodes get names, its inputs the shapes. Inputs among the `bindings` become constants; in an opened
-    model they are constants already.
+    changed: its nodes get names, its inputs the shapes, its quantised operators one spelling. Inputs among the
+    `bindings` become constants; in an opened model they are constants already.
 
     The graph is as the target of `judge` wants it; without one, as an unknown target wants it. Raises
     ModelError: file, shape, batch or operators that cannot be compiled; all operators at once, with those that the chip
@@ -109,19 +113,20 @@ def load_model(
     if file.refused:
         refused = (*file.refused, *_rest_refused(file, shapes or {}, batch, judge))
         raise _unsupported(who, file.model, refused, judge)
-    network = _simplified(file.model, shapes or {}, batch, judge)
+    source, network = _simplified(file.model, shapes or {}, batch, judge)
     built, refused = _judged(network, file.model, judge)
     if built is None or refused:
         raise _unsupported(who, file.model, refused, judge)
     return Model(
         built.graph,
         built.constants,
-        file.model,
+        source,
         built.warnings,
         file.sha256,
         network.origins,
         built.terms,
         network.found,
+        tuple(decisions(network)),
     )
 
 
@@ -138,7 +143,7 @@ def _rest_refused(
         if rest is None:
             return ()
         checked = checked_model(rest, "the rest of the model")
-        return _judged(_simplified(checked.model, {}, None, judge), file.model, judge)[1]
+        return _judged(_simplified(checked.model, {}, None, judge)[1], file.model, judge)[1]
     except ModelError:
         return ()  # another problem, which shows when the first ones are solved
 
@@ -176,7 +181,7 @@ def load_network(
     source: str | Path, shapes: Mapping[str, tuple[int, ...]] | None = None, batch: int | None = None
 ) -> Network:
     """The simplified network alone, in ONNX axes, as the fusion oracle takes it. Raises ModelError."""
-    return _simplified(_known(source).model, shapes or {}, batch, NOBODY)
+    return _simplified(_known(source).model, shapes or {}, batch, NOBODY)[1]
 
 
 def load_source(
@@ -205,15 +210,16 @@ def read_source(
 
 def _simplified(
     model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None, judge: Judge
-) -> Network:
+) -> tuple[onnx.ModelProto, Network]:
+    """The network, and the model whose nodes and values it has: `model`, or a copy."""
     wants, values = judge.wants, _with_shapes(model, shapes, batch)
     if wants.int8:
-        spell_out_decomposed(model, values)
+        model = with_pairs(model, values)
     network = replace(fold_constants(model, values), rounding=wants.rounding)
     network = quantised(network, wants, judge.packing)
     network = prepare(with_row_lookups(network)) if wants.words else network
     require_whole(wants.whole)
-    return simplify(network, wants)
+    return model, simplify(network, wants)
 
 
 def _with_shapes(

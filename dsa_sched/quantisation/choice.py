@@ -18,8 +18,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
+import numpy as np
 import onnx
-from onnx import TensorProto
+from onnx import TensorProto, numpy_helper
 
 from dsa_sched.quantisation.prepared import constants_of, outputs_of, readers_of
 from hw_models.errors import ModelError
@@ -135,14 +136,15 @@ class Choices:
         return node.op_type in AVERAGES
 
     def _has_weights(self, node: onnx.NodeProto, ranks: tuple[int, ...]) -> bool:
-        """Whether weights and bias are constants in float32."""
+        """Whether weights and bias are constants in float32, and finite."""
         tensors = [self.constants.get(name) for name in node.input[1:] if name]
         found = [tensor for tensor in tensors if tensor is not None and tensor.data_type == TensorProto.FLOAT]
         whole = len(found) == len(tensors) >= 1 and len(found[0].dims) in ranks and prod(found[0].dims) > 0
         if not whole or node.input[0] in self.constants:
             return False
         channels = found[0].dims[channel_axis(node)]
-        return all(list(bias.dims) == [channels] for bias in found[1:])
+        fits = all(list(bias.dims) == [channels] for bias in found[1:])
+        return fits and all(np.isfinite(numpy_helper.to_array(tensor)).all() for tensor in found)
 
     def _integer_operands(self, node: onnx.NodeProto) -> tuple[str, ...]:
         """The computed operands that an integer operator reads as integers."""

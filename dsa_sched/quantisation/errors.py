@@ -35,9 +35,10 @@ class Distance:
     signal: float = 0.0
 
     def plus(self, value: AnyArray, reference: AnyArray) -> Distance:
-        """With one more pair of arrays."""
+        """With one more pair of arrays. Between equal infinities the error is NaN."""
         wide = reference.astype(np.float64)
-        difference = value.astype(np.float64) - wide
+        with np.errstate(invalid="ignore"):
+            difference = value.astype(np.float64) - wide
         return Distance(self.error + float(np.vdot(difference, difference)), self.signal + float(np.vdot(wide, wide)))
 
     @property

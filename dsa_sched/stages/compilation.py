@@ -33,7 +33,6 @@ from dsa_sched.artifact.origin import CHIP_FILE, ChosenEntry, DecisionEntry, Opt
 from dsa_sched.artifact.tensors import IndexBounds, TensorEntry
 from dsa_sched.artifact.whole_folder import file_entry
 from dsa_sched.frontend import Model
-from dsa_sched.frontend.patterns.found import decisions
 from dsa_sched.stages.compile_options import CompileOptions as CompileOptions
 from dsa_sched.stages.gc_pause import uncollected
 from dsa_sched.stages.index_bounds import index_bounds
@@ -338,7 +337,7 @@ def _origin(made: Compilation, source: str, asked: CompileOptions) -> OriginEntr
         ),
         decisions=tuple(
             DecisionEntry(subject=each.subject, verdict=each.verdict, reason=each.reason)
-            for each in decisions(made.model.found)
+            for each in made.model.decisions
         ),
         warnings=made.model.warnings,
     )

@@ -11,7 +11,7 @@ the operator in it; other operators are computed in float32, and their results q
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,13 +19,12 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from dsa_sched.frontend.network.network import opset_of, replace_nodes
+from dsa_sched.frontend.quantised.grids import GRID_TYPES
 from partitioner.ir.operators import Trait, onnx_names
 
 Array = npt.NDArray[np.generic]
 Floats = npt.NDArray[np.float64]
-
-LIMITS: Mapping[int, tuple[int, int]] = {TensorProto.INT8: (-128, 127), TensorProto.UINT8: (0, 255)}
-"""Types to which numbers are quantised here, and their ranges."""
 
 KEPT_WIDE = onnx_names(Trait.VIEW, Trait.MOVES) | {"Relu", "Add", "Sub", "Mul"}
 """Operators that onnxruntime has in float64, if all that they read is: their result is, too."""
@@ -38,8 +37,7 @@ def with_exact_integers(source: onnx.ModelProto) -> onnx.ModelProto:
     model = onnx.ModelProto()
     model.CopyFrom(source)
     nodes = _Exact(source).nodes()
-    del model.graph.node[:]
-    model.graph.node.extend(nodes[0])
+    replace_nodes(model, nodes[0])
     model.graph.initializer.extend(nodes[1])
     return model
 
@@ -47,7 +45,7 @@ def with_exact_integers(source: onnx.ModelProto) -> onnx.ModelProto:
 class _Exact:
     def __init__(self, source: onnx.ModelProto) -> None:
         self.graph = source.graph
-        self.opset = next((item.version for item in source.opset_import if item.domain in ("", "ai.onnx")), 1)
+        self.opset = opset_of(source)
         self.constants: dict[str, Array] = {t.name: numpy_helper.to_array(t) for t in self.graph.initializer}
         self.types = {
             item.name: item.type.tensor_type.elem_type for item in (*self.graph.input, *self.graph.value_info)
@@ -128,10 +126,10 @@ class _Exact:
         if scale is None or zero is None or scale.size != 1 or zero.size != 1 or self.opset < 12:
             return False
         kind = int(helper.np_dtype_to_tensor_dtype(zero.dtype))
-        if kind not in LIMITS:
+        if kind not in GRID_TYPES:
             return False
         x = self.wide.get(node.input[0]) or self.op("Cast", node.input[0], to=TensorProto.DOUBLE)
-        low, high = (self.constant(np.array(bound)) for bound in LIMITS[kind])
+        low, high = (self.constant(np.array(bound)) for bound in GRID_TYPES[kind])
         rounded = self.op("Round", self.op("Div", x, self.constant(scale.reshape(()))))
         shifted = self.op("Add", rounded, self.constant(zero.reshape(())))
         held = self.op("Clip", shifted, low, high)
@@ -178,7 +176,7 @@ class _Exact:
         if made is None or made.op_type != "DequantizeLinear" or integers is None or integers.ndim != 2:
             return None
         found, order = self.integers(node.input[0]), helper.get_node_attr_value(node, "perm") if node.attribute else ()
-        return None if found is None or [*order] == [0, 1] else (self.op("Transpose", found[0]), found[1])
+        return None if found is None or [*order] == [0, 1] else (self.op("Transpose", found[0]), found[1].T)
 
     def product(self, node: onnx.NodeProto) -> None:
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
@@ -188,6 +186,9 @@ class _Exact:
         if None in [factor and factor[0] for factor in factors]:
             return
         (x, by_x), (w, by_w) = (factor for factor in factors if factor is not None)
+        of_outputs = 0 if node.op_type == "Conv" or attributes.get("transB", 0) else -1
+        if by_x.size > 1 or (by_w.size > 1 and by_w.shape[of_outputs] != by_w.size):
+            return  # scales along what is summed up
         scales = by_x.reshape(-1) * by_w.reshape(-1)
         inner = self.constants[self.made[node.input[1]].input[0]].ndim - 2 if node.op_type == "Conv" else 0
         along = (-1, *(1,) * inner) if scales.size > 1 else ()

@@ -110,9 +110,9 @@ class AddsInRuns(Protocol):
 @dataclass(frozen=True, slots=True)
 class WeightUse:
     """A product of values in floating point by constant weights: `rows` rows of `depth` products for each of `columns`
-    columns. A convolution has a row per pixel of its result. `operand` is the number of elements that it reads."""
+    columns. A convolution has a row per pixel of its result. `operand_elements` is the number that it reads."""
 
-    operand: int
+    operand_elements: int
     rows: int
     depth: int
     columns: int

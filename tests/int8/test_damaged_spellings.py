@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -30,6 +31,38 @@ def test_missing_operands_and_results_are_refused(op_type: str, inputs: int, out
     node = helper.make_node(op_type, ["x"] * inputs, ["y"] * outputs, domain=QUANTISED[op_type])
     with pytest.raises(ModelError):
         dsa_sched.compile(model_of([node]), chip="stcp920", level="O0")
+
+
+@pytest.mark.parametrize(
+    ("weights", "scales", "zeros", "axis"),
+    [
+        ((16, 8), 7, 7, 1),  # fewer than the axis has indices
+        ((16, 8), 8, 3, 1),
+        ((16, 8), 0, 0, 1),
+        ((16, 8), 8, 8, 5),  # an axis that the value does not have
+        ((16, 8), 8, 8, -3),
+        ((16, 8), 16, 16, 1),  # those of the other axis
+    ],
+)
+@pytest.mark.parametrize("chip", ["stcp920", "h100"])
+def test_scales_that_do_not_fit_their_weights_are_refused(
+    weights: tuple[int, int], scales: int, zeros: int, axis: int, chip: str
+) -> None:
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["numbers"], axis=axis),
+        helper.make_node("MatMul", ["x", "numbers"], ["y"]),
+    ]
+    stored: dict[str, np.ndarray[Any, Any]] = {
+        "q": np.ones(weights, np.int8),
+        "s": np.ones(scales, np.float32),
+        "z": np.zeros(zeros, np.int8),
+    }
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (4, size)) for name, size in (("x", 16), ("y", 8))]
+    constants = [numpy_helper.from_array(array, name) for name, array in stored.items()]
+    graph = helper.make_graph(nodes, "damaged", ends[:1], ends[1:], constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    with pytest.raises(ModelError, match="one per index of an axis"):
+        dsa_sched.compile(model, chip=chip, level="O0")
 
 
 @pytest.mark.parametrize("op_type", ["MatMulInteger", "ConvInteger"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -56,8 +57,7 @@ def chain(*replaced: onnx.NodeProto, writer: Writer | None = None, scale: float 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize("build", [convolutions, perceptron])
-def test_programs_are_those_of_the_pair(build: object, spelling: str, tmp_path: Path) -> None:
-    assert callable(build)
+def test_programs_are_those_of_the_pair(build: Callable[..., onnx.ModelProto], spelling: str, tmp_path: Path) -> None:
     assert {"Round", "Clip", "Max"} & {*operators(build(spelling))}
     files = program_files(build(spelling), tmp_path / "decomposed")
     assert {"graph.txt", "plan.txt", "cluster0/program.elf"} <= {*files}
@@ -66,8 +66,7 @@ def test_programs_are_those_of_the_pair(build: object, spelling: str, tmp_path: 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize("build", [convolutions, perceptron])
-def test_decomposed_networks_are_right(build: object, spelling: str, tmp_path: Path) -> None:
-    assert callable(build)
+def test_decomposed_networks_are_right(build: Callable[..., onnx.ModelProto], spelling: str, tmp_path: Path) -> None:
     path = tmp_path / "decomposed.onnx"
     onnx.save(build(spelling), path)
     report = verify_model(path, "stcp920", CompileOptions(O0()))
@@ -82,8 +81,7 @@ def test_bounds_narrower_than_the_type_are_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("build", [convolutions, perceptron])
-def test_products_are_of_int8(build: object) -> None:
-    assert callable(build)
+def test_products_are_of_int8(build: Callable[..., onnx.ModelProto]) -> None:
     graph = load_model(build("divided"), judge=Judge(WANTS)).graph
     products = [op for op in graph.ops if op.kind in ("conv", "matmul")]
     assert [graph.by_name[op.inputs[0]].dtype for op in products] == ["int8"] * 2
@@ -193,8 +191,9 @@ def _other_factor() -> onnx.ModelProto:
     "build",
     [_half_up, _read_twice, _leaves_inside, _four_bits, _computed_scale, _odd_before_rounding, _other_factor],
 )
-def test_what_the_pair_does_not_mean_stays_in_floating_point(build: object, tmp_path: Path) -> None:
-    assert callable(build)
+def test_what_the_pair_does_not_mean_stays_in_floating_point(
+    build: Callable[..., onnx.ModelProto], tmp_path: Path
+) -> None:
     assert "QuantizeLinear" not in operators(recognised(build()))
     path = tmp_path / "float.onnx"
     onnx.save(build(), path)
@@ -213,6 +212,27 @@ def test_a_factor_of_two_chains_is_of_one_of_them() -> None:
     before, after = _run(model, x), recognised(model)
     assert operators(after).count("QuantizeLinear") == 1
     assert np.array_equal(before, _run(after, x))
+
+
+@pytest.mark.parametrize("between", ["Transpose", "Reshape"])
+def test_weights_of_a_chain_may_be_moved(between: str, tmp_path: Path) -> None:
+    random, writer = np.random.default_rng(3), Writer("divided")
+    writer.constant(random.normal(size=(8, 16)), "w")
+    writer.constant([16, 8], "shape", np.int64)
+    weights = writer.fake("w", 0.02)
+    writer.add(between, [weights, "shape"][: 2 if between == "Reshape" else 1], "moved")
+    writer.add("MatMul", ["x", "moved"], "y")
+    path = tmp_path / "moved.onnx"
+    onnx.save(writer.model((4, 16), {"y": (4, 8)}), path)
+    assert not verify_model(path, "stcp920", CompileOptions(O0())).failures
+
+
+def test_the_model_in_memory_keeps_its_chains() -> None:
+    """A target without kernels of int8 would refuse the pairs that are compiled in their place."""
+    model = convolutions("divided")
+    dsa_sched.compile(model, chip="stcp920", level="O0")
+    assert operators(model).count("Round")
+    assert not {"QuantizeLinear", "DequantizeLinear"} & {*operators(model)}
 
 
 def test_without_kernels_of_int8_a_chain_stays() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -64,9 +65,10 @@ def test_products_are_of_int8_and_a_layer_ends_with_its_integers(tmp_path: Path)
 
 
 @pytest.mark.parametrize("build", [convolutions, encoder])
-def test_spelled_out_operators_mean_what_the_runtime_computes(build: object, tmp_path: Path) -> None:
+def test_spelled_out_operators_mean_what_the_runtime_computes(
+    build: Callable[[], onnx.ModelProto], tmp_path: Path
+) -> None:
     """onnxruntime on its own operators against onnxruntime on ours, to a step of rounding."""
-    assert callable(build)
     path = quantised_file(build(), "operators", tmp_path)
     original, spelled = onnx.load(path), onnx.load(path)
     spell_out_quantised(spelled)

@@ -112,6 +112,56 @@ def test_bits_are_those_of_constants_in_fp16(
     assert packed == plain
 
 
+def turned(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same product of a matrix, whose weights the file has the other way round."""
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    (q,) = (tensor for tensor in result.graph.initializer if tensor.name == "q")
+    q.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(q).T.copy(), "q"))
+    dequantise, multiply = result.graph.node
+    dequantise.attribute[0].i ^= 1
+    multiply.input[1] = "t"
+    result.graph.node.insert(1, helper.make_node("Transpose", ["w"], ["t"], "turned", perm=[1, 0]))
+    return result
+
+
+MATRICES = ("odd depth", "runs", "rows as columns", "uint8 about 128")
+
+
+@pytest.mark.parametrize("case", MATRICES)
+@pytest.mark.parametrize("packed", [True, False])
+def test_weights_that_a_transpose_turns_are_those_weights(
+    case: str, packed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "weight_packing", lambda _use, _chip: WeightPacking(packed, "forced"))
+    assert run(turned(CASES[case]), tmp_path, "O0") == run(CASES[case], tmp_path, "O0")
+    report = verify_model(save(turned(CASES[case]), tmp_path / "turned.onnx"), "stcp920", CompileOptions(O0()))
+    assert not report.failures
+
+
+def test_constants_of_dequantised_weights_are_computed_for_every_target(tmp_path: Path) -> None:
+    """What computes with dequantised constants alone is computed when the file is read."""
+    model = turned(CASES["rows as columns"])
+    model.graph.node.insert(2, helper.make_node("Relu", ["t"], ["positive"], "relu"))
+    model.graph.node[3].input[1] = "positive"
+    for chip in ("stcp920", "h100"):
+        made = compile_model(save(model, tmp_path / "alone.onnx"), chip, CompileOptions(O0()))
+        assert [op.kind for op in made.model.graph.ops] == ["matmul"]
+
+
+def test_weights_that_meet_a_vector_are_dequantised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "weight_packing", lambda _use, _chip: PACKED)
+    model = product("MatMul", (64,), (64, 32), axis=1)
+    assert set(run(model, tmp_path, "O0")[1]) == {"float16"}
+    assert verify_model(save(model, tmp_path / "vector.onnx"), "stcp920", CompileOptions(O0())).verdict == "passed"
+
+
+@pytest.mark.parametrize("columns", [32, 64])
+def test_scales_along_what_is_summed_are_judged_by_the_file(columns: int, tmp_path: Path) -> None:
+    path = save(product("MatMul", (4, 64), (64, columns), axis=0), tmp_path / "rows.onnx")
+    assert verify_model(path, "stcp920", CompileOptions(O0())).verdict == "passed"
+
+
 @pytest.mark.parametrize("case", ["runs", "padded"])
 def test_products_are_judged_by_bits_and_by_the_file(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

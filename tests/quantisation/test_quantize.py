@@ -307,6 +307,18 @@ def test_values_that_are_not_finite_are_refused(tmp_path: Path, method: str) -> 
         dsa_sched.quantize(residual(), calibrate=tmp_path, method=method)
 
 
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_weights_that_are_not_finite_stay_in_floating_point(number: float) -> None:
+    model = residual()
+    (weights,) = (tensor for tensor in model.graph.initializer if tensor.name == node(model, "conv2").input[1])
+    array = numpy_helper.to_array(weights).copy()
+    array.reshape(-1)[3] = number
+    weights.CopyFrom(numpy_helper.from_array(array, weights.name))
+    result = dsa_sched.quantize(model, weights_only=True)
+    held = constants(result.model)
+    assert held[node(result.model, "conv2").input[1]].dtype == np.float32
+
+
 def test_networks_without_layers_to_quantise_are_refused(plain: Any) -> None:
     with pytest.raises(ModelError, match=r"one_node: needs an operator that can be quantised: .*; has none"):
         dsa_sched.quantize(one_node("Sigmoid"), calibrate="seeded")

@@ -14,12 +14,15 @@ from collections.abc import Mapping
 from hw_models.chip import Chip
 from hw_models.parts import Memory, ScalarEngine
 
+MAIN, STAGING, LOCAL = "DDR", "LLB", "L1"
+"""Names of the memories that operands pass, from the outside in."""
+
 
 def memories_by_role(chip: Chip) -> dict[str, Memory]:
     """The memories that the instruction set knows, by its names; a name is absent where the file has no such memory."""
     shared = sorted((m for m in chip.memories if m.scope != "core"), key=lambda memory: -memory.size_bytes)
     inside = sorted((m for m in chip.memories if m.scope == "core"), key=lambda memory: not _reached(chip, memory))
-    roles = (*zip(("DDR", "LLB"), shared, strict=False), *zip(("L1", "IM"), inside, strict=False))
+    roles = (*zip((MAIN, STAGING), shared, strict=False), *zip((LOCAL, "IM"), inside, strict=False))
     return dict(roles)
 
 

@@ -17,6 +17,7 @@ from math import prod
 from codegen.neuralscale.emit.descriptors import CHAIN_SHARE, linear_control
 from codegen.neuralscale.emit.integer_loops import FUNCTIONS, INTEGER_PREFIX
 from codegen.neuralscale.emit.memory_map import address_of
+from codegen.neuralscale.emit.memory_names import MAIN, STAGING
 from hw_models.chip import Chip
 from isched.program.program import Instr, Region
 from isched.program.target import RowRun
@@ -24,7 +25,6 @@ from partitioner.ir.graph import Graph, Op
 
 GATHER = "dma.gather"
 """A chain of descriptors, one per row, whose sources the scalar core computes from indices."""
-MAIN, STAGING = "DDR", "LLB"
 INWARD, OUTWARD = 0, 1
 """Channels of an engine: into the staging memory, and out of it."""
 BUFFERS_PER_ENGINE = 2

@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import numpy.typing as npt
 
+from codegen.neuralscale.emit.memory_names import LOCAL, MAIN, STAGING
 from codegen.neuralscale.instructions.arithmetic import FP16
-from codegen.neuralscale.kernels.preparation import MAIN, STAGING
 from codegen.neuralscale.templates.curves import curve
 from codegen.neuralscale.templates.elementwise import LOOKUP_BYTES
 from codegen.neuralscale.templates.tile import WEIGHTS
@@ -160,7 +160,7 @@ def pays(op: Op, elements: int, chip: Chip) -> bool:
     if op.kind not in CURVED:
         return op.kind in FUNCTIONS
     share = -(-elements // chip.cores_per_cluster)
-    way = dma_cycles(chip, MAIN, STAGING, LOOKUP_BYTES) + transfer_cycles(chip, STAGING, "L1", LOOKUP_BYTES)
+    way = dma_cycles(chip, MAIN, STAGING, LOOKUP_BYTES) + transfer_cycles(chip, STAGING, LOCAL, LOOKUP_BYTES)
     return FP16.lookup_cycles(chip, share) + way < FP16.vector_cycles(chip, share, len(curve(op)))
 
 

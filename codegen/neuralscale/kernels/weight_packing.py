@@ -1,6 +1,6 @@
 """Where weights that are int8 in the file stay int8 up to the cores, though they meet fp16 values: where bytes bind.
 
-    WeightUse(operand, rows, depth, columns), chip  -->  WeightPacking(packed, reason)
+    WeightUse(operand_elements, rows, depth, columns), chip  -->  WeightPacking(packed, reason)
 
 Weights come from the main memory as int8 or as fp16. Then the cores multiply and, from int8, make fp16 weights first,
 again for each tile of rows: cores share the columns as far as each has as many as the matrix array, and a tile reads
@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from math import ceil
 
+from codegen.neuralscale.emit.memory_names import LOCAL, MAIN, STAGING
 from codegen.neuralscale.instructions.arithmetic import FP16, INT8, TRANSFER_UNIT_BYTES, conversion_cycles
 from codegen.neuralscale.templates.tile import DATA
 from hw_models import cost
 from hw_models.chip import Chip
 from partitioner.ir.target import WeightPacking, WeightUse
-
-MAIN, STAGING, LOCAL = "DDR", "LLB", "L1"
 
 TILE_SHARE = 2
 """A tile of the operand takes one of this many parts of the memory for data: the next one arrives meanwhile."""
@@ -52,5 +51,5 @@ def _conversions(use: WeightUse, chip: Chip) -> int:
     shares = min(chip.cores_per_cluster, ceil(use.columns / chip.matrix.array_channels))
     local = chip.memory(LOCAL)
     data_bytes = next((buffer.size_bytes for buffer in local.buffers if buffer.name == DATA), local.size_bytes)
-    tiles = ceil(use.operand * FP16.operand_bytes / (data_bytes // TILE_SHARE))
+    tiles = ceil(use.operand_elements * FP16.operand_bytes / (data_bytes // TILE_SHARE))
     return max(tiles, ceil(chip.cores_per_cluster / shares))

@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from dsa_sched.frontend.network.network import Array, Network, Value, array_of, captured_by, network_of
+from dsa_sched.frontend.network.network import Array, Network, Value, array_of, captured_by, network_of, node_proto
 from dsa_sched.frontend.network.shapes import LARGEST_EMBEDDED_ELEMENTS, first_line, infer_values, typed
 from hw_models.errors import ModelError, size_text
 
@@ -51,6 +51,30 @@ def fold_constants(model: onnx.ModelProto, values: Mapping[str, Value]) -> Netwo
         if any(output not in known for node in nodes for output in node.output if output):
             known |= infer_values(_part(model, nodes, constants))
     return replace(network_of(model, nodes, constants, known), unfolded=reasons)
+
+
+def fold_rest(network: Network) -> Network:
+    """The network after a rewrite that made constants, without the nodes that now depend on constants only.
+
+    Raises ModelError when a constant would exceed 2 GiB.
+    """
+    constants, reasons = dict(network.constants), dict(network.unfolded)
+    known, ready = set(constants), list[onnx.NodeProto]()
+    for node in network.nodes:
+        proto = node_proto(node)
+        if node.name not in reasons and _foldable(proto, known, network.values):
+            ready.append(proto)
+            known.update(node.outputs)
+    if not ready:
+        return network
+    of_constants = {proto.name for proto in ready}
+    rest = [node for node in network.nodes if node.name not in of_constants]
+    read = dict.fromkeys((*(name for node in rest for name in (*node.inputs, *node.captured)), *network.outputs))
+    graph = helper.make_graph([], network.name, [], [onnx.ValueInfoProto(name=name) for name in read])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", network.opset)], ir_version=8)
+    left = {proto.name for proto in _one_sweep(model, ready, constants, network.values, reasons)}
+    nodes = tuple(node for node in network.nodes if node.name in left or node.name not in of_constants)
+    return replace(network, nodes=nodes, constants=constants, unfolded=reasons).pruned()
 
 
 def _one_sweep(

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from dsa_sched.frontend.network.chain import Chain
-from dsa_sched.frontend.network.network import Found, Network, Node, Origin, Value
+from dsa_sched.frontend.network.network import Network, Node, Origin, Value
 from dsa_sched.frontend.network.traced import TracedArray
+from partitioner.ir.decisions import Decision
 
 
 class Draft:
@@ -21,7 +22,7 @@ class Draft:
     def __init__(self, network: Network, tag: str = "") -> None:
         self._tag = tag
         self._replacements: dict[str, tuple[Node, ...]] = {}
-        self._found = list(network.found)
+        self._decisions = list(network.decisions)
         self._values, self._constants = dict(network.values), dict(network.constants)
         self._terms, self._origins = dict(network.terms), dict(network.origins)
         self.network = replace(
@@ -32,12 +33,8 @@ class Draft:
         """An empty chain for the nodes that replace a node."""
         return Chain(self.network, node, tag=self._tag, dtype=dtype)
 
-    def put(self, chain: Chain, label: str = "", *, apart: bool = False) -> None:
-        """Replace a node by what its chain wrote. With a label, one of `RANGED` (`patterns/found.py`), explanations
-        mention it. With `apart`, its nodes keep their names and results as they are.
-        """
-        if label:
-            self._found.append(Found(chain.node.name, label, spelled=True))
+    def put(self, chain: Chain, *, apart: bool = False) -> None:
+        """Replace a node by what its chain wrote. With `apart`, its nodes keep their names and results as they are."""
         self.exchange(chain.node, *(chain.nodes if apart else chain.finished()))
         self._values.update(chain.values)
         self._constants.update(chain.constants)
@@ -45,7 +42,7 @@ class Draft:
 
     def decide(self, node: Node, verdict: str, reason: str) -> None:
         """Record what was decided about a node, for explanations."""
-        self._found.append(Found(node.name, verdict, spelled=False, reason=reason))
+        self._decisions.append(Decision(node.name, verdict, reason))
 
     def exchange(self, node: Node, *others: Node) -> None:
         """Replace a node by others, or by none."""
@@ -70,14 +67,19 @@ class Draft:
     def finished(self) -> Network:
         """The network as it was rewritten; nodes that nothing reads any more are left to be pruned."""
         nodes = tuple(new for node in self.network.nodes for new in self._replacements.get(node.name, (node,)))
-        return replace(self.network, nodes=nodes, found=tuple(self._found))
+        return replace(self.network, nodes=nodes, decisions=tuple(self._decisions))
 
 
-def rewritten(network: Network, write: Callable[[Chain, Node], bool], tag: str = "", label: str = "") -> Network:
-    """The network with each node for which `write` returns true replaced by the nodes that it wrote."""
+def rewritten(
+    network: Network, write: Callable[[Chain, Node], bool], tag: str = "", decided: tuple[str, str] | None = None
+) -> Network:
+    """The network with each node for which `write` returns true replaced by the nodes that it wrote. `decided` is the
+    verdict on these, with its reason, for explanations."""
     draft = Draft(network, tag)
     for node in network.nodes:
         chain = draft.chain(node)
         if write(chain, node):
-            draft.put(chain, label)
+            draft.put(chain)
+            if decided is not None:
+                draft.decide(node, *decided)
     return draft.finished()

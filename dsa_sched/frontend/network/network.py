@@ -20,6 +20,7 @@ from onnx import helper, numpy_helper
 from dsa_sched.frontend.network.terms import Term, from_file
 from dsa_sched.frontend.network.traced import TracedArray
 from hw_models.errors import ModelError
+from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Op
 from partitioner.ir.wants import Rounding
 
@@ -181,13 +182,11 @@ class Origin:
 @dataclass(frozen=True, slots=True)
 class Found:
     """A node that is one operator of those that exporters often take apart: its name, what readers call it, and whether
-    the file has it `spelled` out, as several nodes of which this was the last; or, with a `reason`, what was decided
-    about it."""
+    the file has it `spelled` out, as several nodes of which this was the last."""
 
     name: str
     label: str
     spelled: bool
-    reason: str = ""
 
 
 PLAIN = Rounding.to("float32")
@@ -197,7 +196,8 @@ PLAIN = Rounding.to("float32")
 @dataclass(frozen=True)
 class Network:
     """Nodes in topological order. `origins` has our values that are not in the file, but map to one that is; `terms`
-    says how constants that are not in the file follow from it; `found` lists operators before any was taken apart;
+    says how constants that are not in the file follow from it; `found` lists operators before any was taken apart,
+    `decisions` what was decided about the file's nodes;
     `unfolded` says why nodes that read only constants could not be computed; `rounding` is that of the type in which
     the target stores what the file has in fp32.
     """
@@ -212,6 +212,7 @@ class Network:
     origins: Mapping[str, Origin] = field(default_factory=dict)
     terms: Mapping[str, Term] = field(default_factory=dict)
     found: tuple[Found, ...] = ()
+    decisions: tuple[Decision, ...] = ()
     prepared: tuple[Op, ...] = ()
     raw: tuple[str, ...] = ()
     concluded: tuple[Op, ...] = ()
@@ -346,6 +347,13 @@ def network_of(
 def opset_of(model: onnx.ModelProto) -> int:
     """Version of the default operator set."""
     return next((int(item.version) for item in model.opset_import if item.domain in ("", "ai.onnx")), 1)
+
+
+def replace_nodes(model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> None:
+    """Give a model these nodes, some of which may be its own."""
+    kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
 
 
 def node_proto(node: Node) -> onnx.NodeProto:

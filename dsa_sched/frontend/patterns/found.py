@@ -30,16 +30,6 @@ LABELS = {
 }
 """Operators that are counted, in this order, with their words for a reader."""
 
-SCALED, WHOLE, DIVIDED, RAISED = "sum of squares", "logarithm or power", "root of squares", "guard of a division"
-
-RANGED = {
-    SCALED: "on lines that are scaled by a power of two, so that no square leaves the range of fp16",
-    WHOLE: "with what it is of, so that values in between may leave the range of fp16",
-    DIVIDED: "of what is squared over the largest magnitude, so that no square leaves the range of fp16",
-    RAISED: "raised, since fp16 has no normal number as small",
-}
-"""Operators that rules of `ranges/` rewrite, and how."""
-
 
 def recorded(network: Network, spelled: Collection[str]) -> tuple[Found, ...]:
     """All nodes that are counted, in order; `spelled` names those that the file has as several nodes. A node that got a
@@ -68,22 +58,16 @@ def counts(found: Iterable[Found]) -> dict[str, int]:
     return {label: numbers[label] for label in (*LABELS.values(), "quick GELU") if numbers[label]}
 
 
-def decisions(found: tuple[Found, ...]) -> Iterator[Decision]:
-    """Decision with their numbers, then one for each that the file spells out. Nothing if there are none."""
-    ranged = [each for each in found if each.label in RANGED]
-    operators = [each for each in found if each.label not in RANGED and not each.reason]
-    if operators:
-        spelled = counts(each for each in operators if each.spelled)
-        reason = f"spelled out in the file: {_text(spelled)}" if spelled else "each one node of the file"
-        yield Decision(SUBJECT, f"found: {_text(counts(operators))}", reason)
-    for each in ranged:
-        yield Decision(each.name, f"kept in range: {each.label}", RANGED[each.label])
-    for each in found:
-        if each.reason:
-            yield Decision(each.name, each.label, each.reason)
-    for each in operators:
-        if each.spelled:
-            yield Decision(each.name, f"found: {each.label}", "replaces the nodes by which the file spells it out")
+def decisions(network: Network) -> Iterator[Decision]:
+    """Decision with the numbers of operators, those of rewrites, then one for each operator that the file spells out.
+    Nothing if there are none."""
+    spelled = [each for each in network.found if each.spelled]
+    if network.found:
+        reason = f"spelled out in the file: {_text(counts(spelled))}" if spelled else "each one node of the file"
+        yield Decision(SUBJECT, f"found: {_text(counts(network.found))}", reason)
+    yield from network.decisions
+    for each in spelled:
+        yield Decision(each.name, f"found: {each.label}", "replaces the nodes by which the file spells it out")
 
 
 def _text(numbers: dict[str, int]) -> str:

@@ -20,9 +20,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from dsa_sched.frontend.network.constants_at_reading import StoredConstants
-from dsa_sched.frontend.network.network import Value, captured_by
+from dsa_sched.frontend.network.network import Value, captured_by, opset_of, replace_nodes
 from dsa_sched.frontend.quantised.decomposed_integers import (
-    GRID_TYPES,
     Array,
     ChainGrid,
     ChainIntegers,
@@ -35,9 +34,8 @@ from dsa_sched.frontend.quantised.decomposed_integers import (
     inverse_of,
     scale_of_inverse,
 )
-
-PER_CHANNEL_OPSET = 13
-"""First operator set whose DequantizeLinear has scales along an axis."""
+from dsa_sched.frontend.quantised.dialects import ALONG_AXES
+from dsa_sched.frontend.quantised.grids import GRID_TYPES
 
 MOST_NODES_OF_A_SIDE = 8
 """Nodes before or after Round that are looked through."""
@@ -59,10 +57,11 @@ class _Chain:
         return str(self.nodes[-1].output[0])
 
 
-def spell_out_decomposed(model: onnx.ModelProto, values: dict[str, Value]) -> None:
-    """Exchange such chains in `model`, whose nodes have names. Adds to `values` the shapes of new values."""
+def with_pairs(model: onnx.ModelProto, values: dict[str, Value]) -> onnx.ModelProto:
+    """The model, whose nodes have names, with pairs in place of such chains: a copy, or itself where there are none.
+    `values` gets the shapes of new values and loses those of values that are gone."""
     if all(node.op_type != "Round" for node in model.graph.node):
-        return
+        return model
     search = _Search(model, values)
     exchanged: dict[str, list[onnx.NodeProto]] = {}
     gone: set[str] = set()
@@ -75,21 +74,21 @@ def spell_out_decomposed(model: onnx.ModelProto, values: dict[str, Value]) -> No
             exchanged[chain.nodes[-1].name] = written
             gone |= {each.name for each in chain.nodes[:-1]}
     if not exchanged:
-        return
-    result = [new for node in model.graph.node if node.name not in gone for new in exchanged.get(node.name, [node])]
-    kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in result]
-    del model.graph.node[:]
-    model.graph.node.extend(kept)
-    model.graph.initializer.extend(search.stored)
-    declared = [item for item in model.graph.value_info if item.name not in search.forgotten]
-    del model.graph.value_info[:]
-    model.graph.value_info.extend(declared)
+        return model
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    nodes = (new for node in model.graph.node if node.name not in gone for new in exchanged.get(node.name, [node]))
+    replace_nodes(result, nodes)
+    result.graph.initializer.extend(search.stored)
+    del result.graph.value_info[:]
+    result.graph.value_info.extend(item for item in model.graph.value_info if item.name not in search.forgotten)
+    return result
 
 
 class _Search:
     def __init__(self, model: onnx.ModelProto, values: dict[str, Value]) -> None:
         self.values = values
-        self.opset = next((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), 1)
+        self.opset = opset_of(model)
         self.constants = StoredConstants(model)
         self.made = {name: node for node in model.graph.node for name in node.output if name}
         self.readers: dict[str, list[onnx.NodeProto]] = {}
@@ -267,7 +266,7 @@ class _Search:
             inside = least <= numbers.min() and numbers.max() <= most
             integers = ChainIntegers(least, most) if inside else integers
         grid, axis = chain_grid_of(integers), axis_of(scale, weights.shape)
-        if grid is None or axis is None or (scale.size > 1 and self.opset < PER_CHANNEL_OPSET):
+        if grid is None or axis is None or (scale.size > 1 and self.opset < ALONG_AXES):
             return None
         y, dtype = chain.y, helper.tensor_dtype_to_np_dtype(grid.dtype)
         stored = self._store((numbers + grid.zero).astype(dtype), f"{y}_integers")

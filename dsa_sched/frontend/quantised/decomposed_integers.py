@@ -13,11 +13,10 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper
 
+from dsa_sched.frontend.quantised.grids import GRID_TYPES
+
 Array = npt.NDArray[np.generic]
 Float32s = npt.NDArray[np.float32]
-
-GRID_TYPES: Mapping[int, tuple[int, int]] = {TensorProto.INT8: (-128, 127), TensorProto.UINT8: (0, 255)}
-"""Types of quantised integers and their ranges, in order of preference."""
 
 HELD_BY_CASTS: Mapping[int, tuple[float, float]] = {
     **GRID_TYPES,

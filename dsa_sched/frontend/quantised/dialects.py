@@ -19,6 +19,8 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
+from dsa_sched.frontend.network.network import opset_of, replace_nodes
+
 Attributes = dict[str, Any]
 
 MICROSOFT = "com.microsoft"
@@ -154,7 +156,7 @@ def _softmax(s: _Spelling) -> bool:
 def _reduce_mean(s: _Spelling) -> bool:
     x, attributes = s.numbers(0), s.attributes("axes")
     axes = s.attributes().get("axes")
-    if _opset(s.model) < 18:
+    if opset_of(s.model) < 18:
         result = s.add("ReduceMean", [x], s.attributes())
     else:
         listed = [s.constant(np.array(axes, np.int64), "axes")] if axes is not None else []
@@ -212,9 +214,7 @@ def spell_out_quantised(model: onnx.ModelProto) -> None:
             model.graph.initializer.extend(spelling.stored)
         else:
             nodes.append(node)
-    kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
-    del model.graph.node[:]
-    model.graph.node.extend(kept)
+    replace_nodes(model, nodes)
     _drop_unread_domain(model)
 
 
@@ -238,11 +238,7 @@ def _sets_allow(model: onnx.ModelProto, node: onnx.NodeProto, constants: Mapping
     """Whether the model's operator set has what the spelling needs: scales along an axis came late."""
     along = any(len(constants[name].dims) == 1 and constants[name].dims[0] > 1 for name in node.input
                 if name in constants and constants[name].data_type == onnx.TensorProto.FLOAT)  # fmt: skip
-    return _opset(model) >= (ALONG_AXES if along else 10)
-
-
-def _opset(model: onnx.ModelProto) -> int:
-    return next((int(item.version) for item in model.opset_import if item.domain in ("", "ai.onnx")), 1)
+    return opset_of(model) >= (ALONG_AXES if along else 10)
 
 
 def _drop_unread_domain(model: onnx.ModelProto) -> None:
@@ -285,9 +281,7 @@ def without_dynamic_grids(model: onnx.ModelProto) -> None:
     if not exchanged:
         return
     result = [new for node in nodes if node.name not in gone for new in exchanged.get(node.name, [node])]
-    kept_nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in _read(result, model)]
-    del model.graph.node[:]
-    model.graph.node.extend(kept_nodes)
+    replace_nodes(model, _read(result, model))
 
 
 INTEGER_PRODUCTS = {"MatMulInteger": "MatMul", "ConvInteger": "Conv"}

@@ -25,6 +25,9 @@ QUANTISE, DEQUANTISE = "QuantizeLinear", "DequantizeLinear"
 OFFSETS: Mapping[int, int] = {onnx.TensorProto.INT8: 0, onnx.TensorProto.UINT8: 128}
 """Integer types of activations and weights -> the number that the device's integers are smaller by."""
 
+GRID_TYPES: Mapping[int, tuple[int, int]] = {onnx.TensorProto.INT8: (-128, 127), onnx.TensorProto.UINT8: (0, 255)}
+"""Types of quantised integers and their ranges, in order of preference."""
+
 LEAST, MOST = -128, 127
 """Range of the device's integers."""
 
@@ -62,7 +65,8 @@ class Grid:
 
 def grid_of(network: Network, node: Node) -> Grid | None:
     """The grid of a node that quantises or dequantises; None where scale or zero point are computed, where scales are
-    no positive numbers, in blocks, and for types other than int8, uint8 and, of constants, int32."""
+    no positive numbers, in blocks, or not as many as the axis has indices, and for types other than int8, uint8 and, of
+    constants, int32."""
     scale, zero = network.constants.get(node.input(1)), network.constants.get(node.input(2))
     dtype = integer_type(network, node)
     offset = OFFSETS.get(dtype, 0 if dtype == onnx.TensorProto.INT32 and node.op_type == DEQUANTISE else None)
@@ -71,8 +75,12 @@ def grid_of(network: Network, node: Node) -> Grid | None:
     if scale.ndim > 1 or not np.all(np.isfinite(scale.astype(np.float64)) & (scale.astype(np.float64) > 0)):
         return None
     zeros = np.zeros(scale.size, np.int64) if zero is None else zero.astype(np.int64).reshape(-1)
-    rank = len(network.shape(node.inputs[0]))
-    axis = node.integer("axis", 1) % max(1, rank) if scale.size > 1 else None
+    axis = None
+    if scale.size != 1 or len(zeros) != 1:
+        shape, axis = network.shape(node.inputs[0]), node.integer("axis", 1)
+        if not -len(shape) <= axis < len(shape) or not {scale.size, len(zeros)} <= {1, shape[axis]}:
+            return None
+        axis %= len(shape)
     return Grid(network.traced(node.inputs[1]).reshape(-1), zeros - offset, axis, offset)
 
 

@@ -16,9 +16,11 @@ UNPACKED = "weights are dequantised when the file is read"
 """Verdicts, for explanations."""
 
 
-def packing_of(product: IntegerProduct, operand: int, rows: int, rounding: Rounding, packs: Packs) -> WeightPacking:
-    """Whether the weights of a product with a constant stay int8. `operand` is the number of elements of its other
-    factor, `rows` that of rows of its result, with a row per pixel for a convolution."""
+def packing_of(
+    product: IntegerProduct, operand_elements: int, rows: int, rounding: Rounding, packs: Packs
+) -> WeightPacking:
+    """Whether the weights of a product with a constant stay int8. `operand_elements` is the number of elements of its
+    other factor, `rows` that of rows of its result, with a row per pixel for a convolution."""
     assert product.weights is not None
     if product.rest is not None:
         return WeightPacking(False, "less their zero points, the weights have more than eight bits with a sign")
@@ -27,4 +29,4 @@ def packing_of(product: IntegerProduct, operand: int, rows: int, rounding: Round
     if (least := float(product.scale.float64.min())) < rounding.smallest_normal:
         return WeightPacking(False, f"the smallest scale is {least:.1e}, where {rounding.dtype} has fewer digits")
     depth = product.weights.array.size // product.channels
-    return packs(WeightUse(operand, rows, depth, product.channels))
+    return packs(WeightUse(operand_elements, rows, depth, product.channels))

@@ -111,7 +111,10 @@ class IntegerProduct:
 
 def product_of(network: Network, node: Node, longest: int) -> IntegerProduct | None:
     """The product that a Conv, Gemm or MatMul is if its first operand is integers; None where its weights are no
-    integers of eight bits, or the kernel is none that int8 kernels have: at most `longest` taps, steps and padding."""
+    integers of eight bits, for a vector, or where the kernel is none that int8 kernels have: at most `longest` taps,
+    steps and padding."""
+    if len(network.shape(node.inputs[0])) < 2:
+        return None
     found = _integers_of(network, node.inputs[1])
     computed = found is None and node.inputs[1] not in network.constants
     if node.op_type == "MatMul" and computed:
@@ -229,7 +232,7 @@ def _integers_of(network: Network, name: str) -> tuple[TracedArray, TracedArray 
     if node is None or node.op_type != DEQUANTISE or node.inputs[0] not in network.constants:
         return None
     grid, integers = grid_of(network, node), network.traced(node.inputs[0])
-    if grid is None or integers.array.dtype.itemsize != 1:
+    if grid is None or integers.array.dtype.itemsize != 1 or not integers.array.size:
         return None
     zero = grid.zero + grid.offset
     if not zero.any() and not grid.offset:

@@ -21,6 +21,7 @@ import numpy as np
 import onnx
 
 from dsa_sched.frontend.network.chain import Chain
+from dsa_sched.frontend.network.constant_folding import fold_rest
 from dsa_sched.frontend.network.draft import Draft
 from dsa_sched.frontend.network.network import (
     ADD_SCALED,
@@ -71,14 +72,13 @@ FLOAT, INT8 = int(onnx.TensorProto.FLOAT), int(onnx.TensorProto.INT8)
 
 
 def quantised(network: Network, wants: Wants, packing: Packs | None = None) -> Network:
-    """The network without nodes that dequantise constants, and, for a target that has kernels of int8, without all
-    others that quantise or dequantise, as far as their grids are known. `packing` decides whether
-    weights that meet values in floating point stay int8; None means that none do."""
+    """The network without nodes that dequantise constants or compute with such alone, and, for a target that has
+    kernels of int8, without all others that quantise or dequantise, as far as their grids are known. `packing` decides
+    whether weights that meet values in floating point stay int8; None means that none do."""
     if not any(node.op_type in (QUANTISE, DEQUANTISE) for node in network.nodes):
         return network
-    if not wants.int8:
-        return _with_constants(network).pruned()
-    return _Rewrite(network, wants.longest_window, packing).rewritten().pruned()
+    rewritten = _Rewrite(network, wants.longest_window, packing).rewritten() if wants.int8 else _with_constants(network)
+    return fold_rest(rewritten.pruned())
 
 
 def _with_constants(network: Network) -> Network:
@@ -291,8 +291,8 @@ class _Rewrite:
             return False
         y, channels = node.outputs[0], product.channels
         shape = self.network.shape(y)
-        operand, rows = prod(self.network.shape(node.inputs[0])), prod(shape) // channels
-        packing = packing_of(product, operand, rows, self.network.rounding, self.packing)
+        elements, rows = prod(self.network.shape(node.inputs[0])), prod(shape) // channels
+        packing = packing_of(product, elements, rows, self.network.rounding, self.packing)
         self.draft.decide(node, PACKED if packing.packed else UNPACKED, packing.reason)
         if not packing.packed:
             return False

@@ -21,13 +21,18 @@ from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.draft import rewritten
 from dsa_sched.frontend.network.network import FLOATING, Network, Node
 from dsa_sched.frontend.network.queries import bounds_of, exponent_of, is_computed
-from dsa_sched.frontend.patterns.found import RAISED
 from dsa_sched.frontend.patterns.mean_patterns import square_of
 from partitioner.ir.operators import REARRANGING, Trait, onnx_names
 
 MOST_NODES = 16
 
 MOVES = onnx_names(*REARRANGING)
+
+DECIDED = (
+    "kept in range: guard of a division",
+    "raised, since fp16 has no normal number as small",
+)
+"""Verdict and reason, for explanations."""
 
 
 def raise_guards(network: Network) -> Network:
@@ -37,7 +42,7 @@ def raise_guards(network: Network) -> Network:
     def write(chain: Chain, node: Node) -> bool:
         return node.outputs[0] in guards and _write(network, chain, node, guards[node.outputs[0]])
 
-    return rewritten(network, write, tag="ranged", label=RAISED)
+    return rewritten(network, write, tag="ranged", decided=DECIDED)
 
 
 def _divisors(network: Network) -> Iterator[tuple[str, bool]]:

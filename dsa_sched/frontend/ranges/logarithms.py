@@ -20,11 +20,16 @@ from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.draft import rewritten
 from dsa_sched.frontend.network.network import FORMULA, Network, Node
 from dsa_sched.frontend.network.queries import bounds_of, exponent_of, is_computed, number_of, reader_of
-from dsa_sched.frontend.patterns.found import WHOLE
 from dsa_sched.frontend.ranges.magnitudes import SquareSum, square_sum, write_scaled
 from partitioner.ir.formula import Step, formula_text
 
 MOST_STEPS = 16
+
+DECIDED = (
+    "kept in range: logarithm or power",
+    "with what it is of, so that values in between may leave the range of fp16",
+)
+"""Verdict and reason, for explanations."""
 
 
 def whole_logarithms(network: Network) -> Network:
@@ -35,7 +40,7 @@ def whole_logarithms(network: Network) -> Network:
         known = network.known_shape(node.outputs[0]) is not None
         return last is not None and known and _write(network, chain, node, last)
 
-    return rewritten(network, write, tag="ranged", label=WHOLE)
+    return rewritten(network, write, tag="ranged", decided=DECIDED)
 
 
 def _last_step(network: Network, node: Node) -> Step | None:

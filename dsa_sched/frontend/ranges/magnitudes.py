@@ -15,10 +15,15 @@ from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.draft import rewritten
 from dsa_sched.frontend.network.network import FLOATING, Network, Node
 from dsa_sched.frontend.network.queries import exponent_of, factor_of, number_of
-from dsa_sched.frontend.patterns.found import DIVIDED
 from dsa_sched.frontend.patterns.mean_patterns import square_of
 
 MOST_TERMS = 8
+
+DECIDED = (
+    "kept in range: root of squares",
+    "of what is squared over the largest magnitude, so that no square leaves the range of fp16",
+)
+"""Verdict and reason, for explanations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +43,7 @@ def scale_roots(network: Network) -> Network:
             _write(chain, squares)
         return squares is not None
 
-    return rewritten(network, write, tag="ranged", label=DIVIDED)
+    return rewritten(network, write, tag="ranged", decided=DECIDED)
 
 
 def _is_root(network: Network, node: Node) -> bool:

@@ -33,7 +33,6 @@ from dsa_sched.frontend.network.matching import matches, op, value
 from dsa_sched.frontend.network.network import FLOATING, Network, Node
 from dsa_sched.frontend.network.queries import bounds_of, exponent_of, is_alike, number_of
 from dsa_sched.frontend.network.terms import number
-from dsa_sched.frontend.patterns.found import SCALED
 from dsa_sched.frontend.patterns.mean_patterns import square_of
 from partitioner.ir.operators import Trait, onnx_names
 
@@ -42,6 +41,12 @@ CENTRED = op("Sub", value("y"), op("ReduceMean", value("y"), name="mean"))
 MOVES = onnx_names(Trait.VIEW)
 MOST_STEPS = 24
 """Largest number of steps after a sum within which an epsilon is looked for."""
+
+DECIDED = (
+    "kept in range: sum of squares",
+    "on lines that are scaled by a power of two, so that no square leaves the range of fp16",
+)
+"""Verdict and reason, for explanations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +81,9 @@ def scale_sums(network: Network) -> Network:
             known[node.outputs[0]] = found
             _write_out(chain, found, network.shape(node.outputs[0]))
         if found is not None:
-            draft.put(chain, SCALED if node.op_type in SUMS else "")
+            draft.put(chain)
+            if node.op_type in SUMS:
+                draft.decide(node, *DECIDED)
     return draft.finished()
 
 

@@ -224,7 +224,10 @@ ONLY_REFUSED: dict[str, Rule] = {
     "CumSum": refusing("the axis is computed at run time; it must be constant"),
     **dict.fromkeys(
         ("QuantizeLinear", "DequantizeLinear"),
-        refusing("quantised values need kernels of int8, constant scales and zero points, and int8 or uint8 integers"),
+        refusing(
+            "quantised values need kernels of int8, constant zero points and positive, finite scales, one or one per "
+            "index of an axis, and int8 or uint8 integers"
+        ),
     ),
     "If": refusing(
         "its condition is computed at run time; a branch is compiled where shapes or constants choose it (--bind makes "

@@ -12,7 +12,7 @@ from dsa_sched.frontend import load_model
 from dsa_sched.frontend.network.constant_folding import fold_constants
 from dsa_sched.frontend.network.network import Network, name_nodes
 from dsa_sched.frontend.network.shapes import fix_shapes
-from dsa_sched.frontend.patterns.found import counts, decisions
+from dsa_sched.frontend.patterns.found import counts
 from dsa_sched.frontend.patterns.patterns import SEARCHES
 from dsa_sched.frontend.rewrites.simplify import drop_no_ops
 from dsa_sched.pipeline.driver import compile_model
@@ -274,7 +274,7 @@ def test_what_is_found_is_counted(name: str, tmp_path: Path) -> None:
     model = load_model(path)
     assert counts(model.found) == expected
     assert all(each.spelled for each in model.found)
-    first, *others = decisions(model.found)
+    first, *others = model.decisions
     assert first.verdict == "found: " + ", ".join(f"{count} {label}" for label, count in expected.items())
     assert len(others) == len(model.found)
 
@@ -282,10 +282,10 @@ def test_what_is_found_is_counted(name: str, tmp_path: Path) -> None:
 def test_nodes_of_the_file_count_too(tmp_path: Path) -> None:
     model = load_model(saved(lambda b: erf_gelu(b, native_norm(b)), tmp_path)[0])
     assert counts(model.found) == {"LayerNorm": 1, "GELU": 1}
-    (line, gelu) = decisions(model.found)
+    (line, gelu) = model.decisions
     assert str(line) == "operators: found: 1 LayerNorm, 1 GELU: spelled out in the file: 1 GELU"
     assert gelu.subject == "the_end"
-    assert list(decisions(load_model(saved(lambda b: b.node("Relu", b.input(2, 3)), tmp_path)[0]).found)) == []
+    assert load_model(saved(lambda b: b.node("Relu", b.input(2, 3)), tmp_path)[0]).decisions == ()
 
 
 def test_another_epsilon_is_another_program(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 import dsa_sched
 from dsa_sched.frontend import load_model
-from dsa_sched.frontend.patterns.found import decisions
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 from tests.dsa_sched.frontend.ranged_models import CASES
 
@@ -63,7 +62,7 @@ def test_what_is_kept_in_range_is_told_by_its_node(tmp_path: Path) -> None:
     held = b.node("Max", b.node("Relu", x), b.constant(1e-9), name="held")
     quotient = b.node("Div", b.node("Div", x, b.node("Max", norm, b.constant(1e-12))), held)
     path = b.save(tmp_path, b.node("Log", b.node("Add", quotient, b.constant(1e-10)), name="log"))
-    told = {decision.subject: decision.verdict for decision in decisions(load_model(path).found)}
+    told = {decision.subject: decision.verdict for decision in load_model(path).decisions}
     assert told == {
         "length": "kept in range: sum of squares",
         "held": "kept in range: guard of a division",
