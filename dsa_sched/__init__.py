@@ -12,6 +12,7 @@ from importlib.metadata import version
 from dsa_sched.api.functions import (
     chips,
     compile,
+    diff,
     explain,
     load,
     load_chip,
@@ -33,6 +34,7 @@ __all__ = [
     "__version__",
     "chips",
     "compile",
+    "diff",
     "explain",
     "load",
     "load_chip",

@@ -16,6 +16,7 @@ import click
 from dsa_sched.commands.cache import cache
 from dsa_sched.commands.chips import chip, chips
 from dsa_sched.commands.compile import compile_command
+from dsa_sched.commands.diff import diff
 from dsa_sched.commands.disasm import disasm
 from dsa_sched.commands.explain import explain
 from dsa_sched.commands.iss import iss
@@ -86,6 +87,7 @@ def cli() -> None:
       2  usage: a wrong option or argument
       3  mismatch: the results of a run are not those of the reference
       4  inconclusive: rounding alone may make the results wrong
+      5  slower: `diff` found more time than --tolerance allows
     130  interrupted by Ctrl-C
 
     `iss` exits with the code of the program it runs; 125 means the limit or a deadlock ended the run,
@@ -100,6 +102,7 @@ for command in (
     explain,
     time,
     timeline,
+    diff,
     place,
     quantize,
     models,

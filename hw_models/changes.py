@@ -6,7 +6,7 @@ stcp920, {"memories.L1.size_bytes": 2_621_440, ...} --changed_chip--> Chip, chec
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from hw_models.chip import Chip
 from hw_models.errors import ChipError
@@ -38,6 +38,32 @@ def changed_chip(chip: Chip, changes: Mapping[str, object]) -> Chip:
         needs = "numbers, texts, truth values, lists or mappings of these"
         raise ChipError(f"changes of chip {chip.name}", needs=needs, has=str(error)) from error
     return parse_chip(text, f"{chip.name}, changed")
+
+
+def differing_fields(before: Chip, after: Chip) -> tuple[tuple[str, str, str], ...]:
+    """Fields that two chips do not share: path, value before, value after; "" where a chip has no such field. Names and
+    descriptions of the chips are no fields in this sense."""
+    sides = [dict(_leaves(json.loads(chip_json(chip)), "")) for chip in (before, after)]
+    paths = (path for path in dict.fromkeys((*sides[0], *sides[1])) if path not in ("name", "description"))
+    pairs = ((path, sides[0].get(path, ""), sides[1].get(path, "")) for path in paths)
+    return tuple(pair for pair in pairs if pair[1] != pair[2])
+
+
+def _leaves(value: object, path: str) -> Iterator[tuple[str, str]]:
+    """All numbers and texts below a place, by their paths; parts of a list by their names or numbers."""
+    parts: Iterable[tuple[str, object]]
+    if isinstance(value, dict):
+        parts = value.items()
+    elif isinstance(value, list):
+        names = [
+            str(part["name"]) if isinstance(part, dict) and "name" in part else str(n) for n, part in enumerate(value)
+        ]
+        parts = zip(names, value, strict=True)
+    else:
+        yield path, str(value)
+        return
+    for name, part in parts:
+        yield from _leaves(part, f"{path}.{name}" if path else name)
 
 
 def _step(place: object, name: str, path: str, chip: Chip) -> object:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dsa_sched.analysis.operator_support import Support
     from dsa_sched.analysis.run_times import RunTimes
     from dsa_sched.api.results import (
+        DifferenceReport,
         ExplanationReport,
         PlacementReport,
         QuantizeResult,
@@ -163,6 +164,17 @@ def timeline(
     with python_names():
         artifact = _artifact(source, chip, options)
         return TimelineReport(time_whole(artifact, artifact.manifest.model))
+
+
+def diff(before: str | Path | Artifact, after: str | Path | Artifact, *, cache: bool = True) -> DifferenceReport:
+    """Which of two artifacts (or their folders) is faster, by how much, and why. Without `cache`, nothing that was kept
+    with builds is used. Raises TargetError."""
+    from dsa_sched.api.results import DifferenceReport
+    from dsa_sched.builds.explained_build import difference_of
+
+    sides = [(load(s), str(s)) if isinstance(s, str | Path) else (s, s.manifest.model) for s in (before, after)]
+    (one, name), (other, other_name) = sides
+    return DifferenceReport(difference_of(one, other, (name, other_name), _cache({"cache": cache})))
 
 
 def verify(

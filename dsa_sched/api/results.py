@@ -1,7 +1,7 @@
 """Results of the public functions: attributes, `to_dict` with the keys of the command line's JSON, and text.
 
-ExplanationReport, TimingReport, TimelineReport, VerificationReport, PlacementReport, QuantizeResult: str() is what the
-command prints
+ExplanationReport, TimingReport, TimelineReport, DifferenceReport, VerificationReport, PlacementReport, QuantizeResult:
+str() is what the command prints
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from dsa_sched.analysis.artifact_timing import RunTime
+    from dsa_sched.analysis.difference import Difference
     from dsa_sched.analysis.explanation_data import Explanation
     from dsa_sched.analysis.group_detail import GroupDetail
     from dsa_sched.analysis.kernel_explanation import KernelExplanation
@@ -205,6 +206,39 @@ class TimelineReport:
 
     def __repr__(self) -> str:
         return f"<Timeline of {self.run.name} on {self.run.chip}: {self.cycles:,.0f} cycles>"
+
+
+@dataclass(frozen=True)
+class DifferenceReport:
+    """Two artifacts next to each other; see `dsa-sched diff`. `found` has all of it as data."""
+
+    found: Difference
+
+    @property
+    def times(self) -> float:
+        """Time of an item after, over that before."""
+        return self.found.times
+
+    @property
+    def headline(self) -> str:
+        """Faster or slower, by how much, and why, in one line."""
+        from dsa_sched.report.difference import headline
+
+        return headline(self.found)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys of `diff --json`."""
+        from dsa_sched.report.difference import difference_json
+
+        return _parsed(difference_json(self.found))
+
+    def __str__(self) -> str:
+        from dsa_sched.report.difference import print_difference
+
+        return _printed(lambda console: print_difference(self.found, console=console))
+
+    def __repr__(self) -> str:
+        return f"<Difference: {self.headline}>"
 
 
 @dataclass(frozen=True)

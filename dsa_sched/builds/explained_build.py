@@ -1,6 +1,7 @@
 """An artifact explained: by what was kept of it, or as it is laid out and timed now.
 
 artifact, build cache --told--> Told --detail_of--> everything about one group
+two artifacts         --both told, difference_of--> Difference
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from hw_models.cache import Cache
 from hw_models.chip import Chip
 
 if TYPE_CHECKING:
+    from dsa_sched.analysis.difference import Difference
     from dsa_sched.analysis.explanation import Explained
     from dsa_sched.analysis.group_detail import GroupDetail
     from dsa_sched.analysis.kernel_explanation import KernelExplanation
@@ -47,6 +49,20 @@ def told_of_artifact(
     if kept is None and isinstance(found, Explained):
         figures.keep_explanation(found.explanation)
     return told(found, artifact.chip, group)
+
+
+def difference_of(
+    before: Artifact,
+    after: Artifact,
+    names: tuple[str, str],
+    builds: Cache | None,
+    progress: Progress = lambda _step: None,
+) -> Difference:
+    """The difference of two artifacts, which the reader knows by these names. Raises as `explain_artifact` does."""
+    from dsa_sched.analysis.difference import Difference, side
+
+    told_of = (told_of_artifact(artifact, builds, None, progress).explanation for artifact in (before, after))
+    return Difference(*map(side, (before, after), told_of, names))
 
 
 def told(found: Explained | KernelExplanation, chip: Chip, group: str | None) -> Told:

@@ -1,0 +1,311 @@
+"""Two artifacts next to each other, as data: which is faster, by how much, why, and what else differs.
+
+    two explanations --side--> two sides --Difference--> changes, parts, a reason --report.difference--> text or JSON
+
+Plans divide the same layers into groups in different ways. What is compared are parts: the smallest sets of layers that
+both plans make of whole groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+
+from dsa_sched.analysis.explanation_data import Explanation
+from dsa_sched.analysis.kernel_explanation import KernelExplanation
+from dsa_sched.artifact.format import Artifact
+from hw_models.changes import differing_fields
+from hw_models.chip import Chip
+from partitioner.ir.decisions import Decision
+from partitioner.ir.steps import RunStep
+
+LAUNCH = "launch"
+"""Cause of the time before the first instruction."""
+
+EQUALLY_FAST = 0.0005
+"""Largest relative difference of two times that are called equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTime:
+    """One group of a plan in one pass: its layers, its seconds, by cause where these are known, what binds it, the
+    number of its instances, and where its outputs lie or which kernel makes them."""
+
+    name: str
+    layers: tuple[str, ...]
+    seconds: float
+    causes: Mapping[str, float]
+    bound_by: str
+    instances: int
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two artifacts. `seconds_per_item` are those of the whole run; they are `estimated` where no machine
+    code was timed. `causes` are the seconds of one pass by what binds; `counts`, `moved_bytes` by way and `peak_bytes`
+    by memory are those of one pass, too. `options` are those that the artifact was compiled with."""
+
+    name: str
+    model: str
+    model_sha256: str
+    chip: Chip
+    level: str
+    batch_per_cluster: int
+    seconds_per_item: float
+    estimated: bool
+    counts: Mapping[str, int]
+    causes: Mapping[str, float]
+    moved_bytes: Mapping[str, int]
+    peak_bytes: Mapping[str, int]
+    groups: tuple[GroupTime, ...]
+    order: tuple[str, ...]
+    options: Mapping[str, str]
+    decisions: tuple[Decision, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One number before and after; None on a side that does not have it."""
+
+    name: str
+    before: float | None
+    after: float | None
+
+    @property
+    def more(self) -> float:
+        """By how much it grew; what a side does not have counts as zero."""
+        return (self.after or 0.0) - (self.before or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class PartChange:
+    """A part of the network: the groups that have its layers before and after. One side has none where the networks
+    differ."""
+
+    layers: tuple[str, ...]
+    before: tuple[GroupTime, ...]
+    after: tuple[GroupTime, ...]
+
+    @property
+    def seconds(self) -> tuple[float, float]:
+        return sum(share.seconds for share in self.before), sum(share.seconds for share in self.after)
+
+    @property
+    def more(self) -> float:
+        """By how many seconds it grew."""
+        return self.seconds[1] - self.seconds[0]
+
+    def more_of(self, cause: str) -> float:
+        """By how many seconds a cause grew in it."""
+        return sum(s.causes.get(cause, 0.0) for s in self.after) - sum(s.causes.get(cause, 0.0) for s in self.before)
+
+    @property
+    def same_plan(self) -> bool:
+        """Whether both sides make the same of it: groups, instances and where outputs lie."""
+        made = [[(s.layers, s.instances, s.place) for s in side] for side in (self.before, self.after)]
+        return made[0] == made[1]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The difference of two artifacts. Times are seconds; those of causes and parts are of one pass on one cluster."""
+
+    before: Side
+    after: Side
+
+    @property
+    def times(self) -> float:
+        """Time of an item after, over that before; 1 where both are zero, inf where only the first is."""
+        if not self.before.seconds_per_item:
+            return inf if self.after.seconds_per_item else 1.0
+        return self.after.seconds_per_item / self.before.seconds_per_item
+
+    @property
+    def equally_fast(self) -> bool:
+        return abs(self.times - 1) < EQUALLY_FAST
+
+    def slower_than(self, tolerance: float) -> bool:
+        """Whether an item takes longer after than before by more than this share."""
+        return self.times > 1 + max(tolerance, EQUALLY_FAST)
+
+    @cached_property
+    def causes(self) -> tuple[Change, ...]:
+        """Seconds by what binds, the largest change first."""
+        return _by_size(_changes(self.before.causes, self.after.causes))
+
+    @cached_property
+    def counts(self) -> tuple[Change, ...]:
+        return tuple(_changes(self.before.counts, self.after.counts))
+
+    @cached_property
+    def moved_bytes(self) -> tuple[Change, ...]:
+        return tuple(_changes(self.before.moved_bytes, self.after.moved_bytes))
+
+    @cached_property
+    def peak_bytes(self) -> tuple[Change, ...]:
+        return tuple(_changes(self.before.peak_bytes, self.after.peak_bytes))
+
+    @cached_property
+    def parts(self) -> tuple[PartChange, ...]:
+        """All parts, the largest change of time first."""
+        return tuple(sorted(_parts(self.before.groups, self.after.groups), key=lambda part: -abs(part.more)))
+
+    @cached_property
+    def reason(self) -> tuple[Change, PartChange | None] | None:
+        """The cause that explains most of the change, and the part in which it changed most; None for equal times."""
+        grew = self.times > 1
+        found = next((cause for cause in self.causes if cause.more and (cause.more > 0) == grew), None)
+        if self.equally_fast or found is None:
+            return None
+        sign = 1 if grew else -1
+        where = max(self.parts, key=lambda part: sign * part.more_of(found.name), default=None)
+        return found, where if where is not None and sign * where.more_of(found.name) > 0 else None
+
+    @property
+    def options(self) -> tuple[tuple[str, str, str], ...]:
+        """Options that differ: name, before, after."""
+        return _texts(self.before.options, self.after.options)
+
+    @property
+    def chip(self) -> tuple[tuple[str, str, str], ...]:
+        """Fields of the chips that differ: path, before, after."""
+        return differing_fields(self.before.chip, self.after.chip)
+
+    @property
+    def same_model(self) -> bool:
+        return self.before.model_sha256 == self.after.model_sha256
+
+    @property
+    def same_order(self) -> bool:
+        """Whether the same instances run in the same order."""
+        return self.before.order == self.after.order
+
+    @cached_property
+    def decisions(self) -> tuple[tuple[Decision, ...], tuple[Decision, ...]]:
+        """Decisions of one side that the other does not have: those before, those after."""
+        known = set(self.before.decisions), set(self.after.decisions)
+        lost = tuple(each for each in self.before.decisions if each not in known[1])
+        return lost, tuple(each for each in self.after.decisions if each not in known[0])
+
+
+def side(artifact: Artifact, found: Explanation | KernelExplanation, name: str) -> Side:
+    """An artifact and its explanation, as they are compared."""
+    manifest, options = artifact.manifest, artifact.origin.options
+    timed = _of_tiles(found, artifact.chip) if isinstance(found, Explanation) else _of_kernels(found)
+    figures = manifest.figures
+    instructions = {"instructions": figures.instructions} if figures is not None and figures.instructions else {}
+    return Side(
+        name=name,
+        model=found.model,
+        model_sha256=manifest.model_sha256,
+        chip=artifact.chip,
+        level=found.level,
+        batch_per_cluster=found.batch_per_cluster,
+        seconds_per_item=timed.seconds_per_item,
+        estimated=timed.estimated,
+        counts={**instructions, **timed.counts},
+        causes=timed.causes,
+        moved_bytes=found.moved_bytes if isinstance(found, Explanation) else {},
+        peak_bytes=found.peak_bytes if isinstance(found, Explanation) else {},
+        groups=timed.groups,
+        order=timed.order,
+        options={name: str(value) for name, value in options.model_dump(mode="json").items()},
+        decisions=found.decisions,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """What both kinds of explanation say of times, in the same words."""
+
+    seconds_per_item: float
+    estimated: bool
+    counts: Mapping[str, int]
+    causes: Mapping[str, float]
+    groups: tuple[GroupTime, ...]
+    order: tuple[str, ...]
+
+
+def _of_tiles(found: Explanation, chip: Chip) -> _Timed:
+    run, clock = found.measured, chip.clock_hz
+
+    def share(name: str) -> tuple[float, Mapping[str, float], str]:
+        if run is not None:
+            part = run.group(name)
+            return part.cycles / clock, {c: n / clock for c, n in part.causes.items()}, part.bound_by
+        binding = next(group for group in found.groups if group.name == name).binding
+        return binding.cycles / clock, {binding.name: binding.cycles / clock}, binding.name
+
+    groups = tuple(
+        GroupTime(group.name, group.layers, *share(group.name), group.instances, ", ".join(group.scopes))
+        for group in found.groups
+    )
+    counts = {"groups": len(found.groups), "instances": found.instances}
+    order = tuple(f"{step.group} {step.instance}" for step in found.order if isinstance(step, RunStep))
+    if run is None:
+        seconds = found.serial_cycles / clock / max(1, found.batch_per_cluster)
+        return _Timed(seconds, True, counts, _sums(share.causes for share in groups), groups, order)
+    causes = {LAUNCH: run.launch_cycles / clock} | {name: cycles / clock for name, cycles in run.causes.items()}
+    seconds = 1 / run.items_per_second if run.items_per_second else run.seconds
+    return _Timed(seconds, False, counts, causes, groups, order)
+
+
+def _of_kernels(found: KernelExplanation) -> _Timed:
+    groups = tuple(
+        GroupTime(
+            group.name, group.layers, group.seconds, {group.bound_by: group.seconds}, group.bound_by, 1, group.kernel
+        )
+        for group in found.groups
+    )
+    counts = {"kernels": len(found.groups), "launches": found.launches}
+    seconds = found.seconds / max(1, found.batch_per_cluster)
+    order = tuple(group.name for group in found.groups)
+    return _Timed(seconds, True, counts, _sums(share.causes for share in groups), groups, order)
+
+
+def _sums(each: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for causes in each:
+        for name, seconds in causes.items():
+            total[name] = total.get(name, 0.0) + seconds
+    return total
+
+
+def _changes(before: Mapping[str, float], after: Mapping[str, float]) -> Iterator[Change]:
+    """A change per name, in the order of the first side; those of the second side alone come last."""
+    return (Change(name, before.get(name), after.get(name)) for name in dict.fromkeys((*before, *after)))
+
+
+def _by_size(changes: Iterable[Change]) -> tuple[Change, ...]:
+    return tuple(sorted(changes, key=lambda change: -abs(change.more)))
+
+
+def _texts(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[tuple[str, str, str], ...]:
+    names = dict.fromkeys((*before, *after))
+    pairs = ((name, before.get(name, ""), after.get(name, "")) for name in names)
+    return tuple(pair for pair in pairs if pair[1] != pair[2])
+
+
+def _parts(before: tuple[GroupTime, ...], after: tuple[GroupTime, ...]) -> Iterator[PartChange]:
+    """The parts, in the order of the first side: groups that share a layer are in one part."""
+    shares = {(number, share.name): share for number, side in enumerate((before, after)) for share in side}
+    of_layer: dict[str, list[tuple[int, str]]] = {}
+    for key, share in shares.items():
+        for layer in share.layers:
+            of_layer.setdefault(layer, []).append(key)
+    seen: set[tuple[int, str]] = set()
+    for first in shares:
+        found, waiting = set[tuple[int, str]](), [first]
+        while waiting:
+            key = waiting.pop()
+            if key not in seen:
+                seen.add(key)
+                found.add(key)
+                waiting += [other for layer in shares[key].layers for other in of_layer[layer]]
+        if found:
+            sides = [tuple(share for key, share in shares.items() if key in found and key[0] == n) for n in (0, 1)]
+            layers = dict.fromkeys(layer for share in (*sides[0], *sides[1]) for layer in share.layers)
+            yield PartChange(tuple(layers), *sides)
