@@ -15,6 +15,7 @@ setup(
     ),
     package_data={
         "dsa_sched": ["py.typed"],
+        "dsa_sched.report.page": ["*.css", "*.js"],
         "hw_models": ["py.typed", "chips/*.yaml"],
         "partitioner": ["py.typed"],
         "isched": ["py.typed"],
@@ -39,6 +40,7 @@ setup(
         "numba>=0.61.2,<1",  # compiled inner loops of the simulator
         "ortools>=9.12,<10",  # proven orders of sub-graph instances by CP-SAT
         "matplotlib>=3.11,<4",  # plots of memory occupancy; imported only when one is asked for
+        "plotly>=6.3,<8",  # its script draws the charts of `dsa-sched report`, and lies in each page
         "xdsl>=0.70,<0.75",  # the `dsa` dialect: MLIR's text and verification in Python, without LLVM
     ],
     extras_require={
@@ -83,6 +85,7 @@ setup(
             "pytest-xdist>=3.8,<4",  # two workers on the usual two cores
             "hypothesis>=6.150,<7",
             "scikit-learn>=1.7",  # digits, and a network that a test trains on them
+            "playwright>=1.55,<2",  # opens pages of `dsa-sched report` in the machine's Chromium, where there is one
             "ruff==0.17.5",  # a formatter's versions differ in what they write
             "mypy==2.4.1",  # a checker's in what they find
             "distributed>=2026.1",  # benchmarks run searches on a Dask cluster; its test makes one of one machine

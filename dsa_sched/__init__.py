@@ -24,6 +24,7 @@ from dsa_sched.api.functions import (
     time,
     timeline,
     verify,
+    write_report,
 )
 from dsa_sched.api.options import Options
 
@@ -46,4 +47,5 @@ __all__ = [
     "time",
     "timeline",
     "verify",
+    "write_report",
 ]

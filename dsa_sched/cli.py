@@ -24,6 +24,7 @@ from dsa_sched.commands.models import models
 from dsa_sched.commands.ops import ops
 from dsa_sched.commands.place import place
 from dsa_sched.commands.quantize import quantize
+from dsa_sched.commands.report import report
 from dsa_sched.commands.run import run
 from dsa_sched.commands.time import time
 from dsa_sched.commands.timeline import timeline
@@ -102,6 +103,7 @@ for command in (
     explain,
     time,
     timeline,
+    report,
     diff,
     place,
     quantize,

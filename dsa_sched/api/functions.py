@@ -166,6 +166,24 @@ def timeline(
         return TimelineReport(time_whole(artifact, artifact.manifest.model))
 
 
+def write_report(
+    source: str | Path | Artifact,
+    page: str | Path,
+    chip: str | Path | Chip | None = None,
+    **options: Unpack[Options],
+) -> int:
+    """Write one HTML page about an artifact (or its folder, or a model, which is compiled) to the file `page`, which a
+    browser opens without a network; its size in bytes. Raises UserError."""
+    from dsa_sched.analysis.overview import overview
+    from dsa_sched.builds.explained_build import told_of_artifact
+    from dsa_sched.report.page.page import write_page
+
+    with python_names():
+        artifact, say = _artifact(source, chip, options), progress_of(options)
+        explanation = told_of_artifact(artifact, _cache(options), None, say).explanation
+        return write_page(overview(artifact, explanation, say), Path(page))
+
+
 def diff(before: str | Path | Artifact, after: str | Path | Artifact, *, cache: bool = True) -> DifferenceReport:
     """Which of two artifacts (or their folders) is faster, by how much, and why. Without `cache`, nothing that was kept
     with builds is used. Raises TargetError."""

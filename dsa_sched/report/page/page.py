@@ -1,0 +1,190 @@
+"""The page: one HTML file that opens without a network, with the script that draws the charts inside it.
+
+    Overview --figures, details, summary--> JSON in the page <-- page.js draws it, by Plotly
+
+All text that comes from a model is data in that JSON or escaped, so no name in a model can become part of the page.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from dsa_sched.analysis.explanation_data import Explanation
+from dsa_sched.analysis.kernel_explanation import KernelExplanation
+from dsa_sched.analysis.overview import Overview
+from dsa_sched.io.atomic_write import write_whole
+from dsa_sched.report.page.charts import figures
+from dsa_sched.report.timed_run import cause_text, time_text
+from hw_models.errors import size_text
+
+TABS = {
+    "summary": "Summary",
+    "graph": "Graph",
+    "timeline": "Timeline",
+    "memory": "Memory",
+    "roofline": "Roofline",
+    "binds": "What binds",
+    "bytes": "Bytes",
+    "decisions": "Decisions",
+}
+"""Tabs by name; those without content are left out."""
+
+
+def write_page(found: Overview, path: Path) -> int:
+    """Write the page, whole or not at all; its size in bytes. Raises UserError."""
+    data = page(found).encode()
+    write_whole(path, lambda stream: stream.write(data))
+    return len(data)
+
+
+def page(found: Overview) -> str:
+    """The page as text. Equal artifacts give equal pages."""
+    from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
+
+    drawn = figures(found)
+    data = {
+        "figures": drawn,
+        "layers": [_layer(found, layer.name) for layer in found.layers],
+        "decisions": [asdict(each) for each in found.explanation.decisions],
+    }
+    shown = {name: title for name, title in TABS.items() if name in ("summary", "decisions") or name in drawn}
+    buttons = "".join(f'<button role="tab" data-tab="{name}">{title}</button>' for name, title in shown.items())
+    charts = "".join(f'<section id="{name}"><div class="chart"></div></section>' for name in drawn)
+    here = files("dsa_sched.report.page")
+    return "\n".join((
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{escape(_title(found))}</title>",
+        f"<style>{(here / 'page.css').read_text(encoding='utf-8')}</style></head><body>",
+        f"<header><h1>{escape(_title(found))}</h1>",
+        '<input id="search" type="search" placeholder="layer, operator or group" aria-label="search">',
+        f'<nav role="tablist">{buttons}</nav></header>',
+        f'<main><section id="summary">{_summary(found)}</section>{charts}',
+        '<section id="decisions"><table><thead><tr><th>about</th><th>decision</th><th>reason</th></tr></thead>',
+        "<tbody></tbody></table></section></main>",
+        '<aside id="detail" hidden></aside>',
+        f'<script type="application/json" id="data">{_embedded(data)}</script>',
+        f"<script>{get_plotlyjs()}</script>",
+        f"<script>{(here / 'page.js').read_text(encoding='utf-8')}</script>",
+        "</body></html>",
+        "",
+    ))  # fmt: skip
+
+
+def _embedded(data: object) -> str:
+    """JSON inside a script element, which only `</` or `<!--` could end."""
+    return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+def _title(found: Overview) -> str:
+    said = found.explanation
+    return f"{said.model} on {said.chip}, {said.level}, batch {said.batch_per_cluster} per cluster"
+
+
+def _summary(found: Overview) -> str:
+    rows = _kernel_rows(found.explanation) if isinstance(found.explanation, KernelExplanation) else _tile_rows(found)
+    return (
+        "<table>"
+        + "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in rows)
+        + "</table>"
+    )
+
+
+def _tile_rows(found: Overview) -> Iterator[tuple[str, str]]:
+    said = found.explanation
+    assert isinstance(said, Explanation)  # as the caller asks
+    run, chip = said.measured, found.artifact.chip
+    if run is not None:
+        yield "time", f"{time_text(run.seconds)}, {run.items_per_second:,.1f} items/s by the cycle model"
+        yield "one pass", f"{run.cycles:,.0f} cycles, {run.launch_cycles:,.0f} of them the launch"
+        shares = (f"{cause_text(name)} {n / max(1.0, run.work_cycles):.1%}" for name, n in run.causes.items())
+        yield "binds", ", ".join(shares)
+    floor = max(said.network_floors, key=lambda each: each.cycles)
+    yield "floor of the network", f"{floor.cycles:,.0f} cycles for {floor.name}: {floor.reason}"
+    yield "plan", f"{said.operators} operators in {len(said.groups)} groups, {said.instances} instances"
+    times = said.main_bytes / said.compulsory_bytes if said.compulsory_bytes else 0.0
+    yield "main memory", f"{size_text(said.main_bytes)}, {times:.2f} times what is needed once"
+    for memory, peak in said.peak_bytes.items():
+        yield memory, f"values that stay take {size_text(peak)} of {size_text(said.capacity_bytes[memory])} at most"
+    yield "computed again", f"{said.recompute_share:.2%} of all multiply-accumulates"
+    yield "chip", chip.description
+    yield from _options(found)
+
+
+def _kernel_rows(said: KernelExplanation) -> Iterator[tuple[str, str]]:
+    how = "expected, by rates that were measured" if said.measured else "at least, by floors"
+    yield "time", f"{time_text(said.seconds)} {how}; not timed"
+    yield "plan", f"{said.operators} operators in {len(said.groups)} kernels, {said.launches} launches"
+
+
+def _options(found: Overview) -> Iterator[tuple[str, str]]:
+    options = found.artifact.origin.options.model_dump(mode="json")
+    yield (
+        "options",
+        ", ".join(f"{name} {value}" for name, value in options.items() if value not in (None, False, [], {})),
+    )
+
+
+def _layer(found: Overview, name: str) -> dict[str, Any]:
+    """What the page tells of a layer."""
+    layer = next(each for each in found.layers if each.name == name)
+    said = found.explanation
+    facts = {
+        "operators": " + ".join(layer.operators),
+        "output": f"{'x'.join(map(str, layer.shape))} {layer.dtype}",
+        "multiply-accumulates": f"{layer.macs:,}",
+        "constants": size_text(layer.constant_bytes),
+        "reads": ", ".join(layer.reads) or "inputs",
+    }
+    if layer.seconds is not None:
+        where = " on the critical path" if isinstance(said, Explanation) else ""
+        facts["time"] = f"{layer.seconds * 1e6:,.2f} us{where}"
+    if layer.bound_by:
+        facts["bound by"] = cause_text(layer.bound_by)
+    return {
+        "name": name,
+        "group": layer.group,
+        "facts": facts,
+        "group facts": _group(said, layer.group),
+        "code": list(layer.code),
+    }
+
+
+def _group(said: Explanation | KernelExplanation, name: str) -> dict[str, str]:
+    if isinstance(said, KernelExplanation):
+        kernel = next((each for each in said.groups if each.name == name), None)
+        if kernel is None:
+            return {}
+        return {
+            "layers": ", ".join(kernel.layers),
+            "kernel": kernel.kernel,
+            "grid": "x".join(map(str, kernel.grid)),
+            "occupies": ", ".join(f"{size:,} {what}" for what, size in kernel.resources),
+            "time": f"{kernel.seconds * 1e6:,.2f} us {'expected' if kernel.measured else 'at least'}",
+            "floors": ", ".join(f"{floor.name} {floor.seconds * 1e6:,.2f} us" for floor in kernel.floors),
+        }
+    group = next((each for each in said.groups if each.name == name), None)
+    if group is None:
+        return {}
+    facts = {
+        "layers": ", ".join(group.layers),
+        "instances": str(group.instances),
+        "divided among cores": " or ".join("x".join(map(str, pieces)) for pieces in group.pieces),
+        "outputs in": ", ".join(group.scopes),
+        "moved": ", ".join(f"{way} {size_text(size)}" for way, size in group.moved_bytes.items() if size),
+        "fullest core": f"{size_text(group.local.total_bytes)} in layer {group.local.layer}",
+        "computed again": f"{group.recompute_share:.1%}",
+        "floors": ", ".join(f"{floor.name} {floor.cycles:,.0f} cycles" for floor in group.floors),
+    }
+    if said.measured is not None:
+        part = said.measured.group(name)
+        facts["time"] = f"{part.cycles:,.0f} cycles on the critical path"
+        facts["binds"] = ", ".join(f"{cause_text(cause)} {cycles:,.0f}" for cause, cycles in part.causes.items())
+    return facts
