@@ -1,12 +1,17 @@
-"""`dsa-sched chips`, `chip show`, `chip check` and `chip schema`: which chips there are, and whether a chip file can be
-used."""
+"""`dsa-sched chips`, `chip new`, `chip show`, `chip check` and `chip schema`: which chips there are, a file for a chip
+of your own, and whether it can be used."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import click
+
+UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+NUMBER = re.compile(r"(\d[\d_]*(?:\.\d+)?) ?(KiB|MiB|GiB)?")
+ARRAY = re.compile(r"(\d+)x(\d+)")
 
 
 @click.command()
@@ -22,7 +27,90 @@ def chips() -> None:
 
 @click.group()
 def chip() -> None:
-    """Show a chip, or check a chip file of your own."""
+    """Show a chip, or write and check a chip file of your own."""
+
+
+def _number(text: str) -> int | float:
+    """`768 KiB` or `0.5`. Raises BadParameter."""
+    found = NUMBER.fullmatch(text.strip())
+    if found is None:
+        raise click.BadParameter(f"{text!r} is not a number, or one with KiB, MiB or GiB, such as 768KiB")
+    value = float(found[1].replace("_", "")) * UNITS[found[2] or ""]
+    return int(value) if value.is_integer() else value
+
+
+def _pairs(_context: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> dict[str, int | float]:
+    """NAME=NUMBER, several times."""
+    found = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{text!r} is not of the form NAME=NUMBER")
+        found[name] = _number(value)
+    return found
+
+
+@chip.command()
+@click.argument("name", metavar="NAME")
+@click.option("--like", metavar="CHIP", default="stcp920", show_default=True, help="The built-in chip to start from.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="The file to write. Default: NAME.yaml."
+)
+@click.option("--clusters", type=click.IntRange(min=1), help="Clusters of cores.")
+@click.option("--cores", type=click.IntRange(min=1), help="Cores of a cluster.")
+@click.option("--clock", type=click.IntRange(min=1), metavar="MHZ", help="Clock of the cores.")
+@click.option("--array", metavar="PxC", help="Matrix engine: pixels x channels at once, such as 32x32.")
+@click.option("--lanes", type=click.IntRange(min=1), help="Elements of the vector engine per cycle.")
+@click.option("--memory", multiple=True, callback=_pairs, metavar="NAME=SIZE", help="Size of a memory: L1=768KiB.")
+@click.option(
+    "--set", "fields", multiple=True, callback=_pairs, metavar="PATH=NUMBER",
+    help="Any other field: links.ddr_to_llb.latency_cycles=120.",
+)  # fmt: skip
+def new(
+    name: str,
+    like: str,
+    output: Path | None,
+    clusters: int | None,
+    cores: int | None,
+    clock: int | None,
+    array: str | None,
+    lanes: int | None,
+    memory: dict[str, int | float],
+    fields: dict[str, int | float],
+) -> None:
+    """Write a chip file NAME.yaml like a built-in chip, with the values that are given. Comments stay: they say what
+    each field is, which values were given, and which are still the other chip's.
+
+    \b
+    dsa-sched chip new mine --cores 4 --clusters 1 --array 32x32 --memory L1=768KiB
+    dsa-sched chip new slow --clock 600 --set links.ddr_to_llb.bandwidth_bytes_per_cycle=13.5 -o slow.yaml
+    """
+    from dsa_sched.io.atomic_write import require_file, write_whole
+    from hw_models.derived_chip import derived_text
+
+    if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,63}", name) is None:
+        raise click.BadParameter("a name is a letter, then letters, digits, _ and -", param_hint="NAME")
+    pixels = ARRAY.fullmatch(array) if array is not None else None
+    if array is not None and pixels is None:
+        raise click.BadParameter(f"{array!r} is not of the form PIXELSxCHANNELS", param_hint="--array")
+    given = {
+        "clusters": clusters,
+        "cores_per_cluster": cores,
+        "clock_hz": clock * 1_000_000 if clock is not None else None,
+        "engines.vector.lanes": lanes,
+        "engines.matrix.array_pixels": int(pixels[1]) if pixels else None,
+        "engines.matrix.array_channels": int(pixels[2]) if pixels else None,
+        **{f"memories.{each}.size_bytes": size for each, size in memory.items()},
+        **fields,
+    }
+    values = {path: value for path, value in given.items() if value is not None}
+    file = output or Path(f"{name}.yaml")
+    require_file(file)
+    if file.exists():
+        raise click.UsageError(f"{file} exists; name another file with -o, or remove it.")
+    text = derived_text(like, name, values).encode()
+    write_whole(file, lambda stream: stream.write(text))
+    click.echo(f"{file}: like {like}, {len(values)} values given; see: dsa-sched chip check {file}")
 
 
 @chip.command()

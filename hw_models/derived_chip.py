@@ -1,0 +1,94 @@
+"""The text of a chip file like a built-in one: some values given, all comments kept.
+
+    stcp920, {"memories.L1.size_bytes": 786_432, ...} --derived_text--> YAML text, checked like a chip file
+
+A comment at a value that was given says so and what the built-in chip has; all others are that chip's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from importlib import resources
+
+from hw_models.chip import Chip
+from hw_models.errors import ChipError
+from hw_models.loading import load_chip, parse_chip
+from hw_models.yaml_nodes import Path, Value, read_document
+
+Number = int | float
+
+COMMENT_COLUMN = 32
+"""Column at which comments begin in built-in files."""
+
+_FIELD = re.compile(r"^(?P<field>\s*(?:- )?\w+: *)(?P<value>[^#]*?)\s*(?:#.*)?$")
+
+
+def derived_text(like: str, name: str, values: Mapping[str, Number]) -> str:
+    """The text of a chip file like the built-in chip `like`, called `name`, with these values at fields that are named
+    by their paths. The parts of a memory whose size is given keep their shares of it. Raises ChipError for a path that
+    leads to no number, and for a chip that cannot be."""
+    chip = load_chip(like)
+    text = (resources.files("hw_models") / "chips" / f"{like}.yaml").read_text(encoding="utf-8")
+    document, lines = read_document(text), text.splitlines()
+    given: dict[str, Number | str] = {"name": name, "description": f"Like {like}, with other values"}
+    for path, value in {**given, **dict(_parts(chip, values)), **values}.items():
+        place = _place(document.value, path, chip)
+        number = document.lines[place] - 1
+        lines[number] = _with_value(lines[number], path, value, chip)
+    head = [
+        f"# {name}: made by `dsa-sched chip new` from {like}. Values marked [given] were given; all others are",
+        f"# those of {like}, and so are the sources in brackets: replace them by those of your chip.",
+        "#",
+    ]
+    made = "\n".join((*head, *lines)) + "\n"
+    parse_chip(made, name)
+    return made
+
+
+def _parts(chip: Chip, values: Mapping[str, Number]) -> Iterator[tuple[str, int]]:
+    """New sizes of the parts of memories whose own sizes are given: the same shares, the first part takes the rest."""
+    for memory in chip.memories:
+        size = values.get(f"memories.{memory.name}.size_bytes")
+        if size is None or not memory.buffers:
+            continue
+        shares = [int(size) * part.size_bytes // memory.size_bytes for part in memory.buffers]
+        aligned = [share - share % memory.alignment_bytes for share in shares]
+        sizes = (int(size) - sum(aligned[1:]), *aligned[1:])
+        for part, bytes_of in zip(memory.buffers, sizes, strict=True):
+            yield f"memories.{memory.name}.buffers.{part.name}.size_bytes", bytes_of
+
+
+def _place(value: Value, path: str, chip: Chip) -> Path:
+    """The place of a field in the file's value; parts of a list are named. Raises ChipError."""
+    place: list[str | int] = []
+    here = value
+    for name in path.split("."):
+        step: str | int | None
+        if isinstance(here, list):
+            known = [str(part.get("name")) if isinstance(part, dict) else "" for part in here]
+            step = known.index(name) if name in known else None
+        else:
+            known = list(here) if isinstance(here, dict) else []
+            step = name if name in known else None
+        if step is None:
+            raise ChipError(
+                f"chip {chip.name}", needs=f"a field {path}", has=", ".join(filter(None, known)) or "none there"
+            )
+        place.append(step)
+        here = here[step]  # type: ignore[index]  # a name in a mapping, a number in a list
+    if isinstance(here, list | dict):
+        raise ChipError(f"chip {chip.name}", needs=f"a number at {path}", has="several fields; name one of them")
+    return tuple(place)
+
+
+def _with_value(line: str, path: str, value: Number | str, chip: Chip) -> str:
+    """A line of the file with another value, and a comment that says what it was. Raises ChipError."""
+    found = _FIELD.match(line)
+    if found is None:
+        raise ChipError(f"chip {chip.name}", needs=f"{path} on a line of its own", has=line.strip())
+    written = f"{value:_}" if isinstance(value, int) else str(value)
+    if isinstance(value, str):
+        return found["field"] + json.dumps(value)
+    return f"{found['field'] + written:<{COMMENT_COLUMN - 1}} # [given]; {chip.name}: {found['value']}"
