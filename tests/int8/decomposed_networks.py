@@ -114,3 +114,16 @@ def perceptron(spelling: str) -> onnx.ModelProto:
     a = writer.fake(writer.add("MatMul", [x, weights[0]], "a"), 0.04, "int8", 10)
     writer.add("MatMul", [a, weights[1]], "y")
     return writer.model((4, 16), {"y": (4, 8)})
+
+
+def bounded_and_pooled(spelling: str) -> onnx.ModelProto:
+    """A convolution whose values are mostly below zero, its Relu and maxima before the rounding, and a product."""
+    random, writer = np.random.default_rng(10), Writer(spelling)
+    for name, shape in {"w1": (8, 4, 3, 3), "w2": (8, 8, 1, 1)}.items():
+        writer.constant(random.normal(size=shape) / 4, name)
+    writer.constant(np.full(8, -3.0), "b1")
+    weights = [writer.fake(name, 0.01) for name in ("w1", "w2")]
+    a = writer.add("Relu", [writer.add("Conv", [writer.fake("x", 0.03), weights[0], "b1"], "a", pads=[1] * 4)], "ar")
+    m = writer.add("MaxPool", [writer.fake(a, 0.1)], "m", kernel_shape=[2, 2], strides=[2, 2])
+    writer.add("Conv", [writer.fake(m, 0.1), weights[1]], "y")
+    return writer.model((1, 4, 12, 12), {"y": (1, 8, 6, 6)})

@@ -20,6 +20,7 @@ from dsa_sched.verification.exact_integers import with_exact_integers
 from dsa_sched.verification.verify import verify_model
 from hw_models.errors import ModelError
 from partitioner.planners.levels import O0, planner_or_auto
+from tests.int8.decomposed_networks import bounded_and_pooled
 from tests.int8.networks import STYLES, Array, convolutions, encoder, quantised_file
 
 MOST_STEPS = 1
@@ -49,6 +50,17 @@ def test_encoders_compile_and_are_right(style: str, tmp_path: Path) -> None:
     assert not report.failures
     steps = [layer.steps.most for layer in report.layers if layer.steps is not None]
     assert max(steps) <= (3 if style == "uint8 weights" else 2)
+
+
+def test_maxima_before_the_rounding_are_those_of_the_file(tmp_path: Path) -> None:
+    """A layer between its product and the rounding is judged by its numbers, also where a Relu makes nearly all of
+    them zero: zero is then zero, and not half a step below it."""
+    onnx.save(bounded_and_pooled("QDQ"), path := tmp_path / "pooled.onnx")
+    report = verify_model(path, "stcp920", CompileOptions(O0()))
+    (bounded,) = [layer for layer in report.layers if layer.name == "a.last"]
+    assert bounded.isolated_error is not None
+    assert bounded.isolated_error <= bounded.bound
+    assert not report.failures
 
 
 def test_products_are_of_int8_and_a_layer_ends_with_its_integers(tmp_path: Path) -> None:

@@ -452,12 +452,11 @@ class _Rewrite:
         origin = np.full(1, claim.grid.step), np.full(1, shift)
         self._says(name, Origin(y, *origin))
         low, high = claim.units(claim.low), claim.units(claim.high)
-        lowest = 0.0 if claim.halved else low
         bounded_low, bounded_high = low > LEAST, high < MOST
         if bounded_low and bounded_high:
-            name = self._add(chain, "Clip", name, settings=(("max", high), ("min", lowest)))
+            name = self._add(chain, "Clip", name, settings=(("max", high), ("min", low)))
         elif bounded_low:
-            bound = () if lowest == 0.0 else (chain.number(lowest),)
+            bound = (chain.number(low),) if low else ()
             name = self._add(chain, "Max" if bound else "Relu", name, *bound)
         elif bounded_high:
             name = self._add(chain, "Min", name, chain.number(high))
