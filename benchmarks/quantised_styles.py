@@ -1,4 +1,4 @@
-"""Networks that onnxruntime's quantiser wrote, compiled and verified: `python benchmarks/quantised_styles.py [--check]`.
+"""Networks that onnxruntime quantised, compiled and verified: `python benchmarks/quantised_styles.py [--check]`.
 
 Twelve networks of the zoo are prepared and quantised by onnxruntime (`quant_pre_process`, `quantize_static`, four drawn
 inputs) in four styles, which tests/int8/networks.py names: symmetric int8 and uint8 with zero points, both per channel,
@@ -6,9 +6,9 @@ uint8 weights per tensor, and QLinear operators. Each is verified as `dsa-sched 
 `--effort fast`.
 
 Every row goes to benchmarks/results/quantised_styles.json as soon as it is made, and a run goes on where the last one
-ended: rows that are there are kept, unless `--networks` or `--styles` name them. No row is begun after `--minutes`. With
-`--check` nothing is read or written but the rows of the table: those that time allows are made again, and the exit code
-is 1 where one that passed does not, or where fewer than 44 of 48 passed at both levels.
+ended: rows that are there are kept, unless `--networks` or `--styles` name them. No row is begun after `--minutes`.
+With `--check` nothing is written: as many rows as time allows are made again, and the exit code is 1 where one that
+passed does not, or where fewer than 44 of 48 passed at both levels.
 
 Keys of the JSON object: `rows`, one per network, style and level:
 
@@ -117,7 +117,8 @@ def measured(case: Case, folder: Path) -> Row:
 
 
 def _judged(path: Path, level: str) -> Row:
-    report = dsa_sched.verify(path, "stcp920", level=level, **({"effort": EFFORT} if level == "auto" else {})).report
+    effort: dict[str, Any] = {"effort": EFFORT} if level == "auto" else {}
+    report = dsa_sched.verify(path, "stcp920", level=level, **effort).report
     steps = [layer.steps for layer in report.layers if layer.steps is not None and not layer.steps.linked]
     return {
         "verdict": report.verdict,

@@ -83,3 +83,74 @@ def test_integers_of_the_file_leave_as_they_are(tmp_path: Path) -> None:
     model = quantised_model(nodes, {"y": (1, 4, 8)})
     model.graph.output.append(helper.make_tensor_value_info("q", TensorProto.INT8, (1, 4, 8)))
     right(model, tmp_path)
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8])
+def test_integers_of_the_file_are_cut_padded_joined_and_looked_up(kind: type[np.generic], tmp_path: Path) -> None:
+    """As onnxruntime's operators on integers leave them: no number stands between what makes and what reads them."""
+    zero, model = np.array(9, kind), quantised_model([], {"y": (1, 6, 10), "taken": (1, 2, 8)})
+    table = np.arange(40).reshape(5, 8).astype(kind)
+    more = {"z": zero, "table": table, "rows": np.array([[3, 0]], np.int64), "halves": np.array([2, 2], np.int64),
+            "pads": np.array([0, 1, 1, 0, 1, 1], np.int64)}  # fmt: skip
+    model.graph.initializer.extend(numpy_helper.from_array(np.asarray(array), name) for name, array in more.items())
+    model.graph.input.append(helper.make_tensor_value_info("index", TensorProto.INT64, (1, 2)))
+    del model.graph.node[:]
+    model.graph.node.extend(
+        [
+            helper.make_node("QuantizeLinear", ["x", "xs", "z"], ["q"], name="quantised"),
+            helper.make_node("Split", ["q", "halves"], ["q1", "q2"], name="halves", axis=1),
+            helper.make_node("Concat", ["q2", "q1"], ["qc"], name="joined", axis=1),
+            helper.make_node("Pad", ["qc", "pads", "z"], ["qp"], name="padded"),
+            helper.make_node("DequantizeLinear", ["qp", "xs", "z"], ["p"], name="numbers"),
+            helper.make_node("Relu", ["p"], ["y"], name="last"),
+            helper.make_node("Gather", ["table", "index"], ["qt"], name="looked_up"),
+            helper.make_node("DequantizeLinear", ["qt", "xs", "z"], ["taken"], name="taken"),
+        ]
+    )
+    right(model, tmp_path)
+
+
+def test_a_sum_is_of_integers_where_a_number_multiplies_one_and_one_is_spread(tmp_path: Path) -> None:
+    """A mask of numbers that fp16 does not have, as onnxruntime's quantiser leaves that of a text, is in units of its
+    grid all the time; the factor may be a constant integer."""
+    model = quantised_model([], {"y": (1, 4, 8)})
+    more = {"largest": np.array(-(2.0**100), np.float32), "ms": np.array(2.0**94, np.float32),
+            "one": np.array(-100, np.int8), "os": np.array(2.0**94, np.float32)}  # fmt: skip
+    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in more.items())
+    model.graph.node.extend(
+        [
+            helper.make_node("ReduceMax", ["x"], ["top"], name="top", keepdims=1, axes=[1]),
+            helper.make_node("QuantizeLinear", ["top", "ys", "zero"], ["tq"], name="top.q"),
+            helper.make_node("DequantizeLinear", ["tq", "ys", "zero"], ["t"], name="top.d"),
+            helper.make_node("DequantizeLinear", ["one", "os"], ["o"], name="one.d"),
+            helper.make_node("Mul", ["t", "o"], ["m"], name="mask"),
+            helper.make_node("QuantizeLinear", ["m", "ms", "zero"], ["mq"], name="mask.q"),
+            helper.make_node("DequantizeLinear", ["mq", "ms", "zero"], ["md"], name="mask.d"),
+            helper.make_node("Add", ["d", "md"], ["s"], name="sum"),
+            helper.make_node("QuantizeLinear", ["s", "ms", "zero"], ["sq"], name="sum.q"),
+            helper.make_node("DequantizeLinear", ["sq", "xs", "zero"], ["y"], name="last"),
+        ]
+    )
+    model.opset_import[0].version = 17
+    model.ir_version = 8
+    right(model, tmp_path)
+
+
+def test_a_scale_per_column_of_products_in_several_axes(tmp_path: Path) -> None:
+    """QLinearMatMul has one scale per column, whatever the number of axes; a constant of no axes may leave fp16."""
+    random = np.random.default_rng(7)
+    w = random.integers(-90, 90, (1, 2, 8, 6)).astype(np.int8)
+    model = quantised_model([], {"y": (1, 2, 2, 6)})
+    del model.graph.node[:]
+    more = {"w4": w, "w4s": np.linspace(0.005, 0.02, 6).astype(np.float32), "w4z": np.zeros(6, np.int8),
+            "axes": np.array([1, 2, 2, 8], np.int64)}  # fmt: skip
+    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in more.items())
+    model.graph.node.extend(
+        [
+            helper.make_node("Reshape", ["x", "axes"], ["r"], name="four"),
+            helper.make_node("QuantizeLinear", ["r", "xs", "zero"], ["q"], name="quantised"),
+            helper.make_node("QLinearMatMul", ["q", "xs", "zero", "w4", "w4s", "w4z", "ys", "zero"], ["qy"], name="m"),
+            helper.make_node("DequantizeLinear", ["qy", "ys", "zero"], ["y"], name="last"),
+        ]
+    )
+    right(model, tmp_path)

@@ -510,7 +510,7 @@ def _on_device(array: Array, dtype: str) -> tuple[Array, int]:
     if array.dtype.kind not in "fV":
         return array, 0
     with np.errstate(over="ignore"):
-        data: npt.NDArray[np.floating] = array.astype(dtype)
+        data: npt.NDArray[np.floating] = np.asarray(array.astype(dtype))  # of a constant without axes, too
     beyond = np.isinf(data) & ~np.isinf(array)
     saturated = int(np.count_nonzero(beyond))
     if saturated:

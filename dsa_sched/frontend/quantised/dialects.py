@@ -103,7 +103,7 @@ def _conv(s: _Spelling) -> bool:
 
 
 def _matmul(s: _Spelling) -> bool:
-    s.quantised(s.add("MatMul", [s.numbers(0), s.numbers(3, axis=1)]), 6)
+    s.quantised(s.add("MatMul", [s.numbers(0), s.numbers(3, axis=-1)]), 6)
     return True
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from dsa_sched.frontend.network.network import Network
 from dsa_sched.frontend.quantised.grids import DEQUANTISE, QUANTISE, Grid
-from partitioner.ir.operators import Trait, onnx_names
+from partitioner.ir.operators import REARRANGING, Trait, onnx_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,14 @@ class HeldIntegers:
     rounding: str = "truncate"
 
 
-EXACT_MOVES = onnx_names(Trait.VIEW, Trait.MOVES) | {"MaxPool", "GlobalMaxPool"}
+MAXIMA = frozenset(["MaxPool", "GlobalMaxPool"])
+
+EXACT_MOVES = onnx_names(Trait.VIEW, Trait.MOVES) | MAXIMA
 """Operators of one operand whose results are among the integers that they read."""
+
+REARRANGED = onnx_names(*REARRANGING) | MAXIMA
+"""Operators that may have integers of the file as operands, and whose results are among these, or a constant integer.
+"""
 
 AVERAGES = frozenset(["AveragePool", "GlobalAveragePool", "ReduceMean"])
 """Linear operators whose weights add up to one, so that they keep scale and zero point."""

@@ -55,6 +55,12 @@ class IntegerProduct:
         """Output channels that are added."""
         return self.channels % 2 if self.weights is not None and self.groups == 1 else 0
 
+    @property
+    def is_wide(self) -> bool:
+        """Whether the weights beyond eight bits multiply the same operand once more, in further input channels: its
+        channels come twice. Groups are two products instead."""
+        return self.rest is not None and self.groups == 1
+
     def channel_axis(self, rank: int) -> int:
         return 1 if self.is_conv else rank - 1
 
@@ -107,6 +113,24 @@ class IntegerProduct:
         weights = self.over_images(weights)
         inputs = weights.shape[1] % 2 if self.groups == 1 else 0
         return weights.pad(self.added, inputs, 0, 0)
+
+    def all_weights(self) -> TracedArray:
+        """Stored weights, with those beyond eight bits after them where they are further input channels."""
+        assert self.weights is not None
+        stored = self.stored(self.weights)
+        if not self.is_wide or self.rest is None:
+            return stored
+        return _joined(stored, self.stored(self.rest), 1 if self.is_conv else 0)
+
+
+def _joined(first: TracedArray, second: TracedArray, axis: int) -> TracedArray:
+    """Integers of one shape after each other along an axis."""
+    extent, rank = first.shape[axis], len(first.shape)
+    order = (axis, *(each for each in range(rank) if each != axis))
+    back = tuple(order.index(each) for each in range(rank))
+    wide = [each.transpose(*order).pad(extent, *(0,) * (rank - 1)) for each in (first, second)]
+    behind = wide[1].take((*range(extent, 2 * extent), *range(extent)))
+    return _as_int8((wide[0] + behind).transpose(*back))
 
 
 def product_of(network: Network, node: Node, longest: int) -> IntegerProduct | None:

@@ -14,6 +14,7 @@ on floating-point numbers between conversions; integers of eight bits are exact 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -50,7 +51,15 @@ from dsa_sched.frontend.quantised.grids import (
     dequantised,
     grid_of,
 )
-from dsa_sched.frontend.quantised.held import AVERAGES, EXACT_MOVES, HeldIntegers, channel_extent, feature_maps
+from dsa_sched.frontend.quantised.held import (
+    AVERAGES,
+    EXACT_MOVES,
+    MAXIMA,
+    REARRANGED,
+    HeldIntegers,
+    channel_extent,
+    feature_maps,
+)
 from dsa_sched.frontend.quantised.packing import PACKED, UNPACKED, packing_of
 from dsa_sched.frontend.quantised.products import (
     OF_NUMBERS,
@@ -353,7 +362,7 @@ class _Rewrite:
             assert right is not None
             operands.append(self._integers(chain, right))
         else:
-            operands.append(chain.store(product.stored(product.weights), "weights"))
+            operands.append(chain.store(product.all_weights(), "weights"))
         one = float(np.ptp(scale.array)) == 0.0  # the matrix engine itself multiplies by one factor
         factor = chain.store(scale.take([0]) if one else scale.pad(product.added), "scale")
         operands.append(factor)
@@ -365,7 +374,7 @@ class _Rewrite:
         wide, plain = product.result_shapes(shape)
         op_type, settings = INTEGER_CONV if product.is_conv else INTEGER_MATMUL, product.settings(left.grid.centre)
         made = self._emit(chain, op_type, tuple(operands), f"{y}::product", wide, settings, node.name)
-        if product.rest is not None:
+        if product.rest is not None and not product.is_wide:
             rest = (operands[0], chain.store(product.stored(product.rest), "further"), factor)
             more = self._emit(chain, op_type, rest, f"{y}::rest", wide, settings)
             made = self._add(chain, "Add", made, more)
@@ -402,7 +411,7 @@ class _Rewrite:
     def _larger(self, product: IntegerProduct, scale: Floats, saturates: bool) -> float:
         """Power of two by which a product is made larger before it is made smaller again, because factors below the
         smallest normal number lose digits: only as far as that matters, and as the range allows."""
-        rounding, most = self.network.rounding, product.most
+        rounding, most, scale = self.network.rounding, product.most, np.abs(scale)
         lost = (scale < rounding.smallest_normal) & (most * rounding.smallest > VANISHING)
         if not lost.any():
             return 1.0
@@ -423,22 +432,23 @@ class _Rewrite:
         return self._sum_of_integers(chain, node)
 
     def _plus(self, chain: Chain, name: str, source: HeldIntegers, ratio: TracedArray) -> str:
-        """A value plus integers times a ratio."""
-        if source.narrow:
+        """A value plus integers times a ratio, which may be spread over it."""
+        if source.narrow and chain.shape(source.narrow) == chain.shape(name):
             settings = (("scale", float(ratio.float64[0])),)
             return self._add(chain, ADD_SCALED, name, source.narrow, settings=settings)
         return self._add(chain, "Add", name, self._scaled(chain, source.floats, ratio))
 
     def _sum_of_integers(self, chain: Chain, node: Node) -> bool:
-        claim = self._claim(node.outputs[0])
+        claim, shape = self._claim(node.outputs[0]), self.network.shape(node.outputs[0])
         sources = [self._source(chain, name) for name in node.inputs]
-        shapes = {self.network.shape(name) for name in (*node.inputs, node.outputs[0])}
         uniform = all(source is not None and source.grid.uniform for source in sources)
-        if claim is None or claim.total or len(shapes) > 1 or not uniform:
+        if claim is None or claim.total or not uniform:
             return False
-        first, second = (source for source in sources if source)
-        if not second.narrow:
-            first, second = second, first
+        whole = [source for source in sources if source and chain.shape(source.floats) == shape]
+        if not whole:
+            return False
+        pair = sorted((source for source in sources if source), key=lambda source: source not in whole)
+        first, second = pair if pair[1].narrow or pair[1] not in whole else pair[::-1]
         ratios = [source.grid.scale / claim.grid.scale for source in (first, second)]
         name = self._plus(chain, self._scaled(chain, first.floats, ratios[0]), second, ratios[1])
         centres = sum(s.grid.centre * float(r.float64[0]) for s, r in zip((first, second), ratios, strict=True))
@@ -524,15 +534,38 @@ class _Rewrite:
         return True
 
     def _move_integers(self, chain: Chain, node: Node) -> bool:
-        """An operator that moves integers of the file."""
-        q = node.outputs[0]
-        if node.op_type not in EXACT_MOVES or node.inputs[0] not in self.held or len(node.outputs) > 1:
+        """An operator that rearranges integers of the file: it rearranges them as floats."""
+        moved = node.inputs if node.op_type == "Concat" else node.inputs[:1]
+        outputs = [name for name in node.outputs if name]
+        dtype = self.network.values[outputs[0]].dtype
+        if node.op_type not in REARRANGED or dtype not in OFFSETS or not self._are_integers(moved):
             return False
-        source = self.held[node.inputs[0]]
-        moved = self._moved(chain, node, self._floats(chain, node.inputs[0]), f"{q}::floats")
-        self.held[q] = replace(source, floats=moved, narrow="")
-        self._leaves(chain, q, source.grid.offset)
+        operands = [*(self._numbers(chain, name, dtype) for name in moved), *node.inputs[len(moved) :]]
+        if node.op_type == "Pad" and dict(node.settings).get("mode", "constant") == "constant":
+            fill = self.network.constants.get(node.input(2)) if node.input(2) else np.zeros(1)
+            if fill is None:
+                return False
+            number = chain.number(float(fill.reshape(-1)[0]) - OFFSETS[dtype])
+            operands = [*operands[:2], number, *operands[3:]]
+        floats = tuple(f"{name}::floats" if name else "" for name in node.outputs)
+        chain.nodes.append(Node(f"{chain.node.name}::{len(chain.nodes)}", node.op_type, tuple(operands), floats,
+                                node.settings))  # fmt: skip
+        for q in outputs:
+            chain.values[f"{q}::floats"] = Value(self.network.shape(q), FLOAT)
+            self._says(f"{q}::floats", Origin(q, np.ones(1), np.full(1, float(OFFSETS[dtype]))))
+            self.held[q] = self._of_file(f"{q}::floats", "", dtype)
+            self._leaves(chain, q, OFFSETS[dtype])
         return True
+
+    def _are_integers(self, names: Sequence[str]) -> bool:
+        """Whether all of these are held integers or constant ones."""
+        return all(name in self.held or name in self.network.constants for name in names)
+
+    def _numbers(self, chain: Chain, name: str, dtype: int) -> str:
+        """Integers of a type of the file, computed or constant, as floats."""
+        if name in self.held:
+            return self._floats(chain, name)
+        return chain.store(self.network.traced(name) - TracedArray.of(float(OFFSETS[dtype])))
 
     # Values
 
@@ -552,15 +585,45 @@ class _Rewrite:
             moved = self._emit(chain, "Concat", operands, f"{name}::integers", self.network.shape(name), node.settings)
             self.sources[name] = HeldIntegers(moved, "", known[0].grid, all(part.exact for part in known))
             return self.sources[name]
+        if node.op_type in ("Mul", "Div") and (found := self._times_number(node)):
+            source = self._source(chain, found[0])
+            if source is None or not source.grid.uniform:
+                return None
+            self.sources[name] = replace(source, grid=replace(source.grid, scale=source.grid.scale * found[1]))
+            return self.sources[name]
         exact = node.op_type in EXACT_MOVES
         if not exact and not (node.op_type in AVERAGES and not node.integer("count_include_pad", 0)):
             return None
         source = self._source(chain, node.inputs[0])
-        if source is None or not source.grid.uniform:
+        if source is None or not source.grid.uniform or (node.op_type in MAXIMA and source.grid.step < 0):
             return None
         moved = self._moved(chain, node, source.floats, f"{name}::integers")
         self.sources[name] = HeldIntegers(moved, "", source.grid, source.exact and exact)
         return self.sources[name]
+
+    def _times_number(self, node: Node) -> tuple[str, TracedArray] | None:
+        """The value that a node multiplies by one constant number, or divides by it, and the factor."""
+        for position, other in enumerate(node.inputs[::-1] if node.op_type == "Mul" else node.inputs[1:]):
+            x, factor = node.inputs[position], self._constant_number(other)
+            if factor is not None and self.network.known_shape(x) == self.network.shape(node.outputs[0]):
+                return x, factor if node.op_type == "Mul" else TracedArray.of(1.0) / factor
+        return None
+
+    def _constant_number(self, name: str) -> TracedArray | None:
+        """A constant of one element, which the file may have as an integer; None for zero and numbers without end."""
+        made = self.network.producer.get(name)
+        if name in self.network.constants:
+            known = self.network.traced(name)
+        elif made is not None and made.op_type == DEQUANTISE and made.inputs[0] in self.network.constants:
+            grid = grid_of(self.network, made)
+            if grid is None:
+                return None
+            known = dequantised(self.network, made, grid)
+        else:
+            return None
+        if known.array.size != 1 or not np.isfinite(known.float64).all() or not known.array.any():
+            return None
+        return known.reshape(1)
 
     def _moved(self, chain: Chain, node: Node, floats: str, output: str) -> str:
         inputs = (floats, *node.inputs[1:])
@@ -593,16 +656,20 @@ class _Rewrite:
         """The int8 operand of a product: padded where the zero point is not zero, or where its channels are odd."""
         shape = chain.shape(left.floats)
         begins, ends = product.padding(shape, left.grid.centre)
-        if not any((*begins, *ends)):
-            narrow = self._integers(chain, left)
-        else:
-            wider = tuple(b + extent + e for b, extent, e in zip(begins, shape, ends, strict=True))
+        name = left.raw or left.floats
+        if any((*begins, *ends)):
+            shape = tuple(b + extent + e for b, extent, e in zip(begins, shape, ends, strict=True))
             pads = chain.array(np.array((*begins, *ends), np.int64), None)
             fill = chain.number(float(left.grid.centre))
-            inner = (left.raw or left.floats, pads, fill)
-            name = self._emit(chain, "Pad", inner, f"{chain.stem}::padded", wider)
-            narrow = self._narrow(chain, name, left.rounding, f"{chain.stem}::padded::int8")
-            shape = wider
+            name = self._emit(chain, "Pad", (name, pads, fill), f"{chain.stem}::padded", shape)
+        if product.is_wide:
+            axis = product.channel_axis(len(shape))
+            name = chain.concatenated(name, name, axis=axis, suffix="twice")
+            shape = chain.shape(name)
+        if name == (left.raw or left.floats):
+            narrow = self._integers(chain, left)
+        else:
+            narrow = self._narrow(chain, name, left.rounding, f"{name}::int8")
         wanted = product.operand_shape(shape)
         return narrow if wanted == shape else chain.add("Reshape", narrow, shape=wanted, dtype=INT8)
 
@@ -620,7 +687,8 @@ class _Rewrite:
         return self._add(chain, "Mul", x, self._constant(chain, factor))
 
     def _shifted(self, chain: Chain, x: str, shift: float) -> str:
-        return self._add(chain, "Add", x, chain.number(shift)) if shift else x
+        kept = bool(self.network.rounding.rounded(np.array(shift)))
+        return self._add(chain, "Add", x, chain.number(shift)) if kept else x
 
     def _constant(self, chain: Chain, constant: TracedArray) -> str:
         return chain.store(constant.reshape() if constant.array.size == 1 else constant)
