@@ -1,10 +1,13 @@
 """Which layers stay in floating point so that the outputs' error keeps a bound.
 
-    errors of layers alone --sorted--> worst first --binary search--> fewest of them in floating point
+    errors of layers alone --sorted--> worst first --binary search--> as many of them as keep the bound
+                                                   --chosen one by one--> fewer, where the errors of layers cancel
                                                    --one by one--> those that can be quantised after all
 
 Layers are ranked by the error at the outputs that each makes if it alone is quantised. That needs one run per layer,
-and no layer hides behind the errors of the others, as it would if it alone were left in floating point.
+and no layer hides behind the errors of the others, as it would if it alone were left in floating point. Errors of
+several layers add up or cancel, which no ranking knows: so layers are then chosen one by one, each time that of the
+next few in the ranking with which the network's error is least.
 """
 
 from __future__ import annotations
@@ -13,6 +16,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hw_models.errors import ModelError
+
+Kept = tuple[str, ...]
+"""Layers in floating point."""
+
+
+CHOICES = 6
+"""Layers of the ranking among which each is chosen: each costs a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +70,15 @@ def searched(
     """The search over `layers`: `alone` gives the error with one layer quantised, `error_of` that with these layers in
     floating point. Raises ModelError where no layer can be quantised within the bound."""
     steps: list[SearchStep] = []
+    known: dict[frozenset[str], float] = {}
 
-    def tried(kept: tuple[str, ...]) -> float:
-        say(f"searching, {len(kept)} of {len(layers)} layers in floating point")
-        steps.append(SearchStep(len(kept), error_of(frozenset(kept))))
-        return steps[-1].error
+    def tried(kept: Kept) -> float:
+        version = frozenset(kept)
+        if version not in known:
+            say(f"searching, {len(kept)} of {len(layers)} layers in floating point")
+            known[version] = error_of(version)
+            steps.append(SearchStep(len(kept), known[version]))
+        return known[version]
 
     error = tried(())
     if error <= bound:
@@ -76,19 +90,19 @@ def searched(
     ranking.sort(key=lambda layer: (-layer.error, layer.name))
     worst = tuple(layer.name for layer in ranking)
     kept, error = _fewest(worst, tried, bound)
+    if len(kept) == len(layers):
+        least = f"an error of {ranking[-1].error:.3g} with the layer that makes the least alone, {ranking[-1].name}"
+        raise ModelError(f"--bound {bound:g}", needs="a bound within which a layer can be quantised", has=least)
+    kept, error = _fewer(worst, tried, bound, len(kept)) or (kept, error)
     for name in reversed(kept):  # the best first
         rest = tuple(each for each in kept if each != name)
         if len(kept) > 1 and (without := tried(rest)) <= bound:
             kept, error = rest, without
-    if len(kept) == len(layers):
-        least = f"an error of {ranking[-1].error:.3g} with the layer that makes the least alone, {ranking[-1].name}"
-        raise ModelError(f"--bound {bound:g}", needs="a bound within which a layer can be quantised", has=least)
+    kept = tuple(sorted(kept, key=worst.index))
     return FloatSearch(bound, kept, error, tuple(ranking), tuple(steps))
 
 
-def _fewest(
-    worst: tuple[str, ...], tried: Callable[[tuple[str, ...]], float], bound: float
-) -> tuple[tuple[str, ...], float]:
+def _fewest(worst: Kept, tried: Callable[[Kept], float], bound: float) -> tuple[Kept, float]:
     """The shortest beginning of a ranking that keeps the bound, if errors fall as it gets longer. The empty one does
     not keep it; the whole one does, since nothing is quantised then."""
     fails, holds, error = 0, len(worst), 0.0
@@ -100,3 +114,14 @@ def _fewest(
         else:
             fails = middle
     return worst[:holds], error
+
+
+def _fewer(worst: Kept, tried: Callable[[Kept], float], bound: float, most: int) -> tuple[Kept, float] | None:
+    """Layers that are chosen one by one until they keep the bound; None where these are not fewer than `most`."""
+    kept: Kept = ()
+    while len(kept) + 1 < most:
+        near = [name for name in worst if name not in kept][:CHOICES]
+        kept = min(((*kept, name) for name in near), key=tried)
+        if tried(kept) <= bound:
+            return kept, tried(kept)
+    return None
