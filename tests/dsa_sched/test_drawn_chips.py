@@ -63,5 +63,5 @@ def test_every_verdict_is_drawn(tmp_path: Path) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(CHIPS))
 def test_networks_compile_at_the_default_level_on_good_chips(seed: int, tmp_path: Path) -> None:
-    for network in ("mobilenet_v2-mini", "wide_deep-mini"):
-        agree(seed, network, "normal", tmp_path)
+    if agree(seed, "mobilenet_v2-mini", "normal", tmp_path) == GOOD:
+        agree(seed, "wide_deep-mini", "normal", tmp_path)  # lookups by integers, which plans by costs alone do not have
