@@ -418,7 +418,7 @@ def _unary(op: Op, x: Fp16) -> Fp16:
         case "widen":
             return x
         case "narrow":
-            return _narrow(x, str(op.attribute("rounding")))
+            return _narrow(x, str(op.attribute("rounding")), float(dict(op.attributes).get("centre", 0.0)))
         case "neg":
             return chip.mul(x, chip.immediate(-1.0))
         case "clip":
@@ -430,11 +430,11 @@ def _unary(op: Op, x: Fp16) -> Fp16:
     raise ValueError(f"no emulation of {op.kind}")
 
 
-def _narrow(x: Fp16, rounding: str) -> Fp16:
+def _narrow(x: Fp16, rounding: str, centre: float) -> Fp16:
     """int8 numbers, truncated toward zero. To round to the nearest integer, with ties up, 1536 is added and subtracted
-    first: fp16 numbers are integers there."""
+    first: fp16 numbers are integers there. What is subtracted is less by the integer zero."""
     if rounding == "nearest":
-        x = chip.sub(chip.add(x, chip.immediate(1536.0)), chip.immediate(1536.0))
+        x = chip.add(chip.add(x, chip.immediate(1536.0)), chip.immediate(centre - 1536.0))
     return chip.narrowed(x).astype(np.float64)
 
 

@@ -120,6 +120,11 @@ def truncates(op: Op) -> bool:
     return op.attribute("rounding") == "truncate"
 
 
+def centre_of(op: Op) -> float:
+    """The integer that a `narrow` to the nearest adds after rounding."""
+    return float(dict(op.attributes).get("centre", 0.0))
+
+
 def scratch_tiles(op: Op) -> int:
     """Number of further tiles that the operator needs: registers of a function, or of a reciprocal and one for its
     result."""
@@ -162,7 +167,7 @@ def _converted(
     elif op.kind == "narrow":
         if not truncates(op):
             yield from issue.scalar("veadd", output, current, ROUNDING_OFFSET)
-            yield from issue.scalar("veadd", output, output, -ROUNDING_OFFSET)
+            yield from issue.scalar("veadd", output, output, centre_of(op) - ROUNDING_OFFSET)
             current = output
         yield from issue.narrow(tile.result, current)
     else:

@@ -16,6 +16,18 @@ from partitioner.ir.operators import REARRANGING, Trait, onnx_names
 
 
 @dataclass(frozen=True, slots=True)
+class Rounded:
+    """How a value becomes an integer: rounded `to` the nearest, or cut off; then `centre` is added. Near zero fp16 has
+    more digits than near a zero point, so that the integer zero is reached after rounding, not before."""
+
+    to: str
+    centre: int = 0
+
+
+NEAREST, CUT = Rounded("nearest"), Rounded("truncate")
+
+
+@dataclass(frozen=True, slots=True)
 class HeldIntegers:
     """Device integers, or what a linear operator makes of them: number = scale * (`floats` - zero point). `narrow` is
     the int8 value that holds the same where there is one; `exact` says that these are integers. An odd number of
@@ -26,7 +38,7 @@ class HeldIntegers:
     grid: Grid
     exact: bool = True
     raw: str = ""
-    rounding: str = "truncate"
+    rounding: Rounded = CUT
 
 
 MAXIMA = frozenset(["MaxPool", "GlobalMaxPool"])

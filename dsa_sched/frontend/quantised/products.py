@@ -9,11 +9,12 @@ axis is one over images of one row.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import ceil, prod
 
 import numpy as np
 
 from dsa_sched.frontend.network.network import Network, Node, Setting
-from dsa_sched.frontend.network.terms import number
+from dsa_sched.frontend.network.terms import number, triangle
 from dsa_sched.frontend.network.traced import TracedArray
 from dsa_sched.frontend.network.windows import windows_of
 from dsa_sched.frontend.quantised.grids import DEQUANTISE, LEAST, MOST, Floats, Grid, dequantised, grid_of
@@ -45,6 +46,9 @@ class IntegerProduct:
 
     groups: int = 1
     rest: TracedArray | None = None
+    constants: int = 0
+    """Input channels that are added, in which every element of the operand is the integer zero: their weights take what
+    this integer adds to the sums."""
 
     @property
     def is_conv(self) -> bool:
@@ -114,23 +118,53 @@ class IntegerProduct:
         inputs = weights.shape[1] % 2 if self.groups == 1 else 0
         return weights.pad(self.added, inputs, 0, 0)
 
-    def all_weights(self) -> TracedArray:
-        """Stored weights, with those beyond eight bits after them where they are further input channels."""
+    def with_zeros(self) -> IntegerProduct:
+        """The product that takes the zero point of its operand into its exact sums; itself for groups."""
+        if self.weights is None or self.groups > 1:
+            return self
+        room, most = MOST * self._taps, float(np.abs(self.sums.float64).max())
+        return replace(self, constants=2 * ceil(most / room / 2))
+
+    @property
+    def _taps(self) -> int:
         assert self.weights is not None
-        stored = self.stored(self.weights)
-        if not self.is_wide or self.rest is None:
-            return stored
-        return _joined(stored, self.stored(self.rest), 1 if self.is_conv else 0)
+        return prod(self.weights.shape[2:]) if self.is_conv else 1
+
+    def all_weights(self) -> TracedArray:
+        """Stored weights, and after them, as further input channels, those beyond eight bits, and what takes the
+        operand's zero point out of the sums."""
+        assert self.weights is not None
+        stored, axis = self.stored(self.weights), 1 if self.is_conv else 0
+        if self.is_wide and self.rest is not None:
+            stored = _joined(stored, self.stored(self.rest), axis)
+        if self.constants:
+            spread = _spread_over(-self.sums, self.constants * self._taps).pad(self.added, 0)
+            outputs, inner = self.channels + self.added, stored.shape[2:] if self.is_conv else ()
+            spread = spread.reshape(outputs, self.constants, *inner)
+            stored = _joined(stored, spread if self.is_conv else spread.transpose(1, 0), axis)
+        return stored
 
 
 def _joined(first: TracedArray, second: TracedArray, axis: int) -> TracedArray:
-    """Integers of one shape after each other along an axis."""
-    extent, rank = first.shape[axis], len(first.shape)
+    """Integers after each other along an axis, the only one in which their shapes differ."""
+    extents, rank = (first.shape[axis], second.shape[axis]), len(first.shape)
     order = (axis, *(each for each in range(rank) if each != axis))
     back = tuple(order.index(each) for each in range(rank))
-    wide = [each.transpose(*order).pad(extent, *(0,) * (rank - 1)) for each in (first, second)]
-    behind = wide[1].take((*range(extent, 2 * extent), *range(extent)))
-    return _as_int8((wide[0] + behind).transpose(*back))
+    before, behind = (each.transpose(*order) for each in (first, second))
+    behind = behind.pad(extents[0], *(0,) * (rank - 1)).take((*range(extents[1], sum(extents)), *range(extents[1])))
+    return _as_int8((before.pad(extents[1], *(0,) * (rank - 1)) + behind).transpose(*back))
+
+
+def _spread_over(wanted: TracedArray, places: int) -> TracedArray:
+    """Integers of eight bits (outputs, places) whose sums are the wanted numbers: as large as they may be, one after
+    the other. There are enough places."""
+    outputs = wanted.shape[0]
+    steps = TracedArray(np.arange(places) * float(MOST), triangle(places, places, 0, False, MOST, 0.0).sum((1,)) -
+                        number(MOST)).broadcast(outputs, places)  # fmt: skip
+    each, zero, most = wanted.reshape(outputs, 1).broadcast(outputs, places), TracedArray.of(0.0), TracedArray.of(MOST)
+    above = -(-(each - steps).least(most)).least(zero)
+    below = -(-(each + steps)).least(most)
+    return above + below.least(zero)
 
 
 def product_of(network: Network, node: Node, longest: int) -> IntegerProduct | None:

@@ -53,10 +53,13 @@ from dsa_sched.frontend.quantised.grids import (
 )
 from dsa_sched.frontend.quantised.held import (
     AVERAGES,
+    CUT,
     EXACT_MOVES,
     MAXIMA,
+    NEAREST,
     REARRANGED,
     HeldIntegers,
+    Rounded,
     channel_extent,
     feature_maps,
 )
@@ -64,6 +67,7 @@ from dsa_sched.frontend.quantised.packing import PACKED, UNPACKED, packing_of
 from dsa_sched.frontend.quantised.products import (
     OF_NUMBERS,
     IntegerProduct,
+    Shape,
     average_of,
     of_numbers_because,
     product_of,
@@ -125,9 +129,20 @@ class Requantising:
     def halved(self) -> bool:
         return self.grid.centre == 0 and self.low == 0.0
 
+    @property
+    def middle(self) -> int:
+        """The integer, counted from the zero point, that is zero in units: fp16 has most digits there. Most values lie
+        between the zero point and the middle of all integers; with an upper bound they fill the range."""
+        return -self.grid.centre if np.isfinite(self.high) else -self.grid.centre // 2
+
+    @property
+    def rounded(self) -> Rounded:
+        """How a value in units becomes an integer."""
+        return CUT if self.halved else Rounded("nearest", self.grid.centre + self.middle)
+
     def units(self, number: float) -> float:
         """A number of the file in units."""
-        return number / self.grid.step + self.grid.centre + 0.5 * self.halved
+        return number / self.grid.step - self.middle + 0.5 * self.halved
 
     @property
     def shift(self) -> float:
@@ -142,7 +157,7 @@ class Units:
 
     name: str
     zero: float
-    rounding: str
+    rounding: Rounded
 
 
 class _Rewrite:
@@ -213,22 +228,23 @@ class _Rewrite:
         grid, shape = grid_of(self.network, node), self.network.shape(q)
         if grid is None or x in self.network.constants:
             return False
-        rounding, units, source = "nearest", self.units.get(x), self._source(chain, x)
+        rounding, units, source = NEAREST, self.units.get(x), self._source(chain, x)
         if units is not None and self._pooled(chain, node, units, grid):
             return True
         if units is not None:
             name, rounding = units.name, units.rounding
         elif source is not None and source.exact and source.grid.same(grid):
-            name, rounding = source.floats, "truncate"
+            name, rounding = source.floats, CUT
         elif source is not None and grid.uniform:
-            ratio = source.grid.scale / grid.scale
-            name = self._scaled(chain, source.floats, ratio)
-            name = self._shifted(chain, name, grid.centre - source.grid.centre * float(ratio.float64[0]))
+            name = self._shifted(chain, source.floats, -float(source.grid.centre))
+            name, rounding = self._scaled(chain, name, source.grid.scale / grid.scale), Rounded("nearest", grid.centre)
         else:
             name = self._scaled(chain, x, _along(TracedArray.of(1.0) / grid.scale, grid, shape))
             zero = TracedArray(grid.zero.astype(np.float64), number(0))
-            name = self._shifted(chain, name, float(grid.zero[0])) if grid.uniform else \
-                self._add(chain, "Add", name, self._constant(chain, _along(zero, grid, shape)))  # fmt: skip
+            if grid.uniform:
+                rounding = Rounded("nearest", grid.centre)
+            else:
+                name = self._add(chain, "Add", name, self._constant(chain, _along(zero, grid, shape)))
         dtype = INT8 if grid.offset == 0 else int(onnx.TensorProto.UINT8)
         if channel_extent(shape, q in self.maps) % 2 == 0:
             free = grid.offset == 0 and q not in self.network.outputs
@@ -237,7 +253,7 @@ class _Rewrite:
                 self._says(narrow, Origin(q, np.ones(1), np.full(1, float(grid.offset))))
             self.held[q] = self._of_file("", narrow, dtype)
         else:
-            integral = rounding == "truncate" and units is None
+            integral = rounding == CUT and units is None
             held = self._of_file(name if integral else "", "", dtype)
             self.held[q] = held if integral else replace(held, raw=name, rounding=rounding)
         self._leaves(chain, q, grid.offset)
@@ -356,7 +372,10 @@ class _Rewrite:
             shift = product.bias / step + shift
         shift = shift * TracedArray.of(larger)
         if left.grid.centre:
-            shift = shift - TracedArray.of(left.grid.centre) * product.sums * scale.rounded(rounding)
+            zeros = TracedArray.of(left.grid.centre) * product.sums * scale.rounded(rounding)
+            if claim is None or float(np.abs(zeros.float64).max()) > MOST * larger:
+                product = product.with_zeros()
+            shift = shift if product.constants else shift - zeros
         operands = [self._operand(chain, product, left)]
         if right is not None or product.weights is None:
             assert right is not None
@@ -462,7 +481,8 @@ class _Rewrite:
         origin = np.full(1, claim.grid.step), np.full(1, shift)
         self._says(name, Origin(y, *origin))
         low, high = claim.units(claim.low), claim.units(claim.high)
-        bounded_low, bounded_high = low > LEAST, high < MOST
+        zero = claim.rounded.centre
+        bounded_low, bounded_high = low + zero > LEAST, high + zero < MOST
         if bounded_low and bounded_high:
             name = self._add(chain, "Clip", name, settings=(("max", high), ("min", low)))
         elif bounded_low:
@@ -473,7 +493,7 @@ class _Rewrite:
         if claim.after and (bounded_low or bounded_high):
             self._says(name, Origin(claim.after[-1], *origin))
         for after in (y, *claim.after):
-            self.units[after] = Units(name, claim.units(0.0), "truncate" if claim.halved else "nearest")
+            self.units[after] = Units(name, claim.units(0.0), claim.rounded)
 
     def _claim(self, y: str) -> Requantising | None:
         """The activations and the grid that follow a value which nothing else reads."""
@@ -633,7 +653,8 @@ class _Rewrite:
         """The integers as floats."""
         source = self.held[q]
         if not source.floats and source.raw:
-            rounded = self._add(chain, "Round" if source.rounding == "nearest" else "Floor", source.raw)
+            rounded = self._add(chain, "Floor" if source.rounding == CUT else "Round", source.raw)
+            rounded = self._shifted(chain, rounded, float(source.rounding.centre))
             bounds = (("max", float(MOST)), ("min", float(LEAST)))
             self.held[q] = source = replace(source, floats=self._add(chain, "Clip", rounded, settings=bounds))
         elif not source.floats:
@@ -650,33 +671,43 @@ class _Rewrite:
         """An exact source as int8."""
         if source.narrow:
             return source.narrow
-        return self._narrow(chain, source.floats, "truncate", f"{source.floats}::int8")
+        return self._narrow(chain, source.floats, CUT, f"{source.floats}::int8")
 
     def _operand(self, chain: Chain, product: IntegerProduct, left: HeldIntegers) -> str:
-        """The int8 operand of a product: padded where the zero point is not zero, or where its channels are odd."""
-        shape = chain.shape(left.floats)
-        begins, ends = product.padding(shape, left.grid.centre)
-        name = left.raw or left.floats
+        """The int8 operand of a product: with channels that are even in number, twice where its weights are wide, and
+        with its zero point around it and in channels that take it out of the sums."""
+        own = name = left.raw or left.floats
+        fill = left.grid.centre - (left.rounding.centre if left.raw else 0)
+        begins, ends = product.padding(chain.shape(name), left.grid.centre)
+        axis = product.channel_axis(len(ends))
+        zeros = tuple(product.constants * (each == axis) for each in range(len(ends)))
+        if not product.is_wide:
+            ends, zeros = tuple(map(sum, zip(ends, zeros, strict=True))), ()
         if any((*begins, *ends)):
-            shape = tuple(b + extent + e for b, extent, e in zip(begins, shape, ends, strict=True))
-            pads = chain.array(np.array((*begins, *ends), np.int64), None)
-            fill = chain.number(float(left.grid.centre))
-            name = self._emit(chain, "Pad", (name, pads, fill), f"{chain.stem}::padded", shape)
+            name = self._padded(chain, name, begins, ends, fill, "padded")
         if product.is_wide:
-            axis = product.channel_axis(len(shape))
             name = chain.concatenated(name, name, axis=axis, suffix="twice")
-            shape = chain.shape(name)
-        if name == (left.raw or left.floats):
-            narrow = self._integers(chain, left)
-        else:
-            narrow = self._narrow(chain, name, left.rounding, f"{name}::int8")
+        if any(zeros):
+            name = self._padded(chain, name, (0,) * len(zeros), zeros, fill, "zeros")
+        shape = chain.shape(name)
+        narrow = (
+            self._integers(chain, left) if name == own else self._narrow(chain, name, left.rounding, f"{name}::int8")
+        )
         wanted = product.operand_shape(shape)
         return narrow if wanted == shape else chain.add("Reshape", narrow, shape=wanted, dtype=INT8)
 
-    def _narrow(self, chain: Chain, x: str, rounding: str, output: str) -> str:
-        if x in self.narrowed and rounding == "truncate":
+    def _padded(self, chain: Chain, x: str, begins: Shape, ends: Shape, number: int, suffix: str) -> str:
+        """A value with this many elements of one number before and after each axis."""
+        wider = tuple(b + extent + e for b, extent, e in zip(begins, chain.shape(x), ends, strict=True))
+        pads = chain.array(np.array((*begins, *ends), np.int64), None)
+        operands = (x, pads, chain.number(float(number)))
+        return self._emit(chain, "Pad", operands, f"{chain.stem}::{suffix}", wider)
+
+    def _narrow(self, chain: Chain, x: str, rounding: Rounded, output: str) -> str:
+        if x in self.narrowed and rounding == CUT:
             return self.narrowed[x]
-        settings: tuple[tuple[str, Setting], ...] = (("rounding", rounding),)
+        centre = (("centre", rounding.centre),) if rounding.centre else ()
+        settings: tuple[tuple[str, Setting], ...] = (*centre, ("rounding", rounding.to))
         narrow = self._emit(chain, NARROW, (x,), output, chain.shape(x), settings, dtype=INT8)
         self.narrowed[x] = narrow
         return narrow

@@ -110,7 +110,9 @@ def widen(writer: Writer, node: Node) -> None:
 
 
 def narrow(writer: Writer, node: Node) -> None:
-    writer.add(node, "narrow", {"rounding": node.text("rounding", "nearest")})
+    """Write the integers of numbers. Zero points, which are rarely there, are added after rounding."""
+    centre = {"centre": node.integer("centre", 0)} if node.integer("centre", 0) else {}
+    writer.add(node, "narrow", {**centre, "rounding": node.text("rounding", "nearest")})
 
 
 def add_scaled(writer: Writer, node: Node) -> None:
