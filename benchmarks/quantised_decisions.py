@@ -3,10 +3,10 @@
     python benchmarks/quantised_decisions.py [FILE.onnx...] [--inputs N] [--level LEVEL] [--check]
 
 Without files, ResNet-50 of the zoo is quantised by `dsa_sched.quantize` on drawn inputs and judged on 64 others, and
-table and JSON go to benchmarks/results/quantised_decisions.{md,json}. Files are quantised networks with one input; their
-table is only printed. Every input is run on the simulator, and computed by exact arithmetic on the file's integers
-(`dsa_sched/verification/exact_integers.py`). Inputs of integer types are drawn half of them uniformly, half of them
-around a drawn mean with a drawn deviation.
+table and JSON go to benchmarks/results/quantised_decisions.{md,json}. Files are quantised networks with one input;
+their table is only printed. Every input is run on the simulator, and computed by exact arithmetic on the file's
+integers (`dsa_sched/verification/exact_integers.py`). Inputs of integer types are drawn half of them uniformly, half of
+them around a drawn mean with a drawn deviation.
 
 A network whose output has the shape of its input rebuilds it, and its decision is a score: the mean square of their
 difference. With `--check` nothing is written, and the exit code is 1 where a decision differs that is clear, or a score
@@ -19,6 +19,7 @@ Keys of the JSON object: `rows`, one per network:
     clear           inputs whose margin, between the largest two outputs of exact arithmetic, exceeds the largest error
                     of an output
     clear_same      how many of these have the same largest output
+    different       margin and largest error of each input with another largest output
     error           largest error of an output, relative to the range of all outputs
     score           largest relative error of a score; null for networks that decide
     seconds         per input on the simulator
@@ -96,11 +97,13 @@ def _decisions(ours: Floats, exact: Floats) -> Row:
     largest = np.sort(exact, axis=1)
     same, errors = ours.argmax(axis=1) == exact.argmax(axis=1), np.abs(ours - exact).max(axis=1)
     same |= np.take_along_axis(exact, ours.argmax(axis=1)[:, None], axis=1)[:, 0] == largest[:, -1]
-    clear = largest[:, -1] - largest[:, -2] > errors
+    margins = largest[:, -1] - largest[:, -2]
+    clear = margins > errors
     return {
         "same": int(same.sum()),
         "clear": int(clear.sum()),
         "clear_same": int((clear & same).sum()),
+        "different": [[float(m), float(e)] for m, e in zip(margins[~same], errors[~same], strict=True)],
         "error": float(errors.max() / np.ptp(exact)),
     }
 

@@ -54,7 +54,7 @@ def _value(op: Op, operands: list[Values]) -> Values:
         case "widen" | "view":
             return x
         case "narrow":
-            return _narrowed(x, str(op.attribute("rounding")))
+            return _narrowed(x, str(op.attribute("rounding")), dict(op.attributes).get("centre", 0))
         case "add_scaled":
             return rounded(x + rounded(operands[1] * float(np.float16(op.number("scale")))))
         case "relu":
@@ -73,9 +73,10 @@ def _value(op: Op, operands: list[Values]) -> Values:
     raise ValueError(f"no formula of {op.kind}")
 
 
-def _narrowed(x: Values, rounding: str) -> Values:
+def _narrowed(x: Values, rounding: str, centre: object) -> Values:
     if rounding == "nearest":
-        x = rounded(rounded(x + 1536.0) - 1536.0)
+        assert isinstance(centre, int)
+        x = rounded(rounded(x + 1536.0) + (centre - 1536.0))
     return np.clip(np.trunc(np.nan_to_num(x, nan=0.0, posinf=1e9, neginf=-1e9)), -128, 127)
 
 

@@ -168,8 +168,9 @@ class GraphBuilder:
     def widen(self, x: str) -> str:
         return self.elementwise("widen", x)
 
-    def narrow(self, x: str, rounding: str = "nearest") -> str:
-        return self.elementwise("narrow", x, attributes=(("rounding", rounding),), dtype="int8")
+    def narrow(self, x: str, rounding: str = "nearest", centre: int = 0) -> str:
+        attributes = ((("centre", centre),) if centre else ()) + (("rounding", rounding),)
+        return self.elementwise("narrow", x, attributes=attributes, dtype="int8")
 
     def add_scaled(self, x: str, y: str, scale: float) -> str:
         return self.elementwise("add_scaled", x, y, attributes=(("scale", scale),))

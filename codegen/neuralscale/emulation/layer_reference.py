@@ -418,7 +418,9 @@ def _unary(op: Op, x: Fp16) -> Fp16:
         case "widen":
             return x
         case "narrow":
-            return _narrow(x, str(op.attribute("rounding")), float(dict(op.attributes).get("centre", 0.0)))
+            return _narrow(
+                x, str(op.attribute("rounding")), op.number("centre") if "centre" in dict(op.attributes) else 0.0
+            )
         case "neg":
             return chip.mul(x, chip.immediate(-1.0))
         case "clip":

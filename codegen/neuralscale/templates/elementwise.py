@@ -81,6 +81,8 @@ def _read_box(graph: Graph, op: Op, name: str, box: Box) -> Box:
 def accepts(graph: Graph, op: Op, chip: Chip) -> str | None:
     """None, or why the vector engine cannot compute `op`."""
     del chip
+    if op.kind == "narrow" and truncates(op) and centre_of(op):
+        return "a centre is added to rounded numbers alone, not to those that are cut off"
     if op.kind in UNARY or op.kind in CURVES or op.kind in ("lookup", "widen", "narrow"):
         return None
     if op.kind == "add_scaled":
@@ -122,7 +124,7 @@ def truncates(op: Op) -> bool:
 
 def centre_of(op: Op) -> float:
     """The integer that a `narrow` to the nearest adds after rounding."""
-    return float(dict(op.attributes).get("centre", 0.0))
+    return op.number("centre") if "centre" in dict(op.attributes) else 0.0
 
 
 def scratch_tiles(op: Op) -> int:

@@ -184,21 +184,29 @@ def test_sums_beyond_fp16_are_scaled_first() -> None:
 SPECIAL = (0.5, -0.5, 1.5, -1.5, 2.4999, -2.5, 126.5, 127.5, 128.0, -128.5, -129.0, 511.5, -511.5, 65504.0, -65504.0)
 
 
-@pytest.mark.parametrize("rounding", ["nearest", "truncate"])
+@pytest.mark.parametrize(("rounding", "centre"), [("nearest", 0), ("nearest", -128), ("nearest", 7), ("truncate", 0)])
 @pytest.mark.parametrize("after", [False, True], ids=["alone", "after another operator"])
-def test_narrow(rounding: str, after: bool) -> None:
-    """To the nearest integer with ties up, or toward zero; beyond int8 to its ends, NaN to 0."""
+def test_narrow(rounding: str, centre: int, after: bool) -> None:
+    """To the nearest integer with ties up, plus the integer zero, or toward zero; beyond int8 to its ends, NaN to 0."""
     b = MovementBuilder("narrow")
     x = b.input("x", 2, 500)
-    y = b.narrow(b.elementwise("mul", x, b.constant("c", np.array([1.0]))) if after else x, rounding)
+    y = b.narrow(b.elementwise("mul", x, b.constant("c", np.array([1.0]))) if after else x, rounding, centre)
     compiled = compile_graph(*b.build(y))
     numbers = np.random.default_rng(1).uniform(-140, 140, (2, 500)).astype(np.float16)
     numbers[0, :18] = (*SPECIAL, np.nan, np.inf, -np.inf)
     stored = compiled.run({"x": numbers.view(np.uint16)})
     np.testing.assert_array_equal(stored[y], compiled.emulated({"x": numbers.view(np.uint16)})[y])
     wide = np.nan_to_num(numbers.astype(np.float64), nan=0.0, posinf=1e6, neginf=-1e6)
-    integers = np.trunc(wide) if rounding == "truncate" else np.floor(rounded(wide + 1536.0) - 1536.0)
-    np.testing.assert_array_equal(stored[y].view(np.int8), np.clip(integers, -128, 127))
+    wide = np.clip(wide, -3000, 3000)  # as good as without end
+    integers = np.trunc(wide) if rounding == "truncate" else rounded(rounded(wide + 1536.0) + (centre - 1536.0))
+    integers = np.where(np.isnan(numbers), 0, np.clip(integers, -128, 127))
+    np.testing.assert_array_equal(stored[y].view(np.int8), np.trunc(integers))
+
+
+def test_only_rounded_numbers_are_shifted() -> None:
+    b = MovementBuilder("narrow")
+    y = b.narrow(b.input("x", 2, 8), "truncate", 3)
+    assert "a centre is added to rounded numbers alone" in refused(b, y)
 
 
 def test_quantise_and_dequantise() -> None:
@@ -427,7 +435,8 @@ def _from_numbers(b: MovementBuilder, x: str, kept: Sequence[str]) -> st.SearchS
                 value = b.pool("max_pool", value, (2, 2), draw(st.integers(1, 2)))
             case _:
                 pass
-        return b.narrow(value, draw(st.sampled_from(["nearest", "truncate"])))
+        rounding = draw(st.sampled_from(["nearest", "truncate"]))
+        return b.narrow(value, rounding, draw(st.integers(-128, 127)) if rounding == "nearest" else 0)
 
     return made()
 
