@@ -105,7 +105,8 @@ def _with_constants(network: Network) -> Network:
 def _store_dequantised(draft: Draft, node: Node, grid: Grid) -> None:
     """The numbers of constant integers, as a constant under the name that they have in the file."""
     numbers = dequantised(draft.network, node, grid)
-    draft.store(node.outputs[0], replace(numbers, array=numbers.array.astype(np.float32)))
+    with np.errstate(over="ignore"):  # beyond fp32 they are infinite, as in a runtime
+        draft.store(node.outputs[0], replace(numbers, array=numbers.array.astype(np.float32)))
     draft.exchange(node)
 
 
