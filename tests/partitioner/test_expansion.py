@@ -30,10 +30,12 @@ from tests.group_plans import one_group
 from tests.small_graphs import GraphBuilder
 
 
-def chain() -> tuple[Graph, Constants]:
+def chain(layers: int = 2) -> tuple[Graph, Constants]:
     builder = GraphBuilder("chain")
-    x = builder.conv(builder.input("x", 1, 8, 8, 16), 16)
-    return builder.build(builder.conv(x, 16))
+    x = builder.input("x", 1, 8, 8, 16)
+    for _ in range(layers):
+        x = builder.conv(x, 16)
+    return builder.build(x)
 
 
 def said(events: Iterator[Event]) -> list[str]:
@@ -120,35 +122,45 @@ def test_a_plan_is_laid_out_once_a_compilation() -> None:
     assert lay_out(plan, PlanContext(graph, constants, small_chip(2), TARGET)) is not layout
 
 
-def ahead(llb_bytes: int) -> tuple[PlanContext, Layout]:
-    """Two convolutions on two cores, the value between them in the staging memory, constants ahead."""
-    graph, constants = chain()
+def ahead(layers: int, llb_bytes: int) -> tuple[PlanContext, Layout]:
+    """Convolutions on two cores, the values between them in the staging memory, constants ahead."""
+    graph, constants = chain(layers)
     ctx = PlanContext(graph, constants, small_chip(2, llb_bytes=llb_bytes), TARGET)
     return ctx, lay_out(make_plan(ctx, O1()), ctx, FOR_CONSTANTS_AHEAD)
 
 
-def test_constants_ahead_come_together_and_lie_clear_of_all_values() -> None:
-    ctx, layout = ahead(8 << 20)
-    fetches = [
-        [moved.tensor for moved in event.transfers]
+def fetches(ctx: PlanContext, layout: Layout) -> list[list[str]]:
+    """The names in each transfer from the main memory."""
+    found = (
+        [moved.tensor for moved in event.transfers if isinstance(moved.source, InMain)]
         for event in expand(layout, ctx)
-        if isinstance(event, CoreTransfers) and any(isinstance(moved.source, InMain) for moved in event.transfers)
-    ]
-    assert fetches == [["x"], ["conv0.w", "conv0.b", "conv1.w", "conv1.b"]]
+        if isinstance(event, CoreTransfers)
+    )
+    return [names for names in found if names]
+
+
+def test_constants_ahead_come_together_and_lie_clear_of_all_values() -> None:
+    """Those of sixteen layers come in eight fetches, wherever a 64th of the staging memory would hold more of them."""
+    ctx, layout = ahead(16, 8 << 20)
+    pairs = [[f"conv{n}.w", f"conv{n}.b", f"conv{n + 1}.w", f"conv{n + 1}.b"] for n in range(0, 16, 2)]
+    assert fetches(ctx, layout) == [["x"], *pairs]
     entries = [entry for step in layout.steps if not isinstance(step, MoveLayout) for entry in step]
-    between = entries[0].destination
-    assert between is not None
-    assert between.memory == layout.staging
-    assert {entry.staging for entry in entries} == {(2048, (8 << 20) - 2048)}
-    assert between.offset_bytes + layout.size_bytes("conv0.out", between) == 2048
+    ((low, size),) = {entry.staging for entry in entries}
+    assert low + size == 8 << 20
+    between = [(entry.layer.output, entry.destination) for entry in entries[:-1]]
+    for name, place in between:
+        assert place is not None
+        assert place.memory == layout.staging
+        assert place.offset_bytes + layout.size_bytes(name, place) <= low
 
 
 def test_constants_that_are_too_large_for_one_fetch_come_apart() -> None:
     """A fetch for several rounds is at most a 64th of the staging memory."""
-    ctx, layout = ahead(64 << 10)
-    fetches = [
-        [moved.tensor for moved in event.transfers if isinstance(moved.source, InMain)]
-        for event in expand(layout, ctx)
-        if isinstance(event, CoreTransfers)
-    ]
-    assert [names for names in fetches if names] == [["x"], ["conv0.w", "conv0.b"], ["conv1.w", "conv1.b"]]
+    ctx, layout = ahead(16, 256 << 10)
+    assert fetches(ctx, layout) == [["x"], *([f"conv{n}.w", f"conv{n}.b"] for n in range(16))]
+
+
+def test_fetches_of_constants_do_not_grow_with_the_staging_memory_alone() -> None:
+    """Work begins when the first fetch is there: of eight layers' constants that is the first layer's."""
+    ctx, layout = ahead(8, 8 << 20)
+    assert fetches(ctx, layout) == [["x"], *([f"conv{n}.w", f"conv{n}.b"] for n in range(8))]
