@@ -1,7 +1,7 @@
 """Networks that onnxruntime quantised, compiled and verified: `python benchmarks/quantised_styles.py [--check]`.
 
 Twelve networks of the zoo are prepared and quantised by onnxruntime (`quant_pre_process`, `quantize_static`, four drawn
-inputs) in four styles, which tests/int8/networks.py names: symmetric int8 and uint8 with zero points, both per channel,
+inputs) in four styles: symmetric int8 and uint8 with zero points, both per channel,
 uint8 weights per tensor, and QLinear operators. Each is verified as `dsa-sched verify` does, at O0 and at auto with
 `--effort fast`.
 
@@ -49,10 +49,17 @@ from dsa_sched.frontend.load import read_source
 from dsa_sched.io.atomic_write import write_whole
 from dsa_sched.quantisation.inputs import SEEDED, calibration_inputs
 from hw_models.errors import UserError
-from tests.int8.networks import STYLES
 
 Row = dict[str, Any]
 Case = tuple[str, str, str]
+
+_SYMMETRIC = {"ActivationSymmetric": True, "WeightSymmetric": True}
+STYLES: Mapping[str, Mapping[str, Any]] = {
+    "symmetric": {"activation_type": QuantType.QInt8, "per_channel": True, "extra_options": _SYMMETRIC},
+    "uint8": {"activation_type": QuantType.QUInt8, "per_channel": True},
+    "uint8 weights": {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QUInt8},
+    "operators": {"activation_type": QuantType.QInt8, "per_channel": True, "quant_format": QuantFormat.QOperator},
+}
 
 CONVOLUTIONAL = (
     "mobilenet_v2-mini", "efficientnet_b0-mini", "inception_v3-mini", "resnet18_tailor-mini", "convnext_t-mini",

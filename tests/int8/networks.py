@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,17 +11,11 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
+from benchmarks.quantised_styles import STYLES
+
 __all__ = ["STYLES", "Array", "convolutions", "encoder", "graph_kinds", "quantised_file"]
 
 Array = npt.NDArray[np.generic]
-
-_SYMMETRIC = {"ActivationSymmetric": True, "WeightSymmetric": True}
-STYLES: Mapping[str, Mapping[str, Any]] = {
-    "symmetric": {"activation_type": QuantType.QInt8, "per_channel": True, "extra_options": _SYMMETRIC},
-    "uint8": {"activation_type": QuantType.QUInt8, "per_channel": True},
-    "uint8 weights": {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QUInt8},
-    "operators": {"activation_type": QuantType.QInt8, "per_channel": True, "quant_format": QuantFormat.QOperator},
-}
 
 
 class _Drawn(CalibrationDataReader):  # type: ignore[misc]
