@@ -1,9 +1,8 @@
 """Networks that onnxruntime quantised, compiled and verified: `python benchmarks/quantised_styles.py [--check]`.
 
 Twelve networks of the zoo are prepared and quantised by onnxruntime (`quant_pre_process`, `quantize_static`, four drawn
-inputs) in four styles: symmetric int8 and uint8 with zero points, both per channel,
-uint8 weights per tensor, and QLinear operators. Each is verified as `dsa-sched verify` does, at O0 and at auto with
-`--effort fast`.
+inputs) in four styles: symmetric int8 and uint8 with zero points, both per channel, uint8 weights per tensor, and
+QLinear operators. Each is verified as `dsa-sched verify` does, at O0 and at auto with `--effort fast`.
 
 Every row goes to benchmarks/results/quantised_styles.json as soon as it is made, and a run goes on where the last one
 ended: rows that are there are kept, unless `--networks` or `--styles` name them. No row is begun after `--minutes`.
