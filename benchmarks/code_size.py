@@ -33,9 +33,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the package that is not installed
 
 from benchmarks.output import add_outputs, finish, keep, table
-from codegen.neuralscale.asm.elf import read_elf
 from codegen.neuralscale.target import TARGET
 from codegen.neuralscale.trace.trace import trace_elf
+from codegen.riscv.elf import read_elf
 from codegen.target import ClusterFiles
 from dsa_sched.pipeline.driver import compile_model
 from dsa_sched.stages.compilation import Compilation, CompileOptions

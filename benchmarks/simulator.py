@@ -48,14 +48,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the package 
 
 from benchmarks.output import keep, output_file
 from codegen.neuralscale.asm.assembler import Item, Label, assemble, branch, load_immediate
-from codegen.neuralscale.asm.elf_format import ElfSymbol
-from codegen.neuralscale.asm.elf_writer import ElfSegment, SegmentFlags, elf_bytes
 from codegen.neuralscale.emulation import arithmetic as emulation
 from codegen.neuralscale.isa.csr import csr
 from codegen.neuralscale.isa.table import instruction
 from codegen.neuralscale.simulator.arithmetic import mme, vme
 from codegen.neuralscale.simulator.machine import simulate
 from codegen.neuralscale.simulator.options import InitialBytes, SimulationOptions, SimulationResult
+from codegen.riscv.elf_format import ElfSymbol
+from codegen.riscv.elf_writer import ElfSegment, SegmentFlags, elf_bytes
 
 Bits = npt.NDArray[np.uint16]
 

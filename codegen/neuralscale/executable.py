@@ -9,12 +9,12 @@ import json
 from collections.abc import Iterator
 
 from codegen.neuralscale.asm.assembly_text import render
-from codegen.neuralscale.asm.elf import Elf, read_elf
-from codegen.neuralscale.asm.elf_format import ElfError
-from codegen.neuralscale.asm.elf_note import note_bytes, read_note
-from codegen.neuralscale.asm.elf_writer import elf_bytes
 from codegen.neuralscale.emit.emit import Image, SourceRange, emit_image
 from codegen.neuralscale.rolling.rolled import shared
+from codegen.riscv.elf import Elf, read_elf
+from codegen.riscv.elf_format import ElfError
+from codegen.riscv.elf_note import note_bytes, read_note
+from codegen.riscv.elf_writer import elf_bytes
 from codegen.target import ClusterFiles, MadeFor
 from hw_models.chip import Chip
 from hw_models.errors import TargetError

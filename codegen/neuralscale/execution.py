@@ -10,9 +10,9 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from codegen.neuralscale.asm.elf_format import ElfError
 from codegen.neuralscale.executable import SOURCE_MAP
 from codegen.neuralscale.simulator.options import CodeRange, InitialBytes, SimulationOptions
+from codegen.riscv.elf_format import ElfError
 from codegen.target import ClusterFiles, Execution, SimulatorRun
 from hw_models.chip import Chip
 from hw_models.errors import TargetError

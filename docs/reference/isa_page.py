@@ -14,9 +14,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from codegen.neuralscale.isa.csr import CSRS, Csr
 from codegen.neuralscale.isa.npu import NPU_ROWS
-from codegen.neuralscale.isa.row import Engine, FieldKind, InstructionRow
+from codegen.neuralscale.isa.row import Engine, InstructionRow
 from codegen.neuralscale.isa.scalar import SCALAR_ROWS
 from codegen.neuralscale.isa.table import ROWS
+from codegen.riscv.row import FieldKind
 
 _INTRODUCTION = """\
 # NeuralScale NPU v1: instructions and registers

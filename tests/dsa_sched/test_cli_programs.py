@@ -8,10 +8,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from benchmarks.lab.readers.assembly import parse_instruction
-from codegen.neuralscale.asm.elf_format import ElfSymbol
-from codegen.neuralscale.asm.elf_writer import ElfSegment, SegmentFlags, elf_bytes
 from codegen.neuralscale.isa.table import encode
 from codegen.neuralscale.target import TARGET
+from codegen.riscv.elf_format import ElfSymbol
+from codegen.riscv.elf_writer import ElfSegment, SegmentFlags, elf_bytes
 from dsa_sched.cli import cli
 from tests.small_models import classifier, save
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from codegen.neuralscale.asm.elf import read_elf
+from codegen.riscv.elf import read_elf
 from dsa_sched.cli import cli
 from tests.small_models import classifier, save
 

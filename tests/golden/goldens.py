@@ -14,8 +14,8 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-from codegen.neuralscale.asm.elf import read_elf
 from codegen.neuralscale.target import TARGET
+from codegen.riscv.elf import read_elf
 from dsa_sched.analysis.work import add_work, layer_work
 from dsa_sched.frontend import Model, load_model
 from dsa_sched.pipeline.driver import compile_plan

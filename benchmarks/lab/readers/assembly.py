@@ -23,9 +23,11 @@ from codegen.neuralscale.asm.assembler import (
 )
 from codegen.neuralscale.asm.assembly_text import DIRECTIVES, FAR, SLOT_BITS
 from codegen.neuralscale.isa.csr import CSRS
-from codegen.neuralscale.isa.row import FieldKind
-from codegen.neuralscale.isa.syntax import FPR_NAMES, GPR_NAMES, OPERAND_NAMES, format_instruction
-from codegen.neuralscale.isa.table import Instruction, IsaError, decode, encode, row
+from codegen.neuralscale.isa.syntax import format_instruction
+from codegen.neuralscale.isa.table import decode, encode, row
+from codegen.riscv.codec import Instruction, IsaError
+from codegen.riscv.row import FieldKind
+from codegen.riscv.syntax import FPR_NAMES, GPR_NAMES, OPERAND_NAMES
 
 __all__ = ["parse_assembly", "parse_instruction", "parse_operand"]
 

@@ -15,9 +15,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from codegen.neuralscale.isa.row import FieldKind
-from codegen.neuralscale.isa.syntax import FPR_NAMES, GPR_NAMES
-from codegen.neuralscale.isa.table import Instruction, IsaError, encode, instruction, row
+from codegen.neuralscale.isa.table import encode, instruction, row
+from codegen.riscv.codec import Instruction, IsaError
+from codegen.riscv.row import FieldKind
+from codegen.riscv.syntax import FPR_NAMES, GPR_NAMES
 
 _LABEL = re.compile(r"[A-Za-z_.$][A-Za-z0-9_.$]*")
 _RESERVED = frozenset({*GPR_NAMES, *FPR_NAMES, *(f"{c}{i}" for c in "xfv" for i in range(32)), ".", "fp"})

@@ -24,13 +24,11 @@ from codegen.neuralscale.asm.assembler import (
     label_addresses,
 )
 from codegen.neuralscale.isa.csr import csr_by_number
-from codegen.neuralscale.isa.row import FieldKind, GnuForm
-from codegen.neuralscale.isa.syntax import (
-    GPR_NAMES,
-    format_instruction,
-    format_operand,
-)
-from codegen.neuralscale.isa.table import Instruction, encode, row
+from codegen.neuralscale.isa.syntax import format_instruction
+from codegen.neuralscale.isa.table import encode, row
+from codegen.riscv.codec import Instruction
+from codegen.riscv.row import FieldKind, GnuForm
+from codegen.riscv.syntax import GPR_NAMES, format_operand
 
 DIRECTIVES = ("    .option norvc", "    .option norelax", "    .text")
 FAR = "#far "

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from codegen.neuralscale.asm.elf import Elf
-from codegen.neuralscale.asm.elf_format import Buffer, ElfSymbol
-from codegen.neuralscale.isa.row import FieldKind
 from codegen.neuralscale.isa.syntax import format_instruction
-from codegen.neuralscale.isa.table import ROWS, Instruction, decode, row
+from codegen.neuralscale.isa.table import ROWS, decode, row
+from codegen.riscv.codec import Instruction
+from codegen.riscv.elf import Elf
+from codegen.riscv.elf_format import Buffer, ElfSymbol
+from codegen.riscv.row import FieldKind
 
 _ADDRESS = 0xFFFFFFFF
 

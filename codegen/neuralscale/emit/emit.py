@@ -14,11 +14,11 @@ from typing import TypeAlias
 import numpy as np
 
 from codegen.neuralscale.asm.assembler import Comment, Item, Label, assemble
-from codegen.neuralscale.asm.elf_format import ElfSymbol, SymbolKind
-from codegen.neuralscale.asm.elf_writer import ElfSegment, SegmentFlags
 from codegen.neuralscale.emit.expansion import Body
 from codegen.neuralscale.emit.frame import TRAP_RECORD, code_bytes, ending, start_up
 from codegen.neuralscale.emit.memory_map import CODE_BASE, CONTROL_BASE, DATA_BASE, address_of
+from codegen.riscv.elf_format import ElfSymbol, SymbolKind
+from codegen.riscv.elf_writer import ElfSegment, SegmentFlags
 from codegen.target import symbol_of
 from hw_models.errors import DoesNotFit
 from hw_models.infeasible import Infeasible, Lever, ProgramSubject

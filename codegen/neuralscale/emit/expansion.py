@@ -17,8 +17,9 @@ from codegen.neuralscale.emit.descriptors import DESCRIPTOR_BYTES, DESCRIPTOR_WO
 from codegen.neuralscale.emit.integer_loops import INTEGER_PREFIX, descriptor_loop, loop_code
 from codegen.neuralscale.emit.memory_map import DMA_ENGINE_BASES, HARTS_PER_CLUSTER, in_cluster
 from codegen.neuralscale.isa.csr import csr
-from codegen.neuralscale.isa.row import FieldKind
-from codegen.neuralscale.isa.table import Instruction, instruction, row
+from codegen.neuralscale.isa.table import instruction, row
+from codegen.riscv.codec import Instruction
+from codegen.riscv.row import FieldKind
 from isched.program.program import Instr
 
 ZERO, T0, A0, A1, A2, S10, S11 = 0, 5, 10, 11, 12, 26, 27

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from codegen.neuralscale.asm.assembler import load_immediate
 from codegen.neuralscale.emit.descriptors import DESCRIPTOR_BYTES
-from codegen.neuralscale.isa.table import Instruction, instruction
+from codegen.neuralscale.isa.table import instruction
+from codegen.riscv.codec import Instruction
 
 INTEGER_PREFIX = "words."
 """Prefix of the opcodes of these loops."""

@@ -9,7 +9,8 @@ are 78 rows here, because a variant with another operand kind or meaning is anot
 
 from __future__ import annotations
 
-from codegen.neuralscale.isa.row import FPR, GPR, VR, Direction, Engine, Field, GnuForm, InstructionRow
+from codegen.neuralscale.isa.row import Direction, Engine, InstructionRow
+from codegen.riscv.row import FPR, GPR, VR, Field, GnuForm
 
 NPU_OPCODE = 0x7B
 

@@ -7,61 +7,21 @@ It follows the row, so a new row needs no code here. CSRs are written by name or
 
 from __future__ import annotations
 
-import re
 from functools import cache
 
 from codegen.neuralscale.isa.csr import csr_by_number
-from codegen.neuralscale.isa.row import FieldKind
-from codegen.neuralscale.isa.table import Instruction, row
-
-GPR_NAMES: tuple[str, ...] = (
-    *("zero", "ra", "sp", "gp", "tp", "t0", "t1", "t2", "s0", "s1"),
-    *(f"a{i}" for i in range(8)),
-    *(f"s{i}" for i in range(2, 12)),
-    *(f"t{i}" for i in range(3, 7)),
-)
-FPR_NAMES: tuple[str, ...] = (
-    *(f"ft{i}" for i in range(8)),
-    *("fs0", "fs1"),
-    *(f"fa{i}" for i in range(8)),
-    *(f"fs{i}" for i in range(2, 12)),
-    *(f"ft{i}" for i in range(8, 12)),
-)
-_VR_NAMES = tuple(f"v{i}" for i in range(32))
-_ROUNDING_NAMES = ("rne", "rtz", "rdn", "rup", "rmm", "reserved5", "reserved6", "dyn")
-_ORDER_NAMES = tuple(
-    "".join(c for c, bit in zip("iorw", (8, 4, 2, 1), strict=True) if i & bit) or "0" for i in range(16)
-)
-
-OPERAND_NAMES: dict[FieldKind, tuple[str, ...]] = {
-    FieldKind.GPR: GPR_NAMES,
-    FieldKind.FPR: FPR_NAMES,
-    FieldKind.VR: _VR_NAMES,
-    FieldKind.ROUNDING: _ROUNDING_NAMES,
-    FieldKind.ORDER: _ORDER_NAMES,
-}
-
-
-def format_operand(kind: FieldKind, value: int) -> str:
-    """One operand as text; CSRs by number, targets relative to the instruction (`.+8`)."""
-    names = OPERAND_NAMES.get(kind)
-    if names is not None:
-        return names[value]
-    if kind is FieldKind.TARGET:
-        return f".{value:+d}"
-    if kind is FieldKind.CSR:
-        return f"{value:#05x}"
-    return f"{value:#x}" if kind is FieldKind.UPPER else str(value)
+from codegen.neuralscale.isa.table import row
+from codegen.riscv.codec import Instruction
+from codegen.riscv.row import FieldKind
+from codegen.riscv.syntax import OPERAND_NAMES, format_operand, text_template
 
 
 @cache
 def _template(mnemonic: str) -> tuple[str, tuple[tuple[str, ...] | None, ...], tuple[FieldKind, ...]]:
     """Operand text with a place for every field, and per field its names (None for numbers) and kind."""
     found = row(mnemonic)
-    names = {field.name for field in found.fields}
-    text = re.sub(r"\w+", lambda match: "%s" if match[0] in names else match[0], found.syntax)
     kinds = tuple(field.kind for field in found.fields)
-    return f"{mnemonic} {text}".rstrip(), tuple(OPERAND_NAMES.get(kind) for kind in kinds), kinds
+    return text_template(found), tuple(OPERAND_NAMES.get(kind) for kind in kinds), kinds
 
 
 def format_instruction(instruction: Instruction, *, csr_names: bool = True) -> str:

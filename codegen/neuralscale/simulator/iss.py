@@ -12,7 +12,6 @@ import os
 import sys
 from pathlib import Path
 
-from codegen.neuralscale.asm.elf_format import ElfError
 from codegen.neuralscale.simulator.machine import simulate
 from codegen.neuralscale.simulator.memory.faults import SimulationError
 from codegen.neuralscale.simulator.memory.memory import check_range
@@ -22,6 +21,7 @@ from codegen.neuralscale.simulator.options import (
     InitialBytes,
     SimulationOptions,
 )
+from codegen.riscv.elf_format import ElfError
 from codegen.target import MemoryDump, SimulatorRun
 from hw_models.errors import TargetError
 from hw_models.scratch import replace_file

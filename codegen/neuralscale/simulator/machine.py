@@ -19,7 +19,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from codegen.neuralscale.asm.elf import Elf, read_elf
 from codegen.neuralscale.isa.row import Engine as Unit
 from codegen.neuralscale.isa.row import InstructionRow
 from codegen.neuralscale.simulator.cluster import Cluster
@@ -36,6 +35,7 @@ from codegen.neuralscale.simulator.instructions.vector_unit import VECTOR_UNIT
 from codegen.neuralscale.simulator.memory.faults import Fault, SimulationError, SimulationFault, Trap
 from codegen.neuralscale.simulator.memory.memory import SRAM_BASE, SimulatedMemory
 from codegen.neuralscale.simulator.options import CORES_PER_CLUSTER, Counts, SimulationOptions, SimulationResult
+from codegen.riscv.elf import Elf, read_elf
 
 # Instructions per slice: long while one core runs alone, else drawn from `_SLICES`, so that cores meet in many orders.
 _LONG_SLICE: Final = 1 << 20

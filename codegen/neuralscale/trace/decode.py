@@ -15,9 +15,10 @@ from codegen.neuralscale.emit.memory_map import LLB_BASE, LLB_END, LLB_SLICE_BYT
 from codegen.neuralscale.instructions.arithmetic import FP16, TRANSFER_UNIT_BYTES
 from codegen.neuralscale.instructions.builder import MatrixPlace
 from codegen.neuralscale.isa.csr import csr
-from codegen.neuralscale.isa.row import Direction, Engine, FieldKind, InstructionRow
+from codegen.neuralscale.isa.row import Direction, Engine, InstructionRow
 from codegen.neuralscale.simulator.core.hart import Hart
 from codegen.neuralscale.simulator.core.operands import check_shape
+from codegen.riscv.row import FieldKind
 from hw_models.chip import Chip
 from hw_models.cost import lookup_cycles, matrix_cycles, vector_cycles
 from hw_models.errors import TargetError

@@ -12,8 +12,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.neuralscale.asm.elf import Elf, read_elf
-from codegen.neuralscale.asm.elf_format import ElfError
 from codegen.neuralscale.isa.row import Engine as Unit
 from codegen.neuralscale.isa.row import InstructionRow
 from codegen.neuralscale.simulator.core import scalar
@@ -25,6 +23,8 @@ from codegen.neuralscale.simulator.machine import UNCOUNTED, NpuMachine, Stopped
 from codegen.neuralscale.simulator.memory.faults import Fault, SimulationError, SimulationFault, Trap
 from codegen.neuralscale.simulator.options import SimulationOptions
 from codegen.neuralscale.trace.recorder import BUSY, DONE, Channels, Log, Recorder
+from codegen.riscv.elf import Elf, read_elf
+from codegen.riscv.elf_format import ElfError
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from isched.program.timed_ops import TimedOp, TimedStream

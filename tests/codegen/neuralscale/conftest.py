@@ -9,11 +9,11 @@ import pytest
 from benchmarks.lab.readers.assembly import parse_instruction, parse_operand
 from codegen.neuralscale.asm.assembler import Item, Label, Word, assemble, branch, label_addresses, load_address
 from codegen.neuralscale.asm.assembler import load_immediate as li
-from codegen.neuralscale.asm.elf_format import ElfSymbol
-from codegen.neuralscale.asm.elf_writer import ElfSegment, SegmentFlags, elf_bytes
-from codegen.neuralscale.isa.row import FieldKind
-from codegen.neuralscale.isa.syntax import GPR_NAMES
 from codegen.neuralscale.isa.table import row
+from codegen.riscv.elf_format import ElfSymbol
+from codegen.riscv.elf_writer import ElfSegment, SegmentFlags, elf_bytes
+from codegen.riscv.row import FieldKind
+from codegen.riscv.syntax import GPR_NAMES
 
 CODE = 0x10_0000
 TOHOST = 0x30_0000

@@ -31,10 +31,11 @@ from codegen.neuralscale.asm.assembler import (
 )
 from codegen.neuralscale.asm.assembly_text import render
 from codegen.neuralscale.asm.disassembler import disassemble, format_listing
-from codegen.neuralscale.asm.elf_format import ElfSymbol
-from codegen.neuralscale.isa.row import Field, FieldKind
 from codegen.neuralscale.isa.syntax import format_instruction
-from codegen.neuralscale.isa.table import ROWS, Instruction, IsaError, decode, instruction
+from codegen.neuralscale.isa.table import ROWS, decode, instruction
+from codegen.riscv.codec import Instruction, IsaError
+from codegen.riscv.elf_format import ElfSymbol
+from codegen.riscv.row import Field, FieldKind
 
 GNU_AS = shutil.which("riscv64-unknown-elf-as")
 GNU_OBJCOPY = shutil.which("riscv64-unknown-elf-objcopy")

@@ -17,11 +17,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codegen.neuralscale.asm import elf_format as fmt
-from codegen.neuralscale.asm.elf import Elf, read_elf
-from codegen.neuralscale.asm.elf_format import ElfError, ElfSymbol, SymbolKind
-from codegen.neuralscale.asm.elf_note import MOST_NOTE_SECTIONS, note_bytes, read_note
-from codegen.neuralscale.asm.elf_writer import ElfSegment, SegmentFlags, elf_bytes, write_elf
+from codegen.riscv import elf_format as fmt
+from codegen.riscv.elf import Elf, read_elf
+from codegen.riscv.elf_format import ElfError, ElfSymbol, SymbolKind
+from codegen.riscv.elf_note import MOST_NOTE_SECTIONS, note_bytes, read_note
+from codegen.riscv.elf_writer import ElfSegment, SegmentFlags, elf_bytes, write_elf
 from codegen.target import MadeFor
 
 READELF = shutil.which("riscv64-unknown-elf-readelf") or shutil.which("readelf")
@@ -209,7 +209,7 @@ def test_buffers_are_not_copied() -> None:
 def test_offsets_keep_the_alignment_of_addresses() -> None:
     data = sample()
     offset, count = struct.unpack_from("<I", data, 28)[0], struct.unpack_from("<H", data, 44)[0]
-    for _, start, address, _, _, _, _, align in fmt.PROGRAM.iter_unpack(data[offset : offset + 32 * count]):
+    for _, start, address, _, _, _, _, align in fmt.ELF32.program.iter_unpack(data[offset : offset + 32 * count]):
         assert start % align == address % align
 
 
@@ -274,7 +274,7 @@ def patched(*changes: tuple[int, str, int]) -> bytes:
     return bytes(data)
 
 
-PROGRAMS = fmt.HEADER.size
+PROGRAMS = fmt.ELF32.header.size
 SECTIONS = struct.unpack_from("<I", sample(), 32)[0]
 SYMTAB = SECTIONS + 40 * (len(SEGMENTS) + 1)
 

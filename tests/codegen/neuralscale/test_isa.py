@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codegen.neuralscale.asm.elf import read_elf
 from codegen.neuralscale.isa.csr import CSRS, csr, csr_by_number
 from codegen.neuralscale.isa.npu import NPU_ROWS
-from codegen.neuralscale.isa.row import Direction, Engine, Field, FieldKind, InstructionRow
-from codegen.neuralscale.isa.table import ROWS, Instruction, IsaError, decode, encode, instruction, row
+from codegen.neuralscale.isa.row import Direction, Engine, InstructionRow
+from codegen.neuralscale.isa.table import ROWS, decode, encode, instruction, row
+from codegen.riscv.codec import Instruction, IsaError
+from codegen.riscv.elf import read_elf
+from codegen.riscv.row import Field, FieldKind
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "elf"
 
@@ -193,7 +195,7 @@ def test_operands_by_name() -> None:
 )
 def test_rows_must_cover_the_word_once(match: int, mask: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        InstructionRow("toy", "NPU", "R", match, mask, row("lui").fields[:1], Engine.SCALAR, "toy")
+        InstructionRow("toy", "NPU", "R", match, mask, row("lui").fields[:1], "toy")
 
 
 def test_csrs_are_unique_and_rows_name_known_ones() -> None:

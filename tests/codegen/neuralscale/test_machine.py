@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from codegen.neuralscale.asm.elf_format import ElfError
-from codegen.neuralscale.asm.elf_writer import ElfSegment, SegmentFlags, elf_bytes
 from codegen.neuralscale.simulator.iss import run_iss
 from codegen.neuralscale.simulator.machine import simulate
 from codegen.neuralscale.simulator.memory.faults import SimulationError
 from codegen.neuralscale.simulator.options import CodeRange, InitialBytes, SimulationOptions
+from codegen.riscv.elf_format import ElfError
+from codegen.riscv.elf_writer import ElfSegment, SegmentFlags, elf_bytes
 from codegen.target import SimulatorRun
 from hw_models.errors import TargetError
 

@@ -13,7 +13,6 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from benchmarks.lab.programs import lower_plan
-from codegen.neuralscale.asm.elf import read_elf
 from codegen.neuralscale.instructions.arithmetic import FP16
 from codegen.neuralscale.instructions.builder import InstructionBuilder as Maker
 from codegen.neuralscale.instructions.builder import MatrixPlace
@@ -21,6 +20,7 @@ from codegen.neuralscale.rolling.alignment import align
 from codegen.neuralscale.rolling.repeats import Leaf, Node, RepeatLoop, roll
 from codegen.neuralscale.target import TARGET
 from codegen.neuralscale.trace.trace import trace_elf
+from codegen.riscv.elf import read_elf
 from codegen.target import ClusterFiles
 from hw_models.chip import Chip
 from hw_models.errors import PlanError, TargetError

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codegen.neuralscale.asm.disassembler import disassemble_elf
-from codegen.neuralscale.asm.elf import read_elf
 from codegen.neuralscale.kernels.transfers import copy_instructions
 from codegen.neuralscale.target import TARGET
+from codegen.riscv.elf import read_elf
 from codegen.target import ClusterFiles
 from isched.program.program import Instr, Region
 from isched.program.target import MemoryCopy

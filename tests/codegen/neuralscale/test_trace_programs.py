@@ -8,9 +8,6 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.lab.readers.assembly import parse_instruction
-from codegen.neuralscale.asm.elf import read_elf
-from codegen.neuralscale.asm.elf_format import ElfSymbol
-from codegen.neuralscale.asm.elf_writer import ElfSegment, SegmentFlags, elf_bytes
 from codegen.neuralscale.emit.memory_map import address_of
 from codegen.neuralscale.isa.row import Engine, InstructionRow
 from codegen.neuralscale.isa.table import encode
@@ -22,6 +19,9 @@ from codegen.neuralscale.simulator.memory.faults import Trap
 from codegen.neuralscale.simulator.options import SimulationOptions
 from codegen.neuralscale.trace.decode import Issued, traced_instr
 from codegen.neuralscale.trace.trace import trace_elf
+from codegen.riscv.elf import read_elf
+from codegen.riscv.elf_format import ElfSymbol
+from codegen.riscv.elf_writer import ElfSegment, SegmentFlags, elf_bytes
 from hw_models.errors import TargetError, UserError
 from isched.program.program import Instr, Region
 from isched.program.timed_ops import TimedOp

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from codegen.neuralscale.isa.row import FPR, GPR, VR, Engine, Field, FieldKind, InstructionRow
+from codegen.neuralscale.isa.row import InstructionRow
+from codegen.riscv.row import FPR, GPR, VR, Field, FieldKind
 
 _VD = Field("vd", VR, ((0, 5, 7),))
 _RD = Field("rd", GPR, ((0, 5, 7),))
@@ -33,7 +34,7 @@ _SOURCES: Final = {
 
 def _row(mnemonic: str, match: int, fields: tuple[Field, ...]) -> InstructionRow:
     mask = 0xFFFF_FFFF & ~sum(field.word_mask for field in fields)
-    return InstructionRow(mnemonic, "V", "R", match & mask, mask, fields, Engine.SCALAR, "vector unit")
+    return InstructionRow(mnemonic, "V", "R", match & mask, mask, fields, "vector unit")
 
 
 def _accesses(mnemonic: str, opcode: int, funct3: int, high: int = 0) -> tuple[InstructionRow, ...]:

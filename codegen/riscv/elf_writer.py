@@ -1,4 +1,4 @@
-"""Deterministic writer of static ELF32 executables for RISC-V.
+"""Deterministic writer of static ELF executables for RISC-V.
 
     entry, segments, symbols  -- write_elf -->  a file with program headers, sections, symbol and string tables
 
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import BinaryIO
 
-from codegen.neuralscale.asm import elf_format as fmt
-from codegen.neuralscale.asm.elf_format import Buffer, ElfError, ElfSymbol, check_ranges
-from codegen.neuralscale.asm.elf_note import NOTE_SECTION
+from codegen.riscv import elf_format as fmt
+from codegen.riscv.elf_format import ELF32, Buffer, ElfError, ElfForm, ElfSymbol, check_ranges
+from codegen.riscv.elf_note import NOTE_SECTION
 
 _GLOBAL = 1 << 4
 
@@ -48,36 +48,47 @@ class ElfSegment:
 
 
 def write_elf(
-    stream: BinaryIO, entry: int, segments: Sequence[ElfSegment], symbols: Sequence[ElfSymbol] = (), note: bytes = b""
+    stream: BinaryIO,
+    entry: int,
+    segments: Sequence[ElfSegment],
+    symbols: Sequence[ElfSymbol] = (),
+    note: bytes = b"",
+    form: ElfForm = ELF32,
 ) -> None:
     """Write an executable. Equal arguments give equal bytes; buffers are streamed, never joined. `note` is the content
     of the section that `elf_note` describes; an empty one is left out.
 
-    Raises ElfError if segments overlap or leave the 32-bit address space, if a name occurs twice, or if nothing
+    Raises ElfError if segments overlap or leave the address space, if a name occurs twice, or if nothing
     executable holds `entry`.
     """
-    for chunk in _chunks(entry, segments, symbols, note):
+    for chunk in _chunks(entry, segments, symbols, note, form):
         stream.write(chunk)
 
 
 def elf_bytes(
-    entry: int, segments: Sequence[ElfSegment], symbols: Sequence[ElfSymbol] = (), note: bytes = b""
+    entry: int,
+    segments: Sequence[ElfSegment],
+    symbols: Sequence[ElfSymbol] = (),
+    note: bytes = b"",
+    form: ElfForm = ELF32,
 ) -> bytes:
     """The executable as one object, for small programs; see `write_elf`."""
-    return b"".join(_chunks(entry, segments, symbols, note))
+    return b"".join(_chunks(entry, segments, symbols, note, form))
 
 
-def _chunks(entry: int, segments: Sequence[ElfSegment], symbols: Sequence[ElfSymbol], note: bytes) -> Iterator[Buffer]:
+def _chunks(
+    entry: int, segments: Sequence[ElfSegment], symbols: Sequence[ElfSymbol], note: bytes, form: ElfForm
+) -> Iterator[Buffer]:
     """The file from front to back: header, program headers, data, symbols, note, names, section headers."""
-    _check_output(entry, segments, symbols)
+    _check_output(entry, segments, symbols, form)
     noted = (NOTE_SECTION,) if note else ()
     section_names = ("", *(segment.name for segment in segments), *noted, ".symtab", ".strtab", ".shstrtab")
     shstrtab, name_offsets = _string_table(section_names)
     strtab, symbol_offsets = _string_table(("", *(symbol.name for symbol in symbols)))
 
-    data_start = fmt.HEADER.size + fmt.PROGRAM.size * len(segments)
+    data_start = form.header.size + form.program.size * len(segments)
     programs: list[bytes] = []
-    sections: list[bytes] = [bytes(fmt.SECTION.size)]
+    sections: list[bytes] = [bytes(form.section.size)]
     gaps: list[int] = []
     offset = data_start
     for number, segment in enumerate(segments, start=1):
@@ -87,49 +98,51 @@ def _chunks(entry: int, segments: Sequence[ElfSegment], symbols: Sequence[ElfSym
         offset += gaps[-1]
         address = segment.address
         programs.append(
-            fmt.PROGRAM.pack(
+            form.program_header(
                 fmt.PT_LOAD, offset, address, address, file_bytes, memory_bytes, segment.flags.value, alignment
             )
         )
         # One section describes the whole segment; only a segment of zeros alone is NOBITS for other tools.
         kind, size = (fmt.SHT_PROGBITS, file_bytes) if file_bytes else (fmt.SHT_NOBITS, memory_bytes)
         flags = _section_flags(segment.flags)
-        sections.append(fmt.SECTION.pack(name_offsets[number], kind, flags, address, offset, size, 0, 0, alignment, 0))
+        sections.append(form.section.pack(name_offsets[number], kind, flags, address, offset, size, 0, 0, alignment, 0))
         offset += file_bytes
 
-    symtab = _symbol_table(segments, symbols, symbol_offsets)
+    symtab = _symbol_table(segments, symbols, symbol_offsets, form)
     tables_gap = -offset % 4
     offset += tables_gap
     count = len(segments) + len(noted)
     notes = ((count, fmt.SHT_NOTE, note, 0, 0, 4, 0),) if note else ()
     for number, kind, table, link, info, alignment, entry_bytes in (
         *notes,
-        (count + 1, fmt.SHT_SYMTAB, symtab, count + 2, 1, 4, fmt.SYMBOL.size),
+        (count + 1, fmt.SHT_SYMTAB, symtab, count + 2, 1, 4, form.symbol.size),
         (count + 2, fmt.SHT_STRTAB, strtab, 0, 0, 1, 0),
         (count + 3, fmt.SHT_STRTAB, shstrtab, 0, 0, 1, 0),
     ):
         sections.append(
-            fmt.SECTION.pack(name_offsets[number], kind, 0, 0, offset, len(table), link, info, alignment, entry_bytes)
+            form.section.pack(name_offsets[number], kind, 0, 0, offset, len(table), link, info, alignment, entry_bytes)
         )
         offset += len(table)
     sections_gap = -offset % 4
     offset += sections_gap
-    if offset + fmt.SECTION.size * len(sections) > fmt.ADDRESS_SPACE_BYTES:
-        raise ElfError(f"the file would have {offset} bytes, an ELF32 file can have {fmt.ADDRESS_SPACE_BYTES}")
+    if offset + form.section.size * len(sections) > form.address_space_bytes:
+        raise ElfError(
+            f"the file would have {offset} bytes, an ELF{form.bits} file can have {form.address_space_bytes}"
+        )
 
-    yield fmt.HEADER.pack(
-        fmt.IDENT,
+    yield form.header.pack(
+        form.ident,
         fmt.ET_EXEC,
         fmt.EM_RISCV,
         1,
         entry,
-        fmt.HEADER.size if segments else 0,
+        form.header.size if segments else 0,
         offset,
         fmt.FLOAT_ABI_SINGLE,
-        fmt.HEADER.size,
-        fmt.PROGRAM.size,
+        form.header.size,
+        form.program.size,
         len(segments),
-        fmt.SECTION.size,
+        form.section.size,
         len(sections),
         len(sections) - 1,
     )
@@ -141,10 +154,10 @@ def _chunks(entry: int, segments: Sequence[ElfSegment], symbols: Sequence[ElfSym
     yield b"".join(sections)
 
 
-def _check_output(entry: int, segments: Sequence[ElfSegment], symbols: Sequence[ElfSymbol]) -> None:
+def _check_output(entry: int, segments: Sequence[ElfSegment], symbols: Sequence[ElfSymbol], form: ElfForm) -> None:
     if len(segments) > fmt.MAX_SEGMENTS:
         raise ElfError(f"{len(segments)} segments, at most {fmt.MAX_SEGMENTS} can be written")
-    check_ranges([(segment.address, segment.memory_bytes, f"segment {segment.name}") for segment in segments])
+    check_ranges([(segment.address, segment.memory_bytes, f"segment {segment.name}") for segment in segments], form)
     executable = (SegmentFlags.READ_EXECUTE, SegmentFlags.READ_WRITE_EXECUTE)
     if not any(
         segment.flags in executable and segment.address <= entry < segment.address + segment.memory_bytes
@@ -157,8 +170,8 @@ def _check_output(entry: int, segments: Sequence[ElfSegment], symbols: Sequence[
             raise ElfError(f"symbol name {symbol.name!r} is empty, has a zero byte, or occurs twice")
         if len(symbol.name.encode()) >= fmt.MAX_NAME_BYTES:
             raise ElfError(f"symbol name {symbol.name[:40]!r}... has {fmt.MAX_NAME_BYTES} bytes or more")
-        if not 0 <= symbol.address < fmt.ADDRESS_SPACE_BYTES or not 0 <= symbol.size_bytes < fmt.ADDRESS_SPACE_BYTES:
-            raise ElfError(f"symbol {symbol.name}: address {symbol.address:#x} or size is not a 32-bit number")
+        if not 0 <= symbol.address < form.address_space_bytes or not 0 <= symbol.size_bytes < form.address_space_bytes:
+            raise ElfError(f"symbol {symbol.name}: address {symbol.address:#x} or size is not a {form.bits}-bit number")
         seen.add(symbol.name)
 
 
@@ -176,12 +189,14 @@ def _section_flags(flags: SegmentFlags) -> int:
     return fmt.SHF_ALLOC | (fmt.SHF_WRITE if flags.value & 2 else 0) | (fmt.SHF_EXECUTE if flags.value & 1 else 0)
 
 
-def _symbol_table(segments: Sequence[ElfSegment], symbols: Sequence[ElfSymbol], name_offsets: Sequence[int]) -> bytes:
+def _symbol_table(
+    segments: Sequence[ElfSegment], symbols: Sequence[ElfSymbol], name_offsets: Sequence[int], form: ElfForm
+) -> bytes:
     """The symbol table; every symbol is global and refers to the section that holds its address, if any does."""
     spans = [(segment.address, segment.address + segment.memory_bytes) for segment in segments]
-    table = bytearray(fmt.SYMBOL.size)
+    table = bytearray(form.symbol.size)
     for symbol, name in zip(symbols, name_offsets[1:], strict=True):
         inside = (number for number, (start, end) in enumerate(spans, start=1) if start <= symbol.address < end)
         section = next(inside, fmt.SHN_ABSOLUTE)
-        table += fmt.SYMBOL.pack(name, symbol.address, symbol.size_bytes, _GLOBAL | symbol.kind.value, 0, section)
+        table += form.symbol_record(name, symbol.address, symbol.size_bytes, _GLOBAL | symbol.kind.value, 0, section)
     return bytes(table)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from struct import Struct
 
-from codegen.neuralscale.asm.elf_format import ElfError
+from codegen.riscv.elf_format import ElfError
 from codegen.target import MadeFor
 
 NOTE_SECTION = ".note.dsa-sched"

@@ -1,4 +1,4 @@
-"""Reader of static ELF32 executables for RISC-V that trusts nothing.
+"""Reader of static ELF executables for RISC-V that trusts nothing.
 
     bytes of a file  -- read_elf -->  Elf(entry, segments, symbols, note), or one ElfError with the reason
 
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from itertools import islice
 from struct import Struct
 
-from codegen.neuralscale.asm import elf_format as fmt
-from codegen.neuralscale.asm.elf_format import Buffer, ElfError, ElfSymbol, SymbolKind, check_ranges
-from codegen.neuralscale.asm.elf_note import MOST_NOTE_BYTES, MOST_NOTE_SECTIONS, find_note
+from codegen.riscv import elf_format as fmt
+from codegen.riscv.elf_format import ELF32, Buffer, ElfError, ElfForm, ElfSymbol, SymbolKind, check_ranges
+from codegen.riscv.elf_note import MOST_NOTE_BYTES, MOST_NOTE_SECTIONS, find_note
 
 _MAX_ALL_NAMES_BYTES = 64 << 20
 
@@ -44,33 +44,34 @@ class Elf:
         return next((symbol for symbol in self.symbols if symbol.name == name), None)
 
 
-def read_elf(data: Buffer) -> Elf:
+def read_elf(data: Buffer, form: ElfForm = ELF32) -> Elf:
     """The executable in `data`; its segments are views of these bytes.
 
-    Raises ElfError, which says what is wrong, for anything but a static 32-bit little-endian RISC-V executable whose
-    tables, names and segments lie inside the file and whose segments lie inside the address space without overlap.
+    Raises ElfError, which says what is wrong, for anything but a static little-endian RISC-V executable of this form
+    whose tables, names and segments lie inside the file and whose segments lie inside the address space without
+    overlap.
     """
     view = memoryview(data).cast("B").toreadonly()
-    if len(view) < fmt.HEADER.size:
-        raise ElfError(f"not an ELF file: {len(view)} bytes, the header alone has {fmt.HEADER.size}")
-    header = fmt.HEADER.unpack_from(view)
-    _check_header(header)
+    if len(view) < form.header.size:
+        raise ElfError(f"not an ELF file: {len(view)} bytes, the header alone has {form.header.size}")
+    header = form.header.unpack_from(view)
+    _check_header(header, form)
     _, _, _, _, entry, program_offset, section_offset, _, _, program_bytes, programs, section_bytes, sections, _ = (
         header
     )
-    segments = _read_segments(view, program_offset, program_bytes, programs)
+    segments = _read_segments(view, program_offset, program_bytes, programs, form)
     if not section_offset or not sections:
         return Elf(entry, segments, ())
-    table = _table(view, "section headers", section_offset, section_bytes, sections, fmt.SECTION)
-    headers = list(fmt.SECTION.iter_unpack(table))
-    return Elf(entry, segments, _read_symbols(view, headers), _read_note(view, headers))
+    table = _table(view, "section headers", section_offset, section_bytes, sections, form.section)
+    headers = list(form.section.iter_unpack(table))
+    return Elf(entry, segments, _read_symbols(view, headers, form), _read_note(view, headers))
 
 
-def _check_header(header: tuple[bytes, int, int]) -> None:
+def _check_header(header: tuple[bytes, int, int], form: ElfForm) -> None:
     identity, file_type, machine = header[:3]
     for wrong, message in (
-        (identity[:4] != fmt.IDENT[:4], "not an ELF file: it does not start with 7f 45 4c 46"),
-        (identity[4] != 1, f"ELF class {identity[4]}, needed is 1 (32 bit)"),
+        (identity[:4] != fmt.MAGIC, "not an ELF file: it does not start with 7f 45 4c 46"),
+        (identity[4] != form.ident[4], f"ELF class {identity[4]}, needed is {form.ident[4]} ({form.bits} bit)"),
         (identity[5] != 1, f"ELF data encoding {identity[5]}, needed is 1 (little-endian)"),
         (identity[6] != 1, f"ELF version {identity[6]}, needed is 1"),
         (machine != fmt.EM_RISCV, f"ELF machine {machine}, needed is {fmt.EM_RISCV} (RISC-V)"),
@@ -95,14 +96,16 @@ def _slice(view: memoryview, what: str, offset: int, size_bytes: int) -> memoryv
     return view[offset : offset + size_bytes]
 
 
-def _read_segments(view: memoryview, offset: int, entry_bytes: int, count: int) -> tuple[LoadedSegment, ...]:
+def _read_segments(
+    view: memoryview, offset: int, entry_bytes: int, count: int, form: ElfForm
+) -> tuple[LoadedSegment, ...]:
     if count == 0:
         raise ElfError("the file has no program headers, so nothing can be loaded")
     if count > fmt.MAX_SEGMENTS:
         raise ElfError(f"{count} program headers, at most {fmt.MAX_SEGMENTS} are read")
     segments = []
-    table = _table(view, "program headers", offset, entry_bytes, count, fmt.PROGRAM)
-    for number, program in enumerate(fmt.PROGRAM.iter_unpack(table)):
+    table = _table(view, "program headers", offset, entry_bytes, count, form.program)
+    for number, program in enumerate(form.programs(table)):
         kind, start, _, address, file_bytes, memory_bytes, flags, _ = program
         if kind in (fmt.PT_DYNAMIC, fmt.PT_INTERP):
             raise ElfError("the file needs a dynamic linker; link it statically")
@@ -113,7 +116,7 @@ def _read_segments(view: memoryview, offset: int, entry_bytes: int, count: int) 
             raise ElfError(f"{name}: {file_bytes} bytes in the file for {memory_bytes} bytes of memory")
         data = _slice(view, name, start, file_bytes)
         segments.append(LoadedSegment(address, data, memory_bytes, bool(flags & 2), bool(flags & 1)))
-    check_ranges([(segment.address, segment.memory_bytes, f"segment {i}") for i, segment in enumerate(segments)])
+    check_ranges([(segment.address, segment.memory_bytes, f"segment {i}") for i, segment in enumerate(segments)], form)
     return tuple(sorted(segments, key=lambda segment: segment.address))
 
 
@@ -127,7 +130,7 @@ def _read_note(view: memoryview, sections: list[tuple[int, ...]]) -> bytes:
     return b""
 
 
-def _read_symbols(view: memoryview, sections: list[tuple[int, ...]]) -> tuple[ElfSymbol, ...]:
+def _read_symbols(view: memoryview, sections: list[tuple[int, ...]], form: ElfForm) -> tuple[ElfSymbol, ...]:
     """Named symbols of the first symbol table; section, file and assembler mapping symbols are left out."""
     header = next((section for section in sections if section[1] == fmt.SHT_SYMTAB), None)
     if header is None:
@@ -135,13 +138,13 @@ def _read_symbols(view: memoryview, sections: list[tuple[int, ...]]) -> tuple[El
     _, _, _, _, start, size_bytes, link, _, _, symbol_bytes = header
     if link >= len(sections) or sections[link][1] != fmt.SHT_STRTAB:
         raise ElfError(f"the symbol table names section {link} for its strings, which is not a string table")
-    if size_bytes % fmt.SYMBOL.size:
-        raise ElfError(f"the symbol table has {size_bytes} bytes, not a multiple of {fmt.SYMBOL.size}")
-    table = _table(view, "symbol table", start, symbol_bytes, size_bytes // fmt.SYMBOL.size, fmt.SYMBOL)
+    if size_bytes % form.symbol.size:
+        raise ElfError(f"the symbol table has {size_bytes} bytes, not a multiple of {form.symbol.size}")
+    table = _table(view, "symbol table", start, symbol_bytes, size_bytes // form.symbol.size, form.symbol)
     strings = bytes(_slice(view, "symbol names", sections[link][4], sections[link][5]))
     symbols = []
     budget_bytes = _MAX_ALL_NAMES_BYTES
-    for name_offset, address, symbol_size, info, _, _ in fmt.SYMBOL.iter_unpack(table):
+    for name_offset, address, symbol_size, info, _, _ in form.symbols(table):
         kind = info & 0xF
         if kind > 2 or name_offset == 0:
             continue
