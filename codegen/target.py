@@ -28,7 +28,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 from codegen.judgement import Array, Judgement, Sampled
 from hw_models.chip import Chip
 from isched.program.program import Program, TensorPlacement
-from isched.program.target import LowerTarget, Prepares, Schedulable, Timeable
+from isched.program.target import LowerTarget, MovesOperands, Prepares, Schedulable, Timeable
 from isched.program.timed_ops import TimedStream
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.kernels import KernelTarget
@@ -227,6 +227,7 @@ CAPABILITIES = (
     Capability(Schedulable, ("broadcast",), "compile --schedule, with Timeable"),
     Capability(KeepsCode, ("trace_again",), "time --warm"),
     Capability(Rolls, ("emit_rolled",), "compile --roll"),
+    Capability(MovesOperands, ("lower_moving",), "tiles that bring their operands and leave their results themselves"),
     Capability(Prepares, ("prepare", "look_up", "emulate_prepared"), "models with integers before or after the layers"),
     Capability(JudgesPrepared, ("refuses_prepared",), "the same, where only some of these operators can be done"),
     Capability(Tabulates, ("table_for",), "functions in tables: the frontend makes each a constant of the graph"),

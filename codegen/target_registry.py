@@ -17,6 +17,7 @@ from hw_models.errors import TargetError
 
 BUILTIN: Mapping[str, str] = {
     "neuralscale-v1": "codegen.neuralscale.target:TARGET",
+    "gemmini-v3": "codegen.gemmini.target:TARGET",
     "sm_80": "codegen.cutlass.target:SM80",
     "sm_90a": "codegen.cutlass.target:SM90A",
 }

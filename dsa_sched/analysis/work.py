@@ -128,7 +128,7 @@ def _work(cores: tuple[list[Instr], ...], movers: set[str], order: tuple[str, ..
         for instr in instrs:
             instructions[instr.engine] += 1
             own[instr.engine] = own.get(instr.engine, 0.0) + instr.cycles
-            if instr.engine in movers:
+            if instr.engine in movers and instr.reads and instr.writes:  # not one that only sets up or makes zeros
                 way = f"{instr.reads[0].memory}->{instr.writes[0].memory}"
                 moved[way] += sum(region.size_bytes for region in instr.reads)
         for engine, number in own.items():

@@ -20,10 +20,10 @@ from dsa_sched.frontend.network.refusals import Judge
 from dsa_sched.stages.compilation import CompileOptions
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
-from isched.program.target import Schedulable, Timeable
+from isched.program.target import MovesOperands, Schedulable, Timeable
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.target import AcceptingTarget, PacksWeights, PlanTarget
-from partitioner.planners.levels import Auto
+from partitioner.planners.levels import O0, Auto
 from partitioner.planners.registry import require_planner, unsupported_ops
 
 Tiled = TypeVar("Tiled", bound=PlanTarget)
@@ -114,6 +114,9 @@ def require_able(options: CompileOptions, target: Target) -> None:
     """
     require_planner(target, options.planner)
     require_groups(options, target)
+    if isinstance(target, MovesOperands) and not isinstance(options.planner, O0 | Auto):
+        has = f"{target.name}, of which each layer reads the main memory and leaves its result there"
+        raise TargetError("--level", needs="O0 or auto for this target", has=has)
     if options.schedule:
         _require_instructions(
             "--schedule", target, "leave it out: the compiler of such kernels orders their instructions"
@@ -135,7 +138,10 @@ def require_groups(options: CompileOptions, target: AcceptingTarget) -> None:
 
 
 def with_defaults(options: CompileOptions, target: AcceptingTarget) -> CompileOptions:
-    """The options with open choices decided: level auto orders instructions where the target can."""
+    """The options with open choices decided: level auto orders instructions where the target can, and is level O0 for a
+    target between whose layers nothing stays in a core."""
+    if isinstance(target, MovesOperands) and isinstance(options.planner, Auto):
+        options = replace(options, planner=O0())
     if options.schedule is not None:
         return options
     able = isinstance(target, Timeable) and isinstance(target, Schedulable)

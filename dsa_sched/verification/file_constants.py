@@ -194,8 +194,9 @@ def _step(term: Term, operands: list[Array], leaf: Leaf) -> Array:
             wide[tuple(slice(extent) for extent in array.shape)] = array
             return wide
         case "rounded", [array]:
+            whole_numbers = np.dtype(term.name).kind == "i"
             with np.errstate(over="ignore"):
-                return np.asarray(array.astype(term.name), np.float64)
+                return np.asarray((np.rint(array) if whole_numbers else array).astype(term.name), np.float64)
         case kind, arrays:
             return _arithmetic(kind, [np.asarray(array, np.float64) for array in arrays], whole)
 

@@ -20,7 +20,7 @@ from isched.lowering.row_lookups import looked_up_when_read, row_runs
 from isched.lowering.strided_copies import copies, packed_copies
 from isched.lowering.tile_code import LowerContext, tile_code
 from isched.program.program import Instr, Program, Stream, TensorPlacement
-from isched.program.target import MemoryCopy, Prepares, Schedulable
+from isched.program.target import MemoryCopy, MovesOperands, Prepares, Schedulable
 from partitioner.expansion.expansion import (
     DMA_CORE,
     Barrier,
@@ -280,6 +280,9 @@ def _tile(
     """The instructions of one tile, separately for each pass: the loads of a pass may come while the pass before
     computes. `brought` remembers instructions that bring constants."""
     layer, work, here = staged_round.entry.layer, tile.work, staged_round.entry.residents[piece.number]
+    if isinstance(state.ctx.target, MovesOperands):
+        yield _moving_tile(state, state.ctx.target, staged_round, tile)
+        return
     memory = {buffer.name: buffer.memory for buffer in work.buffers}
     for number, (spare, loads) in enumerate(zip(tile.offsets, tile.loads, strict=True)):
         offsets, pitches = _offsets(state, spare, tile.used, here)
@@ -301,10 +304,31 @@ def _tile(
         others = moves([load for load in loads if not state.ctx.graph.by_name[load.tensor].constant])
         instrs = list(passes[number])
         if tile.stored and number == len(tile.loads) - 1:
-            source, to = Place(work.local, offsets[work.output], tile.box), written_to(staged_round, tile.box, here)
+            source = Place(work.local, offsets[work.output], tile.box)
+            to = _located(state, layer.output, written_to(staged_round, tile.box, here), state.placement)
             item_bytes = state.item_bytes(layer.output)
             instrs += state.copies(packed_copies(source, to, tile.box, item_bytes, at_source=True), layer.name)
         yield TileCode(constants, (*others, *instrs))
+
+
+def _moving_tile(state: _Lowering, target: MovesOperands, staged_round: StagedRound, tile: TileFetch) -> TileCode:
+    """The instructions of a tile that moves its data itself."""
+    ctx, layer, work = state.ctx, staged_round.entry.layer, tile.work
+    loads = {load.tensor: load for step in work.passes for load in step.loads}
+    operands = {
+        name: _located(state, name, read_from(state.layout, staged_round, load, {})[0][0], state.reads)
+        for name, load in loads.items()
+    }
+    result = _located(state, layer.output, written_to(staged_round, tile.box, {}), state.placement)
+    return TileCode(
+        (),
+        target.lower_moving(ctx.graph, ctx.constants, layer, tile.box, tile.offsets[0], operands, result, ctx.chip),
+    )
+
+
+def _located(state: _Lowering, tensor: str, place: Place, placements: Mapping[str, TensorPlacement]) -> Place:
+    """The place of a tensor, or of a part of it; the whole of it where it lies in the main memory."""
+    return state.in_main(tensor, placements) if place.memory == state.ctx.roles.main else place
 
 
 def _offsets(
@@ -329,5 +353,7 @@ def _load(
         copy
         for place, part in read_from(state.layout, staged_round, load, here)
         if box_size(part)
-        for copy in packed_copies(place, to, part, item_bytes, at_source=False)
+        for copy in packed_copies(
+            _located(state, load.tensor, place, state.reads), to, part, item_bytes, at_source=False
+        )
     ]

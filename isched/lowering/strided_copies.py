@@ -7,24 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from typing import Protocol
 
 from isched.program.program import Region
-from isched.program.target import MemoryCopy
+from isched.program.target import MemoryCopy, PlacedArray
 from partitioner.ir.regions import Box, box_shape, relative
-
-
-class PlacedArray(Protocol):
-    """A dense array over `box` at a place."""
-
-    @property
-    def memory(self) -> str: ...
-
-    @property
-    def offset_bytes(self) -> int: ...
-
-    @property
-    def box(self) -> Box: ...
 
 
 def box_regions(memory: str, base_bytes: int, shape: tuple[int, ...], box: Box, item_bytes: int) -> tuple[Region, ...]:

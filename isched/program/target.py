@@ -77,6 +77,40 @@ class LowerTarget(PlanTarget, Protocol):
         """The barrier instruction."""
 
 
+class PlacedArray(Protocol):
+    """A dense array over `box` at a place."""
+
+    @property
+    def memory(self) -> str: ...
+
+    @property
+    def offset_bytes(self) -> int: ...
+
+    @property
+    def box(self) -> Box: ...
+
+
+@runtime_checkable
+class MovesOperands(Protocol):
+    """A target whose tiles bring their operands from the main memory and leave their results there by instructions of
+    their own, because moving converts them. Nothing stays in a core from one layer to the next."""
+
+    def lower_moving(
+        self,
+        graph: Graph,
+        constants: Constants,
+        layer: Layer,
+        box: Box,
+        offsets_bytes: Mapping[str, int],
+        operands: Mapping[str, PlacedArray],
+        result: PlacedArray,
+        chip: Chip,
+    ) -> tuple[Instr, ...]:
+        """Instructions of a tile, in place of those of `lower` and of copies: `operands` says where each tensor that
+        the tile loads lies, `result` where the layer's output goes. Buffers lie at `offsets_bytes` of their
+        memories."""
+
+
 @runtime_checkable
 class Prepares(Protocol):
     """A target that computes integer operators, and lookups by their results, in the main memory."""

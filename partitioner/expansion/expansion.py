@@ -111,7 +111,8 @@ def read_from(
     layout: Layout, staged_round: StagedRound, load: TileLoad, here: Mapping[str, Place]
 ) -> Sequence[tuple[Place, Box]]:
     """Places that a tile's load reads, each with the part that it has of it: a value in the core's memory, a pinned
-    constant, the staging area, or values kept in shared memories."""
+    constant, the staging area, values kept in shared memories, or a constant in the main memory, from which tiles load
+    where there is no staging memory. A place in the main memory stands for the whole value, at any address."""
     name = load.tensor
     if name in here:
         return ((here[name], load.box),)
@@ -120,6 +121,8 @@ def read_from(
     for staged in staged_round.stage.inputs:
         if staged.tensor == name and holds(staged.box, load.box):
             return ((staged_round.place(staged), load.box),)
+    if name not in staged_round.entry.sources:
+        return ((Place(layout.staging, 0, load.box), load.box),)
     return [(place, common(place.box, load.box)) for place in staged_round.entry.sources[name]]
 
 

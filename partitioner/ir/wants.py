@@ -85,7 +85,9 @@ class Wants:
     heads side by side, 0 for none; with `full_operand`, one operand of an element-wise operator has the shape of the
     result; where windows are over images, those of convolutions have at most `longest_window` taps, steps and elements
     of padding along an axis, 0 for any number; with `int8`, products of quantised values are products of integers of
-    eight bits, else networks with such values are refused.
+    eight bits, else networks with such values are refused; with `sums_of_integers`, what is added to such a product is
+    an integer of 32 bits, added to its sum before the scale, and all rounds to the nearest, ties to even; int8 values
+    have a multiple of `int8_unit` channels.
 
     Raises TargetError for types that no graph has, or for a floating-point type that a graph does not have and that has
     no rule.
@@ -102,6 +104,8 @@ class Wants:
     full_operand: bool = False
     longest_window: int = 0
     int8: bool = False
+    sums_of_integers: bool = False
+    int8_unit: int = 2
 
     def __post_init__(self) -> None:
         for source in FLOATS:

@@ -302,11 +302,13 @@ def _layer(
     destination = places.of(entry.destination, SHARED) if entry.destination else None
 
     def is_staged(name: str) -> bool:
+        if not ctx.roles.has_staging:
+            return False
         if graph.by_name[name].constant:
             return name not in walk.pinnable
         return any(place.memory == walk.ctx.roles.main for place in sources.get(name, ()))
 
-    to_main = destination is not None and destination.memory == walk.ctx.roles.main
+    to_main = ctx.roles.has_staging and destination is not None and destination.memory == ctx.roles.main
     staged = frozenset(name for name in layer.inputs(graph) if is_staged(name))
     cut = OutputCut(entry.boxes)
     if len(walk.groups[entry.step.group].layers) == 1 and not entry.local:

@@ -205,14 +205,15 @@ class _Walk:
 
     def _rounds(self, entry: LayerLayout, who: str, inputs: tuple[str, ...]) -> None:
         """Check that rounds make all boxes of the cores, and that their reads from and stores to the main memory are
-        staged."""
+        staged where there is a memory in between."""
+        between = self.layout.staging != self.main
         local = set().union(*entry.residents) if entry.residents else set()
         staged = [
             name
             for name in inputs
-            if name not in self.layout.pinned and name not in local and self._staged(entry, name)
+            if between and name not in self.layout.pinned and name not in local and self._staged(entry, name)
         ]
-        to_main = entry.destination is not None and entry.destination.memory == self.main
+        to_main = between and entry.destination is not None and entry.destination.memory == self.main
         for number, (this_round, stage) in enumerate(entry.rounds):
             self._require_apart(f"round {number} of {who}", stage)
             for box in dict.fromkeys(this_round.boxes if this_round.whole is None else (this_round.whole,)):

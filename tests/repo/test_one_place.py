@@ -323,6 +323,19 @@ def test_a_toy_chip_with_a_toy_target_runs_a_network_with_a_toy_operator(toys: P
     assert np.abs(outputs["y"].astype(np.float64) - expected).max() < 5e-3
 
 
+def test_a_toy_chip_without_a_memory_in_between_loads_tiles_from_the_main_memory(toys: Path) -> None:
+    ways = (("main", "local", "loader"), ("local", "main", "loader"))
+    links = "".join(LINK.format(source=a, destination=b, engine=engine) for a, b, engine in ways)
+    shared = CHIP[CHIP.index("  - name: shared") : CHIP.index("  - name: local")]
+    chip = CHIP.replace(shared, "").replace("[mover], written_by: [mover]", "[mover, loader], written_by: [loader]")
+    (toys / "toy.yaml").write_text(chip + links + REST, encoding="utf-8")
+    path = save(network("Relu", "Shrink"), toys / "net.onnx")
+    for planner in (O0(), Auto()):
+        report = verify_model(path, toys / "toy.yaml", CompileOptions(planner), VerifyOptions(samples=256))
+        assert report.failures == ()
+        assert all(layer.samples > 0 and layer.isolated_error is not None for layer in report.layers)
+
+
 def test_a_wrong_toy_kernel_is_caught(toys: Path) -> None:
     code = toys / "toy_target.py"
     code.write_text(code.read_text().replace("np.abs(x) > 0.5", "x > 0.5"), encoding="utf-8")

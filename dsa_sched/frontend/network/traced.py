@@ -82,6 +82,10 @@ class TracedArray:
         """The numbers that a type has for these."""
         return TracedArray(rounding.rounded(self.float64), self.term.rounded(rounding.dtype))
 
+    def integral(self) -> TracedArray:
+        """The nearest integers of 32 bits, ties to even."""
+        return TracedArray(np.rint(self.float64).astype(np.int32), self.term.rounded("int32"))
+
     def root(self) -> TracedArray:
         return TracedArray(np.sqrt(self.float64), self.term.root())
 

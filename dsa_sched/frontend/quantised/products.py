@@ -19,6 +19,7 @@ from dsa_sched.frontend.network.traced import TracedArray
 from dsa_sched.frontend.network.windows import windows_of
 from dsa_sched.frontend.quantised.grids import DEQUANTISE, LEAST, MOST, Floats, Grid, dequantised, grid_of
 from dsa_sched.frontend.quantised.held import HeldIntegers
+from partitioner.ir.wants import Wants
 
 OF_NUMBERS = "product in floating point"
 """Verdict on a product of quantised values, for explanations."""
@@ -49,6 +50,8 @@ class IntegerProduct:
     constants: int = 0
     """Input channels that are added, in which every element of the operand is the integer zero: their weights take what
     this integer adds to the sums."""
+    unit: int = 2
+    """Number of channels of which int8 values have a multiple."""
 
     @property
     def is_conv(self) -> bool:
@@ -57,7 +60,7 @@ class IntegerProduct:
     @property
     def added(self) -> int:
         """Output channels that are added."""
-        return self.channels % 2 if self.weights is not None and self.groups == 1 else 0
+        return -self.channels % self.unit if self.weights is not None and self.groups == 1 else 0
 
     @property
     def is_wide(self) -> bool:
@@ -75,7 +78,7 @@ class IntegerProduct:
         if self.weights is None:
             return tuple(begins), tuple(ends)
         axis = self.channel_axis(len(shape))
-        ends[axis] = shape[axis] % 2 if self.groups == 1 else 0
+        ends[axis] = -shape[axis] % self.unit if self.groups == 1 else 0
         if centre and self.is_conv:
             pads = dict(self.convolution)["pads"]
             assert isinstance(pads, tuple)
@@ -113,9 +116,9 @@ class IntegerProduct:
     def stored(self, weights: TracedArray) -> TracedArray:
         """Weights with the channels that are added, for images in two axes."""
         if not self.is_conv:
-            return weights.pad(weights.shape[0] % 2, self.added)
+            return weights.pad(-weights.shape[0] % self.unit, self.added)
         weights = self.over_images(weights)
-        inputs = weights.shape[1] % 2 if self.groups == 1 else 0
+        inputs = -weights.shape[1] % self.unit if self.groups == 1 else 0
         return weights.pad(self.added, inputs, 0, 0)
 
     def with_zeros(self) -> IntegerProduct:
@@ -167,10 +170,10 @@ def _spread_over(wanted: TracedArray, places: int) -> TracedArray:
     return above + below.least(zero)
 
 
-def product_of(network: Network, node: Node, longest: int) -> IntegerProduct | None:
+def product_of(network: Network, node: Node, wants: Wants) -> IntegerProduct | None:
     """The product that a Conv, Gemm or MatMul is if its first operand is integers; None where its weights are no
-    integers of eight bits, for a vector, or where the kernel is none that int8 kernels have: at most `longest` taps,
-    steps and padding."""
+    integers of eight bits, for a vector, or where the kernel is none that int8 kernels have: at most `longest_window`
+    taps, steps and padding."""
     if len(network.shape(node.inputs[0])) < 2:
         return None
     found = _integers_of(network, node.inputs[1])
@@ -178,15 +181,16 @@ def product_of(network: Network, node: Node, longest: int) -> IntegerProduct | N
     if node.op_type == "MatMul" and computed:
         rows, channels = network.shape(node.inputs[1])[-2:]
         zeros, most = TracedArray.of(0.0).broadcast(channels), np.full(channels, float(rows * LEAST**2))
-        return IntegerProduct(channels, None, TracedArray.of(1.0).reshape(1), zeros, most, None)
+        return IntegerProduct(channels, None, TracedArray.of(1.0).reshape(1), zeros, most, None, unit=wants.int8_unit)
     bias = _bias(network, node.input(2))
     if found is None or (node.input(2) and bias is None):
         return None
     weights, rest, grid = found
     if node.op_type == "Conv":
-        product = _convolution(network, node, weights, grid, bias, longest)
+        product = _convolution(network, node, weights, grid, bias, wants)
     else:
         product = _matrix(node, weights, grid, bias)
+    product = product and replace(product, unit=wants.int8_unit)
     if product is None or rest is None:
         return product
     across = node.op_type == "Gemm" and node.integer("transB", 0)
@@ -195,7 +199,7 @@ def product_of(network: Network, node: Node, longest: int) -> IntegerProduct | N
     return replace(product, rest=more, sums=product.sums + sums, most=product.most + most)
 
 
-def of_numbers_because(left: Grid, right: HeldIntegers, shape: Shape) -> str:
+def of_numbers_because(left: Grid, right: HeldIntegers, shape: Shape, unit: int) -> str:
     """Why a product of two quantised values, the second of this shape, is one of their numbers in floating point; empty
     where int8 kernels compute it. `left` is the grid of exact integers with one scale."""
     if not right.exact:
@@ -205,17 +209,21 @@ def of_numbers_because(left: Grid, right: HeldIntegers, shape: Shape) -> str:
     if left.centre or right.grid.centre:
         zeros = [f"{grid.centre + grid.offset} of {'uint8' if grid.offset else 'int8'}" for grid in (left, right.grid)]
         return f"its factors have the zero points {zeros[0]} and {zeros[1]}; two values need 0 of int8 or 128 of uint8"
-    if shape[-1] % 2 or shape[-2] % 2:
+    if shape[-1] % unit or shape[-2] % unit:
         return f"its second factor is {shape[-2]}x{shape[-1]}; int8 kernels need even numbers of rows and columns there"
     return ""
 
 
 def _convolution(
-    network: Network, node: Node, weights: TracedArray, grid: Grid, bias: TracedArray | None, longest: int
+    network: Network, node: Node, weights: TracedArray, grid: Grid, bias: TracedArray | None, wants: Wants
 ) -> IntegerProduct | None:
     shape, outputs = network.shape(node.inputs[0]), weights.shape[0]
-    groups = node.integer("group", 1)
-    if len(weights.shape) not in (3, 4) or grid.axis not in (None, 0) or (groups > 1 and (shape[1] % 2 or outputs % 2)):
+    groups, unit = node.integer("group", 1), wants.int8_unit
+    if (
+        len(weights.shape) not in (3, 4)
+        or grid.axis not in (None, 0)
+        or (groups > 1 and (shape[1] % unit or outputs % unit))
+    ):
         return None
     windows = windows_of(node, tuple(weights.shape[2:]), shape)
     rank = len(windows["kernel"])
@@ -223,7 +231,7 @@ def _convolution(
     largest = max(*windows["kernel"], *windows["pads"], *steps[0], *steps[1])
     reach = [(k - 1) * d + 1 for k, d in zip(windows["kernel"], windows["dilations"], strict=True)]
     outside = any(not 0 <= pad < size for pad, size in zip(windows["pads"], 2 * reach, strict=True))
-    if any(len(set(step)) > 1 for step in steps) or largest > longest or outside:
+    if any(len(set(step)) > 1 for step in steps) or largest > wants.longest_window or outside:
         return None
     pads = windows["pads"]
     if rank == 1:
@@ -240,18 +248,18 @@ def _convolution(
     return IntegerProduct(outputs, weights, grid.scale, sums, most, _spread(bias, outputs), settings, groups)
 
 
-def average_of(network: Network, node: Node, longest: int) -> IntegerProduct | None:
+def average_of(network: Network, node: Node, wants: Wants) -> IntegerProduct | None:
     """The mean of windows over images as a convolution of ones; None for windows that reach into padding, and for
     kernels that `product_of` does not take."""
     shape = network.shape(node.inputs[0])
-    if len(shape) != 4 or shape[1] % 2:
+    if len(shape) != 4 or shape[1] % wants.int8_unit:
         return None
     kernel = node.integers("kernel_shape", shape[2:])
     windows = windows_of(node, kernel, shape)
     taps, out = kernel[0] * kernel[1], network.shape(node.outputs[0])[2:]
     strides = (1, 1) if out == (1, 1) else windows["strides"]
     inside = all((o - 1) * s + k <= e for o, s, k, e in zip(out, strides, kernel, shape[2:], strict=True))
-    if any(windows["pads"]) or strides[0] != strides[1] or max(*kernel, *strides) > longest or not inside:
+    if any(windows["pads"]) or strides[0] != strides[1] or max(*kernel, *strides) > wants.longest_window or not inside:
         return None
     channels, zeros = shape[1], (0, 0, 0, 0)
     ones = TracedArray(np.ones((channels, 1, *kernel), np.int8), number(1).broadcast(channels, 1, *kernel))
@@ -259,7 +267,7 @@ def average_of(network: Network, node: Node, longest: int) -> IntegerProduct | N
                           ("strides", strides))  # fmt: skip
     sums, most = _sums(ones, is_conv=True)
     scale = TracedArray.of(1.0 / taps).reshape(1)
-    return IntegerProduct(channels, ones, scale, sums, most, None, settings, channels)
+    return IntegerProduct(channels, ones, scale, sums, most, None, settings, channels, unit=wants.int8_unit)
 
 
 def _matrix(node: Node, weights: TracedArray, grid: Grid, bias: TracedArray | None) -> IntegerProduct | None:

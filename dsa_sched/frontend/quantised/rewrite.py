@@ -90,7 +90,7 @@ def quantised(network: Network, wants: Wants, packing: Packs | None = None) -> N
     whether weights that meet values in floating point stay int8; None means that none do."""
     if not any(node.op_type in (QUANTISE, DEQUANTISE) for node in network.nodes):
         return network
-    rewritten = _Rewrite(network, wants.longest_window, packing).rewritten() if wants.int8 else _with_constants(network)
+    rewritten = _Rewrite(network, wants, packing).rewritten() if wants.int8 else _with_constants(network)
     return fold_rest(rewritten.pruned())
 
 
@@ -125,10 +125,12 @@ class Requantising:
     total: str = ""
     """The sum, of the value and of integers on the grid `added`."""
     added: Grid | None = None
+    even: bool = False
+    """Whether rounding is to the nearest with ties to even, which takes no half."""
 
     @property
     def halved(self) -> bool:
-        return self.grid.centre == 0 and self.low == 0.0
+        return not self.even and self.grid.centre == 0 and self.low == 0.0
 
     @property
     def middle(self) -> int:
@@ -162,8 +164,8 @@ class Units:
 
 
 class _Rewrite:
-    def __init__(self, network: Network, longest: int, packing: Packs | None) -> None:
-        self.longest, self.packing = longest, packing
+    def __init__(self, network: Network, wants: Wants, packing: Packs | None) -> None:
+        self.wants, self.packing = wants, packing
         self.network, self.draft = network, Draft(network)
         self.maps = feature_maps(network)
         self.held: dict[str, HeldIntegers] = {}
@@ -247,7 +249,7 @@ class _Rewrite:
             else:
                 name = self._add(chain, "Add", name, self._constant(chain, _along(zero, grid, shape)))
         dtype = INT8 if grid.offset == 0 else int(onnx.TensorProto.UINT8)
-        if channel_extent(shape, q in self.maps) % 2 == 0:
+        if channel_extent(shape, q in self.maps) % self.wants.int8_unit == 0:
             free = grid.offset == 0 and q not in self.network.outputs
             narrow = self._narrow(chain, name, rounding, q if free else f"{q}::int8")
             if not free:
@@ -291,7 +293,7 @@ class _Rewrite:
 
     def _product(self, chain: Chain, node: Node) -> bool:
         """Conv, Gemm or MatMul of integers."""
-        product = product_of(self.network, node, self.longest)
+        product = product_of(self.network, node, self.wants)
         left = self._source(chain, node.inputs[0])
         if product is None:
             return False
@@ -302,7 +304,7 @@ class _Rewrite:
             right = self._source(chain, node.inputs[1])
             if right is None:
                 return False
-            if reason := of_numbers_because(left.grid, right, self.network.shape(node.inputs[1])):
+            if reason := of_numbers_because(left.grid, right, self.network.shape(node.inputs[1]), self.wants.int8_unit):
                 self.draft.decide(node, OF_NUMBERS, reason)
                 return False
         y = node.outputs[0]
@@ -372,7 +374,11 @@ class _Rewrite:
         if product.bias is not None:
             shift = product.bias / step + shift
         shift = shift * TracedArray.of(larger)
-        if left.grid.centre:
+        if self.wants.sums_of_integers:
+            shift = shift / scale
+            if left.grid.centre:
+                shift = shift - TracedArray.of(left.grid.centre) * product.sums
+        elif left.grid.centre:
             zeros = TracedArray.of(left.grid.centre) * product.sums * scale.rounded(rounding)
             if claim is None or float(np.abs(zeros.float64).max()) > MOST * larger:
                 product = product.with_zeros()
@@ -387,7 +393,7 @@ class _Rewrite:
         factor = chain.store(scale.take([0]) if one else scale.pad(product.added), "scale")
         operands.append(factor)
         shift = shift.broadcast(product.channels)
-        kept = shift.rounded(rounding)
+        kept = shift.integral() if self.wants.sums_of_integers else shift.rounded(rounding)
         small = shift - kept  # a bias that zero points make large loses what decides the nearest integer
         if np.any(shift.array):
             operands.append(chain.store(kept.pad(product.added), "bias"))
@@ -398,7 +404,7 @@ class _Rewrite:
             rest = (operands[0], chain.store(product.stored(product.rest), "further"), factor)
             more = self._emit(chain, op_type, rest, f"{y}::rest", wide, settings)
             made = self._add(chain, "Add", made, more)
-        if claim is not None and float(np.abs(small.array).max()) > LOST_OF_BIAS:
+        if claim is not None and not self.wants.sums_of_integers and float(np.abs(small.array).max()) > LOST_OF_BIAS:
             spread = (-1, *(1,) * (len(wide) - 2)) if product.is_conv else (-1,)
             made = self._add(chain, "Add", made, chain.store(small.pad(product.added).reshape(*spread), "small"))
         if wide != plain:
@@ -421,7 +427,7 @@ class _Rewrite:
 
     def _average(self, chain: Chain, node: Node) -> bool:
         """A mean is a sum of integers, each channel by itself, times a scale."""
-        product = average_of(self.network, node, self.longest)
+        product = average_of(self.network, node, self.wants)
         source = self._source(chain, node.inputs[0])
         if product is None or source is None or not source.exact or not source.grid.uniform:
             return False
@@ -504,7 +510,8 @@ class _Rewrite:
             if reader.op_type == QUANTISE and reader.inputs[0] == name:
                 grid = grid_of(self.network, reader)
                 known = grid is not None and grid.uniform
-                return Requantising(low, high, grid, tuple(after), total, added) if grid and known else None
+                even = self.wants.sums_of_integers
+                return Requantising(low, high, grid, tuple(after), total, added, even) if grid and known else None
             if reader.op_type in ("Add", "Sum") and not total and not after:
                 added = self._grid_of_other(reader, name)
                 if added is None:

@@ -1,0 +1,173 @@
+"""Code of the RISC-V core that executes streams: constants into registers, loops, and steps of operands.
+
+Loop(4, (mvin,))  -->  li a, first; li b, second; li n, 4; loop: mvin a, b; add a, ...; addi n, n, -1; bne n, zero
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from codegen.gemmini.isa.table import instruction
+from codegen.gemmini.streams.streams import WORD, Do, Elements, Item, Loop, Operand
+from codegen.riscv.codec import Instruction
+
+ZERO = 0
+SPARE = 31
+"""Register of constants that are needed once."""
+
+POOL = tuple(range(1, 31))
+"""Registers that code between two instructions of a program may use; none keeps its value longer."""
+
+NEAREST, TOWARD_ZERO = 0, 1
+"""Rounding modes of the core."""
+
+_STEP_CODE = {
+    "multiply": "fmul.s",
+    "add": "fadd.s",
+    "subtract": "fsub.s",
+    "divide": "fdiv.s",
+    "smaller": "fmin.s",
+    "larger": "fmax.s",
+}
+
+NEAR_BYTES = 4_000
+"""Largest distance of a branch that is one instruction."""
+
+
+def constant(register: int, value: int) -> Iterator[Instruction]:
+    """Instructions that put a number of 64 bits into a register."""
+    signed = ((value & WORD) ^ 1 << 63) - (1 << 63)
+    low = (signed + 0x800 & 0xFFF) - 0x800
+    if signed == low:
+        yield instruction("addi", register, ZERO, low)
+    elif -(1 << 31) <= signed < 1 << 31:
+        yield instruction("lui", register, (signed - low >> 12) & 0xFFFFF)
+        if low:
+            yield instruction("addiw", register, register, low)
+    else:
+        high, zeros = signed - low >> 12, 12
+        while not high & 1:
+            high, zeros = high >> 1, zeros + 1
+        yield from constant(register, high)
+        yield instruction("slli", register, register, zeros)
+        if low:
+            yield instruction("addi", register, register, low)
+
+
+def stream_code(stream: Sequence[Item]) -> list[Instruction]:
+    """Code that executes a stream once."""
+    code: list[Instruction] = []
+    for item in stream:
+        code += _Nest().code(item)
+    return code
+
+
+def branch_back(body: list[Instruction], counter: int) -> list[Instruction]:
+    """The body again and again while the counter, one less each time, is not zero."""
+    code = [*body, instruction("addi", counter, counter, -1)]
+    back = -4 * len(code)
+    if -back <= NEAR_BYTES:
+        return [*code, instruction("bne", counter, ZERO, back)]
+    return [*code, instruction("beq", counter, ZERO, 8), instruction("jal", ZERO, back - 4)]
+
+
+@dataclass(slots=True)
+class _Nest:
+    """Registers of one outermost item."""
+
+    taken: int = 0
+    operands: dict[tuple[Operand, tuple[int, ...]], int] = field(default_factory=dict)
+    """Register of each operand, by its value and the loops around it."""
+
+    constants: dict[int, int] = field(default_factory=dict)
+    before: list[Instruction] = field(default_factory=list)
+
+    def code(self, item: Item) -> list[Instruction]:
+        body, _ = self._item(item, (), ())
+        return [*self.before, *body]
+
+    def _register(self) -> int | None:
+        if self.taken == len(POOL):
+            return None
+        self.taken += 1
+        return POOL[self.taken - 1]
+
+    def _item(
+        self, item: Item, counts: tuple[int, ...], path: tuple[int, ...]
+    ) -> tuple[list[Instruction], dict[int, Operand]]:
+        """Code of an item inside loops of these counts and identities, and the operands that move in it, by
+        register."""
+        if isinstance(item, Elements):
+            return self._elements(item, path)
+        if isinstance(item, Do):
+            registers = [self._operand(operand, path) for operand in (item.first, item.second)]
+            moved = dict(zip(registers, (item.first, item.second), strict=True))
+            return [instruction(item.function, *registers)], moved
+        counter = self._register()
+        assert counter is not None, "a stream has more operands than the core has registers"
+        body: list[Instruction] = []
+        operands: dict[int, Operand] = {}
+        depth = len(counts)
+        deeper: dict[int, int] = {}
+        for part in item.body:
+            code, moved = self._item(part, (*counts, item.count), (*path, id(item)))
+            body += code
+            operands |= moved
+            if isinstance(part, Loop):
+                deeper |= dict.fromkeys(moved, part.count)
+        for register, operand in operands.items():
+            inner = deeper.get(register, 0) * operand.steps[depth + 1] if register in deeper else 0
+            body += self._added(register, operand.steps[depth] - inner)
+        start = list(constant(counter, item.count))
+        return [*start, *branch_back(body, counter)], operands
+
+    def _elements(self, item: Elements, path: tuple[int, ...]) -> tuple[list[Instruction], dict[int, Operand]]:
+        operands = [operand for _, operand in (*item.sources, item.result)]
+        registers = [self._operand(operand, path) for operand in operands]
+        for number, bits in enumerate(item.constants):
+            self.before += [*constant(SPARE, bits), instruction("fmv.w.x", number, SPARE)]
+        code: list[Instruction] = []
+        for number, (dtype, _) in enumerate(item.sources):
+            value, pointer = len(item.constants) + number, registers[number]
+            if dtype == "float32":
+                code.append(instruction("flw", value, 0, pointer))
+            else:
+                load = "lb" if dtype == "int8" else "lw"
+                code += [instruction(load, SPARE, 0, pointer), instruction("fcvt.s.w", value, SPARE, NEAREST)]
+        made = len(item.constants) + len(item.sources)
+        for number, (step, left, right) in enumerate(item.steps, made):
+            rounding = () if step in ("smaller", "larger") else (NEAREST,)
+            code.append(instruction(_STEP_CODE[step], number, left, right, *rounding))
+        last, pointer = item.values - 1, registers[-1]
+        if item.result[0] == "float32":
+            code.append(instruction("fsw", last, 0, pointer))
+        else:
+            rounding = (NEAREST if item.rounding == "nearest" else TOWARD_ZERO,)
+            code += [instruction("fcvt.w.s", SPARE, last, *rounding), instruction("sb", SPARE, 0, pointer)]
+        return code, dict(zip(registers, operands, strict=True))
+
+    def _operand(self, operand: Operand, path: tuple[int, ...]) -> int:
+        assert len(operand.steps) == len(path), "an operand has a step per loop around it"
+        key = operand, path if any(operand.steps) else ()
+        if key not in self.operands:
+            register = self._register()
+            assert register is not None, "a stream has more operands than the core has registers"
+            self.operands[key] = register
+            self.before += constant(register, operand.value)
+        return self.operands[key]
+
+    def _added(self, register: int, step: int) -> list[Instruction]:
+        signed = ((step & WORD) ^ 1 << 63) - (1 << 63)
+        if not signed:
+            return []
+        if -2048 <= signed < 2048:
+            return [instruction("addi", register, register, signed)]
+        known = self.constants.get(signed)
+        if known is None:
+            known = self._register()
+            if known is None:
+                return [*constant(SPARE, signed), instruction("add", register, register, SPARE)]
+            self.constants[signed] = known
+            self.before += constant(known, signed)
+        return [instruction("add", register, register, known)]

@@ -1,0 +1,150 @@
+"""Machine code of a program as files, and the information that such a file holds.
+
+Program --streams as code--> program.elf, program.s, source_map.json
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from codegen.gemmini.emit.core_code import constant, stream_code
+from codegen.gemmini.isa.geometry import BASE, CODE_BYTES
+from codegen.gemmini.isa.table import CODEC, format_instruction, instruction
+from codegen.gemmini.streams.instructions import BARRIER, FENCE
+from codegen.gemmini.streams.streams import stream_of
+from codegen.riscv.codec import Instruction
+from codegen.riscv.elf import Elf, read_elf
+from codegen.riscv.elf_format import ELF64, ElfError, ElfSymbol, SymbolKind
+from codegen.riscv.elf_note import note_bytes, read_note
+from codegen.riscv.elf_writer import ElfSegment, SegmentFlags, elf_bytes
+from codegen.target import ClusterFiles, MadeFor, symbol_of
+from hw_models.chip import Chip
+from hw_models.errors import DoesNotFit, TargetError
+from hw_models.infeasible import Infeasible, Lever, ProgramSubject
+from isched.program.program import Instr, Program
+from partitioner.ir.graph import Constants, Graph
+
+EXECUTABLE, ASSEMBLY, SOURCE_MAP = "program.elf", "program.s", "source_map.json"
+
+HOST_BYTES = 128
+"""Bytes at the end of the code's part of the memory in which the program tells its host that it has ended."""
+
+TOHOST = BASE + CODE_BYTES - HOST_BYTES
+FROMHOST = TOHOST + 64
+_ALL = 0b1111
+_END = 31
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCode:
+    """Code [start, end) of an operator."""
+
+    start: int
+    end: int
+    source: str
+
+
+def emit(program: Program, graph: Graph, constants: Constants, chip: Chip) -> ClusterFiles:
+    """The files of a program: executable, assembly text and source map. Raises DoesNotFit for a program with too much
+    code."""
+    code: list[Instruction] = []
+    ranges: list[OperatorCode] = []
+    (stream,) = program.streams
+    for instr in stream.instrs:
+        start = BASE + 4 * len(code)
+        code += _code(program, instr)
+        end = BASE + 4 * len(code)
+        if ranges and ranges[-1].source == instr.source:
+            ranges[-1] = OperatorCode(ranges[-1].start, end, instr.source)
+        else:
+            ranges.append(OperatorCode(start, end, instr.source))
+    code += end_code()
+    text = b"".join(CODEC.encode(word).to_bytes(4, "little") for word in code)
+    if len(text) > CODE_BYTES - HOST_BYTES:
+        room, subject = CODE_BYTES - HOST_BYTES, ProgramSubject(program.name)
+        raise DoesNotFit(Infeasible(subject, "code space", "", len(text), room, levers=(Lever.SMALLER_BATCH,)))
+    segments = [ElfSegment(".text", BASE, (text,), SegmentFlags.READ_EXECUTE), host_segment()]
+    for place in sorted(program.placements, key=lambda place: place.offset_bytes):
+        stored = graph.by_name[place.tensor].constant if place.kind == "constant" else None
+        if stored is not None:
+            data = constants[stored].tobytes()
+            segments.append(ElfSegment(f".const.{symbol_of(place.tensor)}", BASE + place.offset_bytes, (data,),
+                                       SegmentFlags.READ))  # fmt: skip
+    owner = MadeFor(chip.isa, chip.name, chip.hash, 1, program.cluster)
+    files = {
+        EXECUTABLE: elf_bytes(BASE, segments, host_symbols(), note_bytes(owner), ELF64),
+        ASSEMBLY: "".join(f"    {format_instruction(word)}\n" for word in code).encode(),
+        SOURCE_MAP: _source_map(ranges).encode(),
+    }
+    return ClusterFiles(1, EXECUTABLE, files, program.cluster)
+
+
+def _code(program: Program, instr: Instr) -> list[Instruction]:
+    if instr.opcode in (BARRIER, FENCE) or program.is_barrier(instr):
+        return [instruction("fence", _ALL, _ALL)]
+    return stream_code(stream_of(instr.operands))
+
+
+def end_code() -> list[Instruction]:
+    """Tell the host that the program ended well."""
+    return [
+        instruction("fence", _ALL, _ALL),
+        *constant(_END, TOHOST),
+        instruction("addi", 1, 0, 1),
+        instruction("sd", 1, 0, _END),
+        instruction("jal", 0, 0),
+    ]
+
+
+def host_segment() -> ElfSegment:
+    """The words through which program and host talk."""
+    return ElfSegment(".tohost", TOHOST, (bytes(HOST_BYTES),), SegmentFlags.READ_WRITE)
+
+
+def host_symbols() -> tuple[ElfSymbol, ...]:
+    return (
+        ElfSymbol("tohost", TOHOST, 8, SymbolKind.OBJECT),
+        ElfSymbol("fromhost", FROMHOST, 8, SymbolKind.OBJECT),
+    )
+
+
+def _source_map(ranges: list[OperatorCode]) -> str:
+    lines = [json.dumps([r.start, r.end, 0, r.source]) for r in ranges]
+    return '{"fields": ["start", "end", "core", "operator"],\n "ranges": [\n  ' + ",\n  ".join(lines) + "\n]}\n"
+
+
+def made_for(executable: bytes) -> MadeFor | None:
+    """The chip that an executable names. Raises TargetError for bytes that are no executable of this kind."""
+    try:
+        return read_note(read_program(executable).note)
+    except ElfError as error:
+        raise _no_program(error) from error
+
+
+def read_program(executable: bytes) -> Elf:
+    """The executable's parts. Raises TargetError."""
+    try:
+        return read_elf(executable, ELF64)
+    except ElfError as error:
+        raise _no_program(error) from error
+
+
+def disassemble(executable: bytes) -> Iterator[str]:
+    """Lines of a listing. Raises TargetError for bytes that are no executable of this kind."""
+    elf = read_program(executable)
+    return _lines(elf)
+
+
+def _lines(elf: Elf) -> Iterator[str]:
+    for segment in elf.segments:
+        for place in range(0, len(segment.data) // 4 * 4, 4) if segment.executable else ():
+            word = int.from_bytes(segment.data[place : place + 4], "little")
+            found = CODEC.decode(word)
+            text = format_instruction(found) if found else f".4byte {word:#010x}"
+            yield f"{segment.address + place:08x}: {word:08x}  {text}"
+
+
+def _no_program(error: ElfError) -> TargetError:
+    return TargetError("program", needs="a static 64-bit executable for this chip", has=str(error))

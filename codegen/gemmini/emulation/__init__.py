@@ -1,0 +1,1 @@
+"""The same arithmetic in plain numpy, for samples of a verification."""

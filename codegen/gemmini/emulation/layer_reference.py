@@ -1,0 +1,123 @@
+"""Results that the chip must have stored: outputs of one layer recomputed at chosen positions, in plain numpy.
+
+    a layer's inputs + positions [S, rank]  -->  elements of its output there [S]
+
+This is the other side of every bit-for-bit comparison: it shares nothing with the tiles or the simulator, and uses the
+operators' attributes alone. Sums of products are int32 that wraps, all else is float32 in the order of the operators,
+each rounded to the nearest (ties to even).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from codegen.judgement import Array, Points, Sampled
+from partitioner.ir.graph import Op
+
+Floats = npt.NDArray[np.float32]
+Words = npt.NDArray[np.int64]
+
+SAMPLES_AT_A_TIME = 1_024
+
+
+@dataclass(frozen=True, slots=True)
+class _At:
+    """One operator at sampled positions; `running` is the value that the layer has just computed, by name."""
+
+    sampled: Sampled
+    op: Op
+    running: tuple[str, Floats] | None
+
+    @property
+    def points(self) -> Points:
+        return self.sampled.points
+
+    def tensor(self, name: str) -> npt.NDArray[Any]:
+        """A whole input in device shape."""
+        tensor = self.sampled.graph.by_name[name]
+        stored = self.sampled.constants[tensor.constant] if tensor.constant else self.sampled.read(name)
+        return np.asarray(stored).reshape(tensor.shape)
+
+    def operand(self, name: str) -> Floats:
+        """The elements of an element-wise operand that meet the positions, aligned at the last axis."""
+        if self.running is not None and name == self.running[0]:
+            return self.running[1]
+        values = self.tensor(name)
+        aligned = self.points[:, self.points.shape[1] - values.ndim :]
+        places = [np.where(extent > 1, i, 0) for i, extent in zip(aligned.T, values.shape, strict=True)]
+        return np.asarray(values[tuple(places)], np.float32)
+
+    def vector(self, position: int) -> npt.NDArray[Any]:
+        """A vector operand at the channels of the positions; one number for all where it has one."""
+        values = self.tensor(self.op.inputs[position])
+        return values[self.points[:, -1]] if len(values) > 1 else np.repeat(values, len(self.points))
+
+    def number(self, name: str) -> np.float32:
+        return np.float32(self.op.number(name))
+
+
+def emulate(sampled: Sampled) -> Array:
+    """Elements of the layer's output at the sampled positions, as the chip stores them."""
+    if len(sampled.points) > SAMPLES_AT_A_TIME:
+        chunks = np.array_split(sampled.points, -(-len(sampled.points) // SAMPLES_AT_A_TIME))
+        return np.concatenate([emulate(replace(sampled, points=chunk)) for chunk in chunks])
+    running: tuple[str, Floats] | None = None
+    for name in sampled.layer.ops:
+        op = sampled.graph.op_by_name[name]
+        running = (op.outputs[0], _value(_At(sampled, op, running)))
+    assert running is not None  # a layer has an anchor
+    return running[1].astype(sampled.graph.by_name[sampled.layer.output].dtype)
+
+
+def _value(at: _At) -> Floats:
+    op = at.op
+    if op.kind in ("conv", "matmul"):
+        sums = _conv(at) if op.kind == "conv" else _matmul(at)
+        if len(op.inputs) > 3:
+            sums = sums + at.vector(3)
+        wrapped = (sums & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
+        return np.asarray(wrapped.astype(np.float32) * at.vector(2))
+    x = at.operand(op.inputs[0])
+    match op.kind:
+        case "widen":
+            return x
+        case "relu":
+            return np.maximum(x, np.float32(0))
+        case "clip":
+            return np.minimum(np.maximum(x, at.number("min")), at.number("max"))
+        case "narrow":
+            bounded = np.minimum(np.maximum(x, np.float32(-128)), np.float32(127))
+            return np.rint(bounded) if dict(op.attributes)["rounding"] == "nearest" else np.trunc(bounded)
+        case "add_scaled":
+            return np.asarray(x + at.operand(op.inputs[1]) * at.number("scale"))
+    other = at.operand(op.inputs[1])
+    functions = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide,
+                 "max": np.maximum, "min": np.minimum}  # fmt: skip
+    return np.asarray(functions[op.kind](x, other))
+
+
+def _matmul(at: _At) -> Words:
+    x, weights = (at.tensor(name).astype(np.int64) for name in at.op.inputs[:2])
+    rows = x[tuple(at.points[:, :-1].T)]
+    return np.asarray(np.einsum("sk,ks->s", rows, weights[:, at.points[:, -1]]))
+
+
+def _conv(at: _At) -> Words:
+    """Tap by tap; taps in the padding are zeros."""
+    x, weights = (at.tensor(name).astype(np.int64) for name in at.op.inputs[:2])
+    attributes = dict(at.op.attributes)
+    strides, dilations, pads = (np.array(attributes[name]) for name in ("strides", "dilations", "pads"))
+    image, row, column, channel = at.points.T
+    sums = np.zeros(len(at.points), np.int64)
+    for tap in product(*map(range, weights.shape[:2])):
+        down = row * strides[0] + tap[0] * dilations[0] - pads[0]
+        along = column * strides[1] + tap[1] * dilations[1] - pads[1]
+        inside = (down >= 0) & (down < x.shape[1]) & (along >= 0) & (along < x.shape[2])
+        pixels = x[image, np.where(inside, down, 0), np.where(inside, along, 0)]
+        sums += np.where(inside, np.einsum("sc,cs->s", pixels, weights[tap][:, channel]), 0)
+    return sums

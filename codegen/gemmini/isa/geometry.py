@@ -1,0 +1,47 @@
+"""Extents of the array and of its memories, and where the main memory lies.
+
+Two builds of the generator are known: the default one with an array of 16 by 16, and one of 32 by 32. Local memories
+are counted in rows of the array's width, of int8 in the scratchpad and of int32 in the accumulator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hw_models.chip import Chip
+
+BASE = 0x8000_0000
+"""Address at which the main memory begins: where programs without an operating system lie."""
+
+MAIN_BYTES = 1 << 30
+"""Bytes of the main memory that programs may use."""
+
+CODE_BYTES = 32 << 20
+"""Bytes of the main memory, from its start, for code."""
+
+SUMS_BYTES = 1 << 20
+"""Bytes after the code in which sums wait for what the core does with them."""
+
+DATA_BASE = CODE_BYTES + SUMS_BYTES
+"""Offset from which tensors may lie."""
+
+SCRATCHPAD, ACCUMULATOR, MAIN = "scratchpad", "accumulator", "DRAM"
+"""Names of the memories in chip files."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayGeometry:
+    """An array of `dim` by `dim`, with this many rows in its local memories."""
+
+    dim: int
+    local_rows: int
+    accumulator_rows: int
+
+
+DEFAULT = ArrayGeometry(16, 16_384, 1_024)
+
+
+def geometry_of(chip: Chip) -> ArrayGeometry:
+    """The geometry that a chip file describes."""
+    dim, scratchpad, sums = chip.matrix.array_channels, chip.memory(SCRATCHPAD), chip.memory(ACCUMULATOR)
+    return ArrayGeometry(dim, scratchpad.size_bytes // dim, sums.size_bytes // (4 * dim))

@@ -1,0 +1,1 @@
+"""Tiles of layers: what they need, and the instructions that compute them."""

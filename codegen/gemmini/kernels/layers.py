@@ -1,0 +1,160 @@
+"""Which operators are computed, by which kind of tile, and the tile's needs and instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+import numpy as np
+
+from codegen.gemmini.isa.geometry import BASE, MAIN, SCRATCHPAD
+from codegen.gemmini.kernels.elements import (
+    KINDS,
+    MOST_SOURCES,
+    MOST_VALUES,
+    chain_of,
+    element_stream,
+    source_place,
+)
+from codegen.gemmini.kernels.products import (
+    SUMS_NAME,
+    ProductTile,
+    product_instrs,
+    product_work,
+)
+from codegen.gemmini.streams.instructions import CORE_CYCLES, core_instr, fence
+from hw_models.chip import Chip
+from isched.lowering.strided_copies import box_regions
+from isched.program.program import Instr
+from isched.program.target import PlacedArray
+from partitioner.ir.graph import Constants, Graph, Op
+from partitioner.ir.layers import Layer
+from partitioner.ir.regions import Box, box_shape, full_box
+from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
+
+INT8, FLOAT = "int8", "float32"
+PRODUCTS = ("conv", "matmul")
+OPERATORS: Mapping[str, str] = {
+    "conv": "On the array: int8 by constant int8 weights, one group, sums in int32 with an int32 bias.",
+    "matmul": "On the array: int8 by a constant matrix of int8, sums in int32 with an int32 bias.",
+    **dict.fromkeys(
+        sorted(KINDS),
+        "On the core, in float32 for each element, after a product or alone; operands of the result's shape, with one "
+        "element, or repeated along some axes.",
+    ),
+}
+
+
+def refusal(graph: Graph, op: Op) -> str | None:
+    """Why an operator is not computed, as a sentence; None where it is."""
+    if op.is_view:
+        return None
+    if op.kind in PRODUCTS:
+        return _product_refusal(graph, op)
+    if op.kind not in KINDS:
+        return f"{op.kind} is not computed by gemmini-v3"
+    wanted = _types(op)
+    for name, dtype in zip((*op.inputs, *op.outputs), wanted, strict=True):
+        if graph.by_name[name].dtype != dtype:
+            return f"{name} is {graph.by_name[name].dtype}; here {op.kind} takes {dtype}"
+    shape = graph.by_name[op.outputs[0]].shape
+    for name in op.inputs:
+        own = graph.by_name[name].shape
+        if len(own) > len(shape) or any(a not in (1, b) for a, b in zip(reversed(own), reversed(shape), strict=False)):
+            return f"{name} has the shape {list(own)}, which is not repeated to that of the result, {list(shape)}"
+    return None
+
+
+def _types(op: Op) -> tuple[str, ...]:
+    match op.kind:
+        case "widen":
+            return (INT8, FLOAT)
+        case "narrow":
+            return (FLOAT, INT8)
+        case "add_scaled":
+            return (FLOAT, INT8, FLOAT)
+        case _:
+            return (FLOAT,) * (len(op.inputs) + 1)
+
+
+def _product_refusal(graph: Graph, op: Op) -> str | None:
+    x, weights = (graph.by_name[name] for name in op.inputs[:2])
+    if x.dtype != INT8 or weights.dtype != INT8:
+        return f"a {op.kind} of {x.dtype} and {weights.dtype}; the array multiplies int8 by int8: quantise the network"
+    if not weights.constant:
+        return f"{weights.name} is computed; the array takes constant weights"
+    if op.kind == "conv" and int(op.number("groups")) > 1:
+        return f"a convolution with {int(op.number('groups'))} groups; those of one group are computed"
+    if op.kind == "conv" and len(x.shape) != 4:
+        return f"{x.name} has {len(x.shape)} axes; convolutions are over images"
+    if op.kind == "matmul" and (len(weights.shape) != 2 or len(x.shape) < 2):
+        return f"{weights.name} has {len(weights.shape)} axes; the array takes a matrix"
+    return None
+
+
+def fuses(graph: Graph, layer: tuple[Op, ...], op: Op, operand: str) -> str | None:
+    """Why an operator does not join the layer that makes `operand`; None where it does."""
+    if layer[0].kind not in (*PRODUCTS, *KINDS):
+        return f"{layer[0].kind} is alone in its layer"
+    if graph.by_name[operand].dtype == INT8:
+        return f"{operand} is {INT8}, in which no layer goes on"
+    if op.kind not in KINDS:
+        return f"{op.kind} is not element-wise"
+    epilogue = layer[1:] if layer[0].kind in PRODUCTS else layer
+    held = {layer[0].outputs[0]: SUMS_NAME} if layer[0].kind in PRODUCTS else None
+    chain = chain_of(graph, _numbered(graph), (*epilogue, op), held)
+    if chain.values > MOST_VALUES or len(chain.sources) >= MOST_SOURCES:
+        return f"the loop of {layer[0].name} has no registers left for {op.name}"
+    return None
+
+
+def _numbered(graph: Graph) -> Constants:
+    """Constants for counting values: a number of its own for each."""
+    names = [tensor.constant for tensor in graph.tensors if tensor.constant]
+    return {name: np.full(1, number, np.float32) for number, name in enumerate(names)}
+
+
+def is_product(graph: Graph, layer: Layer) -> bool:
+    return layer.anchor(graph).kind in PRODUCTS
+
+
+def granularity(graph: Graph, layer: Layer) -> tuple[int, ...]:
+    """Products are cut anywhere but inside blocks of channels; what the core computes is not cut."""
+    rank = len(graph.by_name[layer.output].shape)
+    return (*(1,) * (rank - 1), 16) if is_product(graph, layer) else (0,) * rank
+
+
+def work(graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
+    if is_product(graph, layer):
+        return product_work(graph, layer, box, chip)
+    buffer = TileBuffer("nothing", SCRATCHPAD, "", chip.memory(SCRATCHPAD).alignment_bytes)
+    loads = tuple(TileLoad(name, full_box(graph.by_name[name].shape), "nothing") for name in layer.inputs(graph))
+    cycles = CORE_CYCLES * prod(box_shape(box))
+    return TileWork((buffer,), (Pass(loads),), "nothing", (("core", cycles),))
+
+
+def instrs(
+    graph: Graph, constants: Constants, layer: Layer, box: Box, offsets_bytes: Mapping[str, int],
+    operands: Mapping[str, PlacedArray], result: PlacedArray, chip: Chip,
+) -> tuple[Instr, ...]:  # fmt: skip
+    """Instructions of a tile, from the main memory to the main memory."""
+    if is_product(graph, layer):
+        tile = ProductTile(graph, constants, layer, box, offsets_bytes, operands, result, chip)
+        return product_instrs(tile)
+    chain = chain_of(graph, constants, (layer.anchor(graph), *layer.epilogue(graph)))
+    places = {name: source_place(graph, name, operands[name], box, BASE) for name in chain.sources}
+    stream = element_stream(chain, graph, box, places, layer.output, result, BASE)
+    reads = [
+        region
+        for name in chain.sources
+        for region in box_regions(
+            MAIN,
+            operands[name].offset_bytes,
+            graph.by_name[name].shape,
+            full_box(graph.by_name[name].shape),
+            graph.by_name[name].item_bytes,
+        )
+    ]
+    tensor = graph.by_name[layer.output]
+    writes = box_regions(MAIN, result.offset_bytes, tensor.shape, box, tensor.item_bytes)
+    return (fence(layer.name), core_instr("elements", stream, tuple(reads), writes, layer.name))

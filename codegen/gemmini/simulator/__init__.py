@@ -1,0 +1,1 @@
+"""Executes any program of the instruction set, bit for bit."""

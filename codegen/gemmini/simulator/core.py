@@ -1,0 +1,612 @@
+"""The compiled loops of the simulator: the RISC-V core and the accelerator, one instruction after the other.
+
+    code, registers, memories --run--> the same arrays changed, and a status with what it is about
+
+All compiled loops live in this one file: numba's disk cache notices a change of the file that holds a function, not of
+others that it calls. Arithmetic is that of the generator's functional model: sums wrap at 32 bits, a scale is one
+float32 product of the number as float32, rounded to the nearest integer (ties to even), then bounded to eight bits.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numba import njit
+
+from codegen.gemmini.isa.table import ROWS
+from codegen.gemmini.simulator.status import (
+    BAD_ACCESS,
+    BAD_CODE,
+    BAD_CONFIG,
+    BAD_EXTENT,
+    BAD_LOCAL_ROW,
+    BAD_SCALE,
+    ENDED,
+    LIMIT,
+    NO_FACTOR,
+    NOT_SIMULATED,
+    RUNNING,
+    UNWRITTEN,
+    UNWRITTEN_LOCAL,
+)
+
+_N: Final = {row.mnemonic: number for number, row in enumerate(ROWS)}
+FUNCTION_COUNT: Final = sum(row.extension == "Gemmini" for row in ROWS)
+
+# Numbers of instructions, as compiled code compares them.
+CONFIG, MVIN, MVIN2, MVIN3, MVOUT = (_N[name] for name in ("config", "mvin", "mvin2", "mvin3", "mvout"))
+PRELOADED, ACCUMULATED, PRELOAD, FLUSH = (
+    _N[name] for name in ("compute_preloaded", "compute_accumulated", "preload", "flush")
+)
+LUI, AUIPC, JAL, JALR = (_N[name] for name in ("lui", "auipc", "jal", "jalr"))
+BEQ, BNE, BLT, BGE, BLTU, BGEU = (_N[name] for name in ("beq", "bne", "blt", "bge", "bltu", "bgeu"))
+LB, LH, LW, LD, LBU, LHU, LWU = (_N[name] for name in ("lb", "lh", "lw", "ld", "lbu", "lhu", "lwu"))
+SB, SH, SW, SD, FLW, FSW = (_N[name] for name in ("sb", "sh", "sw", "sd", "flw", "fsw"))
+ADDI, SLTI, SLTIU, XORI, ORI, ANDI = (_N[name] for name in ("addi", "slti", "sltiu", "xori", "ori", "andi"))
+SLLI, SRLI, SRAI, ADDIW, ADDW, SUBW = (_N[name] for name in ("slli", "srli", "srai", "addiw", "addw", "subw"))
+ADD, SUB, SLL, SLT, SLTU = (_N[name] for name in ("add", "sub", "sll", "slt", "sltu"))
+XOR, SRL, SRA, OR, AND, MUL = (_N[name] for name in ("xor", "srl", "sra", "or", "and", "mul"))
+FENCE = _N["fence"]
+FADD, FSUB, FMUL, FDIV, FSQRT = (_N[name] for name in ("fadd.s", "fsub.s", "fmul.s", "fdiv.s", "fsqrt.s"))
+FMIN, FMAX, FSGNJ, FSGNJN, FSGNJX = (_N[name] for name in ("fmin.s", "fmax.s", "fsgnj.s", "fsgnjn.s", "fsgnjx.s"))
+FEQ, FLT, FLE = (_N[name] for name in ("feq.s", "flt.s", "fle.s"))
+FCVT_W_S, FCVT_S_W, FMV_X_W, FMV_W_X = (_N[name] for name in ("fcvt.w.s", "fcvt.s.w", "fmv.x.w", "fmv.w.x"))
+
+# Places in the array of what is configured.
+(STATIONARY, EX_ACTIVATION, SHIFT, A_STRIDE, C_STRIDE, TRANSPOSE_A, TRANSPOSE_B, OUT_STRIDE, OUT_ACTIVATION) = range(9)
+(POOL_STRIDE, POOL_SIZE, POOL_TOP, POOL_LEFT, POOL_WIDTH, POOL_OUT_ROWS, POOL_OUT_COLUMNS) = range(9, 16)
+(POOL_IN_ROWS, POOL_IN_COLUMNS, B_ADDRESS, C_ADDRESS) = range(16, 20)
+LOAD_STRIDE, LOAD_BLOCK, LOAD_SHRUNK, LOAD_PIXELS = 20, 23, 26, 29
+CONFIG_WORDS: Final = 32
+OUT_SCALE = 3
+"""Place of the scale of moving out, after those of the three states of moving in."""
+
+# Places in the array of counts, after those of the functions.
+SCALAR, LOADED_BYTES, STORED_BYTES = FUNCTION_COUNT, FUNCTION_COUNT + 1, FUNCTION_COUNT + 2
+COUNTS: Final = FUNCTION_COUNT + 3
+
+_LOW = 0xFFFFFFFF
+_GARBAGE = 0xFFFFFFFF
+
+
+@njit(cache=True)
+def _outside(mem: Any, base: int, address: int, size: int) -> Any:
+    return address < base or address - base > len(mem) - size
+
+
+@njit(cache=True)
+def _unwritten(known: Any, poison: bool, start: int, size: int) -> Any:
+    if poison:
+        for k in range(size):
+            if known[start + k] == 0:
+                return True
+    return False
+
+
+@njit(cache=True)
+def _word(mem: Any, start: int) -> Any:
+    return (
+        np.int64(mem[start])
+        | np.int64(mem[start + 1]) << 8
+        | np.int64(mem[start + 2]) << 16
+        | np.int64(np.int8(mem[start + 3])) << 24
+    )
+
+
+@njit(cache=True)
+def _put(mem: Any, known: Any, start: int, value: int, size: int) -> None:
+    for k in range(size):
+        mem[start + k] = (value >> (8 * k)) & 0xFF
+        known[start + k] = 1
+
+
+@njit(cache=True)
+def _scaled(value: int, scale: Any) -> Any:
+    """The number as float32 times the scale, to the nearest integer, bounded to eight bits."""
+    product = np.rint(np.float32(value) * scale)
+    if product > np.float32(127):
+        return 127
+    if product < np.float32(-128):
+        return -128
+    return int(product)
+
+
+@njit(cache=True)
+def _configure(first: int, second: int, c: Any, scales: Any) -> Any:
+    kind = first & 3
+    scale = np.array([(second if kind == 2 else first) >> 32 & _LOW], np.uint32).view(np.float32)[0]
+    if kind == 0:
+        stationary, activation = first >> 2 & 1, first >> 3 & 3
+        transpose_a, transpose_b = first >> 8 & 1, first >> 9 & 1
+        if activation > 1:
+            return NOT_SIMULATED
+        if transpose_b and (transpose_a if stationary else not transpose_a):
+            return BAD_CONFIG
+        if second & _LOW >= 32:
+            return BAD_CONFIG
+        if not first >> 7 & 1:
+            c[STATIONARY], c[EX_ACTIVATION], c[SHIFT] = stationary, activation, second & _LOW
+            c[TRANSPOSE_A], c[TRANSPOSE_B] = transpose_a, transpose_b
+        c[A_STRIDE], c[C_STRIDE] = first >> 16 & 0xFFFF, second >> 48 & 0xFFFF
+    elif kind == 1:
+        state = first >> 3 & 3
+        if state == 3:
+            return BAD_CONFIG
+        c[LOAD_STRIDE + state], c[LOAD_BLOCK + state] = second, first >> 16 & 0xFFFF
+        c[LOAD_SHRUNK + state], c[LOAD_PIXELS + state] = first >> 2 & 1, max(1, first >> 8 & 0xFF)
+        scales[state] = scale
+    elif kind == 2:
+        if first >> 2 & 3 > 1:
+            return NOT_SIMULATED
+        c[OUT_ACTIVATION], c[OUT_STRIDE] = first >> 2 & 3, second & _LOW
+        scales[OUT_SCALE] = scale
+        c[POOL_STRIDE], c[POOL_SIZE] = first >> 4 & 3, first >> 6 & 3
+        c[POOL_TOP], c[POOL_LEFT], c[POOL_WIDTH] = first >> 8 & 3, first >> 10 & 3, first >> 24 & 0xFF
+        c[POOL_OUT_ROWS], c[POOL_OUT_COLUMNS] = first >> 32 & 0xFF, first >> 40 & 0xFF
+        c[POOL_IN_ROWS], c[POOL_IN_COLUMNS] = first >> 48 & 0xFF, first >> 56 & 0xFF
+    else:
+        return NOT_SIMULATED
+    return RUNNING
+
+
+@njit(cache=True)
+def _move_in(
+    dram: int, local: int, state: int, mem: Any, known: Any, poison: bool, base: int,
+    spad: Any, spad_known: Any, acc: Any, acc_known: Any, c: Any, scales: Any, counts: Any, about: Any,
+) -> Any:  # fmt: skip
+    dim = spad.shape[1]
+    sums, adds = local >> 31 & 1, local >> 30 & 1
+    first, columns, rows = local & 0x1FFFFFFF, local >> 32 & 0xFFFF, local >> 48 & 0xFFFF
+    shrunk, pixels, scale = c[LOAD_SHRUNK + state], c[LOAD_PIXELS + state], scales[state]
+    item = 4 if sums and not shrunk else 1
+    if item == 1 and dram != 0 and not np.isfinite(scale):
+        return BAD_SCALE
+    for row in range(rows):
+        start = dram + row * c[LOAD_STRIDE + state]
+        if dram != 0:
+            about[0] = start
+            if _outside(mem, base, start, columns * item):
+                return BAD_ACCESS
+            if _unwritten(known, poison, start - base, columns * item):
+                return UNWRITTEN
+            counts[LOADED_BYTES] += columns * item
+        for column in range(columns):
+            local_row = first + row + column // dim * c[LOAD_BLOCK + state]
+            value = 0
+            if dram != 0:
+                if item == 4:
+                    value = _word(mem, start - base + 4 * column)
+                else:
+                    value = _scaled(np.int64(np.int8(mem[start - base + column])), scale)
+            for pixel in range(pixels):
+                if pixel > local_row:
+                    break
+                to_row, to_column = local_row - pixel, column % dim + pixel * columns
+                about[0] = to_row
+                if to_row >= (acc.shape[0] if sums else spad.shape[0]):
+                    return BAD_LOCAL_ROW
+                if to_column >= dim:
+                    return BAD_EXTENT
+                if sums:
+                    if adds:
+                        if poison and acc_known[to_row, to_column] == 0:
+                            return UNWRITTEN_LOCAL
+                        acc[to_row, to_column] += np.int32(value)
+                    else:
+                        acc[to_row, to_column] = value
+                        acc_known[to_row, to_column] = 1
+                else:
+                    spad[to_row, to_column] = value
+                    spad_known[to_row, to_column] = 1
+    return RUNNING
+
+
+@njit(cache=True)
+def _out(row: int, column: int, sums: int, spad: Any, acc: Any, c: Any, scales: Any) -> Any:
+    """An element as it leaves, in eight bits."""
+    if not sums:
+        return np.int64(spad[row, column])
+    value = _scaled(np.int64(acc[row, column]), scales[OUT_SCALE])
+    return max(value, 0) if c[OUT_ACTIVATION] == 1 else value
+
+
+@njit(cache=True)
+def _move_out(
+    dram: int, local: int, mem: Any, known: Any, poison: bool, base: int,
+    spad: Any, spad_known: Any, acc: Any, acc_known: Any, c: Any, scales: Any, counts: Any, about: Any,
+) -> Any:  # fmt: skip
+    dim = spad.shape[1]
+    sums, full = local >> 31 & 1, local >> 29 & 1
+    first, columns, rows = local & 0x3FFFFFF, local >> 32 & 0xFFFF, local >> 48 & 0xFFFF
+    depth = acc.shape[0] if sums else spad.shape[0]
+    if sums and local >> 26 & 7:
+        return NOT_SIMULATED
+    if sums and not full and not np.isfinite(scales[OUT_SCALE]):
+        return BAD_SCALE
+    if c[POOL_STRIDE] != 0:
+        return _pool_out(dram, first, columns, sums, depth, mem, known, poison, base, spad, spad_known, acc, acc_known,
+                         c, scales, counts, about)  # fmt: skip
+    item = 4 if sums and full else 1
+    for row in range(rows):
+        start = dram + row * c[OUT_STRIDE]
+        about[0] = start
+        if _outside(mem, base, start, columns * item):
+            return BAD_ACCESS
+        counts[STORED_BYTES] += columns * item
+        for column in range(columns):
+            from_row, from_column = first + row + column // dim * dim, column % dim
+            about[0] = from_row
+            if from_row >= depth:
+                return BAD_LOCAL_ROW
+            if poison and (acc_known if sums else spad_known)[from_row, from_column] == 0:
+                return UNWRITTEN_LOCAL
+            if item == 4:
+                _put(mem, known, start - base + 4 * column, np.int64(acc[from_row, from_column]), 4)
+            else:
+                value = _out(from_row, from_column, sums, spad, acc, c, scales)
+                _put(mem, known, start - base + column, value, 1)
+    return RUNNING
+
+
+@njit(cache=True)
+def _pool_out(
+    dram: int, first: int, columns: int, sums: int, depth: int, mem: Any, known: Any, poison: bool, base: int,
+    spad: Any, spad_known: Any, acc: Any, acc_known: Any, c: Any, scales: Any, counts: Any, about: Any,
+) -> Any:  # fmt: skip
+    """Maxima over windows; what lies outside of the rows and columns counts as zero."""
+    if columns > spad.shape[1]:
+        return BAD_EXTENT
+    for out_row in range(c[POOL_OUT_ROWS]):
+        for out_column in range(c[POOL_OUT_COLUMNS]):
+            start = dram + (out_row * c[POOL_WIDTH] + out_column) * c[OUT_STRIDE]
+            about[0] = start
+            if _outside(mem, base, start, columns):
+                return BAD_ACCESS
+            counts[STORED_BYTES] += columns
+            for channel in range(columns):
+                most = -128
+                for down in range(c[POOL_SIZE]):
+                    for along in range(c[POOL_SIZE]):
+                        row = out_row * c[POOL_STRIDE] + down - c[POOL_TOP]
+                        column = out_column * c[POOL_STRIDE] + along - c[POOL_LEFT]
+                        value = 0
+                        if 0 <= row < c[POOL_IN_ROWS] and 0 <= column < c[POOL_IN_COLUMNS]:
+                            from_row = first + row * c[POOL_IN_COLUMNS] + column
+                            about[0] = from_row
+                            if from_row >= depth:
+                                return BAD_LOCAL_ROW
+                            if poison and (acc_known if sums else spad_known)[from_row, channel] == 0:
+                                return UNWRITTEN_LOCAL
+                            value = _out(from_row, channel, sums, spad, acc, c, scales)
+                        most = max(most, value)
+                _put(mem, known, start - base + channel, most, 1)
+    return RUNNING
+
+
+@njit(cache=True)
+def _shifted(value: int, shift: int) -> Any:
+    """Shift right, to the nearest, ties to even, bounded to eight bits."""
+    result = value
+    if shift > 0:
+        half, rest = value >> (shift - 1) & 1, value & ((1 << (shift - 1)) - 1)
+        result = (value >> shift) + (half & ((1 if rest else 0) | (value >> shift & 1)))
+    return min(max(result, -128), 127)
+
+
+@njit(cache=True)
+def _multiply(
+    a: int, d: int, fill: bool, poison: bool,
+    spad: Any, spad_known: Any, acc: Any, acc_known: Any, pe: Any, c: Any, about: Any,
+) -> Any:  # fmt: skip
+    dim = spad.shape[1]
+    a_row, a_columns, a_rows = a & _LOW, a >> 32 & 0xFFFF, a >> 48 & 0xFFFF
+    d_row, d_columns, d_rows = d & _LOW, d >> 32 & 0xFFFF, d >> 48 & 0xFFFF
+    b, out = c[B_ADDRESS], c[C_ADDRESS]
+    b_row, b_columns, b_rows = b & _LOW, b >> 32 & 0xFFFF, b >> 48 & 0xFFFF
+    stationary = c[STATIONARY]
+    if fill:
+        if b_row != _GARBAGE and b_row >> 30:
+            return BAD_LOCAL_ROW
+        for i in range(dim):
+            for j in range(dim):
+                pe[i, j] = 0
+                if i < b_rows and j < b_columns and b_row != _GARBAGE:
+                    turned = stationary and c[TRANSPOSE_B]
+                    row, column = b_row + (j if turned else i), i if turned else j
+                    about[0] = row
+                    if row >= spad.shape[0]:
+                        return BAD_LOCAL_ROW
+                    if poison and spad_known[row, column] == 0:
+                        return UNWRITTEN_LOCAL
+                    pe[i, j] = spad[row, column]
+    results = np.zeros((dim, dim), np.int32)
+    factor = np.zeros((dim, dim), np.int32)
+    if a_row == _GARBAGE:
+        return NO_FACTOR
+    for i in range(min(dim, a_rows)):
+        for k in range(min(dim, a_columns)):
+            row = a_row + c[A_STRIDE] * (k if c[TRANSPOSE_A] else i)
+            column = i if c[TRANSPOSE_A] else k
+            about[0] = row
+            if row >= spad.shape[0]:
+                return BAD_LOCAL_ROW
+            if poison and spad_known[row, column] == 0:
+                return UNWRITTEN_LOCAL
+            factor[i, k] = spad[row, column]
+    if d_row != _GARBAGE:
+        for i in range(min(dim, d_rows)):
+            for j in range(min(dim, d_columns)):
+                turned = not stationary and c[TRANSPOSE_B]
+                row, column = d_row + (j if turned else i), i if turned else j
+                about[0] = row
+                if row >= spad.shape[0]:
+                    return BAD_LOCAL_ROW
+                if poison and spad_known[row, column] == 0:
+                    return UNWRITTEN_LOCAL
+                results[i, j] = spad[row, column]
+    if stationary:
+        for i in range(min(dim, a_rows)):
+            for k in range(min(dim, a_columns)):
+                left = factor[i, k]
+                if left != 0:
+                    for j in range(dim):
+                        results[i, j] += left * pe[k, j]
+    else:
+        for i in range(dim):
+            for k in range(dim):
+                left = factor[i, k]
+                if left != 0:
+                    for j in range(dim):
+                        pe[i, j] += left * results[k, j]
+    if out & _LOW == _GARBAGE:
+        return RUNNING
+    return _results_out(out, pe if not stationary else results, poison, spad, spad_known, acc, acc_known, c, about)
+
+
+@njit(cache=True)
+def _results_out(
+    out: int, results: Any, poison: bool, spad: Any, spad_known: Any, acc: Any, acc_known: Any, c: Any, about: Any
+) -> Any:
+    dim = spad.shape[1]
+    sums, adds = out >> 31 & 1, out >> 30 & 1
+    first, columns, rows = out & 0x1FFFFFFF, out >> 32 & 0xFFFF, out >> 48 & 0xFFFF
+    if rows > dim or columns > dim:
+        return BAD_EXTENT
+    shift = 0 if c[STATIONARY] else c[SHIFT]
+    for i in range(rows):
+        row = first + c[C_STRIDE] * i
+        about[0] = row
+        if row >= (acc.shape[0] if sums else spad.shape[0]):
+            return BAD_LOCAL_ROW
+        for j in range(columns):
+            if not sums:
+                value = _shifted(np.int64(results[i, j]), shift)
+                spad[row, j] = max(value, 0) if c[EX_ACTIVATION] == 1 else value
+                spad_known[row, j] = 1
+            elif adds:
+                if poison and acc_known[row, j] == 0:
+                    return UNWRITTEN_LOCAL
+                acc[row, j] += results[i, j]
+            else:
+                acc[row, j] = results[i, j]
+                acc_known[row, j] = 1
+    return RUNNING
+
+
+@njit(cache=True)
+def _accelerate(
+    function: int, first: int, second: int, mem: Any, known: Any, poison: bool, base: int,
+    spad: Any, spad_known: Any, acc: Any, acc_known: Any, pe: Any, c: Any, scales: Any, counts: Any, about: Any,
+) -> Any:  # fmt: skip
+    counts[function] += 1
+    if function == CONFIG:
+        return _configure(first, second, c, scales)
+    if function in (MVIN, MVIN2, MVIN3):
+        state = 0 if function == MVIN else 1 if function == MVIN2 else 2
+        return _move_in(first, second, state, mem, known, poison, base, spad, spad_known, acc, acc_known, c, scales,
+                        counts, about)  # fmt: skip
+    if function == MVOUT:
+        return _move_out(first, second, mem, known, poison, base, spad, spad_known, acc, acc_known, c, scales, counts,
+                         about)  # fmt: skip
+    if function == PRELOAD:
+        c[B_ADDRESS], c[C_ADDRESS] = first, second
+        return RUNNING
+    if function in (PRELOADED, ACCUMULATED):
+        return _multiply(first, second, function == PRELOADED, poison, spad, spad_known, acc, acc_known, pe, c, about)
+    return RUNNING if function == FLUSH else NOT_SIMULATED
+
+
+@njit(cache=True)
+def _less(a: Any, b: Any) -> Any:
+    """`fmin.s`, for which -0 is less than 0."""
+    if np.isnan(a):
+        return b
+    if np.isnan(b) or a < b or (a == b and np.signbit(a)):
+        return a
+    return b
+
+
+@njit(cache=True)
+def _bits(number: Any) -> Any:
+    return np.int64(np.array([number], np.float32).view(np.int32)[0])
+
+
+@njit(cache=True)
+def _integer(number: Any, mode: int) -> Any:
+    """`fcvt.w.s`: to int32, bounded, by one of the rounding modes to nearest even, toward zero, down, up."""
+    if np.isnan(number):
+        return 2147483647
+    wide = np.float64(number)
+    rounded = np.trunc(wide) if mode == 1 else np.floor(wide) if mode == 2 else np.ceil(wide) if mode == 3 else \
+        np.rint(wide)  # fmt: skip
+    return int(min(max(rounded, -2147483648.0), 2147483647.0))
+
+
+@njit(cache=True)
+def run(
+    code: Any, code_base: int, pc: int, x: Any, f: Any, mem: Any, known: Any, poison: bool, base: int, tohost: int,
+    spad: Any, spad_known: Any, acc: Any, acc_known: Any, pe: Any, c: Any, scales: Any, counts: Any, about: Any,
+    most: int,
+) -> tuple[int, int, int]:  # fmt: skip
+    """Run until a status other than RUNNING; returns it, the pc of the last instruction and the number of instructions.
+
+    `code` has a row (number, rd, rs1, rs2, immediate, mode) for each word from `code_base` on; the number is -1 where a
+    word is no instruction. With `poison` a read of what nothing wrote is a fault. At most `most` instructions run."""
+    executed = 0
+    while executed < most:
+        index = pc - code_base >> 2
+        if pc & 3 or not 0 <= index < len(code):
+            return BAD_CODE, pc, executed
+        n, rd, rs1, rs2, imm, mode = code[index]
+        following = pc + 4
+        a, b = x[rs1], x[rs2]
+        value: Any = np.int64(0)
+        writes = False
+        if n < 0:
+            return BAD_CODE, pc, executed
+        if n < FUNCTION_COUNT:
+            status = _accelerate(n, a, b, mem, known, poison, base, spad, spad_known, acc, acc_known, pe, c, scales,
+                                 counts, about)  # fmt: skip
+            if status != RUNNING:
+                return status, pc, executed
+            executed += 1
+            pc = following
+            continue
+        counts[SCALAR] += 1
+        if n in (LB, LBU, LH, LHU, LW, LWU, LD, FLW):
+            size = 1 if n in (LB, LBU) else 2 if n in (LH, LHU) else 8 if n == LD else 4
+            address = a + imm
+            about[0] = address
+            if _outside(mem, base, address, size):
+                return BAD_ACCESS, pc, executed
+            start = address - base
+            if _unwritten(known, poison, start, size):
+                return UNWRITTEN, pc, executed
+            if n == FLW:
+                f[rd] = np.array([_word(mem, start)], np.int32).view(np.float32)[0]
+            else:
+                writes = True
+                if size == 8:
+                    value = (_word(mem, start) & _LOW) | _word(mem, start + 4) << 32
+                elif size == 4:
+                    value = _word(mem, start) if n == LW else _word(mem, start) & _LOW
+                else:
+                    value = np.int64(mem[start]) | (np.int64(mem[start + 1]) << 8 if size == 2 else np.int64(0))
+                    sign = np.int64(1) << (8 * size - 1)
+                    value = (value ^ sign) - sign if n in (LB, LH) else value
+        elif n in (SB, SH, SW, SD, FSW):
+            size = 1 if n == SB else 2 if n == SH else 8 if n == SD else 4
+            address = a + imm
+            about[0] = address
+            if _outside(mem, base, address, size):
+                return BAD_ACCESS, pc, executed
+            _put(mem, known, address - base, _bits(f[rs2]) if n == FSW else b, size)
+            if address == tohost:
+                about[0] = b
+                return ENDED, pc, executed + 1
+        elif n in (BEQ, BNE, BLT, BGE, BLTU, BGEU):
+            below = np.uint64(a) < np.uint64(b)
+            taken = (a == b if n == BEQ else a != b if n == BNE else a < b if n == BLT else a >= b if n == BGE else
+                     below if n == BLTU else not below)  # fmt: skip
+            following = pc + imm if taken else following
+        elif n in (ADDI, SLTI, SLTIU, XORI, ORI, ANDI, SLLI, SRLI, SRAI, ADDIW):
+            writes = True
+            if n == ADDI:
+                value = a + imm
+            elif n == ADDIW:
+                value = np.int64(np.int32(a + imm))
+            elif n == SLTI:
+                value = np.int64(a < imm)
+            elif n == SLTIU:
+                value = np.int64(np.uint64(a) < np.uint64(imm))
+            elif n == XORI:
+                value = a ^ imm
+            elif n == ORI:
+                value = a | imm
+            elif n == ANDI:
+                value = a & imm
+            elif n == SLLI:
+                value = a << imm
+            elif n == SRLI:
+                value = np.int64(np.uint64(a) >> np.uint64(imm))
+            else:
+                value = a >> imm
+        elif n in (ADD, SUB, SLL, SLT, SLTU, XOR, SRL, SRA, OR, AND, MUL, ADDW, SUBW):
+            writes = True
+            if n == ADD:
+                value = a + b
+            elif n == SUB:
+                value = a - b
+            elif n == ADDW:
+                value = np.int64(np.int32(a + b))
+            elif n == SUBW:
+                value = np.int64(np.int32(a - b))
+            elif n == SLL:
+                value = a << (b & 63)
+            elif n == SLT:
+                value = np.int64(a < b)
+            elif n == SLTU:
+                value = np.int64(np.uint64(a) < np.uint64(b))
+            elif n == XOR:
+                value = a ^ b
+            elif n == SRL:
+                value = np.int64(np.uint64(a) >> np.uint64(b & 63))
+            elif n == SRA:
+                value = a >> (b & 63)
+            elif n == OR:
+                value = a | b
+            elif n == AND:
+                value = a & b
+            else:
+                value = a * b
+        elif n in (LUI, AUIPC):
+            writes = True
+            value = np.int64(np.int32(imm << 12)) + (pc if n == AUIPC else 0)
+        elif n in (JAL, JALR):
+            writes = True
+            value = following
+            following = pc + imm if n == JAL else (a + imm) & ~1
+        elif n in (FADD, FSUB, FMUL, FDIV, FSQRT):
+            if mode not in (0, 7):
+                return NOT_SIMULATED, pc, executed
+            if n == FADD:
+                f[rd] = f[rs1] + f[rs2]
+            elif n == FSUB:
+                f[rd] = f[rs1] - f[rs2]
+            elif n == FMUL:
+                f[rd] = f[rs1] * f[rs2]
+            elif n == FDIV:
+                if f[rs2] == 0:
+                    return NOT_SIMULATED, pc, executed
+                f[rd] = f[rs1] / f[rs2]
+            else:
+                f[rd] = np.sqrt(f[rs1])
+        elif n in (FMIN, FMAX):
+            f[rd] = _less(f[rs1], f[rs2]) if n == FMIN else -_less(-f[rs1], -f[rs2])
+        elif n in (FSGNJ, FSGNJN, FSGNJX):
+            turned = np.signbit(f[rs2]) ^ (np.signbit(f[rs1]) if n == FSGNJX else n == FSGNJN)
+            f[rd] = np.copysign(f[rs1], np.float32(-1) if turned else np.float32(1))
+        elif n in (FEQ, FLT, FLE):
+            writes = True
+            left, right = f[rs1], f[rs2]
+            value = np.int64(left == right if n == FEQ else left < right if n == FLT else left <= right)
+        elif n == FCVT_W_S:
+            if mode == 4:
+                return NOT_SIMULATED, pc, executed
+            writes = True
+            value = np.int64(_integer(f[rs1], mode))
+        elif n == FCVT_S_W:
+            f[rd] = np.float32(np.int32(a))
+        elif n == FMV_X_W:
+            writes = True
+            value = _bits(f[rs1])
+        elif n == FMV_W_X:
+            f[rd] = np.array([a & _LOW], np.uint32).view(np.float32)[0]
+        elif n != FENCE:
+            return NOT_SIMULATED, pc, executed
+        if writes and rd:
+            x[rd] = value
+        executed += 1
+        pc = following
+    return LIMIT, pc, executed

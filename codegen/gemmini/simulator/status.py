@@ -1,0 +1,24 @@
+"""Ends of a run, and what each means, with a place for the address or row that it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+(RUNNING, ENDED, LIMIT, BAD_CODE, BAD_ACCESS, UNWRITTEN, BAD_LOCAL_ROW, UNWRITTEN_LOCAL, BAD_EXTENT, BAD_SCALE) = range(
+    10
+)
+BAD_CONFIG, NO_FACTOR, NOT_SIMULATED = range(10, 13)
+
+MEANINGS: Mapping[int, str] = {
+    LIMIT: "the limit of instructions is reached",
+    BAD_CODE: "there is no instruction",
+    BAD_ACCESS: "{about:#x} is not memory",
+    UNWRITTEN: "the bytes from {about:#x} on were not written",
+    BAD_LOCAL_ROW: "local row {about} does not exist, or lies in the wrong memory",
+    UNWRITTEN_LOCAL: "local row {about} has elements that were not written",
+    BAD_EXTENT: "the block is wider or longer than the array",
+    BAD_SCALE: "the scale is not a number",
+    BAD_CONFIG: "the fields contradict each other",
+    NO_FACTOR: "the left factor is no block",
+    NOT_SIMULATED: "this is not simulated",
+}

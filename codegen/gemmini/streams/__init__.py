@@ -1,0 +1,1 @@
+"""Streams of instructions, and the instructions of a program that carry them."""

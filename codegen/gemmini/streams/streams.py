@@ -1,0 +1,175 @@
+"""Streams: loops of instructions whose operands move by a step with each loop, of the accelerator and of the core.
+
+    Loop(4, (Do("mvin", Operand(first, (1024,)), Operand(second, (16,))),))   four mvin, each 1,024 bytes and 16 rows on
+    Loop(9, (Elements(sources, constants, steps, result),))                   nine elements, computed in float32
+
+A program's instruction carries one stream as numbered operands, which `stream_of` reads back. Operands are numbers of
+64 bits, added without regard to overflow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from codegen.gemmini.isa.operations import operands, operation
+
+WORD = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """Its value in the first pass of all loops around it, and what each of these adds, the outermost first."""
+
+    value: int
+    steps: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Do:
+    """One function of the accelerator with its two operands."""
+
+    function: str
+    first: Operand
+    second: Operand
+
+
+Placed = tuple[str, Operand]
+"""Type and address of an element in the main memory."""
+
+TYPES = ("float32", "int8", "int32")
+STEPS = ("multiply", "add", "subtract", "divide", "smaller", "larger")
+"""What one step makes of two numbers in float32."""
+
+ROUNDINGS = ("nearest", "truncate")
+
+
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """One element of a result from elements of its `sources`, by the core. Values are numbered: the `constants` (bits
+    of float32) first, then the sources, made float32, then what each of the `steps` makes of two values. The last value
+    is stored; an int8 result is bounded and rounded, `nearest` with ties to even or by `truncate`."""
+
+    constants: tuple[int, ...]
+    sources: tuple[Placed, ...]
+    steps: tuple[tuple[str, int, int], ...]
+    result: Placed
+    rounding: str = "nearest"
+
+    @property
+    def values(self) -> int:
+        return len(self.constants) + len(self.sources) + len(self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """What is done `count` times, at least once."""
+
+    count: int
+    body: tuple[Item, ...]
+
+
+Item: TypeAlias = Do | Elements | Loop
+
+
+def once(mnemonic: str, **fields: float) -> Do:
+    """An operation alone."""
+    return looped(mnemonic, (), **fields)
+
+
+def looped(mnemonic: str, steps: Sequence[Mapping[str, int]], **fields: float) -> Do:
+    """An operation inside as many loops as there are `steps`, each of which adds to some fields. Raises IsaError for
+    fields of the first pass that do not fit."""
+    found = operation(mnemonic)
+    first, second = operands(mnemonic, **fields)
+    adds = [(_adds(found.first, step), _adds(found.second, step)) for step in steps]
+    return Do(
+        found.function,
+        Operand(first, tuple(add for add, _ in adds)),
+        Operand(second, tuple(add for _, add in adds)),
+    )
+
+
+def _adds(bits: Sequence[object], step: Mapping[str, int]) -> int:
+    return sum(step.get(field.name, 0) << field.low for field in bits) & WORD  # type: ignore[attr-defined]
+
+
+def nested(counts: Sequence[int], body: tuple[Item, ...]) -> tuple[Item, ...]:
+    """The body inside of loops, the outermost first."""
+    for count in reversed(counts):
+        body = (Loop(count, body),)
+    return body
+
+
+def operands_of(stream: Sequence[Item]) -> tuple[tuple[str, int], ...]:
+    """The stream as numbered operands."""
+    return tuple((f"{number}.{name}", value) for number, (name, value) in enumerate(_flat(stream)))
+
+
+def _flat(stream: Sequence[Item]) -> Iterator[tuple[str, int]]:
+    for item in stream:
+        if isinstance(item, Loop):
+            yield "loop", item.count
+            yield from _flat(item.body)
+            yield "end", 0
+        elif isinstance(item, Elements):
+            yield "elements", len(item.constants)
+            yield "sources", len(item.sources)
+            yield "steps", len(item.steps)
+            yield "rounding", ROUNDINGS.index(item.rounding)
+            yield from (("constant", bits) for bits in item.constants)
+            for dtype, operand in (*item.sources, item.result):
+                yield dtype, len(operand.steps)
+                yield from (("operand", value) for value in (operand.value, *operand.steps))
+            for step, left, right in item.steps:
+                yield step, left
+                yield "with", right
+        else:
+            yield item.function, len(item.first.steps)
+            for operand in (item.first, item.second):
+                for value in (operand.value, *operand.steps):
+                    yield "operand", value
+
+
+def stream_of(given: Sequence[tuple[str, int]]) -> tuple[Item, ...]:
+    """The converse of `operands_of`."""
+    words = iter([(name.partition(".")[2], value) for name, value in given])
+    return _read(words)
+
+
+def _read(words: Iterator[tuple[str, int]]) -> tuple[Item, ...]:
+    items: list[Item] = []
+    for name, value in words:
+        if name == "end":
+            break
+        if name == "loop":
+            items.append(Loop(value, _read(words)))
+            continue
+        if name == "elements":
+            items.append(_elements(value, words))
+            continue
+        read = [[next(words)[1] for _ in range(value + 1)] for _ in range(2)]
+        first, second = (Operand(numbers[0], tuple(numbers[1:])) for numbers in read)
+        items.append(Do(name, first, second))
+    return tuple(items)
+
+
+def _elements(constants: int, words: Iterator[tuple[str, int]]) -> Elements:
+    sources, steps, rounding = (next(words)[1] for _ in range(3))
+    bits = tuple(next(words)[1] for _ in range(constants))
+    placed: list[Placed] = []
+    for _ in range(sources + 1):
+        dtype, depth = next(words)
+        numbers = [next(words)[1] for _ in range(depth + 1)]
+        placed.append((dtype, Operand(numbers[0], tuple(numbers[1:]))))
+    made = []
+    for _ in range(steps):
+        step, left = next(words)
+        made.append((step, left, next(words)[1]))
+    return Elements(bits, tuple(placed[:-1]), tuple(made), placed[-1], ROUNDINGS[rounding])
+
+
+def dynamic_count(stream: Sequence[Item]) -> int:
+    """Number of the accelerator's instructions, and of elements, that are executed."""
+    return sum(item.count * dynamic_count(item.body) if isinstance(item, Loop) else 1 for item in stream)

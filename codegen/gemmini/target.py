@@ -1,0 +1,109 @@
+"""The Gemmini target: its members, each imported from where it is implemented."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from codegen.gemmini.emit.executable import disassemble, emit, made_for
+from codegen.gemmini.emulation.layer_reference import emulate
+from codegen.gemmini.execution import run, simulate
+from codegen.gemmini.isa.geometry import ACCUMULATOR, BASE, DATA_BASE, MAIN, MAIN_BYTES, SCRATCHPAD
+from codegen.gemmini.kernels.layers import OPERATORS, fuses, granularity, instrs, refusal, work
+from codegen.gemmini.streams.instructions import BARRIER
+from codegen.judgement import EXACT, Judgement
+from hw_models.chip import Chip
+from isched.program.program import Instr
+from isched.program.target import DENSE, MemoryCopy
+from partitioner.ir.graph import Constants, Graph, Op
+from partitioner.ir.layers import Layer
+from partitioner.ir.regions import Box
+from partitioner.ir.target import TileWork
+from partitioner.ir.wants import Wants, floats_as
+
+LONGEST_WINDOW = 255
+"""Taps, steps and padding of a convolution along an axis."""
+
+WANTS = Wants(
+    floats_as("float32"),
+    "channels_last",
+    windows="images",
+    longest_window=LONGEST_WINDOW,
+    int8=True,
+    sums_of_integers=True,
+    int8_unit=1,
+)
+"""Forms of operators that tiles want: float32 on the core, int8 products with sums of integers on the array."""
+
+
+@dataclass(frozen=True, slots=True)
+class GemminiTarget:
+    """The table `codegen.target.CAPABILITIES` describes each member."""
+
+    name: str = "gemmini-v3"
+    barrier: str = BARRIER
+    data_base_bytes: int = DATA_BASE
+    wants: Wants = WANTS
+    judgement: Judgement = EXACT
+
+    emit = staticmethod(emit)
+    made_for = staticmethod(made_for)
+    disassemble = staticmethod(disassemble)
+    emulate = staticmethod(emulate)
+    run = staticmethod(run)
+    simulate = staticmethod(simulate)
+    granularity = staticmethod(granularity)
+    work = staticmethod(work)
+    lower_moving = staticmethod(instrs)
+
+    def unsuited(self, chip: Chip) -> tuple[str, ...]:
+        """What the chip file lacks or has too much of."""
+        names = {memory.name: memory for memory in chip.memories}
+        wrong = [f"memories: none named {name}" for name in (MAIN, SCRATCHPAD, ACCUMULATOR) if name not in names]
+        if MAIN in names and names[MAIN].size_bytes > MAIN_BYTES:
+            wrong.append(f"memories: {MAIN} has {names[MAIN].size_bytes} bytes; programs address {MAIN_BYTES}")
+        if chip.cores != 1:
+            wrong.append(f"clusters, cores_per_cluster: {chip.cores} cores; programs are for one")
+        return tuple(wrong)
+
+    def operators(self) -> tuple[tuple[str, str], ...]:
+        return tuple(OPERATORS.items())
+
+    def address(self, memory: str, offset_bytes: int) -> int:
+        """Address of a byte of the main memory; local memories are counted from 0."""
+        return BASE + offset_bytes if memory == MAIN else offset_bytes
+
+    def accepts(self, graph: Graph, op: Op, constants: Constants, chip: Chip) -> str | None:
+        del constants, chip
+        return refusal(graph, op)
+
+    def can_fuse_epilogue(self, graph: Graph, layer: tuple[Op, ...], op: Op, operand: str) -> str | None:
+        return fuses(graph, layer, op, operand)
+
+    def whole_axes(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
+        del graph, layer
+        return ()
+
+    def lower(
+        self,
+        graph: Graph,
+        constants: Constants,
+        layer: Layer,
+        box: Box,
+        work: TileWork,
+        offsets_bytes: Mapping[str, int],
+        chip: Chip,
+        pitches_bytes: Mapping[str, int] = DENSE,
+    ) -> tuple[tuple[Instr, ...], ...]:
+        """Tiles are lowered by `lower_moving` alone."""
+        raise NotImplementedError("tiles of this target move their data themselves")
+
+    def copy(self, copies: tuple[MemoryCopy, ...], source: str, chip: Chip) -> tuple[Instr, ...]:
+        """Nothing is copied between layers: each reads the main memory and leaves its result there."""
+        raise NotImplementedError("tiles of this target move their data themselves")
+
+    def synchronise(self, source: str) -> Instr:
+        return Instr("core", BARRIER, source=source)
+
+
+TARGET = GemminiTarget()
