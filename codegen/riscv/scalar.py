@@ -249,5 +249,5 @@ _RV64I: tuple[Row, ...] = (
     _row("subw", "I", "R", 0x4000003B, (_RD, _RS1, _RS2), "rd = low word of rs1 - rs2, sign-extended"),
 )
 
-RV64_ROWS: tuple[Row, ...] = (*_RV64I, *_RV32M, *_RV32F)
-"""Scalar instructions of a 64-bit core that programs of this compiler may have: no atomics, no machine mode."""
+RV64_ROWS: tuple[Row, ...] = (*_RV64I, *_MACHINE, *_RV32M, *_RV32F)
+"""Scalar instructions of a 64-bit core that programs of this compiler may have: no atomics."""

@@ -33,7 +33,12 @@ HOST_BYTES = 128
 
 TOHOST = BASE + CODE_BYTES - HOST_BYTES
 FROMHOST = TOHOST + 64
+TRAPPED = 100
+"""Exit code of a program whose core trapped."""
+
 _ALL = 0b1111
+_MSTATUS, _MTVEC, _FCSR = 0x300, 0x305, 0x003
+_FLOATS_ON = 1 << 13
 _END = 31
 
 
@@ -49,7 +54,7 @@ class OperatorCode:
 def emit(program: Program, graph: Graph, constants: Constants, chip: Chip) -> ClusterFiles:
     """The files of a program: executable, assembly text and source map. Raises DoesNotFit for a program with too much
     code."""
-    code: list[Instruction] = []
+    code = start_code()
     ranges: list[OperatorCode] = []
     (stream,) = program.streams
     for instr in stream.instrs:
@@ -87,12 +92,34 @@ def _code(program: Program, instr: Instr) -> list[Instruction]:
     return stream_code(stream_of(instr.operands))
 
 
+def start_code() -> list[Instruction]:
+    """Turn floating point on, rounding to the nearest, and end the program with an exit code where the core traps."""
+    handler = [*_told(TRAPPED)]
+    begin = [
+        instruction("auipc", 1, 0),
+        instruction("addi", 1, 1, 4 * (4 + 3)),
+        instruction("csrrw", 0, _MTVEC, 1),
+        *constant(1, _FLOATS_ON),
+        instruction("csrrs", 0, _MSTATUS, 1),
+        instruction("csrrw", 0, _FCSR, 0),
+    ]
+    assert len(begin) == 4 + 2  # the handler lies behind these and the jump over it
+    return [*begin, instruction("jal", 0, 4 * (len(handler) + 1)), *handler]
+
+
 def end_code() -> list[Instruction]:
     """Tell the host that the program ended well."""
     return [
         instruction("fence", _ALL, _ALL),
+        *_told(0),
+    ]
+
+
+def _told(exit_code: int) -> list[Instruction]:
+    """Tell the host that the program ended, and wait."""
+    return [
         *constant(_END, TOHOST),
-        instruction("addi", 1, 0, 1),
+        instruction("addi", 1, 0, 2 * exit_code + 1),
         instruction("sd", 1, 0, _END),
         instruction("jal", 0, 0),
     ]

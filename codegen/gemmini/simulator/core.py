@@ -23,6 +23,7 @@ from codegen.gemmini.simulator.status import (
     BAD_LOCAL_ROW,
     BAD_SCALE,
     ENDED,
+    FLOATS_OFF,
     LIMIT,
     NO_FACTOR,
     NOT_SIMULATED,
@@ -48,6 +49,12 @@ SLLI, SRLI, SRAI, ADDIW, ADDW, SUBW = (_N[name] for name in ("slli", "srli", "sr
 ADD, SUB, SLL, SLT, SLTU = (_N[name] for name in ("add", "sub", "sll", "slt", "sltu"))
 XOR, SRL, SRA, OR, AND, MUL = (_N[name] for name in ("xor", "srl", "sra", "or", "and", "mul"))
 FENCE = _N["fence"]
+CSRRW, CSRRS = _N["csrrw"], _N["csrrs"]
+FIRST_FLOAT: Final = min(_N[row.mnemonic] for row in ROWS if row.extension == "F")
+assert all(row.extension == "F" for row in ROWS[FIRST_FLOAT:])  # so that one comparison tells them apart
+MSTATUS, MTVEC, FCSR = 0x300, 0x305, 0x003
+FLOATS_ON: Final = 0b11 << 13
+"""Bits of the status register that turn floating-point instructions on."""
 FADD, FSUB, FMUL, FDIV, FSQRT = (_N[name] for name in ("fadd.s", "fsub.s", "fmul.s", "fdiv.s", "fsqrt.s"))
 FMIN, FMAX, FSGNJ, FSGNJN, FSGNJX = (_N[name] for name in ("fmin.s", "fmax.s", "fsgnj.s", "fsgnjn.s", "fsgnjx.s"))
 FEQ, FLT, FLE = (_N[name] for name in ("feq.s", "flt.s", "fle.s"))
@@ -58,7 +65,10 @@ FCVT_W_S, FCVT_S_W, FMV_X_W, FMV_W_X = (_N[name] for name in ("fcvt.w.s", "fcvt.
 (POOL_STRIDE, POOL_SIZE, POOL_TOP, POOL_LEFT, POOL_WIDTH, POOL_OUT_ROWS, POOL_OUT_COLUMNS) = range(9, 16)
 (POOL_IN_ROWS, POOL_IN_COLUMNS, B_ADDRESS, C_ADDRESS) = range(16, 20)
 LOAD_STRIDE, LOAD_BLOCK, LOAD_SHRUNK, LOAD_PIXELS = 20, 23, 26, 29
-CONFIG_WORDS: Final = 32
+STATUS = 32
+"""Place of the core's status register."""
+
+CONFIG_WORDS: Final = 33
 OUT_SCALE = 3
 """Place of the scale of moving out, after those of the three states of moving in."""
 
@@ -474,6 +484,8 @@ def run(
             pc = following
             continue
         counts[SCALAR] += 1
+        if n >= FIRST_FLOAT and not c[STATUS] & FLOATS_ON:
+            return FLOATS_OFF, pc, executed
         if n in (LB, LBU, LH, LHU, LW, LWU, LD, FLW):
             size = 1 if n in (LB, LBU) else 2 if n in (LH, LHU) else 8 if n == LD else 4
             address = a + imm
@@ -603,6 +615,11 @@ def run(
             value = _bits(f[rs1])
         elif n == FMV_W_X:
             f[rd] = np.array([a & _LOW], np.uint32).view(np.float32)[0]
+        elif n in (CSRRW, CSRRS):
+            if rd or imm not in (MSTATUS, MTVEC, FCSR) or (imm == FCSR and a):
+                return NOT_SIMULATED, pc, executed
+            if imm == MSTATUS:
+                c[STATUS] = a if n == CSRRW else c[STATUS] | a
         elif n != FENCE:
             return NOT_SIMULATED, pc, executed
         if writes and rd:

@@ -25,7 +25,7 @@ from codegen.riscv.elf_format import ELF64, Buffer
 DEFAULT_MOST = 100_000_000_000
 FAULT_EXIT, LIMIT_EXIT = 126, 125
 _NUMBER = {row.mnemonic: number for number, row in enumerate(ROWS)}
-_COLUMNS = {"rd": 1, "rs1": 2, "rs2": 3, "imm": 4, "shamt": 4, "target": 4, "rm": 5}
+_COLUMNS = {"rd": 1, "rs1": 2, "rs2": 3, "imm": 4, "shamt": 4, "target": 4, "csr": 4, "rm": 5}
 
 
 class MachineError(ValueError):
