@@ -74,8 +74,8 @@ class GemminiTarget:
         return BASE + offset_bytes if memory == MAIN else offset_bytes
 
     def accepts(self, graph: Graph, op: Op, constants: Constants, chip: Chip) -> str | None:
-        del constants, chip
-        return refusal(graph, op)
+        del chip
+        return refusal(graph, op, constants)
 
     def can_fuse_epilogue(self, graph: Graph, layer: tuple[Op, ...], op: Op, operand: str) -> str | None:
         return fuses(graph, layer, op, operand)

@@ -9,6 +9,7 @@ each rounded to the nearest (ties to even).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -82,6 +83,10 @@ def _value(at: _At) -> Floats:
             sums = sums + at.vector(3)
         wrapped = (sums & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
         return np.asarray(wrapped.astype(np.float32) * at.vector(2))
+    if op.kind == "max_pool":
+        return _maxima(at)
+    if op.kind == "pad":
+        return _padded(at)
     x = at.operand(op.inputs[0])
     match op.kind:
         case "widen":
@@ -107,17 +112,44 @@ def _matmul(at: _At) -> Words:
     return np.asarray(np.einsum("sk,ks->s", rows, weights[:, at.points[:, -1]]))
 
 
+def _taps(at: _At, x: npt.NDArray[Any]) -> Iterator[tuple[tuple[int, int], npt.NDArray[np.bool_], npt.NDArray[Any]]]:
+    """Each tap, where it lies inside the input, and the pixels [S, channels] that it meets (any elsewhere)."""
+    kernel, strides, dilations, pads = (at.op.ints(name) for name in ("kernel", "strides", "dilations", "pads"))
+    image, row, column, _ = at.points.T
+    for down, along in product(range(kernel[0]), range(kernel[1])):
+        r = row * strides[0] + down * dilations[0] - pads[0]
+        c = column * strides[1] + along * dilations[1] - pads[1]
+        inside = (r >= 0) & (r < x.shape[1]) & (c >= 0) & (c < x.shape[2])
+        yield (down, along), inside, x[image, np.where(inside, r, 0), np.where(inside, c, 0)]
+
+
 def _conv(at: _At) -> Words:
-    """Tap by tap; taps in the padding are zeros."""
+    """Tap by tap; taps in the padding are zeros. Weights of one channel per group have the channel first."""
     x, weights = (at.tensor(name).astype(np.int64) for name in at.op.inputs[:2])
-    attributes = dict(at.op.attributes)
-    strides, dilations, pads = (np.array(attributes[name]) for name in ("strides", "dilations", "pads"))
-    image, row, column, channel = at.points.T
+    channel = at.points[:, -1]
     sums = np.zeros(len(at.points), np.int64)
-    for tap in product(*map(range, weights.shape[:2])):
-        down = row * strides[0] + tap[0] * dilations[0] - pads[0]
-        along = column * strides[1] + tap[1] * dilations[1] - pads[1]
-        inside = (down >= 0) & (down < x.shape[1]) & (along >= 0) & (along < x.shape[2])
-        pixels = x[image, np.where(inside, down, 0), np.where(inside, along, 0)]
-        sums += np.where(inside, np.einsum("sc,cs->s", pixels, weights[tap][:, channel]), 0)
+    for tap, inside, pixels in _taps(at, x):
+        if weights.ndim == 5:
+            products = pixels[np.arange(len(channel)), channel] * weights[channel, tap[0], tap[1], 0, 0]
+        else:
+            products = np.einsum("sc,cs->s", pixels, weights[tap][:, channel])
+        sums += np.where(inside, products, 0)
     return sums
+
+
+def _maxima(at: _At) -> Floats:
+    """The largest of the elements that lie inside the operand."""
+    x, channel = at.tensor(at.op.inputs[0]), at.points[:, -1]
+    most = np.full(len(at.points), -np.inf, np.float32)
+    for _, inside, pixels in _taps(at, x):
+        most = np.where(inside, np.maximum(most, pixels[np.arange(len(channel)), channel]), most)
+    return most
+
+
+def _padded(at: _At) -> Floats:
+    """The operand's element, or the value outside of it."""
+    x = at.tensor(at.op.inputs[0])
+    places = at.points - np.array(at.op.ints("begins"))
+    inside = np.all((places >= 0) & (places < np.array(x.shape)), axis=1)
+    found = x[tuple(np.where(inside[:, None], places, 0).T)]
+    return np.where(inside, found, at.number("value")).astype(np.float32)

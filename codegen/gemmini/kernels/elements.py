@@ -5,7 +5,7 @@ mul, narrow of x  -->  Elements(constants (1 / scale, bounds), sources (x), step
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +17,10 @@ from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.regions import Box
 
 LOW, HIGH = -128.0, 127.0
+ElementPlace = tuple[str, Operand]
+Placed = tuple[str, int, Sequence[int]]
+"""Type, address and steps along the axes of a source or a result."""
+
 MOST_VALUES = 30
 """Floating-point registers that one chain may use."""
 
@@ -130,16 +134,24 @@ def element_stream(
     address = base + to.offset_bytes + start_of(shape, item_bytes, box)
     all_places = [*(places[name] for name in chain.sources),
                   (graph.by_name[result].dtype, address, broadcast_steps(shape, item_bytes, len(box)))]  # fmt: skip
+    return element_loops([high - low for low, high in box], chain.elements, all_places)
+
+
+def element_loops(
+    counts: Sequence[int], make: Callable[[Sequence[ElementPlace], ElementPlace], Elements], places: Sequence[Placed]
+) -> tuple[Item, ...]:
+    """Loops over axes of these counts. `places` are those of the sources and of the result, last; `make` makes the
+    element of them."""
     axes = [
-        BoxLoop(high - low, tuple((str(number), place[2][position]) for number, place in enumerate(all_places)))
-        for position, (low, high) in enumerate(box)
+        BoxLoop(count, tuple((str(number), place[2][position]) for number, place in enumerate(places)))
+        for position, count in enumerate(counts)
     ]
     loops = merged(axes)
     operands = [
         (dtype, Operand(start, tuple(loop.step(str(number)) for loop in loops)))
-        for number, (dtype, start, _) in enumerate(all_places)
+        for number, (dtype, start, _) in enumerate(places)
     ]
-    return nested([loop.count for loop in loops], (chain.elements(operands[:-1], operands[-1]),))
+    return nested([loop.count for loop in loops], (make(operands[:-1], operands[-1]),))
 
 
 def source_place(graph: Graph, name: str, at: PlacedArray, box: Box, base: int) -> tuple[str, int, tuple[int, ...]]:

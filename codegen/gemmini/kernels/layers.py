@@ -22,6 +22,7 @@ from codegen.gemmini.kernels.products import (
     product_instrs,
     product_work,
 )
+from codegen.gemmini.kernels.windows import WindowLayer, inexact, is_depthwise, window_instrs
 from codegen.gemmini.streams.instructions import CORE_CYCLES, core_instr, fence
 from hw_models.chip import Chip
 from isched.lowering.strided_copies import box_regions
@@ -34,8 +35,12 @@ from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
 INT8, FLOAT = "int8", "float32"
 PRODUCTS = ("conv", "matmul")
+WINDOWS = ("max_pool", "pad")
 OPERATORS: Mapping[str, str] = {
-    "conv": "On the array: int8 by constant int8 weights, one group, sums in int32 with an int32 bias.",
+    "conv": "On the array: int8 by constant int8 weights, one group, sums in int32 with an int32 bias. On the core: "
+    "those with one channel per group, as means are.",
+    "max_pool": "On the core, in float32, over images.",
+    "pad": "On the core, in float32, with a constant.",
     "matmul": "On the array: int8 by a constant matrix of int8, sums in int32 with an int32 bias.",
     **dict.fromkeys(
         sorted(KINDS),
@@ -45,12 +50,14 @@ OPERATORS: Mapping[str, str] = {
 }
 
 
-def refusal(graph: Graph, op: Op) -> str | None:
+def refusal(graph: Graph, op: Op, constants: Constants) -> str | None:
     """Why an operator is not computed, as a sentence; None where it is."""
     if op.is_view:
         return None
     if op.kind in PRODUCTS:
-        return _product_refusal(graph, op)
+        return _product_refusal(graph, op, constants)
+    if op.kind in WINDOWS:
+        return _window_refusal(graph, op)
     if op.kind not in KINDS:
         return f"{op.kind} is not computed by gemmini-v3"
     wanted = _types(op)
@@ -77,16 +84,32 @@ def _types(op: Op) -> tuple[str, ...]:
             return (FLOAT,) * (len(op.inputs) + 1)
 
 
-def _product_refusal(graph: Graph, op: Op) -> str | None:
+def _window_refusal(graph: Graph, op: Op) -> str | None:
+    x = graph.by_name[op.inputs[0]]
+    if x.dtype != FLOAT or len(op.inputs) > 1:
+        return f"{x.name} is {x.dtype}; here {op.kind} takes one operand of {FLOAT}"
+    if op.kind == "max_pool" and len(x.shape) != 4:
+        return f"{x.name} has {len(x.shape)} axes; maxima are over images"
+    if op.kind == "pad" and min(*op.ints("begins"), *op.ints("ends")) < 0:
+        return "it cuts off elements, which is not computed"
+    return None
+
+
+def _product_refusal(graph: Graph, op: Op, constants: Constants) -> str | None:
     x, weights = (graph.by_name[name] for name in op.inputs[:2])
     if x.dtype != INT8 or weights.dtype != INT8:
         return f"a {op.kind} of {x.dtype} and {weights.dtype}; the array multiplies int8 by int8: quantise the network"
     if not weights.constant:
         return f"{weights.name} is computed; the array takes constant weights"
-    if op.kind == "conv" and int(op.number("groups")) > 1:
-        return f"a convolution with {int(op.number('groups'))} groups; those of one group are computed"
     if op.kind == "conv" and len(x.shape) != 4:
         return f"{x.name} has {len(x.shape)} axes; convolutions are over images"
+    if is_depthwise(graph, op):
+        return inexact(graph, constants, op)
+    if op.kind == "conv" and int(op.number("groups")) > 1:
+        return (
+            f"a convolution with {int(op.number('groups'))} groups of several channels; those of one group, and of one "
+            "channel per group, are computed"
+        )
     if op.kind == "matmul" and (len(weights.shape) != 2 or len(x.shape) < 2):
         return f"{weights.name} has {len(weights.shape)} axes; the array takes a matrix"
     return None
@@ -94,14 +117,15 @@ def _product_refusal(graph: Graph, op: Op) -> str | None:
 
 def fuses(graph: Graph, layer: tuple[Op, ...], op: Op, operand: str) -> str | None:
     """Why an operator does not join the layer that makes `operand`; None where it does."""
-    if layer[0].kind not in (*PRODUCTS, *KINDS):
-        return f"{layer[0].kind} is alone in its layer"
+    if layer[0].kind == "pad":
+        return f"{layer[0].name} is alone in its layer"
     if graph.by_name[operand].dtype == INT8:
         return f"{operand} is {INT8}, in which no layer goes on"
     if op.kind not in KINDS:
         return f"{op.kind} is not element-wise"
-    epilogue = layer[1:] if layer[0].kind in PRODUCTS else layer
-    held = {layer[0].outputs[0]: SUMS_NAME} if layer[0].kind in PRODUCTS else None
+    made_before = layer[0].kind not in KINDS
+    epilogue = layer[1:] if made_before else layer
+    held = {layer[0].outputs[0]: SUMS_NAME} if made_before else None
     chain = chain_of(graph, _numbered(graph), (*epilogue, op), held)
     if chain.values > MOST_VALUES or len(chain.sources) >= MOST_SOURCES:
         return f"the loop of {layer[0].name} has no registers left for {op.name}"
@@ -115,7 +139,9 @@ def _numbered(graph: Graph) -> Constants:
 
 
 def is_product(graph: Graph, layer: Layer) -> bool:
-    return layer.anchor(graph).kind in PRODUCTS
+    """Whether the array computes the layer."""
+    anchor = layer.anchor(graph)
+    return anchor.kind in PRODUCTS and not is_depthwise(graph, anchor)
 
 
 def granularity(graph: Graph, layer: Layer) -> tuple[int, ...]:
@@ -129,7 +155,7 @@ def work(graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         return product_work(graph, layer, box, chip)
     buffer = TileBuffer("nothing", SCRATCHPAD, "", chip.memory(SCRATCHPAD).alignment_bytes)
     loads = tuple(TileLoad(name, full_box(graph.by_name[name].shape), "nothing") for name in layer.inputs(graph))
-    cycles = CORE_CYCLES * prod(box_shape(box))
+    cycles = CORE_CYCLES * max(prod(box_shape(box)), layer.anchor(graph).macs)
     return TileWork((buffer,), (Pass(loads),), "nothing", (("core", cycles),))
 
 
@@ -141,6 +167,8 @@ def instrs(
     if is_product(graph, layer):
         tile = ProductTile(graph, constants, layer, box, offsets_bytes, operands, result, chip)
         return product_instrs(tile)
+    if layer.anchor(graph).kind in (*WINDOWS, *PRODUCTS):
+        return window_instrs(WindowLayer(graph, constants, layer, operands, result))
     chain = chain_of(graph, constants, (layer.anchor(graph), *layer.epilogue(graph)))
     places = {name: source_place(graph, name, operands[name], box, BASE) for name in chain.sources}
     stream = element_stream(chain, graph, box, places, layer.output, result, BASE)
