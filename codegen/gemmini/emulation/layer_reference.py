@@ -85,6 +85,8 @@ def _value(at: _At) -> Floats:
         return np.asarray(wrapped.astype(np.float32) * at.vector(2))
     if op.kind == "max_pool":
         return _maxima(at)
+    if op.kind == "average_pool":
+        return _mean(at)
     if op.kind == "pad":
         return _padded(at)
     x = at.operand(op.inputs[0])
@@ -144,6 +146,16 @@ def _maxima(at: _At) -> Floats:
     for _, inside, pixels in _taps(at, x):
         most = np.where(inside, np.maximum(most, pixels[np.arange(len(channel)), channel]), most)
     return most
+
+
+def _mean(at: _At) -> Floats:
+    """The sum of the window's elements, row by row from zero on, times one over their number."""
+    x, channel = at.tensor(at.op.inputs[0]), at.points[:, -1]
+    total = np.zeros(len(at.points), np.float32)
+    for _, _, pixels in _taps(at, x):
+        total = total + pixels[np.arange(len(channel)), channel]
+    down, along = at.op.ints("kernel")
+    return np.asarray(total * np.float32(1.0 / (down * along)))
 
 
 def _padded(at: _At) -> Floats:

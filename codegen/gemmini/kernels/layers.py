@@ -35,11 +35,12 @@ from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
 INT8, FLOAT = "int8", "float32"
 PRODUCTS = ("conv", "matmul")
-WINDOWS = ("max_pool", "pad")
+WINDOWS = ("max_pool", "average_pool", "pad")
 OPERATORS: Mapping[str, str] = {
     "conv": "On the array: int8 by constant int8 weights, one group, sums in int32 with an int32 bias. On the core: "
     "those with one channel per group, as means are.",
     "max_pool": "On the core, in float32, over images.",
+    "average_pool": "On the core, in float32, over images without padding.",
     "pad": "On the core, in float32, with a constant.",
     "matmul": "On the array: int8 by a constant matrix of int8, sums in int32 with an int32 bias.",
     **dict.fromkeys(
@@ -88,8 +89,10 @@ def _window_refusal(graph: Graph, op: Op) -> str | None:
     x = graph.by_name[op.inputs[0]]
     if x.dtype != FLOAT or len(op.inputs) > 1:
         return f"{x.name} is {x.dtype}; here {op.kind} takes one operand of {FLOAT}"
-    if op.kind == "max_pool" and len(x.shape) != 4:
-        return f"{x.name} has {len(x.shape)} axes; maxima are over images"
+    if op.kind != "pad" and len(x.shape) != 4:
+        return f"{x.name} has {len(x.shape)} axes; windows are over images"
+    if op.kind == "average_pool" and any(op.ints("pads")):
+        return "its windows reach into padding; means of windows inside the image are computed"
     if op.kind == "pad" and min(*op.ints("begins"), *op.ints("ends")) < 0:
         return "it cuts off elements, which is not computed"
     return None

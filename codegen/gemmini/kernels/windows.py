@@ -1,4 +1,4 @@
-"""Windows on the core, tap by tap: convolutions of one channel each, maxima, and padding.
+"""Windows on the core, tap by tap: convolutions of one channel each, maxima, means, and padding.
 
     start; for each tap, the outputs whose tap lies inside the input: result + x * w, or max(result, x)
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 
 import numpy as np
 
@@ -177,7 +178,7 @@ def _windows(layer: WindowLayer) -> Iterator[Item]:
 def _window_rows(
     layer: WindowLayer, axes: tuple[WindowAxis, WindowAxis], image: int, rows: tuple[int, int]
 ) -> Iterator[Item]:
-    """Sums of products, or maxima, of some rows."""
+    """Sums of products or of numbers, or maxima, of some rows."""
     op, graph = layer.op, layer.graph
     _, _, columns, channels = graph.by_name[op.outputs[0]].shape
     shape = (rows[1] - rows[0], columns, channels)
@@ -188,7 +189,7 @@ def _window_rows(
         bias = BASE + layer.operands[op.inputs[3]].offset_bytes
         yield from _combined(shape, (("larger", 0, 0),), (("int32", bias, (0, 0, 4)), waiting))
     else:
-        yield from _fill(shape, 0.0 if op.kind == "conv" else -np.inf, waiting)
+        yield from _fill(shape, -np.inf if op.kind == "max_pool" else 0.0, waiting)
     for tap, box, first in _taps(axes, rows):
         (r0, r1), (c0, c1) = box
         to = "float32", start + (r0 - rows[0]) * own[0] + c0 * own[1], own
@@ -200,7 +201,8 @@ def _window_rows(
             weight = (w[0], w[1], (0, 0, w[2][0]))
             yield from _combined(counts, (("multiply", 1, 2), ("add", 0, 3)), (to, inner, weight, to))
         else:
-            yield from _combined(counts, (("larger", 0, 1),), (to, inner, to))
+            step = "larger" if op.kind == "max_pool" else "add"
+            yield from _combined(counts, ((step, 0, 1),), (to, inner, to))
 
 
 def _finished(layer: WindowLayer, image: int, rows: tuple[int, int]) -> tuple[Item, ...]:
@@ -211,6 +213,9 @@ def _finished(layer: WindowLayer, image: int, rows: tuple[int, int]) -> tuple[It
     chain = chain_of(graph, layer.constants, (), {op.outputs[0]: SUMS_NAME})
     if op.kind == "conv":
         chain.value[op.outputs[0]] = chain.step("multiply", chain.value[op.outputs[0]], chain.operand(op.inputs[2]))
+    if op.kind == "average_pool":
+        rate = 1.0 / prod(op.ints("kernel"))
+        chain.value[op.outputs[0]] = chain.step("multiply", chain.value[op.outputs[0]], chain.number(rate))
     for follower in layer.layer.epilogue(graph):
         chain.apply(follower)
     own = strides((1, rows[1] - rows[0], columns, channels), 4)

@@ -33,7 +33,7 @@ class MachineError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class MachineResult:
     """End of a run. `fault` is empty where the program ended by itself with `exit_code`."""
 
     exit_code: int
@@ -62,7 +62,7 @@ def simulate(
     most: int = DEFAULT_MOST,
     trace: Callable[[str], None] | None = None,
     geometry: ArrayGeometry = DEFAULT,
-) -> Result:
+) -> MachineResult:
     """Run an executable. `trace` gets one line per instruction. Raises ElfError and MachineError."""
     elf = read_elf(executable, ELF64)
     memory, known = np.zeros(MAIN_BYTES, np.uint8), np.zeros(MAIN_BYTES, np.uint8)
@@ -95,7 +95,7 @@ def simulate(
         said = MEANINGS[status].format(about=int(about[0]))
         fault = f"pc {pc:#x}, {_text(code, code_base, pc, x, elf)}: {said}"
         exit_code = LIMIT_EXIT if status == LIMIT else FAULT_EXIT
-    return Result(
+    return MachineResult(
         exit_code,
         fault,
         counted | {"scalar": int(counts[core.SCALAR])},

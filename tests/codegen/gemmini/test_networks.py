@@ -1,0 +1,143 @@
+"""Quantised networks compile for Gemmini, run on its simulator bit for bit as emulated, and hold against the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from click.testing import CliRunner
+
+from codegen.gemmini.kernels import products
+from codegen.gemmini.streams.streams import Item, looped
+from dsa_sched.cli import cli
+from dsa_sched.pipeline.driver import compile_clusters
+from dsa_sched.stages.compilation import CompileOptions, Lowered
+from dsa_sched.verification.verify import VerifyOptions, verify_model
+from partitioner.planners.levels import O0, Auto
+from tests.codegen.gemmini.quantised_networks import (
+    QuantisedNetwork,
+    convolution,
+    means_of_numbers,
+    product,
+    residual,
+    separable,
+)
+from tests.small_models import save
+
+NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
+    "one block": lambda: product(16, 16, 16),
+    "odd extents": lambda: product(33, 50, 21, relu=True),
+    "a scale per column": lambda: product(20, 40, 24, each=True),
+    "stem": lambda: convolution(13, 12, 3, 8, kernel=3, stride=2, pad=1),
+    "many channels": lambda: convolution(7, 7, 70, 40, kernel=3, pad=1),
+    "dilated": lambda: convolution(11, 14, 20, 17, kernel=3, pad=2, dilation=2),
+    "single pixels": lambda: convolution(9, 6, 33, 18),
+    "every second pixel": lambda: convolution(10, 10, 16, 64, stride=2),
+    "a scale per channel": lambda: convolution(8, 8, 5, 20, kernel=5, pad=2, each=True),
+    "residual": residual,
+    "residual before rounding": lambda: residual("sums"),
+    "separable": separable,
+    "means of numbers": means_of_numbers,
+}
+
+
+def judged(model: onnx.ModelProto, folder: Path) -> tuple[str, ...]:
+    path = save(model, folder / "net.onnx")
+    report = verify_model(path, "gemmini", CompileOptions(Auto()), VerifyOptions(samples=256))
+    assert all(layer.samples > 0 for layer in report.layers)
+    return report.failures
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_quantised_network_holds(name: str, tmp_path: Path) -> None:
+    assert judged(NETWORKS[name](), tmp_path) == ()
+
+
+def test_layers_larger_than_the_accumulator_are_cut(tmp_path: Path) -> None:
+    path = save(convolution(40, 40, 16, 48, kernel=3, pad=1), tmp_path / "net.onnx")
+    (part,) = compile_clusters(path, "gemmini", CompileOptions(O0()))
+    assert isinstance(part.made, Lowered)
+    moved = [instr for instr in part.made.program.streams[0].instrs if instr.opcode == "mvout"]
+    assert len(moved) >= 40 * 40 * 3 // 1024
+    assert judged(convolution(40, 40, 16, 48, kernel=3, pad=1), tmp_path) == ()
+
+
+def damaged(monkeypatch: pytest.MonkeyPatch, change: Callable[..., Item]) -> None:
+    monkeypatch.setattr(products, "looped", change)
+
+
+def wrong_column(mnemonic: str, steps: Any, **fields: Any) -> Item:
+    moved = {"a_row": fields["a_row"] + 1} if mnemonic == "compute_preloaded" and fields["a_row"] > 0 else {}
+    return looped(mnemonic, steps, **{**fields, **moved})
+
+
+def no_accumulating(mnemonic: str, steps: Any, **fields: Any) -> Item:
+    kept = {"c_row": fields["c_row"] & ~(1 << 30)} if mnemonic == "preload" else {}
+    return looped(mnemonic, steps, **{**fields, **kept})
+
+
+def wrong_bank(mnemonic: str, steps: Any, **fields: Any) -> Item:
+    moved = {"row": fields["row"] + 4096} if mnemonic == "mvin2" else {}
+    return looped(mnemonic, steps, **{**fields, **moved})
+
+
+@pytest.mark.parametrize("change", [wrong_column, no_accumulating, wrong_bank])
+def test_damaged_instructions_are_found(
+    change: Callable[..., Item], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    damaged(monkeypatch, change)
+    path = save(convolution(7, 7, 40, 16, kernel=3, pad=1), tmp_path / "net.onnx")
+    done = CliRunner().invoke(cli, ["verify", str(path), "--chip", "gemmini"])
+    assert done.exit_code in (1, 3)
+    assert "FAILED" in done.stdout or "were not written" in done.stderr
+
+
+def test_a_wrong_scale_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    right = products.finish_of
+    monkeypatch.setattr(products, "finish_of", lambda *given: replace(right(*given), scale=right(*given).scale * 1.001))
+    assert any(failure.startswith("layer") for failure in judged(product(32, 32, 32), tmp_path))
+
+
+def refused(model: onnx.ModelProto, folder: Path, *words: str) -> str:
+    path = save(model, folder / "net.onnx")
+    done = CliRunner().invoke(cli, ["compile", str(path), "--chip", "gemmini", "-o", str(folder / "out"), *words])
+    assert done.exit_code == 1
+    return done.stderr
+
+
+def test_what_is_not_computed_is_said(tmp_path: Path) -> None:
+    net = QuantisedNetwork((1, 8, 6, 6))
+    grouped = net.model(net.rounded(net.conv(net.rounded("x", 0.02), 8, 8, 3, groups=2), 0.1))
+    assert "a convolution with 2 groups of several channels" in refused(grouped, tmp_path)
+    net = QuantisedNetwork((1, 8, 8))
+    x = net.rounded("x", 0.02)
+    values = net.model(net.rounded(net.node("MatMul", x, net.node("Transpose", x, perm=[0, 2, 1])), 0.1))
+    assert "is computed; the array takes constant weights" in refused(values, tmp_path)
+    net = QuantisedNetwork((4, 8))
+    floats = net.model(net.node("MatMul", "x", net.constant(net.random.normal(size=(8, 8)).astype("float32"))))
+    said = "a matmul of float32 and float32; the array multiplies int8 by int8: quantise the network"
+    assert said in refused(floats, tmp_path)
+    needs = "--level: needs O0 or auto for this target; has gemmini-v3, of which each layer reads the main memory"
+    assert needs in refused(product(4, 4, 4), tmp_path, "--level", "O2")
+
+
+def test_the_commands_know_the_target(tmp_path: Path) -> None:
+    """Compiled twice alike; listed, run by itself and checked as programs of the first target are."""
+    path = save(product(8, 24, 8), tmp_path / "net.onnx")
+    for name in ("one", "two"):
+        done = CliRunner().invoke(cli, ["compile", str(path), "--chip", "gemmini", "-o", str(tmp_path / name)])
+        assert done.exit_code == 0, done.stderr
+    files = [sorted(file for file in (tmp_path / name).rglob("*") if file.is_file()) for name in ("one", "two")]
+    assert [one.read_bytes() for one in files[0]] == [two.read_bytes() for two in files[1]]
+    program = str(tmp_path / "one" / "cluster0" / "program.elf")
+    listed = CliRunner().invoke(cli, ["disasm", program])
+    assert "compute_preloaded" in listed.stdout, listed.output
+    ran = CliRunner().invoke(cli, ["iss", program, "--trace", str(tmp_path / "trace")])
+    assert ran.exit_code == 0, ran.output
+    assert "config_ex weight_stationary=1 a_stride=1 c_stride=1" in (tmp_path / "trace").read_text()
+    poisoned = CliRunner().invoke(cli, ["iss", program, "--poison"])
+    assert (poisoned.exit_code, "were not written" in poisoned.stderr) == (126, True)
