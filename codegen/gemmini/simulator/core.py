@@ -25,6 +25,7 @@ from codegen.gemmini.simulator.status import (
     ENDED,
     FLOATS_OFF,
     LIMIT,
+    MISALIGNED,
     NO_FACTOR,
     NOT_SIMULATED,
     RUNNING,
@@ -490,6 +491,8 @@ def run(
             size = 1 if n in (LB, LBU) else 2 if n in (LH, LHU) else 8 if n == LD else 4
             address = a + imm
             about[0] = address
+            if address & (size - 1):
+                return MISALIGNED, pc, executed
             if _outside(mem, base, address, size):
                 return BAD_ACCESS, pc, executed
             start = address - base
@@ -511,6 +514,8 @@ def run(
             size = 1 if n == SB else 2 if n == SH else 8 if n == SD else 4
             address = a + imm
             about[0] = address
+            if address & (size - 1):
+                return MISALIGNED, pc, executed
             if _outside(mem, base, address, size):
                 return BAD_ACCESS, pc, executed
             _put(mem, known, address - base, _bits(f[rs2]) if n == FSW else b, size)

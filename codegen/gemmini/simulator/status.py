@@ -7,7 +7,7 @@ from collections.abc import Mapping
 (RUNNING, ENDED, LIMIT, BAD_CODE, BAD_ACCESS, UNWRITTEN, BAD_LOCAL_ROW, UNWRITTEN_LOCAL, BAD_EXTENT, BAD_SCALE) = range(
     10
 )
-BAD_CONFIG, NO_FACTOR, NOT_SIMULATED, FLOATS_OFF = range(10, 14)
+BAD_CONFIG, NO_FACTOR, NOT_SIMULATED, FLOATS_OFF, MISALIGNED = range(10, 15)
 
 MEANINGS: Mapping[int, str] = {
     LIMIT: "the limit of instructions is reached",
@@ -21,5 +21,6 @@ MEANINGS: Mapping[int, str] = {
     BAD_CONFIG: "the fields contradict each other",
     NO_FACTOR: "the left factor is no block",
     NOT_SIMULATED: "this is not simulated",
+    MISALIGNED: "{about:#x} is no multiple of the bytes that are read or written",
     FLOATS_OFF: "floating point is off: the program has not turned it on",
 }

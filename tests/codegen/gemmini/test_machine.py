@@ -108,6 +108,11 @@ def test_a_fault_names_place_and_instruction(name: str) -> None:
     assert result.exit_code == 126
 
 
+def test_the_core_takes_no_odd_addresses() -> None:
+    code = [*start_code(), *constant(5, IN + 2), instruction("lw", 6, 0, 5), *end_code()]
+    assert "lw t1, 0(t0): 0x80010002 is no multiple of the bytes" in simulate(executable(code), {IN: bytes(8)}).fault
+
+
 def test_floating_point_is_off_until_a_program_turns_it_on() -> None:
     code = [*constant(5, BASE), instruction("fmv.w.x", 0, 5), *end_code()]
     assert simulate(executable(code), {}).fault.endswith("fmv.w.x ft0, t0: floating point is off: the program has not "
