@@ -137,6 +137,9 @@ class _Nest:
                 code += [instruction(load, SPARE, 0, pointer), instruction("fcvt.s.w", value, SPARE, NEAREST)]
         made = len(item.constants) + len(item.sources)
         for number, (step, left, right) in enumerate(item.steps, made):
+            if step == "nearest":
+                code += [instruction("fcvt.w.s", SPARE, left, NEAREST), instruction("fcvt.s.w", number, SPARE, NEAREST)]
+                continue
             rounding = () if step in ("smaller", "larger") else (NEAREST,)
             code.append(instruction(_STEP_CODE[step], number, left, right, *rounding))
         last, pointer = item.values - 1, registers[-1]

@@ -98,6 +98,8 @@ def _value(at: _At) -> Floats:
         case "clip":
             return np.minimum(np.maximum(x, at.number("min")), at.number("max"))
         case "narrow":
+            if "centre" in dict(op.attributes):
+                x = np.rint(x) + at.number("centre")
             bounded = np.minimum(np.maximum(x, np.float32(-128)), np.float32(127))
             return np.rint(bounded) if dict(op.attributes)["rounding"] == "nearest" else np.trunc(bounded)
         case "add_scaled":

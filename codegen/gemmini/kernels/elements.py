@@ -84,6 +84,9 @@ class ElementChain:
                         made = self.step(kind, made, self.number(op.number(name)))
             case "narrow":
                 self.rounding = str(dict(op.attributes)["rounding"])
+                centre = dict(op.attributes).get("centre", 0)
+                if centre:  # a zero point, which is added after rounding
+                    first = self.step("add", self.step("nearest", first, first), self.number(op.number("centre")))
                 bounded = self.step("larger", first, self.number(LOW))
                 made = self.step("smaller", bounded, self.number(HIGH))
             case "add_scaled":

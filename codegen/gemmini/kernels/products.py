@@ -59,7 +59,8 @@ def finish_of(graph: Graph, constants: Constants, layer: Layer) -> Finish:
     anchor, epilogue = layer.anchor(graph), layer.epilogue(graph)
     scale = constants.get(graph.by_name[anchor.inputs[2]].constant or "")
     kinds = [op.kind for op in epilogue]
-    nearest = bool(epilogue) and dict(epilogue[-1].attributes).get("rounding") == "nearest"
+    last = dict(epilogue[-1].attributes) if epilogue else {}
+    nearest = last.get("rounding") == "nearest" and "centre" not in last
     if kinds in (["narrow"], ["relu", "narrow"]) and nearest and scale is not None and scale.size == 1:
         return Finish(True, kinds[0] == "relu", float(scale.reshape(-1)[0]))
     return Finish(False)

@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 Array = npt.NDArray[Any]
 STEP, WEIGHT_STEP = 0.02, 0.01
+ZERO = np.int8(0)
 
 
 class QuantisedNetwork:
@@ -32,9 +33,9 @@ class QuantisedNetwork:
         self.nodes.append(helper.make_node(kind, inputs, [name], name=f"{kind.lower()}{len(self.nodes)}", **attributes))
         return name
 
-    def rounded(self, x: str, step: float) -> str:
+    def rounded(self, x: str, step: float, zero: np.int8 | np.uint8 = ZERO) -> str:
         """The value on a grid."""
-        grid = self.constant(np.float32(step)), self.constant(np.int8(0))
+        grid = self.constant(np.float32(step)), self.constant(zero)
         return self.node("DequantizeLinear", self.node("QuantizeLinear", x, *grid), *grid)
 
     def weights(self, shape: tuple[int, ...], step: float, each: bool, axis: int) -> str:
@@ -105,6 +106,14 @@ def separable() -> onnx.ModelProto:
     x = net.rounded("x", STEP)
     deep = net.rounded(net.node("Relu", net.conv(x, 12, 12, 3, stride=2, pad=1, groups=12, each=True)), 0.05)
     return net.model(net.rounded(net.conv(deep, 12, 18, step=0.05, each=True), 0.2))
+
+
+def zero_points() -> onnx.ModelProto:
+    """Two convolutions between values of uint8 whose zero points are not in the middle."""
+    net = QuantisedNetwork((1, 6, 9, 8))
+    x = net.rounded("x", STEP, np.uint8(117))
+    first = net.rounded(net.node("Relu", net.conv(x, 6, 20, 3, pad=1)), 0.05, np.uint8(0))
+    return net.model(net.rounded(net.conv(first, 20, 7, 3, stride=2, step=0.05), 0.3, np.uint8(99)))
 
 
 def means_of_numbers() -> onnx.ModelProto:

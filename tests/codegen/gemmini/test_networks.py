@@ -25,6 +25,7 @@ from tests.codegen.gemmini.quantised_networks import (
     product,
     residual,
     separable,
+    zero_points,
 )
 from tests.small_models import save
 
@@ -42,6 +43,7 @@ NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
     "residual before rounding": lambda: residual("sums"),
     "separable": separable,
     "means of numbers": means_of_numbers,
+    "zero points": zero_points,
 }
 
 
