@@ -11,7 +11,7 @@ import partitioner.ir.target
 from codegen.target import CAPABILITIES, FileLoad, GroupTarget, Measurer, MemoryDump, TileTarget
 from codegen.target_registry import target_members
 
-NO_TARGETS = (FileLoad, MemoryDump, Measurer)
+NO_TARGETS = (FileLoad, MemoryDump, Measurer, isched.program.target.PlacedArray)
 """Protocols of what a target is given or gives."""
 
 
