@@ -95,11 +95,12 @@ class GemminiTarget:
         chip: Chip,
         pitches_bytes: Mapping[str, int] = DENSE,
     ) -> tuple[tuple[Instr, ...], ...]:
-        """Tiles are lowered by `lower_moving` alone."""
+        """Tiles are lowered by `lower_moving` alone. Raises NotImplementedError."""
         raise NotImplementedError("tiles of this target move their data themselves")
 
     def copy(self, copies: tuple[MemoryCopy, ...], source: str, chip: Chip) -> tuple[Instr, ...]:
-        """Nothing is copied between layers: each reads the main memory and leaves its result there."""
+        """Nothing is copied between layers: each reads the main memory and leaves its result there. Raises
+        NotImplementedError."""
         raise NotImplementedError("tiles of this target move their data themselves")
 
     def synchronise(self, source: str) -> Instr:

@@ -50,8 +50,31 @@ def _pairs(_context: click.Context, _param: click.Parameter, given: tuple[str, .
     return found
 
 
+def _name(_context: click.Context, _param: click.Parameter, given: str) -> str:
+    """A name of a chip. Raises BadParameter."""
+    if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,63}", given) is None:
+        raise click.BadParameter("a name is a letter, then letters, digits, _ and -")
+    return given
+
+
+def _array(_context: click.Context, _param: click.Parameter, given: str | None) -> tuple[int, int] | None:
+    """PIXELSxCHANNELS. Raises BadParameter."""
+    if given is None:
+        return None
+    found = ARRAY.fullmatch(given)
+    if found is None:
+        raise click.BadParameter(f"{given!r} is not of the form PIXELSxCHANNELS")
+    return int(found[1]), int(found[2])
+
+
+def _require_new(file: Path) -> None:
+    """Refuse a file that is there. Raises UsageError."""
+    if file.exists():
+        raise click.UsageError(f"{file} exists; name another file with -o, or remove it.")
+
+
 @chip.command()
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="NAME", callback=_name)
 @click.option("--like", metavar="CHIP", default="stcp920", show_default=True, help="The built-in chip to start from.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="The file to write. Default: NAME.yaml."
@@ -59,7 +82,9 @@ def _pairs(_context: click.Context, _param: click.Parameter, given: tuple[str, .
 @click.option("--clusters", type=click.IntRange(min=1), help="Clusters of cores.")
 @click.option("--cores", type=click.IntRange(min=1), help="Cores of a cluster.")
 @click.option("--clock", type=click.IntRange(min=1), metavar="MHZ", help="Clock of the cores.")
-@click.option("--array", metavar="PxC", help="Matrix engine: pixels x channels at once, such as 32x32.")
+@click.option(
+    "--array", callback=_array, metavar="PxC", help="Matrix engine: pixels x channels at once, such as 32x32."
+)
 @click.option("--lanes", type=click.IntRange(min=1), help="Elements of the vector engine per cycle.")
 @click.option("--memory", multiple=True, callback=_pairs, metavar="NAME=SIZE", help="Size of a memory: L1=768KiB.")
 @click.option(
@@ -73,7 +98,7 @@ def new(
     clusters: int | None,
     cores: int | None,
     clock: int | None,
-    array: str | None,
+    array: tuple[int, int] | None,
     lanes: int | None,
     memory: dict[str, int | float],
     fields: dict[str, int | float],
@@ -88,26 +113,20 @@ def new(
     from dsa_sched.io.atomic_write import require_file, write_whole
     from hw_models.derived_chip import derived_text
 
-    if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,63}", name) is None:
-        raise click.BadParameter("a name is a letter, then letters, digits, _ and -", param_hint="NAME")
-    pixels = ARRAY.fullmatch(array) if array is not None else None
-    if array is not None and pixels is None:
-        raise click.BadParameter(f"{array!r} is not of the form PIXELSxCHANNELS", param_hint="--array")
     given = {
         "clusters": clusters,
         "cores_per_cluster": cores,
         "clock_hz": clock * 1_000_000 if clock is not None else None,
         "engines.vector.lanes": lanes,
-        "engines.matrix.array_pixels": int(pixels[1]) if pixels else None,
-        "engines.matrix.array_channels": int(pixels[2]) if pixels else None,
+        "engines.matrix.array_pixels": array[0] if array else None,
+        "engines.matrix.array_channels": array[1] if array else None,
         **{f"memories.{each}.size_bytes": size for each, size in memory.items()},
         **fields,
     }
     values = {path: value for path, value in given.items() if value is not None}
     file = output or Path(f"{name}.yaml")
     require_file(file)
-    if file.exists():
-        raise click.UsageError(f"{file} exists; name another file with -o, or remove it.")
+    _require_new(file)
     text = derived_text(like, name, values).encode()
     write_whole(file, lambda stream: stream.write(text))
     click.echo(f"{file}: like {like}, {len(values)} values given; see: dsa-sched chip check {file}")

@@ -131,7 +131,11 @@ def test_a_batch_is_of_nine_digits_at_most(command: str, batch: int) -> None:
 @pytest.mark.parametrize(
     ("field", "changed", "said"),
     [
-        ("isa: neuralscale-v1", "isa: neuralscale-v2", "needs a code generator for neuralscale-v2; has neuralscale-v1"),
+        (
+            "isa: neuralscale-v1",
+            "isa: neuralscale-v2",
+            "needs a code generator for neuralscale-v2; has gemmini-v3, neuralscale-v1",
+        ),
         ("clusters: 4", "clusters: 9", "needs what neuralscale-v1 has; has clusters is 9; at most 4"),
     ],
 )

@@ -134,7 +134,7 @@ def test_a_program_for_another_instruction_set_is_refused(compiled: Path, tmp_pa
     (tmp_path / "p.elf").write_bytes(changed)
     result = invoke("iss", tmp_path / "p.elf")
     assert result.exit_code == 1
-    assert "p.elf: needs machine code for neuralscale-v1; has another-isa-v1 for stcp920" in result.stderr
+    assert "p.elf: needs machine code for gemmini-v3 or neuralscale-v1; has another-isa-v1 for stcp920" in result.stderr
 
 
 def test_what_a_program_prints_goes_to_standard_error(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_what_cannot_be_done_is_one_message_and_exit_1(
     ("content", "said"),
     [
         (None, "no such file or directory"),
-        (b"", "not an ELF file: 0 bytes, the header alone has 52"),
+        (b"", "not an ELF file: 0 bytes, the header alone has 64"),
         (b"#!/bin/sh\n" * 20, "not an ELF file: it does not start with 7f 45 4c 46"),
     ],
 )
