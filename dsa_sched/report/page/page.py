@@ -17,7 +17,7 @@ from typing import Any
 
 from dsa_sched.analysis.explanation_data import Explanation
 from dsa_sched.analysis.kernel_explanation import KernelExplanation
-from dsa_sched.analysis.overview import Overview
+from dsa_sched.analysis.overview import DrawnLayer, Overview
 from dsa_sched.io.atomic_write import write_whole
 from dsa_sched.report.page.charts import figures
 from dsa_sched.report.timed_run import cause_text, time_text
@@ -50,7 +50,7 @@ def page(found: Overview) -> str:
     drawn = figures(found)
     data = {
         "figures": drawn,
-        "layers": [_layer(found, layer.name) for layer in found.layers],
+        "layers": [_layer(found.explanation, layer) for layer in found.layers],
         "decisions": [asdict(each) for each in found.explanation.decisions],
     }
     shown = {name: title for name, title in TABS.items() if name in ("summary", "decisions") or name in drawn}
@@ -132,10 +132,8 @@ def _options(found: Overview) -> Iterator[tuple[str, str]]:
     )
 
 
-def _layer(found: Overview, name: str) -> dict[str, Any]:
+def _layer(said: Explanation | KernelExplanation, layer: DrawnLayer) -> dict[str, Any]:
     """What the page tells of a layer."""
-    layer = next(each for each in found.layers if each.name == name)
-    said = found.explanation
     facts = {
         "operators": " + ".join(layer.operators),
         "output": f"{'x'.join(map(str, layer.shape))} {layer.dtype}",
@@ -149,7 +147,7 @@ def _layer(found: Overview, name: str) -> dict[str, Any]:
     if layer.bound_by:
         facts["bound by"] = cause_text(layer.bound_by)
     return {
-        "name": name,
+        "name": layer.name,
         "group": layer.group,
         "facts": facts,
         "group facts": _group(said, layer.group),
