@@ -27,6 +27,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 from codegen.judgement import Array, Judgement, Sampled
 from hw_models.chip import Chip
+from hw_models.errors import TargetError
 from isched.program.program import Program, TensorPlacement
 from isched.program.target import LowerTarget, MovesOperands, Prepares, Schedulable, Timeable
 from isched.program.timed_ops import TimedStream
@@ -242,6 +243,10 @@ CAPABILITIES = (
 
 
 # Their arguments and results.
+
+
+class OtherProgram(TargetError):
+    """Machine code in a form that the target does not read, so that the refusal of another target says more."""
 
 
 ELF = "elf"

@@ -12,10 +12,10 @@ from codegen.neuralscale.asm.assembly_text import render
 from codegen.neuralscale.emit.emit import Image, SourceRange, emit_image
 from codegen.neuralscale.rolling.rolled import shared
 from codegen.riscv.elf import Elf, read_elf
-from codegen.riscv.elf_format import ElfError
+from codegen.riscv.elf_format import ElfError, OtherElfClass
 from codegen.riscv.elf_note import note_bytes, read_note
 from codegen.riscv.elf_writer import elf_bytes
-from codegen.target import ClusterFiles, MadeFor
+from codegen.target import ClusterFiles, MadeFor, OtherProgram
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from isched.program.program import Program
@@ -61,7 +61,8 @@ def _read(executable: bytes) -> Elf:
 
 
 def _no_program(error: ElfError) -> TargetError:
-    return TargetError("program", needs="a static executable for this chip", has=str(error))
+    kind = OtherProgram if isinstance(error, OtherElfClass) else TargetError
+    return kind("program", needs="a static executable for this chip", has=str(error))
 
 
 def _files(program: Program, image: Image, chip: Chip | None) -> ClusterFiles:

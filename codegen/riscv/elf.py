@@ -12,7 +12,16 @@ from itertools import islice
 from struct import Struct
 
 from codegen.riscv import elf_format as fmt
-from codegen.riscv.elf_format import ELF32, Buffer, ElfError, ElfForm, ElfSymbol, SymbolKind, check_ranges
+from codegen.riscv.elf_format import (
+    ELF32,
+    Buffer,
+    ElfError,
+    ElfForm,
+    ElfSymbol,
+    OtherElfClass,
+    SymbolKind,
+    check_ranges,
+)
 from codegen.riscv.elf_note import MOST_NOTE_BYTES, MOST_NOTE_SECTIONS, find_note
 
 _MAX_ALL_NAMES_BYTES = 64 << 20
@@ -47,15 +56,21 @@ class Elf:
 def read_elf(data: Buffer, form: ElfForm = ELF32) -> Elf:
     """The executable in `data`; its segments are views of these bytes.
 
-    Raises ElfError, which says what is wrong, for anything but a static little-endian RISC-V executable of this form
-    whose tables, names and segments lie inside the file and whose segments lie inside the address space without
-    overlap.
+    Raises OtherElfClass for a file of another class, and ElfError, which says what is wrong, for anything but a static
+    little-endian RISC-V executable of this form whose tables, names and segments lie inside the file and whose segments
+    lie inside the address space without overlap.
     """
     view = memoryview(data).cast("B").toreadonly()
+    if len(view) < ELF32.header.size:
+        raise ElfError(f"not an ELF file: {len(view)} bytes, the header alone has {ELF32.header.size}")
+    if view[:4] != fmt.MAGIC:
+        raise ElfError("not an ELF file: it does not start with 7f 45 4c 46")
+    if view[4] != form.ident[4]:
+        raise OtherElfClass(f"ELF class {view[4]}, needed is {form.ident[4]} ({form.bits} bit)")
     if len(view) < form.header.size:
-        raise ElfError(f"not an ELF file: {len(view)} bytes, the header alone has {form.header.size}")
+        raise ElfError(f"{len(view)} bytes, the header alone has {form.header.size}")
     header = form.header.unpack_from(view)
-    _check_header(header, form)
+    _check_header(header)
     _, _, _, _, entry, program_offset, section_offset, _, _, program_bytes, programs, section_bytes, sections, _ = (
         header
     )
@@ -67,11 +82,9 @@ def read_elf(data: Buffer, form: ElfForm = ELF32) -> Elf:
     return Elf(entry, segments, _read_symbols(view, headers, form), _read_note(view, headers))
 
 
-def _check_header(header: tuple[bytes, int, int], form: ElfForm) -> None:
+def _check_header(header: tuple[bytes, int, int]) -> None:
     identity, file_type, machine = header[:3]
     for wrong, message in (
-        (identity[:4] != fmt.MAGIC, "not an ELF file: it does not start with 7f 45 4c 46"),
-        (identity[4] != form.ident[4], f"ELF class {identity[4]}, needed is {form.ident[4]} ({form.bits} bit)"),
         (identity[5] != 1, f"ELF data encoding {identity[5]}, needed is 1 (little-endian)"),
         (identity[6] != 1, f"ELF version {identity[6]}, needed is 1"),
         (machine != fmt.EM_RISCV, f"ELF machine {machine}, needed is {fmt.EM_RISCV} (RISC-V)"),

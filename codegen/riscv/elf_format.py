@@ -30,6 +30,10 @@ class ElfError(ValueError):
     """A file that is not a loadable executable for this chip, or a request to write one that cannot exist."""
 
 
+class OtherElfClass(ElfError):
+    """An ELF file of 32 bits where one of 64 is needed, or the other way round: another target's, perhaps."""
+
+
 @dataclass(frozen=True, slots=True)
 class ElfForm:
     """Record layouts of files of one class, 32 or 64 bit. A program header is read and written in the order (type,

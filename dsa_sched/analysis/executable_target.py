@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from codegen.target import Identifies, MadeFor
+from codegen.target import Identifies, MadeFor, OtherProgram
 from codegen.target_registry import find_target, target_names
 from dsa_sched.artifact.kinds import refuse_other_execution
 from hw_models.errors import TargetError
@@ -49,7 +49,8 @@ def executable_target(path: Path, executable: bytes, ability: type[Able]) -> tup
     if silent:
         return silent[0], None
     if refusals:
-        raise TargetError(str(path), needs=refusals[0].needs, has=refusals[0].has)
+        told = min(refusals, key=lambda refusal: isinstance(refusal, OtherProgram))
+        raise TargetError(str(path), needs=told.needs, has=told.has)
     raise TargetError(str(path), needs=f"a target with {ability.__name__}", has="none")
 
 

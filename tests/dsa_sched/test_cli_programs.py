@@ -210,12 +210,17 @@ def test_what_cannot_be_done_is_one_message_and_exit_1(
     assert said in result.stderr
 
 
+ELF32_HEADER = b"\x7fELF\1\1\1" + bytes(9) + b"\2\0\x28\0" + bytes(32)
+"""A program of 32 bits for another processor: no target's, but what is wrong is not that it has no 64 bits."""
+
+
 @pytest.mark.parametrize("command", ["iss", "disasm"])
 @pytest.mark.parametrize(
     ("content", "said"),
     [
         (None, "no such file or directory"),
-        (b"", "not an ELF file: 0 bytes, the header alone has 64"),
+        (b"", "not an ELF file: 0 bytes, the header alone has 52"),
+        (ELF32_HEADER, "ELF machine 40, needed is 243 (RISC-V)"),
         (b"#!/bin/sh\n" * 20, "not an ELF file: it does not start with 7f 45 4c 46"),
     ],
 )

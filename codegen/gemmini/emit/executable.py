@@ -16,10 +16,10 @@ from codegen.gemmini.streams.instructions import BARRIER, FENCE
 from codegen.gemmini.streams.streams import stream_of
 from codegen.riscv.codec import Instruction
 from codegen.riscv.elf import Elf, read_elf
-from codegen.riscv.elf_format import ELF64, ElfError, ElfSymbol, SymbolKind
+from codegen.riscv.elf_format import ELF64, ElfError, ElfSymbol, OtherElfClass, SymbolKind
 from codegen.riscv.elf_note import note_bytes, read_note
 from codegen.riscv.elf_writer import ElfSegment, SegmentFlags, elf_bytes
-from codegen.target import ClusterFiles, MadeFor, symbol_of
+from codegen.target import ClusterFiles, MadeFor, OtherProgram, symbol_of
 from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit, TargetError
 from hw_models.infeasible import Infeasible, Lever, ProgramSubject
@@ -174,4 +174,5 @@ def _lines(elf: Elf) -> Iterator[str]:
 
 
 def _no_program(error: ElfError) -> TargetError:
-    return TargetError("program", needs="a static 64-bit executable for this chip", has=str(error))
+    kind = OtherProgram if isinstance(error, OtherElfClass) else TargetError
+    return kind("program", needs="a static 64-bit executable for this chip", has=str(error))
