@@ -112,14 +112,17 @@ def new(
     """
     from dsa_sched.io.atomic_write import require_file, write_whole
     from hw_models.derived_chip import derived_text
+    from hw_models.loading import load_chip
 
+    named = {engine.kind: engine.name for engine in load_chip(like).engines}
+    vector, matrix = (f"engines.{named.get(kind, kind)}" for kind in ("vector", "matrix"))
     given = {
         "clusters": clusters,
         "cores_per_cluster": cores,
         "clock_hz": clock * 1_000_000 if clock is not None else None,
-        "engines.vector.lanes": lanes,
-        "engines.matrix.array_pixels": array[0] if array else None,
-        "engines.matrix.array_channels": array[1] if array else None,
+        f"{vector}.lanes": lanes,
+        f"{matrix}.array_pixels": array[0] if array else None,
+        f"{matrix}.array_channels": array[1] if array else None,
         **{f"memories.{each}.size_bytes": size for each, size in memory.items()},
         **fields,
     }

@@ -43,6 +43,16 @@ def test_every_built_in_chip_is_a_pattern(like: str) -> None:
     assert differing_fields(changed_chip(load_chip(like), {"clock_hz": clock}), made) == ()
 
 
+def test_engines_are_known_by_their_kind(tmp_path: Path) -> None:
+    done = invoke("wide", "--like", "gemmini", "--array", "32x32", "-o", tmp_path / "wide.yaml")
+    assert done.exit_code == 0, done.output
+    assert load_chip(tmp_path / "wide.yaml").matrix.array_channels == 32
+    assert (
+        "needs a field engines.vector.lanes"
+        in invoke("wide", "--like", "gemmini", "--lanes", 2, "-o", tmp_path / "no").stderr
+    )
+
+
 @pytest.mark.parametrize("name", ["true", "null", "on"])
 def test_a_name_stays_a_name(name: str) -> None:
     assert parse_chip(derived_text("stcp920", name, {}), "other").name == name
