@@ -5,16 +5,16 @@ Program --image, ELF--> program.elf, program.s, source_map.json        program.e
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 from codegen.neuralscale.asm.assembly_text import render
-from codegen.neuralscale.emit.emit import Image, SourceRange, emit_image
+from codegen.neuralscale.emit.emit import Image, emit_image
 from codegen.neuralscale.rolling.rolled import shared
 from codegen.riscv.elf import Elf, read_elf
 from codegen.riscv.elf_format import ElfError, OtherElfClass
 from codegen.riscv.elf_note import note_bytes, read_note
 from codegen.riscv.elf_writer import elf_bytes
+from codegen.source_map import SOURCE_MAP, source_map_text
 from codegen.target import ClusterFiles, MadeFor, OtherProgram
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
@@ -23,7 +23,6 @@ from partitioner.ir.graph import Constants, Graph
 
 EXECUTABLE = "program.elf"
 ASSEMBLY = "program.s"
-SOURCE_MAP = "source_map.json"
 
 
 def emit(program: Program, graph: Graph, constants: Constants, chip: Chip | None = None) -> ClusterFiles:
@@ -73,13 +72,6 @@ def _files(program: Program, image: Image, chip: Chip | None) -> ClusterFiles:
     files = {
         EXECUTABLE: executable,
         ASSEMBLY: render(image.items).encode(),
-        SOURCE_MAP: _source_map_text(image.source_map).encode(),
+        SOURCE_MAP: source_map_text(image.source_map).encode(),
     }
     return ClusterFiles(cores, EXECUTABLE, files, program.cluster)
-
-
-def _source_map_text(ranges: tuple[SourceRange, ...]) -> str:
-    """The source map as text, one range per line: start, end, core (-1 for all), operator (empty for start-up and
-    end)."""
-    lines = [json.dumps([r.start, r.end, r.core, r.source]) for r in ranges]
-    return '{"fields": ["start", "end", "core", "operator"],\n "ranges": [\n  ' + ",\n  ".join(lines) + "\n]}\n"

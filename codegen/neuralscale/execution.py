@@ -6,21 +6,16 @@ program.elf --simulate--> exit code        program.elf --trace--> timed streams 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from codegen.neuralscale.executable import SOURCE_MAP
 from codegen.neuralscale.simulator.options import CodeRange, InitialBytes, SimulationOptions
 from codegen.riscv.elf_format import ElfError
+from codegen.source_map import SOURCE_MAP, SourceMapError, source_ranges
 from codegen.target import ClusterFiles, Execution, SimulatorRun
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from isched.program.timed_ops import TimedStream
-
-
-class SourceMapError(ValueError):
-    """A source map that cannot be read."""
 
 
 def run(files: ClusterFiles, loads: Mapping[int, bytes], dumps: tuple[tuple[int, int], ...], seed: int) -> Execution:
@@ -29,13 +24,14 @@ def run(files: ClusterFiles, loads: Mapping[int, bytes], dumps: tuple[tuple[int,
     from codegen.neuralscale.simulator.memory.faults import SimulationError
 
     try:
+        ranges = source_ranges(files.files[SOURCE_MAP])
         options = SimulationOptions(
             cores=files.cores,
             cluster=files.cluster,
             loads=tuple(InitialBytes(address, data) for address, data in loads.items()),
             poison=True,
             seed=seed,
-            source_map=_source_ranges(files.files[SOURCE_MAP]),
+            source_map=tuple(CodeRange(r.start, r.end, r.source) for r in ranges if r.source),
         )
         result = simulate(files.files[files.executable], options)
         memory = {(address, size): result.read(address, size) for address, size in dumps}
@@ -67,12 +63,3 @@ def trace_again(executable: bytes, cores: int, chip: Chip, cluster: int = 0) -> 
     from codegen.neuralscale.trace.trace import trace_elf
 
     return trace_elf(executable, cores, chip, cluster, warm=True)
-
-
-def _source_ranges(text: bytes) -> tuple[CodeRange, ...]:
-    """The ranges of a source map that belong to an operator. Raises SourceMapError."""
-    try:
-        ranges = json.loads(text)["ranges"]
-        return tuple(CodeRange(int(start), int(end), str(source)) for start, end, _, source in ranges if source)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise SourceMapError(f"{SOURCE_MAP} is damaged: {error!r}") from error

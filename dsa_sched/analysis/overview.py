@@ -7,13 +7,13 @@ Times are those of one pass of the first program.
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from codegen.source_map import SOURCE_MAP, SourceMapError, source_ranges
 from codegen.target import Disassembles, symbol_of
 from dsa_sched.analysis.artifact_timing import RunTime, time_whole
 from dsa_sched.analysis.explanation_data import Explanation
@@ -37,8 +37,6 @@ STRETCHES = 300
 
 CODE_LINES = 60
 """Largest number of lines of machine code of a layer."""
-
-SOURCE_MAP = "source_map.json"
 
 SWEEPS = 8
 """Number of times that the layers of each rank are ordered, by turns by those above and by those below."""
@@ -226,12 +224,15 @@ def _times(found: Explanation | KernelExplanation, chip: Chip) -> dict[str, tupl
 
 
 def _code(artifact: Artifact) -> dict[str, list[str]]:
-    """Symbol of an operator -> the first lines of its machine code in the first program."""
+    """Symbol of an operator -> the first lines of its machine code in the first program. Raises TargetError."""
     target, program = target_of(artifact.chip), artifact.clusters[0]
     if not isinstance(target, Disassembles) or SOURCE_MAP not in program.files:
         return {}
-    ranges = _ranges(program.files[SOURCE_MAP])
-    starts = [start for start, _ in ranges]
+    try:
+        ranges = source_ranges(program.files[SOURCE_MAP])
+    except SourceMapError as error:
+        raise TargetError(artifact.manifest.model, needs="a source map", has=str(error)) from error
+    starts = [each.start for each in ranges]
     found: dict[str, list[str]] = {}
     listing = target.disassemble(program.files[program.executable])
     for line in (line for lines in listing for line in lines.splitlines()):
@@ -239,19 +240,11 @@ def _code(artifact: Artifact) -> dict[str, list[str]]:
         if not text:  # a label
             continue
         place = bisect_right(starts, int(address, 16)) - 1
-        if place >= 0 and ranges[place][1]:
-            lines = found.setdefault(symbol_of(ranges[place][1]), [])
+        if place >= 0 and ranges[place].source:
+            lines = found.setdefault(symbol_of(ranges[place].source), [])
             if len(lines) < CODE_LINES:
                 lines.append(line)
     return found
-
-
-def _ranges(source_map: bytes) -> list[tuple[int, str]]:
-    """First address and operator of each range of code. Raises TargetError for anything else."""
-    try:
-        return sorted((int(start), str(operator)) for start, _, _, operator in json.loads(source_map)["ranges"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise TargetError(SOURCE_MAP, needs="ranges of start, end, core and operator", has=str(error)) from error
 
 
 def _over_time(run: RunTime, chip: Chip) -> RunOverTime:

@@ -5,9 +5,8 @@ Program --streams as code--> program.elf, program.s, source_map.json
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 
 from codegen.gemmini.emit.core_code import constant, stream_code
 from codegen.gemmini.isa.geometry import BASE, CODE_BYTES
@@ -19,6 +18,7 @@ from codegen.riscv.elf import Elf, read_elf
 from codegen.riscv.elf_format import ELF64, ElfError, ElfSymbol, OtherElfClass, SymbolKind
 from codegen.riscv.elf_note import note_bytes, read_note
 from codegen.riscv.elf_writer import ElfSegment, SegmentFlags, elf_bytes
+from codegen.source_map import SOURCE_MAP, SourceRange, source_map_text
 from codegen.target import ClusterFiles, MadeFor, OtherProgram, symbol_of
 from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit, TargetError
@@ -26,7 +26,7 @@ from hw_models.infeasible import Infeasible, Lever, ProgramSubject
 from isched.program.program import Instr, Program
 from partitioner.ir.graph import Constants, Graph
 
-EXECUTABLE, ASSEMBLY, SOURCE_MAP = "program.elf", "program.s", "source_map.json"
+EXECUTABLE, ASSEMBLY = "program.elf", "program.s"
 
 HOST_BYTES = 128
 """Bytes at the end of the code's part of the memory in which the program tells its host that it has ended."""
@@ -42,29 +42,20 @@ _FLOATS_ON = 1 << 13
 _END = 31
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorCode:
-    """Code [start, end) of an operator."""
-
-    start: int
-    end: int
-    source: str
-
-
 def emit(program: Program, graph: Graph, constants: Constants, chip: Chip) -> ClusterFiles:
     """The files of a program: executable, assembly text and source map. Raises DoesNotFit for a program with too much
     code."""
     code = start_code()
-    ranges: list[OperatorCode] = []
+    ranges: list[SourceRange] = []
     (stream,) = program.streams
     for instr in stream.instrs:
         start = BASE + 4 * len(code)
         code += _code(program, instr)
         end = BASE + 4 * len(code)
         if ranges and ranges[-1].source == instr.source:
-            ranges[-1] = OperatorCode(ranges[-1].start, end, instr.source)
+            ranges[-1] = replace(ranges[-1], end=end)
         else:
-            ranges.append(OperatorCode(start, end, instr.source))
+            ranges.append(SourceRange(start, end, 0, instr.source))
     code += end_code()
     text = b"".join(CODEC.encode(word).to_bytes(4, "little") for word in code)
     if len(text) > CODE_BYTES - HOST_BYTES:
@@ -81,7 +72,7 @@ def emit(program: Program, graph: Graph, constants: Constants, chip: Chip) -> Cl
     files = {
         EXECUTABLE: elf_bytes(BASE, segments, host_symbols(), note_bytes(owner), ELF64),
         ASSEMBLY: "".join(f"    {format_instruction(word)}\n" for word in code).encode(),
-        SOURCE_MAP: _source_map(ranges).encode(),
+        SOURCE_MAP: source_map_text(ranges).encode(),
     }
     return ClusterFiles(1, EXECUTABLE, files, program.cluster)
 
@@ -135,11 +126,6 @@ def host_symbols() -> tuple[ElfSymbol, ...]:
         ElfSymbol("tohost", TOHOST, 8, SymbolKind.OBJECT),
         ElfSymbol("fromhost", FROMHOST, 8, SymbolKind.OBJECT),
     )
-
-
-def _source_map(ranges: list[OperatorCode]) -> str:
-    lines = [json.dumps([r.start, r.end, 0, r.source]) for r in ranges]
-    return '{"fields": ["start", "end", "core", "operator"],\n "ranges": [\n  ' + ",\n  ".join(lines) + "\n]}\n"
 
 
 def made_for(executable: bytes) -> MadeFor | None:

@@ -32,6 +32,12 @@ class MachineError(ValueError):
     """A request that no run can answer: bytes outside of memory."""
 
 
+def require_memory(address: int, size_bytes: int) -> None:
+    """Check that bytes lie in the main memory. Raises MachineError."""
+    if not BASE <= address <= BASE + MAIN_BYTES - size_bytes:
+        raise MachineError(f"{size_bytes} bytes at {address:#x} are not memory")
+
+
 @dataclass(frozen=True, slots=True)
 class MachineResult:
     """End of a run. `fault` is empty where the program ended by itself with `exit_code`."""
@@ -50,8 +56,7 @@ class MachineResult:
 
     def read(self, address: int, size_bytes: int) -> bytes:
         """Memory after the run. Raises MachineError."""
-        if not BASE <= address <= BASE + MAIN_BYTES - size_bytes:
-            raise MachineError(f"{size_bytes} bytes at {address:#x} are not memory")
+        require_memory(address, size_bytes)
         return self.memory[address - BASE : address - BASE + size_bytes].tobytes()
 
 
@@ -67,6 +72,7 @@ def simulate(
     elf = read_elf(executable, ELF64)
     memory, known = np.zeros(MAIN_BYTES, np.uint8), np.zeros(MAIN_BYTES, np.uint8)
     for segment in elf.segments:
+        require_memory(segment.address, segment.memory_bytes)  # before so many zeros are made
         _place(memory, known, segment.address, bytes(segment.data) + bytes(segment.memory_bytes - len(segment.data)))
     for address, data in loads.items():
         _place(memory, known, address, data)
@@ -107,9 +113,8 @@ def simulate(
 
 
 def _place(memory: npt.NDArray[np.uint8], known: npt.NDArray[np.uint8], address: int, data: bytes) -> None:
+    require_memory(address, len(data))
     start = address - BASE
-    if start < 0 or start + len(data) > len(memory):
-        raise MachineError(f"{len(data)} bytes at {address:#x} are not memory")
     memory[start : start + len(data)] = np.frombuffer(data, np.uint8)
     known[start : start + len(data)] = 1
 

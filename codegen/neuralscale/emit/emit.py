@@ -19,6 +19,7 @@ from codegen.neuralscale.emit.frame import TRAP_RECORD, code_bytes, ending, star
 from codegen.neuralscale.emit.memory_map import CODE_BASE, CONTROL_BASE, DATA_BASE, address_of
 from codegen.riscv.elf_format import ElfSymbol, SymbolKind
 from codegen.riscv.elf_writer import ElfSegment, SegmentFlags
+from codegen.source_map import SourceRange
 from codegen.target import symbol_of
 from hw_models.errors import DoesNotFit
 from hw_models.infeasible import Infeasible, Lever, ProgramSubject
@@ -33,16 +34,6 @@ Piece: TypeAlias = tuple[str, int, str, int]
 
 Written: TypeAlias = tuple[str, int, str, list[Item]]
 """Consecutive code with its items: symbol, core, operator, items."""
-
-
-@dataclass(frozen=True, slots=True)
-class SourceRange:
-    """Code addresses [start, end) of one core that belong to one operator (empty name: start-up and end)."""
-
-    start: int
-    end: int
-    core: int
-    source: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ fault of the program. Dumps are written only when the guest ended by itself, eac
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -22,15 +21,9 @@ from codegen.neuralscale.simulator.options import (
     SimulationOptions,
 )
 from codegen.riscv.elf_format import ElfError
+from codegen.run_files import contents, dump_name, make_dump_folder, shell_code, write_dump
 from codegen.target import MemoryDump, SimulatorRun
 from hw_models.errors import TargetError
-from hw_models.scratch import replace_file
-
-
-def dump_name(dump: MemoryDump) -> str:
-    """`0xADDRESS_0xBYTES.bin`, lower-case hexadecimal without padding, after `CORE.` where a core is named."""
-    core = "" if dump.core is None else f"{dump.core}."
-    return f"{core}{dump.address:#x}_{dump.size_bytes:#x}.bin"
 
 
 def run_iss(program: Path, run: SimulatorRun, source_map: tuple[CodeRange, ...] = ()) -> int:
@@ -44,7 +37,7 @@ def run_iss(program: Path, run: SimulatorRun, source_map: tuple[CodeRange, ...] 
         options = SimulationOptions(
             cores=run.cores,
             cluster=run.cluster,
-            loads=tuple(InitialBytes(load.address, _contents(load.file, "load"), load.core) for load in run.loads),
+            loads=tuple(InitialBytes(load.address, contents(load.file, "load"), load.core) for load in run.loads),
             max_instructions=DEFAULT_MAX_INSTRUCTIONS if run.max_instructions is None else run.max_instructions,
             poison=run.poison,
             seed=run.seed,
@@ -52,8 +45,8 @@ def run_iss(program: Path, run: SimulatorRun, source_map: tuple[CodeRange, ...] 
             source_map=source_map,
         )
         if run.dumps:
-            _make_folder(run.dump_path)
-        result = simulate(_contents(program, "program"), options)
+            make_dump_folder(run.dump_path)
+        result = simulate(contents(program, "program"), options)
     except ElfError as error:
         raise TargetError(f"{program}: {error}") from None
     except SimulationError as error:
@@ -64,16 +57,8 @@ def run_iss(program: Path, run: SimulatorRun, source_map: tuple[CodeRange, ...] 
         print(f"{result.fault.kind}: {result.fault.message}", file=sys.stderr)
         return result.exit_code
     for dump in run.dumps:
-        _write(run.dump_path / dump_name(dump), result.read(dump.address, dump.size_bytes, dump.core))
-    # A shell sees eight bits; a code whose eight bits would show as success must not pass as one.
-    return result.exit_code & 0xFF or (255 if result.exit_code else 0)
-
-
-def _contents(path: Path, what: str) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise TargetError(f"cannot read the {what} {path}: {error.strerror}") from None
+        write_dump(run.dump_path, dump, result.read(dump.address, dump.size_bytes, dump.core))
+    return shell_code(result.exit_code)
 
 
 def _check_dump(dump: MemoryDump, cores: int) -> None:
@@ -83,19 +68,3 @@ def _check_dump(dump: MemoryDump, cores: int) -> None:
         check_range(dump.address, dump.size_bytes, f"dump {dump_name(dump)}")
     except SimulationError as error:
         raise TargetError(str(error)) from None
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise TargetError(f"cannot make the folder {folder} for dumps: {error.strerror}") from None
-    if not os.access(folder, os.W_OK):
-        raise TargetError(f"cannot write dumps to {folder}: no permission")
-
-
-def _write(path: Path, data: bytes) -> None:
-    try:
-        replace_file(path, lambda stream: stream.write(data))
-    except OSError as error:
-        raise TargetError(f"cannot write the dump {path}: {error.strerror}") from None

@@ -18,7 +18,7 @@ from codegen.gemmini.emit.executable import end_code, host_segment, host_symbols
 from codegen.gemmini.isa.geometry import BASE
 from codegen.gemmini.isa.operations import ACCUMULATE, ACCUMULATOR, FULL_WIDTH, GARBAGE
 from codegen.gemmini.isa.table import CODEC, instruction
-from codegen.gemmini.simulator.machine import MachineResult, simulate
+from codegen.gemmini.simulator.machine import MachineError, MachineResult, simulate
 from codegen.gemmini.streams.streams import Elements, Item, Loop, Operand, looped, once, operands_of, stream_of
 from codegen.riscv.codec import Instruction
 from codegen.riscv.elf_format import ELF64
@@ -106,6 +106,13 @@ def test_a_fault_names_place_and_instruction(name: str) -> None:
     assert said in result.fault
     assert result.fault.startswith(f"pc {result.pc:#x}, ")
     assert result.exit_code == 126
+
+
+def test_a_segment_larger_than_memory_is_refused_before_it_is_made() -> None:
+    huge = ElfSegment(".zeros", BASE + (1 << 20), (b"",), SegmentFlags.READ_WRITE, zero_bytes=1 << 60)
+    code = ElfSegment(".text", BASE, (bytes(4),), SegmentFlags.READ_EXECUTE)
+    with pytest.raises(MachineError, match="are not memory"):
+        simulate(elf_bytes(BASE, (code, huge), host_symbols(), b"", ELF64), {})
 
 
 def test_the_core_takes_no_odd_addresses() -> None:

@@ -141,5 +141,15 @@ def test_the_commands_know_the_target(tmp_path: Path) -> None:
     ran = CliRunner().invoke(cli, ["iss", program, "--trace", str(tmp_path / "trace")])
     assert ran.exit_code == 0, ran.output
     assert "config_ex weight_stationary=1 a_stride=1 c_stride=1" in (tmp_path / "trace").read_text()
+    dumped = CliRunner().invoke(cli, ["iss", program, "--dump", "0x80000000:4", "--dump-path", str(tmp_path)])
+    assert (dumped.exit_code, (tmp_path / "0x80000000_0x4.bin").stat().st_size) == (0, 4), dumped.output
+    for words, said in (
+        (("--dump", "0x10:4"), "are not memory"),
+        (("--dump", "0:0x80000000:4"), "needs addresses of the main memory"),
+        (("--load", f"0x80000000={tmp_path / 'none'}"), "none"),
+    ):
+        wrong = CliRunner().invoke(cli, ["iss", program, "--trace", str(tmp_path / "not"), *words])
+        assert (wrong.exit_code, said in wrong.stderr) in ((1, True), (2, True)), wrong.output
+        assert not (tmp_path / "not").exists()
     poisoned = CliRunner().invoke(cli, ["iss", program, "--poison"])
     assert (poisoned.exit_code, "were not written" in poisoned.stderr) == (126, True)
