@@ -20,7 +20,7 @@ PLANNING = ("partitioner", "isched")
 
 ERRORS = frozenset({
     "UserError", "FileError", "ChipError", "ModelError", "PlacementError", "PlanError", "DoesNotFit", "RefusedInput",
-    "TargetError", "TextError", "Unsupported",
+    "TargetError", "OtherProgram", "TextError", "Unsupported",
 })  # fmt: skip
 EVERYTHING = frozenset({"Exception", "BaseException", ""})
 """Handlers that catch our errors too."""
