@@ -11,7 +11,6 @@ the operator in it; other operators are computed in float32, and their results q
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -195,25 +194,33 @@ class _Exact:
         total = self.op("Cast", self.op(node.op_type, x, w, **attributes), to=TensorProto.DOUBLE)
         scaled = self.op("Mul", total, self.constant(scales.reshape(along)))
         if len(node.input) > 2 and node.input[2]:
-            bias = self.bias(node.input[2])
+            bias = self.numbers(node.input[2])
             if bias is None:
                 return
             scaled = self.op("Add", scaled, self.constant(bias.reshape(-1, *(1,) * inner)))
         self.wide[node.output[0]] = scaled
 
-    def bias(self, name: str) -> Array | None:
-        node = self.made.get(name)
-        if node is None:
-            return self.constants.get(name)
-        found = self.grid(node, 1) if node.op_type == "DequantizeLinear" and node.input[0] in self.constants else None
-        return None if found is None else (self.constants[node.input[0]].astype(np.float64) - found[1]) * found[0]
+    def numbers(self, name: str) -> Floats | None:
+        """A constant as its file says it, in float64, which holds what overflows in float32; None for other values."""
+        node, array = self.made.get(name), self.constants.get(name)
+        if array is not None:
+            return array.astype(np.float64) if array.dtype.kind == "f" else None
+        if node is None or node.op_type != "DequantizeLinear" or node.input[0] not in self.constants:
+            return None
+        integers = self.constants[node.input[0]]
+        found = self.grid(node, integers.ndim)
+        return None if found is None else (integers.astype(np.float64) - found[1]) * found[0]
 
     def keep(self, node: onnx.NodeProto) -> None:
-        numbers = node.input if node.op_type in ("Add", "Sub", "Mul") else node.input[:1]
-        if all(name in self.wide for name in numbers):
-            inputs: Sequence[str] = [self.wide.get(name, name) for name in node.input]
-            attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-            self.wide[node.output[0]] = self.op(node.op_type, *inputs, **attributes)
+        operands = node.input if node.op_type in ("Add", "Sub", "Mul") else node.input[:1]
+        if not any(name in self.wide for name in operands):
+            return
+        constants = {name: self.numbers(name) for name in operands if name not in self.wide}
+        if any(array is None for array in constants.values()):
+            return
+        wide = self.wide | {name: self.constant(array) for name, array in constants.items() if array is not None}
+        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        self.wide[node.output[0]] = self.op(node.op_type, *(wide.get(name, name) for name in node.input), **attributes)
 
     def clip(self, node: onnx.NodeProto) -> None:
         bounds = [self.constants.get(name) for name in node.input[1:] if name]

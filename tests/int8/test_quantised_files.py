@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from onnx.parser import parse_model
 
 from codegen.neuralscale.kernels.dispatch import WANTS
 from dsa_sched.frontend.load import load_model
@@ -17,6 +18,7 @@ from dsa_sched.frontend.quantised.dialects import spell_out_quantised
 from dsa_sched.pipeline.driver import compile_model
 from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.exact_integers import with_exact_integers
+from dsa_sched.verification.onnx_reference import OnnxReference
 from dsa_sched.verification.verify import verify_model
 from hw_models.errors import ModelError
 from partitioner.planners.levels import O0, planner_or_auto
@@ -107,6 +109,20 @@ def test_exact_arithmetic_is_that_of_numpy(tmp_path: Path) -> None:
     units = sums * stored["x_scale"].astype(np.float64) * stored["wq_scale"].astype(np.float64) / stored["q_scale"]
     assert np.array_equal(qq, np.clip(np.round(units), -128, 127))
     assert np.array_equal(qx, np.clip(np.round(x / stored["x_scale"].astype(np.float64)), -128, 127))
+
+
+def test_exact_constants_may_be_beyond_fp32() -> None:
+    """-127 steps of 2.68e36, as a quantised mask has them, are beyond fp32; no element of it becomes 0 * infinity."""
+    model = parse_model("""<ir_version: 8, opset_import: ["": 17]> masks (float[4] x) => (int8[4] y)
+        <float s = {0.25}, int8 z = {0}, int8 m = {-127}, float far = {2.6793887e36}> {
+            q = QuantizeLinear(x, s, z)
+            a = DequantizeLinear(q, s, z)
+            b = DequantizeLinear(m, far, z)
+            p = Mul(a, b)
+            y = QuantizeLinear(p, far, z)
+        }""")
+    x = np.array([0, 0.25, -0.5, 1], np.float32)
+    assert OnnxReference(model).values({"x": x})["y"].tolist() == [0, -32, 64, -127]
 
 
 def test_sixteen_bits_and_gpus_are_refused_in_a_sentence(tmp_path: Path) -> None:
