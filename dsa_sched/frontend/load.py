@@ -16,6 +16,7 @@ import numpy.typing as npt
 import onnx
 
 from codegen.generic import NEUTRAL
+from dsa_sched.frontend.decomposition.caches import with_caches
 from dsa_sched.frontend.graph.build import Built, build_graph
 from dsa_sched.frontend.graph.tables import with_tables
 from dsa_sched.frontend.integers.preparation import prepare
@@ -216,7 +217,7 @@ def _simplified(
     if wants.int8:
         model = with_pairs(model, values)
     network = replace(fold_constants(model, values), rounding=wants.rounding)
-    network = quantised(network, wants, judge.packing)
+    network = with_caches(quantised(network, wants, judge.packing))
     network = prepare(with_row_lookups(network)) if wants.words else network
     require_whole(wants.whole)
     return model, simplify(network, wants)

@@ -17,17 +17,21 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, helper
 
+from dsa_sched.frontend.decomposition.fused_operators import FUSED
 from dsa_sched.frontend.network.bindings import Bindings, bind_inputs
 from dsa_sched.frontend.network.functions import inline_functions
 from dsa_sched.frontend.network.names import keep_names_apart
 from dsa_sched.frontend.network.network import graphs_of, name_nodes
 from dsa_sched.frontend.network.refusals import RefusedNode
 from dsa_sched.frontend.network.shapes import first_line, skeleton
-from dsa_sched.frontend.quantised.dialects import spell_out_quantised
+from dsa_sched.frontend.network.spelling import spell_out
+from dsa_sched.frontend.quantised.dialects import QUANTISED, without_dynamic_grids
 from dsa_sched.frontend.rules.operators import Known, unknown_nodes
 from hw_models.errors import ModelError, size_text
 
 LARGEST_MODEL_BYTES = 2 << 30
+SPELLED = {**QUANTISED, **FUSED}
+"""Operators that are spelled out as others."""
 LEAST_IR = 8
 """IR version of written files: every onnxruntime of the last years reads it."""
 MOST_DIGITS = 18
@@ -138,7 +142,8 @@ def _checked(model: onnx.ModelProto, who: str, sha256: str, known: Known) -> Mod
     the checker would stop at the first unknown one."""
     inline_functions(model, who)
     name_nodes(model)
-    spell_out_quantised(model)
+    without_dynamic_grids(model)
+    spell_out(model, SPELLED)
     keep_names_apart(model, who)
     refused = unknown_nodes(model, known)
     if not refused:

@@ -11,10 +11,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import dsa_sched
-from dsa_sched.frontend.quantised.dialects import MICROSOFT, OF_ONNXRUNTIME, STANDARD
+from dsa_sched.frontend.network.spelling import MICROSOFT
+from dsa_sched.frontend.quantised.dialects import QUANTISED
 from hw_models.errors import ModelError
-
-QUANTISED = {**dict.fromkeys(STANDARD, ""), **dict.fromkeys(OF_ONNXRUNTIME, MICROSOFT)}
 
 
 def model_of(nodes: Sequence[onnx.NodeProto]) -> onnx.ModelProto:
@@ -25,10 +24,10 @@ def model_of(nodes: Sequence[onnx.NodeProto]) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=sets, ir_version=8)
 
 
-@pytest.mark.parametrize("op_type", QUANTISED)
+@pytest.mark.parametrize(("domain", "op_type"), QUANTISED)
 @pytest.mark.parametrize(("inputs", "outputs"), [(0, 0), (1, 0), (1, 1), (3, 1), (9, 0)])
-def test_missing_operands_and_results_are_refused(op_type: str, inputs: int, outputs: int) -> None:
-    node = helper.make_node(op_type, ["x"] * inputs, ["y"] * outputs, domain=QUANTISED[op_type])
+def test_missing_operands_and_results_are_refused(domain: str, op_type: str, inputs: int, outputs: int) -> None:
+    node = helper.make_node(op_type, ["x"] * inputs, ["y"] * outputs, domain=domain)
     with pytest.raises(ModelError):
         dsa_sched.compile(model_of([node]), chip="stcp920", level="O0")
 

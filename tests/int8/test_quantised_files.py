@@ -14,7 +14,8 @@ from onnx.parser import parse_model
 from codegen.neuralscale.kernels.dispatch import WANTS
 from dsa_sched.frontend.load import load_model
 from dsa_sched.frontend.network.refusals import Judge
-from dsa_sched.frontend.quantised.dialects import spell_out_quantised
+from dsa_sched.frontend.network.spelling import spell_out
+from dsa_sched.frontend.quantised.dialects import QUANTISED
 from dsa_sched.pipeline.driver import compile_model
 from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.verification.exact_integers import with_exact_integers
@@ -84,7 +85,7 @@ def test_spelled_out_operators_mean_what_the_runtime_computes(
     """onnxruntime on its own operators against onnxruntime on ours, to a step of rounding."""
     path = quantised_file(build(), "operators", tmp_path)
     original, spelled = onnx.load(path), onnx.load(path)
-    spell_out_quantised(spelled)
+    spell_out(spelled, QUANTISED)
     onnx.checker.check_model(spelled)
     assert not {node.domain for node in spelled.graph.node} - {""}
     (item,) = original.graph.input

@@ -6,7 +6,7 @@ The scale is applied to q, the smallest of the three places, where its rounding 
 of two is exact. Several heads of q that share one of k and v are rows of one product: nothing is copied. Masked scores
 are minus infinity, as in ONNX.
 
-A node that a file spells out may have settings that no file can give it: `unguarded` (`attention_bias.py`), and
+A node may have settings that no file can give it: `unguarded` and `past` (`attention_bias.py`), and
 `fill`: scores become this number where the condition, its fourth input, is not `kept`. A node that a target is given
 whole has the setting `in_form`.
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf, sqrt
 
-from dsa_sched.frontend.decomposition.attention_bias import UNGUARDED, Bias, added_mask, bias_of, spreads
+from dsa_sched.frontend.decomposition.attention_bias import PAST, UNGUARDED, Bias, added_mask, bias_of, spreads
 from dsa_sched.frontend.network.chain import Chain, Rule, Shape
 from dsa_sched.frontend.network.network import Node
 
@@ -25,8 +25,8 @@ WINDOWS = ("is_causal", "left_window_size", "right_window_size")
 
 
 def stays_whole(node: Node) -> bool:
-    """Whether ONNX can express it as one node."""
-    return node.number(FILL, -inf) == -inf and not node.integer(UNGUARDED, 0)
+    """Whether ONNX can express it as one node that keeps no keys."""
+    return node.number(FILL, -inf) == -inf and not node.integer(UNGUARDED, 0) and not node.integer(PAST, 0)
 
 
 def swapped(rank: int) -> Shape:
@@ -37,13 +37,13 @@ def swapped(rank: int) -> Shape:
 def _attention(chain: Chain, node: Node) -> bool:
     if any([*node.inputs[4:], *node.outputs[1:]]) or len({chain.shape(name)[:1] for name in node.inputs[:3]}) != 1:
         return False
-    heads = _in_heads(chain, node)
+    heads = in_heads(chain, node)
     return heads is not None and _joined(chain, node, _attended(chain, node, *heads))
 
 
 def _as_one(chain: Chain, node: Node) -> bool:
     """Keep one node, with operands by head, its scale and a mask that is added."""
-    heads = None if any([*node.inputs[4:], *node.outputs[1:]]) else _in_heads(chain, node)
+    heads = None if any([*node.inputs[4:], *node.outputs[1:]]) else in_heads(chain, node)
     if heads is None:
         return False
     q, k, v = (chain.shape(name) for name in heads)
@@ -68,7 +68,7 @@ def _joined(chain: Chain, node: Node, result: str) -> bool:
     return bool(result)
 
 
-def _in_heads(chain: Chain, node: Node) -> tuple[str, str, str] | None:
+def in_heads(chain: Chain, node: Node) -> tuple[str, str, str] | None:
     """q, k and v as (batch, head, row, element); None where their shapes do not go together."""
     counts = [node.integer(name, 0) for name in ("q_num_heads", "kv_num_heads")]
     operands = []
@@ -141,7 +141,7 @@ ATTENTION_WHOLE: Mapping[str, Rule] = {"Attention": _as_one}
 """Rule for attention that is wanted whole: one form for all that ONNX has."""
 
 ATTENTION_LIMITS: Mapping[str, str] = {
-    "Attention": "past keys and values, computed lengths and other outputs are not taken; heads of q, k and v must "
-    "divide, and a mask must spread over the scores"
+    "Attention": "scores as an output, and lengths next to past keys, are not taken; heads of q, k and v must divide, "
+    "and a mask must spread over the scores"
 }
 """Text for the user where the rule returns False."""

@@ -27,6 +27,8 @@ from dsa_sched.frontend.network.terms import Term, number, triangle
 from dsa_sched.frontend.network.traced import TracedArray
 
 UNGUARDED = "unguarded"
+PAST = "past"
+"""Setting: the number of keys that come before the one of the first row."""
 BOOL, FLOAT = int(onnx.TensorProto.BOOL), int(onnx.TensorProto.FLOAT)
 
 
@@ -81,10 +83,10 @@ class _Window:
 def _window(node: Node, rows: int, columns: int) -> _Window | None:
     """The window that is_causal and the widths to the left and the right leave; None where it hides nothing."""
     left, right = (node.integer(f"{side}_window_size", -1) for side in ("left", "right"))
-    right = 0 if node.integer("is_causal", 0) else right
+    right, past = 0 if node.integer("is_causal", 0) else right, node.integer(PAST, 0)
     place = np.arange(columns)[None, :] - np.arange(rows)[:, None]
-    ends = (*(((right, False),) if right >= 0 else ()), *(((-left, True),) if left >= 0 else ()))
-    kept = (place <= (right if right >= 0 else columns)) & (place >= (-left if left >= 0 else -rows))
+    ends = (*(((past + right, False),) if right >= 0 else ()), *(((past - left, True),) if left >= 0 else ()))
+    kept = (place <= (past + right if right >= 0 else columns)) & (place >= (past - left if left >= 0 else -rows))
     return _Window(kept, ends) if ends else None
 
 

@@ -259,7 +259,7 @@ def _whole_axes() -> tuple[Probe, ...]:
 
 
 def _attention() -> tuple[Probe, ...]:
-    heads, fewer, flat = (1, 4, 6, 8), (1, 2, 6, 8), (1, 6, 16)
+    heads, fewer, fewer_rows, flat = (1, 4, 6, 8), (1, 2, 6, 8), (1, 4, 2, 8), (1, 6, 16)
     counts = {"q_num_heads": 2, "kv_num_heads": 2}
     tables = (_numbers(1, 6, 4), _numbers(1, 6, 4))
     return (
@@ -272,6 +272,10 @@ def _attention() -> tuple[Probe, ...]:
         Probe("Attention", "left_window_size", (heads, heads, heads), {"left_window_size": 2}, opset=25),
         Probe("Attention", "softcap", (heads, heads, heads), {"softcap": 2.0}),
         Probe("Attention", "past keys and values", (heads, heads, heads, None, heads, heads), outputs=3),
+        Probe("Attention", "lengths", (heads, heads, heads, None, None, None, Whole((1,))), opset=24),
+        Probe("Attention", "scores", (heads, heads, heads), outputs=4),
+        Probe("TensorScatter", "a place", (heads, fewer_rows, Whole((1,))), opset=24),
+        Probe("TensorScatter", "circular", (heads, fewer_rows, Whole((1,))), {"mode": "circular"}, opset=24),
         Probe("RotaryEmbedding", "by head", (heads, *tables)),
         Probe("RotaryEmbedding", "heads side by side", (flat, *tables), {"num_heads": 2}),
         Probe("RotaryEmbedding", "interleaved", (heads, *tables), {"interleaved": 1}),

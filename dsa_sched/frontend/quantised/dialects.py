@@ -11,174 +11,135 @@ integers becomes one of its numbers with dequantised weights, which is nearer to
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from dsa_sched.frontend.network.network import opset_of, replace_nodes
+from dsa_sched.frontend.network.spelling import MICROSOFT, Attributes, Rules, Spelled, Spelling
 
-Attributes = dict[str, Any]
-
-MICROSOFT = "com.microsoft"
 ALONG_AXES = 13
 """First operator set whose DequantizeLinear has scales along an axis."""
 
 
-@dataclass
-class _Spelling:
-    """The nodes that replace one; new names begin with the node's."""
-
-    model: onnx.ModelProto
-    node: onnx.NodeProto
-    constants: Mapping[str, onnx.TensorProto]
-    taken: set[str]
-    nodes: list[onnx.NodeProto] = field(default_factory=list)
-    stored: list[onnx.TensorProto] = field(default_factory=list)
-
-    def fresh(self, suffix: str) -> str:
-        name, count = f"{self.node.name}_{suffix}", 1
-        while name in self.taken:
-            count += 1
-            name = f"{self.node.name}_{suffix}{count}"
-        self.taken.add(name)
-        return name
-
-    def input(self, position: int) -> str:
-        return self.node.input[position] if position < len(self.node.input) else ""
-
-    def attributes(self, *dropped: str) -> Attributes:
-        return {a.name: helper.get_attribute_value(a) for a in self.node.attribute if a.name not in dropped}
-
-    def array(self, name: str) -> npt.NDArray[np.generic] | None:
-        return numpy_helper.to_array(self.constants[name]) if name in self.constants else None
-
-    def constant(self, array: npt.NDArray[np.generic], suffix: str) -> str:
-        name = self.fresh(suffix)
-        self.stored.append(numpy_helper.from_array(array, name))
-        return name
-
-    def add(self, op_type: str, inputs: Sequence[str], attributes: Attributes | None = None, output: str = "") -> str:
-        output = output or self.fresh(op_type.lower())
-        name = self.node.name if op_type not in ("DequantizeLinear", "QuantizeLinear") else self.fresh("node")
-        self.nodes.append(helper.make_node(op_type, list(inputs), [output], name=name, **(attributes or {})))
-        return output
-
-    def numbers(self, position: int, axis: int | None = None) -> str:
-        """The dequantised operand of three inputs from a position on: integers, scale and zero point."""
-        x, scale, zero = (self.input(position + offset) for offset in range(3))
-        held = self.constants.get(scale)
-        along = {"axis": axis} if axis is not None and held is not None and int(np.prod(held.dims)) > 1 else {}
-        return self.add("DequantizeLinear", [x, scale, *([zero] if zero else [])], along)
-
-    def quantised(self, x: str, position: int) -> None:
-        """The result, with scale and zero point from a position on."""
-        grid = [name for name in (self.input(position), self.input(position + 1)) if name]
-        self.add("QuantizeLinear", [x, *grid], output=self.node.output[0])
-
-    def bias(self, name: str, *scales: str) -> str | None:
-        """int32 sums that are added, in the product of the operands' scales; None where these are computed."""
-        arrays = [self.array(scale) for scale in scales]
-        if any(array is None for array in arrays):
-            return None
-        vectors = [array.reshape(-1).astype(np.float64) for array in arrays if array is not None]
-        scale = np.prod(np.broadcast_arrays(*vectors), axis=0)
-        scale = scale.astype(np.float32)
-        stored = self.constant(scale if scale.size > 1 else scale.reshape(()), "bias_scale")
-        return self.add("DequantizeLinear", [name, stored], {"axis": 0} if scale.size > 1 else {})
+def _numbers(s: Spelling, position: int, axis: int | None = None) -> str:
+    """The dequantised operand of three inputs from a position on: integers, scale and zero point."""
+    x, scale, zero = (s.input(position + offset) for offset in range(3))
+    held = s.constants.get(scale)
+    along = {"axis": axis} if axis is not None and held is not None and int(np.prod(held.dims)) > 1 else {}
+    return s.add("DequantizeLinear", [x, scale, *([zero] if zero else [])], along)
 
 
-def _conv(s: _Spelling) -> bool:
-    operands = [s.numbers(0), s.numbers(3, axis=0)]
+def _quantise(s: Spelling, x: str, position: int) -> None:
+    """The result, with scale and zero point from a position on."""
+    grid = [name for name in (s.input(position), s.input(position + 1)) if name]
+    s.add("QuantizeLinear", [x, *grid], output=s.node.output[0])
+
+
+def _bias(s: Spelling, name: str, *scales: str) -> str | None:
+    """int32 sums that are added, in the product of the operands' scales; None where these are computed."""
+    arrays = [s.array(scale) for scale in scales]
+    if any(array is None for array in arrays):
+        return None
+    vectors = [array.reshape(-1).astype(np.float64) for array in arrays if array is not None]
+    scale = np.prod(np.broadcast_arrays(*vectors), axis=0)
+    scale = scale.astype(np.float32)
+    stored = s.constant(scale if scale.size > 1 else scale.reshape(()), "bias_scale")
+    return s.add("DequantizeLinear", [name, stored], {"axis": 0} if scale.size > 1 else {})
+
+
+def _conv(s: Spelling) -> bool:
+    operands = [_numbers(s, 0), _numbers(s, 3, axis=0)]
     if s.input(8):
-        bias = s.bias(s.input(8), s.input(1), s.input(4))
+        bias = _bias(s, s.input(8), s.input(1), s.input(4))
         if bias is None:
             return False
         operands.append(bias)
-    s.quantised(s.add("Conv", operands, s.attributes()), 6)
+    _quantise(s, s.add("Conv", operands, s.attributes(), own=True), 6)
     return True
 
 
-def _matmul(s: _Spelling) -> bool:
-    s.quantised(s.add("MatMul", [s.numbers(0), s.numbers(3, axis=-1)]), 6)
+def _matmul(s: Spelling) -> bool:
+    _quantise(s, s.add("MatMul", [_numbers(s, 0), _numbers(s, 3, axis=-1)], own=True), 6)
     return True
 
 
-def _gemm(s: _Spelling) -> bool:
+def _gemm(s: Spelling) -> bool:
     across = bool(s.attributes().get("transB", 0))
-    operands = [s.numbers(0), s.numbers(3, axis=0 if across else 1)]
+    operands = [_numbers(s, 0), _numbers(s, 3, axis=0 if across else 1)]
     if s.input(6):
-        bias = s.bias(s.input(6), s.input(1), s.input(4))
+        bias = _bias(s, s.input(6), s.input(1), s.input(4))
         if bias is None or s.attributes().get("alpha", 1.0) != 1.0:
             return False
         operands.append(bias)
     if s.input(7):
-        s.quantised(s.add("Gemm", operands, s.attributes()), 7)
+        _quantise(s, s.add("Gemm", operands, s.attributes(), own=True), 7)
     else:
-        s.add("Gemm", operands, s.attributes(), s.node.output[0])
+        s.add("Gemm", operands, s.attributes(), s.node.output[0], own=True)
     return True
 
 
-def _pair(op_type: str) -> Callable[[_Spelling], bool]:
-    def rule(s: _Spelling) -> bool:
-        s.quantised(s.add(op_type, [s.numbers(0), s.numbers(3)]), 6)
+def _pair(op_type: str) -> Callable[[Spelling], bool]:
+    def rule(s: Spelling) -> bool:
+        _quantise(s, s.add(op_type, [_numbers(s, 0), _numbers(s, 3)], own=True), 6)
         return True
 
     return rule
 
 
-def _single(op_type: str, *dropped: str) -> Callable[[_Spelling], bool]:
-    def rule(s: _Spelling) -> bool:
+def _single(op_type: str, *dropped: str) -> Callable[[Spelling], bool]:
+    def rule(s: Spelling) -> bool:
         if s.attributes().get("channels_last", 0):
             return False
-        s.quantised(s.add(op_type, [s.numbers(0)], s.attributes("channels_last", *dropped)), 3)
+        _quantise(s, s.add(op_type, [_numbers(s, 0)], s.attributes("channels_last", *dropped), own=True), 3)
         return True
 
     return rule
 
 
-def _concat(s: _Spelling) -> bool:
-    operands = [s.numbers(position) for position in range(2, len(s.node.input), 3)]
-    s.quantised(s.add("Concat", operands, s.attributes()), 0)
+def _concat(s: Spelling) -> bool:
+    operands = [_numbers(s, position) for position in range(2, len(s.node.input), 3)]
+    _quantise(s, s.add("Concat", operands, s.attributes(), own=True), 0)
     return True
 
 
-def _softmax(s: _Spelling) -> bool:
+def _softmax(s: Spelling) -> bool:
     if s.attributes().get("opset", 13) < ALONG_AXES:
         return False
-    s.quantised(s.add("Softmax", [s.numbers(0)], s.attributes("opset")), 3)
+    _quantise(s, s.add("Softmax", [_numbers(s, 0)], s.attributes("opset"), own=True), 3)
     return True
 
 
-def _reduce_mean(s: _Spelling) -> bool:
-    x, attributes = s.numbers(0), s.attributes("axes")
+def _reduce_mean(s: Spelling) -> bool:
+    x, attributes = _numbers(s, 0), s.attributes("axes")
     axes = s.attributes().get("axes")
     if opset_of(s.model) < 18:
-        result = s.add("ReduceMean", [x], s.attributes())
+        result = s.add("ReduceMean", [x], s.attributes(), own=True)
     else:
         listed = [s.constant(np.array(axes, np.int64), "axes")] if axes is not None else []
-        result = s.add("ReduceMean", [x, *listed], attributes)
-    s.quantised(result, 3)
+        result = s.add("ReduceMean", [x, *listed], attributes, own=True)
+    _quantise(s, result, 3)
     return True
 
 
-def _plain(op_type: str) -> Callable[[_Spelling], bool]:
+def _plain(op_type: str) -> Callable[[Spelling], bool]:
     """onnxruntime's own operator of the name and meaning of a standard one."""
 
-    def rule(s: _Spelling) -> bool:
+    def rule(s: Spelling) -> bool:
         s.add(op_type, s.node.input, s.attributes(), s.node.output[0])
         return True
 
     return rule
 
 
-STANDARD: Mapping[str, Callable[[_Spelling], bool]] = {"QLinearConv": _conv, "QLinearMatMul": _matmul}
-"""Operators of standard ONNX, and what writes them."""
+LEAST_INPUTS = {"QLinearConv": 8, "QLinearMatMul": 8, "QGemm": 6, "QLinearAdd": 7, "QLinearMul": 7, "QLinearConcat": 5,
+                "QuantizeLinear": 2, "DequantizeLinear": 2}  # fmt: skip
+"""Operands that an operator cannot do without; the others need four."""
 
-OF_ONNXRUNTIME: Mapping[str, Callable[[_Spelling], bool]] = {
+_STANDARD = {"QLinearConv": _conv, "QLinearMatMul": _matmul}
+
+_OF_ONNXRUNTIME = {
     "QGemm": _gemm,
     "QLinearAdd": _pair("Add"),
     "QLinearMul": _pair("Mul"),
@@ -192,62 +153,27 @@ OF_ONNXRUNTIME: Mapping[str, Callable[[_Spelling], bool]] = {
     "QuantizeLinear": _plain("QuantizeLinear"),
     "DequantizeLinear": _plain("DequantizeLinear"),
 }
-"""Operators of onnxruntime's domain."""
 
 
-def spell_out_quantised(model: onnx.ModelProto) -> None:
-    """Exchange the operators above in `model`, whose nodes have names, wherever their scales allow it."""
-    without_dynamic_grids(model)
-    rules = [_rule(node) for node in model.graph.node]
-    if not any(rules):
-        return
-    constants = {tensor.name: tensor for tensor in model.graph.initializer}
-    constants |= {node.output[0]: a.t for node in model.graph.node if node.op_type == "Constant"
-                  for a in node.attribute if a.name == "value"}  # fmt: skip
-    taken = {node.name for node in model.graph.node} | {name for node in model.graph.node for name in node.output}
-    taken |= {item.name for item in (*model.graph.input, *model.graph.initializer)}
-    nodes: list[onnx.NodeProto] = []
-    for node, rule in zip(model.graph.node, rules, strict=True):
-        spelling = _Spelling(model, node, constants, taken)
-        if rule is not None and _is_complete(node) and _sets_allow(model, node, constants) and rule(spelling):
-            nodes += spelling.nodes
-            model.graph.initializer.extend(spelling.stored)
-        else:
-            nodes.append(node)
-    replace_nodes(model, nodes)
-    _drop_unread_domain(model)
+def _where_sets_allow(write: Callable[[Spelling], bool]) -> Callable[[Spelling], bool]:
+    """The rule where the model's operator set has what it writes: scales along an axis came late."""
+
+    def rule(s: Spelling) -> bool:
+        held = [s.constants[name] for name in s.node.input if name in s.constants]
+        along = any(
+            len(each.dims) == 1 and each.dims[0] > 1 for each in held if each.data_type == onnx.TensorProto.FLOAT
+        )
+        return opset_of(s.model) >= (ALONG_AXES if along else 10) and write(s)
+
+    return rule
 
 
-LEAST_INPUTS = {"QLinearConv": 8, "QLinearMatMul": 8, "QGemm": 6, "QLinearAdd": 7, "QLinearMul": 7, "QLinearConcat": 5,
-                "QuantizeLinear": 2, "DequantizeLinear": 2}  # fmt: skip
-"""Operands that an operator cannot do without; the others need four."""
-
-
-def _is_complete(node: onnx.NodeProto) -> bool:
-    """Whether a node has a result and the operands that it needs; others are left to be refused."""
-    return bool(node.output and node.output[0]) and len(node.input) >= LEAST_INPUTS.get(node.op_type, 4)
-
-
-def _rule(node: onnx.NodeProto) -> Callable[[_Spelling], bool] | None:
-    if node.domain == MICROSOFT:
-        return OF_ONNXRUNTIME.get(node.op_type)
-    return STANDARD.get(node.op_type) if node.domain in ("", "ai.onnx") else None
-
-
-def _sets_allow(model: onnx.ModelProto, node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> bool:
-    """Whether the model's operator set has what the spelling needs: scales along an axis came late."""
-    along = any(len(constants[name].dims) == 1 and constants[name].dims[0] > 1 for name in node.input
-                if name in constants and constants[name].data_type == onnx.TensorProto.FLOAT)  # fmt: skip
-    return opset_of(model) >= (ALONG_AXES if along else 10)
-
-
-def _drop_unread_domain(model: onnx.ModelProto) -> None:
-    """A model without operators of onnxruntime's does not import their domain."""
-    if all(node.domain != MICROSOFT for node in model.graph.node):
-        kept = [item for item in model.opset_import if item.domain != MICROSOFT]
-        imports = [helper.make_opsetid(item.domain, item.version) for item in kept]
-        del model.opset_import[:]
-        model.opset_import.extend(imports)
+QUANTISED: Rules = {
+    (domain, op_type): Spelled(_where_sets_allow(write), LEAST_INPUTS.get(op_type, 4))
+    for domain, rules in (("", _STANDARD), (MICROSOFT, _OF_ONNXRUNTIME))
+    for op_type, write in rules.items()
+}
+"""Operators on quantised operands, of standard ONNX and of onnxruntime's domain."""
 
 
 def without_dynamic_grids(model: onnx.ModelProto) -> None:

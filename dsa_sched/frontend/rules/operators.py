@@ -229,6 +229,9 @@ ONLY_REFUSED: dict[str, Rule] = {
             "index of an axis, and int8 or uint8 integers"
         ),
     ),
+    "TensorScatter": refusing(
+        "it must write rows of the second last axis, at most as many as the cache has, and not go round its end"
+    ),
     "If": refusing(
         "its condition is computed at run time; a branch is compiled where shapes or constants choose it (--bind makes "
         "an input a constant)"
