@@ -51,9 +51,9 @@ CASES: tuple[tuple[str, int], ...] = (
     ("resnet50", 16), ("squeezenet", 8), ("mobilenet_v2", 8), ("vit_b16-mini", 8), ("bert_base-mini", 8),
 )  # fmt: skip
 """Networks, and items per cluster."""
-NAMED = (("bert_base", 8),)
+NAMED = (("bert_base", 4),)
 """Networks that are compiled only by their names, and items per cluster."""
-SHAPES = {"bert_base": dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), (8, 128))}
+SHAPES = {"bert_base": dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), (4, 128))}
 """Shapes of inputs that a file leaves open."""
 DECODER = "decoder layer"
 """A layer shaped like those of Qwen3-0.6B, which makes one token."""

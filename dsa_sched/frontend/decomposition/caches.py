@@ -1,12 +1,13 @@
-"""Attention over cached keys and values, and writes into a cache, as moves, masks and plain attention.
+"""Attention over cached keys and values, writes into a cache, and rotations by place, as what is not bound to places.
 
     Attention(q, k, v, mask, past_k, past_v)  -->  Concat(past_k, k), Concat(past_v, v), Attention over both
     Attention(q, k, v, lengths = n)           -->  Attention whose mask hides the columns from n on
-    TensorScatter(cache, update, place)       -->  Where(columns from `place` on, update there, cache)
+    TensorScatter(cache, update, place)       -->  Where(rows from `place` on, update there, cache)
+    RotaryEmbedding(x, cos, sin, places)      -->  RotaryEmbedding(x, Gather(cos, places), Gather(sin, places))
 
-Lengths and places are integers that the network may read at run time: masks are comparisons of them with constants, so
-one program serves every length. This runs before integers are prepared (`integers/preparation.py`). What a rule cannot
-express stays as it is, and is refused later by its own name.
+Lengths and places are integers that the network may read at run time: masks are comparisons of them with constants, and
+tables are looked up, so one program serves every length. This runs before integers are prepared
+(`integers/preparation.py`). What a rule cannot express stays as it is, and is refused later by its own name.
 """
 
 from __future__ import annotations
@@ -31,16 +32,14 @@ COUNTS = ("q_num_heads", "kv_num_heads", "qk_matmul_output_mode")
 
 def with_caches(network: Network) -> Network:
     """The network without attention that keeps or limits its keys, and without writes into caches."""
-    if not any(node.op_type in ("Attention", "TensorScatter") for node in network.nodes):
+    rules = {"Attention": _attention, "TensorScatter": _scatter, "RotaryEmbedding": _rotary}
+    if not any(node.op_type in rules for node in network.nodes):
         return network
 
     def write(chain: Chain, node: Node) -> bool:
         named = filter(None, (*node.inputs, *node.outputs[:1]))
-        if any(chain.network.known_shape(name) is None for name in named):
-            return False
-        if node.op_type == "Attention":
-            return _attention(chain, node)
-        return node.op_type == "TensorScatter" and _scatter(chain, node)
+        known = all(chain.network.known_shape(name) is not None for name in named)
+        return known and node.op_type in rules and rules[node.op_type](chain, node)
 
     return rewritten(network, write, tag="cached::")
 
@@ -186,4 +185,18 @@ def _placed_first(chain: Chain, cache: str, update: str, axis: int) -> bool:
         chain.add("Identity", update)
     else:
         chain.concatenated(update, chain.part(cache, axis, count, shape[axis]), axis=axis)
+    return True
+
+
+def _rotary(chain: Chain, node: Node) -> bool:
+    """Rotation by tables of which computed places choose the rows."""
+    places = node.input(3)
+    if not places or not chain.computed(places):
+        return False
+    tables = []
+    for table in node.inputs[1:3]:
+        shape = (*chain.shape(places), *chain.shape(table)[1:])
+        dtype = chain.network.values[table].dtype
+        tables.append(chain.add("Gather", table, places, shape=shape, settings=(("axis", 0),), dtype=dtype))
+    chain.add("RotaryEmbedding", node.inputs[0], *tables, shape=chain.shape(node.outputs[0]), settings=node.settings)
     return True

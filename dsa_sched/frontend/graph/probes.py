@@ -273,7 +273,7 @@ def _attention() -> tuple[Probe, ...]:
         Probe("Attention", "softcap", (heads, heads, heads), {"softcap": 2.0}),
         Probe("Attention", "past keys and values", (heads, heads, heads, None, heads, heads), outputs=3),
         Probe("Attention", "lengths", (heads, heads, heads, None, None, None, Whole((1,))), opset=24),
-        Probe("Attention", "scores", (heads, heads, heads), outputs=4),
+        Probe("Attention", "scores", (heads, heads, heads, None, heads, heads), outputs=4),
         Probe("TensorScatter", "a place", (heads, fewer_rows, Whole((1,))), opset=24),
         Probe("TensorScatter", "circular", (heads, fewer_rows, Whole((1,))), {"mode": "circular"}, opset=24),
         Probe("RotaryEmbedding", "by head", (heads, *tables)),

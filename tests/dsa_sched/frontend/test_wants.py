@@ -223,13 +223,14 @@ def test_attention_with_more_than_a_mask_is_refused(wants: Wants, tmp_path: Path
     def past(b: ModelBuilder) -> str:
         operands = [b.input(1, 2, 5, 4) for _ in range(3)]
         kept = [b.input(1, 2, 3, 4) for _ in range(2)]
-        return b.node("Attention", *operands, "", *kept, outputs=["y", "keys", "values"], name="cached")
+        outputs = ["y", "keys", "values", "scores"]
+        return b.node("Attention", *operands, "", *kept, outputs=outputs, name="cached")
 
-    reason = "past keys and values, computed lengths and other outputs are not taken; heads of q, k and v must divide"
+    reason = "scores as an output, and lengths next to past keys, are not taken; heads of q, k and v must divide"
     with pytest.raises(ModelError, match=f"Attention cached .*: {reason}"):
         load(past, tmp_path, 24, wants)
     with pytest.raises(ModelError, match=r"Attention attention0 .*a mask must spread over the scores"):
-        load(lambda b: b.node("Attention", *(b.input(1, 2, 5, 4) for _ in range(3)), b.weights(5, 3)), tmp_path, 24)
+        load(lambda b: b.node("Attention", *(b.input(1, 2, 5, 4) for _ in range(3)), b.weights(5, 7)), tmp_path, 24)
 
 
 @pytest.mark.parametrize("wants", [NEUTRAL, ATTENDS])
