@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Literal, TypeVar
 
 import numpy as np
@@ -25,6 +26,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from codegen.target import ELF, EXECUTION_KIND, ClusterFiles
 from dsa_sched.artifact.origin import CHIP_FILE, FiguresEntry, OriginEntry
+from dsa_sched.artifact.session import Session
 from dsa_sched.artifact.tensors import TensorEntry, from_device, to_device
 from dsa_sched.artifact.whole_folder import (
     MANIFEST,
@@ -327,6 +329,14 @@ class Artifact:
             done = self._pass(feed, program, runner, seed)
             parts.append({name: array[:count] for name, array in done.items()})
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def session(self, state: Mapping[str, str] = MappingProxyType({})) -> Session:
+        """Runs that follow each other, between which outputs that are an input's next value are kept. `state` names
+        them as {output: input}; those of the usual spellings (present.0.key, past.0.key) are found. Raises ModelError
+        for names or shapes that do not go together, and for a batch that is divided."""
+        if self.manifest.divided:
+            raise ModelError("a session", needs="one program that runs once", has=f"{self!r} in several passes")
+        return Session(self, self.manifest, state)
 
     def _passes(self) -> Iterator[tuple[int, int, int, int]]:
         """Number of the program, first row, row after the last, and rows that a pass has, of every pass of a run."""

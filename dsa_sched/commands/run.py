@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from dsa_sched.commands.options import runner_option
+
+if TYPE_CHECKING:
+    from dsa_sched.artifact.format import Artifact
+    from dsa_sched.artifact.session import Session
+    from dsa_sched.host.staged_artifact import StagedArtifact
 
 LARGEST_ITEM_BYTES = 8
 """Bytes of the largest element of an input, which may come in a wider type than the model's."""
@@ -20,12 +26,35 @@ LARGEST_ITEM_BYTES = 8
 @click.option("--output", "target", type=click.Path(path_type=Path), required=True, help="The .npz file to write.")
 @runner_option
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the order in which simulated cores run.")
-def run(folder: Path, source: Path, target: Path, runner: str | None, seed: int) -> None:
+@click.option(
+    "--steps",
+    type=click.IntRange(1, 1 << 16),
+    help="Run this many times, and keep state between runs. An input with one more axis in front has one value per "
+    "step; outputs get such an axis.",
+)
+@click.option(
+    "--state",
+    "pairs",
+    multiple=True,
+    metavar="OUTPUT=INPUT",
+    help="With --steps: an output that is an input's next value. Zeros at first, unless --input has the input. May be "
+    "repeated. Pairs like present.0.key and past.0.key are found.",
+)
+def run(
+    folder: Path,
+    source: Path,
+    target: Path,
+    runner: str | None,
+    seed: int,
+    steps: int | None,
+    pairs: tuple[str, ...],
+) -> None:
     """Run the artifact in DIR on the arrays of one .npz file and write its outputs to another.
 
     \b
     python -c "import numpy as np; np.savez('x.npz', x=np.zeros((1, 3, 64, 64), np.float32))"
     dsa-sched run mine.out --input x.npz --output y.npz
+    dsa-sched run decoder.out --input ids.npz --output tokens.npz --steps 32 --state token=ids
 
     Arrays are named and shaped as in the ONNX file, and converted to its types. Warnings name inputs that are converted
     from a wider type, values that the device's type cannot hold, and outputs with elements that are NaN or infinite.
@@ -39,17 +68,37 @@ def run(folder: Path, source: Path, target: Path, runner: str | None, seed: int)
 
     require_file(target, folders_made=True)
     artifact = StagedArtifact.load(folder) if is_staged(folder) else Artifact.load(folder)
-    arrays = read_arrays(source, artifact.input_elements * LARGEST_ITEM_BYTES)
+    arrays = read_arrays(source, artifact.input_elements * LARGEST_ITEM_BYTES * (steps or 1))
     warnings = type_warnings({entry.name: entry.dtype for entry in artifact.manifest.inputs}, arrays)
     if isinstance(artifact, Artifact):
         warnings = (*warnings, *range_warnings(artifact.manifest.inputs, (arrays,)))
     for warning in warnings:
         click.echo(f"dsa-sched: warning: {warning}", err=True)
-    with ProgressSteps() as steps:
-        steps.say("running")
-        outputs = artifact.run(arrays, runner, seed, steps.say)
+    session = _session(artifact, steps, pairs)
+    with ProgressSteps() as progress:
+        progress.say("running")
+        if session is None:
+            outputs = artifact.run(arrays, runner, seed, progress.say)
+        else:
+            outputs = session.steps(arrays, steps or 1, runner, seed, progress.say)
     write_arrays(target, outputs)
     for line in not_finite(outputs):
         click.echo(f"dsa-sched: warning: {line}", err=True)
     for name, array in outputs.items():
         click.echo(f"{name}: {array.dtype} {list(array.shape)} in {target}")
+
+
+def _session(artifact: Artifact | StagedArtifact, steps: int | None, pairs: tuple[str, ...]) -> Session | None:
+    """The session of several steps; None for a single run. Raises click.UsageError."""
+    if steps is None:
+        if pairs:
+            raise click.UsageError("--state needs --steps: the number of runs between which it is kept")
+        return None
+    if any("=" not in pair for pair in pairs):
+        raise click.UsageError("--state needs OUTPUT=INPUT")
+    if not hasattr(artifact, "session"):
+        raise click.UsageError("--steps needs an artifact without stages on the host")
+    session = artifact.session({output: name for output, _, name in (pair.partition("=") for pair in pairs)})
+    if session.pairs:
+        click.echo(f"kept: {', '.join(f'{name} <- {output}' for output, name in session.pairs.items())}", err=True)
+    return session

@@ -1,0 +1,127 @@
+"""Runs of one artifact that follow each other: outputs that are an input's next value are kept between them.
+
+    session = artifact.session()       session.run({"ids": ids, "length": length})  -->  outputs but the caches
+
+Which output is which input's next value is said by name, or known from the spellings of exporters: `present.0.key` is
+the next `past.0.key` or `past_key_values.0.key`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dsa_sched.artifact.tensors import TensorEntry
+from hw_models.errors import ModelError
+
+Array = npt.NDArray[np.generic]
+
+PRESENT = re.compile(r"present(_key_values)?(?=[._\d]|$)")
+PASTS = ("past", "past_key_values")
+MOST_STEPS = 1 << 16
+"""Largest number of runs that one call makes."""
+
+
+class Ends(Protocol):
+    """What a network reads and makes, as a manifest says it."""
+
+    @property
+    def inputs(self) -> Sequence[TensorEntry]: ...
+    @property
+    def outputs(self) -> Sequence[TensorEntry]: ...
+
+
+class Runs(Protocol):
+    """An artifact that can run."""
+
+    def run(self, inputs: Mapping[str, Array], runner: str | None = None, seed: int = 0) -> dict[str, Array]:
+        """Outputs of one run."""
+
+
+def state_of(ends: Ends, given: Mapping[str, str]) -> dict[str, str]:
+    """Inputs by the outputs that are their next values: those `given` as output=input, and those whose names say so.
+    Raises ModelError for names that no output or input has, for an input that has two, and for another shape."""
+    inputs, outputs = ({entry.name: entry for entry in each} for each in (ends.inputs, ends.outputs))
+    for output, name in given.items():
+        who = f"state {output}={name}"
+        if output not in outputs:
+            raise ModelError(who, needs=f"an output, one of {', '.join(outputs)}", has=output)
+        if name not in inputs:
+            raise ModelError(who, needs=f"an input, one of {', '.join(inputs)}", has=name)
+        if outputs[output].shape != inputs[name].shape:
+            shapes = [list(entry.shape) for entry in (inputs[name], outputs[output])]
+            raise ModelError(who, needs=f"one shape, that of the input: {shapes[0]}", has=str(shapes[1]))
+    pairs = dict(given)
+    for output, entry in outputs.items():
+        past = next((name for name in _pasts(output) if name in inputs), "")
+        if output not in pairs and past and past not in pairs.values() and inputs[past].shape == entry.shape:
+            pairs[output] = past
+    twice = sorted(name for name in inputs if [*pairs.values()].count(name) > 1)
+    if twice:
+        raise ModelError(f"state of {twice[0]}", needs="one output that is its next value", has="two")
+    return pairs
+
+
+def _pasts(output: str) -> Iterator[str]:
+    """Names under which exporters have the input of which this output is the next value."""
+    found = PRESENT.search(output)
+    if found is not None:
+        yield from (output[: found.start()] + past + output[found.end() :] for past in PASTS)
+
+
+class Session:
+    """An artifact and the values that it keeps between runs, by the names of the inputs; zeros at first."""
+
+    def __init__(self, artifact: Runs, ends: Ends, state: Mapping[str, str]) -> None:
+        self.pairs = state_of(ends, state)
+        self._artifact, self._inputs = artifact, {entry.name: entry for entry in ends.inputs}
+        self.state: dict[str, Array] = {}
+        self.reset()
+
+    def reset(self) -> None:
+        """Zeros again."""
+        for name in self.pairs.values():
+            entry = self._inputs[name]
+            self.state[name] = np.zeros(entry.shape, entry.dtype)
+
+    def run(self, inputs: Mapping[str, Array], runner: str | None = None, seed: int = 0) -> dict[str, Array]:
+        """One run: its outputs but those that are kept. An input among the kept ones that is given counts. Raises
+        ModelError and TargetError as `Artifact.run`."""
+        outputs = self._artifact.run({**self.state, **inputs}, runner, seed)
+        self.state |= {name: outputs[output] for output, name in self.pairs.items()}
+        return {name: array for name, array in outputs.items() if name not in self.pairs}
+
+    def steps(
+        self,
+        inputs: Mapping[str, Array],
+        count: int,
+        runner: str | None = None,
+        seed: int = 0,
+        progress: Callable[[str], None] = lambda _step: None,
+    ) -> dict[str, Array]:
+        """`count` runs: outputs of all of them along a new first axis, and what is kept after the last, by the names of
+        its outputs. An input with such an axis in front has one value per run. Raises ModelError for other shapes,
+        before anything runs."""
+        if not 1 <= count <= MOST_STEPS:
+            raise ModelError("steps", needs=f"1 to {MOST_STEPS:,}", has=str(count))
+        by_step = {name for name, array in inputs.items() if self._has_steps(name, array, count)}
+        self.state |= {name: array for name, array in inputs.items() if name in self.state and name not in by_step}
+        always = {name: array for name, array in inputs.items() if name not in by_step | self.state.keys()}
+        found: list[dict[str, Array]] = []
+        for step in range(count):
+            progress(f"step {step + 1} of {count}")
+            found.append(self.run({**always, **{name: inputs[name][step] for name in by_step}}, runner, seed))
+        kept = {output: self.state[name] for output, name in self.pairs.items()}
+        return {name: np.stack([outputs[name] for outputs in found]) for name in found[0]} | kept
+
+    def _has_steps(self, name: str, array: Array, count: int) -> bool:
+        """Whether an input has one value per run. Raises ModelError for another shape."""
+        shape = self._inputs[name].shape if name in self._inputs else array.shape
+        if array.shape in (shape, (count, *shape)):
+            return array.shape != shape
+        needs = f"{list(shape)}, or {[count, *shape]} for one value per step"
+        raise ModelError(f"input {name}", needs=needs, has=str(list(array.shape)))
