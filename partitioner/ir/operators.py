@@ -222,6 +222,7 @@ OPERATOR_TABLE: tuple[OperatorRow, ...] = (
     OperatorRow("GatherND", "", _T.GATHERS),
     OperatorRow("Concat", "concat", _T.JOINS),
     OperatorRow("Pad", "pad", _T.JOINS),
+    OperatorRow("ScatterND", "", Trait(0)),
     OperatorRow("TensorScatter", "", Trait(0)),
     OperatorRow("Trilu", "", _T.EXACT),
     OperatorRow("Resize", "resize", Trait(0)),

@@ -143,6 +143,21 @@ def test_rows_are_written_at_their_places_to_the_bit(
     assert np.array_equal(found.astype(np.float32), wanted)
 
 
+@pytest.mark.parametrize("places", [(5,), (-1,), (3, 0, -2)])
+@pytest.mark.parametrize("shape", [(8, 4), (8, 2, 3, 4)])
+def test_rows_are_assigned_to_the_bit(places: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    random = np.random.default_rng(4)
+    feed: dict[str, npt.NDArray[Any]] = {
+        name: random.normal(size=(rows, *shape[1:])).astype(np.float16).astype(np.float32)
+        for name, rows in (("cache", shape[0]), ("rows", len(places)))
+    }
+    feed["places"] = np.array(places, np.int64)[:, None]
+    model = one_node("ScatterND", feed, ["cache", "places", "rows"], ["y"], 18, {})
+    (wanted,) = expected(model, feed)
+    found = dsa_sched.compile(model, chip="stcp920", level="O0", cache=False).run(feed)["y"]
+    assert np.array_equal(found.astype(np.float32), wanted)
+
+
 @pytest.mark.parametrize("attributes", [{"mode": "circular"}, {"axis": 1}])
 def test_other_writes_are_refused(attributes: dict[str, Any]) -> None:
     feed = {"cache": np.zeros((2, 8, 3, 4), np.float32), "update": np.zeros((2, 2, 3, 4), np.float32)}

@@ -3,6 +3,7 @@
     Attention(q, k, v, mask, past_k, past_v)  -->  Concat(past_k, k), Concat(past_v, v), Attention over both
     Attention(q, k, v, lengths = n)           -->  Attention whose mask hides the columns from n on
     TensorScatter(cache, update, place)       -->  Where(rows from `place` on, update there, cache)
+    ScatterND(cache, places, rows)            -->  the same along the first axis, as PyTorch assigns to rows
     RotaryEmbedding(x, cos, sin, places)      -->  RotaryEmbedding(x, Gather(cos, places), Gather(sin, places))
 
 Lengths and places are integers that the network may read at run time: masks are comparisons of them with constants, and
@@ -12,7 +13,7 @@ tables are looked up, so one program serves every length. This runs before integ
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, prod
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +33,7 @@ COUNTS = ("q_num_heads", "kv_num_heads", "qk_matmul_output_mode")
 
 def with_caches(network: Network) -> Network:
     """The network without attention that keeps or limits its keys, and without writes into caches."""
-    rules = {"Attention": _attention, "TensorScatter": _scatter, "RotaryEmbedding": _rotary}
+    rules = {"Attention": _attention, "TensorScatter": _scatter, "RotaryEmbedding": _rotary, "ScatterND": _assigned}
     if not any(node.op_type in rules for node in network.nodes):
         return network
 
@@ -174,6 +175,36 @@ def _scatter(chain: Chain, node: Node) -> bool:
             chain.add("GreaterOrEqual", since, least, dtype=BOOL),
             chain.add("Less", since, most, dtype=BOOL),
         )
+    chain.add("Where", written, moved, cache, shape=shape)
+    return True
+
+
+def _assigned(chain: Chain, node: Node) -> bool:
+    """Rows of the first axis at computed places, which count from the end where they are negative."""
+    cache, indices, update = node.inputs[:3]
+    shape, places = chain.shape(cache), chain.shape(indices)
+    if len(places) != 2 or places[1] != 1 or node.text("reduction", "none") != "none" or len(shape) < 2:
+        return False
+    rows, count, apart = shape[0], places[0], (1,) * (len(shape) - 1)
+    if not chain.computed(indices) or not count or chain.shape(update) != (count, *shape[1:]):
+        return False
+    place = chain.add("Reshape", indices, shape=(1, count), dtype=INT64)
+    zero, end = (chain.array(np.array(bound, np.int64), None) for bound in (0, rows))
+    from_end = chain.add("Less", place, zero, dtype=BOOL)
+    place = chain.add("Where", from_end, chain.add("Add", place, end, dtype=INT64), place, dtype=INT64)
+    numbers = chain.array(np.arange(rows, dtype=np.int64)[:, None], None)
+    chosen = chain.add("Equal", numbers, place, dtype=BOOL)
+    moved, written = update, chosen
+    if count > 1:
+        dtype = chain.network.values[cache].dtype
+        ones = chain.add("Cast", chosen, settings=(("to", dtype),), dtype=dtype)
+        flat = chain.reshaped(update, count, prod(shape[1:]))
+        moved = chain.reshaped(chain.add("MatMul", ones, flat, shape=(rows, prod(shape[1:]))), *shape)
+        counted = chain.add("Cast", chosen, settings=(("to", INT64),), dtype=INT64)
+        settings = (("axes", (1,)), ("keepdims", 1))
+        times = chain.add("ReduceMax", counted, shape=(rows, 1), settings=settings, dtype=INT64)
+        written = chain.add("Greater", times, zero, dtype=BOOL)
+    written = chain.add("Reshape", written, shape=(rows, *apart), dtype=BOOL)
     chain.add("Where", written, moved, cache, shape=shape)
     return True
 

@@ -274,6 +274,8 @@ def _attention() -> tuple[Probe, ...]:
         Probe("Attention", "past keys and values", (heads, heads, heads, None, heads, heads), outputs=3),
         Probe("Attention", "lengths", (heads, heads, heads, None, None, None, Whole((1,))), opset=24),
         Probe("Attention", "scores", (heads, heads, heads, None, heads, heads), outputs=4),
+        Probe("ScatterND", "rows", ((6, 8), Whole((2, 1)), (2, 8))),
+        Probe("ScatterND", "elements", ((6, 8), Whole((2, 2)), (2,))),
         Probe("TensorScatter", "a place", (heads, fewer_rows, Whole((1,))), opset=24),
         Probe("TensorScatter", "circular", (heads, fewer_rows, Whole((1,))), {"mode": "circular"}, opset=24),
         Probe("RotaryEmbedding", "by head", (heads, *tables)),
