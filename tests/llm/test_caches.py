@@ -145,7 +145,8 @@ def test_rows_are_written_at_their_places_to_the_bit(
 
 @pytest.mark.parametrize("places", [(5,), (-1,), (3, 0, -2)])
 @pytest.mark.parametrize("shape", [(8, 4), (8, 2, 3, 4)])
-def test_rows_are_assigned_to_the_bit(places: tuple[int, ...], shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("constant", [False, True])
+def test_rows_are_assigned_to_the_bit(places: tuple[int, ...], shape: tuple[int, ...], constant: bool) -> None:
     random = np.random.default_rng(4)
     feed: dict[str, npt.NDArray[Any]] = {
         name: random.normal(size=(rows, *shape[1:])).astype(np.float16).astype(np.float32)
@@ -154,8 +155,13 @@ def test_rows_are_assigned_to_the_bit(places: tuple[int, ...], shape: tuple[int,
     feed["places"] = np.array(places, np.int64)[:, None]
     model = one_node("ScatterND", feed, ["cache", "places", "rows"], ["y"], 18, {})
     (wanted,) = expected(model, feed)
-    found = dsa_sched.compile(model, chip="stcp920", level="O0", cache=False).run(feed)["y"]
-    assert np.array_equal(found.astype(np.float32), wanted)
+    if constant:
+        bound = {"places": tuple(places)}
+        found = dsa_sched.compile(model, chip="stcp920", level="O0", bind=bound, cache=False)
+        feed.pop("places")
+    else:
+        found = dsa_sched.compile(model, chip="stcp920", level="O0", cache=False)
+    assert np.array_equal(found.run(feed)["y"].astype(np.float32), wanted)
 
 
 @pytest.mark.parametrize("attributes", [{"mode": "circular"}, {"axis": 1}])

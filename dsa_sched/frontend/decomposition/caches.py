@@ -180,14 +180,16 @@ def _scatter(chain: Chain, node: Node) -> bool:
 
 
 def _assigned(chain: Chain, node: Node) -> bool:
-    """Rows of the first axis at computed places, which count from the end where they are negative."""
+    """Rows of the first axis at places, which count from the end where they are negative."""
     cache, indices, update = node.inputs[:3]
     shape, places = chain.shape(cache), chain.shape(indices)
     if len(places) != 2 or places[1] != 1 or node.text("reduction", "none") != "none" or len(shape) < 2:
         return False
     rows, count, apart = shape[0], places[0], (1,) * (len(shape) - 1)
-    if not chain.computed(indices) or not count or chain.shape(update) != (count, *shape[1:]):
+    if not count or chain.shape(update) != (count, *shape[1:]):
         return False
+    if not chain.computed(indices):
+        return _assigned_first(chain, cache, update, chain.network.constants[indices].astype(np.int64).reshape(-1))
     place = chain.add("Reshape", indices, shape=(1, count), dtype=INT64)
     zero, end = (chain.array(np.array(bound, np.int64), None) for bound in (0, rows))
     from_end = chain.add("Less", place, zero, dtype=BOOL)
@@ -206,6 +208,20 @@ def _assigned(chain: Chain, node: Node) -> bool:
         written = chain.add("Greater", times, zero, dtype=BOOL)
     written = chain.add("Reshape", written, shape=(rows, *apart), dtype=BOOL)
     chain.add("Where", written, moved, cache, shape=shape)
+    return True
+
+
+def _assigned_first(chain: Chain, cache: str, update: str, places: npt.NDArray[np.int64]) -> bool:
+    """Rows at constant places, the last of those that are written twice."""
+    shape = chain.shape(cache)
+    rows = shape[0]
+    if places.min() < -rows or places.max() >= rows:
+        return False
+    order = np.arange(rows)
+    order[places % rows] = rows + np.arange(len(places))
+    both = chain.concatenated(cache, update, axis=0)
+    chosen = chain.array(order, None)
+    chain.add("Gather", both, chosen, shape=shape, settings=(("axis", 0),))
     return True
 
 

@@ -232,7 +232,9 @@ ONLY_REFUSED: dict[str, Rule] = {
     "TensorScatter": refusing(
         "it must write rows of the second last axis, at most as many as the cache has, and not go round its end"
     ),
-    "ScatterND": refusing("it must write whole rows of the first axis, at places that are computed from integers"),
+    "ScatterND": refusing(
+        "it must write whole rows of the first axis, at places that are constant or follow from integers"
+    ),
     "If": refusing(
         "its condition is computed at run time; a branch is compiled where shapes or constants choose it (--bind makes "
         "an input a constant)"
