@@ -159,7 +159,12 @@ def goals_of(rows: Sequence[Row]) -> Iterator[Goal]:
             yield Goal("resnet50 x 16, images/s (published)", PUBLISHED, row["int8_items_per_second"], VECTOR_BOUND)
             yield Goal("resnet50 x 16, times fp16 at O3", 1.5, times, VECTOR_BOUND)
         if row["network"] == NAMED[0][0]:
-            yield Goal(f"bert_base x {row['batch']}, sequences/s (bound)", BERT_BOUND, row["int8_items_per_second"], ONE_SEQUENCE)
+            yield Goal(
+                f"bert_base x {row['batch']}, sequences/s (bound)",
+                BERT_BOUND,
+                row["int8_items_per_second"],
+                ONE_SEQUENCE,
+            )
         if row["network"] == DECODER:
             yield Goal(f"{DECODER}, weights alone, times fp16", 1.8, times)
 

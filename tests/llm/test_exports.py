@@ -1,0 +1,56 @@
+"""Exports of five architectures with caches generate onnxruntime's tokens: a prefill, then token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime
+import pytest
+
+import dsa_sched
+
+Array = npt.NDArray[Any]
+Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
+CACHE = (1, 2, 96, 16)
+ARCHITECTURES = ("llama", "qwen3", "gemma3", "phi3", "gpt2")
+
+
+def generated(prefill: Run, step: Run, prompt: list[int], count: int, heads: int) -> list[int]:
+    caches = {f"past.{layer}.{kind}": np.zeros((1, heads, *CACHE[2:]), np.float32)
+              for layer in range(2) for kind in ("key", "value")}  # fmt: skip
+    new, at, tokens = prompt, 0, list[int]()
+    for _ in range(count + 1):
+        feed = {"ids": np.array([new]), "position": np.arange(at, at + len(new)), **caches}
+        found = (prefill if len(new) > 1 else step)(feed)
+        at += len(new)
+        caches = {
+            name.replace("present", "past"): np.asarray(array) for name, array in found.items() if name != "logits"
+        }
+        new = [int(found["logits"][0, -1].argmax())]
+        tokens += new
+    return tokens
+
+
+def on_the_host(path: Path) -> Run:
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return lambda feed: dict(zip(names, session.run(names, dict(feed)), strict=True))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("rows", [13, 48])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_loop_of_steps_gives_onnxruntimes_tokens(architecture: str, rows: int, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[exports]'")
+    from tests.llm.exported import WORDS, export
+
+    files = [export(architecture, count, tmp_path) for count in (rows, 1)]
+    prompt = [int(word) for word in np.random.default_rng(2).integers(0, WORDS, rows)]
+    artifacts = [dsa_sched.compile(path, chip="stcp920", level="O2", cache=False) for path in files]
+    heads = 4 if architecture == "gpt2" else 2
+    ours = generated(artifacts[0].run, artifacts[1].run, prompt, 32, heads)
+    assert ours == generated(on_the_host(files[0]), on_the_host(files[1]), prompt, 32, heads)
