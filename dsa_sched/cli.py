@@ -26,6 +26,7 @@ from dsa_sched.commands.place import place
 from dsa_sched.commands.quantize import quantize
 from dsa_sched.commands.report import report
 from dsa_sched.commands.run import run
+from dsa_sched.commands.sweep import sweep
 from dsa_sched.commands.time import time
 from dsa_sched.commands.timeline import timeline
 from dsa_sched.commands.verify import verify
@@ -105,6 +106,7 @@ for command in (
     timeline,
     report,
     diff,
+    sweep,
     place,
     quantize,
     models,

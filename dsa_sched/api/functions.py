@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         ExplanationReport,
         PlacementReport,
         QuantizeResult,
+        SweepReport,
         TimelineReport,
         TimingReport,
         VerificationReport,
@@ -218,6 +219,26 @@ def verify(
         how = VerifyOptions(inputs, seed, feeds=tuple(map(Path, feed)))
         timed = Figures(artifact, _cache(options)).work()
         return VerificationReport(verify_artifact(artifact, model, how, runner, progress_of(options), timed))
+
+
+def sweep(
+    file: str | Path,
+    folder: str | Path,
+    *,
+    jobs: int | None = None,
+    cluster: str | None = None,
+    cache: bool = True,
+    progress: Progress = lambda _step: None,
+) -> SweepReport:
+    """Compile every network of a sweep file for every chip and with every combination of options, each point in
+    `folder` as soon as it is done; those that are there already are not compiled again. Up to `jobs` processes work at
+    once (None: one per core), or the workers of the Dask `cluster` whose scheduler has this address."""
+    from dsa_sched.api.results import SweepReport
+    from dsa_sched.sweeping.sweep import SweepPlace, run_sweep
+    from dsa_sched.sweeping.table import sweep_table
+
+    with python_names():
+        return SweepReport(sweep_table(run_sweep(Path(file), Path(folder), SweepPlace(jobs, cluster, cache), progress)))
 
 
 def place(
