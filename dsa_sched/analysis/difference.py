@@ -102,9 +102,7 @@ class Difference:
     @property
     def times(self) -> float:
         """Time of an item after, over that before; 1 where both are zero, inf where only the first is."""
-        if not self.before.seconds_per_item:
-            return inf if self.after.seconds_per_item else 1.0
-        return self.after.seconds_per_item / self.before.seconds_per_item
+        return times_of(self.after.seconds_per_item, self.before.seconds_per_item)
 
     @property
     def equally_fast(self) -> bool:
@@ -112,7 +110,7 @@ class Difference:
 
     def slower_than(self, tolerance: float) -> bool:
         """Whether an item takes longer after than before by more than this share."""
-        return self.times > 1 + max(tolerance, EQUALLY_FAST)
+        return is_slower(self.after.seconds_per_item, self.before.seconds_per_item, tolerance)
 
     @cached_property
     def causes(self) -> tuple[Change, ...]:
@@ -172,6 +170,18 @@ class Difference:
         known = set(self.before.decisions), set(self.after.decisions)
         lost = tuple(each for each in self.before.decisions if each not in known[1])
         return lost, tuple(each for each in self.after.decisions if each not in known[0])
+
+
+def times_of(after_seconds: float, before_seconds: float) -> float:
+    """A time over another one: 1 where both are zero, inf where only the second is."""
+    if not before_seconds:
+        return inf if after_seconds else 1.0
+    return after_seconds / before_seconds
+
+
+def is_slower(after_seconds: float, before_seconds: float, tolerance: float) -> bool:
+    """Whether a time is longer than another one by more than this share, and by more than nothing."""
+    return times_of(after_seconds, before_seconds) > 1 + max(tolerance, EQUALLY_FAST)
 
 
 def side(artifact: Artifact, found: Explanation | KernelExplanation, name: str) -> Side:

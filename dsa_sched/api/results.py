@@ -1,7 +1,7 @@
 """Results of the public functions: attributes, `to_dict` with the keys of the command line's JSON, and text.
 
-ExplanationReport, TimingReport, TimelineReport, DifferenceReport, VerificationReport, SweepReport, PlacementReport,
-QuantizeResult: str() is what the command prints
+ExplanationReport, TimingReport, TimelineReport, DifferenceReport, VerificationReport, SweepReport, SuiteReport,
+PlacementReport, QuantizeResult: str() is what the command prints
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dsa_sched.placing.place import PlacementResult
     from dsa_sched.quantisation.quantise import QuantizedNetwork
     from dsa_sched.quantisation.search import FloatSearch
+    from dsa_sched.suites.suite import Judgement
     from dsa_sched.sweeping.table import SweepTable
     from dsa_sched.verification.verdict import VerifyReport
     from hw_models.chip import Chip
@@ -416,6 +417,48 @@ class SweepReport:
 
     def __repr__(self) -> str:
         return f"<Sweep {self.table.name}: {len(self.table.rows)} points>"
+
+
+@dataclass(frozen=True)
+class SuiteReport:
+    """A suite, set against an earlier run if there was one; see `dsa-sched suite`. `cases` has all of it as data."""
+
+    name: str
+    cases: tuple[Judgement, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """That of the command: 0 where nothing is worse than it may be."""
+        from dsa_sched.suites.suite import exit_code
+
+        return exit_code(self.cases)
+
+    @property
+    def regressions(self) -> Mapping[str, Mapping[str, str]]:
+        """What makes the suite fail: title of a case -> check -> what it says."""
+        return {case.title: case.regressions for case in self.cases if case.regressions}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys of `suite.json`."""
+        from dsa_sched.report.suite_report import suite_json
+
+        return _parsed(suite_json(self.name, self.cases))
+
+    def save(self, folder: str | Path) -> None:
+        """Write suite.json, junit.xml and suite.html into a folder that exists. Raises UserError."""
+        from dsa_sched.report.page.suite_page import write_suite_page
+        from dsa_sched.report.suite_report import write_suite
+
+        write_suite(self.name, self.cases, Path(folder))
+        write_suite_page(self.name, self.cases, Path(folder) / "suite.html")
+
+    def __str__(self) -> str:
+        from dsa_sched.report.suite_report import print_suite
+
+        return _printed(lambda console: print_suite(self.name, self.cases, console))
+
+    def __repr__(self) -> str:
+        return f"<Suite {self.name}: {len(self.cases)} cases, {len(self.regressions)} of them worse than they may be>"
 
 
 def _parsed(text: str) -> dict[str, Any]:

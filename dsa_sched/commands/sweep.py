@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from dsa_sched.commands.options import cache_option
+from dsa_sched.commands.places import place_options
 
 
 @click.command(short_help="Compile networks for many chips and options; a table, and what pays.")
@@ -18,19 +19,7 @@ from dsa_sched.commands.options import cache_option
     metavar="DIR",
     help="The folder of the results. Default: the name of the file, with .out. A sweep that was ended goes on there.",
 )
-@click.option(
-    "--jobs",
-    type=click.IntRange(1),
-    metavar="N",
-    help="How many processes work at once. The table is the same for every number. Default: one per core of this "
-    "machine, or as many as the environment variable DSA_SCHED_JOBS says.",
-)
-@click.option(
-    "--cluster",
-    metavar="ADDRESS",
-    help="Compile on the workers of the Dask cluster whose scheduler has this address, like tcp://host:8786. Workers "
-    "have one thread each, this version of dsa-sched, and the same files under the same paths.",
-)
+@place_options
 @click.option(
     "--parquet/--no-parquet",
     default=None,
@@ -71,8 +60,8 @@ def sweep(
     from dsa_sched.report.page.sweep_page import write_sweep_page
     from dsa_sched.report.progress import ProgressSteps
     from dsa_sched.report.sweep_table import has_parquet, print_sweep, require_parquet, write_tables
-    from dsa_sched.sweeping.point_result import FAILED
-    from dsa_sched.sweeping.sweep import SweepPlace, run_sweep
+    from dsa_sched.sweeping.carried_out import WorkPlace
+    from dsa_sched.sweeping.sweep import run_sweep
     from dsa_sched.sweeping.sweep_file import EXAMPLE
     from dsa_sched.sweeping.table import sweep_table
 
@@ -81,13 +70,11 @@ def sweep(
         return
     if file is None:
         raise click.UsageError("Missing argument 'SWEEP.yaml'. To begin with one: dsa-sched sweep --example")
-    if cluster is not None and jobs is not None:
-        raise click.UsageError("--jobs is for processes of this machine; a cluster has its own workers.")
     if parquet:
         require_parquet()
     folder = output if output is not None else file.with_suffix(".out")
     with ProgressSteps() as steps:
-        found = run_sweep(file, folder, SweepPlace(jobs, cluster, use_cache), steps.say)
+        found = run_sweep(file, folder, WorkPlace(jobs, cluster, use_cache), steps.say)
     table = sweep_table(found)
     print_sweep(table)
     files = write_tables(table, folder, has_parquet() if parquet is None else parquet)
@@ -96,5 +83,5 @@ def sweep(
     click.echo(f"\n{', '.join(str(each) for each in (*files, page))}")
     if parquet is None and not has_parquet():
         click.echo("no table.parquet: it needs the package pyarrow (pip install pyarrow)", err=True)
-    if found.count(FAILED):
+    if found.faults:
         click.get_current_context().exit(1)

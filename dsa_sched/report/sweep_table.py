@@ -22,7 +22,8 @@ from rich.console import Console
 from dsa_sched.io.atomic_write import write_whole
 from dsa_sched.report.listing import output_console, print_listing
 from dsa_sched.report.timed_run import cause_text
-from dsa_sched.sweeping.point_result import COMPILED, FAILED, PLANNED, REFUSED
+from dsa_sched.sweeping.fault import FAULT
+from dsa_sched.sweeping.point_result import COMPILED, PLANNED, REFUSED
 from dsa_sched.sweeping.table import Cell, SweepTable
 from hw_models.errors import UserError
 
@@ -78,7 +79,7 @@ def summary_lines(table: SweepTable) -> list[str]:
     """How many points there are, by status."""
     count = Counter(str(table.cell(row, "status")) for row in range(len(table.rows)))
     words = {COMPILED: "compiled", PLANNED: "planned, without machine code", REFUSED: "do not compile",
-             FAILED: "ended by a fault, to be tried again"}  # fmt: skip
+             FAULT: "ended by a fault, to be tried again"}  # fmt: skip
     said = ", ".join(f"{count[status]} {text}" for status, text in words.items() if count[status])
     return [f"{table.name}: {len(table.rows)} points: {said}"]
 

@@ -16,8 +16,9 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
+from dsa_sched.sweeping.fault import error_text
 from hw_models.chip_rules import Finding
-from hw_models.errors import ChipError, FileError, FileProblem, JobFileError
+from hw_models.errors import ChipError, FileProblem, JobFileError
 from hw_models.field_problems import field_problems
 from hw_models.loading import load_chip, read_text
 from hw_models.parts import Line
@@ -143,11 +144,3 @@ def model_source(reference: str, folder: Path) -> str:
 
     path = folder / reference
     return reference if reference in zoo_names() and not path.exists() else str(path)
-
-
-def error_text(error: Exception) -> str:
-    """An error in one line, without what is only meant for a file of its own."""
-    problems = error.problems if isinstance(error, FileError) else ()
-    if problems:
-        return "; ".join(f"{each.field}: {each.wrong}" if each.field else each.wrong for each in problems[:3])
-    return " ".join(str(error).split())

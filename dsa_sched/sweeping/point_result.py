@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dsa_sched.sweeping.job_file import error_text
+from dsa_sched.sweeping.fault import FAULT, error_text, fault_text
 from dsa_sched.sweeping.points import Point, digest_of
 from hw_models.capacity import area_mm2, energy_pj, main_bytes_per_second, on_chip_bytes
 from hw_models.chip import Chip
@@ -21,10 +21,11 @@ from hw_models.routes import main_memory
 if TYPE_CHECKING:
     from dsa_sched.analysis.explanation_data import Explanation
     from dsa_sched.analysis.kernel_explanation import KernelExplanation
+    from dsa_sched.artifact.format import Artifact
 
-COMPILED, PLANNED, REFUSED, FAILED = "compiled", "planned", "refused", "failed"
-"""Status of a point: compiled and timed; planned alone, for a chip without machine code; refused with a reason; not
-done because of a fault, so that it is tried again."""
+COMPILED, PLANNED, REFUSED = "compiled", "planned", "refused"
+"""Status of a point: compiled and timed; planned alone, for a chip without machine code; refused with a reason. A
+fourth one is `FAULT`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,34 +70,52 @@ def result_of(point: Point, use_cache: bool) -> PointResult:
     """Compile and time a point, in this process. Raises KeyboardInterrupt where Ctrl-C ended a search, whose result is
     not that of the point."""
     try:
-        if digest_of(point.network.source) != point.network.digest:
-            needs = "the file that the sweep was begun with"
-            raise ModelError(f"model {point.network.source}", needs=needs, has="another one")
         return _made(point, use_cache)
     except UserError as error:
         return PointResult(REFUSED, error_text(error), None)
     except Exception as error:  # a fault of the compiler, or too little memory: other points go on
-        return PointResult(FAILED, f"{type(error).__name__}: {error_text(error)}", None)
+        return PointResult(FAULT, fault_text(error), None)
 
 
 def _made(point: Point, use_cache: bool) -> PointResult:
     from dsa_sched.analysis.explanation import explain_model
-    from dsa_sched.builds.build import build
-    from dsa_sched.builds.build_cache import user_cache
-    from dsa_sched.builds.explained_build import told, told_of_artifact
+    from dsa_sched.builds.explained_build import told
     from dsa_sched.stages.targets import has_code
 
     chip, options = point.changed_chip(), point.compile_options()
     if not has_code(chip):
         found = told(explain_model(point.network.source, chip, options, lambda _step: None), chip, None).explanation
         return PointResult(PLANNED, "", figures_of(found, chip, options.clusters, None))
+    made = compiled_point(point, use_cache)
+    return PointResult(COMPILED, "", figures_of(made.explanation, chip, options.clusters, made.instructions))
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledPoint:
+    """An artifact of a point, what is said of it, and the number of its instructions where it has any."""
+
+    artifact: Artifact
+    explanation: Explanation | KernelExplanation
+    instructions: int | None
+
+
+def compiled_point(point: Point, use_cache: bool) -> CompiledPoint:
+    """Compile a point, or find it in the user's build cache. Raises ModelError where its file is not what it was, what
+    `build` raises, and KeyboardInterrupt where Ctrl-C ended a search, whose result is not that of the point."""
+    from dsa_sched.builds.build import build
+    from dsa_sched.builds.build_cache import user_cache
+    from dsa_sched.builds.explained_build import told_of_artifact
+
+    if digest_of(point.network.source) != point.network.digest:
+        needs = "the file as it was when its points were listed"
+        raise ModelError(f"model {point.network.source}", needs=needs, has="another one")
     cache = user_cache() if use_cache else None
-    made = build(point.network.source, chip, options, cache=cache)
+    made = build(point.network.source, point.changed_chip(), point.compile_options(), cache=cache)
     if made.parts is not None and any(part.interrupted for part in made.parts):
         raise KeyboardInterrupt
     found = told_of_artifact(made.artifact, cache, None).explanation
-    run = made.artifact.manifest.figures
-    return PointResult(COMPILED, "", figures_of(found, chip, options.clusters, run.instructions if run else None))
+    figures = made.artifact.manifest.figures
+    return CompiledPoint(made.artifact, found, figures.instructions if figures is not None else None)
 
 
 def figures_of(

@@ -14,7 +14,7 @@ from pathlib import Path
 from dsa_sched.builds.build_cache import compiler_hash
 from dsa_sched.stages.compile_options import CompileOptions, PerPass
 from dsa_sched.sweeping.job_file import JobNetwork, chip_source, model_source
-from dsa_sched.sweeping.sweep_file import Scalar, SweepFile
+from dsa_sched.sweeping.sweep_file import Scalar, SweepFile, SweptOptions
 from hw_models.cache import key_of
 from hw_models.changes import changed_chip, with_parts
 from hw_models.chip import Chip
@@ -66,6 +66,17 @@ class Point:
         """Hash of all that the result follows from, the compiler too."""
         said = json.dumps((self.network.shapes, self.network.bindings, self.changes))
         return key_of(self.network.digest, said, self.chip.hash, repr(self.options), compiler_hash())
+
+    @property
+    def title(self) -> str:
+        """What was asked for, in one line, which no other point of a file has: `mine on stcp920, level O3, batch 4`."""
+        defaults = {name: values[0] for name, values in SweptOptions().lists.items()}
+        asked = {name: getattr(self.options, name) for name in defaults}
+        options = (
+            f"{name} {_text(value)}" for name, value in asked.items() if name == "level" or value != defaults[name]
+        )
+        changes = (f"{path} {_text(value)}" for path, value in self.changes)
+        return f"{self.network.label} on {', '.join((self.chip_label, *changes, *options))}"
 
     def changed_chip(self) -> Chip:
         """The chip with the changes. Raises ChipError where there cannot be such a chip."""
@@ -123,3 +134,7 @@ def _chips(sweep: SweepFile, folder: Path) -> Iterator[tuple[str, Chip, tuple[tu
         for values in product(*each.vary.values()):
             varied: Mapping[str, Scalar] = dict(zip(each.vary, values, strict=True))
             yield each.chip, chip, (*each.set.items(), *varied.items())
+
+
+def _text(value: Scalar | None) -> str:
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)

@@ -111,10 +111,10 @@ class SweepFile(JobPart):
 
 def read_sweep(path: Path) -> SweepFile:
     """Read and check a sweep file. Raises JobFileError with every problem of the file."""
-    return read_job(path, SORT, SweepFile, _listed, _contradictions)
+    return read_job(path, SORT, SweepFile, parts_listed, contradictions)
 
 
-def _listed(fields: dict[str, Value]) -> None:
+def parts_listed(fields: dict[str, Value]) -> None:
     fields_listed(fields, ("chips",))
     chips = fields.get("chips")
     if isinstance(chips, list):
@@ -129,7 +129,7 @@ def _listed(fields: dict[str, Value]) -> None:
         fields_listed(options, tuple(options))
 
 
-def _contradictions(made: SweepFile, folder: Path) -> tuple[Finding, ...]:
+def contradictions(made: SweepFile, folder: Path) -> tuple[Finding, ...]:
     if made.size > MOST_POINTS:
         return ((("chips",), f"{made.size:,} points", f"a sweep has at most {MOST_POINTS:,}"),)
     found = [*_repeated(made)]

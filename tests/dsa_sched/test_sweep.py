@@ -20,7 +20,7 @@ from click.testing import CliRunner, Result
 
 import dsa_sched
 from dsa_sched.cli import cli
-from dsa_sched.sweeping.sweep import POINTS
+from dsa_sched.sweeping.carried_out import POINTS
 from dsa_sched.sweeping.sweep_file import EXAMPLE, MOST_POINTS, SweptOptions, read_sweep
 from hw_models.errors import ChipError, JobFileError
 from partitioner.planners.levels import EFFORTS, LEVEL_CHOICES
@@ -219,12 +219,12 @@ def dies(point, use_cache):
         os._exit(9)
     return sweep.PointResult("refused", "for a test", None)
 sweep.result_of = dies
-found = sweep.run_sweep(file, folder, sweep.SweepPlace(2))
-print(found.count("failed"), found.count("refused"), len(list((folder / "points").iterdir())))
+found = sweep.run_sweep(file, folder, sweep.WorkPlace(2))
+print(found.faults, len(found.results), len(list((folder / "points").iterdir())))
 """
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["2", "14", "14"]
+    assert done.stdout.split() == ["2", "16", "14"]
 
 
 def test_a_point_that_a_fault_ends_is_a_row_and_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,7 +272,7 @@ def test_workers_with_several_threads_are_refused(tmp_path: Path) -> None:
         (["--cluster", "nonsense://x"], "needs the address of a Dask scheduler that answers"),
         (["--cluster", "tcp://x:1", "--jobs", 2], "--jobs is for processes of this machine"),
         (["-o", "small.yaml"], "needs a folder that can be written"),
-        (["-o", "."], "needs a folder that is empty, or that of a sweep"),
+        (["-o", "."], "needs a folder that is empty, or that of a run before"),
     ],
     ids=str,
 )
