@@ -391,9 +391,10 @@ class SweepReport:
         return tuple(self.to_dict()["rows"])
 
     def front(self, cost: str, gain: str = "items_per_second") -> tuple[int, ...]:
-        """Numbers of the rows on the Pareto front of each network: no other costs at most as much and gains at least
-        as much. Raises KeyError for a column that there is not."""
-        return tuple(row for rows in self.table.networks.values() for row in self.table.front(rows, cost, gain))
+        """Numbers of the rows on the Pareto front of each network: no other one costs at most as much and gains at
+        least as much. Times of machine code and estimates are not compared with each other, and have a front each.
+        Raises KeyError for a column that there is not."""
+        return tuple(row for rows in self.table.comparable.values() for row in self.table.front(rows, cost, gain))
 
     def to_dict(self) -> dict[str, Any]:
         """The keys of `table.json`."""

@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 from rich.console import Console
 
 from dsa_sched.io.atomic_write import write_whole
-from dsa_sched.report.listing import output_console, print_listing
+from dsa_sched.report.listing import output_console, print_listing, shortened
 from dsa_sched.report.timed_run import time_text
 from dsa_sched.suites.case_result import PASSED, SKIPPED
 from dsa_sched.suites.suite import FORMAT, RESULTS, SLOWER, Judgement
@@ -35,7 +35,7 @@ HEADINGS = ("case", "compile", "verify", "time", "planner", "time per item", "be
 def print_suite(name: str, cases: tuple[Judgement, ...], console: Console | None = None) -> None:
     """Print a row per case, then what makes the suite fail."""
     console = console or output_console()
-    print_listing(HEADINGS, (row(case) for case in cases), (5, 6, 7), console)
+    print_listing(HEADINGS, ((*row(case)[:-1], shortened(note(case))) for case in cases), (5, 6, 7), console)
     console.print(f"\n{summary(name, cases)}", markup=False, highlight=False, soft_wrap=True)
 
 

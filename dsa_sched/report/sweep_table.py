@@ -20,7 +20,7 @@ from typing import Any
 from rich.console import Console
 
 from dsa_sched.io.atomic_write import write_whole
-from dsa_sched.report.listing import output_console, print_listing
+from dsa_sched.report.listing import output_console, print_listing, shortened
 from dsa_sched.report.timed_run import cause_text
 from dsa_sched.sweeping.fault import FAULT
 from dsa_sched.sweeping.point_result import COMPILED, PLANNED, REFUSED
@@ -64,7 +64,7 @@ def print_sweep(table: SweepTable, console: Console | None = None) -> None:
     if rows:
         _say(console, [""])
         right = range(len(table.varied) + 1, len(table.varied) + 2)
-        each = table.networks.values()
+        each = table.comparable.values()
         fronts = {cost: {row for rows in each for row in table.front(rows, cost, GAIN)} for cost in COSTS}
         print_listing(headings, (_row(table, row, fronts) for row in rows[:MOST_PRINTED]), right, console)
     if len(rows) > MOST_PRINTED:
@@ -72,7 +72,9 @@ def print_sweep(table: SweepTable, console: Console | None = None) -> None:
     missing = list(reasons(table))
     if missing:
         _say(console, [""])
-        print_listing(("points", "not compiled"), ((str(count), why) for why, count in missing), (0,), console)
+        print_listing(
+            ("points", "not compiled"), ((str(count), shortened(why)) for why, count in missing), (0,), console
+        )
 
 
 def summary_lines(table: SweepTable) -> list[str]:
@@ -86,7 +88,7 @@ def summary_lines(table: SweepTable) -> list[str]:
 
 def fastest(table: SweepTable) -> Iterator[tuple[str, str]]:
     """The fastest point of each network, in words."""
-    for name, rows in table.networks.items():
+    for name, rows in table.comparable.items():
         timed = [row for row in rows if table.number(row, GAIN) is not None]
         if timed:
             best = max(timed, key=lambda row: table.number(row, GAIN) or 0.0)
@@ -113,7 +115,9 @@ def cell_text(cell: Cell) -> str:
         return ""
     if isinstance(cell, bool):
         return str(cell).lower()
-    return f"{cell:.6g}" if isinstance(cell, float) and not cell.is_integer() else str(cell)
+    if isinstance(cell, float):
+        return f"{cell:.0f}" if cell.is_integer() else f"{cell:.6g}"
+    return str(cell)
 
 
 def _timed(table: SweepTable) -> list[int]:

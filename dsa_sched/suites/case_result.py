@@ -6,7 +6,7 @@ Point --case_of--> CaseResult        (in a process of this machine, or of anothe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dsa_sched.suites.suite_file import Check
@@ -71,12 +71,13 @@ def case_of(point: Point, checks: CaseChecks, use_cache: bool) -> CaseResult:
     try:
         made = compiled_point(point, use_cache)
     except UserError as error:
-        return CaseResult({"compile": CheckResult(FAILED, error_text(error)), **skipped})
+        return CaseResult({"compile": CheckResult(FAILED, point.network.named(error_text(error))), **skipped})
     except Exception as error:  # a fault of the compiler, or too little memory: other cases go on
-        return CaseResult({"compile": CheckResult(FAULT, fault_text(error)), **skipped})
+        return CaseResult({"compile": CheckResult(FAULT, point.network.named(fault_text(error))), **skipped})
     found = {"compile": CheckResult(PASSED)}
     if "verify" in others:
-        found["verify"] = _verified(made.artifact, checks, use_cache)
+        verified = _verified(made.artifact, checks, use_cache)
+        found["verify"] = replace(verified, reason=point.network.named(verified.reason))
     figures = figures_of(made.explanation, made.artifact.chip, point.options.clusters, made.instructions)
     timed = "time" in others
     if timed:

@@ -18,4 +18,4 @@ def error_text(error: Exception) -> str:
     problems = error.problems if isinstance(error, FileError) else ()
     if problems:
         return "; ".join(f"{each.field}: {each.wrong}" if each.field else each.wrong for each in problems[:3])
-    return " ".join(str(error).split())
+    return "; ".join(" ".join(line.split()) for line in str(error).splitlines() if line.strip()).replace(":;", ":")

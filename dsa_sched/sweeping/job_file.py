@@ -32,9 +32,6 @@ MOST_VALUES = 1000
 Level = Literal["O0", "O1", "O2", "O3", "streamed", "astitch", "auto"]
 Effort = Literal["fast", "normal", "high"]
 Extent = Annotated[int, Field(ge=1, le=999_999_999)]
-Reference = Annotated[str, Field(min_length=1, max_length=400)]
-"""A name, or the path of a file, relative to the folder of the file that has it."""
-
 ReadFile = TypeVar("ReadFile", bound="JobPart")
 
 
@@ -45,10 +42,10 @@ class JobPart(BaseModel):
 
 
 class JobNetwork(JobPart):
-    """A network: a name of the zoo or an ONNX file, with the shapes of inputs that it leaves open, and inputs that
-    become constants. `name` is how the table calls it."""
+    """A network: a name of the zoo or an ONNX file (relative to the folder of the file that names it), with the shapes
+    of inputs that it leaves open, and inputs that become constants. `name` is how the table calls it."""
 
-    model: Reference
+    model: Line
     name: Line | None = None
     shape: dict[str, tuple[Extent, ...]] = Field(default_factory=dict)
     bind: dict[str, tuple[int | float, ...]] = Field(default_factory=dict)

@@ -72,9 +72,9 @@ def result_of(point: Point, use_cache: bool) -> PointResult:
     try:
         return _made(point, use_cache)
     except UserError as error:
-        return PointResult(REFUSED, error_text(error), None)
+        return PointResult(REFUSED, point.network.named(error_text(error)), None)
     except Exception as error:  # a fault of the compiler, or too little memory: other points go on
-        return PointResult(FAULT, fault_text(error), None)
+        return PointResult(FAULT, point.network.named(fault_text(error)), None)
 
 
 def _made(point: Point, use_cache: bool) -> PointResult:
@@ -130,6 +130,10 @@ def figures_of(
     used = clusters if chip.kind == "cores" else chip.clusters
     causes = {cause: seconds for cause, seconds in run.causes.items() if cause != LAUNCH}
     total = sum(causes.values())
+    seconds = run.seconds_per_item
+    if isinstance(found, Explanation) and run.estimated:  # of one cluster, and without the launch
+        launch = chip.assumed_part.launch_cycles if chip.assumed_part is not None else 0.0
+        seconds = (found.serial_cycles + launch) / chip.clock_hz / (items * clusters)
     bound_by = max(causes, key=lambda cause: causes[cause], default="")
     tiles = found if isinstance(found, Explanation) else None
     macs = sum(group.macs for group in tiles.groups) / items if tiles else None
@@ -140,8 +144,8 @@ def figures_of(
         planner=found.level,
         estimated=run.estimated,
         pass_items=found.batch_per_cluster,
-        seconds_per_item=run.seconds_per_item,
-        items_per_second=1 / run.seconds_per_item if run.seconds_per_item else 0.0,
+        seconds_per_item=seconds,
+        items_per_second=1 / seconds if seconds else 0.0,
         cycles=tiles.measured.cycles if tiles and tiles.measured else None,
         instructions=instructions or None,
         groups=len(found.groups),

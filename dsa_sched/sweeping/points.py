@@ -35,6 +35,10 @@ class PointNetwork:
     shapes: Shapes
     bindings: Bindings
 
+    def named(self, text: str) -> str:
+        """A text that speaks of the network by its name in the table, wherever its file is."""
+        return text.replace(self.source, self.label)
+
 
 @dataclass(frozen=True, slots=True)
 class PointOptions:
@@ -63,8 +67,8 @@ class Point:
 
     @property
     def key(self) -> str:
-        """Hash of all that the result follows from, the compiler too."""
-        said = json.dumps((self.network.shapes, self.network.bindings, self.changes))
+        """Hash of all that the result follows from, the compiler too; reasons have the label of the network."""
+        said = json.dumps((self.network.label, self.network.shapes, self.network.bindings, self.changes))
         return key_of(self.network.digest, said, self.chip.hash, repr(self.options), compiler_hash())
 
     @property

@@ -77,6 +77,7 @@ def _over_cluster(
         raise JobFileError(f"cluster {address}", needs=needs, has=str(error)) from None
     with client:
         _require_alike(client, address)
+        work = partial(_by_compiler, work, compiler_hash())  # workers may come later
         futures = {client.submit(work, item, pure=False): item for item in items}
         for future in as_completed(futures):  # type: ignore[no-untyped-call]
             item = futures.pop(future)
@@ -97,9 +98,14 @@ def _require_alike(client: Any, address: str) -> None:
         has = f"{max(threads)} in one of them"
         raise JobFileError(who, needs="workers with one thread each", has=has, change=f"start them with: {START}")
     try:
-        compilers = set(client.run(compiler_hash).values())
+        client.run(partial(_by_compiler, str, compiler_hash()), "")
     except ImportError as error:
         raise JobFileError(who, needs="dsa-sched where its workers run", has=str(error)) from None
-    if compilers != {compiler_hash()}:
-        needs = "workers with this version of dsa-sched and its libraries"
-        raise JobFileError(who, needs=needs, has="another one", change="install the same checkout there")
+
+
+def _by_compiler(work: Callable[[Item], Found], compiler: str, item: Item) -> Found:
+    """The result of work by this compiler. Raises JobFileError where the process has another one."""
+    if compiler_hash() != compiler:
+        needs = "workers with this version of dsa-sched and of its libraries"
+        raise JobFileError("the cluster", needs=needs, has="another one", change="install the same checkout there")
+    return work(item)

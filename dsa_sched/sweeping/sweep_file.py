@@ -23,7 +23,6 @@ from dsa_sched.sweeping.job_file import (
     Level,
     Networks,
     PerPassValue,
-    Reference,
     chip_problem,
     chip_source,
     fields_listed,
@@ -35,6 +34,7 @@ from hw_models.loading import load_chip
 from hw_models.parts import Line, Name
 from hw_models.yaml_nodes import Path as FieldPath
 from hw_models.yaml_nodes import Value
+from partitioner.planners.levels import SPILLS
 
 SORT = "sweep file"
 
@@ -69,7 +69,7 @@ Scalars = Annotated[tuple[Scalar, ...], Field(min_length=1, max_length=MOST_VALU
 class SweptChip(JobPart):
     """A chip, with other values of some fields (`set`), and several values of others (`vary`)."""
 
-    chip: Reference
+    chip: Line
     set: dict[str, Scalar] = Field(default_factory=dict)
     vary: dict[str, Scalars] = Field(default_factory=dict)
 
@@ -149,6 +149,11 @@ def _repeated(made: SweepFile) -> Iterator[Finding]:
             yield (("networks", number), f"a second network called {label!r}", "give it another name")
     for name, values in made.options.lists.items():
         yield from _twice(("options", name), values)
+    for number, spill in enumerate(made.options.spill):
+        if spill not in SPILLS:
+            close = difflib.get_close_matches(spill, SPILLS, 1)
+            guess = f"did you mean {close[0]!r}?" if close else f"allowed: {', '.join(SPILLS)}"
+            yield ("options", "spill", number), f"{spill!r} is unknown", guess
 
 
 def _changes(path: FieldPath, chip: SweptChip, known: Mapping[str, object]) -> Iterator[Finding]:

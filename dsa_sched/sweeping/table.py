@@ -76,11 +76,14 @@ class SweepTable:
         return float(found) if isinstance(found, int | float) else None
 
     @cached_property
-    def networks(self) -> Mapping[str, tuple[int, ...]]:
-        """The numbers of the rows of each network, in their order."""
+    def comparable(self) -> Mapping[str, tuple[int, ...]]:
+        """The numbers of the rows with figures that may be compared with each other, in their order: those of each
+        network whose machine code was timed, and those for which its times are estimates."""
         found: dict[str, list[int]] = {}
         for row in range(len(self.rows)):
-            found.setdefault(str(self.cell(row, "network")), []).append(row)
+            if self.cell(row, "estimated") is not None:
+                kind = " (estimates)" if self.cell(row, "estimated") else ""
+                found.setdefault(f"{self.cell(row, 'network')}{kind}", []).append(row)
         return {name: tuple(rows) for name, rows in found.items()}
 
     def front(self, rows: tuple[int, ...], cost: str, gain: str) -> tuple[int, ...]:

@@ -48,6 +48,7 @@ chips:
       links.ddr_to_llb.bandwidth_bytes_per_cycle: [3.5, 27]
 options: {{level: O0}}
 """
+SIZES = "[64, 655_361, 1_310_720, 2_621_440]"
 SIZE, RATE = "chip.memories.L1.size_bytes", "chip.links.ddr_to_llb.bandwidth_bytes_per_cycle"
 
 
@@ -100,7 +101,7 @@ def test_there_is_a_row_for_every_combination_with_a_status_and_a_reason(swept: 
 
 def test_progress_says_what_remains(swept: tuple[Path, Result], tmp_path: Path) -> None:
     said: list[str] = []
-    file = written(tmp_path, SWEEP.replace("[64, 655_361, 1_310_720, 2_621_440]", "[64, 655_361]"))
+    file = written(tmp_path, SWEEP.replace(SIZES, "[64, 655_361]"))
     shutil.copytree(swept[0] / POINTS, tmp_path / "out" / POINTS)
     for result in list((tmp_path / "out" / POINTS).glob("*.json"))[:12]:
         result.unlink()
@@ -127,6 +128,24 @@ def test_figures_are_those_of_compile_and_time(swept: tuple[Path, Result]) -> No
     assert "energy_uj" not in row
 
 
+def test_an_estimate_has_the_launch_too(swept: tuple[Path, Result]) -> None:
+    """So that it is near the time of the machine code of a chip that differs in memory that nothing needs."""
+    asked = [row for row in rows(swept[0]) if row["network"] == "softmax" and row[RATE] == 27]
+    timed, planned = ({row[SIZE]: row for row in asked}[size] for size in (1_310_720, 2_621_440))
+    assert (timed["estimated"], planned["estimated"]) == (False, True)
+    assert planned["seconds_per_item"] == pytest.approx(timed["seconds_per_item"], rel=0.2)
+    assert planned["seconds_per_item"] > 20_000 / dsa_sched.load_chip("stcp920").clock_hz
+
+
+def test_a_reason_does_not_say_where_a_file_is(tmp_path: Path) -> None:
+    save(one_node("Det", (1, 3, 3)), tmp_path / "det.onnx")
+    file = written(tmp_path, SWEEP.replace("softmax.onnx", "det.onnx").replace(SIZES, "1_310_720"))
+    assert invoke(file, "--jobs", 1).exit_code == 0
+    reasons = {row["reason"] for row in rows(tmp_path / "small.out") if row["network"] == "det"}
+    assert len(reasons) == 1
+    assert not any(str(tmp_path) in reason for reason in reasons)
+
+
 def test_all_tables_say_the_same(swept: tuple[Path, Result]) -> None:
     folder, _ = swept
     whole = json.loads((folder / "table.json").read_text())
@@ -149,7 +168,7 @@ def test_a_front_has_what_no_other_point_beats(swept: tuple[Path, Result]) -> No
         for number in report.front(cost):
             row = report.rows[number]
             assert not any(
-                other["network"] == row["network"]
+                (other["network"], other["estimated"]) == (row["network"], row["estimated"])
                 and other[cost] <= row[cost]
                 and other["items_per_second"] >= row["items_per_second"]
                 and (other[cost], other["items_per_second"]) != (row[cost], row["items_per_second"])
@@ -228,7 +247,7 @@ print(found.faults, len(found.results), len(list((folder / "points").iterdir()))
 
 
 def test_a_point_that_a_fault_ends_is_a_row_and_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = written(tmp_path, SWEEP.replace("[64, 655_361, 1_310_720, 2_621_440]", "1_310_720"))
+    file = written(tmp_path, SWEEP.replace(SIZES, "1_310_720"))
 
     def breaks(*_arguments: object) -> None:
         raise AssertionError("for a test")
@@ -255,6 +274,17 @@ def test_a_dask_cluster_gives_the_same_table(
         done = invoke(written(tmp_path), "--cluster", cluster.scheduler_address)
     assert done.exit_code == 0, done.output
     assert tables(tmp_path / "small.out") == tables(swept[0])
+
+
+def test_workers_with_another_compiler_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    distributed = pytest.importorskip("distributed")
+    settings = {"threads_per_worker": 1, "processes": False, "dashboard_address": None}
+    hashes = iter(["ours", *["theirs"] * 99])
+    with distributed.LocalCluster(n_workers=1, **settings) as cluster:
+        monkeypatch.setattr("dsa_sched.sweeping.spread.compiler_hash", lambda: next(hashes))
+        done = invoke(written(tmp_path), "--cluster", cluster.scheduler_address)
+    assert done.exit_code == 1
+    assert "the cluster: needs workers with this version of dsa-sched and of its libraries; has another" in done.stderr
 
 
 def test_workers_with_several_threads_are_refused(tmp_path: Path) -> None:
@@ -324,7 +354,7 @@ proxies:
     chip = dsa_sched.load_chip(tmp_path / "mine.yaml")
     assert "proxy L1: 2 mm2 per MiB (a made-up number)" in str(chip)
     assert chip.hash != dsa_sched.load_chip("stcp920").hash
-    text = SWEEP.replace("chip: stcp920", "chip: mine.yaml").replace("[64, 655_361, 1_310_720, 2_621_440]", "1_310_720")
+    text = SWEEP.replace("chip: stcp920", "chip: mine.yaml").replace(SIZES, "1_310_720")
     file = written(tmp_path, text.replace("[3.5, 27]", "27").replace("  - softmax.onnx\n", ""))
     assert invoke(file, "--jobs", 1).exit_code == 0
     (row,) = rows(tmp_path / "small.out")
@@ -348,6 +378,7 @@ proxies:
         ("level: O0", "level: [O0, O0]", "options.level: 'O0' is given twice"),
         ("level: O0", "level: O0, per_pass: 0", "options.per_pass[0]: 0 should be auto, or a number"),
         ("level: O0", "level: O0, batch: true", "options.batch[0]: true should be a valid integer"),
+        ("level: O0", "level: O3, spill: largset", "options.spill[0]: 'largset' is unknown"),
         ("stcp920", "stcp921", "did you mean 'stcp920'?"),
         ("memories.L1.size_bytes", "memories.L1.size_byte", "did you mean 'memories.L1.size_bytes'?"),
         ("[3.5, 27]", "[3.5, fast]", "'fast' is not a number; the chip has 27.0"),
@@ -427,7 +458,7 @@ def test_the_page_shows_fronts_and_rows(swept: tuple[Path, Result], browser: Any
     for name in ("on_chip_bytes", "main_bytes_per_second"):
         shown.click(f"button[data-tab={name}]")
         shown.wait_for_selector(f"#{name} .main-svg", state="visible", timeout=10_000)
-        assert shown.eval_on_selector(f"#{name} .chart", "chart => chart.data.length") == 2 * 2
+        assert shown.eval_on_selector(f"#{name} .chart", "chart => chart.data.length") == 2 * 2 * 2
     assert not shown.locator("button[data-tab=area_mm2]").count()
     shown.click("button[data-tab=rows]")
     assert shown.locator("#rows tbody tr").count() == 16

@@ -41,7 +41,7 @@ def suite_page(name: str, cases: tuple[Judgement, ...]) -> str:
     places = "".join(f'<section id="{key}"><div class="chart"></div></section>' for key in drawn)
     heads = "".join(f"<th>{escape(head)}</th>" for head in shown)
     said = f"<p>{escape(summary(name, cases))}</p>"
-    table = f'<p id="count"></p><table><thead><tr>{heads}</tr></thead><tbody></tbody></table>'
+    table = f'<p id="count"></p><div class="wide"><table><thead><tr>{heads}</tr></thead><tbody></tbody></table></div>'
     sections = f'<section id="rows">{said}{table}</section>{places}'
     return whole_page(Head(f"Suite {name}", "case, status or reason", titles), sections, data, "table.js")
 

@@ -39,7 +39,7 @@ def sweep_page(table: SweepTable) -> str:
     titles = {"summary": "Summary", **{name: COSTS[name].title for name in drawn}, "rows": "All points"}
     charts = "".join(f'<section id="{name}"><div class="chart"></div></section>' for name in drawn)
     heads = "".join(f"<th>{escape(name)}</th>" for name in shown)
-    rows = f'<p id="count"></p><table><thead><tr>{heads}</tr></thead><tbody></tbody></table>'
+    rows = f'<p id="count"></p><div class="wide"><table><thead><tr>{heads}</tr></thead><tbody></tbody></table></div>'
     sections = f'<section id="summary">{_summary(table)}</section>{charts}<section id="rows">{rows}</section>'
     head = Head(f"Sweep {table.name}", "network, field, level or reason", titles)
     return whole_page(head, sections, data, "table.js")
@@ -55,7 +55,7 @@ def _against(table: SweepTable, cost: str) -> Figure:
     axis = COSTS[cost]
     traces = chain.from_iterable(
         _network(table, cost, name, rows, PALETTE[number % len(PALETTE)])
-        for number, (name, rows) in enumerate(table.networks.items())
+        for number, (name, rows) in enumerate(table.comparable.items())
     )
     layout = {
         "xaxis": {"title": {"text": axis.axis}, "rangemode": "tozero"},
@@ -72,6 +72,7 @@ def _network(table: SweepTable, cost: str, name: str, rows: tuple[int, ...], col
     if not known:
         return
     front = table.front(rows, cost, GAIN)
+    best = {*front}
     yield {
         "type": "scatter",
         "mode": "markers",
@@ -81,9 +82,13 @@ def _network(table: SweepTable, cost: str, name: str, rows: tuple[int, ...], col
         "customdata": known,
         "hovertext": [escape(row_title(table, row)) for row in known],
         "hovertemplate": "%{hovertext}<br>%{y:,.1f} items/s, %{x:,.4g}<extra></extra>",
-        "marker": {"color": colour, "size": [11 if row in front else 7 for row in known],
-                   "opacity": [1.0 if row in front else 0.45 for row in known]},
-    }  # fmt: skip
+        "marker": {
+            "symbol": "circle-open" if table.cell(known[0], "estimated") else "circle",
+            "color": colour,
+            "size": [11 if row in best else 7 for row in known],
+            "opacity": [1.0 if row in best else 0.45 for row in known],
+        },
+    }
     places = [((table.number(row, cost) or 0.0) / scale, table.number(row, GAIN) or 0.0) for row in front]
     corners = [place for (x, y), (further, _) in pairwise(places) for place in ((x, y), (further, y))]
     yield {
