@@ -1,6 +1,6 @@
 """The table of a sweep for a reader, as CSV, as JSON and as Parquet.
 
-SweepTable --print_sweep--> the fastest points and why others are missing      --write_tables--> table.csv, table.json
+SweepTable --print_sweep--> the points on fronts, why others are missing      --write_tables--> table.csv, table.json
 
 Equal tables give equal files. The keys of the JSON form are in docs/reference/json.md.
 """
@@ -56,19 +56,22 @@ COSTS: Mapping[str, CostAxis] = {
 
 
 def print_sweep(table: SweepTable, console: Console | None = None) -> None:
-    """Print how many points there are, the fastest ones, and why others were not compiled."""
+    """Print how many points there are, those on a front, the fastest first, and why others were not compiled."""
     console = console or output_console()
     _say(console, summary_lines(table))
-    headings = (*table.varied, "planner", "items/s", "bound by", "front of")
-    rows = sorted(_timed(table), key=lambda row: -(table.number(row, GAIN) or 0.0))
+    each = table.comparable.values()
+    fronts = {cost: {row for rows in each for row in table.front(rows, cost, GAIN)} for cost in COSTS}
+    rows = sorted(
+        {row for front in fronts.values() for row in front}, key=lambda row: -(table.number(row, GAIN) or 0.0)
+    )
     if rows:
         _say(console, [""])
+        headings = (*table.varied, "planner", "items/s", "bound by", "front of")
         right = range(len(table.varied) + 1, len(table.varied) + 2)
-        each = table.comparable.values()
-        fronts = {cost: {row for rows in each for row in table.front(rows, cost, GAIN)} for cost in COSTS}
         print_listing(headings, (_row(table, row, fronts) for row in rows[:MOST_PRINTED]), right, console)
-    if len(rows) > MOST_PRINTED:
-        _say(console, [f"and {len(rows) - MOST_PRINTED} slower ones, which the tables have"])
+    others = len(table.rows) - sum(result == REFUSED for result in _statuses(table)) - len(rows[:MOST_PRINTED])
+    if rows and others:
+        _say(console, [f"and {others} more, which the tables have"])
     missing = list(reasons(table))
     if missing:
         _say(console, [""])
@@ -79,7 +82,7 @@ def print_sweep(table: SweepTable, console: Console | None = None) -> None:
 
 def summary_lines(table: SweepTable) -> list[str]:
     """How many points there are, by status."""
-    count = Counter(str(table.cell(row, "status")) for row in range(len(table.rows)))
+    count = Counter(_statuses(table))
     words = {COMPILED: "compiled", PLANNED: "planned, without machine code", REFUSED: "do not compile",
              FAULT: "ended by a fault, to be tried again"}  # fmt: skip
     said = ", ".join(f"{count[status]} {text}" for status, text in words.items() if count[status])
@@ -120,8 +123,8 @@ def cell_text(cell: Cell) -> str:
     return str(cell)
 
 
-def _timed(table: SweepTable) -> list[int]:
-    return [row for row in range(len(table.rows)) if table.number(row, GAIN) is not None]
+def _statuses(table: SweepTable) -> list[str]:
+    return [str(table.cell(row, "status")) for row in range(len(table.rows))]
 
 
 def _row(table: SweepTable, row: int, fronts: Mapping[str, set[int]]) -> tuple[str, ...]:

@@ -179,6 +179,16 @@ def test_a_front_has_what_no_other_point_beats(swept: tuple[Path, Result]) -> No
     assert report.front("area_mm2") == ()
 
 
+def test_what_is_printed_are_the_points_on_fronts(swept: tuple[Path, Result]) -> None:
+    report = dsa_sched.sweep(swept[0].parent / "small.yaml", swept[0])
+    best = {*report.front("on_chip_bytes"), *report.front("main_bytes_per_second")}
+    printed = swept[1].stdout.splitlines()
+    table = printed[printed.index("") + 1 : printed.index("", printed.index("") + 1)]
+    assert len(table) == 1 + len(best) + 1
+    assert table[-1] == f"and {16 - 6 - len(best)} more, which the tables have"
+    assert str(report) == swept[1].stdout[: len(str(report))]
+
+
 class Killed(BaseException):
     """The end of a process, as far as the code can see it."""
 
