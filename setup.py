@@ -54,6 +54,10 @@ setup(
             "nvidia-cuda-runtime==13.0.96",
             "nvidia-cuda-cccl==13.0.85",
         ],
+        # Tables of sweeps as Parquet.
+        "tables": ["pyarrow>=21,<28"],
+        # Sweeps over machines: the scheduler's address is all that they need.
+        "cluster": ["dask>=2026.1", "distributed>=2026.1"],
         # The documentation as a site: `make docs`.
         "docs": [
             "sphinx>=8.2,<10",
@@ -88,7 +92,9 @@ setup(
             "playwright>=1.55,<2",  # opens pages of `dsa-sched report` in the machine's Chromium, where there is one
             "ruff==0.17.5",  # a formatter's versions differ in what they write
             "mypy==2.4.1",  # a checker's in what they find
-            "distributed>=2026.1",  # benchmarks run searches on a Dask cluster; its test makes one of one machine
+            "dask>=2026.1",  # "cluster" and "tables": searches and sweeps run on a Dask cluster, which tests make
+            "distributed>=2026.1",
+            "pyarrow>=21,<28",
             # those of "gpu": kernels are compiled and executed from their PTX in the ordinary tests
             "cuda-bindings==13.0.3",
             "nvidia-cuda-nvcc==13.0.88",

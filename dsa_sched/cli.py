@@ -26,6 +26,8 @@ from dsa_sched.commands.place import place
 from dsa_sched.commands.quantize import quantize
 from dsa_sched.commands.report import report
 from dsa_sched.commands.run import run
+from dsa_sched.commands.suite import suite
+from dsa_sched.commands.sweep import sweep
 from dsa_sched.commands.time import time
 from dsa_sched.commands.timeline import timeline
 from dsa_sched.commands.verify import verify
@@ -88,7 +90,7 @@ def cli() -> None:
       2  usage: a wrong option or argument
       3  mismatch: the results of a run are not those of the reference
       4  inconclusive: rounding alone may make the results wrong
-      5  slower: `diff` found more time than --tolerance allows
+      5  slower: `diff` or `suite` found more time than --tolerance allows
     130  interrupted by Ctrl-C
 
     `iss` exits with the code of the program it runs; 125 means the limit or a deadlock ended the run,
@@ -105,6 +107,8 @@ for command in (
     timeline,
     report,
     diff,
+    sweep,
+    suite,
     place,
     quantize,
     models,

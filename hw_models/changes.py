@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
 
 from hw_models.chip import Chip
 from hw_models.errors import ChipError
 from hw_models.loading import parse_chip
+
+Given = TypeVar("Given")
 
 
 def chip_json(chip: Chip) -> str:
@@ -49,7 +52,33 @@ def differing_fields(before: Chip, after: Chip) -> tuple[tuple[str, str, str], .
     return tuple(pair for pair in pairs if pair[1] != pair[2])
 
 
+def field_values(chip: Chip) -> Mapping[str, object]:
+    """All fields of a chip that have one value, by their paths: `memories.L1.size_bytes` and its number."""
+    return dict(_leaf_values(json.loads(chip_json(chip)), ""))
+
+
+def with_parts(chip: Chip, values: Mapping[str, Given]) -> dict[str, Given | int]:
+    """The same values, and new sizes of the parts of memories whose own sizes are among them: the same shares, the
+    first part takes the rest. Sizes of parts that are given stay."""
+    found: dict[str, Given | int] = {}
+    for memory in chip.memories:
+        size = values.get(f"memories.{memory.name}.size_bytes")
+        if not isinstance(size, int) or not memory.buffers:
+            continue
+        shares = [size * part.size_bytes // memory.size_bytes for part in memory.buffers]
+        aligned = [share - share % memory.alignment_bytes for share in shares]
+        sizes = (size - sum(aligned[1:]), *aligned[1:])
+        for part, bytes_of in zip(memory.buffers, sizes, strict=True):
+            found[f"memories.{memory.name}.buffers.{part.name}.size_bytes"] = bytes_of
+    return found | dict(values)
+
+
 def _leaves(value: object, path: str) -> Iterator[tuple[str, str]]:
+    """All numbers and texts below a place, as texts, by their paths."""
+    return ((name, str(leaf)) for name, leaf in _leaf_values(value, path))
+
+
+def _leaf_values(value: object, path: str) -> Iterator[tuple[str, object]]:
     """All numbers and texts below a place, by their paths; parts of a list by their names or numbers."""
     parts: Iterable[tuple[str, object]]
     if isinstance(value, dict):
@@ -60,10 +89,10 @@ def _leaves(value: object, path: str) -> Iterator[tuple[str, str]]:
         ]
         parts = zip(names, value, strict=True)
     else:
-        yield path, str(value)
+        yield path, value
         return
     for name, part in parts:
-        yield from _leaves(part, f"{path}.{name}" if path else name)
+        yield from _leaf_values(part, f"{path}.{name}" if path else name)
 
 
 def _step(place: object, name: str, path: str, chip: Chip) -> object:

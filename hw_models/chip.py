@@ -30,6 +30,7 @@ from hw_models.parts import (
     Memory,
     Name,
     Part,
+    Proxies,
     ScalarEngine,
     Simt,
     SimtEngine,
@@ -58,7 +59,8 @@ class Chip(Part):
     """One accelerator. Memories, engines and links are asked for by name; equal content means equal `hash`.
 
     The kind of a chip decides which parts it has: `links`, `dma` and `assumed`, or `simt`. Absent parts and defaults of
-    `kind` and `persists` are not part of its hash and JSON; asking for an absent part is a ChipError.
+    `kind` and `persists` are not part of its hash and JSON; asking for an absent part is a ChipError. `proxies` are
+    coefficients of area and energy, where somebody gave them.
     """
 
     model_config = ConfigDict(serialize_by_alias=True)
@@ -77,8 +79,9 @@ class Chip(Part):
     dma_part: Dma | None = Field(default=None, alias="dma", exclude_if=_absent)
     assumed_part: Assumed | None = Field(default=None, alias="assumed", exclude_if=_absent)
     simt_part: Simt | None = Field(default=None, alias="simt", exclude_if=_absent)
+    proxies: Proxies | None = Field(default=None, exclude_if=_absent)
 
-    @field_validator("dma_part", "assumed_part", "simt_part", mode="before")
+    @field_validator("dma_part", "assumed_part", "simt_part", "proxies", mode="before")
     @classmethod
     def _filled(cls, value: object) -> object:
         """Refuse `null` in a file: None stands for a part that the file does not give."""

@@ -12,7 +12,7 @@ from collections.abc import Container, Iterator, Sequence
 
 from hw_models.chip import PARTS_OF, Chip
 from hw_models.errors import size_text
-from hw_models.parts import ENGINE_KINDS, InstructionCache, Kind, Memory, Named, Simt
+from hw_models.parts import ENGINE_KINDS, InstructionCache, Kind, Memory, Named, Proxies, Simt
 from hw_models.yaml_nodes import Path
 
 Finding = tuple[Path, str, str]
@@ -58,6 +58,8 @@ def contradictions(chip: Chip) -> Iterator[Finding]:
         yield from _refers(("dma", "engine"), chip.dma_part.engine, engines, "DMA engine")
     if chip.simt_part is not None:
         yield from _simt(chip.simt_part, chip)
+    if chip.proxies is not None:
+        yield from _proxies(chip.proxies, chip)
 
 
 def _twice(names: Sequence[str]) -> list[str]:
@@ -138,6 +140,24 @@ def _simt(simt: Simt, chip: Chip) -> Iterator[Finding]:
     if simt.threads_per_block % simt.warp_threads:
         said = f"{simt.threads_per_block} threads do not make whole warps"
         yield (("simt", "threads_per_block"), said, f"give a multiple of warp_threads, {simt.warp_threads}")
+
+
+def _proxies(proxies: Proxies, chip: Chip) -> Iterator[Finding]:
+    named: tuple[tuple[str, Sequence[Named], Sequence[Named], str], ...] = (
+        ("memories", proxies.memories, chip.memories, "memory"),
+        ("engines", proxies.engines, chip.engines, "engine"),
+        ("links", proxies.links, chip.links, "link"),
+    )
+    for field, given, parts, what in named:
+        yield from _repeated(("proxies", field), given)
+        for index, each in enumerate(given):
+            yield from _refers(("proxies", field, index, "name"), each.name, parts, what)
+    multiply = [engine.name for engine in chip.engines if engine.kind in ("matrix", "tensor")]
+    for index, engine in enumerate(proxies.engines):
+        if engine.pj_per_mac is not None and engine.name not in multiply:
+            said = f"{engine.name} has no multiply-accumulates that are counted"
+            known = ", ".join(multiply) or "none"
+            yield (("proxies", "engines", index, "pj_per_mac"), said, f"engines that have them: {known}")
 
 
 def _links(chip: Chip) -> Iterator[Finding]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import resources
 
+from hw_models.changes import with_parts
 from hw_models.chip import Chip
 from hw_models.errors import ChipError
 from hw_models.loading import load_chip, parse_chip
@@ -33,7 +34,7 @@ def derived_text(like: str, name: str, values: Mapping[str, Number]) -> str:
     text = (resources.files("hw_models") / "chips" / f"{like}.yaml").read_text(encoding="utf-8")
     document, lines = read_document(text), text.splitlines()
     given: dict[str, Number | str] = {"name": name, "description": f"Like {like}, with other values"}
-    for path, value in {**given, **dict(_parts(chip, values)), **values}.items():
+    for path, value in {**given, **with_parts(chip, values)}.items():
         place = _place(document.value, path, chip)
         number = document.lines[place] - 1
         lines[number] = _with_value(lines[number], path, value, chip)
@@ -45,19 +46,6 @@ def derived_text(like: str, name: str, values: Mapping[str, Number]) -> str:
     made = "\n".join((*head, *lines)) + "\n"
     parse_chip(made, name)
     return made
-
-
-def _parts(chip: Chip, values: Mapping[str, Number]) -> Iterator[tuple[str, int]]:
-    """New sizes of the parts of memories whose own sizes are given: the same shares, the first part takes the rest."""
-    for memory in chip.memories:
-        size = values.get(f"memories.{memory.name}.size_bytes")
-        if size is None or not memory.buffers:
-            continue
-        shares = [int(size) * part.size_bytes // memory.size_bytes for part in memory.buffers]
-        aligned = [share - share % memory.alignment_bytes for share in shares]
-        sizes = (int(size) - sum(aligned[1:]), *aligned[1:])
-        for part, bytes_of in zip(memory.buffers, sizes, strict=True):
-            yield f"memories.{memory.name}.buffers.{part.name}.size_bytes", bytes_of
 
 
 def _place(value: Value, path: str, chip: Chip) -> Path:

@@ -115,6 +115,10 @@ class PlacementError(FileError):
     """A scenario file, a task graph or a device that tasks cannot be placed on."""
 
 
+class JobFileError(FileError):
+    """The file of a sweep or a suite, or a place where it cannot be carried out."""
+
+
 class PlanError(UserError):
     """A plan that the chip or the rules of planning do not allow."""
 

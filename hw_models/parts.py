@@ -28,6 +28,7 @@ Times = Annotated[float, Field(ge=0, le=1e4, allow_inf_nan=False)]
 Cycles = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 Bandwidth = Annotated[float, Field(ge=1e-3, le=1e12, allow_inf_nan=False)]
 """Bandwidth in bytes per cycle. Below the lower bound, a program of some megabytes takes too long to simulate."""
+Proxy = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 Kind = Literal["cores", "gpu"]
 """An array of in-order cores whose programs move data by DMA, or a GPU whose blocks of threads the hardware places."""
 Scope = Literal["chip", "cluster", "core"]
@@ -344,6 +345,43 @@ class Simt(Part):
     cache: Name
     launch_us: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
     kernels: tuple[KernelRate, ...] = Field(default=(), max_length=1000, strict=False, exclude_if=not_)
+
+
+class MemoryProxy(Part):
+    """Area of one MiB of a memory, in square millimetres."""
+
+    name: Name
+    mm2_per_mib: Proxy
+    source: Line
+
+
+class EngineProxy(Part):
+    """Area of one unit of an engine (a cell of a matrix engine, a lane of a vector or SIMT engine, a whole engine of
+    any other kind) in square millimetres, and energy of one of its multiply-accumulates in picojoules."""
+
+    name: Name
+    mm2_per_unit: Proxy | None = None
+    pj_per_mac: Proxy | None = None
+    source: Line
+
+
+class LinkProxy(Part):
+    """Energy of one byte that moves over a link, in picojoules."""
+
+    name: Name
+    pj_per_byte: Proxy
+    source: Line
+
+
+class Proxies(Part):
+    """Coefficients from which a sweep works out figures that stand for area and energy; each has its source.
+
+    Nothing but what they name is counted, and no plan and no time depends on them.
+    """
+
+    memories: tuple[MemoryProxy, ...] = Field(default=(), max_length=1000, strict=False)
+    engines: tuple[EngineProxy, ...] = Field(default=(), max_length=1000, strict=False)
+    links: tuple[LinkProxy, ...] = Field(default=(), max_length=1000, strict=False)
 
 
 def names_of(parts: Sequence[Named]) -> str:

@@ -14,6 +14,7 @@ from hw_models.parts import (
     Link,
     MatrixEngine,
     Memory,
+    Proxies,
     ScalarEngine,
     Simt,
     SimtEngine,
@@ -45,6 +46,7 @@ def chip_text(chip: Chip) -> str:
         *(f"  dma {line}" for line in _dma(chip.dma_part)),
         *(f"  assumed {line}" for line in _assumed(chip.assumed_part)),
         *(f"  simt {line}" for line in _simt(chip.simt_part)),
+        *(f"  proxy {line}" for line in _proxies(chip.proxies)),
     )
     return "\n".join(lines) + "\n"
 
@@ -76,6 +78,16 @@ def _simt(simt: Simt | None) -> Iterator[str]:
         yield f"a launch: {simt.launch_us:g} us; all cores share {simt.cache}"
         if simt.kernels:
             yield f"times of {len(simt.kernels)} kinds of kernels"
+
+
+def _proxies(proxies: Proxies | None) -> Iterator[str]:
+    if proxies is not None:
+        yield from (f"{each.name}: {each.mm2_per_mib:g} mm2 per MiB ({each.source})" for each in proxies.memories)
+        for engine in proxies.engines:
+            area = f"{engine.mm2_per_unit:g} mm2 per unit" if engine.mm2_per_unit is not None else ""
+            energy = f"{engine.pj_per_mac:g} pJ per multiply-accumulate" if engine.pj_per_mac is not None else ""
+            yield f"{engine.name}: {', '.join(filter(None, (area, energy)))} ({engine.source})"
+        yield from (f"{each.name}: {each.pj_per_byte:g} pJ per byte ({each.source})" for each in proxies.links)
 
 
 def _memory(memory: Memory) -> str:

@@ -15,31 +15,14 @@ from math import inf
 
 from dsa_sched.analysis.explanation_data import Explanation
 from dsa_sched.analysis.kernel_explanation import KernelExplanation
+from dsa_sched.analysis.run_summary import GroupTime, run_summary
 from dsa_sched.artifact.format import Artifact
 from hw_models.changes import differing_fields
 from hw_models.chip import Chip
 from partitioner.ir.decisions import Decision
-from partitioner.ir.steps import RunStep
-
-LAUNCH = "launch"
-"""Cause of the time before the first instruction."""
 
 EQUALLY_FAST = 0.0005
 """Largest relative difference of two times that are called equal."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupTime:
-    """One group of a plan in one pass: its layers, its seconds, by cause where these are known, what binds it, the
-    number of its instances, and where its outputs lie or which kernel makes them."""
-
-    name: str
-    layers: tuple[str, ...]
-    seconds: float
-    causes: Mapping[str, float]
-    bound_by: str
-    instances: int
-    place: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +102,7 @@ class Difference:
     @property
     def times(self) -> float:
         """Time of an item after, over that before; 1 where both are zero, inf where only the first is."""
-        if not self.before.seconds_per_item:
-            return inf if self.after.seconds_per_item else 1.0
-        return self.after.seconds_per_item / self.before.seconds_per_item
+        return times_of(self.after.seconds_per_item, self.before.seconds_per_item)
 
     @property
     def equally_fast(self) -> bool:
@@ -129,7 +110,7 @@ class Difference:
 
     def slower_than(self, tolerance: float) -> bool:
         """Whether an item takes longer after than before by more than this share."""
-        return self.times > 1 + max(tolerance, EQUALLY_FAST)
+        return is_slower(self.after.seconds_per_item, self.before.seconds_per_item, tolerance)
 
     @cached_property
     def causes(self) -> tuple[Change, ...]:
@@ -191,10 +172,22 @@ class Difference:
         return lost, tuple(each for each in self.after.decisions if each not in known[0])
 
 
+def times_of(after_seconds: float, before_seconds: float) -> float:
+    """A time over another one: 1 where both are zero, inf where only the second is."""
+    if not before_seconds:
+        return inf if after_seconds else 1.0
+    return after_seconds / before_seconds
+
+
+def is_slower(after_seconds: float, before_seconds: float, tolerance: float) -> bool:
+    """Whether a time is longer than another one by more than this share, and by more than nothing."""
+    return times_of(after_seconds, before_seconds) > 1 + max(tolerance, EQUALLY_FAST)
+
+
 def side(artifact: Artifact, found: Explanation | KernelExplanation, name: str) -> Side:
     """An artifact and its explanation, as they are compared."""
     manifest, options = artifact.manifest, artifact.origin.options
-    timed = _of_tiles(found, artifact.chip) if isinstance(found, Explanation) else _of_kernels(found)
+    timed = run_summary(found, artifact.chip)
     figures = manifest.figures
     instructions = {"instructions": figures.instructions} if figures is not None and figures.instructions else {}
     return Side(
@@ -215,63 +208,6 @@ def side(artifact: Artifact, found: Explanation | KernelExplanation, name: str) 
         options={name: str(value) for name, value in options.model_dump(mode="json").items()},
         decisions=found.decisions,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Timed:
-    """What both kinds of explanation say of times, in the same words."""
-
-    seconds_per_item: float
-    estimated: bool
-    counts: Mapping[str, int]
-    causes: Mapping[str, float]
-    groups: tuple[GroupTime, ...]
-    order: tuple[str, ...]
-
-
-def _of_tiles(found: Explanation, chip: Chip) -> _Timed:
-    run, clock = found.measured, chip.clock_hz
-
-    def share(name: str) -> tuple[float, Mapping[str, float], str]:
-        if run is not None:
-            part = run.group(name)
-            return part.cycles / clock, {c: n / clock for c, n in part.causes.items()}, part.bound_by
-        binding = next(group for group in found.groups if group.name == name).binding
-        return binding.cycles / clock, {binding.name: binding.cycles / clock}, binding.name
-
-    groups = tuple(
-        GroupTime(group.name, group.layers, *share(group.name), group.instances, ", ".join(group.scopes))
-        for group in found.groups
-    )
-    counts = {"groups": len(found.groups), "instances": found.instances}
-    order = tuple(f"{step.group} {step.instance}" for step in found.order if isinstance(step, RunStep))
-    if run is None:
-        seconds = found.serial_cycles / clock / max(1, found.batch_per_cluster)
-        return _Timed(seconds, True, counts, _sums(share.causes for share in groups), groups, order)
-    causes = {LAUNCH: run.launch_cycles / clock} | {name: cycles / clock for name, cycles in run.causes.items()}
-    seconds = 1 / run.items_per_second if run.items_per_second else run.seconds
-    return _Timed(seconds, False, counts, causes, groups, order)
-
-
-def _of_kernels(found: KernelExplanation) -> _Timed:
-    groups = tuple(
-        GroupTime(
-            group.name, group.layers, group.seconds, {group.bound_by: group.seconds}, group.bound_by, 1, group.kernel
-        )
-        for group in found.groups
-    )
-    counts = {"kernels": len(found.groups), "launches": found.launches}
-    seconds = found.seconds / max(1, found.batch_per_cluster)
-    order = tuple(group.name for group in found.groups)
-    return _Timed(seconds, True, counts, _sums(share.causes for share in groups), groups, order)
-
-
-def _sums(each: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    total: dict[str, float] = {}
-    for causes in each:
-        for name, seconds in causes.items():
-            total[name] = total.get(name, 0.0) + seconds
-    return total
 
 
 def _changes(before: Mapping[str, float], after: Mapping[str, float]) -> Iterator[Change]:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
         ExplanationReport,
         PlacementReport,
         QuantizeResult,
+        SuiteReport,
+        SweepReport,
         TimelineReport,
         TimingReport,
         VerificationReport,
@@ -218,6 +220,51 @@ def verify(
         how = VerifyOptions(inputs, seed, feeds=tuple(map(Path, feed)))
         timed = Figures(artifact, _cache(options)).work()
         return VerificationReport(verify_artifact(artifact, model, how, runner, progress_of(options), timed))
+
+
+def sweep(
+    file: str | Path,
+    folder: str | Path,
+    *,
+    jobs: int | None = None,
+    cluster: str | None = None,
+    cache: bool = True,
+    progress: Progress = lambda _step: None,
+) -> SweepReport:
+    """Compile every network of a sweep file for every chip and with every combination of options, each point in
+    `folder` as soon as it is done; those that are there already are not compiled again. Up to `jobs` processes work at
+    once (None: one per core), or the workers of the Dask `cluster` whose scheduler has this address."""
+    from dsa_sched.api.results import SweepReport
+    from dsa_sched.sweeping.carried_out import WorkPlace
+    from dsa_sched.sweeping.sweep import run_sweep
+    from dsa_sched.sweeping.table import sweep_table
+
+    with python_names():
+        return SweepReport(sweep_table(run_sweep(Path(file), Path(folder), WorkPlace(jobs, cluster, cache), progress)))
+
+
+def suite(
+    file: str | Path,
+    folder: str | Path,
+    *,
+    against: str | Path | None = None,
+    tolerance: float = 0.0,
+    jobs: int | None = None,
+    cluster: str | None = None,
+    cache: bool = True,
+    progress: Progress = lambda _step: None,
+) -> SuiteReport:
+    """Compile, verify and time the networks of a suite file, each case in `folder` as soon as it is done, and set them
+    `against` an earlier run (its folder or its suite.json), than which an item may take `tolerance` percent more time.
+    `jobs` and `cluster` are those of `sweep`."""
+    from dsa_sched.api.results import SuiteReport
+    from dsa_sched.suites.suite import judged, read_earlier, run_suite
+    from dsa_sched.sweeping.carried_out import WorkPlace
+
+    with python_names():
+        earlier = read_earlier(Path(against)) if against is not None else None
+        found = run_suite(Path(file), Path(folder), WorkPlace(jobs, cluster, cache), progress)
+        return SuiteReport(found.suite.name, judged(found, earlier, tolerance / 100))
 
 
 def place(

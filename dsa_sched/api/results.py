@@ -1,7 +1,7 @@
 """Results of the public functions: attributes, `to_dict` with the keys of the command line's JSON, and text.
 
-ExplanationReport, TimingReport, TimelineReport, DifferenceReport, VerificationReport, PlacementReport, QuantizeResult:
-str() is what the command prints
+ExplanationReport, TimingReport, TimelineReport, DifferenceReport, VerificationReport, SweepReport, SuiteReport,
+PlacementReport, QuantizeResult: str() is what the command prints
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from dsa_sched.placing.place import PlacementResult
     from dsa_sched.quantisation.quantise import QuantizedNetwork
     from dsa_sched.quantisation.search import FloatSearch
+    from dsa_sched.suites.suite import Judgement
+    from dsa_sched.sweeping.table import SweepTable
     from dsa_sched.verification.verdict import VerifyReport
     from hw_models.chip import Chip
     from isched.bounds.lower_bounds import Bounds
@@ -374,6 +376,90 @@ class QuantizeResult:
         found = self.found
         integers = len(found.layers) - len(found.float_layers)
         return f"<Quantized {found.source}: {integers} of {len(found.layers)} layers, error {found.relative_l2:.2e}>"
+
+
+@dataclass(frozen=True)
+class SweepReport:
+    """Many compilations as one table; see `dsa-sched sweep`. `table` has all of it as data."""
+
+    table: SweepTable
+
+    @property
+    def rows(self) -> tuple[Mapping[str, Any], ...]:
+        """A mapping per point, in the order of the file: what was varied, status, reason, figures. Figures that a point
+        does not have are absent."""
+        return tuple(self.to_dict()["rows"])
+
+    def front(self, cost: str, gain: str = "items_per_second") -> tuple[int, ...]:
+        """Numbers of the rows on the Pareto front of each network: no other one costs at most as much and gains at
+        least as much. Times of machine code and estimates are not compared with each other, and have a front each.
+        Raises KeyError for a column that there is not."""
+        return tuple(row for rows in self.table.comparable.values() for row in self.table.front(rows, cost, gain))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys of `table.json`."""
+        from dsa_sched.report.sweep_table import sweep_json
+
+        return _parsed(sweep_json(self.table))
+
+    def save(self, folder: str | Path, parquet: bool = False) -> None:
+        """Write table.csv, table.json, sweep.html and, if it is asked for, table.parquet into a folder that exists.
+        Raises UserError."""
+        from dsa_sched.report.page.sweep_page import write_sweep_page
+        from dsa_sched.report.sweep_table import write_tables
+
+        write_tables(self.table, Path(folder), parquet)
+        write_sweep_page(self.table, Path(folder) / "sweep.html")
+
+    def __str__(self) -> str:
+        from dsa_sched.report.sweep_table import print_sweep
+
+        return _printed(lambda console: print_sweep(self.table, console))
+
+    def __repr__(self) -> str:
+        return f"<Sweep {self.table.name}: {len(self.table.rows)} points>"
+
+
+@dataclass(frozen=True)
+class SuiteReport:
+    """A suite, set against an earlier run if there was one; see `dsa-sched suite`. `cases` has all of it as data."""
+
+    name: str
+    cases: tuple[Judgement, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """That of the command: 0 where nothing is worse than it may be."""
+        from dsa_sched.suites.suite import exit_code
+
+        return exit_code(self.cases)
+
+    @property
+    def regressions(self) -> Mapping[str, Mapping[str, str]]:
+        """What makes the suite fail: title of a case -> check -> what it says."""
+        return {case.title: case.regressions for case in self.cases if case.regressions}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys of `suite.json`."""
+        from dsa_sched.report.suite_report import suite_json
+
+        return _parsed(suite_json(self.name, self.cases))
+
+    def save(self, folder: str | Path) -> None:
+        """Write suite.json, junit.xml and suite.html into a folder that exists. Raises UserError."""
+        from dsa_sched.report.page.suite_page import write_suite_page
+        from dsa_sched.report.suite_report import write_suite
+
+        write_suite(self.name, self.cases, Path(folder))
+        write_suite_page(self.name, self.cases, Path(folder) / "suite.html")
+
+    def __str__(self) -> str:
+        from dsa_sched.report.suite_report import print_suite
+
+        return _printed(lambda console: print_suite(self.name, self.cases, console))
+
+    def __repr__(self) -> str:
+        return f"<Suite {self.name}: {len(self.cases)} cases, {len(self.regressions)} of them worse than they may be>"
 
 
 def _parsed(text: str) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from dsa_sched.analysis.difference import Change, Difference, GroupTime, PartChange, Side
+from dsa_sched.analysis.difference import Change, Difference, PartChange, Side
+from dsa_sched.analysis.run_summary import GroupTime
 from dsa_sched.io.atomic_write import write_whole
 from dsa_sched.report.decisions import decision_lines
 from dsa_sched.report.listing import output_console, print_listing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from textwrap import shorten
 from typing import TextIO
 
 from rich.console import Console
@@ -11,6 +12,15 @@ from rich.text import Text
 
 PLAIN_WIDTH = 300
 """Default width of the output in columns: enough for a row on one line."""
+
+
+PRINTED = 160
+"""Largest length of a text in a table that is printed, where a file has all of it."""
+
+
+def shortened(text: str) -> str:
+    """A text for a table that is printed: cut at a word where it is long."""
+    return shorten(text, PRINTED, placeholder=" ...")
 
 
 def output_console() -> Console:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +16,11 @@ from dsa_sched.builds.explained_build import told_of_artifact
 from dsa_sched.cli import cli
 from dsa_sched.report.page.charts import figures
 from dsa_sched.report.page.page import page
+from tests.pages import browser, opened
 from tests.small_models import classifier, save
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or ""
+__all__ = ["browser"]
+
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 LARGEST_BYTES = 20 << 20
 
@@ -129,26 +129,6 @@ def test_a_page_is_not_written_where_there_is_no_folder(model: Path, tmp_path: P
 
 
 # In a browser.
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    if not CHROMIUM:
-        pytest.skip("needs chromium")
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
-
-
-def opened(browser: Any, file: Path, scheme: str, width: int) -> tuple[Any, list[str]]:
-    shown = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 800})
-    errors: list[str] = []
-    shown.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
-    shown.on("pageerror", lambda error: errors.append(str(error)))
-    shown.goto(file.as_uri())
-    return shown, errors
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 400)])

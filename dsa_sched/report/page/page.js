@@ -4,40 +4,11 @@
   const layers = new Map(data.layers.map((layer) => [layer.name, layer]));
   const search = document.getElementById("search");
   const detail = document.getElementById("detail");
-  const buttons = [...document.querySelectorAll("nav button")];
-  const drawn = new Set();
-
-  const element = (tag, text, parent) => {
-    const made = document.createElement(tag);
-    made.textContent = text;
-    parent.append(made);
-    return made;
-  };
-  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const themed = () => ({
-    "paper_bgcolor": colour("--back"), "plot_bgcolor": colour("--back"), "font.color": colour("--text"),
-    "xaxis.gridcolor": colour("--line"), "yaxis.gridcolor": colour("--line"),
+  const tabs = showTabs(data.figures, (name, place) => {
+    if (name !== "graph") return;
+    place.on("plotly_click", (event) => show(event.points[0].customdata));
+    mark();
   });
-
-  function draw(name) {
-    const figure = data.figures[name];
-    if (!figure || drawn.has(name)) return;
-    drawn.add(name);
-    const place = document.querySelector(`#${name} .chart`);
-    const base = { margin: { t: 20, r: 20 }, autosize: true, ...figure.layout };
-    Plotly.newPlot(place, figure.data, base, { responsive: true, scrollZoom: true, displaylogo: false })
-      .then(() => Plotly.relayout(place, themed()));
-    if (name === "graph") {
-      place.on("plotly_click", (event) => show(event.points[0].customdata));
-      mark();
-    }
-  }
-
-  function choose(name) {
-    for (const button of buttons) button.setAttribute("aria-selected", String(button.dataset.tab === name));
-    for (const section of document.querySelectorAll("main > section")) section.classList.toggle("shown", section.id === name);
-    draw(name);
-  }
 
   function rows(title, facts) {
     const table = document.createElement("table");
@@ -74,7 +45,7 @@
   }
 
   function mark() {
-    if (!drawn.has("graph")) return;
+    if (!tabs.drawn.has("graph")) return;
     const found = new Set(matches().map((layer) => layer.name));
     const place = document.querySelector("#graph .chart");
     Plotly.restyle(place, { "marker.line.width": [place.data[1].customdata.map((name) => (found.has(name) ? 4 : 0))] }, [1]);
@@ -97,10 +68,6 @@
     const [first] = matches();
     if (event.key === "Enter" && first) show(first.name);
   });
-  for (const button of buttons) button.addEventListener("click", () => choose(button.dataset.tab));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-    for (const name of drawn) Plotly.relayout(document.querySelector(`#${name} .chart`), themed());
-  });
   list();
-  choose("summary");
+  tabs.choose("summary");
 })();

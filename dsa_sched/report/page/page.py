@@ -1,25 +1,21 @@
-"""The page: one HTML file that opens without a network, with the script that draws the charts inside it.
+"""The page about an artifact: graph, timeline, memories, roofline, what binds, decisions.
 
-    Overview --figures, details, summary--> JSON in the page <-- page.js draws it, by Plotly
-
-All text that comes from a model is data in that JSON or escaped, so no name in a model can become part of the page.
+Overview --figures, details, summary--> JSON in the page <-- page.js draws it, by Plotly
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from dsa_sched.analysis.explanation_data import Explanation
 from dsa_sched.analysis.kernel_explanation import KernelExplanation
 from dsa_sched.analysis.overview import DrawnLayer, Overview
-from dsa_sched.io.atomic_write import write_whole
 from dsa_sched.report.page.charts import figures
+from dsa_sched.report.page.shell import Head, whole_page, write_text
 from dsa_sched.report.timed_run import cause_text, time_text
 from hw_models.errors import size_text
 
@@ -38,15 +34,11 @@ TABS = {
 
 def write_page(found: Overview, path: Path) -> int:
     """Write the page, whole or not at all; its size in bytes. Raises UserError."""
-    data = page(found).encode()
-    write_whole(path, lambda stream: stream.write(data))
-    return len(data)
+    return write_text(page(found), path)
 
 
 def page(found: Overview) -> str:
     """The page as text. Equal artifacts give equal pages."""
-    from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
-
     drawn = figures(found)
     data = {
         "figures": drawn,
@@ -54,33 +46,14 @@ def page(found: Overview) -> str:
         "decisions": [asdict(each) for each in found.explanation.decisions],
     }
     shown = {name: title for name, title in TABS.items() if name in ("summary", "decisions") or name in drawn}
-    buttons = "".join(f'<button role="tab" data-tab="{name}">{title}</button>' for name, title in shown.items())
     charts = "".join(f'<section id="{name}"><div class="chart"></div></section>' for name in drawn)
-    here = files("dsa_sched.report.page")
-    return "\n".join((
-        "<!doctype html>",
-        '<html lang="en"><head><meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{escape(_title(found))}</title>",
-        f"<style>{(here / 'page.css').read_text(encoding='utf-8')}</style></head><body>",
-        f"<header><h1>{escape(_title(found))}</h1>",
-        '<input id="search" type="search" placeholder="layer, operator or group" aria-label="search">',
-        f'<nav role="tablist">{buttons}</nav></header>',
-        f'<main><section id="summary">{_summary(found)}</section>{charts}',
-        '<section id="decisions"><table><thead><tr><th>about</th><th>decision</th><th>reason</th></tr></thead>',
-        "<tbody></tbody></table></section></main>",
-        '<aside id="detail" hidden></aside>',
-        f'<script type="application/json" id="data">{_embedded(data)}</script>',
-        f"<script>{get_plotlyjs()}</script>",
-        f"<script>{(here / 'page.js').read_text(encoding='utf-8')}</script>",
-        "</body></html>",
-        "",
-    ))  # fmt: skip
-
-
-def _embedded(data: object) -> str:
-    """JSON inside a script element, which only `</` or `<!--` could end."""
-    return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    sections = (
+        f'<section id="summary">{_summary(found)}</section>{charts}'
+        '<section id="decisions"><table><thead><tr><th>about</th><th>decision</th><th>reason</th></tr></thead>'
+        "<tbody></tbody></table></section>"
+    )
+    head = Head(_title(found), "layer, operator or group", shown)
+    return whole_page(head, sections, data, "page.js")
 
 
 def _title(found: Overview) -> str:

@@ -1,0 +1,1 @@
+"""A regression gate: a set of networks compiled, verified and timed, against the run before."""

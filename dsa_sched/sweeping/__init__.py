@@ -1,0 +1,1 @@
+"""Many compilations: a file of networks, chips and options, carried out point by point, as one table."""
