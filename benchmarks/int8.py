@@ -75,8 +75,8 @@ VECTOR_BOUND = (
 )
 
 FOUR_SEQUENCES = (
-    "a bound, not a goal: norms, softmax and functions are computed in fp16, and the matrix engine waits for them; in fp16 "
-    "O3 has no good plan for four sequences, level auto makes 4,811 per second of eight"
+    "a bound, not a goal: norms, softmax and functions are computed in fp16, and the matrix engine waits for them; in "
+    "fp16 O3 has no good plan for four sequences, level auto makes 4,811 per second of eight"
 )
 FLAT = (
     "the weights are drawn, and all layers err alike: over four inputs the best of all 8,568 sets of five layers "
