@@ -39,9 +39,16 @@ def load_chip(name_or_path: str | Path) -> Chip:
 
     A text is a path when it has a folder separator or ends in .yaml or .yml. Raises ChipError.
     """
+    text, file = chip_text(name_or_path)
+    return parse_chip(text, file)
+
+
+def chip_text(name_or_path: str | Path) -> tuple[str, str]:
+    """The text of a built-in chip's file, or of a chip file, and what messages call it. Raises ChipError."""
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or "/" in text or "\\" in text or text.endswith((".yaml", ".yml")):
-        return read_chip(Path(name_or_path))
+        path = Path(name_or_path)
+        return read_text(path, "chip file", ChipError, _suggestion(path)), str(path)
     names = builtin_chips()
     if text not in names:
         close = difflib.get_close_matches(text, names, 1)
@@ -53,12 +60,7 @@ def load_chip(name_or_path: str | Path) -> Chip:
             change=f"{guess}give a path such as ./{text or 'chip'}.yaml",
         )
     source = resources.files("hw_models") / "chips" / f"{text}.yaml"
-    return parse_chip(source.read_text(encoding="utf-8"), f"{text}.yaml (built-in)")
-
-
-def read_chip(path: Path) -> Chip:
-    """Read, check and build the chip of a file; ChipError with every problem of the file."""
-    return parse_chip(read_text(path, "chip file", ChipError, _suggestion(path)), str(path))
+    return source.read_text(encoding="utf-8"), f"{text}.yaml (built-in)"
 
 
 def inspect_chip(path: Path) -> tuple[Chip, tuple[FileProblem, ...]]:
