@@ -118,6 +118,88 @@ def test_what_is_emitted(emitted: Path) -> None:
     assert rows[0] == ["benchmark", "repetition", "counter", "cycles"]
     counters = sum(len(each["counters"]) for each in manifest["benchmarks"])
     assert len(rows) == 1 + REPETITIONS * counters
+    together = [each for each in manifest["benchmarks"] if len(each["started_together"]) > 1]
+    assert [len(each["started_together"]) for each in together] == [4]
+    assert invoke("emit", "--chip", "stcp920", "-o", emitted).exit_code == 0  # in place of the same
+    (emitted / "counters.csv").write_text("mine", encoding="utf-8")
+    done = invoke("emit", "--chip", "stcp920", "-o", emitted)
+    assert "has other files (counters.csv)" in done.stderr
+    (emitted / "counters.csv").unlink()
+
+
+def test_numbers_of_a_few_benchmarks_are_found_again(emitted: Path, tmp_path: Path) -> None:
+    hidden = with_numbers(load_chip("stcp920"), {path: HIDDEN[path] for path in OF_FEW})
+    table, file = tmp_path / "counters.csv", tmp_path / "fitted.yaml"
+    table.write_text(counted(emitted, hidden, FEW.__contains__), encoding="utf-8")
+    page, data = tmp_path / "page.html", tmp_path / "fit.json"
+    done = invoke("fit", table, "--chip", "stcp920", "-o", file, "--page", page, "--json", data)
+    assert done.exit_code == 0, done.output
+    fitted = load_chip(file)
+    for path in OF_FEW:
+        assert number_at(fitted, path) == pytest.approx(HIDDEN[path], rel=0.05), path
+    assert "links.ddr_to_llb.latency_cycles is documented as 66 (16 bytes LLB -> DDR" in done.stdout
+    text = file.read_text(encoding="utf-8")
+    assert len(re.findall(r"# \[measured\] ", text)) == len(OF_FEW)
+    assert len(text.splitlines()) == len(chip_text("stcp920")[0].splitlines())
+    found = json.loads(data.read_text(encoding="utf-8"))
+    assert found["format"] == "dsa-sched-calibration-fit/1"
+    assert {each["path"] for each in found["numbers"] if each["measured"] is not None} == {*OF_FEW}
+    assert len(found["residuals"]) == 6
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert CliRunner().invoke(cli, ["chip", "check", str(file)]).exit_code == 0
+
+
+def test_a_chip_that_is_as_its_file_says_stays(emitted: Path, tmp_path: Path) -> None:
+    table, file = tmp_path / "counters.csv", tmp_path / "fitted.yaml"
+    table.write_text(counted(emitted, load_chip("stcp920"), FEW.__contains__, 4), encoding="utf-8")
+    done = invoke("fit", table, "--chip", "stcp920", "-o", file)
+    assert done.stdout.endswith(f"{file}: 0 numbers differ from stcp920\n")
+    assert file.read_text(encoding="utf-8") == chip_text("stcp920")[0]
+
+
+def test_documented_numbers_can_be_left_alone(emitted: Path, tmp_path: Path) -> None:
+    hidden = with_numbers(load_chip("stcp920"), {path: HIDDEN[path] for path in OF_FEW})
+    table, file = tmp_path / "counters.csv", tmp_path / "fitted.yaml"
+    table.write_text(counted(emitted, hidden, FEW.__contains__), encoding="utf-8")
+    done = invoke("fit", table, "--chip", "stcp920", "-o", file, "--keep-documented", "--full")
+    assert done.exit_code == 0, done.output
+    assert number_at(load_chip(file), "links.ddr_to_llb.latency_cycles") == 66
+    assert "documented as" not in done.stdout
+    assert len(re.findall(r"^dma_in_start +cycles", done.stdout, re.MULTILINE)) == 1
+
+
+@pytest.fixture(scope="module")
+def recovered(emitted: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Chip, dict[str, object], str]:
+    """The fitted chip of the hidden one, the fit as JSON, and what was printed."""
+    folder = tmp_path_factory.mktemp("recovered")
+    hidden = with_numbers(load_chip("stcp920"), HIDDEN)
+    (folder / "counters.csv").write_text(counted(emitted, hidden, lambda name: name not in REMOVED), encoding="utf-8")
+    files = (folder / "fitted.yaml", "--json", folder / "fit.json")
+    done = invoke("fit", folder / "counters.csv", "--chip", "stcp920", "-o", *files)
+    assert done.exit_code == 0, done.output
+    return load_chip(files[0]), json.loads((folder / "fit.json").read_text(encoding="utf-8")), done.stdout
+
+
+@pytest.mark.nightly
+def test_every_number_of_a_hidden_chip_is_found_again(recovered: tuple[Chip, dict[str, object], str]) -> None:
+    chip, _, _ = recovered
+    isolated = [path for path in calibration_of(load_chip("stcp920")).numbers if path not in REMOVED.values()]
+    hidden = with_numbers(load_chip("stcp920"), HIDDEN)
+    assert len([path for path in isolated if path in HIDDEN]) >= 20
+    wrong = {
+        path: (number_at(chip, path), number_at(hidden, path))
+        for path in isolated
+        if number_at(chip, path) != pytest.approx(number_at(hidden, path), rel=0.05)
+    }
+    assert wrong == {}
+
+
+@pytest.mark.nightly
+def test_only_what_was_not_measured_is_undetermined(recovered: tuple[Chip, dict[str, object], str]) -> None:
+    _, found, printed = recovered
+    assert isinstance(found["undetermined"], list)
+    assert {*found["undetermined"]} == {*REMOVED.values()}
+    assert f"The measurements do not determine: {', '.join(found['undetermined'])}." in printed
 
 
 @pytest.mark.nightly
