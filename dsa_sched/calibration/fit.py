@@ -41,15 +41,15 @@ WHOLE_EVIDENCE = 8.0
 
 LEAST_CYCLES_PER_BYTE = 1e-7
 
-SCALES = (30.0, 30.0, 10.0, 3.0, 1.0, 1.0, 1.0, 1.0)
+FAR_SCALES, NEAR_SCALES = (30.0, 30.0, 10.0, 3.0), (1.0,) * 6
 """Scatters beyond which residuals count as outliers, step by step: far from the solution, every residual looks like
 one."""
 
 STEPS = (1.0, 0.5, 0.25, 0.1)
 """Shares of the way to the solution of the linear problem that are tried."""
 
-LEAST_STEPS, LEAST_GAIN = 5, 1e-3
-"""Steps after which a step must lower the cost by at least this share."""
+LEAST_GAIN = 1e-3
+"""Share of the cost by which a step must lower it, for another one to follow."""
 
 WHOLE_NUMBERS = (*range(1, 17), *range(24, 129, 8), *(1 << bits for bits in range(8, 13)))
 """Whole numbers that are tried, in addition to that of the file."""
@@ -152,7 +152,7 @@ class _Fitting:
         for number in range(1, ROUNDS + 1):
             more = tuple(sorted({*free, *found.errors}))
             self.say(f"round {number}: least squares of {len(more)} numbers")
-            values = self._least_squares(values, more)
+            values = self._least_squares(values, more, FAR_SCALES if number == 1 else ())
             self.say(f"round {number}: whole numbers")
             tried = self._whole(values, whole)
             found = self._determined(tried, smooth)
@@ -176,13 +176,14 @@ class _Fitting:
         share = LARGEST_ERROR * self.problem.coordinate(number, value)
         return share if is_bandwidth(self.problem.paths[number]) else max(share, LARGEST_ERROR_CYCLES)
 
-    def _least_squares(self, values: Values, free: tuple[int, ...]) -> Values:
+    def _least_squares(self, values: Values, free: tuple[int, ...], scales: tuple[float, ...]) -> Values:
         """The values with better ones of the free numbers: robust least squares of the predictions as they are near
-        here, a step in that direction as far as the cycle model agrees, and again."""
+        here, a step in that direction as far as the cycle model agrees, and again. Residuals beyond these scales count
+        as outliers, step by step, and then those beyond 1, until a step gains little."""
         if not free:
             return values
         problem = self.problem
-        for step, scale in enumerate(SCALES):
+        for step, scale in enumerate((*scales, *NEAR_SCALES)):
             before = cost(problem.residuals(values), scale)
             here = np.array([problem.coordinate(n, values[n]) for n in free])
             there = self._best_near(values, free, scale)
@@ -191,8 +192,8 @@ class _Fitting:
             best = min(range(len(STEPS)), key=costs.__getitem__)
             if costs[best] < before:
                 values = tried[best]
-            self.say(f"step {step + 1} of {len(SCALES)}: cost {min(before, costs[best]):,.1f}")
-            if step >= LEAST_STEPS and costs[best] > before * (1 - LEAST_GAIN):
+            self.say(f"step {step + 1}: cost {min(before, costs[best]):,.1f}")
+            if step >= len(scales) and costs[best] > before * (1 - LEAST_GAIN):
                 break
         return values
 
