@@ -48,6 +48,9 @@ one."""
 STEPS = (1.0, 0.5, 0.25, 0.1)
 """Shares of the way to the solution of the linear problem that are tried."""
 
+LEAP_SCALE = 3.0
+"""The same where another whole number is tried with all others following."""
+
 LEAST_GAIN = 1e-3
 """Share of the cost by which a step must lower it, for another one to follow."""
 
@@ -154,7 +157,8 @@ class _Fitting:
             self.say(f"round {number}: least squares of {len(more)} numbers")
             values = self._least_squares(values, more, FAR_SCALES if number == 1 else ())
             self.say(f"round {number}: whole numbers")
-            tried = self._whole(values, whole)
+            leapt = self._leaps(values, whole, more) if number == 1 else values
+            tried = self._whole(leapt, whole)
             found = self._determined(tried, smooth)
             if tried == values and {*found.errors} <= {*more}:
                 break
@@ -225,6 +229,19 @@ class _Fitting:
         """The values with these coordinates of the free numbers."""
         changed = dict(zip(free, map(float, coordinates), strict=True))
         return tuple(self.problem.value(n, changed[n]) if n in changed else value for n, value in enumerate(values))
+
+    def _leaps(self, values: Values, whole: tuple[int, ...], free: tuple[int, ...]) -> Values:
+        """The values with whole numbers half or twice as large where that is better, once the free numbers have
+        followed: an array of half the size looks like one that is slow."""
+        for number in whole:
+            here = cost(self.problem.residuals(values))
+            for other in (int(values[number]) // 2, int(values[number]) * 2):
+                leapt = _with(values, number, max(1, other))
+                leapt = self._at(leapt, free, self._best_near(leapt, free, LEAP_SCALE))
+                if cost(self.problem.residuals(leapt)) < here - WHOLE_EVIDENCE:
+                    values = leapt
+                    break
+        return values
 
     def _whole(self, values: Values, whole: tuple[int, ...]) -> Values:
         """The values with better whole numbers, each by going up or down as long as the cost falls."""
