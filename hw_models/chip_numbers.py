@@ -24,7 +24,7 @@ _MARK = re.compile(r"\[([^\]]+)\]")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class NumberSource:
     """What the file says of a number: the comment next to it, and whether that names a document in brackets and calls
     nothing a guess. Numbers of `assumed` are never documented."""
 
@@ -65,14 +65,14 @@ def _named(value: object) -> dict[str, object]:
     return {str(item["name"]): item for item in items if isinstance(item, dict) and "name" in item}
 
 
-def source_of(text: str, path: str, chip: Chip) -> Source:
+def source_of(text: str, path: str, chip: Chip) -> NumberSource:
     """What the text of a chip file says of the number at a path, whose comment may go on in the lines after it; nothing
     where the number is a default that the file does not give."""
     document, lines = read_document(text), text.splitlines()
     try:
         first = document.lines[place_of(document.value, path, chip)] - 1
     except ChipError:
-        return Source("", documented=False)
+        return NumberSource("", documented=False)
     parts = [lines[first].partition("#")[2].strip()]
     for line in lines[first + 1 :]:
         if not (line.startswith(" ") and line.strip().startswith("#")):
@@ -81,7 +81,7 @@ def source_of(text: str, path: str, chip: Chip) -> Source:
     comment = " ".join(filter(None, parts))
     marks = _MARK.findall(comment)
     guessed = path.startswith("assumed.") or any(mark in NOT_A_SOURCE for mark in marks)
-    return Source(comment, bool(marks) and not guessed)
+    return NumberSource(comment, bool(marks) and not guessed)
 
 
 def with_comments(text: str, values: Mapping[str, tuple[float, str]], chip: Chip) -> str:

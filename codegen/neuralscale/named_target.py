@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from codegen.judgement import Array, Sampled
-from codegen.neuralscale.calibration.benchmarks import benchmarks
+from codegen.neuralscale.benchmarks import benchmarks
 from codegen.neuralscale.emit.memory_map import address_of
 from codegen.neuralscale.emit.memory_names import memories_by_role, renamed
 from codegen.neuralscale.emulation.layer_reference import emulate

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from codegen.judgement import EXACT, Judgement
-from codegen.neuralscale.calibration.benchmarks import benchmarks
+from codegen.neuralscale.benchmarks import benchmarks
 from codegen.neuralscale.emit.frame import dma_start_instructions, issue_costs
 from codegen.neuralscale.emit.limits import lacking, unsuited
 from codegen.neuralscale.emit.memory_map import DATA_BASE, address_of

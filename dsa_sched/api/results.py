@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dsa_sched.analysis.kernel_explanation import KernelExplanation
     from dsa_sched.analysis.run_times import RunTimes
     from dsa_sched.artifact.format import Artifact
-    from dsa_sched.calibration.fit import Fit
+    from dsa_sched.calibration.fit import ChipFit
     from dsa_sched.calibration.layers import LayerComparison
     from dsa_sched.placing.place import PlacementResult
     from dsa_sched.quantisation.quantise import QuantizedNetwork
@@ -177,7 +177,7 @@ class FitReport:
     """A chip's numbers fitted to measured cycles; see `dsa-sched calibrate fit`. `fit` has all that is told of it as
     data, and `text` is the chip file with the fitted numbers."""
 
-    fit: Fit
+    fit: ChipFit
     text: str
 
     @property

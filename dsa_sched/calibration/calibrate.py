@@ -1,6 +1,6 @@
 """From a chip file and measured cycles to a chip file with fitted numbers.
 
-chip file, counters.csv --fitted--> Fit --fitted_text--> the chip file's text with other numbers, comments kept
+chip file, counters.csv --fitted--> ChipFit --fitted_text--> the chip file's text with other numbers, comments kept
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dsa_sched.calibration.counters import read_counters
 from dsa_sched.calibration.emitted import calibration_of
-from dsa_sched.calibration.fit import Fit, FittedNumber, fit_numbers
+from dsa_sched.calibration.fit import ChipFit, FittedNumber, fit_numbers
 from hw_models.changes import chip_json
 from hw_models.chip_numbers import source_of, with_comments, with_numbers
 from hw_models.errors import ChipError, CountersError
@@ -19,7 +19,7 @@ from hw_models.loading import chip_text, parse_chip
 
 def fitted(
     counters: Path, chip: str | Path, documented: bool = True, say: Callable[[str], None] = lambda _: None
-) -> Fit:
+) -> ChipFit:
     """Fit the numbers of a chip file to a file of measured cycles; without `documented`, only those for which the file
     names no document. Raises CountersError, ChipError or TargetError."""
     text, file = chip_text(chip)
@@ -39,7 +39,7 @@ def fitted(
     return fit_numbers(calibration.chip, calibration.target, calibration.benchmarks, counts, chosen, say)
 
 
-def fitted_text(fit: Fit, chip: str | Path) -> tuple[str, bool]:
+def fitted_text(fit: ChipFit, chip: str | Path) -> tuple[str, bool]:
     """The text of the chip file with the fitted numbers, and whether its comments were kept: a file in JSON has none,
     nor can a number be written that the file leaves to its default."""
     text, _ = chip_text(chip)

@@ -1,6 +1,6 @@
 """Measured cycles from a CSV file, which may come from anywhere.
 
-    benchmark,repetition,counter,cycles --read_counters--> Counts: cycles of every repetition by benchmark and counter
+    benchmark,repetition,counter,cycles --read_counters--> MeasuredCycles by benchmark and counter
 
 Lines that begin with # are for the reader, but for `# programs HASH`, which says by which programs the cycles were
 measured. A line without a number of cycles was not measured.
@@ -34,7 +34,7 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class MeasuredCycles:
     """Measured cycles of every repetition, by benchmark and counter; `programs` is the hash that the file names, or
     empty."""
 
@@ -42,7 +42,7 @@ class Counts:
     programs: str = ""
 
 
-def read_counters(path: Path, known: Mapping[str, tuple[str, ...]], first: str = COLUMNS[0]) -> Counts:
+def read_counters(path: Path, known: Mapping[str, tuple[str, ...]], first: str = COLUMNS[0]) -> MeasuredCycles:
     """The cycles in a file of at most 1 MiB; `known` has the counters of everything that the column `first` may name.
     Raises CountersError with every problem and its line."""
     lines = read_text(path, "file of counters", CountersError).splitlines()
@@ -66,7 +66,7 @@ def read_counters(path: Path, known: Mapping[str, tuple[str, ...]], first: str =
         problems.append(FileProblem(0, "", "there are no measured cycles", "fill in the column cycles"))
     if problems:
         raise CountersError(str(path), problems=tuple(problems))
-    return Counts(measured, hashes[0] if hashes else "")
+    return MeasuredCycles(measured, hashes[0] if hashes else "")
 
 
 def _rows(

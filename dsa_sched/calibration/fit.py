@@ -1,6 +1,6 @@
 """The numbers of a chip file fitted to measured cycles.
 
-    Chip, benchmarks, counts --robust least squares over the cycle model--> Fit: numbers, residuals, what is not known
+    Chip, benchmarks, counts --robust least squares over the cycle model--> ChipFit: numbers, residuals
 
 Whole numbers (queues, bursts, the array) are tried one by one, in turn with the least squares of the others. Where the
 measurements tell only the sum of several numbers, the documented ones stay. A number also stays where it agrees with
@@ -17,12 +17,12 @@ import numpy as np
 from scipy.optimize import least_squares  # type: ignore[import-untyped]
 
 from codegen.target import Benchmark
-from dsa_sched.calibration.counters import Counts
+from dsa_sched.calibration.counters import MeasuredCycles
 from dsa_sched.calibration.determination import Determination, determine
 from dsa_sched.calibration.prediction import Predictor
-from dsa_sched.calibration.problem import Problem, Values, Vector, cost, is_bandwidth
+from dsa_sched.calibration.problem import FitProblem, Values, Vector, cost, is_bandwidth
 from hw_models.chip import Chip
-from hw_models.chip_numbers import Source, number_at
+from hw_models.chip_numbers import NumberSource, number_at
 from isched.program.target import Timeable
 
 Say = Callable[[str], None]
@@ -65,7 +65,7 @@ class FittedNumber:
     none where it was not."""
 
     path: str
-    source: Source
+    source: NumberSource
     before: float
     value: float
     measured: float | None
@@ -103,7 +103,7 @@ class Residual:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class ChipFit:
     """Result of a fit. `scatter` is the relative standard deviation of one repetition, `condition` that of the
     determined numbers' Jacobian with columns of equal length."""
 
@@ -128,12 +128,12 @@ def fit_numbers(
     chip: Chip,
     target: Timeable,
     benchmarks: tuple[Benchmark, ...],
-    counts: Counts,
-    sources: Mapping[str, Source],
+    counts: MeasuredCycles,
+    sources: Mapping[str, NumberSource],
     say: Say = lambda _: None,
-) -> Fit:
+) -> ChipFit:
     """Fit the numbers at the paths of `sources`, which says where they come from, to the counts of these benchmarks."""
-    problem = Problem(Predictor(chip, target, tuple(sources)), benchmarks, counts)
+    problem = FitProblem(Predictor(chip, target, tuple(sources)), benchmarks, counts)
     fitting = _Fitting(problem, tuple(number_at(chip, path) for path in sources), tuple(sources.values()), say)
     return fitting.fit()
 
@@ -142,14 +142,15 @@ def fit_numbers(
 class _Fitting:
     """One fit. Numbers are known by their positions among the paths of the problem."""
 
-    problem: Problem
+    problem: FitProblem
     before: Values
-    sources: tuple[Source, ...]
+    sources: tuple[NumberSource, ...]
     say: Say
 
-    def fit(self) -> Fit:
+    def fit(self) -> ChipFit:
         smooth = tuple(n for n, value in enumerate(self.before) if isinstance(value, float))
-        whole = tuple(n for n, value in enumerate(self.before) if isinstance(value, int))
+        isolated = {n for n, path in enumerate(self.problem.paths) if path in self.problem.isolated}
+        whole = tuple(n for n, value in enumerate(self.before) if isinstance(value, int) and n in isolated)
         values, found = self.before, self._determined(self.before, smooth)
         free: tuple[int, ...] = ()
         for number in range(1, ROUNDS + 1):
@@ -265,7 +266,7 @@ class _Fitting:
         """The cost with another value of a number."""
         return cost(self.problem.residuals(_with(values, number, value)))
 
-    def _told(self, values: Values, found: Determination, whole: tuple[int, ...]) -> Fit:
+    def _told(self, values: Values, found: Determination, whole: tuple[int, ...]) -> ChipFit:
         """The result, with the numbers of the file where these agree with the measurements."""
         numbers = []
         for n in range(len(self.before)):
@@ -274,10 +275,10 @@ class _Fitting:
             elif n in found.errors:
                 numbers.append(self._smooth_number(values, n, found.errors[n]))
             else:
-                partners = tuple(self.problem.paths[other] for other in found.partners[n])
+                partners = tuple(self.problem.paths[other] for other in found.partners.get(n, ()))
                 numbers.append(self._number(n, self.before[n], None, 0.0, partners))
         final = tuple(number.value for number in numbers)
-        return Fit(
+        return ChipFit(
             self.problem.predictor.chip, tuple(numbers), self._residuals(final), self.problem.scatter, found.condition
         )
 

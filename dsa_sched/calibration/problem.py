@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from codegen.target import Benchmark
-from dsa_sched.calibration.counters import Counts, Key
+from dsa_sched.calibration.counters import Key, MeasuredCycles
 from dsa_sched.calibration.prediction import Predictor
 
 Vector = npt.NDArray[np.float64]
@@ -39,12 +39,12 @@ def is_bandwidth(path: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Problem:
+class FitProblem:
     """Benchmarks and their measured cycles."""
 
     predictor: Predictor
     benchmarks: tuple[Benchmark, ...]
-    counts: Counts
+    counts: MeasuredCycles
 
     @property
     def paths(self) -> tuple[str, ...]:

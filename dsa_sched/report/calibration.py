@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from dsa_sched.calibration.fit import Fit, FittedNumber, Residual
+from dsa_sched.calibration.fit import ChipFit, FittedNumber, Residual
 from dsa_sched.io.atomic_write import write_whole
 from dsa_sched.report.listing import output_console, print_listing
 
@@ -19,7 +19,7 @@ FEW = 12
 """Number of residuals that are shown without `full`, the largest first."""
 
 
-def print_fit(fit: Fit, full: bool = False, console: Console | None = None) -> None:
+def print_fit(fit: ChipFit, full: bool = False, console: Console | None = None) -> None:
     """Print the numbers, what the measurements do not determine, documented numbers that changed, and residuals."""
     console = console or output_console()
 
@@ -40,7 +40,7 @@ def print_fit(fit: Fit, full: bool = False, console: Console | None = None) -> N
     print_listing(columns, map(_residual_row, shown), range(2, 9), console)
 
 
-def headline(fit: Fit) -> str:
+def headline(fit: ChipFit) -> str:
     """How many numbers were measured by how many counters, and how large the errors are."""
     measured = sum(number.measured is not None for number in fit.numbers)
     errors = sorted(abs(each.error) for each in fit.residuals)
@@ -70,7 +70,7 @@ def _number_row(number: FittedNumber) -> tuple[str, ...]:
     return number.path, f"{number.before:g}", measured, error, f"{number.value:g}", note_of(number)
 
 
-def _unknown(fit: Fit) -> Iterator[str]:
+def _unknown(fit: ChipFit) -> Iterator[str]:
     if fit.undetermined:
         yield f"The measurements do not determine: {', '.join(fit.undetermined)}."
     for number in fit.numbers:
@@ -83,7 +83,7 @@ def _unknown(fit: Fit) -> Iterator[str]:
     )
 
 
-def _documented(fit: Fit) -> Iterator[str]:
+def _documented(fit: ChipFit) -> Iterator[str]:
     for number in fit.numbers:
         if number.changed and number.source.documented:
             yield (
@@ -97,7 +97,7 @@ def _residual_row(each: Residual) -> tuple[str, ...]:
     return each.benchmark, each.counter, str(each.repetitions), *cycles, f"{each.error:+.1%}"
 
 
-def fit_json(fit: Fit) -> str:
+def fit_json(fit: ChipFit) -> str:
     """The fit as JSON; its keys are in docs/reference/json.md."""
     whole = {
         "format": FORMAT,
@@ -111,6 +111,6 @@ def fit_json(fit: Fit) -> str:
     return json.dumps(whole, indent=1, allow_nan=False) + "\n"
 
 
-def write_fit(fit: Fit, path: Path) -> None:
+def write_fit(fit: ChipFit, path: Path) -> None:
     """Write the JSON form. Raises UserError."""
     write_whole(path, lambda stream: stream.write(fit_json(fit).encode()))

@@ -19,7 +19,8 @@ PACKAGES = ("hw_models", "partitioner", "isched", "codegen", "dsa_sched")
 PLANNING = ("partitioner", "isched")
 
 ERRORS = frozenset({
-    "UserError", "FileError", "ChipError", "JobFileError", "ModelError", "PlacementError", "PlanError", "DoesNotFit",
+    "UserError", "FileError", "ChipError", "CountersError", "JobFileError", "ModelError", "PlacementError", "PlanError",
+    "DoesNotFit",
     "RefusedInput", "TargetError", "OtherProgram", "TextError", "Unsupported",
 })  # fmt: skip
 EVERYTHING = frozenset({"Exception", "BaseException", ""})

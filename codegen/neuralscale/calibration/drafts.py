@@ -1,6 +1,4 @@
-"""What a micro-benchmark consists of before it is machine code, and the machine code.
-
-    Draft (instructions of each core, numbers that it isolates) --made--> Benchmark with an executable per cluster
+"""What a micro-benchmark consists of before it is machine code: instructions of each core, or a writer of scalar code.
 
 No benchmark depends on the values that it moves or computes with: operands are what the memories hold.
 """
@@ -11,16 +9,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from codegen.neuralscale.asm.assembler import Item, Label, branch, load_immediate
-from codegen.neuralscale.emit.emit import Written, emit_image
+from codegen.neuralscale.emit.emit import Written
 from codegen.neuralscale.emit.expansion import T0, ZERO
 from codegen.neuralscale.emit.frame import ending
-from codegen.neuralscale.executable import files_of
 from codegen.neuralscale.isa.table import instruction
 from codegen.neuralscale.rolling.rolled import shared
-from codegen.target import Benchmark, ClusterFiles
-from hw_models.chip import Chip
-from isched.program.program import Instr, Program, Stream
-from partitioner.ir.graph import Graph
+from isched.program.program import Instr, Program
 
 BARRIER = "sync"
 
@@ -31,7 +25,7 @@ Code = Callable[[Program], Iterator[Written]]
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class BenchmarkDraft:
     """One benchmark. `streams` are the instructions of its cores; `code` writes them, by default with loops. `counters`
     are those in addition to the cycles of the whole program."""
 
@@ -42,20 +36,6 @@ class Draft:
     counters: tuple[str, ...] = ()
     code: Code = shared
     every_cluster: bool = False
-
-
-def made(draft: Draft, chip: Chip) -> Benchmark:
-    """The benchmark with its machine code. It does not name the chip, because numbers that do not change the programs
-    change the chip's hash."""
-    clusters = range(chip.clusters if draft.every_cluster else 1)
-    files = tuple(_files(draft, chip, cluster) for cluster in clusters)
-    return Benchmark(draft.name, draft.measures, files, draft.isolates, ("cycles", *draft.counters))
-
-
-def _files(draft: Draft, chip: Chip, cluster: int) -> ClusterFiles:
-    streams = tuple(Stream(core, instrs) for core, instrs in enumerate(draft.streams))
-    program = Program(draft.name, chip.name, cluster, BARRIER, (), streams)
-    return files_of(program, emit_image(program, Graph(draft.name, (), (), (), ()), {}, draft.code), None)
 
 
 def spin(iterations: int) -> Code:

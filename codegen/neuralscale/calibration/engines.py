@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from codegen.neuralscale.calibration.drafts import SCALAR_BLOCK, Draft, spin, straight_line
-from codegen.neuralscale.calibration.places import Places
+from codegen.neuralscale.calibration.drafts import SCALAR_BLOCK, BenchmarkDraft, spin, straight_line
+from codegen.neuralscale.calibration.places import OperandPlaces
 from codegen.neuralscale.instructions.arithmetic import FP16, INT8, Arithmetic
 from codegen.neuralscale.instructions.builder import MatrixPlace
 from isched.program.program import Instr
@@ -16,18 +16,20 @@ SHORT, LONG = 64, 16
 LOOKUP_ENTRIES = 1 << 16
 
 
-def scalar_drafts(places: Places) -> Iterator[Draft]:
+def scalar_drafts(places: OperandPlaces) -> Iterator[BenchmarkDraft]:
     """The launch, the scalar core and its instruction cache."""
-    yield Draft("launch", "a program that does nothing", ((),), ("assumed.launch_cycles",), ("elapsed",))
+    yield BenchmarkDraft("launch", "a program that does nothing", ((),), ("assumed.launch_cycles",), ("elapsed",))
     said = f"a loop of {SCALAR_BLOCK} scalar instructions, 64 times"
-    yield Draft("scalar_loop", said, ((),), ("assumed.scalar_instruction_cycles",), (), spin(64))
+    yield BenchmarkDraft("scalar_loop", said, ((),), ("assumed.scalar_instruction_cycles",), (), spin(64))
     if places.chip.instruction_cache is not None:
         owner = next(engine.name for engine in places.chip.engines if engine.kind == "scalar")
         path = f"engines.{owner}.instruction_cache.miss_cycles"
-        yield Draft("scalar_cold", "2,048 scalar instructions, each once", ((),), (path,), (), straight_line(2048))
+        yield BenchmarkDraft(
+            "scalar_cold", "2,048 scalar instructions, each once", ((),), (path,), (), straight_line(2048)
+        )
 
 
-def matrix_drafts(places: Places) -> Iterator[Draft]:
+def matrix_drafts(places: OperandPlaces) -> Iterator[BenchmarkDraft]:
     """The matrix engine."""
     engine = places.chip.matrix
     pixels, channels, field = engine.array_pixels, engine.array_channels, f"engines.{engine.name}"
@@ -48,7 +50,7 @@ def matrix_drafts(places: Places) -> Iterator[Draft]:
 
 
 def _product(
-    places: Places,
+    places: OperandPlaces,
     name: str,
     pixels: int,
     channels: int,
@@ -56,18 +58,18 @@ def _product(
     isolates: tuple[str, ...],
     count: int = LONG,
     arithmetic: Arithmetic = FP16,
-) -> Iterator[Draft]:
+) -> Iterator[BenchmarkDraft]:
     """Products of one shape with results in two places in turn; none where they find no room."""
     operand, result = arithmetic.operand_bytes, arithmetic.sum_bytes
     if min(pixels, channels) and places.product_fits(pixels, channels, reduction, operand, result):
         said = f"{count} products of {pixels} x {reduction} by {reduction} x {channels} in {arithmetic.operands}"
-        yield Draft(
+        yield BenchmarkDraft(
             name, said, (products(places, pixels, channels, reduction, count, arithmetic),), isolates, ("matrix",)
         )
 
 
 def products(
-    places: Places, pixels: int, channels: int, reduction: int, count: int, arithmetic: Arithmetic = FP16
+    places: OperandPlaces, pixels: int, channels: int, reduction: int, count: int, arithmetic: Arithmetic = FP16
 ) -> tuple[Instr, ...]:
     """`count` products with results in both halves of the IM in turn."""
     build, item = places.build("matrix", arithmetic), arithmetic.operand_bytes
@@ -76,7 +78,7 @@ def products(
     return tuple(pair[number % 2] for number in range(count))
 
 
-def vector_drafts(places: Places) -> Iterator[Draft]:
+def vector_drafts(places: OperandPlaces) -> Iterator[BenchmarkDraft]:
     """The vector engine. Only the sum of its start and of `vector_pass_cycles` can be measured: the start is fitted."""
     engine = places.chip.vector
     lanes, field = engine.lanes, f"engines.{engine.name}"
@@ -97,38 +99,40 @@ def vector_drafts(places: Places) -> Iterator[Draft]:
     )
     build = places.build("vector")
     added = tuple(build.binary("veadd", places.data(1, count, 4), places.data(1, count), places.data(1, count, 2)))
-    yield Draft("vector_add", f"{LONG} sums of {count} elements", (added * LONG,), (), ("vector",))
+    yield BenchmarkDraft("vector_add", f"{LONG} sums of {count} elements", (added * LONG,), (), ("vector",))
     table = MatrixPlace("L1", 8 * places.block_bytes, 1, LOOKUP_ENTRIES, 2)
     if table.offset_bytes + table.row_bytes <= places.data_bytes:
         looked = tuple(build.lookup(places.data(1, count, 2), places.data(1, count), table))
         said = f"{LONG} lookups of {count} elements"
-        yield Draft("vector_lookup", said, (looked * LONG,), ("assumed.lookup_cycles",), ("vector",))
+        yield BenchmarkDraft("vector_lookup", said, (looked * LONG,), ("assumed.lookup_cycles",), ("vector",))
     if any(rate.dtype == "int8" for rate in engine.rates):
         widened = tuple(build.widen(places.data(1, count, 2), places.data(1, count, item_bytes=1)))
-        yield Draft("vector_int8", f"{LONG} conversions of {count} int8", (widened * LONG,), (), ("vector",))
+        yield BenchmarkDraft("vector_int8", f"{LONG} conversions of {count} int8", (widened * LONG,), (), ("vector",))
 
 
-def _moves(places: Places, name: str, elements: int, isolates: tuple[str, ...], count: int = LONG) -> Draft:
+def _moves(
+    places: OperandPlaces, name: str, elements: int, isolates: tuple[str, ...], count: int = LONG
+) -> BenchmarkDraft:
     d, a = (places.data(1, elements, slot) for slot in (2, 0))
     return _vector(places, name, f"{elements} elements", d, a, isolates, count)
 
 
 def _vector(
-    places: Places,
+    places: OperandPlaces,
     name: str,
     said: str,
     d: MatrixPlace,
     a: MatrixPlace,
     isolates: tuple[str, ...] = (),
     count: int = LONG,
-) -> Draft:
+) -> BenchmarkDraft:
     """Moves by the vector engine to two places in turn."""
     other = MatrixPlace(d.memory, d.offset_bytes + _half(places, d), d.rows, d.columns, d.item_bytes, d.stride_bytes)
     pair = [tuple(places.build("vector").unary("mov.m", target, a)) for target in (d, other)]
     instrs = tuple(instr for number in range(count) for instr in pair[number % 2])
-    return Draft(name, f"{count} moves of {said}", (instrs,), isolates, ("vector",))
+    return BenchmarkDraft(name, f"{count} moves of {said}", (instrs,), isolates, ("vector",))
 
 
-def _half(places: Places, d: MatrixPlace) -> int:
+def _half(places: OperandPlaces, d: MatrixPlace) -> int:
     """Bytes from one place of results to the other one."""
     return places.chip.memory("IM").size_bytes // 2 if d.memory == "IM" else 2 * places.block_bytes

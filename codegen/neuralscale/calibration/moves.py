@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise, zip_longest
 
-from codegen.neuralscale.calibration.drafts import BARRIER, Draft
+from codegen.neuralscale.calibration.drafts import BARRIER, BenchmarkDraft
 from codegen.neuralscale.calibration.engines import SHORT
-from codegen.neuralscale.calibration.places import Places
+from codegen.neuralscale.calibration.places import OperandPlaces
 from codegen.neuralscale.emit.memory_map import address_of
 from codegen.neuralscale.kernels.transfers import copy_instructions
 from hw_models.chip import Chip
@@ -39,7 +39,7 @@ def _memory_path(chip: Chip, name: str) -> tuple[str, ...]:
     return (f"memories.{name}.bandwidth_bytes_per_cycle",) if given else ()
 
 
-def transfer_drafts(places: Places) -> Iterator[Draft]:
+def transfer_drafts(places: OperandPlaces) -> Iterator[BenchmarkDraft]:
     """The transfer engines between LLB and L1, of one core and of all."""
     chip, block = places.chip, places.block_bytes
     cores = chip.cores_per_cluster
@@ -50,30 +50,34 @@ def transfer_drafts(places: Places) -> Iterator[Draft]:
             return _link_paths(chip, *way, *names)
 
         short = _transfers(places, inward, 2, SHORT)
-        yield Draft(f"transfer_{word}_start", f"{SHORT} x 2 bytes", (short,), fields("latency_cycles"), ("transfer",))
+        yield BenchmarkDraft(
+            f"transfer_{word}_start", f"{SHORT} x 2 bytes", (short,), fields("latency_cycles"), ("transfer",)
+        )
         of_core = fields("core_bandwidth_bytes_per_cycle") or fields("bandwidth_bytes_per_cycle")
         for size in (block // 8, block):
             blocks, said = _transfers(places, inward, size, BLOCKS), f"{BLOCKS} x {size} bytes"
-            yield Draft(f"transfer_{word}_{size}", said, (blocks,), of_core, ("transfer",))
+            yield BenchmarkDraft(f"transfer_{word}_{size}", said, (blocks,), of_core, ("transfer",))
         rows = _transfers(places, inward, ROW_BYTES, BLOCKS, rows=ROWS)
         said = f"{BLOCKS} x {ROWS} rows of {ROW_BYTES} bytes that lie apart in the LLB"
-        yield Draft(f"transfer_{word}_rows", said, (rows,), fields("burst_bytes"), ("transfer",))
+        yield BenchmarkDraft(f"transfer_{word}_rows", said, (rows,), fields("burst_bytes"), ("transfer",))
         every = tuple(_transfers(places, inward, block, BLOCKS, core) for core in range(cores))
         if cores > 1:
             said = f"{BLOCKS} x {block} bytes by each of {cores} cores"
-            yield Draft(f"transfer_{word}_cores", said, every, fields("bandwidth_bytes_per_cycle"))
+            yield BenchmarkDraft(f"transfer_{word}_cores", said, every, fields("bandwidth_bytes_per_cycle"))
     if cores > 1:
         both = tuple(_transfers(places, core % 2 == 0, block, BLOCKS, core) for core in range(cores))
         said = f"{BLOCKS} x {block} bytes by each of {cores} cores, every other one outward"
-        yield Draft("transfer_both_cores", said, both, _memory_path(chip, "LLB"))
+        yield BenchmarkDraft("transfer_both_cores", said, both, _memory_path(chip, "LLB"))
         if chip.link("LLB", "L1", "transfer").broadcast:
-            yield Draft("transfer_broadcast", f"{BLOCKS} x {block} bytes read for {cores} cores", _broadcast(places))
+            yield BenchmarkDraft(
+                "transfer_broadcast", f"{BLOCKS} x {block} bytes read for {cores} cores", _broadcast(places)
+            )
         if any((link.source, link.destination, link.engine) == ("L1", "L1", "transfer") for link in chip.links):
             yield from _core_to_core(places)
 
 
 def _transfers(
-    places: Places, inward: bool, size_bytes: int, count: int, core: int = 0, rows: int = 1
+    places: OperandPlaces, inward: bool, size_bytes: int, count: int, core: int = 0, rows: int = 1
 ) -> tuple[Instr, ...]:
     """`count` transfers of one core by two blocks of the L1 in turn; each core has its own place in the LLB."""
     start = core * 2 * places.block_bytes % (places.chip.memory("LLB").size_bytes // 2)
@@ -87,7 +91,7 @@ def _transfers(
     return tuple(instr for number in range(count) for instr in pair[number % 2])
 
 
-def _broadcast(places: Places) -> Streams:
+def _broadcast(places: OperandPlaces) -> Streams:
     cores = range(places.chip.cores_per_cluster)
     core_map = sum(1 << core for core in cores)
     alone = _transfers(places, True, places.block_bytes, BLOCKS)
@@ -97,7 +101,7 @@ def _broadcast(places: Places) -> Streams:
     return tuple(met for _ in cores)
 
 
-def _core_to_core(places: Places) -> Iterator[Draft]:
+def _core_to_core(places: OperandPlaces) -> Iterator[BenchmarkDraft]:
     chip, block = places.chip, places.block_bytes
     for name, size, count, field in (
         ("transfer_cores_start", 2, SHORT, "latency_cycles"),
@@ -116,35 +120,37 @@ def _core_to_core(places: Places) -> Iterator[Draft]:
         barrier = Instr("sync", BARRIER, source="transfer")
         sending = (*(moves[number % 2] for number in range(count)), barrier)
         said = f"{count} x {size} bytes from core 0 to core 1"
-        yield Draft(name, said, (sending, (barrier,)), _link_paths(chip, "L1", "L1", "transfer", field))
+        yield BenchmarkDraft(name, said, (sending, (barrier,)), _link_paths(chip, "L1", "L1", "transfer", field))
 
 
-def dma_drafts(places: Places) -> Iterator[Draft]:
+def dma_drafts(places: OperandPlaces) -> Iterator[BenchmarkDraft]:
     """The DMA between DDR and LLB."""
     chip = places.chip
     for word, inward in (("in", True), ("out", False)):
         way = ("DDR", "LLB", "dma") if inward else ("LLB", "DDR", "dma")
         short = tuple(i for n in range(STARTS) for i in _copies(places, inward, 2 + n * SPREAD_BYTES))
         said = f"{STARTS} copies of 2 bytes and more"
-        yield Draft(f"dma_{word}_start", said, (short,), _link_paths(chip, *way, "latency_cycles"))
+        yield BenchmarkDraft(f"dma_{word}_start", said, (short,), _link_paths(chip, *way, "latency_cycles"))
         rate = _link_paths(chip, *way, "bandwidth_bytes_per_cycle")
         for size in (DMA_BYTES // 4, DMA_BYTES):
-            yield Draft(f"dma_{word}_{size}", f"4 x {size} bytes", (_copies(places, inward, size) * 4,), rate)
+            yield BenchmarkDraft(f"dma_{word}_{size}", f"4 x {size} bytes", (_copies(places, inward, size) * 4,), rate)
         chain = _chain(places, inward) * CHAINS
         said = f"{CHAINS} x {DESCRIPTORS} descriptors of 2 bytes"
-        yield Draft(f"dma_{word}_chain", said, (chain,), ("assumed.dma_descriptor_cycles",))
+        yield BenchmarkDraft(f"dma_{word}_chain", said, (chain,), ("assumed.dma_descriptor_cycles",))
         rows = _copies(places, inward, ROW_PITCH_BYTES, rows=ROWS) * 4
         said = f"4 x {ROWS} rows of {ROW_PITCH_BYTES} bytes that lie apart where they come from"
-        yield Draft(f"dma_{word}_rows", said, (rows,))
+        yield BenchmarkDraft(f"dma_{word}_rows", said, (rows,))
     both = _at_once(_copies(places, True, DMA_BYTES), _copies(places, False, DMA_BYTES, DMA_BYTES)) * 4
-    yield Draft("dma_both", f"4 x {DMA_BYTES} bytes in and out at once", (both,), _memory_path(chip, "DDR"))
+    yield BenchmarkDraft("dma_both", f"4 x {DMA_BYTES} bytes in and out at once", (both,), _memory_path(chip, "DDR"))
     if chip.clusters > 1:
         moved = (_copies(places, True, DMA_BYTES) * 4,)
         said = f"4 x {DMA_BYTES} bytes in every cluster at once"
-        yield Draft("dma_in_clusters", said, moved, every_cluster=True)
+        yield BenchmarkDraft("dma_in_clusters", said, moved, every_cluster=True)
 
 
-def _copies(places: Places, inward: bool, size_bytes: int, offset_bytes: int = 0, rows: int = 1) -> tuple[Instr, ...]:
+def _copies(
+    places: OperandPlaces, inward: bool, size_bytes: int, offset_bytes: int = 0, rows: int = 1
+) -> tuple[Instr, ...]:
     """One copy and the wait for its end; rows lie apart in the memory that is read."""
     apart = 2 * size_bytes if rows > 1 else 0
     near, far = (size_bytes if rows > 1 else 0 for _ in range(2))
@@ -158,7 +164,7 @@ def _copies(places: Places, inward: bool, size_bytes: int, offset_bytes: int = 0
     return copy_instructions((copy,), "dma", places.chip)
 
 
-def _chain(places: Places, inward: bool) -> tuple[Instr, ...]:
+def _chain(places: OperandPlaces, inward: bool) -> tuple[Instr, ...]:
     pairs = [(places.main(2, 64 * number), places.staged(2, 64 * number)) for number in range(DESCRIPTORS)]
     copies = tuple(MemoryCopy(*pair) if inward else MemoryCopy(*pair[::-1]) for pair in pairs)
     return copy_instructions(copies, "dma", places.chip)

@@ -15,7 +15,7 @@ LARGEST_BLOCK_BYTES = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class OperandPlaces:
     """The memories of a chip, in the names of the instruction set, and instructions for it."""
 
     chip: Chip

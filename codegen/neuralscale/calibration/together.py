@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from codegen.neuralscale.calibration.drafts import BARRIER, Draft
+from codegen.neuralscale.calibration.drafts import BARRIER, BenchmarkDraft
 from codegen.neuralscale.calibration.engines import products
-from codegen.neuralscale.calibration.places import Places
+from codegen.neuralscale.calibration.places import OperandPlaces
 from codegen.neuralscale.instructions.builder import MatrixPlace
 from codegen.neuralscale.kernels.transfers import copy_instructions
 from isched.program.program import Instr
@@ -17,17 +17,17 @@ BARRIERS = 32
 QUEUED, ROUNDS = 16, 4
 
 
-def together_drafts(places: Places) -> Iterator[Draft]:
+def together_drafts(places: OperandPlaces) -> Iterator[BenchmarkDraft]:
     """Pairs of engines, queues and barriers."""
     yield from _pairs(places)
     yield _queue(places)
     cores = places.chip.cores_per_cluster
     barrier = Instr("sync", BARRIER, source="barrier")
     said = f"{BARRIERS} barriers of {cores} cores"
-    yield Draft("barrier", said, ((barrier,) * BARRIERS,) * cores, ("assumed.sync_cycles",))
+    yield BenchmarkDraft("barrier", said, ((barrier,) * BARRIERS,) * cores, ("assumed.sync_cycles",))
 
 
-def _pairs(places: Places) -> Iterator[Draft]:
+def _pairs(places: OperandPlaces) -> Iterator[BenchmarkDraft]:
     engine = places.chip.matrix
     block = places.block_bytes // 4
     matrix = products(places, engine.array_pixels, engine.array_channels, 64, 1)
@@ -45,10 +45,10 @@ def _pairs(places: Places) -> Iterator[Draft]:
         ("matrix_dma", (*start, *matrix, *wait)),
         ("transfer_dma", (*start, *transfer, *wait)),
     ):
-        yield Draft(f"overlap_{name}", f"{PAIRS} rounds of one instruction each", (pair * PAIRS,))
+        yield BenchmarkDraft(f"overlap_{name}", f"{PAIRS} rounds of one instruction each", (pair * PAIRS,))
 
 
-def _queue(places: Places) -> Draft:
+def _queue(places: OperandPlaces) -> BenchmarkDraft:
     """Moves that fill the vector engine's queue, then a product behind them: it starts when the last move has found a
     place in the queue. The first move of the next round reads the product's result."""
     chip = places.chip
@@ -64,4 +64,4 @@ def _queue(places: Places) -> Draft:
     longer = min(16 * elements // vector.lanes, places.weights_bytes // (2 * engine.array_channels))
     (product,) = products(places, 1, engine.array_channels, longer, 1)
     said = f"{ROUNDS} rounds of {QUEUED} moves and a product"
-    return Draft("queue", said, ((*moves, product) * ROUNDS,), ("assumed.queue_depth",))
+    return BenchmarkDraft("queue", said, ((*moves, product) * ROUNDS,), ("assumed.queue_depth",))

@@ -1,6 +1,6 @@
 """The page of a calibration: residuals of all benchmarks before and after the fit, and the numbers as a table.
 
-Fit --> one HTML file that opens without a network
+ChipFit --> one HTML file that opens without a network
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
-from dsa_sched.calibration.fit import Fit
+from dsa_sched.calibration.fit import ChipFit
 from dsa_sched.io.atomic_write import write_whole
 from dsa_sched.report.calibration import headline, note_of
 from dsa_sched.report.page.charts import PALETTE, Figure
 from dsa_sched.report.page.page import embedded
 
 
-def write_residuals(fit: Fit, path: Path) -> int:
+def write_residuals(fit: ChipFit, path: Path) -> int:
     """Write the page, whole or not at all; its size in bytes. Raises UserError."""
     data = residuals_page(fit).encode()
     write_whole(path, lambda stream: stream.write(data))
     return len(data)
 
 
-def residuals_page(fit: Fit) -> str:
+def residuals_page(fit: ChipFit) -> str:
     """The page as text. Equal fits give equal pages."""
     from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
@@ -45,7 +45,7 @@ def residuals_page(fit: Fit) -> str:
     ))  # fmt: skip
 
 
-def figure(fit: Fit) -> Figure:
+def figure(fit: ChipFit) -> Figure:
     """Points for each counter: how far the model is from the median of the measured cycles, in percent, before the fit
     and after it, with the spread of the repetitions."""
     names = [f"{each.benchmark}, {each.counter}" for each in fit.residuals]
@@ -70,7 +70,7 @@ def _points(name: str, x: list[str], y: list[float], colour: str) -> Figure:
     return {"type": "scatter", "mode": "markers", "name": name, "x": x, "y": rounded, "marker": {"color": colour}}
 
 
-def _numbers(fit: Fit) -> str:
+def _numbers(fit: ChipFit) -> str:
     head = "".join(f"<th>{name}</th>" for name in ("number", "file", "measured", "error", "written", ""))
     rows = []
     for number in fit.numbers:
