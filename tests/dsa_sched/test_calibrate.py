@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+import dsa_sched
 from dsa_sched.calibration.counters import read_counters
 from dsa_sched.calibration.determination import determine
 from dsa_sched.calibration.emitted import calibration_of
@@ -147,6 +148,18 @@ def test_numbers_of_a_few_benchmarks_are_found_again(emitted: Path, tmp_path: Pa
     assert len(found["residuals"]) == 6
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert CliRunner().invoke(cli, ["chip", "check", str(file)]).exit_code == 0
+
+
+def test_the_same_in_python(emitted: Path, tmp_path: Path) -> None:
+    assert dsa_sched.write_benchmarks("stcp920", tmp_path / "bench") > 60
+    assert (tmp_path / "bench" / "template.csv").read_bytes() == (emitted / "template.csv").read_bytes()
+    hidden = with_numbers(load_chip("stcp920"), {"assumed.scalar_instruction_cycles": 1.4})
+    (tmp_path / "c.csv").write_text(counted(emitted, hidden, {"scalar_loop"}.__contains__), encoding="utf-8")
+    found = dsa_sched.fit_chip(tmp_path / "c.csv", "stcp920")
+    assert found.chip.assumed.scalar_instruction_cycles == pytest.approx(1.4, rel=0.05)
+    assert len(found.undetermined) == len(found.fit.numbers) - 1
+    assert found.to_dict()["undetermined"] == [*found.undetermined]
+    assert re.match(r"stcp920: 1 of 3\d numbers are determined by 1 counters of 1 benchmarks", str(found))
 
 
 def test_a_chip_that_is_as_its_file_says_stays(emitted: Path, tmp_path: Path) -> None:

@@ -20,8 +20,7 @@ PLANNING = ("partitioner", "isched")
 
 ERRORS = frozenset({
     "UserError", "FileError", "ChipError", "CountersError", "JobFileError", "ModelError", "PlacementError", "PlanError",
-    "DoesNotFit",
-    "RefusedInput", "TargetError", "OtherProgram", "TextError", "Unsupported",
+    "DoesNotFit", "RefusedInput", "TargetError", "OtherProgram", "TextError", "Unsupported",
 })  # fmt: skip
 EVERYTHING = frozenset({"Exception", "BaseException", ""})
 """Handlers that catch our errors too."""
