@@ -13,7 +13,9 @@ CHIP = click.option("--chip", required=True, metavar="CHIP", help="Built-in chip
 
 @click.group()
 def calibrate() -> None:
-    """Measure the numbers of a chip file: write micro-benchmarks, and fit the file to their measured cycles.
+    """Measure the numbers of a chip file.
+
+    Write micro-benchmarks, measure their cycles, and fit the file to these.
 
     \b
     dsa-sched calibrate emit --chip mine.yaml -o bench

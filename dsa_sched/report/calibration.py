@@ -15,6 +15,9 @@ from dsa_sched.report.listing import output_console, print_listing
 
 FORMAT = "dsa-sched-calibration-fit/1"
 
+NUMBERS = ("number", "file", "measured", "error", "written", "")
+"""Columns of the table of numbers: the last one says what became of it."""
+
 FEW = 12
 """Number of residuals that are shown without `full`, the largest first."""
 
@@ -28,9 +31,7 @@ def print_fit(fit: ChipFit, full: bool = False, console: Console | None = None) 
             console.print(line, markup=False, soft_wrap=True)
 
     say(headline(fit), "")
-    print_listing(
-        ("number", "file", "measured", "error", "written", ""), map(_number_row, fit.numbers), (1, 2, 3, 4), console
-    )
+    print_listing(NUMBERS, map(number_row, fit.numbers), (1, 2, 3, 4), console)
     for line in (*_unknown(fit), *_documented(fit)):
         say("", line)
     shown = sorted(fit.residuals, key=lambda each: -abs(each.error))
@@ -64,7 +65,8 @@ def note_of(number: FittedNumber) -> str:
     return "DOCUMENTED, but measured otherwise" if number.source.documented else "measured"
 
 
-def _number_row(number: FittedNumber) -> tuple[str, ...]:
+def number_row(number: FittedNumber) -> tuple[str, ...]:
+    """The columns `NUMBERS` of a number."""
     measured = "" if number.measured is None else f"{number.measured:.6g}"
     error = f"{number.error:.2g}" if number.error else ""
     return number.path, f"{number.before:g}", measured, error, f"{number.value:g}", note_of(number)

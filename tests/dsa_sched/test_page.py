@@ -187,8 +187,9 @@ def test_residuals_of_a_calibration_are_drawn(tmp_path: Path, browser: Any, sche
     fit = ChipFit(load_chip("stcp920"), (number, lost), residuals, 0.02, 3.0)
     assert write_residuals(fit, tmp_path / "page.html") > 1 << 20
     shown, errors = opened(browser, tmp_path / "page.html", scheme, width)
-    shown.wait_for_selector(".main-svg", state="visible", timeout=10_000)
+    shown.wait_for_selector("#residuals .main-svg", state="visible", timeout=10_000)
     assert shown.eval_on_selector(".chart", "chart => chart.data.map((each) => each.x.length)") == [3, 3]
+    shown.click("button[data-tab=rows]")
     assert shown.locator("tbody tr").count() == 2
     assert "not determined: stays" in shown.inner_text("tbody")
     assert shown.evaluate("document.documentElement.scrollWidth") <= width
