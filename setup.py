@@ -37,6 +37,7 @@ setup(
         "ruamel.yaml>=0.18.6,<0.20",  # a YAML reader that knows line numbers
         "click>=8.4,<9",  # command line without further dependencies
         "rich>=13.9,<16",  # tables and progress
+        "scipy>=1.15,<2",  # robust least squares of `calibrate fit`
         "numba>=0.61.2,<1",  # compiled inner loops of the simulator
         "ortools>=9.12,<10",  # proven orders of sub-graph instances by CP-SAT
         "matplotlib>=3.11,<4",  # plots of memory occupancy; imported only when one is asked for

@@ -196,6 +196,16 @@ class Measures(Protocol):
         """Open the device. Raises TargetError, one sentence, where there is none."""
 
 
+@runtime_checkable
+class Calibrates(Protocol):
+    """A target that has programs by which the numbers of a chip file can be measured, and `Timeable` to predict
+    them."""
+
+    def benchmarks(self, chip: Chip) -> tuple[Benchmark, ...]:
+        """Micro-benchmarks for the chip, each with a name of its own. They depend on counts, sizes and limits of the
+        chip file, not on its latencies and bandwidths. Equal chips give equal programs."""
+
+
 # The table.
 
 
@@ -238,6 +248,7 @@ CAPABILITIES = (
     Capability(Simulates, ("simulate",), "iss, with Identifies"),
     Capability(Disassembles, ("disassemble",), "disasm"),
     Capability(Measures, ("open_device",), "compile --tune"),
+    Capability(Calibrates, ("benchmarks",), "calibrate, with Timeable"),
 )
 """All members of targets, in the order in which a compilation asks for them."""
 
@@ -266,6 +277,20 @@ class ClusterFiles:
     executable: str
     files: Mapping[str, bytes]
     cluster: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """A micro-benchmark: programs of one cluster, or of several that do the same at the same time.
+
+    `measures` says in words what it does. `isolates` are paths in the chip file of the numbers that its cycles depend
+    on most; `counters` are the counters to read, `cycles` among them."""
+
+    name: str
+    measures: str
+    files: tuple[ClusterFiles, ...]
+    isolates: tuple[str, ...]
+    counters: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

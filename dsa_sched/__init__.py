@@ -14,6 +14,7 @@ from dsa_sched.api.functions import (
     compile,
     diff,
     explain,
+    fit_chip,
     load,
     load_chip,
     models,
@@ -26,6 +27,7 @@ from dsa_sched.api.functions import (
     time,
     timeline,
     verify,
+    write_benchmarks,
     write_report,
 )
 from dsa_sched.api.options import Options
@@ -39,6 +41,7 @@ __all__ = [
     "compile",
     "diff",
     "explain",
+    "fit_chip",
     "load",
     "load_chip",
     "models",
@@ -51,5 +54,6 @@ __all__ = [
     "time",
     "timeline",
     "verify",
+    "write_benchmarks",
     "write_report",
 ]

@@ -14,6 +14,7 @@ from typing import IO, Any
 import click
 
 from dsa_sched.commands.cache import cache
+from dsa_sched.commands.calibrate import calibrate
 from dsa_sched.commands.chips import chip, chips
 from dsa_sched.commands.compile import compile_command
 from dsa_sched.commands.diff import diff
@@ -115,6 +116,7 @@ for command in (
     ops,
     chips,
     chip,
+    calibrate,
     cache,
     disasm,
     iss,

@@ -35,9 +35,10 @@ def derived_text(like: str, name: str, values: Mapping[str, Number]) -> str:
     document, lines = read_document(text), text.splitlines()
     given: dict[str, Number | str] = {"name": name, "description": f"Like {like}, with other values"}
     for path, value in {**given, **with_parts(chip, values)}.items():
-        place = _place(document.value, path, chip)
+        place = place_of(document.value, path, chip)
         number = document.lines[place] - 1
-        lines[number] = _with_value(lines[number], path, value, chip)
+        said = f"[given]; {chip.name}: {_value_of(lines[number])}"
+        lines[number] = with_value(lines[number], path, value, said, chip)
     head = [
         f"# {name}: made by `dsa-sched chip new` from {like}. Values marked [given] were given; all others are",
         f"# those of {like}, and so are the sources in brackets: replace them by those of your chip.",
@@ -48,7 +49,7 @@ def derived_text(like: str, name: str, values: Mapping[str, Number]) -> str:
     return made
 
 
-def _place(value: Value, path: str, chip: Chip) -> Path:
+def place_of(value: Value, path: str, chip: Chip) -> Path:
     """The place of a field in the file's value; parts of a list are named. Raises ChipError."""
     place: list[str | int] = []
     here = value
@@ -71,12 +72,19 @@ def _place(value: Value, path: str, chip: Chip) -> Path:
     return tuple(place)
 
 
-def _with_value(line: str, path: str, value: Number | str, chip: Chip) -> str:
-    """A line of the file with another value, and a comment that says what it was. Raises ChipError."""
+def with_value(line: str, path: str, value: Number | str, comment: str, chip: Chip) -> str:
+    """A line of a chip file with another value; a number gets the comment in place of its own. Raises ChipError for a
+    line that has not one field alone."""
     found = _FIELD.match(line)
     if found is None:
         raise ChipError(f"chip {chip.name}", needs=f"{path} on a line of its own", has=line.strip())
-    written = f"{value:_}" if isinstance(value, int) else str(value)
     if isinstance(value, str):
         return found["field"] + json.dumps(value)
-    return f"{found['field'] + written:<{COMMENT_COLUMN - 1}} # [given]; {chip.name}: {found['value']}"
+    written = f"{value:_}" if isinstance(value, int) else str(value)
+    return f"{found['field'] + written:<{COMMENT_COLUMN - 1}} # {comment}"
+
+
+def _value_of(line: str) -> str:
+    """The value on a line of a chip file; empty where there is not one field alone."""
+    found = _FIELD.match(line)
+    return found["value"] if found is not None else ""

@@ -119,6 +119,10 @@ class JobFileError(FileError):
     """The file of a sweep or a suite, or a place where it cannot be carried out."""
 
 
+class CountersError(FileError):
+    """A file of measured cycles that cannot be used, or a chip whose numbers cannot be fitted to them."""
+
+
 class PlanError(UserError):
     """A plan that the chip or the rules of planning do not allow."""
 

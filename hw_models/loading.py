@@ -39,9 +39,16 @@ def load_chip(name_or_path: str | Path) -> Chip:
 
     A text is a path when it has a folder separator or ends in .yaml or .yml. Raises ChipError.
     """
+    text, file = chip_text(name_or_path)
+    return parse_chip(text, file)
+
+
+def chip_text(name_or_path: str | Path) -> tuple[str, str]:
+    """The text of a built-in chip's file, or of a chip file, and what messages call it. Raises ChipError."""
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or "/" in text or "\\" in text or text.endswith((".yaml", ".yml")):
-        return read_chip(Path(name_or_path))
+        path = Path(name_or_path)
+        return read_text(path, "chip file", ChipError, _suggestion(path)), str(path)
     names = builtin_chips()
     if text not in names:
         close = difflib.get_close_matches(text, names, 1)
@@ -53,12 +60,7 @@ def load_chip(name_or_path: str | Path) -> Chip:
             change=f"{guess}give a path such as ./{text or 'chip'}.yaml",
         )
     source = resources.files("hw_models") / "chips" / f"{text}.yaml"
-    return parse_chip(source.read_text(encoding="utf-8"), f"{text}.yaml (built-in)")
-
-
-def read_chip(path: Path) -> Chip:
-    """Read, check and build the chip of a file; ChipError with every problem of the file."""
-    return parse_chip(read_text(path, "chip file", ChipError, _suggestion(path)), str(path))
+    return source.read_text(encoding="utf-8"), f"{text}.yaml (built-in)"
 
 
 def inspect_chip(path: Path) -> tuple[Chip, tuple[FileProblem, ...]]:
@@ -69,11 +71,17 @@ def inspect_chip(path: Path) -> tuple[Chip, tuple[FileProblem, ...]]:
     return chip, tuple(sorted((document.problem(*f) for f in implausible(chip)), key=lambda problem: problem.line))
 
 
-def read_text(path: Path, sort: str, error: type[FileError], suggestion: str = "check the path") -> str:
-    """The text of a YAML file of at most MAX_FILE_BYTES. Raises `error`, which calls the file a `sort`."""
+def read_text(
+    path: Path,
+    sort: str,
+    error: type[FileError],
+    suggestion: str = "check the path",
+    most_bytes: int = MAX_FILE_BYTES,
+) -> str:
+    """The text of a file of at most this many bytes. Raises `error`, which calls the file a `sort`."""
     try:
         with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
+            data = file.read(most_bytes + 1)
     except FileNotFoundError:
         raise error(str(path), needs=f"a {sort}", has="no such file", change=suggestion) from None
     except IsADirectoryError:
@@ -81,10 +89,10 @@ def read_text(path: Path, sort: str, error: type[FileError], suggestion: str = "
     except (OSError, ValueError) as wrong:
         reason = wrong.strerror if isinstance(wrong, OSError) and wrong.strerror else str(wrong)
         raise error(str(path), needs=f"a readable {sort}", has=reason.lower()) from None
-    if len(data) > MAX_FILE_BYTES:
-        raise error(
-            str(path), needs=f"a {sort} of at most 1 MiB", has="a larger file", change=f"a {sort} has a few KiB"
-        )
+    if len(data) > most_bytes:
+        usual = f"a {sort} has a few KiB" if most_bytes == MAX_FILE_BYTES else ""
+        needs = f"a {sort} of at most {most_bytes >> 20} MiB"
+        raise error(str(path), needs=needs, has="a larger file", change=usual)
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as wrong:

@@ -28,12 +28,12 @@ ASSEMBLY = "program.s"
 def emit(program: Program, graph: Graph, constants: Constants, chip: Chip | None = None) -> ClusterFiles:
     """Machine code of one instruction after the other, for each core its own. Without a chip, as for an experiment on a
     program, the executable does not name the chip it was made for."""
-    return _files(program, emit_image(program, graph, constants), chip)
+    return files_of(program, emit_image(program, graph, constants), chip)
 
 
 def emit_rolled(program: Program, graph: Graph, constants: Constants, chip: Chip | None = None) -> ClusterFiles:
     """Machine code with loops, and one text for all cores."""
-    return _files(program, emit_image(program, graph, constants, shared), chip)
+    return files_of(program, emit_image(program, graph, constants, shared), chip)
 
 
 def made_for(executable: bytes) -> MadeFor | None:
@@ -64,7 +64,8 @@ def _no_program(error: ElfError) -> TargetError:
     return kind("program", needs="a static executable for this chip", has=str(error))
 
 
-def _files(program: Program, image: Image, chip: Chip | None) -> ClusterFiles:
+def files_of(program: Program, image: Image, chip: Chip | None) -> ClusterFiles:
+    """The files of an image of the program; the executable names the chip, if there is one, as its own."""
     cores = len(program.streams)
     owner = chip and MadeFor(chip.isa, chip.name, chip.hash, cores, program.cluster)
     note = note_bytes(owner) if owner else b""

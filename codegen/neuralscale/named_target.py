@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from codegen.judgement import Array, Sampled
+from codegen.neuralscale.benchmarks import benchmarks
 from codegen.neuralscale.emit.memory_map import address_of
 from codegen.neuralscale.emit.memory_names import memories_by_role, renamed
 from codegen.neuralscale.emulation.layer_reference import emulate
@@ -22,6 +23,7 @@ from codegen.neuralscale.execution import trace, trace_again
 from codegen.neuralscale.kernels.preparation import looked_up_rows, preparation_instructions, refused_preparation
 from codegen.neuralscale.kernels.transfers import copy_instructions
 from codegen.neuralscale.target import NeuralScaleTarget
+from codegen.target import Benchmark
 from hw_models.chip import Chip
 from isched.program.program import Instr, Region
 from isched.program.target import DENSE, MemoryCopy, RowRun
@@ -103,6 +105,15 @@ class NamedTarget(NeuralScaleTarget):
 
     def trace_again(self, executable: bytes, cores: int, chip: Chip, cluster: int = 0) -> tuple[TimedStream, ...]:
         return self._streams(trace_again(executable, cores, self._inner(chip), cluster))
+
+    def benchmarks(self, chip: Chip) -> tuple[Benchmark, ...]:
+        made = benchmarks(self._inner(chip))
+        return tuple(replace(each, isolates=tuple(self._outer_path(path) for path in each.isolates)) for each in made)
+
+    def _outer_path(self, path: str) -> str:
+        """A path in the chip file, where it leads to a memory."""
+        first, *rest = path.split(".")
+        return ".".join((first, self._outer[rest[0]], *rest[1:])) if first == "memories" else path
 
     def emulate(self, sampled: Sampled) -> Array:
         return emulate(replace(sampled, chip=self._inner(sampled.chip)))

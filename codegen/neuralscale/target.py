@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from codegen.judgement import EXACT, Judgement
+from codegen.neuralscale.benchmarks import benchmarks
 from codegen.neuralscale.emit.frame import dma_start_instructions, issue_costs
 from codegen.neuralscale.emit.limits import lacking, unsuited
 from codegen.neuralscale.emit.memory_map import DATA_BASE, address_of
@@ -39,6 +40,7 @@ class NeuralScaleTarget(NeuralScaleKernels):
     dma_start_instructions = staticmethod(dma_start_instructions)
     trace = staticmethod(trace)
     trace_again = staticmethod(trace_again)
+    benchmarks = staticmethod(benchmarks)
 
     def named_for(self, chip: Chip) -> NeuralScaleTarget:
         """The target that takes and gives the chip's own names of memories."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dsa_sched.api.results import (
         DifferenceReport,
         ExplanationReport,
+        FitReport,
         PlacementReport,
         QuantizeResult,
         SuiteReport,
@@ -195,6 +196,35 @@ def diff(before: str | Path | Artifact, after: str | Path | Artifact, *, cache: 
     sides = [(load(s), str(s)) if isinstance(s, str | Path) else (s, s.manifest.model) for s in (before, after)]
     (one, name), (other, other_name) = sides
     return DifferenceReport(difference_of(one, other, (name, other_name), _cache({"cache": cache})))
+
+
+def write_benchmarks(chip: str | Path | Chip, folder: str | Path) -> int:
+    """Write the micro-benchmarks of a chip into a folder, as `calibrate emit` does; their number. Raises TargetError
+    for a chip whose target has none."""
+    from dsa_sched.artifact.whole_folder import write_folder
+    from dsa_sched.calibration.emitted import calibration_of, emitted
+
+    calibration = calibration_of(_chip(chip))
+    write_folder(Path(folder), emitted(calibration))
+    return len(calibration.benchmarks)
+
+
+def fit_chip(
+    counters: str | Path,
+    chip: str | Path,
+    *,
+    keep_documented: bool = False,
+    progress: Progress = lambda _step: None,
+) -> FitReport:
+    """Fit the numbers of a built-in chip or a chip file to measured cycles of its benchmarks, in a CSV file as
+    `calibrate fit` reads it; with `keep_documented`, only those for which the file names no document. Raises
+    CountersError."""
+    from dsa_sched.api.results import FitReport
+    from dsa_sched.calibration.calibrate import fitted, fitted_text
+
+    with python_names():
+        fit = fitted(Path(counters), chip, not keep_documented, progress)
+        return FitReport(fit, fitted_text(fit, chip)[0])
 
 
 def verify(

@@ -1,7 +1,7 @@
 """Results of the public functions: attributes, `to_dict` with the keys of the command line's JSON, and text.
 
-ExplanationReport, TimingReport, TimelineReport, DifferenceReport, VerificationReport, SweepReport, SuiteReport,
-PlacementReport, QuantizeResult: str() is what the command prints
+ExplanationReport, TimingReport, FitReport, TimelineReport, DifferenceReport, VerificationReport, SweepReport,
+SuiteReport, PlacementReport, QuantizeResult: str() is what the command prints
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from dsa_sched.analysis.kernel_explanation import KernelExplanation
     from dsa_sched.analysis.run_times import RunTimes
     from dsa_sched.artifact.format import Artifact
+    from dsa_sched.calibration.fit import ChipFit
+    from dsa_sched.calibration.layers import LayerComparison
     from dsa_sched.placing.place import PlacementResult
     from dsa_sched.quantisation.quantise import QuantizedNetwork
     from dsa_sched.quantisation.search import FloatSearch
@@ -148,6 +150,13 @@ class TimingReport:
         """Cycles of the critical path of one pass of the first program after its launch, by cause."""
         return self.times.programs[0].critical_cycles
 
+    def against(self, counters: str | Path) -> LayerComparison:
+        """Measured cycles of the layers, from a file as `time --against` reads it, beside those of the model. Raises
+        CountersError."""
+        from dsa_sched.calibration.layers import compared
+
+        return compared(self.times, Path(counters))
+
     def to_dict(self) -> dict[str, Any]:
         """The keys of `time --json`."""
         from dsa_sched.report.timed_run import times_json
@@ -161,6 +170,38 @@ class TimingReport:
 
     def __repr__(self) -> str:
         return f"<Timing of {self.times.name} on {self.times.chip}: {self.cycles:,.0f} cycles>"
+
+
+@dataclass(frozen=True)
+class FitReport:
+    """A chip's numbers fitted to measured cycles; see `dsa-sched calibrate fit`. `fit` has all that is told of it as
+    data, and `text` is the chip file with the fitted numbers."""
+
+    fit: ChipFit
+    text: str
+
+    @property
+    def chip(self) -> Chip:
+        """The chip with the fitted numbers."""
+        from hw_models.loading import parse_chip
+
+        return parse_chip(self.text, "fitted chip file")
+
+    @property
+    def undetermined(self) -> tuple[str, ...]:
+        """Paths of the numbers that the measurements do not determine."""
+        return self.fit.undetermined
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys of `calibrate fit --json`."""
+        from dsa_sched.report.calibration import fit_json
+
+        return _parsed(fit_json(self.fit))
+
+    def __str__(self) -> str:
+        from dsa_sched.report.calibration import print_fit
+
+        return _printed(lambda console: print_fit(self.fit, console=console))
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,12 @@ if TYPE_CHECKING:
     help="Rows of the table of what binds where. Default: group, or stage if each layer is a group.",
 )
 @click.option("--warm", is_flag=True, help="Time a second run, whose code the first has brought into the caches.")
+@click.option(
+    "--against",
+    type=click.Path(path_type=Path),
+    metavar="COUNTERS.csv",
+    help="Also print measured cycles of the rows of that table beside the model's.",
+)
 @click.option("--bounds", is_flag=True, help="Also print a time below which no order of the same instructions can run.")
 @planning_options
 @division_options
@@ -56,6 +62,7 @@ def time(
     json_file: Path | None,
     by: str | None,
     warm: bool,
+    against: Path | None,
     bounds: bool,
     options: CompileOptions,
     use_cache: bool,
@@ -68,6 +75,7 @@ def time(
     dsa-sched time resnet50 --chip stcp920 --batch 16
     dsa-sched time program.elf --chip ./mine.yaml --cores 4 --json time.json
     dsa-sched time mine.out --bounds
+    dsa-sched time mine.out --by operator --against counters.csv
 
     \b
     What is printed
@@ -77,15 +85,18 @@ def time(
       how long engines of one core worked at the same time
       what binds: the critical path, the chain of work and waiting that makes the run as long as it is, by cause and by
         part of the network, and what the scalar cores wait for in each part
+      with --against, what was measured, model and measurement beside each other: the file has the columns layer (a row
+        of the table of what binds where, `launch` or `whole run`), repetition, counter (`cycles`) and cycles
       with --bounds, how far the run is from the shortest time that any order could take
 
     Only the executable is read, and no values are computed. docs/timing.md has the rules of the model and the origin of
     its numbers.
     """
+    from dsa_sched.calibration.layers import compared
     from dsa_sched.commands.sources import is_compiled_for, times_of_source
     from dsa_sched.io.atomic_write import require_file
     from dsa_sched.report.progress import ProgressSteps
-    from dsa_sched.report.timed_run import print_times, write_times
+    from dsa_sched.report.timed_run import print_comparison, print_times, write_times
 
     require_elf(path, cores, cluster)
     if json_file is not None:
@@ -96,9 +107,12 @@ def time(
             times = times_of_source(path, chip, options, use_cache, steps.say, by)
         else:
             times, found = _timed(path, chip, options, use_cache, steps.say, cores, cluster, by, warm, bounds)
+    measured = compared(times, against) if against is not None else None
     print_times(times, found)
+    if measured is not None:
+        print_comparison(measured)
     if json_file is not None:
-        write_times(times, json_file, found)
+        write_times(times, json_file, found, measured)
 
 
 def _timed(

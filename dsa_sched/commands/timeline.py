@@ -40,6 +40,12 @@ if TYPE_CHECKING:
 )
 @trace_option
 @click.option(
+    "--measured",
+    type=click.Path(path_type=Path),
+    metavar="TRACE.json|TRACE.csv",
+    help="Put the events of a board into the trace of -o, beside the model's.",
+)
+@click.option(
     "--memory",
     "plots",
     type=click.Path(path_type=Path),
@@ -72,6 +78,7 @@ def timeline(
     cluster: int | None,
     by: tuple[str, ...],
     trace: Path | None,
+    measured: Path | None,
     plots: tuple[Path, ...],
     json_path: Path | None,
     columns: int,
@@ -87,6 +94,7 @@ def timeline(
     \b
     dsa-sched timeline mine.out
     dsa-sched timeline mine.out -o trace.json --memory occupancy.png
+    dsa-sched timeline mine.out -o trace.json --measured board.csv
     dsa-sched timeline resnet50 --chip stcp920 --by stage --by time
     dsa-sched timeline program.elf --chip stcp920 --cores 4 --columns 120
 
@@ -114,6 +122,11 @@ def timeline(
     The trace has a process per core with a track for the waiting of its scalar core and one per engine, a process for
     the DMA, and live bytes as counters. Slices are named by operator and lie inside slices of their part; arrows lead
     from the work that was waited for to the work that waited.
+
+    With --measured, each process that a board has measured follows the model's, with tracks of the same names. The file
+    is a trace, too, or a table with the columns process, track, name, start_us and duration_us: processes and tracks as
+    the trace names them (`cluster 0 core 3`, `matrix`; `cluster 0 DMA`, `dma0.0`), times in microseconds after the
+    launch.
     """
     from dsa_sched.analysis.artifact_timing import for_each_timeline
     from dsa_sched.analysis.parts import KINDS_OF_PARTS, parts_of, usual_parts
@@ -131,6 +144,8 @@ def timeline(
     from isched.timing.utilisation import ENGINE_KINDS
 
     require_elf(path, cores, cluster)
+    if measured is not None and trace is None:
+        raise click.UsageError("--measured puts events into a trace; name its file with -o.")
     targets = (*plots, *(target for target in (trace, json_path) if target is not None))
     require_different(targets)
     for target in targets:
@@ -165,7 +180,7 @@ def timeline(
         console.print()
         print_memories(times, memories, shown[0])
     if trace is not None:
-        count = write_trace(run, trace, tuple(shown[0] for shown in parts), held)
+        count = write_trace(run, trace, tuple(shown[0] for shown in parts), held, measured)
         console.print(f"{count:,} events in {trace}", markup=False, soft_wrap=True)
     if json_path is not None:
         write_timeline(run, tuple(zip(parts, held, strict=True)), stretches or 200, json_path)

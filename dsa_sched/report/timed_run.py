@@ -20,6 +20,7 @@ from hw_models.errors import size_text
 
 if TYPE_CHECKING:
     from dsa_sched.analysis.run_times import ProgramTimes, RunTimes
+    from dsa_sched.calibration.layers import LayerComparison, LayerCycles
     from isched.bounds.lower_bounds import Bounds
     from isched.timing.waiting_by_part import PartWaiting
 
@@ -161,8 +162,25 @@ def time_text(seconds: float) -> str:
     return f"{seconds * 1e6:,.3f} us"
 
 
-def times_json(run: RunTimes, bounds: Sequence[Bounds] = ()) -> str:
-    """The run as JSON text, with the bounds of each program where they are given."""
+def print_comparison(found: LayerComparison, console: Console | None = None) -> None:
+    """Print measured layers beside the cycle model, and all of them together."""
+    console = console or output_console()
+    console.print()
+    together = found.together
+    rows = [*found.layers, *((together,) if together is not None else ())]
+    headings = ("measured", "runs", "10 %", "median", "90 %", "model", "model is")
+    print_listing(headings, map(_measured, rows), range(1, 7), console)
+    if found.unmeasured:
+        console.print(f"{found.unmeasured} more were not measured", highlight=False)
+
+
+def _measured(each: LayerCycles) -> tuple[str, ...]:
+    cycles = (f"{value:,.0f}" for value in (each.low, each.median, each.high, each.model))
+    return each.layer, str(each.repetitions), *cycles, f"{each.error:+.1%}"
+
+
+def times_json(run: RunTimes, bounds: Sequence[Bounds] = (), compared: LayerComparison | None = None) -> str:
+    """The run as JSON text, with the bounds of each program and measured layers where they are given."""
     whole = {
         "format": FORMAT,
         "name": run.name,
@@ -175,6 +193,8 @@ def times_json(run: RunTimes, bounds: Sequence[Bounds] = ()) -> str:
         "warnings": list(run.warnings),
         "programs": [_program(program, run.by, bound) for program, bound in zip_longest(run.programs, bounds)],
     }
+    if compared is not None:
+        whole["against"] = [asdict(each) | {"error": each.error} for each in compared.layers]
     return json.dumps(whole, indent=1, allow_nan=False) + "\n"
 
 
@@ -201,7 +221,9 @@ def _program(program: ProgramTimes, by: str, bounds: Bounds | None) -> dict[str,
     }
 
 
-def write_times(run: RunTimes, path: Path, bounds: Sequence[Bounds] = ()) -> None:
+def write_times(
+    run: RunTimes, path: Path, bounds: Sequence[Bounds] = (), compared: LayerComparison | None = None
+) -> None:
     """Write the JSON form, whole or not at all. Raises UserError."""
-    text = times_json(run, bounds).encode()
+    text = times_json(run, bounds, compared).encode()
     write_whole(path, lambda stream: stream.write(text))

@@ -18,7 +18,9 @@ from pathlib import Path
 
 from dsa_sched.analysis.artifact_timing import RunTime, TimedProgram
 from dsa_sched.analysis.parts import Parts, parts_of, usual_parts
+from dsa_sched.calibration.board_trace import read_trace
 from dsa_sched.io.atomic_write import write_whole
+from dsa_sched.report.measured_trace import beside, track_numbers
 from dsa_sched.report.memory import MOMENTS
 from isched.timing.occupancy import Occupancy
 from isched.timing.timeline import TimelineSpan
@@ -49,9 +51,20 @@ COLOURS = (
 Occupied = tuple[Occupancy, ...]
 
 
-def write_trace(run: RunTime, path: Path, parts: tuple[Parts, ...], occupied: tuple[Occupied, ...] = ()) -> int:
-    """Write the events as JSON, whole or not at all; how many there are. Raises UserError."""
-    lines = [json.dumps(event, separators=(",", ":")) for event in trace_events(run, parts, occupied)]
+def write_trace(
+    run: RunTime,
+    path: Path,
+    parts: tuple[Parts, ...],
+    occupied: tuple[Occupied, ...] = (),
+    measured: Path | None = None,
+) -> int:
+    """Write the events as JSON, whole or not at all, with the events of a board from the file `measured` beside them;
+    how many there are. Raises UserError, and CountersError for that file."""
+    events = list(trace_events(run, parts, occupied))
+    if measured is not None:
+        tracks = track_numbers(events)
+        events = list(beside(events, tracks, read_trace(measured, tracks)))
+    lines = [json.dumps(event, separators=(",", ":")) for event in events]
     text = '{"displayTimeUnit":"ns","traceEvents":[\n' + ",\n".join(lines) + "\n]}\n"
     write_whole(path, lambda stream: stream.write(text.encode()))
     return len(lines)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from codegen.generic import GenericTarget, generic_target
-from codegen.target import GroupTarget, Measures, NamesMemories, NeedsParts, Rolls, Tabulates, Target
+from codegen.target import Calibrates, GroupTarget, Measures, NamesMemories, NeedsParts, Rolls, Tabulates, Target
 from codegen.target_registry import ENTRY_POINT_GROUP, find_target, target_members, target_names
 from dsa_sched.frontend.network.refusals import Judge
 from dsa_sched.stages.compilation import CompileOptions
@@ -162,6 +162,14 @@ def require_timeable(target: Target, who: str) -> Timeable:
     _require_instructions(who, target, "`dsa-sched explain` prints a lower bound of the time of each kernel")
     _require(who, target, "whose programs the cycle model can time", Timeable)
     assert isinstance(target, Timeable)
+    return target
+
+
+def require_benchmarks(target: Target, who: str) -> Calibrates:
+    """The target as one that has micro-benchmarks for its chips. Raises TargetError naming what it lacks."""
+    require_timeable(target, who)
+    _require(who, target, "that has micro-benchmarks for its chips", Calibrates)
+    assert isinstance(target, Calibrates)
     return target
 
 

@@ -13,9 +13,13 @@ from click.testing import CliRunner
 import dsa_sched
 from dsa_sched.analysis.overview import Overview, drawing, overview
 from dsa_sched.builds.explained_build import told_of_artifact
+from dsa_sched.calibration.fit import ChipFit, FittedNumber, Residual
 from dsa_sched.cli import cli
 from dsa_sched.report.page.charts import figures
 from dsa_sched.report.page.page import page
+from dsa_sched.report.page.residuals import write_residuals
+from hw_models.chip_numbers import NumberSource
+from hw_models.loading import load_chip
 from tests.pages import browser, opened
 from tests.small_models import classifier, save
 
@@ -170,5 +174,24 @@ def test_a_search_and_a_click_show_a_layer(found: Overview, tmp_path: Path, brow
     shown.click("button[data-tab=decisions]")
     subjects = [each.subject for each in found.explanation.decisions if "merged" in str(each)]
     assert shown.locator("#decisions tbody tr").count() == len(subjects)
+    assert errors == []
+    shown.close()
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 400)])
+def test_residuals_of_a_calibration_are_drawn(tmp_path: Path, browser: Any, scheme: str, width: int) -> None:
+    source = NumberSource("</script><b>guess", documented=False)
+    number = FittedNumber("assumed.sync_cycles", source, 0.0, 41.0, 40.97, 0.2)
+    lost = FittedNumber("assumed.queue_depth", source, 4, 4, None)
+    residuals = tuple(Residual(f"b{n}", "cycles", 10, 96.0, 100.0, 103.0, 99.0 + n, 80.0) for n in range(3))
+    fit = ChipFit(load_chip("stcp920"), (number, lost), residuals, 0.02, 3.0)
+    assert write_residuals(fit, tmp_path / "page.html") > 1 << 20
+    shown, errors = opened(browser, tmp_path / "page.html", scheme, width)
+    shown.wait_for_selector("#residuals .main-svg", state="visible", timeout=10_000)
+    assert shown.eval_on_selector(".chart", "chart => chart.data.map((each) => each.x.length)") == [3, 3]
+    shown.click("button[data-tab=rows]")
+    assert shown.locator("tbody tr").count() == 2
+    assert "not determined: stays" in shown.inner_text("tbody")
+    assert shown.evaluate("document.documentElement.scrollWidth") <= width
     assert errors == []
     shown.close()

@@ -291,3 +291,41 @@ def test_machine_code_of_another_instruction_set_is_refused(folder: Path, tmp_pa
     Artifact(manifest, artifact.clusters, artifact.texts).save(tmp_path / "other")
     with pytest.raises(TargetError, match="needs machine code for neuralscale-v1; has other-v1 for other"):
         time_path(tmp_path / "other", "stcp920")
+
+
+@pytest.fixture(scope="module")
+def timed(model: Path) -> tuple[Path, dict[str, float]]:
+    """A compiled model, and the cycles of its operators by the model."""
+    folder = model.parent / "against.out"
+    compiled = ("compile", model, "--chip", "stcp920", "--batch", 2, "--level", "O1", "-o", folder)
+    assert invoke(*compiled).exit_code == 0
+    invoke("time", folder, "--by", "operator", "--json", model.parent / "against.json")
+    (program,) = json.loads((model.parent / "against.json").read_text(encoding="utf-8"))["programs"]
+    layers = {part["part"]: sum(part["critical_cycles"].values()) for part in program["parts"]}
+    return folder, {"launch": program["launch_cycles"], **layers, "whole run": program["cycles"]}
+
+
+def test_measured_layers_stand_beside_the_model(timed: tuple[Path, dict[str, float]], tmp_path: Path) -> None:
+    folder, cycles = timed
+    table, data = tmp_path / "counters.csv", tmp_path / "time.json"
+    chosen = [name for name in cycles if name != "-"]
+    rows = [f"{name},{n},cycles,{cycles[name] * (1.25 + n / 100):.3f}" for name in chosen for n in (0, 1)]
+    table.write_text("\n".join(("layer,repetition,counter,cycles", *rows)), encoding="utf-8")
+    done = invoke("time", folder, "--by", "operator", "--against", table, "--json", data)
+    assert done.exit_code == 0
+    found = json.loads(data.read_text(encoding="utf-8"))["against"]
+    assert [each["layer"] for each in found] == chosen
+    assert all(each["model"] == pytest.approx(cycles[each["layer"]]) for each in found)
+    assert all(each["median"] == pytest.approx(1.255 * each["model"], rel=1e-4) for each in found)
+    assert all(each["error"] == pytest.approx(1 / 1.255 - 1, rel=1e-3) for each in found)
+    assert re.search(r"\nmeasured layers +2 .* -20\.3%\n", done.stdout)
+    assert done.stdout.endswith("1 more were not measured\n")
+
+
+def test_a_layer_that_the_run_does_not_have_is_refused(timed: tuple[Path, dict[str, float]], tmp_path: Path) -> None:
+    table = tmp_path / "counters.csv"
+    table.write_text("layer,repetition,counter,cycles\nconv9,0,cycles,12\n", encoding="utf-8")
+    done = invoke("time", timed[0], "--by", "operator", "--against", table)
+    assert done.exit_code == 1
+    assert f"{table}:2: layer: there is no layer 'conv9'; known: launch, " in done.stderr
+    assert "critical path" not in done.stdout

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hw_models.errors import ChipError
-from hw_models.loading import MAX_FILE_BYTES, builtin_chips, load_chip, parse_chip, read_chip
+from hw_models.loading import MAX_FILE_BYTES, builtin_chips, load_chip, parse_chip
 
 STCP920 = (resources.files("hw_models") / "chips" / "stcp920.yaml").read_text(encoding="utf-8")
 
@@ -97,7 +97,7 @@ def test_a_missing_file_a_folder_and_an_unreadable_name_are_said(tmp_path: Path)
         (Path("a\0.yaml"), "null byte"),
     ):
         with pytest.raises(ChipError, match=words) as caught:
-            read_chip(path)
+            load_chip(path)
         assert str(caught.value).startswith(f"{path}: needs a ")
 
 
@@ -106,14 +106,14 @@ def test_a_file_without_permission_is_said(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.touch(0o000)
     with pytest.raises(ChipError, match="permission denied"):
-        read_chip(file)
+        load_chip(file)
 
 
 def test_a_file_that_is_not_text_is_said_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_bytes(b"name: x\nisa: \xff\n")
     with pytest.raises(ChipError) as caught:
-        read_chip(file)
+        load_chip(file)
     assert str(caught.value) == f"{file}:2: byte 0xff at offset 13 is not UTF-8 text; save the file as UTF-8"
 
 
@@ -121,7 +121,7 @@ def test_a_file_that_is_too_large_is_refused_unread(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_bytes(b"#" * (MAX_FILE_BYTES + 1))
     with pytest.raises(ChipError, match="at most 1 MiB"):
-        read_chip(file)
+        load_chip(file)
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,19 @@ def test_the_commands_of_the_runners_contract_run(workplace: Path, monkeypatch: 
     assert stored(workplace / "ours.npz") == stored(workplace / "y.npz")
 
 
+def test_the_commands_of_the_calibration_guide_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the page's own table of counters."""
+    page = (ROOT / "docs" / "how-to" / "calibrate.md").read_text(encoding="utf-8")
+    (commands,) = re.findall(r"<!-- runnable: .* -->\n```sh\n(.*?)```", page, re.DOTALL)
+    (counters,) = re.findall(r"<!-- runnable: counters.csv -->\n```text\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "counters.csv").write_text(counters, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert len(commands.splitlines()) == 4
+    for line in commands.splitlines():
+        done = CliRunner().invoke(cli, shlex.split(line)[1:])
+        assert done.exit_code == 0, (line, done.output)
+
+
 def test_every_placeholder_is_in_the_runners_contract() -> None:
     page = (ROOT / "docs" / "runner.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `(\{[a-z]+\})` \|", page, re.MULTILINE)) == set(PLACEHOLDERS)
@@ -149,13 +162,16 @@ def test_the_readme_names_levels_and_efforts() -> None:
 def test_examples_in_help_use_commands_and_options_that_exist() -> None:
     """Each line of a help text that starts with the program's name parses, up to files that are not there."""
     checked = 0
-    for name, command in cli.commands.items():
+    several = {name: getattr(command, "commands", {}) for name, command in cli.commands.items()}
+    children = ((name, child) for name, of in several.items() for child in of.values())
+    for name, command in (*cli.commands.items(), *children):
         for line in (command.help or "").splitlines():
             words = shlex.split(line) if line.strip().startswith("dsa-sched ") else []
             if words:
                 result = CliRunner().invoke(cli, [*words[1:], "--help"])
                 assert result.exit_code == 0, (name, line)
-                known = {option for p in cli.commands[words[1]].params for option in (*p.opts, *p.secondary_opts)}
+                shown = several[words[1]].get("".join(words[2:3]), cli.commands[words[1]])
+                known = {option for p in shown.params for option in (*p.opts, *p.secondary_opts)}
                 assert {word for word in words[2:] if word.startswith("-")} <= known, (name, line)
                 checked += 1
     assert checked >= 6

@@ -19,8 +19,8 @@ PACKAGES = ("hw_models", "partitioner", "isched", "codegen", "dsa_sched")
 PLANNING = ("partitioner", "isched")
 
 ERRORS = frozenset({
-    "UserError", "FileError", "ChipError", "JobFileError", "ModelError", "PlacementError", "PlanError", "DoesNotFit",
-    "RefusedInput", "TargetError", "OtherProgram", "TextError", "Unsupported",
+    "UserError", "FileError", "ChipError", "CountersError", "JobFileError", "ModelError", "PlacementError", "PlanError",
+    "DoesNotFit", "RefusedInput", "TargetError", "OtherProgram", "TextError", "Unsupported",
 })  # fmt: skip
 EVERYTHING = frozenset({"Exception", "BaseException", ""})
 """Handlers that catch our errors too."""
