@@ -135,7 +135,7 @@ class Prepares(Protocol):
 class Timeable(Protocol):
     """A target whose programs the cycle model can time: it knows the cost of issuing, and can read its machine code."""
 
-    def issue_costs(self, program: Program) -> tuple[CoreIssue, ...]:
+    def issue_costs(self, program: Program, chip: Chip) -> tuple[CoreIssue, ...]:
         """Scalar instructions that each core runs before, for and after each of its instructions, in this order."""
 
     def trace(self, executable: bytes, cores: int, chip: Chip, cluster: int = 0) -> tuple[TimedStream, ...]:
