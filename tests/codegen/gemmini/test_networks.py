@@ -21,10 +21,13 @@ from partitioner.planners.levels import O0, Auto
 from tests.codegen.gemmini.quantised_networks import (
     QuantisedNetwork,
     convolution,
+    joined,
     means_of_numbers,
+    probabilities,
     product,
     residual,
     separable,
+    turned,
     zero_points,
 )
 from tests.small_models import save
@@ -44,6 +47,10 @@ NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
     "separable": separable,
     "means of numbers": means_of_numbers,
     "zero points": zero_points,
+    "joined": joined,
+    "probabilities": lambda: probabilities((2, 3, 5, 8)),
+    "far apart": lambda: probabilities((40, 16), 300.0),
+    "turned": turned,
 }
 
 
