@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from codegen.gemmini.emit.core_code import constant, stream_code
-from codegen.gemmini.isa.geometry import BASE, CODE_BYTES
+from codegen.gemmini.isa.geometry import BASE, CODE_BYTES, geometry_of, geometry_symbol
 from codegen.gemmini.isa.table import CODEC, format_instruction, instruction
 from codegen.gemmini.streams.streams import stream_of
 from codegen.riscv.codec import Instruction
@@ -46,7 +46,7 @@ def emit(program: Program, graph: Graph, constants: Constants, chip: Chip) -> Cl
     code."""
     code = start_code()
     ranges: list[SourceRange] = []
-    symbols = [*host_symbols()]
+    symbols = [*host_symbols(), ElfSymbol(geometry_symbol(geometry_of(chip)), BASE, 0, SymbolKind.OBJECT)]
     (stream,) = program.streams
     for instr in stream.instrs:
         start = BASE + 4 * len(code)

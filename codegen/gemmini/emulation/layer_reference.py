@@ -183,7 +183,7 @@ def _moved(at: _At) -> Floats:
         places = points[:, np.argsort(op.ints("perm"))]
     else:
         places = np.array(op.ints("starts")) + points * np.array(op.ints("steps"))
-    return x[tuple(places.T)].astype(np.float32)
+    return np.asarray(x[tuple(places.T)], np.float32)
 
 
 def _exponential(t: Floats) -> Floats:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from codegen.gemmini.isa.geometry import BASE, DEFAULT, MAIN_BYTES, ArrayGeometry
+from codegen.gemmini.isa.geometry import BASE, MAIN_BYTES, named_geometry
 from codegen.gemmini.isa.operations import FUNCTIONS, decoded
 from codegen.gemmini.isa.table import CODEC, ROWS, format_instruction
 from codegen.gemmini.simulator import core
@@ -66,10 +66,9 @@ def simulate(
     poison: bool = True,
     most: int = DEFAULT_MOST,
     trace: Callable[[str], None] | None = None,
-    geometry: ArrayGeometry = DEFAULT,
 ) -> MachineResult:
     """Run an executable. `trace` gets one line per instruction. Raises ElfError and MachineError."""
-    machine = Machine(executable, loads, poison, geometry)
+    machine = Machine(executable, loads, poison)
     pc, done = machine.elf.entry, 0
     status = LIMIT
     while status == LIMIT and done < most:
@@ -97,16 +96,20 @@ NO_NOTES = Noting(
 
 
 class Machine:
-    """A core, its accelerator and the main memory, with an executable in it. Raises ElfError and MachineError."""
+    """A core, its accelerator of the geometry that the executable names, and the main memory with the executable.
+    Raises ElfError and MachineError."""
 
     def __init__(
         self,
         executable: Buffer,
         loads: Mapping[int, bytes],
         poison: bool = True,
-        geometry: ArrayGeometry = DEFAULT,
     ) -> None:
         elf = self.elf = read_elf(executable, ELF64)
+        try:
+            geometry = named_geometry(symbol.name for symbol in elf.symbols)
+        except ValueError as error:
+            raise MachineError(str(error)) from error
         memory, known = np.zeros(MAIN_BYTES, np.uint8), np.zeros(MAIN_BYTES, np.uint8)
         for segment in elf.segments:
             require_memory(segment.address, segment.memory_bytes)  # before so many zeros are made

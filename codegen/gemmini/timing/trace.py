@@ -45,7 +45,7 @@ def trace(executable: bytes, cores: int, chip: Chip, cluster: int = 0) -> tuple[
     """The timed stream of the core. Raises TargetError for a file that is not a program for this chip, and for one that
     does not end."""
     try:
-        machine = Machine(executable, {}, False, geometry_of(chip))
+        machine = Machine(executable, {}, False)
     except (ElfError, MachineError) as error:
         raise TargetError("program", needs="a static 64-bit executable for this chip", has=str(error)) from error
     if (cores, cluster) != (1, 0):

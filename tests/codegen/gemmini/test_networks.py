@@ -66,6 +66,13 @@ def test_a_quantised_network_holds(name: str, tmp_path: Path) -> None:
     assert judged(NETWORKS[name](), tmp_path) == ()
 
 
+@pytest.mark.parametrize("name", ["odd extents", "many channels", "joined"])
+def test_an_array_of_another_width(name: str, tmp_path: Path) -> None:
+    path = save(NETWORKS[name](), tmp_path / "net.onnx")
+    report = verify_model(path, "gemmini_32", CompileOptions(Auto()), VerifyOptions(samples=256))
+    assert report.failures == ()
+
+
 def test_layers_larger_than_the_accumulator_are_cut(tmp_path: Path) -> None:
     path = save(convolution(40, 40, 16, 48, kernel=3, pad=1), tmp_path / "net.onnx")
     (part,) = compile_clusters(path, "gemmini", CompileOptions(O0()))
