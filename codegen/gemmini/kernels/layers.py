@@ -184,11 +184,11 @@ def work(graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
 
 def instrs(
     graph: Graph, constants: Constants, layer: Layer, box: Box, offsets_bytes: Mapping[str, int],
-    operands: Mapping[str, PlacedArray], result: PlacedArray, chip: Chip,
+    operands: Mapping[str, PlacedArray], result: PlacedArray, chip: Chip, held: frozenset[str],
 ) -> tuple[Instr, ...]:  # fmt: skip
     """Instructions of a tile, from the main memory to the main memory."""
     if is_product(graph, layer):
-        tile = ProductTile(graph, constants, layer, box, offsets_bytes, operands, result, chip)
+        tile = ProductTile(graph, constants, layer, box, offsets_bytes, operands, result, chip, held)
         return product_instrs(tile)
     kind = layer.anchor(graph).kind
     whole = WindowLayer(graph, constants, layer, operands, result)

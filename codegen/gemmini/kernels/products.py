@@ -142,6 +142,8 @@ class ProductTile:
     operands: Mapping[str, PlacedArray]
     result: PlacedArray
     chip: Chip
+    held: frozenset[str] = frozenset()
+    """Tensors of which the scratchpad holds the same boxes already."""
 
     @property
     def op(self) -> Op:
@@ -172,12 +174,30 @@ def product_instrs(tile: ProductTile) -> tuple[Instr, ...]:
     """Instructions of a tile."""
     return (
         *_configuration(tile),
-        _load_weights(tile),
-        _load_input(tile),
+        *(() if tile.op.inputs[1] in tile.held else (_load_weights(tile),)),
+        *(() if _patch_is_held(tile) else (_load_input(tile),)),
         _load_bias(tile),
         _compute(tile),
         *_finish(tile),
     )
+
+
+def _patch_is_held(tile: ProductTile) -> bool:
+    """Whether the patch is there, with its padding. The same box of the input may belong to patches with other padding
+    where it is all of the input along an axis and the tile is not all of the result."""
+    if tile.op.inputs[0] not in tile.held:
+        return False
+    shape, whole = (
+        tile.shape,
+        product_shape(tile.graph, tile.op, full_box(tile.graph.by_name[tile.op.outputs[0]].shape)),
+    )
+    return not ambiguous(shape, whole)
+
+
+def ambiguous(shape: ProductShape, whole: ProductShape) -> bool:
+    """Whether another tile of the `whole` layer may read the same box of the input with other padding around it."""
+    axes = ((shape.row_span, shape.rows, whole.rows), (shape.column_span, shape.columns, whole.columns))
+    return any(own != all_of_it and span.before > 0 and span.after > 0 for span, own, all_of_it in axes)
 
 
 def _configuration(tile: ProductTile) -> tuple[Instr, ...]:
