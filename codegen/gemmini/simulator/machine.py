@@ -68,7 +68,7 @@ def simulate(
     trace: Callable[[str], None] | None = None,
 ) -> MachineResult:
     """Run an executable. `trace` gets one line per instruction. Raises ElfError and MachineError."""
-    machine = Machine(executable, loads, poison)
+    machine = GemminiMachine(executable, loads, poison)
     pc, done = machine.elf.entry, 0
     status = LIMIT
     while status == LIMIT and done < most:
@@ -95,7 +95,7 @@ NO_NOTES = Noting(
 )
 
 
-class Machine:
+class GemminiMachine:
     """A core, its accelerator of the geometry that the executable names, and the main memory with the executable.
     Raises ElfError and MachineError."""
 

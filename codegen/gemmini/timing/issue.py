@@ -15,14 +15,14 @@ from codegen.gemmini.isa.geometry import geometry_of
 from codegen.gemmini.isa.operations import ACCUMULATOR as SUMS
 from codegen.gemmini.isa.operations import FULL_WIDTH, FUNCTIONS, GARBAGE, Decoded, decoded
 from codegen.gemmini.streams.streams import Do, Elements, Item, Loop, stream_of
-from codegen.gemmini.timing.segments import (
+from codegen.gemmini.timing.issued_loops import (
     COMPUTE,
     LEAST_BLOCK_CYCLES,
-    Segment,
+    IssuedLoop,
     core_work,
     extra_cycles,
     is_accelerated,
-    segment_work,
+    loop_work,
 )
 from hw_models.chip import Chip
 from isched.program.program import Instr, Program
@@ -74,10 +74,10 @@ class _Issuing:
         places = [n for n, each in enumerate(code.instructions) if is_accelerated(each.mnemonic)]
         before, after = places[0], len(code.instructions) - places[-1] - 1
         tick = self.chip.assumed.scalar_instruction_cycles
-        segment = self._segment(stream, code.executed.total() - own.total(), tick * (own.total() - before - after))
-        return IssueCost(before + 1, after, entries=segment.instructions, work=segment_work(segment, self.chip))
+        segment = self._loop(stream, code.executed.total() - own.total(), tick * (own.total() - before - after))
+        return IssueCost(before + 1, after, entries=segment.instructions, work=loop_work(segment, self.chip))
 
-    def _segment(self, stream: Sequence[Item], instructions: int, issued: float) -> Segment:
+    def _loop(self, stream: Sequence[Item], instructions: int, issued: float) -> IssuedLoop:
         sums: Counter[str] = Counter()
         does, to_sums = "", False
         for do, times in _done(stream):
@@ -102,7 +102,7 @@ class _Issuing:
                     does, to_sums = name, bool(int(fields["row"]) & SUMS)
                     for what, number in self._moved(found).items():
                         sums[what] += times * number
-        return Segment(does, instructions, issued, sums["requests"], sums["moved"], sums["beats"], sums["rows"],
+        return IssuedLoop(does, instructions, issued, sums["requests"], sums["moved"], sums["beats"], sums["rows"],
                        sums["array"], to_sums)  # fmt: skip
 
     def _block(self, found: Decoded) -> int:

@@ -1,4 +1,4 @@
-"""Machine code to the input of the cycle model: what the core runs, and what it asks of the accelerator.
+"""GemminiMachine code to the input of the cycle model: what the core runs, and what it asks of the accelerator.
 
     ELF bytes --the core's code runs, the accelerator only notes what it is asked--> notes --> TimedStream
 
@@ -17,11 +17,11 @@ import numpy.typing as npt
 from codegen.gemmini.isa.geometry import ACCUMULATOR, BASE, MAIN, SCRATCHPAD, geometry_of
 from codegen.gemmini.isa.table import ROWS
 from codegen.gemmini.simulator import core
-from codegen.gemmini.simulator.machine import Machine, MachineError, Noting
+from codegen.gemmini.simulator.machine import GemminiMachine, MachineError, Noting
 from codegen.gemmini.simulator.status import ENDED, NOTES_FULL
 from codegen.gemmini.streams.instructions import BARRIER
 from codegen.gemmini.timing.issue import beat_bytes
-from codegen.gemmini.timing.segments import COMPUTE, CORE, Segment, core_work, extra_cycles, segment_work
+from codegen.gemmini.timing.issued_loops import COMPUTE, CORE, IssuedLoop, core_work, extra_cycles, loop_work
 from codegen.riscv.elf_format import ElfError
 from codegen.target import served_by
 from hw_models.chip import Chip
@@ -45,7 +45,7 @@ def trace(executable: bytes, cores: int, chip: Chip, cluster: int = 0) -> tuple[
     """The timed stream of the core. Raises TargetError for a file that is not a program for this chip, and for one that
     does not end."""
     try:
-        machine = Machine(executable, {}, False)
+        machine = GemminiMachine(executable, {}, False)
     except (ElfError, MachineError) as error:
         raise TargetError("program", needs="a static 64-bit executable for this chip", has=str(error)) from error
     if (cores, cluster) != (1, 0):
@@ -70,7 +70,7 @@ def _noting(chip: Chip) -> Noting:
     return Noting(np.zeros((NOTES_AT_ONCE, core.NOTE_WORDS), np.int64), state, widths, extra)
 
 
-def _notes(machine: Machine, noting: Noting) -> Iterator[Notes]:
+def _notes(machine: GemminiMachine, noting: Noting) -> Iterator[Notes]:
     """The notes of a run, each when it is finished. Raises TargetError."""
     pc, status, done = machine.elf.entry, NOTES_FULL, 0
     while status == NOTES_FULL:
@@ -99,11 +99,11 @@ def _op(note: Notes, chip: Chip, source: str, number: int) -> TimedOp:
     does = _DOES[key]
     instructions = int(note[core.COUNT])
     tick = chip.assumed.scalar_instruction_cycles
-    segment = Segment(
+    segment = IssuedLoop(
         does, instructions, tick * int(note[core.DURING]), int(note[core.REQUESTS]), int(note[core.MOVED]),
         int(note[core.BEATS]), int(note[core.LOCAL]), int(note[core.ARRAY]), bool(note[core.SUMS]),
     )  # fmt: skip
-    work = segment_work(segment, chip)
+    work = loop_work(segment, chip)
     dim = geometry_of(chip).dim
     main = _range(note, core.MAIN_LOW, MAIN, 1, BASE)
     local, row_bytes = (ACCUMULATOR, 4 * dim) if segment.sums else (SCRATCHPAD, dim)

@@ -13,7 +13,7 @@ from codegen.gemmini.isa.table import CODEC
 from codegen.gemmini.streams.streams import Item, Loop, looped, once
 from codegen.gemmini.target import TARGET
 from codegen.gemmini.timing.issue import issue_costs
-from codegen.gemmini.timing.segments import Segment, segment_work
+from codegen.gemmini.timing.issued_loops import IssuedLoop, loop_work
 from codegen.gemmini.timing.trace import trace
 from dsa_sched.pipeline.driver import compile_clusters
 from dsa_sched.stages.compilation import CompileOptions, Lowered
@@ -94,8 +94,8 @@ def test_a_block_takes_its_rows_and_at_least_four_cycles() -> None:
 
 
 def test_the_core_may_be_slower_than_what_it_asks_for() -> None:
-    slow = Segment("compute", 10, 500.0, array_cycles=40)
-    assert segment_work(slow, CHIP).cycles == CHIP.matrix.start_latency_cycles + 500 + 9
+    slow = IssuedLoop("compute", 10, 500.0, array_cycles=40)
+    assert loop_work(slow, CHIP).cycles == CHIP.matrix.start_latency_cycles + 500 + 9
 
 
 def test_pools_and_sums_on_the_way_out() -> None:

@@ -1,8 +1,8 @@
-"""Segments: loops of instructions for one controller, and how long its work takes.
+"""Issued loops: loops of instructions for one controller, and how long its work takes.
 
-    128 mvin of 16 rows of 64 bytes  -->  Segment(requests 2,048, moved 131,072 bytes)  -->  12,900 cycles of `load`
+    128 mvin of 16 rows of 64 bytes  -->  IssuedLoop(requests 2,048, moved 131,072 bytes)  -->  12,900 cycles of `load`
 
-A segment takes as long as the slowest of what it needs: the core that issues it, the bus, the requests that may be in
+A loop takes as long as the slowest of what it needs: the core that issues it, the bus, the requests that may be in
 flight, rows of the local memories, blocks of the array. Numbers of the chip file, and what each rests on:
 
 * A row of the main memory is read or written by requests of at most `dma.max_linear_bytes`, of which
@@ -25,7 +25,7 @@ CORE = "core"
 COMPUTE = "compute"
 UNITS: Mapping[str, str] = {"mvin": "load", "mvin2": "load", "mvin3": "load", "config_ld": "load", COMPUTE: "array",
                             "config_ex": "array", "mvout": "store"}  # fmt: skip
-"""The engine that works on a segment, by what it does."""
+"""The engine that works on a loop, by what it does."""
 
 LEAST_BLOCK_CYCLES = 4
 """Cycles of the array between two blocks, at least: sums of one row may not follow each other faster."""
@@ -36,7 +36,7 @@ FLOATS = frozenset(row.mnemonic for row in ROWS if row.extension == "F") - {"flw
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class IssuedLoop:
     """A loop of `instructions` of the accelerator, between which the core has `issued_cycles` of its own ones. `beats`
     are those of the bus; `rows` are local ones that no byte of the main memory is for."""
 
@@ -52,8 +52,8 @@ class Segment:
     """Whether it moves to or from the accumulator."""
 
 
-def segment_work(segment: Segment, chip: Chip) -> OpWork:
-    """The work of a segment: cycles by itself, and the bytes of beats that pass a link."""
+def loop_work(segment: IssuedLoop, chip: Chip) -> OpWork:
+    """The work of a loop: cycles by itself, and the bytes of beats that pass a link."""
     unit = UNITS[segment.does]
     tick = chip.assumed.scalar_instruction_cycles
     issued = segment.issued_cycles + tick * (segment.instructions - 1)
