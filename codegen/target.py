@@ -402,6 +402,18 @@ class Measurer(Protocol):
         """Give the device back."""
 
 
+def piece_symbol(core: int, number: int, operator: str) -> str:
+    """Name in machine code of a piece of a core's code that serves an operator."""
+    return f"core{core}.{number:04d}.{symbol_of(operator)}"
+
+
+def served_by(symbol: str) -> str:
+    """The operator, as `symbol_of` writes it, of a piece of code; empty for symbols of other things."""
+    core, _, rest = symbol.partition(".")
+    number, _, name = rest.partition(".")
+    return name if core.startswith("core") and number.isdigit() else ""
+
+
 def symbol_of(operator: str) -> str:
     """An operator's name in the form that targets write into the symbols of machine code."""
     return re.sub(r"[^A-Za-z0-9_.$]", "_", operator)[:80] or "_"

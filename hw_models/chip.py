@@ -23,6 +23,7 @@ from hw_models.parts import (
     Dma,
     Engine,
     InstructionCache,
+    InstructionCosts,
     Kind,
     Line,
     Link,
@@ -35,6 +36,7 @@ from hw_models.parts import (
     Simt,
     SimtEngine,
     TensorEngine,
+    TransferEngine,
     VectorEngine,
     named,
     names_of,
@@ -116,6 +118,17 @@ class Chip(Part):
         one."""
         caches = (engine.instruction_cache for engine in self.engines if isinstance(engine, ScalarEngine))
         return next(caches, None)
+
+    @property
+    def instruction_costs(self) -> InstructionCosts | None:
+        """Instructions of the scalar cores that take longer than others; None where the file does not say."""
+        return next((engine.costs for engine in self.engines if isinstance(engine, ScalarEngine)), None)
+
+    def queue_depth(self, unit: str) -> int:
+        """Instructions in flight of an engine of a core, the one at work counted."""
+        queued = (MatrixEngine, VectorEngine, TransferEngine)
+        own = (engine.queue_depth for engine in self.engines if engine.name == unit and isinstance(engine, queued))
+        return next(own, None) or self.assumed.queue_depth
 
     @property
     def simt(self) -> Simt:

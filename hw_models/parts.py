@@ -89,8 +89,12 @@ class Rate(Part):
     per_unit_per_cycle: Count
 
 
-def _absent(part: Part | None) -> bool:
+def _absent(part: Part | float | None) -> bool:
     return part is None
+
+
+QueueDepth = Annotated[Count | None, Field(exclude_if=_absent)]
+"""Instructions in flight of one engine, the one at work counted, where that is not the chip's `queue_depth`."""
 
 
 class InstructionCache(Part):
@@ -109,12 +113,22 @@ class InstructionCache(Part):
         return self.size_bytes // (self.line_bytes * self.ways)
 
 
+class InstructionCosts(Part):
+    """Cycles of a scalar core's instructions that take longer than others: loads, arithmetic in floating point with its
+    conversions, and divisions, each until the next instruction may use the result."""
+
+    load_cycles: Cycles
+    float_cycles: Cycles
+    divide_cycles: Cycles
+
+
 class ScalarEngine(Part):
     """The processor that issues everything else, in order."""
 
     kind: Literal["scalar"]
     name: Name
     instruction_cache: Annotated[InstructionCache | None, Field(exclude_if=_absent)] = None
+    costs: Annotated[InstructionCosts | None, Field(exclude_if=_absent)] = None
 
 
 class MatrixEngine(Part):
@@ -131,6 +145,7 @@ class MatrixEngine(Part):
     start_latency_cycles: Cycles
     max_stride_bytes: Limit
     max_extent: Limit
+    queue_depth: QueueDepth = None
 
     def macs_per_cycle(self, dtype: str) -> int:
         """Peak multiply-accumulates per cycle; ChipError when the engine does not have this type."""
@@ -147,6 +162,7 @@ class VectorEngine(Part):
     start_latency_cycles: Cycles
     max_stride_bytes: Limit
     max_extent: Limit
+    queue_depth: QueueDepth = None
 
     def elements_per_cycle(self, dtype: str) -> int:
         """Peak elements per cycle; ChipError when the engine does not have this type."""
@@ -160,6 +176,7 @@ class TransferEngine(Part):
     name: Name
     max_stride_bytes: Limit
     max_extent: Limit
+    queue_depth: QueueDepth = None
 
 
 class DmaEngine(Part):

@@ -41,7 +41,8 @@ class _FixedCosts:
     period: int
     barrier: str = "sync"
 
-    def issue_costs(self, program: Program) -> tuple[CoreIssue, ...]:
+    def issue_costs(self, program: Program, chip: Chip) -> tuple[CoreIssue, ...]:
+        del chip
         return tuple(CoreIssue(7, tuple(map(self._cost, stream.instrs)), 3) for stream in program.streams)
 
     def _cost(self, instr: Instr) -> IssueCost:

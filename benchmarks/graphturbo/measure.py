@@ -113,7 +113,7 @@ class Compiled:
     @cached_property
     def issues(self) -> tuple[CoreIssue, ...]:
         """Scalar instructions of the program as it was made; other costs of its other instructions change none."""
-        return TARGET.issue_costs(self.program)
+        return TARGET.issue_costs(self.program, self.chip)
 
     @cached_property
     def sums(self) -> Sums:
@@ -262,7 +262,7 @@ def run(made: Compiled, setting: Setting, reorder: bool = False, awaited: bool |
         program = at_setting(program, setting, made.chip)
         if reorder and not made.awaited:
             program = schedule_program(program, chip, TARGET)
-            issues = TARGET.issue_costs(program)
+            issues = TARGET.issue_costs(program, chip)
     if setting.miss_cycles and chip.instruction_cache is not None:
         issues = fetched(program, issues, chip.instruction_cache)
     streams = timed_streams(program, chip, issues)

@@ -1,6 +1,7 @@
 """Run machine code on the simulator, whose compiled loops are imported only then.
 
-ClusterFiles --run--> memory afterwards, counts        program.elf --simulate--> exit code
+ClusterFiles --run--> memory afterwards, counts
+program.elf --simulate--> exit code        program.elf --trace--> timed stream, for the cycle model
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from codegen.riscv.elf_format import ElfError
 from codegen.run_files import contents, make_dump_folder, shell_code, write_dump
 from codegen.source_map import SOURCE_MAP, SourceMapError, source_ranges
 from codegen.target import ClusterFiles, Execution, SimulatorRun
+from hw_models.chip import Chip
 from hw_models.errors import TargetError
+from isched.program.timed_ops import TimedStream
 
 
 def run(files: ClusterFiles, loads: Mapping[int, bytes], dumps: tuple[tuple[int, int], ...], seed: int) -> Execution:
@@ -42,6 +45,13 @@ def run(files: ClusterFiles, loads: Mapping[int, bytes], dumps: tuple[tuple[int,
 def _operator(source_map: bytes, pc: int) -> str:
     """The operator that code at an address belongs to; empty where it belongs to none. Raises SourceMapError."""
     return next((each.source for each in source_ranges(source_map) if each.start <= pc < each.end), "")
+
+
+def trace(executable: bytes, cores: int, chip: Chip, cluster: int = 0) -> tuple[TimedStream, ...]:
+    """What machine code means for the cycle model. Raises TargetError."""
+    from codegen.gemmini.timing.trace import trace as traced
+
+    return traced(executable, cores, chip, cluster)
 
 
 def simulate(program: Path, run: SimulatorRun) -> int:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from codegen.gemmini.emit.executable import disassemble, emit, made_for
 from codegen.gemmini.emulation.layer_reference import emulate
-from codegen.gemmini.execution import run, simulate
+from codegen.gemmini.execution import run, simulate, trace
 from codegen.gemmini.isa.geometry import ACCUMULATOR, BASE, DATA_BASE, MAIN, MAIN_BYTES, SCRATCHPAD
 from codegen.gemmini.kernels.layers import OPERATORS, fuses, granularity, instrs, refusal, work
-from codegen.gemmini.streams.instructions import BARRIER
+from codegen.gemmini.streams.instructions import BARRIER, fence
+from codegen.gemmini.timing.issue import issue_costs
 from codegen.judgement import EXACT, Judgement
 from hw_models.chip import Chip
 from isched.program.program import Instr
@@ -55,6 +56,8 @@ class GemminiTarget:
     granularity = staticmethod(granularity)
     work = staticmethod(work)
     lower_moving = staticmethod(instrs)
+    issue_costs = staticmethod(issue_costs)
+    trace = staticmethod(trace)
 
     def unsuited(self, chip: Chip) -> tuple[str, ...]:
         """What the chip file lacks or has too much of."""
@@ -104,7 +107,7 @@ class GemminiTarget:
         raise NotImplementedError("tiles of this target move their data themselves")
 
     def synchronise(self, source: str) -> Instr:
-        return Instr("core", BARRIER, source=source)
+        return fence(source)
 
 
 TARGET = GemminiTarget()

@@ -346,6 +346,7 @@ def quantize(
     method: str = "minmax",
     keep_float: Sequence[str] = (),
     weights_only: bool = False,
+    per_layer: bool = False,
     bound: float | None = None,
     inputs: int = 8,
     seed: int = 0,
@@ -357,8 +358,8 @@ def quantize(
     """Quantise a model in floating point to int8 after training. `calibrate` is a folder of .npz files, an .npz file,
     or "seeded" for `inputs` drawn ones; only with `weights_only` it may be left out. `method` is "minmax", "entropy"
     or "percentile"; `keep_float` names operator types and nodes that stay in floating point. With a `bound`, as few
-    layers as a search finds stay so, such that the relative L2 error of the outputs is at most that. The model is not
-    changed."""
+    layers as a search finds stay so, such that the relative L2 error of the outputs is at most that. With `per_layer`
+    all weights of a layer have one scale. The model is not changed."""
     from dsa_sched.api.results import QuantizeResult
     from dsa_sched.quantisation.quantise import QuantizeOptions, quantised_network
 
@@ -374,6 +375,7 @@ def quantize(
             tuple((name, tuple(extents)) for name, extents in (shape or {}).items()),
             batch,
             tuple((name, tuple(values)) for name, values in (bind or {}).items()),
+            per_layer,
         )
         return QuantizeResult(quantised_network(model, options, progress))
 

@@ -37,6 +37,11 @@ from dsa_sched.commands.options import Binding, Shape, shape_options
     help="Store only the weights of Conv, Gemm and MatMul as int8; values are computed in floating point.",
 )
 @click.option(
+    "--per-layer",
+    is_flag=True,
+    help="One scale for all weights of a layer, where one per output channel costs more: on gemmini.",
+)
+@click.option(
     "--search",
     is_flag=True,
     help="Leave as few layers in floating point as keep the --bound.",
@@ -69,6 +74,7 @@ def quantize(
     method: str,
     keep_float: tuple[str, ...],
     weights_only: bool,
+    per_layer: bool,
     search: bool,
     bound: float | None,
     inputs: int,
@@ -118,8 +124,9 @@ def quantize(
     for path in outputs:
         require_file(path)
     options = QuantizeOptions(
-        calibrate, method, keep_float, weights_only, bound, inputs, seed, tuple(shapes), batch, tuple(bindings)
-    )
+        calibrate, method, keep_float, weights_only, bound, inputs, seed, tuple(shapes), batch, tuple(bindings),
+        per_layer,
+    )  # fmt: skip
     with ProgressSteps() as steps:
         network = quantised_network(model, options, steps.say)
     print_quantised(network)

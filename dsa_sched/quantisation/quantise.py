@@ -34,7 +34,7 @@ class QuantizeOptions:
     """How a network is quantised. `calibrate` is a folder of .npz files, an .npz file, or the word seeded, for which
     `inputs` sets are drawn with `seed`; it may be left out with `weights_only`, whose errors are then measured on drawn
     inputs. `keep_float` has operator types and names of nodes. With a `bound`, more layers stay in floating point until
-    the relative L2 error of the outputs is at most that."""
+    the relative L2 error of the outputs is at most that. With `per_layer`, all weights of a layer have one scale."""
 
     calibrate: str | Path | None = None
     method: str = "minmax"
@@ -46,6 +46,7 @@ class QuantizeOptions:
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
     batch: int | None = None
     bindings: tuple[tuple[str, tuple[int | float, ...]], ...] = ()
+    per_layer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ class _Job:
 
     def version(self, choice: IntegerChoice, ranges: dict[str, ValueRange]) -> onnx.ModelProto:
         tied = {} if self.options.weights_only else tied_ranges(ranges, choice)
-        return quantised(self.network, choice, tied, self.options.weights_only)
+        return quantised(self.network, choice, tied, self.options.weights_only, self.options.per_layer)
 
     def search(self, ranges: dict[str, ValueRange], layers: tuple[str, ...]) -> FloatSearch | None:
         """The search that a bound asks for."""

@@ -5,7 +5,7 @@
                                        int32 b -> DQ /
 
 Activations are int8 with the zero point 0 and scales so that the largest magnitude is 127; weights are int8 with one
-scale per output channel; biases are int32 in units of both scales.
+scale per output channel, or one per layer; biases are int32 in units of both scales.
 
 With symmetric activations onnxruntime keeps a Relu or Clip after a convolution (whose zero point would otherwise do its
 work) and quantises before and after it. That is a second rounding, and one that wastes the integers that the activation
@@ -47,9 +47,11 @@ def quantised(
     choice: IntegerChoice,
     ranges: Mapping[str, ValueRange],
     weights_only: bool = False,
+    per_layer: bool = False,
 ) -> onnx.ModelProto:
     """A prepared network with the layers of a choice quantised; `ranges` has those of its values. With `weights_only`,
-    weights alone are integers, with a DequantizeLinear after them."""
+    weights alone are integers, with a DequantizeLinear after them; with `per_layer`, all weights of a layer have one
+    scale."""
     model = onnx.ModelProto()
     model.CopyFrom(prepared)
     if not choice.nodes:
@@ -61,7 +63,7 @@ def quantised(
         node.name: numpy_helper.to_array(constants[node.input[1]]) for node in made.values() if node.name in layers
     }
     model.metadata_props.add(key=INFERRED[0], value=INFERRED[1])
-    quantiser = _quantiser(model, choice, ranges, weights_only)
+    quantiser = _quantiser(model, choice, ranges, weights_only, per_layer)
     quantiser.quantize_model()
     quantiser.model.topological_sort()
     result = onnx.ModelProto()
@@ -75,7 +77,11 @@ def quantised(
 
 
 def _quantiser(
-    model: onnx.ModelProto, choice: IntegerChoice, ranges: Mapping[str, ValueRange], weights_only: bool
+    model: onnx.ModelProto,
+    choice: IntegerChoice,
+    ranges: Mapping[str, ValueRange],
+    weights_only: bool,
+    per_layer: bool,
 ) -> Any:
     from onnxruntime.quantization import QuantType
     from onnxruntime.quantization.calibrate import CalibrationMethod, TensorData, TensorsData
@@ -95,7 +101,7 @@ def _quantiser(
     }
     return Quantiser(
         model,
-        True,
+        not per_layer,
         False,
         QuantType.QInt8,
         QuantType.QInt8,

@@ -68,7 +68,7 @@ class _Best:
         """Whether its busiest engine works for `LEAST_BUSY` of the time."""
         made = self.found.compilation
         assert isinstance(made.target, Timeable)  # who calls makes sure
-        streams = timed_streams(made.program, made.chip, made.target.issue_costs(made.program))
+        streams = timed_streams(made.program, made.chip, made.target.issue_costs(made.program, made.chip))
         return busiest_engine_cycles(streams) >= LEAST_BUSY * self.found.cycles
 
     def __str__(self) -> str:

@@ -57,7 +57,7 @@ class Bounds:
 
 def program_bounds(program: Program, chip: Chip, target: Timeable, clusters: int = 1) -> Bounds:
     """Bounds of the program of one cluster, which must have been lowered for this chip."""
-    return stream_bounds(timed_streams(program, chip, target.issue_costs(program)), chip, clusters)
+    return stream_bounds(timed_streams(program, chip, target.issue_costs(program, chip)), chip, clusters)
 
 
 def stream_bounds(streams: tuple[TimedStream, ...], chip: Chip, clusters: int = 1) -> Bounds:

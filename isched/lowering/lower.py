@@ -320,10 +320,11 @@ def _moving_tile(state: _Lowering, target: MovesOperands, staged_round: StagedRo
         for name, load in loads.items()
     }
     result = _located(state, layer.output, written_to(staged_round, tile.box, {}), state.placement)
-    return TileCode(
-        (),
-        target.lower_moving(ctx.graph, ctx.constants, layer, tile.box, tile.offsets[0], operands, result, ctx.chip),
+    held = frozenset(loads) - {load.tensor for step in tile.loads for load in step}
+    instrs = target.lower_moving(
+        ctx.graph, ctx.constants, layer, tile.box, tile.offsets[0], operands, result, ctx.chip, held
     )
+    return TileCode((), instrs)
 
 
 def _located(state: _Lowering, tensor: str, place: Place, placements: Mapping[str, TensorPlacement]) -> Place:

@@ -105,10 +105,13 @@ class MovesOperands(Protocol):
         operands: Mapping[str, PlacedArray],
         result: PlacedArray,
         chip: Chip,
+        held: frozenset[str],
     ) -> tuple[Instr, ...]:
         """Instructions of a tile, in place of those of `lower` and of copies: `operands` says where each tensor that
-        the tile loads lies, `result` where the layer's output goes. Buffers lie at `offsets_bytes` of their
-        memories."""
+        the tile loads lies, `result` where the layer's output goes. Buffers lie at `offsets_bytes` of their memories.
+
+        The tile before brought the same boxes of the tensors in `held` to the same buffers; they need not be brought
+        again unless the target changed them there."""
 
 
 @runtime_checkable
@@ -135,7 +138,7 @@ class Prepares(Protocol):
 class Timeable(Protocol):
     """A target whose programs the cycle model can time: it knows the cost of issuing, and can read its machine code."""
 
-    def issue_costs(self, program: Program) -> tuple[CoreIssue, ...]:
+    def issue_costs(self, program: Program, chip: Chip) -> tuple[CoreIssue, ...]:
         """Scalar instructions that each core runs before, for and after each of its instructions, in this order."""
 
     def trace(self, executable: bytes, cores: int, chip: Chip, cluster: int = 0) -> tuple[TimedStream, ...]:

@@ -21,16 +21,41 @@ from isched.program.program import Instr, Program, Region
 
 
 @dataclass(frozen=True, slots=True)
+class LinkFlow:
+    """Bytes that move over a link, with whole bursts counted."""
+
+    link: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpWork:
+    """Work of an instruction as its target knows it: the engine, the cycles that it takes by itself, then the flows, of
+    which `moved_bytes` are data."""
+
+    unit: str
+    cycles: float
+    flows: tuple[LinkFlow, ...] = ()
+    moved_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class IssueCost:
     """Scalar instructions of one instruction: `before` counts those up to and including the one that issues it (or that
     first asks whether a transfer is over), `after` those that follow. Asking is repeated every `period` scalar
     instructions. `missed` lines of the instruction cache are fetched on the way; this is known only from machine code.
+
+    An instruction of a program that is a loop of machine instructions takes `entries` places in its engine's queue.
+    Where these are more than the queue has, the scalar core is held until it is over: it issues them meanwhile. `work`
+    is given where the regions that an instruction touches do not tell its work.
     """
 
     before: int
     after: int = 0
     period: int = 0
     missed: int = 0
+    entries: int = 1
+    work: OpWork | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +65,6 @@ class CoreIssue:
     start: int
     issues: tuple[IssueCost, ...]
     end: int
-
-
-@dataclass(frozen=True, slots=True)
-class LinkFlow:
-    """Bytes that move over a link, with whole bursts counted."""
-
-    link: str
-    size_bytes: int
 
 
 _Work: TypeAlias = tuple[str, float, tuple[LinkFlow, ...]]
@@ -162,7 +179,9 @@ def timed_op(instr: Instr, chip: Chip, issue: IssueCost, starts: str = "") -> Ti
 
     A transfer pays its link's latency once, however many copies it is; each copy of a DMA chain is one descriptor.
     """
-    return _op(instr, issue, timed_work(instr, chip, bool(starts)), "", starts, ())
+    known = issue.work
+    work = timed_work(instr, chip, bool(starts)) if known is None else (known.unit, known.cycles, known.flows)
+    return _op(instr, issue, work, "", starts, ())
 
 
 def _op(instr: Instr, issue: IssueCost, work: _Work, rendezvous: str, starts: str, awaits: tuple[str, ...]) -> TimedOp:
@@ -170,6 +189,8 @@ def _op(instr: Instr, issue: IssueCost, work: _Work, rendezvous: str, starts: st
     unit, cycles, flows = work
     unit = starts.partition("#")[0] or unit
     moved = sum(region.size_bytes for region in instr.writes) if flows else 0
+    if issue.work is not None:
+        unit, cycles, flows, moved = issue.work.unit, issue.work.cycles, issue.work.flows, issue.work.moved_bytes
     return TimedOp(
         instr.engine, instr.opcode, issue, unit, cycles, flows, instr.reads, instr.writes, rendezvous, starts, awaits,
         instr.source, moved,

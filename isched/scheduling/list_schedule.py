@@ -23,7 +23,7 @@ Floats = npt.NDArray[np.float64]
 @dataclass(frozen=True, slots=True)
 class Tasks:
     """The instructions of a stream: scalar cycles to issue each, the number of its unit (-1 for none), its cycles
-    there.
+    there. `depths` are the places of each unit's queue.
 
     With `drains`, all units are idle when the task issues. `rendezvous` is the number of a rendezvous of all cores,
     `background` the channel of the transfer that the task starts, `awaits` the channel of the transfer that is over
@@ -33,6 +33,7 @@ class Tasks:
     issue: Floats
     unit: Vector
     cycles: Floats
+    depths: Vector
     drains: Flags
     rendezvous: Vector
     background: Vector
@@ -41,7 +42,7 @@ class Tasks:
     follows: Pairs
 
 
-def list_schedule(tasks: Tasks, depth: int, met: Floats | None) -> tuple[Vector, Floats]:
+def list_schedule(tasks: Tasks, met: Floats | None) -> tuple[Vector, Floats]:
     """Numbers of the tasks in the order of issue, and the time at which each rendezvous was issued. The next task is
     the one with the longest tail of those that need not wait, else the one that waits least. Rendezvous do not begin
     before the times in `met`."""
@@ -64,8 +65,8 @@ def list_schedule(tasks: Tasks, depth: int, met: Floats | None) -> tuple[Vector,
     lane = np.where(tasks.unit >= 0, tasks.unit + 2, tasks.drains.astype(np.int64))
     missing = np.bincount(after.later, minlength=count) + np.bincount(follows.later, minlength=count)
     order, begun = _schedule(
-        depth, channels, int(lane.max()) + 1, tasks.issue, tasks.cycles, tasks.unit, tasks.drains, tasks.background,
-        tasks.awaits, lane, rank, ranked, missing, earliest,
+        tasks.depths, channels, int(lane.max()) + 1, tasks.issue, tasks.cycles, tasks.unit, tasks.drains,
+        tasks.background, tasks.awaits, lane, rank, ranked, missing, earliest,
         *_starting(after.earlier, after.later, count), *_starting(follows.earlier, follows.later, count),
     )  # fmt: skip
     met_at = np.zeros(int(tasks.rendezvous.max(initial=-1)) + 1)
@@ -114,7 +115,7 @@ def _tails(
 
 @njit(cache=True, nogil=True)
 def _schedule(
-    depth: int,
+    depths: Vector,
     channels: int,
     lanes: int,
     issue: Floats,
@@ -139,7 +140,7 @@ def _schedule(
     waiting, waits = np.empty(count, np.int64), 0
     free, held = np.empty((lanes, count), np.int64), np.zeros(lanes, np.int64)
     at, none = np.zeros(count), np.zeros(count)  # by rank
-    ends = np.zeros((units, depth))  # the last of each unit's queue, in turn
+    ends = np.zeros((units, max(1, depths.max() if units else 1)))  # the last of each unit's queue, in turn
     sent = np.zeros(units, np.int64)
     left = np.zeros(channels)  # cycles that each transfer would still take alone, at the time `since`
     since = now = 0.0
@@ -172,11 +173,11 @@ def _schedule(
                 some = False
                 for engine in range(units):
                     if sent[engine]:
-                        last = ends[engine, (sent[engine] - 1) % depth]
+                        last = ends[engine, (sent[engine] - 1) % depths[engine]]
                         slot = max(slot, last) if some else last
                         some = True
-            elif unit[task] >= 0 and sent[unit[task]] >= depth:
-                slot = ends[unit[task], sent[unit[task]] % depth]
+            elif unit[task] >= 0 and sent[unit[task]] >= depths[unit[task]]:
+                slot = ends[unit[task], sent[unit[task]] % depths[unit[task]]]
             if slot <= now:
                 if best < 0 or free[number, 0] < best:
                     best = free[number, 0]
@@ -200,9 +201,9 @@ def _schedule(
         elif unit[task] >= 0:
             engine = unit[task]
             if sent[engine]:
-                end = max(end, ends[engine, (sent[engine] - 1) % depth])
+                end = max(end, ends[engine, (sent[engine] - 1) % depths[engine]])
             end += cycles[task]
-            ends[engine, sent[engine] % depth] = end
+            ends[engine, sent[engine] % depths[engine]] = end
             sent[engine] += 1
         for over in range(2):
             starts, following, moment = (after_starts, after, end) if over else (follows_starts, follows, now)

@@ -79,9 +79,9 @@ def list_scheduled(program: Program, chip: Chip, target: Timeable) -> Program:
     costs = _Costs(chip)
     streams: list[Stream] = list(program.streams)
     met: Floats | None = None
-    for members, leader, issue in zip(groups, leaders, target.issue_costs(leading), strict=True):
+    for members, leader, issue in zip(groups, leaders, target.issue_costs(leading, chip), strict=True):
         tasks = _tasks(program, cores, members, leader, issue, costs)
-        order, begun = list_schedule(tasks, chip.assumed.queue_depth, met)
+        order, begun = list_schedule(tasks, met)
         met = begun if met is None and len(begun) else met
         listed = cores[leader].kept[order]
         for member in members:
@@ -181,6 +181,10 @@ class _Costs:
             found = self._known[key] = "" if instr.starts else unit, cycles
         return found
 
+    def depth(self, unit: str) -> int:
+        """Places of a unit's queue."""
+        return self._chip.queue_depth(unit)
+
     def _rate(self, link: str, cores: int) -> float:
         if (link, cores) not in self._rates:
             if cores == 0:
@@ -203,7 +207,8 @@ def _tasks(
     works = [costs.work(instr, bool(instr.awaits) or program.is_barrier(instr)) for instr in instrs]
     meets = np.array([program.is_rendezvous(instr) for instr in instrs], np.bool_)
     full = np.array([program.is_full_rendezvous(instr) for instr in instrs], np.bool_)
-    unit = _numbers([unit for unit, _ in works])
+    names = [unit for unit, _ in works]
+    unit = _numbers(names)
     channels = _numbers([instr.starts or instr.awaits for instr in instrs])
     starts = np.array([bool(instr.starts) for instr in instrs], np.bool_)
     awaits = np.array([bool(instr.awaits) for instr in instrs], np.bool_)
@@ -212,6 +217,7 @@ def _tasks(
         issue=costs.tick * _issued(issue, kept),
         unit=unit,
         cycles=np.array([cycles for _, cycles in works], np.float64),
+        depths=np.array([costs.depth(name) for name in dict.fromkeys(names) if name], np.int64),
         drains=meets & (unit < 0) & ~starts,
         rendezvous=np.where(full, np.cumsum(full), -1),
         background=np.where(starts, channels, -1),

@@ -96,7 +96,7 @@ def _backwards(timeline: Timeline) -> Iterator[Stretch]:
         number = order.last.get(core, -1)
         left = _left(spans[number]) if number >= 0 else timeline.launch_cycles
         yield Stretch("scalar", -1, left, time)
-        time, over = left, number >= 0 and not spans[number].unit
+        time, over = left, number >= 0 and _ends(spans[number])
     while number >= 0:
         span = spans[number]
         if over and span.unit:
@@ -130,12 +130,17 @@ def _backwards(timeline: Timeline) -> Iterator[Stretch]:
             before = order.on_core[number]
             left = _left(spans[before]) if before >= 0 else timeline.launch_cycles
             yield Stretch("scalar", number, left, time)
-            number, time, over = before, left, before >= 0 and not spans[before].unit
+            number, time, over = before, left, before >= 0 and _ends(spans[before])
 
 
 def _left(span: TimelineSpan) -> float:
     """Time at which the scalar core went on after an instruction."""
-    return span.issued if span.unit else span.end
+    return span.end if _ends(span) else span.issued
+
+
+def _ends(span: TimelineSpan) -> bool:
+    """Whether the scalar core went on at the end of an instruction, not when it was issued."""
+    return span.held or not span.unit
 
 
 def _final(timeline: Timeline) -> tuple[int, bool]:

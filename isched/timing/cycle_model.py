@@ -4,8 +4,9 @@
 
 Rules, with all numbers from the chip file (docs/timing.md says which are assumptions): each core's scalar core runs in
 order and takes `scalar_instruction_cycles` per instruction; it hands an instruction to its engine's queue when no
-access in flight on the core conflicts with it (RAW, WAR, WAW) and the queue has a place, else it stalls; lines of code
-that its instruction cache lacks are fetched after the instructions that they hold; queues are in order; a barrier first
+access in flight on the core conflicts with it (RAW, WAR, WAW) and the queue has a place, else it stalls; a loop of more
+instructions than the queue has places holds it until the loop is over; lines of code that its instruction cache lacks
+are fetched after the instructions that they hold; queues are in order; a barrier first
 waits for the core's own engines; a transfer shares its links and memories with all other transfers; waiting for a DMA
 transfer is polling, and only the next reading of the flag sees the end.
 
@@ -33,7 +34,7 @@ _WORK_OVER, _MOTION, _FIXED_OVER, _READY = range(4)
 
 def time_program(program: Program, chip: Chip, target: Timeable, clusters: int = 1, awaited: bool = False) -> Timeline:
     """The timeline of the program of one cluster, which must have been lowered for this chip."""
-    return time_streams(timed_streams(program, chip, target.issue_costs(program)), chip, clusters, awaited)
+    return time_streams(timed_streams(program, chip, target.issue_costs(program, chip)), chip, clusters, awaited)
 
 
 class EndedRun:
@@ -51,7 +52,7 @@ class EndedRun:
 def run_below(program: Program, chip: Chip, target: Timeable, limit_cycles: float = inf) -> EndedRun | None:
     """The finished run of one cluster if it takes fewer cycles than the limit, else None: a run that reaches the limit
     is stopped there, so that finding out that a program is slower than a known one costs little."""
-    run = _Run(timed_streams(program, chip, target.issue_costs(program)), chip, 1, awaited=False)
+    run = _Run(timed_streams(program, chip, target.issue_costs(program, chip)), chip, 1, awaited=False)
     if not run.ends_below(limit_cycles):
         return None
     ended = EndedRun(run.cores, run.now)
@@ -77,7 +78,7 @@ class _Run:
         self.chip = chip
         self.awaited = awaited
         self.tick = chip.assumed.scalar_instruction_cycles
-        self.depth = chip.assumed.queue_depth
+        self.depths: dict[str, int] = {}
         cache = chip.instruction_cache
         self.line_bytes = cache.line_bytes if cache is not None and cache.miss_cycles else 0
         self.fetches: dict[int, TimedOp] = {}
@@ -207,9 +208,20 @@ class _Run:
                 if conflicting:
                     blockers[other] = "conflict"
         full = core.queues.get(job.op.unit)
-        if full is not None and len(full) >= self.depth:
+        if full and sum(other.op.issue.entries for other in full) >= self._depth(job.op.unit):
             blockers.setdefault(full[0], "queue")
         return blockers
+
+    def _depth(self, unit: str) -> int:
+        found = self.depths.get(unit)
+        if found is None:
+            found = self.depths[unit] = self.chip.queue_depth(unit)
+        return found
+
+    def _holds(self, op: TimedOp) -> bool:
+        """Whether the scalar core goes on issuing an op until it is over: it is a loop of more instructions than find
+        places in its queue."""
+        return op.issue.entries > 1 and not op.starts and op.issue.entries > self._depth(op.unit)
 
     def _touched(self, op: TimedOp) -> list[Touch]:
         key = (id(op.reads), id(op.writes))
@@ -265,9 +277,11 @@ class _Run:
             if op.starts:
                 self.started[op.starts] = job
                 job.waiters += tuple((number, "transfer") for number in self.expected.pop(op.starts, ()))
+            job.held = self._holds(op)
             if len(queue) == 1:
                 self._begin(job)
-            self._walk(job.core, self.now)
+            if not job.held:
+                self._walk(job.core, self.now)
         elif op.rendezvous:
             here = self.arrived.setdefault(op.rendezvous, [])
             here.append(job)
@@ -335,3 +349,5 @@ class _Run:
                 self._begin(queue[0])
             for number, reason in job.waiters:
                 self._unblock(number, reason, job)
+            if job.held:
+                self._walk(job.core, self.now)

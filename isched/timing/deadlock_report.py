@@ -55,5 +55,5 @@ def _span(job: TimedJob, core: int, firsts: Sequence[int]) -> TimelineSpan:
     blocked_by = -1 if blocker is None else firsts[blocker.core] + blocker.index
     return TimelineSpan(
         core, job.index, op.engine, op.unit, op.opcode, op.source, job.ready, job.issued, job.start, job.end, job.stall,
-        blocked_by, op.moved_bytes,
+        blocked_by, op.moved_bytes, job.held,
     )  # fmt: skip

@@ -30,18 +30,18 @@ def touched_by(op: TimedOp) -> list[Touch]:
 
 class TimedJob:
     """One op of one core in flight. `blocker` is the last thing its issue waited for; `together` are further jobs that
-    its transfer serves; `waiters` are the cores whose scalar core waits for it, with the reason; `touched` are its
-    accesses."""
+    its transfer serves; `held` says that its core goes on when it is over; `waiters` are the cores whose scalar core
+    waits for it, with the reason; `touched` are its accesses."""
 
     __slots__ = (
-        "blocker", "core", "end", "flow", "index", "issued", "moved_since", "op", "over", "ready", "stall", "start",
-        "together", "touched", "waiters",
+        "blocker", "core", "end", "flow", "held", "index", "issued", "moved_since", "op", "over", "ready", "stall",
+        "start", "together", "touched", "waiters",
     )  # fmt: skip
 
     def __init__(self, core: int, index: int, op: TimedOp, ready: float) -> None:
         self.core, self.index, self.op = core, index, op
         self.ready = self.issued = self.start = self.end = ready
-        self.over = False
+        self.over = self.held = False
         self.stall = ""
         self.blocker: TimedJob | None = None
         self.flow = 0

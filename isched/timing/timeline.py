@@ -27,7 +27,8 @@ class TimelineSpan:
     """One instruction. `ready`: the scalar core has reached it; `issued`: its engine took it; `start` and `end`: its
     work. For a barrier, `start` is when its core reached it with idle engines, `end` when all cores had. `stall` says
     why issue was later than ready: `conflict`, `queue` (full), `drain` (before a barrier), `transfer` (polling for its
-    end). `blocked_by` is the number in the timeline of the last span that it waited for, -1 for none."""
+    end). `blocked_by` is the number in the timeline of the last span that it waited for, -1 for none. With `held` its
+    core went on at its end: it is a loop of machine instructions."""
 
     core: int
     index: int
@@ -42,6 +43,7 @@ class TimelineSpan:
     stall: str = ""
     blocked_by: int = -1
     moved_bytes: int = 0
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -236,7 +236,7 @@ def test_help_loads_no_planner() -> None:
     [
         (
             ["compile", "m.onnx", "-o", "out"],
-            "There is no default chip. Built-in chips: a100, gemmini, h100, h200, stcp920; or",
+            "There is no default chip. Built-in chips: a100, gemmini, gemmini_32, h100, h200, stcp920; or",
         ),
         (["verify", "squeezenet"], "There is no default chip."),
         (["verify", "m.onnx"], "m.onnx is not a folder that compile wrote, a file, or a network of the zoo"),

@@ -77,7 +77,7 @@ def test_an_unknown_name_lists_what_exists() -> None:
         load_chip("stcp90")
     assert str(caught.value) == (
         "chip 'stcp90': needs the name of a built-in chip or the path of a chip file; "
-        "has built-in chips a100, gemmini, h100, h200, stcp920; did you mean 'stcp920'? "
+        "has built-in chips a100, gemmini, gemmini_32, h100, h200, stcp920; did you mean 'stcp920'? "
         "Otherwise give a path such as ./stcp90.yaml"
     )
 
@@ -92,7 +92,10 @@ def test_a_name_never_reaches_into_folders(name: str, tmp_path: Path, monkeypatc
 def test_a_missing_file_a_folder_and_an_unreadable_name_are_said(tmp_path: Path) -> None:
     for path, words in (
         (tmp_path / "no.yaml", "has no such file; check the path"),
-        (tmp_path / "stcp920.yaml", "built-in chips are given by name alone: a100, gemmini, h100, h200, stcp920"),
+        (
+            tmp_path / "stcp920.yaml",
+            "built-in chips are given by name alone: a100, gemmini, gemmini_32, h100, h200, stcp920",
+        ),
         (tmp_path, "has a folder"),
         (Path("a\0.yaml"), "null byte"),
     ):

@@ -19,6 +19,7 @@ from hw_models.errors import PlanError
 from isched.program.program import Instr, Program, Region, Stream
 from isched.program.target import MemoryCopy
 from isched.program.timed_ops import CoreIssue, IssueCost, LinkFlow, TimedOp, TimedStream, timed_op, timed_streams
+from isched.timing.critical_path import critical_path
 from isched.timing.cycle_model import time_streams
 from isched.timing.timeline import Timeline, TimelineSpan
 from tests.chip_runs import stcp920
@@ -180,6 +181,23 @@ def test_a_full_queue_stops_the_scalar_core() -> None:
     assert spans(timeline) == [(1, 1, 101), (2, 101, 201), (101, 201, 301), (102, 102, 107)]
     assert timeline.stall_cycles == {"queue": 98}
     assert [span.stall for span in timeline.spans] == ["", "", "queue", ""]
+
+
+def test_a_loop_longer_than_the_queue_holds_the_scalar_core() -> None:
+    loop = replace(matrix(100), issue=IssueCost(1, after=3, entries=9))
+    timeline = run((loop, vector(5)), chip=assumed(queue_depth=8))
+    assert spans(timeline) == [(1, 1, 101), (105, 105, 110)]
+    assert [stretch.cause for stretch in critical_path(timeline)] == ["scalar", "matrix", "scalar", "vector"]
+    short = replace(loop, issue=IssueCost(1, after=3, entries=8))
+    assert spans(run((short, vector(5)), chip=assumed(queue_depth=8))) == [(1, 1, 101), (5, 5, 10)]
+
+
+def test_an_engine_may_have_a_queue_of_its_own_depth() -> None:
+    engines = tuple(
+        each.model_copy(update={"queue_depth": 1}) if each.name == "matrix" else each for each in CHIP.engines
+    )
+    timeline = run((matrix(100), matrix(10), vector(5), vector(5)), chip=CHIP.model_copy(update={"engines": engines}))
+    assert spans(timeline) == [(1, 1, 101), (101, 101, 111), (102, 102, 107), (103, 107, 112)]
 
 
 @pytest.mark.parametrize(

@@ -146,6 +146,18 @@ def test_joined_values_and_values_that_move_have_one_scale(plain: Any) -> None:
     assert scale["j"] == pytest.approx(largest / 127, rel=1e-5)
 
 
+def test_all_weights_of_a_layer_may_have_one_scale(folder: Path, plain: Any) -> None:
+    """No less exact than a whole layer allows, and no other value is rounded otherwise."""
+    result = dsa_sched.quantize(residual(), calibrate=folder, per_layer=True)
+    scales = [
+        {each.name: constants(model)[each.input[1]] for each in model.graph.node if each.op_type == DEQUANTISE}
+        for model in (result.model, plain.model)
+    ]
+    assert all(scale.size == 1 for scale in scales[0].values())
+    assert any(scale.size > 1 for scale in scales[1].values())
+    assert plain.relative_l2 <= result.relative_l2 < 0.1
+
+
 def test_norms_and_sums_of_floating_point_read_values_before_rounding(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", x=drawn(1, (6, 8))[0])
     model = dsa_sched.quantize(attention(), calibrate=tmp_path / "x.npz").model

@@ -64,7 +64,7 @@ def exact_schedule(program: Program, chip: Chip, target: Timeable, seconds: floa
         raise PlanError(f"program {program.name}", needs=f"at most {MOST_INSTRUCTIONS} instructions", has=str(count))
     from ortools.sat.python import cp_model  # a second to import, and only needed here
 
-    costs = _least_costs(program, target)
+    costs = _least_costs(program, chip, target)
     # What comes before a core's first instruction is paid apart: it belongs to whatever stands there.
     bare = tuple(replace(cost, start=0) for cost in costs)
     setting = Setting(timed_streams(program, chip, bare), costs, chip, cp_model.CpModel())
@@ -97,10 +97,10 @@ def reordered(program: Program, orders: tuple[tuple[int, ...], ...]) -> Program:
     return replace(program, streams=tuple(streams))
 
 
-def _least_costs(program: Program, target: Timeable) -> tuple[CoreIssue, ...]:
+def _least_costs(program: Program, chip: Chip, target: Timeable) -> tuple[CoreIssue, ...]:
     """What issuing each instruction takes right behind itself."""
     doubled = (
         Stream(stream.core, tuple(instr for instr in stream.instrs for _ in range(2))) for stream in program.streams
     )
-    costs = target.issue_costs(replace(program, streams=tuple(doubled)))
+    costs = target.issue_costs(replace(program, streams=tuple(doubled)), chip)
     return tuple(CoreIssue(cost.start, cost.issues[1::2], cost.end) for cost in costs)

@@ -68,14 +68,14 @@ def _issue(setting: Setting, op: Op) -> None:
         waits = [other.end for other in mates if other.index < op.index and conflict(op.touched, other.touched)]
         model.add(op.left == op.issued)
     same = [other for other in mates if op.engine and other.op.unit == op.op.unit]
-    if len(same) >= setting.chip.assumed.queue_depth:
+    if len(same) >= setting.chip.queue_depth(op.op.unit):
         waits += [setting.value_if(_far(setting, op, other, same), other.end) for other in same]
     model.add_max_equality(op.issued, [op.ready, *waits])
 
 
 def _far(setting: Setting, op: Op, other: Op, same: list[Op]) -> Literal:
     """Does `other` come so long before `op` on its engine that it must have left the queue?"""
-    depth, earlier = setting.chip.assumed.queue_depth, other.before[op.number]
+    depth, earlier = setting.chip.queue_depth(op.op.unit), other.before[op.number]
     between = [third for third in same if third is not other]
     places = [setting.both(other.before[third.number], third.before[op.number]) for third in between]
     far = setting.model.new_bool_var("")

@@ -5,6 +5,7 @@ Loop(4, (mvin,))  -->  li a, first; li b, second; li n, 4; loop: mvin a, b; add 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -21,6 +22,10 @@ POOL = tuple(range(1, 31))
 
 NEAREST, TOWARD_ZERO = 0, 1
 """Rounding modes of the core."""
+
+FLOAT_REGISTERS = 32
+EXPONENT_BIAS, MANTISSA_BITS = 127, 23
+"""Of a float32."""
 
 _STEP_CODE = {
     "multiply": "fmul.s",
@@ -55,12 +60,24 @@ def constant(register: int, value: int) -> Iterator[Instruction]:
             yield instruction("addi", register, register, low)
 
 
+@dataclass(frozen=True, slots=True)
+class StreamCode:
+    """Code that executes a stream once, and how often each of its instructions is executed then, by mnemonic."""
+
+    instructions: tuple[Instruction, ...]
+    executed: Counter[str]
+
+
 def stream_code(stream: Sequence[Item]) -> list[Instruction]:
     """Code that executes a stream once."""
-    code: list[Instruction] = []
-    for item in stream:
-        code += _Nest().code(item)
-    return code
+    return list(counted_code(stream).instructions)
+
+
+def counted_code(stream: Sequence[Item]) -> StreamCode:
+    """Code that executes a stream once, with how often it executes its instructions."""
+    made = [_Nest().code(item) for item in stream]
+    code = tuple(each for instructions, _ in made for each in instructions)
+    return StreamCode(code, sum((executed for _, executed in made), Counter()))
 
 
 def branch_back(body: list[Instruction], counter: int) -> list[Instruction]:
@@ -70,6 +87,28 @@ def branch_back(body: list[Instruction], counter: int) -> list[Instruction]:
     if -back <= NEAR_BYTES:
         return [*code, instruction("bne", counter, ZERO, back)]
     return [*code, instruction("beq", counter, ZERO, 8), instruction("jal", ZERO, back - 4)]
+
+
+def _float_registers(item: Elements) -> list[int]:
+    """The floating-point register of each value: constants keep theirs, others give it back after their last use."""
+    fixed, count = len(item.constants), len(item.constants) + len(item.sources)
+    last = dict.fromkeys(range(item.values), item.values - 1)
+    for value, (_, first, second) in enumerate(item.steps, count):
+        last[first] = last[second] = value
+    free = list(range(FLOAT_REGISTERS - 1, fixed - 1, -1))
+    at = list(range(fixed))
+    for value in range(fixed, item.values):
+        if value >= count:
+            _, first, second = item.steps[value - count]
+            over = {each for each in (first, second) if each >= fixed and last[each] == value}
+            free += sorted((at[each] for each in over), reverse=True)
+        assert free, "a chain has more values at once than the core has registers"
+        at.append(free.pop())
+    return at
+
+
+def _counted(code: Sequence[Instruction]) -> Counter[str]:
+    return Counter(each.mnemonic for each in code)
 
 
 @dataclass(slots=True)
@@ -83,9 +122,10 @@ class _Nest:
     constants: dict[int, int] = field(default_factory=dict)
     before: list[Instruction] = field(default_factory=list)
 
-    def code(self, item: Item) -> list[Instruction]:
-        body, _ = self._item(item, (), ())
-        return [*self.before, *body]
+    def code(self, item: Item) -> tuple[list[Instruction], Counter[str]]:
+        """The code of the item, and how often each instruction is executed."""
+        body, _, executed = self._item(item, (), ())
+        return [*self.before, *body], executed + _counted(self.before)
 
     def _register(self) -> int | None:
         if self.taken == len(POOL):
@@ -95,32 +135,41 @@ class _Nest:
 
     def _item(
         self, item: Item, counts: tuple[int, ...], path: tuple[int, ...]
-    ) -> tuple[list[Instruction], dict[int, Operand]]:
-        """Code of an item inside loops of these counts and identities, and the operands that move in it, by
-        register."""
+    ) -> tuple[list[Instruction], dict[int, Operand], Counter[str]]:
+        """Code of an item inside loops of these counts and identities, the operands that move in it, by register, and
+        how often each instruction is executed each time that the item is."""
         if isinstance(item, Elements):
-            return self._elements(item, path)
+            elements, moved = self._elements(item, path)
+            return elements, moved, _counted(elements)
         if isinstance(item, Do):
             registers = [self._operand(operand, path) for operand in (item.first, item.second)]
             moved = dict(zip(registers, (item.first, item.second), strict=True))
-            return [instruction(item.function, *registers)], moved
+            return [instruction(item.function, *registers)], moved, Counter((item.function,))
         counter = self._register()
         assert counter is not None, "a stream has more operands than the core has registers"
         body: list[Instruction] = []
+        executed: Counter[str] = Counter()
         operands: dict[int, Operand] = {}
         depth = len(counts)
         deeper: dict[int, int] = {}
         for part in item.body:
-            code, moved = self._item(part, (*counts, item.count), (*path, id(item)))
+            code, moved, times = self._item(part, (*counts, item.count), (*path, id(item)))
             body += code
+            executed += times
             operands |= moved
             if isinstance(part, Loop):
                 deeper |= dict.fromkeys(moved, part.count)
         for register, operand in operands.items():
             inner = deeper.get(register, 0) * operand.steps[depth + 1] if register in deeper else 0
-            body += self._added(register, operand.steps[depth] - inner)
-        start = list(constant(counter, item.count))
-        return [*start, *branch_back(body, counter)], operands
+            added = self._added(register, operand.steps[depth] - inner)
+            body += added
+            executed += _counted(added)
+        start, looped = list(constant(counter, item.count)), branch_back(body, counter)
+        executed += _counted(looped[len(body) :])
+        times = Counter({name: item.count * number for name, number in executed.items()}) + _counted(start)
+        if looped[-1].mnemonic == "jal":  # the last pass jumps over it
+            times["jal"] -= 1
+        return [*start, *looped], operands, times
 
     def _elements(self, item: Elements, path: tuple[int, ...]) -> tuple[list[Instruction], dict[int, Operand]]:
         operands = [operand for _, operand in (*item.sources, item.result)]
@@ -128,21 +177,31 @@ class _Nest:
         for number, bits in enumerate(item.constants):
             self.before += [*constant(SPARE, bits), instruction("fmv.w.x", number, SPARE)]
         code: list[Instruction] = []
+        at = _float_registers(item)
         for number, (dtype, _) in enumerate(item.sources):
-            value, pointer = len(item.constants) + number, registers[number]
+            value, pointer = at[len(item.constants) + number], registers[number]
             if dtype == "float32":
                 code.append(instruction("flw", value, 0, pointer))
             else:
                 load = "lb" if dtype == "int8" else "lw"
                 code += [instruction(load, SPARE, 0, pointer), instruction("fcvt.s.w", value, SPARE, NEAREST)]
         made = len(item.constants) + len(item.sources)
-        for number, (step, left, right) in enumerate(item.steps, made):
+        for value, (step, first, second) in enumerate(item.steps, made):
+            number, left, right = at[value], at[first], at[second]
+            if step == "power":
+                code += [
+                    instruction("fcvt.w.s", SPARE, left, NEAREST),
+                    instruction("addi", SPARE, SPARE, EXPONENT_BIAS),
+                    instruction("slli", SPARE, SPARE, MANTISSA_BITS),
+                    instruction("fmv.w.x", number, SPARE),
+                ]
+                continue
             if step == "nearest":
                 code += [instruction("fcvt.w.s", SPARE, left, NEAREST), instruction("fcvt.s.w", number, SPARE, NEAREST)]
                 continue
             rounding = () if step in ("smaller", "larger") else (NEAREST,)
             code.append(instruction(_STEP_CODE[step], number, left, right, *rounding))
-        last, pointer = item.values - 1, registers[-1]
+        last, pointer = at[item.values - 1], registers[-1]
         if item.result[0] == "float32":
             code.append(instruction("fsw", last, 0, pointer))
         else:

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from codegen.gemmini.emit.core_code import constant, stream_code
-from codegen.gemmini.isa.geometry import BASE, CODE_BYTES
+from codegen.gemmini.isa.geometry import BASE, CODE_BYTES, geometry_of, geometry_symbol
 from codegen.gemmini.isa.table import CODEC, format_instruction, instruction
-from codegen.gemmini.streams.instructions import BARRIER, FENCE
 from codegen.gemmini.streams.streams import stream_of
 from codegen.riscv.codec import Instruction
 from codegen.riscv.elf import Elf, read_elf
@@ -19,7 +18,7 @@ from codegen.riscv.elf_format import ELF64, ElfError, ElfSymbol, OtherElfClass, 
 from codegen.riscv.elf_note import note_bytes, read_note
 from codegen.riscv.elf_writer import ElfSegment, SegmentFlags, elf_bytes
 from codegen.source_map import SOURCE_MAP, SourceRange, source_map_text
-from codegen.target import ClusterFiles, MadeFor, OtherProgram, symbol_of
+from codegen.target import ClusterFiles, MadeFor, OtherProgram, piece_symbol, symbol_of
 from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit, TargetError
 from hw_models.infeasible import Infeasible, Lever, ProgramSubject
@@ -47,6 +46,7 @@ def emit(program: Program, graph: Graph, constants: Constants, chip: Chip) -> Cl
     code."""
     code = start_code()
     ranges: list[SourceRange] = []
+    symbols = [*host_symbols(), ElfSymbol(geometry_symbol(geometry_of(chip)), BASE, 0, SymbolKind.OBJECT)]
     (stream,) = program.streams
     for instr in stream.instrs:
         start = BASE + 4 * len(code)
@@ -56,6 +56,10 @@ def emit(program: Program, graph: Graph, constants: Constants, chip: Chip) -> Cl
             ranges[-1] = replace(ranges[-1], end=end)
         else:
             ranges.append(SourceRange(start, end, 0, instr.source))
+    for number, each in enumerate(ranges):
+        name = piece_symbol(0, number, each.source)
+        symbols.append(ElfSymbol(name, each.start, each.end - each.start, SymbolKind.FUNCTION))
+    symbols.append(ElfSymbol("end", BASE + 4 * len(code), 0, SymbolKind.FUNCTION))
     code += end_code()
     text = b"".join(CODEC.encode(word).to_bytes(4, "little") for word in code)
     if len(text) > CODE_BYTES - HOST_BYTES:
@@ -70,7 +74,7 @@ def emit(program: Program, graph: Graph, constants: Constants, chip: Chip) -> Cl
                                        SegmentFlags.READ))  # fmt: skip
     owner = MadeFor(chip.isa, chip.name, chip.hash, 1, program.cluster)
     files = {
-        EXECUTABLE: elf_bytes(BASE, segments, host_symbols(), note_bytes(owner), ELF64),
+        EXECUTABLE: elf_bytes(BASE, segments, symbols, note_bytes(owner), ELF64),
         ASSEMBLY: "".join(f"    {format_instruction(word)}\n" for word in code).encode(),
         SOURCE_MAP: source_map_text(ranges).encode(),
     }
@@ -78,7 +82,7 @@ def emit(program: Program, graph: Graph, constants: Constants, chip: Chip) -> Cl
 
 
 def _code(program: Program, instr: Instr) -> list[Instruction]:
-    if instr.opcode in (BARRIER, FENCE) or program.is_barrier(instr):
+    if program.is_barrier(instr):
         return [instruction("fence", _ALL, _ALL)]
     return stream_code(stream_of(instr.operands))
 

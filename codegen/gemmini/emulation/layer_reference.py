@@ -89,6 +89,10 @@ def _value(at: _At) -> Floats:
         return _mean(at)
     if op.kind == "pad":
         return _padded(at)
+    if op.kind in ("concat", "transpose", "slice"):
+        return _moved(at)
+    if op.kind == "softmax":
+        return _softmax(at)
     x = at.operand(op.inputs[0])
     match op.kind:
         case "widen":
@@ -158,6 +162,51 @@ def _mean(at: _At) -> Floats:
         total = total + pixels[np.arange(len(channel)), channel]
     down, along = at.op.ints("kernel")
     return np.asarray(total * np.float32(1.0 / (down * along)))
+
+
+def _moved(at: _At) -> Floats:
+    """The operand's element at the place that it comes from."""
+    op, points = at.op, at.points
+    if op.kind == "concat":
+        axis, first = int(op.number("axis")), 0
+        result = np.empty(len(points), np.float32)
+        for name in op.inputs:
+            x = at.tensor(name)
+            mine = (points[:, axis] >= first) & (points[:, axis] < first + x.shape[axis])
+            places = points[mine].copy()
+            places[:, axis] -= first
+            result[mine] = x[tuple(places.T)]
+            first += x.shape[axis]
+        return result
+    x = at.tensor(op.inputs[0])
+    if op.kind == "transpose":
+        places = points[:, np.argsort(op.ints("perm"))]
+    else:
+        places = np.array(op.ints("starts")) + points * np.array(op.ints("steps"))
+    return np.asarray(x[tuple(places.T)], np.float32)
+
+
+def _exponential(t: Floats) -> Floats:
+    """exp of numbers that are not positive, by powers of two and a polynomial, in float32 step by step."""
+    least, per_ln2, high, low = (np.float32(n) for n in (-87.0, 1.44269504, 0.693359375, -2.12194440e-4))
+    t = np.maximum(t, least)
+    n = np.rint(t * per_ln2)
+    t = (t - n * high) - n * low
+    factors = [np.float32(1.0 / each) for each in (720, 120, 24, 6, 2, 1, 1)]
+    p = np.full_like(t, factors[0])
+    for factor in factors[1:]:
+        p = p * t + factor
+    return np.asarray(p * np.ldexp(np.float32(1), n.astype(np.int32)), np.float32)
+
+
+def _softmax(at: _At) -> Floats:
+    """Along the last axis; sums go from the first element to the last."""
+    rows = at.tensor(at.op.inputs[0])[tuple(at.points[:, :-1].T)].astype(np.float32)
+    made = _exponential(rows - rows.max(axis=1, keepdims=True))
+    total = np.zeros(len(made), np.float32)
+    for column in made.T:
+        total = total + column
+    return np.asarray(made[np.arange(len(made)), at.points[:, -1]] / total)
 
 
 def _padded(at: _At) -> Floats:

@@ -16,13 +16,21 @@ from codegen.gemmini.kernels.elements import (
     element_stream,
     source_place,
 )
+from codegen.gemmini.kernels.exponential import softmax_refusal, softmax_streams
+from codegen.gemmini.kernels.moves import MOVES, moved_streams
 from codegen.gemmini.kernels.products import (
     SUMS_NAME,
     ProductTile,
     product_instrs,
     product_work,
 )
-from codegen.gemmini.kernels.windows import WindowLayer, inexact, is_depthwise, window_instrs
+from codegen.gemmini.kernels.windows import (
+    WindowLayer,
+    inexact,
+    is_depthwise,
+    whole_layer_instrs,
+    window_streams,
+)
 from codegen.gemmini.streams.instructions import CORE_CYCLES, core_instr, fence
 from hw_models.chip import Chip
 from isched.lowering.strided_copies import box_regions
@@ -42,6 +50,8 @@ OPERATORS: Mapping[str, str] = {
     "max_pool": "On the core, in float32, over images.",
     "average_pool": "On the core, in float32, over images without padding.",
     "pad": "On the core, in float32, with a constant.",
+    **dict.fromkeys(MOVES, "On the core, element by element, in float32 or int8."),
+    "softmax": "On the core, in float32, along the last axis.",
     "matmul": "On the array: int8 by a constant matrix of int8, sums in int32 with an int32 bias.",
     **dict.fromkeys(
         sorted(KINDS),
@@ -59,6 +69,8 @@ def refusal(graph: Graph, op: Op, constants: Constants) -> str | None:
         return _product_refusal(graph, op, constants)
     if op.kind in WINDOWS:
         return _window_refusal(graph, op)
+    if op.kind in (*MOVES, "softmax"):
+        return _whole_refusal(graph, op)
     if op.kind not in KINDS:
         return f"{op.kind} is not computed by gemmini-v3"
     wanted = _types(op)
@@ -96,6 +108,14 @@ def _window_refusal(graph: Graph, op: Op) -> str | None:
     if op.kind == "pad" and min(*op.ints("begins"), *op.ints("ends")) < 0:
         return "it cuts off elements, which is not computed"
     return None
+
+
+def _whole_refusal(graph: Graph, op: Op) -> str | None:
+    types = {graph.by_name[name].dtype for name in (*op.inputs, *op.outputs)}
+    known = (FLOAT,) if op.kind == "softmax" else (FLOAT, INT8)
+    if len(types) > 1 or not types <= {*known}:
+        return f"it has {' and '.join(sorted(types))}; here {op.kind} takes one of {', '.join(known)}"
+    return softmax_refusal(graph, op) if op.kind == "softmax" else None
 
 
 def _product_refusal(graph: Graph, op: Op, constants: Constants) -> str | None:
@@ -164,14 +184,18 @@ def work(graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
 
 def instrs(
     graph: Graph, constants: Constants, layer: Layer, box: Box, offsets_bytes: Mapping[str, int],
-    operands: Mapping[str, PlacedArray], result: PlacedArray, chip: Chip,
+    operands: Mapping[str, PlacedArray], result: PlacedArray, chip: Chip, held: frozenset[str],
 ) -> tuple[Instr, ...]:  # fmt: skip
     """Instructions of a tile, from the main memory to the main memory."""
     if is_product(graph, layer):
-        tile = ProductTile(graph, constants, layer, box, offsets_bytes, operands, result, chip)
+        tile = ProductTile(graph, constants, layer, box, offsets_bytes, operands, result, chip, held)
         return product_instrs(tile)
-    if layer.anchor(graph).kind in (*WINDOWS, *PRODUCTS):
-        return window_instrs(WindowLayer(graph, constants, layer, operands, result))
+    kind = layer.anchor(graph).kind
+    whole = WindowLayer(graph, constants, layer, operands, result)
+    if kind in (*WINDOWS, *PRODUCTS):
+        return whole_layer_instrs(whole, window_streams(whole))
+    if kind in (*MOVES, "softmax"):
+        return whole_layer_instrs(whole, softmax_streams(whole) if kind == "softmax" else moved_streams(whole))
     chain = chain_of(graph, constants, (layer.anchor(graph), *layer.epilogue(graph)))
     places = {name: source_place(graph, name, operands[name], box, BASE) for name in chain.sources}
     stream = element_stream(chain, graph, box, places, layer.output, result, BASE)

@@ -39,8 +39,13 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape, full_box
 from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
-BLOCKS_AT_ONCE = 4
-"""Blocks of columns that one `mvin` of int8 moves: 64 bytes of a row of the main memory."""
+MOVED_BYTES = 64
+"""Bytes of a row of the main memory that one `mvin` of int8 moves at most, in blocks of columns."""
+
+
+def _blocks_at_once(dim: int) -> int:
+    return max(1, MOVED_BYTES // dim)
+
 
 INPUT, WEIGHTS, SUMS_BUFFER = "input", "weights", "sums"
 
@@ -137,6 +142,8 @@ class ProductTile:
     operands: Mapping[str, PlacedArray]
     result: PlacedArray
     chip: Chip
+    held: frozenset[str] = frozenset()
+    """Tensors of which the scratchpad holds the same boxes already."""
 
     @property
     def op(self) -> Op:
@@ -167,12 +174,30 @@ def product_instrs(tile: ProductTile) -> tuple[Instr, ...]:
     """Instructions of a tile."""
     return (
         *_configuration(tile),
-        _load_weights(tile),
-        _load_input(tile),
+        *(() if tile.op.inputs[1] in tile.held else (_load_weights(tile),)),
+        *(() if _patch_is_held(tile) else (_load_input(tile),)),
         _load_bias(tile),
         _compute(tile),
         *_finish(tile),
     )
+
+
+def _patch_is_held(tile: ProductTile) -> bool:
+    """Whether the patch is there, with its padding. The same box of the input may belong to patches with other padding
+    where it is all of the input along an axis and the tile is not all of the result."""
+    if tile.op.inputs[0] not in tile.held:
+        return False
+    shape, whole = (
+        tile.shape,
+        product_shape(tile.graph, tile.op, full_box(tile.graph.by_name[tile.op.outputs[0]].shape)),
+    )
+    return not ambiguous(shape, whole)
+
+
+def ambiguous(shape: ProductShape, whole: ProductShape) -> bool:
+    """Whether another tile of the `whole` layer may read the same box of the input with other padding around it."""
+    axes = ((shape.row_span, shape.rows, whole.rows), (shape.column_span, shape.columns, whole.columns))
+    return any(own != all_of_it and span.before > 0 and span.after > 0 for span, own, all_of_it in axes)
 
 
 def _configuration(tile: ProductTile) -> tuple[Instr, ...]:
@@ -239,7 +264,7 @@ def _load_weights(tile: ProductTile) -> Instr:
     box = (*full_box(tile.graph.by_name[name].shape[:-1]), shape.channels)
     rows = shape.taps * shape.depth
     dram = _address(tile, name, box)
-    stream = _moves("mvin2", rows, shape.all_channels, shape.out_channels, dim, BLOCKS_AT_ONCE, (), dram,
+    stream = _moves("mvin2", rows, shape.all_channels, shape.out_channels, dim, _blocks_at_once(dim), (), dram,
                     tile.weight_row, rows)  # fmt: skip
     writes = (_local(tile, SCRATCHPAD, WEIGHTS, shape.weight_rows(dim)),)
     cycles = rows * shape.out_channels / _bandwidth(tile, SCRATCHPAD)
@@ -272,7 +297,7 @@ def _load_input(tile: ProductTile) -> Instr:
         dense = loops[-1] if loops and loops[-1].step("row") == 1 else box_loop(1, row=1)
         around = loops[:-1] if loops and dense is loops[-1] else loops
         start = tile.input_row + first_row * columns.patch + first_column
-        return _moves("mvin", dense.count, depth if dram else 0, depth, dim, BLOCKS_AT_ONCE, around, dram, start,
+        return _moves("mvin", dense.count, depth if dram else 0, depth, dim, _blocks_at_once(dim), around, dram, start,
                       shape.patch_pixels)  # fmt: skip
 
     zeros: tuple[Item, ...] = ()

@@ -88,16 +88,20 @@ def _element(
     return Elements(bits, tuple(sources), tuple(steps), result)
 
 
-def _fill(counts: Sequence[int], value: float, result: Placed) -> tuple[Item, ...]:
+def filled(counts: Sequence[int], value: float, result: Placed) -> tuple[Item, ...]:
+    """A value everywhere."""
+
     def make(sources: Sequence[ElementPlace], to: ElementPlace) -> Elements:
         return _element((value,), (("larger", 0, 0),), sources, to)
 
     return element_loops(counts, make, (result,))
 
 
-def _combined(
+def combined(
     counts: Sequence[int], steps: Sequence[tuple[str, int, int]], places: Sequence[Placed]
 ) -> tuple[Item, ...]:
+    """Steps for each element; `places` are those of the sources and of the result, last."""
+
     def make(sources: Sequence[ElementPlace], to: ElementPlace) -> Elements:
         return _element((), steps, sources, to)
 
@@ -131,9 +135,13 @@ class WindowLayer:
         return box_regions(MAIN, place.offset_bytes, tensor.shape, full_box(tensor.shape), tensor.item_bytes)
 
 
-def window_instrs(layer: WindowLayer) -> tuple[Instr, ...]:
-    """Instructions of the whole layer."""
-    stream = _padded(layer) if layer.op.kind == "pad" else _windows(layer)
+def window_streams(layer: WindowLayer) -> Iterator[Item]:
+    """Loops of the whole layer."""
+    return _padded(layer) if layer.op.kind == "pad" else _windows(layer)
+
+
+def whole_layer_instrs(layer: WindowLayer, stream: Iterator[Item]) -> tuple[Instr, ...]:
+    """Instructions of a whole layer, done by the core."""
     reads = [region for name in layer.operands for region in layer.whole(name)]
     source, result = layer.layer.name, layer.whole(layer.layer.output)
     return (fence(source), core_instr("elements", tuple(stream), tuple(reads), result, source))
@@ -155,12 +163,12 @@ def _padded(layer: WindowLayer) -> Iterator[Item]:
     op, shape = layer.op, layer.graph.by_name[layer.layer.output].shape
     own = strides(shape, 4)
     start = BASE + layer.result.offset_bytes
-    yield from _fill(shape, op.number("value"), ("float32", start, own))
+    yield from filled(shape, op.number("value"), ("float32", start, own))
     inner = layer.graph.by_name[op.inputs[0]].shape
     begins = op.ints("begins")
     x = layer.at(op.inputs[0], (0,) * len(inner), (1,) * len(inner))
     to = "float32", start + sum(b * step for b, step in zip(begins, own, strict=True)), own
-    yield from _combined(inner, (("larger", 0, 0),), (x, to))
+    yield from combined(inner, (("larger", 0, 0),), (x, to))
 
 
 def _windows(layer: WindowLayer) -> Iterator[Item]:
@@ -187,9 +195,9 @@ def _window_rows(
     waiting: Placed = ("float32", start, own)
     if len(op.inputs) > 3:
         bias = BASE + layer.operands[op.inputs[3]].offset_bytes
-        yield from _combined(shape, (("larger", 0, 0),), (("int32", bias, (0, 0, 4)), waiting))
+        yield from combined(shape, (("larger", 0, 0),), (("int32", bias, (0, 0, 4)), waiting))
     else:
-        yield from _fill(shape, -np.inf if op.kind == "max_pool" else 0.0, waiting)
+        yield from filled(shape, -np.inf if op.kind == "max_pool" else 0.0, waiting)
     for tap, box, first in _taps(axes, rows):
         (r0, r1), (c0, c1) = box
         to = "float32", start + (r0 - rows[0]) * own[0] + c0 * own[1], own
@@ -199,10 +207,10 @@ def _window_rows(
         if op.kind == "conv":
             w = layer.at(op.inputs[1], (0, *tap, 0, 0), (1, 0, 0, 0, 0))
             weight = (w[0], w[1], (0, 0, w[2][0]))
-            yield from _combined(counts, (("multiply", 1, 2), ("add", 0, 3)), (to, inner, weight, to))
+            yield from combined(counts, (("multiply", 1, 2), ("add", 0, 3)), (to, inner, weight, to))
         else:
             step = "larger" if op.kind == "max_pool" else "add"
-            yield from _combined(counts, ((step, 0, 1),), (to, inner, to))
+            yield from combined(counts, ((step, 0, 1),), (to, inner, to))
 
 
 def _finished(layer: WindowLayer, image: int, rows: tuple[int, int]) -> tuple[Item, ...]:

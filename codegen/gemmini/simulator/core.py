@@ -28,6 +28,7 @@ from codegen.gemmini.simulator.status import (
     MISALIGNED,
     NO_FACTOR,
     NOT_SIMULATED,
+    NOTES_FULL,
     RUNNING,
     UNWRITTEN,
     UNWRITTEN_LOCAL,
@@ -77,6 +78,24 @@ OUT_SCALE = 3
 SCALAR, LOADED_BYTES, STORED_BYTES = FUNCTION_COUNT, FUNCTION_COUNT + 1, FUNCTION_COUNT + 2
 COUNTS: Final = FUNCTION_COUNT + 3
 
+# Columns of a note, see `codegen.gemmini.timing.trace`.
+(KEY, BEFORE, BEFORE_EXTRA, FLOATS, COUNT, DURING, REQUESTS, MOVED, BEATS, LOCAL, ARRAY, PC, SUMS) = range(13)
+FIRST_LOW, FIRST_HIGH, SECOND_LOW, SECOND_HIGH, TO_LOW, TO_HIGH, MAIN_LOW, MAIN_HIGH = range(13, 21)
+NOTE_WORDS: Final = 21
+KEY_CORE, KEY_FENCE, KEY_COMPUTE, KEY_CONFIG_EX, KEY_CONFIG_LD = range(1, 6)
+KEY_MOVE: Final = 10
+"""Added to the number of a function that moves."""
+
+NOTED, OPEN = 0, 1
+"""Places in the state of noting: number of notes, key of the last one while it goes on."""
+
+SINCE_COUNT, SINCE_EXTRA, SINCE_FLOATS, SINCE_PC = 2, 3, 4, 5
+READ_LOW, READ_HIGH, WRITTEN_LOW, WRITTEN_HIGH = 6, 7, 8, 9
+NOTING_WORDS: Final = 10
+LEAST_ROWS: Final = 4
+"""Cycles at least between two blocks: sums of one row may not follow each other faster."""
+
+_FAR: Final = 1 << 62
 _LOW = 0xFFFFFFFF
 _GARBAGE = 0xFFFFFFFF
 
@@ -181,7 +200,8 @@ def _move_in(
                 return BAD_ACCESS
             if _unwritten(known, poison, start - base, columns * item):
                 return UNWRITTEN
-            counts[LOADED_BYTES] += columns * item
+            if row == 0 or c[LOAD_STRIDE + state] != 0:  # a row that is repeated is read once
+                counts[LOADED_BYTES] += columns * item
         for column in range(columns):
             local_row = first + row + column // dim * c[LOAD_BLOCK + state]
             value = 0
@@ -429,6 +449,124 @@ def _accelerate(
 
 
 @njit(cache=True)
+def _noted_core(notes: Any, noting: Any) -> None:
+    """Note what the core has computed since the last note."""
+    note = notes[noting[NOTED]]
+    note[:] = 0
+    note[KEY], note[BEFORE], note[BEFORE_EXTRA] = KEY_CORE, noting[SINCE_COUNT], noting[SINCE_EXTRA]
+    note[PC] = noting[SINCE_PC]
+    note[FIRST_LOW], note[FIRST_HIGH] = noting[READ_LOW], noting[READ_HIGH]
+    note[TO_LOW], note[TO_HIGH] = noting[WRITTEN_LOW], noting[WRITTEN_HIGH]
+    noting[NOTED] += 1
+    noting[OPEN] = 0
+    _forget(noting)
+
+
+@njit(cache=True)
+def _forget(noting: Any) -> None:
+    noting[SINCE_COUNT:NOTING_WORDS] = 0
+    noting[READ_LOW] = noting[WRITTEN_LOW] = _FAR
+
+
+@njit(cache=True)
+def _open(key: int, again: bool, pc: int, notes: Any, noting: Any) -> Any:
+    """The note that an instruction belongs to: the last one, if that has the same key and does not begin `again`."""
+    if noting[SINCE_FLOATS]:
+        _noted_core(notes, noting)
+    if noting[OPEN] == key and not again:
+        note = notes[noting[NOTED] - 1]
+        note[DURING] += noting[SINCE_COUNT]
+    else:
+        note = notes[noting[NOTED]]
+        note[:] = 0
+        note[KEY], note[PC], note[BEFORE] = key, pc, noting[SINCE_COUNT]
+        for low in (FIRST_LOW, SECOND_LOW, TO_LOW, MAIN_LOW):
+            note[low] = _FAR
+        noting[NOTED] += 1
+        noting[OPEN] = key
+    note[COUNT] += 1
+    _forget(noting)
+    return note
+
+
+@njit(cache=True)
+def _spread(note: Any, low: int, start: int, end: int) -> None:
+    note[low], note[low + 1] = min(note[low], start), max(note[low + 1], end)
+
+
+@njit(cache=True)
+def _noted(
+    function: int, first: int, second: int, pc: int, c: Any, scales: Any, notes: Any, noting: Any, widths: Any
+) -> Any:
+    """Note one instruction of the accelerator, in place of doing it. `widths` are the elements of a local row, the
+    bytes of a beat of the bus, and those of the largest request."""
+    dim, beat, request = widths
+    if function == CONFIG:
+        kind = first & 3
+        key = KEY_CONFIG_EX if kind == 0 else KEY_CONFIG_LD if kind == 1 else KEY_MOVE + MVOUT
+        _open(key, kind > 1, pc, notes, noting)
+        return _configure(first, second, c, scales)
+    if function in (MVIN, MVIN2, MVIN3):
+        note = _open(KEY_MOVE + function, False, pc, notes, noting)
+        state = 0 if function == MVIN else 1 if function == MVIN2 else 2
+        sums, row, columns, rows = second >> 31 & 1, second & 0x1FFFFFFF, second >> 32 & 0xFFFF, second >> 48 & 0xFFFF
+        blocks = -(-columns // dim)
+        _spread(note, TO_LOW, row, row + rows + (blocks - 1) * c[LOAD_BLOCK + state])
+        note[SUMS] = sums
+        if first == 0:
+            note[LOCAL] += rows * blocks
+            return RUNNING
+        stride = c[LOAD_STRIDE + state]
+        read = 1 if stride == 0 else rows
+        size = columns * (4 if sums and not c[LOAD_SHRUNK + state] else 1)
+        _spread(note, MAIN_LOW, first, first + (rows - 1) * stride + size)
+        note[REQUESTS] += read * -(-size // request)
+        note[BEATS] += read * -(-size // beat)
+        note[MOVED] += read * size
+        note[LOCAL] += (rows - read) * blocks
+    elif function == MVOUT:
+        note = _open(KEY_MOVE + MVOUT, False, pc, notes, noting)
+        sums, row, columns, rows = second >> 31 & 1, second & 0x3FFFFFF, second >> 32 & 0xFFFF, second >> 48 & 0xFFFF
+        stride, size, reach = c[OUT_STRIDE], columns * (4 if second >> 29 & 1 else 1), rows
+        if c[POOL_STRIDE] != 0:
+            rows = c[POOL_OUT_ROWS] * c[POOL_OUT_COLUMNS]
+            reach = c[POOL_IN_ROWS] * c[POOL_IN_COLUMNS]
+            note[LOCAL] += rows * (c[POOL_SIZE] * c[POOL_SIZE] - 1)
+            stride *= c[POOL_WIDTH]
+            _spread(note, MAIN_LOW, first, first + (c[POOL_OUT_ROWS] - 1) * stride
+                    + (c[POOL_OUT_COLUMNS] - 1) * c[OUT_STRIDE] + size)  # fmt: skip
+        else:
+            _spread(note, MAIN_LOW, first, first + (rows - 1) * stride + size)
+        _spread(note, FIRST_LOW, row, row + reach + (-(-columns // dim) - 1) * dim)
+        note[SUMS] = sums
+        note[REQUESTS] += rows * -(-size // request)
+        note[BEATS] += rows * -(-size // beat)
+        note[MOVED] += rows * size
+    elif function in (PRELOAD, PRELOADED, ACCUMULATED):
+        note = _open(KEY_COMPUTE, False, pc, notes, noting)
+        if function == PRELOAD:
+            c[B_ADDRESS], c[C_ADDRESS] = first, second
+            return RUNNING
+        b, to = c[B_ADDRESS], c[C_ADDRESS]
+        a_rows, b_row, b_rows = first >> 48 & 0xFFFF, b & _LOW, b >> 48 & 0xFFFF
+        if first & _LOW != _GARBAGE:
+            _spread(note, FIRST_LOW, first & _LOW, (first & _LOW) + max(0, a_rows - 1) * c[A_STRIDE] + 1)
+        if b_row == _GARBAGE or function == ACCUMULATED:
+            b_rows = 1
+        else:
+            _spread(note, SECOND_LOW, b_row, b_row + b_rows)
+        if to & _LOW != _GARBAGE:
+            note[SUMS] = to >> 31 & 1
+            rows = to >> 48 & 0xFFFF
+            _spread(note, TO_LOW, to & 0x1FFFFFFF, (to & 0x1FFFFFFF) + max(0, rows - 1) * c[C_STRIDE] + 1)
+        whole = not c[STATIONARY] or c[TRANSPOSE_A] or c[TRANSPOSE_B] or second & _LOW != _GARBAGE
+        note[ARRAY] += dim if whole else max(a_rows, b_rows, LEAST_ROWS)
+    elif function != FLUSH:
+        return NOT_SIMULATED
+    return RUNNING
+
+
+@njit(cache=True)
 def _less(a: Any, b: Any) -> Any:
     """`fmin.s`, for which -0 is less than 0."""
     if np.isnan(a):
@@ -458,13 +596,17 @@ def _integer(number: Any, mode: int) -> Any:
 def run(
     code: Any, code_base: int, pc: int, x: Any, f: Any, mem: Any, known: Any, poison: bool, base: int, tohost: int,
     spad: Any, spad_known: Any, acc: Any, acc_known: Any, pe: Any, c: Any, scales: Any, counts: Any, about: Any,
-    most: int,
+    most: int, notes: Any, noting: Any, widths: Any, extra: Any,
 ) -> tuple[int, int, int]:  # fmt: skip
     """Run until a status other than RUNNING; returns it, the pc of the last instruction and the number of instructions.
 
     `code` has a row (number, rd, rs1, rs2, immediate, mode) for each word from `code_base` on; the number is -1 where a
-    word is no instruction. With `poison` a read of what nothing wrote is a fault. At most `most` instructions run."""
+    word is no instruction. With `poison` a read of what nothing wrote is a fault. At most `most` instructions run.
+
+    With room for `notes` [N, NOTE_WORDS] the accelerator's instructions are noted and not done; `extra` are cycles of
+    each of the core's instructions beyond those of an ordinary one."""
     executed = 0
+    takes_notes = len(notes) > 0
     while executed < most:
         index = pc - code_base >> 2
         if pc & 3 or not 0 <= index < len(code):
@@ -476,6 +618,24 @@ def run(
         writes = False
         if n < 0:
             return BAD_CODE, pc, executed
+        if takes_notes:
+            if noting[NOTED] + 3 > len(notes):
+                return NOTES_FULL, pc, executed
+            if n < FUNCTION_COUNT:
+                status = _noted(n, a, b, pc, c, scales, notes, noting, widths)
+                if status != RUNNING:
+                    return status, pc, executed
+                executed += 1
+                pc = following
+                continue
+            if noting[SINCE_COUNT] == 0:
+                noting[SINCE_PC] = pc
+            if n == FENCE:
+                _open(KEY_FENCE, True, pc, notes, noting)
+            else:
+                noting[SINCE_COUNT] += 1
+                noting[SINCE_EXTRA] += extra[n]
+                noting[SINCE_FLOATS] += n >= FIRST_FLOAT
         if n < FUNCTION_COUNT:
             status = _accelerate(n, a, b, mem, known, poison, base, spad, spad_known, acc, acc_known, pe, c, scales,
                                  counts, about)  # fmt: skip
@@ -495,6 +655,8 @@ def run(
                 return MISALIGNED, pc, executed
             if _outside(mem, base, address, size):
                 return BAD_ACCESS, pc, executed
+            if takes_notes:
+                _spread(noting, READ_LOW, address, address + size)
             start = address - base
             if _unwritten(known, poison, start, size):
                 return UNWRITTEN, pc, executed
@@ -518,6 +680,8 @@ def run(
                 return MISALIGNED, pc, executed
             if _outside(mem, base, address, size):
                 return BAD_ACCESS, pc, executed
+            if takes_notes:
+                _spread(noting, WRITTEN_LOW, address, address + size)
             _put(mem, known, address - base, _bits(f[rs2]) if n == FSW else b, size)
             if address == tohost:
                 about[0] = b

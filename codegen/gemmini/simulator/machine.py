@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from codegen.gemmini.isa.geometry import BASE, DEFAULT, MAIN_BYTES, ArrayGeometry
+from codegen.gemmini.isa.geometry import BASE, MAIN_BYTES, named_geometry
 from codegen.gemmini.isa.operations import FUNCTIONS, decoded
 from codegen.gemmini.isa.table import CODEC, ROWS, format_instruction
 from codegen.gemmini.simulator import core
@@ -66,50 +66,115 @@ def simulate(
     poison: bool = True,
     most: int = DEFAULT_MOST,
     trace: Callable[[str], None] | None = None,
-    geometry: ArrayGeometry = DEFAULT,
 ) -> MachineResult:
     """Run an executable. `trace` gets one line per instruction. Raises ElfError and MachineError."""
-    elf = read_elf(executable, ELF64)
-    memory, known = np.zeros(MAIN_BYTES, np.uint8), np.zeros(MAIN_BYTES, np.uint8)
-    for segment in elf.segments:
-        require_memory(segment.address, segment.memory_bytes)  # before so many zeros are made
-        _place(memory, known, segment.address, bytes(segment.data) + bytes(segment.memory_bytes - len(segment.data)))
-    for address, data in loads.items():
-        _place(memory, known, address, data)
-    code_base, code = _code(elf)
-    host = elf.symbol("tohost")
-    x, f = np.zeros(32, np.int64), np.zeros(32, np.float32)
-    rows, sums, dim = geometry.local_rows, geometry.accumulator_rows, geometry.dim
-    counts, about = np.zeros(core.COUNTS, np.int64), np.zeros(1, np.int64)
-    state = (
-        x, f, memory, known, poison, BASE, host.address if host else -1,
-        np.zeros((rows, dim), np.int8), np.zeros((rows, dim), np.uint8),
-        np.zeros((sums, dim), np.int32), np.zeros((sums, dim), np.uint8),
-        np.zeros((dim, dim), np.int32), np.zeros(core.CONFIG_WORDS, np.int64), np.zeros(4, np.float32), counts, about,
-    )  # fmt: skip
-    pc, done = elf.entry, 0
+    machine = GemminiMachine(executable, loads, poison)
+    pc, done = machine.elf.entry, 0
     status = LIMIT
     while status == LIMIT and done < most:
         if trace is not None:
-            trace(_line(code, code_base, pc, x, elf))
-        status, pc, executed = core.run(code, code_base, pc, *state, 1 if trace is not None else most)
+            trace(machine.line(pc))
+        status, pc, executed = machine.run(pc, 1 if trace is not None else most)
         done += executed
-    names = {number: name for name, number in _NUMBER.items() if name in FUNCTIONS}
-    counted = {name: int(counts[number]) for number, name in names.items() if counts[number]}
-    fault, exit_code = "", int(about[0]) >> 1
-    if status != ENDED:
-        said = MEANINGS[status].format(about=int(about[0]))
-        fault = f"pc {pc:#x}, {_text(code, code_base, pc, x, elf)}: {said}"
-        exit_code = LIMIT_EXIT if status == LIMIT else FAULT_EXIT
-    return MachineResult(
-        exit_code,
-        fault,
-        counted | {"scalar": int(counts[core.SCALAR])},
-        int(counts[core.LOADED_BYTES]),
-        int(counts[core.STORED_BYTES]),
-        pc,
-        memory,
-    )
+    return machine.result(status, pc)
+
+
+@dataclass(frozen=True, slots=True)
+class Noting:
+    """Room for notes of what the accelerator is asked to do, in place of doing it, and what is known meanwhile; see
+    `codegen.gemmini.simulator.core`."""
+
+    notes: npt.NDArray[np.int64]
+    state: npt.NDArray[np.int64]
+    widths: tuple[int, int, int]
+    extra: npt.NDArray[np.int64]
+
+
+NO_NOTES = Noting(
+    np.zeros((0, core.NOTE_WORDS), np.int64), np.zeros(core.NOTING_WORDS, np.int64), (1, 1, 1), np.zeros(0, np.int64)
+)
+
+
+class GemminiMachine:
+    """A core, its accelerator of the geometry that the executable names, and the main memory with the executable.
+    Raises ElfError and MachineError."""
+
+    def __init__(
+        self,
+        executable: Buffer,
+        loads: Mapping[int, bytes],
+        poison: bool = True,
+    ) -> None:
+        elf = self.elf = read_elf(executable, ELF64)
+        try:
+            geometry = named_geometry(symbol.name for symbol in elf.symbols)
+        except ValueError as error:
+            raise MachineError(str(error)) from error
+        memory, known = np.zeros(MAIN_BYTES, np.uint8), np.zeros(MAIN_BYTES, np.uint8)
+        for segment in elf.segments:
+            require_memory(segment.address, segment.memory_bytes)  # before so many zeros are made
+            data = bytes(segment.data) + bytes(segment.memory_bytes - len(segment.data))
+            _place(memory, known, segment.address, data)
+        for address, data in loads.items():
+            _place(memory, known, address, data)
+        self.code_base, self._code = _code(elf)
+        host = elf.symbol("tohost")
+        rows, sums, dim = geometry.local_rows, geometry.accumulator_rows, geometry.dim
+        self._x, self._memory = np.zeros(32, np.int64), memory
+        self._counts, self._about = np.zeros(core.COUNTS, np.int64), np.zeros(1, np.int64)
+        self._state = (
+            self._x, np.zeros(32, np.float32), memory, known, poison, BASE, host.address if host else -1,
+            np.zeros((rows, dim), np.int8), np.zeros((rows, dim), np.uint8),
+            np.zeros((sums, dim), np.int32), np.zeros((sums, dim), np.uint8),
+            np.zeros((dim, dim), np.int32), np.zeros(core.CONFIG_WORDS, np.int64), np.zeros(4, np.float32),
+            self._counts, self._about,
+        )  # fmt: skip
+
+    def run(self, pc: int, most: int, noting: Noting = NO_NOTES) -> tuple[int, int, int]:
+        """Run at most this many instructions from `pc` on: the status at the end, the pc, and how many ran."""
+        arrays = noting.notes, noting.state, noting.widths, noting.extra
+        status, pc, executed = core.run(self._code, self.code_base, pc, *self._state, most, *arrays)
+        return int(status), int(pc), int(executed)
+
+    def line(self, pc: int) -> str:
+        """The instruction at an address, with the address."""
+        return f"{pc:#010x}  {self._text(pc)}"
+
+    def fault(self, status: int, pc: int) -> str:
+        """What went wrong at an address, in words."""
+        return f"pc {pc:#x}, {self._text(pc)}: {MEANINGS[status].format(about=int(self._about[0]))}"
+
+    def result(self, status: int, pc: int) -> MachineResult:
+        """The end of a run."""
+        names = {number: name for name, number in _NUMBER.items() if name in FUNCTIONS}
+        counted = {name: int(self._counts[number]) for number, name in names.items() if self._counts[number]}
+        fault, exit_code = "", int(self._about[0]) >> 1
+        if status != ENDED:
+            fault = self.fault(status, pc)
+            exit_code = LIMIT_EXIT if status == LIMIT else FAULT_EXIT
+        return MachineResult(
+            exit_code,
+            fault,
+            counted | {"scalar": int(self._counts[core.SCALAR])},
+            int(self._counts[core.LOADED_BYTES]),
+            int(self._counts[core.STORED_BYTES]),
+            pc,
+            self._memory,
+        )
+
+    def _text(self, pc: int) -> str:
+        """The instruction at an address, with the fields of its operands where the accelerator does it."""
+        index = (pc - self.code_base) // 4
+        if not 0 <= index < len(self._code) or self._code[index, 0] < 0:
+            return "no instruction"
+        row = ROWS[self._code[index, 0]]
+        if row.mnemonic in FUNCTIONS:
+            first, second = (int(self._x[self._code[index, column]]) & (1 << 64) - 1 for column in (2, 3))
+            found = decoded(FUNCTIONS[row.mnemonic], first, second)
+            return str(found) if found else row.mnemonic
+        data = next(segment.data for segment in self.elf.segments if segment.executable)
+        made = CODEC.decode(int.from_bytes(data[4 * index : 4 * index + 4], "little"))
+        return format_instruction(made) if made else row.mnemonic
 
 
 def _place(memory: npt.NDArray[np.uint8], known: npt.NDArray[np.uint8], address: int, data: bytes) -> None:
@@ -138,22 +203,3 @@ def _decoded(word: int) -> list[int]:
         if name in _COLUMNS:
             values[_COLUMNS[name]] = value
     return values
-
-
-def _text(code: npt.NDArray[np.int64], code_base: int, pc: int, x: npt.NDArray[np.int64], elf: Elf) -> str:
-    """The instruction at an address, with the fields of its operands where the accelerator does it."""
-    index = (pc - code_base) // 4
-    if not 0 <= index < len(code) or code[index, 0] < 0:
-        return "no instruction"
-    row = ROWS[code[index, 0]]
-    if row.mnemonic in FUNCTIONS:
-        first, second = (int(x[code[index, column]]) & (1 << 64) - 1 for column in (2, 3))
-        found = decoded(FUNCTIONS[row.mnemonic], first, second)
-        return str(found) if found else row.mnemonic
-    data = next(segment.data for segment in elf.segments if segment.executable)
-    made = CODEC.decode(int.from_bytes(data[4 * index : 4 * index + 4], "little"))
-    return format_instruction(made) if made else row.mnemonic
-
-
-def _line(code: npt.NDArray[np.int64], code_base: int, pc: int, x: npt.NDArray[np.int64], elf: Elf) -> str:
-    return f"{pc:#010x}  {_text(code, code_base, pc, x, elf)}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 (RUNNING, ENDED, LIMIT, BAD_CODE, BAD_ACCESS, UNWRITTEN, BAD_LOCAL_ROW, UNWRITTEN_LOCAL, BAD_EXTENT, BAD_SCALE) = range(
     10
 )
-BAD_CONFIG, NO_FACTOR, NOT_SIMULATED, FLOATS_OFF, MISALIGNED = range(10, 15)
+BAD_CONFIG, NO_FACTOR, NOT_SIMULATED, FLOATS_OFF, MISALIGNED, NOTES_FULL = range(10, 16)
 
 MEANINGS: Mapping[int, str] = {
     LIMIT: "the limit of instructions is reached",

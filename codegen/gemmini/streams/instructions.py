@@ -5,7 +5,7 @@ from __future__ import annotations
 from codegen.gemmini.streams.streams import Item, dynamic_count, operands_of
 from isched.program.program import Instr, Region
 
-BARRIER, FENCE = "barrier", "fence"
+BARRIER = "barrier"
 CORE_CYCLES = 16.0
 """Cycles that the core takes for an element of a chain, about [guess]."""
 
@@ -31,5 +31,5 @@ def core_instr(
 
 
 def fence(source: str) -> Instr:
-    """The core waits for all that the accelerator has begun."""
-    return Instr("core", FENCE, source=source)
+    """The core waits for all that the accelerator has begun: a barrier, since there is one core."""
+    return Instr("core", BARRIER, source=source)

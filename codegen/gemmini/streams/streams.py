@@ -39,8 +39,9 @@ Placed = tuple[str, Operand]
 """Type and address of an element in the main memory."""
 
 TYPES = ("float32", "int8", "int32")
-STEPS = ("multiply", "add", "subtract", "divide", "smaller", "larger", "nearest")
-"""What one step makes of two numbers in float32; `nearest` makes the nearest int32 of the first alone, ties to even."""
+STEPS = ("multiply", "add", "subtract", "divide", "smaller", "larger", "nearest", "power")
+"""What one step makes of two numbers in float32; `nearest` makes the nearest int32 of the first alone, ties to even;
+`power` makes two to the power of the first, which is a whole number from -126 to 127."""
 
 ROUNDINGS = ("nearest", "truncate")
 

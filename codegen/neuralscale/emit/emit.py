@@ -20,7 +20,7 @@ from codegen.neuralscale.emit.memory_map import CODE_BASE, CONTROL_BASE, DATA_BA
 from codegen.riscv.elf_format import ElfSymbol, SymbolKind
 from codegen.riscv.elf_writer import ElfSegment, SegmentFlags
 from codegen.source_map import SourceRange
-from codegen.target import symbol_of
+from codegen.target import piece_symbol
 from hw_models.errors import DoesNotFit
 from hw_models.infeasible import Infeasible, Lever, ProgramSubject
 from isched.program.program import Instr, Program
@@ -52,7 +52,7 @@ def straight(program: Program) -> Iterator[Written]:
     for stream in program.streams:
         body = Body(program.cluster)
         for number, (source, instrs) in enumerate(_runs(stream.instrs)):
-            name = f"core{stream.core}.{number:04d}.{symbol_of(source)}"
+            name = piece_symbol(stream.core, number, source)
             label = [Label(f"core{stream.core}"), Label(name)] if number == 0 else [Label(name)]
             code = [item for instr in instrs for item in body.expand(instr)]
             yield name, stream.core, source, [*label, comment(source or "no operator"), *code]

@@ -24,6 +24,7 @@ from codegen.neuralscale.emit.expansion import A0, POLL_INSTRUCTIONS, S10, T0, Z
 from codegen.neuralscale.emit.memory_map import CONTROL_BASE, HARTS_PER_CLUSTER, address_of
 from codegen.neuralscale.isa.csr import csr
 from codegen.neuralscale.isa.table import instruction
+from hw_models.chip import Chip
 from isched.program.program import Instr, Program
 from isched.program.timed_ops import CoreIssue, IssueCost
 
@@ -97,9 +98,10 @@ def _ending_count(core: int) -> int:
     return own + code_bytes(exit_code[:stored]) // 4
 
 
-def issue_costs(program: Program) -> tuple[CoreIssue, ...]:
+def issue_costs(program: Program, chip: Chip) -> tuple[CoreIssue, ...]:
     """For the cycle model, number of scalar instructions that each core runs before, for and after its instructions, in
-    the order given: emission, only counted."""
+    the order given: emission, only counted. It is the same for all chips of the instruction set."""
+    del chip
     known: dict[int, IssueCost] = {}  # equal costs are one object, so that the cycle model looks at them once
     costs = []
     for number, stream in enumerate(program.streams):

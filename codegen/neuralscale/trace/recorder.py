@@ -22,6 +22,7 @@ from codegen.neuralscale.simulator.devices.dma import DESCRIPTOR_STORE, ENGINE_B
 from codegen.neuralscale.simulator.memory.memory import SimulatedMemory
 from codegen.neuralscale.simulator.memory.transfer import MemoryTransfer
 from codegen.neuralscale.trace.decode import CSR_NUMBERS, Issued, region_at, traced_instr
+from codegen.target import served_by
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from isched.program.program import Instr, Region
@@ -54,7 +55,7 @@ class Log:
     def __init__(self, chip: Chip, harts: tuple[Hart, ...], cluster: int, symbols: list[tuple[int, str]]) -> None:
         self.chip, self.cluster = chip, cluster
         self._addresses = [address for address, _ in symbols]
-        self._names = [_operator(name) for _, name in symbols]
+        self._names = [served_by(name) for _, name in symbols]
         self.streams = {hart.hart_id: CoreTrace() for hart in harts}
         self._piece = (0, 0, "")  # the range of the last op: usually the next op is in it, too
         self.barriers = 0
@@ -119,13 +120,6 @@ def _met(op: TimedOp, rendezvous: str) -> TimedOp:
         op.engine, op.opcode, op.issue, op.unit, op.cycles, op.flows, op.reads, op.writes, rendezvous, op.starts,
         op.awaits, op.source, op.moved_bytes,
     )  # fmt: skip
-
-
-def _operator(symbol: str) -> str:
-    """The operator in the name of a piece of code that this compiler emitted; empty for other symbols."""
-    core, _, rest = symbol.partition(".")
-    number, _, name = rest.partition(".")
-    return name if core.startswith("core") and number.isdigit() else ""
 
 
 class Channels(SysDmaEngine):

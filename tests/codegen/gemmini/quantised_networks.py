@@ -108,6 +108,33 @@ def separable() -> onnx.ModelProto:
     return net.model(net.rounded(net.conv(deep, 12, 18, step=0.05, each=True), 0.2))
 
 
+def joined() -> onnx.ModelProto:
+    """Two convolutions of one value, joined, and a row of probabilities at the end."""
+    net = QuantisedNetwork((2, 8, 7, 6))
+    x = net.rounded("x", STEP)
+    parts = [net.rounded(net.node("Relu", net.conv(x, 8, outputs, size, pad=size // 2)), 0.1)
+             for outputs, size in ((10, 1), (7, 3))]  # fmt: skip
+    both = net.rounded(net.node("Concat", *parts, axis=1), 0.1)
+    return net.model(net.node("Softmax", net.node("GlobalAveragePool", both), axis=1))
+
+
+def probabilities(shape: tuple[int, ...], step: float = 0.5) -> onnx.ModelProto:
+    """Softmax of rows of a product, whose values are as far apart as `step` lets them."""
+    net = QuantisedNetwork(shape)
+    made = net.node("MatMul", net.rounded("x", STEP), net.weights((shape[-1], 24), WEIGHT_STEP, False, 1))
+    scaled = net.node("Mul", made, net.constant(np.float32(step)))
+    return net.model(net.rounded(net.node("Softmax", scaled, axis=-1), 0.01))
+
+
+def turned() -> onnx.ModelProto:
+    """Axes in another order, and every second element of some."""
+    net = QuantisedNetwork((3, 10, 12))
+    x = net.rounded("x", STEP)
+    steps = [net.constant(np.array(part)) for part in ([1, 0], [10, 3], [0, 1], [2, 1])]
+    part = net.node("Slice", net.node("Transpose", x, perm=[2, 0, 1]), *steps)
+    return net.model(net.rounded(net.node("MatMul", part, net.weights((10, 9), WEIGHT_STEP, False, 1)), 0.05))
+
+
 def zero_points() -> onnx.ModelProto:
     """Two convolutions between values of uint8 whose zero points are not in the middle."""
     net = QuantisedNetwork((1, 6, 9, 8))

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from codegen.gemmini.kernels import products
+from codegen.gemmini.kernels.product_shape import ProductShape, Window
 from codegen.gemmini.streams.streams import Item, looped
 from dsa_sched.cli import cli
 from dsa_sched.pipeline.driver import compile_clusters
@@ -21,10 +22,13 @@ from partitioner.planners.levels import O0, Auto
 from tests.codegen.gemmini.quantised_networks import (
     QuantisedNetwork,
     convolution,
+    joined,
     means_of_numbers,
+    probabilities,
     product,
     residual,
     separable,
+    turned,
     zero_points,
 )
 from tests.small_models import save
@@ -44,6 +48,10 @@ NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
     "separable": separable,
     "means of numbers": means_of_numbers,
     "zero points": zero_points,
+    "joined": joined,
+    "probabilities": lambda: probabilities((2, 3, 5, 8)),
+    "far apart": lambda: probabilities((40, 16), 300.0),
+    "turned": turned,
 }
 
 
@@ -59,6 +67,13 @@ def test_a_quantised_network_holds(name: str, tmp_path: Path) -> None:
     assert judged(NETWORKS[name](), tmp_path) == ()
 
 
+@pytest.mark.parametrize("name", ["odd extents", "many channels", "joined"])
+def test_an_array_of_another_width(name: str, tmp_path: Path) -> None:
+    path = save(NETWORKS[name](), tmp_path / "net.onnx")
+    report = verify_model(path, "gemmini_32", CompileOptions(Auto()), VerifyOptions(samples=256))
+    assert report.failures == ()
+
+
 def test_layers_larger_than_the_accumulator_are_cut(tmp_path: Path) -> None:
     path = save(convolution(40, 40, 16, 48, kernel=3, pad=1), tmp_path / "net.onnx")
     (part,) = compile_clusters(path, "gemmini", CompileOptions(O0()))
@@ -66,6 +81,39 @@ def test_layers_larger_than_the_accumulator_are_cut(tmp_path: Path) -> None:
     moved = [instr for instr in part.made.program.streams[0].instrs if instr.opcode == "mvout"]
     assert len(moved) >= 40 * 40 * 3 // 1024
     assert judged(convolution(40, 40, 16, 48, kernel=3, pad=1), tmp_path) == ()
+
+
+def brought_bytes(path: Path) -> dict[str, int]:
+    (part,) = compile_clusters(path, "gemmini", CompileOptions(O0()))
+    assert isinstance(part.made, Lowered)
+    found: dict[str, int] = {}
+    for instr in part.made.program.streams[0].instrs:
+        read = sum(region.size_bytes for region in instr.reads if region.memory == "DRAM")
+        found[instr.opcode] = found.get(instr.opcode, 0) + read
+    return found
+
+
+def test_a_tile_brings_nothing_that_the_tile_before_left(tmp_path: Path) -> None:
+    """Weights once for all rows; the input once where it fits, for all channels."""
+    wide = save(convolution(40, 40, 16, 48, kernel=3, pad=1), tmp_path / "wide.onnx")
+    assert brought_bytes(wide)["mvin2"] == 16 * 48 * 9
+    deep = save(convolution(14, 14, 64, 256), tmp_path / "deep.onnx")
+    found = brought_bytes(deep)
+    assert (found["mvin2"], found["mvin"]) == (64 * 256, 14 * 14 * 64)
+    assert judged(convolution(14, 14, 64, 256), tmp_path) == ()
+
+
+def test_patches_with_equal_boxes_and_other_padding_are_told_apart() -> None:
+    """Each row of the result reads both rows of the input, the first with padding before and the second after."""
+    whole = ((0, 1), (0, 2), (0, 5), (0, 8))
+    for part, apart in (((0, 1), True), ((1, 2), True), ((0, 2), False)):
+        shape, all_of_it = (tile_shape((whole[0], rows, *whole[2:])) for rows in (part, (0, 2)))
+        assert products.ambiguous(shape, all_of_it) == apart
+
+
+def tile_shape(box: tuple[tuple[int, int], ...]) -> ProductShape:
+    window = Window(taps=5, pad=2)
+    return ProductShape(box[:1], box[1], box[2], box[3], (1,), 2, 5, 16, 8, window, Window(), False)
 
 
 def damaged(monkeypatch: pytest.MonkeyPatch, change: Callable[..., Item]) -> None:

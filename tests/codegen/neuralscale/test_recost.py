@@ -46,5 +46,5 @@ def test_recosted_programs_cost_what_their_machine_code_does(level: str) -> None
     traced = TARGET.trace(files.files[files.executable], files.cores, chip)
     moved = recosted(program, chip)
     assert moved != replace(program, chip=chip.name)
-    own = timed_streams(moved, chip, TARGET.issue_costs(moved))
+    own = timed_streams(moved, chip, TARGET.issue_costs(moved, chip))
     assert [[op.cycles for op in stream.ops] for stream in own] == [[op.cycles for op in s.ops] for s in traced]

@@ -87,7 +87,7 @@ GRAPHS: dict[str, Callable[[], tuple[Graph, Constants]]] = {
 
 
 def from_program(program: Program, chip: Chip) -> tuple[TimedStream, ...]:
-    return timed_streams(program, chip, TARGET.issue_costs(program))
+    return timed_streams(program, chip, TARGET.issue_costs(program, chip))
 
 
 def from_elf(compiled: Compiled, program: Program) -> tuple[TimedStream, ...]:

@@ -1,0 +1,1 @@
+"""Times: what issuing a program costs, and what its machine code means, for the cycle model."""

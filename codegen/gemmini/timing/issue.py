@@ -1,0 +1,146 @@
+"""What issuing each instruction of a program costs, and the work that it is: from the streams that it carries.
+
+Program, Chip --code of each stream, counted--> CoreIssue for the cycle model
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from codegen.gemmini.emit.core_code import counted_code
+from codegen.gemmini.emit.executable import end_code, start_code
+from codegen.gemmini.isa.geometry import geometry_of
+from codegen.gemmini.isa.operations import ACCUMULATOR as SUMS
+from codegen.gemmini.isa.operations import FULL_WIDTH, FUNCTIONS, GARBAGE, Decoded, decoded
+from codegen.gemmini.streams.streams import Do, Elements, Item, Loop, stream_of
+from codegen.gemmini.timing.issued_loops import (
+    COMPUTE,
+    LEAST_BLOCK_CYCLES,
+    IssuedLoop,
+    core_work,
+    extra_cycles,
+    is_accelerated,
+    loop_work,
+)
+from hw_models.chip import Chip
+from isched.program.program import Instr, Program
+from isched.program.timed_ops import CoreIssue, IssueCost
+
+STATES = {"mvin": 0, "mvin2": 1, "mvin3": 2}
+
+
+def issue_costs(program: Program, chip: Chip) -> tuple[CoreIssue, ...]:
+    """The core's instructions before the first, for each, and after the last instruction of the program's stream."""
+    start, end = len(start_code()) - _handler_length(), _ending()
+    return tuple(
+        CoreIssue(start, tuple(map(_Issuing(program, chip).cost, stream.instrs)), end) for stream in program.streams
+    )
+
+
+def _handler_length() -> int:
+    """Instructions of the start that only run where the core traps."""
+    code = start_code()
+    jump = next(place for place, each in enumerate(code) if each.mnemonic == "jal")
+    return len(code) - jump - 1
+
+
+def _ending() -> int:
+    """Instructions after the last one of the program; the last one of all waits."""
+    return len(end_code()) - 1
+
+
+@dataclass(slots=True)
+class _Issuing:
+    """What is configured while the stream of a core is gone through."""
+
+    program: Program
+    chip: Chip
+    strides: list[int] = field(default_factory=lambda: [0, 0, 0])
+    narrow: list[int] = field(default_factory=lambda: [0, 0, 0])
+    b_rows: int = 0
+
+    def cost(self, instr: Instr) -> IssueCost:
+        if self.program.is_barrier(instr):
+            return IssueCost(1)
+        stream = stream_of(instr.operands)
+        code = counted_code(stream)
+        own = Counter({name: count for name, count in code.executed.items() if not is_accelerated(name)})
+        extra = sum(count * extra_cycles(name, self.chip) for name, count in own.items())
+        if not any(is_accelerated(name) for name in code.executed):
+            count = own.total()
+            return IssueCost(0, entries=count, work=core_work(count, extra, self.chip))
+        places = [n for n, each in enumerate(code.instructions) if is_accelerated(each.mnemonic)]
+        before, after = places[0], len(code.instructions) - places[-1] - 1
+        tick = self.chip.assumed.scalar_instruction_cycles
+        segment = self._loop(stream, code.executed.total() - own.total(), tick * (own.total() - before - after))
+        return IssueCost(before + 1, after, entries=segment.instructions, work=loop_work(segment, self.chip))
+
+    def _loop(self, stream: Sequence[Item], instructions: int, issued: float) -> IssuedLoop:
+        sums: Counter[str] = Counter()
+        does, to_sums = "", False
+        for do, times in _done(stream):
+            found = decoded(FUNCTIONS[do.function], do.first.value, do.second.value)
+            assert found is not None  # the stream was made from operations
+            fields = dict(found.fields)
+            match found.operation.mnemonic:
+                case "config_ld":
+                    state = int(fields["state"])
+                    self.strides[state], self.narrow[state] = int(fields["stride"]), int(fields["shrunk"])
+                    does = does or "config_ld"
+                case "config_ex":
+                    does = does or "config_ex"
+                case "config_st":
+                    does = "mvout"
+                case "preload":
+                    does, self.b_rows = COMPUTE, int(fields["b_rows"]) if fields["b_row"] != GARBAGE else 1
+                case "compute_preloaded" | "compute_accumulated":
+                    does = COMPUTE
+                    sums["array"] += times * self._block(found)
+                case name:
+                    does, to_sums = name, bool(int(fields["row"]) & SUMS)
+                    for what, number in self._moved(found).items():
+                        sums[what] += times * number
+        return IssuedLoop(does, instructions, issued, sums["requests"], sums["moved"], sums["beats"], sums["rows"],
+                       sums["array"], to_sums)  # fmt: skip
+
+    def _block(self, found: Decoded) -> int:
+        fields = dict(found.fields)
+        dim = geometry_of(self.chip).dim
+        if fields["d_row"] != GARBAGE:
+            return dim
+        b_rows = self.b_rows if found.operation.mnemonic == "compute_preloaded" else 1
+        return max(int(fields["a_rows"]), b_rows, LEAST_BLOCK_CYCLES)
+
+    def _moved(self, found: Decoded) -> dict[str, int]:
+        """Requests, bytes, beats and rows of one instruction that moves."""
+        fields = {name: int(value) for name, value in found.fields}
+        dim = geometry_of(self.chip).dim
+        rows, columns, blocks = fields["rows"], fields["columns"], -(-fields["columns"] // dim)
+        state = STATES.get(found.operation.mnemonic)
+        if state is None:
+            size, repeated = columns * (4 if fields["row"] & FULL_WIDTH else 1), 0
+        elif not fields["dram"]:
+            return {"rows": rows * blocks}
+        else:
+            size = columns * (4 if fields["row"] & SUMS and not self.narrow[state] else 1)
+            repeated = 0 if self.strides[state] else rows - 1
+        moved = rows - repeated
+        beat, request = beat_bytes(self.chip), self.chip.dma.max_linear_bytes
+        return {"requests": moved * -(-size // request), "moved": moved * size, "beats": moved * -(-size // beat),
+                "rows": repeated * blocks}  # fmt: skip
+
+
+def beat_bytes(chip: Chip) -> int:
+    """Bytes of one beat of the bus."""
+    return int(max(link.bandwidth_bytes_per_cycle for link in chip.links))
+
+
+def _done(stream: Sequence[Item], times: int = 1) -> Iterator[tuple[Do, int]]:
+    """Each operation of a stream, with how often it is done."""
+    for item in stream:
+        if isinstance(item, Loop):
+            yield from _done(item.body, times * item.count)
+        elif not isinstance(item, Elements):
+            yield item, times
