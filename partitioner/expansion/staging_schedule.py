@@ -17,12 +17,9 @@ from partitioner.memory.memory_plan_types import LayerLayout, Layout, MoveLayout
 from partitioner.tiling.staging_rounds import Round, Staged, StagingRound
 
 FETCH_DIVISOR = 64
-"""Divisor of the staging memory: constants of several rounds come together until they reach this part of it."""
-
-LEAST_FETCHES = 8
-"""Number of parts in which all constants come at least, whatever the staging memory would hold: a core waits until the
-whole fetch is there, and a small network would otherwise begin when nearly all of its constants have come. Chosen by
-eye: of seven small networks most gained up to 25 %, one lost 1 %."""
+"""Divisor of the staging memory: constants of several rounds come together until they reach this part of it, or as much
+as came before. A core waits until a whole fetch is there: so it waits for as long as it took what it has at most, a small
+network begins with its first round, and there are few fetches."""
 
 Fetch = tuple[tuple[str, Place], ...]
 """Tensors and their places."""
@@ -94,16 +91,16 @@ def _fetched(
         if isinstance(item, StagedRound)
     }
     sizes = {number: sum(layout.size_bytes(*constant) for constant in each) for number, each in lacked.items()}
-    most = min(chip.memory(layout.staging).size_bytes // FETCH_DIVISOR, sum(sizes.values()) // LEAST_FETCHES)
+    most = chip.memory(layout.staging).size_bytes // FETCH_DIVISOR
     fetches: dict[int, Fetch] = {}
-    open_at, fetched = -1, 0
+    open_at, fetched, before = -1, 0, 0
     for number, (_, item) in enumerate(items):
         size = sizes.get(number, 0)
         if isinstance(item, MoveLayout) or not size:
             continue
         between = [other for _, other in items[open_at:number]] if open_at >= 0 else []
-        if open_at < 0 or fetched + size > most or not _clear(item, between, layout):
-            open_at, fetched = number, 0
+        if open_at < 0 or fetched + size > min(most, before) or not _clear(item, between, layout):
+            open_at, before, fetched = number, before + fetched, 0
         fetches[open_at] = fetches.get(open_at, ()) + lacked[number]
         fetched += size
     result: list[tuple[int, StagedRound | MoveLayout]] = []

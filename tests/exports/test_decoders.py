@@ -55,7 +55,7 @@ def on_the_host(path: Path) -> Run:
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_loop_of_steps_gives_onnxruntimes_tokens(architecture: str, rows: int, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[exports]'")
-    from tests.llm.exported import WORDS, export
+    from tests.exports.decoders import WORDS, export
 
     files = [export(architecture, count, tmp_path) for count in (rows, 1)]
     prompt = [int(word) for word in np.random.default_rng(2).integers(0, WORDS, rows)]
