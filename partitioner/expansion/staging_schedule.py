@@ -17,9 +17,9 @@ from partitioner.memory.memory_plan_types import LayerLayout, Layout, MoveLayout
 from partitioner.tiling.staging_rounds import Round, Staged, StagingRound
 
 FETCH_DIVISOR = 64
-"""Divisor of the staging memory: constants of several rounds come together until they reach this part of it, or as much
-as came before. A core waits until a whole fetch is there: so it waits for as long as it took what it has at most, a small
-network begins with its first round, and there are few fetches."""
+"""Divisor of the staging memory: constants of several rounds come together until they reach this part of it, or as
+much as came before. A core waits until a whole fetch is there. So no wait is longer than what came before took, a small
+network begins with its first round, and the fetches are few."""
 
 Fetch = tuple[tuple[str, Place], ...]
 """Tensors and their places."""
