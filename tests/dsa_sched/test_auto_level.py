@@ -155,8 +155,8 @@ def test_no_plan_is_made_for_a_limit_below_what_the_network_needs() -> None:
 def test_the_best_is_found_where_no_whole_level_is_below_the_limit() -> None:
     """Another size of a pass is searched with the best so far as limit, which segments or constants ahead alone may be
     below."""
-    model, chip = CASES["squeezenet"]()
-    best = auto("squeezenet")
+    model, chip = CASES["resnet50"]()
+    best = auto("resnet50")
     limit = cycles_of(best) + 1
     assert limit <= min(learned.cycles for learned in best.level_times)
     request = SearchRequest(chip, TARGET, with_defaults(CompileOptions(), TARGET), lambda _step: None)

@@ -230,7 +230,7 @@ def test_a_run_depends_only_on_the_numbers_that_are_said_to_count() -> None:
 
 
 def test_targets_without_benchmarks_are_refused() -> None:
-    assert "calibrate: needs a target whose programs the cycle model can time; has gemmini" in (
+    assert "calibrate: needs a target that has micro-benchmarks for its chips; has gemmini" in (
         invoke("emit", "--chip", "gemmini", "-o", "nowhere").stderr
     )
     assert "has sm_80, whose kernels are whole groups" in invoke("emit", "--chip", "a100", "-o", "nowhere").stderr

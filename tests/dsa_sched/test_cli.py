@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from importlib import resources
@@ -92,7 +93,7 @@ def test_wrong_usage_exits_2(arguments: list[str]) -> None:
 def test_chips_lists_each_built_in_chip_on_a_line() -> None:
     result = invoke("chips")
     assert result.exit_code == 0
-    assert "stcp920  STCP920 card (P920 chip), 4 clusters of 8 NeuralScale NPU v1 cores" in result.stdout
+    assert re.search(r"^stcp920 +STCP920 card \(P920 chip\), 4 clusters of 8 NeuralScale", result.stdout, re.MULTILINE)
 
 
 def test_chip_show_prints_the_text_form_of_a_name_and_of_a_file(tmp_path: Path) -> None:

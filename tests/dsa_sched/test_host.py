@@ -146,7 +146,9 @@ def body() -> onnx.GraphProto:
 
 
 FOREIGN: dict[str, tuple[onnx.NodeProto, ...]] = {
-    "QuickGelu": (helper.make_node("QuickGelu", ["m"], ["g"], name="foreign", domain="com.microsoft"),),
+    "FusedMatMul": (
+        helper.make_node("FusedMatMul", ["m", "m"], ["g"], name="foreign", domain="com.microsoft", transB=1),
+    ),
     "If": (
         helper.make_node("ReduceMax", ["m"], ["most"], name="most", keepdims=0),
         helper.make_node("Greater", ["most", "tenth"], ["c"], name="large"),

@@ -23,10 +23,10 @@ from tests.fuzz.levels_agree import load
 from tests.fuzz.random_models import MAKERS, NOT_DRAWN, OPSETS, available, featured_by, model_of
 
 ORDINARY, SOME, MANY = 70, 340, 2_500
-ELSEWHERE = {"If", "QuantizeLinear", "DequantizeLinear"}
+ELSEWHERE = {"If", "QuantizeLinear", "DequantizeLinear", "ScatterND", "TensorScatter"}
 READ = {*operator_names(), *SIMPLIFIED_AWAY, *SHAPE_ONLY, "Constant", "ConstantOfShape"} - {*OURS, *ELSEWHERE}
 """What the frontend reads. Branches are drawn by `tests/dsa_sched/frontend/test_branches.py`, quantised networks by
-`tests/int8`."""
+`tests/int8`, writes into caches by `tests/llm`."""
 
 UNDRAWN: Mapping[tuple[str, str], str] = {
     **{("Constant", name): "no value of numbers" for name in ("sparse_value", "value_string", "value_strings")},
