@@ -19,7 +19,10 @@ from partitioner.tiling.staging_rounds import Round, Staged, StagingRound
 FETCH_DIVISOR = 64
 """Divisor of the staging memory: constants of several rounds come together until they reach this part of it, or as
 much as came before. A core waits until a whole fetch is there. So no wait is longer than what came before took, a small
-network begins with its first round, and the fetches are few."""
+network begins early, and the fetches are few."""
+
+FIRST_DIVISOR = 8
+"""Divisor of all constants: a fetch may be at least this part of them, also the first ones."""
 
 Fetch = tuple[tuple[str, Place], ...]
 """Tensors and their places."""
@@ -91,7 +94,7 @@ def _fetched(
         if isinstance(item, StagedRound)
     }
     sizes = {number: sum(layout.size_bytes(*constant) for constant in each) for number, each in lacked.items()}
-    most = chip.memory(layout.staging).size_bytes // FETCH_DIVISOR
+    most, least = chip.memory(layout.staging).size_bytes // FETCH_DIVISOR, sum(sizes.values()) // FIRST_DIVISOR
     fetches: dict[int, Fetch] = {}
     open_at, fetched, before = -1, 0, 0
     for number, (_, item) in enumerate(items):
@@ -99,7 +102,7 @@ def _fetched(
         if isinstance(item, MoveLayout) or not size:
             continue
         between = [other for _, other in items[open_at:number]] if open_at >= 0 else []
-        if open_at < 0 or fetched + size > min(most, before) or not _clear(item, between, layout):
+        if open_at < 0 or fetched + size > min(most, max(before, least)) or not _clear(item, between, layout):
             open_at, before, fetched = number, before + fetched, 0
         fetches[open_at] = fetches.get(open_at, ()) + lacked[number]
         fetched += size

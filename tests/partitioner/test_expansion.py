@@ -144,9 +144,9 @@ def constants_of(layers: Iterable[int]) -> list[str]:
 
 
 def test_constants_ahead_come_together_and_lie_clear_of_all_values() -> None:
-    """A fetch brings as much as all before it, where a 64th of the staging memory would hold more."""
+    """A fetch brings an eighth of all or as much as came before it, where a 64th of the staging memory holds more."""
     ctx, layout = ahead(16, 8 << 20)
-    assert fetches(ctx, layout) == [["x"], *map(constants_of, ((0,), (1,), (2, 3), range(4, 8), range(8, 16)))]
+    assert fetches(ctx, layout) == [["x"], *map(constants_of, ((0, 1), (2, 3), range(4, 8), range(8, 16)))]
     entries = [entry for step in layout.steps if not isinstance(step, MoveLayout) for entry in step]
     ((low, size),) = {entry.staging for entry in entries}
     assert low + size == 8 << 20
