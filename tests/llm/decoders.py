@@ -109,7 +109,6 @@ def _standard(w: Writer, x: str) -> str:
     w.constant(np.arange(w.rows)[None], "steps")
     w.op("Sub", "length", "rows", name="begin")
     w.op("Add", "begin", "steps", name="places")
-    counts = {"q_num_heads": shape.heads, "kv_num_heads": shape.groups}
     for layer in range(shape.layers):
         own = f"layer{layer}"
         y = w.op("RMSNormalization", x, w.gain(f"{own}.gain"), name=f"{own}.norm", epsilon=1e-6)
@@ -132,7 +131,6 @@ def _standard(w: Writer, x: str) -> str:
         x = w.op("Add", x, w.product(y, f"{own}.out", shape.hidden, shape.hidden), name=f"{own}.attended")
         y = w.op("RMSNormalization", x, w.gain(f"{own}.gain2"), name=f"{own}.norm2", epsilon=1e-6)
         x = w.op("Add", x, _gated(w, y, own), name=f"{own}.added")
-    assert counts
     return w.op("RMSNormalization", x, w.gain("last.gain"), name="last", epsilon=1e-6)
 
 

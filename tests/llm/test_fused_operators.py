@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import dsa_sched
+from dsa_sched.frontend.decomposition.fused_operators import FUSED
 from dsa_sched.frontend.load import read_source
 from dsa_sched.frontend.network.spelling import MICROSOFT
-from hw_models.errors import ModelError
+from hw_models.errors import ModelError, UserError
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 RANDOM = np.random.default_rng(5)
@@ -165,3 +167,18 @@ def test_what_is_not_spelled_out_is_refused_by_name() -> None:
     model = model_of("GroupQueryAttention", feed, {}, [*feed], 3, num_heads=2, kv_num_heads=2, smooth_softmax=1)
     with pytest.raises(ModelError, match="GroupQueryAttention"):
         dsa_sched.compile(model, chip="stcp920", level="O0")
+
+
+@pytest.mark.parametrize(("domain", "op_type"), FUSED)
+@pytest.mark.parametrize("count", [0, 1, 3, 9])
+def test_damaged_operators_compile_or_are_refused_in_words(domain: str, op_type: str, count: int) -> None:
+    """Operands that are missing or of other shapes, attributes of other types."""
+    attributes: dict[str, Any] = {"num_heads": [1], "kv_num_heads": "two", "bits": 4.5, "K": [8], "axis": 7}
+    node = helper.make_node(op_type, ["x"] * count, ["y"], domain=domain, **attributes)
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (2, 3, 8)) for name in ("x", "y")]
+    sets = [helper.make_opsetid("", 21), helper.make_opsetid(MICROSOFT, 1)]
+    model = helper.make_model(
+        helper.make_graph([node], "damaged", ends[:1], ends[1:]), opset_imports=sets, ir_version=10
+    )
+    with suppress(UserError):  # any other error fails the test
+        dsa_sched.compile(model, chip="stcp920", level="O0", cache=False)

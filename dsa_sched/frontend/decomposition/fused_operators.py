@@ -31,6 +31,12 @@ NOT_TAKEN = ("smooth_softmax", "qk_output", "kv_cache_bit_width", "sliding_windo
 """Attributes of GroupQueryAttention that must have their defaults."""
 
 
+def _whole(s: Spelling, name: str, default: int = 0) -> int:
+    """A whole number among the attributes; the default where the file has something else."""
+    value = s.attributes().get(name, default)
+    return value if isinstance(value, int) else default
+
+
 # Norms
 
 
@@ -81,10 +87,9 @@ def _quick_gelu(s: Spelling) -> bool:
 
 def _n_bits(s: Spelling) -> bool:
     """Weights in blocks along what is summed, four or eight bits each, less a zero point of their block."""
-    attributes = s.attributes()
-    bits, rows, columns = (int(attributes.get(name, 0)) for name in ("bits", "K", "N"))
+    bits, rows, columns, block = (_whole(s, name) for name in ("bits", "K", "N", "block_size"))
     packed, scales, zeros = (s.array(s.input(position)) for position in (1, 2, 3))
-    block, computed = int(attributes.get("block_size", 0)), s.input(3) and zeros is None
+    computed = (s.input(3) and zeros is None) or _whole(s, "weight_prepacked")
     if (
         bits not in (4, 8)
         or packed is None
@@ -165,11 +170,9 @@ def _rows_from_zero(s: Spelling, x: str, axis: int = 1) -> str:
 
 def _group_query_attention(s: Spelling) -> bool:
     attributes = s.attributes()
-    heads, groups = int(attributes.get("num_heads", 0)), int(attributes.get("kv_num_heads", 0))
-    taken = not any(
-        attributes.get(name, default) not in (default, -1) for name, default in dict.fromkeys(NOT_TAKEN, 0).items()
-    )
-    if min(heads, groups) < 1 or not taken or any(map(s.input, range(11, 16))) or s.output(3):
+    heads, groups = _whole(s, "num_heads"), _whole(s, "kv_num_heads")
+    others = any(attributes.get(name, 0) not in (0, -1) for name in NOT_TAKEN)
+    if min(heads, groups) < 1 or others or any(map(s.input, range(11, 16))) or s.output(3):
         return False
     if not s.input(3) or not s.input(4) or not attributes.get("causal", 1):
         return False
@@ -183,8 +186,9 @@ def _group_query_attention(s: Spelling) -> bool:
         q, k = (_turned(s, each, places) for each in (q, k))
     settings = {name: attributes[name] for name in ("scale", "softcap") if attributes.get(name, 0.0)}
     settings["is_causal"] = 1
-    appended, window = s.array(s.input(6)) is not None, int(attributes.get("local_window_size", -1))
-    mask = s.input(10)
+    appended, window, mask = s.array(s.input(6)) is not None, _whole(s, "local_window_size", -1), s.input(10)
+    if window >= 0 and mask:
+        return False
     if appended:
         operands = [q, k, v, mask, s.input(3), s.input(4)]
         if window >= 0 or mask:
@@ -215,7 +219,7 @@ def _apart(s: Spelling, heads: int, groups: int) -> Sequence[str]:
 
 def _turned(s: Spelling, x: str, places: str) -> str:
     """The rotary embedding of rows at places, of as many elements as the tables have."""
-    attributes = {"interleaved": int(s.attributes().get("rotary_interleaved", 0))}
+    attributes = {"interleaved": _whole(s, "rotary_interleaved")}
     cosines = s.constants.get(s.input(7))
     if cosines is not None and len(cosines.dims) == 2:
         attributes["rotary_embedding_dim"] = 2 * int(cosines.dims[1])
