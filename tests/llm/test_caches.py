@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import dsa_sched
-from hw_models.errors import ModelError
+from hw_models.errors import ModelError, UserError
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 NEAR = 0.006
@@ -162,6 +163,41 @@ def test_rows_are_assigned_to_the_bit(places: tuple[int, ...], shape: tuple[int,
     else:
         found = dsa_sched.compile(model, chip="stcp920", level="O0", cache=False)
     assert np.array_equal(found.run(feed)["y"].astype(np.float32), wanted)
+
+
+DAMAGED: Sequence[tuple[str, Sequence[tuple[int, ...]]]] = [
+    ("TensorScatter", [(), ()]),
+    ("TensorScatter", [(4,), (4,)]),
+    ("TensorScatter", [(2, 4), (2, 1)]),
+    ("TensorScatter", [(2, 3, 8, 4), (2, 3, 4)]),
+    ("TensorScatter", [(2, 8, 4), (2, 1, 4), ()]),
+    ("TensorScatter", [(2, 8, 4), (2, 1, 4), (3,)]),
+    ("ScatterND", [(), (1, 1), (1,)]),
+    ("ScatterND", [(8, 4), (), (1, 4)]),
+    ("ScatterND", [(8, 4), (1, 1), (4,)]),
+    ("Attention", [(1, 2, 3, 8), (1, 2, 3, 8), (1, 2, 3, 8), ()]),
+    ("Attention", [(1, 2, 3, 8), (1, 2, 3, 8), (1, 2, 3, 8), (3, 3), (2, 8), (2, 8)]),
+    ("Attention", [(3, 8), (3, 8), (3, 8), (3, 3), (3, 8), (3, 8)]),
+]
+
+
+@pytest.mark.parametrize(("op_type", "shapes"), DAMAGED)
+def test_operands_of_other_ranks_compile_or_are_refused_in_words(
+    op_type: str, shapes: Sequence[tuple[int, ...]]
+) -> None:
+    whole = {"TensorScatter": 2, "ScatterND": 1}.get(op_type)
+    feed: dict[str, npt.NDArray[Any]] = {
+        f"x{number}": np.zeros(shape, np.int64 if number == whole else np.float32)
+        for number, shape in enumerate(shapes)
+    }
+    with suppress(UserError):  # any other error fails the test
+        dsa_sched.compile(one_node(op_type, feed, list(feed), ["y"], 24, {}), chip="stcp920", level="O0", cache=False)
+
+
+def test_lengths_of_other_items_are_refused() -> None:
+    feed = {**operands_of(3, columns=6, lengths=(3, 6)), "n": np.zeros((), np.int64)}
+    with pytest.raises(UserError):
+        dsa_sched.compile(attention(feed, 1), chip="stcp920", level="O0", cache=False)
 
 
 @pytest.mark.parametrize("attributes", [{"mode": "circular"}, {"axis": 1}])

@@ -63,6 +63,8 @@ def _attention(chain: Chain, node: Node) -> bool:
     if past[0]:
         settings = (*settings, (PAST, chain.shape(past[0])[2]))
     if node.input(6):
+        if chain.shape(node.inputs[6]) != chain.shape(q)[:1]:
+            return False
         hides = _within(chain, node, rows, columns)
         mask = _both(chain, mask, hides, (*chain.shape(q)[:3], columns))
         settings = tuple(item for item in settings if item[0] not in WINDOWS)
@@ -88,7 +90,8 @@ def _appended(chain: Chain, past: str, new: str, present: str) -> str:
 
 
 def _is_short(chain: Chain, mask: str, keys: str) -> bool:
-    return bool(mask) and 0 < chain.shape(mask)[-1] < chain.shape(keys)[2]
+    shape = chain.shape(mask) if mask else ()
+    return bool(shape) and 0 < shape[-1] < chain.shape(keys)[2]
 
 
 def _padded(chain: Chain, mask: str, columns: int) -> str:
@@ -148,8 +151,10 @@ def _scatter(chain: Chain, node: Node) -> bool:
     cache, update, places = (node.input(position) for position in range(3))
     shape, new = chain.shape(cache), chain.shape(update)
     rank = len(shape)
+    if rank < 3 or len(new) != rank or (places and chain.shape(places) != shape[:1]):
+        return False
     axis = node.integer("axis", -2) % rank
-    if axis != rank - 2 or axis < 1 or (*shape[:axis], shape[-1]) != (*new[:axis], new[-1]) or new[axis] > shape[axis]:
+    if axis != rank - 2 or (*shape[:axis], shape[-1]) != (*new[:axis], new[-1]) or new[axis] > shape[axis]:
         return False
     if node.text("mode", "linear") != "linear":
         return False
