@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dsa_sched.analysis.artifact_timing import RunTime, TimedProgram, for_each_timeline
+from dsa_sched.analysis.language_model import language_figures
 from dsa_sched.analysis.run_times import EngineTimes, ProgramTimes, RunTimes
 from dsa_sched.analysis.waiting import waiting_of
 from isched.timing.critical_path import critical_cycles
@@ -21,7 +22,8 @@ def run_times(run: RunTime, by: str | None = None) -> RunTimes:
     causes = for_each_timeline(run.programs, lambda program: critical_cycles(program.timeline))
     each = zip(run.programs, causes, waiting.programs, strict=True)
     programs = tuple(_program(program, critical, parts) for program, critical, parts in each)
-    return RunTimes(run.name, run.chip, run.clock_hz, run.batch, waiting.by, programs, run.warnings)
+    language = language_figures(run)
+    return RunTimes(run.name, run.chip, run.clock_hz, run.batch, waiting.by, programs, run.warnings, language)
 
 
 def _program(program: TimedProgram, critical: Mapping[str, float], parts: tuple[PartWaiting, ...]) -> ProgramTimes:

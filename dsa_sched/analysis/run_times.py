@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from dsa_sched.analysis.language_model import LanguageFigures
 from isched.timing.timeline import Overlap
 from isched.timing.waiting_by_part import PartWaiting
 
@@ -63,6 +64,8 @@ class RunTimes:
     by: str
     programs: tuple[ProgramTimes, ...]
     warnings: tuple[str, ...] = ()
+    language: LanguageFigures | None = None
+    """What the run is for the user of a language model, where it is one."""
 
     @property
     def cycles(self) -> float:
@@ -76,3 +79,8 @@ class RunTimes:
     @property
     def items_per_second(self) -> float | None:
         return self.batch / self.seconds if self.batch and self.cycles else None
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Tokens that are read, of a language model."""
+        return self.language.tokens / self.seconds if self.language is not None and self.cycles else None

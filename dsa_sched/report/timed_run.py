@@ -19,6 +19,7 @@ from dsa_sched.report.listing import output_console, print_listing
 from hw_models.errors import size_text
 
 if TYPE_CHECKING:
+    from dsa_sched.analysis.language_model import LanguageFigures
     from dsa_sched.analysis.run_times import ProgramTimes, RunTimes
     from dsa_sched.calibration.layers import LayerComparison, LayerCycles
     from isched.bounds.lower_bounds import Bounds
@@ -66,6 +67,9 @@ def print_times(run: RunTimes, bounds: Sequence[Bounds] = (), console: Console |
     say(f"{time_text(run.seconds)}: {run.cycles:,.0f} cycles at {run.clock_hz / 1e6:,.0f} MHz, {launched}")
     if run.items_per_second is not None:
         say(f"{run.items_per_second:,.1f} items/s")
+    if run.language is not None:
+        for line in language_lines(run, run.language):
+            say(line)
     for warning in run.warnings:
         say(f"warning: {warning}")
     for program, bound in zip_longest(run.programs, bounds):
@@ -107,6 +111,15 @@ def print_times(run: RunTimes, bounds: Sequence[Bounds] = (), console: Console |
                 (1, 2),
                 console,
             )
+
+
+def language_lines(run: RunTimes, figures: LanguageFigures) -> tuple[str, ...]:
+    """Tokens per second or the time to the first token, and bytes of the main memory by what they are for."""
+    rate = f"{run.tokens_per_second or 0:,.1f} tokens/s"
+    if figures.rows > 1:
+        rate = f"the first token comes after {time_text(run.seconds)}: {figures.rows} per item are read, {rate}"
+    moved = ", ".join(f"{what} {size_text(count)}" for what, count in figures.main_bytes.items())
+    return rate, f"main memory: {moved}"
 
 
 def _engines(program: ProgramTimes) -> list[tuple[str, ...]]:
@@ -193,6 +206,8 @@ def times_json(run: RunTimes, bounds: Sequence[Bounds] = (), compared: LayerComp
         "warnings": list(run.warnings),
         "programs": [_program(program, run.by, bound) for program, bound in zip_longest(run.programs, bounds)],
     }
+    if run.language is not None:
+        whole["language"] = asdict(run.language) | {"tokens_per_second": run.tokens_per_second}
     if compared is not None:
         whole["against"] = [asdict(each) | {"error": each.error} for each in compared.layers]
     return json.dumps(whole, indent=1, allow_nan=False) + "\n"

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from dsa_sched.zoo.topologies import bert, conformer, convnext, dlrm, gpt2, siamese, swin, vit, whisper, wide_deep
+from dsa_sched.zoo.topologies import (
+    bert,
+    conformer,
+    convnext,
+    decoder,
+    dlrm,
+    gpt2,
+    siamese,
+    swin,
+    vit,
+    whisper,
+    wide_deep,
+)
 from dsa_sched.zoo.topologies.node_builder import Topology
 from dsa_sched.zoo.weights import ConstantRole, drawn, roles
 
@@ -32,7 +45,7 @@ def drawn_model(name: str, topology: onnx.ModelProto) -> onnx.ModelProto:
     result.CopyFrom(topology)
     result.producer_name = "dsa-sched zoo"
     graph = result.graph
-    gains = {node.output[0]: _gain(node) for node in graph.node if node.output[0] in shapes}
+    filled = {node.output[0]: _filled(node) for node in graph.node if node.output[0] in shapes}
     nodes = [node for node in graph.node if node.output[0] not in shapes]
     used = {operand for node in nodes for operand in node.input}
     kept = [item for item in graph.initializer if item.name in used]
@@ -42,15 +55,17 @@ def drawn_model(name: str, topology: onnx.ModelProto) -> onnx.ModelProto:
     for weight, shape in shapes.items():
         role = UNCALIBRATED.get(part[weight], part[weight])
         array = drawn(name, weight, role, shape)
-        array *= np.float32(gains[weight])
-        tensor = graph.initializer.add(name=weight, data_type=onnx.TensorProto.FLOAT, dims=shape)
-        tensor.raw_data = array.astype("<f4", copy=False).tobytes()
+        array *= np.float32(filled[weight])
+        kind = helper.np_dtype_to_tensor_dtype(filled[weight].dtype)
+        tensor = graph.initializer.add(name=weight, data_type=kind, dims=shape)
+        tensor.raw_data = array.astype(filled[weight].dtype.newbyteorder("<"), copy=False).tobytes()
     return result
 
 
-def _gain(node: onnx.NodeProto) -> float:
+def _filled(node: onnx.NodeProto) -> np.floating[Any]:
+    """The gain of a weight, in the weight's own type."""
     values = [helper.get_attribute_value(item) for item in node.attribute if item.name == "value"]
-    return float(numpy_helper.to_array(values[0])[0]) if values else 1.0
+    return numpy_helper.to_array(values[0])[0] if values else np.float32(1)
 
 
 DRAWN: Mapping[str, Topology] = MappingProxyType(
@@ -58,6 +73,7 @@ DRAWN: Mapping[str, Topology] = MappingProxyType(
         **bert.NETWORKS,
         **conformer.NETWORKS,
         **convnext.NETWORKS,
+        **decoder.NETWORKS,
         **dlrm.NETWORKS,
         **gpt2.NETWORKS,
         **siamese.NETWORKS,
@@ -76,6 +92,7 @@ PUBLISHED_SHAPES: Mapping[str, Mapping[str, tuple[int, ...]]] = MappingProxyType
         "bert_base": dict.fromkeys(BERT_INPUTS, (1, 128)),
         "bert_large": dict.fromkeys(BERT_INPUTS, (1, 384)),
         "gpt2": {"input_ids": (1, 1024)},
+        **{name: {"ids": (1, 1)} for name in decoder.NETWORKS},
     }
 )
-"""Extents, as the network was published, of inputs that its file leaves open."""
+"""Extents, as the network was published, of inputs that its file leaves open; of decoders, those of one step."""

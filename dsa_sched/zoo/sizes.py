@@ -21,7 +21,7 @@ ACTIVATION_BYTES = 2
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-PRODUCTS = ("Conv", "Gemm", "MatMul", "LSTM", "GRU")
+PRODUCTS = ("Conv", "Gemm", "MatMul", "Attention", "LSTM", "GRU")
 GATES = {"LSTM": 4, "GRU": 3}
 
 
@@ -75,9 +75,16 @@ def network_size(name: str) -> NetworkSize:
 
 
 def _set_published(model: onnx.ModelProto, published: Mapping[str, tuple[int, ...]]) -> None:
-    for item in model.graph.input:
-        for dim, extent in zip(item.type.tensor_type.shape.dim, published.get(item.name, ()), strict=False):
-            dim.dim_value = extent
+    """Set the extents of inputs, and those of the same names elsewhere."""
+    named = {
+        dim.dim_param: extent
+        for item in model.graph.input
+        for dim, extent in zip(item.type.tensor_type.shape.dim, published.get(item.name, ()), strict=False)
+    }
+    for item in (*model.graph.input, *model.graph.output):
+        for dim in item.type.tensor_type.shape.dim:
+            if dim.dim_param in named:
+                dim.dim_value = named[dim.dim_param]
 
 
 def _constant_values(nodes: Iterable[onnx.NodeProto], constants: Set[str]) -> frozenset[str]:
@@ -116,9 +123,11 @@ def _made(node: onnx.NodeProto) -> str:
 
 def _macs(node: onnx.NodeProto, shapes: Shapes) -> int:
     """Multiply-adds: every output of a convolution reads one filter, every output of a matrix product a row of the
-    first factor, every step of a recurrence all weights.
+    first factor, every step of a recurrence all weights, every query of an attention all keys and values.
     """
     first, second = shapes[node.input[0]], shapes[node.input[1]]
+    if node.op_type == "Attention":
+        return prod(first[:-1]) * second[-2] * (first[-1] + shapes[node.input[2]][-1])
     if node.op_type in GATES:
         steps, batch, inside = first
         directions, gates, _ = second

@@ -48,6 +48,7 @@ _ROLES = {
     ("Add", 1): ConstantRole.SHIFT,
     ("LayerNormalization", 1): ConstantRole.FACTOR,
     ("LayerNormalization", 2): ConstantRole.SHIFT,
+    ("RMSNormalization", 1): ConstantRole.FACTOR,
     ("MatMul", 1): ConstantRole.MATRIX,
     ("LSTM", 1): ConstantRole.RECURRENT,
     ("LSTM", 2): ConstantRole.RECURRENT,

@@ -21,7 +21,7 @@ def tiny(path: Path) -> Path:
     return path
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_for_a_gpu_the_cache_is_empty_and_then_full(tmp_path: Path) -> None:
     said = tmp_path / "time.json"
     command = [sys.executable, str(ROOT / "benchmarks/compile_time.py"), "--model", str(tiny(tmp_path / "tiny.onnx"))]

@@ -145,7 +145,7 @@ def test_a_right_network_holds_the_files_constants(network: Callable[[Path], Pat
     assert report.against_file.copied + report.against_file.computed == report.constants
 
 
-@pytest.mark.spread(11)
+@pytest.mark.spread(5)
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damage_between_file_and_graph_is_caught(

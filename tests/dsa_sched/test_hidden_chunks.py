@@ -72,7 +72,7 @@ def test_auto_takes_them_where_they_are_faster_and_says_so(feed_forward: Path, m
     assert cycles_of(made) < cycles_of(streamed)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_their_results_are_those_of_o0_and_the_verdict_is_passed(feed_forward: Path, made: Compilation) -> None:
     feed = {INPUT: np.random.default_rng(1).normal(size=(4, 16, WIDTH)).astype(np.float32)}
     plain = dsa_sched.compile(feed_forward, chip=chip(), level="O0").run(feed)["y"]

@@ -196,6 +196,7 @@ KINDS: dict[str, onnx.ModelProto] = {
 }
 
 
+@pytest.mark.spread(13)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_kind_verifies(kind: str, tmp_path: Path) -> None:
     path = tmp_path / f"{kind}.onnx"

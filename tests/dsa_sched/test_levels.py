@@ -153,7 +153,7 @@ def test_there_are_levels_to_compare() -> None:
     assert BEYOND_O0
 
 
-@pytest.mark.spread(10)
+@pytest.mark.spread(4)
 @pytest.mark.parametrize(
     "case", [*QUICK, *(pytest.param(part, marks=pytest.mark.slow(at_commit=2)) for part in PARTS)], ids=str
 )
@@ -172,6 +172,7 @@ def test_a_small_network_that_spills_has_the_bits_of_o0(case: Case) -> None:
 @pytest.mark.parametrize(
     "case", [SQUEEZENET, *(pytest.param(case, marks=pytest.mark.slow(at_commit=2)) for case in (UNET, RESNET))], ids=str
 )
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("level", LEVELS)
 def test_with_schedule_a_small_network_takes_no_longer(level: str, case: Case) -> None:
     """Room for running ahead makes tiles smaller: where memories are scarce that can cost more than it gains."""
@@ -195,7 +196,7 @@ def test_with_schedule_one_image_takes_no_longer(level: str, network: str) -> No
     assert scheduled.made.cycles == after
 
 
-@pytest.mark.slow(at_commit=1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("case", WHOLE, ids=str)
 @pytest.mark.parametrize("level", BEYOND_O0)
 def test_a_whole_network_has_the_bits_of_o0(level: str, case: Case) -> None:
@@ -259,7 +260,7 @@ def random_at_o0(seed: int, tight: bool) -> tuple[Compiled, Mapping[str, bytes]]
     return plain, run_random(plain, seed + 1)
 
 
-@pytest.mark.spread(5)
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("tight", [False, True], ids=["any", "tight"])
 @pytest.mark.parametrize("level", BEYOND_O0)
 def test_random_networks_have_the_bits_of_o0(level: str, tight: bool) -> None:

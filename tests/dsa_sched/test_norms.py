@@ -250,7 +250,7 @@ def drawn(shape: tuple[int, ...], offset: float = 0.4, seed: int = 3) -> Values:
     return np.random.default_rng(seed).normal(offset, 1, shape)
 
 
-@pytest.mark.spread(13)
+@pytest.mark.spread(5)
 @pytest.mark.parametrize("epsilon", [0.0, 1e-5])
 @pytest.mark.parametrize("name", NORMS)
 def test_norms_of_all_magnitudes(name: str, epsilon: float) -> None:

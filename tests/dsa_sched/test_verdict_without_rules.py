@@ -77,6 +77,7 @@ def verdict(made: Made, folder: Path) -> str:
     return verify_model(model, "stcp920", CompileOptions(O0()), VerifyOptions(samples=128)).verdict
 
 
+@pytest.mark.spread(3)
 @pytest.mark.parametrize("made", KINDS)
 def test_a_fault_is_found_and_what_is_mended_passes(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

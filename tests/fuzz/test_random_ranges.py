@@ -15,7 +15,7 @@ import dsa_sched
 from hw_models.errors import UserError
 from tests.fuzz.draw_ranges import KINDS, ranged_model
 
-ORDINARY, SLOW = 12, 50
+ORDINARY, SLOW = 6, 56
 TRIES, MOST = 10, 40
 
 

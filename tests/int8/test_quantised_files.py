@@ -31,6 +31,7 @@ FEW = 0.06
 """Largest share of all values that may be one step off, with zero points: see docs/int8.md."""
 
 
+@pytest.mark.spread(3)
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("level", ["O0", "O3"])
 def test_convolutions_are_exact_to_a_step(style: str, level: str, tmp_path: Path) -> None:

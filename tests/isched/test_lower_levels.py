@@ -120,7 +120,7 @@ def stored_outputs(graph: Graph, constants: Constants, chip: Chip, plan: Plan, s
     return [memory[place[name]] for name in graph.outputs]
 
 
-@pytest.mark.spread(17)
+@pytest.mark.spread(6)
 @pytest.mark.parametrize(("name", "batch"), CASES)
 @pytest.mark.parametrize("build", GRAPHS, ids=lambda build: build.__name__)
 def test_every_level_stores_what_o0_stores(build: Callable[[int], Built], name: str, batch: int) -> None:

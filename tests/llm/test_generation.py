@@ -47,6 +47,7 @@ def prompt(count: int) -> list[int]:
     return [int(word) for word in np.random.default_rng(1).integers(0, 48, count)]
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("spelling", LAYERS)
 def test_two_steps_after_a_prefill(spelling: str) -> None:
     ids = prompt(5)

@@ -13,7 +13,7 @@ from tests.onnx_backend.node_cases import NodeCase, node_cases
 from tests.onnx_backend.outcome import Outcome, judge
 from tests.onnx_backend.table import read_table, worse, write_table
 
-PASSING_ALWAYS, OTHERS_ALWAYS = 60, 40
+PASSING_ALWAYS, OTHERS_ALWAYS = 30, 20
 LEAST_PASSING = 300
 
 

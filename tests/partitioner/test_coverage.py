@@ -61,7 +61,7 @@ def test_every_level_computes_whole_lines(network: Callable[[], tuple[Graph, Con
         )
 
 
-@pytest.mark.spread(3)
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("network", GRAPHS)
 @pytest.mark.parametrize("exchanged", [False, True])
 def test_any_cut_keeps_whole_lines(network: Callable[[], tuple[Graph, Constants]], exchanged: bool) -> None:

@@ -208,12 +208,18 @@ def _size_inputs(
     """Write the shapes of inputs. Returns the values at the old batch where the model had fixed one."""
     constants = initializer_names(model)
     inputs = {item.name: item for item in model.graph.input if item.name not in constants}
+    named: dict[int | str, set[int]] = {}
     for name, shape in shapes.items():
         if name not in inputs:
             raise ModelError(
                 f"--shape {name}", needs="the name of an input of the model", has=f"inputs {', '.join(inputs)}"
             )
+        declared = _dims(inputs[name])
         _set_shape(inputs[name], shape)
+        for dim, extent in zip(declared, shape, strict=False):
+            named.setdefault(dim, set()).add(extent)
+    for item in inputs.values():
+        _set_named(item, {dim: extents for dim, extents in named.items() if isinstance(dim, str) and dim != "?"})
     before = None
     if batch is not None:
         before = _set_batch(model, list(inputs.values()), batch)
@@ -241,6 +247,14 @@ def _set_shape(item: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
     del item.type.tensor_type.shape.dim[:]
     for extent in shape:
         item.type.tensor_type.shape.dim.add().dim_value = extent
+
+
+def _set_named(item: onnx.ValueInfoProto, named: Mapping[str, set[int]]) -> None:
+    """Give open dimensions the extent that one of the same name was given, where all such were given one extent."""
+    for dim in item.type.tensor_type.shape.dim:
+        extents = named.get(dim.dim_param, set())
+        if len(extents) == 1:
+            dim.dim_value = min(extents)
 
 
 def _require_static(inputs: list[onnx.ValueInfoProto]) -> None:

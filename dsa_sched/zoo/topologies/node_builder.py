@@ -46,9 +46,11 @@ class NodeBuilder:
     Names of values are those of the nodes, so that a layer is found again in every report.
     """
 
-    def __init__(self, name: str, opset: int) -> None:
+    def __init__(self, name: str, opset: int, dtype: npt.DTypeLike = np.float32) -> None:
+        """`dtype` is that of weights, inputs and outputs that are numbers."""
         self.name = name
         self.opset = opset
+        self.dtype = np.dtype(dtype)
         self.inputs: list[onnx.ValueInfoProto] = []
         self.meanings: dict[str, Meaning] = {}
         self.nodes: list[onnx.NodeProto] = []
@@ -57,7 +59,8 @@ class NodeBuilder:
 
     def input(self, name: str, extents: Sequence[int | str]) -> str:
         """Floating-point numbers; an extent that is a name is left open."""
-        self.inputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, list(extents)))
+        kind = helper.np_dtype_to_tensor_dtype(self.dtype)
+        self.inputs.append(helper.make_tensor_value_info(name, kind, list(extents)))
         return name
 
     def integer_input(self, name: str, extents: Sequence[int | str], meaning: Meaning) -> str:
@@ -94,7 +97,8 @@ class NodeBuilder:
             return name
         self._made.add(name)
         extents = self.constant(f"{name}.shape", np.array(shape, np.int64))
-        settings = {} if gain == 1.0 else {"value": numpy_helper.from_array(np.array([gain], np.float32))}
+        usual = gain == 1.0 and self.dtype == np.float32
+        settings = {} if usual else {"value": numpy_helper.from_array(np.array([gain], self.dtype))}
         self.nodes.append(helper.make_node("ConstantOfShape", [extents], [name], name=name, **settings))
         return name
 
@@ -114,7 +118,7 @@ class NodeBuilder:
 
     def number(self, value: float) -> str:
         """A single number, which all of a network share, named after its value."""
-        return self.shared(f"number.{value:.9g}", np.array(value, np.float32))
+        return self.shared(f"number.{value:.9g}", np.array(value, self.dtype))
 
     def shared(self, name: str, value: npt.NDArray[np.generic]) -> str:
         """A constant that several nodes read; the same value under the same name."""

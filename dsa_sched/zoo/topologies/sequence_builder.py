@@ -11,6 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from dsa_sched.zoo.topologies.node_builder import NodeBuilder
 
 OPSET = 20
@@ -42,8 +45,8 @@ Masked = Callable[[str, str], str]
 class SequenceBuilder(NodeBuilder):
     """Nodes on sequences. Layers are called by the names that their weights have."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name, OPSET)
+    def __init__(self, name: str, opset: int = OPSET, dtype: npt.DTypeLike = np.float32) -> None:
+        super().__init__(name, opset, dtype)
 
     def linear(self, name: str, x: str, inside: int, outside: int, bias: bool = True, gain: float = 1.0) -> str:
         """`gain` is that of the weights."""

@@ -200,7 +200,7 @@ CHOSEN: dict[str, Callable[[ModelBuilder], str]] = {
 }
 
 
-@pytest.mark.spread(9)
+@pytest.mark.spread(4)
 @pytest.mark.parametrize("level", ["O0", "O3"])
 @pytest.mark.parametrize("name", CHOSEN)
 def test_machine_code_is_right(name: str, level: str, tmp_path: Path) -> None:

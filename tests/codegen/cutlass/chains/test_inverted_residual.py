@@ -71,7 +71,7 @@ def drawn(seed: int) -> onnx.ModelProto:
     return block(shape, expanded, out, stride, after=after, summed=stride == 1, seed=seed)
 
 
-@pytest.mark.spread(3)
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(
     ("shape", "expanded", "out", "stride", "summed"),
     [
@@ -96,7 +96,7 @@ def test_one_kernel_computes_the_block(
     assert judged_as(TEMPLATE, model, tmp_path, monkeypatch).failures == ()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_blocks_that_keep_their_weights_go_from_tile_to_tile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More tiles than are on the chip at once; a chip of few cores, so that they are few."""
     only(monkeypatch, TEMPLATE)
