@@ -58,6 +58,9 @@ def _made(graph: Graph, op: Op, found: dict[str, Items], constants: Constants) -
             return index if (source == NONE).all() else np.full(index.shape, MIXED)
         case "lookup":
             return np.repeat(operands[1].reshape(-1), prod(shape) // operands[1].size)
+        case "ordered" if len(op.inputs) == 2:
+            of_lines = _together(operands[0].reshape(int(op.number("lines")), -1), 1)
+            return np.repeat(of_lines, prod(shape) // of_lines.size)
         case "number" | "ordered" | "whole":
             return operands[0]
         case "join":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,28 @@ def test_what_numbers_decide(name: str, tmp_path: Path) -> None:
     (wanted,) = reference(model, inputs)
     assert found.dtype == wanted.dtype
     np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("op_type", ["ArgMax", "ArgMin"])
+@pytest.mark.parametrize("last", [0, 1])
+@pytest.mark.parametrize("shape", [(3, 600), (2, 3, 1024), (521,)], ids=str)
+def test_long_lines_are_searched_by_blocks(op_type: str, last: int, shape: tuple[int, ...], tmp_path: Path) -> None:
+    """Many numbers are equal; 521 is prime, so that this line has no blocks."""
+    inputs = {"x": halves(*shape), "o": halves(*shape)}
+    nodes = [node("Add", ["x", "o"], "s"), node(op_type, ["s"], "y", axis=-1, select_last_index=last)]
+    made = compiled(giving(nodes, inputs, {}, y=INT64), tmp_path)
+    words = [prod(made.model.graph.by_name[op.outputs[0]].shape) for op in made.model.graph.concluded]
+    assert (max(words) < prod(shape) / 4) == (shape != (521,))
+    (wanted,) = reference(giving(nodes, inputs, {}, y=INT64), inputs)
+    np.testing.assert_array_equal(run_whole(made, inputs)["y"], wanted)
+    if len(shape) > 1:
+        assert batch_problem(made.model.graph, made.model.constants) is None
+
+
+def test_more_numbers_than_words_are_searched_by_blocks(tmp_path: Path) -> None:
+    inputs = {"x": np.zeros((9, 1 << 17), np.float32), "o": np.zeros((9, 1), np.float32)}
+    nodes = [node("Add", ["x", "o"], "wide"), node("ArgMax", ["wide"], axis=1)]
+    assert compiled(giving(nodes, inputs, {}, y=INT64), tmp_path).model.graph.concluded
 
 
 EVERY_HALF = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
@@ -334,8 +357,9 @@ def test_indices_that_numbers_decide_are_refused(tmp_path: Path) -> None:
 
 
 def test_more_numbers_than_a_loop_of_words_takes_are_refused(tmp_path: Path) -> None:
-    inputs: dict[str, Array] = {"x": np.zeros((1, 1 << 20), np.float32), "o": np.zeros((1, 1), np.float32)}
-    nodes = [node("Add", ["x", "o"], "s"), node("Concat", ["s", "o"], "wide", axis=1), node("ArgMax", ["wide"], axis=1)]
+    prime = (1 << 20) + 7  # so that it has no blocks
+    inputs: dict[str, Array] = {"x": np.zeros((1, prime), np.float32), "o": np.zeros((1, 1), np.float32)}
+    nodes = [node("Add", ["x", "o"], "wide"), node("ArgMax", ["wide"], axis=1)]
     with pytest.raises(
         ModelError, match=r"ArgMax the_y .* for outputs of the model only, of at most 1,048,576 elements"
     ):

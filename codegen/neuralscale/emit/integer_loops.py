@@ -189,13 +189,16 @@ def _elementwise(name: str, given: Mapping[str, int]) -> LoopCode:
 
 def _take(given: Mapping[str, int]) -> LoopCode:
     """Loop for out[i] = a[index[i]]."""
+    read = _code(instruction("slli", A, A, 2), instruction("add", A, A, IN_A), instruction("lw", A, 0, A))
+    return _by_index(given, read)
+
+
+def _by_index(given: Mapping[str, int], word: LoopCode) -> LoopCode:
+    """Loop for out[i] = A, which `word` computes from the index in A, brought into the table at IN_A."""
     code = _set(IN_A, given["a"]) + _set(IN_B, given["index"]) + _set(OUT, given["out"])
     code += _set(CONST_0, given["rows"]) + _set(CONST_1, given["rows"] - 1)
-    body = _code(instruction("lw", A, 0, IN_B)) + _inside(A, CONST_0, CONST_1)
+    body = _code(instruction("lw", A, 0, IN_B)) + _inside(A, CONST_0, CONST_1) + word
     body += _code(
-        instruction("slli", A, A, 2),
-        instruction("add", A, A, IN_A),
-        instruction("lw", A, 0, A),
         instruction("sw", A, 0, OUT),
         instruction("addi", IN_B, IN_B, INT32_BYTES),
         instruction("addi", OUT, OUT, INT32_BYTES),
@@ -231,15 +234,24 @@ def _of_fp16(given: Mapping[str, int], word: LoopCode) -> LoopCode:
 def _ordered(given: Mapping[str, int]) -> LoopCode:
     """Loop that maps fp16 numbers to int32 values in the same order: twice the magnitudes, negative for negative
     numbers; both zeros are equal."""
-    word = _code(
-        instruction("lh", A, 0, IN_A),
+    return _of_fp16(given, _code(instruction("lh", A, 0, IN_A)) + _in_order())
+
+
+def _in_order() -> LoopCode:
+    """Code that turns the bits of an fp16 number in A, extended by its sign, into a word in the numbers' order."""
+    return _code(
         instruction("srai", D, A, 31),
         instruction("slli", A, A, 17),
         instruction("srli", A, A, 16),
         instruction("xor", A, A, D),
         instruction("sub", A, A, D),
     )
-    return _of_fp16(given, word)
+
+
+def _ordered_at(given: Mapping[str, int]) -> LoopCode:
+    """Loop for out[i] = the word in order of the fp16 number a[index[i]]."""
+    read = _code(instruction("slli", A, A, 1), instruction("add", A, A, IN_A), instruction("lh", A, 0, A))
+    return _by_index(given, read + _in_order())
 
 
 def _whole(given: Mapping[str, int]) -> LoopCode:
@@ -319,6 +331,7 @@ LOOPS: Mapping[str, Callable[[Mapping[str, int]], LoopCode]] = {
     "take": _take,
     "number": _number,
     "ordered": _ordered,
+    "ordered_at": _ordered_at,
     "whole": _whole,
     "cumsum": _running_sum,
     "copy_rows": _copy_rows,

@@ -76,7 +76,8 @@ def _made(op: Op, operands: list[Array], count: int) -> Array:
         case "number":
             return _to_fp16(operands[0].astype(np.int64))
         case "ordered":
-            return _ordered(operands[0].reshape(-1))
+            values = operands[0].reshape(-1)
+            return _ordered(values[_inside(operands[1].reshape(-1), values.size)] if operands[1:] else values)
         case "whole":
             return _whole(operands[0].reshape(-1))
         case "join":

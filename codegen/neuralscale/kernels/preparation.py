@@ -76,6 +76,9 @@ def _loop(graph: Graph, op: Op, places: Mapping[str, int]) -> Instr:
         case "take":
             function, rows = "take", _count(graph, op.inputs[0])
             operands = (("a", addresses[0]), ("index", addresses[1]), ("rows", rows), out, ("count", count))
+        case "ordered" if len(op.inputs) == 2:
+            function, rows = "ordered_at", _count(graph, op.inputs[0])
+            operands = (("a", addresses[0]), ("index", addresses[1]), ("rows", rows), out, ("count", count))
         case "number" | "ordered" | "whole":
             function, operands = op.kind, (("a", addresses[0]), out, ("count", count))
         case _:  # along lines: running sums and reductions

@@ -81,6 +81,7 @@ def prepare(network: Network) -> Network:
         for node in network.nodes
         for new in maker.instead.get(node.name, (node,) if node.name in left else ())
     ]
+    nodes += words.nodes
     prepared, concluded = _by_time(words.ops)
     floats = tuple(name for name in network.inputs if name not in integers)
     read = {name for op in words.ops for name in op.inputs}
@@ -157,7 +158,7 @@ def _by_time(ops: Sequence[Op]) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
 
 def _with_answers(network: Network, answers: tuple[str, ...], concluded: tuple[Op, ...]) -> Network:
     """The network whose `answers` are words. Its own values of these names are renamed, in case it reads them too."""
-    numbers = (name for op in concluded if op.kind in OF_NUMBERS for name in op.inputs)
+    numbers = (op.inputs[0] for op in concluded if op.kind in OF_NUMBERS)
     given = {*network.inputs, *(output for op in network.prepared for output in op.outputs)}
     named = {name: f"{name}::in_network" for name in answers}
     nodes = tuple(node.renamed(named) for node in network.nodes)

@@ -15,7 +15,17 @@ import numpy.typing as npt
 import onnx
 from onnx import helper
 
-from dsa_sched.frontend.integers.words import BOOL, GATHERS, WIDE, Rule, Unprepared, WordMaker, linear_places
+from dsa_sched.frontend.integers.words import (
+    BOOL,
+    GATHERS,
+    PLACES,
+    WIDE,
+    Rule,
+    Unprepared,
+    WordMaker,
+    block_of,
+    linear_places,
+)
 from dsa_sched.frontend.network.constant_folding import runtime_session
 from dsa_sched.frontend.network.network import FLOATING, Network, Node, node_proto
 from partitioner.ir.graph import Attribute
@@ -191,8 +201,32 @@ def _reduce(maker: WordMaker, node: Node, output: str) -> None:
     if along != list(range(along[0], along[-1] + 1)):
         raise Unprepared
     given = {**_lines(shape, along[0], along[-1] + 1), "last": node.integer("select_last_index", 0)}
+    block = block_of(shape[-1]) if node.op_type in PLACES and along == [len(shape) - 1] else None
+    if block is not None and node.inputs[0] in maker.numbers and node.inputs[0] not in maker.network.constants:
+        maker.roots[output] = _place_by_blocks(maker, node, output, block)
+        return
     word, function = maker.word(node.inputs[0]), REDUCED[node.op_type]
     maker.roots[output] = maker.fresh(node, "reduce", (word,), maker.shape(output), {"function": function, **given})
+
+
+def _place_by_blocks(maker: WordMaker, node: Node, output: str, block: int) -> str:
+    """The place of the extreme of each line of computed numbers: that of its block among the blocks' extremes, which
+    the network finds, and its place in this block."""
+    *outer, extent = maker.shape(node.inputs[0])
+    lines, last, function = prod(outer), node.integer("select_last_index", 0), REDUCED[node.op_type]
+
+    def best(words: str, count: int) -> str:
+        given: dict[str, Attribute] = {"function": function, "outer": lines, "count": count, "inner": 1, "last": last}
+        return maker.fresh(node, "reduce", (words,), (lines,), given)
+
+    extremes = maker.ordered(maker.best_of_blocks(node.inputs[0], PLACES[node.op_type], block))
+    chosen = best(extremes, extent // block)
+    first = maker.function(node, "mul", (chosen, maker.constant(node, np.array(block))), (lines,))
+    spread = maker.taken(node, first, np.repeat(np.arange(lines), block))
+    steps = (np.arange(lines)[:, None] * extent + np.arange(block)).reshape(-1)
+    places = maker.function(node, "add", (spread, maker.constant(node, steps)), (lines * block,))
+    inside = best(maker.ordered_at(node, node.inputs[0], places, lines), block)
+    return maker.function(node, "add", (first, inside), maker.shape(output))
 
 
 def _concat(maker: WordMaker, node: Node, output: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import prod
+from math import isqrt, prod
 
 import numpy as np
 import numpy.typing as npt
@@ -31,11 +31,26 @@ MOST_WORDS = 1 << 20
 GATHERS = onnx_names(Trait.GATHERS)
 
 
+PLACES: Mapping[str, str] = {"ArgMax": "ReduceMax", "ArgMin": "ReduceMin"}
+"""Operators that say where an extreme is, and those that say what it is."""
+LEAST_BLOCKED = 512
+"""Extent from which on a search looks at the extremes of blocks first."""
+
+
+def block_of(extent: int) -> int | None:
+    """The divisor of an extent with which it takes least time to look at all blocks' extremes and at one block; None
+    where it is no less than a quarter of the extent."""
+    if extent < LEAST_BLOCKED:
+        return None
+    small = [number for number in range(1, isqrt(extent) + 1) if extent % number == 0][-1]
+    return small if 4 * (small + extent // small) <= extent else None
+
+
 class Unprepared(Exception):
     """Raised where a value cannot be made of words, with the reason."""
 
 
-Mark = tuple[int, dict[str, str], dict[str, Array], dict[str, Value]]
+Mark = tuple[int, int, dict[str, str], dict[str, Array], dict[str, Value]]
 """State of a maker at one moment."""
 
 
@@ -43,7 +58,8 @@ Mark = tuple[int, dict[str, str], dict[str, Array], dict[str, Value]]
 class WordMaker:
     """Makes prepared operators. `integers` are inputs; `able` are values that words can be made of, by `rules`; `roots`
     are the words that hold a value; `constants` and `values` are further ones. `chosen` are integer results of computed
-    numbers; nodes that read those numbers read them as words in the same order (`ordered`).
+    numbers; nodes that read those numbers read them as words in the same order (`ordered`). `nodes` make further
+    numbers of them, in the network.
     """
 
     network: Network
@@ -53,6 +69,7 @@ class WordMaker:
     able: set[str] = field(init=False)
     numbers: frozenset[str] = field(init=False)
     ops: list[Op] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
     constants: dict[str, Array] = field(default_factory=dict)
     values: dict[str, Value] = field(default_factory=dict)
     roots: dict[str, str] = field(default_factory=dict)
@@ -71,7 +88,7 @@ class WordMaker:
         if node.op_type not in self.rules:
             return False
         if node.outputs[0] in self.chosen:
-            return all(prod(self.shape(name)) <= MOST_WORDS for name in (*node.inputs, *node.outputs) if name)
+            return self._few_chosen(node)
         if not any(name in self.able for name in node.inputs):
             return False
         known = all(not name or name in self.able or name in self.network.constants for name in node.inputs) and all(
@@ -83,17 +100,28 @@ class WordMaker:
             if name
         )
 
+    def _few_chosen(self, node: Node) -> bool:
+        """Whether scalar loops have time for a node that chooses: for all numbers, or for blocks of them."""
+        sizes = [prod(self.shape(name)) for name in (*node.inputs, *node.outputs) if name]
+        shape = self.shape(node.inputs[0])
+        last = node.op_type in PLACES and shape and node.integer("axis", 0) % len(shape) == len(shape) - 1
+        blocked = block_of(shape[-1]) if last else None
+        if blocked is not None:
+            sizes[0] = max(sizes[0] // blocked, sizes[0] // shape[-1] * blocked)
+        return max(sizes) <= MOST_WORDS
+
     def mark(self) -> Mark:
         """The present state, to return to where something cannot be made after all."""
-        return len(self.ops), dict(self.roots), dict(self.constants), dict(self.values)
+        return len(self.ops), len(self.nodes), dict(self.roots), dict(self.constants), dict(self.values)
 
     def back_to(self, mark: Mark) -> None:
         """Return to the state at a mark."""
-        count, self.roots, self.constants, self.values = mark
-        del self.ops[count:]
+        count, nodes, self.roots, self.constants, self.values = mark
+        del self.ops[count:], self.nodes[nodes:]
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return self.network.shape(name)
+        known = self.network.known_shape(name)
+        return self.values[name].shape if known is None and name in self.values else self.network.shape(name)
 
     def dtype(self, name: str) -> int:
         """TensorProto type of a value, computed or constant."""
@@ -151,6 +179,35 @@ class WordMaker:
         self.values[words] = Value(self.shape(name), INT32)
         self.ops.append(Op(words, kind, (name,), (words,), (("of", name),), (), 0, "Cast"))
         return words
+
+    def ordered_at(self, node: Node, name: str, index: str, lines: int) -> str:
+        """The words of `ordered` for computed numbers at linear places, of which each line of the numbers has as many
+        as the others."""
+        self.count += 1
+        words = f"{node.outputs[0]}::words{self.count}"
+        self.values[words] = Value(self.values[index].shape, INT32)
+        given: tuple[tuple[str, Attribute], ...] = (("of", name), ("lines", lines))
+        self.ops.append(Op(words, "ordered", (name, index), (words,), given, (), 0, "Cast"))
+        return words
+
+    def best_of_blocks(self, name: str, op_type: str, block: int) -> str:
+        """The extremes of all blocks of computed numbers along the last axis, as the network finds them."""
+        shape, dtype = self.shape(name), self.dtype(name)
+        parts, best = f"{name}::blocks{block}", f"{name}::{op_type}{block}"
+        if best not in self.values:
+            extents = np.array([*shape[:-1], shape[-1] // block, block])
+            self.constants |= {f"{parts}::shape": extents, f"{best}::axes": np.array([-1])}
+            self.values |= {
+                f"{parts}::shape": Value(extents.shape, INT64),
+                f"{best}::axes": Value((1,), INT64),
+                parts: Value(tuple(map(int, extents)), dtype),
+                best: Value((*shape[:-1], shape[-1] // block), dtype),
+            }
+            self.nodes += [
+                Node(parts, "Reshape", (name, f"{parts}::shape"), (parts,)),
+                Node(best, op_type, (parts, f"{best}::axes"), (best,), (("keepdims", 0),)),
+            ]
+        return best
 
     def stored(self, name: str, array: Array) -> str:
         limits = np.iinfo(np.int32)
