@@ -74,15 +74,23 @@ def ops(chip: str | Path | Chip) -> tuple[Support, ...]:
 
 
 def compile(model: str | Path | ModelProto, chip: str | Path | Chip, **options: Unpack[Options]) -> Artifact:
-    """Compile an ONNX file (or a network of the zoo, by name, or a model in memory, which gets names and shapes) for a
-    chip (its name, its file, or one loaded).
+    """Compile an ONNX file (or a network of the zoo, by name, or a model in memory, which is not changed) for a chip
+    (its name, its file, or one loaded).
 
     `Options` says what the options are.
     """
     from dsa_sched.builds.build import build
 
     with python_names():
-        return build(model, _chip(chip), compile_options(options), progress_of(options), _cache(options)).artifact
+        own = model if isinstance(model, str | Path) else _copied(model)
+        return build(own, _chip(chip), compile_options(options), progress_of(options), _cache(options)).artifact
+
+
+def _copied(model: ModelProto) -> ModelProto:
+    """A model that may be changed: compiling gives names and shapes to it."""
+    copy = type(model)()
+    copy.CopyFrom(model)
+    return copy
 
 
 def load(folder: str | Path) -> Artifact:

@@ -13,7 +13,7 @@ from dsa_sched.api.results import TimingReport
 from dsa_sched.artifact.format import Artifact
 
 NETWORK = "qwen3-mini"
-WORDS, HIDDEN, LAYERS, CACHE_BYTES = 96, 64, 2, 2 * 64 * 16 * 2
+WORDS, HIDDEN, LAYERS, CACHE_BYTES = 96, 64, 2, 2 * 96 * 16 * 2
 
 
 @cache

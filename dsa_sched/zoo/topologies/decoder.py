@@ -47,7 +47,7 @@ class Turning:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
+class DecoderShape:
     """`layers` of `width`; `heads` of queries share `groups` of keys and values of `depth`; the MLP has `inner` values.
     Of a cache there are `room` rows. `normed` queries and keys have norms of their own.
 
@@ -76,31 +76,38 @@ class _Shape:
         return not self.window or layer % self.period == self.period - 1
 
 
-QWEN = _Shape("qwen3_0_6b", 151_936, 28, 1024, 16, 8, 128, 3072, 2048, Turning(1e6), normed=True, dtype=np.float16)
+QWEN = DecoderShape(
+    "qwen3_0_6b", 151_936, 28, 1024, 16, 8, 128, 3072, 2048, Turning(1e6), normed=True, dtype=np.float16
+)
 """28 layers of 1024, 596 million parameters."""
-LLAMA = _Shape(
+LLAMA = DecoderShape(
     "llama3_2_1b", 128_256, 16, 2048, 32, 8, 64, 8192, 2048, Turning(5e5, slower=32.0), epsilon=1e-5, dtype=np.float16
 )
 """16 layers of 2048, 1,236 million parameters."""
-GEMMA = _Shape(
+GEMMA = DecoderShape(
     "gemma3_270m", 262_144, 18, 640, 4, 1, 256, 2048, 2048, Turning(1e6), normed=True, window=512, dtype=np.float16
 )
 """18 layers of 640, 268 million parameters, most of them in the table of words."""
-QWEN_MINI = _Shape("qwen3-mini", 96, 2, 64, 4, 2, 16, 96, 64, Turning(1e4), normed=True)
-LLAMA_MINI = _Shape("llama3_2-mini", 96, 2, 64, 4, 2, 16, 128, 64, Turning(1e3, slower=4.0, known=64), epsilon=1e-5)
-GEMMA_MINI = _Shape("gemma3-mini", 128, 2, 40, 4, 1, 16, 96, 64, Turning(1e4), normed=True, window=16, period=2)
+QWEN_MINI = DecoderShape("qwen3-mini", 96, 2, 64, 4, 2, 16, 96, 96, Turning(1e4), normed=True)
+LLAMA_MINI = DecoderShape(
+    "llama3_2-mini", 96, 2, 64, 4, 2, 16, 128, 96, Turning(1e3, slower=4.0, known=64), epsilon=1e-5
+)
+GEMMA_MINI = DecoderShape("gemma3-mini", 128, 2, 40, 4, 1, 16, 96, 96, Turning(1e4), normed=True, window=16, period=2)
 
 
 class _Decoder(SequenceBuilder):
-    """Nodes of a decoder, and the values that all layers share."""
+    """Nodes of a decoder, and the values that all layers share. It reads the numbers of words, or states in the place
+    of words."""
 
-    def __init__(self, shape: _Shape) -> None:
+    def __init__(self, shape: DecoderShape, states: bool) -> None:
         super().__init__(shape.name, OPSET, shape.dtype)
         self.shape = shape
-        ids = self.integer_input("ids", ("batch", "sequence"), Indices((shape.words,)))
+        if states:
+            self.source = self.input("states", ("batch", "sequence", shape.width))
+        else:
+            self.source = self.integer_input("ids", ("batch", "sequence"), Indices((shape.words,)))
         self.begin = self.integer_input("begin", ("batch",), Range(0, shape.room // 2))
-        self.ids = ids
-        rows = self.node("Shape", "rows", [ids], start=1, end=2)
+        rows = self.node("Shape", "rows", [self.source], start=1, end=2)
         self.length = self.node("Add", "length", [self.begin, rows])
         steps = self.node("Range", "steps", [self.index(0), self.node("Squeeze", "row_count", [rows]), self.index(1)])
         first = self.node("Unsqueeze", "first", [self.begin, self.integers(1)])
@@ -140,17 +147,39 @@ class _Decoder(SequenceBuilder):
         return self.node("Greater", "near", [columns, oldest])
 
 
-def _topology(shape: _Shape) -> onnx.ModelProto:
-    net = _Decoder(shape)
+def decoder_topology(shape: DecoderShape) -> onnx.ModelProto:
+    """The whole network."""
+    net = _Decoder(shape, states=False)
     table = net.weight("words.weight", shape.words, shape.width, gain=WORD_GAIN)
-    x = net.node("Gather", "words", [table, net.ids], axis=0)
+    x = net.node("Gather", "words", [table, net.source], axis=0)
     if shape.window:
         x = net.node("Mul", "words.scaled", [x, net.number(sqrt(shape.width))])
-    for layer in range(shape.layers):
+    x = _layers(net, x)
+    return net.build(_token(net, x, net.transpose("words.columns", table, 1, 0)), *net.presents)
+
+
+def layers_topology(shape: DecoderShape) -> onnx.ModelProto:
+    """The layers alone, from states to states."""
+    net = _Decoder(shape, states=True)
+    return net.build(_layers(net, net.source), *net.presents)
+
+
+def head_topology(shape: DecoderShape) -> onnx.ModelProto:
+    """What follows the layers: from states to tokens."""
+    net = _Decoder(shape, states=True)
+    columns = net.weight("words.columns", shape.width, shape.words)
+    return net.build(_token(net, net.source, columns))
+
+
+def _layers(net: _Decoder, x: str) -> str:
+    for layer in range(net.shape.layers):
         x = _layer(net, layer, x)
-    last = net.rms_norm("norm", x, shape.width)
-    scores = net.node("MatMul", "scores", [last, net.transpose("words.columns", table, 1, 0)])
-    return net.build(net.node("ArgMax", "token", [scores], axis=-1, keepdims=0), *net.presents)
+    return x
+
+
+def _token(net: _Decoder, x: str, columns: str) -> str:
+    scores = net.node("MatMul", "scores", [net.rms_norm("norm", x, net.shape.width), columns])
+    return net.node("ArgMax", "token", [scores], axis=-1, keepdims=0)
 
 
 def _layer(net: _Decoder, layer: int, x: str) -> str:
@@ -195,4 +224,4 @@ def _gated(net: _Decoder, name: str, x: str) -> str:
     return net.linear(f"{name}.down", both, shape.inner, shape.width, bias=False)
 
 
-NETWORKS = topologies(_topology, QWEN, LLAMA, GEMMA, QWEN_MINI, LLAMA_MINI, GEMMA_MINI)
+NETWORKS = topologies(decoder_topology, QWEN, LLAMA, GEMMA, QWEN_MINI, LLAMA_MINI, GEMMA_MINI)
