@@ -184,10 +184,11 @@ def goals_of(rows: Sequence[Row]) -> Iterator[Goal]:
         wanted = FIRST_SHARE if row["rows"] > 1 else STEP_SHARE
         if row["weights"] == "fp16":
             yield Goal(f"share of the bound: {row['case']}", wanted, row["bound_cycles"] / row["cycles"])
-    rates = {(row["network"], row["cached"], row["weights"]): row["tokens_per_second"] for row in rows}
+    rated = [row for row in rows if row["tokens_per_second"]]
+    rates = {(row["network"], row["cached"], row["weights"]): row["tokens_per_second"] for row in rated}
     for (network, cached, weights), rate in rates.items():
         other = rates.get((network, cached, "fp16"))
-        if weights == "int8" and rate and other:
+        if weights == "int8" and other:
             yield Goal(f"int8 weights over fp16: {network}, {cached:,} rows cached", INT8_TIMES, rate / other)
 
 
