@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from codegen.neuralscale.emit.descriptors import CHAINS
 from codegen.neuralscale.emit.expansion import Body
 from codegen.neuralscale.emit.integer_loops import INTEGER_PREFIX
 from hw_models.parts import InstructionCache
@@ -25,7 +26,7 @@ WORD_BYTES = 4
 
 def _words(instr: Instr, executed: int, known: dict[tuple[str, tuple[tuple[str, int], ...]], int]) -> int:
     """How many instructions lie in memory for those that are executed."""
-    if instr.opcode != "dma.gather" and not instr.opcode.startswith(INTEGER_PREFIX):
+    if instr.opcode not in CHAINS and not instr.opcode.startswith(INTEGER_PREFIX):
         return executed
     key = (instr.opcode, instr.operands)
     if key not in known:

@@ -25,7 +25,8 @@ class Options(TypedDict, total=False):
     `level` is the name of a planner ("O0" to "O3", "streamed", "astitch") or "auto" (default), which keeps the fastest
     program by the cycle model; `effort` ("fast", "normal", "high") says how much auto tries, `spill` chooses values
     that leave the cores at O3. `batch` replaces the leading dimension of every input, `shape` the shapes of inputs by
-    name; inputs in `bind` become constants. `clusters` divide the batch, and each runs its share in passes of
+    name; inputs in `bind` become constants, and `state` names outputs with the inputs whose next values they are (pairs
+    like present.0.key and past.0.key are found). `clusters` divide the batch, and each runs its share in passes of
     `per_pass` items (a number, or "auto"). With `schedule`, instructions are ordered so that engines work at the same
     time; with `roll`, machine code has loops (None for both: where it is best). With `keep_values`, every value that
     reaches the main memory keeps a place of its own. For GPUs, `force_group` names layers that become one kernel, and
@@ -40,6 +41,7 @@ class Options(TypedDict, total=False):
     batch: int | None
     shape: Mapping[str, tuple[int, ...]]
     bind: Mapping[str, tuple[int | float, ...]]
+    state: Mapping[str, str]
     clusters: int
     per_pass: int | Literal["auto"] | None
     schedule: bool | None
@@ -73,6 +75,7 @@ def compile_options(options: Options) -> CompileOptions:
         roll=options.get("roll"),
         bindings=tuple((name, tuple(values)) for name, values in options.get("bind", {}).items()),
         jobs=options.get("jobs"),
+        state=tuple(options.get("state", {}).items()),
     )
 
 

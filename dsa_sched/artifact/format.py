@@ -59,6 +59,9 @@ PLAN_FILE = "plan.txt"
 GRAPH_FILE = "graph.txt"
 """Texts for readers. Artifacts of older versions have no graph."""
 
+NEWER = ("indices", "state_of", "state_pairs")
+"""Fields that older manifests do not have."""
+
 Array = npt.NDArray[np.generic]
 Parsed = TypeVar("Parsed")
 
@@ -151,9 +154,9 @@ class Manifest(Entry):
 
 
 def _without_empty(value: object) -> object:
-    """The manifest as JSON without empty lists of indices, which older manifests did not have."""
+    """The manifest as JSON without empty fields that older manifests did not have."""
     if isinstance(value, dict):
-        return {name: _without_empty(part) for name, part in value.items() if name != "indices" or part}
+        return {name: _without_empty(part) for name, part in value.items() if name not in NEWER or part}
     return [_without_empty(part) for part in value] if isinstance(value, list) else value
 
 

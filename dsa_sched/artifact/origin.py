@@ -32,6 +32,9 @@ class OptionsEntry(Entry):
     roll: bool | None
     force_group: tuple[str, ...]
     tune: bool
+    state_pairs: Annotated[dict[str, str], Field(default_factory=dict)]
+    """Inputs by the outputs that are said to be their next values. Absent in older manifests, and where there are
+    none."""
 
 
 class ChosenEntry(Entry):

@@ -40,13 +40,15 @@ class TensorEntry(Entry):
     device axis i holds; the device array is dense and row-major in that order, `device_dtype`, at `address`."""
 
     name: str
-    kind: Literal["input", "output", "constant", "value", "alias", "probe"]
+    kind: Literal["input", "output", "constant", "value", "alias", "state", "probe"]
     shape: tuple[Extent, ...]
     dtype: Dtype
     layout: tuple[int, ...]
     device_dtype: Dtype
     address: int = Field(ge=0, lt=1 << 40)
     bytes: int = Field(ge=0, lt=1 << 40)
+    state_of: str = ""
+    """Of a `state`, the input whose next value it is and in whose place it lies: nobody has to copy it."""
     indices: tuple[IndexBounds, ...] = ()
     """Bounds of an input's elements that choose rows of tables."""
 

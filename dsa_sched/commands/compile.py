@@ -190,9 +190,8 @@ def _print_early(model: str, described: Chip, options: CompileOptions, stage: st
         if stage == "graph" and options.clusters == 1 and options.per_pass is None:
             steps.say("reading the model")
             target = generator_of(described) or GenericTarget(described.isa)
-            read = load_model(
-                model, dict(options.shapes), options.batch, reader_of(described, target), dict(options.bindings)
-            )
+            given = dict(options.shapes), options.batch, reader_of(described, target), dict(options.bindings)
+            read = load_model(model, *given, dict(options.state))
             text = str(read.graph)
         else:
             planned = plan_model(model, described, options, steps.say)

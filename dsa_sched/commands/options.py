@@ -86,6 +86,20 @@ class BindOption(click.ParamType[Binding]):
         return name, tuple(known)
 
 
+class StateOption(click.ParamType[tuple[str, str]]):
+    """One `--state`: an output and the input whose next value it is."""
+
+    name = "OUTPUT=INPUT"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        output, _, name = str(value).rpartition("=")
+        if not output or not name:
+            self.fail(f"{value!r} is not OUTPUT=INPUT, for example present_key=past_key", param, ctx)
+        return output, name
+
+
 def _element(text: str) -> int | float | None:
     """A number or a truth value; None for other texts."""
     truths = {"true": 1, "false": 0}
@@ -218,6 +232,13 @@ def planning_options(command: AnyFunction) -> AnyFunction:
             metavar="N",
             help=f"At {AUTO}: how many processes work at once. The result is the same for every number. Default: one "
             "per core of this machine, or as many as the environment variable DSA_SCHED_JOBS says.",
+        ),
+        click.option(
+            "--state",
+            type=StateOption(),
+            multiple=True,
+            help="An output that is an input's next value, which may then be written in its place. Pairs like "
+            "present.0.key=past.0.key are found. May be repeated.",
         ),
         force_group_option,
         tune_option,

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -100,10 +101,12 @@ def load_model(
     batch: int | None = None,
     judge: Judge | None = None,
     bindings: Bindings | None = None,
+    state: Mapping[str, str] | None = None,
 ) -> Model:
     """Read, check, simplify and build. `batch` replaces the leading dimension of every input. A model in memory is
     changed: its nodes get names, its inputs the shapes, its quantised operators one spelling. Inputs among the
-    `bindings` become constants; in an opened model they are constants already.
+    `bindings` become constants; in an opened model they are constants already. `state` are outputs with the inputs
+    whose next values they are, besides those that names tell.
 
     The graph is as the target of `judge` wants it; without one, as an unknown target wants it. Raises
     ModelError: file, shape, batch or operators that cannot be compiled; all operators at once, with those that the chip
@@ -114,7 +117,7 @@ def load_model(
     if file.refused:
         refused = (*file.refused, *_rest_refused(file, shapes or {}, batch, judge))
         raise _unsupported(who, file.model, refused, judge)
-    source, network = _simplified(file.model, shapes or {}, batch, judge)
+    source, network = _simplified(file.model, shapes or {}, batch, judge, state or {})
     built, refused = _judged(network, file.model, judge)
     if built is None or refused:
         raise _unsupported(who, file.model, refused, judge)
@@ -210,14 +213,18 @@ def read_source(
 
 
 def _simplified(
-    model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None, judge: Judge
+    model: onnx.ModelProto,
+    shapes: Mapping[str, tuple[int, ...]],
+    batch: int | None,
+    judge: Judge,
+    state: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[onnx.ModelProto, Network]:
     """The network, and the model whose nodes and values it has: `model`, or a copy."""
     wants, values = judge.wants, _with_shapes(model, shapes, batch)
     if wants.int8:
         model = with_pairs(model, values)
     network = replace(fold_constants(model, values), rounding=wants.rounding)
-    network = with_caches(quantised(network, wants, judge.packing))
+    network = with_caches(quantised(network, wants, judge.packing), state, wants.words)
     network = prepare(with_row_lookups(network)) if wants.words else network
     require_whole(wants.whole)
     return model, simplify(network, wants)

@@ -220,7 +220,8 @@ def _loader(
 ) -> Callable[[int | None], Model]:
     """Function that loads the model for a given number of items."""
     judge = judge_of(chip, target)
-    return lambda batch: load_model(source, dict(options.shapes), batch, judge, dict(options.bindings))
+    shapes, bindings, state = dict(options.shapes), dict(options.bindings), dict(options.state)
+    return lambda batch: load_model(source, shapes, batch, judge, bindings, state)
 
 
 def _is_timed(target: AcceptingTarget, options: CompileOptions) -> TypeGuard[TileTarget]:

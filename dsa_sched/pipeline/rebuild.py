@@ -69,7 +69,7 @@ def reloaded(artifact: Artifact, source: str | Path | None = None) -> Model:
     named = str(source or artifact.model_path or artifact.origin.network or _found(artifact))
     target = target_of(chip)
     batch = artifact.plan.batch_per_cluster if asked.batch is not None else None
-    model = load_model(named, asked.shapes, batch, judge_of(chip, target), asked.bind)
+    model = load_model(named, asked.shapes, batch, judge_of(chip, target), asked.bind, asked.state_pairs)
     if model.sha256 != artifact.manifest.model_sha256:
         raise ModelError(
             named,
@@ -120,6 +120,7 @@ def _options_again(artifact: Artifact) -> CompileOptions:
         force_groups=asked.force_group,
         roll=asked.roll,
         bindings=tuple(asked.bind.items()),
+        state=tuple(asked.state_pairs.items()),
     )
 
 

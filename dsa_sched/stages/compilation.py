@@ -260,6 +260,7 @@ class Compilation:
             device_dtype=tensor.dtype,  # type: ignore[arg-type]
             address=self.target.address(placement.memory, placement.offset_bytes),
             bytes=placement.size_bytes,
+            state_of=placement.of if placement.kind == "state" else "",
             indices=self._indices.get(placement.tensor, ()),
         )
 
@@ -360,4 +361,5 @@ def options_entry(options: CompileOptions) -> OptionsEntry:
         roll=options.roll,
         force_group=options.force_groups,
         tune=options.tune,
+        state_pairs=dict(options.state),
     )

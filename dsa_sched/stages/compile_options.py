@@ -31,7 +31,8 @@ class CompileOptions:
     `keep_values`, nothing in the main memory is overwritten once it is written. `force_groups` are groups that a target
     of whole groups makes whatever they cost, as `A,B,C` or `A,B,C:FAMILY`; with `tune`, candidates of each group are
     timed on the device. Machine code has loops, and one text for all cores, where the target can, unless `roll` is
-    False; with True it must. Inputs among the `bindings` are constants with these elements. Level auto uses up to
+    False; with True it must. Inputs among the `bindings` are constants with these elements; `state`
+    are outputs with the inputs whose next values they are, besides those that names tell. Level auto uses up to
     `jobs` processes (None for all cores of the machine), which changes nothing but the time that it takes. Raises
     ModelError for an unknown effort and for less than one process.
     """
@@ -51,6 +52,7 @@ class CompileOptions:
     roll: bool | None = None
     bindings: tuple[tuple[str, tuple[int | float, ...]], ...] = ()
     jobs: int | None = None
+    state: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         if self.effort not in EFFORTS:

@@ -9,7 +9,7 @@ them: of two logits that differ by less than rounding, either may be the greates
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +19,10 @@ from onnx import helper
 from dsa_sched.frontend import Model
 from dsa_sched.frontend.network.refusals import node_reads
 from dsa_sched.stages.compilation import Compilation
-from dsa_sched.verification.evidence import Dump, Feed
+from dsa_sched.verification.evidence import Dump, Feed, Loads, comparable, file_name, of_file
 from dsa_sched.verification.onnx_reference import OnnxReference
 from isched.program.target import Prepares
+from partitioner.ir.graph import Op
 
 Array = npt.NDArray[np.generic]
 
@@ -64,8 +65,35 @@ def wrong_prepared(compilation: Compilation, dump: Dump, exact: Feed, number: in
         else:
             yield from _different(who, stored, reference, "in the reference")
 
+    for op in graph.concluded:
+        if op.kind == "assign":
+            yield from _misplaced(compilation, op, read, exact, number)
     for name, reference in answers_of_stored(compilation.model, dump, exact).items():
         yield from _different(f"output {name}, input {number}", read(name), reference, "in the reference")
+
+
+def as_given(compilation: Compilation, dumps: tuple[Dump, ...], loads: Sequence[Loads]) -> tuple[Dump, ...]:
+    """What runs left, with the inputs in whose places their next values lie as they were given."""
+    written = [compilation.artifact.tensor(name) for name in compilation.model.graph.in_place.values()]
+    return tuple(
+        {**dump, **{entry.name: load[entry.address] for entry in written if entry.name in dump}}
+        for dump, load in zip(dumps, loads, strict=True)
+    )
+
+
+def _misplaced(
+    compilation: Compilation, op: Op, read: Callable[[str], Array], exact: Feed, number: int
+) -> Iterator[str]:
+    """A sentence where the reference's rows, written where ours were, are not its next value of a cache."""
+    model, target, (cache, update, places) = compilation.model, compilation.target, op.inputs
+    result, dtype = op.outputs[0], model.graph.by_name[cache].dtype
+    if not all(comparable(model, name, exact) for name in (cache, update, result)):
+        return
+    theirs = {name: of_file(model, name, exact[file_name(model, name)]).astype(dtype)
+              for name in (cache, update, result)}  # fmt: skip
+    assert isinstance(target, Prepares)  # otherwise nothing is concluded
+    made = target.emulate_prepared(model.graph, op, lambda name: read(name) if name == places else theirs[name])
+    yield from _different(f"places of {op.source} {op.name}, input {number}", made, theirs[result], "in the reference")
 
 
 def _different(who: str, stored: Array, expected: Array, where: str) -> Iterator[str]:

@@ -69,7 +69,7 @@ from dsa_sched.verification.floors import Floors, start_floors, stored_type
 from dsa_sched.verification.inputs import seeded_or_given
 from dsa_sched.verification.masked_values import held_in_range, leaves_range
 from dsa_sched.verification.onnx_reference import OnnxReference, RefusedInput
-from dsa_sched.verification.prepared_values import prepared_names, wrong_prepared
+from dsa_sched.verification.prepared_values import as_given, prepared_names, wrong_prepared
 from dsa_sched.verification.samples import SampledValues, Samples, check_level, check_samples
 from dsa_sched.verification.tolerances import LAYER_BOUND, LogitsResult, judge_logits
 from dsa_sched.verification.value_ranges import range_sentences
@@ -261,7 +261,7 @@ def verify_compiled(
             ends_of = tuple(entry.name for entry in shipped.manifest.outputs)
             of_feeds = [shipped.encode(feed) for feed in feeds]
             finish_shipped = start(shipped, of_feeds, [ends_of] * len(feeds), "ran the artifact on input")
-        ours = stored = start(whole.artifact, loads, names, "ran the network on input")()
+        ours = stored = as_given(whole, start(whole.artifact, loads, names, "ran the network on input")(), loads)
         outputs = finish_shipped() if finish_shipped is not None else None
         same = compare_shipped(shipped, outputs, ours) if shipped is not None else None
         clock.lap("network")
@@ -273,7 +273,8 @@ def verify_compiled(
         values = stored_values(judged)
         if plain:
             loads = [plain.artifact.encode(feed) for feed in feeds]
-            stored = start(plain.artifact, loads, [values] * len(feeds), f"ran level {O0.name} on input")()
+            done = start(plain.artifact, loads, [values] * len(feeds), f"ran level {O0.name} on input")()
+            stored = as_given(plain, done, loads)
             clock.lap(f"level {O0.name}")
         probes = [probe_loads(isolated, *of_input) for of_input in zip(feeds, stored, exact, strict=True)]
         finish = start(isolated.artifact, probes, [values] * len(feeds), "ran each layer by itself on input")

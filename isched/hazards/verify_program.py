@@ -9,7 +9,8 @@ of a core and a DMA transfer of its own. Inside a core the hardware orders the r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
 
@@ -108,7 +109,7 @@ def _first_race(steps: OrderedSteps, groups: _Groups, earlier: Earlier) -> tuple
 
 def _check_rules(program: Program, touches: Touches, chip: Chip) -> None:
     """Require that its engine and memory allow every access."""
-    rules = _Rules.of(chip)
+    rules, kept = _Rules.of(chip), _Kept.of(program)
     checked: set[tuple[str, int]] = set()
     for core, (stream, lists) in enumerate(zip(program.streams, touches.streams, strict=True)):
         for index, (instr, touched) in enumerate(zip(stream.instrs, lists.tolist(), strict=True)):
@@ -120,6 +121,10 @@ def _check_rules(program: Program, touches: Touches, chip: Chip) -> None:
                 for region in regions:
                     if problem := rules[region.memory].problem(instr.engine, region, write):
                         raise PlanError(program.who(core, index), needs=problem, has=str(region))
+            for region in instr.writes:
+                if overwritten := kept.within(region):
+                    needs = f"{overwritten} as it was given, of which no next value has its place"
+                    raise PlanError(program.who(core, index), needs=needs, has=f"writes in {region}")
 
 
 def _check_own_memories(program: Program, touches: Touches, chip: Chip) -> None:
@@ -151,6 +156,36 @@ def _race(program: Program, steps: OrderedSteps, before: int, step: int) -> Plan
         needs = "a barrier between accesses of two cores, or of a core and its DMA"
     other = f"core {stream.core} {instr.opcode} ({instr.source})"
     return PlanError(program.who(core, index), needs=needs, has=f"{other} not known to be over")
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Tensors that are given and that no instruction may write, in order of their ends: their names, first bytes and
+    ends, by memory."""
+
+    places: Mapping[str, tuple[tuple[str, ...], tuple[int, ...], tuple[int, ...]]]
+
+    @staticmethod
+    def of(program: Program) -> _Kept:
+        """All inputs and constants but inputs whose next values are written in their places."""
+        written = {place.of for place in program.placements if place.kind == "state"}
+        found: dict[str, list[tuple[int, int, str]]] = {}
+        for place in program.placements:
+            if place.kind in INITIALISED and place.tensor not in written and place.size_bytes:
+                end = place.offset_bytes + place.size_bytes
+                found.setdefault(place.memory, []).append((end, place.offset_bytes, place.tensor))
+        columns = {memory: tuple(zip(*sorted(rows), strict=True)) for memory, rows in found.items()}
+        return _Kept({memory: (names, starts, ends) for memory, (ends, starts, names) in columns.items()})
+
+    def within(self, region: Region) -> str:
+        """The first of them of which a region has bytes; empty where there is none."""
+        if region.memory not in self.places:
+            return ""
+        names, starts, ends = self.places[region.memory]
+        at = bisect_right(ends, region.offset_bytes)
+        if at == len(ends) or starts[at] >= region.end_bytes:
+            return ""
+        return names[at]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@
     steps of a plan whose kernels are whole groups ----------------------> lifetimes --pack--> placements
 
 Constants, inputs and outputs have places of their own. A value has an address only if the plan really stores it in the
-main memory; it shares the address with values that live before it is written or after it was read. A view is an alias.
+main memory; it shares the address with values that live before it is written or after it was read. A view is an alias,
+and a result that is an input's next value, written in its place, is its `state`.
 """
 
 from __future__ import annotations
@@ -82,7 +83,8 @@ def _placed(
 ) -> tuple[TensorPlacement, ...]:
     graph, main, named = ctx.graph, ctx.roles.main, roots(ctx.graph)
     names = sorted(graph.tensors, key=lambda tensor: not tensor.constant)
-    given = {*graph.fed, *(name for op in (*graph.prepared, *graph.concluded) for name in op.outputs)} - set(absent)
+    words = (name for op in (*graph.prepared, *graph.concluded) for name in op.outputs)
+    given = {*graph.fed, *words} - {*absent, *graph.in_place}
     own = [tensor.name for tensor in names if tensor.constant or tensor.name in given]
     ends = {named[name] for name in graph.outputs}
     stored = [tensor.name for tensor in names if tensor.name in lives.spans and tensor.name not in own]
@@ -141,6 +143,8 @@ def _written(entry: LayerLayout, main: str) -> list[str]:
 
 
 def _kind(graph: Graph, named: Mapping[str, str], name: str) -> str:
+    if name in graph.in_place:
+        return "state"
     if named[name] != name:
         return "alias"
     if graph.by_name[name].constant:

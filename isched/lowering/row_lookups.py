@@ -56,9 +56,10 @@ def row_runs(graph: Graph, op: Op, place: Place) -> tuple[RowRun, ...]:
 
 
 def _row_axes(graph: Graph, op: Op) -> int:
-    """Number of last axes of a lookup's result that are a row of its table; 0 where a row is not made of whole axes."""
+    """Number of last axes of a lookup's result that are a row of its table, one per index; 0 where a row is not made of
+    whole axes."""
     shape = graph.by_name[op.outputs[0]].shape
-    size = prod(graph.by_name[op.inputs[0]].shape) // int(op.number("rows"))
+    size = prod(shape) // prod(graph.by_name[op.inputs[1]].shape)
     for axes in range(1, len(shape)):
         if prod(shape[-axes:]) == size:
             return axes

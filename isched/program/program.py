@@ -61,7 +61,8 @@ class Instr:
 
 @dataclass(frozen=True, slots=True)
 class TensorPlacement:
-    """Position of a tensor: `kind` is input, output, constant, value or alias (a view of `of`)."""
+    """Position of a tensor: `kind` is input, output, constant, value, alias (a view of `of`) or state (the next value
+    of the input `of`, in its place)."""
 
     tensor: str
     kind: str

@@ -10,6 +10,7 @@ clock.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -188,7 +189,7 @@ def _op(instr: Instr, issue: IssueCost, work: _Work, rendezvous: str, starts: st
     """One instruction of which the work is known."""
     unit, cycles, flows = work
     unit = starts.partition("#")[0] or unit
-    moved = sum(region.size_bytes for region in instr.writes) if flows else 0
+    moved = sum(destination.size_bytes for _, destination in _moves(instr)) if flows else 0
     if issue.work is not None:
         unit, cycles, flows, moved = issue.work.unit, issue.work.cycles, issue.work.flows, issue.work.moved_bytes
     return TimedOp(
@@ -204,7 +205,8 @@ def timed_work(
     takes by itself, and the flows after them. With `idle`, it is only a wait of the scalar core."""
     if background:
         cycles, flows = _transfer(instr, chip)
-        descriptors = len(instr.reads) if _paired(instr) else sum(region.rows for region in instr.writes)
+        paired = len(instr.reads) == len(instr.writes)
+        descriptors = len(instr.reads) if paired else sum(destination.rows for _, destination in _moves(instr))
         return "", cycles + descriptors * chip.assumed.dma_descriptor_cycles, flows
     if idle:
         return "", 0.0, ()
@@ -222,8 +224,7 @@ def _transfer(instr: Instr, chip: Chip) -> tuple[float, tuple[LinkFlow, ...]]:
     """
     links: dict[tuple[str, str], Link] = {}
     flows: list[LinkFlow] = []
-    reads = instr.reads if _paired(instr) else tuple(replace(w, memory=instr.reads[0].memory) for w in instr.writes)
-    for source, destination in zip(reads, instr.writes, strict=True):
+    for source, destination in _moves(instr):
         way = (source.memory, destination.memory)
         if way not in links:
             links[way] = chip.link(*way, instr.engine)
@@ -235,10 +236,17 @@ def _transfer(instr: Instr, chip: Chip) -> tuple[float, tuple[LinkFlow, ...]]:
     return max(link.latency_cycles for link in links.values()), tuple(flows)
 
 
-def _paired(instr: Instr) -> bool:
-    """Whether each write stores what one read brings. Otherwise the writes store any rows of the first read, chosen by
-    indices, which are read too."""
-    return len(instr.reads) == len(instr.writes)
+def _moves(instr: Instr) -> Iterator[tuple[Region, Region]]:
+    """What is read and where it is stored. As many reads as writes: each write stores what one read brings. Otherwise
+    integers, which are read too, choose rows: one write stores any rows of the first read, and of several the first
+    one stores the first read anywhere."""
+    first, *_ = instr.reads
+    if len(instr.reads) == len(instr.writes):
+        yield from zip(instr.reads, instr.writes, strict=True)
+    elif len(instr.writes) == 1:
+        yield replace(instr.writes[0], memory=first.memory), instr.writes[0]
+    else:
+        yield first, replace(first, memory=instr.writes[0].memory)
 
 
 def _rows(region: Region) -> int:

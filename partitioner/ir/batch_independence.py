@@ -63,6 +63,11 @@ def _made(graph: Graph, op: Op, found: dict[str, Items], constants: Constants) -
             return np.repeat(of_lines, prod(shape) // of_lines.size)
         case "number" | "ordered" | "whole":
             return operands[0]
+        case "assign":
+            cache, update, places = operands
+            outer = shape[0]
+            parts = [own.reshape(outer, -1) for own in (cache, update, places)]
+            return np.repeat(_together(np.concatenate(parts, axis=1), 1), prod(shape) // outer)
         case "join":
             outer = int(op.number("outer"))
             return np.concatenate([own.reshape(outer, -1) for own in operands], axis=1)

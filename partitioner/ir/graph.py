@@ -135,8 +135,9 @@ class Graph:
     order, each on whole values: their results are `inputs` of the planned part, as are the values `fed` to the network.
     They read `raw`, further inputs that nothing else reads, constants, and each other's results. `concluded` are such
     operators on computed values, done after all others: they read `outputs` of the planned part, inputs, prepared
-    integers, and each other's results. Where any of these integers leave the network, `answers` are the results for the
-    user, in the order of the file; else it is empty, and the results are the `outputs`."""
+    integers, and each other's results. One kind, `assign`, writes rows into an input, whose next value it leaves in its
+    place (`in_place`). Where results of any of these leave the network, `answers` are the results for the user, in the
+    order of the file; else it is empty, and the results are the `outputs`."""
 
     name: str
     inputs: tuple[str, ...]
@@ -152,6 +153,11 @@ class Graph:
     def results(self) -> tuple[str, ...]:
         """Results for the user."""
         return self.answers or self.outputs
+
+    @cached_property
+    def in_place(self) -> dict[str, str]:
+        """Inputs by the results that are their next values, written in their place by concluded operators `assign`."""
+        return {op.outputs[0]: op.inputs[0] for op in self.concluded if op.kind == "assign"}
 
     @cached_property
     def fed(self) -> tuple[str, ...]:
@@ -291,8 +297,21 @@ def verify_graph(graph: Graph) -> None:
     for op in graph.concluded:
         _verify_operands(graph, op, defined)
         defined.update(op.outputs)
+    _verify_in_place(graph)
     if missing := [name for name in graph.answers if name not in defined]:
         raise ModelError(who=f"graph {graph.name}", needs="answers that some operator leaves", has=", ".join(missing))
+
+
+def _verify_in_place(graph: Graph) -> None:
+    """Inputs that are written are fed, in the order of the file, written once, and no other concluded operator or
+    result has them."""
+    for result, name in graph.in_place.items():
+        own, written = graph.by_name[result], graph.by_name[name]
+        others = [op.name for op in graph.concluded if name in op.inputs and op.outputs[0] != result]
+        same = (own.shape, own.dtype, own.axes) == (written.shape, written.dtype, written.axes)
+        if name not in graph.fed or not same or others or name in (*graph.outputs, *graph.answers):
+            needs = "an input of its shape and order, which nothing else reads after the layers"
+            raise ModelError(who=f"result {result}", needs=needs, has=name)
 
 
 def _verify_operands(graph: Graph, op: Op, defined: set[str]) -> None:

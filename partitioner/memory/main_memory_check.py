@@ -28,12 +28,13 @@ def require_main_room(ctx: GraphContext[AcceptingTarget]) -> None:
 
 
 def roots(graph: Graph) -> Mapping[str, str]:
-    """For each tensor, the one that owns its bytes: itself, or the source of its view."""
+    """For each tensor, the one that owns its bytes: itself, the source of its view, or the input whose next value it
+    is."""
     found = {tensor.name: tensor.name for tensor in graph.tensors}
     for op in graph.ops:
         if op.is_view:
             found[op.outputs[0]] = found[op.inputs[0]]
-    return found
+    return found | graph.in_place
 
 
 def held_throughout(graph: Graph, names: Iterable[str]) -> list[Holder]:

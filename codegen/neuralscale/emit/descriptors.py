@@ -5,6 +5,8 @@ control, source, destination, shape, stride, address of the next descriptor or 0
 
 from __future__ import annotations
 
+CHAINS = ("dma.gather", "dma.scatter")
+"""Opcodes of chains whose descriptors a loop of the scalar core makes."""
 DESCRIPTOR_BYTES = 24
 DESCRIPTOR_WORDS = 5
 """Words of a descriptor in a `dma.start`: all but the address of the next one."""

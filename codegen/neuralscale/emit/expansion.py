@@ -8,13 +8,19 @@ Starts of DMA chains become stores, and waits for them become a loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
 from codegen.neuralscale.asm.assembler import load_immediate
 from codegen.neuralscale.emit.descriptors import DESCRIPTOR_BYTES, DESCRIPTOR_WORDS, linear_control
-from codegen.neuralscale.emit.integer_loops import INTEGER_PREFIX, descriptor_loop, loop_code
+from codegen.neuralscale.emit.integer_loops import (
+    INTEGER_PREFIX,
+    LoopCode,
+    descriptor_loop,
+    loop_code,
+    scatter_loop,
+)
 from codegen.neuralscale.emit.memory_map import DMA_ENGINE_BASES, HARTS_PER_CLUSTER, in_cluster
 from codegen.neuralscale.isa.csr import csr
 from codegen.neuralscale.isa.table import instruction, row
@@ -54,6 +60,8 @@ class Body:
                 self._await_dma(code, dict(instr.operands))
             case "dma.gather":
                 self._gather(code, dict(instr.operands))
+            case "dma.scatter":
+                self._scatter(code, dict(instr.operands))
             case opcode if opcode.startswith(INTEGER_PREFIX):
                 code += loop_code(opcode, dict(instr.operands)).items
             case _:
@@ -121,12 +129,22 @@ class Body:
 
     def _gather(self, code: list[Instruction], operands: dict[str, int]) -> int:
         """Write the loop that makes the chain from indices in memory; returns how many instructions run."""
+        destination = in_cluster(operands["destination"], self.cluster)
+        control = linear_control(operands["row_bytes"])
+        given = {**operands, "destination": destination}
+        return self._start_loop(code, operands, lambda store: descriptor_loop(given, store, control))
+
+    def _scatter(self, code: list[Instruction], operands: dict[str, int]) -> int:
+        """The same, for a chain that writes rows at indices."""
+        given = {**operands, "source": in_cluster(operands["source"], self.cluster)}
+        return self._start_loop(code, operands, lambda store: scatter_loop(given, store))
+
+    def _start_loop(self, code: list[Instruction], operands: dict[str, int], loop_of: Callable[[int], LoopCode]) -> int:
+        """Write a loop that makes a chain in a channel's store, and start the channel."""
         engine, channel = DMA_ENGINE_BASES[self.cluster][operands["engine"]], operands["channel"]
         self._set(code, S10, engine)
         self._set(code, S11, descriptor_store(engine, channel))
-        destination = in_cluster(operands["destination"], self.cluster)
-        control = linear_control(operands["row_bytes"])
-        loop = descriptor_loop({**operands, "destination": destination}, self.registers[S11], control)
+        loop = loop_of(self.registers[S11])
         code += loop.items
         self._start_channel(code, channel)
         return len(code) - len(loop.items) + loop.executed
@@ -139,6 +157,8 @@ class Body:
             return self._count_dma(dict(instr.operands))
         if instr.opcode == "dma.gather":
             return self._gather([], dict(instr.operands))
+        if instr.opcode == "dma.scatter":
+            return self._scatter([], dict(instr.operands))
         if instr.opcode.startswith(INTEGER_PREFIX):
             return loop_code(instr.opcode, dict(instr.operands)).executed
         csrs, registers = self.csrs, self.registers

@@ -1,4 +1,4 @@
-"""Loops of the scalar core over int32 values in memory: index arithmetic, and the descriptors of looked-up rows.
+"""Loops of the scalar core over int32 values in memory: index arithmetic, and descriptors of rows at its results.
 
     words.add {a, b, out, count, ...} --loop_code--> li, lw, lw, add, sw, ..., bne    and the number of executed ones
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from codegen.neuralscale.asm.assembler import load_immediate
-from codegen.neuralscale.emit.descriptors import DESCRIPTOR_BYTES
+from codegen.neuralscale.emit.descriptors import DESCRIPTOR_BYTES, VALID
 from codegen.neuralscale.isa.table import instruction
 from codegen.riscv.codec import Instruction
 
@@ -340,13 +340,17 @@ LOOPS: Mapping[str, Callable[[Mapping[str, int]], LoopCode]] = {
 
 def descriptor_loop(given: Mapping[str, int], store: int, control: int) -> LoopCode:
     """Loop that writes a chain of descriptors into the store from `store` on, one for each of `count` rows of a
-    table."""
+    table. Rows lie `pitch_bytes` apart, by default as many as they have."""
     code = _set(IN_A, given["index"]) + _set(IN_B, given["table"]) + _set(OUT, store)
     code += _set(BASE_OUT, given["destination"]) + _set(CONST_0, given["rows"]) + _set(CONST_1, given["rows"] - 1)
     code += _set(CONST_2, given["row_bytes"]) + _set(BEST, control)
+    pitch = CONST_2
+    if "pitch_bytes" in given:
+        pitch = PLACE
+        code += _set(pitch, given["pitch_bytes"])
     body = _code(instruction("lw", A, 0, IN_A)) + _inside(A, CONST_0, CONST_1)
     body += _code(
-        instruction("mul", A, A, CONST_2),
+        instruction("mul", A, A, pitch),
         instruction("add", A, A, IN_B),
         instruction("sw", BEST, 0, OUT),
         instruction("sw", A, 4, OUT),
@@ -359,4 +363,53 @@ def descriptor_loop(given: Mapping[str, int], store: int, control: int) -> LoopC
         instruction("add", BASE_OUT, BASE_OUT, CONST_2),
         instruction("addi", IN_A, IN_A, INT32_BYTES),
     )
+    return code + _repeat(INNER, given["count"], body) + _code(instruction("sw", ZERO, -4, OUT))
+
+
+def scatter_loop(given: Mapping[str, int], store: int) -> LoopCode:
+    """Loop that writes a chain of descriptors into the store from `store` on, one for each of `count` pieces of
+    `piece_rows` rows: from the source to the row of a region that its index says, `skipped` rows farther. Rows beyond
+    the region's `rows` are left out; a piece without others goes to its `home`. Regions lie `region_bytes` apart."""
+    piece = given["piece_rows"] * given["row_bytes"]
+    code = _set(IN_A, given["index"]) + _set(IN_B, given["source"]) + _set(IN_C, given["home"]) + _set(OUT, store)
+    code += _set(BASE_OUT, given["destination"]) + _set(CONST_0, given["rows"]) + _set(CONST_1, given["piece_rows"])
+    code += _set(CONST_2, given["row_bytes"]) + _set(BEST, VALID) + _set(TICK, piece)
+    body = _code(instruction("lw", A, 0, IN_A))
+    body += _add(A, A, given["skipped"]) if given["skipped"] else LoopCode()
+    body += _code(
+        instruction("srai", D, A, 31),  # B: the first row inside
+        instruction("xori", D, D, -1),
+        instruction("and", B, A, D),
+        instruction("add", C, A, CONST_1),  # C: the number of rows inside
+        instruction("slt", D, C, CONST_0),
+        _mask(D, D),
+    )
+    body += _choose(C, D, C, CONST_0)
+    body += _code(instruction("sub", C, C, B), instruction("slt", D, ZERO, C), _mask(D, D))
+    body += _choose(C, D, C, CONST_1)
+    body += _code(
+        instruction("mul", C, C, CONST_2),
+        instruction("or", C, C, BEST),
+        instruction("sw", C, 0, OUT),
+        instruction("sub", A, B, A),  # the rows before the first one inside
+        instruction("and", A, A, D),
+        instruction("mul", A, A, CONST_2),
+        instruction("add", A, A, IN_B),
+        instruction("sw", A, 4, OUT),
+        instruction("mul", B, B, CONST_2),
+        instruction("add", B, B, BASE_OUT),
+    )
+    body += _choose(B, D, B, IN_C)
+    body += _code(
+        instruction("sw", B, 8, OUT),
+        instruction("sw", ZERO, 12, OUT),
+        instruction("sw", ZERO, 16, OUT),
+        instruction("addi", A, OUT, DESCRIPTOR_BYTES),
+        instruction("sw", A, 20, OUT),
+        instruction("addi", OUT, OUT, DESCRIPTOR_BYTES),
+        instruction("add", IN_B, IN_B, TICK),
+        instruction("add", IN_C, IN_C, TICK),
+        instruction("addi", IN_A, IN_A, INT32_BYTES),
+    )
+    body += _add(BASE_OUT, BASE_OUT, given["region_bytes"]) if given["region_bytes"] else LoopCode()
     return code + _repeat(INNER, given["count"], body) + _code(instruction("sw", ZERO, -4, OUT))

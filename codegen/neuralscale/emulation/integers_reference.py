@@ -71,8 +71,12 @@ def _made(op: Op, operands: list[Array], count: int) -> Array:
             source, index = (own.reshape(-1) for own in operands)
             return source[_inside(index, source.size)]
         case "lookup":
-            rows = int(op.number("rows"))
-            return operands[0].reshape(rows, -1)[_inside(operands[1].reshape(-1), rows)]
+            rows, flat = int(op.number("rows")), operands[0].reshape(-1)
+            step = int(op.number("step")) if "step" in dict(op.attributes) else flat.size // rows
+            width = flat.size - (rows - 1) * step
+            return np.lib.stride_tricks.sliding_window_view(flat, width)[::step][_inside(operands[1].reshape(-1), rows)]
+        case "assign":
+            return _assigned(op, *operands)
         case "number":
             return _to_fp16(operands[0].astype(np.int64))
         case "ordered":
@@ -88,6 +92,18 @@ def _made(op: Op, operands: list[Array], count: int) -> Array:
     if op.kind == "cumsum":
         return _wrapped(_running_sum(lines, bool(op.number("exclusive")), bool(op.number("reverse"))))
     return _wrapped(_reduced(str(op.attribute("function")), lines, bool(op.number("last"))))
+
+
+def _assigned(op: Op, cache: Array, update: Array, places: Array) -> Array:
+    """The cache with rows of the update at their places, as far as it has these rows."""
+    regions, pieces, rows = (int(op.number(name)) for name in ("regions", "pieces", "rows"))
+    found = cache.copy().reshape(regions, rows, -1)
+    new = update.reshape(regions, pieces, -1, found.shape[2])
+    for region, piece in np.ndindex(regions, pieces):
+        for row, at in enumerate(int(places.reshape(regions, pieces)[region, piece]) + np.arange(new.shape[2])):
+            if 0 <= at < found.shape[1]:
+                found[region, at] = new[region, piece, row]
+    return found
 
 
 def _wrapped(wide: Array) -> Array:

@@ -3,10 +3,9 @@
     words           one loop of the scalar core over the main memory per operator
     looked-up rows  chains of descriptors that the scalar core writes, one row each: table -> staging memory -> result,
                     or no farther than the staging memory for a layer that reads them there
+    assigned rows   the converse (`assigned_rows.py`)
 
-Both DMA engines take chunks of rows in turn: while one gathers, the next chain is written for the other, and the chunk
-gathered before leaves by the second channel. Whatever an index holds, only the table is read; planning assumes that a
-chunk reads the whole table.
+Whatever an index holds, only the table is read; planning assumes that a chunk reads the whole table.
 """
 
 from __future__ import annotations
@@ -18,6 +17,8 @@ from codegen.neuralscale.emit.descriptors import CHAIN_SHARE, linear_control
 from codegen.neuralscale.emit.integer_loops import FUNCTIONS, INTEGER_PREFIX
 from codegen.neuralscale.emit.memory_map import address_of
 from codegen.neuralscale.emit.memory_names import MAIN, STAGING
+from codegen.neuralscale.kernels.assigned_rows import assigned_rows, row_problem
+from codegen.neuralscale.kernels.staged_chunks import INWARD, OUTWARD, await_transfer, buffer_bytes, in_turn
 from hw_models.chip import Chip
 from isched.program.program import Instr, Region
 from isched.program.target import RowRun
@@ -25,9 +26,6 @@ from partitioner.ir.graph import Graph, Op
 
 GATHER = "dma.gather"
 """A chain of descriptors, one per row, whose sources the scalar core computes from indices."""
-INWARD, OUTWARD = 0, 1
-"""Channels of an engine: into the staging memory, and out of it."""
-BUFFERS_PER_ENGINE = 2
 
 
 def preparation_instructions(graph: Graph, op: Op, places: Mapping[str, int], chip: Chip) -> tuple[Instr, ...]:
@@ -35,6 +33,8 @@ def preparation_instructions(graph: Graph, op: Op, places: Mapping[str, int], ch
     Everything has landed after the last instruction."""
     if op.kind == "lookup":
         return tuple(_lookup(graph, op, places, chip))
+    if op.kind == "assign":
+        return tuple(assigned_rows(graph, op, places, chip))
     if op.kind == "join":
         return tuple(_join(graph, op, places))
     return (_loop(graph, op, places),)
@@ -42,9 +42,9 @@ def preparation_instructions(graph: Graph, op: Op, places: Mapping[str, int], ch
 
 def refused_preparation(graph: Graph, op: Op, chip: Chip) -> str | None:
     """Why an operator cannot be prepared; None where it can."""
-    if op.kind == "lookup" and (size := _row_bytes(graph, op)) > (most := _buffer_bytes(chip)):
+    if op.kind == "lookup" and (size := _row_bytes(graph, op)) > (most := buffer_bytes(chip)):
         return f"a row of its table has {size:,} bytes; at most {most:,} are looked up at a time"
-    return None
+    return row_problem(graph, op, chip) if op.kind == "assign" else None
 
 
 def _whole(graph: Graph, name: str, places: Mapping[str, int]) -> Region:
@@ -113,25 +113,17 @@ def _join(graph: Graph, op: Op, places: Mapping[str, int]) -> Iterator[Instr]:
 def _lookup(graph: Graph, op: Op, places: Mapping[str, int], chip: Chip) -> Iterator[Instr]:
     """Look up chunks of rows on the engines in turn; a chunk leaves while the next one arrives."""
     row_bytes, total = _row_bytes(graph, op), _count(graph, op.inputs[1])
-    most = max(1, min(chip.dma.max_descriptors // CHAIN_SHARE, _buffer_bytes(chip) // row_bytes))
-    engines = chip.dma.engines_per_cluster
+    most = max(1, min(chip.dma.max_descriptors // CHAIN_SHARE, buffer_bytes(chip) // row_bytes))
     chunks = [(start, min(most, total - start)) for start in range(0, total, most)]
-    leaving: set[int] = set()  # engines whose outward channel works
-    for number in range(len(chunks) + 1):
-        if number < len(chunks):
-            start, count = chunks[number]
-            engine, place = number % engines, _buffer(number, chip)
-            yield _gathered(graph, op, places, RowRun(start, count, place), engine, op.name, chip)
-        if number > 0:
-            start, count = chunks[number - 1]
-            engine, place = (number - 1) % engines, _buffer(number - 1, chip)
-            yield _wait(op.name, engine, INWARD)
-            if engine in leaving:
-                yield _wait(op.name, engine, OUTWARD)
-            yield _leave(op, engine, place, places[op.outputs[0]] + start * row_bytes, count * row_bytes, chip)
-            leaving.add(engine)
-    for engine in sorted(leaving):
-        yield _wait(op.name, engine, OUTWARD)
+
+    def bring(number: int, engine: int, offset: int) -> Instr:
+        return _gathered(graph, op, places, RowRun(*chunks[number], offset), engine, op.name, chip)
+
+    def leave(number: int, engine: int, offset: int) -> Instr:
+        start, count = chunks[number]
+        return _leave(op, engine, offset, places[op.outputs[0]] + start * row_bytes, count * row_bytes, chip)
+
+    return in_turn(op.name, len(chunks), bring, leave, chip)
 
 
 def looked_up_rows(
@@ -155,10 +147,10 @@ def _chains(
     engines = chip.dma.engines_per_cluster
     for number, chunk in enumerate(chunks):
         if number >= engines:
-            yield _wait(source, number % engines, INWARD)
+            yield await_transfer(source, number % engines, INWARD)
         yield _gathered(graph, op, places, chunk, number % engines, source, chip)
     for number in range(max(0, len(chunks) - engines), len(chunks)):
-        yield _wait(source, number % engines, INWARD)
+        yield await_transfer(source, number % engines, INWARD)
 
 
 def _gathered(
@@ -177,6 +169,7 @@ def _gathered(
             ("table", address_of(MAIN, places[table])),
             ("rows", int(op.number("rows"))),
             ("row_bytes", row_bytes),
+            *_pitch(graph, op),
             ("destination", address_of(STAGING, rows.offset_bytes)),
             ("count", count),
         ),
@@ -190,25 +183,13 @@ def _gathered(
 
 def _row_bytes(graph: Graph, op: Op) -> int:
     """Bytes of a row of a lookup's table."""
-    return graph.by_name[op.inputs[0]].size_bytes // int(op.number("rows"))
+    return graph.by_name[op.outputs[0]].size_bytes // _count(graph, op.inputs[1])
 
 
-def _buffer_bytes(chip: Chip) -> int:
-    """Bytes of the staging memory for one chunk, a multiple of the alignment of its addresses; a row is at most
-    this."""
-    memory = chip.memory(STAGING)
-    share = memory.size_bytes // (chip.dma.engines_per_cluster * BUFFERS_PER_ENGINE)
-    return share // memory.alignment_bytes * memory.alignment_bytes
-
-
-def _buffer(chunk: int, chip: Chip) -> int:
-    """Offset of a chunk in the staging memory."""
-    return (chunk % (chip.dma.engines_per_cluster * BUFFERS_PER_ENGINE)) * _buffer_bytes(chip)
-
-
-def _wait(source: str, engine: int, channel: int) -> Instr:
-    operands = (("engine", engine), ("channel", channel))
-    return Instr("scalar", "dma.wait", operands, source=source, awaits=f"dma{engine}.{channel}")
+def _pitch(graph: Graph, op: Op) -> tuple[tuple[str, int], ...]:
+    """Operand with the bytes from the start of one row of a table to the next, where rows overlap."""
+    step = dict(op.attributes).get("step")
+    return (("pitch_bytes", int(op.number("step")) * graph.by_name[op.inputs[0]].item_bytes),) if step else ()
 
 
 def _leave(op: Op, engine: int, place: int, to: int, size_bytes: int, chip: Chip) -> Instr:

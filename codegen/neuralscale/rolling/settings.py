@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from codegen.neuralscale.emit.descriptors import DESCRIPTOR_BYTES
+from codegen.neuralscale.emit.descriptors import CHAINS, DESCRIPTOR_BYTES
 from codegen.neuralscale.rolling.registers import WORD_BYTES
 from codegen.neuralscale.rolling.repeats import Leaf, Node, RepeatLoop
 
@@ -68,7 +68,7 @@ def kept_words(leaves: Iterable[Leaf]) -> frozenset[str]:
             channel = given["engine"], given["channel"]
             cores[channel] = cores.get(channel, 0) | leaf.mask
             names.setdefault(channel, set()).update(_words_of(leaf))
-        elif leaf.step.kind.opaque is not None and leaf.step.kind.opcode == "dma.gather":
+        elif leaf.step.kind.opaque is not None and leaf.step.kind.opcode in CHAINS:
             given = dict(leaf.step.kind.opaque.operands)
             channel = given["engine"], given["channel"]
             cores[channel] = cores.get(channel, 0) | leaf.mask

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from codegen.neuralscale.emit.descriptors import CHAINS
 from codegen.neuralscale.emit.expansion import CORE_MAP, OPERAND_REGISTERS, SCALAR_FIELDS, chain_words
 from codegen.neuralscale.emit.integer_loops import INTEGER_PREFIX
 from codegen.neuralscale.emit.memory_map import HARTS_PER_CLUSTER, in_cluster
@@ -41,7 +42,7 @@ class RollingStep:
 
 def step_of(instr: Instr, cluster: int) -> RollingStep:
     """The step of an instruction, with addresses and core maps of its cluster."""
-    if instr.opcode == "dma.gather" or instr.opcode.startswith(INTEGER_PREFIX):
+    if instr.opcode in CHAINS or instr.opcode.startswith(INTEGER_PREFIX):
         return RollingStep(StepKind(instr.opcode, instr.source, instr.operands, (), instr), ())
     operands = dict(instr.operands)
     if instr.opcode == "dma.start":

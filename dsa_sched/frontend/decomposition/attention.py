@@ -1,6 +1,7 @@
 """Attention as products, a softmax and the operators between, for targets that do not want it whole.
 
     Attention(q, k, v, mask)  -->  Softmax((q * scale) x k^T + mask) x v
+    CachedAttention           -->  Softmax(Concat(scores of the past, scores of new keys)), two products with its parts
 
 The scale is applied to q, the smallest of the three places, where its rounding errors average out in the sums; a power
 of two is exact. Several heads of q that share one of k and v are rows of one product: nothing is copied. Masked scores
@@ -14,11 +15,22 @@ whole has the setting `in_form`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import inf, sqrt
 
-from dsa_sched.frontend.decomposition.attention_bias import PAST, UNGUARDED, Bias, added_mask, bias_of, spreads
+import numpy as np
+
+from dsa_sched.frontend.decomposition.attention_bias import (
+    PAST,
+    UNGUARDED,
+    Bias,
+    added_mask,
+    bias_of,
+    spreads,
+    truth_bias,
+)
 from dsa_sched.frontend.network.chain import Chain, Rule, Shape
-from dsa_sched.frontend.network.network import Node
+from dsa_sched.frontend.network.network import CACHED_ATTENTION, Node
 
 FILL, KEPT, IN_FORM = "fill", "kept", "in_form"
 WINDOWS = ("is_causal", "left_window_size", "right_window_size")
@@ -86,26 +98,81 @@ def in_heads(chain: Chain, node: Node) -> tuple[str, str, str] | None:
 
 def _attended(chain: Chain, node: Node, q: str, k: str, v: str) -> str:
     """The values that each row attends to, by head; empty where the mask fits no scores."""
-    (batch, heads, rows, width), (_, groups, columns, _) = chain.shape(q), chain.shape(k)
-    scale = node.number("scale", 1 / sqrt(width))
-    q = q if scale == 1.0 else chain.add("Mul", q, chain.number(scale))
-    together = (batch, groups, heads // groups * rows)
-    if heads != groups:
-        q = chain.add("Reshape", q, shape=(*together, width))
-    scores = chain.add("MatMul", q, transposed_keys(chain, k), shape=(*together, columns))
-    if heads != groups:
-        scores = chain.add("Reshape", scores, shape=(batch, heads, rows, columns))
+    own = _ByGroup.of(chain, node, q, k)
+    scores = own.scores(k)
     bias = bias_of(chain, node, chain.shape(scores)) if node.number(FILL, -inf) == -inf else Bias()
     if bias is None:
         return ""
     weights = chain.add("Softmax", _masked(chain, node, scores, bias), settings=(("axis", 3),))
-    if heads != groups:
-        weights = chain.add("Reshape", weights, shape=(*together, columns))
-    element = chain.shape(v)[3]
-    result = chain.add("MatMul", weights, v, shape=(*together, element))
-    if heads != groups:
-        result = chain.add("Reshape", result, shape=(batch, heads, rows, element))
+    result = own.by_head(own.values(weights, v))
     return chain.add("Mul", result, bias.seen) if bias.seen else result
+
+
+def _cached(chain: Chain, node: Node) -> bool:
+    """Attention to new and past keys that are not joined: only scores and weights are."""
+    q, k, v, seen, past_k, past_v, past_seen = node.inputs
+    own = _ByGroup.of(chain, node, q, k)
+    parts = [_shown(chain, each) for each in (past_seen, seen)]
+    scores = [_masked(chain, node, own.scores(each), Bias(part.added))
+              for each, part in zip((past_k, k), parts, strict=True)]  # fmt: skip
+    weights = chain.add("Softmax", chain.concatenated(*scores, axis=3), settings=(("axis", 3),))
+    border = chain.shape(past_k)[2]
+    ends = (0, border, border + chain.shape(k)[2])
+    products = [own.values(chain.part(weights, 3, start, end), each)
+                for start, end, each in zip(ends, ends[1:], (past_v, v), strict=False)]  # fmt: skip
+    result = own.by_head(chain.add("Add", *products))
+    chain.add("Mul", result, chain.add("Max", *(part.seen for part in parts)))
+    return True
+
+
+def _shown(chain: Chain, truth: str) -> Bias:
+    """What a part of a mask adds to its scores, and which rows see any of it."""
+    constant = chain.network.constants.get(truth)
+    far_below = chain.network.rounding.largest_power
+    if constant is not None:
+        added = np.asarray(np.where(constant, 0.0, -far_below), np.float32)
+        seen = np.asarray(constant.any(-1, keepdims=True), np.float32)
+        return Bias(chain.array(added, None), chain.array(seen, None))
+    return truth_bias(chain, truth, None, guarded=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _ByGroup:
+    """Scaled q with the rows of all heads that share one of k and v together."""
+
+    chain: Chain
+    q: str
+    heads: int
+    rows: int
+    groups: int
+
+    @classmethod
+    def of(cls, chain: Chain, node: Node, q: str, k: str) -> _ByGroup:
+        (batch, heads, rows, width), groups = chain.shape(q), chain.shape(k)[1]
+        scale = node.number("scale", 1 / sqrt(width))
+        q = q if scale == 1.0 else chain.add("Mul", q, chain.number(scale))
+        if heads != groups:
+            q = chain.add("Reshape", q, shape=(batch, groups, heads // groups * rows, width))
+        return cls(chain, q, heads, rows, groups)
+
+    def scores(self, k: str) -> str:
+        """[item, head, row, column]"""
+        shape = (*self.chain.shape(self.q)[:3], self.chain.shape(k)[2])
+        return self.by_head(self.chain.add("MatMul", self.q, transposed_keys(self.chain, k), shape=shape))
+
+    def values(self, weights: str, v: str) -> str:
+        """[item, group, row of each of its heads, element]"""
+        batch, _, _, columns = self.chain.shape(weights)
+        together = (batch, self.groups, self.heads // self.groups * self.rows)
+        if self.heads != self.groups:
+            weights = self.chain.add("Reshape", weights, shape=(*together, columns))
+        return self.chain.add("MatMul", weights, v, shape=(*together, self.chain.shape(v)[3]))
+
+    def by_head(self, x: str) -> str:
+        if self.heads == self.groups:
+            return x
+        batch, *_, last = self.chain.shape(x)
+        return self.chain.add("Reshape", x, shape=(batch, self.heads, self.rows, last))
 
 
 def transposed_keys(chain: Chain, k: str) -> str:
@@ -136,6 +203,9 @@ def _masked(chain: Chain, node: Node, scores: str, bias: Bias) -> str:
 
 ATTENTION: Mapping[str, Rule] = {"Attention": _attention}
 """Rule for attention; where it returns False, the node is refused by its own name."""
+
+CACHED: Mapping[str, Rule] = {CACHED_ATTENTION: _cached}
+"""Rule for attention to keys that are not joined, which no target wants whole."""
 
 ATTENTION_WHOLE: Mapping[str, Rule] = {"Attention": _as_one}
 """Rule for attention that is wanted whole: one form for all that ONNX has."""

@@ -53,7 +53,7 @@ def bias_of(chain: Chain, node: Node, scores: Shape) -> Bias | None:
     if not mask or constant is not None:
         return _constant(chain, mask, window, guarded=guarded)
     if chain.network.values[mask].dtype == BOOL:
-        return _truth(chain, mask, window, guarded=guarded)
+        return truth_bias(chain, mask, window, guarded=guarded)
     return _number(chain, mask, window, guarded=guarded)
 
 
@@ -113,7 +113,8 @@ def _constant(chain: Chain, mask: str, window: _Window | None, *, guarded: bool)
     return Bias(chain.array(kept, None), chain.array(np.asarray(seen, np.float32), None))
 
 
-def _truth(chain: Chain, mask: str, window: _Window | None, *, guarded: bool) -> Bias:
+def truth_bias(chain: Chain, mask: str, window: _Window | None, *, guarded: bool) -> Bias:
+    """Bias of a computed mask of truth values."""
     truth = chain.add("Cast", mask, settings=(("to", FLOAT),))
     if window is not None:
         truth = chain.add("Mul", truth, chain.store(window.truth()))

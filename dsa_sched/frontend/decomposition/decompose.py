@@ -16,7 +16,13 @@ from math import pi, sqrt
 import numpy as np
 
 from dsa_sched.frontend.decomposition import norms
-from dsa_sched.frontend.decomposition.attention import ATTENTION, ATTENTION_LIMITS, ATTENTION_WHOLE, stays_whole
+from dsa_sched.frontend.decomposition.attention import (
+    ATTENTION,
+    ATTENTION_LIMITS,
+    ATTENTION_WHOLE,
+    CACHED,
+    stays_whole,
+)
 from dsa_sched.frontend.decomposition.constant_gathers import flatten_gather
 from dsa_sched.frontend.decomposition.einsum import einsum
 from dsa_sched.frontend.decomposition.heads import attending, joined_heads
@@ -49,7 +55,7 @@ def decompose_attention(
     form; what ONNX cannot express as one node is taken apart for every target. With `attention_elements`, those whose
     heads have at most this many elements of keys and values become one operator over heads side by side.
     """
-    apart, as_one = {**ATTENTION, **ROTARY}, {**ATTENTION_WHOLE, **ROTARY_WHOLE}
+    apart, as_one = {**ATTENTION, **CACHED, **ROTARY}, {**ATTENTION_WHOLE, **ROTARY_WHOLE}
     if attention_elements:
         apart["Attention"] = attending(attention_elements)
 

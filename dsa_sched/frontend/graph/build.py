@@ -175,12 +175,17 @@ class _Builder:
         operands = []
         for name in op.inputs:
             if name in self.source.constants:
-                operands.append(self.plain_constant(name, op.name, "int32").name)
+                floats = self.source.constants[name].dtype.kind in "fV"
+                dtype = self.wants.dtype("float32") if floats else "int32"
+                operands.append(self.plain_constant(name, op.name, dtype).name)
             elif name in self.tensors and self.tensors[name].dtype == "int32":
                 operands.append(name)
             else:
                 operands.append(self.with_axes(op.name, name, row_major(len(self.source.values[name].shape))).name)
-        self.declare_integers(result, values[result])
+        if op.kind == "assign":
+            self.tensors[result] = replace(self.tensors[operands[0]], name=result)
+        else:
+            self.declare_integers(result, values[result])
         return replace(op, inputs=tuple(operands))
 
     def network_outputs(self, network: Network, concluded: tuple[Op, ...]) -> tuple[str, ...]:

@@ -13,6 +13,9 @@ stay too, and are refused later.
 
 Integers and truth values that leave the network are words too: those that integers alone decide are prepared; those
 that depend on computed numbers are concluded, after everything else. A network that goes on from there is refused.
+
+    Assign(cache, rows, places)      -->  concluded: the rows are written into the cache, an input, in its place
+    Steps(length)                    -->  prepared: a row of a table of ones and zeros
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ from dsa_sched.frontend.integers.words import (
     WordMaker,
     linear_places,
 )
-from dsa_sched.frontend.network.network import FLOATING, Network, Node, Value
+from dsa_sched.frontend.network.network import ASSIGN, FLOATING, STEPS, Network, Node, Value
 from partitioner.ir.graph import Attribute, Op
 from partitioner.ir.operators import Trait, onnx_names
 
@@ -51,21 +54,21 @@ CHOOSING = onnx_names(Trait.COMPARES) | {"ArgMax", "ArgMin", "Cast"}
 """Operators that make integers and truth values of numbers."""
 OF_NUMBERS = frozenset(["ordered", "whole"])
 """Kinds of operators that make words of numbers."""
+LATE = OF_NUMBERS | {"assign"}
+"""Kinds of operators that read what the network computes."""
 
 
 def prepare(network: Network) -> Network:
     """The network without the nodes that integers alone decide, which are in its `prepared`, and without those between
     computed numbers and integers that leave the network, which are in its `concluded`."""
-    integers = frozenset(
-        name for name in network.inputs if network.values[name].dtype in INTEGERS and name not in network.numbers
-    )
-    leaving = _leaving(network)
-    if not integers and not leaving:
+    integers, leaving = _integers(network), _leaving(network)
+    written = tuple(node.outputs[0] for node in network.nodes if node.op_type == ASSIGN)
+    if not integers and not leaving and not written:
         return network
     words = WordMaker(network, integers, RULES, _chosen(network, leaving))
     maker = _Border(network, words, _depending_on(network, words.chosen))
     nodes = [node for node in network.nodes if not maker.takes(node)]
-    answers = tuple(name for name in leaving if maker.leaves(name))
+    answers = (*(name for name in leaving if maker.leaves(name)), *written)
     needed = _needed(network, answers)
     kept = [
         node
@@ -96,6 +99,18 @@ def prepare(network: Network) -> Network:
         raw=tuple(name for name in network.inputs if name in integers and (name in read or name in unread)),
     )
     return _with_answers(rest, answers, concluded) if answers else rest
+
+
+def prepares(network: Network, name: str) -> bool:
+    """Whether an integer value is constant, or can be made of integer inputs before everything else."""
+    return name in network.constants or WordMaker(network, _integers(network), RULES).word_or_none(name) is not None
+
+
+def _integers(network: Network) -> frozenset[str]:
+    """Inputs that are words."""
+    return frozenset(
+        name for name in network.inputs if network.values[name].dtype in INTEGERS and name not in network.numbers
+    )
 
 
 def _leaving(network: Network) -> tuple[str, ...]:
@@ -149,7 +164,7 @@ def _by_time(ops: Sequence[Op]) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
     behind = set[str]()
     before: list[Op] = []
     for op in ops:
-        if op.kind in OF_NUMBERS or not behind.isdisjoint(op.inputs):
+        if op.kind in LATE or not behind.isdisjoint(op.inputs):
             behind.update(op.outputs)
         else:
             before.append(op)
@@ -158,7 +173,7 @@ def _by_time(ops: Sequence[Op]) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
 
 def _with_answers(network: Network, answers: tuple[str, ...], concluded: tuple[Op, ...]) -> Network:
     """The network whose `answers` are words. Its own values of these names are renamed, in case it reads them too."""
-    numbers = (op.inputs[0] for op in concluded if op.kind in OF_NUMBERS)
+    numbers = (op.inputs[op.kind == "assign"] for op in concluded if op.kind in LATE)
     given = {*network.inputs, *(output for op in network.prepared for output in op.outputs)}
     named = {name: f"{name}::in_network" for name in answers}
     nodes = tuple(node.renamed(named) for node in network.nodes)
@@ -200,6 +215,12 @@ class _Border:
             return False
 
     def _takes(self, node: Node) -> bool:
+        if node.op_type == ASSIGN:
+            self._assigned(node)
+            return True
+        if node.op_type == STEPS:
+            self._steps(node)
+            return True
         value = self.network.values.get(node.outputs[0])
         if value is None or value.dtype not in FLOATING or not node.inputs:
             return False
@@ -219,6 +240,26 @@ class _Border:
             self._one_hot(node)
             return True
         return False
+
+    def _assigned(self, node: Node) -> None:
+        """Rows of the second operand at places of the first, which has `regions` of `rows` rows each; a region takes
+        `pieces` of rows next to each other."""
+        cache, update, places = node.inputs
+        attributes: dict[str, Attribute] = {name: node.integer(name, 1) for name in ("regions", "pieces", "rows")}
+        self.words.add(node, "assign", (cache, update, self.words.word(places)), node.outputs[0], attributes)
+
+    def _steps(self, node: Node) -> None:
+        """Lines of truth values that hold before a place: rows of a table, each one element after the one before."""
+        output = node.outputs[0]
+        width, shape = self.words.shape(output)[-1], self.words.shape(node.inputs[0])
+        place = self.words.word(node.inputs[0])
+        for function, bound in (("max", 0), ("min", width)):
+            place = self.words.function(node, function, (place, self.words.constant(node, np.array(bound))), shape)
+        row = self.words.function(node, "sub", (self.words.constant(node, np.array(width)), place), shape)
+        table = f"steps of {width}"
+        self.words.constants[table] = np.repeat(np.array([1, 0], np.float32), width)
+        self.words.values[table] = Value((2 * width,), int(onnx.TensorProto.FLOAT))
+        self._result(node, "lookup", (table, row), {"rows": width + 1, "step": 1})
 
     def _result(
         self, node: Node, kind: str, inputs: tuple[str, ...], attributes: Mapping[str, Attribute] | None = None

@@ -42,6 +42,11 @@ FORMULA = "Formula"
 ATTEND = "Attend"
 """Operator type: attention of q, k, v and a mask that is added, heads side by side: (item, row, column) each."""
 
+CACHED_ATTENTION, ASSIGN, STEPS = "CachedAttention", "Assign", "Steps"
+"""Operator types of the frontend alone: attention of q to new and past k and v that are not joined, each with a mask
+or nothing; rows of the second operand written into the first from places on, as its next value in its own place; and
+for each integer a line of truth values, which hold before it."""
+
 FLOATING = (
     onnx.TensorProto.FLOAT,
     onnx.TensorProto.FLOAT16,
