@@ -44,7 +44,8 @@ class Session:
     """An artifact and the values that it keeps between runs, by the names of the inputs; zeros at first."""
 
     def __init__(self, artifact: Runs, ends: Ends, state: Mapping[str, str]) -> None:
-        self.pairs = state_of(ends, state)
+        in_place = {entry.name: entry.state_of for entry in ends.outputs if entry.state_of}
+        self.pairs = state_of(ends, {**in_place, **state})
         self._artifact, self._inputs = artifact, {entry.name: entry for entry in ends.inputs}
         self.state: dict[str, Array] = {}
         self.reset()

@@ -112,7 +112,7 @@ def answers_of_stored(model: Model, dump: Dump, feed: Feed) -> dict[str, Array]:
     inputs of the network.
     """
     graph = model.graph
-    answers = [name for op in graph.concluded for name in op.outputs if name in graph.answers]
+    answers = [name for op in graph.concluded for name in op.outputs if name in graph.answers and op.kind != "assign"]
     if not answers:
         return {}
     numbers: dict[str, Array] = {}

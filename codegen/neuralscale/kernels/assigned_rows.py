@@ -106,7 +106,8 @@ def assigned_rows(graph: Graph, op: Op, places: Mapping[str, int], chip: Chip) -
         starts = f"dma{engine}.{OUTWARD}"
         return Instr(chip.dma.engine, SCATTER, operands, reads, writes, 0.0, op.name, starts=starts)
 
-    yield from in_turn(op.name, len(chunks), bring, leave, chip)
+    shared = own.pieces > 1 or own.piece_bytes > buffer_bytes(chip)  # regions, by chunks
+    yield from in_turn(op.name, len(chunks), bring, leave, chip, one_by_one=shared)
 
 
 def _start(own: _Rows, chunk: _Chunk) -> int:

@@ -33,9 +33,11 @@ def in_turn(
     bring: Callable[[int, int, int], Instr],
     leave: Callable[[int, int, int], Instr],
     chip: Chip,
+    one_by_one: bool = False,
 ) -> Iterator[Instr]:
     """Instructions that bring each chunk and let it leave; both are given its number, its engine and its offset in the
-    staging memory. Everything has landed after the last one."""
+    staging memory. With `one_by_one`, a chunk leaves when the one before has landed. Everything has landed after the
+    last one."""
     engines, leaving = chip.dma.engines_per_cluster, set[int]()  # engines whose outward channel works
 
     def where(number: int) -> tuple[int, int, int]:
@@ -47,8 +49,9 @@ def in_turn(
         if number > 0:
             engine = (number - 1) % engines
             yield await_transfer(source, engine, INWARD)
-            if engine in leaving:
-                yield await_transfer(source, engine, OUTWARD)
+            for other in sorted(leaving) if one_by_one else leaving & {engine}:
+                yield await_transfer(source, other, OUTWARD)
+            leaving -= set(leaving) if one_by_one else {engine}
             yield leave(*where(number - 1))
             leaving.add(engine)
     for engine in sorted(leaving):

@@ -94,6 +94,8 @@ def _problem(network: Network, node: Node) -> str:
         return "written whole, since all of its rows are new"
     if network.values[cache].dtype not in FLOATING or network.values[update].dtype != network.values[cache].dtype:
         return "written whole, since its numbers have another type"
+    if update in network.inputs or update in network.constants:
+        return "written whole, since the rows are given as they are"
     if len(network.readers[cache]) > 1:
         return f"written whole, since more than this reads {cache}"
     if network.outputs.count(node.outputs[0]) != 1 or cache in network.outputs:

@@ -1,0 +1,247 @@
+"""Caches that stay in their place: new rows alone are written, where integers say, and attention reads both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import dsa_sched
+from dsa_sched.artifact.format import Artifact
+from dsa_sched.artifact.runner import execute
+from hw_models.errors import PlanError
+from isched.hazards.verify_program import verify_program
+from isched.program.program import Region
+from tests.llm.test_caches import expected
+
+Array = npt.NDArray[Any]
+ROOM, WIDTH, HEADS, GROUPS = 12, 8, 4, 2
+NEAR = 0.012
+"""Largest error of an element of the result, in fp16."""
+RESULTS = ("y", "present_key", "present_value")
+
+
+def step(
+    rows: int,
+    items: int = 1,
+    *,
+    after: Sequence[onnx.NodeProto] = (),
+    write: Mapping[str, Any] | None = None,
+    names: tuple[str, str] = ("past_key", "past_value"),
+    opset: int = 24,
+    **attributes: Any,
+) -> onnx.ModelProto:
+    """Attention of `rows` new rows over caches, whose places end at a length."""
+    shapes = {
+        "q": (items, HEADS, rows, WIDTH),
+        **dict.fromkeys("kv", (items, GROUPS, rows, WIDTH)),
+        **dict.fromkeys(names, (items, GROUPS, ROOM, WIDTH)),
+    }
+    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
+    inputs.append(helper.make_tensor_value_info("length", TensorProto.INT64, (items,)))
+    written = [
+        helper.make_node("TensorScatter", [name, f"{new}2", "begin"], [present], present, **(write or {}))
+        for name, new, present in zip(names, "kv", RESULTS[1:], strict=True)
+    ]
+    operands = ["q", *RESULTS[1:], "", "", "", "length"]
+    nodes = [
+        *(helper.make_node("Add", [name, name], [f"{name}2"], f"{name}2") for name in "kv"),
+        helper.make_node("Sub", ["length", "rows"], ["begin"], "begin"),
+        *written,
+        helper.make_node("Attention", operands, ["y"], "attention", **attributes),
+        *after,
+    ]
+    results = [*RESULTS, *(node.output[0] for node in after)]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in results]
+    graph = helper.make_graph(nodes, "step", inputs, ends, [helper.make_tensor("rows", TensorProto.INT64, (), [rows])])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=11)
+
+
+def feed_of(model: onnx.ModelProto, *lengths: int) -> dict[str, Array]:
+    random = np.random.default_rng(5)
+    shapes = {item.name: [dim.dim_value for dim in item.type.tensor_type.shape.dim] for item in model.graph.input}
+    drawn = {name: random.normal(size=shape).astype(np.float16) for name, shape in shapes.items() if name != "length"}
+    return {**{name: array.astype(np.float32) for name, array in drawn.items()}, "length": np.array(lengths)}
+
+
+def compiled(model: onnx.ModelProto, **options: Any) -> Artifact:
+    return dsa_sched.compile(model, **{"chip": "stcp920", "level": "O0", "cache": False, **options})
+
+
+def places_of(artifact: Artifact) -> dict[str, str]:
+    """Inputs by the outputs that lie in their places."""
+    tensors = {entry.name: entry for entry in artifact.manifest.inputs}
+    found = {entry.name: entry.state_of for entry in artifact.manifest.outputs if entry.kind == "state"}
+    assert all(artifact.tensor(name).address == tensors[past].address for name, past in found.items())
+    return found
+
+
+KEPT = {"present_key": "past_key", "present_value": "past_value"}
+CAUSAL = {"is_causal": 1}
+CASES: Sequence[tuple[int, tuple[int, ...], dict[str, Any]]] = [
+    (1, (5,), CAUSAL),
+    (1, (1,), CAUSAL),
+    (1, (ROOM,), {}),
+    (3, (7,), CAUSAL),
+    (3, (3, ROOM), CAUSAL),
+    (3, (9, 4), {}),
+    (3, (9,), {**CAUSAL, "softcap": 2.0, "scale": 0.5}),
+    (3, (9, 4), {**CAUSAL, "left_window_size": 3, "opset": 25}),
+    (3, (9, 4), {"left_window_size": 3, "right_window_size": 1, "opset": 25}),
+]
+
+
+@pytest.mark.parametrize(("rows", "lengths", "attributes"), CASES)
+def test_attention_reads_old_and_new_rows(rows: int, lengths: tuple[int, ...], attributes: dict[str, Any]) -> None:
+    model = step(rows, len(lengths), **attributes)
+    feed = feed_of(model, *lengths)
+    artifact = compiled(model)
+    assert places_of(artifact) == KEPT
+    found = artifact.run(feed)
+    for name, wanted in zip(RESULTS, expected(model, feed), strict=True):
+        assert np.abs(found[name] - wanted).max() <= (NEAR if name == "y" else 0.0), name
+
+
+@pytest.mark.parametrize("level", ["O2", "O3"])
+def test_all_levels_store_the_same_bits(level: str) -> None:
+    model = step(3, 2, **CAUSAL)
+    feed = feed_of(model, 3, 9)
+    found, plain = (compiled(model, level=each, schedule=each != "O0").run(feed) for each in (level, "O0"))
+    assert all(np.array_equal(found[name], plain[name]) for name in RESULTS)
+
+
+def test_new_rows_alone_go_to_the_main_memory() -> None:
+    model = step(1, **CAUSAL)
+    artifact = compiled(model, level="O3")
+    dumps = tuple((entry.address, entry.bytes) for entry in artifact.manifest.outputs)
+    done = execute(artifact, artifact.encode(feed_of(model, 5)), dumps, None, 0, 0)
+    cache_bytes = artifact.tensor("past_key").bytes
+    row_bytes = 2 * GROUPS * WIDTH
+    # rows as the layers leave them and as they are written, the result, and words of integers
+    assert done.moved_bytes["LLB->DDR"] < 2 * 2 * row_bytes + 2 * HEADS * WIDTH + cache_bytes
+
+
+@pytest.mark.parametrize("length", [-1, 0, 1, 2, 13, 14, 15, 40])
+def test_rows_without_a_place_are_not_written(length: int) -> None:
+    rows = 3
+    model = step(rows, **CAUSAL)
+    feed = feed_of(model, length)
+    found = compiled(model).run(feed)
+    for name, past in KEPT.items():
+        wanted, new = feed[past].copy(), 2 * feed[name[len("present_")]]
+        for row in range(rows):
+            if 0 <= length - rows + row < ROOM:
+                wanted[:, :, length - rows + row] = new[:, :, row]
+        assert np.array_equal(found[name], wanted)
+    assert np.isfinite(found["y"]).all()
+
+
+def test_a_session_keeps_what_runs_write() -> None:
+    model = step(1, **CAUSAL)
+    session = compiled(model).session()
+    assert session.pairs == KEPT
+    state = {name: np.zeros((1, GROUPS, ROOM, WIDTH), np.float32) for name in KEPT.values()}
+    for length in (1, 2, 3):
+        feed = {**feed_of(model, length), **state}
+        found = session.run({name: feed[name] for name in (*"qkv", "length")})
+        y, *present = expected(model, feed)
+        state = dict(zip(KEPT.values(), present, strict=True))
+        assert np.abs(found["y"] - y).max() <= NEAR
+    assert all(np.array_equal(session.state[name], array) for name, array in state.items())
+
+
+def test_pairs_of_other_names_are_said() -> None:
+    model = step(1, names=("keys", "values"), **CAUSAL)
+    assert places_of(compiled(model)) == {}
+    state = {"present_key": "keys", "present_value": "values"}
+    artifact = compiled(model, state=state)
+    assert places_of(artifact) == state
+    assert artifact.session().pairs == state
+    assert artifact.origin.options.state_pairs == state
+
+
+OTHERS: Sequence[tuple[dict[str, Any], str]] = [
+    ({"after": [helper.make_node("Add", ["past_key", "past_key"], ["twice"], "twice")]}, "more than this reads"),
+    ({"after": [helper.make_node("Add", ["present_key", "present_key"], ["twice"], "twice")]}, "an attention"),
+]
+
+
+@pytest.mark.parametrize(("how", "reason"), OTHERS)
+def test_a_cache_that_is_read_otherwise_is_written_whole(how: dict[str, Any], reason: str) -> None:
+    model = step(1, **how, **CAUSAL)
+    feed = feed_of(model, 5)
+    artifact = compiled(model)
+    assert places_of(artifact) == {}
+    assert any(each.verdict == "cache" and reason in each.reason for each in artifact.origin.decisions)
+    found = artifact.run(feed)
+    for name, wanted in zip((*RESULTS, "twice"), expected(model, feed), strict=True):
+        assert np.abs(found[name] - wanted).max() <= (NEAR if name == "y" else 0.0), name
+
+
+def test_items_are_divided_among_clusters() -> None:
+    model = step(1, 2, **CAUSAL)
+    feed = feed_of(model, 5, 9)
+    whole, halves = (compiled(model, batch=2, clusters=clusters).run(feed) for clusters in (1, 2))
+    assert all(np.array_equal(whole[name], halves[name]) for name in RESULTS)
+
+
+def written(shape: tuple[int, ...], rows: int) -> onnx.ModelProto:
+    """Rows that are written into a cache that nothing reads."""
+    nodes = [
+        helper.make_node("Add", ["new", "new"], ["twice"], "twice"),
+        helper.make_node("TensorScatter", ["past", "twice", "places"], ["present"], "write"),
+    ]
+    shapes = {"past": shape, "new": (*shape[:-2], rows, shape[-1])}
+    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, extents) for name, extents in shapes.items()]
+    inputs.append(helper.make_tensor_value_info("places", TensorProto.INT64, shape[:1]))
+    ends = [helper.make_tensor_value_info("present", TensorProto.FLOAT, shape)]
+    graph = helper.make_graph(nodes, "write", inputs, ends)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)], ir_version=11)
+
+
+@pytest.mark.parametrize(
+    ("shape", "rows", "places"),
+    [
+        ((2, 3, 8, 4), 1, (5, 0)),
+        ((2, 3, 8, 4), 3, (5, 0)),
+        ((2, 3, 8, 4), 3, (7, -2)),
+        ((3, 90, 4, 2), 1, (1, 3, 2)),  # more pieces than a chain has descriptors
+        ((1, 2, 17000, 64), 16900, (70,)),  # pieces larger than a buffer
+        ((1, 2, 17000, 64), 16900, (-300,)),
+    ],
+)
+def test_rows_are_written_to_the_bit(shape: tuple[int, ...], rows: int, places: tuple[int, ...]) -> None:
+    random = np.random.default_rng(6)
+    past, new = (random.normal(size=(*shape[:2], count, shape[3])).astype(np.float16) for count in (shape[2], rows))
+    artifact = compiled(written(shape, rows))
+    assert places_of(artifact) == {"present": "past"}
+    feed = {"past": past.astype(np.float32), "new": new.astype(np.float32), "places": np.array(places)}
+    found, wanted = artifact.run(feed)["present"], past.copy()
+    for item, place in enumerate(places):
+        inside = slice(max(place, 0), min(place + rows, shape[2]))
+        wanted[item, :, inside] = 2 * new[item, :, inside.start - place : inside.stop - place]
+    assert np.array_equal(found, wanted.astype(np.float32))
+
+
+def test_no_other_instruction_may_write_an_input() -> None:
+    from dsa_sched.pipeline.driver import compile_model
+    from dsa_sched.stages.compile_options import CompileOptions
+    from partitioner.planners.levels import O0
+
+    made = compile_model(step(1, **CAUSAL), "stcp920", CompileOptions(planner=O0()))
+    program, chip = made.program, made.chip
+    verify_program(program, chip)
+    place = program.placement["q"]
+    streams = list(program.streams)
+    number = next(n for n, instr in enumerate(streams[0].instrs) if instr.writes and instr.writes[0].memory == "DDR")
+    instrs = list(streams[0].instrs)
+    instrs[number] = replace(instrs[number], writes=(Region("DDR", place.offset_bytes, 64),))
+    streams[0] = replace(streams[0], instrs=tuple(instrs))
+    with pytest.raises(PlanError, match="q as it was given"):
+        verify_program(replace(program, streams=tuple(streams)), chip)
