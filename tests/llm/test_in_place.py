@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +32,6 @@ def step(
     items: int = 1,
     *,
     after: Sequence[onnx.NodeProto] = (),
-    write: Mapping[str, Any] | None = None,
     names: tuple[str, str] = ("past_key", "past_value"),
     opset: int = 24,
     **attributes: Any,
@@ -46,7 +45,7 @@ def step(
     inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
     inputs.append(helper.make_tensor_value_info("length", TensorProto.INT64, (items,)))
     written = [
-        helper.make_node("TensorScatter", [name, f"{new}2", "begin"], [present], present, **(write or {}))
+        helper.make_node("TensorScatter", [name, f"{new}2", "begin"], [present], present)
         for name, new, present in zip(names, "kv", RESULTS[1:], strict=True)
     ]
     operands = ["q", *RESULTS[1:], "", "", "", "length"]
@@ -83,7 +82,7 @@ def places_of(artifact: Artifact) -> dict[str, str]:
 
 
 KEPT = {"present_key": "past_key", "present_value": "past_value"}
-CAUSAL = {"is_causal": 1}
+CAUSAL: dict[str, Any] = {"is_causal": 1}
 CASES: Sequence[tuple[int, tuple[int, ...], dict[str, Any]]] = [
     (1, (5,), CAUSAL),
     (1, (1,), CAUSAL),
