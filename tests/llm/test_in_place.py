@@ -244,3 +244,72 @@ def test_no_other_instruction_may_write_an_input() -> None:
     streams[0] = replace(streams[0], instrs=tuple(instrs))
     with pytest.raises(PlanError, match="q as it was given"):
         verify_program(replace(program, streams=tuple(streams)), chip)
+
+
+MASKS = ("truths", "numbers", "windows", "shared")
+
+
+def exported(rows: int, mask: str, items: int = 1) -> onnx.ModelProto:
+    """Attention over static caches as PyTorch's exporter writes it: rows assigned at places, and a mask of integers."""
+    shapes = {
+        "q": (items, HEADS, rows, WIDTH),
+        **dict.fromkeys("kv", (items, GROUPS, rows, WIDTH)),
+        **dict.fromkeys(KEPT.values(), (items, GROUPS, ROOM, WIDTH)),
+    }
+    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
+    inputs.append(helper.make_tensor_value_info("length", TensorProto.INT64, (rows,)))
+    stored = {
+        "columns": np.arange(ROOM)[None],
+        "second": np.array([1]),
+        "first_two": np.array([0, 1]),
+        "two": np.array(2),
+        "width": np.array(4),
+        "none": np.array(0.0, np.float32),
+        "hidden": np.array(-np.inf, np.float32),
+        "some": np.random.default_rng(7).random((rows, ROOM)) < 0.7,
+    }
+    nodes = [
+        helper.make_node("Unsqueeze", ["length", "second"], ["rows"]),
+        helper.make_node("LessOrEqual", ["columns", "rows"], ["seen"]),
+    ]
+    for new, (present, past) in zip("kv", KEPT.items(), strict=True):
+        nodes += [
+            helper.make_node("Add", [new, new], [f"{new}2"]),
+            helper.make_node("Transpose", [past], [f"{past}_rows"], perm=(2, 0, 1, 3)),
+            helper.make_node("Transpose", [f"{new}2"], [f"{new}_rows"], perm=(2, 0, 1, 3)),
+            helper.make_node("ScatterND", [f"{past}_rows", "rows", f"{new}_rows"], [f"{present}_rows"]),
+            helper.make_node("Transpose", [f"{present}_rows"], [present], perm=(1, 2, 0, 3)),
+        ]
+    match mask:
+        case "windows":
+            nodes += [
+                helper.make_node("Sub", ["rows", "width"], ["before"]),
+                helper.make_node("Greater", ["columns", "before"], ["after"]),
+                helper.make_node("And", ["seen", "after"], ["both"]),
+            ]
+        case "shared":
+            nodes.append(helper.make_node("And", ["seen", "some"], ["both"]))
+        case _:
+            nodes.append(helper.make_node("Identity", ["seen"], ["both"]))
+    nodes.append(helper.make_node("Unsqueeze", ["both", "first_two"], ["apart"]))
+    if mask == "numbers":
+        nodes.append(helper.make_node("Where", ["apart", "none", "hidden"], ["mask"]))
+    else:
+        nodes.append(helper.make_node("Identity", ["apart"], ["mask"]))
+    nodes.append(helper.make_node("Attention", ["q", *KEPT, "mask"], ["y"]))
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in RESULTS]
+    constants = [onnx.numpy_helper.from_array(array, name) for name, array in stored.items()]
+    graph = helper.make_graph(nodes, "exported", inputs, ends, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=11)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize(("places", "items"), [((5,), 1), ((-1,), 1), ((3, 4, 5), 1), ((9, 2, 11), 2)])
+def test_rows_assigned_to_static_caches(mask: str, places: tuple[int, ...], items: int) -> None:
+    model = exported(len(places), mask, items)
+    feed = feed_of(model, *places)
+    artifact = compiled(model)
+    assert places_of(artifact) == KEPT
+    found = artifact.run(feed)
+    for name, wanted in zip(RESULTS, expected(model, feed), strict=True):
+        assert np.abs(found[name] - np.nan_to_num(wanted)).max() <= (NEAR if name == "y" else 0.0), name

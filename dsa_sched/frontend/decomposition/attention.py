@@ -21,11 +21,13 @@ from math import inf, sqrt
 import numpy as np
 
 from dsa_sched.frontend.decomposition.attention_bias import (
+    BOOL,
     PAST,
     UNGUARDED,
     Bias,
     added_mask,
     bias_of,
+    number_bias,
     spreads,
     truth_bias,
 )
@@ -113,8 +115,7 @@ def _cached(chain: Chain, node: Node) -> bool:
     q, k, v, seen, past_k, past_v, past_seen = node.inputs
     own = _ByGroup.of(chain, node, q, k)
     parts = [_shown(chain, each) for each in (past_seen, seen)]
-    scores = [_masked(chain, node, own.scores(each), Bias(part.added))
-              for each, part in zip((past_k, k), parts, strict=True)]  # fmt: skip
+    scores = [_masked(chain, node, own.scores(each), part) for each, part in zip((past_k, k), parts, strict=True)]
     weights = chain.add("Softmax", chain.concatenated(*scores, axis=3), settings=(("axis", 3),))
     border = chain.shape(past_k)[2]
     ends = (0, border, border + chain.shape(k)[2])
@@ -133,7 +134,9 @@ def _shown(chain: Chain, truth: str) -> Bias:
         added = np.asarray(np.where(constant, 0.0, -far_below), np.float32)
         seen = np.asarray(constant.any(-1, keepdims=True), np.float32)
         return Bias(chain.array(added, None), chain.array(seen, None))
-    return truth_bias(chain, truth, None, guarded=True)
+    if chain.network.values[truth].dtype == BOOL:
+        return truth_bias(chain, truth, None, guarded=True)
+    return number_bias(chain, truth, None, guarded=True)
 
 
 @dataclass(frozen=True, slots=True)

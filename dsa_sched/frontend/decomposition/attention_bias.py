@@ -54,7 +54,7 @@ def bias_of(chain: Chain, node: Node, scores: Shape) -> Bias | None:
         return _constant(chain, mask, window, guarded=guarded)
     if chain.network.values[mask].dtype == BOOL:
         return truth_bias(chain, mask, window, guarded=guarded)
-    return _number(chain, mask, window, guarded=guarded)
+    return number_bias(chain, mask, window, guarded=guarded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ def added_mask(chain: Chain, mask: str) -> str:
     return _far_below(chain, chain.add("Cast", mask, settings=(("to", FLOAT),)))
 
 
-def _number(chain: Chain, mask: str, window: _Window | None, *, guarded: bool) -> Bias:
+def number_bias(chain: Chain, mask: str, window: _Window | None, *, guarded: bool) -> Bias:
     """Bias of a computed mask. Half of a finite number is above the negative of the largest number; half of minus
     infinity is not.
     """

@@ -14,7 +14,7 @@ tables are looked up, so one program serves every length. This runs before integ
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf, prod
 from types import MappingProxyType
 
@@ -24,11 +24,11 @@ import onnx
 
 from dsa_sched.frontend.decomposition.attention import WINDOWS, in_heads
 from dsa_sched.frontend.decomposition.attention_bias import PAST, spreads
-from dsa_sched.frontend.decomposition.in_place import Write, difference, reads_apart, writes_in_place
-from dsa_sched.frontend.decomposition.steps import integers, shaped, steps, truths
+from dsa_sched.frontend.decomposition.cached_attention import attention_apart, written_later
+from dsa_sched.frontend.decomposition.in_place import reads_apart, writes_in_place
 from dsa_sched.frontend.network.chain import Chain, Shape
 from dsa_sched.frontend.network.draft import rewritten
-from dsa_sched.frontend.network.network import ASSIGN, CACHED_ATTENTION, Network, Node
+from dsa_sched.frontend.network.network import Network, Node
 from dsa_sched.frontend.network.terms import number
 
 BOOL, INT64 = int(onnx.TensorProto.BOOL), int(onnx.TensorProto.INT64)
@@ -50,103 +50,14 @@ def with_caches(network: Network, state: Mapping[str, str] = MappingProxyType({}
         if not all(chain.network.known_shape(name) is not None for name in named):
             return False
         if node.outputs[0] in writes:
-            return _written_later(chain, writes[node.outputs[0]])
-        if reads_apart(node, writes):
-            return _attention_apart(chain, node, writes)
+            return written_later(chain, writes[node.outputs[0]])
+        if reads_apart(chain.network, node, writes):
+            return attention_apart(chain, node, writes)
         return node.op_type in rules and rules[node.op_type](chain, node)
 
     network = replace(network, decisions=(*network.decisions, *decided))
-    return rewritten(network, write, tag="cached::")
-
-
-def _written_later(chain: Chain, write: Write) -> bool:
-    """The write as an operator that is done in the place of its cache, with a place for each item and head."""
-    items, heads, rows, _ = chain.shape(write.cache)
-    places = (
-        shaped(chain, write.places, items, 1) if write.places else chain.array(np.zeros((items, 1), np.int64), None)
-    )
-    places = integers(chain, "Add", places, np.zeros((1, heads), np.int64))
-    settings = (("pieces", 1), ("regions", items * heads), ("rows", rows))
-    chain.add(ASSIGN, write.cache, write.update, places, shape=chain.shape(write.cache), settings=settings)
-    return True
-
-
-def _attention_apart(chain: Chain, node: Node, writes: Mapping[str, Write]) -> bool:
-    """Attention to the old rows of caches but those that are overwritten, and to the new rows."""
-    heads = in_heads(chain, node)
-    if heads is None:
-        return False
-    q, (k, v) = heads[0], (writes[name] for name in node.inputs[1:3])
-    columns = _Columns.of(chain, node, k)
-    past, new = columns.past(), columns.new()
-    settings = tuple(item for item in node.settings if item[0] in ("scale", "softcap"))
-    shape = (*chain.shape(q)[:3], chain.shape(v.cache)[3])
-    operands = (q, k.update, v.update, new, k.cache, v.cache, past)
-    result = chain.add(CACHED_ATTENTION, *operands, shape=shape, settings=settings)
-    if len(chain.shape(node.outputs[0])) == 3:
-        chain.join_heads(result)
-    return True
-
-
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    """Which keys each row of an attention sees, where `count` new ones are written into a cache of `room` keys from
-    `begin` on: keys from `first` up to `end`, exclusively, by their places in the cache. All of these are integers
-    [item, 1, 1 or row, 1]; there is no first where rows see keys from the beginning. Where new keys are the `last` of
-    all, and each row sees them all or, if `causal`, up to its own, all rows see the same of the past."""
-
-    chain: Chain
-    begin: str
-    end: str
-    first: str
-    room: int
-    count: int
-    last: bool
-    causal: bool
-
-    @classmethod
-    def of(cls, chain: Chain, node: Node, write: Write) -> _Columns:
-        (items, _, room, _), rows = chain.shape(write.cache), chain.shape(node.inputs[0])[-2]
-        none = chain.array(np.zeros((items, 1, 1, 1), np.int64), None)
-        begin = shaped(chain, write.places, items, 1, 1, 1) if write.places else none
-        length = node.input(6)
-        end = shaped(chain, length, items, 1, 1, 1) if length else integers(chain, "Add", none, room)
-        own = integers(chain, "Add", end if length else none, np.arange(rows)[:, None] - (rows if length else 0))
-        left, right = (node.integer(f"{side}_window_size", -1) for side in ("left", "right"))
-        right = 0 if node.integer("is_causal", 0) else right
-        ends = bool(length and write.places) and difference(chain.network, length, write.places) == write.count
-        last = ends and (right < 0 or (right == 0 and rows == write.count))
-        if right >= 0 and not last:
-            end = integers(chain, "Min", end, integers(chain, "Add", own, right + 1))
-        first = integers(chain, "Sub", own, left) if left >= 0 else ""
-        return cls(chain, begin, end, first, room, write.count, last, right == 0)
-
-    def past(self) -> str:
-        """Truth values [item, 1, 1 or row, key of the cache]: those that are seen and not overwritten."""
-        chain, room = self.chain, self.room
-        before = steps(chain, self.begin, room)
-        if self.last and not self.first:
-            return before
-        after = truths(chain, "Not", steps(chain, integers(chain, "Add", self.begin, self.count), room))
-        seen = truths(chain, "And", steps(chain, self.end, room), truths(chain, "Or", after, before))
-        if not self.first:
-            return seen
-        return truths(chain, "And", seen, truths(chain, "Not", steps(chain, self.first, room)))
-
-    def new(self) -> str:
-        """Truth values [item, 1, 1 or row, new key]: those that are seen and have a place in the cache."""
-        chain = self.chain
-        place = integers(chain, "Add", self.begin, np.arange(self.count))
-        inside = integers(chain, "Min", integers(chain, "Max", place, 0), self.room - 1)
-        held = integers(chain, "Equal", place, inside)
-        if self.last and self.causal and self.count > 1:
-            held = truths(chain, "And", held, chain.array(np.tri(self.count, dtype=np.bool_)[None, None], None))
-        if not self.last:
-            held = truths(chain, "And", held, steps(chain, integers(chain, "Sub", self.end, self.begin), self.count))
-        if not self.first:
-            return held
-        before = steps(chain, integers(chain, "Sub", self.first, self.begin), self.count)
-        return truths(chain, "And", held, truths(chain, "Not", before))
+    network = rewritten(network, write, tag="cached::")
+    return network.pruned() if writes else network
 
 
 def _attention(chain: Chain, node: Node) -> bool:

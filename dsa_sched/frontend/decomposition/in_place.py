@@ -3,6 +3,7 @@
     TensorScatter(past, rows, place) = present    present is the next value of the input past, and only attention
                                                   reads it: attention may read past and the rows apart instead, and the
                                                   rows are written after everything else
+    Transpose, ScatterND, Transpose back          the same, as PyTorch's exporter writes it
 
 Pairs of an input and its next value are known by names, or said (`artifact/state_names.py`).
 """
@@ -13,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from dsa_sched.artifact.state_names import state_of
+from dsa_sched.frontend.decomposition.mask_columns import knows_columns
 from dsa_sched.frontend.integers.preparation import prepares
 from dsa_sched.frontend.network.network import FLOATING, Network, Node
 from partitioner.ir.decisions import Decision
@@ -20,19 +22,26 @@ from partitioner.ir.operators import Trait, onnx_names
 
 VERDICT = "cache"
 """Verdict of the decisions about writes into caches."""
+ROWS_FIRST, BACK = (2, 0, 1, 3), (1, 2, 0, 3)
+"""Permutations with which PyTorch's exporter puts the rows of a cache first and back."""
 PASSES = onnx_names(Trait.VIEW) | {"Cast"}
 """Operators that leave integers as they are."""
+MOVED = onnx_names(Trait.VIEW, Trait.MOVES) | {"Cast"}
+"""Operators whose result may have the bytes of its operand."""
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """`count` rows of `update` that are written into the input `cache` from the rows `places` on, one place per item;
-    from the first row on where there is none."""
+    """`count` rows of `update` that are written into the input `cache`, of four axes: from the rows `places` on, one
+    place per item, and from the first row on where there is none; or, with `each`, at a place of its own for each row,
+    the same for all items. The axes of the update are put into the `order` of the cache, if one is given."""
 
     cache: str
     update: str
     places: str
     count: int
+    each: bool = False
+    order: tuple[int, ...] = ()
 
 
 def writes_in_place(network: Network, given: Mapping[str, str]) -> tuple[dict[str, Write], list[Decision]]:
@@ -43,20 +52,48 @@ def writes_in_place(network: Network, given: Mapping[str, str]) -> tuple[dict[st
     decided: dict[str, Decision] = {}
     for node in network.nodes:
         output = node.outputs[0]
-        if node.op_type != "TensorScatter" or pairs.get(output) != node.inputs[0]:
+        write = _write(network, node) if output in pairs else None
+        if write is None or pairs[output] != write.cache:
             continue
-        write = Write(node.inputs[0], node.inputs[1], node.input(2), network.shape(node.inputs[1])[-2])
-        problem = _problem(network, node)
+        problem = _problem(network, output, write)
         if not problem:
             found[output] = write
-        rows = f"{write.count} of {network.shape(node.inputs[0])[-2]} rows"
+        rows = f"{write.count} of {network.shape(write.cache)[2]} rows"
         decided[output] = Decision(node.name, VERDICT, problem or f"{rows} are written in the place of {write.cache}")
     while unread := [name for name in found if not _read_apart(network, name, found)]:
         for name in unread:
             del found[name]
-            reason = "written whole, since more than an attention without a mask of its own reads it"
+            reason = "written whole, since more than an attention with a mask of integers reads it"
             decided[name] = Decision(decided[name].subject, VERDICT, reason)
     return found, [*decided.values()]
+
+
+def _write(network: Network, node: Node) -> Write | None:
+    """The write that a node makes or ends; None for others."""
+    if node.op_type == "TensorScatter":
+        cache, update = node.inputs[:2]
+        shape, new, rank = network.known_shape(cache) or (), network.known_shape(update) or (), 4
+        linear = node.integer("axis", -2) % rank == 2 and node.text("mode", "linear") == "linear"
+        fits = len(shape) == len(new) == rank and (*shape[:2], shape[3]) == (*new[:2], new[3])
+        return Write(cache, update, node.input(2), new[2]) if linear and fits else None
+    if node.op_type != "Transpose" or node.integers("perm", ()) != BACK:
+        return None
+    writer = network.producer.get(node.inputs[0])
+    before = network.producer.get(writer.inputs[0]) if writer is not None and writer.op_type == "ScatterND" else None
+    if writer is None or before is None or before.op_type != "Transpose" or before.integers("perm", ()) != ROWS_FIRST:
+        return None
+    known = [network.known_shape(name) or () for name in writer.inputs]
+    (rows, *rest), places, new = known if all(known) else ((0,), (), ())
+    fits = len(places) == 2 and places[1] == 1 and new == (places[0], *rest)
+    alone = all(len(network.readers[made.outputs[0]]) == 1 for made in (before, writer))
+    if not (rows and fits and alone) or writer.text("reduction", "none") != "none":
+        return None
+    order: tuple[int, ...] = BACK
+    update = writer.inputs[2]
+    made = network.producer.get(update)
+    if made is not None and made.op_type == "Transpose" and made.integers("perm", ()) == ROWS_FIRST:
+        update, order = made.inputs[0], ()
+    return Write(before.inputs[0], update, writer.inputs[1], new[0], True, order)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,40 +121,56 @@ class _NamedEnds:
                 yield _NamedEnd(name, shape)
 
 
-def _problem(network: Network, node: Node) -> str:
-    """Why a write of rows cannot be done in the place of its input; empty where it can."""
-    cache, update, places = node.inputs[0], node.inputs[1], node.input(2)
-    shape, new, rank = network.shape(cache), network.shape(update), len(network.shape(cache))
-    if rank != 4 or node.integer("axis", -2) % rank != rank - 2 or node.text("mode", "linear") != "linear":
-        return "written whole, since its rows are no whole rows of heads"
-    if (*shape[:2], shape[3]) != (*new[:2], new[3]) or not 0 < new[2] < shape[2]:
+def _problem(network: Network, output: str, write: Write) -> str:
+    """Why a write cannot be done in the place of its input; empty where it can."""
+    cache, update, places = write.cache, write.update, write.places
+    items, _, rows, _ = network.shape(cache)
+    if not 0 < write.count < rows:
         return "written whole, since all of its rows are new"
-    if network.values[cache].dtype not in FLOATING or network.values[update].dtype != network.values[cache].dtype:
-        return "written whole, since its numbers have another type"
-    if update in network.inputs or update in network.constants:
+    if network.values[cache].dtype not in FLOATING:
+        return "written whole, since its elements are no floating-point numbers"
+    if _is_given(network, update):
         return "written whole, since the rows are given as they are"
     if len(network.readers[cache]) > 1:
         return f"written whole, since more than this reads {cache}"
-    if network.outputs.count(node.outputs[0]) != 1 or cache in network.outputs:
+    if network.outputs.count(output) != 1 or cache in network.outputs:
         return "written whole, since it is several outputs"
-    if places and (network.known_shape(places) != shape[:1] or not prepares(network, places)):
-        return "written whole, since its place is not computed of integers alone"
+    if places and not write.each and network.known_shape(places) != (items,):
+        return "written whole, since it has not one place per item"
+    if places and not prepares(network, places):
+        return "written whole, since its places are not computed of integers alone"
     return ""
+
+
+def _is_given(network: Network, name: str) -> bool:
+    """Whether a value may have the bytes of an input or of a constant."""
+    while (node := network.producer.get(name)) is not None and node.op_type in MOVED:
+        name = node.inputs[0]
+    return name in network.inputs or name in network.constants
 
 
 def _read_apart(network: Network, name: str, found: Mapping[str, Write]) -> bool:
     """Whether all that reads a written cache can read its old rows and the new ones apart."""
-    return all(reads_apart(node, found) for node in network.readers.get(name, ()))
+    return all(reads_apart(network, node, found) for node in network.readers.get(name, ()))
 
 
-def reads_apart(node: Node, found: Mapping[str, Write]) -> bool:
-    """Whether a node is attention to rows that are written at the same places of two caches."""
-    if node.op_type != "Attention" or any([*node.inputs[3:6], *node.outputs[1:]]):
+def reads_apart(network: Network, node: Node, found: Mapping[str, Write]) -> bool:
+    """Whether a node is attention to rows that are written at the same places of two caches, with a mask of which it is
+    known what it says of a place."""
+    if node.op_type != "Attention" or any([*node.inputs[4:6], *node.outputs[1:]]):
         return False
     k, v = (found.get(name) for name in node.inputs[1:3])
     if k is None or v is None or not {node.inputs[0], *node.inputs[3:]}.isdisjoint(node.inputs[1:3]):
         return False
-    return (k.places, k.count) == (v.places, v.count)
+    items, _, room, _ = network.shape(k.cache)
+    if (k.places, k.count, k.each) != (v.places, v.count, v.each):
+        return False
+    mask = node.input(3)
+    if not mask:
+        return True
+    shape = network.known_shape(mask) or ()
+    fits = 0 < len(shape) <= 4 and shape[-1] in (1, room) and (k.each or items == 1)
+    return fits and knows_columns(network, mask)
 
 
 def difference(network: Network, a: str, b: str) -> int | None:

@@ -1,0 +1,77 @@
+"""The columns of a mask at computed places: what the mask says of keys that are read from elsewhere than the cache.
+
+    LessOrEqual([0, 1, ..., n - 1], row)    at the column p    -->    LessOrEqual(p, row)
+
+Masks of static caches are element-wise functions of the numbers of their columns and of integers of their rows. These
+functions are written again for the places; of any other integers, elements are chosen.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+import onnx
+
+from dsa_sched.frontend.decomposition.steps import integers
+from dsa_sched.frontend.integers.preparation import prepares
+from dsa_sched.frontend.network.chain import Chain
+from dsa_sched.frontend.network.network import FLOATING, Array, Network, Node
+from partitioner.ir.operators import Trait, onnx_names
+
+BOOL = int(onnx.TensorProto.BOOL)
+ARITHMETIC = frozenset(["Add", "Sub", "Mul", "Min", "Max", "Neg", "Where", "Cast", "Identity"])
+BY_ELEMENT = ARITHMETIC | onnx_names(Trait.COMPARES) | onnx_names(Trait.LOGIC)
+VIEWS = onnx_names(Trait.VIEW)
+
+
+def knows_columns(network: Network, name: str) -> bool:
+    """Whether columns of a mask at places can be written."""
+    shape, node = network.known_shape(name), network.producer.get(name)
+    if shape is None or not shape or shape[-1] == 1 or name in network.constants:
+        return shape is not None
+    operands = _operands(network, node) if node is not None else ()
+    if operands:
+        return all(knows_columns(network, operand) for operand in operands)
+    return network.values[name].dtype not in FLOATING and prepares(network, name)
+
+
+def columns_at(chain: Chain, name: str, places: str) -> str:
+    """The mask with one column for each place [n], or its only column."""
+    network, shape, count = chain.network, chain.shape(name), chain.shape(places)[0]
+    if not shape or shape[-1] == 1:
+        return name
+    constant, node = network.constants.get(name), network.producer.get(name)
+    wanted = (*shape[:-1], count)
+    if constant is not None and _counts_up(constant):
+        return integers(chain, "Add", places, constant.reshape(-1)[0])
+    operands = _operands(network, node) if node is not None else ()
+    if node is None or not operands:
+        dtype = network.values[name].dtype
+        return chain.add("Gather", name, places, shape=wanted, settings=(("axis", len(shape) - 1),), dtype=dtype)
+    made = [columns_at(chain, operand, places) for operand in operands]
+    dtype = network.values[name].dtype
+    if node.op_type in BY_ELEMENT:
+        return chain.add(node.op_type, *made, settings=node.settings, dtype=dtype)
+    if node.op_type == "Expand" or prod(chain.shape(made[0])) != prod(wanted):
+        return made[0]
+    return chain.add("Reshape", made[0], shape=wanted, dtype=dtype)
+
+
+def _operands(network: Network, node: Node) -> tuple[str, ...]:
+    """The operands with the columns of a node; none where its columns are not those of operands."""
+    shape = network.known_shape(node.outputs[0]) or ()
+    if node.op_type in BY_ELEMENT:
+        return node.inputs if all(network.known_shape(name) is not None for name in node.inputs) else ()
+    source = network.known_shape(node.inputs[0]) or ()
+    same = node.op_type in VIEWS and source[-1:] == shape[-1:]
+    spread = node.op_type == "Expand" and source[-1:] in ((1,), shape[-1:])
+    return node.inputs[:1] if same or spread else ()
+
+
+def _counts_up(constant: Array) -> bool:
+    """Whether a constant has the numbers of its columns, from any number on."""
+    flat = constant.reshape(-1)
+    if constant.dtype.kind not in "iu" or constant.shape[-1] != flat.size:
+        return False
+    return bool(np.array_equal(flat.astype(np.int64), int(flat[0]) + np.arange(flat.size)))
