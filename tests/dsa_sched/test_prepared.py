@@ -441,3 +441,23 @@ def test_verify_sees_a_wrong_word(tmp_path: Path) -> None:
 
 def reference_values(made: Any, inputs: dict[str, Array]) -> dict[str, Array]:
     return OnnxReference(made.model.source).values(inputs)
+
+
+@pytest.mark.parametrize("op_type", ["Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal"])
+@pytest.mark.parametrize("flipped", [False, True])
+@pytest.mark.parametrize("first", [0, -3])
+def test_a_comparison_with_numbers_of_columns_is_a_row_of_a_table(
+    op_type: str, flipped: bool, first: int, tmp_path: Path
+) -> None:
+    places = np.array([-(2**31), -4, -3, -1, 0, 2, 5, 6, 7, 2**31 - 1])[:, None]
+    inputs: dict[str, Array] = {"places": places, "x": np.arange(60, dtype=np.float32).reshape(10, 6)}
+    operands = ["places", "columns"] if flipped else ["columns", "places"]
+    nodes = [
+        node(op_type, operands, "truth"),
+        node("Cast", ["truth"], "numbers", to=FLOAT),
+        node("Mul", ["numbers", "x"]),
+    ]
+    model = model_of(nodes, inputs, {"columns": first + np.arange(6)})
+    made = compiled(model, tmp_path)
+    assert [op.kind for op in made.model.graph.prepared if op.outputs[0] == "truth"] == ["lookup"]
+    assert np.array_equal(run_whole(made, inputs)["y"], reference(model, inputs)[0])

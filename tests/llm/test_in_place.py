@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,16 @@ import pytest
 from onnx import TensorProto, helper
 
 import dsa_sched
+from codegen.neuralscale.target import TARGET
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.artifact.runner import execute
+from dsa_sched.pipeline.driver import compile_model
+from dsa_sched.stages.compile_options import CompileOptions
 from hw_models.errors import PlanError
 from isched.hazards.verify_program import verify_program
 from isched.program.program import Region
+from isched.timing.cycle_model import time_program, time_streams
+from partitioner.planners.levels import O0, planner_or_auto
 from tests.llm.test_caches import expected
 
 Array = npt.NDArray[Any]
@@ -113,6 +119,23 @@ def test_all_levels_store_the_same_bits(level: str) -> None:
     feed = feed_of(model, 3, 9)
     found, plain = (compiled(model, level=each, schedule=each != "O0").run(feed) for each in (level, "O0"))
     assert all(np.array_equal(found[name], plain[name]) for name in RESULTS)
+
+
+@pytest.mark.parametrize("model", [step(1, scale=1e-3, **CAUSAL), step(3, 2, scale=1e-3, **CAUSAL)])
+def test_it_is_verified(model: onnx.ModelProto, tmp_path: Path) -> None:
+    onnx.save(model, tmp_path / "step.onnx")
+    report = dsa_sched.verify(tmp_path / "step.onnx", "stcp920", level="O2", cache=False)
+    assert not report.failures
+
+
+@pytest.mark.parametrize("level", ["O0", "O3"])
+def test_a_program_and_its_machine_code_take_the_same_time(level: str) -> None:
+    options = CompileOptions(planner=planner_or_auto(level), schedule=level == "O3")
+    made = compile_model(step(1, 2, **CAUSAL), "stcp920", options)
+    program = time_program(made.program, made.chip, TARGET)
+    straight = TARGET.emit(made.program, made.model.graph, made.model.constants, made.chip)
+    traced = TARGET.trace(straight.files[straight.executable], straight.cores, made.chip)
+    assert time_streams(traced, made.chip).cycles == program.cycles
 
 
 def test_new_rows_alone_go_to_the_main_memory() -> None:
@@ -229,10 +252,6 @@ def test_rows_are_written_to_the_bit(shape: tuple[int, ...], rows: int, places: 
 
 
 def test_no_other_instruction_may_write_an_input() -> None:
-    from dsa_sched.pipeline.driver import compile_model
-    from dsa_sched.stages.compile_options import CompileOptions
-    from partitioner.planners.levels import O0
-
     made = compile_model(step(1, **CAUSAL), "stcp920", CompileOptions(planner=O0()))
     program, chip = made.program, made.chip
     verify_program(program, chip)

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from math import prod
 
-import numpy as np
 import onnx
 
 from dsa_sched.frontend.decomposition.steps import integers
-from dsa_sched.frontend.integers.preparation import prepares
+from dsa_sched.frontend.integers.preparation import counts_up, prepares
 from dsa_sched.frontend.network.chain import Chain
-from dsa_sched.frontend.network.network import FLOATING, Array, Network, Node
+from dsa_sched.frontend.network.network import FLOATING, Network, Node
 from partitioner.ir.operators import Trait, onnx_names
 
 BOOL = int(onnx.TensorProto.BOOL)
@@ -43,7 +42,7 @@ def columns_at(chain: Chain, name: str, places: str) -> str:
         return name
     constant, node = network.constants.get(name), network.producer.get(name)
     wanted = (*shape[:-1], count)
-    if constant is not None and _counts_up(constant):
+    if constant is not None and counts_up(constant, shape[-1]):
         return integers(chain, "Add", places, constant.reshape(-1)[0])
     operands = _operands(network, node) if node is not None else ()
     if node is None or not operands:
@@ -67,11 +66,3 @@ def _operands(network: Network, node: Node) -> tuple[str, ...]:
     same = node.op_type in VIEWS and source[-1:] == shape[-1:]
     spread = node.op_type == "Expand" and source[-1:] in ((1,), shape[-1:])
     return node.inputs[:1] if same or spread else ()
-
-
-def _counts_up(constant: Array) -> bool:
-    """Whether a constant has the numbers of its columns, from any number on."""
-    flat = constant.reshape(-1)
-    if constant.dtype.kind not in "iu" or constant.shape[-1] != flat.size:
-        return False
-    return bool(np.array_equal(flat.astype(np.int64), int(flat[0]) + np.arange(flat.size)))

@@ -188,6 +188,48 @@ def _with_answers(network: Network, answers: tuple[str, ...], concluded: tuple[O
     ).pruned()
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of zeros and ones by a place, from `least` to as many as it has columns, both of which say the same as
+    places beyond them: `before` the place, at it, and after it."""
+
+    name: str
+    before: int
+    at: int
+    after: int
+    least: int = 0
+
+    def numbers(self, width: int) -> npt.NDArray[np.float32]:
+        """The lines of all places, each one element after that of the place before, in the order of falling places."""
+        parts = ((self.before, width), *(((self.at, 1),) if self.least else ()), (self.after, width))
+        return np.repeat(np.array([number for number, _ in parts], np.float32), [count for _, count in parts])
+
+
+STEP, RISE, ONE = Line("steps", 1, 0, 0), Line("rises", 0, 1, 1), Line("ones", 0, 1, 0, -1)
+COMPARED: Mapping[str, tuple[Line, int]] = {
+    "Less": (STEP, 0),
+    "LessOrEqual": (STEP, 1),
+    "Greater": (RISE, 1),
+    "GreaterOrEqual": (RISE, 0),
+    "Equal": (ONE, 0),
+}
+"""Lines of comparisons of columns with a place, and how much farther the place of the line is."""
+FLIPPED = {
+    "Less": "Greater",
+    "LessOrEqual": "GreaterOrEqual",
+    "Greater": "Less",
+    "GreaterOrEqual": "LessOrEqual",
+}
+
+
+def counts_up(constant: npt.NDArray[np.generic], columns: int) -> bool:
+    """Whether a constant has the numbers of columns, at least two, from any number on."""
+    flat = constant.reshape(-1)
+    if constant.dtype.kind not in "iu" or constant.ndim < 1 or not flat.size == constant.shape[-1] == columns > 1:
+        return False
+    return bool(np.array_equal(flat.astype(np.int64), int(flat[0]) + np.arange(columns)))
+
+
 @dataclass(slots=True)
 class _Border:
     """Border between integers and network. `late`: values for which no node may be prepared, because they depend on
@@ -249,17 +291,42 @@ class _Border:
         self.words.add(node, "assign", (cache, update, self.words.word(places)), node.outputs[0], attributes)
 
     def _steps(self, node: Node) -> None:
-        """Lines of truth values that hold before a place: rows of a table, each one element after the one before."""
-        output = node.outputs[0]
-        width, shape = self.words.shape(output)[-1], self.words.shape(node.inputs[0])
-        place = self.words.word(node.inputs[0])
-        for function, bound in (("max", 0), ("min", width)):
-            place = self.words.function(node, function, (place, self.words.constant(node, np.array(bound))), shape)
-        row = self.words.function(node, "sub", (self.words.constant(node, np.array(width)), place), shape)
-        table = f"steps of {width}"
-        self.words.constants[table] = np.repeat(np.array([1, 0], np.float32), width)
-        self.words.values[table] = Value((2 * width,), int(onnx.TensorProto.FLOAT))
-        self._result(node, "lookup", (table, row), {"rows": width + 1, "step": 1})
+        """Lines of truth values that hold before a place."""
+        shape = self.words.shape(node.outputs[0])
+        self._result(node, "lookup", *self._line(node, STEP, self.words.word(node.inputs[0]), 0, shape))
+
+    def _line(
+        self, node: Node, line: Line, place: str, more: int, shape: tuple[int, ...]
+    ) -> tuple[tuple[str, str], dict[str, Attribute]]:
+        """Operands and attributes of the lookup of lines by places, to which `more` is added: before that they are
+        brought near the line, lest they wrap around."""
+        width, where = shape[-1], shape[:-1]
+        words = self.words
+        for function, bound in (("max", line.least - more), ("min", width - more)):
+            place = words.function(node, function, (place, words.constant(node, np.array(bound))), where)
+        row = words.function(node, "sub", (words.constant(node, np.array(width - more)), place), where)
+        table = f"{line.name} of {width}"
+        words.constants[table] = line.numbers(width)
+        words.values[table] = Value(words.constants[table].shape, int(onnx.TensorProto.FLOAT))
+        return (table, row), {"rows": width + 1 - line.least, "step": 1}
+
+    def _compared(self, name: str, node: Node | None) -> tuple[tuple[str, str], dict[str, Attribute]] | None:
+        """The same for a comparison of an integer per line with the numbers of its columns; None for anything else."""
+        if node is None or node.op_type not in COMPARED:
+            return None
+        shape = self.words.shape(name)
+        columns = [self.network.constants.get(other) for other in node.inputs]
+        flipped = columns[0] is None
+        numbers, other = columns[flipped], node.inputs[not flipped]
+        if numbers is None or not shape or not counts_up(numbers, shape[-1]) or other not in self.words.able:
+            return None
+        if self.words.shape(other)[-1:] not in ((), (1,)) or prod(self.words.shape(other)) != prod(shape[:-1]):
+            return None
+        word = self.words.word_or_none(other)
+        if word is None:
+            return None
+        line, more = COMPARED[FLIPPED.get(node.op_type, node.op_type) if flipped else node.op_type]
+        return self._line(node, line, word, more - int(numbers.reshape(-1)[0]), shape)
 
     def _result(
         self, node: Node, kind: str, inputs: tuple[str, ...], attributes: Mapping[str, Attribute] | None = None
@@ -389,13 +456,17 @@ class _Border:
                 for other in producer.inputs:
                     self.demand_truth(other)
                 return
-        word = self.words.word_or_none(name)
-        if word is None:
-            return
         taken = name in self.words.integers or name in self.network.outputs
         entered = f"{name}::number" if taken else name
         source = producer or Node(name, "Cast", (name,), (name,))
-        self.words.ops.append(Op(self.words.name(source), "number", (word,), (entered,), (), (), 0, source.op_type))
+        compared = self._compared(name, producer)
+        if compared is not None:
+            self.words.add(source, "lookup", compared[0], entered, compared[1])
+        else:
+            word = self.words.word_or_none(name)
+            if word is None:
+                return
+            self.words.add(source, "number", (word,), entered)
         self.words.values[entered] = Value(self.words.shape(name), BOOL)
         self.results.add(entered)
         self.entered[name] = entered
