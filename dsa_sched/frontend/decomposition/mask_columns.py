@@ -19,9 +19,7 @@ from dsa_sched.frontend.network.network import FLOATING, Network, Node
 from partitioner.ir.operators import Trait, onnx_names
 
 BOOL = int(onnx.TensorProto.BOOL)
-ARITHMETIC = frozenset(["Add", "Sub", "Mul", "Min", "Max", "Neg", "Where", "Cast", "Identity"])
-BY_ELEMENT = ARITHMETIC | onnx_names(Trait.COMPARES) | onnx_names(Trait.LOGIC)
-VIEWS = onnx_names(Trait.VIEW)
+BY_ELEMENT, VIEWS = onnx_names(Trait.ELEMENTWISE), onnx_names(Trait.VIEW)
 
 
 def knows_columns(network: Network, name: str) -> bool:
