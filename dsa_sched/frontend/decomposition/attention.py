@@ -18,18 +18,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf, sqrt
 
-import numpy as np
-
 from dsa_sched.frontend.decomposition.attention_bias import (
-    BOOL,
+    HELD,
     PAST,
     UNGUARDED,
     Bias,
     added_mask,
     bias_of,
-    number_bias,
     spreads,
-    truth_bias,
 )
 from dsa_sched.frontend.network.chain import Chain, Rule, Shape
 from dsa_sched.frontend.network.network import CACHED_ATTENTION, Node
@@ -111,32 +107,20 @@ def _attended(chain: Chain, node: Node, q: str, k: str, v: str) -> str:
 
 
 def _cached(chain: Chain, node: Node) -> bool:
-    """Attention to new and past keys that are not joined: only scores and weights are."""
-    q, k, v, seen, past_k, past_v, past_seen = node.inputs
+    """Attention to new and past keys that are not joined: only scores and weights are. What the mask of each adds to
+    its scores and which rows see anything are operands."""
+    q, k, v, past_k, past_v, added, past_added, seen = node.inputs
     own = _ByGroup.of(chain, node, q, k)
-    parts = [_shown(chain, each) for each in (past_seen, seen)]
-    scores = [_masked(chain, node, own.scores(each), part) for each, part in zip((past_k, k), parts, strict=True)]
+    held = bool(node.integer(HELD, 0))
+    scores = [_masked(chain, node, own.scores(each), Bias(bias, held=held))
+              for each, bias in ((past_k, past_added), (k, added))]  # fmt: skip
     weights = chain.add("Softmax", chain.concatenated(*scores, axis=3), settings=(("axis", 3),))
     border = chain.shape(past_k)[2]
     ends = (0, border, border + chain.shape(k)[2])
     products = [own.values(chain.part(weights, 3, start, end), each)
                 for start, end, each in zip(ends, ends[1:], (past_v, v), strict=False)]  # fmt: skip
-    result = own.by_head(chain.add("Add", *products))
-    chain.add("Mul", result, chain.add("Max", *(part.seen for part in parts)))
+    chain.add("Mul", own.by_head(chain.add("Add", *products)), seen)
     return True
-
-
-def _shown(chain: Chain, truth: str) -> Bias:
-    """What a part of a mask adds to its scores, and which rows see any of it."""
-    constant = chain.network.constants.get(truth)
-    far_below = chain.network.rounding.largest_power
-    if constant is not None:
-        added = np.asarray(np.where(constant, 0.0, -far_below), np.float32)
-        seen = np.asarray(constant.any(-1, keepdims=True), np.float32)
-        return Bias(chain.array(added, None), chain.array(seen, None))
-    if chain.network.values[truth].dtype == BOOL:
-        return truth_bias(chain, truth, None, guarded=True)
-    return number_bias(chain, truth, None, guarded=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ from dsa_sched.frontend.network.traced import TracedArray
 UNGUARDED = "unguarded"
 PAST = "past"
 """Setting: the number of keys that come before the one of the first row."""
+HELD = "held"
+"""Setting of attention to keys that are not joined: scores must be kept finite after the sum with a mask."""
 BOOL, FLOAT = int(onnx.TensorProto.BOOL), int(onnx.TensorProto.FLOAT)
 
 
@@ -53,8 +55,8 @@ def bias_of(chain: Chain, node: Node, scores: Shape) -> Bias | None:
     if not mask or constant is not None:
         return _constant(chain, mask, window, guarded=guarded)
     if chain.network.values[mask].dtype == BOOL:
-        return truth_bias(chain, mask, window, guarded=guarded)
-    return number_bias(chain, mask, window, guarded=guarded)
+        return _truth(chain, mask, window, guarded=guarded)
+    return _number(chain, mask, window, guarded=guarded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +115,23 @@ def _constant(chain: Chain, mask: str, window: _Window | None, *, guarded: bool)
     return Bias(chain.array(kept, None), chain.array(np.asarray(seen, np.float32), None))
 
 
-def truth_bias(chain: Chain, mask: str, window: _Window | None, *, guarded: bool) -> Bias:
-    """Bias of a computed mask of truth values."""
+def part_bias(chain: Chain, mask: str) -> Bias:
+    """Bias of the mask of a part of all keys, truth values or numbers: a row that sees none of the part may see others,
+    so that its scores stay far below."""
+    constant = chain.constants.get(mask, chain.network.constants.get(mask))
+    if constant is not None:
+        far_below = chain.network.rounding.largest_power
+        shown = constant if constant.dtype == np.bool_ else constant.astype(np.float64) > -inf
+        numbers = 0.0 if constant.dtype == np.bool_ else constant
+        added = np.asarray(np.where(shown, numbers, -far_below), np.float32)
+        seen = np.asarray(shown.any(-1, keepdims=True), np.float32)
+        return Bias(chain.array(added, None), chain.array(seen, None))
+    kind = chain.values.get(mask) or chain.network.values[mask]
+    rule = _truth if kind.dtype == BOOL else _number
+    return rule(chain, mask, None, guarded=True)
+
+
+def _truth(chain: Chain, mask: str, window: _Window | None, *, guarded: bool) -> Bias:
     truth = chain.add("Cast", mask, settings=(("to", FLOAT),))
     if window is not None:
         truth = chain.add("Mul", truth, chain.store(window.truth()))
@@ -143,7 +160,7 @@ def added_mask(chain: Chain, mask: str) -> str:
     return _far_below(chain, chain.add("Cast", mask, settings=(("to", FLOAT),)))
 
 
-def number_bias(chain: Chain, mask: str, window: _Window | None, *, guarded: bool) -> Bias:
+def _number(chain: Chain, mask: str, window: _Window | None, *, guarded: bool) -> Bias:
     """Bias of a computed mask. Half of a finite number is above the negative of the largest number; half of minus
     infinity is not.
     """

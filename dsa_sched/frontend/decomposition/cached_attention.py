@@ -1,7 +1,7 @@
 """Attention to a cache that stays in its place: to its old rows and to the new ones, which are written later.
 
     TensorScatter(past, rows, places)     -->  Assign(past, rows, places), after everything else
-    Attention(q, present k, present v)    -->  CachedAttention(q, new k, new v, their mask, past k, past v, their mask)
+    Attention(q, present k, present v)    -->  CachedAttention(q, new k, new v, past k, past v, what masks add)
 
 Of the old keys, those that are overwritten are hidden; a new one is seen as the mask says of its place. Rows whose
 places are not in the cache are neither written nor seen.
@@ -9,14 +9,15 @@ places are not in the cache are neither written nor seen.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from math import inf
 
 import numpy as np
 import onnx
 
-from dsa_sched.frontend.decomposition.attention import in_heads
+from dsa_sched.frontend.decomposition.attention import WINDOWS, in_heads
+from dsa_sched.frontend.decomposition.attention_bias import HELD, part_bias
 from dsa_sched.frontend.decomposition.in_place import Write, difference
 from dsa_sched.frontend.decomposition.mask_columns import columns_at
 from dsa_sched.frontend.decomposition.steps import integers, shaped, steps, truths
@@ -41,24 +42,51 @@ def written_later(chain: Chain, write: Write) -> bool:
     return True
 
 
-def attention_apart(chain: Chain, node: Node, writes: Mapping[str, Write]) -> bool:
+@dataclass(frozen=True, slots=True)
+class MaskOfParts:
+    """What masks add to the scores of new and of past keys, which rows see any of these, and whether scores must be
+    kept finite after the sum."""
+
+    new: str
+    past: str
+    seen: str
+    held: bool
+
+
+Masks = dict[Hashable, MaskOfParts]
+"""Masks that were written, by all that they follow from: layers share them."""
+
+
+def attention_apart(chain: Chain, node: Node, writes: Mapping[str, Write], masks: Masks) -> bool:
     """Attention to the old rows of caches but those that are overwritten, and to the new rows."""
     heads = in_heads(chain, node)
     if heads is None:
         return False
     q, (k, v) = heads[0], (writes[name] for name in node.inputs[1:3])
-    columns = _Columns.of(chain, node, k)
-    past, new = columns.past(), columns.new()
-    if mask := node.input(3):
-        places = shaped(chain, columns.places(), k.count)  # the same for all items
-        past, new = _both(chain, mask, past), _both(chain, columns_at(chain, mask, places), new)
+    windows = tuple(item for item in node.settings if item[0] in WINDOWS)
+    key = (chain.shape(k.cache), chain.shape(q), k.places, k.each, k.count, node.inputs[3:], windows)
+    if key not in masks:
+        masks[key] = _mask_of_parts(chain, node, k)
+    mask = masks[key]
     settings = tuple(item for item in node.settings if item[0] in ("scale", "softcap"))
     shape = (*chain.shape(q)[:3], chain.shape(v.cache)[3])
-    operands = (q, _update(chain, k), _update(chain, v), new, k.cache, v.cache, past)
-    result = chain.add(CACHED_ATTENTION, *operands, shape=shape, settings=settings)
+    rows, own = (_update(chain, k), _update(chain, v)), (mask.new, mask.past, mask.seen)
+    settings = (*settings, (HELD, int(mask.held)))
+    result = chain.add(CACHED_ATTENTION, q, *rows, k.cache, v.cache, *own, shape=shape, settings=settings)
     if len(chain.shape(node.outputs[0])) == 3:
         chain.join_heads(result)
     return True
+
+
+def _mask_of_parts(chain: Chain, node: Node, write: Write) -> MaskOfParts:
+    columns = _Columns.of(chain, node, write)
+    past, new = columns.past(), columns.new()
+    if mask := node.input(3):
+        places = shaped(chain, columns.places(), write.count)  # the same for all items
+        past, new = _both(chain, mask, past), _both(chain, columns_at(chain, mask, places), new)
+    of_new, of_past = part_bias(chain, new), part_bias(chain, past)
+    seen = chain.add("Max", of_new.seen, of_past.seen)
+    return MaskOfParts(of_new.added, of_past.added, seen, of_new.held or of_past.held)
 
 
 def _update(chain: Chain, write: Write) -> str:

@@ -24,8 +24,8 @@ import onnx
 
 from dsa_sched.frontend.decomposition.attention import WINDOWS, in_heads
 from dsa_sched.frontend.decomposition.attention_bias import PAST, spreads
-from dsa_sched.frontend.decomposition.cached_attention import attention_apart, written_later
-from dsa_sched.frontend.decomposition.in_place import reads_apart, writes_in_place
+from dsa_sched.frontend.decomposition.cached_attention import Masks, attention_apart, written_later
+from dsa_sched.frontend.decomposition.in_place import writes_in_place
 from dsa_sched.frontend.network.chain import Chain, Shape
 from dsa_sched.frontend.network.draft import rewritten
 from dsa_sched.frontend.network.network import Network, Node
@@ -44,6 +44,7 @@ def with_caches(network: Network, state: Mapping[str, str] = MappingProxyType({}
     if not any(node.op_type in rules for node in network.nodes):
         return network
     writes, decided = writes_in_place(network, state) if words else ({}, [])
+    masks: Masks = {}
 
     def write(chain: Chain, node: Node) -> bool:
         named = filter(None, (*node.inputs, *node.outputs[:1]))
@@ -51,8 +52,8 @@ def with_caches(network: Network, state: Mapping[str, str] = MappingProxyType({}
             return False
         if node.outputs[0] in writes:
             return written_later(chain, writes[node.outputs[0]])
-        if reads_apart(chain.network, node, writes):
-            return attention_apart(chain, node, writes)
+        if node.op_type == "Attention" and node.inputs[1] in writes:
+            return attention_apart(chain, node, writes, masks)
         return node.op_type in rules and rules[node.op_type](chain, node)
 
     network = replace(network, decisions=(*network.decisions, *decided))

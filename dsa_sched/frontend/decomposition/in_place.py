@@ -10,12 +10,14 @@ Pairs of an input and its next value are known by names, or said (`artifact/stat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from dsa_sched.artifact.state_names import state_of
+from dsa_sched.frontend.decomposition.attention import in_heads
 from dsa_sched.frontend.decomposition.mask_columns import knows_columns
-from dsa_sched.frontend.integers.preparation import prepares
+from dsa_sched.frontend.integers.preparation import preparing
+from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.network import FLOATING, Network, Node
 from partitioner.ir.decisions import Decision
 from partitioner.ir.operators import Trait, onnx_names
@@ -47,7 +49,7 @@ class Write:
 def writes_in_place(network: Network, given: Mapping[str, str]) -> tuple[dict[str, Write], list[Decision]]:
     """Writes by the outputs that they make, and a decision about each write whose output is an input's next value.
     Raises ModelError for pairs `given` as output=input that do not go together."""
-    pairs = state_of(_NamedEnds(network), given)
+    pairs, prepares = state_of(_NamedEnds(network), given), preparing(network)
     found: dict[str, Write] = {}
     decided: dict[str, Decision] = {}
     for node in network.nodes:
@@ -55,12 +57,12 @@ def writes_in_place(network: Network, given: Mapping[str, str]) -> tuple[dict[st
         write = _write(network, node) if output in pairs else None
         if write is None or pairs[output] != write.cache:
             continue
-        problem = _problem(network, output, write)
+        problem = _problem(network, output, write, prepares)
         if not problem:
             found[output] = write
         rows = f"{write.count} of {network.shape(write.cache)[2]} rows"
         decided[output] = Decision(node.name, VERDICT, problem or f"{rows} are written in the place of {write.cache}")
-    while unread := [name for name in found if not _read_apart(network, name, found)]:
+    while unread := [name for name in found if not _read_apart(network, name, found, prepares)]:
         for name in unread:
             del found[name]
             reason = "written whole, since more than an attention with a mask of integers reads it"
@@ -121,7 +123,7 @@ class _NamedEnds:
                 yield _NamedEnd(name, shape)
 
 
-def _problem(network: Network, output: str, write: Write) -> str:
+def _problem(network: Network, output: str, write: Write, prepares: Callable[[str], bool]) -> str:
     """Why a write cannot be done in the place of its input; empty where it can."""
     cache, update, places = write.cache, write.update, write.places
     items, _, rows, _ = network.shape(cache)
@@ -137,7 +139,7 @@ def _problem(network: Network, output: str, write: Write) -> str:
         return "written whole, since it is several outputs"
     if places and not write.each and network.known_shape(places) != (items,):
         return "written whole, since it has not one place per item"
-    if places and not prepares(network, places):
+    if places and not prepares(places):
         return "written whole, since its places are not computed of integers alone"
     return ""
 
@@ -149,12 +151,12 @@ def _is_given(network: Network, name: str) -> bool:
     return name in network.inputs or name in network.constants
 
 
-def _read_apart(network: Network, name: str, found: Mapping[str, Write]) -> bool:
+def _read_apart(network: Network, name: str, found: Mapping[str, Write], prepares: Callable[[str], bool]) -> bool:
     """Whether all that reads a written cache can read its old rows and the new ones apart."""
-    return all(reads_apart(network, node, found) for node in network.readers.get(name, ()))
+    return all(_can_read_apart(network, node, found, prepares) for node in network.readers.get(name, ()))
 
 
-def reads_apart(network: Network, node: Node, found: Mapping[str, Write]) -> bool:
+def _can_read_apart(network: Network, node: Node, found: Mapping[str, Write], prepares: Callable[[str], bool]) -> bool:
     """Whether a node is attention to rows that are written at the same places of two caches, with a mask of which it is
     known what it says of a place."""
     if node.op_type != "Attention" or any([*node.inputs[4:6], *node.outputs[1:]]):
@@ -163,14 +165,14 @@ def reads_apart(network: Network, node: Node, found: Mapping[str, Write]) -> boo
     if k is None or v is None or not {node.inputs[0], *node.inputs[3:]}.isdisjoint(node.inputs[1:3]):
         return False
     items, _, room, _ = network.shape(k.cache)
-    if (k.places, k.count, k.each) != (v.places, v.count, v.each):
+    if (k.places, k.count, k.each) != (v.places, v.count, v.each) or in_heads(Chain(network, node), node) is None:
         return False
     mask = node.input(3)
     if not mask:
         return True
     shape = network.known_shape(mask) or ()
     fits = 0 < len(shape) <= 4 and shape[-1] in (1, room) and (k.each or items == 1)
-    return fits and knows_columns(network, mask)
+    return fits and knows_columns(network, mask, prepares)
 
 
 def difference(network: Network, a: str, b: str) -> int | None:

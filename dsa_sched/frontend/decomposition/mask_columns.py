@@ -8,12 +8,13 @@ functions are written again for the places; of any other integers, elements are 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 
 import onnx
 
 from dsa_sched.frontend.decomposition.steps import integers
-from dsa_sched.frontend.integers.preparation import counts_up, prepares
+from dsa_sched.frontend.integers.preparation import counts_up
 from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.network import FLOATING, Network, Node
 from partitioner.ir.operators import Trait, onnx_names
@@ -22,15 +23,15 @@ BOOL = int(onnx.TensorProto.BOOL)
 BY_ELEMENT, VIEWS = onnx_names(Trait.ELEMENTWISE), onnx_names(Trait.VIEW)
 
 
-def knows_columns(network: Network, name: str) -> bool:
-    """Whether columns of a mask at places can be written."""
+def knows_columns(network: Network, name: str, prepares: Callable[[str], bool]) -> bool:
+    """Whether columns of a mask at places can be written; `prepares` knows integers."""
     shape, node = network.known_shape(name), network.producer.get(name)
     if shape is None or not shape or shape[-1] == 1 or name in network.constants:
         return shape is not None
     operands = _operands(network, node) if node is not None else ()
     if operands:
-        return all(knows_columns(network, operand) for operand in operands)
-    return network.values[name].dtype not in FLOATING and prepares(network, name)
+        return all(knows_columns(network, operand, prepares) for operand in operands)
+    return network.values[name].dtype not in FLOATING and prepares(name)
 
 
 def columns_at(chain: Chain, name: str, places: str) -> str:

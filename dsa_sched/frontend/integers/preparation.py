@@ -20,7 +20,7 @@ that depend on computed numbers are concluded, after everything else. A network 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -101,9 +101,10 @@ def prepare(network: Network) -> Network:
     return _with_answers(rest, answers, concluded) if answers else rest
 
 
-def prepares(network: Network, name: str) -> bool:
+def preparing(network: Network) -> Callable[[str], bool]:
     """Whether an integer value is constant, or can be made of integer inputs before everything else."""
-    return name in network.constants or WordMaker(network, _integers(network), RULES).word_or_none(name) is not None
+    maker = WordMaker(network, _integers(network), RULES)
+    return lambda name: name in network.constants or maker.word_or_none(name) is not None
 
 
 def _integers(network: Network) -> frozenset[str]:
