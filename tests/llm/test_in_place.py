@@ -24,6 +24,7 @@ from isched.hazards.verify_program import verify_program
 from isched.program.program import Region
 from isched.timing.cycle_model import time_program, time_streams
 from partitioner.planners.levels import O0, planner_or_auto
+from tests.llm.decoders import LAYERS, decoder
 from tests.llm.test_caches import expected
 
 Array = npt.NDArray[Any]
@@ -38,6 +39,7 @@ def step(
     items: int = 1,
     *,
     after: Sequence[onnx.NodeProto] = (),
+    mask: int = 0,
     names: tuple[str, str] = ("past_key", "past_value"),
     opset: int = 24,
     **attributes: Any,
@@ -54,7 +56,9 @@ def step(
         helper.make_node("TensorScatter", [name, f"{new}2", "begin"], [present], present)
         for name, new, present in zip(names, "kv", RESULTS[1:], strict=True)
     ]
-    operands = ["q", *RESULTS[1:], "", "", "", "length"]
+    if mask:
+        inputs.append(helper.make_tensor_value_info("mask", mask, (rows, ROOM)))
+    operands = ["q", *RESULTS[1:], "mask" if mask else "", "", "", "length"]
     nodes = [
         *(helper.make_node("Add", [name, name], [f"{name}2"], f"{name}2") for name in "kv"),
         helper.make_node("Sub", ["length", "rows"], ["begin"], "begin"),
@@ -71,8 +75,10 @@ def step(
 def feed_of(model: onnx.ModelProto, *lengths: int) -> dict[str, Array]:
     random = np.random.default_rng(5)
     shapes = {item.name: [dim.dim_value for dim in item.type.tensor_type.shape.dim] for item in model.graph.input}
+    truths = {item.name for item in model.graph.input if item.type.tensor_type.elem_type == TensorProto.BOOL}
     drawn = {name: random.normal(size=shape).astype(np.float16) for name, shape in shapes.items() if name != "length"}
-    return {**{name: array.astype(np.float32) for name, array in drawn.items()}, "length": np.array(lengths)}
+    feed = {name: array > -0.5 if name in truths else array.astype(np.float32) for name, array in drawn.items()}
+    return {**feed, "length": np.array(lengths)}
 
 
 def compiled(model: onnx.ModelProto, **options: Any) -> Artifact:
@@ -111,6 +117,32 @@ def test_attention_reads_old_and_new_rows(rows: int, lengths: tuple[int, ...], a
     found = artifact.run(feed)
     for name, wanted in zip(RESULTS, expected(model, feed), strict=True):
         assert np.abs(found[name] - wanted).max() <= (NEAR if name == "y" else 0.0), name
+
+
+@pytest.mark.parametrize(
+    ("rows", "mask", "kept"),
+    [
+        (1, TensorProto.BOOL, KEPT),
+        (3, TensorProto.BOOL, KEPT),
+        (1, TensorProto.FLOAT, KEPT),
+        (3, TensorProto.FLOAT, {}),  # numbers at one place can be chosen, not at several
+    ],
+)
+def test_a_mask_next_to_a_length(rows: int, mask: int, kept: dict[str, str]) -> None:
+    model = step(rows, mask=mask, **CAUSAL)
+    feed = feed_of(model, 7)
+    artifact = compiled(model)
+    assert places_of(artifact) == kept
+    found = artifact.run(feed)
+    for name, wanted in zip(RESULTS, expected(model, feed), strict=True):
+        assert np.abs(found[name] - wanted).max() <= (NEAR if name == "y" else 0.0), name
+
+
+@pytest.mark.parametrize("spelling", LAYERS)
+def test_both_spellings_of_decoders_keep_their_caches(spelling: str) -> None:
+    artifact = compiled(decoder(spelling, 1))
+    pairs = {(layer, kind) for layer in range(2) for kind in ("key", "value")}
+    assert places_of(artifact) == {f"present.{n}.{kind}": f"past.{n}.{kind}" for n, kind in sorted(pairs)}
 
 
 @pytest.mark.parametrize("level", ["O2", "O3"])

@@ -172,7 +172,7 @@ def _can_read_apart(network: Network, node: Node, found: Mapping[str, Write], pr
         return True
     shape = network.known_shape(mask) or ()
     fits = 0 < len(shape) <= 4 and shape[-1] in (1, room) and (k.each or items == 1)
-    return fits and knows_columns(network, mask, prepares)
+    return fits and knows_columns(network, mask, k.count, prepares)
 
 
 def difference(network: Network, a: str, b: str) -> int | None:

@@ -3,17 +3,17 @@
     LessOrEqual([0, 1, ..., n - 1], row)    at the column p    -->    LessOrEqual(p, row)
 
 Masks of static caches are element-wise functions of the numbers of their columns and of integers of their rows. These
-functions are written again for the places; of any other integers, elements are chosen.
+functions are written again for the places; of any other integers, and of numbers for one place, elements are chosen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
+from math import inf, prod
 
 import onnx
 
-from dsa_sched.frontend.decomposition.steps import integers
+from dsa_sched.frontend.decomposition.steps import integers, shaped, steps, truths
 from dsa_sched.frontend.integers.preparation import counts_up
 from dsa_sched.frontend.network.chain import Chain
 from dsa_sched.frontend.network.network import FLOATING, Network, Node
@@ -23,15 +23,15 @@ BOOL = int(onnx.TensorProto.BOOL)
 BY_ELEMENT, VIEWS = onnx_names(Trait.ELEMENTWISE), onnx_names(Trait.VIEW)
 
 
-def knows_columns(network: Network, name: str, prepares: Callable[[str], bool]) -> bool:
-    """Whether columns of a mask at places can be written; `prepares` knows integers."""
+def knows_columns(network: Network, name: str, count: int, prepares: Callable[[str], bool]) -> bool:
+    """Whether columns of a mask at `count` places can be written; `prepares` knows integers."""
     shape, node = network.known_shape(name), network.producer.get(name)
     if shape is None or not shape or shape[-1] == 1 or name in network.constants:
         return shape is not None
     operands = _operands(network, node) if node is not None else ()
     if operands:
-        return all(knows_columns(network, operand, prepares) for operand in operands)
-    return network.values[name].dtype not in FLOATING and prepares(name)
+        return all(knows_columns(network, operand, count, prepares) for operand in operands)
+    return count == 1 if network.values[name].dtype in FLOATING else prepares(name)
 
 
 def columns_at(chain: Chain, name: str, places: str) -> str:
@@ -46,6 +46,8 @@ def columns_at(chain: Chain, name: str, places: str) -> str:
     operands = _operands(network, node) if node is not None else ()
     if node is None or not operands:
         dtype = network.values[name].dtype
+        if dtype in FLOATING:
+            return _number_at(chain, name, places)
         return chain.add("Gather", name, places, shape=wanted, settings=(("axis", len(shape) - 1),), dtype=dtype)
     made = [columns_at(chain, operand, places) for operand in operands]
     dtype = network.values[name].dtype
@@ -54,6 +56,16 @@ def columns_at(chain: Chain, name: str, places: str) -> str:
     if node.op_type == "Expand" or prod(chain.shape(made[0])) != prod(wanted):
         return made[0]
     return chain.add("Reshape", made[0], shape=wanted, dtype=dtype)
+
+
+def _number_at(chain: Chain, name: str, place: str) -> str:
+    """The only column of a mask of numbers at one place, as the largest of all when the others are far below."""
+    shape = chain.shape(name)
+    first = shaped(chain, place, *(1,) * len(shape))
+    before, after = (steps(chain, integers(chain, "Add", first, more), shape[-1]) for more in (0, 1))
+    there = truths(chain, "And", after, truths(chain, "Not", before))
+    alone = chain.add("Where", there, name, chain.number(-inf), shape=shape, dtype=chain.network.values[name].dtype)
+    return chain.reduced("ReduceMax", alone, (len(shape) - 1,))
 
 
 def _operands(network: Network, node: Node) -> tuple[str, ...]:
