@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
-from dsa_sched.artifact.session import state_of
+from dsa_sched.artifact.session import kept_state
 from hw_models.routes import main_memory
 from partitioner.ir.graph import Graph
 
@@ -38,7 +38,7 @@ def language_figures(run: RunTime) -> LanguageFigures | None:
     if run.artifact is None or run.artifact.manifest.divided:
         return None
     manifest = run.artifact.manifest
-    state = state_of(manifest, {})
+    state = kept_state(manifest, {})
     integers = [entry.shape for entry in manifest.inputs if entry.dtype.startswith("int")]
     if not state or not integers:
         return None

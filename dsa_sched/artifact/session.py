@@ -40,12 +40,18 @@ class Runs(Protocol):
         """Outputs of one run."""
 
 
+def kept_state(ends: Ends, given: Mapping[str, str]) -> dict[str, str]:
+    """Inputs by the outputs that are their next values: those written in their places, those `given` as output=input,
+    and those whose names say so. Raises ModelError for pairs that do not go together."""
+    in_place = {entry.name: entry.state_of for entry in ends.outputs if entry.state_of}
+    return state_of(ends, {**in_place, **given})
+
+
 class Session:
     """An artifact and the values that it keeps between runs, by the names of the inputs; zeros at first."""
 
     def __init__(self, artifact: Runs, ends: Ends, state: Mapping[str, str]) -> None:
-        in_place = {entry.name: entry.state_of for entry in ends.outputs if entry.state_of}
-        self.pairs = state_of(ends, {**in_place, **state})
+        self.pairs = kept_state(ends, state)
         self._artifact, self._inputs = artifact, {entry.name: entry for entry in ends.inputs}
         self.state: dict[str, Array] = {}
         self.reset()
