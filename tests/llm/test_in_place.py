@@ -138,6 +138,33 @@ def test_a_mask_next_to_a_length(rows: int, mask: int, kept: dict[str, str]) -> 
         assert np.abs(found[name] - wanted).max() <= (NEAR if name == "y" else 0.0), name
 
 
+def test_items_with_windows_by_their_places() -> None:
+    nodes = [
+        helper.make_node("Reshape", ["begin", "apart"], ["before"]),
+        helper.make_node("Add", ["before", "less"], ["oldest"]),
+        helper.make_node("Greater", ["columns", "oldest"], ["window"]),
+    ]
+    model = step(2, 2, mask=TensorProto.BOOL, **CAUSAL)
+    del model.graph.input[-1]
+    mask, attention = "window", next(node for node in model.graph.node if node.op_type == "Attention")
+    attention.input[3] = mask
+    at = [node.name for node in model.graph.node].index("begin") + 1
+    for node in reversed(nodes):
+        model.graph.node.insert(at, node)
+    for name, array in (
+        ("less", np.array([[-3], [-2]])),
+        ("apart", np.array([2, 1, 1, 1])),
+        ("columns", np.arange(ROOM)),
+    ):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    feed = feed_of(model, 9, 4)
+    artifact = compiled(model)
+    assert places_of(artifact) == KEPT
+    found = artifact.run(feed)
+    for name, wanted in zip(RESULTS, expected(model, feed), strict=True):
+        assert np.abs(found[name] - wanted).max() <= (NEAR if name == "y" else 0.0), name
+
+
 @pytest.mark.parametrize("spelling", LAYERS)
 def test_both_spellings_of_decoders_keep_their_caches(spelling: str) -> None:
     artifact = compiled(decoder(spelling, 1))

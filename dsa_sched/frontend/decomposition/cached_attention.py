@@ -82,8 +82,7 @@ def _mask_of_parts(chain: Chain, node: Node, write: Write) -> MaskOfParts:
     columns = _Columns.of(chain, node, write)
     past, new = columns.past(), columns.new()
     if mask := node.input(3):
-        places = shaped(chain, columns.places(), write.count)  # the same for all items
-        past, new = _both(chain, mask, past), _both(chain, columns_at(chain, mask, places), new)
+        past, new = _both(chain, mask, past), _both(chain, columns_at(chain, mask, columns.places()), new)
     of_new, of_past = part_bias(chain, new), part_bias(chain, past)
     seen = chain.add("Max", of_new.seen, of_past.seen)
     return MaskOfParts(of_new.added, of_past.added, seen, of_new.held or of_past.held)

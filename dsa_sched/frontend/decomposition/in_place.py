@@ -170,9 +170,8 @@ def _can_read_apart(network: Network, node: Node, found: Mapping[str, Write], pr
     mask = node.input(3)
     if not mask:
         return True
-    shape = network.known_shape(mask) or ()
-    fits = 0 < len(shape) <= 4 and shape[-1] in (1, room) and (k.each or items == 1)
-    return fits and knows_columns(network, mask, k.count, prepares)
+    shape, places = network.known_shape(mask) or (), (1 if k.each else items, 1, 1, k.count)
+    return 0 < len(shape) <= 4 and shape[-1] in (1, room) and knows_columns(network, mask, places, prepares)
 
 
 def difference(network: Network, a: str, b: str) -> int | None:

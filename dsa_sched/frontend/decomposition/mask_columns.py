@@ -11,49 +11,54 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf, prod
 
-import onnx
+from onnx import helper
 
 from dsa_sched.frontend.decomposition.steps import integers, shaped, steps, truths
 from dsa_sched.frontend.integers.preparation import counts_up
-from dsa_sched.frontend.network.chain import Chain
+from dsa_sched.frontend.network.chain import Chain, Shape
 from dsa_sched.frontend.network.network import FLOATING, Network, Node
 from partitioner.ir.operators import Trait, onnx_names
 
-BOOL = int(onnx.TensorProto.BOOL)
 BY_ELEMENT, VIEWS = onnx_names(Trait.ELEMENTWISE), onnx_names(Trait.VIEW)
 
 
-def knows_columns(network: Network, name: str, count: int, prepares: Callable[[str], bool]) -> bool:
-    """Whether columns of a mask at `count` places can be written; `prepares` knows integers."""
-    shape, node = network.known_shape(name), network.producer.get(name)
-    if shape is None or not shape or shape[-1] == 1 or name in network.constants:
+def knows_columns(network: Network, name: str, places: Shape, prepares: Callable[[str], bool]) -> bool:
+    """Whether columns of a mask at places of this shape can be written; `prepares` knows integers."""
+    shape, constant = network.known_shape(name), network.constants.get(name)
+    node = network.producer.get(name)
+    if shape is None or not shape or shape[-1] == 1:
         return shape is not None
-    operands = _operands(network, node) if node is not None else ()
+    operands = _operands(network, node, places[0]) if node is not None else ()
     if operands:
-        return all(knows_columns(network, operand, count, prepares) for operand in operands)
-    return count == 1 if network.values[name].dtype in FLOATING else prepares(name)
+        return all(knows_columns(network, operand, places, prepares) for operand in operands)
+    if constant is not None and counts_up(constant, shape[-1]):
+        return True
+    if places[0] > 1 or constant is not None:
+        return places[0] == 1
+    return places[-1] == 1 if network.values[name].dtype in FLOATING else prepares(name)
 
 
 def columns_at(chain: Chain, name: str, places: str) -> str:
-    """The mask with one column for each place [n], or its only column."""
-    network, shape, count = chain.network, chain.shape(name), chain.shape(places)[0]
+    """The mask with one column for each place [item or 1, 1, 1, new key], or its only column."""
+    network, shape = chain.network, chain.shape(name)
+    items, *_, count = chain.shape(places)
     if not shape or shape[-1] == 1:
         return name
     constant, node = network.constants.get(name), network.producer.get(name)
     wanted = (*shape[:-1], count)
     if constant is not None and counts_up(constant, shape[-1]):
         return integers(chain, "Add", places, constant.reshape(-1)[0])
-    operands = _operands(network, node) if node is not None else ()
+    operands = _operands(network, node, items) if node is not None else ()
+    dtype = int(helper.np_dtype_to_tensor_dtype(constant.dtype)) if constant is not None else network.values[name].dtype
     if node is None or not operands:
-        dtype = network.values[name].dtype
-        if dtype in FLOATING:
+        if constant is None and dtype in FLOATING:
             return _number_at(chain, name, places)
-        return chain.add("Gather", name, places, shape=wanted, settings=(("axis", len(shape) - 1),), dtype=dtype)
+        settings, flat = (("axis", len(shape) - 1),), shaped(chain, places, count)
+        return chain.add("Gather", name, flat, shape=wanted, settings=settings, dtype=dtype)
     made = [columns_at(chain, operand, places) for operand in operands]
-    dtype = network.values[name].dtype
     if node.op_type in BY_ELEMENT:
         return chain.add(node.op_type, *made, settings=node.settings, dtype=dtype)
-    if node.op_type == "Expand" or prod(chain.shape(made[0])) != prod(wanted):
+    if items > 1 or node.op_type == "Expand" or prod(chain.shape(made[0])) != prod(wanted):
         return made[0]
     return chain.add("Reshape", made[0], shape=wanted, dtype=dtype)
 
@@ -68,12 +73,15 @@ def _number_at(chain: Chain, name: str, place: str) -> str:
     return chain.reduced("ReduceMax", alone, (len(shape) - 1,))
 
 
-def _operands(network: Network, node: Node) -> tuple[str, ...]:
-    """The operands with the columns of a node; none where its columns are not those of operands."""
+def _operands(network: Network, node: Node, items: int) -> tuple[str, ...]:
+    """The operands with the columns of a node; none where its columns are not those of operands, or where an axis of
+    items, which places of several items bring, would not meet its axes of items."""
     shape = network.known_shape(node.outputs[0]) or ()
     if node.op_type in BY_ELEMENT:
         return node.inputs if all(network.known_shape(name) is not None for name in node.inputs) else ()
     source = network.known_shape(node.inputs[0]) or ()
+    more = len(shape) - len(source)
     same = node.op_type in VIEWS and source[-1:] == shape[-1:]
     spread = node.op_type == "Expand" and source[-1:] in ((1,), shape[-1:])
-    return node.inputs[:1] if same or spread else ()
+    aligned = items == 1 or (node.op_type in VIEWS and shape == (*(1,) * more, *source))
+    return node.inputs[:1] if (same or spread) and aligned else ()
