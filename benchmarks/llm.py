@@ -1,9 +1,9 @@
 """Language models on the stcp920: `python benchmarks/llm.py [--cases TEXT] [--check]`.
 
 Compiles one layer of published decoders, by itself, from states to states, for one new token behind 128, 512 and 2,048
-rows of cache, and for 128 and 512 tokens at once into a cache of 1,024 rows; and what follows the layers, from a state to the next
-token. Each is compiled at the levels below, and the fastest program by the cycle model counts. Weights are in fp16, or
-in int8 with a scale per column (`dsa_sched.quantize(..., weights_only=True)`).
+rows of cache, and for 128 and 512 tokens at once into a cache of 1,024 rows; and what follows the layers, from a state
+to the next token. Each is compiled at the levels below, and the fastest program by the cycle model counts. Weights are
+in fp16, or in int8 with a scale per column (`dsa_sched.quantize(..., weights_only=True)`).
 
 The bound of a step is the time in which the main memory gives the weights in their stored type and the rows of the
 caches once, that of many tokens the larger of this and the time of all multiply-adds. Cycles are counted without the
