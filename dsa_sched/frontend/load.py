@@ -224,7 +224,7 @@ def _simplified(
     if wants.int8:
         model = with_pairs(model, values)
     network = replace(fold_constants(model, values), rounding=wants.rounding)
-    network = with_caches(quantised(network, wants, judge.packing), state, wants.words)
+    network = with_caches(quantised(network, wants, judge.packing), state, in_place=wants.in_place)
     network = prepare(with_row_lookups(network)) if wants.words else network
     require_whole(wants.whole)
     return model, simplify(network, wants)

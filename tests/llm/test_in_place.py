@@ -11,15 +11,17 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import pytest
+from click.testing import CliRunner
 from onnx import TensorProto, helper
 
 import dsa_sched
 from codegen.neuralscale.target import TARGET
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.artifact.runner import execute
+from dsa_sched.cli import cli
 from dsa_sched.pipeline.driver import compile_model
 from dsa_sched.stages.compile_options import CompileOptions
-from hw_models.errors import PlanError
+from hw_models.errors import ModelError, PlanError
 from isched.hazards.verify_program import verify_program
 from isched.program.program import Region
 from isched.timing.cycle_model import time_program, time_streams
@@ -245,6 +247,22 @@ def test_pairs_of_other_names_are_said() -> None:
     assert places_of(artifact) == state
     assert artifact.session().pairs == state
     assert artifact.origin.options.state_pairs == state
+    assert artifact.graph.in_place == state
+
+
+@pytest.mark.parametrize("pair", [("y", "past_key"), ("present_key", "none"), ("none", "past_key")])
+def test_pairs_that_do_not_go_together_are_refused(pair: tuple[str, str]) -> None:
+    with pytest.raises(ModelError, match="state "):
+        compiled(step(1, **CAUSAL), state=dict([pair]))
+
+
+def test_pairs_are_said_on_the_command_line(tmp_path: Path) -> None:
+    onnx.save(step(1, names=("keys", "values"), **CAUSAL), tmp_path / "step.onnx")
+    command = ["explain", str(tmp_path / "step.onnx"), "--chip", "stcp920", "--level", "O0", "--no-cache"]
+    pairs = ["--state", "present_key=keys", "--state", "present_value=values"]
+    done = CliRunner().invoke(cli, [*command, *pairs])
+    assert "present_key: cache: 1 of 12 rows are written in the place of keys" in done.output
+    assert CliRunner().invoke(cli, [*command, "--state", "present_key"]).exit_code == 2
 
 
 OTHERS: Sequence[tuple[dict[str, Any], str]] = [

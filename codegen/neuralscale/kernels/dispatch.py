@@ -69,6 +69,7 @@ WANTS = Wants(
     frozenset({"Gelu", "Mish", "Swish", "Elu", "Selu", "Celu"}),
     windows="images",
     words=True,
+    in_place=True,
     norms_of_lines=True,
     attention_elements=LONGEST_HEAD,
     full_operand=True,

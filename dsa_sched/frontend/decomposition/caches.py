@@ -25,7 +25,7 @@ import onnx
 from dsa_sched.frontend.decomposition.attention import WINDOWS, in_heads
 from dsa_sched.frontend.decomposition.attention_bias import PAST, spreads
 from dsa_sched.frontend.decomposition.cached_attention import Masks, attention_apart, written_later
-from dsa_sched.frontend.decomposition.in_place import writes_in_place
+from dsa_sched.frontend.decomposition.in_place import require_pairs, writes_in_place
 from dsa_sched.frontend.network.chain import Chain, Shape
 from dsa_sched.frontend.network.draft import rewritten
 from dsa_sched.frontend.network.network import Network, Node
@@ -36,14 +36,15 @@ COUNTS = ("q_num_heads", "kv_num_heads", "qk_matmul_output_mode")
 """Settings of attention that are not needed once heads are apart and only the result is made."""
 
 
-def with_caches(network: Network, state: Mapping[str, str] = MappingProxyType({}), words: bool = False) -> Network:
-    """The network without attention that keeps or limits its keys, and without writes into caches. Where integers can
-    be prepared (`words`), rows are written into caches in their place, if they are an input's next value as names say
-    or `state` does as {output: input}. Raises ModelError for pairs that do not go together."""
+def with_caches(network: Network, state: Mapping[str, str] = MappingProxyType({}), in_place: bool = False) -> Network:
+    """The network without attention that keeps or limits its keys, and without writes into caches. With `in_place`,
+    rows are written into caches in their place, if they are an input's next value as names say or `state` does as
+    {output: input}. Raises ModelError for pairs that do not go together."""
+    require_pairs(network, state)
     rules = {"Attention": _attention, "TensorScatter": _scatter, "RotaryEmbedding": _rotary, "ScatterND": _assigned}
     if not any(node.op_type in rules for node in network.nodes):
         return network
-    writes, decided = writes_in_place(network, state) if words else ({}, [])
+    writes, decided = writes_in_place(network, state) if in_place else ({}, [])
     masks: Masks = {}
 
     def write(chain: Chain, node: Node) -> bool:

@@ -46,9 +46,15 @@ class Write:
     order: tuple[int, ...] = ()
 
 
+def require_pairs(network: Network, given: Mapping[str, str]) -> None:
+    """Raises ModelError for pairs `given` as output=input that do not go together."""
+    if given:
+        state_of(_NamedEnds(network), given)
+
+
 def writes_in_place(network: Network, given: Mapping[str, str]) -> tuple[dict[str, Write], list[Decision]]:
-    """Writes by the outputs that they make, and a decision about each write whose output is an input's next value.
-    Raises ModelError for pairs `given` as output=input that do not go together."""
+    """Writes by the outputs that they make, and a decision about each write whose output is an input's next value, as
+    names say or as is `given`, as output=input."""
     pairs, prepares = state_of(_NamedEnds(network), given), preparing(network)
     found: dict[str, Write] = {}
     decided: dict[str, Decision] = {}

@@ -306,7 +306,7 @@ class _Border:
         for function, bound in (("max", line.least - more), ("min", width - more)):
             place = words.function(node, function, (place, words.constant(node, np.array(bound))), where)
         row = words.function(node, "sub", (words.constant(node, np.array(width - more)), place), where)
-        table = f"{line.name} of {width}"
+        table = f"{line.name}::{width}"
         words.constants[table] = line.numbers(width)
         words.values[table] = Value(words.constants[table].shape, int(onnx.TensorProto.FLOAT))
         return (table, row), {"rows": width + 1 - line.least, "step": 1}
