@@ -89,7 +89,7 @@ def cases() -> Iterator[Case]:
 def model_of(case: Case) -> onnx.ModelProto:
     """One layer, or the head, with drawn weights. A cache has room for the cached rows, the new ones among them, as
     its last step finds it."""
-    room = max(case.cached, 1)
+    room = case.cached or 64
     shape = replace(NETWORKS[case.network], layers=1, room=room, window=0, dtype=np.float32)
     if NETWORKS[case.network].window:  # the layers that see all of the cache, and results that are normed
         shape = replace(shape, window=2 * room)
