@@ -17,6 +17,7 @@ from dsa_sched.api.functions import (
     fit_chip,
     load,
     load_chip,
+    load_sizes,
     models,
     ops,
     place,
@@ -27,6 +28,7 @@ from dsa_sched.api.functions import (
     time,
     timeline,
     verify,
+    verify_sizes,
     write_benchmarks,
     write_report,
 )
@@ -44,6 +46,7 @@ __all__ = [
     "fit_chip",
     "load",
     "load_chip",
+    "load_sizes",
     "models",
     "ops",
     "place",
@@ -54,6 +57,7 @@ __all__ = [
     "time",
     "timeline",
     "verify",
+    "verify_sizes",
     "write_benchmarks",
     "write_report",
 ]

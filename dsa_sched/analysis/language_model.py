@@ -35,16 +35,20 @@ class LanguageFigures:
 
 def language_figures(run: RunTime) -> LanguageFigures | None:
     """The figures of an artifact that keeps values from one run to the next; None for any other."""
-    if run.artifact is None or run.artifact.manifest.divided:
+    manifest = None if run.artifact is None else run.artifact.manifest
+    tokens = 0 if manifest is None else tokens_of(manifest)
+    if manifest is None or not tokens:
         return None
-    manifest = run.artifact.manifest
-    state = kept_state(manifest, {})
-    integers = [entry.shape for entry in manifest.inputs if entry.dtype.startswith("int")]
-    if not state or not integers:
-        return None
-    tokens = max(map(prod, integers))
     rows = tokens // max(1, run.batch)
-    return LanguageFigures(tokens, rows, _main_bytes(run, manifest, state))
+    return LanguageFigures(tokens, rows, _main_bytes(run, manifest, kept_state(manifest, {})))
+
+
+def tokens_of(manifest: Manifest) -> int:
+    """Tokens that one run of an artifact reads, if it keeps values from one run to the next; 0 for any other."""
+    integers = [entry.shape for entry in manifest.inputs if entry.dtype.startswith("int")]
+    if manifest.divided or not integers or not kept_state(manifest, {}):
+        return 0
+    return max(map(prod, integers))
 
 
 def _main_bytes(run: RunTime, manifest: Manifest, state: Mapping[str, str]) -> Mapping[str, int]:

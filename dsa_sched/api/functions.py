@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Unpack, overload
 
 from dsa_sched.api.options import Options, Progress, compile_options, progress_of, python_names
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         FitReport,
         PlacementReport,
         QuantizeResult,
+        SizedVerificationReport,
         SuiteReport,
         SweepReport,
         TimelineReport,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         VerificationReport,
     )
     from dsa_sched.artifact.format import Artifact
+    from dsa_sched.sizes.sized_artifact import SizedArtifact
     from dsa_sched.zoo.sizes import NetworkSize
     from hw_models.cache import Cache
     from hw_models.chip import Chip
@@ -73,16 +75,43 @@ def ops(chip: str | Path | Chip) -> tuple[Support, ...]:
     return tuple(operator_support(described, target_of(described)))
 
 
-def compile(model: str | Path | ModelProto, chip: str | Path | Chip, **options: Unpack[Options]) -> Artifact:
+@overload
+def compile(model: str | Path | ModelProto, chip: str | Path | Chip, **options: Unpack[Options]) -> Artifact: ...
+@overload
+def compile(
+    model: str | Path | ModelProto,
+    chip: str | Path | Chip,
+    *,
+    sizes: Mapping[str, Sequence[int]],
+    exact: bool = False,
+    **options: Unpack[Options],
+) -> SizedArtifact: ...
+def compile(
+    model: str | Path | ModelProto,
+    chip: str | Path | Chip,
+    *,
+    sizes: Mapping[str, Sequence[int]] | None = None,
+    exact: bool = False,
+    **options: Unpack[Options],
+) -> Artifact | SizedArtifact:
     """Compile an ONNX file (or a network of the zoo, by name, or a model in memory, which is not changed) for a chip
     (its name, its file, or one loaded).
 
-    `Options` says what the options are.
+    `Options` says what the options are. With `sizes` of symbolic dimensions, such as {"sequence": (1, 64)}, the result
+    has a program for each combination; runs at sizes in between are padded, unless sizes are `exact`.
     """
     from dsa_sched.builds.build import build
 
+    if exact and sizes is None:
+        raise _wrong("exact", "sizes", "none")
     with python_names():
         own = model if isinstance(model, str | Path) else _copied(model)
+        if sizes is not None:
+            from dsa_sched.sizes.compile import compile_sizes
+
+            return compile_sizes(
+                own, _chip(chip), compile_options(options), sizes, exact, progress_of(options), _cache(options)
+            )
         return build(own, _chip(chip), compile_options(options), progress_of(options), _cache(options)).artifact
 
 
@@ -98,6 +127,14 @@ def load(folder: str | Path) -> Artifact:
     from dsa_sched.artifact.format import Artifact
 
     return Artifact.load(folder)
+
+
+def load_sizes(folder: str | Path) -> SizedArtifact:
+    """The artifact of several sizes that `SizedArtifact.save` or `dsa-sched compile --sizes` wrote. Raises
+    TargetError."""
+    from dsa_sched.sizes.sized_artifact import SizedArtifact
+
+    return SizedArtifact.load(folder)
 
 
 def plan(model: str | Path, chip: str | Path | Chip, **options: Unpack[Options]) -> Plan:
@@ -233,6 +270,25 @@ def fit_chip(
     with python_names():
         fit = fitted(Path(counters), chip, not keep_documented, progress)
         return FitReport(fit, fitted_text(fit, chip)[0])
+
+
+def verify_sizes(
+    artifact: SizedArtifact,
+    *,
+    model: str | Path | None = None,
+    inputs: int = 2,
+    seed: int = 0,
+    runner: str | None = None,
+    progress: Progress = lambda _step: None,
+) -> SizedVerificationReport:
+    """Run an artifact of several sizes and judge it by onnxruntime: each combination as `verify` does, and for each
+    axis a size in between, which is padded. The model is where it was compiled, or in `model`."""
+    from dsa_sched.api.results import SizedVerificationReport
+    from dsa_sched.sizes.verify import verify_sizes as judged
+    from dsa_sched.verification.verify import VerifyOptions
+
+    with python_names():
+        return SizedVerificationReport(judged(artifact, model, VerifyOptions(inputs, seed), runner, progress))
 
 
 def verify(

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from dsa_sched.placing.place import PlacementResult
     from dsa_sched.quantisation.quantise import QuantizedNetwork
     from dsa_sched.quantisation.search import FloatSearch
+    from dsa_sched.sizes.verify import SizedReport
     from dsa_sched.suites.suite import Judgement
     from dsa_sched.sweeping.table import SweepTable
     from dsa_sched.verification.verdict import VerifyReport
@@ -325,6 +326,37 @@ class VerificationReport:
 
     def __repr__(self) -> str:
         return f"<Verification of {self.report.model} on {self.report.chip}: {self.verdict}>"
+
+
+@dataclass(frozen=True)
+class SizedVerificationReport:
+    """The judgement of an artifact of several sizes; see `dsa-sched verify --sizes`. `report` has all of it as data."""
+
+    report: SizedReport
+
+    @property
+    def verdict(self) -> str:
+        """ "passed", "failed", or "inconclusive" where a combination or a size in between is."""
+        return self.report.verdict
+
+    @property
+    def passed(self) -> bool:
+        return self.report.passed
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys of `verify --json` of several sizes."""
+        from dsa_sched.report.sized_tables import sized_report_json
+
+        return _parsed(sized_report_json(self.report))
+
+    def __str__(self) -> str:
+        from dsa_sched.report.sized_tables import print_sized_report
+
+        return _printed(lambda console: print_sized_report(self.report, console))
+
+    def __repr__(self) -> str:
+        names = ", ".join(name for name, _ in self.report.combinations)
+        return f"<Verification of {names}: {self.verdict}>"
 
 
 @dataclass(frozen=True)

@@ -30,11 +30,15 @@ from dsa_sched.artifact.session import Session
 from dsa_sched.artifact.tensors import TensorEntry, from_device, to_device
 from dsa_sched.artifact.whole_folder import (
     MANIFEST,
+    SIZES_FORMAT,
     STAGES_FORMAT,
+    WEIGHTS_FILE,
     Entry,
     FileEntry,
     broken_manifest,
     checked_file,
+    file_entry,
+    folders_of_sizes,
     format_of,
     manifest_bytes,
     packed,
@@ -59,7 +63,7 @@ PLAN_FILE = "plan.txt"
 GRAPH_FILE = "graph.txt"
 """Texts for readers. Artifacts of older versions have no graph."""
 
-NEWER = ("indices", "state_of", "state_pairs")
+NEWER = ("indices", "state_of", "state_pairs", "packed")
 """Fields that older manifests do not have."""
 
 Array = npt.NDArray[np.generic]
@@ -115,6 +119,20 @@ class ProgramEntry(Entry):
         return self.inputs[0].shape[0] if self.inputs and self.inputs[0].shape else self.batch
 
 
+class WeightsEntry(Entry):
+    """Constants that lie in no executable, because programs for other sizes read them too: the bytes to be placed at
+    `address` before any of these programs starts."""
+
+    address: int = Field(ge=0, lt=1 << 40)
+    bytes: int = Field(ge=0, lt=1 << 40)
+    sha256: str
+
+
+def weights_entry(address: int, weights: bytes) -> WeightsEntry:
+    """The entry of shared constants that are placed at an address."""
+    return WeightsEntry(address=address, bytes=len(weights), sha256=hashlib.sha256(weights).hexdigest())
+
+
 class ChipId(Entry):
     name: str
     isa: str
@@ -124,7 +142,7 @@ class ChipId(Entry):
 class Manifest(Entry):
     """The manifest of an artifact. `tensors` lists everything placed in memory, including inputs and outputs; all three
     are those of the first program. `origin` is absent in artifacts of older versions, and `figures` also where the
-    cycle model cannot time programs."""
+    cycle model cannot time programs. `weights` is absent but in artifacts of one of several sizes."""
 
     format: Literal["dsa-sched-artifact/4"]
     model: str
@@ -136,6 +154,7 @@ class Manifest(Entry):
     versions: dict[str, str]
     origin: OriginEntry | None = None
     figures: FiguresEntry | None = None
+    weights: WeightsEntry | None = None
     programs: Annotated[tuple[ProgramEntry, ...], Field(min_length=1)]
     inputs: tuple[TensorEntry, ...]
     outputs: tuple[TensorEntry, ...]
@@ -150,7 +169,8 @@ class Manifest(Entry):
         )
 
     def text(self) -> str:
-        return json.dumps(_without_empty(self.model_dump(mode="json")), indent=1, sort_keys=False) + "\n"
+        shown = self.model_dump(mode="json", exclude=None if self.weights else {"weights"})
+        return json.dumps(_without_empty(shown), indent=1, sort_keys=False) + "\n"
 
 
 def _without_empty(value: object) -> object:
@@ -162,13 +182,14 @@ def _without_empty(value: object) -> object:
 
 @dataclass(frozen=True, repr=False)
 class Artifact:
-    """Manifest, files of each cluster (by the names of `ClusterFiles`), and files for readers (plan, graph, chip).
-    `model_path` is where the model was when it was compiled, and `folder` where the artifact was read; neither is
-    saved."""
+    """Manifest, files of each cluster (by the names of `ClusterFiles`), files for readers (plan, graph, chip), and the
+    bytes of the manifest's `weights`. `model_path` is where the model was when it was compiled, and `folder` where the
+    artifact was read; neither is saved."""
 
     manifest: Manifest
     clusters: tuple[ClusterFiles, ...]
     texts: Mapping[str, bytes]
+    weights: bytes = b""
     model_path: str = field(default="", compare=False)
     folder: str = field(default="", compare=False)
 
@@ -179,18 +200,25 @@ class Artifact:
 
     def files(self) -> Iterator[tuple[str, bytes]]:
         """All files of the folder by their paths in it, the manifest last."""
+        if self.manifest.weights is not None:
+            yield WEIGHTS_FILE, self.weights
+        yield from self.own_files()
+
+    def own_files(self) -> Iterator[tuple[str, bytes]]:
+        """The files but the weights that other sizes share."""
         for program, files in zip(self.manifest.programs, self.clusters, strict=True):
             yield from ((entry.path, data) for entry, data in zip(program.files, files.files.values(), strict=True))
         yield from self.texts.items()
         yield MANIFEST, self.manifest.text().encode()
 
     @staticmethod
-    def load(folder: str | Path) -> Artifact:
-        """Read a folder that `save` wrote. Raises TargetError for anything missing, changed or outside the folder."""
+    def load(folder: str | Path, weights: bytes | None = None) -> Artifact:
+        """Read a folder that `save` wrote; `weights` are those that sizes share, where they were read already. Raises
+        TargetError for anything missing, changed or outside the folder."""
         root = Path(folder)
         manifest = read_manifest(root / MANIFEST)
         made = _assembled(manifest, lambda entry: read_file(root, entry), str(root))
-        return replace(made, folder=str(root))
+        return replace(made, folder=str(root), weights=_weights(root, manifest, weights))
 
     @cached_property
     def hash(self) -> str:
@@ -205,7 +233,11 @@ class Artifact:
     def unpacked(data: bytes, is_whole: bool = False) -> Artifact:
         """The converse of `packed`. The hashes of the files are not looked at where the caller has found that all bytes
         are as they were written, `is_whole`. Raises TargetError for bytes that are no folder of an artifact."""
-        files = unpacked(data)
+        return Artifact.of_files(unpacked(data), is_whole)
+
+    @staticmethod
+    def of_files(files: Mapping[str, bytes], is_whole: bool = False) -> Artifact:
+        """The artifact of the files of a folder by their paths. Raises TargetError as `unpacked` does."""
         manifest = checked_manifest(files.get(MANIFEST, b""), Path(MANIFEST))
 
         def read(entry: FileEntry) -> bytes:
@@ -214,7 +246,11 @@ class Artifact:
                 return checked_file(found or b"", entry)
             return found
 
-        return _assembled(manifest, read, MANIFEST)
+        return replace(_assembled(manifest, read, MANIFEST), weights=files.get(WEIGHTS_FILE, b""))
+
+    def with_weights(self, entry: WeightsEntry, weights: bytes) -> Artifact:
+        """A copy whose programs find these constants in the main memory."""
+        return replace(self, manifest=self.manifest.model_copy(update={"weights": entry}), weights=weights)
 
     def __repr__(self) -> str:
         made, count = self.manifest, len(self.manifest.programs)
@@ -280,6 +316,14 @@ class Artifact:
         """Elements of all inputs of a whole run."""
         programs = self.manifest.programs
         return sum(prod(entry.shape) * program.passes for program in programs for entry in program.inputs)
+
+    @property
+    def own_constant_bytes(self) -> int:
+        """Bytes of constants in its executables, next to the weights that other sizes share."""
+        constants = [entry for entry in self.manifest.tensors if entry.kind == "constant"]
+        shared = self.manifest.weights
+        start, end = (shared.address, shared.address + shared.bytes) if shared is not None else (0, 0)
+        return sum(entry.bytes for entry in constants if not start <= entry.address < end)
 
     @cached_property
     def _by_name(self) -> dict[str, TensorEntry]:
@@ -369,6 +413,16 @@ def _assembled(manifest: Manifest, read: Callable[[FileEntry], bytes], who: str)
     return Artifact(manifest, tuple(clusters), {entry.path: read(entry) for entry in manifest.files})
 
 
+def _weights(root: Path, manifest: Manifest, given: bytes | None) -> bytes:
+    """The shared constants of a folder, which lie in it or, for one size of several, around it. Raises TargetError."""
+    if manifest.weights is None:
+        return b""
+    entry = FileEntry(path=WEIGHTS_FILE, bytes=manifest.weights.bytes, sha256=manifest.weights.sha256)
+    if given is not None and file_entry(WEIGHTS_FILE, given) == entry:
+        return given
+    return read_file(root if (root / WEIGHTS_FILE).exists() else root.absolute().parent, entry)
+
+
 def same_programs(one: Artifact, other: Artifact) -> bool:
     """Whether the first programs of two artifacts are the same bytes."""
     return one.clusters[0] == other.clusters[0]
@@ -400,7 +454,16 @@ def read_manifest(path: Path) -> Manifest:
 
 def checked_manifest(data: bytes, path: Path) -> Manifest:
     """A manifest from the bytes of its file, which errors call `path`. Raises TargetError."""
-    if format_of(data) == STAGES_FORMAT:
+    found = format_of(data)
+    if found == SIZES_FORMAT:
+        folders = ", ".join(map(str, folders_of_sizes(data)))
+        raise TargetError(
+            str(path),
+            needs="the artifact of one size",
+            has="programs for several sizes",
+            change=f"name the folder of one in it: {folders or 'its manifest names none'}",
+        )
+    if found == STAGES_FORMAT:
         raise TargetError(
             str(path),
             needs="the artifact of one program",

@@ -1,4 +1,4 @@
-"""Kinds of execution, and who may ask for machine code only.
+"""What a program needs next to its executable: kinds of execution, who may ask for machine code only, shared weights.
 
 manifest --kind of each program--> nothing where all are machine code, else one sentence
 """
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from codegen.target import ELF
 from dsa_sched.artifact.format import Manifest, read_manifest
-from dsa_sched.artifact.whole_folder import MANIFEST
+from dsa_sched.artifact.whole_folder import MANIFEST, WEIGHTS_FILE
 from hw_models.errors import TargetError
 
 
@@ -23,6 +23,20 @@ def require_machine_code(manifest: Manifest, name: str) -> None:
             has=f"kernels of whole groups of layers (execution {', '.join(kinds)})",
             change="`dsa-sched run` and `verify` execute them",
         )
+
+
+def weights_beside(program: Path) -> tuple[int, Path] | None:
+    """The address and the file of the constants that an executable in the folder of one size shares with others, and
+    does not hold; None for any other program."""
+    for folder in program.absolute().parents[:2]:
+        if (folder / MANIFEST).is_file():
+            try:
+                weights = read_manifest(folder / MANIFEST).weights
+            except TargetError:
+                return None
+            home = folder if (folder / WEIGHTS_FILE).exists() else folder.parent
+            return None if weights is None else (weights.address, home / WEIGHTS_FILE)
+    return None
 
 
 def refuse_other_execution(path: Path) -> None:

@@ -17,7 +17,8 @@ CHIP_FILE = "chip.json"
 
 
 class OptionsEntry(Entry):
-    """Options of the compilation as they were asked for, named as on the command line."""
+    """Options of the compilation as they were asked for, named as on the command line. In an artifact of several sizes,
+    `packed` has depth and columns of weights that stay int8 because another size has them so."""
 
     level: str
     spill: str
@@ -35,6 +36,7 @@ class OptionsEntry(Entry):
     state_pairs: Annotated[dict[str, str], Field(default_factory=dict)]
     """Inputs by the outputs that are said to be their next values. Absent in older manifests, and where there are
     none."""
+    packed: tuple[tuple[int, int], ...] = ()
 
 
 class ChosenEntry(Entry):

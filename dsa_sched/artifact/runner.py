@@ -39,6 +39,8 @@ def execute(
 ) -> Execution:
     """Run one program of an artifact. Raises TargetError when it cannot be run or fails."""
     files = artifact.clusters[program]
+    if artifact.manifest.weights is not None:
+        loads = {artifact.manifest.weights.address: artifact.weights, **loads}
     kind = artifact.manifest.programs[program].execution.kind
     if runner is not None:
         if kind != ELF:

@@ -9,6 +9,7 @@ the next `past.0.key` or `past_key_values.0.key`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
@@ -48,10 +49,17 @@ def kept_state(ends: Ends, given: Mapping[str, str]) -> dict[str, str]:
 
 
 class Session:
-    """An artifact and the values that it keeps between runs, by the names of the inputs; zeros at first."""
+    """An artifact and the values that it keeps between runs, by the names of the inputs; zeros at first. An input may
+    have other extents in each run along the dimensions that `varies` names."""
 
-    def __init__(self, artifact: Runs, ends: Ends, state: Mapping[str, str]) -> None:
-        self.pairs = kept_state(ends, state)
+    def __init__(
+        self,
+        artifact: Runs,
+        ends: Ends,
+        state: Mapping[str, str],
+        varies: Mapping[str, frozenset[int]] = MappingProxyType({}),
+    ) -> None:
+        self.pairs, self._varies = kept_state(ends, state), varies
         self._artifact, self._inputs = artifact, {entry.name: entry for entry in ends.inputs}
         self.state: dict[str, Array] = {}
         self.reset()
@@ -95,7 +103,13 @@ class Session:
     def _has_steps(self, name: str, array: Array, count: int) -> bool:
         """Whether an input has one value per run. Raises ModelError for another shape."""
         shape = self._inputs[name].shape if name in self._inputs else array.shape
-        if array.shape in (shape, (count, *shape)):
-            return array.shape != shape
+        varies = self._varies.get(name, frozenset())
+        for own in (shape, (count, *shape)):
+            before = len(own) - len(shape)
+            if len(own) == array.ndim and all(
+                extent == size or dim - before in varies
+                for dim, (extent, size) in enumerate(zip(own, array.shape, strict=True))
+            ):
+                return before > 0
         needs = f"{list(shape)}, or {[count, *shape]} for one value per step"
         raise ModelError(f"input {name}", needs=needs, has=str(list(array.shape)))

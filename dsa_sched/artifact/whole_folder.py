@@ -23,6 +23,10 @@ from hw_models.scratch import NEW, OLD, scratch_folder
 MANIFEST = "manifest.json"
 STAGES_FORMAT = "dsa-sched-stages/1"
 """Format of a folder of several artifacts, which chip and host run by turns (`dsa_sched.host`)."""
+SIZES_FORMAT = "dsa-sched-sizes/1"
+"""Format of a folder of several artifacts of one network, a size each (`dsa_sched.sizes`)."""
+WEIGHTS_FILE = "weights.bin"
+"""Constants that the programs of several sizes share, in the folder of one size or in that around it."""
 MAX_MANIFEST_BYTES = 64 << 20
 MAX_FILE_BYTES = 4 << 30
 
@@ -48,15 +52,29 @@ class _Listing(BaseModel):
 
     files: tuple[FileEntry, ...] = ()
     programs: tuple[_Listing, ...] = ()
+    weights: object = None
 
     def paths(self) -> set[str]:
-        return {entry.path for listing in (self, *self.programs) for entry in listing.files}
+        listed = {entry.path for listing in (self, *self.programs) for entry in listing.files}
+        return listed if self.weights is None else {*listed, WEIGHTS_FILE}
 
 
 class _Format(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     format: str = ""
+
+
+class _Size(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    folder: str
+
+
+class _Sizes(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    sizes: tuple[_Size, ...] = ()
 
 
 def file_entry(path: str, data: bytes) -> FileEntry:
@@ -132,6 +150,14 @@ def format_of(manifest: bytes) -> str:
         return _Format.model_validate_json(manifest).format
     except ValidationError:
         return ""
+
+
+def folders_of_sizes(manifest: bytes) -> tuple[str, ...]:
+    """Folders of the sizes that a manifest of several sizes names; none where it cannot be read."""
+    try:
+        return tuple(size.folder for size in _Sizes.model_validate_json(manifest).sizes)
+    except ValidationError:
+        return ()
 
 
 def broken_manifest(path: Path, needs: str, error: ValidationError) -> TargetError:

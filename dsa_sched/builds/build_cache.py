@@ -57,15 +57,17 @@ def keep_build(cache: Cache, key: str, artifact: Artifact) -> None:
     cache.keep(key, artifact.packed())
 
 
-def build_key(source: str | Path | ModelProto, chip: Chip, options: CompileOptions) -> str | None:
-    """Key of what `build` makes of these: hexadecimal. None for what is not kept: a model in memory or one that is not
-    there, kernels chosen by times taken on a device, and whatever code of other packages takes part in, which may
-    change under one version. Raises ModelError for a file that cannot be read."""
+def build_key(source: str | Path | ModelProto, chip: Chip, options: CompileOptions, sizes: str = "") -> str | None:
+    """Key of what `build`, or for these `sizes` `compile_sizes`, makes of these: hexadecimal. None for what is not
+    kept: a model in memory or one that is not there, kernels chosen by times taken on a device, and whatever code of
+    other packages takes part in, which may change under one version. Raises ModelError for a file that cannot be
+    read."""
     model = _model_key(source)
     if model is None or options.tune or not is_builtin(chip.isa) or entry_points(group=OPERATORS):
         return None
     # The text of the options has all of them, those of planners too; `jobs` changes nothing.
-    return key_of(model, chip.hash, repr(replace(options, jobs=None)), compiler_hash())
+    asked = (repr(replace(options, jobs=None)), *filter(None, (sizes,)))
+    return key_of(model, chip.hash, *asked, compiler_hash())
 
 
 def _model_key(source: str | Path | ModelProto) -> str | None:

@@ -23,6 +23,7 @@ from dsa_sched.analysis.work import timed_work
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.builds.build_cache import keep_build
 from dsa_sched.builds.kept_figures import Figures
+from dsa_sched.frontend.load import Opened
 from dsa_sched.pipeline.driver import compile_clusters
 from dsa_sched.search.ahead import Workers, alongside, processes_of
 from dsa_sched.stages.compilation import Compilation, CompileOptions, Lowered, gather_artifact
@@ -41,12 +42,14 @@ def fresh_build(
     progress: Callable[[str], None],
     cache: Cache | None,
     key: str | None,
+    opened: Opened | None = None,
 ) -> tuple[Artifact, tuple[Compilation, ...]]:
-    """Compile a model for a chip, and keep the artifact in the cache under the key, if there are both. Raises as
-    `compile_clusters` does. What Ctrl-C ended before its end is not kept.
+    """Compile a model for a chip, and keep the artifact in the cache under the key, if there are both. The model is not
+    read again where it was `opened` with the options' bindings. Raises as `compile_clusters` does. What Ctrl-C ended
+    before its end is not kept.
     """
     with Workers[Compilation]() as workers:
-        parts = compile_clusters(source, chip, options, progress)
+        parts = compile_clusters(opened or source, chip, options, progress)
         first = parts[0]
         kept_in = cache if cache is not None and cache.folder and not any(part.interrupted for part in parts) else None
         explained = None

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from dsa_sched.commands.options import (
+    Sizes,
+    axis_sizes,
     cache_option,
     compile_options,
     division_options,
@@ -16,6 +18,7 @@ from dsa_sched.commands.options import (
     host_option,
     roll_option,
     schedule_option,
+    sizes_options,
 )
 from dsa_sched.stages.gc_pause import uncollected
 from partitioner.planners.levels import Auto
@@ -48,6 +51,7 @@ LATE_STAGES = ("layout", "program")
 @schedule_option
 @roll_option
 @host_option
+@sizes_options
 @click.option(
     "--keep-values",
     is_flag=True,
@@ -66,6 +70,8 @@ def compile_command(
     options: CompileOptions,
     stage: str | None,
     host: bool,
+    sizes: tuple[Sizes, ...],
+    exact: bool,
     feeds: tuple[Path, ...],
     use_cache: bool,
     folder: Path | None,
@@ -78,6 +84,7 @@ def compile_command(
     dsa-sched compile resnet50 --chip stcp920 --batch 16 --effort fast -o resnet50.out
     dsa-sched compile mine.onnx --chip stcp920 --level O0 -o plain.out
     dsa-sched compile mine.onnx --chip ./mine.yaml --shape x=1,3,64,64 --print plan
+    dsa-sched compile decoder.onnx --chip stcp920 --sizes sequence=1,64,256 -o decoder.out
 
     By default, every level makes a plan. The plans become scheduled programs, which the cycle model times, and the
     fastest is kept. The decisions of its plan say what it was compared with (dsa-sched explain shows them). With
@@ -87,6 +94,10 @@ def compile_command(
 
     An operator that the chip cannot compute is refused, with its shapes and the rule. With --host such operators stay
     on the host, and the folder holds the stages that chip and host run by turns.
+
+    With --sizes, the folder holds a program for each combination of sizes, and the weights once. `dsa-sched run` takes
+    the smallest that holds the inputs, and pads them. An operator that padding would change is refused by name
+    (docs/language-models.md).
 
     The folder holds the program (machine code and weights), its assembly, a source map, the plan, and manifest.json,
     which says where inputs and outputs lie. It is written as a whole or not at all.
@@ -117,6 +128,14 @@ def compile_command(
             raise click.UsageError("--host makes an artifact for one cluster and the whole batch: give -o DIR alone.")
         assert folder is not None
         _compile_with_host(model, chip, options, folder)
+        return
+    if chosen := axis_sizes(sizes, exact):
+        if stage is not None or host or feeds:
+            raise click.UsageError(
+                "--sizes makes an artifact of several programs: give -o DIR, without --print, --host and --feed."
+            )
+        assert folder is not None
+        _compile_sizes(model, chip, options, (chosen, exact), use_cache, folder)
         return
     described = load_chip(chip)
     if folder is None and stage in EARLY_STAGES and not (stage == "layout" and _asks_programs(described, options)):
@@ -164,6 +183,28 @@ def _compile_with_host(model: str, chip: str, options: CompileOptions, folder: P
             for warning in stage.origin.warnings:
                 click.echo(f"dsa-sched: warning: {warning}", err=True)
             click.echo("\n".join(summary_lines(stage, folder / f"stage{number}")))
+
+
+def _compile_sizes(
+    model: str,
+    chip: str,
+    options: CompileOptions,
+    sizes: tuple[dict[str, tuple[int, ...]], bool],
+    use_cache: bool,
+    folder: Path,
+) -> None:
+    from dsa_sched.commands.sources import build_cache
+    from dsa_sched.report.progress import ProgressSteps
+    from dsa_sched.report.sized_tables import sized_summary
+    from dsa_sched.sizes.compile import compile_sizes
+
+    with ProgressSteps() as steps:
+        made = compile_sizes(model, chip, options, *sizes, steps.say, build_cache(use_cache))
+        steps.say("writing the artifact")
+        made.save(folder)
+    for warning in dict.fromkeys(warning for artifact in made.artifacts for warning in artifact.origin.warnings):
+        click.echo(f"dsa-sched: warning: {warning}", err=True)
+    click.echo("\n".join(sized_summary(made, folder)))
 
 
 def _asks_programs(chip: Chip, options: CompileOptions) -> bool:

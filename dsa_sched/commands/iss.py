@@ -76,6 +76,7 @@ def iss(
     zeros.
     """
     from codegen.target import SimulatorRun
+    from dsa_sched.artifact.kinds import weights_beside
     from dsa_sched.io.atomic_write import require_file, require_folder
 
     if trace is not None:
@@ -83,10 +84,15 @@ def iss(
     if dumps:
         require_folder(dump_path, option="--dump-path")
     target, cores, cluster = _place(program, cores, cluster)
+    loaded = tuple(item for given in loads for item in given)
+    weights = weights_beside(program)
+    if weights is not None and all(item.address != weights[0] for item in loaded):
+        said = f"its weights are those of several sizes, and not loaded: give --load {weights[0]:#x}={weights[1]}"
+        click.echo(f"dsa-sched: warning: {program}: {said}", err=True)
     run = SimulatorRun(
         cores,
         cluster,
-        tuple(item for given in loads for item in given),
+        loaded,
         tuple(item for given in dumps for item in given),
         dump_path,
         max_instructions,

@@ -31,6 +31,7 @@ from partitioner.planners.levels import (
 
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 Shape = tuple[str, tuple[int, ...]]
+Sizes = tuple[str, tuple[int, ...]]
 Binding = tuple[str, tuple[int | float, ...]]
 PerPass = int | Literal["auto"] | None
 
@@ -113,6 +114,20 @@ def _element(text: str) -> int | float | None:
     return None
 
 
+class SizesOption(click.ParamType[Sizes]):
+    """One `--sizes`: the name of an axis and its sizes."""
+
+    name = "AXIS=N,N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Sizes:
+        if isinstance(value, tuple):
+            return value
+        name, equals, sizes = str(value).rpartition("=")
+        if not equals or not name or not re.fullmatch(f"{COUNT}(,{COUNT})*", sizes):
+            self.fail(f"{value!r} is not AXIS=N,N, for example sequence=1,64 or batch=1,8", param, ctx)
+        return name, tuple(int(size) for size in sizes.split(","))
+
+
 class PerPassOption(click.ParamType[PerPass]):
     """`--per-pass`: a number, or `auto`."""
 
@@ -193,6 +208,37 @@ tune_option = click.option(
     help="For GPUs, on a machine with one: time the three kernels of each group that have the lowest floors, and take "
     "the fastest. Times are kept in the user's cache folder.",
 )
+
+
+def sizes_options(command: AnyFunction) -> AnyFunction:
+    """The options for several sizes of one model, as the arguments `sizes` and `exact`."""
+    for option in (
+        click.option(
+            "--exact",
+            is_flag=True,
+            help="With --sizes: the artifact runs at these sizes alone. Operators that padding would change are then "
+            "not refused.",
+        ),
+        click.option(
+            "--sizes",
+            type=SizesOption(),
+            multiple=True,
+            help="Sizes of a symbolic dimension of the model, or of the batch: a program for each combination, and "
+            "weights once for all. May be repeated for further axes.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def axis_sizes(sizes: tuple[Sizes, ...], exact: bool) -> dict[str, tuple[int, ...]]:
+    """The sizes by axis. Raises click.UsageError for an axis that is named twice, and for --exact without sizes."""
+    found = dict(sizes)
+    if len(found) < len(sizes):
+        raise click.UsageError("--sizes names an axis twice; give all of its sizes at once: AXIS=N,N.")
+    if exact and not sizes:
+        raise click.UsageError("--exact is about the sizes of --sizes.")
+    return found
 
 
 def compile_options(command: AnyFunction) -> AnyFunction:

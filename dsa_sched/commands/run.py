@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dsa_sched.artifact.format import Artifact
     from dsa_sched.artifact.session import Session
     from dsa_sched.host.staged_artifact import StagedArtifact
+    from dsa_sched.sizes.sized_artifact import SizedArtifact
 
 LARGEST_ITEM_BYTES = 8
 """Bytes of the largest element of an input, which may come in a wider type than the model's."""
@@ -56,6 +57,9 @@ def run(
     dsa-sched run mine.out --input x.npz --output y.npz
     dsa-sched run decoder.out --input ids.npz --output tokens.npz --steps 32 --state token=ids
 
+    Of an artifact of several sizes, the smallest program that holds the inputs runs, and a line says how they are
+    padded and outputs cut.
+
     Arrays are named and shaped as in the ONNX file, and converted to its types. Warnings name inputs that are converted
     from a wider type, values that the device's type cannot hold, and outputs with elements that are NaN or infinite.
     """
@@ -64,18 +68,26 @@ def run(
     from dsa_sched.io.atomic_write import require_file
     from dsa_sched.io.npz import read_arrays, write_arrays
     from dsa_sched.report.progress import ProgressSteps
+    from dsa_sched.sizes.sized_artifact import SizedArtifact, is_sized
     from dsa_sched.verification.feed_range import not_finite, range_warnings, type_warnings
 
     require_file(target, folders_made=True)
-    artifact = StagedArtifact.load(folder) if is_staged(folder) else Artifact.load(folder)
+    artifact: Artifact | StagedArtifact | SizedArtifact
+    if is_sized(folder):
+        artifact = SizedArtifact.load(folder)
+    else:
+        artifact = StagedArtifact.load(folder) if is_staged(folder) else Artifact.load(folder)
     arrays = read_arrays(source, artifact.input_elements * LARGEST_ITEM_BYTES * (steps or 1))
-    warnings = type_warnings({entry.name: entry.dtype for entry in artifact.manifest.inputs}, arrays)
-    if isinstance(artifact, Artifact):
-        warnings = (*warnings, *range_warnings(artifact.manifest.inputs, (arrays,)))
+    made = artifact.artifacts[0] if isinstance(artifact, SizedArtifact) else artifact
+    warnings = type_warnings({entry.name: entry.dtype for entry in made.manifest.inputs}, arrays)
+    if isinstance(made, Artifact):
+        warnings = (*warnings, *range_warnings(made.manifest.inputs, (arrays,)))
     for warning in warnings:
         click.echo(f"dsa-sched: warning: {warning}", err=True)
     session = _session(artifact, steps, pairs)
     with ProgressSteps() as progress:
+        if isinstance(artifact, SizedArtifact) and session is None:
+            click.echo(artifact.choice(arrays).line, err=True)
         progress.say("running")
         if session is None:
             outputs = artifact.run(arrays, runner, seed, progress.say)
@@ -88,7 +100,9 @@ def run(
         click.echo(f"{name}: {array.dtype} {list(array.shape)} in {target}")
 
 
-def _session(artifact: Artifact | StagedArtifact, steps: int | None, pairs: tuple[str, ...]) -> Session | None:
+def _session(
+    artifact: Artifact | StagedArtifact | SizedArtifact, steps: int | None, pairs: tuple[str, ...]
+) -> Session | None:
     """The session of several steps; None for a single run. Raises click.UsageError."""
     if steps is None:
         if pairs:

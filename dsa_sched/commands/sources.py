@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dsa_sched.analysis.artifact_timing import RunTime
     from dsa_sched.analysis.run_times import RunTimes
     from dsa_sched.artifact.format import Artifact
+    from dsa_sched.sizes.sized_artifact import SizedArtifact
     from dsa_sched.stages.compile_options import CompileOptions
     from hw_models.cache import Cache
     from hw_models.chip import Chip
@@ -27,6 +28,24 @@ if TYPE_CHECKING:
 def is_artifact(source: str | Path) -> bool:
     """Whether the subject of a command is a folder, not a model."""
     return Path(source).is_dir()
+
+
+def is_sized_folder(source: str | Path) -> bool:
+    """Whether the subject of a command is a folder of several sizes."""
+    from dsa_sched.artifact.whole_folder import MANIFEST
+    from dsa_sched.sizes.sized_artifact import is_sized
+
+    return (Path(source) / MANIFEST).is_file() and is_sized(Path(source))
+
+
+def loaded_sizes(folder: str | Path, chip: str | None) -> SizedArtifact:
+    """The artifact of several sizes in a folder. Raises TargetError as `loaded_artifact` does."""
+    from dsa_sched.sizes.sized_artifact import SizedArtifact
+
+    refuse_compiling_options(folder)
+    made = SizedArtifact.load(folder)
+    _require_chip_of(made.artifacts[0], folder, chip)
+    return made
 
 
 def require_chip(source: str | Path, chip: str | None) -> str:
@@ -48,7 +67,7 @@ def refuse_compiling_options(folder: str | Path) -> None:
 
     context = click.get_current_context()
     of_classes = (field.name for kind in (CompileOptions, *PLANNERS.values()) for field in fields(kind))
-    compiling = {"level", "host", *of_classes}
+    compiling = {"level", "host", "sizes", "exact", *of_classes}
     given = [
         param.opts[0]
         for param in context.command.params
@@ -62,11 +81,18 @@ def refuse_compiling_options(folder: str | Path) -> None:
 def loaded_artifact(folder: str | Path, chip: str | None) -> Artifact:
     """The artifact of a folder. Raises TargetError if `chip` is given and the artifact was compiled for another."""
     from dsa_sched.artifact.format import Artifact
-    from hw_models.errors import TargetError
-    from hw_models.loading import load_chip
 
     refuse_compiling_options(folder)
     artifact = Artifact.load(folder)
+    _require_chip_of(artifact, folder, chip)
+    return artifact
+
+
+def _require_chip_of(artifact: Artifact, folder: str | Path, chip: str | None) -> None:
+    """Raises TargetError for another chip than that for which an artifact was compiled."""
+    from hw_models.errors import TargetError
+    from hw_models.loading import load_chip
+
     if chip is not None and (described := load_chip(chip)).hash != artifact.manifest.chip.hash:
         made_for = artifact.manifest.chip
         raise TargetError(
@@ -75,7 +101,6 @@ def loaded_artifact(folder: str | Path, chip: str | None) -> Artifact:
             has=f"{described.name}, hash {described.hash[:12]}",
             change="leave --chip out, or compile again",
         )
-    return artifact
 
 
 def artifact_of(

@@ -87,13 +87,14 @@ def time(
         part of the network, and what the scalar cores wait for in each part
       with --against, what was measured, model and measurement beside each other: the file has the columns layer (a row
         of the table of what binds where, `launch` or `whole run`), repetition, counter (`cycles`) and cycles
+      of an artifact of several sizes, a row for each of them instead; the folder of a size has all of the above
       with --bounds, how far the run is from the shortest time that any order could take
 
     Only the executable is read, and no values are computed. docs/timing.md has the rules of the model and the origin of
     its numbers.
     """
     from dsa_sched.calibration.layers import compared
-    from dsa_sched.commands.sources import is_compiled_for, times_of_source
+    from dsa_sched.commands.sources import is_compiled_for, is_sized_folder, times_of_source
     from dsa_sched.io.atomic_write import require_file
     from dsa_sched.report.progress import ProgressSteps
     from dsa_sched.report.timed_run import print_comparison, print_times, write_times
@@ -101,6 +102,13 @@ def time(
     require_elf(path, cores, cluster)
     if json_file is not None:
         require_file(json_file)
+    if is_sized_folder(path):
+        if warm or bounds or by is not None or against is not None:
+            raise click.UsageError(
+                f"{path} has several sizes; name the folder of one for --warm, --bounds, --by and --against."
+            )
+        _time_sizes(path, chip, json_file)
+        return
     found: tuple[Bounds, ...] = ()
     with ProgressSteps() as steps:
         if is_compiled_for(path, chip) and not warm and not bounds:
@@ -113,6 +121,18 @@ def time(
         print_comparison(measured)
     if json_file is not None:
         write_times(times, json_file, found, measured)
+
+
+def _time_sizes(folder: Path, chip: str | None, json_file: Path | None) -> None:
+    from dsa_sched.commands.sources import loaded_sizes
+    from dsa_sched.io.atomic_write import write_whole
+    from dsa_sched.report.sized_tables import print_sized_times, sized_times_json
+
+    made = loaded_sizes(folder, chip)
+    print_sized_times(made, str(folder))
+    if json_file is not None:
+        text = sized_times_json(made).encode()
+        write_whole(json_file, lambda stream: stream.write(text))
 
 
 def _timed(

@@ -11,6 +11,8 @@ import click
 
 from dsa_sched.commands.options import (
     CHIP_OR_OWN,
+    Sizes,
+    axis_sizes,
     cache_option,
     division_options,
     feed_option,
@@ -20,6 +22,7 @@ from dsa_sched.commands.options import (
     roll_option,
     runner_option,
     schedule_option,
+    sizes_options,
 )
 from partitioner.planners.levels import NO_SPILLS, O3
 
@@ -66,6 +69,7 @@ EXITS = {"passed": 0, "failed": 3, "inconclusive": 4}
     help="Folder in which --bisect writes that part: an ONNX file, its inputs, the check that failed.",
 )
 @host_option
+@sizes_options
 @schedule_option
 @roll_option
 @runner_option
@@ -81,6 +85,8 @@ def verify(
     inputs: int,
     seed: int,
     host: bool,
+    sizes: tuple[Sizes, ...],
+    exact: bool,
     json_file: Path | None,
     feeds: tuple[Path, ...],
     bisect: bool,
@@ -94,6 +100,7 @@ def verify(
     dsa-sched verify resnet50 --chip stcp920
     dsa-sched verify mine.onnx --chip stcp920 --batch 2 --json report.json
     dsa-sched verify mine.onnx --chip stcp920 --level O0 --bisect -o failing
+    dsa-sched verify decoder.onnx --chip stcp920 --sizes sequence=1,16,64
 
     \b
     What must hold
@@ -116,12 +123,15 @@ def verify(
     With --host, each stage on the chip is judged in this way, fed with the reference's values, and then the outputs of
     all stages, run one after another.
 
+    With --sizes, and of an artifact of several sizes, each combination is judged in this way, and for each axis a size
+    in between: padding must not change the reference's results, and the chip's are judged end to end.
+
     The exit code is 0 if all of this holds (passed), 3 if something does not (failed), and 4 if rounding alone may make
     an output wrong, so that no statement about it is possible (inconclusive). docs/reference/json.md has the keys of
     the JSON report.
     """
     from dsa_sched.builds.kept_figures import Figures
-    from dsa_sched.commands.sources import artifact_of, build_cache, is_artifact, require_chip
+    from dsa_sched.commands.sources import artifact_of, build_cache, is_artifact, is_sized_folder, require_chip
     from dsa_sched.io.atomic_write import require_file
     from dsa_sched.report.json_form import write_report
     from dsa_sched.report.progress import ProgressSteps
@@ -143,6 +153,13 @@ def verify(
     if bisect:
         require_place(folder)
     how = VerifyOptions(inputs, seed, feeds=feeds)
+    chosen = axis_sizes(sizes, exact)
+    if chosen or is_sized_folder(source):
+        if bisect or host or feeds:
+            raise click.UsageError(
+                "--bisect, --host and --feed are for one size: name its folder, or leave --sizes out."
+            )
+        context.exit(_verify_sizes(source, chip, options, (chosen, exact), how, model, runner, json_file, use_cache))
     if host:
         context.exit(_verify_with_host(source, require_chip(source, chip), options, how, runner, json_file))
     narrow = partial(_bisect, source, chip or "", options, how, runner, folder)
@@ -162,6 +179,40 @@ def verify(
     if bisect and report.failures:
         narrow(report)
     context.exit(EXITS[report.verdict])
+
+
+def _verify_sizes(
+    source: str,
+    chip: str | None,
+    compile_options: CompileOptions,
+    sizes: tuple[dict[str, tuple[int, ...]], bool],
+    options: VerifyOptions,
+    model: str | None,
+    runner: str | None,
+    json_file: Path | None,
+    use_cache: bool,
+) -> int:
+    """Verify each size of a model or a folder, print the report, and return the exit code."""
+    from dsa_sched.commands.sources import build_cache, is_artifact, loaded_sizes, require_chip
+    from dsa_sched.io.atomic_write import write_whole
+    from dsa_sched.report.progress import ProgressSteps
+    from dsa_sched.report.sized_tables import print_sized_report, sized_report_json
+    from dsa_sched.sizes.compile import compile_sizes
+    from dsa_sched.sizes.verify import verify_sizes
+
+    with ProgressSteps() as steps:
+        if is_artifact(source):
+            made = loaded_sizes(source, chip)
+        else:
+            made = compile_sizes(
+                source, require_chip(source, chip), compile_options, *sizes, steps.say, build_cache(use_cache)
+            )
+        report = verify_sizes(made, model, options, runner, steps.say)
+    print_sized_report(report)
+    if json_file is not None:
+        text = sized_report_json(report).encode()
+        write_whole(json_file, lambda stream: stream.write(text))
+    return EXITS[report.verdict]
 
 
 def _verify_with_host(

@@ -35,7 +35,7 @@ from dsa_sched.frontend.network.refusals import (
     network_without,
     refused_nodes,
 )
-from dsa_sched.frontend.network.shapes import fix_shapes, sized_values
+from dsa_sched.frontend.network.shapes import fix_shapes, initializer_names, sized_values, skeleton
 from dsa_sched.frontend.network.terms import Term
 from dsa_sched.frontend.patterns.found import decisions
 from dsa_sched.frontend.quantised.decomposed import with_pairs
@@ -47,6 +47,10 @@ from dsa_sched.zoo import zoo_file, zoo_names
 from hw_models.errors import ModelError
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
+from partitioner.ir.target import WeightPacking, WeightUse
+
+LARGEST_LOOKED_AT = 1 << 20
+"""Largest constant, in elements, of which the numbers may say something about a network: a mask, not a weight."""
 
 NOBODY = Judge(NEUTRAL)
 """Judge where no target is asked."""
@@ -212,6 +216,42 @@ def read_source(
     return file
 
 
+def file_network(source: Opened, shapes: Mapping[str, tuple[int, ...]], batch: int | None) -> Network:
+    """The network of a file with its own operators, constants folded, before it is rewritten, without the numbers of
+    large constants. Raises ModelError."""
+    model = source.copy().model
+    values = _with_shapes(model, shapes, batch)
+    constants = initializer_names(model)
+    network = fold_constants(skeleton(model, LARGEST_LOOKED_AT), values)
+    return replace(network, inputs=tuple(name for name in network.inputs if name not in constants))
+
+
+def packed_weights(
+    source: Opened, shapes: Mapping[str, tuple[int, ...]], batch: int | None, judge: Judge
+) -> frozenset[tuple[int, int]]:
+    """Depth and columns of the weights that stay int8 next to values in floating point. Raises ModelError."""
+    model, found = source.copy().model, set[tuple[int, int]]()
+    packing = judge.packing
+    if packing is None or not any(node.op_type == "DequantizeLinear" for node in model.graph.node):
+        return frozenset()
+
+    def recorded(use: WeightUse) -> WeightPacking:
+        result = packing(use)
+        if result.packed:
+            found.add((use.depth, use.columns))
+        return result
+
+    _quantised(model, shapes, batch, replace(judge, packing=recorded))
+    return frozenset(found)
+
+
+def sized_source(source: Opened, shapes: Mapping[str, tuple[int, ...]], batch: int | None) -> onnx.ModelProto:
+    """A copy of the file's model with static input shapes. Raises ModelError."""
+    model = source.copy().model
+    _with_shapes(model, shapes, batch)
+    return model
+
+
 def _simplified(
     model: onnx.ModelProto,
     shapes: Mapping[str, tuple[int, ...]],
@@ -220,14 +260,23 @@ def _simplified(
     state: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[onnx.ModelProto, Network]:
     """The network, and the model whose nodes and values it has: `model`, or a copy."""
+    wants = judge.wants
+    model, network = _quantised(model, shapes, batch, judge)
+    network = with_caches(network, state, in_place=wants.in_place)
+    network = prepare(with_row_lookups(network)) if wants.words else network
+    require_whole(wants.whole)
+    return model, simplify(network, wants)
+
+
+def _quantised(
+    model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None, judge: Judge
+) -> tuple[onnx.ModelProto, Network]:
+    """The same, with quantised operators as the target wants them and nothing else rewritten."""
     wants, values = judge.wants, _with_shapes(model, shapes, batch)
     if wants.int8:
         model = with_pairs(model, values)
     network = replace(fold_constants(model, values), rounding=wants.rounding)
-    network = with_caches(quantised(network, wants, judge.packing), state, in_place=wants.in_place)
-    network = prepare(with_row_lookups(network)) if wants.words else network
-    require_whole(wants.whole)
-    return model, simplify(network, wants)
+    return model, quantised(network, wants, judge.packing)
 
 
 def _with_shapes(

@@ -60,13 +60,14 @@ PER_PASS_AUTO = "--per-pass auto"
 
 @uncollected()
 def compile_clusters(
-    source: str | Path | ModelProto,
+    source: str | Path | ModelProto | Opened,
     chip: str | Path | Chip,
     options: CompileOptions = DEFAULTS,
     progress: Progress = lambda _step: None,
 ) -> tuple[Compilation, ...]:
-    """Compile an ONNX file or a network of the zoo for a chip (a name or a chip file), one part for each of
-    `options.clusters`, which divide the batch; `gather_artifact` makes one artifact of the parts.
+    """Compile an ONNX file, a network of the zoo or a model that was opened with the options' bindings for a chip (a
+    name or a chip file), one part for each of `options.clusters`, which divide the batch; `gather_artifact` makes one
+    artifact of the parts.
 
     The first clusters take one row more where the batch does not divide evenly. Raises ModelError, ChipError,
     TargetError or DoesNotFit, each naming the user's own thing and what to change.
@@ -219,7 +220,7 @@ def _loader(
     source: str | Path | ModelProto | Opened, chip: Chip, target: AcceptingTarget, options: CompileOptions
 ) -> Callable[[int | None], Model]:
     """Function that loads the model for a given number of items."""
-    judge = judge_of(chip, target)
+    judge = judge_of(chip, target, options.packed)
     shapes, bindings, state = dict(options.shapes), dict(options.bindings), dict(options.state)
     return lambda batch: load_model(source, shapes, batch, judge, bindings, state)
 
@@ -244,7 +245,7 @@ def _by_name(options: CompileOptions) -> Planner:
 
 
 def _fastest_pass(
-    source: str | Path | ModelProto,
+    source: str | Path | ModelProto | Opened,
     chip: Chip,
     target: TileTarget,
     options: CompileOptions,
@@ -255,5 +256,6 @@ def _fastest_pass(
     if len(shares) > 1:
         require_divisible(_loader(source, chip, target, options), options, shares[0], shares, progress)
     progress("reading the model")
-    load = _loader(open_model(source, dict(options.bindings)), chip, target, replace(options, bindings=()))
+    opened = source if isinstance(source, Opened) else open_model(source, dict(options.bindings))
+    load = _loader(opened, chip, target, replace(options, bindings=()))
     return fastest_pass(SearchRequest(chip, target, with_defaults(options, target), progress), shares[0], load)

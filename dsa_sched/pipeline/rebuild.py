@@ -66,10 +66,11 @@ def reloaded(artifact: Artifact, source: str | Path | None = None) -> Model:
     graph of it, and what `load_model` raises.
     """
     asked, chip = artifact.origin.options, artifact.chip
-    named = str(source or artifact.model_path or artifact.origin.network or _found(artifact))
+    named = source_of(artifact, source)
     target = target_of(chip)
     batch = artifact.plan.batch_per_cluster if asked.batch is not None else None
-    model = load_model(named, asked.shapes, batch, judge_of(chip, target), asked.bind, asked.state_pairs)
+    judge = judge_of(chip, target, asked.packed)
+    model = load_model(named, asked.shapes, batch, judge, asked.bind, asked.state_pairs)
     if model.sha256 != artifact.manifest.model_sha256:
         raise ModelError(
             named,
@@ -90,10 +91,18 @@ def reloaded(artifact: Artifact, source: str | Path | None = None) -> Model:
     return model
 
 
+def source_of(artifact: Artifact, source: str | Path | None = None) -> str:
+    """The model of an artifact: `source`, or where it was compiled, or a network of the zoo, or a file with the same
+    content. Raises ModelError."""
+    return str(source or artifact.model_path or artifact.origin.network or _found(artifact))
+
+
 def _found(artifact: Artifact) -> Path:
     """A file with the content that was compiled, next to the artifact's folder or in the current one. Raises
     ModelError."""
-    places = dict.fromkeys(Path(place).resolve() for place in (Path(artifact.folder or ".").parent, "."))
+    home = Path(artifact.folder or ".")
+    around = (home.parent, *([home.parent.parent] if artifact.manifest.weights is not None else []), Path())
+    places = dict.fromkeys(place.resolve() for place in around)
     for file in (file for place in places for file in sorted(place.glob("*.onnx"))[:MOST_FILES]):
         with suppress(ModelError):
             if file_digest(file) == artifact.manifest.model_sha256:

@@ -24,10 +24,11 @@ Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 
 def report_json(report: VerifyReport) -> str:
     """The report as JSON text, one key a line."""
-    return _text(_report(report))
+    return json_text(report_dict(report))
 
 
-def _report(report: VerifyReport) -> dict[str, object]:
+def report_dict(report: VerifyReport) -> dict[str, object]:
+    """The report by the keys of its JSON form."""
     whole = {
         "format": FORMAT,
         "verdict": report.verdict,
@@ -38,14 +39,21 @@ def _report(report: VerifyReport) -> dict[str, object]:
         "doubts": report.all_doubts,
         "seconds": dict(report.seconds),
     }
-    return whole | {"logits": [_logits(result) for result in report.logits]}
+    return whole | {"logits": [logits_dict(result) for result in report.logits]}
 
 
-def _logits(result: LogitsResult) -> dict[str, object]:
+def logits_dict(result: LogitsResult) -> dict[str, object]:
+    """The judgement of one tensor by the keys of its JSON form."""
     return asdict(result) | {"share": result.share, "bound": result.bound, "statement": result.statement}
 
 
-def _text(whole: dict[str, object]) -> str:
+def unequal_dict(name: str, number: int, wrong: int, count: int) -> dict[str, object]:
+    """An output that is not in floating point, by its elements that differ from the reference's for an input."""
+    return {"tensor": name, "input": number, "different": wrong, "elements": count}
+
+
+def json_text(whole: dict[str, object]) -> str:
+    """JSON text, one key a line."""
     return json.dumps(_plain(whole), indent=1, allow_nan=False) + "\n"
 
 
@@ -75,12 +83,9 @@ def write_hosted_report(report: HostedReport, path: Path) -> None:
         "verdict": report.verdict,
         "passed": report.passed,
         "line": report.line,
-        "stages": [_report(stage) for stage in report.stages],
-        "ends": [_logits(end) for end in report.ends],
-        "unequal": [
-            {"tensor": name, "input": number, "different": wrong, "elements": count}
-            for name, number, wrong, count in report.unequal
-        ],
+        "stages": [report_dict(stage) for stage in report.stages],
+        "ends": [logits_dict(end) for end in report.ends],
+        "unequal": [unequal_dict(*found) for found in report.unequal],
     }
-    text = _text(whole).encode()
+    text = json_text(whole).encode()
     write_whole(path, lambda stream: stream.write(text))

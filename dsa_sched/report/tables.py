@@ -45,10 +45,11 @@ def print_report(report: VerifyReport, console: Console | None = None) -> None:
         console.print(Text(f"inconclusive: {doubt}", "yellow"), soft_wrap=True)
     if report.passed:
         console.print(f"holds: {report.reason}", markup=False, highlight=False, soft_wrap=True)
-    console.print(_verdict(report.verdict))
+    console.print(verdict_text(report.verdict))
 
 
-def _verdict(verdict: Verdict) -> Text:
+def verdict_text(verdict: Verdict) -> Text:
+    """The verdict as the last line of a report."""
     styles = {"passed": "bold green", "failed": "bold red", "inconclusive": "bold yellow"}
     return Text(verdict if verdict == "passed" else verdict.upper(), styles[verdict])
 
@@ -67,7 +68,7 @@ def print_hosted_report(report: HostedReport, console: Console | None = None) ->
     for name, number, wrong, count in report.unequal:
         line = f"output {name}, input {number}: {wrong} of {count} elements differ from the reference's"
         console.print(line, markup=False, highlight=False, soft_wrap=True)
-    console.print(_verdict(report.verdict))
+    console.print(verdict_text(report.verdict))
 
 
 def _layers(report: VerifyReport, engines: tuple[str, ...], ways: tuple[str, ...]) -> Table:

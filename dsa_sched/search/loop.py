@@ -59,7 +59,7 @@ from partitioner.cost.roofline import binding_floor, network_floors
 from partitioner.ir.decisions import Decision
 from partitioner.ir.plan import Plan
 from partitioner.ir.target import PlanTarget
-from partitioner.planners.levels import EFFORTS, PLANNERS, Segments
+from partitioner.planners.levels import PLANNERS, Segments
 
 TargetT = TypeVar("TargetT", bound=PlanTarget)
 
@@ -68,7 +68,7 @@ PLAIN_LEVELS = frozenset(Config(kind()) for kind in PLANNERS.values())
 
 LEAST_PATIENCE, MOST_PATIENCE = 3, 8
 """Number of segment plans in a row without improvement that ends the search at normal effort: the larger number where
-programs are small.
+programs are small, unless another size of the network was searched before.
 """
 
 PATIENT_INSTRUCTIONS = 60_000
@@ -195,6 +195,10 @@ def _of_chunks(model: Model, before: _TimingLoop) -> _TimingLoop | None:
         return None
     chunked = chunked_model(model, request.chip, request.target)
     if chunked is None:
+        return None
+    if request.options.shared:
+        reason = "programs of other sizes read the same weights, whole"
+        before.decisions.append(Decision(SUBJECT, "not with hidden values in chunks", reason))
         return None
     floor = binding_floor(network_floors(model.graph, request.chip))
     if before.limit_cycles <= NEAR_FLOOR * floor.cycles:
@@ -327,6 +331,8 @@ class _TimingLoop:
 
     def _patience(self) -> int:
         """Number of failures in a row after which the search ends."""
+        if self.options.is_further:
+            return LEAST_PATIENCE
         return min(max(PATIENT_INSTRUCTIONS // max(self.instructions, 1), LEAST_PATIENCE), MOST_PATIENCE)
 
     def _attempt(self, candidate: Candidate, which: str, ahead: Attempts) -> None:
@@ -364,7 +370,7 @@ class _TimingLoop:
     def _most_tried(self, candidate: Candidate) -> float:
         """Number of programs after which a candidate is not tried."""
         segments = isinstance(candidate.config.planner, Segments) and not self.options.is_thorough
-        return inf if segments else EFFORTS[self.options.effort]
+        return inf if segments else self.options.most_plans
 
     def _expects_too_much(self, candidate: Candidate) -> bool:
         return candidate.expected_cycles > self._most_expected * self.limit_cycles and not self.options.is_thorough

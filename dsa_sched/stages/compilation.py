@@ -102,11 +102,6 @@ class Lowered:
         count = sum(len(stream.instrs) for stream in self.program.streams)
         return f"{count} instructions on {len(self.program.streams)} cores"
 
-    def emit(self, plan: Plan, model: Model, chip: Chip) -> ClusterFiles:
-        """Raises DoesNotFit when the code overflows its space."""
-        del plan
-        return self.target.emit(self.program, model.graph, model.constants, chip)
-
 
 @dataclass(frozen=True, slots=True)
 class PlacedKernels:
@@ -220,10 +215,13 @@ class Compilation:
     @uncollected()
     def files(self) -> ClusterFiles:
         """The emitted files. Raises DoesNotFit when the code overflows its space."""
-        made = self.made
-        if isinstance(made, Lowered) and isinstance(made.target, Rolls) and self.options.roll is not False:
-            return made.target.emit_rolled(made.program, self.model.graph, self.model.constants, self.chip)
-        return made.emit(self.plan, self.model, self.chip)
+        made, graph = self.made, self.model.graph
+        if not isinstance(made, Lowered):
+            return made.emit(self.plan, self.model, self.chip)
+        program = self.options.shared.without(made.program, graph)
+        if isinstance(made.target, Rolls) and self.options.roll is not False:
+            return made.target.emit_rolled(program, graph, self.model.constants, self.chip)
+        return made.target.emit(program, graph, self.model.constants, self.chip)
 
     @cached_property
     def tensors(self) -> dict[str, TensorEntry]:
@@ -354,6 +352,7 @@ def options_entry(options: CompileOptions) -> OptionsEntry:
         batch=options.batch,
         shapes=dict(options.shapes),
         bind=dict(options.bindings),
+        packed=options.packed,
         clusters=options.clusters,
         per_pass=options.per_pass,
         schedule=options.schedule,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from hw_models.errors import ModelError
+from isched.program.shared_constants import NOT_SHARED, SharedConstants
 from partitioner.planners.levels import EFFORTS, NORMAL_EFFORT, Auto, Planner
 
 PerPass: TypeAlias = int | Literal["auto"] | None
@@ -31,10 +32,11 @@ class CompileOptions:
     `keep_values`, nothing in the main memory is overwritten once it is written. `force_groups` are groups that a target
     of whole groups makes whatever they cost, as `A,B,C` or `A,B,C:FAMILY`; with `tune`, candidates of each group are
     timed on the device. Machine code has loops, and one text for all cores, where the target can, unless `roll` is
-    False; with True it must. Inputs among the `bindings` are constants with these elements; `state`
-    are outputs with the inputs whose next values they are, besides those that names tell. Level auto uses up to
-    `jobs` processes (None for all cores of the machine), which changes nothing but the time that it takes. Raises
-    ModelError for an unknown effort and for less than one process.
+    False; with True it must. Inputs among the `bindings` are constants with these elements; `state` are outputs with
+    the inputs whose next values they are, besides those that names tell. Level auto uses up to `jobs` processes (None
+    for all cores of the machine), which changes nothing but the time that it takes. Constants that are `shared` with
+    other programs lie where these have them, and in no executable; weights of the extents in `packed` (depth and
+    columns) stay int8, as theirs do. Raises ModelError for an unknown effort and for less than one process.
     """
 
     planner: Planner | Auto = AUTO_PLANNER
@@ -53,12 +55,24 @@ class CompileOptions:
     bindings: tuple[tuple[str, tuple[int | float, ...]], ...] = ()
     jobs: int | None = None
     state: tuple[tuple[str, str], ...] = ()
+    shared: SharedConstants = NOT_SHARED
+    packed: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         if self.effort not in EFFORTS:
             raise ModelError("--effort", needs=f"one of {', '.join(EFFORTS)}", has=self.effort)
         if self.jobs is not None and self.jobs < 1:
             raise ModelError("--jobs", needs="at least one process", has=str(self.jobs))
+
+    @property
+    def is_further(self) -> bool:
+        """Whether another size of the network was compiled before, with a search of its own."""
+        return bool(self.shared.places)
+
+    @property
+    def most_plans(self) -> int:
+        """Largest number of plans that level auto makes programs of; for a further size of a network, half of it."""
+        return EFFORTS[self.effort] // (2 if self.is_further else 1)
 
     @property
     def is_hasty(self) -> bool:

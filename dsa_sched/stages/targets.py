@@ -6,6 +6,7 @@ options, target --require_able--> nothing, or one sentence that names what the t
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -16,13 +17,13 @@ import numpy.typing as npt
 from codegen.generic import GenericTarget, generic_target
 from codegen.target import Calibrates, GroupTarget, Measures, NamesMemories, NeedsParts, Rolls, Tabulates, Target
 from codegen.target_registry import ENTRY_POINT_GROUP, find_target, target_members, target_names
-from dsa_sched.frontend.network.refusals import Judge
+from dsa_sched.frontend.network.refusals import Judge, Packs
 from dsa_sched.stages.compilation import CompileOptions
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from isched.program.target import MovesOperands, Schedulable, Timeable
 from partitioner.ir.graph import Graph, Op
-from partitioner.ir.target import AcceptingTarget, PacksWeights, PlanTarget
+from partitioner.ir.target import AcceptingTarget, PacksWeights, PlanTarget, WeightPacking, WeightUse
 from partitioner.planners.levels import O0, Auto
 from partitioner.planners.registry import require_planner, unsupported_ops
 
@@ -91,11 +92,22 @@ def able_to(chip: Chip) -> tuple[str, str]:
     return "plans only, no machine code", reason
 
 
-def judge_of(chip: Chip, target: AcceptingTarget) -> Judge:
+def judge_of(chip: Chip, target: AcceptingTarget, packed: Collection[tuple[int, int]] = ()) -> Judge:
     """The `Judge` that `load_model` asks: how the target wants the graph, and what of it the chip cannot compute, so
-    that this and what the frontend cannot read are reported together.
+    that this and what the frontend cannot read are reported together. Weights of the extents that are `packed` (depth
+    and columns) stay int8 whatever it costs, as another size of the network has them.
     """
-    return replace(reader_of(chip, target), refuses=lambda graph, made: unsupported_ops(graph, made, chip, target))
+    judge = reader_of(chip, target)
+    if packed and judge.packing is not None:
+        judge = replace(judge, packing=partial(_packs, own=judge.packing, packed=packed))
+    return replace(judge, refuses=lambda graph, made: unsupported_ops(graph, made, chip, target))
+
+
+def _packs(use: WeightUse, own: Packs, packed: Collection[tuple[int, int]]) -> WeightPacking:
+    found = own(use)
+    if found.packed or (use.depth, use.columns) not in packed:
+        return found
+    return WeightPacking(True, f"another size of the network has them so; at this one: {found.reason}")
 
 
 def reader_of(chip: Chip, target: AcceptingTarget) -> Judge:
@@ -125,6 +137,8 @@ def require_able(options: CompileOptions, target: Target) -> None:
     if options.roll:
         _require_instructions("--roll", target, "leave it out")
         _require("--roll", target, "whose machine code may have loops", Rolls)
+    if options.shared:
+        _require_instructions("--sizes", target, "compile each size by itself")
 
 
 def require_groups(options: CompileOptions, target: AcceptingTarget) -> None:

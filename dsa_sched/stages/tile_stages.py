@@ -133,7 +133,7 @@ def lower_below(
 
 def _program(planned: Planned[TileTarget], layout: Layout, options: CompileOptions) -> Program:
     ctx = planned.context
-    return lower_layout(layout, ctx, ctx.target.data_base_bytes, options.isolated, options.keep_values)
+    return lower_layout(layout, ctx, ctx.target.data_base_bytes, options.isolated, options.keep_values, options.shared)
 
 
 def verified(planned: Planned[TileTarget], lowered: Lowered, progress: Progress) -> Lowered:

@@ -10,7 +10,7 @@ from onnx import helper
 
 from dsa_sched.zoo.evaluation import Doubles, Tensor
 from dsa_sched.zoo.meanings.declared_meanings import MaskMeaning, Meaning, Range, declared_meanings, drawn_integers
-from dsa_sched.zoo.meanings.inferred_meanings import inferred_meanings
+from dsa_sched.zoo.meanings.inferred_meanings import inferred_meanings, inside_caches
 from dsa_sched.zoo.weights import seed_of
 from hw_models.errors import ModelError
 
@@ -37,6 +37,7 @@ def seeded_inputs(
     constants = {item.name for item in model.graph.initializer}
     inputs = tuple(item for item in model.graph.input if item.name not in constants)
     said = (_all(inputs, integers) if integers else inferred_meanings(model)) | declared_meanings(model)
+    said = inside_caches(model, said)
     return tuple(
         {item.name: _seeded(item, said.get(item.name), seed, number) for item in inputs} for number in range(count)
     )

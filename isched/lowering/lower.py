@@ -20,6 +20,7 @@ from isched.lowering.row_lookups import looked_up_when_read, row_runs
 from isched.lowering.strided_copies import copies, packed_copies
 from isched.lowering.tile_code import LowerContext, tile_code
 from isched.program.program import Instr, Program, Stream, TensorPlacement
+from isched.program.shared_constants import NOT_SHARED, SharedConstants
 from isched.program.target import MemoryCopy, MovesOperands, Prepares, Schedulable
 from partitioner.expansion.expansion import (
     DMA_CORE,
@@ -164,10 +165,16 @@ class _Lowering:
 
 
 def lower_layout(
-    layout: Layout, ctx: LowerContext, base_bytes: int, isolated: bool = False, keep_values: bool = False
+    layout: Layout,
+    ctx: LowerContext,
+    base_bytes: int,
+    isolated: bool = False,
+    keep_values: bool = False,
+    shared: SharedConstants = NOT_SHARED,
 ) -> Program:
-    """The program of one cluster; tensors lie in the main memory from `base_bytes` on. Where the layout stages rounds
-    ahead, tile buffers also alternate between places, so that a scheduler can let loads run ahead of computation.
+    """The program of one cluster; tensors lie in the main memory from `base_bytes` on, constants that are `shared` with
+    other programs where these have them. Where the layout stages rounds ahead, tile buffers also alternate between
+    places, so that a scheduler can let loads run ahead of computation.
 
     With `keep_values` every value that reaches the main memory has a place of its own there and can be read after the
     run, including looked-up rows that otherwise go directly from their table to a layer; without it, values share
@@ -178,7 +185,7 @@ def lower_layout(
     """
     lookups = looked_up_when_read(layout, ctx)
     absent = frozenset(lookups) if not keep_values and not isolated else frozenset()
-    placements = place_tensors(ctx, base_bytes, layout, keep_values or isolated, isolated, absent)
+    placements = place_tensors(ctx, base_bytes, layout, keep_values or isolated, isolated, absent, shared)
     by_name = {p.tensor: p for p in placements if p.kind != "probe"}
     reads = by_name | {p.of: p for p in placements if p.kind == "probe"}
     streams: list[list[Instr]] = [[] for _ in range(ctx.chip.cores_per_cluster)]

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from hw_models.errors import DoesNotFit
 from hw_models.infeasible import Holder, Infeasible
 from isched.program.program import TensorPlacement
+from isched.program.shared_constants import ALIGNMENT_BYTES, NOT_SHARED, SharedConstants
 from partitioner.context.plan_context import GraphContext, KernelContext, PlanContext
 from partitioner.ir.graph import Graph
 from partitioner.ir.plan import Plan
@@ -23,9 +24,6 @@ from partitioner.ir.target import AcceptingTarget
 from partitioner.memory.main_memory_check import held_throughout, main_overflow, roots
 from partitioner.memory.memory_plan_types import LayerLayout, Layout
 from partitioner.memory.offset_assignment import Item, lowest, peak_bytes
-
-TENSOR_ALIGNMENT_BYTES = 64
-"""Alignment of tensors in the main memory, in bytes: a DDR burst."""
 
 
 def place_tensors(
@@ -35,9 +33,11 @@ def place_tensors(
     keep_values: bool = False,
     isolated: bool = False,
     absent: Collection[str] = (),
+    shared: SharedConstants = NOT_SHARED,
 ) -> tuple[TensorPlacement, ...]:
-    """Placements from `base_bytes` on, constants first, so that the program file holds them as one run of bytes. Values
-    in `absent` get none, though they are computed before all layers.
+    """Placements from `base_bytes` on, constants first, so that the program file holds them as one run of bytes; those
+    that are `shared` with other programs lie before all others, where these have them. Values in `absent` get none,
+    though they are computed before all layers.
 
     With `keep_values` no place is reused, so that each value can be read after the run; with `isolated` there is also a
     copy (kind `probe`) of every computed value. Raises DoesNotFit saying what the main memory would have to hold.
@@ -46,7 +46,7 @@ def place_tensors(
     lives = _Lives(
         main_lifetimes(ctx.graph, layout, ctx.roles.main), {entry.slot: entry.layer.name for entry in entries}
     )
-    return _placed(ctx, base_bytes, lives, keep_values, isolated, absent)
+    return _placed(ctx, base_bytes, lives, keep_values, isolated, absent, shared)
 
 
 def place_group_tensors(
@@ -80,6 +80,7 @@ def _placed(
     keep_values: bool,
     isolated: bool,
     absent: Collection[str] = (),
+    shared: SharedConstants = NOT_SHARED,
 ) -> tuple[TensorPlacement, ...]:
     graph, main, named = ctx.graph, ctx.roles.main, roots(ctx.graph)
     names = sorted(graph.tensors, key=lambda tensor: not tensor.constant)
@@ -90,8 +91,11 @@ def _placed(
     stored = [tensor.name for tensor in names if tensor.name in lives.spans and tensor.name not in own]
     own += [name for name in stored if keep_values or name in ends]
     offsets: dict[str, int] = {}
-    offset = base_bytes
+    offset = base_bytes + shared.size_bytes
     for name in own:
+        if (place := shared.offsets.get(graph.by_name[name].constant)) is not None:
+            offsets[name] = base_bytes + place
+            continue
         offsets[name] = offset
         offset += _aligned(graph.by_name[name].size_bytes)
     probes: dict[str, int] = {}
@@ -100,7 +104,7 @@ def _placed(
             probes[tensor.name] = offset
             offset += _aligned(tensor.size_bytes)
     sharing = [Item(name, *lives.spans[name], graph.by_name[name].size_bytes) for name in stored if name not in offsets]
-    packing, height = lowest(sharing, TENSOR_ALIGNMENT_BYTES)
+    packing, height = lowest(sharing, ALIGNMENT_BYTES)
     offsets |= {name: offset + low for name, low in packing.items()}
     if offset + height > ctx.chip.memory(main).size_bytes:
         raise DoesNotFit(_overflow(ctx, lives, offset + height, own, sharing))
@@ -155,7 +159,7 @@ def _kind(graph: Graph, named: Mapping[str, str], name: str) -> str:
 
 
 def _aligned(size_bytes: int) -> int:
-    return -(-size_bytes // TENSOR_ALIGNMENT_BYTES) * TENSOR_ALIGNMENT_BYTES
+    return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
 def _overflow(

@@ -444,4 +444,4 @@ def test_errors_name_the_argument() -> None:
     with pytest.raises(UserError, match=r"^level: needs one of O0, O1"):
         dsa_sched.plan("mobilenet_v2-mini", CHIP, level="O9")
     with pytest.raises(TypeError, match="no option is called levle; there are level"):
-        dsa_sched.compile("mobilenet_v2-mini", CHIP, levle="O2")  # type: ignore[call-arg]
+        dsa_sched.compile("mobilenet_v2-mini", CHIP, levle="O2")  # type: ignore[call-overload]

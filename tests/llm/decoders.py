@@ -44,7 +44,7 @@ class Writer:
     """A graph that is being written, with drawn weights."""
 
     shape: Decoder
-    rows: int
+    rows: int | str
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     stored: list[onnx.TensorProto] = field(default_factory=list)
     inputs: list[onnx.ValueInfoProto] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Writer:
         return name
 
     def constant(self, array: Array, name: str) -> str:
-        self.stored.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+        self.stored.append(numpy_helper.from_array(np.array(array, order="C"), name))
         return name
 
     def weights(self, name: str, *shape: int) -> str:
@@ -83,8 +83,8 @@ class Writer:
         return helper.make_model(graph, opset_imports=list(sets), ir_version=11)
 
 
-def decoder(spelling: str, rows: int, shape: Decoder = Decoder()) -> onnx.ModelProto:
-    """A decoder that reads `rows` tokens at once, in a spelling."""
+def decoder(spelling: str, rows: int | str, shape: Decoder = Decoder()) -> onnx.ModelProto:
+    """A decoder that reads `rows` tokens at once, in a spelling; a text is a symbolic dimension."""
     w = Writer(shape, rows)
     length_type = TensorProto.INT64 if spelling == "standard" else TensorProto.INT32
     w.inputs.append(helper.make_tensor_value_info("ids", TensorProto.INT64, (1, rows)))
@@ -105,8 +105,7 @@ def decoder(spelling: str, rows: int, shape: Decoder = Decoder()) -> onnx.ModelP
 
 def _standard(w: Writer, x: str) -> str:
     shape = w.shape
-    w.constant(np.array(w.rows, np.int64), "rows")
-    w.constant(np.arange(w.rows)[None], "steps")
+    _count_rows(w)
     w.op("Sub", "length", "rows", name="begin")
     w.op("Add", "begin", "steps", name="places")
     for layer in range(shape.layers):
@@ -132,6 +131,19 @@ def _standard(w: Writer, x: str) -> str:
         y = w.op("RMSNormalization", x, w.gain(f"{own}.gain2"), name=f"{own}.norm2", epsilon=1e-6)
         x = w.op("Add", x, _gated(w, y, own), name=f"{own}.added")
     return w.op("RMSNormalization", x, w.gain("last.gain"), name="last", epsilon=1e-6)
+
+
+def _count_rows(w: Writer) -> None:
+    """The number of rows, and the number of each row."""
+    if isinstance(w.rows, int):
+        w.constant(np.array(w.rows, np.int64), "rows")
+        w.constant(np.arange(w.rows)[None], "steps")
+        return
+    extent = w.op("Shape", "ids", name="extent", start=1, end=2)
+    w.op("Squeeze", extent, w.constant(np.array([0]), "first"), name="rows")
+    bounds = [w.constant(np.array(bound, np.int64), name) for bound, name in ((0, "zero"), (1, "step"))]
+    numbers = w.op("Range", bounds[0], "rows", bounds[1], name="numbers")
+    w.op("Unsqueeze", numbers, "first", name="steps")
 
 
 def _fused(w: Writer, x: str) -> str:

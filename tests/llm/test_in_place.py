@@ -84,7 +84,8 @@ def feed_of(model: onnx.ModelProto, *lengths: int) -> dict[str, Array]:
 
 
 def compiled(model: onnx.ModelProto, **options: Any) -> Artifact:
-    return dsa_sched.compile(model, **{"chip": "stcp920", "level": "O0", "cache": False, **options})
+    made: Artifact = dsa_sched.compile(model, **{"chip": "stcp920", "level": "O0", "cache": False, **options})
+    return made
 
 
 def places_of(artifact: Artifact) -> dict[str, str]:

@@ -21,6 +21,7 @@ PLANNING = ("partitioner", "isched")
 ERRORS = frozenset({
     "UserError", "FileError", "ChipError", "CountersError", "JobFileError", "ModelError", "PlacementError", "PlanError",
     "DoesNotFit", "RefusedInput", "TargetError", "OtherProgram", "TextError", "Unsupported",
+    "ChangedByPadding",
 })  # fmt: skip
 EVERYTHING = frozenset({"Exception", "BaseException", ""})
 """Handlers that catch our errors too."""

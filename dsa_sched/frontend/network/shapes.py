@@ -41,8 +41,9 @@ def initializer_names(model: onnx.ModelProto) -> frozenset[str]:
     return frozenset(tensor.name for tensor in model.graph.initializer)
 
 
-def skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with large constants turned into inputs and no declared inner shapes: cheap to infer shapes on.
+def skeleton(model: onnx.ModelProto, largest: int = LARGEST_EMBEDDED_ELEMENTS) -> onnx.ModelProto:
+    """The model with constants of more than `largest` elements turned into inputs and no declared inner shapes: cheap
+    to infer shapes on.
 
     Extents of inputs that are not positive are left open, as some exporters mean them: inference crashes the process at
     a Slice of such inputs.
@@ -61,7 +62,7 @@ def skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
     held = {}
     for tensor in model.graph.initializer:
         held[tensor.name] = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-        if int(np.prod(tensor.dims, dtype=np.int64)) <= LARGEST_EMBEDDED_ELEMENTS:
+        if int(np.prod(tensor.dims, dtype=np.int64)) <= largest:
             graph.initializer.append(tensor)
         else:
             graph.input.append(held[tensor.name])
@@ -105,7 +106,11 @@ def _inferred(model: onnx.ModelProto, *, strict: bool) -> dict[str, Value]:
     """Infer all values. Raises what inference raises. If it counts too many windows, go on from the right number."""
     light = skeleton(model)
     while True:
-        inferred = shape_inference.infer_shapes(light, check_type=strict, strict_mode=strict, data_prop=True)
+        try:
+            inferred = shape_inference.infer_shapes(light, check_type=strict, strict_mode=strict, data_prop=True)
+        except shape_inference.InferenceError:
+            # Following numbers, it takes sums of integers [4, 1] and [8] for sums of shapes that do not agree.
+            inferred = shape_inference.infer_shapes(light, check_type=strict, strict_mode=strict)
         values = _static_values(inferred, model)
         if not drop_windows_in_padding(light, values):
             return values
@@ -171,7 +176,7 @@ def fix_shapes(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], ba
 def _values_as_fixed(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Value] | None:
     """The values as the file fixes them, open dimensions as given; None where nothing that is fixed is to change."""
     inputs = {item.name: item for item in model.graph.input}
-    declared = {name: _dims(inputs[name]) for name in shapes if name in inputs}
+    declared = {name: declared_dims(inputs[name]) for name in shapes if name in inputs}
     if all(_agrees(dims, shapes[name]) or len(dims) != len(shapes[name]) for name, dims in declared.items()):
         return None
     old = onnx.ModelProto()
@@ -214,7 +219,7 @@ def _size_inputs(
             raise ModelError(
                 f"--shape {name}", needs="the name of an input of the model", has=f"inputs {', '.join(inputs)}"
             )
-        declared = _dims(inputs[name])
+        declared = declared_dims(inputs[name])
         _set_shape(inputs[name], shape)
         for dim, extent in zip(declared, shape, strict=False):
             named.setdefault(dim, set()).add(extent)
@@ -227,7 +232,7 @@ def _size_inputs(
     return before
 
 
-def _dims(item: onnx.ValueInfoProto) -> list[int | str]:
+def declared_dims(item: onnx.ValueInfoProto) -> list[int | str]:
     return [
         int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value > 0 else (dim.dim_param or "?")
         for dim in item.type.tensor_type.shape.dim
@@ -235,7 +240,7 @@ def _dims(item: onnx.ValueInfoProto) -> list[int | str]:
 
 
 def _set_shape(item: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
-    declared = _dims(item)
+    declared = declared_dims(item)
     has_rank = item.type.tensor_type.HasField("shape")
     if not all(1 <= extent <= LARGEST_EXTENT for extent in shape) or (has_rank and len(declared) != len(shape)):
         raise ModelError(
@@ -259,13 +264,13 @@ def _set_named(item: onnx.ValueInfoProto, named: Mapping[str, set[int]]) -> None
 
 def _require_static(inputs: list[onnx.ValueInfoProto]) -> None:
     unknown = [item for item in inputs if not item.type.tensor_type.HasField("shape") or any(
-        isinstance(dim, str) for dim in _dims(item)
+        isinstance(dim, str) for dim in declared_dims(item)
     )]  # fmt: skip
     if not unknown:
         return
     said, flags = [], []
     for item in unknown:
-        dims = _dims(item)
+        dims = declared_dims(item)
         said.append(f"{item.name} [{', '.join(map(str, dims))}]" if dims else f"{item.name} of unknown rank")
         example = [dim if isinstance(dim, int) else (1 if i == 0 else 224) for i, dim in enumerate(dims)]
         flags.append(f"--shape {item.name}={','.join(map(str, example or [1, 3, 224, 224]))}")
@@ -286,11 +291,11 @@ def _set_batch(model: onnx.ModelProto, inputs: list[onnx.ValueInfoProto], batch:
         raise ModelError(
             f"--batch {batch}", needs="a leading dimension of every input", has=f"{', '.join(flat)} without one"
         )
-    old = {_dims(item)[0] for item in inputs}
+    old = {declared_dims(item)[0] for item in inputs}
     if old == {batch}:
         return None
-    if any(isinstance(dim, str) for item in inputs for dim in _dims(item)[1:]):
-        _require_static([item for item in inputs if any(isinstance(dim, str) for dim in _dims(item)[1:])])
+    if any(isinstance(dim, str) for item in inputs for dim in declared_dims(item)[1:]):
+        _require_static([item for item in inputs if any(isinstance(dim, str) for dim in declared_dims(item)[1:])])
     sizes = {dim for dim in old if isinstance(dim, int)}
     before = None
     if len(sizes) == 1 and len(old) == 1:
@@ -300,7 +305,7 @@ def _set_batch(model: onnx.ModelProto, inputs: list[onnx.ValueInfoProto], batch:
         raise ModelError(
             f"--batch {batch}",
             needs="inputs that agree on their leading dimension",
-            has=", ".join(f"{item.name} {_dims(item)}" for item in inputs),
+            has=", ".join(f"{item.name} {declared_dims(item)}" for item in inputs),
             change="give each input's shape with --shape instead",
         )
     for item in inputs:

@@ -5,6 +5,7 @@ ids -> Sub 1 -> Gather(100 rows)          1 to 100: what the arithmetic on the w
 count -> Div                              from 1 on: a divisor is never 0
 mask -> Cast, Not, Where                  0 or 1
 lengths -> Less(arange(12), lengths)      lengths, 1 to 12
+begin -> TensorScatter(cache of 32 rows, 4 new ones, begin)      0 to 28: the new rows are inside the cache
 """
 
 from __future__ import annotations
@@ -50,6 +51,57 @@ class _Seen:
 
 def inferred_meanings(model: onnx.ModelProto) -> dict[str, Meaning]:
     """Meanings of the integer inputs about which something can be seen."""
+    readers, constants, shapes = _seen(model)
+    found = {name: _meaning(name, readers, constants, shapes) for name in _integers(model, constants)}
+    return {name: meaning for name, meaning in found.items() if meaning is not None}
+
+
+def inside_caches(model: onnx.ModelProto, said: Mapping[str, Meaning]) -> dict[str, Meaning]:
+    """The meanings, with integers that place new rows in a cache no larger than it has room, also where the model says
+    what they mean: its words are for any number of new rows."""
+    if not any(node.op_type == "TensorScatter" for node in model.graph.node):
+        return dict(said)
+    readers, constants, shapes = _seen(model)
+    result = dict(said)
+    for name in _integers(model, constants):
+        for seen in _read(name, readers, constants):
+            places = _places(seen.node, seen.value, shapes)
+            inside = _inside(seen.way or _itself, places) if places else None
+            if inside is not None and name in result:
+                result[name] = _narrowed(result[name], inside)
+    return result
+
+
+def _narrowed(meaning: Meaning, inside: Range) -> Meaning:
+    """A meaning with no integers outside a range, if it is one of integers from one to another and any are left."""
+    match meaning:
+        case Range(least, most):
+            ends = least, most
+        case Lengths(most):
+            ends = 1, most
+        case Indices((below,)):
+            ends = 0, below - 1
+        case _:
+            return meaning
+    low, high = max(ends[0], inside.least), min(ends[1], inside.most)
+    return Range(low, high) if (low, high) != ends and low <= high else meaning
+
+
+Readers = Mapping[str, list[onnx.NodeProto]]
+
+
+def _integers(model: onnx.ModelProto, constants: Mapping[str, onnx.TensorProto]) -> Iterator[str]:
+    """The inputs of integers."""
+    for item in model.graph.input:
+        kind = helper.tensor_dtype_to_np_dtype(item.type.tensor_type.elem_type).kind
+        if item.name not in constants and kind in "iu":
+            yield item.name
+
+
+def _seen(
+    model: onnx.ModelProto,
+) -> tuple[Readers, Mapping[str, onnx.TensorProto], Mapping[str, tuple[int, ...]]]:
+    """Nodes by the values that they read, constants, and shapes."""
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in model.graph.node:
         if node.op_type == "Constant":
@@ -60,20 +112,37 @@ def inferred_meanings(model: onnx.ModelProto) -> dict[str, Meaning]:
     for node in model.graph.node:
         for name in dict.fromkeys(node.input):
             readers.setdefault(name, []).append(node)
-    shapes = {name: tuple(tensor.dims) for name, tensor in constants.items()} | _given_shapes(model)
-    found = {
-        item.name: _meaning(item.name, readers, constants, shapes)
-        for item in model.graph.input
-        if item.name not in constants and helper.tensor_dtype_to_np_dtype(item.type.tensor_type.elem_type).kind in "iu"
-    }
-    return {name: meaning for name, meaning in found.items() if meaning is not None}
+    shapes = _given_shapes(model)
+    constants |= _of_shapes(model, constants, shapes)
+    return readers, constants, {name: tuple(tensor.dims) for name, tensor in constants.items()} | shapes
+
+
+def _of_shapes(
+    model: onnx.ModelProto,
+    constants: Mapping[str, onnx.TensorProto],
+    shapes: Mapping[str, tuple[int, ...]],
+) -> dict[str, onnx.TensorProto]:
+    """Numbers of rows that the model takes from shapes which are known, as one number each."""
+    found: dict[str, onnx.TensorProto] = {}
+    for node in model.graph.node:
+        if node.op_type == "Shape" and node.input[0] in shapes:
+            bounds = {attribute.name: attribute.i for attribute in node.attribute}
+            dims = shapes[node.input[0]][bounds.get("start", 0) : bounds.get("end")]
+            found[node.output[0]] = numpy_helper.from_array(np.array(dims, np.int64))
+        elif node.op_type in ("Squeeze", "Cast", "Reshape", "Identity") and node.input[0] in found:
+            found[node.output[0]] = found[node.input[0]]
+        elif node.op_type == "Gather" and node.input[0] in found and node.input[1] in constants:
+            taken = numpy_helper.to_array(found[node.input[0]])[numpy_helper.to_array(constants[node.input[1]])]
+            found[node.output[0]] = numpy_helper.from_array(np.asarray(taken))
+    return found
 
 
 def _given_shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
     """Static shapes of inputs and of computed values, as the file or shape inference has them."""
-    gathers = [node for node in model.graph.node if node.op_type in GATHERS]
+    read = [node.input[0] for node in model.graph.node if node.op_type in GATHERS]
+    read += [name for node in model.graph.node if node.op_type == "TensorScatter" for name in node.input[:2]]
     known = {tensor.name for tensor in model.graph.initializer} | {item.name for item in model.graph.input}
-    computed = any(node.input[0] not in known for node in gathers)
+    computed = any(name not in known for name in read)
     items = [*model.graph.input, *model.graph.value_info, *(_inferred_values(model) if computed else ())]
     found = {}
     for item in items:
@@ -116,6 +185,8 @@ def _meaning(
                 held.append(inside)
         elif node.op_type in COMPARISONS:
             lengths += [_largest(constants[other]) for other in node.input if other in constants]
+        elif (places := _places(node, value, shapes)) and (inside := _inside(seen.way or _itself, places)) is not None:
+            held.append(inside)
         elif node.op_type in DIVISIONS and len(node.input) == 2 and node.input[1] == value:
             divides = True
         truths |= node.op_type in TRUTHS
@@ -128,6 +199,22 @@ def _meaning(
     if lengths and max(lengths) > 1:
         return Lengths(max(lengths) + 1)
     return MaskMeaning() if truths else None
+
+
+def _places(node: onnx.NodeProto, value: str, shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """Number of places that a value may name: those at which new rows fit into a cache, or the rows of rotary tables;
+    0 where it names none."""
+    named = [*node.input, *[""] * 4]
+    if node.op_type == "TensorScatter" and named[2] == value and {named[0], named[1]} <= shapes.keys():
+        axis = next((a.i for a in node.attribute if a.name == "axis"), -2)
+        return shapes[named[0]][axis] - shapes[named[1]][axis] + 1
+    if node.op_type == "RotaryEmbedding" and named[3] == value and named[1] in shapes:
+        return shapes[named[1]][0]
+    return 0
+
+
+def _itself(elements: Integers) -> Integers:
+    return elements
 
 
 def _read(
