@@ -24,6 +24,7 @@ from dsa_sched.zoo import seeded_inputs, zoo_file, zoo_model
 from dsa_sched.zoo.drawn_networks import DRAWN, drawn_model
 from dsa_sched.zoo.networks import published_shapes, topology_bytes
 from dsa_sched.zoo.sizes import network_size
+from dsa_sched.zoo.topologies import decoder
 from dsa_sched.zoo.topologies.conformer import distance_waves
 from dsa_sched.zoo.topologies.sequence_builder import SequenceBuilder
 from dsa_sched.zoo.topologies.swin import shift_mask
@@ -140,6 +141,8 @@ def test_macs_are_those_of_the_graph_that_is_compiled(name: str) -> None:
         assert 0.9 * counted < compiled < counted
     elif name.startswith("vit"):  # of the last of two layers only keys and values are made of all words
         assert 0.7 * counted < compiled < 0.75 * counted
+    elif name in decoder.NETWORKS:  # attention reads the new rows next to the old ones that they overwrite
+        assert counted < compiled < 1.01 * counted
     else:
         assert compiled == counted
 
