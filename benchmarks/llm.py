@@ -60,8 +60,12 @@ FIRST, FIRST_CACHED = (128, 512), 1024
 HEAD, LAYER = "head", "layer"
 STEP_SHARE, FIRST_SHARE, INT8_TIMES = 0.95, 0.85, 1.8
 KNOWN: Mapping[str, str] = {
-    "share of the bound: qwen3_0_6b layer, 128 tokens behind 1,024, fp16": "the weights of the MLP come after attention",
-    "share of the bound: qwen3_0_6b layer, 512 tokens behind 1,024, fp16": "scores of all rows leave for the main memory",
+    "share of the bound: qwen3_0_6b layer, 128 tokens behind 1,024, fp16": (
+        "the weights of the MLP come after attention"
+    ),
+    "share of the bound: qwen3_0_6b layer, 512 tokens behind 1,024, fp16": (
+        "scores of all rows leave for the main memory"
+    ),
     "int8 weights over fp16: qwen3_0_6b, 2,048 rows cached": "caches stay in fp16, so that bytes allow 1.71",
 }
 """Goals that are missed, and why."""
