@@ -44,11 +44,11 @@ def language_figures(run: RunTime) -> LanguageFigures | None:
 
 
 def tokens_of(manifest: Manifest) -> int:
-    """Tokens that one run of an artifact reads, if it keeps values from one run to the next; 0 for any other."""
-    integers = [entry.shape for entry in manifest.inputs if entry.dtype.startswith("int")]
-    if manifest.divided or not integers or not kept_state(manifest, {}):
+    """Tokens that one run of an artifact looks up, if it keeps values from one run to the next; 0 for any other."""
+    looked_up = [entry.shape for entry in manifest.inputs if entry.indices]
+    if manifest.divided or not looked_up or not kept_state(manifest, {}):
         return 0
-    return max(map(prod, integers))
+    return max(map(prod, looked_up))
 
 
 def _main_bytes(run: RunTime, manifest: Manifest, state: Mapping[str, str]) -> Mapping[str, int]:

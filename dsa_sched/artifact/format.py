@@ -246,7 +246,8 @@ class Artifact:
                 return checked_file(found or b"", entry)
             return found
 
-        return replace(_assembled(manifest, read, MANIFEST), weights=files.get(WEIGHTS_FILE, b""))
+        weights = read(_shared_file(manifest.weights)) if manifest.weights is not None else b""
+        return replace(_assembled(manifest, read, MANIFEST), weights=weights)
 
     def with_weights(self, entry: WeightsEntry, weights: bytes) -> Artifact:
         """A copy whose programs find these constants in the main memory."""
@@ -417,10 +418,14 @@ def _weights(root: Path, manifest: Manifest, given: bytes | None) -> bytes:
     """The shared constants of a folder, which lie in it or, for one size of several, around it. Raises TargetError."""
     if manifest.weights is None:
         return b""
-    entry = FileEntry(path=WEIGHTS_FILE, bytes=manifest.weights.bytes, sha256=manifest.weights.sha256)
+    entry = _shared_file(manifest.weights)
     if given is not None and file_entry(WEIGHTS_FILE, given) == entry:
         return given
     return read_file(root if (root / WEIGHTS_FILE).exists() else root.absolute().parent, entry)
+
+
+def _shared_file(weights: WeightsEntry) -> FileEntry:
+    return FileEntry(path=WEIGHTS_FILE, bytes=weights.bytes, sha256=weights.sha256)
 
 
 def same_programs(one: Artifact, other: Artifact) -> bool:

@@ -39,6 +39,7 @@ from dsa_sched.artifact.whole_folder import (
 )
 from dsa_sched.sizes import padded_run
 from dsa_sched.sizes.combinations import combination_name
+from dsa_sched.sizes.ends_check import ends_problem
 from dsa_sched.sizes.entries import PaddingEntry
 from hw_models.errors import ModelError, TargetError
 
@@ -97,7 +98,7 @@ class SizedArtifact:
             read_file(root, entries[f"{size.folder}/{MANIFEST}"])
         weights = read_file(root, entries[WEIGHTS_FILE]) if WEIGHTS_FILE in entries else None
         artifacts = tuple(Artifact.load(root / size.folder, weights) for size in manifest.sizes)
-        return SizedArtifact(manifest, artifacts, str(root))
+        return _fitting(SizedArtifact(manifest, artifacts, str(root)), root / MANIFEST)
 
     def packed(self) -> bytes:
         """The folder as one string of bytes."""
@@ -113,7 +114,8 @@ class SizedArtifact:
             {path.removeprefix(start): own for path, own in files.items() if path.startswith(start)}
             for start in (f"{size.folder}/" for size in manifest.sizes)
         )
-        return SizedArtifact(manifest, tuple(Artifact.of_files({**own, **weights}, True) for own in by_folder))
+        artifacts = tuple(Artifact.of_files({**own, **weights}, True) for own in by_folder)
+        return _fitting(SizedArtifact(manifest, artifacts), Path(MANIFEST))
 
     def __repr__(self) -> str:
         names = "; ".join(combination_name(entry.sizes) for entry in self.manifest.sizes)
@@ -247,6 +249,15 @@ def _checked(data: bytes, path: Path) -> SizedManifest:
         if set(size.sizes) != set(manifest.axes):
             raise TargetError(str(path), needs=f"sizes of {', '.join(manifest.axes)}", has=str(size.sizes))
     return manifest
+
+
+def _fitting(made: SizedArtifact, path: Path) -> SizedArtifact:
+    """The artifact, whose manifest must say of padding what its programs have. Raises TargetError."""
+    for entry, artifact in zip(made.manifest.sizes, made.artifacts, strict=True):
+        problem = ends_problem(made.manifest.ends, entry.sizes, artifact.manifest, made.manifest.exact)
+        if problem:
+            raise TargetError(str(path), needs=f"ends of {combination_name(entry.sizes)} as they are", has=problem)
+    return made
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 
 import dsa_sched
 from dsa_sched.analysis.artifact_timing import time_whole
-from dsa_sched.analysis.language_model import CACHES, HEAD, LanguageFigures, language_figures
+from dsa_sched.analysis.language_model import CACHES, HEAD, LanguageFigures, language_figures, tokens_of
 from dsa_sched.api.results import TimingReport
 from dsa_sched.artifact.format import Artifact
 
@@ -52,6 +52,13 @@ def test_a_step_has_a_rate_and_a_first_pass_a_first_token() -> None:
     assert "the first token comes after" not in str(report(1))
     assert "the first token comes after" in str(report(5))
     assert report(5).to_dict()["language"]["rows"] == 5
+
+
+def test_masks_are_no_tokens() -> None:
+    """An input of integers that choose no rows of a table may have more elements than there are tokens."""
+    (manifest, mask) = artifact(1).manifest, artifact(1).tensor("begin").model_copy(update={"shape": (1, 96)})
+    longer = manifest.model_copy(update={"inputs": (*manifest.inputs, mask.model_copy(update={"indices": ()}))})
+    assert tokens_of(longer) == 1
 
 
 def test_other_networks_have_no_tokens() -> None:

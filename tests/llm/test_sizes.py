@@ -244,6 +244,43 @@ def test_a_folder_that_lost_its_weights_is_refused(tmp_path: Path) -> None:
         dsa_sched.load_sizes(tmp_path / "a")
 
 
+def changed(value: Any, *path: str | int, to: Any) -> Any:
+    """JSON with another value at a path."""
+    if not path:
+        return to
+    copy = {**value} if isinstance(value, dict) else [*value]
+    copy[path[0]] = changed(copy[path[0]], *path[1:], to=to)  # type: ignore[index]
+    return copy
+
+
+STRANGE: dict[str, tuple[tuple[str | int, ...], Any]] = {
+    "a dimension that an input does not have": (("inputs", 0, "rows", 0, "dim"), 9),
+    "an axis that it does not have": (("inputs", 0, "rows", 0, "axis"), "other"),
+    "rows in another order": (("inputs", 0, "rows", 0, "outer"), 2),
+    "an input of another name": (("inputs", 0, "name"), "other"),
+    "counts along another axis": (("inputs", 1, "counts"), {"other": 1}),
+    "a dimension that an output does not have": (("outputs", 0, "rows", 0, "dim"), 9),
+    "more rows of an output": (("outputs", 0, "rows", 0, "more"), 3),
+    "an output of another name": (("outputs", 0, "name"), "other"),
+    "a cache that is restored from another input": (("outputs", 1, "restored", "input"), "ids"),
+    "a cache that is restored along another dimension": (("outputs", 1, "restored", "dim"), 9),
+    "a place of an input that is not there": (("outputs", 1, "restored", "begin", "inputs"), {"other": 1}),
+    "a limit of another axis": (("limits", 0, "axis"), "other"),
+    "a limit of an input that is not there": (("limits", 0, "number", "inputs"), {"other": 1}),
+}
+
+
+@pytest.mark.parametrize("damage", STRANGE)
+def test_ends_that_do_not_fit_the_programs_are_refused(damage: str, tmp_path: Path) -> None:
+    decoders().save(tmp_path / "a")
+    path = tmp_path / "a" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    where, value = STRANGE[damage]
+    path.write_text(json.dumps(changed(manifest, "ends", *where, to=value)))
+    with pytest.raises(TargetError, match="as they are"):
+        dsa_sched.load_sizes(tmp_path / "a")
+
+
 def of_int8() -> onnx.ModelProto:
     """A product by weights in int8, with a scale per column."""
     random = np.random.default_rng(3)

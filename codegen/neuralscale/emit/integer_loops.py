@@ -338,6 +338,16 @@ LOOPS: Mapping[str, Callable[[Mapping[str, int]], LoopCode]] = {
 }
 
 
+_LINK = (
+    instruction("sw", ZERO, 12, OUT),
+    instruction("sw", ZERO, 16, OUT),
+    instruction("addi", A, OUT, DESCRIPTOR_BYTES),
+    instruction("sw", A, 20, OUT),
+    instruction("addi", OUT, OUT, DESCRIPTOR_BYTES),
+)
+"""End of a descriptor without strides, which the next one follows; OUT is then there. A is used."""
+
+
 def descriptor_loop(given: Mapping[str, int], store: int, control: int) -> LoopCode:
     """Loop that writes a chain of descriptors into the store from `store` on, one for each of `count` rows of a
     table. Rows lie `pitch_bytes` apart, by default as many as they have."""
@@ -355,11 +365,7 @@ def descriptor_loop(given: Mapping[str, int], store: int, control: int) -> LoopC
         instruction("sw", BEST, 0, OUT),
         instruction("sw", A, 4, OUT),
         instruction("sw", BASE_OUT, 8, OUT),
-        instruction("sw", ZERO, 12, OUT),
-        instruction("sw", ZERO, 16, OUT),
-        instruction("addi", A, OUT, DESCRIPTOR_BYTES),
-        instruction("sw", A, 20, OUT),
-        instruction("addi", OUT, OUT, DESCRIPTOR_BYTES),
+        *_LINK,
         instruction("add", BASE_OUT, BASE_OUT, CONST_2),
         instruction("addi", IN_A, IN_A, INT32_BYTES),
     )
@@ -402,11 +408,7 @@ def scatter_loop(given: Mapping[str, int], store: int) -> LoopCode:
     body += _choose(B, D, B, IN_C)
     body += _code(
         instruction("sw", B, 8, OUT),
-        instruction("sw", ZERO, 12, OUT),
-        instruction("sw", ZERO, 16, OUT),
-        instruction("addi", A, OUT, DESCRIPTOR_BYTES),
-        instruction("sw", A, 20, OUT),
-        instruction("addi", OUT, OUT, DESCRIPTOR_BYTES),
+        *_LINK,
         instruction("add", IN_B, IN_B, TICK),
         instruction("add", IN_C, IN_C, TICK),
         instruction("addi", IN_A, IN_A, INT32_BYTES),

@@ -23,7 +23,6 @@ from dsa_sched.frontend.integers.words import (
     Rule,
     Unprepared,
     WordMaker,
-    block_of,
     linear_places,
 )
 from dsa_sched.frontend.network.constant_folding import runtime_session
@@ -201,8 +200,8 @@ def _reduce(maker: WordMaker, node: Node, output: str) -> None:
     if along != list(range(along[0], along[-1] + 1)):
         raise Unprepared
     given = {**_lines(shape, along[0], along[-1] + 1), "last": node.integer("select_last_index", 0)}
-    block = block_of(shape[-1]) if node.op_type in PLACES and along == [len(shape) - 1] else None
-    if block is not None and node.inputs[0] in maker.numbers and node.inputs[0] not in maker.network.constants:
+    block = maker.block(node)
+    if block is not None:
         maker.roots[output] = _place_by_blocks(maker, node, output, block)
         return
     word, function = maker.word(node.inputs[0]), REDUCED[node.op_type]

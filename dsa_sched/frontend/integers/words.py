@@ -103,12 +103,18 @@ class WordMaker:
     def _few_chosen(self, node: Node) -> bool:
         """Whether scalar loops have time for a node that chooses: for all numbers, or for blocks of them."""
         sizes = [prod(self.shape(name)) for name in (*node.inputs, *node.outputs) if name]
-        shape = self.shape(node.inputs[0])
-        last = node.op_type in PLACES and shape and node.integer("axis", 0) % len(shape) == len(shape) - 1
-        blocked = block_of(shape[-1]) if last else None
-        if blocked is not None:
-            sizes[0] = max(sizes[0] // blocked, sizes[0] // shape[-1] * blocked)
+        block = self.block(node)
+        if block is not None:
+            sizes[0] = max(sizes[0] // block, sizes[0] // self.shape(node.inputs[0])[-1] * block)
         return max(sizes) <= MOST_WORDS
+
+    def block(self, node: Node) -> int | None:
+        """The size of the blocks by which a node looks for the place of an extreme among computed numbers; None where
+        it is no such node, or its lines have no blocks."""
+        name, shape = node.inputs[0], self.shape(node.inputs[0])
+        last = node.op_type in PLACES and shape and node.integer("axis", 0) % len(shape) == len(shape) - 1
+        chosen = name in self.numbers and self.dtype(name) in FLOATING and name not in self.network.constants
+        return block_of(shape[-1]) if last and chosen else None
 
     def mark(self) -> Mark:
         """The present state, to return to where something cannot be made after all."""

@@ -19,13 +19,12 @@ import numpy as np
 import onnx
 
 from dsa_sched.zoo.meanings.declared_meanings import Indices, Range
+from dsa_sched.zoo.topologies.gpt2 import WORD_GAIN
 from dsa_sched.zoo.topologies.node_builder import topologies
 from dsa_sched.zoo.topologies.sequence_builder import SequenceBuilder
 
 OPSET = 24
 """First operator set with TensorScatter and with attention over lengths."""
-WORD_GAIN = 0.125
-"""Gain of the table of words, also the last factor: scores of a normalised state are then a few units large."""
 
 
 @dataclass(frozen=True, slots=True)
