@@ -59,7 +59,7 @@ def _problems(
 
 
 def _fit(rows: tuple[RowsEntry, ...], shape: tuple[int, ...], sizes: Mapping[str, int]) -> bool:
-    return all(
+    return len({row.dim for row in rows}) == len(rows) and all(
         row.dim < len(shape) and shape[row.dim] == row.outer * (row.more + sizes.get(row.axis, 0)) * row.inner
         for row in rows
     )

@@ -257,6 +257,7 @@ STRANGE: dict[str, tuple[tuple[str | int, ...], Any]] = {
     "a dimension that an input does not have": (("inputs", 0, "rows", 0, "dim"), 9),
     "an axis that it does not have": (("inputs", 0, "rows", 0, "axis"), "other"),
     "rows in another order": (("inputs", 0, "rows", 0, "outer"), 2),
+    "rows twice": (("inputs", 0, "rows"), [{"axis": "sequence", "dim": 1, "outer": 1, "more": 0, "inner": 1}] * 2),
     "an input of another name": (("inputs", 0, "name"), "other"),
     "counts along another axis": (("inputs", 1, "counts"), {"other": 1}),
     "a dimension that an output does not have": (("outputs", 0, "rows", 0, "dim"), 9),
