@@ -58,26 +58,37 @@ class MovementBuilder(GraphBuilder):
         read = tuple(Full() if i in axes else axis(f"i{i}") for i in range(len(shape)))
         return self._moved("normalise", x, shape, read, (("axes", axes), *attributes))
 
-    def attend(self, q: str, k: str, v: str, *masks: str, heads: int = 1, groups: int = 1, scale: float = 0.25) -> str:
-        """Heads side by side; a mask has four axes, (item, head, row, key)."""
-        size, width = self.shape(q)[2] // heads, self.shape(v)[2] // groups
-        shape = (*self.shape(q)[:2], heads * width)
+    def attend(self, q: str, *parts: str, heads: int = 1, groups: int = 1, scale: float = 0.25, count: int = 1) -> str:
+        """Heads side by side or apart; `count` parts of k, v and perhaps a mask, which has four axes,
+        (item, head, row, key)."""
+        each = len(parts) // count
+        queries, v = self.shape(q), self.shape(parts[1])
+        size = queries[3] if len(queries) == 4 else queries[2] // heads
+        width = v[3] if len(v) == 4 else v[2] // groups
+        shape = (queries[0], queries[-2], heads * width)
         domain = self._axes(shape)
-        head, shared = Grouped("i2", width, 1), heads // groups * width
-        met: tuple[Index, ...] = (axis("i0"), head, axis("i1"), Full())
+        shared = heads // groups * width
+        met: tuple[Index, ...] = (axis("i0"), Grouped("i2", width, 1), axis("i1"), Full())
+
+        def rows(name: str, wanted: Index, columns: int, elements: int, inside: str) -> Access:
+            if len(self.shape(name)) == 4:
+                return Access(name, (axis("i0"), Grouped("i2", columns, 1), wanted, axis(inside)))
+            return Access(name, (axis("i0"), wanted, Grouped("i2", columns, elements, inside)))
+
+        def read(position: int, name: str) -> Access:
+            if position % each == 2:
+                indices = zip(met, self.shape(name), strict=True)
+                return Access(name, tuple(i if e > 1 else Linear() for i, e in indices))
+            return rows(name, Full(), shared, *((size, "k"), (width, "j"))[position % each])
+
         reads = [
-            Access(q, (axis("i0"), axis("i1"), Grouped("i2", width, size, "k"))),
-            Access(k, (axis("i0"), Full(), Grouped("i2", shared, size, "k"))),
-            Access(v, (axis("i0"), Full(), Grouped("i2", shared, width, "j"))),
-            *(
-                Access(mask, tuple(i if e > 1 else Linear() for i, e in zip(met, self.shape(mask), strict=True)))
-                for mask in masks
-            ),
+            rows(q, axis("i1"), width, size, "k"),
+            *(read(position, name) for position, name in enumerate(parts)),
         ]
         inner = (Axis("k", size, True), Axis("j", width, True))
-        attributes = (("heads", heads), ("groups", groups), ("scale", scale))
+        attributes = (("heads", heads), ("groups", groups), ("parts", count), ("scale", scale))
         name = f"attend{len(self.ops)}"
-        return self._op(name, "attend", (q, k, v, *masks), (*domain, *inner), domain, reads, attributes)
+        return self._op(name, "attend", (q, *parts), (*domain, *inner), domain, reads, attributes)
 
     def lrn(self, x: str, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> str:
         shape = self.shape(x)

@@ -196,6 +196,18 @@ def _attend_long(b: MovementBuilder) -> str:
     return b.attend(q, k, v, b.input("m", 1, 1, 1, 1100), heads=2, groups=2)
 
 
+def _attend_parts(heads: int, groups: int, past: int, new: int) -> Sample:
+    """Of two items and 5 rows; heads are apart but those of new keys. Heads of 4 and 3 elements."""
+
+    def sample(b: MovementBuilder) -> str:
+        q, k, v = b.input("q", 2, heads, 5, 4), b.input("k", 2, new, 4 * groups), b.input("v", 2, groups, new, 3)
+        parts = (b.input("pk", 2, groups, past, 4), b.input("pv", 2, groups, past, 3), b.input("pm", 2, 1, 1, past))
+        made = b.attend(q, *parts, k, v, b.input("m", 1, 1, 5, new), heads=heads, groups=groups, count=2)
+        return b.elementwise("relu", made)
+
+    return sample
+
+
 def _lrn(b: MovementBuilder) -> str:
     return b.lrn(b.input("x", *IMAGE), 5)
 
@@ -275,6 +287,8 @@ SAMPLES: Mapping[str, Sample] = {
     "attend, mask of rows": _attend(3, 3, 1, 1, 5, 7),
     "attend, mask of heads": _attend(4, 2, 2, 4, 5, 7),
     "attend, several runs": _attend_long,
+    "attend, two parts": _attend_parts(4, 2, 9, 5),
+    "attend, two parts of several runs": _attend_parts(2, 2, 1_000, 7),
     "transpose": lambda b: b.transpose(b.input("x", *IMAGE), 0, 3, 1, 2),
     "transpose, last axis kept": lambda b: b.transpose(b.input("x", *IMAGE), 0, 2, 1, 3),
     "slice": lambda b: b.elementwise("relu", b.slice(b.input("x", *IMAGE), (0, 1, 0, 2), (1, 2, 1, 3), (2, 2, 5, 3))),

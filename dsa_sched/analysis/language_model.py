@@ -67,11 +67,11 @@ def _main_bytes(run: RunTime, manifest: Manifest, state: Mapping[str, str]) -> M
     found = dict.fromkeys((WEIGHTS, HEAD, CACHES, OTHERS), 0)
     for stream in run.programs[0].streams:
         for op in stream.ops:
-            places = [region.offset_bytes for region in (*op.reads, *op.writes) if region.memory == main]
-            if op.moved_bytes and places:
-                at = bisect_right(starts, places[0]) - 1
-                inside = at >= 0 and places[0] < kinds[at][1]
-                found[kinds[at][2] if inside else OTHERS] += op.moved_bytes
+            for region in (*op.reads, *op.writes) if op.moved_bytes else ():
+                if region.memory == main:
+                    at = bisect_right(starts, region.offset_bytes) - 1
+                    inside = at >= 0 and region.offset_bytes < kinds[at][1]
+                    found[kinds[at][2] if inside else OTHERS] += region.size_bytes
     return found
 
 

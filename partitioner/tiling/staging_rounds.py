@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product, zip_longest
-from math import prod
+from math import inf, prod
 from typing import NamedTuple
 
 from hw_models.infeasible import Infeasible
@@ -20,7 +20,7 @@ from partitioner.context.plan_context import PlanContext
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_size, empty_box, join, run_count
 from partitioner.tiling.core_partition import cut_axis, piece_boxes
-from partitioner.tiling.tiling import Overflow, cut_counts, middle, no_tile, outer_counts
+from partitioner.tiling.tiling import Overflow, cut_counts, middle, no_tile, outer_counts, piece_cycles
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,10 @@ HARDLY = 0.875
 
 EVEN_ROUNDS = 1.25
 """Largest factor in the number of rounds for which equal rounds are preferred, if they move no more bytes."""
+
+MUCH_FEWER = 0.5
+"""Largest share of the cycles of its slowest core for which a round is cut finer than its binding says: more pieces
+load some data more often, which the cycles of one core do not show."""
 
 WASTE = 1.25
 """Largest factor between the bytes of one box around those of several cores and their own bytes, for staging it as
@@ -125,8 +129,8 @@ def _merged(boxes: tuple[Box, ...]) -> tuple[Box, ...]:
 def shared_rounds(
     stager: Stager, box: Box, pieces: tuple[int, ...], granularity: tuple[int, ...]
 ) -> tuple[Round, ...] | Infeasible:
-    """Rounds of an output `box` of which nothing stays local; each is divided among the cores into `pieces`. Of the
-    rounds in which most cores have work, these move the fewest bytes."""
+    """Rounds of an output `box` of which nothing stays local; each is divided among the cores into `pieces`, or other
+    ones where it is too small for these. Of the rounds in which most cores have work, these move the fewest bytes."""
     best: tuple[int, float, int, tuple[int, ...]] | None = None
     least = 0
     for inner in cut_counts(box[-1], granularity[-1]):
@@ -138,7 +142,7 @@ def shared_rounds(
                 least = min(least or stage.size_bytes, stage.size_bytes)
                 if stage.size_bytes <= stager.room_bytes:
                     rounds = prod(counts)
-                    idle = prod(pieces) - len(piece_boxes(sample, pieces, granularity))
+                    idle = prod(pieces) - len(_divided(stager, sample, pieces, granularity))
                     moved = float((stage.loaded_bytes + stager.scattered_bytes(stage)) * rounds)
                     key = (idle, moved, rounds, counts)
                     best = key if best is None else min(best, key)
@@ -147,7 +151,37 @@ def shared_rounds(
             break
     if best is None:
         return no_tile(stager.layer, Overflow(stager.ctx.roles.staging, "", least, stager.room_bytes))
-    return tuple(Round(piece_boxes(part, pieces, granularity), part) for part in piece_boxes(box, best[3], granularity))
+    return tuple(
+        Round(_divided(stager, part, pieces, granularity), part) for part in piece_boxes(box, best[3], granularity)
+    )
+
+
+def _divided(stager: Stager, box: Box, pieces: tuple[int, ...], granularity: tuple[int, ...]) -> tuple[Box, ...]:
+    """The pieces of a round, one per core. Where an axis has too few granules for that, so that cores would rest, other
+    axes are cut finer, if the slowest core needs much fewer cycles then."""
+    usual = piece_boxes(box, pieces, granularity)
+    if len(usual) == prod(pieces):
+        return usual
+    finer = piece_boxes(box, _finer_pieces(box, pieces, granularity), granularity)
+    slowest = [piece_cycles(stager.ctx, stager.layer, max(boxes, key=box_size)) for boxes in (usual, finer)]
+    before, after = (inf if isinstance(cycles, Infeasible) else cycles for cycles in slowest)
+    return finer if after <= MUCH_FEWER * before else usual
+
+
+def _finer_pieces(box: Box, pieces: tuple[int, ...], granularity: tuple[int, ...]) -> tuple[int, ...]:
+    """As many pieces, if the axes have granules for them; where one has too few, others are cut finer."""
+    granules = [
+        -(-(high - low) // granule) if granule else 1 for (low, high), granule in zip(box, granularity, strict=True)
+    ]
+    counts = [max(d for d in range(1, count + 1) if count % d == 0 and d <= max(1, most))
+              for count, most in zip(pieces, granules, strict=True)]  # fmt: skip
+    while (left := prod(pieces) // prod(counts)) > 1:
+        factor = next(number for number in range(2, left + 1) if left % number == 0)
+        axis = max(range(len(counts)), key=lambda axis: granules[axis] / counts[axis])
+        if granules[axis] < factor * counts[axis]:
+            break
+        counts[axis] *= factor
+    return tuple(counts)
 
 
 def own_rounds(stager: Stager, boxes: tuple[Box, ...], granularity: tuple[int, ...]) -> tuple[Round, ...] | Infeasible:

@@ -21,7 +21,7 @@ from codegen.neuralscale.kernels.preparation import looked_up_rows, preparation_
 from codegen.neuralscale.kernels.tables import CURVED, TABLED, no_table, pays, table_of
 from codegen.neuralscale.kernels.transfers import copy_instructions
 from codegen.neuralscale.kernels.weight_packing import weight_packing
-from codegen.neuralscale.templates.attention import LONGEST_HEAD, AttentionTemplate
+from codegen.neuralscale.templates.attention import WIDEST_HEAD, AttentionTemplate
 from codegen.neuralscale.templates.broadcast import same_shape
 from codegen.neuralscale.templates.convolution import MAX_FIELD, ConvolutionTemplate
 from codegen.neuralscale.templates.curves import CURVES
@@ -71,7 +71,7 @@ WANTS = Wants(
     words=True,
     in_place=True,
     norms_of_lines=True,
-    attention_elements=LONGEST_HEAD,
+    attention_width=WIDEST_HEAD,
     full_operand=True,
     longest_window=MAX_FIELD,
     int8=True,

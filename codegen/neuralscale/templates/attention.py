@@ -2,132 +2,72 @@
 
     t = transposed k * scale          metr.m into IM, a product on the way out
     s = q t + mask                    memul into IM, the mask added on the way out
-    p = exp(s - max of the row - c)
-    y = p v / (sum of p, in pieces)    memul into IM, the quotient on the way out
+    m = max of the row + c
+    p = exp(s - m), l = sum of p      the sum in pieces
+    y = p v                           memul into IM
+    y / l                             at the end
 
-Keys are taken in runs, so that the second factor of each product fits the weights buffer. The scores of all runs lie
-side by side, and the sums of all runs are added in order. c is 0 up to SUMMED keys; beyond, each doubling of the keys
-adds ln 2, which keeps the sum of p, and p v, as small. Heads of q that share one head of k and v follow each other, so
-that it is transposed and moved once. A box that holds parts of heads gets just the columns that it asks for.
+Keys come in one or several parts, each with its values and perhaps a mask: rows of a cache, say, and new rows. They are
+taken in runs, so that the second factor of each product fits the weights buffer. Each run is a pass of the tile, of
+which nothing stays but m, l and y of each row; where a further run has a larger m, the l and y before it are multiplied
+by exp(m before - m). m is finite, so that a run of which a row sees nothing adds zeros. c is 0 up to SUMMED keys of all
+parts; beyond, each doubling of the keys adds ln 2, which keeps the sum of p, and p v, as small. Heads of q that share
+one head of k and v follow each other, so that it is transposed and moved once per run. A box that holds parts of heads
+gets just the columns that it asks for.
 
-Where the keys make one run, the rows of a head are taken in blocks of whole tiles of the matrix array. Blocks use two
-places for their scores in turn: the matrix engine works on one block while the vector engine works on the other, and k
-and v are transposed and moved once for all blocks. Each row is computed by itself, so blocks change no bits.
+The rows of a head are taken in blocks of whole tiles of the matrix array. Blocks use two places for their scores in
+turn: the matrix engine works on one block while the vector engine works on the other, and k and v are transposed and
+moved once for all blocks. Each row is computed by itself, so blocks change no bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from math import ceil, log, log2
 
-from codegen.neuralscale.instructions.arithmetic import Arithmetic, arithmetic_of
 from codegen.neuralscale.instructions.builder import MatrixPlace
+from codegen.neuralscale.templates.attention_shape import PLACES, AttentionRun, AttentionShape, Span, attention_shape
 from codegen.neuralscale.templates.lines import Lines, apply, reduce, total
 from codegen.neuralscale.templates.steps import instructions, refined_reciprocal
-from codegen.neuralscale.templates.template import OnePassTemplate, data_buffer, finish_cycles, single_pass
-from codegen.neuralscale.templates.tile import WEIGHTS, Tile, load_bytes
+from codegen.neuralscale.templates.template import (
+    Template,
+    data_buffer,
+    finish,
+    finish_buffers,
+    finish_cycles,
+    finish_loads,
+)
+from codegen.neuralscale.templates.tile import OUTPUT, WEIGHTS, Tile, load_bytes
 from hw_models.chip import Chip
 from isched.program.program import Instr
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, box_shape
-from partitioner.ir.target import TileBuffer, TileLoad, TileWork
+from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
-SURE_RUN = 512
-"""Keys of one run at least: for heads of 128 elements, keys and values then fill the weights buffer of 256 KiB.
-Narrower heads have longer runs, as `_longest_run` says."""
-
-PLACES = 2
-"""Number of places for scores and sums, used in turn: the matrix engine fills one while the vector engine reads the
-other."""
-
-PIXELS = 64
-BUFFER_ELEMENTS = 1 << 17
-"""Rows of a tile of the matrix array, and fp16 elements of IM and of the weights buffer, of the stcp920. They decide
-how sums are cut into runs, hence the bits: chips with other sizes add up in the same order."""
-
-LONGEST_HEAD = 1 << 18
-"""Largest number of elements of keys and values per head: half of what L1 has for data."""
+WIDEST_HEAD = 256
+"""Largest number of elements of a row of k, or of v, in a head: more would leave runs too short to be worth a pass."""
 
 SUMMED = 128
 """Number of keys up to which the range of sums needs no care: sums over values up to 500 stay in range."""
 
+LOWEST = -65504.0
+"""Lower bound of the largest score of a row."""
 
-Span = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """The shape of a box's computation: items, rows and heads from `first` on, of which `box[2]` gives the columns.
-    `size` and `width` are the elements of a head of k and of v; `shared` heads of q use one head of k and v."""
-
-    items: int
-    rows: int
-    first: int
-    heads: int
-    keys: int
-    size: int
-    width: int
-    shared: int
-    box: Box
-    arithmetic: Arithmetic
-
-    @property
-    def groups(self) -> tuple[int, int]:
-        return self.first // self.shared, ceil((self.first + self.heads) / self.shared)
-
-    @property
-    def runs(self) -> tuple[Span, ...]:
-        count = ceil(self.keys / _longest_run(self.size, self.width))
-        return tuple(pairwise(self.keys * i // count for i in range(count + 1)))
-
-    @property
-    def longest(self) -> int:
-        return max(high - low for low, high in self.runs)
-
-    def blocks(self, chip: Chip) -> tuple[Span, ...]:
-        """Ranges of rows that are computed together: a single range of all rows where all have two places in IM, where
-        not even one tile of the matrix array has, or where the keys make several runs, which each block would transpose
-        anew."""
-        run, pixels, arithmetic = self.longest, chip.matrix.array_pixels, self.arithmetic
-        room_bytes = chip.memory("IM").size_bytes - arithmetic.operand_bytes * self.size * run
-        most = room_bytes // (PLACES * arithmetic.sum_bytes * (run + self.width))
-        if len(self.runs) > 1 or self.rows <= most or most < pixels:
-            return ((0, self.rows),)
-        step = most // pixels * pixels
-        points = list(range(0, self.rows, step))
-        if len(points) > 1 and self.rows - points[-2] <= most:
-            points.pop()
-        return tuple(pairwise((*points, self.rows)))
-
-    def lines(self, rows: int) -> Lines:
-        return Lines(rows, self.keys, 1)
-
-    def columns(self, head: int) -> Span:
-        """The box's columns of a head, counted from the head's first column."""
-        low, high = self.box[2]
-        return max(0, low - head * self.width), min(self.width, high - head * self.width)
+LARGEST, POWERS = "largest", "powers"
+"""Buffers of m and l of each row, which stay from run to run."""
 
 
-def _longest_run(size: int, width: int) -> int:
-    """Longest run of keys that fits the weights buffer with its values and leaves room in IM, where keys are
-    transposed, for two blocks of scores and sums; at least `SURE_RUN`."""
-    in_im = (BUFFER_ELEMENTS - PLACES * PIXELS * width) // (size + PLACES * PIXELS)
-    return max(SURE_RUN, min(in_im, BUFFER_ELEMENTS // (size + width)))
-
-
-class AttentionTemplate(OnePassTemplate):
-    """attend(heads, groups, scale): q, k, v and a mask that is added, heads side by side; heads of at most 262,144
-    elements of keys and values."""
+class AttentionTemplate(Template):
+    """attend(heads, groups, scale): q, and parts of k, v and a mask that is added, heads side by side or apart; rows of
+    at most 256 elements in a head."""
 
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         del chip
-        shape = _shape(graph, op, tuple((0, extent) for extent in graph.by_name[op.outputs[0]].shape))
-        elements = shape.keys * (shape.size + shape.width)
-        if elements > LONGEST_HEAD:
-            return f"{elements} elements of keys and values in a head, at most {LONGEST_HEAD}"
+        shape = attention_shape(graph, op, tuple((0, extent) for extent in graph.by_name[op.outputs[0]].shape))
+        if max(shape.size, shape.width) > WIDEST_HEAD:
+            return f"{max(shape.size, shape.width)} elements in a row of a head, at most {WIDEST_HEAD}"
         return None
 
     def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
@@ -136,91 +76,100 @@ class AttentionTemplate(OnePassTemplate):
 
     def work(self, graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         op = layer.anchor(graph)
-        shape = _shape(graph, op, box)
+        shape = attention_shape(graph, op, box)
         arithmetic = shape.arithmetic
         item_bytes, operand_bytes, sum_bytes = arithmetic.item_bytes, arithmetic.operand_bytes, arithmetic.sum_bytes
-        loads = _loads(graph, op, shape)
+        passes = [_loads(shape, run) for run in shape.runs]
+        passes[-1] = (*passes[-1], *finish_loads(graph, layer, box))
+        sizes = dict[str, int]()
+        for load in (load for run in shape.runs for load in _loads(shape, run)):
+            sizes[load.buffer] = max(sizes.get(load.buffer, 0), load_bytes(graph, load))
         blocks, run = shape.blocks(chip), shape.longest
         rows, places = max(high - low for low, high in blocks), min(PLACES, len(blocks))
+        partial = max(Lines(rows, each.keys, 1).partial_elements for each in shape.runs)
         buffers = (
-            *(data_buffer(load.buffer, load_bytes(graph, load), strided=load.buffer != "mask") for load in loads),
+            *(data_buffer(name, size_bytes, strided=name != "mask") for name, size_bytes in sizes.items()),
             TileBuffer("turned", "L1", WEIGHTS, operand_bytes * shape.size * run),
             TileBuffer("columns", "L1", WEIGHTS, operand_bytes * run * shape.width),
-            data_buffer("weights", places * item_bytes * rows * shape.keys),
+            data_buffer("weights", places * item_bytes * rows * run),
             data_buffer("line", places * item_bytes * rows),
-            data_buffer("partial", places * item_bytes * shape.lines(rows).partial_elements),
+            data_buffer("partial", places * item_bytes * partial),
+            *_kept(shape, places * rows),
             TileBuffer("keys_turned", "IM", "", operand_bytes * shape.size * run, passing=True),
             TileBuffer("scores", "IM", "", places * sum_bytes * rows * run, passing=True),
             TileBuffer("sum", "IM", "", places * sum_bytes * rows * shape.width, passing=True),
+            *finish_buffers(graph, layer, box),
         )
-        steps = shape.items * shape.heads * len(blocks) if len(blocks) > 1 else 1
-        return replace(single_pass(graph, layer, box, loads, buffers, _cycles(graph, layer, shape, chip)), steps=steps)
+        cycles = _cycles(graph, layer, shape, chip)
+        steps = shape.items * shape.heads * len(blocks) * len(shape.runs) if len(blocks) > 1 else 1
+        return TileWork(buffers, tuple(map(Pass, passes)), OUTPUT, cycles, steps)
 
-    def computed(self, tile: Tile) -> Iterator[Instr]:
+    def lower(self, tile: Tile) -> tuple[tuple[Instr, ...], ...]:
         op = tile.layer.anchor(tile.graph)
-        shape = _shape(tile.graph, op, tile.box)
-        blocks = shape.blocks(tile.chip)
-        for item in range(shape.items):
-            held = -1
-            for head in range(shape.first, shape.first + shape.heads):
-                for number, rows in enumerate(blocks):
-                    place = (len(blocks) * (head - shape.first) + number) % min(PLACES, len(blocks))
-                    block = _Block(tile, op, shape, item, head, rows, place)
-                    yield from _attended(block, held=held == head // shape.shared)
-                    held = head // shape.shared if len(shape.runs) == 1 else -1
+        shape = attention_shape(tile.graph, op, tile.box)
+        *passes, last = (tuple(_passed(tile, op, shape, run)) for run in shape.runs)
+        return (*passes, (*last, *finish(tile, tile.output)))
 
 
-def _shape(graph: Graph, op: Op, box: Box) -> _Shape:
-    heads, groups = int(op.number("heads")), int(op.number("groups"))
-    q, k, v = (graph.by_name[name].shape for name in op.inputs[:3])
-    width = v[2] // groups
-    items, rows, _ = box_shape(box)
-    first, last = box[2][0] // width, ceil(box[2][1] / width)
-    return _Shape(
-        items, rows, first, last - first, k[1], q[2] // heads, width, heads // groups, box, arithmetic_of(graph, op)
+def _kept(shape: AttentionShape, lines: int) -> tuple[TileBuffer, ...]:
+    """What stays of each row from run to run, next to its result, and factors of `lines` rows."""
+    if len(shape.runs) == 1:
+        return ()
+    item_bytes = shape.arithmetic.item_bytes
+    size_bytes = item_bytes * shape.items * shape.heads * shape.rows
+    return data_buffer(LARGEST, size_bytes), data_buffer(POWERS, size_bytes), data_buffer("factor", item_bytes * lines)
+
+
+def _passed(tile: Tile, op: Op, shape: AttentionShape, run: AttentionRun) -> Iterator[Instr]:
+    """The instructions of the pass that takes a run of keys."""
+    blocks = shape.blocks(tile.chip)
+    for item in range(shape.items):
+        held = -1
+        for head in range(shape.first, shape.first + shape.heads):
+            for number, rows in enumerate(blocks):
+                place = (len(blocks) * (head - shape.first) + number) % min(PLACES, len(blocks))
+                block = _Block(tile, op, shape, run, item, head, rows, place)
+                yield from _attended(block, held=held == head // shape.shared)
+                held = head // shape.shared
+
+
+def _loads(shape: AttentionShape, run: AttentionRun) -> tuple[TileLoad, ...]:
+    items, rows, _ = shape.box
+    part, heads = run.part, (shape.first, shape.first + shape.heads)
+    within = shape.columns(shape.first) if shape.heads == 1 else None
+    loads: tuple[TileLoad, ...] = (
+        TileLoad(part.k.name, part.k.box(items, shape.groups, run.span), "keys"),
+        TileLoad(part.v.name, part.v.box(items, shape.groups, run.span, within), "values"),
     )
-
-
-def _loads(graph: Graph, op: Op, shape: _Shape) -> tuple[TileLoad, ...]:
-    items, rows, columns = shape.box
-    keys, (low, high) = (0, shape.keys), shape.groups
-    queries = (shape.first * shape.size, (shape.first + shape.heads) * shape.size)
-    of_v = (low * shape.width, high * shape.width)
-    if high - low == shape.heads == 1:
-        of_v = columns[0] - (shape.first - low) * shape.width, columns[1] - (shape.first - low) * shape.width
-    loads = (
-        TileLoad(op.inputs[0], (items, rows, queries), "queries"),
-        TileLoad(op.inputs[1], (items, keys, (low * shape.size, high * shape.size)), "keys"),
-        TileLoad(op.inputs[2], (items, keys, of_v), "values"),
-    )
-    if len(op.inputs) == 3:
+    if not run.number:
+        loads = (TileLoad(shape.q.name, shape.q.box(items, heads, rows), "queries"), *loads)
+    if not part.mask:
         return loads
-    wanted = (items, (shape.first, shape.first + shape.heads), rows, keys)
-    extents = graph.by_name[op.inputs[3]].shape
-    mask = tuple(span if extent > 1 else (0, 1) for span, extent in zip(wanted, extents, strict=True))
-    return (*loads, TileLoad(op.inputs[3], mask, "mask"))
+    wanted = (items, heads, rows, run.span)
+    mask = tuple(span if extent > 1 else (0, 1) for span, extent in zip(wanted, part.mask_shape, strict=True))
+    return (*loads, TileLoad(part.mask, mask, "mask"))
 
 
-def _cycles(graph: Graph, layer: Layer, shape: _Shape, chip: Chip) -> tuple[tuple[str, float], ...]:
+def _cycles(graph: Graph, layer: Layer, shape: AttentionShape, chip: Chip) -> tuple[tuple[str, float], ...]:
     arithmetic = shape.arithmetic
     heads, moved = shape.items * shape.heads, shape.items * (shape.groups[1] - shape.groups[0])
-    lengths = [high - low for low, high in shape.runs]
-    turned = sum(arithmetic.vector_cycles(chip, length * shape.size) for length in lengths)
-    copied = turned + sum(arithmetic.vector_cycles(chip, length * shape.width) for length in lengths)
-    masked = len(layer.anchor(graph).inputs) > 3 or len(lengths) > 1
-    products = vector = 0.0
+    products = vector = turned = copied = 0.0
+    for run in shape.runs:
+        turned += arithmetic.vector_cycles(chip, run.keys * shape.size)
+        copied += arithmetic.vector_cycles(chip, run.keys * shape.width)
+        for low, high in shape.blocks(chip):
+            rows = high - low
+            products += arithmetic.matrix_cycles(chip, rows, run.keys, shape.size)
+            products += arithmetic.matrix_cycles(chip, rows, shape.width, run.keys)
+            vector += arithmetic.vector_cycles(chip, rows * run.keys, 5 if run.part.mask else 4)
+            vector += Lines(rows, run.keys, 1).sum_instructions * arithmetic.vector_cycles(chip, 1)
+            if len(shape.runs) > 1:
+                vector += arithmetic.vector_cycles(chip, rows, 6)
+                vector += arithmetic.vector_cycles(chip, rows * shape.width, 2 if run.number else 1)
     for low, high in shape.blocks(chip):
-        rows = high - low
-        products += sum(
-            arithmetic.matrix_cycles(chip, rows, length, shape.size)
-            + arithmetic.matrix_cycles(chip, rows, shape.width, length)
-            for length in lengths
-        )
-        vector += arithmetic.vector_cycles(chip, rows * shape.keys, 5 if masked else 4)
-        vector += shape.lines(rows).sum_instructions * arithmetic.vector_cycles(chip, 1)
-        vector += arithmetic.vector_cycles(chip, rows, len(refined_reciprocal("inverse", "sum")))
-        vector += arithmetic.vector_cycles(chip, rows * shape.width, len(lengths) + (len(lengths) > 1))
-    vector = moved * copied + heads * vector
+        vector += arithmetic.vector_cycles(chip, high - low, len(refined_reciprocal("inverse", "sum")))
+        vector += arithmetic.vector_cycles(chip, (high - low) * shape.width)
+    vector = moved * (turned + copied) + heads * vector
     if layer.epilogue(graph):
         vector += dict(finish_cycles(graph, layer, shape.box, chip))["vector"]
     return (("matrix", heads * products + moved * turned), ("vector", vector))
@@ -228,11 +177,12 @@ def _cycles(graph: Graph, layer: Layer, shape: _Shape, chip: Chip) -> tuple[tupl
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Rows `low` to `high` of one head of one item; its scratch buffers are those of `place` (0 or 1)."""
+    """Rows `span` of one head of one item and a run of keys; its scratch buffers are those of `place` (0 or 1)."""
 
     tile: Tile
     op: Op
-    shape: _Shape
+    shape: AttentionShape
+    run: AttentionRun
     item: int
     head: int
     span: Span
@@ -244,7 +194,12 @@ class _Block:
 
     @property
     def lines(self) -> Lines:
-        return self.shape.lines(self.rows)
+        return Lines(self.rows, self.run.keys, 1)
+
+    @property
+    def group(self) -> int:
+        """The head's number of k and v, counted from the first one that is loaded."""
+        return self.head // self.shape.shared - self.shape.groups[0]
 
     def scratch(self, name: str, rows: int, columns: int) -> MatrixPlace:
         """A matrix at the block's place in a buffer; each place has an equal share of the buffer."""
@@ -260,92 +215,153 @@ class _Block:
         return replace(first, offset_bytes=first.offset_bytes + self.place * share)
 
     @property
+    def first(self) -> bool:
+        return not self.run.number
+
+    @property
+    def last(self) -> bool:
+        return self.run.number == len(self.shape.runs) - 1
+
+    @property
+    def several(self) -> bool:
+        """Whether the keys make several runs."""
+        return len(self.shape.runs) > 1
+
+    @property
+    def scores(self) -> MatrixPlace:
+        return self.sums("scores", self.rows, self.run.keys)
+
+    @property
     def weights(self) -> MatrixPlace:
-        return self.scratch("weights", self.rows, self.shape.keys)
+        return self.scratch("weights", self.rows, self.run.keys)
+
+    @property
+    def line(self) -> MatrixPlace:
+        return self.scratch("line", 1, self.rows)
+
+    @property
+    def powers(self) -> MatrixPlace:
+        """The sum of p of all runs so far, per row."""
+        return self.kept(POWERS) if self.several else self.line
+
+    @property
+    def result(self) -> MatrixPlace:
+        """The columns of the head in the output."""
+        low, high = self.shape.columns(self.head)
+        row, column = (
+            self.item * self.shape.rows + self.span[0],
+            max(0, self.head * self.shape.width - self.shape.box[2][0]),
+        )
+        return self.tile.output.part(row, self.rows, column, high - low)
+
+    def kept(self, name: str) -> MatrixPlace:
+        """A number per row that stays from run to run."""
+        shape, place = self.shape, self.tile.matrix(name, 1, self.rows)
+        first = (self.item * shape.heads + self.head - shape.first) * shape.rows + self.span[0]
+        return replace(place, offset_bytes=place.offset_bytes + first * place.item_bytes)
 
     def mask(self) -> MatrixPlace | None:
         """The rows of the mask that meet the scores: one row for all, or one for each."""
-        if len(self.op.inputs) == 3:
+        if not self.run.part.mask:
             return None
-        loads = self.tile.work.passes[0].loads
-        items, heads, rows, _ = box_shape(next(load.box for load in loads if load.buffer == "mask"))
+        loads = self.tile.work.passes[self.run.number].loads
+        items, heads, rows, keys = box_shape(next(load.box for load in loads if load.buffer == "mask"))
         place = min(self.item, items - 1) * heads + min(self.head - self.shape.first, heads - 1)
-        whole = self.tile.matrix("mask", items * heads * rows, self.shape.keys)
+        whole = self.tile.matrix("mask", items * heads * rows, keys)
         return whole.part(place * rows + self.span[0], self.rows) if rows > 1 else whole.part(place, 1)
+
+    def operand(self, buffer: str, number: int = -1) -> MatrixPlace:
+        """Rows of the head in a buffer of q, or of its group in one of k or v, which a pass of a `number` loads: by
+        default that of the run."""
+        shape, part = self.shape, self.run.part
+        loads = self.tile.work.passes[self.run.number if number < 0 else number].loads
+        box = next(load.box for load in loads if load.buffer == buffer)
+        own = {"queries": shape.q, "keys": part.k, "values": part.v}[buffer]
+        head = self.head - shape.first if buffer == "queries" else self.group
+        return own.matrix(self.tile, buffer, box, self.item, head)
 
 
 def _attended(block: _Block, *, held: bool) -> Iterator[Instr]:
-    """Compute one block of a head. `held` says that keys and values still lie transposed and moved from the block
-    before."""
+    """Compute one block of a head. `held` says that keys and values of the run still lie transposed and moved from the
+    block before."""
+    issue, result = block.tile.issue, block.result
+    yield from _scores(block, held=held)
+    yield from _powers(block)
+    if block.several and not block.first:
+        yield from _added(block)
+    inverse = block.scratch("partial", 1, block.rows)
+    if block.last:
+        yield from instructions(refined_reciprocal("inverse", "sum"), issue, {"inverse": inverse, "sum": block.powers})
+    yield from _values(block, held=held)
+    sums = block.sums("sum", block.rows, result.columns)
+    if block.several and block.first:
+        yield from issue.unary("mov.m", result, sums)
+    elif block.several:
+        yield from issue.by_row("veemul", result, result, block.scratch("factor", 1, block.rows))
+        yield from issue.binary("veadd", result, result, sums)
+    if block.last:
+        yield from issue.by_row("veemul", result, result if block.several else sums, inverse)
+
+
+def _scores(block: _Block, *, held: bool) -> Iterator[Instr]:
+    """Compute the products of q and a run of keys, in IM."""
+    tile, shape, keys = block.tile, block.shape, block.run.keys
+    turned = tile.operand("turned", shape.size, keys)
+    if not held:
+        inside = tile.operand("keys_turned", shape.size, keys)
+        yield tile.issue.transpose(inside, block.operand("keys"))
+        yield from tile.issue.scalar("veemul", turned, inside, float(block.op.number("scale")))
+    queries = block.operand("queries", 0).part(block.span[0], block.rows)
+    yield tile.issue.memul(block.scores, queries, turned)
+
+
+def _powers(block: _Block) -> Iterator[Instr]:
+    """Compute p of a run, and the sum of each row: of the run in `line`, or of a first one where it stays."""
     shape, lines, issue = block.shape, block.lines, block.tile.issue
-    weights = data = block.weights
-    line = block.scratch("line", 1, block.rows)
-    mask = block.mask()
-    for low, high in shape.runs:
-        scores = block.sums("scores", block.rows, high - low)
-        yield from _scores(block, (low, high), held=held)
-        if mask is not None:
-            part = mask.part(0, mask.rows, low, high - low)
-            place = weights.part(0, block.rows, low, high - low)
-            add = issue.binary if mask.rows == block.rows else issue.by_column
-            yield from add("veadd", place, scores, part)
-        elif len(shape.runs) > 1:
-            yield from issue.unary("mov.m", weights.part(0, block.rows, low, high - low), scores)
-        else:
-            data = scores
+    weights, data, line, mask = block.weights, block.scores, block.line, block.mask()
+    if mask is not None:
+        add = issue.binary if mask.rows == block.rows else issue.by_column
+        yield from add("veadd", weights, data, mask)
+        data = weights
     yield from reduce(issue, "vemax", lines, data, (0, lines.length), line)
     if shape.keys > SUMMED:
         yield from issue.scalar("veadd", line, line, ceil(log2(shape.keys / SUMMED)) * log(2))
-    yield from apply(issue, "vesub", lines, weights, data, line)
+    if block.several:
+        yield from _raised(block)
+    yield from apply(issue, "vesub", lines, weights, data, block.kept(LARGEST) if block.several else line)
     yield from issue.unary("veexp.m", weights, weights)
-    inverse = block.scratch("partial", 1, block.rows)
-    yield from total(issue, lines, weights, inverse, line)
-    yield from instructions(refined_reciprocal("inverse", "sum"), issue, {"inverse": inverse, "sum": line})
-    yield from _values(block, inverse, held=held)
+    sums = block.powers if block.first else line
+    yield from total(issue, lines, weights, block.scratch("partial", 1, block.rows), sums)
 
 
-def _scores(block: _Block, run: Span, *, held: bool) -> Iterator[Instr]:
-    """Compute the products of q and a run of keys, in IM."""
-    tile, shape, item, length = block.tile, block.shape, block.item, run[1] - run[0]
-    group = block.head // shape.shared - shape.groups[0]
-    turned = tile.operand("turned", shape.size, length)
-    if not held:
-        keys = tile.matrix("keys", shape.keys, shape.size * (shape.groups[1] - shape.groups[0]))
-        own = keys.part(item * shape.keys + run[0], length, group * shape.size, shape.size)
-        inside = tile.operand("keys_turned", shape.size, length)
-        yield tile.issue.transpose(inside, own)
-        yield from tile.issue.scalar("veemul", turned, inside, float(block.op.number("scale")))
-    queries = tile.matrix("queries", shape.rows, shape.size * shape.heads)
-    first = item * shape.rows + block.span[0]
-    own = queries.part(first, block.rows, (block.head - shape.first) * shape.size, shape.size)
-    yield tile.issue.memul(block.sums("scores", block.rows, length), own, turned)
+def _raised(block: _Block) -> Iterator[Instr]:
+    """Let m be the larger of that of the runs before, or LOWEST, and that of this run, which is in `line`; and `factor`
+    that by which what was computed before is multiplied."""
+    issue, line, largest = block.tile.issue, block.line, block.kept(LARGEST)
+    if block.first:
+        yield from issue.scalar("vemax", largest, line, LOWEST)
+        return
+    factor = block.scratch("factor", 1, block.rows)
+    yield from issue.binary("vemax", line, line, largest)
+    yield from issue.binary("vesub", factor, largest, line)
+    yield from issue.unary("veexp.m", factor, factor)
+    yield from issue.unary("mov.m", largest, line)
 
 
-def _values(block: _Block, line: MatrixPlace, *, held: bool) -> Iterator[Instr]:
-    """Multiply a block's p by the values and divide by the sums of its rows, into its head's columns of the output."""
-    tile, shape, item, head = block.tile, block.shape, block.item, block.head
-    issue, weights = tile.issue, block.weights
-    low, high = shape.columns(head)
-    group = head // shape.shared - shape.groups[0]
+def _added(block: _Block) -> Iterator[Instr]:
+    """Add the sums of a further run, which are in `line`, to l."""
+    issue, powers = block.tile.issue, block.powers
+    yield from issue.binary("veemul", powers, powers, block.scratch("factor", 1, block.rows))
+    yield from issue.binary("veadd", powers, powers, block.line)
+
+
+def _values(block: _Block, *, held: bool) -> Iterator[Instr]:
+    """Compute the products of a block's p and the values of a run, in IM."""
+    tile, shape = block.tile, block.shape
+    low, high = shape.columns(block.head)
     alone = shape.heads == 1
-    wide = high - low if alone else shape.width * (shape.groups[1] - shape.groups[0])
-    values = tile.matrix("values", shape.keys, wide)
-    first_row, first_column = item * shape.rows + block.span[0], max(0, head * shape.width - shape.box[2][0])
-    place = tile.output.part(first_row, block.rows, first_column, high - low)
-    current = total_ = block.sums("sum", block.rows, high - low)
-    for number, (first, last) in enumerate(shape.runs):
-        columns = tile.operand("columns", last - first, wide if alone else shape.width)
-        if not held:
-            start = 0 if alone else group * shape.width
-            yield from issue.unary(
-                "mov.m", columns, values.part(item * shape.keys + first, last - first, start, columns.columns)
-            )
-        used = columns if alone else columns.part(0, last - first, low, high - low)
-        yield issue.memul(total_, weights.part(0, block.rows, first, last - first), used)
-        if len(shape.runs) > 1:
-            current = place
-            if number:
-                yield from issue.binary("veadd", place, place, total_)
-            else:
-                yield from issue.unary("mov.m", place, total_)
-    yield from issue.by_row("veemul", place, current, line)
+    columns = tile.operand("columns", block.run.keys, high - low if alone else shape.width)
+    if not held:
+        yield from tile.issue.unary("mov.m", columns, block.operand("values"))
+    used = columns if alone else columns.part(0, block.run.keys, low, high - low)
+    yield tile.issue.memul(block.sums("sum", block.rows, high - low), block.weights, used)

@@ -25,13 +25,13 @@ from dsa_sched.frontend.decomposition.attention import (
 )
 from dsa_sched.frontend.decomposition.constant_gathers import flatten_gather
 from dsa_sched.frontend.decomposition.einsum import einsum
-from dsa_sched.frontend.decomposition.heads import attending, joined_heads
+from dsa_sched.frontend.decomposition.heads import attending, attending_in_parts, joined_heads
 from dsa_sched.frontend.decomposition.resampling import resample
 from dsa_sched.frontend.decomposition.rotary import ROTARY, ROTARY_LIMITS, ROTARY_WHOLE
 from dsa_sched.frontend.decomposition.running_sums import running_sum
 from dsa_sched.frontend.network.chain import Chain, Rule, Shape
 from dsa_sched.frontend.network.draft import rewritten
-from dsa_sched.frontend.network.network import FLOATING, Network, Node
+from dsa_sched.frontend.network.network import CACHED_ATTENTION, FLOATING, Network, Node
 from partitioner.ir.operators import OPERATORS_BY_NAME
 
 
@@ -48,22 +48,21 @@ def decompose_first(network: Network, whole: frozenset[str] = frozenset()) -> Ne
     return _decomposed(network, lambda node: None if node.op_type in whole else FIRST.get(node.op_type))
 
 
-def decompose_attention(
-    network: Network, whole: frozenset[str] = frozenset(), *, attention_elements: int = 0
-) -> Network:
+def decompose_attention(network: Network, whole: frozenset[str] = frozenset(), *, attention_width: int = 0) -> Network:
     """Decompose attention and rotary embeddings, which may come out of choices by masks. Those wanted whole get one
-    form; what ONNX cannot express as one node is taken apart for every target. With `attention_elements`, those whose
-    heads have at most this many elements of keys and values become one operator over heads side by side.
+    form; what ONNX cannot express as one node is taken apart for every target. With `attention_width`, those whose
+    heads have rows of at most this many elements become one operator over heads side by side.
     """
     apart, as_one = {**ATTENTION, **CACHED, **ROTARY}, {**ATTENTION_WHOLE, **ROTARY_WHOLE}
-    if attention_elements:
-        apart["Attention"] = attending(attention_elements)
+    if attention_width:
+        apart["Attention"] = attending(attention_width)
+        apart[CACHED_ATTENTION] = attending_in_parts(attention_width)
 
     def rule(node: Node) -> Rule | None:
         return (as_one if node.op_type in whole and stays_whole(node) else apart).get(node.op_type)
 
     decomposed = _decomposed(network, rule)
-    return joined_heads(decomposed) if attention_elements else decomposed
+    return joined_heads(decomposed) if attention_width else decomposed
 
 
 def _decomposed(network: Network, rule_of: Callable[[Node], Rule | None]) -> Network:

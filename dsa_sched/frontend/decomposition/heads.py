@@ -1,8 +1,10 @@
 """Attention as one operator over heads side by side, for a target that has a kernel for it.
 
     Transpose(Reshape(x)) -> Attention -> Transpose -> Reshape  -->  Attend(x, k, v, mask)    all of (item, row, column)
+    CachedAttention  -->  Attend(x, past k, past v, mask, k, v, mask)    k and v stay (item, head, row, element)
 
-A head is a range of columns, so that neither splitting nor joining heads moves anything. Several heads of q may share
+A head is a range of columns, so that neither splitting nor joining heads moves anything; operands that the file has by
+head, with an axis of heads, stay so. Several heads of q may share
 one of k and v. The mask is numbers that are added to the scores; other features of attention (a cap, a fill, rows that
 are zeros where they see nothing, if that depends on the head) are left to `attention.py`.
 """
@@ -10,40 +12,71 @@ are zeros where they see nothing, if that depends on the head) are left to `atte
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from math import inf, sqrt
 
-from dsa_sched.frontend.decomposition.attention import ATTENTION, FILL
-from dsa_sched.frontend.decomposition.attention_bias import bias_of
+from dsa_sched.frontend.decomposition.attention import ATTENTION, CACHED, FILL
+from dsa_sched.frontend.decomposition.attention_bias import HELD, bias_of
 from dsa_sched.frontend.network.chain import BY_ROW, Chain, Rule, Shape
 from dsa_sched.frontend.network.matching import matches, op
-from dsa_sched.frontend.network.network import ATTEND, Network, Node
+from dsa_sched.frontend.network.network import ATTEND, CACHED_ATTENTION, Network, Node
 
 JOINED = op("Reshape", op("Transpose", op("Transpose", op("Reshape", op(ATTEND, name="flat")))))
 
 
-def attending(most_elements: int) -> Rule:
-    """The rule for an attention with at most `most_elements` elements of keys and values in a head; others, and those
-    that it cannot express, are taken apart.
+def attending(widest: int) -> Rule:
+    """The rule for an attention with at most `widest` elements in a row of a head; others, and those that it cannot
+    express, are taken apart.
     """
+    return _or_apart(partial(_attend, widest=widest), ATTENTION["Attention"])
 
+
+def attending_in_parts(widest: int) -> Rule:
+    """As `attending`, for attention to new and past keys."""
+    return _or_apart(partial(_attend_in_parts, widest=widest), CACHED[CACHED_ATTENTION])
+
+
+def _or_apart(first: Rule, apart: Rule) -> Rule:
     def rule(chain: Chain, node: Node) -> bool:
-        if _attend(chain, node, most_elements):
+        if first(chain, node):
             return True
         for written in (chain.nodes, chain.values, chain.constants, chain.terms):
             written.clear()
-        return ATTENTION["Attention"](chain, node)
+        return apart(chain, node)
 
     return rule
 
 
-def _attend(chain: Chain, node: Node, most_elements: int) -> bool:
+def _attend_in_parts(chain: Chain, node: Node, *, widest: int) -> bool:
+    q, k, v, past_k, past_v, added, past_added, seen = node.inputs
+    by_head, groups, width = chain.shape(q), chain.shape(k)[1], chain.shape(v)[3]
+    if node.number("softcap", 0.0) or node.integer(HELD, 0) or max(by_head[3], width) > widest:
+        return False
+    if chain.shape(seen)[1] > 1:
+        return False
+    parts = ((past_k, past_v, past_added), (k, v, added))
+    masks = [_spread(chain, mask, chain.shape(keys)[2]) for keys, _, mask in parts]
+    if not all(masks):
+        return False
+    operands = [name for (keys, values, _), mask in zip(parts, masks, strict=True) for name in (keys, values, mask)]
+    items, heads, rows, size = by_head
+    settings = (("heads", heads), ("groups", groups), ("parts", 2), ("scale", node.number("scale", 1 / sqrt(size))))
+    shape = (items, rows, heads * width)
+    result = chain.add(ATTEND, _as_it_lies(chain, q, by_head), *operands, shape=shape, settings=settings)
+    result = chain.add("Mul", result, _by_row(chain, seen))
+    split = chain.add("Reshape", result, shape=(items, rows, heads, width))
+    chain.add("Transpose", split, shape=(items, heads, rows, width), settings=(("perm", BY_ROW),))
+    return True
+
+
+def _attend(chain: Chain, node: Node, *, widest: int) -> bool:
     if any([*node.inputs[4:], *node.outputs[1:]]) or node.number("softcap", 0.0) or node.number(FILL, -inf) != -inf:
         return False
     counts = [node.integer(name, 0) for name in ("q_num_heads", "kv_num_heads")]
     sizes = [_by_head(chain.shape(name), heads) for name, heads in zip(node.inputs, (*counts, counts[1]), strict=False)]
     q, k, v = (size or (0, 0, 0, 0) for size in sizes[:3])
     fits = q[0] == k[0] > 0 and k[:3] == v[:3] and q[3] == k[3] and q[1] % k[1] == 0
-    if not fits or k[2] * (k[3] + v[3]) > most_elements:
+    if not fits or max(k[3], v[3]) > widest:
         return False
     bias = bias_of(chain, node, (*q[:3], k[2]))
     if bias is None or bias.held:
@@ -52,17 +85,22 @@ def _attend(chain: Chain, node: Node, most_elements: int) -> bool:
     seen = _spread(chain, bias.seen, 1)
     if (bias.added and not mask) or (seen and chain.shape(seen)[1] > 1):
         return False
-    flat = [_side_by_side(chain, name, size) for name, size in zip(node.inputs, (q, k, v), strict=False)]
+    flat = [_as_it_lies(chain, name, size) for name, size in zip(node.inputs, (q, k, v), strict=False)]
     settings = (("heads", q[1]), ("groups", k[1]), ("scale", node.number("scale", 1 / sqrt(q[3]))))
     shape = (q[0], q[2], q[1] * v[3])
     result = chain.add(ATTEND, *flat, *filter(None, (mask,)), shape=shape, settings=settings)
     if seen:
-        items, _, rows, _ = chain.shape(seen)
-        result = chain.add("Mul", result, _reshaped(chain, seen, (items, rows, 1)))
+        result = chain.add("Mul", result, _by_row(chain, seen))
     if len(chain.shape(node.outputs[0])) == 4:
         split = chain.add("Reshape", result, shape=(q[0], q[2], q[1], v[3]))
         chain.add("Transpose", split, shape=(*q[:3], v[3]), settings=(("perm", BY_ROW),))
     return True
+
+
+def _by_row(chain: Chain, seen: str) -> str:
+    """Factors per item and row, [item, 1, row, 1], as (item, row, column)."""
+    items, _, rows, _ = chain.shape(seen)
+    return _reshaped(chain, seen, (items, rows, 1))
 
 
 def _by_head(shape: Shape, heads: int) -> Shape | None:
@@ -94,15 +132,14 @@ def _reshaped(chain: Chain, name: str, shape: Shape) -> str:
     return chain.add("Reshape", name, shape=shape)
 
 
-def _side_by_side(chain: Chain, name: str, by_head: Shape) -> str:
-    """The operand as (item, row, column): the value from which its heads were split, or a transposed one."""
-    if len(chain.shape(name)) == 3:
-        return name
+def _as_it_lies(chain: Chain, name: str, by_head: Shape) -> str:
+    """The operand as (item, row, column) where it lies so before its heads are split, else as (item, head, row,
+    element)."""
     items, heads, rows, element = by_head
     flat = (items, rows, heads * element)
     made = _producer(chain, name)
     if made is None or made.op_type != "Transpose" or made.integers("perm", ()) != BY_ROW:
-        return chain.join_heads(name)
+        return name
     before = _producer(chain, made.inputs[0])
     if before is not None and before.op_type == "Reshape" and chain.shape(before.inputs[0]) == flat:
         return before.inputs[0]

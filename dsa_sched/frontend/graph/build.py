@@ -328,9 +328,10 @@ class _Builder:
             case "gather":
                 self._row_major(op)
             case "attend":
-                q, k = (self.source.values[name].shape for name in op.inputs[:2])
-                columns = self.source.values[op.outputs[0]].shape[2]
-                self._row_major(op, q[0] * q[1] * k[1] * (q[2] + columns))
+                each = (len(op.inputs) - 1) // op.integer("parts")
+                keys = sum(self.source.values[name].shape[-2] for name in op.inputs[1::each])
+                ends = (op.inputs[0], op.outputs[0])
+                self._row_major(op, keys * sum(prod(self.source.values[name].shape) for name in ends))
             case _:
                 self._agnostic(op)
 

@@ -347,21 +347,31 @@ def _attention(inputs: Sequence[PlacedOperand], result: PlacedOperand) -> LoopNe
 
 
 def _attend(op: Operation, inputs: Sequence[PlacedOperand], result: PlacedOperand) -> LoopNest:
-    """A row of q of the head of a column, all rows of k and v of the head that it shares, and a row of the mask."""
+    """A row of q of the head of a column, and of each part of the keys all rows of k and v of the head that it shares,
+    and a row of the mask. q, k and v have heads side by side, or an axis of heads."""
     domain, writes = _plain(result)
-    q, k, v, *masks = inputs
-    item, row, column = writes.indices
-    heads, groups = op.integer("heads"), op.integer("groups")
-    size, width = q.shape[2] // heads, v.shape[2] // groups
+    q, *others = inputs
+    item, row, _ = writes.indices
+    heads, groups, each = op.integer("heads"), op.integer("groups"), len(others) // op.integer("parts")
+    size, width = q.shape[-1] if len(q.shape) > len(domain) else q.shape[2] // heads, result.shape[2] // heads
     inner = (Axis("k", size, reduce=True), Axis("j", width, reduce=True))
     name, shared = domain[2].name, heads // groups * width
+
+    def rows(operand: PlacedOperand, wanted: Index, columns: int, elements: int, inside: str) -> Access:
+        """Rows of the head that `columns` of the result share."""
+        if len(operand.shape) == len(domain):
+            return Access(operand.name, (item, wanted, Grouped(name, columns, elements, inside)))
+        return Access(operand.name, (item, Grouped(name, columns, 1), wanted, Linear(((inside, 1),))))
+
+    def read(position: int, operand: PlacedOperand) -> Access:
+        if position % each == 2:
+            return _by_axis(operand, (item, Grouped(name, width, 1), row, Full()))
+        return rows(operand, Full(), shared, *((size, "k"), (width, "j"))[position % each])
+
     reads = [
-        Access(q.name, (item, row, Grouped(name, width, size, "k"))),
-        Access(k.name, (item, Full(), Grouped(name, shared, size, "k"))),
-        Access(v.name, (item, Full(), Grouped(name, shared, width, "j"))),
-        *(_by_axis(mask, (item, Grouped(name, width, 1), row, Full())) for mask in masks),
+        rows(q, row, width, size, "k"),
+        *(read(position, operand) for position, operand in enumerate(others)),
     ]
-    del column
     return LoopNest("attend", (*domain, *inner), writes, tuple(reads))
 
 

@@ -48,12 +48,12 @@ def simplify(network: Network, wants: Wants) -> Network:
     arithmetic, take apart what a target does not want whole, and simplify the rest. Choices become arithmetic for
     narrow types only.
     """
-    whole, elements, narrow = wants.whole, wants.attention_elements, network.rounding.narrow
+    whole, width, narrow = wants.whole, wants.attention_width, network.rounding.narrow
     of_file = network.values.keys()
     network = drop_no_ops(without_guards(network) if narrow else network).pruned()
     network = decompose_first(unroll_recurrent(network, whole), whole)
     network = find_patterns(network)
-    network = decompose_attention(network, whole, attention_elements=elements).pruned()
+    network = decompose_attention(network, whole, attention_width=width).pruned()
     network = replace_masks(network) if narrow else network
     network = without_unread_rows(network.pruned()).pruned()
     network = keep_ranges(network) if narrow else network
@@ -365,9 +365,27 @@ def unify_reshapes(network: Network) -> Network:
     return replace(network, nodes=tuple(plain(node) for node in network.nodes))
 
 
+def join_transposes(network: Network) -> Network:
+    """A transpose of a transpose is one of what the first one reads, or nothing at all."""
+    nodes, made = list[Node](), dict[str, Node]()
+    for node in network.nodes:
+        before = made.get(node.inputs[0]) if node.op_type == "Transpose" else None
+        if before is not None:
+            whole = tuple(range(len(network.shape(before.inputs[0]))))
+            first, then = (each.integers("perm", whole[::-1]) for each in (before, node))
+            perm = tuple(first[axis] for axis in then)
+            kind, settings = ("Identity", ()) if perm == whole else ("Transpose", (("perm", perm),))
+            node = Node(node.name, kind, before.inputs, node.outputs, settings)
+        if node.op_type == "Transpose":
+            made[node.outputs[0]] = node
+        nodes.append(node)
+    return replace(network, nodes=tuple(nodes))
+
+
 PASSES: tuple[Callable[[Network], Network], ...] = (
     split_many_operands,
     drop_empty_pieces,
+    join_transposes,
     drop_no_ops,
     unify_reshapes,
     fold_affine,

@@ -32,6 +32,9 @@ SOFTMAX_ALONG_ONE_AXIS = 13
 all axes from its axis on, by default the second.
 """
 
+MASK = 2
+"""Position of the mask behind k and v."""
+
 Wanted = tuple[NetworkPart | None, ...]
 """Part of each operand that a node needs; None for all of it."""
 
@@ -126,12 +129,20 @@ def _operands(network: Network, node: Node, part: NetworkPart) -> Wanted | None:
             known = sorted(order) == list(range(rank)) and order[position] > 0
             found = (replace(part, axis=order[position]),) if known else None
         case op_type if op_type == ATTEND and position == 1:
-            masks = (_aligned(network, name, replace(part, axis=2), 4) for name in node.inputs[3:])
-            found = (part, None, None, *masks)
+            rows = replace(part, axis=2)
+            q = rows if len(network.shape(node.inputs[0])) > rank else part
+            found = (q, *_met_by_attention(network, node, rows))
     cut = [name for name, each in zip(node.inputs, found or (), strict=False) if each]
     if found is None or any(name in network.constants or network.values[name].dtype not in FLOATING for name in cut):
         return None
     return found
+
+
+def _met_by_attention(network: Network, node: Node, rows: NetworkPart) -> Wanted:
+    """Parts of k, v and the mask, which may repeat, that rows of the scores meet: rows of masks, all of the others."""
+    each = (len(node.inputs) - 1) // node.integer("parts", 1)
+    named = enumerate(node.inputs[1:])
+    return tuple(_aligned(network, name, rows, 4) if position % each == MASK else None for position, name in named)
 
 
 def _aligned(network: Network, name: str, part: NetworkPart, rank: int) -> NetworkPart | None:

@@ -194,7 +194,7 @@ def normalise(writer: Writer, node: Node) -> None:
 
 def attend(writer: Writer, node: Node) -> None:
     """Our own as well, of attention with heads side by side."""
-    attributes = {"heads": node.integer("heads", 1), "groups": node.integer("groups", 1)}
+    attributes = {name: node.integer(name, 1) for name in ("heads", "groups", "parts")}
     writer.add(node, "attend", {**attributes, "scale": node.number("scale", 1.0)}, inputs=node.inputs)
 
 

@@ -7,6 +7,7 @@ figure fails here.
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -78,7 +79,9 @@ def test_all_numbers_are_right_to_two_to_the_minus_eight(case: Case) -> None:
     assert {x: float(found[np.float16(x) == ALL][0]) for x, _ in case.fixed} == dict(case.fixed)
     if case.odd:
         np.testing.assert_array_equal(found[ALL < 0], -found[ALL > 0][::-1])
-    assert row == ROWS[case.name]
+    known = ROWS[case.name]
+    near = {name: pytest.approx(getattr(known, name), rel=1e-9) for name in ("largest", "mean")}
+    assert asdict(row) == asdict(known) | near  # float64's own exponentials differ in their last bit from CPU to CPU
 
 
 def test_the_page_has_the_table_of_the_last_run() -> None:

@@ -18,7 +18,8 @@ Halves = npt.NDArray[np.float16]
 
 @dataclass(frozen=True)
 class Case:
-    """Items, rows, keys; heads of q, of k and v; elements of a head of k and of v; the mask's extents."""
+    """Items, rows, keys; heads of q, of k and v; elements of a head of k and of v; the mask extents; keys that come in
+    a first part of their own; and which operands have an axis of heads, of the first part too, if any."""
 
     items: int
     rows: int
@@ -28,6 +29,8 @@ class Case:
     size: int
     width: int
     mask: tuple[int, int, int] | None = None
+    past: int = 0
+    apart: str = ""
 
     def operands(self, seed: int) -> dict[str, Halves]:
         random = np.random.default_rng(seed)
@@ -43,6 +46,21 @@ class Case:
             result["m"] = np.where(hidden, np.float16(-np.inf), random.normal(0, 1, hidden.shape).astype(np.float16))
         return result
 
+    def inputs(self, operands: dict[str, Halves]) -> dict[str, Halves]:
+        """The operands as the operator takes them: q, then k, v and mask of each part."""
+        result = {"q": self._as_given(operands["q"], "q", self.heads)}
+        for part, keys in (("past", slice(0, self.past)), ("", slice(self.past, self.keys)))[not self.past :]:
+            for name in "kv":
+                result[part + name] = self._as_given(operands[name][:, keys], name, self.groups)
+            if self.mask is not None:
+                result[part + "m"] = operands["m"][..., keys]
+        return {name: np.ascontiguousarray(array) for name, array in result.items()}
+
+    def _as_given(self, operand: Halves, name: str, heads: int) -> Halves:
+        if name not in self.apart:
+            return operand
+        return operand.reshape(*operand.shape[:2], heads, -1).transpose(0, 2, 1, 3)
+
 
 CASES = {
     "plain": Case(2, 9, 11, 3, 3, 8, 8),
@@ -54,10 +72,16 @@ CASES = {
     "one head of k and v": Case(1, 5, 17, 4, 1, 16, 8),
     "more keys than are summed as they are": Case(1, 3, 300, 2, 1, 8, 8),
     "several runs": Case(1, 4, 1025, 2, 2, 8, 4, (1, 1, 1)),
-    "sums in levels": Case(1, 2, 4099, 1, 1, 4, 4),
+    "many runs": Case(1, 2, 4099, 1, 1, 4, 4),
     "a head of BERT": Case(1, 128, 128, 2, 2, 64, 64, (1, 1, 1)),
     "blocks of rows": Case(1, 150, 577, 2, 2, 64, 64),
     "blocks under a mask by row": Case(1, 150, 600, 2, 1, 64, 64, (1, 1, 150)),
+    "blocks in several runs": Case(1, 150, 700, 2, 1, 64, 64, (1, 1, 150)),
+    "heads apart": Case(2, 5, 17, 6, 2, 8, 12, (1, 1, 5), apart="qkv"),
+    "v apart": Case(2, 5, 17, 4, 4, 8, 8, apart="v"),
+    "two parts": Case(2, 5, 17, 6, 2, 8, 12, (2, 1, 5), past=12, apart="kv"),
+    "two parts without a mask": Case(1, 3, 9, 2, 2, 8, 4, past=1),
+    "a cache of several runs": Case(1, 70, 1100, 4, 2, 64, 64, (1, 1, 70), past=1000, apart="qkv"),
 }
 
 
@@ -78,10 +102,11 @@ def stored_attention(
 ) -> npt.NDArray[np.uint16]:
     """What the machine code stores, after it was compared with the emulation bit for bit."""
     builder = MovementBuilder("attention")
-    names = [builder.input(name, *array.shape) for name, array in operands.items()]
-    out = builder.attend(names[0], names[1], names[2], *names[3:], heads=case.heads, groups=case.groups, scale=scale)
+    inputs = case.inputs(operands)
+    names = [builder.input(name, *array.shape) for name, array in inputs.items()]
+    out = builder.attend(*names, heads=case.heads, groups=case.groups, scale=scale, count=1 + bool(case.past))
     compiled = compile_graph(*builder.build(out), chip)
-    stored = compiled.run({name: array.view(np.uint16) for name, array in operands.items()})
+    stored = compiled.run({name: array.view(np.uint16) for name, array in inputs.items()})
     for got, wanted in compiled.expected(stored).values():
         np.testing.assert_array_equal(got, wanted)
     return stored[out]
@@ -109,7 +134,7 @@ def test_keys_are_turned_once_for_all_blocks_of_rows() -> None:
     assert len(set(scores)) >= 2
 
 
-@pytest.mark.parametrize("name", ["plain", "mask by head", "shared heads", "several runs"])
+@pytest.mark.parametrize("name", ["plain", "mask by head", "shared heads", "several runs", "heads apart", "two parts"])
 def test_small_memories_store_the_same_bits(name: str) -> None:
     case = CASES[name]
     operands = case.operands(2)
@@ -129,8 +154,18 @@ def test_values_of_many_equal_keys_stay_in_the_range() -> None:
     np.testing.assert_allclose(got, meaning(case, operands, 1.0), rtol=1.5e-2)
 
 
-def test_rows_that_see_nothing_are_not_numbers() -> None:
-    case = Case(1, 4, 6, 1, 1, 4, 4, (1, 1, 4))
+def test_a_run_that_a_row_does_not_see_adds_nothing() -> None:
+    case = Case(1, 4, 20, 2, 1, 8, 8, (1, 1, 4), past=12)
+    operands = case.operands(5)
+    operands["m"][0, 0, 1, :12] = -np.inf
+    operands["m"][0, 0, 2, 12:] = -np.inf
+    got = stored_attention(case, operands, 0.5).view(np.float16)
+    np.testing.assert_allclose(got, meaning(case, operands, 0.5), rtol=1.5e-2, atol=1.5e-2)
+
+
+@pytest.mark.parametrize("past", [0, 2])
+def test_rows_that_see_nothing_are_not_numbers(past: int) -> None:
+    case = Case(1, 4, 6, 1, 1, 4, 4, (1, 1, 4), past=past)
     operands = case.operands(4)
     operands["m"][:] = 0
     operands["m"][0, 0, 2] = -np.inf

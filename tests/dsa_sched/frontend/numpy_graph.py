@@ -257,15 +257,21 @@ def _attention(op: Op, operands: list[Doubles]) -> Doubles:
 
 
 def _attend(op: Op, operands: list[Doubles]) -> Doubles:
-    """Heads side by side: (item, row, column) each."""
-    heads, groups = int(op.number("heads")), int(op.number("groups"))
-    q, k, v = (
-        x.reshape(*x.shape[:2], count, -1).swapaxes(1, 2)
-        for x, count in zip(operands, (heads, groups, groups), strict=False)
-    )
+    """Heads side by side: (item, row, column) each; k and v may have them apart, and come in parts."""
+    heads, groups, parts = (int(op.number(name)) for name in ("heads", "groups", "parts"))
+
+    def by_head(x: Doubles, count: int) -> Doubles:
+        return x if x.ndim == 4 else x.reshape(*x.shape[:2], count, -1).swapaxes(1, 2)
+
+    each = (len(operands) - 1) // parts
+    keys, values, *masks = (operands[1 + first :: each] for first in range(each))
+    q = by_head(operands[0], heads)
+    k, v = (np.concatenate([by_head(x, groups) for x in parts_of], 2) for parts_of in (keys, values))
     k, v = (np.repeat(x, heads // groups, 1) for x in (k, v))
     scores = q @ k.swapaxes(2, 3) * op.number("scale")
-    scores = scores + operands[3] if len(operands) > 3 else scores
+    if masks:
+        shapes = [(*scores.shape[:3], mask.shape[3]) for mask in masks[0]]
+        scores = scores + np.concatenate(list(map(np.broadcast_to, masks[0], shapes)), 3)
     powers = np.exp(scores - scores.max(3, keepdims=True))
     result = powers / powers.sum(3, keepdims=True) @ v
     return np.asarray(result.swapaxes(1, 2).reshape(*q.shape[:1], q.shape[2], -1))

@@ -16,7 +16,7 @@ from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 from tests.dsa_sched.frontend.test_operators import Build, load
 from tests.dsa_sched.frontend.test_wants import attention, norm
 
-KERNELS = Wants(floats_as("float32"), "channels_last", norms_of_lines=True, attention_elements=1 << 10)
+KERNELS = Wants(floats_as("float32"), "channels_last", norms_of_lines=True, attention_width=8)
 
 
 def kinds(build: Build, folder: Path, wants: Wants = KERNELS, opset: int = 24) -> Counter[str]:
@@ -99,9 +99,9 @@ def test_a_mask_that_is_computed_is_an_operand_and_rows_that_see_nothing_are_zer
     "build",
     [
         attention((2, 2, 6, 4), (2, 2, 6, 4), softcap=2.0),
-        attention((1, 2, 3, 8), (1, 2, 65, 8)),
+        attention((1, 2, 3, 9), (1, 2, 6, 9)),
     ],
-    ids=["a cap", "1,040 elements of keys and values"],
+    ids=["a cap", "rows of 9 elements"],
 )
 def test_what_the_operator_cannot_say_is_taken_apart(build: Build, tmp_path: Path) -> None:
     found = kinds(build, tmp_path)
@@ -110,7 +110,7 @@ def test_what_the_operator_cannot_say_is_taken_apart(build: Build, tmp_path: Pat
 
 
 def test_nobody_else_is_given_the_operators(tmp_path: Path) -> None:
-    wants = replace(KERNELS, attention_elements=0, norms_of_lines=False)
+    wants = replace(KERNELS, attention_width=0, norms_of_lines=False)
     assert "attend" not in kinds(encoder, tmp_path, wants, opset=17)
     assert "normalise" not in kinds(norm("LayerNormalization"), tmp_path, wants)
 

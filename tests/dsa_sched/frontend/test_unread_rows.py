@@ -18,7 +18,7 @@ from tests.dsa_sched.frontend.numpy_graph import layer_errors
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 
 ROWS, WIDTH = 7, 12
-KERNELS = Judge(Wants(floats_as("float32"), "channels_last", norms_of_lines=True, attention_elements=1 << 10))
+KERNELS = Judge(Wants(floats_as("float32"), "channels_last", norms_of_lines=True, attention_width=8))
 
 Take = Callable[[ModelBuilder, str], str]
 
