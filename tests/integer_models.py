@@ -55,10 +55,12 @@ def model_of(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
-def compiled(model: onnx.ModelProto, folder: Path, level: str = "O0", **options: Any) -> Compilation:
+def compiled(
+    model: onnx.ModelProto, folder: Path, level: str = "O0", chip: str | Path = "stcp920", **options: Any
+) -> Compilation:
     path = folder / "model.onnx"
     onnx.save(onnx.shape_inference.infer_shapes(model), path)
-    return compile_model(path, "stcp920", CompileOptions(planner_or_auto(level), keep_values=True, **options))
+    return compile_model(path, chip, CompileOptions(planner_or_auto(level), keep_values=True, **options))
 
 
 def reference(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> list[Array]:

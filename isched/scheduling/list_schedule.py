@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from hw_models.errors import PlanError
 from isched.hazards.access_table import Flags, Vector
 from isched.hazards.dependences import Pairs
 
@@ -45,7 +46,7 @@ class Tasks:
 def list_schedule(tasks: Tasks, met: Floats | None) -> tuple[Vector, Floats]:
     """Numbers of the tasks in the order of issue, and the time at which each rendezvous was issued. The next task is
     the one with the longest tail of those that need not wait, else the one that waits least. Rendezvous do not begin
-    before the times in `met`."""
+    before the times in `met`. Raises PlanError where tasks wait for each other in a circle."""
     count, after, follows = len(tasks.issue), tasks.after, tasks.follows
     if not count:
         return np.zeros(0, np.int64), np.zeros(0)
@@ -69,6 +70,10 @@ def list_schedule(tasks: Tasks, met: Floats | None) -> tuple[Vector, Floats]:
         tasks.background, tasks.awaits, lane, rank, ranked, missing, earliest,
         *_starting(after.earlier, after.later, count), *_starting(follows.earlier, follows.later, count),
     )  # fmt: skip
+    if len(order) < count:
+        raise PlanError(
+            "the order of a program", needs="instructions that wait for earlier ones", has="some in a circle"
+        )
     met_at = np.zeros(int(tasks.rendezvous.max(initial=-1)) + 1)
     meets = tasks.rendezvous >= 0
     met_at[tasks.rendezvous[meets]] = begun[meets]
@@ -183,8 +188,9 @@ def _schedule(
                     best = free[number, 0]
             elif soon < 0 or slot < soonest or (slot == soonest and free[number, 0] < soon):
                 soon, soonest = free[number, 0], slot
+        if best < 0 and soon < 0 and not waits:
+            break
         if best < 0:
-            # Something is always ready: dependences point back.
             now = at[waiting[0]] if waits and (soon < 0 or at[waiting[0]] <= soonest) else soonest
             continue
         task = ranked[best]
@@ -214,7 +220,7 @@ def _schedule(
                 if not missing[other]:
                     at[rank[other]] = earliest[other]
                     waits = _push(waiting, waits, rank[other], at)
-    return order, begun
+    return order[:done], begun
 
 
 @njit(cache=True, nogil=True)

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
+import hw_models
 from codegen.neuralscale.emit.integer_loops import FUNCTIONS
 from codegen.neuralscale.target import TARGET
 from dsa_sched.artifact.format import Artifact
@@ -154,6 +155,28 @@ def test_rows_of_a_table(name: str, tmp_path: Path) -> None:
     model = model_of([node("Gather", ["table", "i"], **attributes)], {"i": indices}, {"table": numbers})
     found = run_whole(compiled(model, tmp_path), {"i": indices})
     np.testing.assert_array_equal(found["y"], reference(model, {"i": indices})[0])
+
+
+@pytest.mark.parametrize(("engines", "descriptors"), [(1, 1), (1, 9), (2, 1)])
+def test_rows_of_a_table_on_chips_with_one_engine_or_short_chains(
+    engines: int, descriptors: int, tmp_path: Path
+) -> None:
+    """Chunks of few rows, whether layers read them where they arrive or not, in the order of the scheduler."""
+    text = (Path(hw_models.__file__).parent / "chips" / "stcp920.yaml").read_text(encoding="utf-8")
+    chip = tmp_path / "own.yaml"
+    for name, before, after in (("engines_per_cluster", 2, engines), ("max_descriptors", 170, descriptors)):
+        assert f"{name}: {before}" in text
+        text = text.replace(f"{name}: {before}", f"{name}: {after}")
+    chip.write_text(text, encoding="utf-8")
+    indices = RANDOM.integers(-20, 20, (3, 7))
+    nodes = [node("Gather", ["table", "i"], "rows"), node("MatMul", ["rows", "weights"])]
+    model = model_of(nodes, {"i": indices}, {"table": table(20, 24), "weights": table(24, 5)})
+    for level in ("O0", "O2"):
+        found, usual = (
+            run_whole(compiled(model, tmp_path, level, each, schedule=True), {"i": indices})
+            for each in (chip, "stcp920")
+        )
+        np.testing.assert_array_equal(found["y"], usual["y"])
 
 
 @pytest.mark.parametrize(

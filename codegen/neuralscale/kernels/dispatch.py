@@ -22,6 +22,7 @@ from codegen.neuralscale.kernels.tables import CURVED, TABLED, no_table, pays, t
 from codegen.neuralscale.kernels.transfers import copy_instructions
 from codegen.neuralscale.kernels.weight_packing import weight_packing
 from codegen.neuralscale.templates.attention import WIDEST_HEAD, AttentionTemplate
+from codegen.neuralscale.templates.attention_shape import PIXELS
 from codegen.neuralscale.templates.broadcast import same_shape
 from codegen.neuralscale.templates.convolution import MAX_FIELD, ConvolutionTemplate
 from codegen.neuralscale.templates.curves import CURVES
@@ -72,6 +73,7 @@ WANTS = Wants(
     in_place=True,
     norms_of_lines=True,
     attention_width=WIDEST_HEAD,
+    attention_rows=PIXELS,
     full_operand=True,
     longest_window=MAX_FIELD,
     int8=True,

@@ -2,8 +2,8 @@
 
     chunk 0 in, chunk 1 in, chunk 0 out, chunk 2 in, chunk 1 out, ...      engines by turns
 
-Both DMA engines take chunks in turn: while one chunk arrives, the chain of the next is written for the other engine,
-and the chunk before leaves by the second channel.
+DMA engines take chunks in turn: while one chunk arrives, the chain of the next is written for the other engine, and the
+chunk before leaves by the second channel. A lone engine is awaited before the next chunk.
 """
 
 from __future__ import annotations
@@ -44,16 +44,15 @@ def in_turn(
         return number, number % engines, number % (engines * BUFFERS_PER_ENGINE) * buffer_bytes(chip)
 
     for number in range(count + 1):
-        if number < count:
-            yield bring(*where(number))
-        if number > 0:
-            engine = (number - 1) % engines
-            yield await_transfer(source, engine, INWARD)
-            for other in sorted(leaving) if one_by_one else leaving & {engine}:
-                yield await_transfer(source, other, OUTWARD)
-            leaving -= set(leaving) if one_by_one else {engine}
+        engine = (number - 1) % engines
+        landed = leaving if one_by_one else leaving & {engine}
+        waits = [await_transfer(source, other, OUTWARD) for other in sorted(landed)]
+        waits = [await_transfer(source, engine, INWARD), *waits] if number else []
+        arriving = [bring(*where(number))] if number < count else []
+        yield from (*waits, *arriving) if engines == 1 else (*arriving, *waits)
+        if number:
             yield leave(*where(number - 1))
-            leaving.add(engine)
+            leaving = leaving - landed | {engine}
     for engine in sorted(leaving):
         yield await_transfer(source, engine, OUTWARD)
 

@@ -33,6 +33,7 @@ from dsa_sched.frontend.network.chain import Chain, Rule, Shape
 from dsa_sched.frontend.network.draft import rewritten
 from dsa_sched.frontend.network.network import CACHED_ATTENTION, FLOATING, Network, Node
 from partitioner.ir.operators import OPERATORS_BY_NAME
+from partitioner.ir.wants import Wants
 
 
 def decompose(network: Network, whole: frozenset[str] = frozenset(), *, norms_of_lines: bool = False) -> Network:
@@ -48,21 +49,21 @@ def decompose_first(network: Network, whole: frozenset[str] = frozenset()) -> Ne
     return _decomposed(network, lambda node: None if node.op_type in whole else FIRST.get(node.op_type))
 
 
-def decompose_attention(network: Network, whole: frozenset[str] = frozenset(), *, attention_width: int = 0) -> Network:
+def decompose_attention(network: Network, wants: Wants) -> Network:
     """Decompose attention and rotary embeddings, which may come out of choices by masks. Those wanted whole get one
-    form; what ONNX cannot express as one node is taken apart for every target. With `attention_width`, those whose
-    heads have rows of at most this many elements become one operator over heads side by side.
+    form; what ONNX cannot express as one node is taken apart for every target. Those that are wanted over heads side by
+    side become one such operator.
     """
     apart, as_one = {**ATTENTION, **CACHED, **ROTARY}, {**ATTENTION_WHOLE, **ROTARY_WHOLE}
-    if attention_width:
-        apart["Attention"] = attending(attention_width)
-        apart[CACHED_ATTENTION] = attending_in_parts(attention_width)
+    if wants.attention_width:
+        apart["Attention"] = attending(wants.attention_width)
+        apart[CACHED_ATTENTION] = attending_in_parts(wants.attention_width, wants.attention_rows)
 
     def rule(node: Node) -> Rule | None:
-        return (as_one if node.op_type in whole and stays_whole(node) else apart).get(node.op_type)
+        return (as_one if node.op_type in wants.whole and stays_whole(node) else apart).get(node.op_type)
 
     decomposed = _decomposed(network, rule)
-    return joined_heads(decomposed) if attention_width else decomposed
+    return joined_heads(decomposed) if wants.attention_width else decomposed
 
 
 def _decomposed(network: Network, rule_of: Callable[[Node], Rule | None]) -> Network:

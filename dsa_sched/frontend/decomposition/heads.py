@@ -31,9 +31,9 @@ def attending(widest: int) -> Rule:
     return _or_apart(partial(_attend, widest=widest), ATTENTION["Attention"])
 
 
-def attending_in_parts(widest: int) -> Rule:
-    """As `attending`, for attention to new and past keys."""
-    return _or_apart(partial(_attend_in_parts, widest=widest), CACHED[CACHED_ATTENTION])
+def attending_in_parts(widest: int, least_rows: int) -> Rule:
+    """As `attending`, for attention to new and past keys of which each head is read by at least `least_rows` rows."""
+    return _or_apart(partial(_attend_in_parts, widest=widest, least_rows=least_rows), CACHED[CACHED_ATTENTION])
 
 
 def _or_apart(first: Rule, apart: Rule) -> Rule:
@@ -47,12 +47,12 @@ def _or_apart(first: Rule, apart: Rule) -> Rule:
     return rule
 
 
-def _attend_in_parts(chain: Chain, node: Node, *, widest: int) -> bool:
+def _attend_in_parts(chain: Chain, node: Node, *, widest: int, least_rows: int) -> bool:
     q, k, v, past_k, past_v, added, past_added, seen = node.inputs
     by_head, groups, width = chain.shape(q), chain.shape(k)[1], chain.shape(v)[3]
     if node.number("softcap", 0.0) or node.integer(HELD, 0) or max(by_head[3], width) > widest:
         return False
-    if chain.shape(seen)[1] > 1:
+    if chain.shape(seen)[1] > 1 or by_head[1] // groups * by_head[2] < least_rows:
         return False
     parts = ((past_k, past_v, past_added), (k, v, added))
     masks = [_spread(chain, mask, chain.shape(keys)[2]) for keys, _, mask in parts]

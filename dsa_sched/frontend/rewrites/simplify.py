@@ -48,12 +48,12 @@ def simplify(network: Network, wants: Wants) -> Network:
     arithmetic, take apart what a target does not want whole, and simplify the rest. Choices become arithmetic for
     narrow types only.
     """
-    whole, width, narrow = wants.whole, wants.attention_width, network.rounding.narrow
+    whole, narrow = wants.whole, network.rounding.narrow
     of_file = network.values.keys()
     network = drop_no_ops(without_guards(network) if narrow else network).pruned()
     network = decompose_first(unroll_recurrent(network, whole), whole)
     network = find_patterns(network)
-    network = decompose_attention(network, whole, attention_width=width).pruned()
+    network = decompose_attention(network, wants).pruned()
     network = replace_masks(network) if narrow else network
     network = without_unread_rows(network.pruned()).pruned()
     network = keep_ranges(network) if narrow else network

@@ -89,7 +89,8 @@ def test_nobody_who_wants_nothing_whole_is_given_something_else_than_before(tmp_
     model, _ = load(norm("LayerNormalization"), tmp_path, 23)
     assert "layer_norm" not in {op.kind for op in model.graph.ops}
     plain = replace(TARGET.wants, whole=frozenset(), windows="any", words=False, full_operand=False, longest_window=0)
-    assert replace(plain, norms_of_lines=False, attention_width=0, int8=False, in_place=False) == NEUTRAL
+    plain = replace(plain, attention_width=0, attention_rows=1)
+    assert replace(plain, norms_of_lines=False, int8=False, in_place=False) == NEUTRAL
 
 
 def test_a_layer_reads_whole_lines_of_a_norm(tmp_path: Path) -> None:
