@@ -44,13 +44,14 @@ def step(
     mask: int = 0,
     names: tuple[str, str] = ("past_key", "past_value"),
     opset: int = 24,
+    room: int = ROOM,
     **attributes: Any,
 ) -> onnx.ModelProto:
-    """Attention of `rows` new rows over caches, whose places end at a length."""
+    """Attention of `rows` new rows over caches with `room`, whose places end at a length."""
     shapes = {
         "q": (items, HEADS, rows, WIDTH),
         **dict.fromkeys("kv", (items, GROUPS, rows, WIDTH)),
-        **dict.fromkeys(names, (items, GROUPS, ROOM, WIDTH)),
+        **dict.fromkeys(names, (items, GROUPS, room, WIDTH)),
     }
     inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
     inputs.append(helper.make_tensor_value_info("length", TensorProto.INT64, (items,)))
@@ -59,7 +60,7 @@ def step(
         for name, new, present in zip(names, "kv", RESULTS[1:], strict=True)
     ]
     if mask:
-        inputs.append(helper.make_tensor_value_info("mask", mask, (rows, ROOM)))
+        inputs.append(helper.make_tensor_value_info("mask", mask, (rows, room)))
     operands = ["q", *RESULTS[1:], "mask" if mask else "", "", "", "length"]
     nodes = [
         *(helper.make_node("Add", [name, name], [f"{name}2"], f"{name}2") for name in "kv"),
@@ -120,6 +121,24 @@ def test_attention_reads_old_and_new_rows(rows: int, lengths: tuple[int, ...], a
     found = artifact.run(feed)
     for name, wanted in zip(RESULTS, expected(model, feed), strict=True):
         assert np.abs(found[name] - wanted).max() <= (NEAR if name == "y" else 0.0), name
+
+
+@pytest.mark.parametrize(
+    ("lengths", "attributes"),
+    [((41, 50), CAUSAL), ((40,), {}), ((47, 41), {**CAUSAL, "left_window_size": 3, "opset": 25})],
+)
+def test_many_rows_attend_to_both_parts_in_one_kernel(lengths: tuple[int, ...], attributes: dict[str, Any]) -> None:
+    """Rows enough for a tile of the matrix array, of two heads that share one of the keys."""
+    model = step(40, len(lengths), room=50, **attributes)
+    feed = feed_of(model, *lengths)
+    artifact, other = compiled(model), compiled(model, level="O2", schedule=True)
+    assert places_of(artifact) == KEPT
+    (kernel,) = (op for op in artifact.graph.ops if op.kind == "attend")
+    assert kernel.number("parts") == 2
+    found = artifact.run(feed)
+    for name, wanted in zip(RESULTS, expected(model, feed), strict=True):
+        assert np.abs(found[name] - wanted).max() <= (1.5 * NEAR if name == "y" else 0.0), name
+        np.testing.assert_array_equal(other.run(feed)[name], found[name])
 
 
 @pytest.mark.parametrize(
