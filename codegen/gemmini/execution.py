@@ -79,6 +79,7 @@ def simulate(program: Path, run: SimulatorRun) -> int:
                 poison=run.poison,
                 most=DEFAULT_MOST if run.max_instructions is None else run.max_instructions,
                 trace=(lambda line: print(line, file=trace)) if trace else None,
+                commits=run.trace_format == "commit",
             )
         except (ElfError, MachineError) as error:
             raise TargetError(str(program), needs="a program and files for this chip", has=str(error)) from error

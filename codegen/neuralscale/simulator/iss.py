@@ -42,6 +42,7 @@ def run_iss(program: Path, run: SimulatorRun, source_map: tuple[CodeRange, ...] 
             poison=run.poison,
             seed=run.seed,
             trace=run.trace,
+            trace_format=run.trace_format,
             source_map=source_map,
         )
         if run.dumps:

@@ -35,6 +35,7 @@ from codegen.neuralscale.simulator.instructions.vector_unit import VECTOR_UNIT
 from codegen.neuralscale.simulator.memory.faults import Fault, SimulationError, SimulationFault, Trap
 from codegen.neuralscale.simulator.memory.memory import SRAM_BASE, SimulatedMemory
 from codegen.neuralscale.simulator.options import CORES_PER_CLUSTER, Counts, SimulationOptions, SimulationResult
+from codegen.neuralscale.simulator.tracing import Tracer, tracer
 from codegen.riscv.elf import Elf, read_elf
 
 # Instructions per slice: long while one core runs alone, else drawn from `_SLICES`, so that cores meet in many orders.
@@ -77,7 +78,7 @@ class NpuMachine:
         self._plain = csr.plain_mask()
         self._arguments: list[tuple[Any, ...]] = []
         self._executed = 0
-        self._trace: Callable[[str], None] | None = None
+        self._tracer: Tracer | None = None
         self._load(image)
         for hart in self._harts:
             csr.reset(hart)
@@ -115,7 +116,9 @@ class NpuMachine:
         """Run to the end."""
         fault = None
         with ExitStack() as stack:
-            self._trace = self._open_trace(stack)
+            write = self._open_trace(stack)
+            if write is not None:
+                self._tracer = tracer(self._options.trace_format, self._code, self._memory, write)
             try:
                 code = self._loop()
             except Finished as finished:
@@ -154,22 +157,36 @@ class NpuMachine:
             if other is not hart:
                 other.reservation = None
         while remaining > 0 and hart.waiting is None:
-            line = self._code.trace_line(hart) if self._trace is not None else ""
-            hart.state[scalar.BUDGET] = remaining if self._trace is None else 1
-            reason = scalar.run(*self._arguments[hart.index])
+            reason = self._run(hart, remaining)
             executed = int(hart.state[scalar.EXECUTED])
-            hart.retired += executed
-            if self._trace is not None and reason != scalar.NEEDS_CODE and line:
-                self._trace(line)
-            if reason == scalar.NEEDS_CODE:
-                self._guarded(hart, self._provide_code)
-            elif reason == scalar.NEEDS_PYTHON:
-                self._guarded(hart, self._one_instruction)
+            if reason == scalar.NEEDS_PYTHON:
                 executed += 1
                 if not alone and not self._random.randrange(4):
                     remaining = executed
             remaining -= executed
             self._executed += executed
+
+    def _run(self, hart: Hart, most: int) -> int:
+        """Run at most this many instructions of a core, one where they are traced; why the compiled loop stopped."""
+        if self._tracer is None:
+            return self._advance(hart, most)
+        self._tracer.before(hart)
+        try:
+            return self._advance(hart, 1)
+        finally:
+            self._tracer.after(hart)
+
+    def _advance(self, hart: Hart, most: int) -> int:
+        hart.state[scalar.BUDGET] = most
+        reason = scalar.run(*self._arguments[hart.index])
+        hart.retired += int(hart.state[scalar.EXECUTED])
+        if self._tracer is not None and reason != scalar.NEEDS_CODE:
+            self._tracer.issued()
+        if reason == scalar.NEEDS_CODE:
+            self._guarded(hart, self._provide_code)
+        elif reason == scalar.NEEDS_PYTHON:
+            self._guarded(hart, self._one_instruction)
+        return int(reason)
 
     def _guarded(self, hart: Hart, action: Callable[[Hart], None]) -> None:
         """Run `action`; a guest trap enters the handler, a fault gets its place and ends the run."""
