@@ -86,7 +86,7 @@ def commit_line(
     registers: Sequence[tuple[str, int, int]],
     read: Callable[[int, int], int],
 ) -> str:
-    """The line of an instruction that has run. `registers` are names (`x5`, `c768_mstatus`), values and bits of the
+    """The line of an instruction that has run. `registers` are names (x5, c768_mstatus), values and bits of the
     registers that it wrote; `read` gives the bytes of memory at an address as a number."""
     texts = [f"core{fetch.core:4}: {MACHINE_LEVEL} {_hex(fetch.pc, fetch.xlen)}"]
     texts.append(f" ({_hex(fetch.word, 8 * fetch.size_bytes)})")
@@ -101,7 +101,7 @@ def commit_line(
 
 
 def csr_name(number: int, name: str) -> str:
-    """A CSR as the log calls it: `c768_mstatus`."""
+    """A CSR as the log calls it, such as c768_mstatus."""
     return f"c{number}_{name or 'unknown'}"
 
 
