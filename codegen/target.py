@@ -372,7 +372,7 @@ class MemoryDump(Protocol):
 class SimulatorRun:
     """A run of any program on a simulator: its cores, the files in memory, and the dumps that are written to
     `dump_path` afterwards. With `poison` memory starts as unwritten; `trace` gets one line per instruction: its text,
-    or, with `trace_format` commit, what it has written."""
+    or, with `trace_format` commit, what it has written. With `gdb_port`, a debugger on that port drives the run."""
 
     cores: int
     cluster: int
@@ -384,6 +384,7 @@ class SimulatorRun:
     poison: bool = False
     seed: int = 0
     trace_format: Literal["text", "commit"] = "text"
+    gdb_port: int | None = None
 
 
 class Measurer(Protocol):

@@ -57,6 +57,13 @@ if TYPE_CHECKING:
     show_default=True,
     help="What a line of --trace has: the instruction, or all registers and memory that it has written.",
 )
+@click.option(
+    "--gdb",
+    "gdb_port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Wait for a debugger on this port of this machine (0: any free one), which drives the run.",
+)
 @click.option("--poison", is_flag=True, help="Memory starts as unwritten, and a read of unwritten bytes ends the run.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the order in which cores run.")
 @click.pass_context
@@ -71,6 +78,7 @@ def iss(
     max_instructions: int | None,
     trace: Path | None,
     trace_format: Literal["text", "commit"],
+    gdb_port: int | None,
     poison: bool,
     seed: int,
 ) -> None:
@@ -80,14 +88,19 @@ def iss(
     dsa-sched iss program.elf --cores 4 --load 0x200000=in.bin --dump 0x400000:0x100
     dsa-sched iss mine.out/cluster0/program.elf --poison
     dsa-sched iss program.elf --trace commits.txt --trace-format commit
+    dsa-sched iss program.elf --cores 4 --gdb 3333
 
-    A fault of the run itself exits with 125 (limit or deadlock) or 126 (poison, trap without handler) and writes no
-    dumps. The program's own output and the reason of a fault go to standard error. Without --poison, memories start as
-    zeros.
+    A fault of the run itself exits with 125 (limit, deadlock or end by a debugger) or 126 (poison, trap without
+    handler) and writes no dumps. The program's own output and the reason of a fault go to standard error. Without
+    --poison, memories start as zeros.
 
     Lines of the format commit are those of the commit log of Spike, RISC-V's public simulator, so that a tool which
     reads or compares such logs reads these: `core   0: 3 0x00100004 (0x0002a583) x11 0x00000029 mem 0x00200000`. What
     an accelerator's instruction does to memory is not in them.
+
+    With --gdb, the run waits for GDB (`gdb-multiarch program.elf -ex 'target remote :3333'`) or any other debugger that
+    speaks its remote protocol: breakpoints, steps, registers with the CSRs of the NPU, memory. A core is a thread, and
+    `x` reads the memories of the current one. What has failed can be looked into before the run ends.
     """
     from codegen.target import SimulatorRun
     from dsa_sched.artifact.kinds import weights_beside
@@ -116,6 +129,7 @@ def iss(
         poison,
         seed,
         trace_format,
+        gdb_port,
     )
     context.exit(target.simulate(program, run))
 
