@@ -14,7 +14,18 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.dsa_sched.test_cli_programs import ADD_ONE, ADD_ONE_IN_L1, CODE, DATA, FOR_EVER, RESULT, program
+from tests.codegen.gemmini.quantised_networks import product
+from tests.dsa_sched.test_cli_programs import (
+    ADD_ONE,
+    ADD_ONE_IN_L1,
+    CODE,
+    DATA,
+    FOR_EVER,
+    RESULT,
+    invoke,
+    program,
+)
+from tests.small_models import save
 
 GDB = shutil.which("gdb-multiarch") or ""
 PC, A1 = 32, 11
@@ -153,7 +164,9 @@ def test_a_fault_can_be_looked_into_before_it_ends_the_run(tmp_path: Path) -> No
     [
         ("", ""), ("vMustReplyEmpty", ""), ("qCRC:0,4", ""), ("m99999999999999999,4", ""), ("mc2000000,4", "E01"),
         ("Mc2000000,4:00000000", "E01"), ("M200000,4:00", "E01"), ("pffff", "E01"), ("P0=00", "E01"), ("G00", "E01"),
-        ("Z2,100000,4", ""), ("vCont;s:9", "E01"), ("Hg9", "E01"), ("qThreadExtraInfo,0", "E01"),
+        ("vCont;s:p1.1", "E01"), ("vCont;s:-2", "E01"), ("mffffffffffffffff,4", "E01"), ("mfffffffe,4", "E01"),
+        ("Pffffff=00000000", "E01"), ("P1064=00000000", "E01"), ("Z2,100000,4", ""),
+        ("vCont;s:9", "E01"), ("Hg9", "E01"), ("qThreadExtraInfo,0", "E01"),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_answered(packet: str, answer: str, served: Client) -> None:
@@ -172,6 +185,18 @@ def test_broken_packets_are_asked_for_again_and_long_ones_end_the_run(tmp_path: 
         assert gdb.ask("?") == "T05thread:1;"
         gdb.raw(b"$" + b"m" * (1 << 16))
         assert process.wait(SECONDS) == 125
+
+
+def test_a_port_that_is_taken_and_another_instruction_set_are_refused(tmp_path: Path) -> None:
+    elf = program(tmp_path / "p.elf", ADD_ONE)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = invoke("iss", elf, "--gdb", taken.getsockname()[1])
+    assert (done.exit_code, "cannot wait for a debugger on port" in done.stderr) == (1, True)
+    model = save(product(8, 24, 8), tmp_path / "net.onnx")
+    assert invoke("compile", model, "--chip", "gemmini", "-o", tmp_path / "out").exit_code == 0
+    done = invoke("iss", tmp_path / "out" / "cluster0" / "program.elf", "--gdb", 0)
+    assert done.exit_code == 1
+    assert "--gdb: needs a program for neuralscale-v1; has one for gemmini-v3" in done.stderr
 
 
 @pytest.mark.skipif(not GDB, reason="needs gdb-multiarch")

@@ -79,6 +79,8 @@ class DebuggedMachine:
             hart.pc = value
         elif number < FIRST_CSR:
             hart.set_f32(number - FIRST_FLOAT, value)
+        elif _csr(hart, number - FIRST_CSR) is None:
+            return False
         else:
             try:
                 csr.write(hart, number - FIRST_CSR, value)

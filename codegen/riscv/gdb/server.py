@@ -23,6 +23,8 @@ REGISTERS = 33
 FIRST_FLOAT, FIRST_CSR = 33, 65
 """Numbers of f0 and of CSR 0, as GDB itself counts the registers of RISC-V."""
 
+_HEX = "([0-9a-fA-F]{1,16})"
+
 
 @dataclass(frozen=True, slots=True)
 class Stop:
@@ -245,11 +247,12 @@ class _Session:
         raise _Left(detached=False)
 
     def _of(self, thread: str) -> int | None:
-        core = int(thread, 16) - 1
+        """The core of a thread; None where there is none."""
+        found = re.fullmatch(_HEX, thread)
+        core = int(thread, 16) - 1 if found else -1
         return core if 0 <= core < self._debuggee.cores else None
 
 
-_HEX = "([0-9a-fA-F]{1,16})"
 _ANSWERS: tuple[tuple[re.Pattern[str], Callable[..., str]], ...] = tuple(
     (re.compile(pattern), method)
     for pattern, method in (
