@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from codegen.judgement import Array, Judgement, Sampled
 from hw_models.chip import Chip
@@ -371,7 +371,8 @@ class MemoryDump(Protocol):
 @dataclass(frozen=True, slots=True)
 class SimulatorRun:
     """A run of any program on a simulator: its cores, the files in memory, and the dumps that are written to
-    `dump_path` afterwards. With `poison` memory starts as unwritten; `trace` gets one line per instruction."""
+    `dump_path` afterwards. With `poison` memory starts as unwritten; `trace` gets one line per instruction: its text,
+    or, with `trace_format` commit, what it has written. With `gdb_port`, a debugger on that port drives the run."""
 
     cores: int
     cluster: int
@@ -382,6 +383,8 @@ class SimulatorRun:
     trace: Path | None = None
     poison: bool = False
     seed: int = 0
+    trace_format: Literal["text", "commit"] = "text"
+    gdb_port: int | None = None
 
 
 class Measurer(Protocol):

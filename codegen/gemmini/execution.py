@@ -59,6 +59,8 @@ def simulate(program: Path, run: SimulatorRun) -> int:
     from codegen.gemmini.simulator.machine import DEFAULT_MOST, MachineError, require_memory
     from codegen.gemmini.simulator.machine import simulate as simulated
 
+    if run.gdb_port is not None:
+        raise TargetError("--gdb", needs="a program for neuralscale-v1", has="one for gemmini-v3")
     if run.cores != 1 or run.cluster:
         raise TargetError("--cores, --cluster", needs="one core of cluster 0", has=f"{run.cores} of {run.cluster}")
     cores = (*(load.core for load in run.loads), *(dump.core for dump in run.dumps))
@@ -79,6 +81,7 @@ def simulate(program: Path, run: SimulatorRun) -> int:
                 poison=run.poison,
                 most=DEFAULT_MOST if run.max_instructions is None else run.max_instructions,
                 trace=(lambda line: print(line, file=trace)) if trace else None,
+                commits=run.trace_format == "commit",
             )
         except (ElfError, MachineError) as error:
             raise TargetError(str(program), needs="a program and files for this chip", has=str(error)) from error

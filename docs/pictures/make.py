@@ -324,8 +324,11 @@ def pictures() -> dict[str, str]:
             title = f"level {level}, in program order" if level == "O0" else f"level {level}, scheduled"
             runs.append(read_run(title, events, chip.clock_hz / 1e6))
         layout = _called(["compile", model, "--chip", CHIP, "--level", "O3", "--print", "layout"])
+        _called(["chip", "show", CHIP, "--svg", folder / "chip.svg"])
+        drawn_chip = (folder / "chip.svg").read_text(encoding="utf-8")
     return {
         "data-flow.svg": data_flow(),
+        "chip.svg": drawn_chip,
         "search.svg": search(),
         "plan.svg": plan(layout),
         "timeline.svg": timeline(runs),

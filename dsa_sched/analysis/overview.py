@@ -18,6 +18,7 @@ from codegen.target import Disassembles, symbol_of
 from dsa_sched.analysis.artifact_timing import RunTime, time_whole
 from dsa_sched.analysis.explanation_data import Explanation
 from dsa_sched.analysis.kernel_explanation import KernelExplanation
+from dsa_sched.analysis.layer_instances import LayerInstance, layer_instances
 from dsa_sched.analysis.parts import OTHER, parts_of, usual_parts
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.stages.targets import target_of
@@ -45,7 +46,8 @@ SWEEPS = 8
 @dataclass(frozen=True, slots=True)
 class DrawnLayer:
     """A layer of the graph, with its place in the drawing: `rank` from the inputs on, and `column`, 0 in the middle.
-    `reads` are the layers before it; `seconds` are None where no time is known of it alone."""
+    `reads` are the layers before it; `seconds` are None where no time is known of it alone. `instances` has the first
+    ones; kernels of whole groups have none."""
 
     name: str
     operators: tuple[str, ...]
@@ -60,6 +62,7 @@ class DrawnLayer:
     rank: int
     column: float
     code: tuple[str, ...]
+    instances: tuple[LayerInstance, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,7 @@ def _drawn(found: Explanation | KernelExplanation, artifact: Artifact) -> tuple[
     places = drawing(reads)
     code = _code(artifact)
     times = _times(found, artifact.chip)
+    instances = layer_instances(artifact) if isinstance(found, Explanation) else {}
 
     def drawn(group: str, layer: Layer) -> DrawnLayer:
         ops = [graph.op_by_name[name] for name in layer.ops]
@@ -156,6 +160,7 @@ def _drawn(found: Explanation | KernelExplanation, artifact: Artifact) -> tuple[
             rank=places[layer.name][0],
             column=places[layer.name][1],
             code=tuple(line for op in layer.ops for line in code.get(symbol_of(op), ()))[:CODE_LINES],
+            instances=instances.get(layer.name, ()),
         )
 
     return tuple(drawn(group, layer) for group, layer in layers)

@@ -218,18 +218,31 @@ def write_report(
     source: str | Path | Artifact,
     page: str | Path,
     chip: str | Path | Chip | None = None,
+    *,
+    against: str | Path | Artifact | None = None,
+    verified: str | Path | None = None,
     **options: Unpack[Options],
 ) -> int:
     """Write one HTML page about an artifact (or its folder, or a model, which is compiled) to the file `page`, which a
-    browser opens without a network; its size in bytes. Raises UserError."""
+    browser opens without a network; its size in bytes. The page also shows the difference from the artifact `against`,
+    and the accuracy in the report `verified` that `verify` wrote as JSON. Raises UserError."""
     from dsa_sched.analysis.overview import overview
-    from dsa_sched.builds.explained_build import told_of_artifact
-    from dsa_sched.report.page.page import write_page
+    from dsa_sched.builds.explained_build import difference_of, told_of_artifact
+    from dsa_sched.report.page.page import PageContent, write_page
+    from dsa_sched.verification.kept_report import read_accuracy, require_about
 
     with python_names():
+        accuracy = read_accuracy(Path(verified)) if verified is not None else None
         artifact, say = _artifact(source, chip, options), progress_of(options)
+        if accuracy is not None and verified is not None:
+            require_about(accuracy, artifact, Path(verified))
         explanation = told_of_artifact(artifact, _cache(options), None, say).explanation
-        return write_page(overview(artifact, explanation, say), Path(page))
+        difference = None
+        if against is not None:
+            before, name = _named(against)
+            own = str(source) if isinstance(source, str | Path) else artifact.manifest.model
+            difference = difference_of(before, artifact, (name, own), _cache(options), say)
+        return write_page(PageContent(overview(artifact, explanation, say), accuracy, difference), Path(page))
 
 
 def diff(before: str | Path | Artifact, after: str | Path | Artifact, *, cache: bool = True) -> DifferenceReport:
@@ -238,9 +251,13 @@ def diff(before: str | Path | Artifact, after: str | Path | Artifact, *, cache: 
     from dsa_sched.api.results import DifferenceReport
     from dsa_sched.builds.explained_build import difference_of
 
-    sides = [(load(s), str(s)) if isinstance(s, str | Path) else (s, s.manifest.model) for s in (before, after)]
-    (one, name), (other, other_name) = sides
+    (one, name), (other, other_name) = _named(before), _named(after)
     return DifferenceReport(difference_of(one, other, (name, other_name), _cache({"cache": cache})))
+
+
+def _named(given: str | Path | Artifact) -> tuple[Artifact, str]:
+    """An artifact, and what the reader calls it: its folder, or its model. Raises TargetError."""
+    return (load(given), str(given)) if isinstance(given, str | Path) else (given, given.manifest.model)
 
 
 def write_benchmarks(chip: str | Path | Chip, folder: str | Path) -> int:

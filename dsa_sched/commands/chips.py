@@ -138,12 +138,37 @@ def new(
 @chip.command()
 @click.argument("chip", metavar="CHIP")
 @click.option("--json", "as_json", is_flag=True, help="Print every field as JSON instead.")
-def show(chip: str, as_json: bool) -> None:
-    """Print memories, engines, links, costs and limits of CHIP, a built-in name or a chip file."""
+@click.option("--svg", type=click.Path(path_type=Path), metavar="FILE", help="Write the drawing as SVG, too.")
+def show(chip: str, as_json: bool, svg: Path | None) -> None:
+    """Print memories, engines, links, costs and limits of CHIP, a built-in name or a chip file, then draw it.
+
+    \b
+    dsa-sched chip show stcp920
+    dsa-sched chip show mine.yaml --svg mine.svg
+
+    The drawing has a line per memory and engine, from the chip to its clusters and their cores; a column per link, from
+    the memory that it reads to the one that it fills, with the engine that drives it; and a column per engine, with the
+    memories that it reads and writes.
+    """
+    from dsa_sched.analysis.chip_map import chip_map
+    from dsa_sched.io.atomic_write import require_file
+    from dsa_sched.report.chip_map_plot import FORMATS, write_chip_map
+    from dsa_sched.report.chip_map_text import chip_map_lines
+    from dsa_sched.report.figure_file import require_format
+    from dsa_sched.report.listing import output_console
     from hw_models.loading import load_chip
 
+    if svg is not None:
+        require_format(svg, FORMATS)
+        require_file(svg)
     loaded = load_chip(chip)
-    click.echo(loaded.model_dump_json(indent=2) if as_json else str(loaded), nl=as_json)
+    drawn = chip_map(loaded)
+    if as_json:
+        click.echo(loaded.model_dump_json(indent=2))
+    else:
+        click.echo(f"{loaded}\n" + "\n".join(chip_map_lines(drawn, output_console().options.ascii_only)))
+    if svg is not None:
+        write_chip_map(drawn, svg)
 
 
 @chip.command()

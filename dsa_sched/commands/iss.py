@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
+from click.core import ParameterSource
 
 from dsa_sched.commands.files import read_bytes
 from dsa_sched.commands.memory_ranges import DUMPS, LOADS, MemoryFile, MemoryRange
@@ -49,6 +50,20 @@ if TYPE_CHECKING:
 @click.option(
     "--trace", type=click.Path(path_type=Path), metavar="FILE", help="Write one line per instruction to FILE."
 )
+@click.option(
+    "--trace-format",
+    type=click.Choice(("text", "commit")),
+    default="text",
+    show_default=True,
+    help="What a line of --trace has: the instruction, or all registers and memory that it has written.",
+)
+@click.option(
+    "--gdb",
+    "gdb_port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Wait for a debugger on this port of this machine (0: any free one), which drives the run.",
+)
 @click.option("--poison", is_flag=True, help="Memory starts as unwritten, and a read of unwritten bytes ends the run.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the order in which cores run.")
 @click.pass_context
@@ -62,6 +77,8 @@ def iss(
     dump_path: Path,
     max_instructions: int | None,
     trace: Path | None,
+    trace_format: Literal["text", "commit"],
+    gdb_port: int | None,
     poison: bool,
     seed: int,
 ) -> None:
@@ -70,10 +87,20 @@ def iss(
     \b
     dsa-sched iss program.elf --cores 4 --load 0x200000=in.bin --dump 0x400000:0x100
     dsa-sched iss mine.out/cluster0/program.elf --poison
+    dsa-sched iss program.elf --trace commits.txt --trace-format commit
+    dsa-sched iss program.elf --cores 4 --gdb 3333
 
-    A fault of the run itself exits with 125 (limit or deadlock) or 126 (poison, trap without handler) and writes no
-    dumps. The program's own output and the reason of a fault go to standard error. Without --poison, memories start as
-    zeros.
+    A fault of the run itself exits with 125 (limit, deadlock or end by a debugger) or 126 (poison, trap without
+    handler) and writes no dumps. The program's own output and the reason of a fault go to standard error. Without
+    --poison, memories start as zeros.
+
+    Lines of the format commit are those of the commit log of Spike, RISC-V's public simulator, so that a tool which
+    reads or compares such logs reads these: `core   0: 3 0x00100004 (0x0002a583) x11 0x00000029 mem 0x00200000`. What
+    an accelerator's instruction does to memory is not in them.
+
+    With --gdb, the run waits for GDB (`gdb-multiarch program.elf -ex 'target remote :3333'`) or any other debugger that
+    speaks its remote protocol: breakpoints, steps, registers with the CSRs of the NPU, memory. A core is a thread, and
+    `x` reads the memories of the current one. What has failed can be looked into before the run ends.
     """
     from codegen.target import SimulatorRun
     from dsa_sched.artifact.kinds import weights_beside
@@ -81,6 +108,8 @@ def iss(
 
     if trace is not None:
         require_file(trace)
+    elif context.get_parameter_source("trace_format") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--trace-format says what a line of --trace has; name its file.")
     if dumps:
         require_folder(dump_path, option="--dump-path")
     target, cores, cluster = _place(program, cores, cluster)
@@ -99,6 +128,8 @@ def iss(
         trace,
         poison,
         seed,
+        trace_format,
+        gdb_port,
     )
     context.exit(target.simulate(program, run))
 

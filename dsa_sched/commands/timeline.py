@@ -132,10 +132,11 @@ def timeline(
     from dsa_sched.analysis.parts import KINDS_OF_PARTS, parts_of, usual_parts
     from dsa_sched.commands.sources import timed_source
     from dsa_sched.io.atomic_write import require_file
+    from dsa_sched.report.figure_file import require_format
     from dsa_sched.report.gantt import gantt_lines, operator_rows
     from dsa_sched.report.listing import output_console, print_listing
     from dsa_sched.report.memory import print_memories
-    from dsa_sched.report.occupancy_plot import plot_paths, plot_title, require_format, write_plot
+    from dsa_sched.report.occupancy_plot import plot_paths, plot_title, write_plot
     from dsa_sched.report.progress import ProgressSteps
     from dsa_sched.report.timeline import write_timeline
     from dsa_sched.report.trace_events import write_trace

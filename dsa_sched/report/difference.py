@@ -18,11 +18,13 @@ from dsa_sched.analysis.difference import Change, Difference, PartChange, Side
 from dsa_sched.analysis.run_summary import GroupTime
 from dsa_sched.io.atomic_write import write_whole
 from dsa_sched.report.decisions import decision_lines
-from dsa_sched.report.listing import output_console, print_listing
+from dsa_sched.report.listing import Listing, output_console, print_listing
 from dsa_sched.report.timed_run import cause_text, time_text
 from hw_models.errors import size_text
 
 FORMAT = "dsa-sched-diff/1"
+
+DECISIONS = ("decisions only before", "decisions only after")
 
 FEW = 12
 """Number of parts and of fields of chips that are shown without `full`."""
@@ -31,16 +33,25 @@ FEW = 12
 def print_difference(found: Difference, full: bool = False, console: Console | None = None) -> None:
     """Print the difference; with `full`, all parts and all decisions."""
     console = console or output_console()
-    _say(console, [headline(found), *_what(found), ""])
-    print_listing(("", "before", "after", "change"), _figures(found), (1, 2, 3), console)
-    if found.causes:
-        _say(console, ["", f"what binds in one pass, {_unit(found)}"])
-        rows = (_cause_row(found, change) for change in found.causes if change.before or change.after)
-        print_listing(("binds", "before", "after", "change"), rows, (1, 2, 3), console)
-    _print_parts(console, found, full)
-    for title, decisions in zip(("only before", "only after"), found.decisions, strict=True):
+    _say(console, [headline(found), *compared_lines(found)])
+    for listing in listings(found, full):
+        if listing.rows:
+            _say(console, ["", listing.title] if listing.title else [""])
+            print_listing(listing.headings, listing.rows, listing.right, console)
+        _say(console, listing.notes)
+    for title, decisions in zip(DECISIONS, found.decisions, strict=True):
         if decisions:
-            _say(console, ["", f"decisions {title}", *decision_lines(decisions, full)])
+            _say(console, ["", title, *decision_lines(decisions, full)])
+
+
+def listings(found: Difference, full: bool = False) -> Iterator[Listing]:
+    """The tables of a difference: figures, what binds, parts of the network."""
+    yield Listing("", ("", "before", "after", "change"), tuple(_figures(found)), (1, 2, 3))
+    if found.causes:
+        rows = tuple(_cause_row(found, change) for change in found.causes if change.before or change.after)
+        title = f"what binds in one pass, {_unit(found)}"
+        yield Listing(title, ("binds", "before", "after", "change"), rows, (1, 2, 3))
+    yield _parts(found, full)
 
 
 def headline(found: Difference) -> str:
@@ -56,10 +67,10 @@ def headline(found: Difference) -> str:
         return said
     cause, part = found.reason
     much = f"{cause_text(cause.name)} {_time(found, abs(cause.more))} {'more' if cause.more > 0 else 'less'}"
-    return f"{said}; {much}" + (f", most in {_layers(part)}" if part is not None else "")
+    return f"{said}; {much}" + (f", most in {layers_text(part)}" if part is not None else "")
 
 
-def _what(found: Difference) -> Iterator[str]:
+def compared_lines(found: Difference) -> Iterator[str]:
     """What is compared, and what was asked for differently."""
     before, after = found.before, found.after
     yield f"before: {_title(before)}"
@@ -106,26 +117,30 @@ def _cause_row(found: Difference, change: Change) -> tuple[str, ...]:
     return cause_text(change.name), *numbers, _signed(found, change.more)
 
 
-def _print_parts(console: Console, found: Difference, full: bool) -> None:
+def _parts(found: Difference, full: bool) -> Listing:
     differing = [
         part for part in found.parts if not part.same_plan or _signed(found, part.more)[1:] not in ("0", "0.0")
     ]
     shown = differing if full else differing[:FEW]
-    equal = len(found.parts) - len(differing)
-    if shown:
-        _say(console, ["", f"parts of the network in one pass, {_unit(found)}, the largest change first"])
-        headings = ("layers", "before", "after", "change", "plan before", "plan after", "bound by")
-        print_listing(headings, (_part_row(found, part) for part in shown), (1, 2, 3), console)
-    if len(shown) < len(differing):
-        _say(console, [f"and {len(differing) - len(shown)} more (--full shows all)"])
-    if equal:
-        _say(console, [f"{equal} parts are planned alike and take equally long"])
+    equal, more = len(found.parts) - len(differing), len(differing) - len(shown)
+    notes = ((f"and {more} more (--full shows all)",) if more else ()) + (
+        (f"{equal} parts are planned alike and take equally long",) if equal else ()
+    )
+    return Listing(
+        f"parts of the network in one pass, {_unit(found)}, the largest change first" if shown else "",
+        ("layers", "before", "after", "change", "plan before", "plan after", "bound by"),
+        tuple(_part_row(found, part) for part in shown),
+        (1, 2, 3),
+        notes,
+        tuple(part.layers[0] for part in shown),
+    )
 
 
 def _part_row(found: Difference, part: PartChange) -> tuple[str, ...]:
     bound = tuple(dict.fromkeys(_bound(side) for side in (part.before, part.after)))
     times = (_number(found, seconds) for seconds in part.seconds)
-    return _layers(part), *times, _signed(found, part.more), _made(part.before), _made(part.after), " -> ".join(bound)
+    made = _made(part.before), _made(part.after)
+    return layers_text(part), *times, _signed(found, part.more), *made, " -> ".join(bound)
 
 
 def _made(shares: tuple[GroupTime, ...]) -> str:
@@ -144,7 +159,8 @@ def _bound(shares: tuple[GroupTime, ...]) -> str:
     return cause_text(longest.bound_by) or "-" if longest is not None else "-"
 
 
-def _layers(part: PartChange) -> str:
+def layers_text(part: PartChange) -> str:
+    """The layers of a part: its only one, or the first and the last with their number."""
     first, last = part.layers[0], part.layers[-1]
     return first if len(part.layers) == 1 else f"{first}..{last} ({len(part.layers)})"
 
@@ -152,6 +168,11 @@ def _layers(part: PartChange) -> str:
 def _in_cycles(found: Difference) -> bool:
     clocks = found.before.chip.clock_hz, found.after.chip.clock_hz
     return clocks[0] == clocks[1] and not (found.before.estimated or found.after.estimated)
+
+
+def time_change(found: Difference, seconds: float) -> tuple[float, str]:
+    """A time in the unit of the difference, and that unit."""
+    return seconds * (found.before.chip.clock_hz if _in_cycles(found) else 1e6), _unit(found)
 
 
 def _unit(found: Difference) -> str:

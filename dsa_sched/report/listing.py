@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from textwrap import shorten
 from typing import TextIO
 
@@ -16,6 +17,19 @@ PLAIN_WIDTH = 300
 
 PRINTED = 160
 """Largest length of a text in a table that is printed, where a file has all of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A table for a reader: title, headings, rows, the numbers of the columns that hold figures, and sentences below.
+    `subjects` are the layers that the rows are about, empty where they are about none."""
+
+    title: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    right: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+    subjects: tuple[str, ...] = ()
 
 
 def shortened(text: str) -> str:

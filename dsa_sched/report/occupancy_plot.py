@@ -10,23 +10,21 @@ from functools import partial
 from itertools import groupby
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dsa_sched.analysis.artifact_timing import RunTime, TimedProgram
 from dsa_sched.analysis.parts import OTHER, Parts
-from dsa_sched.io.atomic_write import write_whole
+from dsa_sched.report.figure_file import write_figure
 from dsa_sched.report.memory import MOMENTS, fullest
-from hw_models.errors import UserError, size_text
+from hw_models.errors import size_text
 from isched.timing.occupancy import Numbers, Occupancy
 from isched.timing.utilisation import dominant_parts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-FORMATS = (".png", ".svg")
 
 PALETTE = ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#ff9da7", "#9c755f", "#8a8a8a")
 """Colours of the parts, in this order."""
@@ -43,21 +41,6 @@ SHOWN_SIZE_SHARE = 0.1
 
 NARROWEST_NAME = 0.011
 """Smallest share of the width per letter that a part's band must have for its name to be written."""
-
-
-SETTINGS: dict[Any, Any] = {
-    "svg.hashsalt": "dsa-sched",
-    "svg.fonttype": "none",
-    "font.size": 9,
-    "axes.linewidth": 0.6,
-}
-"""Settings of matplotlib: text stays text, and names inside an SVG are not random."""
-
-
-def require_format(path: Path) -> None:
-    """Refuse, before long work, a suffix that names no format. Raises UserError."""
-    if path.suffix.lower() not in FORMATS:
-        raise UserError(str(path), needs=f"a name that ends in {' or '.join(FORMATS)}", has=path.suffix or "no suffix")
 
 
 def plot_paths(path: Path, run: RunTime) -> tuple[Path, ...]:
@@ -79,19 +62,7 @@ def plot_title(run: RunTime, program: TimedProgram) -> str:
 
 def write_plot(program: TimedProgram, parts: Parts, occupancies: tuple[Occupancy, ...], title: str, path: Path) -> None:
     """Draw one program's memories into a file, whole or not at all. Raises UserError."""
-    require_format(path)
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-
-    kind = path.suffix.lower()[1:]
-    metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()  # the user's own preferences do not apply
-        matplotlib.rcParams.update(SETTINGS)
-        figure = _figure(program, parts, occupancies, title)
-        canvas = FigureCanvasSVG(figure) if kind == "svg" else FigureCanvasAgg(figure)
-        write_whole(path, partial(canvas.print_figure, format=kind, dpi=130, metadata=metadata))
+    write_figure(partial(_figure, program, parts, occupancies, title), path)
 
 
 def _figure(program: TimedProgram, parts: Parts, occupancies: tuple[Occupancy, ...], title: str) -> Figure:

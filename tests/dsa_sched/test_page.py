@@ -16,7 +16,7 @@ from dsa_sched.builds.explained_build import told_of_artifact
 from dsa_sched.calibration.fit import ChipFit, FittedNumber, Residual
 from dsa_sched.cli import cli
 from dsa_sched.report.page.charts import figures
-from dsa_sched.report.page.page import page
+from dsa_sched.report.page.page import PageContent, drawn_figures, page
 from dsa_sched.report.page.residuals import write_residuals
 from hw_models.chip_numbers import NumberSource
 from hw_models.loading import load_chip
@@ -95,19 +95,19 @@ def test_machine_code_is_shown_with_the_layer_that_it_is_for(found: Overview) ->
 
 
 def test_names_in_a_model_do_not_become_part_of_the_page(found: Overview) -> None:
-    text = page(found)
+    text = page(PageContent(found))
     assert HOSTILE not in text
     (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
     assert HOSTILE in {layer["name"] for layer in json.loads(data)["layers"]}
 
 
 def test_equal_artifacts_give_equal_pages(found: Overview, model: Path) -> None:
-    assert page(found) == page(overview_of(model, "stcp920", "O3"))
+    assert page(PageContent(found)) == page(PageContent(overview_of(model, "stcp920", "O3")))
 
 
 def test_pages_of_gpus_have_kernels(gpu: Overview) -> None:
     assert [*figures(gpu)] == ["graph", "binds"]
-    text = page(gpu)
+    text = page(PageContent(gpu))
     assert "expected, by rates that were measured; not timed" in text
     assert '"kernel":"conv2d(' in text
 
@@ -138,13 +138,13 @@ def test_a_page_is_not_written_where_there_is_no_folder(model: Path, tmp_path: P
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 400)])
 def test_every_tab_is_drawn(found: Overview, tmp_path: Path, browser: Any, scheme: str, width: int) -> None:
     file = tmp_path / "page.html"
-    file.write_text(page(found), encoding="utf-8")
+    file.write_text(page(PageContent(found)), encoding="utf-8")
     shown, errors = opened(browser, file, scheme, width)
-    for name in figures(found):
+    for name in drawn_figures(PageContent(found)):
         shown.click(f"button[data-tab={name}]")
         shown.wait_for_selector(f"#{name} .main-svg", state="visible", timeout=10_000)
         drawn = shown.eval_on_selector(f"#{name} .chart", "chart => chart.data.length")
-        assert drawn == len(figures(found)[name]["data"])
+        assert drawn == len(drawn_figures(PageContent(found))[name]["data"])
     assert shown.evaluate("document.documentElement.scrollWidth") <= width
     background = shown.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, re.findall(r"\d+", background)[:3])) > 3 * 128) == (scheme == "light")
@@ -154,7 +154,7 @@ def test_every_tab_is_drawn(found: Overview, tmp_path: Path, browser: Any, schem
 
 def test_a_search_and_a_click_show_a_layer(found: Overview, tmp_path: Path, browser: Any) -> None:
     file = tmp_path / "page.html"
-    file.write_text(page(found), encoding="utf-8")
+    file.write_text(page(PageContent(found)), encoding="utf-8")
     shown, errors = opened(browser, file, "light", 1280)
     assert not shown.is_visible("#detail")
     shown.fill("#search", "conv1")

@@ -19,12 +19,18 @@ from codegen.gemmini.isa.operations import FUNCTIONS, decoded
 from codegen.gemmini.isa.table import CODEC, ROWS, format_instruction
 from codegen.gemmini.simulator import core
 from codegen.gemmini.simulator.status import ENDED, LIMIT, MEANINGS
+from codegen.riscv.commit_log import Fetch, Touched, commit_line, csr_name, touched
 from codegen.riscv.elf import Elf, read_elf
 from codegen.riscv.elf_format import ELF64, Buffer
 
 DEFAULT_MOST = 100_000_000_000
 FAULT_EXIT, LIMIT_EXIT = 126, 125
 _NUMBER = {row.mnemonic: number for number, row in enumerate(ROWS)}
+XLEN = 64
+_BOX = 0xFFFFFFFF << 32
+"""Upper half of a floating-point register of 64 bits that holds a float32."""
+
+_CSR_NAMES = {core.MSTATUS: "mstatus", core.MTVEC: "mtvec", core.FCSR: "fcsr"}
 _COLUMNS = {"rd": 1, "rs1": 2, "rs2": 3, "imm": 4, "shamt": 4, "target": 4, "csr": 4, "rm": 5}
 
 
@@ -66,15 +72,20 @@ def simulate(
     poison: bool = True,
     most: int = DEFAULT_MOST,
     trace: Callable[[str], None] | None = None,
+    commits: bool = False,
 ) -> MachineResult:
-    """Run an executable. `trace` gets one line per instruction. Raises ElfError and MachineError."""
+    """Run an executable. `trace` gets one line per instruction: its text, or, with `commits`, what it has written.
+    Raises ElfError and MachineError."""
     machine = GemminiMachine(executable, loads, poison)
     pc, done = machine.elf.entry, 0
     status = LIMIT
     while status == LIMIT and done < most:
-        if trace is not None:
+        if trace is not None and not commits:
             trace(machine.line(pc))
+        begun = machine.begun(pc) if trace is not None and commits else None
         status, pc, executed = machine.run(pc, 1 if trace is not None else most)
+        if trace is not None and begun is not None and (executed or status == ENDED):
+            trace(machine.committed(*begun))
         done += executed
     return machine.result(status, pc)
 
@@ -120,13 +131,14 @@ class GemminiMachine:
         self.code_base, self._code = _code(elf)
         host = elf.symbol("tohost")
         rows, sums, dim = geometry.local_rows, geometry.accumulator_rows, geometry.dim
-        self._x, self._memory = np.zeros(32, np.int64), memory
+        self._x, self._f, self._memory = np.zeros(32, np.int64), np.zeros(32, np.float32), memory
+        self._config = np.zeros(core.CONFIG_WORDS, np.int64)
         self._counts, self._about = np.zeros(core.COUNTS, np.int64), np.zeros(1, np.int64)
         self._state = (
-            self._x, np.zeros(32, np.float32), memory, known, poison, BASE, host.address if host else -1,
+            self._x, self._f, memory, known, poison, BASE, host.address if host else -1,
             np.zeros((rows, dim), np.int8), np.zeros((rows, dim), np.uint8),
             np.zeros((sums, dim), np.int32), np.zeros((sums, dim), np.uint8),
-            np.zeros((dim, dim), np.int32), np.zeros(core.CONFIG_WORDS, np.int64), np.zeros(4, np.float32),
+            np.zeros((dim, dim), np.int32), self._config, np.zeros(4, np.float32),
             self._counts, self._about,
         )  # fmt: skip
 
@@ -139,6 +151,41 @@ class GemminiMachine:
     def line(self, pc: int) -> str:
         """The instruction at an address, with the address."""
         return f"{pc:#010x}  {self._text(pc)}"
+
+    def begun(self, pc: int) -> tuple[Fetch, Touched] | None:
+        """The instruction at an address and what it is about to read and write; None where there is none."""
+        index = (pc - self.code_base) // 4
+        if not 0 <= index < len(self._code) or self._code[index, 0] < 0:
+            return None
+        row = ROWS[self._code[index, 0]]
+        fetch = Fetch(0, pc, self._word(index), 4, XLEN, XLEN)
+        made = CODEC.decode(fetch.word)
+        x, f = self._x.tolist(), self._f.view(np.uint32).tolist()
+        return fetch, touched(row, made, x, f, XLEN) if made is not None else Touched()
+
+    def committed(self, fetch: Fetch, found: Touched) -> str:
+        """The line of an instruction that has run, in a log of what was written."""
+        registers = []
+        if found.register is not None:
+            kind, number = found.register
+            value = int(self._x[number]) if kind == "x" else _BOX | int(self._f.view(np.uint32)[number])
+            registers.append((f"{kind}{number}", value, XLEN))
+        if found.csr is not None:
+            value = int(self._config[core.STATUS]) if found.csr == core.MSTATUS else self._operand(fetch.word)
+            registers.append((csr_name(found.csr, _CSR_NAMES.get(found.csr, "")), value, XLEN))
+        return commit_line(fetch, found, registers, self._stored)
+
+    def _operand(self, word: int) -> int:
+        return int(self._x[word >> 15 & 31])
+
+    def _stored(self, address: int, size_bytes: int) -> int:
+        start = address - BASE
+        return int.from_bytes(self._memory[start : start + size_bytes].tobytes(), "little")
+
+    def _word(self, index: int) -> int:
+        """The instruction with that number in the code."""
+        data = next(segment.data for segment in self.elf.segments if segment.executable)
+        return int.from_bytes(data[4 * index : 4 * index + 4], "little")
 
     def fault(self, status: int, pc: int) -> str:
         """What went wrong at an address, in words."""
@@ -172,8 +219,7 @@ class GemminiMachine:
             first, second = (int(self._x[self._code[index, column]]) & (1 << 64) - 1 for column in (2, 3))
             found = decoded(FUNCTIONS[row.mnemonic], first, second)
             return str(found) if found else row.mnemonic
-        data = next(segment.data for segment in self.elf.segments if segment.executable)
-        made = CODEC.decode(int.from_bytes(data[4 * index : 4 * index + 4], "little"))
+        made = CODEC.decode(self._word(index))
         return format_instruction(made) if made else row.mnemonic
 
 

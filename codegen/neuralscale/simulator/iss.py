@@ -2,15 +2,18 @@
 
     program.elf, SimulatorRun --run_iss--> exit code; DIR/0xADDRESS_0xBYTES.bin for each dump
 
-The exit code is the guest's; 125 = instruction limit or deadlock, 126 = poison, race, trap without handler or another
-fault of the program. Dumps are written only when the guest ended by itself, each file completely or not at all.
+The exit code is the guest's; 125 = instruction limit, deadlock or end by a debugger, 126 = poison, race, trap without
+handler or another fault of the program. Dumps are written only when the guest ended by itself, each file completely or
+not at all.
 """
 
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
+from codegen.neuralscale.simulator.debugging import debugged
 from codegen.neuralscale.simulator.machine import simulate
 from codegen.neuralscale.simulator.memory.faults import SimulationError
 from codegen.neuralscale.simulator.memory.memory import check_range
@@ -42,11 +45,13 @@ def run_iss(program: Path, run: SimulatorRun, source_map: tuple[CodeRange, ...] 
             poison=run.poison,
             seed=run.seed,
             trace=run.trace,
+            trace_format=run.trace_format,
             source_map=source_map,
         )
         if run.dumps:
             make_dump_folder(run.dump_path)
-        result = simulate(contents(program, "program"), options)
+        drive = None if run.gdb_port is None else partial(debugged, run.gdb_port, _announce)
+        result = simulate(contents(program, "program"), options, drive)
     except ElfError as error:
         raise TargetError(f"{program}: {error}") from None
     except SimulationError as error:
@@ -59,6 +64,10 @@ def run_iss(program: Path, run: SimulatorRun, source_map: tuple[CodeRange, ...] 
     for dump in run.dumps:
         write_dump(run.dump_path, dump, result.read(dump.address, dump.size_bytes, dump.core))
     return shell_code(result.exit_code)
+
+
+def _announce(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _check_dump(dump: MemoryDump, cores: int) -> None:

@@ -32,9 +32,10 @@ from codegen.neuralscale.simulator.instructions.single_float import FLOAT
 from codegen.neuralscale.simulator.instructions.vector_masks import VECTOR_MASKS
 from codegen.neuralscale.simulator.instructions.vector_memory import VECTOR_MEMORY
 from codegen.neuralscale.simulator.instructions.vector_unit import VECTOR_UNIT
-from codegen.neuralscale.simulator.memory.faults import Fault, SimulationError, SimulationFault, Trap
+from codegen.neuralscale.simulator.memory.faults import Fault, SimulationError, SimulationFault, Stopped, Trap
 from codegen.neuralscale.simulator.memory.memory import SRAM_BASE, SimulatedMemory
 from codegen.neuralscale.simulator.options import CORES_PER_CLUSTER, Counts, SimulationOptions, SimulationResult
+from codegen.neuralscale.simulator.tracing import Tracer, tracer
 from codegen.riscv.elf import Elf, read_elf
 
 # Instructions per slice: long while one core runs alone, else drawn from `_SLICES`, so that cores meet in many orders.
@@ -46,13 +47,16 @@ _SCALAR: Final = SINGLE | FLOAT | VECTOR_UNIT | VECTOR_MEMORY | VECTOR_MASKS
 _VALID_CORES: Final = SRAM_BASE + 0x4400
 
 
-def simulate(elf: bytes | memoryview, options: SimulationOptions) -> SimulationResult:
-    """Run a program to its store to `tohost`, or to a fault.
+def simulate(
+    elf: bytes | memoryview, options: SimulationOptions, drive: Callable[[NpuMachine], int] | None = None
+) -> SimulationResult:
+    """Run a program to its store to `tohost`, or to a fault; with `drive`, as a debugger drives the machine.
 
     Raises `ElfError` for a file that is not a program for this chip, `SimulationError` for options that do not fit the
     program.
     """
-    return NpuMachine(read_elf(elf), options).run()
+    machine = NpuMachine(read_elf(elf), options)
+    return machine.run(partial(drive, machine) if drive is not None else None)
 
 
 class NpuMachine:
@@ -69,6 +73,7 @@ class NpuMachine:
         self._memory = SimulatedMemory(options.cores, tracked=options.poison)
         ids = options.hartids or tuple(CORES_PER_CLUSTER * options.cluster + i for i in range(options.cores))
         self._harts = tuple(Hart(index, hart, len(table().rows), image.entry) for index, hart in enumerate(ids))
+        self.last = self._harts[0]
         self._cluster = Cluster(options.cluster, self._memory, self._harts, self._random)
         self._console = Console()
         devices = Devices(self._cluster.barriers, self._cluster.engines, self._console)
@@ -77,7 +82,7 @@ class NpuMachine:
         self._plain = csr.plain_mask()
         self._arguments: list[tuple[Any, ...]] = []
         self._executed = 0
-        self._trace: Callable[[str], None] | None = None
+        self._tracer: Tracer | None = None
         self._load(image)
         for hart in self._harts:
             csr.reset(hart)
@@ -111,13 +116,23 @@ class NpuMachine:
             for hart in self._harts
         ]  # fmt: skip
 
-    def run(self) -> SimulationResult:
-        """Run to the end."""
+    @property
+    def harts(self) -> tuple[Hart, ...]:
+        return self._harts
+
+    @property
+    def memory(self) -> SimulatedMemory:
+        return self._memory
+
+    def run(self, drive: Callable[[], int] | None = None) -> SimulationResult:
+        """Run to the end, or as `drive` does, by `one` instruction after the other; it returns the exit code."""
         fault = None
         with ExitStack() as stack:
-            self._trace = self._open_trace(stack)
+            write = self._open_trace(stack)
+            if write is not None:
+                self._tracer = tracer(self._options.trace_format, self._code, self._memory, write)
             try:
-                code = self._loop()
+                code = (drive or self._loop)()
             except Finished as finished:
                 code = finished.code
             except Stopped as stop:
@@ -136,16 +151,48 @@ class NpuMachine:
         except OSError as error:
             raise SimulationError(f"cannot write the trace {trace}: {error.strerror}") from None
 
+    def one(self, hart: Hart | None = None) -> Hart:
+        """Run one instruction of this core, or of one whose turn it is; the core. Raises Finished and Stopped."""
+        if hart is None:
+            ready = self._ready()
+            turn_ends = self.last not in ready or self._random.randrange(_SLICES[-1]) == 0
+            hart = self._random.choice(ready) if turn_ends else self.last
+        if hart is not self.last:
+            for other in self._harts:
+                other.reservation = None
+        self.last = hart
+        while self._run(hart, 1) == scalar.NEEDS_CODE:
+            pass
+        self._executed += 1
+        self._check_limit()
+        return hart
+
+    def doing(self, hart: Hart) -> str:
+        """What a core does, in words."""
+        return f"at {self._place(hart.pc)} {self._cluster.reason(hart)}"
+
+    def forget_code(self) -> None:
+        """Let code be read again, after somebody has changed memory."""
+        self._code.forget()
+
+    def _ready(self) -> list[Hart]:
+        """The cores that do not wait. Raises Stopped where all do."""
+        ready = [hart for hart in self._harts if hart.waiting is None]
+        if not ready:
+            raise Stopped(Fault("deadlock", f"no core can go on: {self._everyone()}"))
+        return ready
+
+    def _check_limit(self) -> None:
+        if self._executed >= self._options.max_instructions:
+            raise Stopped(Fault("limit", f"no end after {self._executed} instructions: {self._everyone()}"))
+
     def _loop(self) -> int:
         while True:
-            ready = [hart for hart in self._harts if hart.waiting is None]
-            if not ready:
-                raise Stopped(Fault("deadlock", f"no core can go on: {self._everyone()}"))
+            ready = self._ready()
             alone = len(ready) == 1
             hart = ready[0] if alone else self._random.choice(ready)
             self._slice(hart, _LONG_SLICE if alone else self._random.choice(_SLICES), alone)
-            if self._executed >= self._options.max_instructions:
-                raise Stopped(Fault("limit", f"no end after {self._executed} instructions: {self._everyone()}"))
+            self._check_limit()
 
     def _slice(self, hart: Hart, length: int, alone: bool) -> None:
         """Let one core run for about `length` instructions, or until it waits."""
@@ -154,22 +201,36 @@ class NpuMachine:
             if other is not hart:
                 other.reservation = None
         while remaining > 0 and hart.waiting is None:
-            line = self._code.trace_line(hart) if self._trace is not None else ""
-            hart.state[scalar.BUDGET] = remaining if self._trace is None else 1
-            reason = scalar.run(*self._arguments[hart.index])
+            reason = self._run(hart, remaining)
             executed = int(hart.state[scalar.EXECUTED])
-            hart.retired += executed
-            if self._trace is not None and reason != scalar.NEEDS_CODE and line:
-                self._trace(line)
-            if reason == scalar.NEEDS_CODE:
-                self._guarded(hart, self._provide_code)
-            elif reason == scalar.NEEDS_PYTHON:
-                self._guarded(hart, self._one_instruction)
+            if reason == scalar.NEEDS_PYTHON:
                 executed += 1
                 if not alone and not self._random.randrange(4):
                     remaining = executed
             remaining -= executed
             self._executed += executed
+
+    def _run(self, hart: Hart, most: int) -> int:
+        """Run at most this many instructions of a core, one where they are traced; why the compiled loop stopped."""
+        if self._tracer is None:
+            return self._advance(hart, most)
+        self._tracer.before(hart)
+        try:
+            return self._advance(hart, 1)
+        finally:
+            self._tracer.after(hart)
+
+    def _advance(self, hart: Hart, most: int) -> int:
+        hart.state[scalar.BUDGET] = most
+        reason = scalar.run(*self._arguments[hart.index])
+        hart.retired += int(hart.state[scalar.EXECUTED])
+        if self._tracer is not None and reason != scalar.NEEDS_CODE:
+            self._tracer.issued()
+        if reason == scalar.NEEDS_CODE:
+            self._guarded(hart, self._provide_code)
+        elif reason == scalar.NEEDS_PYTHON:
+            self._guarded(hart, self._one_instruction)
+        return int(reason)
 
     def _guarded(self, hart: Hart, action: Callable[[Hart], None]) -> None:
         """Run `action`; a guest trap enters the handler, a fault gets its place and ends the run."""
@@ -229,9 +290,7 @@ class NpuMachine:
 
     def _everyone(self) -> str:
         """Place and wait of each core, in words."""
-        return "; ".join(
-            f"core {hart.hart_id} at {self._place(hart.pc)} {self._cluster.reason(hart)}" for hart in self._harts
-        )
+        return "; ".join(f"core {hart.hart_id} {self.doing(hart)}" for hart in self._harts)
 
     def _place(self, pc: int) -> str:
         """pc with the operator or symbol to which it belongs."""
@@ -264,11 +323,3 @@ class NpuMachine:
         if core is not None and not 0 <= core < self._options.cores:
             raise SimulationError(f"dump at {address:#x}: there is no core {core}")
         return self._memory.read(core or 0, address, size_bytes)
-
-
-class Stopped(Exception):
-    """The run ends with a fault."""
-
-    def __init__(self, fault: Fault) -> None:
-        super().__init__(fault.message)
-        self.fault = fault

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from codegen.neuralscale.simulator.memory.faults import Fault, SimulationError
 
+TraceFormat = Literal["text", "commit"]
 CORES_PER_CLUSTER: Final = 8
 CLUSTERS: Final = 4
 DEFAULT_MAX_INSTRUCTIONS: Final = 10_000_000_000
@@ -36,7 +37,8 @@ class InitialBytes:
 class SimulationOptions:
     """Options of a run; the fields are the flags of `dsa-sched iss`.
 
-    `trace` is a path or a function that gets one line per executed instruction; `hartids` replaces 8 * cluster + index.
+    `trace` is a path or a function that gets one line per executed instruction: with `trace_format` commit, what it has
+    written; `hartids` replaces 8 * cluster + index.
     """
 
     cores: int = 1
@@ -46,6 +48,7 @@ class SimulationOptions:
     poison: bool = False
     seed: int = 0
     trace: Path | Callable[[str], None] | None = None
+    trace_format: TraceFormat = "text"
     source_map: tuple[CodeRange, ...] = ()
     hartids: tuple[int, ...] = ()
 

@@ -19,8 +19,8 @@ from codegen.neuralscale.simulator.core.hart import Hart, WaitReason
 from codegen.neuralscale.simulator.devices.bus import Bus, Finished
 from codegen.neuralscale.simulator.devices.devices import Devices
 from codegen.neuralscale.simulator.devices.dma import DESCRIPTOR_STORE, WINDOW_BYTES
-from codegen.neuralscale.simulator.machine import UNCOUNTED, NpuMachine, Stopped
-from codegen.neuralscale.simulator.memory.faults import Fault, SimulationError, SimulationFault, Trap
+from codegen.neuralscale.simulator.machine import UNCOUNTED, NpuMachine
+from codegen.neuralscale.simulator.memory.faults import Fault, SimulationError, SimulationFault, Stopped, Trap
 from codegen.neuralscale.simulator.options import SimulationOptions
 from codegen.neuralscale.trace.recorder import BUSY, DONE, Channels, Log, Recorder
 from codegen.riscv.elf import Elf, read_elf

@@ -191,8 +191,9 @@ def roofline(found: Overview, roof: Roof) -> Figure:
         "marker": {"size": 10, "color": PALETTE[0]},
     }
     layout = {
-        "xaxis": {"type": "log", "title": {"text": "multiply-accumulates per byte from and to the main memory"}},
+        "xaxis": {"type": "log", "title": {"text": "multiply-accumulates per byte<br>from and to the main memory"}},
         "yaxis": {"type": "log", "title": {"text": "GMAC/s of one cluster"}},
+        "legend": {"orientation": "h", "y": 1.1},
         "hovermode": "closest",
     }
     return {"data": [top, dots], "layout": layout}

@@ -1,23 +1,29 @@
-"""The page about an artifact: graph, timeline, memories, roofline, what binds, decisions.
+"""The page about an artifact: graph, timeline, memories, roofline, what binds, accuracy, another artifact, decisions.
 
-Overview --figures, details, summary--> JSON in the page <-- page.js draws it, by Plotly
+PageContent --figures, details, tables--> JSON in the page <-- page.js draws it, by Plotly
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from dsa_sched.analysis.explanation_data import Explanation
+from dsa_sched.analysis.difference import Difference
+from dsa_sched.analysis.explanation_data import Explanation, GroupFacts
 from dsa_sched.analysis.kernel_explanation import KernelExplanation
+from dsa_sched.analysis.layer_instances import MOST_INSTANCES
 from dsa_sched.analysis.overview import DrawnLayer, Overview
-from dsa_sched.report.page.charts import figures
+from dsa_sched.report.page.accuracy_tab import accuracy_facts, accuracy_html, layer_errors
+from dsa_sched.report.page.charts import Figure, figures
+from dsa_sched.report.page.difference_tab import difference_html, part_changes
 from dsa_sched.report.page.shell import Head, whole_page, write_text
 from dsa_sched.report.timed_run import cause_text, time_text
+from dsa_sched.verification.kept_report import Accuracy, LayerAccuracy
 from hw_models.errors import size_text
+from partitioner.ir.regions import box_text
 
 TABS = {
     "summary": "Summary",
@@ -27,33 +33,64 @@ TABS = {
     "roofline": "Roofline",
     "binds": "What binds",
     "bytes": "Bytes",
+    "accuracy": "Accuracy",
+    "difference": "Difference",
     "decisions": "Decisions",
 }
 """Tabs by name; those without content are left out."""
 
 
-def write_page(found: Overview, path: Path) -> int:
+@dataclass(frozen=True, slots=True)
+class PageContent:
+    """All that a page shows: an artifact, what verifying it found, and its difference from another one, where these are
+    given."""
+
+    found: Overview
+    accuracy: Accuracy | None = None
+    difference: Difference | None = None
+
+
+def write_page(content: PageContent, path: Path) -> int:
     """Write the page, whole or not at all; its size in bytes. Raises UserError."""
-    return write_text(page(found), path)
+    return write_text(page(content), path)
 
 
-def page(found: Overview) -> str:
+def drawn_figures(content: PageContent) -> dict[str, Figure]:
+    """The charts of the page by their tabs, in the order of the tabs."""
+    drawn = figures(content.found)
+    if content.accuracy is not None:
+        drawn["accuracy"] = layer_errors(content.accuracy)
+    if content.difference is not None:
+        drawn["difference"] = part_changes(content.difference)
+    return drawn
+
+
+def page(content: PageContent) -> str:
     """The page as text. Equal artifacts give equal pages."""
-    drawn = figures(found)
+    found, drawn = content.found, drawn_figures(content)
+    errors = {} if content.accuracy is None else {layer.name: layer for layer in content.accuracy.layers}
     data = {
         "figures": drawn,
-        "layers": [_layer(found.explanation, layer) for layer in found.layers],
+        "layers": [_layer(found.explanation, layer, errors.get(layer.name)) for layer in found.layers],
         "decisions": [asdict(each) for each in found.explanation.decisions],
     }
     shown = {name: title for name, title in TABS.items() if name in ("summary", "decisions") or name in drawn}
-    charts = "".join(f'<section id="{name}"><div class="chart"></div></section>' for name in drawn)
+    around = {
+        "accuracy": ("", "") if content.accuracy is None else accuracy_html(content.accuracy),
+        "difference": ("", "") if content.difference is None else difference_html(content.difference),
+    }
+    sections = "".join(_section(name, *around.get(name, ("", ""))) for name in drawn)
     sections = (
-        f'<section id="summary">{_summary(found)}</section>{charts}'
+        f'<section id="summary">{_summary(found)}</section>{sections}'
         '<section id="decisions"><table><thead><tr><th>about</th><th>decision</th><th>reason</th></tr></thead>'
         "<tbody></tbody></table></section>"
     )
     head = Head(_title(found), "layer, operator or group", shown)
     return whole_page(head, sections, data, "page.js")
+
+
+def _section(name: str, above: str, below: str) -> str:
+    return f'<section id="{name}">{above}<div class="chart"></div>{below}</section>'
 
 
 def _title(found: Overview) -> str:
@@ -105,7 +142,7 @@ def _options(found: Overview) -> Iterator[tuple[str, str]]:
     )
 
 
-def _layer(said: Explanation | KernelExplanation, layer: DrawnLayer) -> dict[str, Any]:
+def _layer(said: Explanation | KernelExplanation, layer: DrawnLayer, accuracy: LayerAccuracy | None) -> dict[str, Any]:
     """What the page tells of a layer."""
     facts = {
         "operators": " + ".join(layer.operators),
@@ -119,12 +156,35 @@ def _layer(said: Explanation | KernelExplanation, layer: DrawnLayer) -> dict[str
         facts["time"] = f"{layer.seconds * 1e6:,.2f} us{where}"
     if layer.bound_by:
         facts["bound by"] = cause_text(layer.bound_by)
+    if accuracy is not None:
+        facts |= accuracy_facts(accuracy)
     return {
         "name": layer.name,
         "group": layer.group,
         "facts": facts,
         "group facts": _group(said, layer.group),
+        "instances": _instances(said, layer),
         "code": list(layer.code),
+    }
+
+
+def _instances(said: Explanation | KernelExplanation, layer: DrawnLayer) -> dict[str, Any]:
+    """The instances of a layer as a table, and what each core computes in the first of them."""
+    group = next((each for each in said.groups if each.name == layer.group), None)
+    if not layer.instances or not isinstance(group, GroupFacts):
+        return {}
+    first = layer.instances[0]
+    shown = len(layer.instances)
+    title = f"{group.instances} instances" if group.instances > 1 else "1 instance"
+    return {
+        "title": title + (f", the first {shown}" if group.instances > shown == MOST_INSTANCES else ""),
+        "headings": ["instance", "runs as", "part of the output", "lies in", "cores"],
+        "rows": [
+            [str(each.number), f"{each.place + 1}.", box_text(each.box), each.lies_in, str(len(each.boxes))]
+            for each in layer.instances
+        ],
+        "cores": f"instance {first.number} by cores",
+        "boxes": [f"core {core}: {box_text(box)}" for core, box in first.boxes],
     }
 
 

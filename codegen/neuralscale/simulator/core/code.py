@@ -109,6 +109,11 @@ class DecodedCode:
             fetched = self.fetch(hart)
         except Trap:
             return ""
-        digits = 2 * fetched.length
-        word = fetched.word & (1 << 4 * digits) - 1
-        return f"core {hart.hart_id} {hart.pc:#010x} {word:#0{digits + 2}x} {fetched.text}"
+        word = self.word(hart, fetched.length)
+        return f"core {hart.hart_id} {hart.pc:#010x} {word:#0{2 * fetched.length + 2}x} {fetched.text}"
+
+    def word(self, hart: Hart, length: int) -> int:
+        """The 2 or 4 bytes of the instruction at pc as they lie in memory, which must have them."""
+        start = self._memory.offset(hart.index, hart.pc) >> 1
+        half = int(self._halves[start])
+        return half if length == 2 else int(self._halves[start + 1]) << 16 | half

@@ -2,6 +2,7 @@
 
 Trap             the guest's: taken by its own handler, as on the chip
 SimulationFault  the guest's, but nothing on the chip would report it: ends the run with a `Fault` in the result
+Stopped          the end of the run, with that fault
 SimulationError  the caller's: a file, address or option that cannot be used
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-FaultKind = Literal["limit", "deadlock", "poison", "race", "overlap", "trap", "range", "unsupported"]
+FaultKind = Literal["limit", "deadlock", "stopped", "poison", "race", "overlap", "trap", "range", "unsupported"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +23,9 @@ class Fault:
 
     @property
     def exit_code(self) -> int:
-        """Exit code of the command line: 125 limit or deadlock, 126 anything that the program did wrong."""
-        return 125 if self.kind in ("limit", "deadlock") else 126
+        """Exit code of the command line: 125 limit, deadlock or a debugger that stopped it, 126 anything that the
+        program did wrong."""
+        return 125 if self.kind in ("limit", "deadlock", "stopped") else 126
 
 
 class Trap(Exception):
@@ -42,6 +44,14 @@ class SimulationFault(Exception):
         super().__init__(message)
         self.kind: FaultKind = kind
         self.message = message
+
+
+class Stopped(Exception):
+    """The run ends with a fault."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.message)
+        self.fault = fault
 
 
 class SimulationError(Exception):

@@ -1,0 +1,1 @@
+"""GDB's remote protocol, for simulators of RISC-V cores: packets, a server, descriptions of registers."""
