@@ -30,6 +30,11 @@ class SourceMapError(ValueError):
     """A source map that cannot be read."""
 
 
+def printable(text: str) -> str:
+    """A name of a model, which may hold any character, with those that cannot be printed escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def source_map_text(ranges: Iterable[SourceRange]) -> str:
     """The source map as text, one range per line: start, end, core, operator."""
     lines = [json.dumps([r.start, r.end, r.core, r.source]) for r in ranges]

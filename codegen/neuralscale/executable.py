@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from codegen.neuralscale.asm.assembly_text import render
+from codegen.neuralscale.asm.assembly_text import code_lines, render
 from codegen.neuralscale.emit.emit import Image, emit_image
 from codegen.neuralscale.rolling.rolled import shared
+from codegen.riscv.dwarf import debug_sections
 from codegen.riscv.elf import Elf, read_elf
-from codegen.riscv.elf_format import ElfError, OtherElfClass
+from codegen.riscv.elf_format import ELF32, ElfError, OtherElfClass
 from codegen.riscv.elf_note import note_bytes, read_note
 from codegen.riscv.elf_writer import elf_bytes
 from codegen.source_map import SOURCE_MAP, source_map_text
@@ -69,7 +70,8 @@ def files_of(program: Program, image: Image, chip: Chip | None) -> ClusterFiles:
     cores = len(program.streams)
     owner = chip and MadeFor(chip.isa, chip.name, chip.hash, cores, program.cluster)
     note = note_bytes(owner) if owner else b""
-    executable = elf_bytes(image.entry, image.segments, image.symbols, note)
+    debug = debug_sections(ASSEMBLY, image.entry, code_lines(image.items), image.source_map, ELF32)
+    executable = elf_bytes(image.entry, image.segments, image.symbols, note, ELF32, debug)
     files = {
         EXECUTABLE: executable,
         ASSEMBLY: render(image.items).encode(),

@@ -1,6 +1,6 @@
 """Deterministic writer of static ELF executables for RISC-V.
 
-    entry, segments, symbols  -- write_elf -->  a file with program headers, sections, symbol and string tables
+    entry, segments, symbols, sections  -- write_elf -->  a file with program headers, sections, symbol and string tables
 
 Weights make these files large, so the writer takes lists of buffers and streams them.
 """
@@ -47,6 +47,14 @@ class ElfSegment:
         return self.file_bytes + self.zero_bytes
 
 
+@dataclass(frozen=True, slots=True)
+class ElfSection:
+    """A part of a file for other tools than loaders: it takes no memory."""
+
+    name: str
+    data: bytes
+
+
 def write_elf(
     stream: BinaryIO,
     entry: int,
@@ -54,14 +62,15 @@ def write_elf(
     symbols: Sequence[ElfSymbol] = (),
     note: bytes = b"",
     form: ElfForm = ELF32,
+    unloaded: Sequence[ElfSection] = (),
 ) -> None:
     """Write an executable. Equal arguments give equal bytes; buffers are streamed, never joined. `note` is the content
-    of the section that `elf_note` describes; an empty one is left out.
+    of the section that `elf_note` describes; an empty one is left out. `unloaded` are further sections.
 
     Raises ElfError if segments overlap or leave the address space, if a name occurs twice, or if nothing
     executable holds `entry`.
     """
-    for chunk in _chunks(entry, segments, symbols, note, form):
+    for chunk in _chunks(entry, segments, symbols, note, form, unloaded):
         stream.write(chunk)
 
 
@@ -71,18 +80,26 @@ def elf_bytes(
     symbols: Sequence[ElfSymbol] = (),
     note: bytes = b"",
     form: ElfForm = ELF32,
+    unloaded: Sequence[ElfSection] = (),
 ) -> bytes:
     """The executable as one object, for small programs; see `write_elf`."""
-    return b"".join(_chunks(entry, segments, symbols, note, form))
+    return b"".join(_chunks(entry, segments, symbols, note, form, unloaded))
 
 
 def _chunks(
-    entry: int, segments: Sequence[ElfSegment], symbols: Sequence[ElfSymbol], note: bytes, form: ElfForm
+    entry: int,
+    segments: Sequence[ElfSegment],
+    symbols: Sequence[ElfSymbol],
+    note: bytes,
+    form: ElfForm,
+    unloaded: Sequence[ElfSection],
 ) -> Iterator[Buffer]:
-    """The file from front to back: header, program headers, data, symbols, note, names, section headers."""
+    """The file from front to back: header, program headers, data, note, symbols, other sections, names, section
+    headers."""
     _check_output(entry, segments, symbols, form)
     noted = (NOTE_SECTION,) if note else ()
-    section_names = ("", *(segment.name for segment in segments), *noted, ".symtab", ".strtab", ".shstrtab")
+    others = [section.name for section in unloaded]
+    section_names = ("", *(segment.name for segment in segments), *noted, ".symtab", ".strtab", *others, ".shstrtab")
     shstrtab, name_offsets = _string_table(section_names)
     strtab, symbol_offsets = _string_table(("", *(symbol.name for symbol in symbols)))
 
@@ -113,12 +130,14 @@ def _chunks(
     offset += tables_gap
     count = len(segments) + len(noted)
     notes = ((count, fmt.SHT_NOTE, note, 0, 0, 4, 0),) if note else ()
-    for number, kind, table, link, info, alignment, entry_bytes in (
+    tables = (
         *notes,
         (count + 1, fmt.SHT_SYMTAB, symtab, count + 2, 1, 4, form.symbol.size),
         (count + 2, fmt.SHT_STRTAB, strtab, 0, 0, 1, 0),
-        (count + 3, fmt.SHT_STRTAB, shstrtab, 0, 0, 1, 0),
-    ):
+        *((n, fmt.SHT_PROGBITS, section.data, 0, 0, 1, 0) for n, section in enumerate(unloaded, count + 3)),
+        (count + 3 + len(unloaded), fmt.SHT_STRTAB, shstrtab, 0, 0, 1, 0),
+    )
+    for number, kind, table, link, info, alignment, entry_bytes in tables:
         sections.append(
             form.section.pack(name_offsets[number], kind, 0, 0, offset, len(table), link, info, alignment, entry_bytes)
         )
@@ -150,7 +169,9 @@ def _chunks(
     for gap, segment in zip(gaps, segments, strict=True):
         yield bytes(gap)
         yield from segment.buffers
-    yield bytes(tables_gap) + note + symtab + strtab + shstrtab + bytes(sections_gap)
+    yield bytes(tables_gap)
+    yield from (table for _, _, table, *_ in tables)
+    yield bytes(sections_gap)
     yield b"".join(sections)
 
 

@@ -5,7 +5,7 @@ Program --streams as code--> program.elf, program.s, source_map.json
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from codegen.gemmini.emit.core_code import constant, stream_code
@@ -13,11 +13,12 @@ from codegen.gemmini.isa.geometry import BASE, CODE_BYTES, geometry_of, geometry
 from codegen.gemmini.isa.table import CODEC, format_instruction, instruction
 from codegen.gemmini.streams.streams import stream_of
 from codegen.riscv.codec import Instruction
+from codegen.riscv.dwarf import debug_sections
 from codegen.riscv.elf import Elf, read_elf
 from codegen.riscv.elf_format import ELF64, ElfError, ElfSymbol, OtherElfClass, SymbolKind
 from codegen.riscv.elf_note import note_bytes, read_note
 from codegen.riscv.elf_writer import ElfSegment, SegmentFlags, elf_bytes
-from codegen.source_map import SOURCE_MAP, SourceRange, source_map_text
+from codegen.source_map import SOURCE_MAP, SourceRange, printable, source_map_text
 from codegen.target import ClusterFiles, MadeFor, OtherProgram, piece_symbol, symbol_of
 from hw_models.chip import Chip
 from hw_models.errors import DoesNotFit, TargetError
@@ -73,12 +74,30 @@ def emit(program: Program, graph: Graph, constants: Constants, chip: Chip) -> Cl
             segments.append(ElfSegment(f".const.{symbol_of(place.tensor)}", BASE + place.offset_bytes, (data,),
                                        SegmentFlags.READ))  # fmt: skip
     owner = MadeFor(chip.isa, chip.name, chip.hash, 1, program.cluster)
+    assembly, lines = _assembly(code, ranges)
+    debug = debug_sections(ASSEMBLY, BASE, lines, ranges, ELF64)
     files = {
-        EXECUTABLE: elf_bytes(BASE, segments, symbols, note_bytes(owner), ELF64),
-        ASSEMBLY: "".join(f"    {format_instruction(word)}\n" for word in code).encode(),
+        EXECUTABLE: elf_bytes(BASE, segments, symbols, note_bytes(owner), ELF64, debug),
+        ASSEMBLY: assembly.encode(),
         SOURCE_MAP: source_map_text(ranges).encode(),
     }
     return ClusterFiles(1, EXECUTABLE, files, program.cluster)
+
+
+def _assembly(code: Sequence[Instruction], ranges: Sequence[SourceRange]) -> tuple[str, list[int]]:
+    """The code as text, with a comment where code for another operator begins, and the line of each word, from 1."""
+    comments = {BASE: "start"} | {each.start: printable(each.source) or "no operator" for each in ranges}
+    if ranges:
+        comments[ranges[-1].end] = "end"
+    text: list[str] = []
+    lines: list[int] = []
+    for number, word in enumerate(code):
+        told = comments.get(BASE + 4 * number)
+        if told is not None:
+            text.append(f"    # {told}\n")
+        text.append(f"    {format_instruction(word)}\n")
+        lines.append(len(text))
+    return "".join(text), lines
 
 
 def _code(program: Program, instr: Instr) -> list[Instruction]:

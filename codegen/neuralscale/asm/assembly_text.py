@@ -9,7 +9,8 @@ GNU as gives the bytes of `assemble`:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 
 from codegen.neuralscale.asm.assembler import (
@@ -72,6 +73,21 @@ def render_lines(items: Sequence[Item]) -> Iterator[str]:
             case Word():
                 yield f"    .4byte {item.value:#010x}"
         address += item_bytes(item)
+
+
+def code_lines(items: Iterable[Item]) -> Sequence[int]:
+    """For each word of the code of `items`, its line in the text of `render`, counted from 1."""
+    lines = array("I")
+    line = len(DIRECTIVES)
+    for item in items:
+        line += 1
+        kind = type(item)
+        if kind is Far:
+            lines.extend((line + 1, line + 2))
+            line += 2
+        elif kind is not Label and kind is not Comment:
+            lines.append(line)
+    return lines
 
 
 def _operand_texts(item: Branch) -> Iterator[str]:

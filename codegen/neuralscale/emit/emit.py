@@ -19,7 +19,7 @@ from codegen.neuralscale.emit.frame import TRAP_RECORD, code_bytes, ending, star
 from codegen.neuralscale.emit.memory_map import CODE_BASE, CONTROL_BASE, DATA_BASE, address_of
 from codegen.riscv.elf_format import ElfSymbol, SymbolKind
 from codegen.riscv.elf_writer import ElfSegment, SegmentFlags
-from codegen.source_map import SourceRange
+from codegen.source_map import SourceRange, printable
 from codegen.target import piece_symbol
 from hw_models.errors import DoesNotFit
 from hw_models.infeasible import Infeasible, Lever, ProgramSubject
@@ -86,9 +86,8 @@ def emit_image(
 
 
 def comment(text: str) -> Comment:
-    """A comment of a text. Names of a model may hold any character; those that cannot be printed are escaped."""
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return Comment(shown.strip())
+    """A comment of a text, in which what cannot be printed is escaped."""
+    return Comment(printable(text).strip())
 
 
 def _map(pieces: list[Piece]) -> tuple[tuple[SourceRange, ...], tuple[ElfSymbol, ...]]:
