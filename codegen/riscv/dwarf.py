@@ -2,8 +2,9 @@
 
     lines of the text, source ranges  -- debug_sections -->  .debug_abbrev, .debug_info, .debug_line, .debug_str
 
-One unit stands for the text; each stretch of code for one operator is a function of the operator's name, so one name may
-have many. The line program has a byte for each word of code: words are consecutive, so only the line has to be told.
+One unit stands for the text; each stretch of code for one operator is a function of the operator's name, so one name
+may have many. The line program takes a byte for a word of code: words are consecutive, so only the line has to be
+told.
 
 Source: DWARF Debugging Information Format, version 4, which every reader knows.
 """
@@ -54,9 +55,9 @@ _ABBREVIATIONS = (
 def debug_sections(
     file: str, base_address: int, lines: Sequence[int], ranges: Sequence[SourceRange], form: ElfForm
 ) -> tuple[ElfSection, ...]:
-    """Sections that tell a debugger about code at `base_address`, of which word k stands in line `lines[k]` of `file`, a
-    name in the folder of the executable. There is at least one word. Of `ranges`, which lie in the code, those of an
-    operator are named."""
+    """Sections that tell a debugger about code at `base_address`, of which word k stands in line `lines[k]` of `file`,
+    which lies beside the executable. There is at least one word. Of `ranges`, which lie in the code, those of an
+    operator become functions."""
     names, functions = _functions(base_address, lines, ranges, form)
     end_bytes = WORD_BYTES * len(lines)
     unit = (

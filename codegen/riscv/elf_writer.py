@@ -1,6 +1,6 @@
 """Deterministic writer of static ELF executables for RISC-V.
 
-    entry, segments, symbols, sections  -- write_elf -->  a file with program headers, sections, symbol and string tables
+    entry, segments, symbols, more sections  -- write_elf -->  a file with program headers, sections, symbols, names
 
 Weights make these files large, so the writer takes lists of buffers and streams them.
 """

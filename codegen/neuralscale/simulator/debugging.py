@@ -49,6 +49,8 @@ class DebuggedMachine:
     def __init__(self, machine: NpuMachine) -> None:
         self._machine = machine
         self.ended: int | Fault | None = None
+        self._told: tuple[int, int] | None = 0, machine.harts[0].pc
+        """The core that stopped last, and where: the debugger knows that it is there."""
 
     @property
     def cores(self) -> int:
@@ -103,34 +105,49 @@ class DebuggedMachine:
         return True
 
     def step(self, core: int) -> Stop:
-        hart = self._machine.harts[core]
-        return self._until(lambda ran: ran is hart, lambda: hart if hart.waiting is None else None)
+        wanted = self._machine.harts[core]
 
-    def resume(self, breakpoints: frozenset[int], interrupted: Callable[[], bool]) -> Stop:
-        count, asked = 0, False
+        def one() -> Stop | None:
+            hart = self._next(wanted)
+            self._machine.one(hart)
+            return Stop(hart.index) if hart is wanted else None
 
-        def reached(ran: Hart) -> bool:
-            nonlocal count, asked
+        return self._until(one)
+
+    def resume(self, breakpoints: frozenset[int], interrupted: Callable[[], bool], core: int | None) -> Stop:
+        wanted = None if core is None else self._machine.harts[core]
+        told, count = self._told, 0
+
+        def one() -> Stop | None:
+            nonlocal told, count
+            hart = self._next(wanted)
+            if hart.pc in breakpoints and wanted in (None, hart):
+                if (hart.index, hart.pc) != told:
+                    return Stop(hart.index)
+                told = None
+            self._machine.one(hart)
             count += 1
-            asked = count % POLLED_AFTER == 0 and interrupted()
-            return asked or ran.pc in breakpoints
+            return Stop(hart.index, SIGINT) if count % POLLED_AFTER == 0 and interrupted() else None
 
-        found = self._until(reached, lambda: None)
-        return Stop(found.core, SIGINT) if asked else found
+        return self._until(one)
 
     def finish(self) -> Stop:
-        found = self._until(lambda _ran: False, lambda: None)
+        found = self._until(lambda: self._machine.one(self._machine.turn()))
         return found if found.exit_code is not None else self.finish()
 
-    def _until(self, done: Callable[[Hart], bool], wanted: Callable[[], Hart | None]) -> Stop:
-        """Run one instruction after the other until `done` says so of the core that ran one."""
+    def _next(self, wanted: Hart | None) -> Hart:
+        """The core that runs next: a wanted one whenever it does not wait."""
+        return self._machine.turn() if wanted is None or wanted.waiting is not None else wanted
+
+    def _until(self, one: Callable[[], Stop | None]) -> Stop:
+        """Run one instruction after the other until there is a reason to stop."""
         if isinstance(self.ended, Fault):
             return Stop(0, exit_code=self.ended.exit_code)
         try:
-            while True:
-                ran = self._machine.one(wanted())
-                if done(ran):
-                    return Stop(ran.index)
+            while (stop := one()) is None:
+                pass
+            self._told = stop.core, self._machine.harts[stop.core].pc
+            return stop
         except Finished as finished:
             self.ended = finished.code
             return Stop(0, exit_code=finished.code)

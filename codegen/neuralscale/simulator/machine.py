@@ -151,12 +151,14 @@ class NpuMachine:
         except OSError as error:
             raise SimulationError(f"cannot write the trace {trace}: {error.strerror}") from None
 
-    def one(self, hart: Hart | None = None) -> Hart:
-        """Run one instruction of this core, or of one whose turn it is; the core. Raises Finished and Stopped."""
-        if hart is None:
-            ready = self._ready()
-            turn_ends = self.last not in ready or self._random.randrange(_SLICES[-1]) == 0
-            hart = self._random.choice(ready) if turn_ends else self.last
+    def turn(self) -> Hart:
+        """A core whose turn it is. Raises Stopped where all wait."""
+        ready = self._ready()
+        turn_ends = self.last not in ready or self._random.randrange(_SLICES[-1]) == 0
+        return self._random.choice(ready) if turn_ends else self.last
+
+    def one(self, hart: Hart) -> None:
+        """Run one instruction of this core. Raises Finished and Stopped."""
         if hart is not self.last:
             for other in self._harts:
                 other.reservation = None
@@ -165,7 +167,6 @@ class NpuMachine:
             pass
         self._executed += 1
         self._check_limit()
-        return hart
 
     def doing(self, hart: Hart) -> str:
         """What a core does, in words."""

@@ -66,8 +66,9 @@ class Debuggee(Protocol):
     def step(self, core: int) -> Stop:
         """Run one instruction of a core; other cores run where it waits for them."""
 
-    def resume(self, breakpoints: frozenset[int], interrupted: Callable[[], bool]) -> Stop:
-        """Run all cores until one is about to run an instruction at a breakpoint, but at least one instruction."""
+    def resume(self, breakpoints: frozenset[int], interrupted: Callable[[], bool], core: int | None) -> Stop:
+        """Run all cores until one is about to run an instruction at a breakpoint; the core that stopped last goes on
+        from one. With a core, run and stop that one alone; others run where it waits for them."""
 
     def finish(self) -> Stop:
         """Run to the end, without breakpoints."""
@@ -225,18 +226,20 @@ class _Session:
         self.stop = self._debuggee.step(self._core)
         return self.stopped()
 
-    def resume(self) -> str:
-        self.stop = self._debuggee.resume(frozenset(self._breakpoints), self._connection.interrupted)
+    def resume(self, core: int | None = None) -> str:
+        self.stop = self._debuggee.resume(frozenset(self._breakpoints), self._connection.interrupted, core)
         return self.stopped()
 
     def actions(self, text: str) -> str:
-        """The first action decides: a step of its core, or all go on."""
-        kind, _, thread = text.split(";")[0].partition(":")
-        if kind[:1] in ("c", "C"):
-            return self.resume()
-        core = self._core if thread in ("", "0", "-1") else self._of(thread)
+        """The first action decides: a step of its core, or that core goes on, alone where no other action follows."""
+        first, *others = text.split(";")
+        kind, _, thread = first.partition(":")
+        every = thread in ("", "0", "-1")
+        core = self._core if every else self._of(thread)
         if core is None:
             return "E01"
+        if kind[:1] in ("c", "C"):
+            return self.resume(None if every or others else core)
         self._core = core
         return self.step()
 
