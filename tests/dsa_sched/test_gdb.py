@@ -25,7 +25,7 @@ from tests.dsa_sched.test_cli_programs import (
     invoke,
     program,
 )
-from tests.small_models import save
+from tests.small_models import classifier, save
 
 GDB = shutil.which("gdb-multiarch") or ""
 PC, A1 = 32, 11
@@ -123,6 +123,24 @@ def test_cores_are_threads_with_memories_of_their_own(tmp_path: Path) -> None:
         assert process.wait(SECONDS) == 0
 
 
+def test_every_core_stops_at_a_breakpoint_and_one_core_goes_on_alone(tmp_path: Path) -> None:
+    """GDB steps a core of RISC-V by a breakpoint behind the instruction and `vCont;c` of that core alone."""
+    sync, behind = CODE + 16, CODE + 20
+    with debugged(program(tmp_path / "p.elf", ADD_ONE_IN_L1), "--cores", 2) as (gdb, process):
+        assert gdb.ask(f"Z0,{sync:x},4") == "OK"
+        assert sorted(gdb.ask("vCont;c") for _ in range(2)) == ["T05thread:1;", "T05thread:2;"]
+        assert gdb.ask(f"Z0,{behind:x},4") == "OK"
+        assert gdb.ask("vCont;c:2") == "T05thread:2;"
+        places = {}
+        for thread in (1, 2):
+            assert gdb.ask(f"Hg{thread}") == "OK"
+            places[thread] = gdb.number(PC)
+        assert places == {1: behind, 2: behind}
+        assert gdb.ask("vCont;c:9") == "E01"
+        gdb.send("k")
+        assert process.wait(SECONDS) == 125
+
+
 def test_registers_are_described_with_those_of_the_npu(tmp_path: Path) -> None:
     with debugged(program(tmp_path / "p.elf", ADD_ONE)) as (gdb, process):
         text, more = "", "m"
@@ -212,3 +230,29 @@ def test_gdb_itself_breaks_and_steps(tmp_path: Path) -> None:
         done = subprocess.run([GDB, "-batch", *words, str(elf)], capture_output=True, text=True, timeout=SECONDS)
         assert "$1 = 1" in done.stdout, done.stderr
         process.wait(SECONDS)
+
+
+@pytest.mark.skipif(not GDB, reason="needs gdb-multiarch")
+def test_gdb_itself_stops_at_operators_and_steps_through_lines(tmp_path: Path) -> None:
+    made = invoke("compile", save(classifier(), tmp_path / "net.onnx"), "--chip", "stcp920", "--level", "O0",
+                  "-o", tmp_path / "out")  # fmt: skip
+    assert made.exit_code == 0, made.stderr
+    folder = tmp_path / "out" / "cluster0"
+    text = (folder / "program.s").read_text().splitlines()
+    begins = [number for number, line in enumerate(text, 2) if line == "    # conv2"]
+    command = [sys.executable, "-m", "dsa_sched", "iss", str(folder / "program.elf"), "--cores", "8", "--gdb", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        port = process.stderr.readline().split(":")[-1].strip()
+        asked = (f"target remote 127.0.0.1:{port}", "break conv2", "continue", "continue", "step", "step",
+                 "kill")  # fmt: skip
+        words = [word for line in asked for word in ("-ex", line)]
+        command = [GDB, "-nx", "-batch", "-cd", str(folder), *words, "program.elf"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+        process.wait(SECONDS)
+    hits = re.findall(
+        r"^Thread \d hit Breakpoint 1(?:\.\d)?, conv2 \(\) at program\.s:(\d+)$", done.stdout, re.MULTILINE
+    )
+    assert [int(line) for line in hits] == begins, done.stdout + done.stderr
+    shown = [f"{line}\t{text[line - 1]}" for line in range(begins[-1], begins[-1] + 3)]
+    assert "\n".join(shown) in done.stdout
