@@ -21,7 +21,7 @@ from codegen.riscv import elf_format as fmt
 from codegen.riscv.elf import Elf, read_elf
 from codegen.riscv.elf_format import ElfError, ElfSymbol, SymbolKind
 from codegen.riscv.elf_note import MOST_NOTE_SECTIONS, note_bytes, read_note
-from codegen.riscv.elf_writer import ElfSegment, SegmentFlags, elf_bytes, write_elf
+from codegen.riscv.elf_writer import ElfSection, ElfSegment, SegmentFlags, elf_bytes, write_elf
 from codegen.target import MadeFor
 
 READELF = shutil.which("riscv64-unknown-elf-readelf") or shutil.which("readelf")
@@ -65,6 +65,16 @@ def test_the_note_says_what_a_program_was_made_for() -> None:
     assert (elf.entry, content(elf), elf.symbols) == (plain.entry, content(plain), plain.symbols)
     assert (plain.note, read_note(plain.note)) == (b"", None)
     assert noted(b"") == sample()
+
+
+@pytest.mark.parametrize("note", [b"", note_bytes(MADE_FOR)])
+def test_further_sections_are_neither_loaded_nor_looked_into(note: bytes) -> None:
+    further = (ElfSection(".debug_line", b"\xff" * 5), ElfSection(".debug_info", b""))
+    written = elf_bytes(0x100000, SEGMENTS, SYMBOLS, note, unloaded=further)
+    assert b"\xff" * 5 in written
+    plain, elf = read_elf(noted(note)), read_elf(written)
+    assert (elf.entry, content(elf)) == (plain.entry, content(plain))
+    assert (elf.symbols, elf.note) == (plain.symbols, plain.note)
 
 
 @pytest.mark.skipif(READELF is None, reason="no readelf")
