@@ -31,7 +31,7 @@ class SourceMapError(ValueError):
 
 
 def printable(text: str) -> str:
-    """A name of a model, which may hold any character, with those that cannot be printed escaped."""
+    """Text with names of a model, which may hold any character, in which what cannot be printed is escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

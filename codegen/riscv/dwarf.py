@@ -85,7 +85,7 @@ def _functions(
         place = places.get(each.source)
         if place is None:
             place = places[each.source] = len(names)
-            names += printable(each.source).encode(errors="replace") + b"\0"
+            names += printable(each.source).encode() + b"\0"
         line = lines[(each.start - base_address) // WORD_BYTES]
         entries += _unsigned(_FUNCTION) + pack("<IB", place, 1) + _unsigned(line)
         entries += _address(each.start, form) + _unsigned(each.end - each.start)

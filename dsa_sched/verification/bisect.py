@@ -21,6 +21,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from codegen.source_map import printable
 from codegen.target import Execution
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.artifact.runner import execute
@@ -77,7 +78,7 @@ class Bisection:
         shown = [f"{node.op_type} {node.name}" for node in (nodes if len(nodes) <= 3 else (nodes[0], nodes[-1]))]
         listed = ", ".join(shown) if len(nodes) <= 3 else " to ".join(shown)
         said = " ".join(f"{len(nodes)} of {self.total} nodes ({listed}): {self.failure}".split())
-        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in said)
+        return printable(said)
 
 
 def as_judged(options: CompileOptions, report: VerifyReport, chip: Chip) -> CompileOptions:
